@@ -1,0 +1,1 @@
+# One object a source: see each .bpf.c for what it attaches to, what it costs and what it misses.

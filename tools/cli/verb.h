@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line is git style: one verb a file, verb_NAME.cpp, each adds itself to the application.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace collwire::cli {
+
+// Each adds its subcommand; when it was chosen and has run, `status` holds the exit status.
+// `app` and `status` must outlive the parse.
+// void add_NAME(CLI::App &app, int &status);
+
+} // namespace collwire::cli
