@@ -31,10 +31,12 @@ struct Error {
     }
 };
 
-inline Error error(ErrorKind kind, std::string message) { return Error{kind, std::move(message)}; }
+inline Error error(ErrorKind kind, std::string message) {
+    return Error{kind, std::move(message)};
+}
 
 template <typename T> class [[nodiscard]] Result {
-  public:
+public:
     Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
     Result(Error failure) : state_(std::in_place_index<1>, std::move(failure)) {}
 
@@ -53,7 +55,7 @@ template <typename T> class [[nodiscard]] Result {
     [[nodiscard]] const Error &failure() const & { return std::get<1>(state_); }
     [[nodiscard]] Error &&failure() && { return std::get<1>(std::move(state_)); }
 
-  private:
+private:
     T &checked() {
         assert(ok());
         return std::get<0>(state_);
@@ -62,7 +64,7 @@ template <typename T> class [[nodiscard]] Result {
 };
 
 template <> class [[nodiscard]] Result<void> {
-  public:
+public:
     Result() = default;
     Result(Error failure) : failure_(std::move(failure)), ok_(false) {}
 
@@ -71,7 +73,7 @@ template <> class [[nodiscard]] Result<void> {
     [[nodiscard]] const Error &failure() const & { return failure_; }
     [[nodiscard]] Error &&failure() && { return std::move(failure_); }
 
-  private:
+private:
     Error failure_;
     bool ok_ = true;
 };

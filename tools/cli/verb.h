@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line is git style: one verb a file, verb_NAME.cpp, each adds itself to the application.
+// The command line is git style: one verb a file, verb_NAME.cpp, each adds itself to the
+// application.
 #pragma once
 
 namespace CLI {

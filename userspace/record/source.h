@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the recorder asks of everything that it can record from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collwire/records.h"
+#include "correlate/base/result.h"
+
+namespace collwire {
+
+// Takes finished records: record.length_bytes bytes from its address, copied before append returns.
+class RecordSink {
+public:
+    RecordSink() = default;
+    RecordSink(const RecordSink &) = delete;
+    RecordSink &operator=(const RecordSink &) = delete;
+    virtual ~RecordSink() = default;
+    virtual void append(const cw_header &record) = 0;
+};
+
+struct PlannedProbe {
+    cw_probe_kind kind = CW_PROBE_KPROBE;
+    std::string source;
+    std::string function;
+    std::string module_or_file;
+    std::uint64_t offset_bytes = 0; // from the function's start; for uprobes from the file's start
+    std::string instruction;        // uprobe: disassembly of what lies under it
+    bool emulated = true;           // uprobe: the kernel emulates that instruction, no single-step
+    std::uint32_t expected_cost_ns = 0;
+    bool placed = false;
+};
+
+struct SourceState {
+    cw_source_state state = CW_SOURCE_OFF;
+    std::string reason;            // why not ON; ends with the fix where there is one
+    std::uint32_t dev_index = ~0u; // ~0: the whole node
+};
+
+struct LossCount {
+    cw_loss_class loss_class;
+    std::uint16_t cpu;
+    std::uint64_t records; // cumulative
+};
+
+// A source of records. The recorder calls prepare, plan, attach once in this order, then on_record
+// and sample from one thread, then detach. What cannot work on this machine is a state with its
+// reason, never an error and never silent; an Error from prepare or attach stops the recording.
+class Source {
+public:
+    Source() = default;
+    Source(const Source &) = delete;
+    Source &operator=(const Source &) = delete;
+    virtual ~Source() = default;
+
+    [[nodiscard]] virtual std::string_view name() const = 0;
+    // Opens and loads programs, finds functions and files; places nothing.
+    virtual Result<void> prepare() = 0;
+    // Every probe that attach would place (placed = false before attach, the truth afterwards).
+    [[nodiscard]] virtual std::vector<PlannedProbe> plan() const = 0;
+    virtual Result<void> attach() = 0;
+    [[nodiscard]] virtual std::vector<SourceState> states() const = 0;
+
+    // Every record that came through the ring buffer, before it is written.
+    virtual void on_record(const cw_header &) {}
+    // Appends what changed since the last call; with `everything`, the whole state (a new segment
+    // starts with it).
+    virtual void sample(RecordSink &sink, bool everything) = 0;
+    // Losses that only this source knows of (not those in the shared BPF loss table).
+    [[nodiscard]] virtual std::vector<LossCount> losses() const { return {}; }
+    // Removes every probe; sample may still be called once afterwards for the last counts.
+    virtual void detach() = 0;
+};
+
+} // namespace collwire
