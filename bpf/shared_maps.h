@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The maps that all of collwire's BPF objects share. shared.bpf.c creates them once; every other
+ * object that includes this file gets their descriptors before it is loaded
+ * (userspace/loader/shared_maps.h). Sizes here are the defaults: the loader may change them.
+ */
+#ifndef COLLWIRE_SHARED_MAPS_H
+#define COLLWIRE_SHARED_MAPS_H
+
+#include "kernel_types.h"
+#include <bpf/bpf_helpers.h>
+#include "collwire/records.h"
+#include "collwire/tables.h"
+
+/* Every event record, see enum cw_kind. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} events SEC(".maps");
+
+/* What could not be recorded, per class and CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cw_losses);
+} losses SEC(".maps");
+
+/* Queue pairs that exist, by the address of the kernel's struct ib_qp. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct cw_live_qp);
+} live_qps SEC(".maps");
+
+/* How often a queue pair with this number was destroyed in this process: tells re-used numbers
+ * apart. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct cw_epoch_key);
+	__type(value, __u32);
+} post_epochs SEC(".maps");
+
+/* With filter_by_tgid only the queue pairs of these thread groups are recorded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u8);
+} tgid_filter SEC(".maps");
+
+const volatile bool filter_by_tgid = false;
+
+static __always_inline void count_loss(enum cw_loss_class loss_class)
+{
+	__u32 zero = 0;
+	struct cw_losses *l = bpf_map_lookup_elem(&losses, &zero);
+
+	/* Atomic: an interrupt on this CPU may run a program that counts, too. */
+	if (l)
+		__sync_fetch_and_add(&l->records[loss_class], 1);
+}
+
+static __always_inline bool tgid_wanted(__u32 tgid)
+{
+	return !filter_by_tgid || bpf_map_lookup_elem(&tgid_filter, &tgid);
+}
+
+/* A zeroed record in the ring buffer with its header filled in, or NULL: then the loss is counted.
+ */
+#define RESERVE_RECORD(type, record_kind, loss_class)                                              \
+	({                                                                                         \
+		struct type *r__ = bpf_ringbuf_reserve(&events, sizeof(struct type), 0);           \
+		if (r__) {                                                                         \
+			__builtin_memset(r__, 0, sizeof(*r__));                                    \
+			r__->header.length_bytes = sizeof(*r__);                                   \
+			r__->header.kind = record_kind;                                            \
+			r__->header.cpu = bpf_get_smp_processor_id();                              \
+			r__->header.time_ns = bpf_ktime_get_ns();                                  \
+		} else {                                                                           \
+			count_loss(loss_class);                                                    \
+		}                                                                                  \
+		r__;                                                                               \
+	})
+
+#endif

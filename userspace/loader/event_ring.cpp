@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/loader/event_ring.h"
+
+#include <cerrno>
+
+#include <bpf/libbpf.h>
+
+#include "userspace/loader/libbpf_log.h"
+
+namespace collwire {
+
+Result<std::unique_ptr<EventRing>> EventRing::create(const SharedMaps &maps, Callback callback) {
+    const LibbpfLog log;
+    std::unique_ptr<EventRing> self(new EventRing(std::move(callback)));
+    self->ring_ = ring_buffer__new(maps.events_fd(), on_sample, self.get(), nullptr);
+    if (self->ring_ == nullptr)
+        return bpf_error("ring buffer", errno, log.text());
+    return self;
+}
+
+EventRing::~EventRing() {
+    ring_buffer__free(ring_);
+}
+
+int EventRing::on_sample(void *self, void *data, std::size_t size_bytes) {
+    const auto &header = *static_cast<const cw_header *>(data);
+    // Only our own programs write here; a short record would be a bug of theirs, and is not passed
+    // on.
+    if (size_bytes >= sizeof(cw_header) && header.length_bytes <= size_bytes)
+        static_cast<EventRing *>(self)->callback_(header);
+    return 0;
+}
+
+int EventRing::fd() const {
+    return ring_buffer__epoll_fd(ring_);
+}
+
+Result<std::size_t> EventRing::consume() {
+    const int n = ring_buffer__consume(ring_);
+    if (n < 0)
+        return bpf_error("ring buffer", n, {});
+    return static_cast<std::size_t>(n);
+}
+
+Result<std::size_t> EventRing::poll(std::chrono::milliseconds timeout) {
+    const int n = ring_buffer__poll(ring_, static_cast<int>(timeout.count()));
+    if (n == -EINTR)
+        return std::size_t{0};
+    if (n < 0)
+        return bpf_error("ring buffer", n, {});
+    return static_cast<std::size_t>(n);
+}
+
+} // namespace collwire

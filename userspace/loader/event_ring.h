@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the ring buffer that every BPF program writes its records to.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "collwire/records.h"
+#include "correlate/base/result.h"
+#include "userspace/loader/shared_maps.h"
+
+struct ring_buffer;
+
+namespace collwire {
+
+class EventRing {
+public:
+    // Gets each record, whole: length_bytes covers what the ring holds of it. Valid until it
+    // returns.
+    using Callback = std::function<void(const cw_header &)>;
+
+    static Result<std::unique_ptr<EventRing>> create(const SharedMaps &maps, Callback callback);
+    EventRing(const EventRing &) = delete;
+    EventRing &operator=(const EventRing &) = delete;
+    ~EventRing();
+
+    // Readable when there are records.
+    [[nodiscard]] int fd() const;
+    // Hands over what is there now; returns how many records.
+    Result<std::size_t> consume();
+    // Waits up to `timeout` for the first record.
+    Result<std::size_t> poll(std::chrono::milliseconds timeout);
+
+private:
+    explicit EventRing(Callback callback) : callback_(std::move(callback)) {}
+    static int on_sample(void *self, void *data, std::size_t size_bytes);
+    Callback callback_;
+    ring_buffer *ring_ = nullptr;
+};
+
+} // namespace collwire

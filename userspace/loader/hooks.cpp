@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/loader/hooks.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include <bpf/bpf.h>
+
+#include "userspace/loader/libbpf_log.h"
+
+namespace collwire {
+namespace {
+
+// Measured with empty programs; what a source adds to that it says in its own document.
+constexpr std::uint32_t fentry_cost_ns = 30;
+constexpr std::uint32_t kprobe_cost_ns = 120;
+
+// The part of struct bpf_link_info that tells how many hits a kprobe missed (Linux 6.7, commit
+// 3acf8ace6823). Declared here because the uapi header of the build machine may be older.
+struct KprobeLinkInfo {
+    std::uint32_t type;
+    std::uint32_t id;
+    std::uint32_t program_id;
+    std::uint32_t pad;
+    std::uint32_t event_type;
+    std::uint32_t pad2;
+    std::uint64_t function_name;
+    std::uint32_t name_length;
+    std::uint32_t offset;
+    std::uint64_t address;
+    std::uint64_t missed;
+};
+constexpr std::uint32_t link_type_perf_event = 7;
+constexpr std::uint32_t perf_event_kprobe = 3;
+constexpr std::uint32_t perf_event_kretprobe = 4;
+
+std::uint64_t missed_by_link(int link_fd) {
+    KprobeLinkInfo info = {};
+    std::uint32_t length = sizeof(info);
+    if (bpf_obj_get_info_by_fd(link_fd, &info, &length) != 0 || length < sizeof(info) ||
+        info.type != link_type_perf_event)
+        return 0;
+    const bool kprobe =
+        info.event_type == perf_event_kprobe || info.event_type == perf_event_kretprobe;
+    return kprobe ? info.missed : 0;
+}
+
+std::uint64_t missed_by_program(int program_fd) {
+    bpf_prog_info info = {};
+    std::uint32_t length = sizeof(info);
+    if (bpf_obj_get_info_by_fd(program_fd, &info, &length) != 0)
+        return 0;
+    return info.recursion_misses; // Linux 5.12; stays 0 where the kernel does not know it
+}
+
+bpf_program *find_program(bpf_object *object, const std::string &name) {
+    return name.empty() ? nullptr : bpf_object__find_program_by_name(object, name.c_str());
+}
+
+void set_autoload(bpf_object *object, const std::string &name, bool load) {
+    if (auto *program = find_program(object, name); program != nullptr)
+        bpf_program__set_autoload(program, load);
+}
+
+} // namespace
+
+HookMode default_hook_mode() {
+    const char *forced = std::getenv("COLLWIRE_NO_FENTRY");
+    return forced != nullptr && std::strcmp(forced, "1") == 0 ? HookMode::KprobeOnly
+                                                              : HookMode::FentryFirst;
+}
+
+HookSet::HookSet(std::string source, std::vector<Hook> hooks) : source_(std::move(source)) {
+    for (auto &hook : hooks)
+        hooks_.emplace_back().hook = std::move(hook);
+}
+
+HookSet::~HookSet() {
+    detach();
+}
+
+void HookSet::select(bpf_object *object, const KernelFunctions &functions, KernelBtf &btf,
+                     HookMode mode) {
+    for (auto &selected : hooks_) {
+        const auto &hook = selected.hook;
+        const auto *function = functions.find(hook.function);
+        selected.absent.clear();
+        selected.fentry = false;
+        if (!hook.wanted) {
+            selected.absent = "not wanted";
+        } else if (function == nullptr) {
+            selected.absent = "the kernel has no function " + hook.function;
+        } else {
+            selected.module = function->module;
+            const auto parameters = btf.parameters(function->module, hook.function);
+            if (hook.parameters != 0 && parameters && *parameters != hook.parameters)
+                selected.absent = hook.function + " takes " + std::to_string(*parameters) +
+                                  " parameters here, not " + std::to_string(hook.parameters);
+            else
+                selected.fentry = mode == HookMode::FentryFirst && parameters.has_value() &&
+                                  function->symbols == 1 &&
+                                  !(hook.fentry.empty() && hook.fexit.empty());
+        }
+        const bool present = selected.absent.empty();
+        set_autoload(object, hook.fentry, present && selected.fentry);
+        set_autoload(object, hook.fexit, present && selected.fentry);
+        // Loaded as well: the kernel may still refuse to attach the fentry programs.
+        set_autoload(object, hook.kprobe, present);
+        set_autoload(object, hook.kretprobe, present);
+    }
+}
+
+bool HookSet::present(std::string_view function) const {
+    return std::ranges::any_of(hooks_, [&](const Selected &selected) {
+        return selected.hook.function == function && selected.absent.empty();
+    });
+}
+
+std::string HookSet::why_absent(std::string_view function) const {
+    for (const auto &selected : hooks_)
+        if (selected.hook.function == function)
+            return selected.absent;
+    return {};
+}
+
+bool HookSet::any_fentry() const {
+    return std::ranges::any_of(hooks_, [](const Selected &s) { return s.fentry; });
+}
+
+Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
+    const auto &hook = selected.hook;
+    const auto first_link = links_.size();
+    const auto first_program = program_fds_.size();
+    const LibbpfLog log;
+    int failed = 0;
+    const auto place = [&](const std::string &name, auto &&attach_program) {
+        auto *program = find_program(object, name);
+        if (failed != 0 || program == nullptr)
+            return;
+        bpf_link *link = attach_program(program);
+        if (link == nullptr) {
+            failed = errno != 0 ? errno : EINVAL;
+            return;
+        }
+        links_.push_back(link);
+        program_fds_.push_back(bpf_program__fd(program));
+    };
+    const auto trace = [](bpf_program *p) { return bpf_program__attach_trace(p); };
+    const auto kprobe = [&](bool exit) {
+        return [&hook, exit](bpf_program *p) {
+            return bpf_program__attach_kprobe(p, exit, hook.function.c_str());
+        };
+    };
+    if (selected.fentry) {
+        // Exit first: an entry without its exit would leave state behind.
+        place(hook.fexit, trace);
+        place(hook.fentry, trace);
+        if (failed == 0) {
+            selected.placed = true;
+            return {};
+        }
+        while (links_.size() > first_link) {
+            bpf_link__destroy(links_.back());
+            links_.pop_back();
+        }
+        program_fds_.resize(first_program);
+        selected.fentry = false;
+        failed = 0;
+    }
+    place(hook.kretprobe, kprobe(true));
+    place(hook.kprobe, kprobe(false));
+    if (failed != 0)
+        return bpf_error("cannot probe " + hook.function + " (" + selected.module + ")", failed,
+                         log.text());
+    selected.placed = true;
+    return {};
+}
+
+Result<void> HookSet::attach(bpf_object *object) {
+    for (auto &selected : hooks_) {
+        if (!selected.absent.empty())
+            continue;
+        if (auto attached = attach_one(object, selected); !attached) {
+            detach();
+            return attached;
+        }
+    }
+    return {};
+}
+
+void HookSet::detach() {
+    missed_before_detach_ = missed();
+    for (auto *link : links_)
+        bpf_link__destroy(link);
+    links_.clear();
+    program_fds_.clear();
+}
+
+std::vector<PlannedProbe> HookSet::plan() const {
+    std::vector<PlannedProbe> probes;
+    for (const auto &selected : hooks_) {
+        const auto &hook = selected.hook;
+        if (!selected.absent.empty())
+            continue;
+        const auto add = [&](cw_probe_kind kind, const std::string &program, std::uint32_t cost) {
+            if (program.empty())
+                return;
+            PlannedProbe probe;
+            probe.kind = kind;
+            probe.source = source_;
+            probe.function = hook.function;
+            probe.module_or_file = selected.module;
+            probe.expected_cost_ns = cost;
+            probe.placed = selected.placed;
+            probes.push_back(std::move(probe));
+        };
+        if (selected.fentry) {
+            add(CW_PROBE_FENTRY, hook.fentry, fentry_cost_ns);
+            add(CW_PROBE_FEXIT, hook.fexit, fentry_cost_ns);
+        } else {
+            add(CW_PROBE_KPROBE, hook.kprobe, kprobe_cost_ns);
+            add(CW_PROBE_KRETPROBE, hook.kretprobe, kprobe_cost_ns);
+        }
+    }
+    return probes;
+}
+
+std::uint64_t HookSet::missed() const {
+    std::uint64_t total = missed_before_detach_;
+    for (const auto *link : links_)
+        total += missed_by_link(bpf_link__fd(link));
+    for (const int fd : program_fds_)
+        total += missed_by_program(fd);
+    return total;
+}
+
+} // namespace collwire

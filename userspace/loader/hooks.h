@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts programs on kernel functions: fentry and fexit where the function's module has BTF and the
+// kernel takes them, kprobe and kretprobe otherwise. Found out by trying, per function.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <bpf/libbpf.h>
+
+#include "correlate/base/result.h"
+#include "userspace/loader/kernel_btf.h"
+#include "userspace/loader/kernel_functions.h"
+#include "userspace/record/source.h"
+
+namespace collwire {
+
+// One kernel function and the programs for it, by their names in the BPF object; empty: none.
+struct Hook {
+    std::string function;
+    unsigned parameters = 0; // that the programs rely on; checked where BTF can tell
+    std::string fentry;
+    std::string fexit;
+    std::string kprobe;
+    std::string kretprobe;
+    bool wanted = true;
+};
+
+enum class HookMode {
+    FentryFirst,
+    KprobeOnly, // also asked for by COLLWIRE_NO_FENTRY=1 in the environment, for tests
+};
+
+[[nodiscard]] HookMode default_hook_mode();
+
+class HookSet {
+public:
+    HookSet(std::string source, std::vector<Hook> hooks);
+    HookSet(const HookSet &) = delete;
+    HookSet &operator=(const HookSet &) = delete;
+    ~HookSet();
+
+    // Between open and load: loads only programs that have a chance to be attached here.
+    void select(bpf_object *object, const KernelFunctions &functions, KernelBtf &btf,
+                HookMode mode);
+    // Whether a function of the set can be probed here; valid after select.
+    [[nodiscard]] bool present(std::string_view function) const;
+    // Why not, if not: one clause.
+    [[nodiscard]] std::string why_absent(std::string_view function) const;
+    // Whether any selected program is an fentry or fexit one.
+    [[nodiscard]] bool any_fentry() const;
+
+    // After load. Entry and exit of one function are always of one kind. An error names the
+    // function that could not be probed either way; what was attached before is detached again.
+    Result<void> attach(bpf_object *object);
+    void detach();
+
+    [[nodiscard]] std::vector<PlannedProbe> plan() const;
+    // Calls that the kernel let pass without running our programs, as far as it counts them.
+    [[nodiscard]] std::uint64_t missed() const;
+
+private:
+    struct Selected {
+        Hook hook;
+        std::string module;
+        std::string absent; // why it cannot be probed, empty: it can
+        bool fentry = false;
+        bool placed = false;
+    };
+    Result<void> attach_one(bpf_object *object, Selected &selected);
+    std::string source_;
+    std::vector<Selected> hooks_;
+    std::vector<bpf_link *> links_;
+    std::vector<int> program_fds_;
+    std::uint64_t missed_before_detach_ = 0;
+};
+
+} // namespace collwire

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel's own description of its functions (BTF), and that of its modules.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+struct btf;
+
+namespace collwire {
+
+class KernelBtf {
+public:
+    // Without BTF in the kernel this knows nothing; that is no error.
+    KernelBtf();
+    KernelBtf(const KernelBtf &) = delete;
+    KernelBtf &operator=(const KernelBtf &) = delete;
+    ~KernelBtf();
+
+    // Number of parameters of a function of `module` ("vmlinux": the kernel proper); nothing if the
+    // BTF is missing or does not have it. A function without BTF cannot have fentry.
+    [[nodiscard]] std::optional<unsigned> parameters(std::string_view module,
+                                                     std::string_view function);
+    // The module's BTF on top of the kernel's, or nullptr. Stays owned by this.
+    [[nodiscard]] btf *of(std::string_view module);
+
+private:
+    btf *vmlinux_ = nullptr;
+    std::map<std::string, btf *, std::less<>> modules_;
+};
+
+} // namespace collwire

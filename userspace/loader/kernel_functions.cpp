@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/loader/kernel_functions.h"
+
+#include <fstream>
+#include <unistd.h>
+
+namespace collwire {
+
+KernelFunctions KernelFunctions::parse(std::istream &kallsyms,
+                                       const std::vector<std::string_view> &names) {
+    KernelFunctions found;
+    for (const auto name : names)
+        found.functions_.emplace(name, Function{});
+    // "ffffffffc0a01234 t name\t[module]"
+    for (std::string line; std::getline(kallsyms, line);) {
+        const auto type_at = line.find(' ') + 1;
+        if (type_at == 0 || type_at + 2 > line.size())
+            continue;
+        const char type = line[type_at];
+        if (type != 't' && type != 'T' && type != 'w' && type != 'W')
+            continue;
+        const auto rest = std::string_view(line).substr(type_at + 2);
+        const auto name = rest.substr(0, rest.find('\t'));
+        const auto entry = found.functions_.find(name);
+        if (entry == found.functions_.end())
+            continue;
+        auto &function = entry->second;
+        ++function.symbols;
+        const auto open = rest.find('[');
+        function.module = open == std::string_view::npos
+                              ? "vmlinux"
+                              : rest.substr(open + 1, rest.find(']') - open - 1);
+    }
+    std::erase_if(found.functions_, [](const auto &entry) { return entry.second.symbols == 0; });
+    return found;
+}
+
+Result<KernelFunctions> KernelFunctions::read(const std::vector<std::string_view> &names) {
+    std::ifstream file("/proc/kallsyms");
+    if (!file)
+        return error(ErrorKind::Unsupported,
+                     "/proc/kallsyms cannot be read, so no kernel function can be found. "
+                     "Fix: run as root on a kernel with CONFIG_KALLSYMS=y");
+    return parse(file, names);
+}
+
+const KernelFunctions::Function *KernelFunctions::find(std::string_view name) const {
+    const auto entry = functions_.find(name);
+    return entry == functions_.end() ? nullptr : &entry->second;
+}
+
+bool module_is_loaded(std::string_view module) {
+    return access(("/sys/module/" + std::string(module)).c_str(), F_OK) == 0;
+}
+
+bool module_has_btf(std::string_view module) {
+    return access(("/sys/kernel/btf/" + std::string(module)).c_str(), R_OK) == 0;
+}
+
+} // namespace collwire

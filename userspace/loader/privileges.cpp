@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/loader/privileges.h"
+
+#include <cstdint>
+#include <fstream>
+#include <unistd.h>
+
+#include <linux/capability.h>
+
+namespace collwire {
+
+Lockdown kernel_lockdown() {
+    std::ifstream file("/sys/kernel/security/lockdown");
+    std::string text;
+    std::getline(file, text);
+    if (text.find("[confidentiality]") != std::string::npos)
+        return Lockdown::Confidentiality;
+    if (text.find("[integrity]") != std::string::npos)
+        return Lockdown::Integrity;
+    return Lockdown::None;
+}
+
+bool has_kernel_btf() {
+    return access("/sys/kernel/btf/vmlinux", R_OK) == 0;
+}
+
+std::string missing_capabilities() {
+    std::ifstream file("/proc/self/status");
+    std::uint64_t effective = 0;
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with("CapEff:"))
+            effective = std::strtoull(line.c_str() + 7, nullptr, 16);
+    const auto has = [&](int capability) { return (effective >> capability & 1) != 0; };
+    // fentry on modules and uprobes need CAP_SYS_ADMIN itself on every kernel before 6.6.
+    if (has(CAP_SYS_ADMIN))
+        return {};
+    std::string missing = "CAP_SYS_ADMIN";
+    if (!has(CAP_BPF))
+        missing += ", CAP_BPF";
+    if (!has(CAP_PERFMON))
+        missing += ", CAP_PERFMON";
+    return missing;
+}
+
+} // namespace collwire

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The maps that all BPF objects share: created once, then given to every object before it loads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <bpf/libbpf.h>
+
+#include "correlate/base/result.h"
+#include "userspace/record/source.h"
+
+struct shared; // the skeleton of bpf/shared.bpf.c
+
+namespace collwire {
+
+struct SharedMapOptions {
+    std::uint32_t ring_bytes = 8u << 20; // a power of two and a multiple of the page size
+    std::uint32_t max_live_qps = 65536;
+};
+
+class SharedMaps {
+public:
+    // Errors: not permitted, no BTF, out of memory.
+    static Result<std::unique_ptr<SharedMaps>> create(const SharedMapOptions &options);
+    SharedMaps(const SharedMaps &) = delete;
+    SharedMaps &operator=(const SharedMaps &) = delete;
+    ~SharedMaps();
+
+    // Makes every map of `object` that has the name of a shared one that very map. Call it between
+    // open and load.
+    Result<void> give_to(bpf_object *object) const;
+
+    [[nodiscard]] int events_fd() const { return events_fd_; }
+    [[nodiscard]] int live_qps_fd() const { return live_qps_fd_; }
+    [[nodiscard]] int post_epochs_fd() const { return post_epochs_fd_; }
+
+    // Adds a thread group to those that are recorded when the programs filter by thread group.
+    Result<void> want_tgid(std::uint32_t tgid) const;
+
+    // Every count of the loss table that is not 0, cumulative.
+    [[nodiscard]] std::vector<LossCount> losses() const;
+
+private:
+    explicit SharedMaps(shared *skeleton);
+    shared *skeleton_;
+    int events_fd_ = -1;
+    int losses_fd_ = -1;
+    int live_qps_fd_ = -1;
+    int post_epochs_fd_ = -1;
+    int tgid_filter_fd_ = -1;
+};
+
+} // namespace collwire
