@@ -163,6 +163,12 @@ struct cw_clock {
 	__u64 uncertainty_ns; /* how long the three reads took */
 };
 
+enum cw_process_flags {
+	CW_PROCESS_GONE = 1 << 0,	   /* had ended before it was looked at: pid, start time and comm are all that is known */
+	CW_PROCESS_PARTIAL = 1 << 1,	   /* not permitted to read all of it */
+	CW_PROCESS_START_ROUNDED = 1 << 2, /* the start time is /proc's, rounded down to a clock tick (10 ms) */
+};
+
 struct cw_process {
 	struct cw_header header;
 	__u32 pid; /* thread group, in the init pid namespace */
@@ -170,7 +176,7 @@ struct cw_process {
 	__u64 start_boottime_ns; /* of the thread group's leader; tells re-used pids apart */
 	__u32 uid;
 	__s32 numa_node; /* of the CPUs it may run on, -1: several or unknown */
-	__u32 flags;
+	__u32 flags; /* enum cw_process_flags */
 	__u32 namespace_pid; /* its pid in its own namespace; 0: not known */
 	char comm[CW_COMM_BYTES];
 	char executable[256];

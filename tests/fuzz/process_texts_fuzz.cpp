@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The texts of /proc that a process can shape itself: its name, command line, environment, cgroup.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "userspace/inventory/cgroup.h"
+#include "userspace/inventory/command_line.h"
+#include "userspace/inventory/process.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
+    const std::string_view text(reinterpret_cast<const char *>(data), size);
+    const collwire::CgroupFacts job = collwire::parse_cgroups(text);
+    if (job.slurm_job.size() > 23 || job.slurm_step.size() > 23 || job.pod_uid.size() > 36 ||
+        job.container_id.size() > 64)
+        std::abort(); // longer than the record's fields
+    const collwire::Program program = collwire::program_of(text);
+    if (program.argv0.size() > size || program.script.size() > size)
+        std::abort();
+    (void)collwire::joined_command_line(text, 100);
+    (void)collwire::slurm_environment(text);
+    (void)collwire::parse_process_stat(text);
+    (void)collwire::parse_process_status(text);
+    (void)collwire::parse_cpu_list(text);
+    return 0;
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/inventory/cgroup.h"
+
+#include <algorithm>
+
+#include "userspace/inventory/files.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::size_t CONTAINER_ID_DIGITS = 64;
+constexpr std::size_t UUID_DIGITS = 32;
+constexpr std::size_t MAX_JOB_DIGITS = 20; // cw_process.slurm_job holds 23
+constexpr std::size_t MAX_STEP_BYTES = 20;
+
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+bool is_hex(char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'f');
+}
+
+// Slurm: v2 ".../slurmstepd.scope/job_12/step_0/user/task_1" or "<node>_slurmstepd.scope",
+// v1 "/slurm/uid_1000/job_12/step_batch". The component above must be Slurm's: other managers name
+// groups job_N, too.
+void find_slurm(std::string_view path, CgroupFacts &facts) {
+    bool below_slurm = false;
+    bool below_job = false;
+    for (const std::string_view part : split(path, '/')) {
+        if (below_job) {
+            if (part.starts_with("step_") && part.size() > 5 && part.size() - 5 <= MAX_STEP_BYTES)
+                facts.slurm_step = part.substr(5);
+            return;
+        }
+        if (below_slurm && part.starts_with("job_")) {
+            const std::string_view job = part.substr(4);
+            below_job = !job.empty() && job.size() <= MAX_JOB_DIGITS &&
+                        std::all_of(job.begin(), job.end(), is_digit);
+            if (below_job)
+                facts.slurm_job = job;
+        }
+        below_slurm =
+            below_slurm || part.starts_with("slurm") || part.ends_with("slurmstepd.scope");
+    }
+}
+
+// The uid after "pod": 36 characters with dashes (cgroupfs driver) or underscores (systemd
+// driver, which reserves the dash), or 32 digits of a static pod's hash.
+std::string uid_at(std::string_view text) {
+    std::string uid;
+    std::size_t digits = 0;
+    for (const char c : text) {
+        if (is_hex(c)) {
+            uid += c;
+            ++digits;
+        } else if (c == '-' || c == '_') {
+            uid += '-';
+        } else {
+            break;
+        }
+        if (digits == UUID_DIGITS)
+            break;
+    }
+    const bool plain = uid.size() == UUID_DIGITS;
+    const bool dashed =
+        uid.size() == 36 && uid[8] == '-' && uid[13] == '-' && uid[18] == '-' && uid[23] == '-';
+    return digits == UUID_DIGITS && (plain || dashed) ? uid : std::string();
+}
+
+void find_pod(std::string_view path, CgroupFacts &facts) {
+    if (path.find("kubepods") == std::string_view::npos)
+        return;
+    for (std::size_t at = path.find("pod"); at != std::string_view::npos;
+         at = path.find("pod", at + 3)) {
+        std::string uid = uid_at(path.substr(at + 3));
+        if (!uid.empty())
+            facts.pod_uid = std::move(uid);
+    }
+}
+
+// Every runtime puts the 64 digits of the container into its group's name:
+// "cri-containerd-<id>.scope", "crio-<id>.scope", "docker-<id>.scope",
+// "<slice>:cri-containerd:<id>" or bare. The innermost counts.
+void find_container(std::string_view path, CgroupFacts &facts) {
+    std::size_t run = 0;
+    for (std::size_t i = 0; i <= path.size(); ++i) {
+        if (i < path.size() && is_hex(path[i])) {
+            ++run;
+            continue;
+        }
+        if (run == CONTAINER_ID_DIGITS)
+            facts.container_id = path.substr(i - run, run);
+        run = 0;
+    }
+}
+
+int says(const CgroupFacts &facts) {
+    return static_cast<int>(!facts.slurm_job.empty()) + static_cast<int>(!facts.pod_uid.empty()) +
+           static_cast<int>(!facts.container_id.empty()) + static_cast<int>(facts.path.size() > 1);
+}
+
+} // namespace
+
+CgroupFacts parse_cgroups(std::string_view text) {
+    CgroupFacts best;
+    best.path = "/";
+    for (const std::string_view line : split(text, '\n')) {
+        const std::size_t first = line.find(':');
+        const std::size_t second =
+            first == std::string_view::npos ? first : line.find(':', first + 1);
+        if (second == std::string_view::npos || line.size() <= second + 1 ||
+            line[second + 1] != '/')
+            continue;
+        CgroupFacts facts;
+        facts.path = line.substr(second + 1);
+        find_slurm(facts.path, facts);
+        find_pod(facts.path, facts);
+        find_container(facts.path, facts);
+        // Version 2 is the last line; among equals it is the one that counts.
+        if (says(facts) >= says(best))
+            best = std::move(facts);
+    }
+    return best;
+}
+
+} // namespace collwire

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cumulative counters of ports and network devices in sysfs. Files stay open and are read again
+// with pread. What cannot be read is absent, never 0.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collwire/records.h"
+
+namespace collwire {
+
+// What a counter counts, by its name; CW_UNIT_UNKNOWN where its name or its documentation does not
+// say (Documentation/ABI/stable/sysfs-class-infiniband, drivers' own lists).
+cw_counter_unit counter_unit(cw_counter_source source, std::string_view name,
+                             std::uint32_t netdev_type);
+
+// Where a counter of .../ports/N/counters stops: the fields of the InfiniBand PortCounters
+// attribute are narrow and do not wrap (IBA 16.1.3.5). 0: it has 64 bits. The data and packet
+// counters have 64 bits wherever the extended attribute is there.
+std::uint64_t saturation_limit(std::string_view name);
+
+// The counters of one directory, read together. Move-only: it owns the open files.
+class CounterGroup {
+public:
+    CounterGroup(std::uint32_t dev_index, std::uint32_t port, cw_counter_source source);
+    CounterGroup(CounterGroup &&other) noexcept;
+    CounterGroup &operator=(CounterGroup &&) = delete;
+    CounterGroup(const CounterGroup &) = delete;
+    CounterGroup &operator=(const CounterGroup &) = delete;
+    ~CounterGroup();
+
+    // Opens the counter if it can be read now; next_id gives it its number and goes on.
+    void add(const std::string &path, std::string_view name, cw_counter_unit unit,
+             std::uint32_t &next_id);
+    [[nodiscard]] const std::vector<cw_counter_def> &definitions() const { return definitions_; }
+    [[nodiscard]] bool empty() const { return open_.empty(); }
+
+    // Reads every counter. One that cannot be read any more is closed: its series has ended.
+    void read(std::vector<cw_counter_sample> &samples);
+    // Names of legacy counters that stood at their limit at the last read.
+    [[nodiscard]] const std::vector<std::string> &saturated() const { return saturated_; }
+
+private:
+    struct Open {
+        int file;
+        std::uint32_t id;
+        std::uint64_t limit; // 0: none
+        std::string name;
+    };
+    std::uint32_t dev_index_;
+    std::uint32_t port_;
+    cw_counter_source source_;
+    std::vector<cw_counter_def> definitions_; // of all that were ever opened
+    std::vector<Open> open_;
+    std::vector<std::string> saturated_;
+};
+
+// The groups of a port: its counters, its hw_counters, and those of its netdev (empty: none). The
+// slaves of a bond add their carrier counters as "SLAVE:carrier_changes". Groups may be empty.
+std::vector<CounterGroup> open_port_counters(const std::string &root, const std::string &device,
+                                             std::uint32_t dev_index, std::uint32_t port,
+                                             const std::string &netdev, std::uint32_t &next_id);
+
+} // namespace collwire

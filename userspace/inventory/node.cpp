@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/inventory/node.h"
+
+#include <ctime>
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "userspace/inventory/files.h"
+
+namespace collwire {
+namespace {
+
+constexpr int CLOCK_ATTEMPTS = 5;
+
+std::uint64_t now_ns(clockid_t clock) {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000ULL +
+           static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+} // namespace
+
+std::uint64_t monotonic_ns() {
+    return now_ns(CLOCK_MONOTONIC);
+}
+
+cw_clock read_clock() {
+    cw_clock best{};
+    best.uncertainty_ns = UINT64_MAX;
+    for (int attempt = 0; attempt < CLOCK_ATTEMPTS; ++attempt) {
+        const std::uint64_t before = monotonic_ns();
+        const std::uint64_t realtime = now_ns(CLOCK_REALTIME);
+        const std::uint64_t boottime = now_ns(CLOCK_BOOTTIME);
+        const std::uint64_t after = monotonic_ns();
+        if (after - before >= best.uncertainty_ns)
+            continue;
+        best.realtime_ns = realtime;
+        best.boottime_ns = boottime;
+        best.uncertainty_ns = after - before;
+        best.header.time_ns = before + (after - before) / 2;
+    }
+    best.header.length_bytes = sizeof(best);
+    best.header.kind = CW_KIND_CLOCK;
+    best.header.cpu = CW_CPU_USERSPACE;
+    return best;
+}
+
+cw_node read_node(const std::string &root) {
+    cw_node node{};
+    const cw_clock clock = read_clock();
+    node.header = {sizeof(node), CW_KIND_NODE, CW_CPU_USERSPACE, clock.header.time_ns};
+    node.realtime_ns = clock.realtime_ns;
+    node.boottime_ns = clock.boottime_ns;
+    node.recorder_pid = static_cast<std::uint32_t>(getpid());
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    node.n_cpus = cpus > 0 ? static_cast<std::uint32_t>(cpus) : 0;
+    utsname name{};
+    if (uname(&name) == 0) {
+        set_text(node.hostname, name.nodename);
+        set_text(node.kernel_release, name.release);
+    }
+    set_text(node.boot_id, read_line(root + "/proc/sys/kernel/random/boot_id").value_or(""));
+    set_text(node.machine_id, read_line(root + "/etc/machine-id").value_or(""));
+    return node;
+}
+
+} // namespace collwire

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The node itself and its clocks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collwire/records.h"
+
+namespace collwire {
+
+// CLOCK_MONOTONIC, the time of every record.
+std::uint64_t monotonic_ns();
+
+// REALTIME and BOOTTIME at header.time_ns (MONOTONIC): the tightest of a few attempts.
+cw_clock read_clock();
+
+// What the machine tells of itself; session, segment, flags, record_start_ns and tool_version are
+// left 0 for the writer of the capture. An unknown text stays empty.
+cw_node read_node(const std::string &root);
+
+} // namespace collwire

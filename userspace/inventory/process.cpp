@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/inventory/process.h"
+
+#include <algorithm>
+
+#include <unistd.h>
+
+#include "userspace/inventory/cgroup.h"
+#include "userspace/inventory/command_line.h"
+#include "userspace/inventory/files.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::size_t CMDLINE_BYTES = 16UL * 1024;
+constexpr std::size_t ENVIRON_BYTES = 1024UL * 1024;
+constexpr std::size_t CGROUP_BYTES = 64UL * 1024;
+constexpr std::size_t STATUS_BYTES = 64UL * 1024; // the list of groups alone can be long
+constexpr std::uint64_t MAX_PID = 4194304;        // PID_MAX_LIMIT of linux/threads.h
+
+std::string process_directory(const std::string &root, std::uint32_t pid) {
+    return root + "/proc/" + std::to_string(pid);
+}
+
+std::optional<ProcessStat> read_stat(const std::string &directory) {
+    const auto text = read_file(directory + "/stat", SMALL_FILE_BYTES);
+    return text ? parse_process_stat(*text) : std::nullopt;
+}
+
+void read_program(const std::string &directory, const ProcessOptions &options,
+                  cw_process &process) {
+    if (const auto executable = read_link(directory + "/exe"))
+        set_text(process.executable, *executable);
+    else if (!exists(directory + "/exe"))
+        process.flags |= CW_PROCESS_PARTIAL;
+    const auto cmdline = read_file(directory + "/cmdline", CMDLINE_BYTES);
+    if (!cmdline) {
+        process.flags |= CW_PROCESS_PARTIAL;
+        return;
+    }
+    const Program program = program_of(*cmdline);
+    set_text(process.argv0, program.argv0);
+    set_text(process.script, program.script);
+    if (options.full_cmdline)
+        set_text(process.cmdline, joined_command_line(*cmdline, sizeof(process.cmdline) - 1));
+}
+
+void read_job(const std::string &directory, cw_process &process) {
+    CgroupFacts job;
+    if (const auto text = read_file(directory + "/cgroup", CGROUP_BYTES))
+        job = parse_cgroups(*text);
+    else
+        process.flags |= CW_PROCESS_PARTIAL;
+    // A site whose Slurm does not manage cgroups still sets the job's variables.
+    if (job.slurm_job.empty()) {
+        if (const auto environ = read_file(directory + "/environ", ENVIRON_BYTES)) {
+            SlurmEnvironment slurm = slurm_environment(*environ);
+            job.slurm_job = std::move(slurm.job);
+            job.slurm_step = std::move(slurm.step);
+        } else {
+            process.flags |= CW_PROCESS_PARTIAL;
+        }
+    }
+    set_text(process.cgroup, job.path);
+    set_text(process.slurm_job, job.slurm_job);
+    set_text(process.slurm_step, job.slurm_step);
+    set_text(process.pod_uid, job.pod_uid);
+    set_text(process.container_id, job.container_id);
+}
+
+bool inside(const CpuRange &cpus, const std::vector<CpuRange> &node) {
+    return std::any_of(node.begin(), node.end(), [&](const CpuRange &range) {
+        return cpus.first >= range.first && cpus.last <= range.last;
+    });
+}
+
+} // namespace
+
+std::uint64_t clock_tick_ns() {
+    static const long ticks_per_second = sysconf(_SC_CLK_TCK);
+    return 1'000'000'000ULL /
+           static_cast<std::uint64_t>(ticks_per_second > 0 ? ticks_per_second : 100);
+}
+
+bool same_start(std::uint64_t start_boottime_ns, std::uint64_t rounded_ns) {
+    return start_boottime_ns / clock_tick_ns() == rounded_ns / clock_tick_ns();
+}
+
+std::optional<std::uint64_t> process_start_ns(const std::string &root, std::uint32_t pid) {
+    const auto stat = read_stat(process_directory(root, pid));
+    return stat ? std::optional(stat->start_ticks * clock_tick_ns()) : std::nullopt;
+}
+
+Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
+                                const ProcessOptions &options) {
+    const std::string directory = process_directory(root, pid);
+    const auto stat = read_stat(directory);
+    if (!stat)
+        return error(ErrorKind::Failed,
+                     "process " + std::to_string(pid) + ": has ended, or /proc hides it");
+    cw_process process{};
+    process.header = {sizeof(process), CW_KIND_PROCESS, CW_CPU_USERSPACE, 0};
+    process.pid = pid;
+    process.parent_pid = stat->parent_pid;
+    process.start_boottime_ns = stat->start_ticks * clock_tick_ns();
+    process.flags = CW_PROCESS_START_ROUNDED;
+    process.numa_node = -1;
+    set_text(process.comm, stat->comm);
+    if (const auto text = read_file(directory + "/status", STATUS_BYTES)) {
+        const ProcessStatus status = parse_process_status(*text);
+        process.uid = status.uid;
+        process.namespace_pid = status.namespace_pid;
+        process.numa_node = numa_node_of_cpus(root, status.cpus_allowed_list);
+    } else {
+        process.flags |= CW_PROCESS_PARTIAL;
+    }
+    read_program(directory, options, process);
+    read_job(directory, process);
+    const auto again = read_stat(directory);
+    if (!again || again->start_ticks != stat->start_ticks)
+        return error(ErrorKind::Failed,
+                     "process " + std::to_string(pid) + ": ended while it was read");
+    return process;
+}
+
+std::optional<ProcessStat> parse_process_stat(std::string_view text) {
+    const std::size_t open = text.find('(');
+    const std::size_t close = text.rfind(')');
+    if (open == std::string_view::npos || close == std::string_view::npos || close < open ||
+        text.size() < close + 2)
+        return std::nullopt;
+    ProcessStat stat;
+    stat.comm = text.substr(open + 1, close - open - 1);
+    const auto fields = split(trim(text.substr(close + 2)), ' '); // from field 3, the state
+    constexpr std::size_t PARENT = 4 - 3;
+    constexpr std::size_t START = 22 - 3;
+    if (fields.size() <= START)
+        return std::nullopt;
+    const auto parent = parse_number(fields[PARENT]);
+    const auto start = parse_number(fields[START]);
+    if (!parent || *parent > MAX_PID || !start || *start > UINT64_MAX / clock_tick_ns())
+        return std::nullopt;
+    stat.parent_pid = static_cast<std::uint32_t>(*parent);
+    stat.start_ticks = *start;
+    return stat;
+}
+
+ProcessStatus parse_process_status(std::string_view text) {
+    ProcessStatus status;
+    for (const std::string_view line : split(text, '\n')) {
+        const std::size_t colon = line.find(':');
+        if (colon == std::string_view::npos)
+            continue;
+        const std::string_view key = line.substr(0, colon);
+        const std::string_view value = trim(line.substr(colon + 1));
+        if (key == "Uid") {
+            const auto uid = parse_number(value.substr(0, value.find('\t')));
+            if (uid && *uid <= UINT32_MAX)
+                status.uid = static_cast<std::uint32_t>(*uid);
+        } else if (key == "NSpid") {
+            const std::size_t last = value.rfind('\t'); // outermost namespace first
+            const auto pid =
+                parse_number(last == std::string_view::npos ? value : value.substr(last + 1));
+            if (pid && *pid <= MAX_PID)
+                status.namespace_pid = static_cast<std::uint32_t>(*pid);
+        } else if (key == "Cpus_allowed_list") {
+            status.cpus_allowed_list = value;
+        }
+    }
+    return status;
+}
+
+std::vector<CpuRange> parse_cpu_list(std::string_view text) {
+    std::vector<CpuRange> ranges;
+    for (const std::string_view part : split(trim(text), ',')) {
+        const std::size_t dash = part.find('-');
+        const auto first = parse_number(part.substr(0, dash));
+        const auto last =
+            dash == std::string_view::npos ? first : parse_number(part.substr(dash + 1));
+        if (!first || !last || *first > *last || *last > UINT32_MAX)
+            return {};
+        ranges.push_back({static_cast<std::uint32_t>(*first), static_cast<std::uint32_t>(*last)});
+    }
+    return ranges;
+}
+
+std::int32_t numa_node_of_cpus(const std::string &root, std::string_view cpu_list) {
+    const auto cpus = parse_cpu_list(cpu_list);
+    if (cpus.empty())
+        return -1;
+    const std::string nodes = root + "/sys/devices/system/node";
+    for (const std::string &name : list_directory(nodes)) {
+        const auto number = name.starts_with("node")
+                                ? parse_number(std::string_view(name).substr(4))
+                                : std::nullopt;
+        if (!number || *number > INT32_MAX)
+            continue;
+        const auto node = parse_cpu_list(read_line(nodes + "/" + name + "/cpulist").value_or(""));
+        if (std::all_of(cpus.begin(), cpus.end(),
+                        [&](const CpuRange &range) { return inside(range, node); }))
+            return static_cast<std::int32_t>(*number);
+    }
+    return -1;
+}
+
+} // namespace collwire
