@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private apt: own sources, lists and cache, so that another suite's packages can be fetched without touching the machine's apt."""
+
+import glob
+import os
+import re
+import subprocess
+
+from .report import LabError
+
+DEFAULT_MIRROR = "http://deb.debian.org/debian"
+DEFAULT_SECURITY_MIRROR = "http://deb.debian.org/debian-security"
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+# Settings of the machine that decide how the archive is reached; everything else of its apt configuration stays out.
+_KEPT_SETTING = re.compile(r"^Acquire::(http|https|ftp|Retries|ForceIPv4|ForceIPv6|proxy)\b", re.IGNORECASE)
+
+
+def _machine_uris():
+    uris = []
+    for path in ["/etc/apt/sources.list"] + sorted(glob.glob("/etc/apt/sources.list.d/*")):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as source:
+                text = source.read()
+        except OSError:
+            continue
+        for line in text.splitlines():
+            line = line.strip()
+            if path.endswith(".sources"):
+                if line.lower().startswith("uris:"):
+                    uris += line[5:].split()
+            elif line.startswith("deb "):
+                words = re.sub(r"\[[^]]*\]", "", line).split()
+                if len(words) > 1:
+                    uris.append(words[1])
+    return [uri.rstrip("/") for uri in uris]
+
+
+def mirrors():
+    """(main, security): the machine's own Debian mirrors where it has them, else the defaults above."""
+    main, security = DEFAULT_MIRROR, DEFAULT_SECURITY_MIRROR
+    for uri in reversed(_machine_uris()):
+        if uri.endswith("/debian-security"):
+            security = uri
+        elif uri.endswith("/debian"):
+            main = uri
+    return main, security
+
+
+def _machine_settings():
+    result = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False)
+    return [line for line in result.stdout.splitlines() if _KEPT_SETTING.match(line)]
+
+
+class PrivateApt:
+    """apt with its whole state under one directory, for the given suites of Debian (component main, amd64)."""
+
+    def __init__(self, directory, suites):
+        if not os.path.exists(KEYRING):
+            raise LabError(f"{KEYRING} is missing, so that Debian's packages cannot be verified. "
+                           "Fix: apt-get install debian-archive-keyring")
+        self._directory = directory
+        for name in ("lists/partial", "cache/archives/partial", "log"):
+            os.makedirs(os.path.join(directory, name), exist_ok=True)
+        main, security = mirrors()
+        lines = []
+        for suite in suites:
+            uri = security if suite.endswith("-security") else main
+            # A mirror that lags is no danger here: signatures are still checked, and the versions are pinned.
+            lines.append(f"deb [arch=amd64 signed-by={KEYRING} check-valid-until=no] {uri} {suite} main\n")
+        self._write("sources.list", "".join(lines))
+        self._write("status", "")
+        settings = [f'Dir::Etc::{name} "/dev/null";' for name in ("parts", "main", "sourceparts", "preferences", "preferencesparts")]
+        settings += [
+            f'Dir::Etc::sourcelist "{directory}/sources.list";',
+            f'Dir::State "{directory}";',
+            f'Dir::State::lists "{directory}/lists";',
+            f'Dir::State::status "{directory}/status";',
+            f'Dir::Cache "{directory}/cache";',
+            f'Dir::Log "{directory}/log";',
+            'APT::Architecture "amd64";',
+            'APT::Architectures "amd64";',
+            'APT::Sandbox::User "root";',
+            'Acquire::Languages "none";',
+        ] + _machine_settings()
+        self._write("apt.conf", "\n".join(settings) + "\n")
+        self._environment = dict(os.environ, APT_CONFIG=os.path.join(directory, "apt.conf"), LC_ALL="C")
+
+    def _write(self, name, text):
+        with open(os.path.join(self._directory, name), "w", encoding="utf-8") as out:
+            out.write(text)
+
+    def _run(self, *command, cwd=None):
+        return subprocess.run(command, env=self._environment, cwd=cwd, capture_output=True, text=True, check=False)
+
+    def update(self):
+        result = self._run("apt-get", "update", "-q")
+        if result.returncode != 0 or re.search(r"^(E|Err|W: Failed)", result.stdout + result.stderr, re.MULTILINE):
+            reason = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith(("E:", "W:", "Err"))]
+            raise LabError("Debian's package lists could not be fetched: "
+                           + (reason[0] if reason else f"apt-get update exited with {result.returncode}")
+                           + ". Fix: check the network, the proxy settings of apt and the Debian mirror in its sources")
+
+    def names(self, prefix):
+        return self._run("apt-cache", "pkgnames", prefix).stdout.split()
+
+    def versions(self, name):
+        """[(version, depends)] of a package, in no special order; empty if the archive does not have it."""
+        found = []
+        for paragraph in self._run("apt-cache", "show", name).stdout.split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if re.match(r"^[A-Za-z-]+: ", line))
+            if fields.get("Package") == name and "Version" in fields:
+                found.append((fields["Version"], fields.get("Depends", "")))
+        return found
+
+    def download(self, packages, directory):
+        """Fetches [(name, version)] into directory (apt verifies their sums) and returns the paths of the .deb files."""
+        before = set(os.listdir(directory))
+        result = self._run("apt-get", "download", "-q", *[f"{name}={version}" for name, version in packages], cwd=directory)
+        if result.returncode != 0:
+            reason = [line for line in result.stderr.splitlines() if line.startswith("E:")]
+            raise LabError(f"{packages[0][0]} could not be downloaded: {reason[0] if reason else result.returncode}. "
+                           "Fix: check the network and the Debian mirror in apt's sources")
+        return [os.path.join(directory, name) for name in sorted(set(os.listdir(directory)) - before) if name.endswith(".deb")]
+
+
+def newer(left, right):
+    return subprocess.run(["dpkg", "--compare-versions", left, "gt", right], check=False).returncode == 0

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the lab needs from the machine. Each missing thing is one line with its fix."""
+
+import os
+import platform
+import shutil
+import stat
+
+from . import initramfs
+from .report import LabError
+
+_TOOLS = {
+    "qemu-system-x86_64": "qemu-system-x86", "ip": "iproute2", "bridge": "iproute2", "rdma": "iproute2", "tc": "iproute2",
+    "depmod": "kmod", "modprobe": "kmod", "dpkg-deb": "dpkg", "apt-get": "apt",
+}
+
+
+def check(pcap):
+    """Raises LabError for the first thing that is missing. Makes /dev/net/tun where only the node is missing."""
+    if os.geteuid() != 0:
+        raise LabError("the lab needs root (network namespace, taps). Fix: run it with sudo")
+    if platform.machine() != "x86_64":
+        raise LabError(f"the lab boots amd64 kernels and this machine is {platform.machine()}. Fix: run it on x86-64")
+    # sudo and cron often leave these directories out.
+    os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+    tools = dict(_TOOLS, tcpdump="tcpdump") if pcap else _TOOLS
+    missing = sorted({package for tool, package in tools.items() if not shutil.which(tool)})
+    if missing:
+        raise LabError(f"not installed: {', '.join(missing)}. Fix: apt-get install {' '.join(missing)} (or tools/install-deps)")
+    initramfs.busybox()
+    if not os.path.exists("/proc/self/stat"):
+        raise LabError("/proc is not mounted. Fix: mount -t proc proc /proc")
+    _check_tun()
+
+
+def _check_tun():
+    path = "/dev/net/tun"
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(10, 200))
+    try:
+        os.close(os.open(path, os.O_RDWR))
+    except OSError as error:
+        raise LabError(f"{path}: {error.strerror}. Fix: modprobe tun (in a container: allow the device)") from error

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node: its QEMU process, the line channel to the agent in it, and the channel to QEMU's monitor."""
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+
+from . import fabric
+from .report import LabError
+
+
+class Channel:
+    """Lines over one end of a socket pair; the other end goes to QEMU."""
+
+    def __init__(self):
+        self.ours, self.theirs = socket.socketpair()
+        self._rest = b""
+
+    def send(self, line):
+        try:
+            self.ours.sendall(line.encode() + b"\n")
+        except OSError:
+            pass  # QEMU is gone; its exit status tells
+
+    def lines(self):
+        """Complete lines that have arrived; call when the socket is readable. None at the end."""
+        try:
+            data = self.ours.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            return None
+        parts = (self._rest + data).split(b"\n")
+        self._rest = parts.pop()
+        return [part.decode(errors="replace").strip() for part in parts]
+
+
+class Node:
+    """state: booting -> up -> reached -> running -> done -> quiet; failed holds the reason when it cannot go on."""
+
+    def __init__(self, number, setup):
+        self.number = number
+        self.name = f"node{number}"
+        self.directory = os.path.join(setup.out, self.name)
+        self.state = "booting"
+        self.failed = None
+        self.boot_s = None
+        self.rc = None
+        self.agent = Channel()
+        self.monitor = Channel()
+        self.loss_answers = 0
+        self._process = None
+        self._setup = setup
+
+    def _environment(self):
+        setup = self._setup
+        values = {
+            "LAB_INIT": os.path.join(os.path.dirname(os.path.realpath(__file__)), "node-init.sh"),
+            "LAB_MODULES": setup.kernel.modules, "LAB_JOB": setup.job, "LAB_NICS": setup.nics, "LAB_MTU": setup.mtu,
+            "LAB_PATH": ":".join(setup.path), "NODE": self.number, "NODES": setup.nodes,
+        }
+        exported = {}
+        for node in range(setup.nodes):
+            for nic in range(setup.nics):
+                exported[f"PEER_{node}" if nic == 0 else f"PEER_{node}_{nic}"] = fabric.address(node, nic)
+        exported.update(setup.env)
+        lines = [f"{key}={shlex.quote(str(value))}" for key, value in values.items()]
+        lines += [f"export {key}={shlex.quote(value)}" for key, value in exported.items()]
+        return "\n".join(lines) + "\n"
+
+    def boot(self, preexec):
+        setup = self._setup
+        os.makedirs(self.directory)
+        with open(os.path.join(self.directory, "lab.env"), "w", encoding="utf-8") as out:
+            out.write(self._environment())
+        agent, monitor = self.agent.theirs, self.monitor.theirs
+        share = "security_model=passthrough,multidevs=remap"
+        command = [
+            "qemu-system-x86_64", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
+            "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(setup.cpus), "-m", str(setup.memory_mib),
+            "-kernel", setup.kernel.vmlinuz, "-initrd", setup.initramfs,
+            "-append", "console=ttyS0 quiet panic=-1 net.ifnames=0 random.trust_cpu=on",
+            "-chardev", f"file,id=console,path={_escape(self.directory)}/console", "-serial", "chardev:console",
+            "-chardev", f"socket,id=agent,fd={agent.fileno()}", "-serial", "chardev:agent",
+            "-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor,mode=control",
+            "-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}",
+            "-virtfs", f"local,path={_escape(self.directory)},mount_tag=out,{share}",
+        ]
+        for nic in range(setup.nics):
+            # No offloads: every frame on the tap is a frame as a wire would carry it.
+            command += ["-netdev", f"tap,id=n{nic},ifname={fabric.tap_name(self.number, nic)},script=no,downscript=no,vhost=off,vnet_hdr=off",
+                        "-device", f"virtio-net-pci,netdev=n{nic},mac={fabric.mac(self.number, nic)},host_mtu={setup.mtu},"
+                                   "rx_queue_size=1024,csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,"
+                                   "guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,romfile="]
+        with open(os.path.join(self.directory, "qemu.log"), "wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=preexec,
+                                             pass_fds=(agent.fileno(), monitor.fileno()))
+        agent.close()
+        monitor.close()
+        self.monitor_command("qmp_capabilities")
+
+    def monitor_command(self, name, **arguments):
+        message = {"execute": name}
+        if arguments:
+            message["arguments"] = arguments
+        self.monitor.send(json.dumps(message))
+
+    def alive(self):
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self):
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+
+    def console_tail(self):
+        """The last words of the node and of its QEMU, for an error message."""
+        text = ""
+        for name in ("qemu.log", "console"):
+            try:
+                with open(os.path.join(self.directory, name), "rb") as source:
+                    source.seek(max(0, os.fstat(source.fileno()).st_size - 4000))
+                    text += source.read().decode(errors="replace")
+            except OSError:
+                continue
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return "\n".join(f"    {self.name}| {line}" for line in lines[-15:])
+
+    def record_status(self):
+        """The job's status as the node wrote it, None without one."""
+        try:
+            with open(os.path.join(self.directory, "rc"), encoding="ascii") as source:
+                return int(source.read())
+        except (OSError, ValueError):
+            return None
+
+
+def _escape(path):
+    """A path inside a QEMU option: commas are doubled."""
+    return path.replace(",", ",,")
+
+
+def check_path(path, what):
+    if "\n" in path or ":" in path:
+        raise LabError(f"{what} '{path}' holds a colon or a newline. Fix: use another path")

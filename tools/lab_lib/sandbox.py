@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the lab as process 1 of its own pid and network namespaces: when it ends, however it ends, the kernel ends every process in
+them and removes every tap, bridge and capture. Nothing is left that a later start would have to clean up."""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+
+from .report import LabError
+
+_CLONE_NEWPID = 0x20000000
+_CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG = 1
+_PATIENCE_S = 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent():
+    """For preexec_fn too: the calling process gets SIGKILL when its parent ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _unshare(flags, what):
+    if _libc.unshare(flags) != 0:
+        raise LabError(f"no {what} namespace: {os.strerror(ctypes.get_errno())}. Fix: run as root, outside of a container that forbids unshare")
+
+
+def run(body):
+    """Runs body() -> exit status in the sandbox and returns that status. SIGINT, SIGTERM and SIGHUP reach it as SIGTERM."""
+    guard_read, guard_write = os.pipe()
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, asked)
+    _unshare(_CLONE_NEWPID, "pid")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        _child(body, guard_read, guard_write, asked)
+    os.close(guard_read)
+    got = []
+
+    def forward(number, _frame):
+        got.append(number)
+        # A process 1 that hangs is not asked twice.
+        os.kill(child, signal.SIGKILL if len(got) > 1 else signal.SIGTERM)
+        signal.alarm(_PATIENCE_S)
+
+    for number in asked:
+        signal.signal(number, forward)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, asked)
+    _, status = os.waitpid(child, 0)
+    signal.alarm(0)
+    os.close(guard_write)
+    if got:
+        return 128 + got[0]
+    if os.WIFSIGNALED(status):
+        print(f"lab: ended by signal {os.WTERMSIG(status)}", file=sys.stderr)
+        return 128 + os.WTERMSIG(status)
+    return os.WEXITSTATUS(status)
+
+
+def _child(body, guard_read, guard_write, asked):
+    status = 1
+    try:
+        os.close(guard_write)
+        die_with_parent()
+        # The parent may have died before the line above took effect.
+        if select.select([guard_read], [], [], 0)[0]:
+            os._exit(1)
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, _interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, asked)
+        _unshare(_CLONE_NEWNET, "network")
+        status = body()
+    except LabError as error:
+        print(f"lab: error: {error}", file=sys.stderr)
+    except Interrupted:
+        print("lab: interrupted", file=sys.stderr)
+    except BaseException:  # pylint: disable=broad-except
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+class Interrupted(Exception):
+    """The user asked the lab to end."""
+
+
+def _interrupt(_number, _frame):
+    raise Interrupted()
