@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/counters_source.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "userspace/inventory/node.h"
+
+namespace collwire {
+namespace {
+
+bool counts_bytes(const CounterGroup &group) {
+    const auto &definitions = group.definitions();
+    return !group.empty() &&
+           std::any_of(definitions.begin(), definitions.end(), [](const cw_counter_def &counter) {
+               return counter.unit == CW_UNIT_LINK_BYTES || counter.unit == CW_UNIT_OCTETS_4 ||
+                      counter.unit == CW_UNIT_BYTES;
+           });
+}
+
+} // namespace
+
+CountersSource::CountersSource(CountersOptions options) : options_(std::move(options)) {
+    if (!options_.clock)
+        options_.clock = monotonic_ns;
+}
+
+Result<void> CountersSource::prepare() {
+    refresh();
+    return {};
+}
+
+// Opens the counters of what is new and drops what is gone. Series of ports that stay go on.
+void CountersSource::refresh() {
+    names_ = rdma_device_names(options_.root);
+    facts_ = options_.netlink();
+    std::vector<Port> ports;
+    for (RdmaDevice &device : scan_rdma_devices(options_.root, facts_)) {
+        const std::vector<RdmaPort> scanned = std::move(device.ports);
+        device.ports.clear();
+        for (const RdmaPort &entry : scanned) {
+            const auto known = std::find_if(ports_.begin(), ports_.end(), [&](const Port &port) {
+                return port.device.name == device.name &&
+                       port.record.dev_index == entry.record.dev_index &&
+                       port.record.port == entry.record.port;
+            });
+            if (known != ports_.end()) {
+                ports.push_back(std::move(*known));
+                continue;
+            }
+            Port port{.device = device, .record = entry.record, .netdev = {}, .groups = {}};
+            open_counters(port);
+            ports.push_back(std::move(port));
+        }
+    }
+    ports_ = std::move(ports);
+}
+
+void CountersSource::open_counters(Port &port) {
+    port.netdev = port.record.netdev;
+    port.groups = open_port_counters(options_.root, port.device.name, port.record.dev_index,
+                                     port.record.port, port.netdev, next_id_);
+    port.definitions_written = false;
+}
+
+void CountersSource::update_port(Port &port) {
+    cw_port now = read_port(options_.root, port.device, port.record.port, facts_);
+    if (now.netdev[0] == '\0' && !port.netdev.empty()) { // renamed, or gone
+        facts_ = options_.netlink();
+        now = read_port(options_.root, port.device, port.record.port, facts_);
+    }
+    now.header.time_ns = port.record.header.time_ns;
+    if (std::memcmp(&now, &port.record, sizeof(now)) == 0)
+        return;
+    port.record = now;
+    port.port_written = false;
+    if (port.netdev != now.netdev && now.netdev[0] != '\0')
+        open_counters(port);
+}
+
+std::vector<SourceState> CountersSource::states() const {
+    if (ports_.empty())
+        return {{CW_SOURCE_UNAVAILABLE,
+                 "no RDMA port on this node. Fix: load its driver (modprobe mlx5_ib)", ~0u}};
+    std::vector<SourceState> states;
+    for (const Port &port : ports_) {
+        const std::string name =
+            port.device.name + " port " + std::to_string(port.record.port) + ": ";
+        if (std::none_of(port.groups.begin(), port.groups.end(), counts_bytes)) {
+            states.push_back({CW_SOURCE_DEGRADED,
+                              name + "it has no byte counter, so nothing can be reconciled with it",
+                              port.record.dev_index});
+        }
+        for (const CounterGroup &group : port.groups) {
+            for (const std::string &counter : group.saturated())
+                states.push_back({CW_SOURCE_DEGRADED,
+                                  name + counter +
+                                      " stands at its limit and counts no further. "
+                                      "Fix: reset it (perfquery -R)",
+                                  port.record.dev_index});
+        }
+    }
+    if (states.empty())
+        states.push_back({CW_SOURCE_ON, "", ~0u});
+    return states;
+}
+
+void CountersSource::sample(RecordSink &sink, bool everything) {
+    const std::uint64_t now = options_.clock();
+    // A tick that comes a little early counts: else a jitter of 1 ms would double the interval.
+    if (!everything && !last_sample_ && now + options_.interval_ns / 10 < due_ns_)
+        return;
+    due_ns_ += options_.interval_ns;
+    if (due_ns_ <= now)
+        due_ns_ = now + options_.interval_ns;
+    if (rdma_device_names(options_.root) != names_)
+        refresh();
+    for (Port &port : ports_) {
+        update_port(port);
+        write_port(sink, port, everything);
+    }
+}
+
+void CountersSource::write_port(RecordSink &sink, Port &port, bool everything) {
+    if (everything || !port.port_written) {
+        port.record.header.time_ns = options_.clock();
+        sink.append(port.record.header);
+        port.port_written = true;
+    }
+    if (everything || !port.definitions_written) {
+        for (const CounterGroup &group : port.groups) {
+            for (cw_counter_def definition : group.definitions()) {
+                definition.header.time_ns = options_.clock();
+                sink.append(definition.header);
+            }
+        }
+        port.definitions_written = true;
+    }
+    for (CounterGroup &group : port.groups)
+        write_samples(sink, group);
+}
+
+void CountersSource::write_samples(RecordSink &sink, CounterGroup &group) {
+    cw_counter_samples head{};
+    samples_.clear();
+    head.read_begin_ns = options_.clock();
+    group.read(samples_);
+    if (samples_.empty())
+        return;
+    const std::size_t bytes = sizeof(head) + samples_.size() * sizeof(cw_counter_sample);
+    head.header = {static_cast<std::uint32_t>(bytes), CW_KIND_COUNTER_SAMPLES, CW_CPU_USERSPACE,
+                   options_.clock()};
+    head.n = static_cast<std::uint32_t>(samples_.size());
+    buffer_.resize(bytes / sizeof(std::uint64_t));
+    std::memcpy(buffer_.data(), &head, sizeof(head));
+    std::memcpy(reinterpret_cast<char *>(buffer_.data()) + sizeof(head), samples_.data(),
+                bytes - sizeof(head));
+    sink.append(*reinterpret_cast<const cw_header *>(buffer_.data()));
+}
+
+} // namespace collwire

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Source "counters": what ports and their network devices count, and each change of a port's state.
+// Nothing in the kernel: it works without privileges as far as sysfs allows.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "userspace/inventory/counters.h"
+#include "userspace/inventory/rdma_devices.h"
+#include "userspace/record/source.h"
+
+namespace collwire {
+
+struct CountersOptions {
+    std::string root; // before every path; empty: the machine itself
+    // On hardware each read is a firmware command: some reads a second are fine, 100 are not.
+    std::uint64_t interval_ns = 1'000'000'000;
+    std::function<NetlinkFacts()> netlink = read_netlink_facts;
+    std::function<std::uint64_t()> clock; // CLOCK_MONOTONIC in ns; empty: the machine's
+};
+
+class CountersSource : public Source {
+public:
+    explicit CountersSource(CountersOptions options);
+
+    [[nodiscard]] std::string_view name() const override { return "counters"; }
+    Result<void> prepare() override;
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    Result<void> attach() override { return {}; }
+    [[nodiscard]] std::vector<SourceState> states() const override;
+    // Writes nothing before the interval is over, unless everything is asked for or after detach.
+    void sample(RecordSink &sink, bool everything) override;
+    void detach() override { last_sample_ = true; }
+
+private:
+    struct Port {
+        RdmaDevice device; // without its ports
+        cw_port record;
+        std::string netdev; // whose counters are open
+        std::vector<CounterGroup> groups;
+        bool port_written = false;
+        bool definitions_written = false;
+    };
+
+    void refresh();
+    void update_port(Port &port);
+    void open_counters(Port &port);
+    void write_port(RecordSink &sink, Port &port, bool everything);
+    void write_samples(RecordSink &sink, CounterGroup &group);
+
+    CountersOptions options_;
+    NetlinkFacts facts_;
+    std::vector<std::string> names_;
+    std::vector<Port> ports_;
+    std::uint32_t next_id_ = 1;
+    std::uint64_t due_ns_ = 0;
+    bool last_sample_ = false;
+    std::vector<cw_counter_sample> samples_;
+    std::vector<std::uint64_t> buffer_; // of one COUNTER_SAMPLES record
+};
+
+} // namespace collwire

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/inventory_source.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "userspace/inventory/files.h"
+#include "userspace/inventory/node.h"
+
+namespace collwire {
+namespace {
+
+// A GID table is some hundred small files: read when something happened, and once a minute in case
+// that nobody told.
+constexpr std::uint64_t RESCAN_NS = 60'000'000'000ULL;
+
+template <typename Record> bool same(const Record &a, const Record &b) {
+    Record left = a;
+    left.header.time_ns = b.header.time_ns;
+    return std::memcmp(&left, &b, sizeof(Record)) == 0;
+}
+
+template <typename Key, typename Record>
+void write_if_changed(RecordSink &sink, std::map<Key, Record> &written, const Key &key,
+                      const Record &record, bool everything) {
+    const auto known = written.find(key);
+    if (!everything && known != written.end() && same(known->second, record))
+        return;
+    Record stamped = record;
+    stamped.header.time_ns = monotonic_ns();
+    sink.append(stamped.header);
+    written[key] = stamped;
+}
+
+template <typename Record> const Record *as(const cw_header &header) {
+    return header.length_bytes >= sizeof(Record) ? reinterpret_cast<const Record *>(&header)
+                                                 : nullptr;
+}
+
+} // namespace
+
+InventorySource::InventorySource(InventoryOptions options) : options_(std::move(options)) {}
+
+Result<void> InventorySource::prepare() {
+    scan();
+    return {};
+}
+
+void InventorySource::scan() {
+    names_ = rdma_device_names(options_.root);
+    devices_ = scan_rdma_devices(options_.root, options_.netlink());
+    scanned_ns_ = monotonic_ns();
+    stale_ = false;
+}
+
+std::vector<SourceState> InventorySource::states() const {
+    if (devices_.empty())
+        return {{CW_SOURCE_DEGRADED,
+                 "no RDMA device on this node. Fix: load its driver (modprobe mlx5_ib), or make a "
+                 "software device (rdma link add rxe0 type rxe netdev eth0)",
+                 ~0u}};
+    for (const RdmaDevice &device : devices_) {
+        if (!device.indexed)
+            return {{CW_SOURCE_DEGRADED,
+                     device.name + " has no index from RDMA netlink: its queue pairs cannot be "
+                                   "tied to it. Fix: run in the network namespace of the host",
+                     device.record.dev_index}};
+    }
+    return {{CW_SOURCE_ON, "", ~0u}};
+}
+
+void InventorySource::on_record(const cw_header &record) {
+    switch (record.kind) {
+    case CW_KIND_QP_CREATE:
+    case CW_KIND_QP_STATE:
+    case CW_KIND_QP_EXISTING:
+    case CW_KIND_QP_ERROR:
+        if (const auto *event = as<cw_qp_event>(record))
+            see_process(event->tgid, event->start_boottime_ns, event->comm);
+        break;
+    case CW_KIND_VERBS_QP:
+        if (const auto *event = as<cw_verbs_qp>(record))
+            see_process(event->key.tgid, event->start_boottime_ns, "");
+        break;
+    case CW_KIND_DEVICE_GONE:
+        if (const auto *event = as<cw_device_gone>(record))
+            reported_gone_.insert(event->dev_index);
+        stale_ = true;
+        break;
+    case CW_KIND_ASYNC_EVENT:
+    case CW_KIND_CARRIER:
+        stale_ = true;
+        break;
+    default:
+        break;
+    }
+}
+
+void InventorySource::see_process(std::uint32_t tgid, std::uint64_t start_boottime_ns,
+                                  const char *comm) {
+    if (tgid == 0)
+        return;
+    const ProcessKey key{tgid, start_boottime_ns};
+    if (processes_.contains(key))
+        return;
+    cw_process process{};
+    auto read = read_process(options_.root, tgid, options_.processes);
+    // Another start time: the owner has ended and its pid is in use again.
+    if (read &&
+        (start_boottime_ns == 0 || same_start(start_boottime_ns, read->start_boottime_ns))) {
+        process = *read;
+        if (start_boottime_ns != 0) {
+            process.start_boottime_ns = start_boottime_ns;
+            process.flags &= ~static_cast<std::uint32_t>(CW_PROCESS_START_ROUNDED);
+        }
+    } else {
+        process.header = {sizeof(process), CW_KIND_PROCESS, CW_CPU_USERSPACE, 0};
+        process.pid = tgid;
+        process.start_boottime_ns = start_boottime_ns;
+        process.numa_node = -1;
+        process.flags = CW_PROCESS_GONE;
+        set_text(process.comm, {comm, strnlen(comm, CW_COMM_BYTES)});
+    }
+    processes_.emplace(key, Process{process});
+}
+
+void InventorySource::sample(RecordSink &sink, bool everything) {
+    const bool due = monotonic_ns() - scanned_ns_ >= RESCAN_NS;
+    if (everything || stale_ || due || rdma_device_names(options_.root) != names_)
+        scan();
+    write_changes(sink, everything);
+    write_processes(sink, everything);
+}
+
+void InventorySource::write_changes(RecordSink &sink, bool everything) {
+    write_gone_devices(sink);
+    for (const RdmaDevice &device : devices_) {
+        const std::uint32_t index = device.record.dev_index;
+        write_if_changed(sink, written_devices_, index, device.record, everything);
+        for (const RdmaPort &port : device.ports) {
+            write_if_changed(sink, written_ports_, {index, port.record.port}, port.record,
+                             everything);
+            write_gids(sink, port, everything);
+        }
+    }
+}
+
+void InventorySource::write_gids(RecordSink &sink, const RdmaPort &port, bool everything) {
+    const std::pair key{port.record.dev_index, port.record.port};
+    std::set<std::uint32_t> present;
+    for (const cw_gid &gid : port.gids) {
+        present.insert(gid.gid_index);
+        write_if_changed(sink, written_gids_, {key, gid.gid_index}, gid, everything);
+    }
+    for (auto known = written_gids_.lower_bound({key, 0});
+         known != written_gids_.end() && known->first.first == key;) {
+        if (present.contains(known->first.second)) {
+            ++known;
+            continue;
+        }
+        // An address that went away is written as an empty one.
+        cw_gid empty = known->second;
+        std::memset(empty.gid, 0, sizeof(empty.gid));
+        empty.type = CW_GID_UNKNOWN;
+        set_text(empty.netdev, "");
+        empty.header.time_ns = monotonic_ns();
+        sink.append(empty.header);
+        known = written_gids_.erase(known);
+    }
+}
+
+void InventorySource::write_gone_devices(RecordSink &sink) {
+    for (auto known = written_devices_.begin(); known != written_devices_.end();) {
+        const std::uint32_t index = known->first;
+        const bool present =
+            std::any_of(devices_.begin(), devices_.end(),
+                        [&](const RdmaDevice &device) { return device.record.dev_index == index; });
+        if (present) {
+            ++known;
+            continue;
+        }
+        if (!reported_gone_.contains(index)) {
+            cw_device_gone gone{};
+            gone.header = {sizeof(gone), CW_KIND_DEVICE_GONE, CW_CPU_USERSPACE, monotonic_ns()};
+            gone.dev_index = index;
+            set_text(gone.device, known->second.name);
+            sink.append(gone.header);
+        }
+        reported_gone_.erase(index);
+        std::erase_if(written_ports_,
+                      [&](const auto &entry) { return entry.first.first == index; });
+        std::erase_if(written_gids_,
+                      [&](const auto &entry) { return entry.first.first.first == index; });
+        known = written_devices_.erase(known);
+    }
+}
+
+void InventorySource::write_processes(RecordSink &sink, bool everything) {
+    for (auto entry = processes_.begin(); entry != processes_.end();) {
+        Process &process = entry->second;
+        if (everything || !process.written) {
+            process.record.header.time_ns = monotonic_ns();
+            sink.append(process.record.header);
+            process.written = true;
+        }
+        // A segment holds those that lived in it: without this the list would grow for ever.
+        const auto start =
+            everything ? process_start_ns(options_.root, entry->first.first) : std::nullopt;
+        const bool ended =
+            everything && (!start || !same_start(process.record.start_boottime_ns, *start));
+        entry = ended ? processes_.erase(entry) : std::next(entry);
+    }
+}
+
+} // namespace collwire

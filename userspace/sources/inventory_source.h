@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Source "inventory": which devices, ports and addresses a node has, and which processes own queue
+// pairs. Nothing in the kernel: it works without privileges as far as sysfs and /proc allow.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "userspace/inventory/process.h"
+#include "userspace/inventory/rdma_devices.h"
+#include "userspace/record/source.h"
+
+namespace collwire {
+
+struct InventoryOptions {
+    std::string root; // before every path; empty: the machine itself
+    ProcessOptions processes;
+    std::function<NetlinkFacts()> netlink = read_netlink_facts;
+};
+
+class InventorySource : public Source {
+public:
+    explicit InventorySource(InventoryOptions options);
+
+    [[nodiscard]] std::string_view name() const override { return "inventory"; }
+    Result<void> prepare() override;
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    Result<void> attach() override { return {}; }
+    [[nodiscard]] std::vector<SourceState> states() const override;
+    // Looks at the owner of a queue pair when it is seen first: it may end any moment.
+    void on_record(const cw_header &record) override;
+    void sample(RecordSink &sink, bool everything) override;
+    void detach() override {}
+
+private:
+    using ProcessKey = std::pair<std::uint32_t, std::uint64_t>; // tgid, start as the event had it
+    struct Process {
+        cw_process record;
+        bool written = false;
+    };
+
+    void scan();
+    void write_changes(RecordSink &sink, bool everything);
+    void write_gids(RecordSink &sink, const RdmaPort &port, bool everything);
+    void write_gone_devices(RecordSink &sink);
+    void write_processes(RecordSink &sink, bool everything);
+    void see_process(std::uint32_t tgid, std::uint64_t start_boottime_ns, const char *comm);
+
+    InventoryOptions options_;
+    std::vector<RdmaDevice> devices_;
+    std::vector<std::string> names_;
+    std::uint64_t scanned_ns_ = 0;
+    bool stale_ = false;
+    // what was written last, by device index, port, GID index
+    std::map<std::uint32_t, cw_device> written_devices_;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, cw_port> written_ports_;
+    std::map<std::pair<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t>, cw_gid>
+        written_gids_;
+    std::set<std::uint32_t> reported_gone_; // by the kernel's own event
+    std::map<ProcessKey, Process> processes_;
+};
+
+} // namespace collwire
