@@ -1,2 +1,4 @@
 # One object a source: see each .bpf.c for what it attaches to, what it costs and what it misses.
 bpf_object(shared bpf/shared.bpf.c)
+bpf_object(qp bpf/qp.bpf.c)
+bpf_object(rxe_wire bpf/rxe_wire.bpf.c)

@@ -8,6 +8,9 @@
 #ifndef COLLWIRE_KERNEL_TYPES_H
 #define COLLWIRE_KERNEL_TYPES_H
 
+/* A program names all parameters of the function it sits on. */
+#pragma clang diagnostic ignored "-Wunused-parameter"
+
 /* Tells bpf_tracing.h to use the kernel's names of the registers. */
 #define __VMLINUX_H__
 
@@ -48,6 +51,12 @@ enum bpf_map_create_flags {
 	BPF_F_NO_PREALLOC = 1,
 };
 
+/* uapi/linux/bpf.h */
+struct bpf_pidns_info {
+	__u32 pid;
+	__u32 tgid;
+};
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct pt_regs {
@@ -68,6 +77,180 @@ struct task_struct___real_start_time {
 	__u64 real_start_time;
 };
 
+/* CO-RE wants an enum where the kernel has one. Of each only the values that are used; unsigned, 32
+ * bits. */
+enum rdma_restrack_type {
+	RDMA_RESTRACK_QP = 2,
+};
+
+enum rdma_driver_id {
+	RDMA_DRIVER_MLX5 = 1,
+	RDMA_DRIVER_IRDMA = 9,
+	RDMA_DRIVER_HNS = 12,
+	RDMA_DRIVER_RXE = 14,
+	RDMA_DRIVER_MANA = 20,
+};
+
+enum rdma_ah_attr_type {
+	RDMA_AH_ATTR_TYPE_IB = 1,
+	RDMA_AH_ATTR_TYPE_ROCE = 2,
+	RDMA_AH_ATTR_TYPE_OPA = 3,
+};
+
+enum ib_qp_state {
+	IB_QPS_RESET = 0,
+	IB_QPS_RTR = 2,
+	IB_QPS_RTS = 3,
+	IB_QPS_ERR = 6,
+};
+
+enum ib_qp_type {
+	IB_QPT_GSI = 1,
+	IB_QPT_RC = 2,
+	IB_QPT_UC = 3,
+	IB_QPT_UD = 4,
+	IB_QPT_XRC_INI = 9,
+	IB_QPT_XRC_TGT = 10,
+};
+
+enum ib_gid_type {
+	IB_GID_TYPE_ROCE_UDP_ENCAP = 2,
+};
+
+enum ib_mtu {
+	IB_MTU_256 = 1,
+};
+
+enum ib_event_type {
+	IB_EVENT_QP_FATAL = 1,
+	IB_EVENT_QP_REQ_ERR = 2,
+	IB_EVENT_QP_ACCESS_ERR = 3,
+};
+
+struct net_device {
+	int ifindex;
+	char name[16];
+	unsigned long state;
+	__u32 priv_flags; /* a bit field since Linux 6.12: READ_INTEGER */
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	char cb[48];
+	__u32 len;
+	__be16 protocol;
+	unsigned char *data;
+};
+
+union ib_gid {
+	__u8 raw[16];
+};
+
+struct rdma_restrack_entry {
+	struct task_struct *task;
+	enum rdma_restrack_type type;
+	__u32 id;
+};
+
+struct ib_device_ops {
+	enum rdma_driver_id driver_id;
+};
+
+struct ib_device {
+	struct ib_device_ops ops;
+	char name[64];
+	__u32 index;
+};
+
+struct ib_pd {
+	struct rdma_restrack_entry res;
+};
+
+struct ib_uobject {
+	__u64 user_handle;
+};
+
+struct ib_gid_attr {
+	union ib_gid gid;
+	enum ib_gid_type gid_type;
+	__u16 index;
+};
+
+struct ib_global_route {
+	union ib_gid dgid;
+	__u32 flow_label;
+	__u8 sgid_index;
+	__u8 hop_limit;
+	__u8 traffic_class;
+};
+
+struct ib_ah_attr {
+	__u16 dlid;
+};
+
+struct roce_ah_attr {
+	__u8 dmac[6];
+};
+
+struct opa_ah_attr {
+	__u32 dlid;
+};
+
+struct rdma_ah_attr {
+	struct ib_global_route grh;
+	__u8 sl;
+	__u8 static_rate;
+	__u8 ah_flags;
+	enum rdma_ah_attr_type type;
+	union {
+		struct ib_ah_attr ib;
+		struct roce_ah_attr roce;
+		struct opa_ah_attr opa;
+	};
+};
+
+struct ib_qp_attr {
+	enum ib_qp_state qp_state;
+	enum ib_mtu path_mtu;
+	__u32 qkey;
+	__u32 rq_psn;
+	__u32 sq_psn;
+	__u32 dest_qp_num;
+	struct rdma_ah_attr ah_attr;
+	__u16 pkey_index;
+	__u8 max_rd_atomic;
+	__u8 min_rnr_timer;
+	__u8 timeout;
+	__u8 retry_cnt;
+	__u8 rnr_retry;
+};
+
+struct ib_qp {
+	struct ib_device *device;
+	struct ib_pd *pd;
+	struct ib_qp *real_qp;
+	/* really struct ib_uqp_object, which only the modules' own BTF knows; a struct ib_uobject
+	 * is its first member */
+	struct ib_uobject *uobject;
+	const struct ib_gid_attr *av_sgid_attr;
+	__u32 qp_num;
+	enum ib_qp_type qp_type;
+	__u32 port; /* __u8 before Linux 5.13: READ_INTEGER */
+	struct rdma_restrack_entry res;
+};
+
+struct ib_event {
+	struct ib_device *device;
+	union {
+		struct ib_qp *qp;
+		__u32 port_num; /* __u8 before Linux 5.13 */
+	} element;
+	enum ib_event_type event;
+};
+
 #pragma clang attribute pop
+
+/* An integer field whose size differs between kernels. */
+#define READ_INTEGER(pointer, field) BPF_CORE_READ_BITFIELD_PROBED(pointer, field)
 
 #endif

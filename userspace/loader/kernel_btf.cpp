@@ -44,4 +44,59 @@ std::optional<unsigned> KernelBtf::parameters(std::string_view module, std::stri
     return btf_vlen(prototype);
 }
 
+namespace {
+
+const btf_type *without_modifiers(const btf *types, std::uint32_t id) {
+    const auto *type = btf__type_by_id(types, id);
+    while (type != nullptr && (btf_is_mod(type) || btf_is_typedef(type)))
+        type = btf__type_by_id(types, type->type);
+    return type;
+}
+
+// Looks into anonymous members as C does.
+std::optional<std::uint32_t> find_member(const btf *types, const btf_type *type,
+                                         std::string_view name, const btf_type **member_type) {
+    if (type == nullptr || !btf_is_composite(type))
+        return std::nullopt;
+    for (std::uint32_t i = 0; i < btf_vlen(type); ++i) {
+        const auto &member = btf_members(type)[i];
+        const char *member_name = btf__name_by_offset(types, member.name_off);
+        const auto offset_bits = btf_member_bit_offset(type, i);
+        const auto *inner = without_modifiers(types, member.type);
+        if (member_name == nullptr || *member_name == '\0') {
+            if (const auto within = find_member(types, inner, name, member_type))
+                return offset_bits / 8 + *within;
+        } else if (name == member_name) {
+            if (btf_member_bitfield_size(type, i) != 0)
+                return std::nullopt;
+            *member_type = inner;
+            return offset_bits / 8;
+        }
+    }
+    return std::nullopt;
+}
+
+} // namespace
+
+std::optional<std::uint32_t>
+KernelBtf::member_offset(std::string_view module, std::string_view type, std::string_view path) {
+    const btf *types = of(module);
+    if (types == nullptr)
+        return std::nullopt;
+    const auto id = btf__find_by_name_kind(types, std::string(type).c_str(), BTF_KIND_STRUCT);
+    if (id < 0)
+        return std::nullopt;
+    const auto *at = btf__type_by_id(types, static_cast<std::uint32_t>(id));
+    std::uint32_t offset_bytes = 0;
+    while (!path.empty()) {
+        const auto dot = path.find('.');
+        const auto found = find_member(types, at, path.substr(0, dot), &at);
+        if (!found)
+            return std::nullopt;
+        offset_bytes += *found;
+        path.remove_prefix(dot == std::string_view::npos ? path.size() : dot + 1);
+    }
+    return offset_bytes;
+}
+
 } // namespace collwire

@@ -2,6 +2,7 @@
 // The kernel's own description of its functions (BTF), and that of its modules.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,10 @@ public:
     // BTF is missing or does not have it. A function without BTF cannot have fentry.
     [[nodiscard]] std::optional<unsigned> parameters(std::string_view module,
                                                      std::string_view function);
+    // Where a member of a struct lies, by its path ("resp.psn"), in bytes from the struct's start;
+    // nothing if there is no such type or member, or if it is a bit field.
+    [[nodiscard]] std::optional<std::uint32_t>
+    member_offset(std::string_view module, std::string_view type, std::string_view path);
     // The module's BTF on top of the kernel's, or nullptr. Stays owned by this.
     [[nodiscard]] btf *of(std::string_view module);
 

@@ -44,6 +44,12 @@ Result<KernelFunctions> KernelFunctions::read(const std::vector<std::string_view
     return parse(file, names);
 }
 
+void KernelFunctions::forget(const std::vector<std::string_view> &names) {
+    for (const auto name : names)
+        if (const auto entry = functions_.find(name); entry != functions_.end())
+            functions_.erase(entry);
+}
+
 const KernelFunctions::Function *KernelFunctions::find(std::string_view name) const {
     const auto entry = functions_.find(name);
     return entry == functions_.end() ? nullptr : &entry->second;

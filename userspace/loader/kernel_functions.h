@@ -25,6 +25,8 @@ public:
     static KernelFunctions parse(std::istream &kallsyms,
                                  const std::vector<std::string_view> &names);
 
+    // As if the kernel did not have these.
+    void forget(const std::vector<std::string_view> &names);
     // nullptr: no such function here, or its module is not loaded.
     [[nodiscard]] const Function *find(std::string_view name) const;
 

@@ -62,6 +62,15 @@ Result<void> SharedMaps::want_tgid(std::uint32_t tgid) const {
     return {};
 }
 
+void SharedMaps::discard_events() const {
+    const auto drop = [](void *, void *, std::size_t) { return 0; };
+    ring_buffer *ring = ring_buffer__new(events_fd_, drop, nullptr, nullptr);
+    if (ring == nullptr)
+        return;
+    (void)ring_buffer__consume(ring);
+    ring_buffer__free(ring);
+}
+
 std::vector<LossCount> SharedMaps::losses() const {
     std::vector<LossCount> counts;
     const int n_cpus = libbpf_num_possible_cpus();

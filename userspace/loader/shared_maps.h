@@ -40,6 +40,10 @@ public:
     // Adds a thread group to those that are recorded when the programs filter by thread group.
     Result<void> want_tgid(std::uint32_t tgid) const;
 
+    // Throws away every event that was not read yet: they came from a program that cannot be
+    // trusted.
+    void discard_events() const;
+
     // Every count of the loss table that is not 0, cumulative.
     [[nodiscard]] std::vector<LossCount> losses() const;
 

@@ -15,7 +15,12 @@ struct cw_live_qp {
 	__u32 tgid;		 /* of the owner, 0: kernel */
 	__u32 type;		 /* enum ib_qp_type */
 	__u32 flags;		 /* enum cw_qp_flags */
-	__u32 state;		 /* last known enum ib_qp_state, 0xff: not known */
+	__u8 state;		 /* last known enum ib_qp_state, 0xff: not known */
+	__u8 path_mtu;		 /* enum ib_mtu, 0: not known */
+	__u8 has_rq_psn;	 /* rq_psn is what it was set up with under our eyes */
+	__u8 reserved;
+	__u32 rq_psn;
+	__u32 resets; /* times it went back to RESET: packet numbers start anew */
 };
 
 struct cw_epoch_key {
@@ -23,6 +28,65 @@ struct cw_epoch_key {
 	__u32 qpn;
 };
 
-CW_ASSERT_SIZE(cw_live_qp, 40);
+/* Frames in flight to one destination of a datagram queue pair. */
+struct cw_ud_peer_key {
+	struct cw_qp_key qp;
+	__u8 dgid[16];
+	__u32 dest_qpn;
+	__u32 reserved;
+};
+
+struct cw_ud_peer_counters {
+	__u64 frames;
+	__u64 wire_bytes;
+	__u64 payload_bytes;
+};
+
+/* How many READ and ATOMIC requests of one queue pair can wait for their response: rxe's limit,
+ * RXE_MAX_QP_RD_ATOM. */
+#define CW_MAX_READS 128
+
+/* Where a queue pair stands in its sequences of packet numbers, see wire_sequence.h. */
+struct cw_wire_sequences {
+	__u32 resets;	       /* of the queue pair when this began */
+	__u32 tx_request_next; /* the first PSN that was not sent yet */
+	__u32 tx_response_next;
+	__u32 rx_request_next;	/* the PSN that the responder takes next */
+	__u32 rx_response_next; /* the PSN that goes on with a response of several frames */
+	__u32 rx_response_end;	/* behind the last PSN that the requester took */
+	__u32 rx_request_ahead; /* frames beyond the next one since one was taken */
+	__u32 rx_response_ahead;
+	__u8 tx_request_known;
+	__u8 tx_response_known;
+	__u8 rx_request_known;
+	__u8 rx_response_open; /* rx_response_next is valid */
+	__u8 rx_response_end_known;
+	__u8 reserved[3];
+	__u32 read_tail; /* of the ring: the oldest request that is not answered yet */
+	__u32 read_head;
+	__u32 reads[CW_MAX_READS]; /* the first PSN of each READ and ATOMIC sent */
+};
+
+/*
+ * Where rdma_rxe keeps what we read, from the module's own BTF. -1: not there in this version. Its
+ * types are in no other BTF.
+ */
+struct cw_rxe_layout {
+	__s32 qp_ibqp;
+	__s32 qp_req_state; /* enum rxe_qp_state, until Linux 6.4 */
+	__s32 qp_resp_state;
+	__s32 qp_attr_state; /* enum ib_qp_state, since then */
+	__s32 qp_resp_psn;
+	__s32 qp_comp_psn;
+	__s32 qp_req_pkts_len;
+	__s32 pkt_qp;
+	__s32 pkt_hdr;
+	__s32 pkt_psn;
+	__s32 pkt_paylen;
+	__s32 pkt_opcode;
+};
+
+CW_ASSERT_SIZE(cw_live_qp, 48);
+CW_ASSERT_SIZE(cw_ud_peer_key, 40);
 
 #endif

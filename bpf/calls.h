@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A call of a kernel function between its entry and its return. fexit sees the arguments again, a
+ * kretprobe does not: so what the exit needs is kept in a map, under a key that both sides can
+ * compute and that nested calls do not share.
+ */
+#ifndef COLLWIRE_CALLS_H
+#define COLLWIRE_CALLS_H
+
+#include "kernel_types.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+struct call_key {
+	__u64 thread;
+	__u64 frame; /* fentry: an argument that no two calls in flight share; kprobe: where the
+			return address lies */
+};
+
+static __always_inline struct call_key traced_call(const void *argument)
+{
+	struct call_key key = {bpf_get_current_pid_tgid(), (__u64)argument};
+
+	return key;
+}
+
+/* At a function's first instruction the stack pointer points to the return address. */
+static __always_inline struct call_key kprobe_call(struct pt_regs *registers)
+{
+	struct call_key key = {bpf_get_current_pid_tgid(), PT_REGS_SP(registers)};
+
+	return key;
+}
+
+/* After the return it has been popped. */
+static __always_inline struct call_key kretprobe_call(struct pt_regs *registers)
+{
+	struct call_key key = {bpf_get_current_pid_tgid(),
+			       PT_REGS_SP(registers) - sizeof(unsigned long)};
+
+	return key;
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which frames of a reliable queue pair are new and which are retransmissions, from their packet
+ * numbers (PSN) alone: every PSN's payload counts once, at the sender and at the receiver, under
+ * loss, duplicates and going back. Pure: tested in user space.
+ */
+#ifndef COLLWIRE_WIRE_SEQUENCE_H
+#define COLLWIRE_WIRE_SEQUENCE_H
+
+#include "collwire/roce.h"
+#include "collwire/tables.h"
+
+/*
+ * More frames than a sender may have in flight (rxe: 128 packets, or one READ of 2 GiB) without one
+ * that is taken: we lost track, because the kernel skipped our program for a frame. Start anew at
+ * the frame at hand.
+ */
+#define CW_SEQUENCE_LOST 65536
+
+/* A request goes out that takes up n_psns, or a response or an ACK. */
+static inline enum cw_wire_class cw_sequence_tx(struct cw_wire_sequences *s, __u8 opcode, __u32 psn,
+						__u32 n_psns)
+{
+	enum cw_wire_class frame = cw_bth_class(opcode);
+
+	if (!cw_bth_is_reliable(opcode) || frame == CW_WIRE_ACK)
+		return frame;
+	if (frame == CW_WIRE_RESPONSE) {
+		if (s->tx_response_known && cw_psn_distance(psn, s->tx_response_next) < 0)
+			return CW_WIRE_RETRANSMIT;
+		s->tx_response_known = 1;
+		s->tx_response_next = cw_psn_add(psn, 1);
+		return frame;
+	}
+	if (s->tx_request_known && cw_psn_distance(psn, s->tx_request_next) < 0)
+		return CW_WIRE_RETRANSMIT;
+	s->tx_request_known = 1;
+	s->tx_request_next = cw_psn_add(psn, n_psns);
+	if (cw_bth_asks_response(opcode)) {
+		if (s->read_head - s->read_tail >= CW_MAX_READS)
+			s->read_tail++;
+		s->reads[s->read_head & (CW_MAX_READS - 1)] = psn;
+		s->read_head++;
+	}
+	return frame;
+}
+
+/* The frame that cw_sequence_tx just took for a new one did not go out: it will be sent again. */
+static inline void cw_sequence_tx_failed(struct cw_wire_sequences *s, __u8 opcode, __u32 psn,
+					 enum cw_wire_class frame)
+{
+	if (!cw_bth_is_reliable(opcode))
+		return;
+	if (frame == CW_WIRE_RESPONSE)
+		s->tx_response_next = psn;
+	if (frame != CW_WIRE_REQUEST)
+		return;
+	s->tx_request_next = psn;
+	if (cw_bth_asks_response(opcode) && s->read_head != s->read_tail)
+		s->read_head--;
+}
+
+/*
+ * A request comes in. start: the PSN that the responder expects, used for the first frame;
+ * kernel_next: what the kernel has taken so far, -1: not known. *lost is set when we had to start
+ * anew.
+ */
+static inline enum cw_wire_class cw_sequence_rx_request(struct cw_wire_sequences *s, __u8 opcode,
+							__u32 psn, __u32 n_psns, __u32 start,
+							__s64 kernel_next, int *lost)
+{
+	__s32 distance;
+
+	if (!cw_bth_is_reliable(opcode))
+		return CW_WIRE_REQUEST;
+	if (!s->rx_request_known) {
+		s->rx_request_known = 1;
+		s->rx_request_next = start;
+	}
+	distance = cw_psn_distance(psn, s->rx_request_next);
+	if (distance > 0 && kernel_next >= 0 &&
+	    cw_psn_distance((__u32)kernel_next, s->rx_request_next) > 0) {
+		*lost = 1;
+		s->rx_request_next = (__u32)kernel_next;
+		distance = cw_psn_distance(psn, s->rx_request_next);
+	}
+	if (distance > 0 && ++s->rx_request_ahead > CW_SEQUENCE_LOST) {
+		*lost = 1;
+		distance = 0;
+	}
+	if (distance)
+		return CW_WIRE_RETRANSMIT;
+	s->rx_request_next = cw_psn_add(psn, n_psns);
+	s->rx_request_ahead = 0;
+	return CW_WIRE_REQUEST;
+}
+
+static inline enum cw_wire_class cw_sequence_take_response(struct cw_wire_sequences *s, __u8 opcode,
+							   __u32 psn)
+{
+	s->rx_response_end_known = 1;
+	s->rx_response_end = cw_psn_add(psn, 1);
+	s->rx_response_next = s->rx_response_end;
+	s->rx_response_open = !cw_bth_ends_response(opcode);
+	s->rx_response_ahead = 0;
+	return CW_WIRE_RESPONSE;
+}
+
+/* A response or an ACK comes in. kernel_next and *lost as above. */
+static inline enum cw_wire_class cw_sequence_rx_response(struct cw_wire_sequences *s, __u8 opcode,
+							 __u32 psn, __s64 kernel_next, int *lost)
+{
+	enum cw_wire_class frame = cw_bth_class(opcode);
+	__u32 oldest;
+
+	if (frame != CW_WIRE_RESPONSE)
+		return frame;
+	if (s->rx_response_end_known && cw_psn_distance(psn, s->rx_response_end) < 0)
+		return CW_WIRE_RETRANSMIT;
+	if (s->rx_response_open) {
+		if (psn == s->rx_response_next)
+			return cw_sequence_take_response(s, opcode, psn);
+		if (kernel_next < 0 ||
+		    cw_psn_distance((__u32)kernel_next, s->rx_response_next) <= 0)
+			goto ahead;
+		*lost = 1;
+		s->rx_response_open = 0;
+	}
+	/* What the kernel has done with is behind us, whether we saw its response or not. */
+	for (int i = 0; i < CW_MAX_READS; i++) {
+		if (s->read_tail == s->read_head)
+			break;
+		oldest = s->reads[s->read_tail & (CW_MAX_READS - 1)];
+		if (psn == oldest || cw_psn_distance(psn, oldest) < 0)
+			break;
+		if (kernel_next < 0 || cw_psn_distance((__u32)kernel_next, oldest) <= 0)
+			break;
+		s->read_tail++;
+	}
+	if (s->read_tail == s->read_head)
+		return cw_sequence_take_response(s, opcode, psn);
+	oldest = s->reads[s->read_tail & (CW_MAX_READS - 1)];
+	if (psn == oldest) {
+		s->read_tail++;
+		return cw_sequence_take_response(s, opcode, psn);
+	}
+	/* The request went out before we were here. */
+	if (cw_psn_distance(psn, oldest) < 0)
+		return cw_sequence_take_response(s, opcode, psn);
+ahead:
+	if (++s->rx_response_ahead <= CW_SEQUENCE_LOST)
+		return CW_WIRE_RETRANSMIT;
+	*lost = 1;
+	s->read_tail = s->read_head;
+	return cw_sequence_take_response(s, opcode, psn);
+}
+
+#endif

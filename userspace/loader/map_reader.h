@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads whole BPF hash maps, many entries a system call where the kernel can (Linux 5.6).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace collwire {
+
+class MapReader {
+public:
+    // Sizes as in the map's definition. A per-CPU map gives one value per possible CPU.
+    MapReader(int map_fd, std::size_t key_bytes, std::size_t value_bytes, bool per_cpu);
+
+    // Gets the key and the values (one, or one after the other per CPU, value_stride() apart).
+    // Entries that come or go meanwhile may be seen or not, and one may be seen twice.
+    using Visit =
+        std::function<void(std::span<const std::byte> key, std::span<const std::byte> values)>;
+    void for_each(const Visit &visit);
+
+    [[nodiscard]] std::size_t value_stride() const { return value_stride_; }
+
+private:
+    bool for_each_batched(const Visit &visit);
+    void for_each_single(const Visit &visit);
+    int fd_;
+    std::size_t key_bytes_;
+    std::size_t value_stride_;
+    std::size_t entry_bytes_; // all CPUs' values
+    bool batched_ = true;
+    std::vector<std::byte> keys_;
+    std::vector<std::byte> values_;
+};
+
+} // namespace collwire

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/qp_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "collwire/tables.h"
+#include "qp.skel.h"
+#include "userspace/loader/map_reader.h"
+#include "userspace/netlink/rdma_netlink.h"
+
+namespace collwire {
+namespace {
+
+std::vector<Hook> qp_hooks() {
+    return {
+        {.function = "rdma_restrack_add",
+         .parameters = 1,
+         .fentry = "restrack_add_fentry",
+         .fexit = {},
+         .kprobe = "restrack_add_kprobe",
+         .kretprobe = {}},
+        {.function = "ib_destroy_qp_user",
+         .parameters = 2,
+         .fentry = "destroy_fentry",
+         .fexit = "destroy_fexit",
+         .kprobe = "destroy_kprobe",
+         .kretprobe = "destroy_kretprobe"},
+        {.function = "ib_modify_qp_with_udata",
+         .parameters = 4,
+         .fentry = {},
+         .fexit = "user_modify_fexit",
+         .kprobe = "user_modify_kprobe",
+         .kretprobe = "user_modify_kretprobe"},
+        {.function = "_ib_modify_qp",
+         .parameters = 4,
+         .fentry = {},
+         .fexit = "kernel_modify_fexit",
+         .kprobe = "kernel_modify_kprobe",
+         .kretprobe = "kernel_modify_kretprobe"},
+        {.function = "ib_query_qp",
+         .parameters = 4,
+         .fentry = {},
+         .fexit = "query_fexit",
+         .kprobe = "query_kprobe",
+         .kretprobe = "query_kretprobe"},
+        {.function = "ib_uverbs_qp_event_handler",
+         .parameters = 2,
+         .fentry = "qp_event_fentry",
+         .fexit = {},
+         .kprobe = "qp_event_kprobe",
+         .kretprobe = {}},
+    };
+}
+
+// Without these there is no life of a queue pair to tell.
+constexpr std::string_view needed[] = {"rdma_restrack_add", "ib_destroy_qp_user",
+                                       "ib_modify_qp_with_udata"};
+
+std::uint64_t device_and_qpn(std::uint32_t dev_index, std::uint32_t qpn) {
+    return std::uint64_t{dev_index} << 32 | qpn;
+}
+
+std::uint64_t monotonic_ns() {
+    timespec now = {};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// Takes over what a later event says and leaves the rest as it was.
+void merge(cw_qp_event &known, const cw_qp_event &event) {
+    constexpr std::uint32_t attributes = CW_QP_ADDRESS | CW_QP_GRH | CW_QP_SGID | CW_QP_DEST |
+                                         CW_QP_PATH_MTU | CW_QP_PSN_RQ | CW_QP_PSN_SQ |
+                                         CW_QP_UDP_SPORT;
+    const auto before = known;
+    known = event;
+    known.flags = (before.flags & ~attributes) | event.flags | (before.flags & attributes);
+    const auto keep = [&](std::uint32_t flag, auto member) {
+        if ((event.flags & flag) == 0)
+            std::memcpy(&(known.*member), &(before.*member), sizeof(known.*member));
+    };
+    keep(CW_QP_ADDRESS, &cw_qp_event::dgid);
+    keep(CW_QP_ADDRESS, &cw_qp_event::dlid);
+    keep(CW_QP_ADDRESS, &cw_qp_event::dmac);
+    keep(CW_QP_ADDRESS, &cw_qp_event::service_level);
+    keep(CW_QP_ADDRESS, &cw_qp_event::static_rate);
+    keep(CW_QP_ADDRESS, &cw_qp_event::flow_label);
+    keep(CW_QP_ADDRESS, &cw_qp_event::hop_limit);
+    keep(CW_QP_ADDRESS, &cw_qp_event::traffic_class);
+    keep(CW_QP_SGID, &cw_qp_event::sgid);
+    keep(CW_QP_SGID, &cw_qp_event::gid_type);
+    keep(CW_QP_SGID, &cw_qp_event::sgid_index);
+    keep(CW_QP_DEST, &cw_qp_event::dest_qpn);
+    keep(CW_QP_PATH_MTU, &cw_qp_event::path_mtu);
+    keep(CW_QP_PSN_RQ, &cw_qp_event::rq_psn);
+    keep(CW_QP_PSN_SQ, &cw_qp_event::sq_psn);
+    keep(CW_QP_UDP_SPORT, &cw_qp_event::udp_sport);
+    const auto keep_unset = [&](auto member) {
+        if (event.*member == 0)
+            known.*member = before.*member;
+    };
+    keep_unset(&cw_qp_event::user_handle);
+    keep_unset(&cw_qp_event::qkey);
+    keep_unset(&cw_qp_event::pkey_index);
+    keep_unset(&cw_qp_event::timeout);
+    keep_unset(&cw_qp_event::retry_count);
+    keep_unset(&cw_qp_event::rnr_retry);
+    keep_unset(&cw_qp_event::min_rnr_timer);
+    keep_unset(&cw_qp_event::max_rd_atomic);
+    keep_unset(&cw_qp_event::port);
+}
+
+} // namespace
+
+QpSource::QpSource(const SharedMaps &maps, QpSourceOptions options)
+    : maps_(maps), options_(std::move(options)), skeleton_("queue pair probes"),
+      hooks_("qp", qp_hooks()) {}
+
+QpSource::~QpSource() = default;
+
+Result<void> QpSource::prepare() {
+    if (!options_.trusted_layout) {
+        state_ = {CW_SOURCE_REFUSED,
+                  "ib_core is not the kernel's own (" + options_.distrust_reason +
+                      ") and has no BTF that describes it. Fix: load the kernel's ib_core, or "
+                      "rebuild that module with BTF"};
+        return {};
+    }
+    if (!module_is_loaded("ib_core")) {
+        state_ = {CW_SOURCE_UNAVAILABLE,
+                  "this kernel has no RDMA (ib_core is not loaded). Fix: load the NIC's RDMA "
+                  "driver"};
+        return {};
+    }
+    auto loaded = load(options_.mode);
+    // The verifier may know a function otherwise than the BTF says: then kprobes still work.
+    if (!loaded && options_.mode == HookMode::FentryFirst && hooks_.any_fentry())
+        loaded = load(HookMode::KprobeOnly);
+    return loaded;
+}
+
+Result<void> QpSource::load(HookMode mode) {
+    if (auto opened = skeleton_.open(); !opened)
+        return opened;
+    std::vector<std::string_view> names;
+    const auto hooks = qp_hooks();
+    for (const auto &hook : hooks)
+        names.push_back(hook.function);
+    auto functions = KernelFunctions::read(names);
+    if (!functions)
+        return std::move(functions).failure();
+    KernelBtf btf;
+    hooks_.select(skeleton_.object(), *functions, btf, mode);
+    for (const auto function : needed)
+        if (!hooks_.present(function)) {
+            state_ = {CW_SOURCE_UNAVAILABLE, hooks_.why_absent(function)};
+            skeleton_.close();
+            return {};
+        }
+    struct stat pid_namespace = {};
+    if (stat("/proc/self/ns/pid", &pid_namespace) != 0)
+        return error(ErrorKind::Failed, "/proc/self/ns/pid cannot be read. Fix: mount /proc");
+    skeleton_->rodata->recorder_pidns_dev = pid_namespace.st_dev;
+    skeleton_->rodata->recorder_pidns_ino = pid_namespace.st_ino;
+    skeleton_->rodata->recorder_tgid = static_cast<std::uint32_t>(getpid());
+    skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
+    return skeleton_.load(maps_);
+}
+
+Result<void> QpSource::attach() {
+    if (!skeleton_.is_loaded())
+        return {};
+    if (auto attached = hooks_.attach(skeleton_.object()); !attached)
+        return attached;
+    state_ = {CW_SOURCE_ON, {}};
+    return dump_existing();
+}
+
+void QpSource::refuse(std::string reason) {
+    hooks_.detach();
+    maps_.discard_events();
+    known_.clear();
+    state_ = {CW_SOURCE_REFUSED, std::move(reason)};
+}
+
+Result<void> QpSource::dump_existing() {
+    if (!hooks_.present("ib_query_qp")) {
+        state_ = {CW_SOURCE_DEGRADED, hooks_.why_absent("ib_query_qp") +
+                                          ": queue pairs that were there before have no address"};
+        return {};
+    }
+    auto netlink = RdmaNetlink::open();
+    if (!netlink) {
+        state_ = {CW_SOURCE_DEGRADED, netlink.failure().message};
+        return {};
+    }
+    auto devices = netlink->devices();
+    if (!devices) {
+        state_ = {CW_SOURCE_DEGRADED, devices.failure().message};
+        return {};
+    }
+    std::vector<NetlinkQp> told;
+    for (const auto &device : *devices) {
+        auto qps = netlink->dump_qps(device.dev_index);
+        if (!qps) {
+            state_ = {CW_SOURCE_DEGRADED, device.name + ": " + qps.failure().message};
+            continue;
+        }
+        std::ranges::move(*qps, std::back_inserter(told));
+    }
+    // Every queue pair that netlink told of was read by our own probe as well: the two must agree.
+    std::unordered_map<std::uint64_t, std::uint32_t> types;
+    MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
+    reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
+        cw_live_qp live;
+        std::memcpy(&live, value.data(), sizeof(live));
+        types.emplace(device_and_qpn(live.key.dev_index, live.key.qpn), live.type);
+    });
+    std::size_t n_read = 0;
+    for (const auto &qp : told) {
+        const auto known = types.find(device_and_qpn(qp.dev_index, qp.lqpn & CW_QPN_MASK));
+        if (known != types.end() && (qp.type == 0xff || known->second == qp.type))
+            ++n_read;
+        if (qp.rqpn)
+            netlink_destinations_.emplace(device_and_qpn(qp.dev_index, qp.lqpn & CW_QPN_MASK),
+                                          *qp.rqpn);
+    }
+    // With a filter only some are read; without it all but those that were destroyed meanwhile.
+    const bool none = n_read == 0 && !told.empty() && !options_.filter_by_tgid;
+    const bool too_few = !options_.filter_by_tgid && n_read * 2 < told.size();
+    if (none || too_few)
+        refuse("ib_core's layout is not what its BTF says: of " + std::to_string(told.size()) +
+               " queue pairs that RDMA netlink lists the probe read " + std::to_string(n_read) +
+               " alike. Fix: boot the kernel that the modules were built for");
+    return {};
+}
+
+std::vector<SourceState> QpSource::states() const {
+    return {state_};
+}
+
+void QpSource::on_record(const cw_header &header) {
+    if (header.kind < CW_KIND_QP_CREATE || header.kind > CW_KIND_QP_ERROR)
+        return;
+    cw_qp_event event;
+    std::memcpy(&event, &header, sizeof(event));
+    if (header.kind == CW_KIND_QP_DESTROY) {
+        known_.erase(event.key);
+        return;
+    }
+    if (event.result != 0)
+        return;
+    if (header.kind == CW_KIND_QP_EXISTING && (event.flags & CW_QP_DEST) != 0) {
+        const auto told =
+            netlink_destinations_.find(device_and_qpn(event.key.dev_index, event.key.qpn));
+        if (told != netlink_destinations_.end() && told->second != event.dest_qpn)
+            state_ = {CW_SOURCE_REFUSED,
+                      "ib_core's layout is not what its BTF says: destination of queue pair " +
+                          std::to_string(event.key.qpn) + " reads as " +
+                          std::to_string(event.dest_qpn) + ", RDMA netlink says " +
+                          std::to_string(told->second)};
+    }
+    const auto [known, is_new] = known_.try_emplace(event.key, event);
+    if (!is_new)
+        merge(known->second, event);
+}
+
+void QpSource::sample(RecordSink &sink, bool everything) {
+    if (!everything)
+        return;
+    for (auto event : known_) {
+        auto &record = event.second;
+        record.header.kind = CW_KIND_QP_EXISTING;
+        record.header.cpu = CW_CPU_USERSPACE;
+        record.header.time_ns = monotonic_ns();
+        record.attr_mask = 0;
+        sink.append(record.header);
+    }
+}
+
+std::vector<LossCount> QpSource::losses() const {
+    const auto missed = hooks_.missed();
+    if (missed == 0)
+        return {};
+    return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
+}
+
+} // namespace collwire

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of queue pairs, from ib_core (bpf/qp.bpf.c). docs/sources/qp.md
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+
+#include "userspace/loader/hooks.h"
+#include "userspace/loader/skeleton.h"
+#include "userspace/record/source.h"
+
+struct qp; // the skeleton of bpf/qp.bpf.c
+
+namespace collwire {
+
+struct QpKeyHash {
+    std::size_t operator()(const cw_qp_key &key) const {
+        return std::hash<std::uint64_t>{}(key.generation_ns ^
+                                          (std::uint64_t{key.dev_index} << 24 | key.qpn) *
+                                              0x9e3779b97f4a7c15);
+    }
+};
+struct QpKeyEqual {
+    bool operator()(const cw_qp_key &a, const cw_qp_key &b) const {
+        return a.dev_index == b.dev_index && a.qpn == b.qpn && a.generation_ns == b.generation_ns;
+    }
+};
+template <typename Value> using QpMap = std::unordered_map<cw_qp_key, Value, QpKeyHash, QpKeyEqual>;
+
+struct QpSourceOptions {
+    bool filter_by_tgid = false; // only those that SharedMaps::want_tgid was told of
+    // ib_core's structures are those that the kernel's BTF describes; if not, why not.
+    bool trusted_layout = true;
+    std::string distrust_reason;
+    HookMode mode = default_hook_mode();
+};
+
+// Attach this before any other source that looks at queue pairs: it fills the table of live ones.
+class QpSource : public Source {
+public:
+    QpSource(const SharedMaps &maps, QpSourceOptions options);
+    ~QpSource() override;
+
+    [[nodiscard]] std::string_view name() const override { return "qp"; }
+    Result<void> prepare() override;
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return hooks_.plan(); }
+    Result<void> attach() override;
+    [[nodiscard]] std::vector<SourceState> states() const override;
+    void on_record(const cw_header &header) override;
+    // Queue pairs are events; there is something to append only when the whole state is asked for.
+    void sample(RecordSink &sink, bool everything) override;
+    [[nodiscard]] std::vector<LossCount> losses() const override;
+    void detach() override { hooks_.detach(); }
+
+private:
+    Result<void> load(HookMode mode);
+    // Dumps the queue pairs that exist, under our own probe, and checks what it read.
+    Result<void> dump_existing();
+    void refuse(std::string reason);
+
+    const SharedMaps &maps_;
+    QpSourceOptions options_;
+    Skeleton<qp> skeleton_;
+    HookSet hooks_;
+    SourceState state_;
+    QpMap<cw_qp_event> known_; // all that events have told of each live queue pair
+    std::unordered_map<std::uint64_t, std::uint32_t> netlink_destinations_; // by device and QPN
+};
+
+} // namespace collwire

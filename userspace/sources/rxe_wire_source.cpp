@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/rxe_wire_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include <bpf/bpf.h>
+
+#include "rxe_wire.skel.h"
+
+namespace collwire {
+namespace {
+
+std::vector<Hook> rxe_hooks() {
+    return {
+        {.function = "rxe_xmit_packet",
+         .parameters = 3,
+         .fentry = "xmit_fentry",
+         .fexit = "xmit_fexit",
+         .kprobe = "xmit_kprobe",
+         .kretprobe = "xmit_kretprobe"},
+        // Where rxe_xmit_packet is inlined (until 5.14) the two ways out behind it.
+        {.function = "rxe_send",
+         .parameters = 2,
+         .fentry = {},
+         .fexit = {},
+         .kprobe = "send_kprobe",
+         .kretprobe = "send_kretprobe"},
+        {.function = "rxe_loopback",
+         .parameters = 1,
+         .fentry = {},
+         .fexit = {},
+         .kprobe = "loopback_kprobe",
+         .kretprobe = "loopback_kretprobe"},
+        {.function = "rxe_resp_queue_pkt",
+         .parameters = 2,
+         .fentry = "request_fentry",
+         .fexit = {},
+         .kprobe = "request_kprobe",
+         .kretprobe = {}},
+        {.function = "rxe_comp_queue_pkt",
+         .parameters = 2,
+         .fentry = "response_fentry",
+         .fexit = {},
+         .kprobe = "response_kprobe",
+         .kretprobe = {}},
+    };
+}
+
+std::uint64_t monotonic_ns() {
+    timespec now = {};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+void add(cw_wire_direction &sum, const cw_wire_direction &cpu) {
+    for (unsigned i = 0; i < CW_WIRE_CLASSES; ++i) {
+        sum.frames[i] += cpu.frames[i];
+        sum.wire_bytes[i] += cpu.wire_bytes[i];
+        sum.payload_bytes[i] += cpu.payload_bytes[i];
+    }
+    if (cpu.first_ns != 0 && (sum.first_ns == 0 || cpu.first_ns < sum.first_ns)) {
+        sum.first_ns = cpu.first_ns;
+        sum.first_psn = cpu.first_psn;
+        sum.first_opcode = cpu.first_opcode;
+    }
+    sum.last_ns = std::max(sum.last_ns, cpu.last_ns);
+}
+
+std::uint64_t frames(const cw_wire_counters &counters) {
+    std::uint64_t total = counters.tx_failed_frames;
+    for (unsigned i = 0; i < CW_WIRE_CLASSES; ++i)
+        total += counters.tx.frames[i] + counters.rx.frames[i];
+    return total;
+}
+
+std::uint32_t default_max_qps() {
+    constexpr std::uint64_t budget_bytes = 64ull << 20;
+    const auto n_cpus = static_cast<std::uint64_t>(std::max(1, libbpf_num_possible_cpus()));
+    const auto fit = budget_bytes / (n_cpus * sizeof(cw_wire_counters));
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1024, 16384));
+}
+
+} // namespace
+
+Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
+    cw_rxe_layout layout = {};
+    const auto of = [&btf](const char *type, const char *path) {
+        const auto offset = btf.member_offset("rdma_rxe", type, path);
+        return offset ? static_cast<std::int32_t>(*offset) : -1;
+    };
+    if (btf.of("rdma_rxe") != nullptr) {
+        layout.qp_ibqp = of("rxe_qp", "ibqp");
+        layout.qp_req_state = of("rxe_qp", "req.state");
+        layout.qp_resp_state = of("rxe_qp", "resp.state");
+        const bool own_states = layout.qp_req_state >= 0 && layout.qp_resp_state >= 0;
+        layout.qp_attr_state = own_states ? -1 : of("rxe_qp", "attr.qp_state");
+        layout.qp_resp_psn = of("rxe_qp", "resp.psn");
+        layout.qp_comp_psn = of("rxe_qp", "comp.psn");
+        layout.qp_req_pkts_len = of("rxe_qp", "req_pkts.qlen");
+        layout.pkt_qp = of("rxe_pkt_info", "qp");
+        layout.pkt_hdr = of("rxe_pkt_info", "hdr");
+        layout.pkt_psn = of("rxe_pkt_info", "psn");
+        layout.pkt_paylen = of("rxe_pkt_info", "paylen");
+        layout.pkt_opcode = of("rxe_pkt_info", "opcode");
+        if (layout.qp_ibqp < 0 || layout.pkt_qp < 0 || layout.pkt_hdr < 0 || layout.pkt_psn < 0 ||
+            layout.pkt_paylen < 0 || layout.pkt_opcode < 0 ||
+            (!own_states && layout.qp_attr_state < 0))
+            return error(ErrorKind::Unsupported,
+                         "rdma_rxe's BTF does not have the fields that are read");
+        return layout;
+    }
+    if (module_has_btf("ib_core"))
+        return error(ErrorKind::Unsupported,
+                     "rdma_rxe has no BTF though other modules do, so its layout is unknown. Fix: "
+                     "load the kernel's own rdma_rxe");
+    return error(ErrorKind::Unsupported, "this kernel has no BTF of modules");
+}
+
+std::size_t RxeWireSource::PeerKeyHash::operator()(const cw_ud_peer_key &key) const {
+    return std::hash<std::string_view>{}(
+        std::string_view(reinterpret_cast<const char *>(&key), sizeof(key)));
+}
+
+bool RxeWireSource::PeerKeyEqual::operator()(const cw_ud_peer_key &a,
+                                             const cw_ud_peer_key &b) const {
+    return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+RxeWireSource::RxeWireSource(const SharedMaps &maps, RxeWireOptions options)
+    : maps_(maps), options_(std::move(options)), skeleton_("rxe frame probes"),
+      hooks_("rxe_wire", rxe_hooks()) {}
+
+RxeWireSource::~RxeWireSource() = default;
+
+Result<void> RxeWireSource::prepare() {
+    if (!options_.trusted_layout) {
+        state_ = {CW_SOURCE_REFUSED,
+                  "rdma_rxe is not the kernel's own (" + options_.distrust_reason +
+                      ") and has no BTF that describes it. Fix: load the kernel's rdma_rxe"};
+        return {};
+    }
+    if (!module_is_loaded("rdma_rxe")) {
+        state_ = {CW_SOURCE_UNAVAILABLE, "no software RDMA here (rdma_rxe is not loaded)"};
+        return {};
+    }
+    auto loaded = load(options_.mode);
+    if (!loaded && options_.mode == HookMode::FentryFirst && hooks_.any_fentry())
+        loaded = load(HookMode::KprobeOnly);
+    return loaded;
+}
+
+Result<void> RxeWireSource::load(HookMode mode) {
+    KernelBtf btf;
+    auto layout = find_rxe_layout(btf);
+    if (!layout) {
+        state_ = {CW_SOURCE_REFUSED, layout.failure().message};
+        return {};
+    }
+    if (auto opened = skeleton_.open(); !opened)
+        return opened;
+    auto hooks = rxe_hooks();
+    std::vector<std::string_view> names;
+    for (const auto &hook : hooks)
+        names.push_back(hook.function);
+    auto functions = KernelFunctions::read(names);
+    if (!functions)
+        return std::move(functions).failure();
+    // Behind rxe_xmit_packet the same frame must not be counted again.
+    if (functions->find("rxe_xmit_packet") != nullptr)
+        functions->forget({"rxe_send", "rxe_loopback"});
+    hooks_.select(skeleton_.object(), *functions, btf, mode);
+    const bool sent = hooks_.present("rxe_xmit_packet") ||
+                      (hooks_.present("rxe_send") && hooks_.present("rxe_loopback"));
+    for (const auto *function : {"rxe_resp_queue_pkt", "rxe_comp_queue_pkt"})
+        if (!hooks_.present(function))
+            state_ = {CW_SOURCE_UNAVAILABLE, hooks_.why_absent(function)};
+    if (!sent)
+        state_ = {CW_SOURCE_UNAVAILABLE, hooks_.why_absent("rxe_xmit_packet")};
+    if (state_.state == CW_SOURCE_UNAVAILABLE) {
+        skeleton_.close();
+        return {};
+    }
+    skeleton_->rodata->layout = {
+        layout->qp_ibqp,     layout->qp_req_state, layout->qp_resp_state,   layout->qp_attr_state,
+        layout->qp_resp_psn, layout->qp_comp_psn,  layout->qp_req_pkts_len, layout->pkt_qp,
+        layout->pkt_hdr,     layout->pkt_psn,      layout->pkt_paylen,      layout->pkt_opcode,
+    };
+    skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
+    const auto max_qps = options_.max_qps != 0 ? options_.max_qps : default_max_qps();
+    bpf_map__set_max_entries(skeleton_->maps.wire, max_qps);
+    bpf_map__set_max_entries(skeleton_->maps.wire_sequences, max_qps);
+    bpf_map__set_max_entries(skeleton_->maps.ud_peers, max_qps);
+    return skeleton_.load(maps_);
+}
+
+Result<void> RxeWireSource::attach() {
+    if (!skeleton_.is_loaded())
+        return {};
+    wire_reader_.emplace(bpf_map__fd(skeleton_->maps.wire), sizeof(cw_qp_key),
+                         sizeof(cw_wire_counters), true);
+    peers_reader_.emplace(bpf_map__fd(skeleton_->maps.ud_peers), sizeof(cw_ud_peer_key),
+                          sizeof(cw_ud_peer_counters), true);
+    if (auto attached = hooks_.attach(skeleton_.object()); !attached)
+        return attached;
+    skeleton_->bss->complete_since_ns = monotonic_ns();
+    state_ = {CW_SOURCE_ON, {}};
+    return {};
+}
+
+void RxeWireSource::check_layout() {
+    if (skeleton_->bss->layout_mismatches == 0 || state_.state == CW_SOURCE_REFUSED)
+        return;
+    hooks_.detach();
+    state_ = {
+        CW_SOURCE_REFUSED,
+        "rdma_rxe's frames do not look as its layout says, so they are not counted. Fix: boot "
+        "the kernel that the module was built for"};
+}
+
+void RxeWireSource::sample(RecordSink &sink, bool everything) {
+    if (!wire_reader_)
+        return;
+    check_layout();
+    if (state_.state == CW_SOURCE_REFUSED)
+        return;
+    sample_counters(sink, everything);
+    sample_peers(sink, everything);
+    forget_destroyed();
+}
+
+void RxeWireSource::sample_counters(RecordSink &sink, bool everything) {
+    const auto now = monotonic_ns();
+    wire_reader_->for_each([&](std::span<const std::byte> key, std::span<const std::byte> values) {
+        cw_qp_wire record = {};
+        std::memcpy(&record.key, key.data(), sizeof(record.key));
+        for (std::size_t at = 0; at < values.size(); at += wire_reader_->value_stride()) {
+            cw_wire_counters cpu;
+            std::memcpy(&cpu, values.data() + at, sizeof(cpu));
+            add(record.counters.tx, cpu.tx);
+            add(record.counters.rx, cpu.rx);
+            record.counters.tx_failed_frames += cpu.tx_failed_frames;
+        }
+        auto &seen = seen_[record.key];
+        const auto total = frames(record.counters);
+        if (total == seen && !everything)
+            return;
+        seen = total;
+        record.header = {sizeof(record), CW_KIND_QP_WIRE, CW_CPU_USERSPACE, now};
+        sink.append(record.header);
+    });
+}
+
+void RxeWireSource::sample_peers(RecordSink &sink, bool everything) {
+    const auto now = monotonic_ns();
+    peers_reader_->for_each([&](std::span<const std::byte> key, std::span<const std::byte> values) {
+        cw_ud_peer_key peer;
+        std::memcpy(&peer, key.data(), sizeof(peer));
+        cw_ud_peer record = {};
+        record.key = peer.qp;
+        std::memcpy(record.dgid, peer.dgid, sizeof(record.dgid));
+        record.dest_qpn = peer.dest_qpn;
+        for (std::size_t at = 0; at < values.size(); at += peers_reader_->value_stride()) {
+            cw_ud_peer_counters cpu;
+            std::memcpy(&cpu, values.data() + at, sizeof(cpu));
+            record.tx_frames += cpu.frames;
+            record.tx_wire_bytes += cpu.wire_bytes;
+            record.tx_payload_bytes += cpu.payload_bytes;
+        }
+        auto &seen = seen_peers_[peer];
+        if (record.tx_frames == seen && !everything)
+            return;
+        seen = record.tx_frames;
+        record.header = {sizeof(record), CW_KIND_UD_PEER, CW_CPU_USERSPACE, now};
+        sink.append(record.header);
+    });
+}
+
+// Counters of a queue pair stay for one whole sample after it is gone: the frame that was on its
+// way when it was destroyed has been counted by then, and this sample has read it.
+void RxeWireSource::forget_destroyed() {
+    QpMap<bool> live;
+    MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
+    reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
+        cw_live_qp qp;
+        std::memcpy(&qp, value.data(), sizeof(qp));
+        live.emplace(qp.key, true);
+    });
+    const int wire = bpf_map__fd(skeleton_->maps.wire);
+    const int sequences = bpf_map__fd(skeleton_->maps.wire_sequences);
+    const int peers = bpf_map__fd(skeleton_->maps.ud_peers);
+    QpMap<bool> gone;
+    for (auto entry = seen_.begin(); entry != seen_.end();) {
+        const auto &key = entry->first;
+        if (live.contains(key)) {
+            ++entry;
+            continue;
+        }
+        if (!gone_.contains(key)) {
+            gone.emplace(key, true);
+            ++entry;
+            continue;
+        }
+        (void)bpf_map_delete_elem(wire, &key);
+        (void)bpf_map_delete_elem(sequences, &key);
+        std::erase_if(seen_peers_, [&](const auto &peer) {
+            if (!QpKeyEqual{}(peer.first.qp, key))
+                return false;
+            (void)bpf_map_delete_elem(peers, &peer.first);
+            return true;
+        });
+        entry = seen_.erase(entry);
+    }
+    gone_ = std::move(gone);
+}
+
+std::vector<LossCount> RxeWireSource::losses() const {
+    const auto missed = hooks_.missed();
+    if (missed == 0)
+        return {};
+    return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
+}
+
+} // namespace collwire

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every frame of rdma_rxe per queue pair (bpf/rxe_wire.bpf.c). docs/sources/rxe_wire.md
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "collwire/tables.h"
+#include "userspace/loader/hooks.h"
+#include "userspace/loader/map_reader.h"
+#include "userspace/loader/skeleton.h"
+#include "userspace/record/source.h"
+#include "userspace/sources/qp_source.h"
+
+struct rxe_wire; // the skeleton of bpf/rxe_wire.bpf.c
+
+namespace collwire {
+
+struct RxeWireOptions {
+    bool filter_by_tgid = false;
+    // rdma_rxe is the kernel's own, or its BTF describes it; if not, why not.
+    bool trusted_layout = true;
+    std::string distrust_reason;
+    HookMode mode = default_hook_mode();
+    // Queue pairs with traffic at a time, those destroyed in the last two samples included;
+    // 0: as many as fit in 64 MiB of per-CPU counters, at least 1,024 and at most 16,384.
+    std::uint32_t max_qps = 0;
+};
+
+// Where this module keeps what we read: from its BTF, or, where kernels have no BTF for modules
+// (before 5.11), as 5.10 has it, to be confirmed frame by frame.
+Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf);
+
+class RxeWireSource : public Source {
+public:
+    RxeWireSource(const SharedMaps &maps, RxeWireOptions options);
+    ~RxeWireSource() override;
+
+    [[nodiscard]] std::string_view name() const override { return "rxe_wire"; }
+    Result<void> prepare() override;
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return hooks_.plan(); }
+    Result<void> attach() override;
+    [[nodiscard]] std::vector<SourceState> states() const override { return {state_}; }
+    void sample(RecordSink &sink, bool everything) override;
+    [[nodiscard]] std::vector<LossCount> losses() const override;
+    void detach() override { hooks_.detach(); }
+
+private:
+    struct PeerKeyHash {
+        std::size_t operator()(const cw_ud_peer_key &key) const;
+    };
+    struct PeerKeyEqual {
+        bool operator()(const cw_ud_peer_key &a, const cw_ud_peer_key &b) const;
+    };
+    Result<void> load(HookMode mode);
+    void sample_counters(RecordSink &sink, bool everything);
+    void sample_peers(RecordSink &sink, bool everything);
+    void forget_destroyed();
+    void check_layout();
+
+    const SharedMaps &maps_;
+    RxeWireOptions options_;
+    Skeleton<rxe_wire> skeleton_;
+    HookSet hooks_;
+    SourceState state_;
+    std::optional<MapReader> wire_reader_;
+    std::optional<MapReader> peers_reader_;
+    QpMap<std::uint64_t> seen_; // frames of each queue pair when last appended
+    std::unordered_map<cw_ud_peer_key, std::uint64_t, PeerKeyHash, PeerKeyEqual> seen_peers_;
+    QpMap<bool> gone_; // no longer live when last sampled: goes at the next sample
+};
+
+} // namespace collwire
