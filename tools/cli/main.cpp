@@ -12,6 +12,7 @@ int main(int argc, char **argv) {
     app.set_version_flag("--version", "collwire " COLLWIRE_VERSION);
     app.require_subcommand(1);
     int status = EXIT_DONE;
+    cli::add_doctor(app, status);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &failure) {

@@ -12,5 +12,6 @@ namespace collwire::cli {
 // Each adds its subcommand; when it was chosen and has run, `status` holds the exit status.
 // `app` and `status` must outlive the parse.
 // void add_NAME(CLI::App &app, int &status);
+void add_doctor(CLI::App &app, int &status);
 
 } // namespace collwire::cli

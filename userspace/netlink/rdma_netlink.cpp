@@ -65,8 +65,16 @@ int on_valid(nl_msg *message, void *argument) {
     return NL_OK;
 }
 
-int on_done(nl_msg * /*message*/, void *argument) {
-    static_cast<Exchange *>(argument)->done = true;
+// Both the end of a dump and an acknowledgement begin with 0 or -errno; libnl looks at the latter
+// alone.
+int on_done(nl_msg *message, void *argument) {
+    auto &exchange = *static_cast<Exchange *>(argument);
+    const nlmsghdr *header = nlmsg_hdr(message);
+    int status = 0;
+    if (nlmsg_datalen(header) >= static_cast<int>(sizeof(status)))
+        std::memcpy(&status, nlmsg_data(header), sizeof(status));
+    exchange.kernel_errno = status < 0 ? -status : 0;
+    exchange.done = true;
     return NL_STOP;
 }
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "correlate/base/exit_status.h"
+#include "tests/unit/inventory_tree.h"
+#include "userspace/doctor/doctor.h"
+
+namespace collwire {
+namespace {
+
+using test::Tree;
+
+constexpr Trial WORKS{Trial::Outcome::Works, ""};
+
+Trial fails(std::string reason) {
+    return {Trial::Outcome::Fails, std::move(reason)};
+}
+Trial denied() {
+    return {Trial::Outcome::NotPermitted, "Operation not permitted"};
+}
+
+// A machine on which everything works; each test takes something away.
+class Doctor : public testing::Test {
+protected:
+    void SetUp() override {
+        status("000001ffffffffff");
+        tree_.file("/proc/self/limits", "Max locked memory         8388608   8388608   bytes\n");
+        tree_.file("/proc/self/mounts", "proc /proc proc rw,nosuid 0 0\n");
+        tree_.file("/proc/sys/kernel/kptr_restrict", "0\n");
+        tree_.file("/proc/sys/kernel/perf_event_paranoid", "2\n");
+        tree_.file("/sys/kernel/security/lockdown", "[none] integrity confidentiality\n");
+        for (const char *name : {"vmlinux", "ib_core", "mlx5_core", "mlx5_ib"})
+            tree_.file(std::string("/sys/kernel/btf/") + name, "");
+        for (const char *name : {"ib_core", "mlx5_core", "mlx5_ib"})
+            tree_.module(name);
+        tree_.pci_device("mlx5_0", "0000:17:00.0", "mlx5_core");
+        tree_.port("mlx5_0", 1, "InfiniBand", "400 Gb/sec (4X NDR)");
+        tree_.file("/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data", "1\n");
+        tree_.file("/usr/lib64/libibverbs.so.1", "");
+        tree_.file("/usr/lib64/libibverbs/libmlx5-rdmav34.so", "");
+        tree_.file("/usr/lib64/libcuda.so.1", "");
+        tree_.file("/opt/nccl/libnccl.so.2", "");
+        tree_.file("/etc/ld.so.conf.d/nccl.conf", "# comment\n/opt/nccl\n");
+        tree_.file("/sys/devices/system/node/node0/cpulist", "0\n");
+        options_.root = tree_.root();
+        options_.trials = {[] { return WORKS; }, [] { return WORKS; }, [] { return WORKS; },
+                           [] { return WORKS; }, [] { return WORKS; }};
+        options_.netlink = [] {
+            NetlinkFacts facts;
+            facts.devices["mlx5_0"].name = "mlx5_0";
+            return facts;
+        };
+        options_.optional_counters = [this](std::uint32_t, std::uint32_t) {
+            return Result<std::vector<OptionalCounter>>(counters_);
+        };
+    }
+    void status(const std::string &effective) const {
+        tree_.file("/proc/self/status", "Name:\tx\nCapEff:\t" + effective + "\n");
+    }
+    [[nodiscard]] DoctorReport run() const { return run_doctor(options_); }
+    static Check check(const DoctorReport &report, std::string_view name) {
+        const Check *found = find_check(report, name);
+        EXPECT_NE(found, nullptr) << name;
+        return found != nullptr ? *found : Check{};
+    }
+    static CheckState source(const DoctorReport &report, std::string_view name) {
+        for (const SourceOutlook &outlook : report.sources) {
+            if (outlook.name == name)
+                return outlook.state;
+        }
+        ADD_FAILURE() << name;
+        return CheckState::Missing;
+    }
+    Tree tree_;
+    DoctorOptions options_;
+    std::vector<OptionalCounter> counters_ = {{"rdma_tx_bytes", true},
+                                              {"rdma_rx_bytes", true},
+                                              {"rdma_tx_packets", true},
+                                              {"rdma_rx_packets", true}};
+};
+
+TEST_F(Doctor, EverythingWorks) {
+    const DoctorReport report = run();
+    for (const Check &entry : report.checks) {
+        EXPECT_EQ(entry.state, CheckState::Ok) << entry.name << ": " << entry.found;
+        EXPECT_EQ(entry.effect + entry.fix, "") << entry.name;
+    }
+    EXPECT_EQ(report.exit_status, EXIT_DONE);
+    EXPECT_EQ(source(report, "qp"), CheckState::Ok);
+    EXPECT_EQ(check(report, "NCCL").found, "/opt/nccl/libnccl.so.2");
+    EXPECT_EQ(check(report, "verbs providers").found, "mlx5");
+}
+
+TEST_F(Doctor, EveryCheckThatIsNotOkSaysWhatItMeans) {
+    tree_.remove("/sys");
+    tree_.remove("/usr");
+    tree_.remove("/etc");
+    status("0");
+    options_.trials = {denied, denied, denied, denied, denied};
+    for (const Check &entry : run().checks) {
+        EXPECT_NE(entry.found, "") << entry.name;
+        if (entry.state != CheckState::Ok) {
+            EXPECT_NE(entry.effect, "") << entry.name;
+        }
+    }
+}
+
+TEST_F(Doctor, NotRoot) {
+    status("0000000000000000");
+    options_.trials = {denied, denied, denied, denied, [] { return fails(""); }};
+    const DoctorReport report = run();
+    EXPECT_EQ(report.exit_status, EXIT_NOT_PERMITTED);
+    EXPECT_EQ(check(report, "capabilities").state, CheckState::Missing);
+    EXPECT_NE(check(report, "capabilities").found.find("CAP_SYS_ADMIN"), std::string::npos);
+    EXPECT_EQ(check(report, "locked memory").state, CheckState::Limited);
+    EXPECT_EQ(check(report, "kprobes").found, "not permitted to try");
+    EXPECT_EQ(source(report, "qp"), CheckState::Missing);
+    EXPECT_EQ(source(report, "counters"), CheckState::Ok) << "needs no privilege";
+    EXPECT_EQ(source(report, "inventory"), CheckState::Ok);
+}
+
+TEST_F(Doctor, ConfidentialityIsNotPermittedEvenToRoot) {
+    tree_.file("/sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+    const DoctorReport report = run();
+    EXPECT_EQ(report.exit_status, EXIT_NOT_PERMITTED);
+    EXPECT_EQ(check(report, "lockdown").state, CheckState::Missing);
+    EXPECT_EQ(source(report, "posts"), CheckState::Missing);
+    tree_.file("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+    EXPECT_EQ(run().exit_status, EXIT_DONE);
+}
+
+TEST_F(Doctor, NoRdma) {
+    tree_.remove("/sys/class/infiniband");
+    const DoctorReport report = run();
+    EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED);
+    EXPECT_EQ(check(report, "RDMA subsystem").state, CheckState::Missing);
+    EXPECT_EQ(check(report, "RDMA devices").found, "none");
+    EXPECT_NE(check(report, "RDMA devices").effect.find("still work"), std::string::npos);
+    EXPECT_EQ(source(report, "inventory"), CheckState::Limited);
+}
+
+TEST_F(Doctor, OneKindOfKernelProbeIsEnough) {
+    options_.trials.kprobe = [] { return fails("no kprobes"); };
+    EXPECT_EQ(run().exit_status, EXIT_DONE);
+    options_.trials.fentry = denied; // to root: a policy, not a missing privilege
+    const DoctorReport report = run();
+    EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED);
+    EXPECT_FALSE(check(report, "fentry").permission);
+    EXPECT_EQ(source(report, "qp"), CheckState::Missing);
+    EXPECT_EQ(source(report, "posts"), CheckState::Ok);
+}
+
+TEST_F(Doctor, ForeignModuleIsNamed) {
+    tree_.module("ib_core", "OE");
+    EXPECT_EQ(check(run(), "kernel modules").state, CheckState::Ok) << "its BTF describes it";
+    tree_.remove("/sys/kernel/btf/ib_core");
+    const DoctorReport report = run();
+    EXPECT_EQ(check(report, "kernel modules").state, CheckState::Missing);
+    EXPECT_NE(check(report, "kernel modules").found.find("ib_core"), std::string::npos);
+    EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED);
+    EXPECT_EQ(source(report, "posts"), CheckState::Ok);
+}
+
+TEST_F(Doctor, PerQueuePairCountersThatAreOff) {
+    counters_ = {{"cc_rx_ce_pkts", true}, {"rdma_tx_bytes", false}, {"rdma_rx_bytes", false}};
+    const DoctorReport report = run();
+    const Check counters = check(report, "mlx5 per-QP counters");
+    EXPECT_EQ(counters.state, CheckState::Limited);
+    EXPECT_NE(counters.fix.find("rdma statistic set link mlx5_0/1 optional-counters "
+                                "cc_rx_ce_pkts,rdma_tx_bytes,rdma_rx_bytes"),
+              std::string::npos)
+        << counters.fix << ": what is enabled stays enabled";
+    EXPECT_NE(counters.fix.find("rdma statistic qp bind link mlx5_0/1 lqpn"), std::string::npos);
+    EXPECT_EQ(report.exit_status, EXIT_DONE);
+}
+
+TEST_F(Doctor, PerQueuePairCountersOfAnOldKernel) {
+    options_.optional_counters = [](std::uint32_t, std::uint32_t) {
+        return Result<std::vector<OptionalCounter>>(error(ErrorKind::Unsupported, "no"));
+    };
+    const Check counters = check(run(), "mlx5 per-QP counters");
+    EXPECT_EQ(counters.state, CheckState::Limited);
+    EXPECT_NE(counters.fix.find("6.15"), std::string::npos);
+}
+
+TEST_F(Doctor, PortThatIsDown) {
+    tree_.file("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+    const Check ports = check(run(), "RDMA ports");
+    EXPECT_EQ(ports.state, CheckState::Limited);
+    EXPECT_NE(ports.found.find("mlx5_0/1"), std::string::npos);
+}
+
+TEST_F(Doctor, PortWithoutByteCounter) {
+    tree_.remove("/sys/class/infiniband/mlx5_0/ports/1/counters");
+    EXPECT_EQ(check(run(), "port counters").state, CheckState::Limited);
+}
+
+TEST_F(Doctor, HiddenProcesses) {
+    status("0000000000000000");
+    tree_.file("/proc/self/mounts", "proc /proc proc rw,hidepid=invisible 0 0\n");
+    EXPECT_EQ(check(run(), "/proc").state, CheckState::Limited);
+    status("000001ffffffffff");
+    EXPECT_EQ(check(run(), "/proc").state, CheckState::Ok);
+}
+
+TEST_F(Doctor, JsonHoldsWhatTheTextSays) {
+    tree_.file("/sys/class/infiniband/mlx5_0/fw_ver", "\xff\xfe\n");
+    const DoctorReport report = run();
+    const auto json = nlohmann::json::parse(render_json(report, "1.2.3"), nullptr, false);
+    ASSERT_FALSE(json.is_discarded());
+    EXPECT_EQ(json["schema"], "collwire-doctor");
+    EXPECT_EQ(json["schema_version"], DOCTOR_SCHEMA_VERSION);
+    EXPECT_EQ(json["tool_version"], "1.2.3");
+    EXPECT_EQ(json["exit_status"], 0);
+    EXPECT_EQ(json["checks"].size(), report.checks.size());
+    EXPECT_EQ(json["checks"][0]["state"], "ok");
+    EXPECT_TRUE(json["checks"][0]["fix"].is_null());
+    EXPECT_EQ(json["devices"][0]["name"], "mlx5_0");
+    EXPECT_EQ(json["devices"][0]["pci_address"], "0000:17:00.0");
+    EXPECT_EQ(json["devices"][0]["ports"][0]["optional_counters"][0]["name"], "rdma_tx_bytes");
+    EXPECT_TRUE(json["devices"][0]["ports"][0]["carrier"].is_null()) << "not known is not false";
+    const std::string text = render_text(report, false);
+    for (const Check &entry : report.checks)
+        EXPECT_NE(text.find(entry.name), std::string::npos);
+    EXPECT_EQ(text.find('\033'), std::string::npos);
+    EXPECT_NE(render_text(report, true).find('\033'), std::string::npos);
+}
+
+// On the machine at hand, whatever it is: the trials answer and leave nothing behind.
+TEST(DoctorTrials, AnswerHere) {
+    const Trials trials = machine_trials();
+    for (const auto &trial : {trials.ring_buffer, trials.kprobe, trials.uprobe, trials.fentry}) {
+        const Trial result = trial();
+        EXPECT_EQ(result.reason.empty(), result.outcome == Trial::Outcome::Works);
+    }
+}
+
+} // namespace
+} // namespace collwire

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "tools/cli/verb.h"
+#include "userspace/doctor/doctor.h"
+
+namespace collwire::cli {
+
+void add_doctor(CLI::App &app, int &status) {
+    CLI::App *verb = app.add_subcommand(
+        "doctor", "What this machine can and cannot trace, why, and what would help");
+    const auto json = std::make_shared<bool>(false);
+    verb->add_flag("--json", *json, "One JSON document (schema: docs/doctor.md)");
+    verb->footer(
+        "Exit status: 0 everything works, 3 not permitted, 4 unsupported or no RDMA device.");
+    verb->callback([json, &status] {
+        const DoctorReport report = run_doctor({});
+        const bool colour = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
+        const std::string text =
+            *json ? render_json(report, COLLWIRE_VERSION) : render_text(report, colour);
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        status = report.exit_status;
+    });
+}
+
+} // namespace collwire::cli

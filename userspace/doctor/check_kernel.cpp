@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <linux/capability.h>
+
+#include "userspace/doctor/checks.h"
+#include "userspace/inventory/files.h"
+#include "userspace/inventory/module_origin.h"
+
+namespace collwire::doctor {
+namespace {
+
+Check check_lockdown(const std::string &root) {
+    const auto text = read_line(root + "/sys/kernel/security/lockdown");
+    if (!text)
+        return ok("lockdown", "the kernel has none, or does not show it");
+    if (text->find("[confidentiality]") != std::string::npos)
+        return {"lockdown",
+                CheckState::Missing,
+                "confidentiality",
+                "the kernel refuses every probe and every read of its memory, to root as well; "
+                "port counters and the inventory still work",
+                "boot without lockdown=confidentiality (Secure Boot alone sets integrity, which is "
+                "fine)",
+                true};
+    if (text->find("[integrity]") != std::string::npos)
+        return ok("lockdown", "integrity: tracing is allowed");
+    return ok("lockdown", "none");
+}
+
+Check check_kernel_btf(const std::string &root) {
+    if (exists(root + "/sys/kernel/btf/vmlinux"))
+        return ok("kernel BTF", "present");
+    return {"kernel BTF",
+            CheckState::Missing,
+            "no /sys/kernel/btf/vmlinux",
+            "layouts of kernel structs are not known: no queue pairs, no wire bytes; posted bytes "
+            "and port counters still work",
+            "a kernel with CONFIG_DEBUG_INFO_BTF=y",
+            false};
+}
+
+Check check_module_btf(const std::string &root) {
+    std::string with;
+    std::string without;
+    for (const char *module : {"ib_core", "ib_uverbs", "rdma_rxe", "mlx5_core", "mlx5_ib"}) {
+        const ModuleOrigin origin = module_origin(root, module);
+        if (!origin.present)
+            continue;
+        std::string &list = origin.btf_present ? with : without;
+        list += (list.empty() ? "" : ", ") + std::string(module);
+    }
+    if (with.empty() && without.empty())
+        return {"module BTF",
+                CheckState::Limited,
+                "no RDMA module is loaded",
+                "not known before they are",
+                "sudo modprobe ib_uverbs",
+                false};
+    if (without.empty())
+        return ok("module BTF", with);
+    return {"module BTF",
+            CheckState::Limited,
+            "not for " + without,
+            "kprobes instead of fentry on these modules, at a higher cost per call",
+            "a kernel with CONFIG_DEBUG_INFO_BTF_MODULES=y",
+            false};
+}
+
+struct Missing {
+    CheckState state; // of the check
+    std::string effect;
+    std::string fix;
+};
+
+Check of_trial(std::string name, const Trial &trial, bool privileged, Missing missing) {
+    switch (trial.outcome) {
+    case Trial::Outcome::Works:
+        return ok(std::move(name), "tried: works");
+    case Trial::Outcome::NotPermitted:
+        if (!privileged)
+            return {std::move(name),        CheckState::Missing,
+                    "not permitted to try", "not known without privileges",
+                    "sudo collwire doctor", true};
+        return {std::move(name),
+                missing.state,
+                "tried: refused in spite of CAP_SYS_ADMIN",
+                std::move(missing.effect),
+                "look for a lockdown or security policy of this kernel",
+                false};
+    case Trial::Outcome::Fails:
+        break;
+    }
+    return {std::move(name),           missing.state,          "tried: " + trial.reason,
+            std::move(missing.effect), std::move(missing.fix), false};
+}
+
+} // namespace
+
+std::vector<Check> check_kernel(const DoctorOptions &options) {
+    const bool privileged = has_capability(options.root, CAP_SYS_ADMIN);
+    const auto tried = [&](std::string name, const std::function<Trial()> &trial, Missing missing) {
+        return of_trial(std::move(name), trial(), privileged, std::move(missing));
+    };
+    return {check_lockdown(options.root),
+            check_kernel_btf(options.root),
+            check_module_btf(options.root),
+            tried("ring buffer", options.trials.ring_buffer,
+                  {CheckState::Missing, "no event of a queue pair reaches the recorder",
+                   "a kernel from 5.8 on"}),
+            tried("kprobes", options.trials.kprobe,
+                  {CheckState::Limited,
+                   "no probe on kernel functions where fentry is not possible; carrier changes "
+                   "between two samples are counted, not timed",
+                   "a kernel with CONFIG_KPROBE_EVENTS=y"}),
+            tried("fentry", options.trials.fentry,
+                  {CheckState::Limited, "kprobes are used instead, at a higher cost per call",
+                   "a kernel with BTF and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y"}),
+            tried("uprobes", options.trials.uprobe,
+                  {CheckState::Limited, "posted bytes of processes cannot be counted",
+                   "a kernel with CONFIG_UPROBE_EVENTS=y"})};
+}
+
+} // namespace collwire::doctor

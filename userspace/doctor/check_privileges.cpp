@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <optional>
+
+#include <linux/capability.h>
+
+#include "userspace/doctor/checks.h"
+#include "userspace/inventory/files.h"
+
+namespace collwire::doctor {
+namespace {
+
+constexpr std::size_t STATUS_BYTES = 64UL * 1024;
+constexpr std::string_view SUDO = "sudo collwire ...";
+
+struct Capability {
+    int number;
+    std::string_view name;
+    std::string_view effect; // of lacking it
+};
+
+// What plain CAP_BPF + CAP_PERFMON cannot do (module BTF by id, uprobes before 6.6) needs
+// CAP_SYS_ADMIN, so that is the one that decides.
+constexpr std::array<Capability, 4> CAPABILITIES = {
+    {{CAP_SYS_ADMIN, "CAP_SYS_ADMIN",
+      "no program can be placed: no queue pairs, no bytes per queue pair"},
+     {CAP_SYS_PTRACE, "CAP_SYS_PTRACE",
+      "programs, libraries and jobs of other users' processes are not known"},
+     {CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH",
+      "libraries in other users' directories cannot be opened, so their posts are not counted"},
+     {CAP_SYSLOG, "CAP_SYSLOG", "kernel addresses are hidden: fewer names in messages"}}};
+
+std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
+    const auto text = read_file(root + "/proc/self/status", STATUS_BYTES);
+    if (!text)
+        return std::nullopt;
+    for (const std::string_view line : split(*text, '\n')) {
+        if (line.starts_with("CapEff:"))
+            return parse_number(trim(line.substr(7)), 16);
+    }
+    return std::nullopt;
+}
+
+Check check_capabilities(std::uint64_t effective) {
+    Check check = ok("capabilities", "all that recording needs");
+    std::string lacking;
+    for (const Capability &capability : CAPABILITIES) {
+        if ((effective >> capability.number & 1) != 0)
+            continue;
+        lacking += (lacking.empty() ? "" : ", ") + std::string(capability.name);
+        check.effect += (check.effect.empty() ? "" : "; ") + std::string(capability.effect);
+        check.state = capability.number == CAP_SYS_ADMIN || check.state == CheckState::Missing
+                          ? CheckState::Missing
+                          : CheckState::Limited;
+    }
+    if (!lacking.empty()) {
+        check.found = "this process lacks " + lacking;
+        check.fix = SUDO;
+        check.permission = true;
+    }
+    return check;
+}
+
+Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) {
+    const std::string &root = options.root;
+    // "Max locked memory  8388608  8388608  bytes"
+    const auto text = read_file(root + "/proc/self/limits", STATUS_BYTES);
+    std::string soft;
+    for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
+        constexpr std::string_view KEY = "Max locked memory";
+        if (line.starts_with(KEY)) {
+            const std::string_view rest = trim(line.substr(KEY.size()));
+            soft = rest.substr(0, rest.find(' '));
+        }
+    }
+    if ((effective >> CAP_SYS_RESOURCE & 1) != 0)
+        return ok("locked memory", "may be raised (CAP_SYS_RESOURCE)");
+    if (soft == "unlimited")
+        return ok("locked memory", "unlimited");
+    if (options.trials.memory_in_cgroup().outcome == Trial::Outcome::Works)
+        return ok("locked memory", "its limit does not bind BPF on this kernel");
+    return {"locked memory",
+            CheckState::Limited,
+            "limit " + (soft.empty() ? std::string("not known") : soft + " bytes"),
+            "kernels before 5.11 charge BPF maps to it and refuse large ones",
+            "ulimit -l unlimited, or " + std::string(SUDO),
+            true};
+}
+
+Check check_number(const std::string &root, std::string name, const std::string &path,
+                   std::uint64_t highest, std::string effect, std::string fix, bool privileged) {
+    const auto value = read_line(root + path);
+    if (!value)
+        return ok(std::move(name), "this kernel has no such setting");
+    const auto number = parse_number(*value);
+    // A negative number is the most permissive setting of these files.
+    if (privileged || value->starts_with('-') || (number && *number <= highest))
+        return ok(std::move(name), *value + (privileged ? ", does not bind this user" : ""));
+    return {std::move(name), CheckState::Limited, *value, std::move(effect), std::move(fix), true};
+}
+
+Check check_proc(const std::string &root, bool privileged) {
+    const auto text = read_file(root + "/proc/self/mounts", STATUS_BYTES);
+    for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
+        const auto fields = split(line, ' ');
+        if (fields.size() < 4 || fields[1] != "/proc" || fields[2] != "proc")
+            continue;
+        for (const std::string_view option : split(fields[3], ',')) {
+            if (!option.starts_with("hidepid=") || option == "hidepid=0" || option == "hidepid=off")
+                continue;
+            if (privileged)
+                return ok("/proc", std::string(option) + ", does not bind this user");
+            return {"/proc",
+                    CheckState::Limited,
+                    std::string(option),
+                    "owners of queue pairs of other users are known by pid only",
+                    std::string(SUDO),
+                    true};
+        }
+        return ok("/proc", "shows every process");
+    }
+    return {"/proc",
+            CheckState::Missing,
+            "not mounted",
+            "owners of queue pairs are not known",
+            "mount -t proc proc /proc",
+            false};
+}
+
+} // namespace
+
+bool has_capability(const std::string &root, int capability) {
+    return (effective_capabilities(root).value_or(0) >> capability & 1) != 0;
+}
+
+std::vector<Check> check_privileges(const DoctorOptions &options) {
+    const std::string &root = options.root;
+    const std::uint64_t effective = effective_capabilities(root).value_or(0);
+    const bool admin = (effective >> CAP_SYS_ADMIN & 1) != 0;
+    const bool ptrace = (effective >> CAP_SYS_PTRACE & 1) != 0;
+    const bool perfmon = admin || (effective >> CAP_PERFMON & 1) != 0;
+    const bool syslog = (effective >> CAP_SYSLOG & 1) != 0;
+    return {check_capabilities(effective), check_memory_limit(options, effective),
+            check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", 0,
+                         "kernel addresses are hidden: fewer names in messages",
+                         "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", syslog),
+            check_number(root, "perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid", 1,
+                         "no probe without CAP_PERFMON; the setting alone does not lift that",
+                         std::string(SUDO), perfmon),
+            check_proc(root, ptrace)};
+}
+
+} // namespace collwire::doctor

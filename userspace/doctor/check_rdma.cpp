@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+
+#include "userspace/doctor/checks.h"
+#include "userspace/inventory/counters.h"
+#include "userspace/inventory/files.h"
+#include "userspace/inventory/module_origin.h"
+
+namespace collwire::doctor {
+namespace {
+
+// The counters that mlx5 can keep for each queue pair (Linux 6.15).
+constexpr std::array<std::string_view, 4> PER_QP_COUNTERS = {"rdma_tx_bytes", "rdma_rx_bytes",
+                                                             "rdma_tx_packets", "rdma_rx_packets"};
+
+std::string port_name(const RdmaDevice &device, const RdmaPort &port) {
+    return device.name + "/" + std::to_string(port.record.port);
+}
+
+void append(std::string &list, const std::string &item, std::string_view separator = ", ") {
+    if (!list.empty())
+        list += separator;
+    list += item;
+}
+
+Check check_subsystem(const std::string &root) {
+    if (exists(root + "/sys/class/infiniband"))
+        return ok("RDMA subsystem", "loaded");
+    return {"RDMA subsystem",
+            CheckState::Missing,
+            "no /sys/class/infiniband",
+            "there are no queue pairs and no RDMA ports on this machine",
+            "sudo modprobe ib_uverbs (a kernel with CONFIG_INFINIBAND)",
+            false};
+}
+
+Check check_devices(const DoctorReport &report) {
+    if (report.devices.empty())
+        return {
+            "RDMA devices",
+            CheckState::Missing,
+            "none",
+            "nothing to trace; reports over captures of other nodes, topology files and this "
+            "check still work",
+            "load the driver of the adapter (sudo modprobe mlx5_ib), or make a software device: "
+            "sudo modprobe rdma_rxe; sudo rdma link add rxe0 type rxe netdev eth0",
+            false};
+    std::string found;
+    std::string without_index;
+    for (const RdmaDevice &device : report.devices) {
+        append(found,
+               device.name + " (" +
+                   (device.record.driver[0] != '\0' ? device.record.driver : "driver unknown") +
+                   ")");
+        if (!device.indexed)
+            append(without_index, device.name);
+    }
+    if (without_index.empty())
+        return ok("RDMA devices", found);
+    return {"RDMA devices",
+            CheckState::Limited,
+            found,
+            "RDMA netlink does not tell the index of " + without_index +
+                ": queue pairs cannot be tied to it",
+            "run in the network namespace of the host",
+            false};
+}
+
+Check check_ports(const DoctorReport &report) {
+    std::string active;
+    std::string inactive;
+    for (const RdmaDevice &device : report.devices) {
+        for (const RdmaPort &port : device.ports) {
+            const bool works = port.record.state == 4 && port.record.carrier != 0;
+            std::string text = port_name(device, port);
+            if (port.record.netdev[0] != '\0')
+                text += " on " + std::string(port.record.netdev);
+            append(works ? active : inactive, text);
+        }
+    }
+    if (inactive.empty())
+        return ok("RDMA ports", "active: " + active);
+    return {"RDMA ports",
+            CheckState::Limited,
+            (active.empty() ? "none is active" : "active: " + active) + "; not active: " + inactive,
+            "ports that are down carry nothing",
+            "check the cable and the switch port (ibstat, ip link)",
+            false};
+}
+
+Check check_software_devices(const DoctorReport &report) {
+    std::string software;
+    for (const RdmaDevice &device : report.devices) {
+        if ((device.record.flags & CW_DEVICE_SOFTWARE) != 0)
+            append(software, device.name);
+    }
+    return ok("software devices", software.empty()
+                                      ? "none"
+                                      : software + ": every frame of a queue pair can be counted");
+}
+
+Check check_modules(const std::string &root) {
+    std::string described;
+    std::string refused;
+    for (const std::string &module : foreign_rdma_modules(root)) {
+        const ModuleOrigin origin = module_origin(root, module);
+        append(origin.described() ? described : refused, module + " (" + origin.reason + ")", "; ");
+    }
+    if (!refused.empty())
+        return {"kernel modules",
+                CheckState::Missing,
+                "not the kernel's own: " + refused,
+                "their structs are not described, so reading them would be wrong: queue pairs are "
+                "not traced; port counters and posted bytes still work",
+                "use the kernel's own modules, or build these with BTF (vmlinux in the build tree)",
+                false};
+    if (!described.empty())
+        return ok("kernel modules",
+                  "not the kernel's own, but described by their BTF: " + described);
+    return ok("kernel modules", "the kernel's own");
+}
+
+bool has_counter(const OptionalCounters &port, std::string_view name, bool enabled) {
+    return std::any_of(port.counters.begin(), port.counters.end(),
+                       [&](const OptionalCounter &counter) {
+                           return counter.name == name && (!enabled || counter.enabled);
+                       });
+}
+
+// `rdma statistic set` replaces the list: what is enabled already has to be named again.
+std::string enable_command(const OptionalCounters &port) {
+    std::string list;
+    for (const OptionalCounter &counter : port.counters) {
+        const bool wanted = std::find(PER_QP_COUNTERS.begin(), PER_QP_COUNTERS.end(),
+                                      counter.name) != PER_QP_COUNTERS.end();
+        if (wanted || counter.enabled)
+            append(list, counter.name, ",");
+    }
+    const std::string link = port.device + "/" + std::to_string(port.port);
+    return "sudo rdma statistic set link " + link + " optional-counters " + list +
+           "; then for each queue pair: sudo rdma statistic qp bind link " + link + " lqpn N";
+}
+
+void read_optional_counters(const DoctorOptions &options, DoctorReport &report) {
+    if (!options.optional_counters)
+        return;
+    for (const RdmaDevice &device : report.devices) {
+        for (const RdmaPort &port : device.ports) {
+            if (!device.indexed)
+                continue;
+            auto counters = options.optional_counters(device.record.dev_index, port.record.port);
+            if (counters && !counters->empty())
+                report.optional_counters.push_back(
+                    {device.name, port.record.port, std::move(counters).value()});
+        }
+    }
+}
+
+Check check_per_qp_counters(const DoctorReport &report) {
+    const std::string name = "mlx5 per-QP counters";
+    const bool any_mlx5 =
+        std::any_of(report.devices.begin(), report.devices.end(), [](const RdmaDevice &device) {
+            return std::string_view(device.record.driver) == "mlx5_core";
+        });
+    if (!any_mlx5)
+        return ok(name, "no mlx5 device");
+    std::string supported;
+    std::string enabled;
+    std::string fix;
+    for (const OptionalCounters &port : report.optional_counters) {
+        if (!has_counter(port, "rdma_tx_bytes", false))
+            continue;
+        const std::string link = port.device + "/" + std::to_string(port.port);
+        append(supported, link);
+        if (has_counter(port, "rdma_tx_bytes", true) && has_counter(port, "rdma_rx_bytes", true))
+            append(enabled, link);
+        else
+            append(fix, enable_command(port), "; ");
+    }
+    const std::string effect = "the device itself does not count the wire bytes of a queue pair; "
+                               "posted bytes are used where --posts allows";
+    if (supported.empty())
+        return {name,
+                CheckState::Limited,
+                "not in this kernel or device",
+                effect,
+                "a kernel from 6.15 on, and a device with the counters' flow tables (not a "
+                "virtual function)",
+                false};
+    if (fix.empty())
+        return ok(name, "enabled on " + enabled);
+    return {name,
+            CheckState::Limited,
+            "supported on " + supported + ", enabled on " +
+                (enabled.empty() ? std::string("none") : enabled),
+            effect,
+            fix,
+            false};
+}
+
+Check check_port_counters(const std::string &root, const DoctorReport &report) {
+    std::string with;
+    std::string without;
+    std::uint32_t next_id = 1;
+    for (const RdmaDevice &device : report.devices) {
+        for (const RdmaPort &port : device.ports) {
+            std::string sources;
+            for (const CounterGroup &group :
+                 open_port_counters(root, device.name, device.record.dev_index, port.record.port,
+                                    port.record.netdev, next_id)) {
+                for (const cw_counter_def &counter : group.definitions()) {
+                    const std::string_view counter_name(counter.name);
+                    if (counter_name == "port_xmit_data" || counter_name == "tx_bytes")
+                        append(sources, counter.source == CW_COUNTER_PORT ? "port" : "netdev", "+");
+                }
+            }
+            const std::string text = port_name(device, port);
+            append(sources.empty() ? without : with,
+                   sources.empty() ? text : text + " (" + sources + ")");
+        }
+    }
+    if (without.empty())
+        return ok("port counters", with);
+    return {"port counters",
+            CheckState::Limited,
+            (with.empty() ? "" : with + "; ") + "no byte counter: " + without,
+            "the bytes of these ports cannot be reconciled with a counter",
+            "",
+            false};
+}
+
+} // namespace
+
+std::vector<Check> check_rdma(const DoctorOptions &options, DoctorReport &report) {
+    std::vector<Check> checks = {check_subsystem(options.root)};
+    report.devices = scan_rdma_devices(options.root, options.netlink());
+    checks.push_back(check_devices(report));
+    checks.push_back(check_modules(options.root));
+    if (report.devices.empty())
+        return checks;
+    read_optional_counters(options, report);
+    checks.push_back(check_ports(report));
+    checks.push_back(check_software_devices(report));
+    checks.push_back(check_port_counters(options.root, report));
+    checks.push_back(check_per_qp_counters(report));
+    return checks;
+}
+
+} // namespace collwire::doctor

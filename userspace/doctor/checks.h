@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks by subject. Each returns in the order in which they are printed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "userspace/doctor/doctor.h"
+
+namespace collwire::doctor {
+
+inline Check ok(std::string name, std::string found) {
+    return {std::move(name), CheckState::Ok, std::move(found), "", "", false};
+}
+
+// Whether this process has a capability in effect (number of linux/capability.h).
+bool has_capability(const std::string &root, int capability);
+
+// Capabilities, memory limit, kernel pointers, perf, /proc.
+std::vector<Check> check_privileges(const DoctorOptions &options);
+// Lockdown, BTF, ring buffer, kprobes, fentry, uprobes.
+std::vector<Check> check_kernel(const DoctorOptions &options);
+// RDMA subsystem, devices, ports, modules, optional counters, netdev counters. Fills
+// report.devices and report.optional_counters.
+std::vector<Check> check_rdma(const DoctorOptions &options, DoctorReport &report);
+// rdma-core's providers, CUDA, NCCL, NUMA.
+std::vector<Check> check_user_space(const std::string &root);
+
+} // namespace collwire::doctor

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/doctor/doctor.h"
+
+#include <algorithm>
+
+#include <sys/utsname.h>
+
+#include "correlate/base/exit_status.h"
+#include "userspace/doctor/checks.h"
+#include "userspace/netlink/rdma_netlink.h"
+
+namespace collwire {
+namespace {
+
+struct Need {
+    std::string_view check;
+    bool required; // without it the source cannot work at all; otherwise it works with a limit
+};
+
+SourceOutlook outlook(const DoctorReport &report, std::string name, std::string what,
+                      std::initializer_list<Need> needs) {
+    SourceOutlook source{std::move(name), std::move(what), CheckState::Ok, {}};
+    for (const Need &need : needs) {
+        const Check *check = find_check(report, need.check);
+        if (check == nullptr || check->state == CheckState::Ok)
+            continue;
+        source.because.emplace_back(need.check);
+        const CheckState state = need.required && check->state == CheckState::Missing
+                                     ? CheckState::Missing
+                                     : CheckState::Limited;
+        source.state = std::max(source.state, state);
+    }
+    return source;
+}
+
+// fentry or kprobes: one of them is enough.
+void need_kernel_probes(const DoctorReport &report, SourceOutlook &source) {
+    const Check *kprobes = find_check(report, "kprobes");
+    const Check *fentry = find_check(report, "fentry");
+    const bool any = kprobes != nullptr && fentry != nullptr &&
+                     (kprobes->state == CheckState::Ok || fentry->state == CheckState::Ok);
+    if (any)
+        return;
+    source.state = CheckState::Missing;
+    source.because.insert(source.because.end(), {"kprobes", "fentry"});
+}
+
+std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
+    SourceOutlook qp = outlook(report, "qp", "queue pairs: states, addresses, owners",
+                               {{"capabilities", true},
+                                {"lockdown", true},
+                                {"kernel BTF", true},
+                                {"ring buffer", true},
+                                {"RDMA subsystem", true},
+                                {"RDMA devices", true},
+                                {"kernel modules", true}});
+    need_kernel_probes(report, qp);
+    SourceOutlook events = qp;
+    events.name = "ports";
+    events.what = "events of ports and devices, carrier changes";
+    SourceOutlook wire = qp;
+    wire.name = "rxe_wire";
+    wire.what = "wire bytes of each queue pair of rdma_rxe";
+    const bool any_rxe =
+        std::any_of(report.devices.begin(), report.devices.end(),
+                    [](const RdmaDevice &device) { return device.module == "rdma_rxe"; });
+    if (!any_rxe && wire.state != CheckState::Missing) {
+        wire.state = CheckState::Missing;
+        wire.because = {"software devices"};
+    }
+    SourceOutlook posts = outlook(report, "posts", "posted bytes of each queue pair",
+                                  {{"capabilities", true},
+                                   {"lockdown", true},
+                                   {"ring buffer", true},
+                                   {"uprobes", true},
+                                   {"RDMA subsystem", true},
+                                   {"RDMA devices", true}});
+    const Check *uprobes = find_check(report, "uprobes");
+    if (uprobes != nullptr && uprobes->state != CheckState::Ok)
+        posts.state = CheckState::Missing;
+    SourceOutlook counters =
+        outlook(report, "counters", "counters and states of ports, once a second",
+                {{"RDMA subsystem", true}, {"RDMA devices", true}, {"port counters", false}});
+    SourceOutlook inventory = outlook(report, "inventory", "devices, ports, addresses, processes",
+                                      {{"RDMA devices", false}, {"/proc", false}});
+    return {qp, wire, posts, events, counters, inventory};
+}
+
+// 3 before 4: what is not permitted comes first, the rest is known for sure only afterwards.
+int exit_status(const DoctorReport &report) {
+    bool unsupported = false;
+    for (const SourceOutlook &source : report.sources) {
+        // A machine without rdma_rxe is complete: its wire bytes come from elsewhere.
+        if (source.state != CheckState::Missing || source.name == "rxe_wire")
+            continue;
+        for (const std::string &name : source.because) {
+            const Check *check = find_check(report, name);
+            if (check != nullptr && check->permission)
+                return EXIT_NOT_PERMITTED;
+        }
+        unsupported = true;
+    }
+    return unsupported ? EXIT_UNSUPPORTED : EXIT_DONE;
+}
+
+} // namespace
+
+std::string_view state_name(CheckState state) {
+    switch (state) {
+    case CheckState::Ok:
+        return "ok";
+    case CheckState::Limited:
+        return "limited";
+    case CheckState::Missing:
+        break;
+    }
+    return "missing";
+}
+
+const Check *find_check(const DoctorReport &report, std::string_view name) {
+    const auto found = std::find_if(report.checks.begin(), report.checks.end(),
+                                    [&](const Check &check) { return check.name == name; });
+    return found == report.checks.end() ? nullptr : &*found;
+}
+
+DoctorReport run_doctor(DoctorOptions options) {
+    if (!options.optional_counters) {
+        options.optional_counters = [](std::uint32_t dev_index,
+                                       std::uint32_t port) -> Result<std::vector<OptionalCounter>> {
+            auto netlink = RdmaNetlink::open();
+            if (!netlink)
+                return std::move(netlink).failure();
+            return netlink->optional_counters(dev_index, port);
+        };
+    }
+    DoctorReport report;
+    utsname name{};
+    if (uname(&name) == 0) {
+        report.host = name.nodename;
+        report.kernel = name.release;
+    }
+    const auto append = [&](std::vector<Check> checks) {
+        std::move(checks.begin(), checks.end(), std::back_inserter(report.checks));
+    };
+    append(doctor::check_privileges(options));
+    append(doctor::check_kernel(options));
+    append(doctor::check_rdma(options, report));
+    append(doctor::check_user_space(options.root));
+    report.sources = outlooks(report);
+    report.exit_status = exit_status(report);
+    return report;
+}
+
+} // namespace collwire

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks at a machine: what can be traced here, what cannot, why, and what would help.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "correlate/base/result.h"
+#include "userspace/doctor/report.h"
+#include "userspace/doctor/trials.h"
+
+namespace collwire {
+
+struct DoctorOptions {
+    std::string root; // before every path; empty: the machine itself
+    Trials trials = machine_trials();
+    std::function<NetlinkFacts()> netlink = read_netlink_facts;
+    // (device index, port)
+    std::function<Result<std::vector<OptionalCounter>>(std::uint32_t, std::uint32_t)>
+        optional_counters;
+};
+
+// Needs no privilege; what it may not look at is a check that says so. Nothing is changed.
+DoctorReport run_doctor(DoctorOptions options);
+
+} // namespace collwire

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "correlate/base/exit_status.h"
+#include "userspace/doctor/report.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::size_t WIDTH = 100;
+constexpr std::size_t NAME_COLUMN = 10;
+constexpr std::size_t TEXT_COLUMN = NAME_COLUMN + 22;
+
+std::string word(CheckState state, bool colour) {
+    const std::string text = fmt::format("{:<8}", state_name(state));
+    if (!colour)
+        return text;
+    const int code = state == CheckState::Ok ? 32 : state == CheckState::Limited ? 33 : 31;
+    return fmt::format("\033[{}m{}\033[0m", code, text);
+}
+
+// Breaks at blanks; later lines begin at the column.
+std::string wrapped(std::string_view text, std::size_t column) {
+    std::string out;
+    std::size_t room = WIDTH - column;
+    while (text.size() > room) {
+        std::size_t end = text.rfind(' ', room);
+        if (end == std::string_view::npos)
+            end = text.find(' ');
+        if (end == std::string_view::npos)
+            break;
+        out += fmt::format("{}\n{}", text.substr(0, end), std::string(column, ' '));
+        text.remove_prefix(end + 1);
+    }
+    return out + std::string(text) + "\n";
+}
+
+void add_detail(std::string &out, std::string_view label, std::string_view text) {
+    if (text.empty())
+        return;
+    constexpr std::size_t LABEL = 7;
+    out += std::string(TEXT_COLUMN, ' ') + fmt::format("{:<{}}", label, LABEL) +
+           wrapped(text, TEXT_COLUMN + LABEL);
+}
+
+std::string verdict(const DoctorReport &report) {
+    switch (report.exit_status) {
+    case EXIT_DONE:
+        return "Everything that a recording needs works here.";
+    case EXIT_NOT_PERMITTED:
+        return "Not permitted: run it again as root to know everything (sudo collwire doctor).";
+    default:
+        return "Something that a recording needs is not on this machine; see what is missing "
+               "above.";
+    }
+}
+
+} // namespace
+
+std::string render_text(const DoctorReport &report, bool colour) {
+    std::string out = fmt::format("collwire doctor: {}, Linux {}\n\nWhat can be recorded here\n",
+                                  report.host, report.kernel);
+    for (const SourceOutlook &source : report.sources) {
+        std::string because;
+        for (const std::string &name : source.because)
+            because += (because.empty() ? "" : ", ") + name;
+        out += "  " + word(source.state, colour) + fmt::format("{:<22}", source.name);
+        out += wrapped(because.empty() ? source.what : source.what + " (see: " + because + ")",
+                       TEXT_COLUMN);
+    }
+    out += "\nChecks\n";
+    for (const Check &check : report.checks) {
+        out += "  " + word(check.state, colour) + fmt::format("{:<22}", check.name);
+        out += wrapped(check.found, TEXT_COLUMN);
+        add_detail(out, "means", check.effect);
+        add_detail(out, "fix", check.fix);
+    }
+    return out + "\n" + verdict(report) + "\n";
+}
+
+} // namespace collwire
