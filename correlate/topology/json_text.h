@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON text to a value, without exceptions and with the place of a mistake.
+#pragma once
+
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "correlate/base/result.h"
+#include "correlate/topology/problems.h"
+
+namespace collwire::topology {
+
+// Accepts a leading byte-order mark. The error names line, column and byte offset. A key that
+// occurs twice in one object is an error in `problems` if that is given (the last one counts
+// otherwise).
+Result<nlohmann::json> parse_json_text(std::string_view text, Problems *repeated_keys);
+
+} // namespace collwire::topology
