@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The public structs and values of libibverbs that the probes on posted work requests read, and the
+ * arithmetic that turns a work request into counts. For the BPF programs and for C++ alike.
+ * Source: libibverbs/verbs.h, the same on x86-64 in rdma-core 15 to 65.
+ */
+#ifndef COLLWIRE_VERBS_H
+#define COLLWIRE_VERBS_H
+
+#include "collwire/records.h"
+
+#define CW_INLINE static inline __attribute__((always_inline))
+
+#define CW_IBV_CONTEXT_DEVICE	  0
+#define CW_IBV_CONTEXT_POST_SEND  208
+#define CW_IBV_CONTEXT_ABI_COMPAT 320 /* ~0: an extended context, as all of today's are */
+#define CW_IBV_DEVICE_NAME	  24  /* char[64] */
+
+/* The head of struct ibv_qp. */
+struct cw_ibv_qp {
+	__u64 context;
+	__u64 qp_context;
+	__u64 pd;
+	__u64 send_cq;
+	__u64 recv_cq;
+	__u64 srq;
+	__u32 handle;
+	__u32 qp_num;
+	__u32 state;
+	__u32 qp_type;
+};
+
+/* struct ibv_send_wr from `next` to `send_flags`. */
+#define CW_IBV_SEND_WR_NEXT 8
+struct cw_ibv_send_wr {
+	__u64 next;
+	__u64 sg_list;
+	__s32 num_sge;
+	__u32 opcode;
+	__u32 send_flags;
+	__u32 imm_data;
+};
+
+struct cw_ibv_sge {
+	__u64 addr;
+	__u32 length;
+	__u32 lkey;
+};
+
+/* struct ibv_data_buf, of ibv_wr_set_inline_data_list */
+struct cw_ibv_data_buf {
+	__u64 addr;
+	__u64 length;
+};
+
+/* The function pointers of struct ibv_qp_ex. */
+#define CW_IBV_QP_EX_FIRST    184
+#define CW_IBV_QP_EX_START    320
+#define CW_IBV_QP_EX_END      360
+#define CW_IBV_QP_EX_POINTERS 22
+
+/* The functions that probes are placed on; one BPF program for each. */
+enum cw_verbs_call {
+	CW_CALL_NONE = 0,
+	CW_CALL_POST_SEND,
+	CW_CALL_WR_ATOMIC, /* compare and swap, fetch and add */
+	CW_CALL_WR_LOCAL,  /* bind_mw, local_inv */
+	CW_CALL_WR_READ,
+	CW_CALL_WR_WRITE,
+	CW_CALL_WR_WRITE_IMM,
+	CW_CALL_WR_SEND,
+	CW_CALL_WR_SEND_IMM,
+	CW_CALL_WR_SEND_INV,
+	CW_CALL_WR_SEND_TSO,
+	CW_CALL_WR_ATOMIC_WRITE,
+	CW_CALL_WR_FLUSH,
+	CW_CALL_SET_INLINE,
+	CW_CALL_SET_INLINE_LIST,
+	CW_CALL_SET_SGE,
+	CW_CALL_SET_SGE_LIST,
+	CW_CALL_WR_COMPLETE,
+	CW_CALL_WR_ABORT,
+	CW_CALLS,
+};
+
+/*
+ * The call behind a pointer of struct ibv_qp_ex. NONE for what says nothing about bytes: the
+ * setters of addresses, and wr_start: a batch ends with complete or abort, so that a trap more
+ * would tell nothing new.
+ */
+CW_INLINE __u32 cw_call_of_qp_ex_offset(__u64 offset_bytes)
+{
+	switch (offset_bytes) {
+	case 184:
+	case 192:
+		return CW_CALL_WR_ATOMIC;
+	case 200:
+	case 208:
+		return CW_CALL_WR_LOCAL;
+	case 216:
+		return CW_CALL_WR_READ;
+	case 224:
+		return CW_CALL_WR_WRITE;
+	case 232:
+		return CW_CALL_WR_WRITE_IMM;
+	case 240:
+		return CW_CALL_WR_SEND;
+	case 248:
+		return CW_CALL_WR_SEND_IMM;
+	case 256:
+		return CW_CALL_WR_SEND_INV;
+	case 264:
+		return CW_CALL_WR_SEND_TSO;
+	case 288:
+		return CW_CALL_SET_INLINE;
+	case 296:
+		return CW_CALL_SET_INLINE_LIST;
+	case 304:
+		return CW_CALL_SET_SGE;
+	case 312:
+		return CW_CALL_SET_SGE_LIST;
+	case 328:
+		return CW_CALL_WR_COMPLETE;
+	case 336:
+		return CW_CALL_WR_ABORT;
+	case 344:
+		return CW_CALL_WR_ATOMIC_WRITE;
+	case 352:
+		return CW_CALL_WR_FLUSH;
+	default:
+		return CW_CALL_NONE;
+	}
+}
+
+/* enum ibv_wr_opcode -> enum cw_post_class */
+CW_INLINE __u32 cw_post_class_of_opcode(__u32 opcode)
+{
+	switch (opcode) {
+	case 0:
+		return CW_POST_WRITE;
+	case 1:
+		return CW_POST_WRITE_IMM;
+	case 2:
+		return CW_POST_SEND;
+	case 3:
+		return CW_POST_SEND_IMM;
+	case 4:
+		return CW_POST_READ;
+	case 5:
+	case 6:
+		return CW_POST_ATOMIC;
+	case 7:
+	case 8:
+		return CW_POST_LOCAL;
+	case 9:
+		return CW_POST_SEND_INV;
+	case 14:
+		return CW_POST_FLUSH;
+	case 15:
+		return CW_POST_ATOMIC_WRITE;
+	default:
+		return CW_POST_OTHER;
+	}
+}
+
+#define CW_ATOMIC_BYTES 8
+
+/* Does the length of its gather list travel? FLUSH and local requests carry nothing, atomics
+ * always 8. */
+CW_INLINE int cw_class_has_payload(__u32 post_class)
+{
+	return post_class != CW_POST_LOCAL && post_class != CW_POST_FLUSH &&
+	       post_class != CW_POST_ATOMIC;
+}
+
+CW_INLINE __u64 cw_payload_bytes(__u32 post_class, __u64 length_bytes)
+{
+	if (post_class == CW_POST_ATOMIC)
+		return CW_ATOMIC_BYTES;
+	return cw_class_has_payload(post_class) ? length_bytes : 0;
+}
+
+/* Only the last packet of a message is padded: path MTUs are multiples of 4. */
+CW_INLINE __u64 cw_pad_bytes(__u64 length_bytes)
+{
+	return (4 - (length_bytes & 3)) & 3;
+}
+
+/* Packets of a message at path MTU 256 << mtu_class; a message without bytes is one, too. */
+CW_INLINE __u64 cw_packets(__u64 length_bytes, __u32 mtu_class)
+{
+	__u64 n = (length_bytes + (256ULL << mtu_class) - 1) >> (8 + mtu_class);
+
+	return n ? n : 1;
+}
+
+/* Adds a work request of this class and gather length. */
+CW_INLINE void cw_count_wr(struct cw_post_class_counters *c, __u32 post_class, __u64 length_bytes)
+{
+	__u64 bytes = cw_payload_bytes(post_class, length_bytes);
+
+	c->wrs += 1;
+	if (!bytes)
+		c->zero_length_wrs += 1;
+	c->bytes += bytes;
+	c->pad_bytes += cw_pad_bytes(bytes);
+	if (post_class == CW_POST_LOCAL)
+		return;
+	c->packets[0] += cw_packets(bytes, 0);
+	c->packets[1] += cw_packets(bytes, 1);
+	c->packets[2] += cw_packets(bytes, 2);
+	c->packets[3] += cw_packets(bytes, 3);
+	c->packets[4] += cw_packets(bytes, 4);
+}
+
+/*
+ * How the BPF map keeps the counters: one entry a queue pair and class, because most queue pairs
+ * use one or two classes, and entries are kept per CPU. The key's `reserved` holds the class.
+ */
+struct cw_post_slot {
+	__u64 first_ns;
+	__u64 last_ns;
+	__u64 posts;
+	__u64 truncated_posts;
+	__u64 fault_posts;
+	__u64 aborted_wrs;
+	struct cw_post_class_counters counters;
+};
+
+/* Work requests of the ibv_wr_* calls between start and complete. */
+struct cw_batch_key {
+	__u64 qp_address;
+	__u32 tgid;
+	__u32 reserved;
+};
+
+struct cw_batch {
+	__u64 length_bytes; /* of the request that is being built */
+	__u32 post_class;   /* of it */
+	__u32 building;	    /* there is one */
+	__u32 used_classes; /* bit set of classes that hold something */
+	__u32 faults;	    /* a list could not be read, or was too long */
+	__u32 truncated;
+	__u32 reserved;
+	struct cw_post_class_counters classes[CW_POST_CLASSES];
+};
+
+CW_ASSERT_SIZE(cw_ibv_qp, 64);
+CW_ASSERT_SIZE(cw_ibv_send_wr, 32);
+CW_ASSERT_SIZE(cw_ibv_sge, 16);
+CW_ASSERT_SIZE(cw_post_slot, 120);
+CW_ASSERT_SIZE(cw_batch_key, 16);
+CW_ASSERT_SIZE(cw_batch, 824);
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "userspace/providers/ops_scan.h"
+#include "userspace/providers/probe_point.h"
+#include "userspace/providers/process_view.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
+    std::vector<std::byte> bytes(size);
+    if (size != 0)
+        std::memcpy(bytes.data(), data, size);
+    (void)collwire::parse_maps({reinterpret_cast<const char *>(data), size});
+    const auto image = collwire::ElfImage::parse(std::move(bytes));
+    if (!image)
+        return 0;
+    if (const auto found = collwire::find_post_send(image.value()); found)
+        for (const std::uint64_t address : found.value().addresses)
+            (void)collwire::choose_probe_point(image.value(), address,
+                                               collwire::ARGUMENT_1 | collwire::ARGUMENT_2);
+    for (const auto &segment : image.value().segments())
+        if (segment.executable)
+            (void)collwire::choose_probe_point(image.value(), segment.address, ~0u);
+    return 0;
+}

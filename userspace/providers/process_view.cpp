@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/providers/process_view.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace collwire {
+namespace {
+
+Error file_error(const std::string &what) {
+    const int code = errno;
+    return error(code == EACCES || code == EPERM ? ErrorKind::NotPermitted : ErrorKind::Failed,
+                 fmt::format("{}: {}", what, std::strerror(code)));
+}
+
+bool take_number(std::string_view &text, std::uint64_t &value, int base) {
+    const auto [end, problem] =
+        std::from_chars(text.data(), text.data() + text.size(), value, base);
+    if (problem != std::errc{}) {
+        return false;
+    }
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    return true;
+}
+
+bool take(std::string_view &text, char expected) {
+    if (text.empty() || text.front() != expected) {
+        return false;
+    }
+    text.remove_prefix(1);
+    return true;
+}
+
+std::optional<Mapping> parse_line(std::string_view line) {
+    Mapping mapping;
+    if (!take_number(line, mapping.begin, 16) || !take(line, '-') ||
+        !take_number(line, mapping.end, 16) || !take(line, ' ') || line.size() < 5) {
+        return std::nullopt;
+    }
+    mapping.executable = line[2] == 'x';
+    line.remove_prefix(5);
+    std::uint64_t major = 0;
+    std::uint64_t minor = 0;
+    if (!take_number(line, mapping.file_offset, 16) || !take(line, ' ') ||
+        !take_number(line, major, 16) || !take(line, ':') || !take_number(line, minor, 16) ||
+        !take(line, ' ') || !take_number(line, mapping.inode, 10) || mapping.end < mapping.begin) {
+        return std::nullopt;
+    }
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    if (line.starts_with('/')) {
+        mapping.path = line;
+    }
+    return mapping;
+}
+
+bool holds_uverbs(const std::filesystem::path &fd_folder) {
+    std::error_code problem;
+    for (std::filesystem::directory_iterator entry{fd_folder, problem}, end;
+         !problem && entry != end; entry.increment(problem)) {
+        std::error_code gone;
+        const auto target = std::filesystem::read_symlink(entry->path(), gone);
+        if (!gone && target.native().starts_with("/dev/infiniband/uverbs")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+MappedFile::MappedFile(MappedFile &&other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), device_(other.device_), inode_(other.inode_) {}
+
+MappedFile &MappedFile::operator=(MappedFile &&other) noexcept {
+    if (this != &other) {
+        if (fd_ >= 0) {
+            ::close(fd_);
+        }
+        fd_ = std::exchange(other.fd_, -1);
+        device_ = other.device_;
+        inode_ = other.inode_;
+    }
+    return *this;
+}
+
+MappedFile::~MappedFile() {
+    if (fd_ >= 0) {
+        ::close(fd_);
+    }
+}
+
+Result<MappedFile> MappedFile::from_fd(int fd, const std::string &what) {
+    if (fd < 0) {
+        return file_error(what);
+    }
+    MappedFile file;
+    file.fd_ = fd;
+    struct stat status {};
+    if (fstat(fd, &status) != 0) {
+        return file_error(what);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return error(ErrorKind::BadInput, fmt::format("{}: not a regular file", what));
+    }
+    file.device_ = status.st_dev;
+    file.inode_ = status.st_ino;
+    return file;
+}
+
+Result<MappedFile> MappedFile::open(const std::string &path) {
+    return from_fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path);
+}
+
+Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
+    const std::string exact =
+        fmt::format("/proc/{}/map_files/{:x}-{:x}", pid, mapping.begin, mapping.end);
+    if (const int fd = ::open(exact.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); fd >= 0) {
+        return from_fd(fd, exact);
+    }
+    // map_files needs CAP_SYS_ADMIN. By name the file may be another one by now: compare.
+    const std::string named = fmt::format("/proc/{}/root{}", pid, mapping.path);
+    auto file = open(named);
+    if (file && file->inode() != mapping.inode) {
+        return error(ErrorKind::Failed,
+                     fmt::format("{}: was replaced since process {} mapped it", named, pid));
+    }
+    return file;
+}
+
+std::string MappedFile::own_path() const {
+    return fmt::format("/proc/self/fd/{}", fd_);
+}
+
+std::vector<Mapping> parse_maps(std::string_view text) {
+    std::vector<Mapping> mappings;
+    while (!text.empty()) {
+        const auto end = std::min(text.find('\n'), text.size());
+        if (auto mapping = parse_line(text.substr(0, end))) {
+            mappings.push_back(std::move(*mapping));
+        }
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return mappings;
+}
+
+bool ProcessView::read(std::uint64_t address, std::span<std::byte> into) const {
+    const iovec local{into.data(), into.size()};
+    const iovec remote{reinterpret_cast<void *>(address), into.size()};
+    return process_vm_readv(pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(into.size());
+}
+
+const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
+    const auto found = std::ranges::find_if(mappings_, [address](const Mapping &mapping) {
+        return address >= mapping.begin && address < mapping.end;
+    });
+    return found == mappings_.end() ? nullptr : &*found;
+}
+
+Result<void> ProcessView::refresh() {
+    const std::string path = fmt::format("/proc/{}/maps", pid_);
+    errno = 0;
+    std::ifstream file{path};
+    const std::string text{std::istreambuf_iterator<char>{file}, {}};
+    mappings_ = parse_maps(text);
+    if (mappings_.empty()) {
+        return file_error(path);
+    }
+    return {};
+}
+
+bool ProcessView::uses_rdma() const {
+    return holds_uverbs(fmt::format("/proc/{}/fd", pid_));
+}
+
+std::vector<pid_t> rdma_processes() {
+    std::vector<pid_t> pids;
+    std::error_code problem;
+    for (std::filesystem::directory_iterator entry{"/proc", problem}, end; !problem && entry != end;
+         entry.increment(problem)) {
+        const std::string name = entry->path().filename();
+        pid_t pid = 0;
+        const auto [rest, bad] = std::from_chars(name.data(), name.data() + name.size(), pid);
+        if (bad == std::errc{} && rest == name.data() + name.size() &&
+            holds_uverbs(entry->path() / "fd")) {
+            pids.push_back(pid);
+        }
+    }
+    std::ranges::sort(pids);
+    return pids;
+}
+
+bool is_provider_name(std::string_view path) {
+    // Drivers with a public interface of their own are ordinary versioned libraries.
+    constexpr std::string_view VERSIONED[] = {"libmlx4.so",   "libmlx5.so", "libefa.so",
+                                              "libhns.so",    "libmana.so", "libionic.so",
+                                              "libbnxt_re.so"};
+    const auto slash = path.rfind('/');
+    const auto name = slash == std::string_view::npos ? path : path.substr(slash + 1);
+    if (!name.starts_with("lib")) {
+        return false;
+    }
+    return name.find("-rdmav") != std::string_view::npos ||
+           std::ranges::any_of(VERSIONED, [name](auto known) { return name.starts_with(known); });
+}
+
+} // namespace collwire
