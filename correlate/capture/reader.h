@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decodes a capture from memory. Never does I/O, never allocates more than one block
+// (MAX_BLOCK_RAW_BYTES).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "collwire/records.h"
+#include "correlate/base/result.h"
+
+namespace collwire::capture {
+
+// Gets a copy of the record's header and the whole record (header included), which lives until the
+// call returns.
+using RecordVisitor = std::function<void(const cw_header &, std::span<const std::byte>)>;
+
+// Where and why reading ended before the end of the file.
+struct Cut {
+    std::uint64_t offset_bytes = 0; // of the block that is truncated or corrupt
+    std::string reason;
+};
+
+struct ReadSummary {
+    std::uint16_t schema_major = 0;
+    std::uint16_t schema_minor = 0;
+    std::uint64_t start_realtime_ns = 0; // CLOCK_REALTIME when the file was made
+    std::uint64_t blocks = 0;
+    std::uint64_t records = 0;         // given to the visitor
+    std::uint64_t unknown_records = 0; // of kinds that this program does not know: skipped
+    std::uint64_t first_time_ns = 0;   // CLOCK_MONOTONIC of the node; 0 without records
+    std::uint64_t last_time_ns = 0;
+    std::uint64_t good_bytes = 0; // of the file, up to the end of the last good block
+    std::optional<cw_end> end;    // the END record, if it is the last record
+    std::optional<Cut>
+        cut; // the file goes on behind the last good block, with something that is none
+
+    // Ends in order: nothing is missing at its end.
+    [[nodiscard]] bool complete() const { return end.has_value() && !cut.has_value(); }
+    // One line on how the file ends.
+    [[nodiscard]] std::string describe() const;
+};
+
+// Calls `visit` for every record of every good block, in file order, up to the first block that is
+// truncated or corrupt: that is no error, the summary says so. A block is checked as a whole before
+// its first record is visited. BadInput: foreign (no capture), truncated or corrupt in the file
+// header, another major version. The message names the byte offset and the reason; put the file's
+// name before it with Error::in.
+[[nodiscard]] Result<ReadSummary> read_capture(std::span<const std::byte> file,
+                                               const RecordVisitor &visit);
+
+// The record as a T: the fields that an older minor version does not have are 0, what a newer one
+// appended is left out.
+template <typename T> [[nodiscard]] T record_as(std::span<const std::byte> record) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value{};
+    std::memcpy(&value, record.data(), std::min(sizeof(T), record.size()));
+    return value;
+}
+
+// The samples behind a cw_counter_samples, at most as many as the record has room for.
+[[nodiscard]] std::vector<cw_counter_sample> samples_of(std::span<const std::byte> record);
+
+// The text of a zero-filled field; a field that is full to its last byte is no overrun.
+template <std::size_t N> [[nodiscard]] std::string_view text_of(const char (&field)[N]) {
+    return {field, strnlen(field, N)};
+}
+
+} // namespace collwire::capture
