@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/capture_writer_fixture.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace collwire::capture {
+namespace {
+
+using test::has;
+using test::make_record;
+using test::read_file_content;
+using test::SECOND_NS;
+using test::START_REALTIME_NS;
+
+class RealDirectory : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string pattern =
+            (std::filesystem::temp_directory_path() / "capture-test-XXXXXX").string();
+        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+        directory = pattern;
+    }
+    void TearDown() override { std::filesystem::remove_all(directory); }
+    static void node_only(RecordSink &sink, std::uint32_t segment) {
+        auto node = make_record<cw_node>(CW_KIND_NODE, 1);
+        node.segment = segment;
+        sink.append(node.header);
+    }
+    static std::vector<std::byte> read(const std::filesystem::path &path) {
+        std::ifstream stream(path, std::ios::binary);
+        const std::string text((std::istreambuf_iterator<char>(stream)), {});
+        const auto bytes = std::as_bytes(std::span(text));
+        return {bytes.begin(), bytes.end()};
+    }
+    WriterOptions options() const {
+        return {.directory = directory / "new" / "deep", .host = "h", .realtime_ns = [] {
+                    return START_REALTIME_NS;
+                }};
+    }
+    std::filesystem::path directory;
+};
+
+TEST_F(RealDirectory, MakesTheDirectoryAndAFileThatOnlyItsOwnerReads) {
+    auto made = CaptureWriter::create(options(), node_only);
+    ASSERT_TRUE(made) << made.failure().message;
+    auto &writer = **made;
+    EXPECT_EQ(writer.path(), (directory / "new/deep/h-20261121T034500.123Z.cwc").string());
+    struct stat status {};
+    ASSERT_EQ(stat(writer.path().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0600U);
+    ASSERT_TRUE(writer.close(5, 0, 0));
+    EXPECT_TRUE(read_file_content(read(writer.path())).summary.complete());
+
+    auto second = CaptureWriter::create(options(), node_only);
+    ASSERT_TRUE(second);
+    EXPECT_EQ((*second)->file_name(), "h-20261121T034500.123Z-1.cwc");
+}
+
+TEST_F(RealDirectory, IsNotDirectedElsewhereByALink) {
+    std::filesystem::create_directories(directory / "new/deep");
+    std::filesystem::create_symlink(directory / "victim",
+                                    directory / "new/deep/h-20261121T034500.123Z.cwc");
+    auto made = CaptureWriter::create(options(), node_only);
+    ASSERT_TRUE(made);
+    EXPECT_EQ((*made)->file_name(), "h-20261121T034500.123Z-1.cwc");
+    EXPECT_FALSE(std::filesystem::exists(directory / "victim"));
+}
+
+TEST_F(RealDirectory, DoesNotDeleteAFileThatTookTheNameOfASegment) {
+    auto with = options();
+    with.keep_ns = 8 * SECOND_NS;
+    auto made = CaptureWriter::create(std::move(with), node_only);
+    ASSERT_TRUE(made);
+    auto &writer = **made;
+    writer.begin(SECOND_NS);
+    const std::string first = writer.path();
+    // The old inode stays in use under another name, so that the new file cannot get its number.
+    std::filesystem::rename(first, directory / "kept");
+    std::ofstream(first) << "mine";
+    for (std::uint64_t second = 2; second < 30; second++)
+        writer.flush(second * SECOND_NS);
+    EXPECT_GT(writer.deleted_segments(), 5U);
+    EXPECT_EQ(std::filesystem::file_size(first), 4U);
+    EXPECT_TRUE(std::filesystem::exists(directory / "kept"));
+}
+
+TEST_F(RealDirectory, SaysWhyAFileCannotBeADirectory) {
+    std::ofstream(directory / "new") << "a file";
+    const auto made = CaptureWriter::create(options(), node_only);
+    ASSERT_FALSE(made);
+    EXPECT_PRED2(has, made.failure().message, "Not a directory");
+    EXPECT_PRED2(has, made.failure().message, "-o");
+}
+
+} // namespace
+} // namespace collwire::capture

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes a recording as one capture file, or as rotating segments within limits of age and size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "collwire/records.h"
+#include "correlate/base/result.h"
+#include "correlate/capture/encoder.h"
+#include "userspace/capture/storage.h"
+#include "userspace/record/source.h"
+
+namespace collwire::capture {
+
+inline constexpr std::uint64_t MIN_MAX_BYTES = 64U
+                                               << 10; // the least max_bytes that is taken, except 0
+
+struct WriterOptions {
+    std::string directory = "."; // made where it does not exist; other files in it are left alone
+    std::string host = {};            // the first part of the file name
+    std::size_t block_bytes = 256U
+                              << 10; // of records, uncompressed, after which a block is written
+    std::uint64_t keep_ns = 0;       // nothing older stays on disk; 0: no limit
+    std::uint64_t max_bytes = 0; // of all segments on disk, in blocks of 4 KiB each; 0: no limit
+    std::uint64_t tick_ns = 1'000'000'000; // how often flush() is called
+    int zstd_level = 1;
+    // CLOCK_REALTIME for file names; the system's where empty.
+    std::function<std::uint64_t()> realtime_ns = nullptr;
+    // For tests: replaces `directory`.
+    std::shared_ptr<Storage> storage = nullptr;
+};
+
+// Appends to `sink` what a reader needs at the beginning of a segment: node (with this segment
+// number), devices, ports, sources, probes, counter definitions, processes and live QPs, and all
+// cumulative counters as they are now. It is called when a segment begins, and again in the middle
+// of one after records were lost. Called from begin(), flush(), rotate_if_due() and close() only,
+// never from append(): a source may append while it is being sampled.
+using Preamble = std::function<void(RecordSink &sink, std::uint32_t segment)>;
+
+// Not safe for several threads. A failed write never stops the recording: the file is cut back to
+// its last good block, what was lost is counted, and the next block is tried again.
+class CaptureWriter final : public RecordSink {
+public:
+    // Makes the first file: <host>-<UTC, as 20261121T034500.123Z>.cwc, with -1, -2, ... before the
+    // ".cwc" where that exists. NotPermitted or Failed with the path where that cannot be done;
+    // Usage for limits that are too small.
+    static Result<std::unique_ptr<CaptureWriter>> create(WriterOptions options, Preamble preamble);
+    // Closes the file without an END record where close() was not called.
+    ~CaptureWriter() override;
+
+    // Writes the first preamble. Records appended before are buffered, up to MAX_BLOCK_RAW_BYTES,
+    // and follow it. `now_ns` is CLOCK_MONOTONIC here and below.
+    void begin(std::uint64_t now_ns) { flush(now_ns); }
+
+    // Copies record.length_bytes bytes; writes a block when enough are buffered. A record of an
+    // impossible length is counted as lost.
+    void append(const cw_header &record) override;
+
+    // Writes what is buffered, starts a new segment and deletes old ones where a limit asks for it.
+    // Call it every tick_ns.
+    void flush(std::uint64_t now_ns);
+
+    // The same, only if the segment has reached its size or age; to be called between two batches
+    // of records when many come.
+    void rotate_if_due(std::uint64_t now_ns);
+
+    // Writes what is buffered and an END record of this time, and closes the file. Later calls of
+    // anything do nothing. Fails where the END record could not be written or the file system
+    // reports a late error.
+    Result<void> close(std::uint64_t now_ns, std::uint32_t reason, std::uint32_t exit_status);
+
+    // Appended records (preambles aside: those are written again) that are in no file. Cumulative.
+    [[nodiscard]] std::uint64_t lost_records() const { return lost_records_; }
+    // The first failure of writing, once; nothing afterwards or without a failure.
+    [[nodiscard]] std::optional<Error> take_failure();
+    // Of the file being written.
+    [[nodiscard]] const std::string &file_name() const { return current_.name; }
+    [[nodiscard]] std::string path() const;
+    [[nodiscard]] std::uint32_t segment() const { return segment_; }
+    // On disk of this recording now, each file rounded up to 4 KiB.
+    [[nodiscard]] std::uint64_t bytes_on_disk() const;
+    // Segments deleted to keep the limits.
+    [[nodiscard]] std::uint64_t deleted_segments() const { return deleted_segments_; }
+
+private:
+    struct Segment {
+        std::string name;
+        std::uint64_t size_bytes = 0; // up to the end of the last good block
+        std::uint64_t begin_ns = 0;   // CLOCK_MONOTONIC
+    };
+
+    CaptureWriter(WriterOptions options, Preamble preamble);
+    Result<void> open_segment(std::uint32_t segment);
+    [[nodiscard]] bool rotation_due() const;
+    void rotate();
+    void write_buffered();
+    bool write_preamble();
+    bool write_pending();
+    bool write_block(BlockEncoder &encoder);
+    bool write_all(std::span<const std::byte> bytes);
+    bool write_end(std::uint32_t reason, std::uint32_t exit_status);
+    bool make_room(std::uint64_t more_bytes);
+    bool delete_oldest();
+    void delete_expired();
+    void fail(std::string message);
+
+    WriterOptions options_;
+    Preamble preamble_;
+    std::shared_ptr<Storage> storage_;
+    std::unique_ptr<StorageFile> file_;
+    BlockEncoder pending_;
+    BlockEncoder preamble_block_;
+    BlockEncoder end_block_;
+    Bytes file_header_; // not written yet where not empty
+    Segment current_;
+    std::deque<Segment> closed_; // oldest first
+    std::uint32_t segment_ = 0;
+    std::uint32_t sequence_ = 0;           // of the next block of this file
+    std::uint64_t preamble_end_bytes_ = 0; // size of this file with its preamble
+    std::uint64_t now_ns_ = 0;
+    std::uint64_t lost_records_ = 0;
+    std::uint64_t deleted_segments_ = 0;
+    bool has_preamble_ = false; // this file
+    bool in_preamble_ = false;  // append() is called by the preamble
+    bool preamble_failed_ = false;
+    bool resync_ = false;     // records were lost: write the preamble again
+    bool dirty_tail_ = false; // a half-written block may lie behind the last good one
+    bool closed_for_good_ = false;
+    std::optional<Error> failure_;
+    bool failed_before_ = false;
+};
+
+} // namespace collwire::capture
