@@ -266,6 +266,48 @@ TEST_F(SourceTree, PortIsWrittenAgainWhenItsStateChanges) {
     EXPECT_EQ(ports[0].header.time_ns, now_ns_);
 }
 
+// A look makes the driver query its port, and some kernels log a line for each.
+TEST_F(SourceTree, EthernetPortIsLookedAtWhenItsNetdevOrAnEventSaysSo) {
+    CountersSource source(counters());
+    ASSERT_TRUE(source.prepare());
+    source.sample(records_, false);
+    records_.clear();
+    tree_.file(PORT + "/state", "1: DOWN\n");
+    const auto ports_after = [&](std::uint64_t step_ns) {
+        now_ns_ += step_ns;
+        records_.clear();
+        source.sample(records_, false);
+        return records_.of<cw_port>(CW_KIND_PORT).size();
+    };
+    EXPECT_EQ(ports_after(1'000'000'000), 0u);
+    cw_async_event event{};
+    event.header = {sizeof(event), CW_KIND_ASYNC_EVENT, 0, 1};
+    source.on_record(event.header);
+    EXPECT_EQ(ports_after(1'000'000'000), 1u);
+    // The netdev tells at once, the port only a second later.
+    tree_.file("/sys/class/net/eth0/carrier_changes", "4\n");
+    EXPECT_EQ(ports_after(5'000'000'000), 0u);
+    tree_.file(PORT + "/state", "4: ACTIVE\n");
+    EXPECT_EQ(ports_after(1'000'000'000), 1u);
+    EXPECT_EQ(ports_after(1'000'000'000), 0u);
+    EXPECT_EQ(ports_after(1'000'000'000), 0u);
+    tree_.file(PORT + "/rate", "10 Gb/sec (4X SDR)\n");
+    EXPECT_EQ(ports_after(1'000'000'000), 0u);
+    EXPECT_EQ(ports_after(60'000'000'000), 1u);
+}
+
+TEST_F(SourceTree, InfiniBandPortIsLookedAtEachTime) {
+    tree_.file(PORT + "/link_layer", "InfiniBand\n");
+    CountersSource source(counters());
+    ASSERT_TRUE(source.prepare());
+    source.sample(records_, false);
+    records_.clear();
+    tree_.file(PORT + "/state", "1: DOWN\n");
+    now_ns_ += 1'000'000'000;
+    source.sample(records_, false);
+    EXPECT_EQ(records_.of<cw_port>(CW_KIND_PORT).size(), 1u);
+}
+
 TEST_F(SourceTree, SeriesOfARemovedDeviceEndAndNewOnesBegin) {
     CountersSource source(counters());
     ASSERT_TRUE(source.prepare());

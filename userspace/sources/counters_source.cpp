@@ -4,10 +4,24 @@
 #include <algorithm>
 #include <cstring>
 
+#include "userspace/inventory/files.h"
 #include "userspace/inventory/node.h"
 
 namespace collwire {
 namespace {
+
+// The port's state follows its netdev's a little later, so a change is looked at more than once.
+constexpr unsigned LOOKS_AFTER_CHANGE = 3;
+constexpr std::uint64_t LOOK_ANYWAY_NS = 60'000'000'000;
+
+// What tells of a change of an Ethernet port without asking the RDMA driver.
+std::string netdev_state(const std::string &root, const std::string &netdev) {
+    std::string state;
+    for (const char *file :
+         {"/ifindex", "/flags", "/carrier", "/operstate", "/carrier_changes", "/mtu", "/speed"})
+        state += read_line(root + "/sys/class/net/" + netdev + file).value_or("-") + " ";
+    return state;
+}
 
 bool counts_bytes(const CounterGroup &group) {
     const auto &definitions = group.definitions();
@@ -48,7 +62,9 @@ void CountersSource::refresh() {
                 ports.push_back(std::move(*known));
                 continue;
             }
-            Port port{.device = device, .record = entry.record, .netdev = {}, .groups = {}};
+            Port port;
+            port.device = device;
+            port.record = entry.record;
             open_counters(port);
             ports.push_back(std::move(port));
         }
@@ -61,9 +77,40 @@ void CountersSource::open_counters(Port &port) {
     port.groups = open_port_counters(options_.root, port.device.name, port.record.dev_index,
                                      port.record.port, port.netdev, next_id_);
     port.definitions_written = false;
+    if (!port.netdev.empty())
+        port.netdev_state = netdev_state(options_.root, port.netdev);
+    port.next_look_ns = options_.clock() + LOOK_ANYWAY_NS;
+}
+
+void CountersSource::on_record(const cw_header &record) {
+    if (record.kind != CW_KIND_ASYNC_EVENT && record.kind != CW_KIND_CARRIER)
+        return;
+    for (Port &port : ports_)
+        port.looks_due = LOOKS_AFTER_CHANGE;
+}
+
+// Each look makes the driver query its port. On hardware that is a firmware command, and below a
+// NIC of unknown speed the kernel logs a line each time (ib_get_eth_speed), so an Ethernet port is
+// looked at when its netdev changed. An InfiniBand port has no such sign.
+bool CountersSource::look_is_due(Port &port) const {
+    if (port.record.link_layer != CW_LINK_ETHERNET || port.netdev.empty())
+        return true;
+    std::string state = netdev_state(options_.root, port.netdev);
+    if (state != port.netdev_state) {
+        port.netdev_state = std::move(state);
+        port.looks_due = LOOKS_AFTER_CHANGE;
+    }
+    const std::uint64_t now = options_.clock();
+    if (port.looks_due == 0 && now < port.next_look_ns)
+        return false;
+    port.looks_due -= port.looks_due > 0 ? 1 : 0;
+    port.next_look_ns = now + LOOK_ANYWAY_NS;
+    return true;
 }
 
 void CountersSource::update_port(Port &port) {
+    if (!look_is_due(port))
+        return;
     cw_port now = read_port(options_.root, port.device, port.record.port, facts_);
     if (now.netdev[0] == '\0' && !port.netdev.empty()) { // renamed, or gone
         facts_ = options_.netlink();

@@ -30,6 +30,8 @@ public:
     [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
     Result<void> attach() override { return {}; }
     [[nodiscard]] std::vector<SourceState> states() const override;
+    // An event of a port or its carrier: the ports are looked at again at the next sample.
+    void on_record(const cw_header &record) override;
     // Writes nothing before the interval is over, unless everything is asked for or after detach.
     void sample(RecordSink &sink, bool everything) override;
     void detach() override { last_sample_ = true; }
@@ -37,14 +39,18 @@ public:
 private:
     struct Port {
         RdmaDevice device; // without its ports
-        cw_port record;
+        cw_port record{};
         std::string netdev; // whose counters are open
         std::vector<CounterGroup> groups;
+        std::string netdev_state; // what the netdev said at the last look
+        unsigned looks_due = 0; // how many samples are to look at the port whatever the netdev says
+        std::uint64_t next_look_ns = 0;
         bool port_written = false;
         bool definitions_written = false;
     };
 
     void refresh();
+    [[nodiscard]] bool look_is_due(Port &port) const;
     void update_port(Port &port);
     void open_counters(Port &port);
     void write_port(RecordSink &sink, Port &port, bool everything);

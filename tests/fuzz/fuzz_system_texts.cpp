@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The texts of /proc that a process can shape itself: its name, command line, environment, cgroup.
+// The texts of /proc that a process can shape itself (its name, command line, environment, cgroup),
+// and those of sysfs.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
+#include "userspace/inventory/netdevs.h"
 #include "userspace/inventory/process.h"
+#include "userspace/inventory/rdma_devices.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     const std::string_view text(reinterpret_cast<const char *>(data), size);
@@ -23,5 +27,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     (void)collwire::parse_process_stat(text);
     (void)collwire::parse_process_status(text);
     (void)collwire::parse_cpu_list(text);
+    (void)collwire::parse_rate_mbps(text);
+    (void)collwire::parse_state(text);
+    (void)collwire::parse_guid(text);
+    std::uint8_t gid[16];
+    (void)collwire::parse_gid(text, gid);
+    (void)collwire::pci_address_or_empty(std::string(text));
     return 0;
 }
