@@ -114,15 +114,14 @@ static __always_inline bool read_frame(struct frame *f, const void *pkt, struct 
 	__s32 payload;
 
 	f->opcode = READ_AT(__u8, pkt, layout.pkt_opcode);
-	f->psn = READ_AT(__u32, pkt, layout.pkt_psn);
 	f->transport_bytes = READ_AT(__u16, pkt, layout.pkt_paylen);
 	if (bpf_probe_read_kernel(f->bth, sizeof(f->bth), hdr))
 		return false;
 	f->dest_qpn = f->bth[5] << 16 | f->bth[6] << 8 | f->bth[7];
 	/* The header on the wire and rxe's notes on it must agree. */
-	if (f->bth[0] != f->opcode ||
-	    (__u32)(f->bth[9] << 16 | f->bth[10] << 8 | f->bth[11]) != f->psn)
+	if (f->bth[0] != f->opcode)
 		return false;
+	f->psn = f->bth[9] << 16 | f->bth[10] << 8 | f->bth[11];
 	f->ipv6 = protocol == bpf_htons(ETH_P_IPV6);
 	if (!f->ipv6 && protocol != bpf_htons(ETH_P_IP))
 		return false;

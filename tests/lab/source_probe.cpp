@@ -112,12 +112,24 @@ int main(int argc, char **argv) {
     });
     if (!ring)
         return fail(ring.failure());
-    for (auto &source : sources)
+    auto step = [last = begin](std::string_view source, const char *what) mutable {
+        const auto now = std::chrono::steady_clock::now();
+        std::fprintf(stderr, "%s %s: %lld ms\n", std::string(source).c_str(), what,
+                     static_cast<long long>(
+                         std::chrono::duration_cast<std::chrono::milliseconds>(now - last).count()));
+        last = now;
+    };
+    step("shared maps", "create");
+    for (auto &source : sources) {
         if (auto prepared = source->prepare(); !prepared)
             return fail(prepared.failure());
-    for (auto &source : sources)
+        step(source->name(), "prepare");
+    }
+    for (auto &source : sources) {
         if (auto attached = source->attach(); !attached)
             return fail(attached.failure());
+        step(source->name(), "attach");
+    }
     const auto ready = std::chrono::steady_clock::now();
     for (auto &source : sources) {
         for (const auto &state : source->states())

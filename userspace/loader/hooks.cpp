@@ -106,9 +106,8 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
         const bool present = selected.absent.empty();
         set_autoload(object, hook.fentry, present && selected.fentry);
         set_autoload(object, hook.fexit, present && selected.fentry);
-        // Loaded as well: the kernel may still refuse to attach the fentry programs.
-        set_autoload(object, hook.kprobe, present);
-        set_autoload(object, hook.kretprobe, present);
+        set_autoload(object, hook.kprobe, present && !selected.fentry);
+        set_autoload(object, hook.kretprobe, present && !selected.fentry);
     }
 }
 
@@ -131,8 +130,6 @@ bool HookSet::any_fentry() const {
 
 Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
     const auto &hook = selected.hook;
-    const auto first_link = links_.size();
-    const auto first_program = program_fds_.size();
     const LibbpfLog log;
     int failed = 0;
     const auto place = [&](const std::string &name, auto &&attach_program) {
@@ -157,20 +154,10 @@ Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
         // Exit first: an entry without its exit would leave state behind.
         place(hook.fexit, trace);
         place(hook.fentry, trace);
-        if (failed == 0) {
-            selected.placed = true;
-            return {};
-        }
-        while (links_.size() > first_link) {
-            bpf_link__destroy(links_.back());
-            links_.pop_back();
-        }
-        program_fds_.resize(first_program);
-        selected.fentry = false;
-        failed = 0;
+    } else {
+        place(hook.kretprobe, kprobe(true));
+        place(hook.kprobe, kprobe(false));
     }
-    place(hook.kretprobe, kprobe(true));
-    place(hook.kprobe, kprobe(false));
     if (failed != 0)
         return bpf_error("cannot probe " + hook.function + " (" + selected.module + ")", failed,
                          log.text());

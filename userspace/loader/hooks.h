@@ -51,8 +51,8 @@ public:
     // Whether any selected program is an fentry or fexit one.
     [[nodiscard]] bool any_fentry() const;
 
-    // After load. Entry and exit of one function are always of one kind. An error names the
-    // function that could not be probed either way; what was attached before is detached again.
+    // After load. An error names the function that could not be probed; what was attached before
+    // is detached again. If any_fentry, select and load again with KprobeOnly and retry.
     Result<void> attach(bpf_object *object);
     void detach();
 

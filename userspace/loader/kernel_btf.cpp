@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/loader/kernel_btf.h"
 
+#include <mutex>
+
 #include <bpf/btf.h>
 
 #include "userspace/loader/kernel_functions.h"
@@ -32,14 +34,43 @@ btf *KernelBtf::of(std::string_view module) {
     return loaded;
 }
 
+std::shared_ptr<KernelBtf> KernelBtf::shared() {
+    static std::mutex mutex;
+    static std::weak_ptr<KernelBtf> current;
+    const std::lock_guard lock(mutex);
+    auto btf = current.lock();
+    if (!btf)
+        current = btf = std::make_shared<KernelBtf>();
+    return btf;
+}
+
+// A module's own types come first: they are few, and the kernel's are 100,000.
+std::optional<std::uint32_t> KernelBtf::find(const btf *types, std::string_view name,
+                                             unsigned kind) const {
+    const auto search = [&](std::uint32_t begin,
+                            std::uint32_t end) -> std::optional<std::uint32_t> {
+        for (std::uint32_t id = begin; id < end; ++id) {
+            const auto *type = btf__type_by_id(types, id);
+            if (btf_kind(type) == kind && name == btf__name_by_offset(types, type->name_off))
+                return id;
+        }
+        return std::nullopt;
+    };
+    const auto n_kernel_types = btf__type_cnt(vmlinux_);
+    if (types != vmlinux_)
+        if (const auto own = search(n_kernel_types, btf__type_cnt(types)))
+            return own;
+    return types != vmlinux_ && kind == BTF_KIND_FUNC ? std::nullopt : search(1, n_kernel_types);
+}
+
 std::optional<unsigned> KernelBtf::parameters(std::string_view module, std::string_view function) {
     const btf *types = of(module);
     if (types == nullptr)
         return std::nullopt;
-    const auto id = btf__find_by_name_kind(types, std::string(function).c_str(), BTF_KIND_FUNC);
-    if (id < 0)
+    const auto id = find(types, function, BTF_KIND_FUNC);
+    if (!id)
         return std::nullopt;
-    const auto *type = btf__type_by_id(types, static_cast<unsigned>(id));
+    const auto *type = btf__type_by_id(types, *id);
     const auto *prototype = btf__type_by_id(types, type->type);
     return btf_vlen(prototype);
 }
@@ -83,10 +114,10 @@ KernelBtf::member_offset(std::string_view module, std::string_view type, std::st
     const btf *types = of(module);
     if (types == nullptr)
         return std::nullopt;
-    const auto id = btf__find_by_name_kind(types, std::string(type).c_str(), BTF_KIND_STRUCT);
-    if (id < 0)
+    const auto id = find(types, type, BTF_KIND_STRUCT);
+    if (!id)
         return std::nullopt;
-    const auto *at = btf__type_by_id(types, static_cast<std::uint32_t>(id));
+    const auto *at = btf__type_by_id(types, *id);
     std::uint32_t offset_bytes = 0;
     while (!path.empty()) {
         const auto dot = path.find('.');

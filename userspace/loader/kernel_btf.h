@@ -21,6 +21,9 @@ public:
     KernelBtf &operator=(const KernelBtf &) = delete;
     ~KernelBtf();
 
+    // The one that somebody else holds, or a new one: it costs 20 MiB and some milliseconds.
+    static std::shared_ptr<KernelBtf> shared();
+
     // Number of parameters of a function of `module` ("vmlinux": the kernel proper); nothing if the
     // BTF is missing or does not have it. A function without BTF cannot have fentry.
     [[nodiscard]] std::optional<unsigned> parameters(std::string_view module,
@@ -33,6 +36,8 @@ public:
     [[nodiscard]] btf *of(std::string_view module);
 
 private:
+    [[nodiscard]] std::optional<std::uint32_t> find(const btf *types, std::string_view name,
+                                                    unsigned kind) const;
     btf *vmlinux_ = nullptr;
     std::map<std::string, btf *, std::less<>> modules_;
 };

@@ -144,6 +144,7 @@ Result<void> QpSource::prepare() {
 }
 
 Result<void> QpSource::load(HookMode mode) {
+    skeleton_.close();
     if (auto opened = skeleton_.open(); !opened)
         return opened;
     std::vector<std::string_view> names;
@@ -153,8 +154,8 @@ Result<void> QpSource::load(HookMode mode) {
     auto functions = KernelFunctions::read(names);
     if (!functions)
         return std::move(functions).failure();
-    KernelBtf btf;
-    hooks_.select(skeleton_.object(), *functions, btf, mode);
+    btf_ = KernelBtf::shared();
+    hooks_.select(skeleton_.object(), *functions, *btf_, mode);
     for (const auto function : needed)
         if (!hooks_.present(function)) {
             state_ = {CW_SOURCE_UNAVAILABLE, hooks_.why_absent(function)};
@@ -174,7 +175,14 @@ Result<void> QpSource::load(HookMode mode) {
 Result<void> QpSource::attach() {
     if (!skeleton_.is_loaded())
         return {};
-    if (auto attached = hooks_.attach(skeleton_.object()); !attached)
+    auto attached = hooks_.attach(skeleton_.object());
+    if (!attached && hooks_.any_fentry()) {
+        if (auto loaded = load(HookMode::KprobeOnly); !loaded)
+            return loaded;
+        attached = hooks_.attach(skeleton_.object());
+    }
+    btf_.reset();
+    if (!attached)
         return attached;
     state_ = {CW_SOURCE_ON, {}};
     return dump_existing();

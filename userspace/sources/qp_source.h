@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -63,6 +64,7 @@ private:
     QpSourceOptions options_;
     Skeleton<qp> skeleton_;
     HookSet hooks_;
+    std::shared_ptr<KernelBtf> btf_; // from prepare to attach
     SourceState state_;
     QpMap<cw_qp_event> known_; // all that events have told of each live queue pair
     std::unordered_map<std::uint64_t, std::uint32_t> netlink_destinations_; // by device and QPN

@@ -102,10 +102,9 @@ Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
         layout.qp_req_pkts_len = of("rxe_qp", "req_pkts.qlen");
         layout.pkt_qp = of("rxe_pkt_info", "qp");
         layout.pkt_hdr = of("rxe_pkt_info", "hdr");
-        layout.pkt_psn = of("rxe_pkt_info", "psn");
         layout.pkt_paylen = of("rxe_pkt_info", "paylen");
         layout.pkt_opcode = of("rxe_pkt_info", "opcode");
-        if (layout.qp_ibqp < 0 || layout.pkt_qp < 0 || layout.pkt_hdr < 0 || layout.pkt_psn < 0 ||
+        if (layout.qp_ibqp < 0 || layout.pkt_qp < 0 || layout.pkt_hdr < 0 ||
             layout.pkt_paylen < 0 || layout.pkt_opcode < 0 ||
             (!own_states && layout.qp_attr_state < 0))
             return error(ErrorKind::Unsupported,
@@ -116,7 +115,20 @@ Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
         return error(ErrorKind::Unsupported,
                      "rdma_rxe has no BTF though other modules do, so its layout is unknown. Fix: "
                      "load the kernel's own rdma_rxe");
-    return error(ErrorKind::Unsupported, "this kernel has no BTF of modules");
+    // Linux 5.10, rxe_verbs.h and rxe_hdr.h: before ib_qp lies struct rxe_pool_entry { pool;
+    // ref_cnt; list; node; index }, whose size no option changes. Frames are probed where only
+    // those of ready queue pairs pass, so no state is read.
+    return cw_rxe_layout{.qp_ibqp = 64,
+                         .qp_req_state = -1,
+                         .qp_resp_state = -1,
+                         .qp_attr_state = -1,
+                         .qp_resp_psn = -1,
+                         .qp_comp_psn = -1,
+                         .qp_req_pkts_len = -1,
+                         .pkt_qp = 8,
+                         .pkt_hdr = 24,
+                         .pkt_paylen = 42,
+                         .pkt_opcode = 45};
 }
 
 std::size_t RxeWireSource::PeerKeyHash::operator()(const cw_ud_peer_key &key) const {
@@ -153,12 +165,13 @@ Result<void> RxeWireSource::prepare() {
 }
 
 Result<void> RxeWireSource::load(HookMode mode) {
-    KernelBtf btf;
-    auto layout = find_rxe_layout(btf);
+    btf_ = KernelBtf::shared();
+    auto layout = find_rxe_layout(*btf_);
     if (!layout) {
         state_ = {CW_SOURCE_REFUSED, layout.failure().message};
         return {};
     }
+    skeleton_.close();
     if (auto opened = skeleton_.open(); !opened)
         return opened;
     auto hooks = rxe_hooks();
@@ -171,7 +184,15 @@ Result<void> RxeWireSource::load(HookMode mode) {
     // Behind rxe_xmit_packet the same frame must not be counted again.
     if (functions->find("rxe_xmit_packet") != nullptr)
         functions->forget({"rxe_send", "rxe_loopback"});
-    hooks_.select(skeleton_.object(), *functions, btf, mode);
+    hooks_.select(skeleton_.object(), *functions, *btf_, mode);
+    // The layout without BTF is that of kernels where both are functions of their own.
+    if (btf_->of("rdma_rxe") == nullptr && functions->find("rxe_xmit_packet") != nullptr) {
+        state_ = {CW_SOURCE_REFUSED,
+                  "rdma_rxe has no BTF, and is not laid out as before Linux 5.11. "
+                  "Fix: load an rdma_rxe with BTF"};
+        skeleton_.close();
+        return {};
+    }
     const bool sent = hooks_.present("rxe_xmit_packet") ||
                       (hooks_.present("rxe_send") && hooks_.present("rxe_loopback"));
     for (const auto *function : {"rxe_resp_queue_pkt", "rxe_comp_queue_pkt"})
@@ -186,7 +207,7 @@ Result<void> RxeWireSource::load(HookMode mode) {
     skeleton_->rodata->layout = {
         layout->qp_ibqp,     layout->qp_req_state, layout->qp_resp_state,   layout->qp_attr_state,
         layout->qp_resp_psn, layout->qp_comp_psn,  layout->qp_req_pkts_len, layout->pkt_qp,
-        layout->pkt_hdr,     layout->pkt_psn,      layout->pkt_paylen,      layout->pkt_opcode,
+        layout->pkt_hdr,     layout->pkt_paylen,   layout->pkt_opcode,
     };
     skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
     const auto max_qps = options_.max_qps != 0 ? options_.max_qps : default_max_qps();
@@ -199,12 +220,19 @@ Result<void> RxeWireSource::load(HookMode mode) {
 Result<void> RxeWireSource::attach() {
     if (!skeleton_.is_loaded())
         return {};
+    auto attached = hooks_.attach(skeleton_.object());
+    if (!attached && hooks_.any_fentry()) {
+        if (auto loaded = load(HookMode::KprobeOnly); !loaded)
+            return loaded;
+        attached = hooks_.attach(skeleton_.object());
+    }
+    btf_.reset();
+    if (!attached)
+        return attached;
     wire_reader_.emplace(bpf_map__fd(skeleton_->maps.wire), sizeof(cw_qp_key),
                          sizeof(cw_wire_counters), true);
     peers_reader_.emplace(bpf_map__fd(skeleton_->maps.ud_peers), sizeof(cw_ud_peer_key),
                           sizeof(cw_ud_peer_counters), true);
-    if (auto attached = hooks_.attach(skeleton_.object()); !attached)
-        return attached;
     skeleton_->bss->complete_since_ns = monotonic_ns();
     state_ = {CW_SOURCE_ON, {}};
     return {};

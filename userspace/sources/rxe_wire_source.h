@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -65,6 +66,7 @@ private:
     RxeWireOptions options_;
     Skeleton<rxe_wire> skeleton_;
     HookSet hooks_;
+    std::shared_ptr<KernelBtf> btf_; // from prepare to attach
     SourceState state_;
     std::optional<MapReader> wire_reader_;
     std::optional<MapReader> peers_reader_;

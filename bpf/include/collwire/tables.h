@@ -81,7 +81,6 @@ struct cw_rxe_layout {
 	__s32 qp_req_pkts_len;
 	__s32 pkt_qp;
 	__s32 pkt_hdr;
-	__s32 pkt_psn;
 	__s32 pkt_paylen;
 	__s32 pkt_opcode;
 };

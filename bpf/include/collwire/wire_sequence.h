@@ -111,44 +111,31 @@ static inline enum cw_wire_class cw_sequence_rx_response(struct cw_wire_sequence
 							 __u32 psn, __s64 kernel_next, int *lost)
 {
 	enum cw_wire_class frame = cw_bth_class(opcode);
-	__u32 oldest;
+	int waiting = s->read_tail != s->read_head;
+	__u32 expected;
 
 	if (frame != CW_WIRE_RESPONSE)
 		return frame;
 	if (s->rx_response_end_known && cw_psn_distance(psn, s->rx_response_end) < 0)
 		return CW_WIRE_RETRANSMIT;
-	if (s->rx_response_open) {
-		if (psn == s->rx_response_next)
-			return cw_sequence_take_response(s, opcode, psn);
-		if (kernel_next < 0 ||
-		    cw_psn_distance((__u32)kernel_next, s->rx_response_next) <= 0)
-			goto ahead;
-		*lost = 1;
-		s->rx_response_open = 0;
-	}
-	/* What the kernel has done with is behind us, whether we saw its response or not. */
-	for (int i = 0; i < CW_MAX_READS; i++) {
-		if (s->read_tail == s->read_head)
-			break;
-		oldest = s->reads[s->read_tail & (CW_MAX_READS - 1)];
-		if (psn == oldest || cw_psn_distance(psn, oldest) < 0)
-			break;
-		if (kernel_next < 0 || cw_psn_distance((__u32)kernel_next, oldest) <= 0)
-			break;
-		s->read_tail++;
-	}
-	if (s->read_tail == s->read_head)
+	/* Nothing is expected of a queue pair whose requests all went out before we were here. */
+	if (!s->rx_response_open && !waiting)
 		return cw_sequence_take_response(s, opcode, psn);
-	oldest = s->reads[s->read_tail & (CW_MAX_READS - 1)];
-	if (psn == oldest) {
-		s->read_tail++;
+	expected = s->rx_response_open ? s->rx_response_next
+				       : s->reads[s->read_tail & (CW_MAX_READS - 1)];
+	if (psn == expected) {
+		if (!s->rx_response_open)
+			s->read_tail++;
 		return cw_sequence_take_response(s, opcode, psn);
 	}
-	/* The request went out before we were here. */
-	if (cw_psn_distance(psn, oldest) < 0)
+	/* Behind the last that was taken and before the oldest request: one from before our time.
+	 */
+	if (cw_psn_distance(psn, expected) < 0)
 		return cw_sequence_take_response(s, opcode, psn);
-ahead:
-	if (++s->rx_response_ahead <= CW_SEQUENCE_LOST)
+	/* Ahead: a response was lost on the way, unless the kernel has taken it and we did not see
+	 * it. */
+	if ((kernel_next < 0 || cw_psn_distance((__u32)kernel_next, expected) <= 0) &&
+	    ++s->rx_response_ahead <= CW_SEQUENCE_LOST)
 		return CW_WIRE_RETRANSMIT;
 	*lost = 1;
 	s->read_tail = s->read_head;
