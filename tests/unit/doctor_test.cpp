@@ -152,6 +152,17 @@ TEST_F(Doctor, OneKindOfKernelProbeIsEnough) {
     EXPECT_EQ(source(report, "posts"), CheckState::Ok);
 }
 
+TEST_F(Doctor, SoftwareDeviceWithoutModuleBtf) {
+    tree_.file("/sys/class/infiniband/mlx5_0/parent", "eth0\n"); // as rdma_rxe shows itself
+    EXPECT_EQ(source(run(), "rxe_wire"), CheckState::Ok);
+    for (const char *name : {"ib_core", "mlx5_core", "mlx5_ib"})
+        tree_.remove(std::string("/sys/kernel/btf/") + name);
+    const DoctorReport report = run();
+    EXPECT_EQ(source(report, "rxe_wire"), CheckState::Limited);
+    EXPECT_EQ(source(report, "qp"), CheckState::Ok);
+    EXPECT_EQ(report.exit_status, EXIT_DONE);
+}
+
 TEST_F(Doctor, ForeignModuleIsNamed) {
     tree_.module("ib_core", "OE");
     EXPECT_EQ(check(run(), "kernel modules").state, CheckState::Ok) << "its BTF describes it";

@@ -61,6 +61,12 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     SourceOutlook wire = qp;
     wire.name = "rxe_wire";
     wire.what = "wire bytes of each queue pair of rdma_rxe";
+    // The layout of rdma_rxe's own structs is in its BTF and nowhere else.
+    const Check *module_btf = find_check(report, "module BTF");
+    if (module_btf != nullptr && module_btf->state != CheckState::Ok) {
+        wire.state = std::max(wire.state, CheckState::Limited);
+        wire.because.emplace_back("module BTF");
+    }
     const bool any_rxe =
         std::any_of(report.devices.begin(), report.devices.end(),
                     [](const RdmaDevice &device) { return device.module == "rdma_rxe"; });
