@@ -28,6 +28,7 @@ TEST(RdmaDevices, InfiniBandHca) {
     tree.file(port + "/lid", "0x1a\n");
     tree.file(port + "/sm_lid", "0x1\n");
     tree.file(port + "/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n");
+    tree.file(port + "/gids/2", "fe80:0000:0000:0000:0000:0000:0000:0000\n");
 
     const auto devices = scan_rdma_devices(tree.root(), facts_of({{"mlx5_0", 7}}));
     ASSERT_EQ(devices.size(), 1u);
@@ -57,7 +58,7 @@ TEST(RdmaDevices, InfiniBandHca) {
     EXPECT_EQ(record.port_guid, 0x506b4bfffecb7b2aULL);
     EXPECT_EQ(record.carrier, 2u) << "no netdev: not known, never down";
     EXPECT_EQ(record.active_mtu_bytes, 0u);
-    ASSERT_EQ(device.ports[0].gids.size(), 1u) << "the empty entry is left out";
+    ASSERT_EQ(device.ports[0].gids.size(), 1u) << "empty entries are left out";
     EXPECT_EQ(device.ports[0].gids[0].type, CW_GID_IB);
     EXPECT_EQ(device.ports[0].gids[0].gid[8], 0x50);
 }
@@ -69,10 +70,10 @@ TEST(RdmaDevices, RoceFunctionWithTwoPorts) {
         tree.port("mlx5_2", port, "Ethernet", "2.5 Gb/sec (1X SDR)");
     tree.netdev("ens1", 3, "9000");
     tree.netdev("ens2", 4, "1500");
-    tree.netdev("ens1_0", 5);
+    tree.netdev("aens1_0", 5);
     tree.file("/sys/class/net/ens2/dev_port", "1\n");
-    tree.file("/sys/class/net/ens1_0/phys_port_name", "pf0vf0\n");
-    for (const std::string name : {"ens1", "ens2", "ens1_0"})
+    tree.file("/sys/class/net/aens1_0/phys_port_name", "pf0vf0\n");
+    for (const std::string name : {"ens1", "ens2", "aens1_0"})
         tree.directory("/sys/devices/pci0000:00/10000:e1:00.1/net/" + name);
     tree.file("/sys/class/infiniband/mlx5_2/ports/1/gids/3",
               "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
