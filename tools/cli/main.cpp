@@ -13,6 +13,7 @@ int main(int argc, char **argv) {
     app.require_subcommand(1);
     int status = EXIT_DONE;
     cli::add_doctor(app, status);
+    cli::add_record(app, status);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &failure) {

@@ -11,7 +11,7 @@ namespace collwire::cli {
 
 // Each adds its subcommand; when it was chosen and has run, `status` holds the exit status.
 // `app` and `status` must outlive the parse.
-// void add_NAME(CLI::App &app, int &status);
 void add_doctor(CLI::App &app, int &status);
+void add_record(CLI::App &app, int &status);
 
 } // namespace collwire::cli

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of a packet capture as tshark dissects them. Nothing here comes from collwire."""
+
+import subprocess
+from typing import Iterator, NamedTuple, Optional
+
+ROCE_UDP_PORT = 4791
+PSN_MODULUS = 1 << 24
+
+# BTH opcode without its transport bits (InfiniBand Architecture Specification volume 1, table "Packet opcodes").
+READ_REQUEST = 12
+READ_RESPONSES = {13, 14, 15, 16}
+ACKNOWLEDGE = 17
+ATOMIC_ACKNOWLEDGE = 18
+ATOMIC_REQUESTS = {19, 20}
+TRANSPORT_UD = 3
+CONGESTION_NOTIFICATION = 0x81
+
+_BTH_BYTES = 12
+_ICRC_BYTES = 4
+_UDP_BYTES = 8
+_DETH_BYTES = 8
+_EXTENSION_BYTES = {
+    3: 4, 5: 4, 6: 16, 9: 4, 10: 16, 11: 20, 12: 16, 13: 4, 15: 4, 16: 4, 17: 4, 18: 12, 19: 28, 20: 28, 22: 4, 23: 4,
+}
+
+_FIELDS = [
+    "frame.time_epoch", "frame.len", "eth.type", "ip.src", "ip.dst", "ip.proto", "udp.srcport", "udp.dstport", "udp.length",
+    "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.bth.padcnt",
+    "infiniband.deth.srcqp", "infiniband.reth.dmalen",
+]
+
+
+class Frame(NamedTuple):
+    time_s: float
+    wire_bytes: int
+    kind: str  # roce, arp, tcp, other
+    source: str = ""
+    destination: str = ""
+    udp_sport: int = 0
+    opcode: int = 0
+    dest_qpn: int = 0
+    psn: int = 0
+    payload_bytes: int = 0
+    source_qpn: Optional[int] = None  # UD only
+    dma_bytes: int = 0  # READ request
+
+    @property
+    def operation(self) -> int:
+        return self.opcode & 0x1F
+
+    @property
+    def is_ud(self) -> bool:
+        return self.opcode >> 5 == TRANSPORT_UD
+
+    @property
+    def is_ack(self) -> bool:
+        return self.opcode == CONGESTION_NOTIFICATION or (not self.is_ud and self.operation == ACKNOWLEDGE)
+
+    @property
+    def is_response(self) -> bool:
+        return not self.is_ud and (self.operation in READ_RESPONSES or self.operation == ATOMIC_ACKNOWLEDGE)
+
+
+def _number(text: str) -> int:
+    text = text.split(",")[0]
+    return int(text, 0) if text else 0
+
+
+def _payload_bytes(opcode: int, udp_length: int, pad_bytes: int) -> int:
+    operation = opcode & 0x1F
+    if opcode >> 5 == TRANSPORT_UD:
+        extension = _DETH_BYTES + (4 if operation in (5, 3) else 0)
+    else:
+        extension = _EXTENSION_BYTES.get(operation, 0)
+        if operation == ATOMIC_ACKNOWLEDGE:
+            return 8
+    return udp_length - _UDP_BYTES - _BTH_BYTES - extension - pad_bytes - _ICRC_BYTES
+
+
+def _parse(line: str) -> Frame:
+    cell = dict(zip(_FIELDS, line.rstrip("\n").split("\t")))
+    time_s, wire_bytes = float(cell["frame.time_epoch"]), int(cell["frame.len"])
+    if cell["infiniband.bth.opcode"] and _number(cell["udp.dstport"]) == ROCE_UDP_PORT:
+        opcode = _number(cell["infiniband.bth.opcode"])
+        srcqp = cell["infiniband.deth.srcqp"]
+        return Frame(
+            time_s, wire_bytes, "roce", cell["ip.src"], cell["ip.dst"], _number(cell["udp.srcport"]), opcode,
+            _number(cell["infiniband.bth.destqp"]), _number(cell["infiniband.bth.psn"]),
+            _payload_bytes(opcode, _number(cell["udp.length"]), _number(cell["infiniband.bth.padcnt"])),
+            _number(srcqp) if srcqp else None, _number(cell["infiniband.reth.dmalen"]))
+    if _number(cell["eth.type"] or "0") == 0x0806:
+        return Frame(time_s, wire_bytes, "arp")
+    if cell["ip.proto"].split(",")[0] == "6":
+        return Frame(time_s, wire_bytes, "tcp", cell["ip.src"], cell["ip.dst"])
+    return Frame(time_s, wire_bytes, "other", cell["ip.src"], cell["ip.dst"])
+
+
+def read_frames(path: str) -> Iterator[Frame]:
+    """Every frame of the packet capture, in its order. RuntimeError if tshark cannot read all of it."""
+    command = ["tshark", "-n", "-r", path, "-T", "fields", "-o", "ip.defragment:FALSE"]
+    for field in _FIELDS:
+        command += ["-e", field]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            yield _parse(line)
+        errors = process.stderr.read()
+        if process.wait() != 0:
+            raise RuntimeError(f"tshark failed on {path}: {errors.strip()}")

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "correlate/base/exit_status.h"
+#include "correlate/base/units.h"
+#include "tools/cli/verb.h"
+#include "userspace/record/recorder.h"
+
+namespace collwire::cli {
+namespace {
+
+struct Arguments {
+    RecordOptions options;
+    std::string duration;
+    std::string interval = "1s";
+    std::string keep;
+    std::string max;
+    std::string ring = "8MiB";
+    std::string posts = "auto";
+    bool no_wire = false;
+};
+
+Result<std::uint32_t> ring_bytes(const std::string &text) {
+    auto bytes = parse_size_bytes(text);
+    if (!bytes)
+        return std::move(bytes).failure();
+    const std::uint64_t size = *bytes;
+    if (size < 4096 || size > (1u << 30) || (size & (size - 1)) != 0)
+        return error(
+            ErrorKind::Usage,
+            fmt::format("--ring {}: not a power of two from 4KiB to 1GiB. Fix: --ring 8MiB", text));
+    return static_cast<std::uint32_t>(size);
+}
+
+// Texts to numbers; the first that is none is the error.
+Result<void> interpret(Arguments &arguments) {
+    RecordOptions &options = arguments.options;
+    const auto take = [](const std::string &flag, const std::string &text, auto parse,
+                         std::uint64_t &into) -> Result<void> {
+        if (text.empty())
+            return {};
+        auto parsed = parse(text);
+        if (!parsed)
+            return std::move(parsed).failure().in(flag);
+        into = *parsed;
+        return {};
+    };
+    if (auto r = take("--duration", arguments.duration, parse_duration_ns, options.duration_ns); !r)
+        return r;
+    if (auto r = take("--interval", arguments.interval, parse_duration_ns, options.interval_ns); !r)
+        return r;
+    if (auto r = take("--keep", arguments.keep, parse_duration_ns, options.keep_ns); !r)
+        return r;
+    if (auto r = take("--max", arguments.max, parse_size_bytes, options.max_bytes); !r)
+        return r;
+    if (options.interval_ns < 10'000'000)
+        return error(ErrorKind::Usage, fmt::format("--interval {}: port counters cannot be read "
+                                                   "that often. Fix: at least 10ms",
+                                                   arguments.interval));
+    auto ring = ring_bytes(arguments.ring);
+    if (!ring)
+        return std::move(ring).failure();
+    options.ring_bytes = *ring;
+    options.wire = !arguments.no_wire;
+    options.posts = arguments.posts == "on"    ? PostsMode::On
+                    : arguments.posts == "off" ? PostsMode::Off
+                                               : PostsMode::Auto;
+    return {};
+}
+
+} // namespace
+
+void add_record(CLI::App &app, int &status) {
+    auto arguments = std::make_shared<Arguments>();
+    RecordOptions &options = arguments->options;
+    CLI::App *verb = app.add_subcommand(
+        "record", "Record what every RDMA queue pair of this node sends and receives");
+    verb->add_option("-o,--output", options.directory, "Directory for the capture (mode 0600)")
+        ->type_name("DIR")
+        ->capture_default_str();
+    verb->add_option("--duration", arguments->duration, "Stop after this time: 90s, 30m, 12h");
+    verb->add_option("-p,--pid", options.pids, "Only queue pairs of these processes")
+        ->type_name("PID")
+        ->delimiter(',');
+    verb->add_option("--posts", arguments->posts,
+                     "Count posted work requests: auto does so only where nothing cheaper tells "
+                     "the bytes")
+        ->check(CLI::IsMember({"auto", "on", "off"}))
+        ->capture_default_str();
+    verb->add_flag("--no-wire", arguments->no_wire,
+                   "Do not count the frames of software devices, as if they were hardware");
+    verb->add_flag("--counters-only", options.counters_only,
+                   "Only devices, ports and their counters: no probes, needs no privileges");
+    verb->add_option("--interval", arguments->interval, "Between two readings of counters")
+        ->capture_default_str();
+    verb->add_option("--keep", arguments->keep, "Rotate: delete what is older than this");
+    verb->add_option("--max", arguments->max, "Rotate: never use more disk than this");
+    verb->add_flag("--full-cmdline", options.full_cmdline,
+                   "Keep whole command lines of processes; they may hold secrets");
+    verb->add_flag("--dry-run", options.dry_run,
+                   "Print every probe that would be placed and what it costs; place none");
+    verb->add_flag("--no-fentry", options.force_kprobes,
+                   "Use kprobes even where the kernel has fentry");
+    verb->add_option("--ring", arguments->ring, "Size of the ring buffer")->capture_default_str();
+    verb->add_option("command", options.command,
+                     "After --: a command, started when every probe is in; the recording ends with "
+                     "it")
+        ->type_name("CMD");
+    verb->footer("Exit status: 0 done, 1 failed, 2 usage, 3 not permitted, 4 unsupported, 5 "
+                 "finished with loss; with a command its own unless it is 0.");
+    verb->callback([arguments, &status] {
+        if (auto interpreted = interpret(*arguments); !interpreted) {
+            fmt::print(stderr, "collwire: {}\n", interpreted.failure().message);
+            status = exit_status_of(interpreted.failure());
+            return;
+        }
+        status = run_record(arguments->options);
+    });
+}
+
+} // namespace collwire::cli

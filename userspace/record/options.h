@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace collwire {
+
+enum class PostsMode { Auto, On, Off };
+
+struct RecordOptions {
+    std::string directory = ".";
+    std::uint64_t duration_ns = 0; // 0: until a signal or the end of the command
+    std::uint64_t interval_ns = 1'000'000'000;
+    std::uint64_t keep_ns = 0;   // 0: everything
+    std::uint64_t max_bytes = 0; // 0: no limit
+    std::vector<std::uint32_t> pids;
+    std::vector<std::string> command;
+    PostsMode posts = PostsMode::Auto;
+    bool wire = true;
+    bool counters_only = false;
+    bool full_cmdline = false;
+    bool dry_run = false;
+    bool force_kprobes = false;
+    std::uint32_t ring_bytes = 8u << 20;
+};
+
+} // namespace collwire

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/record/preamble.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include "userspace/inventory/node.h"
+
+namespace collwire {
+namespace {
+
+template <std::size_t N> void put(char (&field)[N], std::string_view text) {
+    const std::size_t n = std::min(text.size(), N - 1);
+    std::memcpy(field, text.data(), n);
+    std::memset(field + n, 0, N - n);
+}
+
+template <typename Record> Record made_now(cw_kind kind) {
+    Record record{};
+    record.header.length_bytes = sizeof(Record);
+    record.header.kind = static_cast<__u16>(kind);
+    record.header.cpu = CW_CPU_USERSPACE;
+    record.header.time_ns = monotonic_ns();
+    return record;
+}
+
+constexpr std::array<std::string_view, CW_LOSS_CLASSES> LOSS_NAMES{
+    "queue pair events (ring buffer full)",
+    "port events (ring buffer full)",
+    "ties of posts to queue pairs (ring buffer full)",
+    "entries of the queue pair table",
+    "frames (counter table full)",
+    "frames that could not be read",
+    "posts (counter table full)",
+    "posts with more work requests than are walked",
+    "posts whose work requests could not be read",
+    "calls that were not followed",
+    "calls that a probe missed",
+    "records that could not be written",
+    "frames without their destination (table of UD peers full)",
+};
+
+} // namespace
+
+NodeIdentity::NodeIdentity() : node_(read_node("")) {
+    put(node_.tool_version, COLLWIRE_VERSION);
+    if (getrandom(&node_.session_id, sizeof node_.session_id, 0) !=
+        static_cast<ssize_t>(sizeof node_.session_id))
+        node_.session_id = monotonic_ns();
+}
+
+std::string NodeIdentity::hostname() const {
+    return node_.hostname;
+}
+
+void NodeIdentity::append(RecordSink &sink, std::uint32_t segment, std::uint32_t flags) const {
+    cw_node node = node_;
+    node.segment = segment;
+    node.flags = flags | (segment == 0 ? static_cast<std::uint32_t>(CW_NODE_FIRST_SEGMENT) : 0U);
+    const cw_clock clock = read_clock();
+    node.header.time_ns = clock.header.time_ns;
+    node.realtime_ns = clock.realtime_ns;
+    node.boottime_ns = clock.boottime_ns;
+    sink.append(node.header);
+}
+
+void append_clock(RecordSink &sink) {
+    const cw_clock clock = read_clock();
+    sink.append(clock.header);
+}
+
+void append_probes(RecordSink &sink, const Sources &sources) {
+    for (const auto &source : sources) {
+        for (const PlannedProbe &planned : source->plan()) {
+            auto probe = made_now<cw_probe>(CW_KIND_PROBE);
+            probe.probe_kind = planned.kind;
+            probe.flags =
+                (planned.placed ? CW_PROBE_PLACED : 0U) |
+                (planned.kind == CW_PROBE_UPROBE && planned.emulated ? CW_PROBE_EMULATED : 0U);
+            probe.offset_bytes = planned.offset_bytes;
+            probe.expected_cost_ns = planned.expected_cost_ns;
+            put(probe.source, planned.source);
+            put(probe.function, planned.function);
+            put(probe.module_or_file, planned.module_or_file);
+            put(probe.instruction, planned.instruction);
+            sink.append(probe.header);
+        }
+    }
+}
+
+void append_states(RecordSink &sink, const Sources &sources) {
+    for (const auto &source : sources) {
+        for (const SourceState &state : source->states()) {
+            auto record = made_now<cw_source>(CW_KIND_SOURCE);
+            record.state = state.state;
+            record.dev_index = state.dev_index;
+            put(record.name, source->name());
+            put(record.reason, state.reason);
+            sink.append(record.header);
+        }
+    }
+}
+
+void LossTable::append(RecordSink &sink, const std::vector<LossCount> &now, bool everything) {
+    for (const LossCount &count : now) {
+        std::uint64_t &known = counts_[{count.loss_class, count.cpu}];
+        if (count.records == 0 || (count.records == known && !everything))
+            continue;
+        known = count.records;
+        auto record = made_now<cw_loss>(CW_KIND_LOSS);
+        record.header.cpu = count.cpu;
+        record.loss_class = count.loss_class;
+        record.records = count.records;
+        sink.append(record.header);
+    }
+}
+
+std::uint64_t LossTable::total() const {
+    std::uint64_t sum = 0;
+    for (const auto &[key, records] : counts_)
+        sum += records;
+    return sum;
+}
+
+std::string LossTable::describe() const {
+    std::map<std::uint32_t, std::uint64_t> by_class;
+    for (const auto &[key, records] : counts_)
+        by_class[key.first] += records;
+    std::string text;
+    for (const auto &[loss_class, records] : by_class) {
+        if (records == 0)
+            continue;
+        if (!text.empty())
+            text += ", ";
+        text += fmt::format("{} {}", records,
+                            loss_class < LOSS_NAMES.size() ? LOSS_NAMES[loss_class] : "others");
+    }
+    return text;
+}
+
+} // namespace collwire

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a capture starts with: the node, its clock, the probes and what each source can do.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "userspace/record/options.h"
+#include "userspace/record/source.h"
+
+namespace collwire {
+
+class NodeIdentity {
+public:
+    // Reads the node and draws a session id.
+    NodeIdentity();
+    [[nodiscard]] std::string hostname() const;
+    void set_record_start(std::uint64_t monotonic_ns) { node_.record_start_ns = monotonic_ns; }
+    void append(RecordSink &sink, std::uint32_t segment, std::uint32_t flags) const;
+
+private:
+    cw_node node_{};
+};
+
+using Sources = std::vector<std::unique_ptr<Source>>;
+
+void append_clock(RecordSink &sink);
+void append_probes(RecordSink &sink, const Sources &sources);
+void append_states(RecordSink &sink, const Sources &sources);
+
+// All losses by class and CPU, as last appended.
+class LossTable {
+public:
+    // Appends each count that grew since the last time, or all of them with `everything`.
+    void append(RecordSink &sink, const std::vector<LossCount> &now, bool everything);
+    [[nodiscard]] std::uint64_t total() const;
+    // "12 QP events, 3 frames": empty without loss.
+    [[nodiscard]] std::string describe() const;
+
+private:
+    std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> counts_;
+};
+
+} // namespace collwire

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/record/recorder.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "correlate/base/exit_status.h"
+#include "userspace/capture/writer.h"
+#include "userspace/inventory/node.h"
+#include "userspace/record/child.h"
+#include "userspace/record/plan_printer.h"
+#include "userspace/record/preamble.h"
+#include "userspace/record/session.h"
+#include "userspace/record/signals.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::uint64_t CLOCK_INTERVAL_NS = 60'000'000'000;
+
+template <typename... Args> void say(fmt::format_string<Args...> format, Args &&...args) {
+    fmt::print(stderr, "collwire: {}\n", fmt::format(format, std::forward<Args>(args)...));
+}
+
+int fail(const Error &failure) {
+    say("{}", failure.message);
+    return exit_status_of(failure);
+}
+
+// Closes itself.
+class Fd {
+public:
+    explicit Fd(int fd) : fd_(fd) {}
+    Fd(const Fd &) = delete;
+    Fd &operator=(const Fd &) = delete;
+    ~Fd() {
+        if (fd_ >= 0)
+            close(fd_);
+    }
+    [[nodiscard]] int get() const { return fd_; }
+
+private:
+    int fd_;
+};
+
+void arm(int timer_fd, std::uint64_t first_ns, std::uint64_t interval_ns) {
+    const auto split = [](std::uint64_t ns) {
+        return timespec{static_cast<time_t>(ns / 1'000'000'000),
+                        static_cast<long>(ns % 1'000'000'000)};
+    };
+    const itimerspec when{split(interval_ns), split(first_ns)};
+    timerfd_settime(timer_fd, 0, &when, nullptr);
+}
+
+void drain(int timer_fd) {
+    std::uint64_t expirations = 0;
+    const ssize_t ignored = read(timer_fd, &expirations, sizeof expirations);
+    static_cast<void>(ignored);
+}
+
+enum class EndReason : std::uint32_t { Over = 0, Signal = 1 };
+
+// Sources are sampled into this before anything is written: a write may begin a new segment, and
+// its preamble samples every source again.
+class Buffer : public RecordSink {
+public:
+    void append(const cw_header &record) override {
+        const auto *begin = reinterpret_cast<const std::byte *>(&record);
+        bytes_.insert(bytes_.end(), begin, begin + record.length_bytes);
+    }
+    template <typename Take> void hand_over(Take take) const {
+        // Records are multiples of 8 bytes, so each stays aligned.
+        for (std::size_t at = 0; at < bytes_.size();) {
+            const auto &record = *reinterpret_cast<const cw_header *>(bytes_.data() + at);
+            take(record);
+            at += record.length_bytes;
+        }
+    }
+
+private:
+    std::vector<std::byte> bytes_;
+};
+
+class WriterSink : public RecordSink {
+public:
+    explicit WriterSink(capture::CaptureWriter &writer) : writer_(writer) {}
+    void append(const cw_header &record) override { writer_.append(record); }
+
+private:
+    capture::CaptureWriter &writer_;
+};
+
+class Recorder {
+public:
+    explicit Recorder(const RecordOptions &options) : options_(options) {}
+    int run();
+
+private:
+    Result<void> open_writer();
+    Result<void> begin();
+    void loop();
+    void on_signal(const signalfd_siginfo &info);
+    void on_tick();
+    void preamble(RecordSink &sink, std::uint32_t segment);
+    void sample(RecordSink &sink, bool everything);
+    void flush();
+    int finish();
+    void wait_for_command();
+
+    const RecordOptions &options_;
+    Child child_;
+    Signals signals_;
+    Session session_;
+    std::unique_ptr<capture::CaptureWriter> writer_;
+    NodeIdentity node_;
+    LossTable losses_;
+    std::uint64_t last_clock_ns_ = 0;
+    bool stop_ = false;
+    bool abandon_ = false; // a second signal: do not wait for the command
+    EndReason reason_ = EndReason::Over;
+};
+
+Result<void> Recorder::open_writer() {
+    capture::WriterOptions writer_options;
+    writer_options.directory = options_.directory;
+    writer_options.host = node_.hostname();
+    writer_options.keep_ns = options_.keep_ns;
+    writer_options.max_bytes = options_.max_bytes;
+    writer_options.tick_ns = options_.interval_ns;
+    auto opened = capture::CaptureWriter::create(
+        std::move(writer_options), [this](capture::CaptureWriter &writer, std::uint32_t segment) {
+            WriterSink sink(writer);
+            preamble(sink, segment);
+        });
+    if (!opened)
+        return std::move(opened).failure();
+    writer_ = std::move(opened).value();
+    return {};
+}
+
+// A capture, and each of its later segments, starts with what its other records refer to.
+void Recorder::preamble(RecordSink &sink, std::uint32_t segment) {
+    node_.append(sink, segment, session_.node_flags());
+    append_clock(sink);
+    append_probes(sink, session_.sources());
+    append_states(sink, session_.sources());
+    sample(sink, true);
+}
+
+void Recorder::sample(RecordSink &sink, bool everything) {
+    for (const auto &source : session_.sources())
+        source->sample(sink, everything);
+    losses_.append(sink, session_.losses(), everything);
+}
+
+void Recorder::flush() {
+    writer_->flush(monotonic_ns());
+    if (const auto failure = writer_->take_failure())
+        say("{}", failure->message);
+}
+
+Result<void> Recorder::begin() {
+    if (auto attached = session_.attach(); !attached)
+        return attached;
+    node_.set_record_start(monotonic_ns());
+    last_clock_ns_ = monotonic_ns();
+    session_.consume();
+    flush();
+    for (const auto &source : session_.sources()) {
+        for (const SourceState &state : source->states()) {
+            if (state.state == CW_SOURCE_DEGRADED || state.state == CW_SOURCE_UNAVAILABLE ||
+                state.state == CW_SOURCE_REFUSED)
+                say("{}: {}", source->name(), state.reason);
+        }
+    }
+    fmt::print(stderr, "recording\n");
+    if (child_.started())
+        return child_.release();
+    return {};
+}
+
+void Recorder::on_signal(const signalfd_siginfo &info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) {
+        if (child_.started() && child_.reap())
+            stop_ = true;
+        return;
+    }
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+        child_.forward(signal);
+        return;
+    }
+    if (child_.started() && !child_.over() && reason_ != EndReason::Signal) {
+        // The terminal has sent it to the command already.
+        if (info.ssi_code != SI_KERNEL)
+            child_.forward(signal);
+        reason_ = EndReason::Signal;
+        return;
+    }
+    reason_ = EndReason::Signal;
+    abandon_ = true;
+    stop_ = true;
+}
+
+void Recorder::on_tick() {
+    Buffer buffer;
+    sample(buffer, false);
+    const std::uint64_t now_ns = monotonic_ns();
+    if (now_ns - last_clock_ns_ >= CLOCK_INTERVAL_NS) {
+        append_clock(buffer);
+        last_clock_ns_ = now_ns;
+    }
+    buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
+    flush();
+}
+
+void Recorder::loop() {
+    const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+    const Fd tick(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    const Fd deadline(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    arm(tick.get(), options_.interval_ns, options_.interval_ns);
+    if (options_.duration_ns != 0)
+        arm(deadline.get(), options_.duration_ns, 0);
+    for (const int fd : {session_.ring_fd(), signals_.fd(), tick.get(), deadline.get()}) {
+        if (fd < 0)
+            continue;
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.fd = fd;
+        epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event);
+    }
+    if (child_.started() && child_.reap())
+        stop_ = true;
+    while (!stop_) {
+        std::array<epoll_event, 4> events{};
+        const int n = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), -1);
+        if (n < 0 && errno != EINTR) {
+            say("epoll failed: {}", strerror(errno));
+            break;
+        }
+        for (int i = 0; i < n; ++i) {
+            const int fd = events[static_cast<std::size_t>(i)].data.fd;
+            if (fd == signals_.fd()) {
+                while (const auto info = signals_.next())
+                    on_signal(*info);
+            } else if (fd == tick.get()) {
+                drain(fd);
+                on_tick();
+            } else if (fd == deadline.get()) {
+                stop_ = true;
+            } else {
+                session_.consume();
+            }
+        }
+    }
+}
+
+int Recorder::finish() {
+    session_.detach();
+    session_.consume();
+    Buffer buffer;
+    sample(buffer, false);
+    append_clock(buffer);
+    buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
+    flush();
+    if (writer_->lost_records() != 0) {
+        const LossCount unwritten{CW_LOSS_RECORD_WRITE, CW_CPU_USERSPACE, writer_->lost_records()};
+        Buffer loss;
+        losses_.append(loss, {unwritten}, false);
+        loss.hand_over([this](const cw_header &record) { writer_->append(record); });
+    }
+    const int status = losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS;
+    const auto closed = writer_->close(monotonic_ns(), static_cast<std::uint32_t>(reason_),
+                                       static_cast<std::uint32_t>(status));
+    if (!closed)
+        say("{}", closed.failure().message);
+    if (status == EXIT_LOSS)
+        say("lost: {}", losses_.describe());
+    say("{} bytes in {}{}", writer_->bytes_on_disk(), writer_->path(),
+        writer_->segment() == 0 ? "" : fmt::format(" and segments before it"));
+    return closed ? status : EXIT_FAILED;
+}
+
+// The recording is over, the command is not: signals go on to it as before.
+void Recorder::wait_for_command() {
+    while (!child_.over() && !abandon_) {
+        pollfd ready{signals_.fd(), POLLIN, 0};
+        if (poll(&ready, 1, -1) < 0 && errno != EINTR)
+            return;
+        while (const auto info = signals_.next())
+            on_signal(*info);
+    }
+}
+
+int Recorder::run() {
+    if (!options_.command.empty() && !options_.dry_run) {
+        if (auto forked = child_.prepare(options_.command); !forked)
+            return fail(forked.failure());
+    }
+    if (auto opened = signals_.open(); !opened)
+        return fail(opened.failure());
+    session_.on_record([this](const cw_header &record) { writer_->append(record); });
+    if (auto prepared = session_.prepare(options_); !prepared)
+        return fail(prepared.failure());
+    if (options_.dry_run) {
+        print_plan(stdout, session_.sources());
+        return EXIT_DONE;
+    }
+    if (auto opened = open_writer(); !opened)
+        return fail(opened.failure());
+    if (auto begun = begin(); !begun) {
+        session_.detach();
+        return fail(begun.failure());
+    }
+    loop();
+    const int status = finish();
+    if (!child_.started())
+        return status;
+    wait_for_command();
+    return child_.over() && child_.exit_status() != 0 ? child_.exit_status() : status;
+}
+
+} // namespace
+
+int run_record(const RecordOptions &options) {
+    return Recorder(options).run();
+}
+
+} // namespace collwire

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "userspace/record/options.h"
+
+namespace collwire {
+
+// Records until the duration, the command or a signal ends it. Prints messages on stderr, the plan
+// of a dry run on stdout. Returns the exit status (correlate/base/exit_status.h), or the command's
+// if that is not 0.
+int run_record(const RecordOptions &options);
+
+} // namespace collwire

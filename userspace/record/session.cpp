@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/record/session.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "userspace/inventory/module_origin.h"
+#include "userspace/loader/privileges.h"
+#include "userspace/sources/counters_source.h"
+#include "userspace/sources/inventory_source.h"
+#include "userspace/sources/qp_source.h"
+#include "userspace/sources/rxe_wire_source.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::string_view STILL_WORKS =
+    "Without it, `collwire record --counters-only` records devices, ports and their counters, and "
+    "`collwire report`, `topology` and `doctor` work";
+
+Result<void> check_machine() {
+    if (const std::string missing = missing_capabilities(); !missing.empty())
+        return error(
+            ErrorKind::NotPermitted,
+            fmt::format("recording needs {}. Fix: sudo collwire record. {}", missing, STILL_WORKS));
+    if (kernel_lockdown() == Lockdown::Confidentiality)
+        return error(ErrorKind::NotPermitted,
+                     fmt::format("the kernel is locked down (confidentiality): no program may look "
+                                 "into it. Fix: boot with lockdown=integrity. {}",
+                                 STILL_WORKS));
+    if (!has_kernel_btf())
+        return error(ErrorKind::Unsupported,
+                     fmt::format("the kernel does not describe its types: /sys/kernel/btf/vmlinux "
+                                 "is missing. Fix: a kernel built with CONFIG_DEBUG_INFO_BTF. {}",
+                                 STILL_WORKS));
+    return {};
+}
+
+Result<void> check_rdma() {
+    std::error_code failed;
+    const std::filesystem::directory_iterator devices("/sys/class/infiniband", failed);
+    if (failed || devices == std::filesystem::directory_iterator{})
+        return error(ErrorKind::Unsupported,
+                     "no RDMA device: /sys/class/infiniband is empty or missing. Fix: load the "
+                     "driver of the network card (modprobe mlx5_ib), or, without hardware, "
+                     "`rdma link add rxe0 type rxe netdev eth0`. `collwire doctor` tells more; "
+                     "`collwire report` and `topology` work without a device");
+    return {};
+}
+
+std::string distrust(std::string_view module, const ModuleOrigin &origin) {
+    return origin.described()
+               ? std::string{}
+               : fmt::format("{} is not the kernel's own: {}", module, origin.reason);
+}
+
+} // namespace
+
+Result<void> Session::prepare(const RecordOptions &options) {
+    if (auto found = check_rdma(); !found)
+        return found;
+    InventoryOptions inventory;
+    inventory.processes.full_cmdline = options.full_cmdline;
+    CountersOptions counters;
+    counters.interval_ns = options.interval_ns;
+    sources_.push_back(std::make_unique<InventorySource>(std::move(inventory)));
+    if (!options.counters_only) {
+        if (auto prepared = prepare_kernel_sources(options); !prepared)
+            return prepared;
+    }
+    sources_.push_back(std::make_unique<CountersSource>(std::move(counters)));
+    for (const auto &source : sources_) {
+        if (auto prepared = source->prepare(); !prepared)
+            return std::move(prepared).failure().in(source->name());
+    }
+    return {};
+}
+
+Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
+    if (auto checked = check_machine(); !checked)
+        return checked;
+    SharedMapOptions map_options;
+    map_options.ring_bytes = options.ring_bytes;
+    auto maps = SharedMaps::create(map_options);
+    if (!maps)
+        return std::move(maps).failure();
+    maps_ = std::move(maps).value();
+    for (const std::uint32_t pid : options.pids) {
+        if (auto wanted = maps_->want_tgid(pid); !wanted)
+            return wanted;
+    }
+    auto ring = EventRing::create(*maps_, [this](const cw_header &record) {
+        if (callback_)
+            callback_(record);
+        for (const auto &source : sources_)
+            source->on_record(record);
+    });
+    if (!ring)
+        return std::move(ring).failure();
+    ring_ = std::move(ring).value();
+
+    const HookMode mode = options.force_kprobes ? HookMode::KprobeOnly : default_hook_mode();
+    const ModuleOrigin core = module_origin("", "ib_core");
+    QpSourceOptions qp;
+    qp.filter_by_tgid = !options.pids.empty();
+    qp.trusted_layout = core.described();
+    qp.distrust_reason = distrust("ib_core", core);
+    qp.mode = mode;
+    sources_.push_back(std::make_unique<QpSource>(*maps_, std::move(qp)));
+    if (options.wire) {
+        const ModuleOrigin rxe = module_origin("", "rdma_rxe");
+        RxeWireOptions wire;
+        wire.filter_by_tgid = !options.pids.empty();
+        wire.trusted_layout = rxe.described() || !rxe.present;
+        wire.distrust_reason = rxe.present ? distrust("rdma_rxe", rxe) : std::string{};
+        wire.mode = mode;
+        sources_.push_back(std::make_unique<RxeWireSource>(*maps_, std::move(wire)));
+    }
+    return {};
+}
+
+Result<void> Session::attach() {
+    for (const auto &source : sources_) {
+        if (auto attached = source->attach(); !attached)
+            return std::move(attached).failure().in(source->name());
+    }
+    return {};
+}
+
+void Session::consume() {
+    if (ring_)
+        static_cast<void>(ring_->consume());
+}
+
+void Session::detach() {
+    for (const auto &source : sources_)
+        source->detach();
+}
+
+std::vector<LossCount> Session::losses() const {
+    std::vector<LossCount> all;
+    if (maps_)
+        all = maps_->losses();
+    for (const auto &source : sources_) {
+        const auto own = source->losses();
+        all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+}
+
+std::uint32_t Session::node_flags() const {
+    std::uint32_t flags = 0;
+    for (const auto &source : sources_) {
+        for (const SourceState &state : source->states()) {
+            if (state.state != CW_SOURCE_ON && state.state != CW_SOURCE_DEGRADED)
+                continue;
+            if (source->name() == "rxe_wire")
+                flags |= CW_NODE_WIRE;
+            if (source->name() == "posts")
+                flags |= CW_NODE_POSTS;
+        }
+    }
+    return flags;
+}
+
+} // namespace collwire

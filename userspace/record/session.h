@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sources of one recording, the maps that they share, and the ring buffer that they write to.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "userspace/loader/event_ring.h"
+#include "userspace/loader/shared_maps.h"
+#include "userspace/record/options.h"
+#include "userspace/record/preamble.h"
+
+namespace collwire {
+
+class Session {
+public:
+    using Callback = std::function<void(const cw_header &)>;
+
+    // Called for every record of the ring buffer, before the sources see it.
+    void on_record(Callback callback) { callback_ = std::move(callback); }
+
+    // Decides what can be recorded here, loads it, places nothing. Not permitted and unsupported
+    // machines are errors that say what still works.
+    Result<void> prepare(const RecordOptions &options);
+    Result<void> attach();
+    // Hands over what the ring buffer holds.
+    void consume();
+    void detach();
+
+    [[nodiscard]] const Sources &sources() const { return sources_; }
+    [[nodiscard]] int ring_fd() const { return ring_ ? ring_->fd() : -1; }
+    // Of the shared table and of every source.
+    [[nodiscard]] std::vector<LossCount> losses() const;
+    // enum cw_node_flags: what is counted per queue pair.
+    [[nodiscard]] std::uint32_t node_flags() const;
+
+private:
+    Result<void> prepare_kernel_sources(const RecordOptions &options);
+
+    Callback callback_;
+    std::unique_ptr<SharedMaps> maps_;
+    std::unique_ptr<EventRing> ring_;
+    Sources sources_;
+};
+
+} // namespace collwire
