@@ -79,9 +79,10 @@ void append_probes(RecordSink &sink, const Sources &sources) {
         for (const PlannedProbe &planned : source->plan()) {
             auto probe = made_now<cw_probe>(CW_KIND_PROBE);
             probe.probe_kind = planned.kind;
-            probe.flags =
-                (planned.placed ? CW_PROBE_PLACED : 0U) |
-                (planned.kind == CW_PROBE_UPROBE && planned.emulated ? CW_PROBE_EMULATED : 0U);
+            if (planned.placed)
+                probe.flags |= CW_PROBE_PLACED;
+            if (planned.kind == CW_PROBE_UPROBE && planned.emulated)
+                probe.flags |= CW_PROBE_EMULATED;
             probe.offset_bytes = planned.offset_bytes;
             probe.expected_cost_ns = planned.expected_cost_ns;
             put(probe.source, planned.source);

@@ -22,56 +22,59 @@ class Datagram(NamedTuple):
 FlowKey = Union[Connected, Datagram]
 
 
-@dataclass
-class Sums:
-    frames: int = 0
-    wire_bytes: int = 0
-    ack_wire_bytes: int = 0
-    request_wire_bytes: int = 0  # first transmissions
-    response_wire_bytes: int = 0
-    retransmitted_wire_bytes: int = 0
-    retransmitted_frames: int = 0
-    payload_bytes: int = 0  # of first transmissions; requests of atomics carry none, their answers 8
+class Sent(NamedTuple):
+    time_s: float
+    psn: int
+    opcode: int
+    wire_bytes: int
+    payload_bytes: int
+    retransmitted: bool
 
 
 @dataclass
 class Flow:
-    sums: Sums = field(default_factory=Sums)
-    frames: List[Tuple[float, int, int, int]] = field(default_factory=list)  # time_s, psn, opcode, wire_bytes
+    """Sums over the frames of one sender; payload and classes are of first transmissions."""
+    wire_bytes: int = 0
+    ack_wire_bytes: int = 0
+    request_wire_bytes: int = 0
+    response_wire_bytes: int = 0
+    retransmitted_wire_bytes: int = 0
+    payload_bytes: int = 0
+    frames: List[Sent] = field(default_factory=list)
     udp_sports: set = field(default_factory=set)
     _next_request: int = -1
     _next_response: int = -1
 
     def add(self, frame: Frame, path_mtu_bytes: int) -> None:
-        sums = self.sums
-        sums.frames += 1
-        sums.wire_bytes += frame.wire_bytes
+        self.wire_bytes += frame.wire_bytes
         self.udp_sports.add(frame.udp_sport)
-        self.frames.append((frame.time_s, frame.psn, frame.opcode, frame.wire_bytes))
+        again = self._sent_before(frame, path_mtu_bytes)
+        payload_bytes = 0
         if frame.is_ack:
-            sums.ack_wire_bytes += frame.wire_bytes
-            return
-        if frame.is_ud:
-            sums.request_wire_bytes += frame.wire_bytes
-            sums.payload_bytes += frame.payload_bytes
-            return
+            self.ack_wire_bytes += frame.wire_bytes
+        elif again:
+            self.retransmitted_wire_bytes += frame.wire_bytes
+        else:
+            if frame.is_response:
+                self.response_wire_bytes += frame.wire_bytes
+            else:
+                self.request_wire_bytes += frame.wire_bytes
+            if frame.is_ud or (frame.operation not in ATOMIC_REQUESTS and frame.operation != READ_REQUEST):
+                payload_bytes = frame.payload_bytes
+                self.payload_bytes += payload_bytes
+        self.frames.append(Sent(frame.time_s, frame.psn, frame.opcode, frame.wire_bytes, payload_bytes, again))
+
+    def _sent_before(self, frame: Frame, path_mtu_bytes: int) -> bool:
+        if frame.is_ack or frame.is_ud:
+            return False
         if frame.is_response:
             again, self._next_response = _advance(self._next_response, frame.psn, 1)
-        else:
-            span = 1
-            if frame.operation == READ_REQUEST:
-                span = max(1, -(-frame.dma_bytes // path_mtu_bytes))
-            again, self._next_request = _advance(self._next_request, frame.psn, span)
-        if again:
-            sums.retransmitted_wire_bytes += frame.wire_bytes
-            sums.retransmitted_frames += 1
-            return
-        if frame.is_response:
-            sums.response_wire_bytes += frame.wire_bytes
-        else:
-            sums.request_wire_bytes += frame.wire_bytes
-        if frame.operation not in ATOMIC_REQUESTS and frame.operation != READ_REQUEST:
-            sums.payload_bytes += frame.payload_bytes
+            return again
+        span = 1
+        if frame.operation == READ_REQUEST:
+            span = max(1, -(-frame.dma_bytes // path_mtu_bytes))
+        again, self._next_request = _advance(self._next_request, frame.psn, span)
+        return again
 
 
 def _advance(expected: int, psn: int, span: int) -> Tuple[bool, int]:
@@ -87,14 +90,10 @@ def key_of(frame: Frame) -> FlowKey:
     return Connected(frame.source, frame.destination, frame.dest_qpn)
 
 
-
-
-def collect(frames: Iterable[Frame], path_mtu_bytes: int) -> Tuple[Dict[FlowKey, Flow], Dict[str, int]]:
-    """Flows by key, and bytes by kind of frame (roce, arp, tcp, other)."""
+def flows_from(frames: Iterable[Frame], source: str, path_mtu_bytes: int) -> Dict[FlowKey, Flow]:
+    """What the node with the address `source` sent, by flow."""
     flows: Dict[FlowKey, Flow] = {}
-    kinds = {"roce": 0, "arp": 0, "tcp": 0, "other": 0}
     for frame in frames:
-        kinds[frame.kind] += frame.wire_bytes
-        if frame.kind == "roce":
+        if frame.kind == "roce" and frame.source == source:
             flows.setdefault(key_of(frame), Flow()).add(frame, path_mtu_bytes)
-    return flows, kinds
+    return flows

@@ -25,7 +25,7 @@ _EXTENSION_BYTES = {
 }
 
 _FIELDS = [
-    "frame.time_epoch", "frame.len", "eth.type", "ip.src", "ip.dst", "ip.proto", "udp.srcport", "udp.dstport", "udp.length",
+    "frame.time_epoch", "frame.len", "eth.src", "eth.type", "ip.src", "ip.dst", "ip.proto", "udp.srcport", "udp.dstport", "udp.length",
     "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.bth.padcnt",
     "infiniband.deth.srcqp", "infiniband.reth.dmalen",
 ]
@@ -34,6 +34,7 @@ _FIELDS = [
 class Frame(NamedTuple):
     time_s: float
     wire_bytes: int
+    ethernet_source: str
     kind: str  # roce, arp, tcp, other
     source: str = ""
     destination: str = ""
@@ -80,20 +81,20 @@ def _payload_bytes(opcode: int, udp_length: int, pad_bytes: int) -> int:
 
 def _parse(line: str) -> Frame:
     cell = dict(zip(_FIELDS, line.rstrip("\n").split("\t")))
-    time_s, wire_bytes = float(cell["frame.time_epoch"]), int(cell["frame.len"])
+    start = (float(cell["frame.time_epoch"]), int(cell["frame.len"]), cell["eth.src"])
     if cell["infiniband.bth.opcode"] and _number(cell["udp.dstport"]) == ROCE_UDP_PORT:
         opcode = _number(cell["infiniband.bth.opcode"])
         srcqp = cell["infiniband.deth.srcqp"]
         return Frame(
-            time_s, wire_bytes, "roce", cell["ip.src"], cell["ip.dst"], _number(cell["udp.srcport"]), opcode,
+            *start, "roce", cell["ip.src"], cell["ip.dst"], _number(cell["udp.srcport"]), opcode,
             _number(cell["infiniband.bth.destqp"]), _number(cell["infiniband.bth.psn"]),
             _payload_bytes(opcode, _number(cell["udp.length"]), _number(cell["infiniband.bth.padcnt"])),
             _number(srcqp) if srcqp else None, _number(cell["infiniband.reth.dmalen"]))
     if _number(cell["eth.type"] or "0") == 0x0806:
-        return Frame(time_s, wire_bytes, "arp")
+        return Frame(*start, "arp")
     if cell["ip.proto"].split(",")[0] == "6":
-        return Frame(time_s, wire_bytes, "tcp", cell["ip.src"], cell["ip.dst"])
-    return Frame(time_s, wire_bytes, "other", cell["ip.src"], cell["ip.dst"])
+        return Frame(*start, "tcp", cell["ip.src"], cell["ip.dst"])
+    return Frame(*start, "other", cell["ip.src"], cell["ip.dst"])
 
 
 def read_frames(path: str) -> Iterator[Frame]:

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds a report against the packet captures of the lab: compare.py LAB_DIR REPORT.json [--posted] [--late] [--payload-only-known]
+
+Every queue pair's bytes must equal tshark's, every frame on the wire must belong to a queue pair of the report, and every link's
+counter must equal the frames in its packet capture. Prints a table and exits 1 on the first kind of difference found."""
+
+import argparse
+import ipaddress
+import json
+import os
+import sys
+from collections import defaultdict
+from typing import Dict, List, Optional, Tuple
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from flows import Connected, Datagram, Flow, FlowKey, flows_from
+from frames import Frame, read_frames
+
+LAB_MAC_PREFIX = "52:54:00:00:"
+
+
+def address_of(gid: Optional[str]) -> Optional[str]:
+    if not gid:
+        return None
+    mapped = ipaddress.IPv6Address(gid).ipv4_mapped
+    return str(mapped) if mapped else None
+
+
+def key_of_qp(qp: dict) -> Optional[FlowKey]:
+    """The flow that this queue pair's frames make on the wire; None while it had no address."""
+    source = address_of(qp["local_gid"])
+    if qp["type"] in ("UD", "GSI"):
+        return Datagram(source, qp["qpn"]) if source else None
+    destination = address_of(qp["remote_gid"])
+    if not source or not destination or qp["remote_qpn"] is None:
+        return None
+    return Connected(source, destination, qp["remote_qpn"])
+
+
+class Fabric:
+    """The lab's own files: links with their counters, ports, packets."""
+
+    def __init__(self, directory: str, path_mtu_bytes: int):
+        self.directory = directory
+        with open(os.path.join(directory, "fabric", "links.json"), encoding="utf-8") as file:
+            self.links = json.load(file)
+        with open(os.path.join(directory, "topology.json"), encoding="utf-8") as file:
+            self.ports = json.load(file)["ports"]
+        self.packets: Dict[str, List[Frame]] = {}
+        for link in self.links:
+            path = os.path.join(directory, "fabric", link["name"] + ".pcap")
+            self.packets[link["name"]] = list(read_frames(path))
+        self.flows: Dict[FlowKey, Flow] = {}
+        for port in self.ports:
+            self.flows.update(flows_from(self.packets[port["switch_port"]], port["ip"], path_mtu_bytes))
+
+    def node_address(self, host: str, device: str) -> str:
+        return next(port["ip"] for port in self.ports if port["host"] == host and port["device"] == device)
+
+    def link_rows(self) -> List[Tuple[str, int, int, Dict[str, int]]]:
+        """(direction, counter, captured, bytes by kind) of each link and direction."""
+        leaf_of = {port["host"]: port["switch"] for port in self.ports}
+        rows = []
+        for link in self.links:
+            captured = {side: defaultdict(int) for side in ("a", "b")}
+            for frame in self.packets[link["name"]]:
+                captured[self._side(link, frame, leaf_of)][frame.kind] += frame.wire_bytes
+            for side, other in (("a", "b"), ("b", "a")):
+                name = f"{link[side]} -> {link[other]} ({link['name']})"
+                rows.append((name, link[f"{side}_to_{other}_bytes"], sum(captured[side].values()), dict(captured[side])))
+        return rows
+
+    @staticmethod
+    def _side(link: dict, frame: Frame, leaf_of: Dict[str, str]) -> str:
+        """Which end of the link sent the frame: lab MAC addresses end in node + 1."""
+        assert frame.ethernet_source.startswith(LAB_MAC_PREFIX), f"a frame of {frame.ethernet_source}, which is no node"
+        node = f"node{int(frame.ethernet_source.rsplit(':', 1)[1], 16) - 1}"
+        near = {node, leaf_of[node]}
+        if link["a"] in (node,) or link["b"] in (node,):
+            return "a" if link["a"] == node else "b"
+        if link["a"] in near or link["b"] in near:
+            return "a" if link["a"] in near else "b"
+        return "a" if link["a"].startswith("spine") else "b"  # on the way down
+
+
+class Comparison:
+    def __init__(self, fabric: Fabric, report: dict):
+        self.fabric = fabric
+        self.qps = report["qps"]
+        self.failures: List[str] = []
+        self.compared = 0
+
+    def expect(self, what: str, ours: Optional[int], truth: int) -> None:
+        self.compared += 1
+        if ours != truth:
+            difference = "not measured" if ours is None else f"difference {ours - truth:+d}"
+            self.failures.append(f"{what}: collwire {ours}, tshark {truth}, {difference}")
+
+    def grouped(self) -> Dict[FlowKey, List[dict]]:
+        """Queue pairs by flow: a number that is used again gives several for one flow."""
+        groups: Dict[FlowKey, List[dict]] = defaultdict(list)
+        for qp in self.qps:
+            key = key_of_qp(qp)
+            if key is not None and qp["tier"] != "self":
+                groups[key].append(qp)
+        return groups
+
+    def links(self) -> None:
+        for name, counter, captured, kinds in self.fabric.link_rows():
+            if counter != captured:
+                self.failures.append(f"link {name}: counter {counter}, frames {captured} {kinds}")
+            self.compared += 1
+            print(f"  {name:32} counter {counter:>12} = roce {kinds.get('roce', 0)} + arp {kinds.get('arp', 0)} + "
+                  f"tcp {kinds.get('tcp', 0)} + other {kinds.get('other', 0)}, difference {counter - captured}")
+
+    def wire(self) -> None:
+        groups = self.grouped()
+        for key, flow in self.fabric.flows.items():
+            qps = groups.get(key)
+            if not qps:
+                self.failures.append(f"{key}: {flow.wire_bytes} bytes on the wire, no queue pair in the report")
+                continue
+            name = f"{qps[0]['host']} qp {qps[0]['qpn']} {qps[0]['type']}"
+            total = {field: _sum(qps, field) for field in ("tx_wire_bytes", "tx_payload_bytes", "retransmitted_wire_bytes")}
+            self.expect(f"{name} tx_wire_bytes", total["tx_wire_bytes"], flow.wire_bytes)
+            self.expect(f"{name} tx_payload_bytes", total["tx_payload_bytes"], flow.payload_bytes)
+            self.expect(f"{name} retransmitted_wire_bytes", total["retransmitted_wire_bytes"], flow.retransmitted_wire_bytes)
+            print(f"  {name:22} wire {flow.wire_bytes:>11} payload {flow.payload_bytes:>11} ack {flow.ack_wire_bytes:>8} "
+                  f"retransmitted {flow.retransmitted_wire_bytes:>8}")
+        for key, qps in groups.items():
+            if key not in self.fabric.flows:
+                for qp in qps:
+                    self.expect(f"{qp['host']} qp {qp['qpn']} tx_wire_bytes (no frame on the wire)", qp["tx_wire_bytes"] or 0, 0)
+
+    def posted(self) -> None:
+        """Requests as computed from work requests: what was sent once, so without acknowledgements and retransmissions."""
+        groups = self.grouped()
+        for key, flow in self.fabric.flows.items():
+            qps = [qp for qp in groups.get(key, []) if qp["bytes_rung"] == "posted"]
+            if not qps:
+                continue
+            name = f"{qps[0]['host']} qp {qps[0]['qpn']} {qps[0]['type']}"
+            requests = sum(frame.payload_bytes for frame in flow.frames if not _is_response(frame))
+            self.expect(f"{name} posted tx_wire_bytes", _sum(qps, "tx_wire_bytes"), flow.request_wire_bytes)
+            self.expect(f"{name} posted tx_payload_bytes", _sum(qps, "tx_payload_bytes"), requests)
+            print(f"  {name:22} requests {flow.request_wire_bytes:>11} payload {requests:>11} "
+                  f"(retransmitted {flow.retransmitted_wire_bytes})")
+
+
+def _is_response(sent) -> bool:
+    return sent.opcode >> 5 != 3 and (sent.opcode & 0x1F) in (13, 14, 15, 16, 18)
+
+
+def _sum(qps: List[dict], field: str) -> Optional[int]:
+    values = [qp[field] for qp in qps]
+    return None if any(value is None for value in values) else sum(values)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("lab")
+    parser.add_argument("report")
+    parser.add_argument("--posted", action="store_true", help="the report was recorded with --no-wire --posts=on")
+    parser.add_argument("--no-links", action="store_true", help="the lab was still sending when links were read")
+    parser.add_argument("--path-mtu", type=int, default=1024)
+    arguments = parser.parse_args()
+    with open(arguments.report, encoding="utf-8") as file:
+        report = json.load(file)
+    comparison = Comparison(Fabric(arguments.lab, arguments.path_mtu), report)
+    print("queue pairs, as tshark has them:")
+    if arguments.posted:
+        comparison.posted()
+    else:
+        comparison.wire()
+    if not arguments.no_links:
+        print("links:")
+        comparison.links()
+    for failure in comparison.failures:
+        print(f"DIFFERENT: {failure}")
+    if comparison.compared == 0:
+        print("DIFFERENT: nothing was compared")
+        return 1
+    print(f"{comparison.compared} figures compared, {len(comparison.failures)} different")
+    return 1 if comparison.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
