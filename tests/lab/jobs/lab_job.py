@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For jobs that run on every node of the lab: barriers, servers and clients, and what a benchmark says it sent."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from typing import Callable, List, Optional
+
+NODE = int(os.environ["NODE"])
+NODES = int(os.environ["NODES"])
+OUT = os.environ["OUT"]
+ADDRESS = [os.environ[f"PEER_{node}"] for node in range(NODES)]
+
+_BARRIER_PORT = 7470
+_PATIENCE_S = 120
+
+
+class Barrier:
+    """All nodes meet: node 0 counts, over TCP."""
+
+    def __init__(self) -> None:
+        self._links: List[socket.socket] = []
+        if NODE == 0:
+            with socket.create_server((ADDRESS[0], _BARRIER_PORT), backlog=NODES) as server:
+                server.settimeout(_PATIENCE_S)
+                while len(self._links) < NODES - 1:
+                    link, _ = server.accept()
+                    link.settimeout(_PATIENCE_S)
+                    self._links.append(link)
+        else:
+            self._links = [_connect(ADDRESS[0], _BARRIER_PORT)]
+
+    def wait(self) -> None:
+        if NODE == 0:
+            for link in self._links:
+                _receive(link)
+            for link in self._links:
+                link.sendall(b"x")
+        else:
+            self._links[0].sendall(b"x")
+            _receive(self._links[0])
+
+
+def _receive(link: socket.socket) -> None:
+    if link.recv(1) != b"x":
+        raise RuntimeError("another node ended before the barrier")
+
+
+def _connect(address: str, port: int) -> socket.socket:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            link = socket.create_connection((address, port), timeout=_PATIENCE_S)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return link
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def poll_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what}: not within {_PATIENCE_S} s")
+        time.sleep(0.05)
+
+
+def listens(port: int) -> bool:
+    """Whether anything of this node listens on the TCP port: its own tables, no connection that a server would take for a client."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table, encoding="ascii") as file:
+            for line in file.readlines()[1:]:
+                cells = line.split()
+                if cells[3] == "0A" and int(cells[1].rsplit(":", 1)[1], 16) == port:
+                    return True
+    return False
+
+
+def cm_listens(port: int) -> bool:
+    listing = subprocess.run(["rdma", "res", "show", "cm_id"], capture_output=True, text=True, check=False).stdout
+    return any("state LISTEN" in line and f":{port} " in line + " " for line in listing.splitlines())
+
+
+class Job:
+    """The phases of a job, one after the other on all nodes. Ends the process with status 1 if anything failed."""
+
+    def __init__(self) -> None:
+        self.barrier = Barrier()
+        self.expected: List[dict] = []
+        self._port = 18600
+        self.barrier.wait()
+
+    def pair(self, name: str, server: int, client: int, command: Callable[[int, Optional[str]], List[str]],
+             ready: Callable[[int], bool] = listens) -> Optional[str]:
+        """Runs command(port, None) on the server node and command(port, address) on the client node. Returns the output of
+        the side that runs here, None elsewhere."""
+        self._port += 1
+        process = None
+        log = os.path.join(OUT, f"{name}.log")
+        with open(log, "w", encoding="utf-8") as file:
+            if NODE == server:
+                process = subprocess.Popen(command(self._port, None), stdout=file, stderr=subprocess.STDOUT)
+                poll_until(lambda: process.poll() is not None or ready(self._port), f"{name}: the server listens")
+            self.barrier.wait()
+            if NODE == client:
+                process = subprocess.Popen(command(self._port, ADDRESS[server]), stdout=file, stderr=subprocess.STDOUT)
+            status = process.wait(timeout=_PATIENCE_S) if process else 0
+        self.barrier.wait()
+        if process is None:
+            return None
+        with open(log, encoding="utf-8") as file:
+            output = file.read()
+        if status != 0:
+            print(f"{name}: exit status {status}\n{output}", flush=True)
+            sys.exit(1)
+        print(f"{name}: done", flush=True)
+        return output
+
+    def expect(self, phase: str, qpn: int, **figures: int) -> None:
+        """What a benchmark says a queue pair of this node carried."""
+        self.expected.append({"phase": phase, "host": f"node{NODE}", "qpn": qpn, **figures})
+
+    def end(self) -> None:
+        with open(os.path.join(OUT, "expected.json"), "w", encoding="utf-8") as file:
+            json.dump(self.expected, file, indent=1)
+        self.barrier.wait()
+
+
+def local_qpns(output: str) -> List[int]:
+    """Of perftest's "local address: LID 0000 QPN 0x0012 PSN ..." lines."""
+    return [int(match, 16) for match in re.findall(r"local address:.*?QPN (0x[0-9a-f]+)", output)]
