@@ -50,7 +50,9 @@ class Fabric:
             self.ports = json.load(file)["ports"]
         self.packets: Dict[str, List[Frame]] = {}
         for link in self.links:
-            path = os.path.join(directory, "fabric", link["name"] + ".pcap")
+            # The uplink of leaf<L> is captured at its leaf's end.
+            name = f"up{link['a'][len('leaf'):]}" if link["b"].startswith("spine") else link["name"]
+            path = os.path.join(directory, "fabric", name + ".pcap")
             self.packets[link["name"]] = list(read_frames(path))
         self.flows: Dict[FlowKey, Flow] = {}
         for port in self.ports:
