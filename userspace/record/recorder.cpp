@@ -93,15 +93,6 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-class WriterSink : public RecordSink {
-public:
-    explicit WriterSink(capture::CaptureWriter &writer) : writer_(writer) {}
-    void append(const cw_header &record) override { writer_.append(record); }
-
-private:
-    capture::CaptureWriter &writer_;
-};
-
 class Recorder {
 public:
     explicit Recorder(const RecordOptions &options) : options_(options) {}
@@ -140,10 +131,8 @@ Result<void> Recorder::open_writer() {
     writer_options.max_bytes = options_.max_bytes;
     writer_options.tick_ns = options_.interval_ns;
     auto opened = capture::CaptureWriter::create(
-        std::move(writer_options), [this](capture::CaptureWriter &writer, std::uint32_t segment) {
-            WriterSink sink(writer);
-            preamble(sink, segment);
-        });
+        std::move(writer_options),
+        [this](RecordSink &sink, std::uint32_t segment) { preamble(sink, segment); });
     if (!opened)
         return std::move(opened).failure();
     writer_ = std::move(opened).value();

@@ -1,0 +1,7 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs RECORDED_JOB (a program of this folder) under a recorder that gets RECORD_OPTIONS.
+set -eu
+here=$(dirname "$(readlink -f "$0")")
+# shellcheck disable=SC2086 # options are words
+collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} -- "$here/$RECORDED_JOB"
