@@ -14,6 +14,7 @@ int main(int argc, char **argv) {
     int status = EXIT_DONE;
     cli::add_doctor(app, status);
     cli::add_record(app, status);
+    cli::add_dump(app, status);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &failure) {

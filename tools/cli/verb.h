@@ -13,5 +13,6 @@ namespace collwire::cli {
 // `app` and `status` must outlive the parse.
 void add_doctor(CLI::App &app, int &status);
 void add_record(CLI::App &app, int &status);
+void add_dump(CLI::App &app, int &status);
 
 } // namespace collwire::cli

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "correlate/capture/fields.h"
+#include "correlate/capture/kinds.h"
+#include "tests/support/capture_builder.h"
+#include "tools/cli/read_file.h"
+#include "tools/cli/record_json.h"
+
+namespace collwire::cli {
+namespace {
+
+using test::make_record;
+using test::set_text;
+
+template <typename T> std::span<const std::byte> bytes_of(const T &record) {
+    return std::as_bytes(std::span(&record, 1)).first(record.header.length_bytes);
+}
+
+TEST(RecordJson, QueuePairWithNamesForItsNumbers) {
+    auto qp = make_record<cw_qp_event>(CW_KIND_QP_STATE, 123, 4);
+    qp.key = {.dev_index = 1, .qpn = 0xabcdef, .generation_ns = 0xffff'ffff'ffff'ffff};
+    qp.qp_type = 2;
+    qp.old_state = 2;
+    qp.new_state = 3;
+    qp.result = -22;
+    qp.flags = CW_QP_ADDRESS | CW_QP_DEST;
+    qp.udp_sport = 0xc123;
+    qp.dgid[10] = qp.dgid[11] = 0xff;
+    qp.dgid[15] = 7;
+    qp.dmac[0] = 0x52;
+    qp.dmac[5] = 9;
+    set_text(qp.device, "rxe0");
+    const auto json = record_json(qp.header, bytes_of(qp));
+    EXPECT_EQ(json.at("kind"), "qp_state");
+    EXPECT_EQ(json.at("time_ns"), 123);
+    EXPECT_EQ(json.at("cpu"), 4);
+    EXPECT_EQ(json.at("key").at("qpn"), 0xabcdef);
+    EXPECT_EQ(json.at("key").at("generation_ns"), 0xffff'ffff'ffff'ffff);
+    EXPECT_EQ(json.at("qp_type_name"), "RC");
+    EXPECT_EQ(json.at("old_state_name"), "RTR");
+    EXPECT_EQ(json.at("new_state_name"), "RTS");
+    EXPECT_EQ(json.at("result"), -22);
+    EXPECT_EQ(json.at("flags_names"), (nlohmann::json{"address", "dest"}));
+    EXPECT_EQ(json.at("udp_sport"), 0xc123);
+    EXPECT_EQ(json.at("dgid"), "0000:0000:0000:0000:0000:ffff:0000:0007");
+    EXPECT_EQ(json.at("dmac"), "52:00:00:00:00:09");
+    EXPECT_EQ(json.at("device"), "rxe0");
+    EXPECT_FALSE(json.contains("event_name"));
+}
+
+TEST(RecordJson, ArraysBecomeObjectsByClass) {
+    auto wire = make_record<cw_qp_wire>(CW_KIND_QP_WIRE, 5);
+    wire.counters.tx.wire_bytes[CW_WIRE_RETRANSMIT] = 1082;
+    wire.counters.rx.frames[CW_WIRE_ACK] = 3;
+    const auto json = record_json(wire.header, bytes_of(wire));
+    EXPECT_TRUE(json.at("cpu").is_null());
+    EXPECT_EQ(json.at("counters").at("tx").at("wire_bytes").at("retransmit"), 1082);
+    EXPECT_EQ(json.at("counters").at("rx").at("frames").at("ack"), 3);
+
+    auto post = make_record<cw_qp_post>(CW_KIND_QP_POST, 5);
+    post.counters.classes[CW_POST_READ].packets[4] = 6;
+    EXPECT_EQ(record_json(post.header, bytes_of(post))
+                  .at("counters")
+                  .at("classes")
+                  .at("read")
+                  .at("packets")
+                  .at("4096"),
+              6);
+}
+
+TEST(RecordJson, LeavesOutWhatAShortRecordDoesNotHave) {
+    auto end = make_record<cw_end>(CW_KIND_END, 5);
+    end.header.length_bytes = sizeof(cw_header);
+    const auto json = record_json(end.header, bytes_of(end));
+    EXPECT_EQ(json.size(), 3U);
+}
+
+TEST(RecordJson, SamplesOfCounters) {
+    struct {
+        cw_counter_samples head;
+        cw_counter_sample samples[2];
+    } record{
+        .head = make_record<cw_counter_samples>(CW_KIND_COUNTER_SAMPLES, 5),
+        .samples = {{.id = 3, .reserved = 0, .value = 33}, {.id = 4, .reserved = 0, .value = 44}}};
+    record.head.n = 2;
+    record.head.header.length_bytes = sizeof(record);
+    const auto json = record_json(record.head.header, std::as_bytes(std::span(&record, 1)));
+    EXPECT_EQ(json.at("samples"),
+              nlohmann::json::parse(R"([{"id":3,"value":33},{"id":4,"value":44}])"));
+}
+
+TEST(RecordJson, TextThatIsNoUtf8CanBePrinted) {
+    auto node = make_record<cw_node>(CW_KIND_NODE, 5);
+    node.hostname[0] = '\xff';
+    const auto text = record_json(node.header, bytes_of(node))
+                          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    EXPECT_NE(text.find("\xef\xbf\xbd"), std::string::npos);
+}
+
+TEST(Kinds, EveryKindHasANameAndALayout) {
+    std::set<std::string_view> names;
+    for (const auto &kind : capture::kind_names()) {
+        EXPECT_TRUE(names.insert(kind.name).second) << kind.name;
+        ASSERT_NE(capture::layout_of(kind.number), nullptr) << kind.name;
+    }
+    EXPECT_EQ(capture::layout_of(0), nullptr);
+    EXPECT_FALSE(capture::is_known_kind(0));
+    EXPECT_EQ(capture::path_mtu_bytes(5), 4096U);
+    EXPECT_EQ(capture::path_mtu_bytes(1), 256U);
+    EXPECT_EQ(capture::path_mtu_bytes(0), 0U);
+    EXPECT_EQ(capture::path_mtu_bytes(6), 0U);
+}
+
+class ReadFile : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string pattern =
+            (std::filesystem::temp_directory_path() / "read-file-test-XXXXXX").string();
+        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+        directory = pattern;
+    }
+    void TearDown() override { std::filesystem::remove_all(directory); }
+    std::string make(const std::string &name, std::string_view content = "x") {
+        const auto path = directory / name;
+        std::filesystem::create_directories(path.parent_path());
+        std::ofstream(path) << content;
+        return path.string();
+    }
+    std::filesystem::path directory;
+};
+
+TEST_F(ReadFile, GivesTheBytes) {
+    const auto bytes = read_file(make("a", "hello"));
+    ASSERT_TRUE(bytes);
+    EXPECT_EQ(bytes->size(), 5U);
+    EXPECT_EQ(bytes->front(), std::byte{'h'});
+    EXPECT_TRUE(read_file(make("empty", ""))->empty());
+}
+
+TEST_F(ReadFile, RefusesWhatIsNoFile) {
+    const std::string fifo = (directory / "fifo").string();
+    ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+    for (const std::string &path : {directory.string(), fifo, std::string("/dev/null")}) {
+        const auto bytes = read_file(path);
+        ASSERT_FALSE(bytes) << path;
+        EXPECT_EQ(bytes.failure().kind, ErrorKind::BadInput);
+        EXPECT_NE(bytes.failure().message.find(path + ": is a "), std::string::npos)
+            << bytes.failure().message;
+    }
+    EXPECT_NE(read_file(directory / "none").failure().message.find("No such file"),
+              std::string::npos);
+}
+
+TEST_F(ReadFile, ADirectoryStandsForItsCapturesAndNothingIsReadTwice) {
+    const std::string b = make("d/b.cwc");
+    const std::string a = make("d/a.cwc");
+    make("d/notes.txt");
+    make("d/sub.cwc/c.cwc");
+    const std::string other = make("other");
+    const auto files =
+        expand_captures({other, (directory / "d").string(), b, directory / "d/../d/a.cwc"});
+    ASSERT_TRUE(files) << files.failure().message;
+    EXPECT_EQ(*files, (std::vector<std::string>{other, a, b}));
+}
+
+TEST_F(ReadFile, SaysWhichPathHoldsNoCapture) {
+    make("d/notes.txt");
+    EXPECT_NE(expand_captures({directory / "d"}).failure().message.find("no capture (*.cwc)"),
+              std::string::npos);
+    EXPECT_NE(expand_captures({directory / "none"}).failure().message.find("No such file"),
+              std::string::npos);
+}
+
+} // namespace
+} // namespace collwire::cli

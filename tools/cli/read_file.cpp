@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/read_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <set>
+#include <system_error>
+
+namespace collwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error failed(const std::string &path, int error_number) {
+    const bool denied = error_number == EACCES || error_number == EPERM;
+    return error(denied ? ErrorKind::NotPermitted : ErrorKind::BadInput,
+                 fmt::format("{}: cannot read: {}.{}", path, std::strerror(error_number),
+                             denied ? " Fix: run as its owner or as root" : ""));
+}
+
+Error refused(const std::string &path, const char *what) {
+    return error(ErrorKind::BadInput,
+                 fmt::format("{}: {}, not a file. Fix: name a regular file", path, what));
+}
+
+Result<std::vector<std::byte>> read_descriptor(int fd, const std::string &path) {
+    struct stat status {};
+    if (::fstat(fd, &status) != 0)
+        return failed(path, errno);
+    if (S_ISDIR(status.st_mode))
+        return refused(path, "is a directory");
+    if (S_ISFIFO(status.st_mode))
+        return refused(path, "is a FIFO");
+    if (!S_ISREG(status.st_mode))
+        return refused(path, "is a device or a socket");
+    const auto size_bytes = static_cast<std::size_t>(status.st_size);
+    std::vector<std::byte> bytes;
+    try {
+        bytes.resize(size_bytes);
+    } catch (const std::exception &) {
+        return error(ErrorKind::Failed,
+                     fmt::format("{}: {} bytes do not fit into memory", path, size_bytes));
+    }
+    std::size_t got = 0;
+    while (got < size_bytes) {
+        const ssize_t n = ::read(fd, bytes.data() + got, size_bytes - got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return failed(path, errno);
+        if (n == 0)
+            break;
+        got += static_cast<std::size_t>(n);
+    }
+    bytes.resize(got);
+    return bytes;
+}
+
+Result<std::vector<std::string>> captures_in(const std::string &directory) {
+    std::error_code failure;
+    std::vector<std::string> found;
+    for (fs::directory_iterator entry(directory, failure), end; !failure && entry != end;
+         entry.increment(failure)) {
+        std::error_code ignored;
+        if (entry->path().extension() == ".cwc" && !entry->is_directory(ignored))
+            found.push_back(entry->path().string());
+    }
+    if (failure)
+        return failed(directory, failure.value());
+    if (found.empty())
+        return error(ErrorKind::BadInput,
+                     fmt::format("{}: no capture (*.cwc) in this directory", directory));
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+} // namespace
+
+Result<std::vector<std::byte>> read_file(const std::string &path) {
+    // Not blocking: a FIFO without a writer would hold the open for ever.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return failed(path, errno);
+    auto bytes = read_descriptor(fd, path);
+    ::close(fd);
+    return bytes;
+}
+
+Result<std::vector<std::string>> expand_captures(const std::vector<std::string> &paths) {
+    std::vector<std::string> expanded;
+    std::set<fs::path> seen;
+    for (const std::string &path : paths) {
+        std::error_code failure;
+        const fs::file_status status = fs::status(path, failure);
+        if (!fs::exists(status))
+            return failed(path, failure ? failure.value() : ENOENT);
+        std::vector<std::string> files{path};
+        if (fs::is_directory(status)) {
+            auto found = captures_in(path);
+            if (!found)
+                return std::move(found).failure();
+            files = *std::move(found);
+        }
+        for (std::string &file : files) {
+            const fs::path canonical = fs::canonical(file, failure);
+            if (failure || seen.insert(canonical).second)
+                expanded.push_back(std::move(file));
+        }
+    }
+    return expanded;
+}
+
+} // namespace collwire::cli

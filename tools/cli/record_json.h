@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "collwire/records.h"
+
+namespace collwire::cli {
+
+// Every field of a record by its name in collwire/records.h. A number that has a name gets a second
+// member FIELD_name, flags a list FIELD_names. A field that the record is too short to have is left
+// out. `cpu` is null for records made by the recorder.
+[[nodiscard]] nlohmann::ordered_json record_json(const cw_header &header,
+                                                 std::span<const std::byte> record);
+
+} // namespace collwire::cli

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "correlate/base/exit_status.h"
+#include "correlate/capture/kinds.h"
+#include "correlate/capture/reader.h"
+#include "tools/cli/read_file.h"
+#include "tools/cli/record_json.h"
+#include "tools/cli/verb.h"
+
+namespace collwire::cli {
+namespace {
+
+struct DumpOptions {
+    std::vector<std::string> paths;
+    std::vector<std::string> kinds;
+};
+
+void print_record(const cw_header &header, std::span<const std::byte> record) {
+    // Names in a capture are bytes that somebody chose: whatever is no UTF-8 is replaced, not
+    // thrown at the user.
+    const std::string line =
+        record_json(header, record)
+            .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    fmt::print("{}\n", line);
+}
+
+int dump_file(const std::string &path, const DumpOptions &options) {
+    const auto bytes = read_file(path);
+    if (!bytes) {
+        fmt::print(stderr, "collwire dump: {}\n", bytes.failure().message);
+        return exit_status_of(bytes.failure());
+    }
+    const auto summary = capture::read_capture(
+        *bytes, [&](const cw_header &header, std::span<const std::byte> record) {
+            const bool wanted = options.kinds.empty() ||
+                                std::find(options.kinds.begin(), options.kinds.end(),
+                                          capture::kind_name(header.kind)) != options.kinds.end();
+            if (wanted)
+                print_record(header, record);
+        });
+    if (!summary) {
+        fmt::print(stderr, "collwire dump: {}: {}\n", path, summary.failure().message);
+        return exit_status_of(summary.failure());
+    }
+    if (!summary->complete())
+        fmt::print(stderr, "collwire dump: {}: {}\n", path, summary->describe());
+    if (summary->unknown_records > 0)
+        fmt::print(
+            stderr,
+            "collwire dump: {}: skipped {} records of kinds that only a newer collwire knows\n",
+            path, summary->unknown_records);
+    return summary->cut ? EXIT_LOSS : EXIT_DONE;
+}
+
+int dump(const DumpOptions &options) {
+    const auto files = expand_captures(options.paths);
+    if (!files) {
+        fmt::print(stderr, "collwire dump: {}\n", files.failure().message);
+        return exit_status_of(files.failure());
+    }
+    int worst = EXIT_DONE;
+    for (const std::string &path : *files) {
+        const int status = dump_file(path, options);
+        // What could not be read at all weighs more than what is cut off at its end.
+        if (worst == EXIT_DONE || worst == EXIT_LOSS)
+            worst = status == EXIT_DONE ? worst : status;
+    }
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+        fmt::print(stderr, "collwire dump: cannot write to standard output\n");
+        return EXIT_FAILED;
+    }
+    return worst;
+}
+
+} // namespace
+
+void add_dump(CLI::App &app, int &status) {
+    auto options = std::make_shared<DumpOptions>();
+    CLI::App *verb = app.add_subcommand("dump", "Print every record of captures as a line of JSON");
+    verb->add_option("PATH", options->paths, "Capture files; a directory stands for its *.cwc")
+        ->required();
+    std::vector<std::string> names;
+    for (const auto &kind : capture::kind_names())
+        names.emplace_back(kind.name);
+    verb->add_option("--kind", options->kinds, "Only records of this kind; may be repeated")
+        ->check(CLI::IsMember(names));
+    verb->callback([options, &status] { status = dump(*options); });
+}
+
+} // namespace collwire::cli
