@@ -12,7 +12,7 @@ namespace {
 
 using test::Tree;
 
-constexpr Trial WORKS{Trial::Outcome::Works, ""};
+const Trial works{Trial::Outcome::Works, ""};
 
 Trial fails(std::string reason) {
     return {Trial::Outcome::Fails, std::move(reason)};
@@ -45,8 +45,8 @@ protected:
         tree_.file("/etc/ld.so.conf.d/nccl.conf", "# comment\n/opt/nccl\n");
         tree_.file("/sys/devices/system/node/node0/cpulist", "0\n");
         options_.root = tree_.root();
-        options_.trials = {[] { return WORKS; }, [] { return WORKS; }, [] { return WORKS; },
-                           [] { return WORKS; }, [] { return WORKS; }};
+        options_.trials = {[] { return works; }, [] { return works; }, [] { return works; },
+                           [] { return works; }, [] { return works; }};
         options_.netlink = [] {
             NetlinkFacts facts;
             facts.devices["mlx5_0"].name = "mlx5_0";
@@ -222,7 +222,7 @@ TEST_F(Doctor, JsonHoldsWhatTheTextSays) {
     const auto json = nlohmann::json::parse(render_json(report, "1.2.3"), nullptr, false);
     ASSERT_FALSE(json.is_discarded());
     EXPECT_EQ(json["schema"], "collwire-doctor");
-    EXPECT_EQ(json["schema_version"], DOCTOR_SCHEMA_VERSION);
+    EXPECT_EQ(json["schema_version"], doctor_schema_version);
     EXPECT_EQ(json["tool_version"], "1.2.3");
     EXPECT_EQ(json["exit_status"], 0);
     EXPECT_EQ(json["checks"].size(), report.checks.size());

@@ -37,18 +37,18 @@ class PortCounters : public testing::Test {
 protected:
     void SetUp() override {
         tree_.netdev("eth0", 2);
-        tree_.file(PORT + "/counters/port_xmit_data", "18446744073709551615\n");
-        tree_.file(PORT + "/counters/link_downed", "255\n");
-        tree_.file(PORT + "/counters/symbol_error", "N/A (no PMA)\n");
-        tree_.file(PORT + "/hw_counters/lifespan", "10\n");
-        tree_.file(PORT + "/hw_counters/sent_pkts", "12\n");
-        tree_.file(PORT + "/hw_counters/some_vendor_thing", "1\n");
-        tree_.file(PORT + "/hw_counters/rdma_tx_bytes", "99\n");
+        tree_.file(port_path_ + "/counters/port_xmit_data", "18446744073709551615\n");
+        tree_.file(port_path_ + "/counters/link_downed", "255\n");
+        tree_.file(port_path_ + "/counters/symbol_error", "N/A (no PMA)\n");
+        tree_.file(port_path_ + "/hw_counters/lifespan", "10\n");
+        tree_.file(port_path_ + "/hw_counters/sent_pkts", "12\n");
+        tree_.file(port_path_ + "/hw_counters/some_vendor_thing", "1\n");
+        tree_.file(port_path_ + "/hw_counters/rdma_tx_bytes", "99\n");
     }
     std::vector<CounterGroup> open(const std::string &netdev) {
         return open_port_counters(tree_.root(), "rxe0", 5, 1, netdev, next_id_);
     }
-    const std::string PORT = "/sys/class/infiniband/rxe0/ports/1";
+    const std::string port_path_ = "/sys/class/infiniband/rxe0/ports/1";
     Tree tree_;
     std::uint32_t next_id_ = 40;
 };
@@ -82,7 +82,7 @@ TEST_F(PortCounters, ReadAgainWithTheFileOpen) {
     auto groups = open("eth0");
     const std::uint32_t id = find(groups, CW_COUNTER_HW, "sent_pkts")->id;
     EXPECT_EQ(value_of(groups, id), 12u);
-    tree_.file(PORT + "/hw_counters/sent_pkts", "13\n");
+    tree_.file(port_path_ + "/hw_counters/sent_pkts", "13\n");
     EXPECT_EQ(value_of(groups, id), 13u);
     const std::uint32_t data = find(groups, CW_COUNTER_PORT, "port_xmit_data")->id;
     EXPECT_EQ(value_of(groups, data), UINT64_MAX);
@@ -91,9 +91,9 @@ TEST_F(PortCounters, ReadAgainWithTheFileOpen) {
 TEST_F(PortCounters, SeriesEndsWhenItCannotBeRead) {
     auto groups = open("");
     const std::uint32_t id = find(groups, CW_COUNTER_HW, "sent_pkts")->id;
-    tree_.file(PORT + "/hw_counters/sent_pkts", "");
+    tree_.file(port_path_ + "/hw_counters/sent_pkts", "");
     EXPECT_EQ(value_of(groups, id), std::nullopt);
-    tree_.file(PORT + "/hw_counters/sent_pkts", "20\n");
+    tree_.file(port_path_ + "/hw_counters/sent_pkts", "20\n");
     EXPECT_EQ(value_of(groups, id), std::nullopt) << "it does not come back under the same number";
 }
 
@@ -101,7 +101,7 @@ TEST_F(PortCounters, LegacyCounterAtItsLimit) {
     auto groups = open("");
     ASSERT_EQ(value_of(groups, find(groups, CW_COUNTER_PORT, "link_downed")->id), 255u);
     EXPECT_EQ(groups[0].saturated(), std::vector<std::string>{"link_downed"});
-    tree_.file(PORT + "/counters/link_downed", "254\n");
+    tree_.file(port_path_ + "/counters/link_downed", "254\n");
     (void)value_of(groups, 0);
     EXPECT_TRUE(groups[0].saturated().empty());
 }

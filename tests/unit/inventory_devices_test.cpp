@@ -132,7 +132,7 @@ TEST(RdmaDevices, SoftRoce) {
     const auto devices = scan_rdma_devices(tree.root(), {});
     ASSERT_EQ(devices.size(), 1u);
     EXPECT_FALSE(devices[0].indexed);
-    EXPECT_EQ(devices[0].record.dev_index, FIRST_UNKNOWN_INDEX);
+    EXPECT_EQ(devices[0].record.dev_index, first_unknown_index);
     EXPECT_EQ(devices[0].record.flags, CW_DEVICE_SOFTWARE);
     EXPECT_STREQ(devices[0].record.driver, "rdma_rxe");
     EXPECT_STREQ(devices[0].record.pci_address, "");

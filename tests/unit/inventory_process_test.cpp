@@ -18,7 +18,7 @@ namespace {
 using test::Tree;
 using namespace std::string_literals;
 
-const std::string CONTAINER(64, 'a');
+const std::string container(64, 'a');
 
 std::string stat_text(std::string_view comm, std::uint64_t start_ticks) {
     std::string text = "4242 (" + std::string(comm) + ") S 77";
@@ -66,23 +66,23 @@ TEST(Cgroups, PodsOfBothDrivers) {
     const auto systemd = parse_cgroups(
         "0::/kubepods.slice/kubepods-burstable.slice/"
         "kubepods-burstable-pod8f2f3c1a_0c61_4f6e_9c56_0d1f6a1b2c3d.slice/cri-containerd-" +
-        CONTAINER + ".scope\n");
+        container + ".scope\n");
     EXPECT_EQ(systemd.pod_uid, "8f2f3c1a-0c61-4f6e-9c56-0d1f6a1b2c3d");
-    EXPECT_EQ(systemd.container_id, CONTAINER);
+    EXPECT_EQ(systemd.container_id, container);
     const auto cgroupfs =
         parse_cgroups("4:memory:/kubepods/besteffort/pod8f2f3c1a-0c61-4f6e-9c56-0d1f6a1b2c3d/" +
-                      CONTAINER + "\n");
+                      container + "\n");
     EXPECT_EQ(cgroupfs.pod_uid, "8f2f3c1a-0c61-4f6e-9c56-0d1f6a1b2c3d");
-    EXPECT_EQ(cgroupfs.container_id, CONTAINER);
+    EXPECT_EQ(cgroupfs.container_id, container);
     const auto fixed = parse_cgroups("0::/kubepods.slice/kubepods-pod" + std::string(32, 'b') +
-                                     ".slice:cri-containerd:" + CONTAINER + "\n");
+                                     ".slice:cri-containerd:" + container + "\n");
     EXPECT_EQ(fixed.pod_uid, std::string(32, 'b'));
-    EXPECT_EQ(fixed.container_id, CONTAINER);
+    EXPECT_EQ(fixed.container_id, container);
 }
 
 TEST(Cgroups, NestedContainersGiveTheInnermost) {
     const std::string inner(64, 'c');
-    const auto facts = parse_cgroups("0::/docker/" + CONTAINER + "/docker/" + inner + "\n");
+    const auto facts = parse_cgroups("0::/docker/" + container + "/docker/" + inner + "\n");
     EXPECT_EQ(facts.container_id, inner);
     EXPECT_EQ(facts.pod_uid, "");
 }

@@ -67,7 +67,7 @@ protected:
     void add_device() const {
         tree_.port("rxe0", 1, "Ethernet", "2.5 Gb/sec (1X SDR)");
         tree_.file("/sys/class/infiniband/rxe0/parent", "eth0\n");
-        tree_.file(PORT + "/hw_counters/sent_pkts", "12\n");
+        tree_.file(port_path_ + "/hw_counters/sent_pkts", "12\n");
     }
     void process(int pid, std::uint64_t start_ticks) const {
         std::string text = std::to_string(pid) + " (job) S 1";
@@ -100,7 +100,7 @@ protected:
         options.clock = [this] { return now_ns_; };
         return options;
     }
-    const std::string PORT = "/sys/class/infiniband/rxe0/ports/1";
+    const std::string port_path_ = "/sys/class/infiniband/rxe0/ports/1";
     Tree tree_;
     Records records_;
     std::uint32_t dev_index_ = 3;
@@ -121,8 +121,8 @@ TEST_F(SourceTree, InventoryWritesOnceAndOnChange) {
     source.sample(records_, false);
     EXPECT_EQ(records_.size(), 0u);
 
-    tree_.file(PORT + "/gids/1", "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
-    tree_.file(PORT + "/gid_attrs/types/1", "RoCE v2\n");
+    tree_.file(port_path_ + "/gids/1", "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
+    tree_.file(port_path_ + "/gid_attrs/types/1", "RoCE v2\n");
     cw_async_event changed{};
     changed.header = {sizeof(changed), CW_KIND_ASYNC_EVENT, 0, 1};
     source.on_record(changed.header);
@@ -131,7 +131,7 @@ TEST_F(SourceTree, InventoryWritesOnceAndOnChange) {
     EXPECT_EQ(records_.of<cw_gid>(CW_KIND_GID).at(0).gid_index, 1u);
     records_.clear();
 
-    tree_.file(PORT + "/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n");
+    tree_.file(port_path_ + "/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n");
     source.on_record(changed.header);
     source.sample(records_, false);
     ASSERT_EQ(records_.size(), 1u);
@@ -255,7 +255,7 @@ TEST_F(SourceTree, PortIsWrittenAgainWhenItsStateChanges) {
     ASSERT_TRUE(source.prepare());
     source.sample(records_, false);
     records_.clear();
-    tree_.file(PORT + "/state", "1: DOWN\n");
+    tree_.file(port_path_ + "/state", "1: DOWN\n");
     tree_.file("/sys/class/net/eth0/carrier", "0\n");
     now_ns_ += 1'000'000'000;
     source.sample(records_, false);
@@ -272,7 +272,7 @@ TEST_F(SourceTree, EthernetPortIsLookedAtWhenItsNetdevOrAnEventSaysSo) {
     ASSERT_TRUE(source.prepare());
     source.sample(records_, false);
     records_.clear();
-    tree_.file(PORT + "/state", "1: DOWN\n");
+    tree_.file(port_path_ + "/state", "1: DOWN\n");
     const auto ports_after = [&](std::uint64_t step_ns) {
         now_ns_ += step_ns;
         records_.clear();
@@ -287,22 +287,22 @@ TEST_F(SourceTree, EthernetPortIsLookedAtWhenItsNetdevOrAnEventSaysSo) {
     // The netdev tells at once, the port only a second later.
     tree_.file("/sys/class/net/eth0/carrier_changes", "4\n");
     EXPECT_EQ(ports_after(5'000'000'000), 0u);
-    tree_.file(PORT + "/state", "4: ACTIVE\n");
+    tree_.file(port_path_ + "/state", "4: ACTIVE\n");
     EXPECT_EQ(ports_after(1'000'000'000), 1u);
     EXPECT_EQ(ports_after(1'000'000'000), 0u);
     EXPECT_EQ(ports_after(1'000'000'000), 0u);
-    tree_.file(PORT + "/rate", "10 Gb/sec (4X SDR)\n");
+    tree_.file(port_path_ + "/rate", "10 Gb/sec (4X SDR)\n");
     EXPECT_EQ(ports_after(1'000'000'000), 0u);
     EXPECT_EQ(ports_after(60'000'000'000), 1u);
 }
 
 TEST_F(SourceTree, InfiniBandPortIsLookedAtEachTime) {
-    tree_.file(PORT + "/link_layer", "InfiniBand\n");
+    tree_.file(port_path_ + "/link_layer", "InfiniBand\n");
     CountersSource source(counters());
     ASSERT_TRUE(source.prepare());
     source.sample(records_, false);
     records_.clear();
-    tree_.file(PORT + "/state", "1: DOWN\n");
+    tree_.file(port_path_ + "/state", "1: DOWN\n");
     now_ns_ += 1'000'000'000;
     source.sample(records_, false);
     EXPECT_EQ(records_.of<cw_port>(CW_KIND_PORT).size(), 1u);

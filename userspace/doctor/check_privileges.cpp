@@ -10,8 +10,8 @@
 namespace collwire::doctor {
 namespace {
 
-constexpr std::size_t STATUS_BYTES = 64UL * 1024;
-constexpr std::string_view SUDO = "sudo collwire ...";
+constexpr std::size_t status_bytes = 64UL * 1024;
+constexpr std::string_view run_as_root = "sudo collwire ...";
 
 struct Capability {
     int number;
@@ -21,7 +21,7 @@ struct Capability {
 
 // What plain CAP_BPF + CAP_PERFMON cannot do (module BTF by id, uprobes before 6.6) needs
 // CAP_SYS_ADMIN, so that is the one that decides.
-constexpr std::array<Capability, 4> CAPABILITIES = {
+constexpr std::array<Capability, 4> capability_list = {
     {{CAP_SYS_ADMIN, "CAP_SYS_ADMIN",
       "no program can be placed: no queue pairs, no bytes per queue pair"},
      {CAP_SYS_PTRACE, "CAP_SYS_PTRACE",
@@ -31,7 +31,7 @@ constexpr std::array<Capability, 4> CAPABILITIES = {
      {CAP_SYSLOG, "CAP_SYSLOG", "kernel addresses are hidden: fewer names in messages"}}};
 
 std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
-    const auto text = read_file(root + "/proc/self/status", STATUS_BYTES);
+    const auto text = read_file(root + "/proc/self/status", status_bytes);
     if (!text)
         return std::nullopt;
     for (const std::string_view line : split(*text, '\n')) {
@@ -44,7 +44,7 @@ std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
 Check check_capabilities(std::uint64_t effective) {
     Check check = ok("capabilities", "all that recording needs");
     std::string lacking;
-    for (const Capability &capability : CAPABILITIES) {
+    for (const Capability &capability : capability_list) {
         if ((effective >> capability.number & 1) != 0)
             continue;
         lacking += (lacking.empty() ? "" : ", ") + std::string(capability.name);
@@ -55,7 +55,7 @@ Check check_capabilities(std::uint64_t effective) {
     }
     if (!lacking.empty()) {
         check.found = "this process lacks " + lacking;
-        check.fix = SUDO;
+        check.fix = run_as_root;
         check.permission = true;
     }
     return check;
@@ -64,12 +64,12 @@ Check check_capabilities(std::uint64_t effective) {
 Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) {
     const std::string &root = options.root;
     // "Max locked memory  8388608  8388608  bytes"
-    const auto text = read_file(root + "/proc/self/limits", STATUS_BYTES);
+    const auto text = read_file(root + "/proc/self/limits", status_bytes);
     std::string soft;
     for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
-        constexpr std::string_view KEY = "Max locked memory";
-        if (line.starts_with(KEY)) {
-            const std::string_view rest = trim(line.substr(KEY.size()));
+        constexpr std::string_view key = "Max locked memory";
+        if (line.starts_with(key)) {
+            const std::string_view rest = trim(line.substr(key.size()));
             soft = rest.substr(0, rest.find(' '));
         }
     }
@@ -83,7 +83,7 @@ Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) 
             CheckState::Limited,
             "limit " + (soft.empty() ? std::string("not known") : soft + " bytes"),
             "kernels before 5.11 charge BPF maps to it and refuse large ones",
-            "ulimit -l unlimited, or " + std::string(SUDO),
+            "ulimit -l unlimited, or " + std::string(run_as_root),
             true};
 }
 
@@ -100,7 +100,7 @@ Check check_number(const std::string &root, std::string name, const std::string 
 }
 
 Check check_proc(const std::string &root, bool privileged) {
-    const auto text = read_file(root + "/proc/self/mounts", STATUS_BYTES);
+    const auto text = read_file(root + "/proc/self/mounts", status_bytes);
     for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
         const auto fields = split(line, ' ');
         if (fields.size() < 4 || fields[1] != "/proc" || fields[2] != "proc")
@@ -114,7 +114,7 @@ Check check_proc(const std::string &root, bool privileged) {
                     CheckState::Limited,
                     std::string(option),
                     "owners of queue pairs of other users are known by pid only",
-                    std::string(SUDO),
+                    std::string(run_as_root),
                     true};
         }
         return ok("/proc", "shows every process");
@@ -146,7 +146,7 @@ std::vector<Check> check_privileges(const DoctorOptions &options) {
                          "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", syslog),
             check_number(root, "perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid", 1,
                          "no probe without CAP_PERFMON; the setting alone does not lift that",
-                         std::string(SUDO), perfmon),
+                         std::string(run_as_root), perfmon),
             check_proc(root, ptrace)};
 }
 

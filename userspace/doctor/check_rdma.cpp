@@ -11,7 +11,7 @@ namespace collwire::doctor {
 namespace {
 
 // The counters that mlx5 can keep for each queue pair (Linux 6.15).
-constexpr std::array<std::string_view, 4> PER_QP_COUNTERS = {"rdma_tx_bytes", "rdma_rx_bytes",
+constexpr std::array<std::string_view, 4> per_qp_counters = {"rdma_tx_bytes", "rdma_rx_bytes",
                                                              "rdma_tx_packets", "rdma_rx_packets"};
 
 std::string port_name(const RdmaDevice &device, const RdmaPort &port) {
@@ -132,8 +132,8 @@ bool has_counter(const OptionalCounters &port, std::string_view name, bool enabl
 std::string enable_command(const OptionalCounters &port) {
     std::string list;
     for (const OptionalCounter &counter : port.counters) {
-        const bool wanted = std::find(PER_QP_COUNTERS.begin(), PER_QP_COUNTERS.end(),
-                                      counter.name) != PER_QP_COUNTERS.end();
+        const bool wanted = std::find(per_qp_counters.begin(), per_qp_counters.end(),
+                                      counter.name) != per_qp_counters.end();
         if (wanted || counter.enabled)
             append(list, counter.name, ",");
     }
@@ -217,7 +217,7 @@ Check check_port_counters(const std::string &root, const DoctorReport &report) {
             }
             const std::string text = port_name(device, port);
             append(sources.empty() ? without : with,
-                   sources.empty() ? text : text + " (" + sources + ")");
+                   sources.empty() ? text : concatenated(text, " (", sources, ")"));
         }
     }
     if (without.empty())

@@ -21,7 +21,8 @@ std::vector<std::string> library_directories(const std::string &root) {
                                             "/usr/local/cuda/lib64",
                                             "/usr/local/nvidia/lib64"};
     for (const std::string &file : list_directory(root + "/etc/ld.so.conf.d")) {
-        const auto text = read_file(root + "/etc/ld.so.conf.d/" + file, SMALL_FILE_BYTES);
+        const auto text =
+            read_file(concatenated(root, "/etc/ld.so.conf.d/", file), small_file_bytes);
         for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
             const std::string_view directory = trim(line);
             if (directory.starts_with('/'))

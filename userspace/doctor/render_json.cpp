@@ -78,7 +78,7 @@ std::string render_json(const DoctorReport &report, std::string_view tool_versio
     for (const RdmaDevice &device : report.devices)
         devices.push_back(device_of(report, device));
     const Json document = {
-        {"schema", "collwire-doctor"},   {"schema_version", DOCTOR_SCHEMA_VERSION},
+        {"schema", "collwire-doctor"},   {"schema_version", doctor_schema_version},
         {"tool_version", tool_version},  {"host", report.host},
         {"kernel", report.kernel},       {"exit_status", report.exit_status},
         {"sources", std::move(sources)}, {"checks", std::move(checks)},

@@ -7,12 +7,12 @@
 namespace collwire {
 namespace {
 
-constexpr std::size_t WIDTH = 100;
-constexpr std::size_t NAME_COLUMN = 10;
-constexpr std::size_t TEXT_COLUMN = NAME_COLUMN + 22;
+constexpr std::size_t width_columns = 100;
+constexpr std::size_t name_column = 10;
+constexpr std::size_t text_column = name_column + 22;
 
 std::string word(CheckState state, bool colour) {
-    const std::string text = fmt::format("{:<8}", state_name(state));
+    std::string text = fmt::format("{:<8}", state_name(state));
     if (!colour)
         return text;
     const int code = state == CheckState::Ok ? 32 : state == CheckState::Limited ? 33 : 31;
@@ -22,7 +22,7 @@ std::string word(CheckState state, bool colour) {
 // Breaks at blanks; later lines begin at the column.
 std::string wrapped(std::string_view text, std::size_t column) {
     std::string out;
-    std::size_t room = WIDTH - column;
+    std::size_t room = width_columns - column;
     while (text.size() > room) {
         std::size_t end = text.rfind(' ', room);
         if (end == std::string_view::npos)
@@ -38,9 +38,9 @@ std::string wrapped(std::string_view text, std::size_t column) {
 void add_detail(std::string &out, std::string_view label, std::string_view text) {
     if (text.empty())
         return;
-    constexpr std::size_t LABEL = 7;
-    out += std::string(TEXT_COLUMN, ' ') + fmt::format("{:<{}}", label, LABEL) +
-           wrapped(text, TEXT_COLUMN + LABEL);
+    constexpr std::size_t label_width = 7;
+    out += std::string(text_column, ' ') + fmt::format("{:<{}}", label, label_width) +
+           wrapped(text, text_column + label_width);
 }
 
 std::string verdict(const DoctorReport &report) {
@@ -66,12 +66,12 @@ std::string render_text(const DoctorReport &report, bool colour) {
             because += (because.empty() ? "" : ", ") + name;
         out += "  " + word(source.state, colour) + fmt::format("{:<22}", source.name);
         out += wrapped(because.empty() ? source.what : source.what + " (see: " + because + ")",
-                       TEXT_COLUMN);
+                       text_column);
     }
     out += "\nChecks\n";
     for (const Check &check : report.checks) {
         out += "  " + word(check.state, colour) + fmt::format("{:<22}", check.name);
-        out += wrapped(check.found, TEXT_COLUMN);
+        out += wrapped(check.found, text_column);
         add_detail(out, "means", check.effect);
         add_detail(out, "fix", check.fix);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `collwire doctor` finds: one check after the other, and what they mean for each source of
-// records. docs/doctor.md is the prose; DOCTOR_SCHEMA_VERSION grows when a field changes meaning.
+// records. docs/doctor.md is the prose; doctor_schema_version grows when a field changes meaning.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace collwire {
 
-inline constexpr int DOCTOR_SCHEMA_VERSION = 1;
+inline constexpr int doctor_schema_version = 1;
 
 enum class CheckState {
     Ok,

@@ -22,8 +22,8 @@ namespace collwire {
 namespace {
 
 // A function that the kernel has for tests of BPF (net/bpf/test_run.c), called by nothing else.
-constexpr const char *TARGET = "bpf_fentry_test1";
-constexpr std::uint32_t RING_BYTES = 4096;
+constexpr const char *trial_function = "bpf_fentry_test1";
+constexpr std::uint32_t ring_bytes = 4096;
 
 Trial outcome(int result) {
     if (result >= 0)
@@ -53,7 +53,7 @@ Trial close_after(int file) {
 }
 
 Trial try_ring_buffer() {
-    const int map = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "cw_doctor", 0, 0, RING_BYTES, nullptr);
+    const int map = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "cw_doctor", 0, 0, ring_bytes, nullptr);
     return close_after(map);
 }
 
@@ -73,30 +73,31 @@ Trial try_probe(const std::string &pmu, std::uint64_t name_or_path, std::uint64_
 }
 
 Trial try_kprobe() {
-    return try_probe("kprobe", reinterpret_cast<std::uint64_t>(TARGET), 0);
+    return try_probe("kprobe", reinterpret_cast<std::uint64_t>(trial_function), 0);
 }
 
 Trial try_uprobe() {
     // An offset inside of the ELF header: nothing ever runs there.
-    static constexpr const char *SELF = "/proc/self/exe";
-    return try_probe("uprobe", reinterpret_cast<std::uint64_t>(SELF), 16);
+    static constexpr const char *own_program = "/proc/self/exe";
+    return try_probe("uprobe", reinterpret_cast<std::uint64_t>(own_program), 16);
 }
 
 Trial try_fentry() {
-    const int type_id = libbpf_find_vmlinux_btf_id(TARGET, BPF_TRACE_FENTRY);
+    const int type_id = libbpf_find_vmlinux_btf_id(trial_function, BPF_TRACE_FENTRY);
     if (type_id < 0)
         return {Trial::Outcome::Fails, "the kernel's BTF does not describe its functions"};
     // r0 = 0; exit
     const std::array<bpf_insn, 2> program = {
         {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0}, {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}}};
-    LIBBPF_OPTS(bpf_prog_load_opts, options);
+    bpf_prog_load_opts options{};
+    options.sz = sizeof(options);
     options.expected_attach_type = BPF_TRACE_FENTRY;
     options.attach_btf_id = static_cast<std::uint32_t>(type_id);
     const int loaded = bpf_prog_load(BPF_PROG_TYPE_TRACING, "cw_doctor", "GPL", program.data(),
                                      program.size(), &options);
     if (loaded < 0)
         return outcome(-errno);
-    const Trial attached = close_after(bpf_raw_tracepoint_open(nullptr, loaded));
+    Trial attached = close_after(bpf_raw_tracepoint_open(nullptr, loaded));
     close(loaded);
     return attached;
 }
@@ -108,9 +109,9 @@ Trial try_memory_in_cgroup() {
     return found == 1 ? Trial{Trial::Outcome::Works, ""} : Trial{Trial::Outcome::Fails, ""};
 }
 
-template <Trial (*TRY)()> Trial quietly() {
+template <Trial (*attempt)()> Trial quietly() {
     const QuietLibbpf quiet;
-    return TRY();
+    return attempt();
 }
 
 } // namespace

@@ -8,10 +8,10 @@
 namespace collwire {
 namespace {
 
-constexpr std::size_t CONTAINER_ID_DIGITS = 64;
-constexpr std::size_t UUID_DIGITS = 32;
-constexpr std::size_t MAX_JOB_DIGITS = 20; // cw_process.slurm_job holds 23
-constexpr std::size_t MAX_STEP_BYTES = 20;
+constexpr std::size_t container_id_digits = 64;
+constexpr std::size_t uuid_digits = 32;
+constexpr std::size_t max_job_digits = 20; // cw_process.slurm_job holds 23
+constexpr std::size_t max_step_bytes = 20;
 
 bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -28,13 +28,13 @@ void find_slurm(std::string_view path, CgroupFacts &facts) {
     bool below_job = false;
     for (const std::string_view part : split(path, '/')) {
         if (below_job) {
-            if (part.starts_with("step_") && part.size() > 5 && part.size() - 5 <= MAX_STEP_BYTES)
+            if (part.starts_with("step_") && part.size() > 5 && part.size() - 5 <= max_step_bytes)
                 facts.slurm_step = part.substr(5);
             return;
         }
         if (below_slurm && part.starts_with("job_")) {
             const std::string_view job = part.substr(4);
-            below_job = !job.empty() && job.size() <= MAX_JOB_DIGITS &&
+            below_job = !job.empty() && job.size() <= max_job_digits &&
                         std::all_of(job.begin(), job.end(), is_digit);
             if (below_job)
                 facts.slurm_job = job;
@@ -58,13 +58,13 @@ std::string uid_at(std::string_view text) {
         } else {
             break;
         }
-        if (digits == UUID_DIGITS)
+        if (digits == uuid_digits)
             break;
     }
-    const bool plain = uid.size() == UUID_DIGITS;
+    const bool plain = uid.size() == uuid_digits;
     const bool dashed =
         uid.size() == 36 && uid[8] == '-' && uid[13] == '-' && uid[18] == '-' && uid[23] == '-';
-    return digits == UUID_DIGITS && (plain || dashed) ? uid : std::string();
+    return digits == uuid_digits && (plain || dashed) ? uid : std::string();
 }
 
 void find_pod(std::string_view path, CgroupFacts &facts) {
@@ -88,7 +88,7 @@ void find_container(std::string_view path, CgroupFacts &facts) {
             ++run;
             continue;
         }
-        if (run == CONTAINER_ID_DIGITS)
+        if (run == container_id_digits)
             facts.container_id = path.substr(i - run, run);
         run = 0;
     }

@@ -9,7 +9,7 @@
 namespace collwire {
 namespace {
 
-constexpr std::size_t MAX_ARGUMENTS = 256; // more options before a script than anybody types
+constexpr std::size_t max_arguments = 256; // more options before a script than anybody types
 
 enum class Language { None, Python, Shell, Perl, Node };
 
@@ -65,7 +65,7 @@ bool contains(const std::vector<std::string_view> &list, std::string_view word) 
 
 std::vector<std::string_view> arguments_of(std::string_view cmdline) {
     std::vector<std::string_view> arguments;
-    while (!cmdline.empty() && arguments.size() < MAX_ARGUMENTS) {
+    while (!cmdline.empty() && arguments.size() < max_arguments) {
         const std::size_t end = cmdline.find('\0');
         arguments.push_back(cmdline.substr(0, end));
         if (end == std::string_view::npos)
@@ -115,14 +115,14 @@ std::string script_of(Language language, const std::vector<std::string_view> &ar
 }
 
 std::string value_of(std::string_view entry, std::string_view name) {
-    constexpr std::size_t MAX_VALUE_BYTES = 20;
+    constexpr std::size_t max_value_bytes = 20;
     if (!entry.starts_with(name) || entry.size() <= name.size() || entry[name.size()] != '=')
         return {};
     const std::string_view value = entry.substr(name.size() + 1);
     const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
         return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z');
     });
-    return plain && value.size() <= MAX_VALUE_BYTES ? std::string(value) : std::string();
+    return plain && value.size() <= max_value_bytes ? std::string(value) : std::string();
 }
 
 } // namespace

@@ -22,22 +22,22 @@ struct Limit {
 };
 
 // PortCounters (IBA 1.5 table 247): 4, 8, 16 and 32 bit fields.
-constexpr std::array<Limit, 13> LIMITS = {{{"symbol_error", 0xffff},
-                                           {"link_error_recovery", 0xff},
-                                           {"link_downed", 0xff},
-                                           {"port_rcv_errors", 0xffff},
-                                           {"port_rcv_remote_physical_errors", 0xffff},
-                                           {"port_rcv_switch_relay_errors", 0xffff},
-                                           {"port_xmit_discards", 0xffff},
-                                           {"port_xmit_constraint_errors", 0xff},
-                                           {"port_rcv_constraint_errors", 0xff},
-                                           {"local_link_integrity_errors", 0xf},
-                                           {"excessive_buffer_overrun_errors", 0xf},
-                                           {"VL15_dropped", 0xffff},
-                                           {"port_xmit_wait", 0xffffffff}}};
+constexpr std::array<Limit, 13> legacy_limits = {{{"symbol_error", 0xffff},
+                                                  {"link_error_recovery", 0xff},
+                                                  {"link_downed", 0xff},
+                                                  {"port_rcv_errors", 0xffff},
+                                                  {"port_rcv_remote_physical_errors", 0xffff},
+                                                  {"port_rcv_switch_relay_errors", 0xffff},
+                                                  {"port_xmit_discards", 0xffff},
+                                                  {"port_xmit_constraint_errors", 0xff},
+                                                  {"port_rcv_constraint_errors", 0xff},
+                                                  {"local_link_integrity_errors", 0xf},
+                                                  {"excessive_buffer_overrun_errors", 0xf},
+                                                  {"VL15_dropped", 0xffff},
+                                                  {"port_xmit_wait", 0xffffffff}}};
 
 // hw_counters whose names do not end in a unit, and that count events by their documentation.
-constexpr std::array<std::string_view, 41> HW_EVENTS = {"rx_write_requests",
+constexpr std::array<std::string_view, 41> hw_events = {"rx_write_requests",
                                                         "rx_read_requests",
                                                         "rx_atomic_requests",
                                                         "rx_dct_connect",
@@ -79,8 +79,8 @@ constexpr std::array<std::string_view, 41> HW_EVENTS = {"rx_write_requests",
                                                         "rp_cnp_handled",
                                                         "np_cnp_sent"};
 
-constexpr std::array<std::string_view, 3> CARRIER = {"carrier_changes", "carrier_up_count",
-                                                     "carrier_down_count"};
+constexpr std::array<std::string_view, 3> carrier_counters = {"carrier_changes", "carrier_up_count",
+                                                              "carrier_down_count"};
 
 bool ends_in_any(std::string_view name, std::initializer_list<std::string_view> endings) {
     return std::any_of(endings.begin(), endings.end(),
@@ -104,7 +104,7 @@ cw_counter_unit port_unit(std::string_view name) {
         return CW_UNIT_PACKETS;
     if (name == "port_xmit_wait")
         return CW_UNIT_TICKS;
-    const bool known = std::any_of(LIMITS.begin(), LIMITS.end(),
+    const bool known = std::any_of(legacy_limits.begin(), legacy_limits.end(),
                                    [&](const Limit &limit) { return limit.name == name; });
     return known ? CW_UNIT_EVENTS : CW_UNIT_UNKNOWN;
 }
@@ -114,7 +114,7 @@ cw_counter_unit hw_unit(std::string_view name) {
         return CW_UNIT_BYTES;
     if (ends_in_any(name, {"_pkts", "_packets", "InPkts", "OutPkts"}))
         return CW_UNIT_PACKETS;
-    const bool event = std::find(HW_EVENTS.begin(), HW_EVENTS.end(), name) != HW_EVENTS.end();
+    const bool event = std::find(hw_events.begin(), hw_events.end(), name) != hw_events.end();
     return event ? CW_UNIT_EVENTS : CW_UNIT_UNKNOWN;
 }
 
@@ -134,7 +134,8 @@ void add_directory(CounterGroup &group, const std::string &directory, cw_counter
     for (const std::string &name : list_directory(directory)) {
         if (name == "lifespan") // of the kernel's cache in ms, no counter
             continue;
-        group.add(directory + "/" + name, name, counter_unit(source, name, netdev_type), next_id);
+        group.add(concatenated(directory, "/", name), name, counter_unit(source, name, netdev_type),
+                  next_id);
     }
 }
 
@@ -156,7 +157,7 @@ cw_counter_unit counter_unit(cw_counter_source source, std::string_view name,
 }
 
 std::uint64_t saturation_limit(std::string_view name) {
-    for (const Limit &limit : LIMITS) {
+    for (const Limit &limit : legacy_limits) {
         if (limit.name == name)
             return limit.value;
     }
@@ -233,11 +234,11 @@ std::vector<CounterGroup> open_port_counters(const std::string &root, const std:
     const std::string net = root + "/sys/class/net/";
     add_directory(group, net + netdev + "/statistics", CW_COUNTER_NETDEV,
                   described ? described->type : 0, next_id);
-    for (const std::string_view counter : CARRIER)
+    for (const std::string_view counter : carrier_counters)
         group.add(net + netdev + "/" + std::string(counter), counter, CW_UNIT_EVENTS, next_id);
     if (described) {
         for (const std::string &slave : described->slaves) {
-            for (const std::string_view counter : CARRIER)
+            for (const std::string_view counter : carrier_counters)
                 group.add(net + slave + "/" + std::string(counter),
                           slave + ":" + std::string(counter), CW_UNIT_EVENTS, next_id);
         }

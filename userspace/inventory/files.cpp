@@ -12,7 +12,7 @@ namespace collwire {
 namespace {
 
 // A counter of a dead device or a FIFO in a temporary tree must not hang the reader.
-constexpr int OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+constexpr int open_flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
 Error failed(const std::string &path, int errnum) {
     const bool denied = errnum == EACCES || errnum == EPERM;
@@ -23,7 +23,7 @@ Error failed(const std::string &path, int errnum) {
 } // namespace
 
 Result<std::string> read_file(const std::string &path, std::size_t limit_bytes) {
-    const int file = open(path.c_str(), OPEN_FLAGS);
+    const int file = open(path.c_str(), open_flags);
     if (file < 0)
         return failed(path, errno);
     std::string text(limit_bytes, '\0');
@@ -47,7 +47,7 @@ Result<std::string> read_file(const std::string &path, std::size_t limit_bytes) 
 }
 
 std::optional<std::string> read_line(const std::string &path) {
-    auto text = read_file(path, SMALL_FILE_BYTES);
+    auto text = read_file(path, small_file_bytes);
     if (!text)
         return std::nullopt;
     const std::string_view line = *text;
@@ -78,7 +78,7 @@ std::vector<std::string> list_directory(const std::string &path) {
 }
 
 std::optional<std::string> read_link(const std::string &path) {
-    std::string target(SMALL_FILE_BYTES, '\0');
+    std::string target(small_file_bytes, '\0');
     const ssize_t n = readlink(path.c_str(), target.data(), target.size());
     if (n < 0)
         return std::nullopt;
@@ -96,11 +96,11 @@ bool exists(const std::string &path) {
 }
 
 std::string_view trim(std::string_view text) {
-    constexpr std::string_view BLANKS = " \t\r\n";
-    const std::size_t first = text.find_first_not_of(BLANKS);
+    constexpr std::string_view blanks = " \t\r\n";
+    const std::size_t first = text.find_first_not_of(blanks);
     if (first == std::string_view::npos)
         return {};
-    return text.substr(first, text.find_last_not_of(BLANKS) - first + 1);
+    return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
 std::string_view base_name(std::string_view path) {

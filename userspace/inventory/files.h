@@ -15,7 +15,7 @@
 
 namespace collwire {
 
-inline constexpr std::size_t SMALL_FILE_BYTES = 4096;
+inline constexpr std::size_t small_file_bytes = 4096;
 
 // At most limit_bytes from the start of a file. NotPermitted or Failed with the system's reason.
 Result<std::string> read_file(const std::string &path, std::size_t limit_bytes);
@@ -36,6 +36,13 @@ std::string_view base_name(std::string_view path);
 std::vector<std::string_view> split(std::string_view text, char separator);
 // The whole text must be the number.
 std::optional<std::uint64_t> parse_number(std::string_view text, int base = 10);
+
+// The parts one after the other, in one string.
+template <typename... Parts> std::string concatenated(const Parts &...parts) {
+    std::string text;
+    (text.append(parts), ...);
+    return text;
+}
 
 // Copies what fits, keeps a terminating zero, zero-fills the rest.
 template <std::size_t N> void set_text(char (&field)[N], std::string_view text) {

@@ -11,7 +11,7 @@
 namespace collwire {
 namespace {
 
-constexpr std::size_t MODULES_FILE_BYTES = 8UL * 1024 * 1024;
+constexpr std::size_t modules_file_bytes = 8UL * 1024 * 1024;
 
 std::string modules_directory(const std::string &root) {
     std::string release = read_line(root + "/proc/sys/kernel/osrelease").value_or("");
@@ -36,7 +36,7 @@ bool names_module(std::string_view path, std::string_view module) {
 
 // The path of a module in modules.dep ("PATH: dependencies") or modules.builtin ("PATH").
 std::optional<std::string> path_in(const std::string &file, std::string_view module) {
-    const auto text = read_file(file, MODULES_FILE_BYTES);
+    const auto text = read_file(file, modules_file_bytes);
     if (!text)
         return std::nullopt;
     for (const std::string_view line : split(*text, '\n')) {
@@ -72,7 +72,7 @@ bool any_signed_module(const std::string &root) {
 }
 
 // OFED's compatibility module: every module of its stack is rebuilt together with it.
-constexpr std::string_view OFED_COMPATIBILITY = "mlx_compat";
+constexpr std::string_view ofed_compatibility = "mlx_compat";
 
 bool in_rdma_stack(std::string_view module) {
     return module.starts_with("ib_") || module.starts_with("rdma_") || module.starts_with("iw_") ||
@@ -109,7 +109,7 @@ ModuleOrigin module_origin(const std::string &root, std::string_view module) {
         origin.reason = "built outside of the kernel's tree (taint " + taint + ")";
         return origin;
     }
-    if (in_rdma_stack(module) && exists(root + "/sys/module/" + std::string(OFED_COMPATIBILITY))) {
+    if (in_rdma_stack(module) && exists(root + "/sys/module/" + std::string(ofed_compatibility))) {
         origin.reason = "mlx_compat is loaded: the RDMA stack comes from OFED";
         return origin;
     }

@@ -27,9 +27,10 @@ std::string pci_address_or_empty(const std::string &text) {
         return {};
     for (std::size_t i = 0; i < length; ++i) {
         const std::size_t from_end = length - i;
-        const char expected = from_end == 8 || from_end == 5 ? ':' : from_end == 2 ? '.' : 0;
+        const bool colon = from_end == 8 || from_end == 5;
+        const bool dot = from_end == 2;
         const bool digit = std::string_view("0123456789abcdef").find(text[i]) != std::string::npos;
-        if (expected != 0 ? text[i] != expected : !digit)
+        if (colon ? text[i] != ':' : dot ? text[i] != '.' : !digit)
             return {};
     }
     return text;

@@ -11,7 +11,7 @@
 namespace collwire {
 namespace {
 
-constexpr int CLOCK_ATTEMPTS = 5;
+constexpr int clock_attempts = 5;
 
 std::uint64_t now_ns(clockid_t clock) {
     timespec time{};
@@ -29,7 +29,7 @@ std::uint64_t monotonic_ns() {
 cw_clock read_clock() {
     cw_clock best{};
     best.uncertainty_ns = UINT64_MAX;
-    for (int attempt = 0; attempt < CLOCK_ATTEMPTS; ++attempt) {
+    for (int attempt = 0; attempt < clock_attempts; ++attempt) {
         const std::uint64_t before = monotonic_ns();
         const std::uint64_t realtime = now_ns(CLOCK_REALTIME);
         const std::uint64_t boottime = now_ns(CLOCK_BOOTTIME);

@@ -12,18 +12,18 @@
 namespace collwire {
 namespace {
 
-constexpr std::size_t CMDLINE_BYTES = 16UL * 1024;
-constexpr std::size_t ENVIRON_BYTES = 1024UL * 1024;
-constexpr std::size_t CGROUP_BYTES = 64UL * 1024;
-constexpr std::size_t STATUS_BYTES = 64UL * 1024; // the list of groups alone can be long
-constexpr std::uint64_t MAX_PID = 4194304;        // PID_MAX_LIMIT of linux/threads.h
+constexpr std::size_t cmdline_bytes = 16UL * 1024;
+constexpr std::size_t environ_bytes = 1024UL * 1024;
+constexpr std::size_t cgroup_bytes = 64UL * 1024;
+constexpr std::size_t status_bytes = 64UL * 1024; // the list of groups alone can be long
+constexpr std::uint64_t max_pid = 4194304;        // PID_MAX_LIMIT of linux/threads.h
 
 std::string process_directory(const std::string &root, std::uint32_t pid) {
     return root + "/proc/" + std::to_string(pid);
 }
 
 std::optional<ProcessStat> read_stat(const std::string &directory) {
-    const auto text = read_file(directory + "/stat", SMALL_FILE_BYTES);
+    const auto text = read_file(directory + "/stat", small_file_bytes);
     return text ? parse_process_stat(*text) : std::nullopt;
 }
 
@@ -33,7 +33,7 @@ void read_program(const std::string &directory, const ProcessOptions &options,
         set_text(process.executable, *executable);
     else if (!exists(directory + "/exe"))
         process.flags |= CW_PROCESS_PARTIAL;
-    const auto cmdline = read_file(directory + "/cmdline", CMDLINE_BYTES);
+    const auto cmdline = read_file(directory + "/cmdline", cmdline_bytes);
     if (!cmdline) {
         process.flags |= CW_PROCESS_PARTIAL;
         return;
@@ -47,13 +47,13 @@ void read_program(const std::string &directory, const ProcessOptions &options,
 
 void read_job(const std::string &directory, cw_process &process) {
     CgroupFacts job;
-    if (const auto text = read_file(directory + "/cgroup", CGROUP_BYTES))
+    if (const auto text = read_file(directory + "/cgroup", cgroup_bytes))
         job = parse_cgroups(*text);
     else
         process.flags |= CW_PROCESS_PARTIAL;
     // A site whose Slurm does not manage cgroups still sets the job's variables.
     if (job.slurm_job.empty()) {
-        if (const auto environ = read_file(directory + "/environ", ENVIRON_BYTES)) {
+        if (const auto environ = read_file(directory + "/environ", environ_bytes)) {
             SlurmEnvironment slurm = slurm_environment(*environ);
             job.slurm_job = std::move(slurm.job);
             job.slurm_step = std::move(slurm.step);
@@ -106,7 +106,7 @@ Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
     process.flags = CW_PROCESS_START_ROUNDED;
     process.numa_node = -1;
     set_text(process.comm, stat->comm);
-    if (const auto text = read_file(directory + "/status", STATUS_BYTES)) {
+    if (const auto text = read_file(directory + "/status", status_bytes)) {
         const ProcessStatus status = parse_process_status(*text);
         process.uid = status.uid;
         process.namespace_pid = status.namespace_pid;
@@ -132,13 +132,13 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) {
     ProcessStat stat;
     stat.comm = text.substr(open + 1, close - open - 1);
     const auto fields = split(trim(text.substr(close + 2)), ' '); // from field 3, the state
-    constexpr std::size_t PARENT = 4 - 3;
-    constexpr std::size_t START = 22 - 3;
-    if (fields.size() <= START)
+    constexpr std::size_t parent_field = 4 - 3;
+    constexpr std::size_t start_field = 22 - 3;
+    if (fields.size() <= start_field)
         return std::nullopt;
-    const auto parent = parse_number(fields[PARENT]);
-    const auto start = parse_number(fields[START]);
-    if (!parent || *parent > MAX_PID || !start || *start > UINT64_MAX / clock_tick_ns())
+    const auto parent = parse_number(fields[parent_field]);
+    const auto start = parse_number(fields[start_field]);
+    if (!parent || *parent > max_pid || !start || *start > UINT64_MAX / clock_tick_ns())
         return std::nullopt;
     stat.parent_pid = static_cast<std::uint32_t>(*parent);
     stat.start_ticks = *start;
@@ -161,7 +161,7 @@ ProcessStatus parse_process_status(std::string_view text) {
             const std::size_t last = value.rfind('\t'); // outermost namespace first
             const auto pid =
                 parse_number(last == std::string_view::npos ? value : value.substr(last + 1));
-            if (pid && *pid <= MAX_PID)
+            if (pid && *pid <= max_pid)
                 status.namespace_pid = static_cast<std::uint32_t>(*pid);
         } else if (key == "Cpus_allowed_list") {
             status.cpus_allowed_list = value;
@@ -195,7 +195,8 @@ std::int32_t numa_node_of_cpus(const std::string &root, std::string_view cpu_lis
                                 : std::nullopt;
         if (!number || *number > INT32_MAX)
             continue;
-        const auto node = parse_cpu_list(read_line(nodes + "/" + name + "/cpulist").value_or(""));
+        const auto node =
+            parse_cpu_list(read_line(concatenated(nodes, "/", name, "/cpulist")).value_or(""));
         if (std::all_of(cpus.begin(), cpus.end(),
                         [&](const CpuRange &range) { return inside(range, node); }))
             return static_cast<std::int32_t>(*number);

@@ -17,8 +17,8 @@ namespace {
 
 // The kernel's own tables end at 16 bits (struct ib_port_attr.gid_tbl_len is an int, hardware has
 // 256 at most); a tree that claims more is garbage.
-constexpr std::uint64_t MAX_GID_INDEX = 65535;
-constexpr std::uint64_t MAX_PORTS = 255; // of a CA: port numbers are 8 bits on the wire
+constexpr std::uint64_t max_gid_index = 65535;
+constexpr std::uint64_t max_ports = 255; // of a CA: port numbers are 8 bits on the wire
 
 std::string device_directory(const std::string &root, const std::string &name) {
     return root + "/sys/class/infiniband/" + name;
@@ -55,12 +55,12 @@ std::string netdev_of_pci(const std::string &root, const std::string &directory,
     for (const std::string &name : list_directory(directory + "/device/net")) {
         // Representors of virtual functions ("pf0vf1") share the function with its own netdev.
         const std::string label =
-            read_line(root + "/sys/class/net/" + name + "/phys_port_name").value_or("");
+            read_line(concatenated(root, "/sys/class/net/", name, "/phys_port_name")).value_or("");
         if (!label.starts_with("pf"))
             candidates.push_back(name);
     }
     for (const std::string &name : candidates) {
-        const auto dev_port = read_number(root + "/sys/class/net/" + name + "/dev_port");
+        const auto dev_port = read_number(concatenated(root, "/sys/class/net/", name, "/dev_port"));
         if (dev_port && *dev_port + 1 == port)
             return name;
     }
@@ -118,9 +118,9 @@ std::vector<cw_gid> read_gids(const std::string &root, const RdmaDevice &device,
     std::vector<cw_gid> gids;
     const std::string directory =
         device_directory(root, device.name) + "/ports/" + std::to_string(port.port);
-    for (const std::uint32_t index : numbers_in(directory + "/gids", MAX_GID_INDEX)) {
+    for (const std::uint32_t index : numbers_in(directory + "/gids", max_gid_index)) {
         const std::string number = std::to_string(index);
-        const auto text = read_line(directory + "/gids/" + number);
+        const auto text = read_line(concatenated(directory, "/gids/", number));
         cw_gid gid{};
         if (!text || !parse_gid(*text, gid.gid) || !in_use(gid.gid))
             continue;
@@ -130,9 +130,11 @@ std::vector<cw_gid> read_gids(const std::string &root, const RdmaDevice &device,
         gid.dev_index = port.dev_index;
         gid.port = port.port;
         gid.gid_index = index;
-        gid.type = parse_gid_type(read_line(directory + "/gid_attrs/types/" + number).value_or(""),
-                                  port.link_layer);
-        set_text(gid.netdev, read_line(directory + "/gid_attrs/ndevs/" + number).value_or(""));
+        gid.type = parse_gid_type(
+            read_line(concatenated(directory, "/gid_attrs/types/", number)).value_or(""),
+            port.link_layer);
+        set_text(gid.netdev,
+                 read_line(concatenated(directory, "/gid_attrs/ndevs/", number)).value_or(""));
         gids.push_back(gid);
     }
     return gids;
@@ -236,9 +238,9 @@ std::vector<RdmaDevice> scan_rdma_devices(const std::string &root, const Netlink
     for (const std::string &name : rdma_device_names(root)) {
         RdmaDevice device;
         device.name = name;
-        device.record.dev_index = FIRST_UNKNOWN_INDEX + static_cast<std::uint32_t>(devices.size());
+        device.record.dev_index = first_unknown_index + static_cast<std::uint32_t>(devices.size());
         read_device(root, facts, device);
-        const auto ports = numbers_in(device_directory(root, name) + "/ports", MAX_PORTS);
+        const auto ports = numbers_in(device_directory(root, name) + "/ports", max_ports);
         device.record.n_ports = static_cast<std::uint32_t>(ports.size());
         for (const std::uint32_t port : ports) {
             RdmaPort entry{read_port(root, device, port, facts), {}};
@@ -314,14 +316,14 @@ std::string provider_module(std::string_view driver) {
         std::string_view driver;
         std::string_view provider;
     };
-    constexpr std::array<Pair, 7> PAIRS = {{{"mlx5_core", "mlx5_ib"},
+    constexpr std::array<Pair, 7> pairs = {{{"mlx5_core", "mlx5_ib"},
                                             {"mlx4_core", "mlx4_ib"},
                                             {"bnxt_en", "bnxt_re"},
                                             {"ice", "irdma"},
                                             {"i40e", "irdma"},
                                             {"cxgb4", "iw_cxgb4"},
                                             {"qede", "qedr"}}};
-    for (const Pair &pair : PAIRS) {
+    for (const Pair &pair : pairs) {
         if (pair.driver == driver)
             return std::string(pair.provider);
     }

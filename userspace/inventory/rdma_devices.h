@@ -42,7 +42,7 @@ std::vector<std::string> rdma_device_names(const std::string &root);
 
 // A device that netlink does not know (another network namespace, netlink refused) gets an index
 // from here on, by its place in the list, so that its records still belong together.
-inline constexpr std::uint32_t FIRST_UNKNOWN_INDEX = 0xffff0000;
+inline constexpr std::uint32_t first_unknown_index = 0xffff0000;
 
 // Everything, GID tables included (three files an entry: some ms for a device with 256 entries).
 // Record times are 0.

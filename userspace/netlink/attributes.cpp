@@ -92,18 +92,18 @@ Error lacks(std::string_view what, std::string_view attribute) {
 } // namespace
 
 Result<NetlinkDevice> parse_device(AttributeBytes bytes) {
-    constexpr std::string_view WHAT = "RDMA netlink device";
-    auto table = AttributeTable::parse(bytes, WHAT);
+    constexpr std::string_view what = "RDMA netlink device";
+    auto table = AttributeTable::parse(bytes, what);
     if (!table)
         return std::move(table).failure();
     const auto index = table->u32(RDMA_NLDEV_ATTR_DEV_INDEX);
     if (!index)
-        return lacks(WHAT, "device index");
+        return lacks(what, "device index");
     NetlinkDevice device;
     device.dev_index = *index;
     device.name = table->text(RDMA_NLDEV_ATTR_DEV_NAME);
     if (device.name.empty())
-        return lacks(WHAT, "device name");
+        return lacks(what, "device name");
     device.n_ports = table->u32(RDMA_NLDEV_ATTR_PORT_INDEX).value_or(0);
     device.firmware = table->text(RDMA_NLDEV_ATTR_FW_VERSION);
     device.node_guid = table->u64(RDMA_NLDEV_ATTR_NODE_GUID);
@@ -112,14 +112,14 @@ Result<NetlinkDevice> parse_device(AttributeBytes bytes) {
 }
 
 Result<NetlinkPort> parse_port(AttributeBytes bytes) {
-    constexpr std::string_view WHAT = "RDMA netlink port";
-    auto table = AttributeTable::parse(bytes, WHAT);
+    constexpr std::string_view what = "RDMA netlink port";
+    auto table = AttributeTable::parse(bytes, what);
     if (!table)
         return std::move(table).failure();
     const auto index = table->u32(RDMA_NLDEV_ATTR_DEV_INDEX);
     const auto port_number = table->u32(RDMA_NLDEV_ATTR_PORT_INDEX);
     if (!index || !port_number)
-        return lacks(WHAT, "device index or port number");
+        return lacks(what, "device index or port number");
     NetlinkPort port;
     port.dev_index = *index;
     port.port = *port_number;
@@ -134,17 +134,17 @@ Result<NetlinkPort> parse_port(AttributeBytes bytes) {
 }
 
 Result<void> parse_qps(AttributeBytes bytes, std::vector<NetlinkQp> &qps) {
-    constexpr std::string_view WHAT = "RDMA netlink queue pairs";
-    auto table = AttributeTable::parse(bytes, WHAT);
+    constexpr std::string_view what = "RDMA netlink queue pairs";
+    auto table = AttributeTable::parse(bytes, what);
     if (!table)
         return std::move(table).failure();
     const auto index = table->u32(RDMA_NLDEV_ATTR_DEV_INDEX);
     if (!index)
-        return lacks(WHAT, "device index");
+        return lacks(what, "device index");
     const std::string device = table->text(RDMA_NLDEV_ATTR_DEV_NAME);
     bool unnumbered = false;
     auto walked =
-        for_each_nested(table->payload(RDMA_NLDEV_ATTR_RES_QP), RDMA_NLDEV_ATTR_RES_QP_ENTRY, WHAT,
+        for_each_nested(table->payload(RDMA_NLDEV_ATTR_RES_QP), RDMA_NLDEV_ATTR_RES_QP_ENTRY, what,
                         [&](const AttributeTable &entry) {
                             const auto lqpn = entry.u32(RDMA_NLDEV_ATTR_RES_LQPN);
                             if (!lqpn) {
@@ -169,18 +169,18 @@ Result<void> parse_qps(AttributeBytes bytes, std::vector<NetlinkQp> &qps) {
     if (!walked)
         return std::move(walked).failure();
     if (unnumbered)
-        return lacks(WHAT, "number of a queue pair");
+        return lacks(what, "number of a queue pair");
     return {};
 }
 
 Result<std::vector<OptionalCounter>> parse_optional_counters(AttributeBytes bytes) {
-    constexpr std::string_view WHAT = "RDMA netlink counter status";
-    auto table = AttributeTable::parse(bytes, WHAT);
+    constexpr std::string_view what = "RDMA netlink counter status";
+    auto table = AttributeTable::parse(bytes, what);
     if (!table)
         return std::move(table).failure();
     std::vector<OptionalCounter> counters;
     auto walked = for_each_nested(
-        table->payload(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS), RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, WHAT,
+        table->payload(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS), RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY, what,
         [&](const AttributeTable &entry) {
             // Only optional counters carry this attribute (nldev.c, since 5.16).
             const auto dynamic = entry.u8(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_DYNAMIC);
@@ -194,13 +194,13 @@ Result<std::vector<OptionalCounter>> parse_optional_counters(AttributeBytes byte
 }
 
 Result<SystemMode> parse_system_mode(AttributeBytes bytes) {
-    constexpr std::string_view WHAT = "RDMA netlink system mode";
-    auto table = AttributeTable::parse(bytes, WHAT);
+    constexpr std::string_view what = "RDMA netlink system mode";
+    auto table = AttributeTable::parse(bytes, what);
     if (!table)
         return std::move(table).failure();
     const auto mode = table->u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE);
     if (!mode)
-        return lacks(WHAT, "network namespace mode");
+        return lacks(what, "network namespace mode");
     return SystemMode{*mode != 0};
 }
 

@@ -21,9 +21,9 @@ namespace collwire {
 namespace {
 
 // One chunk of a QP dump on hardware may take some 100 firmware commands; this is far beyond that.
-constexpr timeval ANSWER_TIMEOUT{.tv_sec = 10, .tv_usec = 0};
-constexpr int DUMP_ATTEMPTS = 5;
-constexpr std::size_t RECEIVE_BUFFER_BYTES = 64UL * 1024;
+constexpr timeval answer_timeout{.tv_sec = 10, .tv_usec = 0};
+constexpr int dump_attempts = 5;
+constexpr std::size_t receive_buffer_bytes = 64UL * 1024;
 
 ErrorKind kind_of(int errnum) {
     switch (errnum) {
@@ -116,11 +116,11 @@ Result<RdmaNetlink> RdmaNetlink::open() {
         return error(ErrorKind::Unsupported,
                      std::string("RDMA netlink: ") + nl_geterror(status) +
                          ". Fix: load the RDMA subsystem (modprobe ib_uverbs)");
-    if (setsockopt(nl_socket_get_fd(socket), SOL_SOCKET, SO_RCVTIMEO, &ANSWER_TIMEOUT,
-                   sizeof(ANSWER_TIMEOUT)) != 0)
+    if (setsockopt(nl_socket_get_fd(socket), SOL_SOCKET, SO_RCVTIMEO, &answer_timeout,
+                   sizeof(answer_timeout)) != 0)
         return error(ErrorKind::Failed,
                      std::string("RDMA netlink: SO_RCVTIMEO: ") + std::strerror(errno));
-    nl_socket_set_msg_buf_size(socket, RECEIVE_BUFFER_BYTES);
+    nl_socket_set_msg_buf_size(socket, receive_buffer_bytes);
     return opened;
 }
 
@@ -220,7 +220,7 @@ Result<std::vector<NetlinkPort>> RdmaNetlink::ports(std::uint32_t dev_index) {
 Result<std::vector<NetlinkQp>> RdmaNetlink::dump_qps(std::uint32_t dev_index) {
     std::vector<NetlinkQp> qps;
     std::set<std::uint32_t> known;
-    for (int attempt = 0; attempt < DUMP_ATTEMPTS; ++attempt) {
+    for (int attempt = 0; attempt < dump_attempts; ++attempt) {
         std::vector<NetlinkQp> dump;
         auto dumped = ask({.what = "dump of queue pairs",
                            .command = RDMA_NLDEV_CMD_RES_QP_GET,
@@ -278,18 +278,18 @@ Result<SystemMode> RdmaNetlink::system_mode() {
 
 std::string_view qp_type_name(std::uint8_t type) {
     // enum ib_qp_type of rdma/ib_verbs.h
-    constexpr std::array<std::string_view, 11> NAMES = {
+    constexpr std::array<std::string_view, 11> names = {
         "SMI",           "GSI",      "RC",         "UC",      "UD",     "RAW_IPV6",
         "RAW_ETHERTYPE", "UNKNOWN7", "RAW_PACKET", "XRC_INI", "XRC_TGT"};
-    if (type == 7 || type >= NAMES.size())
+    if (type == 7 || type >= names.size())
         return type == 0xff ? "DRIVER" : "unknown";
-    return NAMES[type];
+    return names[type];
 }
 
 std::string_view qp_state_name(std::uint8_t state) {
-    constexpr std::array<std::string_view, 7> NAMES = {"RESET", "INIT", "RTR", "RTS",
+    constexpr std::array<std::string_view, 7> names = {"RESET", "INIT", "RTR", "RTS",
                                                        "SQD",   "SQE",  "ERR"};
-    return state < NAMES.size() ? NAMES[state] : "unknown";
+    return state < names.size() ? names[state] : "unknown";
 }
 
 Result<std::vector<NetlinkQp>> dump_qps(std::uint32_t dev_index) {

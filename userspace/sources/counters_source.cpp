@@ -11,15 +11,15 @@ namespace collwire {
 namespace {
 
 // The port's state follows its netdev's a little later, so a change is looked at more than once.
-constexpr unsigned LOOKS_AFTER_CHANGE = 3;
-constexpr std::uint64_t LOOK_ANYWAY_NS = 60'000'000'000;
+constexpr unsigned looks_after_change = 3;
+constexpr std::uint64_t look_anyway_ns = 60'000'000'000;
 
 // What tells of a change of an Ethernet port without asking the RDMA driver.
 std::string netdev_state(const std::string &root, const std::string &netdev) {
     std::string state;
     for (const char *file :
          {"/ifindex", "/flags", "/carrier", "/operstate", "/carrier_changes", "/mtu", "/speed"})
-        state += read_line(root + "/sys/class/net/" + netdev + file).value_or("-") + " ";
+        state += read_line(concatenated(root, "/sys/class/net/", netdev, file)).value_or("-") + " ";
     return state;
 }
 
@@ -79,14 +79,14 @@ void CountersSource::open_counters(Port &port) {
     port.definitions_written = false;
     if (!port.netdev.empty())
         port.netdev_state = netdev_state(options_.root, port.netdev);
-    port.next_look_ns = options_.clock() + LOOK_ANYWAY_NS;
+    port.next_look_ns = options_.clock() + look_anyway_ns;
 }
 
 void CountersSource::on_record(const cw_header &record) {
     if (record.kind != CW_KIND_ASYNC_EVENT && record.kind != CW_KIND_CARRIER)
         return;
     for (Port &port : ports_)
-        port.looks_due = LOOKS_AFTER_CHANGE;
+        port.looks_due = looks_after_change;
 }
 
 // Each look makes the driver query its port. On hardware that is a firmware command, and below a
@@ -98,13 +98,13 @@ bool CountersSource::look_is_due(Port &port) const {
     std::string state = netdev_state(options_.root, port.netdev);
     if (state != port.netdev_state) {
         port.netdev_state = std::move(state);
-        port.looks_due = LOOKS_AFTER_CHANGE;
+        port.looks_due = looks_after_change;
     }
     const std::uint64_t now = options_.clock();
     if (port.looks_due == 0 && now < port.next_look_ns)
         return false;
     port.looks_due -= port.looks_due > 0 ? 1 : 0;
-    port.next_look_ns = now + LOOK_ANYWAY_NS;
+    port.next_look_ns = now + look_anyway_ns;
     return true;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 // A GID table is some hundred small files: read when something happened, and once a minute in case
 // that nobody told.
-constexpr std::uint64_t RESCAN_NS = 60'000'000'000ULL;
+constexpr std::uint64_t rescan_ns = 60'000'000'000ULL;
 
 template <typename Record> bool same(const Record &a, const Record &b) {
     Record left = a;
@@ -125,7 +125,7 @@ void InventorySource::see_process(std::uint32_t tgid, std::uint64_t start_bootti
 }
 
 void InventorySource::sample(RecordSink &sink, bool everything) {
-    const bool due = monotonic_ns() - scanned_ns_ >= RESCAN_NS;
+    const bool due = monotonic_ns() - scanned_ns_ >= rescan_ns;
     if (everything || stale_ || due || rdma_device_names(options_.root) != names_)
         scan();
     write_changes(sink, everything);
