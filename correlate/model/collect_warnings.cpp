@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "correlate/capture/kinds.h"
+#include "correlate/model/join.h"
+
+namespace collwire::model {
+
+namespace {
+
+constexpr std::int64_t CLOCKS_APART_NS = 100'000'000;
+constexpr double NS_PER_S = 1e9;
+
+// "a, b, c and 497 more"
+std::string list_of(const std::set<std::string> &names) {
+    constexpr std::size_t SHOWN = 3;
+    std::string list;
+    std::size_t i = 0;
+    for (const std::string &name : names) {
+        if (i == SHOWN) {
+            list += fmt::format(" and {} more", names.size() - SHOWN);
+            break;
+        }
+        list += i++ == 0 ? name : ", " + name;
+    }
+    return list;
+}
+
+class Collector {
+public:
+    explicit Collector(Model &model) : model_(model) {}
+
+    void run() {
+        losses();
+        captures();
+        recordings();
+        sources();
+        bytes();
+        ports();
+        pairing();
+        clocks();
+        if (!model_.has_topology && model_.total.qps != 0)
+            warn("no topology: what leaves a host is of tier \"unknown\". Fix: --topology FILE");
+    }
+
+private:
+    void warn(std::string text) { model_.warnings.push_back(std::move(text)); }
+
+    void losses() {
+        std::map<std::tuple<Index, std::uint32_t, std::uint16_t>, std::uint64_t> sums;
+        for (const Session &session : model_.sessions)
+            for (const auto &[key, records] : session.loss)
+                if (records != 0) {
+                    std::uint64_t &sum = sums[{session.host, key.first, key.second}];
+                    sum = add_saturating(sum, records);
+                }
+        std::map<std::string, std::pair<std::uint64_t, std::set<std::string>>> by_class;
+        for (const auto &[key, records] : sums) {
+            const auto &[host, loss_class, cpu] = key;
+            std::string name(capture::loss_class_name(loss_class));
+            if (name.empty())
+                name = fmt::format("class_{}", loss_class);
+            auto &[class_records, hosts] = by_class[name];
+            class_records = add_saturating(class_records, records);
+            hosts.insert(model_.hosts[host].name);
+            model_.lost_records = add_saturating(model_.lost_records, records);
+            model_.loss.push_back({host, std::move(name), cpu, records});
+        }
+        for (const auto &[name, sum] : by_class)
+            warn(fmt::format(
+                "LOSS: {} records of class {} were lost on {}; what they told is missing below",
+                sum.first, name, list_of(sum.second)));
+    }
+
+    void captures() {
+        for (const Capture &capture : model_.captures) {
+            if (capture.end == CaptureEnd::Unreadable)
+                warn(fmt::format("{}: not used: {}", capture.path, capture.message));
+            else if (capture.end == CaptureEnd::Damaged)
+                warn(fmt::format("{}: {}; used up to there", capture.path, capture.message));
+            else if (capture.session == NONE)
+                warn(fmt::format("{}: not used: it holds no record of its node", capture.path));
+            if (capture.unusable_records != 0 && capture.session != NONE)
+                warn(fmt::format(
+                    "{}: {} records left out: what they belong to was never described in it",
+                    capture.path, capture.unusable_records));
+        }
+        std::set<std::string> open;
+        for (const Capture &capture : model_.captures)
+            if (capture.end == CaptureEnd::Open && capture.session != NONE)
+                open.insert(capture.path);
+        if (!open.empty())
+            warn(fmt::format(
+                "{} capture(s) have no end ({}): the recorder was killed, or is still at work",
+                open.size(), list_of(open)));
+    }
+
+    void recordings() {
+        for (const Session &session : model_.sessions) {
+            const std::string &host = model_.hosts[session.host].name;
+            if (session.excluded)
+                warn(fmt::format(
+                    "{}: two recordings overlap; the shorter one is left out of every number",
+                    host));
+            if (!session.from_start)
+                warn(fmt::format(
+                    "{}: the recording's first segment is not here; bytes count from segment {} on",
+                    host, session.segments.empty() ? 0 : *session.segments.begin()));
+            if (!session.segments.empty()) {
+                const std::uint64_t span =
+                    std::uint64_t{*session.segments.rbegin()} - *session.segments.begin() + 1;
+                if (span != session.segments.size())
+                    warn(fmt::format("{}: {} segment(s) in the middle of a recording are missing: "
+                                     "its bytes are here, its "
+                                     "events and short-lived queue pairs are not",
+                                     host, span - session.segments.size()));
+            }
+        }
+    }
+
+    void sources() {
+        std::map<std::tuple<std::string, std::uint32_t, std::string>, std::set<std::string>>
+            by_reason;
+        for (const Session &session : model_.sessions)
+            for (const auto &[key, source] : session.sources)
+                if (source.state != CW_SOURCE_ON && source.state != CW_SOURCE_OFF)
+                    by_reason[{source.name, source.state, source.reason}].insert(
+                        source.device == NONE ? model_.hosts[session.host].name
+                                              : model_.hosts[session.host].name + " " +
+                                                    model_.devices[source.device].name);
+        for (const auto &[key, where] : by_reason) {
+            const auto &[name, state, reason] = key;
+            warn(fmt::format("source {} is {} on {}: {}", name, capture::source_state_name(state),
+                             list_of(where), reason));
+        }
+    }
+
+    void bytes() {
+        if (model_.total.qps_without_bytes != 0)
+            warn(fmt::format("{} of {} queue pairs: bytes not measured",
+                             model_.total.qps_without_bytes, model_.total.qps));
+        if (!model_.unmatched_posts.empty()) {
+            std::uint64_t posted_bytes = 0;
+            for (const UnmatchedPosts &posts : model_.unmatched_posts)
+                posted_bytes = add_saturating(posted_bytes, posts.bytes);
+            warn(fmt::format("{} B posted on {} queue pair(s) that could not be found: in no sum",
+                             posted_bytes, model_.unmatched_posts.size()));
+        }
+    }
+
+    void ports() {
+        for (const Port &port : model_.ports) {
+            const PortBytes &bytes = port.bytes;
+            const Device &device = model_.devices[port.device];
+            const std::string name = fmt::format("{} {} port {}", model_.hosts[device.host].name,
+                                                 device.name, port.number);
+            if (bytes.counter_resets != 0)
+                warn(fmt::format(
+                    "{}: its byte counter fell {} time(s): bytes before each fall may be missing",
+                    name, bytes.counter_resets));
+            if (bytes.tx_wire_bytes && bytes.explained_tx_bytes &&
+                *bytes.explained_tx_bytes >
+                    add_saturating(*bytes.tx_wire_bytes, bytes.uncertainty_bytes.value_or(0)))
+                warn(fmt::format(
+                    "{}: its queue pairs sent {} B more than its counter saw (uncertainty {} B)",
+                    name, *bytes.explained_tx_bytes - *bytes.tx_wire_bytes,
+                    bytes.uncertainty_bytes.value_or(0)));
+        }
+    }
+
+    void pairing() {
+        std::uint64_t ambiguous = 0;
+        std::uint64_t not_captured = 0;
+        std::set<std::string> hosts;
+        for (const Qp &qp : model_.qps) {
+            ambiguous += qp.pairing == Pairing::Ambiguous ? 1 : 0;
+            if (qp.pairing != Pairing::NotCaptured)
+                continue;
+            ++not_captured;
+            if (!qp.remote_host.empty())
+                hosts.insert(qp.remote_host);
+            else if (qp.has(CW_QP_ADDRESS) && !is_zero(qp.dgid()))
+                hosts.insert(short_gid_text(qp.dgid()));
+        }
+        if (ambiguous != 0)
+            warn(fmt::format("{} queue pair(s): several could be the other end, none was taken",
+                             ambiguous));
+        if (not_captured != 0)
+            warn(fmt::format("{} queue pair(s): the other end is not in these captures{}",
+                             not_captured, hosts.empty() ? "" : " (" + list_of(hosts) + ")"));
+    }
+
+    void clocks() {
+        const ClockDifference *worst = nullptr;
+        std::uint64_t apart = 0;
+        for (const ClockDifference &clock : model_.clock_differences) {
+            if (clock.b_minus_a_ns < CLOCKS_APART_NS && clock.b_minus_a_ns > -CLOCKS_APART_NS)
+                continue;
+            ++apart;
+            if (worst == nullptr || magnitude(clock.b_minus_a_ns) > magnitude(worst->b_minus_a_ns))
+                worst = &clock;
+        }
+        if (worst != nullptr)
+            warn(fmt::format("the clocks of {} pair(s) of hosts are apart; the worst: {} is "
+                             "{:+.3f} s against {}. Compare "
+                             "times across hosts with care",
+                             apart, model_.hosts[worst->host_b].name,
+                             static_cast<double>(worst->b_minus_a_ns) / NS_PER_S,
+                             model_.hosts[worst->host_a].name));
+    }
+
+    static std::uint64_t magnitude(std::int64_t value) {
+        return value < 0 ? 0 - static_cast<std::uint64_t>(value)
+                         : static_cast<std::uint64_t>(value);
+    }
+
+    Model &model_;
+};
+
+} // namespace
+
+void collect_warnings(Model &model) {
+    Collector(model).run();
+}
+
+} // namespace collwire::model

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// One counter of a port over a recording: what it grew by, without trusting it to grow.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace collwire::model {
+
+struct CounterPoint {
+    std::uint64_t begin_ns = 0; // monotonic; the value was read between begin_ns and time_ns
+    std::uint64_t time_ns = 0;
+    std::uint64_t value = 0;
+};
+
+// A stretch of time in which something grew.
+struct Growth {
+    std::uint64_t from_ns = 0;
+    std::uint64_t to_ns = 0;
+    std::uint64_t delta = 0;
+};
+
+// Appends a stretch, or widens the last one if this one follows it within `gap_ns`. Keeps at most
+// MAX_GROWTHS stretches; beyond, the last one grows.
+inline constexpr std::size_t MAX_GROWTHS = 256;
+void add_growth(std::vector<Growth> &growths, const Growth &growth, std::uint64_t gap_ns);
+
+class CounterSeries {
+public:
+    // `watched`: the stretches of growth are kept, too.
+    explicit CounterSeries(bool watched = false) : watched_(watched) {}
+
+    // Points must come in the order of time; one that is not newer than the last is left out, so
+    // that reading a capture twice changes nothing.
+    void add(const CounterPoint &point);
+
+    [[nodiscard]] std::uint64_t points() const { return points_; }
+    [[nodiscard]] const CounterPoint &first() const { return first_; }
+    [[nodiscard]] const CounterPoint &last() const { return last_; }
+    // From the first point to the last. After a reset the counter counts from 0 again: what it had
+    // counted between the point before and the reset is not known and not in here.
+    [[nodiscard]] std::uint64_t increase() const { return increase_; }
+    [[nodiscard]] std::uint64_t resets() const { return resets_; }
+    // In units of the counter per second, over the first and the last interval; 0 with fewer than
+    // two points.
+    [[nodiscard]] double first_rate() const { return first_rate_; }
+    [[nodiscard]] double last_rate() const { return last_rate_; }
+    [[nodiscard]] const std::vector<Growth> &growths() const { return growths_; }
+
+private:
+    CounterPoint first_{};
+    CounterPoint last_{};
+    std::uint64_t points_ = 0;
+    std::uint64_t increase_ = 0;
+    std::uint64_t resets_ = 0;
+    double first_rate_ = 0;
+    double last_rate_ = 0;
+    std::vector<Growth> growths_;
+    bool watched_;
+};
+
+// a + b, or the greatest number: sums over hostile input must not wrap to something small.
+[[nodiscard]] constexpr std::uint64_t add_saturating(std::uint64_t a, std::uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+[[nodiscard]] constexpr std::uint64_t subtract_or_zero(std::uint64_t a, std::uint64_t b) {
+    return a > b ? a - b : 0;
+}
+[[nodiscard]] constexpr std::uint64_t multiply_saturating(std::uint64_t a, std::uint64_t b) {
+    return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
+
+} // namespace collwire::model

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "correlate/model/join.h"
+
+namespace collwire::model {
+
+namespace {
+
+using topology::SameHost;
+using topology::Tier;
+using topology::Topology;
+
+topology::Endpoint by_gid(const Gid &gid) {
+    topology::Endpoint endpoint;
+    endpoint.gid = gid;
+    return endpoint;
+}
+
+void find_ports(Model &model, const Topology &topology) {
+    for (Port &port : model.ports) {
+        const Device &device = model.devices[port.device];
+        const std::string &hostname = model.hosts[device.host].hostname;
+        port.topology_port = topology.find_local(hostname, device.name, port.number);
+        if (!port.topology_port && !port.netdev.empty())
+            port.topology_port = topology.find_netdev(hostname, port.netdev);
+        for (std::size_t i = 0; !port.topology_port && i < port.gids.size(); ++i)
+            port.topology_port = topology.find_remote(by_gid(port.gids[i]));
+        if (!port.topology_port)
+            continue;
+        const topology::Port told = topology.port(*port.topology_port);
+        port.switch_id = told.switch_id;
+        port.switch_port = told.switch_port;
+        port.rail = told.rail;
+    }
+}
+
+struct Remote {
+    Tier tier = Tier::Unknown;
+    std::string host;
+};
+
+class Finder {
+public:
+    Finder(const Model &model, const Topology *topology) : model_(model), topology_(topology) {}
+
+    [[nodiscard]] Remote find(const Qp &qp, Index remote_port,
+                              const topology::Endpoint &endpoint) const {
+        Remote found;
+        const bool software = qp.device != NONE && model_.devices[qp.device].is_software();
+        std::optional<topology::PortRef> far;
+        if (remote_port != NONE) {
+            const Device &remote = model_.devices[model_.ports[remote_port].device];
+            found.host = model_.hosts[remote.host].name;
+            // Two boots of one machine never talk to each other, but two recordings of one boot are
+            // one host here.
+            if (remote_port == qp.port || (remote.host == qp.host && software)) {
+                found.tier = Tier::Self;
+                return found;
+            }
+            far = model_.ports[remote_port].topology_port;
+        }
+        if (endpoint.gid && qp.has(CW_QP_SGID) && *endpoint.gid == qp.sgid()) {
+            found.tier = Tier::Self;
+            found.host = model_.hosts[qp.host].name;
+            return found;
+        }
+        if (topology_ == nullptr)
+            return found;
+        if (!far)
+            far = topology_->find_remote(endpoint);
+        if (!far)
+            return found;
+        if (found.host.empty())
+            found.host = topology_->port(*far).host;
+        if (qp.port == NONE || !model_.ports[qp.port].topology_port)
+            return found;
+        found.tier = topology_->classify(*model_.ports[qp.port].topology_port, *far,
+                                         software ? SameHost::Self : SameHost::ByFabric);
+        return found;
+    }
+
+private:
+    const Model &model_;
+    const Topology *topology_;
+};
+
+} // namespace
+
+void find_tiers(Model &model, const Topology *topology) {
+    if (topology != nullptr) {
+        model.has_topology = true;
+        model.topology_source = topology->source();
+        find_ports(model, *topology);
+    }
+    const Finder finder(model, topology);
+    for (Qp &qp : model.qps) {
+        for (UdPeer &peer : qp.ud_peers) {
+            Remote remote = finder.find(qp, peer.remote_port, by_gid(peer.dgid));
+            peer.tier = remote.tier;
+            peer.remote_host = std::move(remote.host);
+            // The highest level that any of its destinations crosses; unknown if that of one is.
+            qp.tier = &peer == &qp.ud_peers.front() ? peer.tier : std::max(qp.tier, peer.tier);
+        }
+        topology::Endpoint endpoint;
+        if (qp.has(CW_QP_ADDRESS)) {
+            if (const Gid dgid = qp.dgid(); qp.has(CW_QP_GRH) || !is_zero(dgid))
+                endpoint.gid = dgid;
+            if (qp.address.dlid != 0 && qp.address.dlid <= UINT16_MAX)
+                endpoint.lid = static_cast<std::uint16_t>(qp.address.dlid);
+            if (qp.port != NONE)
+                endpoint.subnet_prefix = model.ports[qp.port].subnet_prefix;
+        }
+        if (!qp.is_connected_type())
+            continue;
+        Remote remote = finder.find(qp, qp.remote_port, endpoint);
+        qp.tier = remote.tier;
+        qp.remote_host = std::move(remote.host);
+    }
+}
+
+} // namespace collwire::model

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/model/ingest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "correlate/capture/kinds.h"
+#include "correlate/model/meaning.h"
+
+namespace collwire::model {
+
+using capture::record_as;
+using capture::text_of;
+
+namespace {
+constexpr std::uint32_t DEV_INDEX_NODE = ~0U;
+} // namespace
+
+std::size_t Ingest::Hash::operator()(const QpKey &key) const {
+    return mix(mix(key.generation_ns) ^ (std::uint64_t{key.session} << 56U) ^
+               (std::uint64_t{key.dev_index} << 24U) ^ key.qpn);
+}
+std::size_t Ingest::Hash::operator()(const UdKey &key) const {
+    return mix((std::uint64_t{key.qp} << 32U | key.dest_qpn) ^ GidHash{}(key.dgid));
+}
+std::size_t Ingest::Hash::operator()(const PostKey &key) const {
+    return mix(mix(key.context ^ key.session) ^ (std::uint64_t{key.tgid} << 32U | key.qpn) ^
+               key.epoch);
+}
+std::size_t Ingest::Hash::operator()(const ProcessKey &key) const {
+    return mix(mix(key.start_boottime_ns) ^ (std::uint64_t{key.host} << 32U | key.pid));
+}
+std::size_t Ingest::Hash::operator()(const std::pair<Index, std::uint32_t> &key) const {
+    return mix(std::uint64_t{key.first} << 32U | key.second);
+}
+std::size_t Ingest::Hash::operator()(const std::pair<Index, std::uint64_t> &key) const {
+    return mix(mix(key.second) ^ key.first);
+}
+
+void Ingest::begin_capture(std::string path) {
+    Capture capture;
+    capture.path = std::move(path);
+    model_.captures.push_back(std::move(capture));
+    session_ = NONE;
+    counter_by_id_.clear();
+}
+
+void Ingest::unreadable(std::string path, std::string message) {
+    begin_capture(std::move(path));
+    fail_capture(std::move(message));
+}
+
+void Ingest::fail_capture(std::string message) {
+    model_.captures.back().end = CaptureEnd::Unreadable;
+    model_.captures.back().message = std::move(message);
+}
+
+void Ingest::end_capture(const capture::ReadSummary &summary) {
+    Capture &capture = model_.captures.back();
+    capture.records = summary.records;
+    capture.unknown_records = summary.unknown_records;
+    capture.first_time_ns = summary.first_time_ns;
+    capture.last_time_ns = summary.last_time_ns;
+    capture.message = summary.describe();
+    if (summary.cut) {
+        capture.end = CaptureEnd::Damaged;
+        capture.damaged_at_bytes = summary.cut->offset_bytes;
+    } else {
+        capture.end = summary.end ? CaptureEnd::Complete : CaptureEnd::Open;
+    }
+    if (summary.end)
+        capture.exit_status = summary.end->exit_status;
+    if (session_ == NONE)
+        return;
+    session().end_ns = std::max(session().end_ns, summary.last_time_ns);
+    session().ended = session().ended || summary.end.has_value();
+}
+
+void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
+    if (header.kind == CW_KIND_NODE) {
+        add_node(record);
+        return;
+    }
+    if (session_ == NONE) {
+        ++model_.captures.back().unusable_records;
+        return;
+    }
+    switch (header.kind) {
+    case CW_KIND_DEVICE:
+        return add_device(record);
+    case CW_KIND_PORT:
+        return add_port(record);
+    case CW_KIND_GID:
+        return add_gid(record);
+    case CW_KIND_CLOCK: {
+        const auto clock = record_as<cw_clock>(record);
+        model_.hosts[session().host].anchors.push_back({header.time_ns, clock.realtime_ns});
+        return;
+    }
+    case CW_KIND_PROCESS:
+        return add_process(record);
+    case CW_KIND_PROBE:
+        if ((record_as<cw_probe>(record).flags & CW_PROBE_PLACED) != 0 && segment_is_first_)
+            ++session().probes_placed;
+        return;
+    case CW_KIND_SOURCE:
+        return add_source(record);
+    case CW_KIND_QP_CREATE:
+    case CW_KIND_QP_STATE:
+    case CW_KIND_QP_EXISTING:
+    case CW_KIND_QP_DESTROY:
+    case CW_KIND_QP_ERROR:
+        return add_qp_event(record);
+    case CW_KIND_ASYNC_EVENT:
+        return add_async_event(record);
+    case CW_KIND_CARRIER:
+        return add_carrier(record);
+    case CW_KIND_MODULE_EVENT:
+        return add_module_event(record);
+    case CW_KIND_DEVICE_GONE:
+        return add_device_gone(record);
+    case CW_KIND_QP_WIRE:
+        return add_qp_wire(record);
+    case CW_KIND_UD_PEER:
+        return add_ud_peer(record);
+    case CW_KIND_QP_POST:
+        return add_qp_post(record);
+    case CW_KIND_VERBS_QP:
+        return add_verbs_qp(record);
+    case CW_KIND_COUNTER_DEF:
+        return add_counter_def(record);
+    case CW_KIND_COUNTER_SAMPLES:
+        return add_counter_samples(record);
+    case CW_KIND_LOSS:
+        return add_loss(record);
+    default: // END is in the summary; the rest is of a newer minor version
+        return;
+    }
+}
+
+// ---- who and what
+
+Index Ingest::host_of(const cw_node &node) {
+    const std::string hostname(text_of(node.hostname));
+    const std::string boot_id(text_of(node.boot_id));
+    const auto [found, is_new] =
+        hosts_.try_emplace(boot_id + '\n' + hostname, static_cast<Index>(model_.hosts.size()));
+    if (is_new) {
+        Host host;
+        host.hostname = hostname;
+        host.name = hostname.empty() ? "(no host name)" : hostname;
+        host.boot_id = boot_id;
+        host.kernel_release = text_of(node.kernel_release);
+        model_.hosts.push_back(std::move(host));
+    }
+    return found->second;
+}
+
+void Ingest::add_node(std::span<const std::byte> record) {
+    if (session_ != NONE)
+        return;
+    const auto node = record_as<cw_node>(record);
+    const Index host = host_of(node);
+    const auto [found, is_new] =
+        sessions_.try_emplace(std::pair<Index, std::uint64_t>{host, node.session_id},
+                              static_cast<Index>(model_.sessions.size()));
+    session_ = found->second;
+    if (is_new) {
+        Session added;
+        added.id = node.session_id;
+        added.host = host;
+        added.tool_version = text_of(node.tool_version);
+        added.begin_ns = UINT64_MAX;
+        model_.sessions.push_back(std::move(added));
+    }
+    segment_is_first_ = (node.flags & CW_NODE_FIRST_SEGMENT) != 0;
+    segment_start_ns_ = node.header.time_ns;
+    Session &current = session();
+    current.flags |= node.flags;
+    current.segments.insert(node.segment);
+    if (segment_is_first_) {
+        current.from_start = true;
+        current.begin_ns = node.record_start_ns != 0 ? node.record_start_ns : segment_start_ns_;
+    } else if (!current.from_start) {
+        current.begin_ns = std::min(current.begin_ns, segment_start_ns_);
+    }
+    if (node.realtime_ns != 0)
+        model_.hosts[host].anchors.push_back({node.header.time_ns, node.realtime_ns});
+    Capture &capture = model_.captures.back();
+    capture.session = session_;
+    capture.segment = node.segment;
+}
+
+Index Ingest::device_by_name(std::string_view name) {
+    const Index host = session().host;
+    const auto [found, is_new] = devices_.try_emplace(fmt::format("{}\n{}", host, name),
+                                                      static_cast<Index>(model_.devices.size()));
+    if (is_new) {
+        Device device;
+        device.host = host;
+        device.name = name;
+        model_.devices.push_back(std::move(device));
+    }
+    return found->second;
+}
+
+Index Ingest::device_by_index(std::uint32_t dev_index) {
+    const auto found = devices_by_index_.find({session_, dev_index});
+    return found == devices_by_index_.end() ? NONE : found->second;
+}
+
+void Ingest::add_device(std::span<const std::byte> record) {
+    const auto from = record_as<cw_device>(record);
+    const Index index = device_by_name(text_of(from.name));
+    devices_by_index_[{session_, from.dev_index}] = index;
+    Device &device = model_.devices[index];
+    device.flags = from.flags;
+    device.driver = text_of(from.driver);
+    device.pci_address = text_of(from.pci_address);
+    device.numa_node = from.numa_node;
+    device.n_ports = from.n_ports;
+}
+
+Index Ingest::port_of(Index device, std::uint32_t number) {
+    const auto [found, is_new] = ports_.try_emplace(std::pair<Index, std::uint32_t>{device, number},
+                                                    static_cast<Index>(model_.ports.size()));
+    if (is_new) {
+        Port port;
+        port.device = device;
+        port.number = number;
+        model_.ports.push_back(std::move(port));
+        model_.devices[device].ports.push_back(found->second);
+    }
+    return found->second;
+}
+
+void Ingest::add_port(std::span<const std::byte> record) {
+    const auto from = record_as<cw_port>(record);
+    const Index device = device_by_index(from.dev_index);
+    if (device == NONE) {
+        ++model_.captures.back().unusable_records;
+        return;
+    }
+    const Index index = port_of(device, from.port);
+    Port &port = model_.ports[index];
+    if (from.header.time_ns < port.info_ns)
+        return;
+    if (port.info_ns != 0 && port.state != from.state && port.state != 0 && from.state != 0) {
+        Event event;
+        event.time_ns = from.header.time_ns;
+        event.host = session().host;
+        event.device = device;
+        event.port = index;
+        event.port_number = from.port;
+        event.kind = "port_state";
+        event.what = fmt::format("port state {} -> {}", capture::port_state_name(port.state),
+                                 capture::port_state_name(from.state));
+        add_event(std::move(event));
+    }
+    port.info_ns = from.header.time_ns;
+    port.link_layer = from.link_layer;
+    port.state = from.state;
+    port.carrier = from.carrier;
+    port.lid = from.lid;
+    port.active_mtu_bytes =
+        from.active_mtu_bytes != 0 ? from.active_mtu_bytes : port.active_mtu_bytes;
+    port.ifindex = from.ifindex != 0 ? from.ifindex : port.ifindex;
+    port.rate_mbps = from.rate_mbps;
+    port.subnet_prefix = from.subnet_prefix;
+    port.port_guid = from.port_guid;
+    std::copy_n(from.mac, port.mac.size(), port.mac.begin());
+    if (from.netdev[0] != 0)
+        port.netdev = text_of(from.netdev);
+}
+
+void Ingest::add_gid(std::span<const std::byte> record) {
+    const auto from = record_as<cw_gid>(record);
+    const Index device = device_by_index(from.dev_index);
+    if (device == NONE) {
+        ++model_.captures.back().unusable_records;
+        return;
+    }
+    Gid gid{};
+    std::copy_n(from.gid, gid.size(), gid.begin());
+    if (!is_zero(gid))
+        model_.ports[port_of(device, from.port)].gids.push_back(gid);
+}
+
+void Ingest::add_process(std::span<const std::byte> record) {
+    const auto from = record_as<cw_process>(record);
+    const auto [found, is_new] =
+        processes_.try_emplace(ProcessKey{session().host, from.pid, from.start_boottime_ns},
+                               static_cast<Index>(model_.processes.size()));
+    if (is_new)
+        model_.processes.emplace_back();
+    Process &process = model_.processes[found->second];
+    process.host = session().host;
+    process.pid = from.pid;
+    process.start_boottime_ns = from.start_boottime_ns;
+    process.described = true;
+    process.parent_pid = from.parent_pid;
+    process.uid = from.uid;
+    process.numa_node = from.numa_node;
+    process.comm = text_of(from.comm);
+    process.executable = text_of(from.executable);
+    process.argv0 = text_of(from.argv0);
+    process.script = text_of(from.script);
+    process.cmdline = text_of(from.cmdline);
+    process.slurm_job = text_of(from.slurm_job);
+    process.slurm_step = text_of(from.slurm_step);
+    process.pod_uid = text_of(from.pod_uid);
+    process.container_id = text_of(from.container_id);
+    process.cgroup = text_of(from.cgroup);
+}
+
+void Ingest::add_source(std::span<const std::byte> record) {
+    const auto from = record_as<cw_source>(record);
+    SourceInfo &source = session().sources[{std::string(text_of(from.name)), from.dev_index}];
+    if (from.header.time_ns < source.time_ns)
+        return;
+    source.name = text_of(from.name);
+    source.device = from.dev_index == DEV_INDEX_NODE ? NONE : device_by_index(from.dev_index);
+    source.state = from.state <= CW_SOURCE_REFUSED ? static_cast<cw_source_state>(from.state)
+                                                   : CW_SOURCE_UNAVAILABLE;
+    source.reason = text_of(from.reason);
+    source.time_ns = from.header.time_ns;
+}
+
+void Ingest::add_loss(std::span<const std::byte> record) {
+    const auto from = record_as<cw_loss>(record);
+    std::uint64_t &records = session().loss[{from.loss_class, from.header.cpu}];
+    records = std::max<std::uint64_t>(records, from.records);
+}
+
+// ---- counters of ports
+
+void Ingest::add_counter_def(std::span<const std::byte> record) {
+    const auto from = record_as<cw_counter_def>(record);
+    const Index device = device_by_index(from.dev_index);
+    if (device == NONE) {
+        ++model_.captures.back().unusable_records;
+        return;
+    }
+    const std::string_view name = text_of(from.name);
+    Session &current = session();
+    const auto [found, is_new] = counters_.try_emplace(
+        fmt::format("{}\n{}\n{}\n{}\n{}", session_, from.dev_index, from.port, from.source, name),
+        static_cast<Index>(current.counters.size()));
+    if (is_new) {
+        Counter counter;
+        counter.device = device;
+        counter.port = from.port;
+        counter.source = static_cast<cw_counter_source>(from.source);
+        counter.unit =
+            from.unit <= CW_UNIT_TICKS ? static_cast<cw_counter_unit>(from.unit) : CW_UNIT_UNKNOWN;
+        counter.name = name;
+        counter.series = CounterSeries(meaning_of(name) != CounterMeaning::None);
+        current.counters.push_back(std::move(counter));
+        port_of(device, from.port);
+    }
+    counter_by_id_[from.id] = found->second;
+}
+
+void Ingest::add_counter_samples(std::span<const std::byte> record) {
+    const auto head = record_as<cw_counter_samples>(record);
+    Session &current = session();
+    for (const cw_counter_sample &sample : capture::samples_of(record)) {
+        const auto found = counter_by_id_.find(sample.id);
+        if (found == counter_by_id_.end()) {
+            ++model_.captures.back().unusable_records;
+            continue;
+        }
+        current.counters[found->second].series.add(
+            {std::min<std::uint64_t>(head.read_begin_ns, head.header.time_ns), head.header.time_ns,
+             sample.value});
+    }
+}
+
+// ---- events of ports and devices
+
+void Ingest::add_event(Event event) {
+    event.session = session_;
+    model_.events.push_back(std::move(event));
+}
+
+void Ingest::add_async_event(std::span<const std::byte> record) {
+    const auto from = record_as<cw_async_event>(record);
+    Event event;
+    event.time_ns = from.header.time_ns;
+    event.host = session().host;
+    event.device = device_by_index(from.dev_index);
+    if (event.device == NONE && from.device[0] != 0)
+        event.device = device_by_name(text_of(from.device));
+    event.port_number = from.port;
+    if (event.device != NONE && from.port != 0)
+        event.port = port_of(event.device, from.port);
+    event.qpn = from.qpn & CW_QPN_MASK;
+    const std::string_view name = capture::async_event_name(from.event);
+    event.kind = name.empty() ? fmt::format("async_event_{}", from.event) : std::string(name);
+    event.what = fmt::format("asynchronous event {}", event.kind);
+    add_event(std::move(event));
+}
+
+void Ingest::add_carrier(std::span<const std::byte> record) {
+    const auto from = record_as<cw_carrier>(record);
+    Event event;
+    event.time_ns = from.header.time_ns;
+    event.host = session().host;
+    event.netdev = text_of(from.netdev);
+    event.kind = from.up != 0 ? "carrier_up" : "carrier_down";
+    event.what = fmt::format("carrier of {} went {}", event.netdev, from.up != 0 ? "up" : "down");
+    add_event(std::move(event));
+}
+
+void Ingest::add_module_event(std::span<const std::byte> record) {
+    const auto from = record_as<cw_module_event>(record);
+    Event event;
+    event.time_ns = from.header.time_ns;
+    event.host = session().host;
+    const std::string_view status = capture::module_status_name(from.status);
+    event.kind = fmt::format("module_{}", status.empty() ? std::string_view("event") : status);
+    event.what = fmt::format("cable module {} at {}: {} (status {}, error type {})", from.module,
+                             text_of(from.pci_address), status.empty() ? "?" : status, from.status,
+                             from.error_type);
+    event.pci_address = text_of(from.pci_address);
+    add_event(std::move(event));
+}
+
+void Ingest::add_device_gone(std::span<const std::byte> record) {
+    const auto from = record_as<cw_device_gone>(record);
+    Event event;
+    event.time_ns = from.header.time_ns;
+    event.host = session().host;
+    event.device = device_by_index(from.dev_index);
+    if (event.device == NONE && from.device[0] != 0)
+        event.device = device_by_name(text_of(from.device));
+    event.kind = "device_gone";
+    event.what = fmt::format("device {} was removed", text_of(from.device));
+    add_event(std::move(event));
+}
+
+} // namespace collwire::model

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes the records of captures, in any number and any state, and gathers them into a Model that is
+// not joined yet.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "correlate/capture/reader.h"
+#include "correlate/model/model.h"
+
+namespace collwire::model {
+
+// Files in any order; the segments of one recording should come in ascending order (what grows
+// within a segment that comes late is not told apart). The same file twice changes nothing.
+class Ingest {
+public:
+    void begin_capture(std::string path);
+    // One record of the capture that was begun last.
+    void add(const cw_header &header, std::span<const std::byte> record);
+    void end_capture(const capture::ReadSummary &summary);
+    // Instead of end_capture: its content is not that of a capture.
+    void fail_capture(std::string message);
+    // A file that is not used at all, and why.
+    void unreadable(std::string path, std::string message);
+
+    // What was gathered; this object is empty afterwards.
+    [[nodiscard]] Model take();
+
+private:
+    struct QpKey {
+        Index session;
+        std::uint32_t dev_index;
+        std::uint32_t qpn;
+        std::uint64_t generation_ns;
+        friend bool operator==(const QpKey &, const QpKey &) = default;
+    };
+    struct UdKey {
+        Index qp;
+        std::uint32_t dest_qpn;
+        Gid dgid;
+        friend bool operator==(const UdKey &, const UdKey &) = default;
+    };
+    struct PostKey {
+        Index session;
+        std::uint32_t tgid, qpn, epoch;
+        std::uint64_t context;
+        friend bool operator==(const PostKey &, const PostKey &) = default;
+    };
+    struct ProcessKey {
+        Index host;
+        std::uint32_t pid;
+        std::uint64_t start_boottime_ns;
+        friend bool operator==(const ProcessKey &, const ProcessKey &) = default;
+    };
+    struct Hash {
+        std::size_t operator()(const QpKey &key) const;
+        std::size_t operator()(const UdKey &key) const;
+        std::size_t operator()(const PostKey &key) const;
+        std::size_t operator()(const ProcessKey &key) const;
+        std::size_t operator()(const std::pair<Index, std::uint32_t> &key) const;
+        std::size_t operator()(const std::pair<Index, std::uint64_t> &key) const;
+    };
+    struct UdCounts {
+        std::uint64_t frames = 0, wire_bytes = 0, payload_bytes = 0;
+        friend bool operator==(const UdCounts &, const UdCounts &) = default;
+    };
+    struct UdSnapshots {
+        UdCounts baseline, last;
+        std::uint64_t last_ns = 0;
+    };
+
+    void add_node(std::span<const std::byte> record);
+    void add_device(std::span<const std::byte> record);
+    void add_port(std::span<const std::byte> record);
+    void add_gid(std::span<const std::byte> record);
+    void add_process(std::span<const std::byte> record);
+    void add_source(std::span<const std::byte> record);
+    void add_loss(std::span<const std::byte> record);
+    void add_qp_event(std::span<const std::byte> record);
+    void add_qp_wire(std::span<const std::byte> record);
+    void add_ud_peer(std::span<const std::byte> record);
+    void add_qp_post(std::span<const std::byte> record);
+    void add_verbs_qp(std::span<const std::byte> record);
+    void add_counter_def(std::span<const std::byte> record);
+    void add_counter_samples(std::span<const std::byte> record);
+    void add_async_event(std::span<const std::byte> record);
+    void add_carrier(std::span<const std::byte> record);
+    void add_module_event(std::span<const std::byte> record);
+    void add_device_gone(std::span<const std::byte> record);
+
+    [[nodiscard]] Session &session() { return model_.sessions[session_]; }
+    Index host_of(const cw_node &node);
+    Index device_by_name(std::string_view name);
+    Index device_by_index(std::uint32_t dev_index);
+    Index port_of(Index device, std::uint32_t number);
+    Index qp_of(const cw_qp_key &key);
+    Index posts_of(const cw_verbs_key &key);
+    void add_event(Event event);
+    void finish_sessions();
+    void finish_qps();
+    void finish_ud();
+
+    Model model_;
+    Index session_ = NONE;          // of the capture that was begun last
+    bool segment_is_first_ = false; // counts begin at 0 in it
+    std::uint64_t segment_start_ns_ = 0;
+    std::unordered_map<std::string, Index> hosts_;                              // boot id and name
+    std::unordered_map<std::pair<Index, std::uint64_t>, Index, Hash> sessions_; // host, id
+    std::unordered_map<std::string, Index> devices_;                            // host and name
+    std::unordered_map<std::pair<Index, std::uint32_t>, Index, Hash>
+        devices_by_index_;                                                   // session, dev_index
+    std::unordered_map<std::pair<Index, std::uint32_t>, Index, Hash> ports_; // device, number
+    std::unordered_map<QpKey, Index, Hash> qps_;
+    std::unordered_map<UdKey, UdSnapshots, Hash> ud_;
+    std::unordered_map<PostKey, Index, Hash> post_index_;
+    std::unordered_map<ProcessKey, Index, Hash> processes_;
+    std::unordered_map<std::string, Index> counters_; // session, device index, port, source, name
+    std::unordered_map<std::uint32_t, Index> counter_by_id_; // of the capture that was begun last
+};
+
+} // namespace collwire::model

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <set>
+#include <span>
+
+#include "correlate/capture/kinds.h"
+#include "correlate/model/join.h"
+#include "correlate/model/posted.h"
+
+namespace collwire::model {
+
+namespace {
+
+constexpr std::uint32_t DEV_INDEX_NODE = ~0U;
+
+std::uint64_t sum_of(const __u64 (&of_class)[CW_WIRE_CLASSES], bool with_retransmissions) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < CW_WIRE_CLASSES; ++i)
+        if (with_retransmissions || i != CW_WIRE_RETRANSMIT)
+            sum = add_saturating(sum, of_class[i]);
+    return sum;
+}
+
+// A device's own state of a source goes before the node's.
+cw_source_state state_of(const Session &session, const char *name, std::uint32_t dev_index) {
+    for (const std::uint32_t index : {dev_index, DEV_INDEX_NODE})
+        if (const auto found = session.sources.find({name, index}); found != session.sources.end())
+            return found->second.state;
+    return CW_SOURCE_OFF;
+}
+
+class Measurer {
+public:
+    explicit Measurer(Model &model) : model_(model) {}
+
+    // The posts of both ends make the bytes of one, so they come first for all.
+    void run() {
+        posted_.resize(model_.qps.size());
+        for (std::size_t i = 0; i < model_.qps.size(); ++i)
+            posted_[i] = read_posts(model_.qps[i]);
+        for (std::size_t i = 0; i < model_.qps.size(); ++i)
+            measure(model_.qps[i], posted_[i]);
+        for (Qp &qp : model_.qps)
+            mark_losses(qp);
+    }
+
+private:
+    // Where every packet is counted, a queue pair without a record had none.
+    [[nodiscard]] bool counts_packets(const Qp &qp) const {
+        if (qp.wire)
+            return true;
+        const Session &session = model_.sessions[qp.session];
+        return qp.device != NONE && model_.devices[qp.device].is_software() &&
+               (session.flags & CW_NODE_WIRE) != 0 &&
+               state_of(session, "rxe_wire", qp.key.dev_index) == CW_SOURCE_ON;
+    }
+
+    [[nodiscard]] std::optional<PostedBytes> read_posts(const Qp &qp) const {
+        const Port *port = qp.port == NONE ? nullptr : &model_.ports[qp.port];
+        if (qp.posts)
+            return posted_bytes(qp, port, *qp.posts);
+        const Session &session = model_.sessions[qp.session];
+        // The kernel's own queue pairs post past every probe.
+        if (qp.has(CW_QP_KERNEL) || (session.flags & CW_NODE_POSTS) == 0 ||
+            state_of(session, "posts", qp.key.dev_index) != CW_SOURCE_ON)
+            return std::nullopt;
+        return posted_bytes(qp, port, cw_post_counters{});
+    }
+
+    void measure(Qp &qp, const std::optional<PostedBytes> &own) const {
+        if (own)
+            qp.posted_tx_payload_bytes = own->tx_payload_bytes;
+        if (counts_packets(qp)) {
+            measure_wire(qp);
+            return;
+        }
+        if (!own)
+            return;
+        QpBytes &bytes = qp.bytes;
+        bytes.rung = BytesRung::Posted;
+        bytes.tx_payload_bytes = own->tx_payload_bytes;
+        bytes.tx_wire_bytes = own->request_wire_bytes;
+        if (qp.peer == NONE || !posted_[qp.peer])
+            return;
+        const PostedBytes &peer = *posted_[qp.peer];
+        bytes.rx_from_peer = true;
+        bytes.rx_payload_bytes = add_saturating(own->read_payload_bytes, peer.tx_payload_bytes);
+        bytes.tx_response_wire_bytes = peer.response_wire_bytes;
+        add_known(bytes.tx_wire_bytes, peer.response_wire_bytes);
+        if (peer.request_wire_bytes && own->response_wire_bytes)
+            bytes.rx_wire_bytes =
+                add_saturating(*peer.request_wire_bytes, *own->response_wire_bytes);
+    }
+
+    static void measure_wire(Qp &qp) {
+        static const cw_wire_counters nothing{};
+        const cw_wire_counters &wire = qp.wire ? qp.wire->last : nothing;
+        QpBytes &bytes = qp.bytes;
+        bytes.rung = BytesRung::Wire;
+        bytes.tx_payload_bytes = sum_of(wire.tx.payload_bytes, false);
+        bytes.rx_payload_bytes = sum_of(wire.rx.payload_bytes, false);
+        bytes.tx_wire_bytes = sum_of(wire.tx.wire_bytes, true);
+        bytes.rx_wire_bytes = sum_of(wire.rx.wire_bytes, true);
+        bytes.retransmitted_wire_bytes = wire.tx.wire_bytes[CW_WIRE_RETRANSMIT];
+        bytes.tx_response_wire_bytes = wire.tx.wire_bytes[CW_WIRE_RESPONSE];
+        bytes.tx_ack_wire_bytes = wire.tx.wire_bytes[CW_WIRE_ACK];
+    }
+
+    // A loss cannot be tied to one queue pair, so it marks every one of the recording that it can
+    // have touched.
+    void mark_losses(Qp &qp) const {
+        static constexpr std::array wire_losses = {CW_LOSS_QP_TABLE, CW_LOSS_WIRE_TABLE,
+                                                   CW_LOSS_WIRE_FRAME, CW_LOSS_PROBE_MISSED,
+                                                   CW_LOSS_RECORD_WRITE};
+        static constexpr std::array post_losses = {CW_LOSS_VERBS_QP, CW_LOSS_POST_TABLE,
+                                                   CW_LOSS_PROBE_MISSED, CW_LOSS_RECORD_WRITE};
+        const Session &session = model_.sessions[qp.session];
+        std::set<std::uint32_t> damaging;
+        if (!session.loss.empty() && qp.bytes.rung != BytesRung::None) {
+            const std::span<const cw_loss_class> classes =
+                qp.bytes.rung == BytesRung::Wire ? std::span<const cw_loss_class>(wire_losses)
+                                                 : std::span<const cw_loss_class>(post_losses);
+            for (const auto &[class_and_cpu, records] : session.loss)
+                if (records != 0 &&
+                    std::find(classes.begin(), classes.end(), class_and_cpu.first) != classes.end())
+                    damaging.insert(class_and_cpu.first);
+        }
+        if (qp.bytes.rung == BytesRung::Posted && qp.posts) {
+            if (qp.posts->truncated_posts != 0)
+                damaging.insert(CW_LOSS_POST_TRUNCATED);
+            if (qp.posts->fault_posts != 0)
+                damaging.insert(CW_LOSS_POST_FAULT);
+        }
+        for (const std::uint32_t loss_class : damaging)
+            qp.damaged_by.emplace_back(capture::loss_class_name(loss_class));
+    }
+
+    Model &model_;
+    std::vector<std::optional<PostedBytes>> posted_;
+};
+
+} // namespace
+
+void measure(Model &model) {
+    Measurer(model).run();
+}
+
+} // namespace collwire::model

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/model/model.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace collwire::model {
+
+namespace {
+// enum ib_qp_type
+constexpr std::uint8_t QPT_SMI = 0, QPT_GSI = 1, QPT_RC = 2, QPT_UC = 3, QPT_UD = 4,
+                       QPT_XRC_INI = 9, QPT_XRC_TGT = 10;
+} // namespace
+
+void add_known(Known &sum, const Known &value) {
+    if (value)
+        sum = add_saturating(sum.value_or(0), *value);
+}
+
+std::uint64_t Host::realtime_ns(std::uint64_t monotonic_ns) const {
+    if (anchors.empty())
+        return 0;
+    const auto after = std::upper_bound(anchors.begin(), anchors.end(), monotonic_ns,
+                                        [](std::uint64_t time_ns, const ClockAnchor &anchor) {
+                                            return time_ns < anchor.monotonic_ns;
+                                        });
+    const ClockAnchor &anchor = after == anchors.begin() ? *after : *(after - 1);
+    return anchor.realtime_ns +
+           (monotonic_ns - anchor.monotonic_ns); // modulo 2^64, so backwards, too
+}
+
+Gid Qp::sgid() const {
+    Gid gid{};
+    std::memcpy(gid.data(), address.sgid, gid.size());
+    return gid;
+}
+
+Gid Qp::dgid() const {
+    Gid gid{};
+    std::memcpy(gid.data(), address.dgid, gid.size());
+    return gid;
+}
+
+bool Qp::is_connected_type() const {
+    return type == QPT_RC || type == QPT_UC || type == QPT_XRC_INI || type == QPT_XRC_TGT;
+}
+
+bool Qp::is_datagram() const {
+    return type == QPT_UD || type == QPT_GSI || type == QPT_SMI;
+}
+
+std::uint32_t Qp::path_mtu_bytes() const {
+    if (!has(CW_QP_PATH_MTU) || address.path_mtu < 1 || address.path_mtu > 5)
+        return 0;
+    return 128U << address.path_mtu;
+}
+
+} // namespace collwire::model

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the captures of any number of nodes say, joined. Indices point into the vectors of Model;
+// NONE points nowhere. Times are CLOCK_MONOTONIC nanoseconds of the host that the thing is on,
+// unless the name says realtime.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collwire/records.h"
+#include "correlate/model/address.h"
+#include "correlate/model/counters.h"
+#include "correlate/topology/topology.h"
+
+namespace collwire::model {
+
+using Index = std::uint32_t;
+inline constexpr Index NONE = ~Index{0};
+
+// A number, or: not measured. Never 0 for the latter.
+using Known = std::optional<std::uint64_t>;
+// Adds what is known; a sum of nothing known is not known.
+void add_known(Known &sum, const Known &value);
+
+inline constexpr std::size_t TIERS = 5;
+[[nodiscard]] constexpr std::size_t index_of(topology::Tier tier) {
+    return static_cast<std::size_t>(tier);
+}
+
+// ---- captures and who they are of
+
+enum class CaptureEnd {
+    Complete,   // ends with the END record
+    Open,       // no END: the recorder was killed, or is still at work
+    Damaged,    // used up to its last good block
+    Unreadable, // not used
+};
+
+struct Capture {
+    std::string path;
+    Index session = NONE;
+    std::uint32_t segment = 0;
+    CaptureEnd end = CaptureEnd::Open;
+    std::string message; // how it ended, or why it is not used
+    std::uint64_t damaged_at_bytes = 0;
+    std::uint64_t records = 0;
+    std::uint64_t unknown_records = 0;
+    std::uint64_t unusable_records = 0; // before the node record, or of what was never defined
+    std::uint64_t first_time_ns = 0;
+    std::uint64_t last_time_ns = 0;
+    std::optional<std::uint32_t> exit_status; // of the recorder
+};
+
+struct ClockAnchor {
+    std::uint64_t monotonic_ns = 0;
+    std::uint64_t realtime_ns = 0;
+};
+
+struct Host {
+    std::string name; // host name; several boots or machines of one name are told apart by a suffix
+    std::string hostname;
+    std::string boot_id;
+    std::string kernel_release;
+    std::vector<ClockAnchor> anchors; // in the order of time
+
+    [[nodiscard]] std::uint64_t realtime_ns(std::uint64_t monotonic_ns) const;
+};
+
+struct SourceInfo {
+    std::string name;
+    Index device = NONE; // the whole node
+    cw_source_state state = CW_SOURCE_OFF;
+    std::string reason;
+    std::uint64_t time_ns = 0;
+};
+
+struct Counter {
+    Index device = NONE;
+    std::uint32_t port = 0;
+    cw_counter_source source = CW_COUNTER_PORT;
+    cw_counter_unit unit = CW_UNIT_UNKNOWN;
+    std::string name;
+    CounterSeries series;
+};
+
+// One recording of one host: one run of the recorder, in one or more segments.
+struct Session {
+    std::uint64_t id = 0;
+    Index host = NONE;
+    std::set<std::uint32_t> segments;
+    std::uint32_t flags = 0; // enum cw_node_flags
+    std::string tool_version;
+    std::uint64_t begin_ns =
+        0; // when everything was in place, or the start of the first segment that is here
+    std::uint64_t end_ns = 0;
+    bool from_start = false; // its first segment is here
+    bool ended = false;      // its END record is here
+    bool excluded = false;   // overlaps another recording of the host: not in any sum
+    std::uint64_t last_wire_sample_ns = 0;
+    std::uint64_t probes_placed = 0;
+    std::map<std::pair<std::string, std::uint32_t>, SourceInfo> sources; // name, dev_index
+    std::vector<Counter> counters;
+    std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> loss; // class, cpu
+};
+
+struct Device {
+    Index host = NONE;
+    std::string name;
+    std::uint32_t flags = 0; // enum cw_device_flags
+    std::string driver;
+    std::string pci_address;
+    std::int32_t numa_node = -1;
+    std::uint32_t n_ports = 0;
+    std::vector<Index> ports;
+
+    [[nodiscard]] bool is_software() const { return (flags & CW_DEVICE_SOFTWARE) != 0; }
+};
+
+// Bytes of a port by its own counter, against the bytes of its queue pairs.
+struct PortBytes {
+    Known tx_wire_bytes;
+    Known rx_wire_bytes;
+    Known explained_tx_bytes;
+    Known explained_rx_bytes;
+    Known uncertainty_bytes;
+    std::string source; // "netdev", "port_counters", "none" ...
+    std::string source_note;
+    std::uint64_t counter_resets = 0;
+    std::uint64_t qps_without_bytes = 0;
+    Known self_tx_wire_bytes; // never reached the port
+};
+
+struct Port {
+    Index device = NONE;
+    std::uint32_t number = 0;
+    std::uint32_t link_layer = CW_LINK_UNKNOWN;
+    std::uint32_t state = 0;
+    std::uint32_t carrier = 2;
+    std::uint32_t lid = 0;
+    std::uint32_t active_mtu_bytes = 0;
+    std::uint32_t ifindex = 0;
+    std::uint64_t rate_mbps = 0;
+    std::uint64_t subnet_prefix = 0;
+    std::uint64_t info_ns = 0;
+    std::uint64_t port_guid = 0;
+    std::array<std::uint8_t, 6> mac{};
+    std::string netdev;
+    std::vector<Gid> gids;
+    // Where the topology has it; empty: not told.
+    std::optional<topology::PortRef> topology_port;
+    std::string switch_id;
+    std::string switch_port;
+    std::optional<std::uint32_t> rail;
+    PortBytes bytes;
+};
+
+struct Process {
+    Index host = NONE;
+    std::uint32_t pid = 0;
+    std::uint64_t start_boottime_ns = 0;
+    bool described = false; // a process record is here; otherwise only its queue pairs tell of it
+    std::uint32_t parent_pid = 0;
+    std::uint32_t uid = 0;
+    std::int32_t numa_node = -1;
+    std::string comm, executable, argv0, script, cmdline;
+    std::string slurm_job, slurm_step, pod_uid, container_id, cgroup;
+};
+
+// ---- queue pairs
+
+enum class BytesRung { None, Posted, Wire };
+enum class Pairing {
+    None,        // not of a connected type, or never connected
+    Paired,      // the other end is in these captures
+    NotCaptured, // the other end is not
+    Ambiguous,   // several could be it
+};
+
+struct StateChange {
+    std::uint64_t time_ns = 0;
+    std::uint16_t kind = 0; // enum cw_kind
+    std::uint8_t old_state = 0xff;
+    std::uint8_t new_state = 0xff;
+    std::int32_t result = 0;
+    std::uint32_t event = 0;
+    friend bool operator==(const StateChange &, const StateChange &) = default;
+    friend auto operator<=>(const StateChange &, const StateChange &) = default;
+};
+
+// Cumulative counts: the newest record of them, and the oldest where the recording's first segment
+// is missing.
+template <typename Counters> struct Snapshots {
+    Counters last{};
+    std::uint64_t last_ns = 0;
+    std::unique_ptr<Counters> baseline;
+    std::uint64_t baseline_ns = 0;
+};
+
+struct UdPeer {
+    Gid dgid{};
+    std::uint32_t dest_qpn = 0;
+    std::uint64_t tx_frames = 0;
+    std::uint64_t tx_wire_bytes = 0;
+    std::uint64_t tx_payload_bytes = 0;
+    Index remote_port = NONE;
+    std::string remote_host; // empty: not known
+    topology::Tier tier = topology::Tier::Unknown;
+};
+
+// A stretch of time in which a queue pair sent again, and what it received meanwhile.
+struct Retransmission {
+    std::uint64_t from_ns = 0;
+    std::uint64_t to_ns = 0;
+    std::uint64_t frames = 0;
+    std::uint64_t rx_frames = 0; // 0: nothing came back
+};
+
+struct QpBytes {
+    BytesRung rung = BytesRung::None;
+    Known tx_payload_bytes;
+    Known rx_payload_bytes;
+    Known tx_wire_bytes;
+    Known rx_wire_bytes;
+    Known retransmitted_wire_bytes;
+    Known tx_response_wire_bytes; // part of tx_wire_bytes
+    Known tx_ack_wire_bytes;   // part of tx_wire_bytes; null where acknowledgements are not counted
+    bool rx_from_peer = false; // rx is what the peer's capture says that it posted
+};
+
+struct Qp {
+    Index session = NONE;
+    Index host = NONE;
+    Index device = NONE;
+    Index port = NONE;
+    Index process = NONE;
+    cw_qp_key key{};
+    std::uint64_t destroyed_ns = 0; // 0: was there to the end
+    std::uint32_t flags = 0;        // enum cw_qp_flags, of all its records
+    std::uint32_t tgid = 0;
+    std::uint64_t start_boottime_ns = 0;
+    std::string comm;
+    std::uint8_t type = 0xff;
+    std::uint8_t port_number = 0;
+    std::uint8_t state = 0xff;
+    bool has_events = false;
+    cw_qp_event
+        address{}; // the fields of the address vector, each from the newest record that has it
+    std::uint64_t address_ns = 0; // of that record
+    std::uint64_t state_ns = 0;
+    std::uint64_t connected_ns = 0; // first RTR or RTS; 0: not seen
+    std::vector<StateChange> states;
+    std::unique_ptr<Snapshots<cw_wire_counters>> wire;
+    std::unique_ptr<cw_post_counters> posts; // since the start of the recording that is here
+    std::vector<UdPeer> ud_peers;
+    std::vector<Retransmission> retransmissions;
+
+    // Found by joining
+    Pairing pairing = Pairing::None;
+    Index peer = NONE; // queue pair
+    Index remote_port = NONE;
+    std::string remote_host; // empty: not known
+    topology::Tier tier = topology::Tier::Unknown;
+    QpBytes bytes;
+    Known posted_tx_payload_bytes;       // beside the wire's, where both were recorded
+    std::vector<std::string> damaged_by; // losses that may make its bytes too low
+
+    [[nodiscard]] Gid sgid() const;
+    [[nodiscard]] Gid dgid() const;
+    [[nodiscard]] bool has(std::uint32_t flag) const { return (flags & flag) != 0; }
+    // RC, UC, XRC: has one peer.
+    [[nodiscard]] bool is_connected_type() const;
+    [[nodiscard]] bool is_datagram() const;             // UD, GSI, SMI
+    [[nodiscard]] std::uint32_t path_mtu_bytes() const; // 0: not known
+};
+
+// Posts as user space sees their queue pair, before match_posts finds it.
+struct Posts {
+    Index session = NONE;
+    cw_verbs_key key{};
+    Snapshots<cw_post_counters> counters;
+    std::uint64_t first_seen_ns = 0; // time of its cw_verbs_qp; 0: lost
+    std::uint64_t start_boottime_ns = 0;
+    std::string device;
+};
+
+// Posts that no queue pair of the captures could be found for.
+struct UnmatchedPosts {
+    Index host = NONE;
+    std::uint32_t pid = 0;
+    std::uint32_t qpn = 0;
+    std::string device; // empty: not known
+    std::uint64_t wrs = 0;
+    std::uint64_t bytes = 0; // of every kind of work request
+    std::string reason;
+};
+
+// ---- what is reported
+
+struct Event {
+    std::uint64_t time_ns = 0;
+    std::uint64_t realtime_ns = 0;
+    std::uint64_t end_ns = 0; // 0: a moment
+    Index session = NONE;
+    Index host = NONE;
+    Index device = NONE;
+    Index port = NONE;
+    std::uint32_t port_number = 0;
+    std::string netdev;
+    std::string pci_address;
+    std::uint32_t qpn = 0; // 0: none
+    Index qp = NONE;
+    Index process = NONE;
+    std::string kind;
+    std::string what;
+    bool derived = false; // concluded from counts, not seen itself
+    std::map<std::string, std::uint64_t> evidence;
+    std::vector<std::string> peers; // hosts at the other end
+};
+
+struct Sums {
+    std::uint64_t qps = 0;
+    std::uint64_t qps_without_bytes = 0;
+    Known tx_wire_bytes;
+    Known tx_payload_bytes;
+    Known rx_wire_bytes;
+    Known rx_payload_bytes;
+    Known retransmitted_wire_bytes;
+    Known rx_wire_bytes_from_uncaptured;
+    std::array<Known, 3> tx_wire_bytes_by_rung; // by BytesRung
+};
+
+struct ProcessSums {
+    Index process = NONE;
+    Sums all;
+    std::array<Known, TIERS> tx_wire_bytes_by_tier;
+};
+
+struct NodePair {
+    std::string source;
+    std::string destination; // host name, or the address of one that is not captured
+    bool destination_captured = false;
+    Sums all;
+    std::array<Known, TIERS> tx_wire_bytes_by_tier;
+};
+
+// How far the realtime clocks of two hosts are apart, by the connections between them.
+struct ClockDifference {
+    Index host_a = NONE;
+    Index host_b = NONE;
+    std::int64_t b_minus_a_ns = 0;
+    std::uint64_t spread_ns = 0; // of the connections that it comes from
+    std::uint64_t connections = 0;
+};
+
+struct LossEntry {
+    Index host = NONE;
+    std::string loss_class;
+    std::uint16_t cpu = 0;
+    std::uint64_t records = 0;
+};
+
+struct Model {
+    std::vector<Capture> captures;
+    std::vector<Session> sessions;
+    std::vector<Host> hosts;
+    std::vector<Device> devices;
+    std::vector<Port> ports;
+    std::vector<Process> processes;
+    std::vector<Qp> qps;      // by host, device, number, generation
+    std::vector<Posts> posts; // until match_posts
+    std::vector<UnmatchedPosts> unmatched_posts;
+    std::vector<Event> events; // by realtime
+    std::array<Sums, TIERS> tiers;
+    Sums total;
+    std::vector<ProcessSums> process_sums;
+    std::vector<NodePair> node_pairs;
+    std::vector<ClockDifference> clock_differences;
+    std::vector<LossEntry> loss;
+    std::uint64_t lost_records = 0;
+    std::vector<std::string> warnings; // the gravest first
+    bool has_topology = false;
+    std::string topology_source;
+};
+
+} // namespace collwire::model

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/report/json_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include "correlate/capture/kinds.h"
+#include "correlate/report/json_sections.h"
+#include "correlate/report/units.h"
+
+namespace collwire::report {
+
+using model::Index;
+using model::Model;
+
+namespace {
+
+// Names come from captures; bytes that are no UTF-8 become U+FFFD.
+std::string dump(const Json &json, int indent = -1) {
+    return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+class Writer {
+public:
+    explicit Writer(std::ostream &out) : out_(out) { out_ << '{'; }
+    ~Writer() { out_ << "\n}\n"; }
+    Writer(const Writer &) = delete;
+    Writer &operator=(const Writer &) = delete;
+
+    void value(const char *name, const Json &json) {
+        begin(name);
+        out_ << dump(json);
+    }
+    // An array with one element a line.
+    template <typename Range, typename ToJson>
+    void array(const char *name, const Range &range, const ToJson &to_json) {
+        begin(name);
+        out_ << '[';
+        const char *separator = "\n  ";
+        for (const auto &element : range) {
+            out_ << separator << dump(to_json(element));
+            separator = ",\n  ";
+        }
+        out_ << ']';
+    }
+
+private:
+    void begin(const char *name) {
+        out_ << (first_ ? "\n \"" : ",\n \"") << name << "\": ";
+        first_ = false;
+    }
+    std::ostream &out_;
+    bool first_ = true;
+};
+
+Json window_json(const Model &model) {
+    std::uint64_t begin_ns = UINT64_MAX;
+    std::uint64_t end_ns = 0;
+    for (const model::Session &session : model.sessions) {
+        if (session.excluded)
+            continue;
+        const model::Host &host = model.hosts[session.host];
+        begin_ns = std::min(begin_ns, host.realtime_ns(session.begin_ns));
+        end_ns = std::max(end_ns, host.realtime_ns(session.end_ns));
+    }
+    if (begin_ns > end_ns)
+        return nullptr;
+    return {{"begin_realtime_ns", begin_ns},
+            {"end_realtime_ns", end_ns},
+            {"begin", utc(begin_ns)},
+            {"end", utc(end_ns)},
+            {"duration_ns", end_ns - begin_ns}};
+}
+
+Json loss_json(const Model &model) {
+    Json entries = Json::array();
+    for (const model::LossEntry &entry : model.loss) {
+        Json json = {{"host", model.hosts[entry.host].name}, {"class", entry.loss_class}};
+        json["cpu"] = entry.cpu == CW_CPU_USERSPACE ? Json(nullptr) : Json(entry.cpu);
+        json["records"] = entry.records;
+        entries.push_back(std::move(json));
+    }
+    return {{"records", model.lost_records}, {"entries", std::move(entries)}};
+}
+
+Json sources_json(const Model &model) {
+    Json sources = Json::array();
+    for (const model::Session &session : model.sessions)
+        for (const auto &[key, source] : session.sources)
+            sources.push_back(
+                {{"host", model.hosts[session.host].name},
+                 {"device", source.device == model::NONE ? Json(nullptr)
+                                                         : Json(model.devices[source.device].name)},
+                 {"name", source.name},
+                 {"state", capture::source_state_name(source.state)},
+                 {"reason", source.reason}});
+    return sources;
+}
+
+template <typename T> std::vector<Index> indices(const std::vector<T> &things) {
+    std::vector<Index> all(things.size());
+    for (Index i = 0; i < all.size(); ++i)
+        all[i] = i;
+    return all;
+}
+
+} // namespace
+
+void write_json(const Model &model, std::ostream &out) {
+    Writer writer(out);
+    writer.value("schema", "collwire-report");
+    writer.value("schema_version", fmt::format("{}.{}", JSON_SCHEMA_MAJOR, JSON_SCHEMA_MINOR));
+    writer.value("window", window_json(model));
+    writer.value("topology", {{"given", model.has_topology}, {"source", model.topology_source}});
+    writer.array("warnings", model.warnings,
+                 [](const std::string &warning) { return Json(warning); });
+    writer.value("loss", loss_json(model));
+    writer.value("tiers", tiers_json(model));
+    writer.value("total", sums_json(model.total));
+    writer.array("captures", model.captures,
+                 [&](const model::Capture &capture) { return capture_json(model, capture); });
+    writer.array("hosts", indices(model.hosts),
+                 [&](Index index) { return host_json(model, index); });
+    writer.array("sources", sources_json(model), [](const Json &source) { return source; });
+    writer.array("clock_differences", model.clock_differences,
+                 [&](const model::ClockDifference &clock) {
+                     return Json{{"host_a", model.hosts[clock.host_a].name},
+                                 {"host_b", model.hosts[clock.host_b].name},
+                                 {"b_minus_a_ns", clock.b_minus_a_ns},
+                                 {"spread_ns", clock.spread_ns},
+                                 {"connections", clock.connections}};
+                 });
+    writer.array("processes", model.process_sums,
+                 [&](const model::ProcessSums &sums) { return process_json(model, sums); });
+    writer.array("node_pairs", model.node_pairs,
+                 [](const model::NodePair &pair) { return node_pair_json(pair); });
+    writer.array("ports", indices(model.ports),
+                 [&](Index index) { return port_json(model, index); });
+    writer.array("events", model.events,
+                 [&](const model::Event &event) { return event_json(model, event); });
+    writer.array("unmatched_posts", model.unmatched_posts, [&](const model::UnmatchedPosts &posts) {
+        return Json{{"host", model.hosts[posts.host].name},
+                    {"pid", posts.pid},
+                    {"qpn", posts.qpn},
+                    {"device", posts.device.empty() ? Json(nullptr) : Json(posts.device)},
+                    {"wrs", posts.wrs},
+                    {"bytes", posts.bytes},
+                    {"reason", posts.reason}};
+    });
+    writer.array("qps", model.qps, [&](const model::Qp &qp) { return qp_json(model, qp); });
+}
+
+} // namespace collwire::report

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// One JSON object per thing of the model.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "correlate/model/model.h"
+
+namespace collwire::report {
+
+using Json = nlohmann::ordered_json;
+
+[[nodiscard]] Json known(const model::Known &value); // null: not measured
+[[nodiscard]] Json sums_json(const model::Sums &sums);
+[[nodiscard]] Json tiers_json(const model::Model &model);
+[[nodiscard]] Json host_json(const model::Model &model, model::Index index);
+[[nodiscard]] Json capture_json(const model::Model &model, const model::Capture &capture);
+[[nodiscard]] Json process_json(const model::Model &model, const model::ProcessSums &sums);
+[[nodiscard]] Json node_pair_json(const model::NodePair &pair);
+[[nodiscard]] Json port_json(const model::Model &model, model::Index index);
+[[nodiscard]] Json event_json(const model::Model &model, const model::Event &event);
+[[nodiscard]] Json qp_json(const model::Model &model, const model::Qp &qp);
+
+} // namespace collwire::report

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/report/text_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "correlate/report/names.h"
+#include "correlate/report/table.h"
+#include "correlate/report/units.h"
+
+namespace collwire::report {
+
+using model::Index;
+using model::Known;
+using model::Model;
+using model::NONE;
+using model::Qp;
+using topology::Tier;
+
+namespace {
+
+constexpr std::array ALL_TIERS = {Tier::Self, Tier::Leaf, Tier::Spine, Tier::Superspine,
+                                  Tier::Unknown};
+constexpr std::size_t BAR_WIDTH = 20;
+constexpr std::size_t MATRIX_HOSTS = 12;
+constexpr std::size_t LEAST_WIDTH = 40;
+
+class Writer {
+public:
+    Writer(const Model &model, const TextOptions &options)
+        : model_(model), options_(options), width_(std::max(options.width, LEAST_WIDTH)) {}
+
+    std::string run() {
+        header();
+        warnings();
+        tiers();
+        node_pairs();
+        ports();
+        qps();
+        processes();
+        events();
+        return std::move(text_);
+    }
+
+private:
+    void header();
+    void warnings();
+    void tiers();
+    void node_pairs();
+    bool matrix();
+    void ports();
+    void qps();
+    void processes();
+    void events();
+
+    void line(std::string_view text) {
+        text_ += text;
+        text_ += '\n';
+    }
+    void title(std::string_view text) {
+        text_ += '\n';
+        line(colored(text, "1"));
+    }
+    // A line of the header.
+    void field(std::string_view text) { wrapped(text, "            ", ""); }
+    // What is left out is said.
+    void more(std::size_t all, std::size_t shown, std::string_view what) {
+        if (all > shown)
+            line(fmt::format("  ... and {} more {}: see --json", grouped(all - shown), what));
+    }
+    [[nodiscard]] std::string colored(std::string_view text, std::string_view code) const {
+        return options_.color ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
+    }
+    // Words of `text` in lines of the width, further lines indented.
+    void wrapped(std::string_view text, std::string_view indent, std::string_view color);
+
+    const Model &model_;
+    const TextOptions &options_;
+    const std::size_t width_;
+    std::string text_;
+};
+
+void Writer::wrapped(std::string_view text, std::string_view indent, std::string_view color) {
+    std::string current;
+    const auto flush = [&] {
+        line(color.empty() ? current : colored(current, color));
+        current = indent;
+    };
+    bool first_word = true;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find(' ', begin), text.size());
+        const std::string_view word = text.substr(begin, end - begin);
+        if (!first_word && current.size() + 1 + word.size() > width_) {
+            flush();
+            first_word = true;
+        }
+        if (!first_word)
+            current += ' ';
+        current += word;
+        first_word = false;
+        begin = end + 1;
+    }
+    flush();
+}
+
+void Writer::header() {
+    std::uint64_t begin_ns = UINT64_MAX;
+    std::uint64_t end_ns = 0;
+    std::set<Index> hosts;
+    for (const model::Session &session : model_.sessions) {
+        if (session.excluded)
+            continue;
+        hosts.insert(session.host);
+        begin_ns = std::min(begin_ns, model_.hosts[session.host].realtime_ns(session.begin_ns));
+        end_ns = std::max(end_ns, model_.hosts[session.host].realtime_ns(session.end_ns));
+    }
+    line(colored(fmt::format("collwire report: {} host(s), {} queue pair(s), {} capture(s)",
+                             hosts.size(), grouped(model_.qps.size()), model_.captures.size()),
+                 "1"));
+    if (begin_ns <= end_ns)
+        field(fmt::format("  time      {} to {} ({})", utc(begin_ns).substr(0, 19) + "Z",
+                          utc(end_ns).substr(0, 19) + "Z", duration(end_ns - begin_ns)));
+    std::string names;
+    std::size_t shown = 0;
+    for (const Index host : hosts) {
+        if (shown == 8) {
+            names += fmt::format(" and {} more", hosts.size() - shown);
+            break;
+        }
+        names += (shown++ == 0 ? "" : ", ") + printable(model_.hosts[host].name);
+    }
+    field("  hosts     " + names);
+    field("  sent      " + exact_bytes(model_.total.tx_wire_bytes) + " on the link, " +
+          exact_bytes(model_.total.tx_payload_bytes) + " payload");
+    std::string known_by;
+    for (const model::BytesRung rung : {model::BytesRung::Wire, model::BytesRung::Posted}) {
+        const Known &bytes = model_.total.tx_wire_bytes_by_rung[static_cast<std::size_t>(rung)];
+        if (bytes)
+            known_by += fmt::format(
+                "{}{} {}", known_by.empty() ? "" : ", ", share(bytes, model_.total.tx_wire_bytes),
+                rung == model::BytesRung::Wire ? "counted frame by frame"
+                                               : "computed from posted work requests");
+    }
+    if (!known_by.empty())
+        field("  known by  " + known_by);
+    if (model_.total.retransmitted_wire_bytes)
+        field("  resent    " + exact_bytes(model_.total.retransmitted_wire_bytes));
+    const std::string lost = fmt::format("  lost      {} record(s)", grouped(model_.lost_records));
+    line(model_.lost_records == 0 ? lost : colored(lost, "1;31"));
+}
+
+void Writer::warnings() {
+    if (model_.warnings.empty())
+        return;
+    text_ += '\n';
+    std::size_t shown = 0;
+    for (const std::string &warning : model_.warnings) {
+        if (shown == options_.rows)
+            break;
+        wrapped("! " + printable(warning), "  ", warning.starts_with("LOSS") ? "1;31" : "33");
+        ++shown;
+    }
+    more(model_.warnings.size(), shown, "warnings");
+}
+
+void Writer::tiers() {
+    title("Sent, by the highest tier crossed");
+    Table table({{"tier"},
+                 {"on the link", Align::Right},
+                 {"bytes", Align::Right},
+                 {"payload", Align::Right},
+                 {"share", Align::Right},
+                 {"", Align::Left, false, 1}});
+    for (const Tier tier : ALL_TIERS) {
+        const model::Sums &sums = model_.tiers[model::index_of(tier)];
+        if (sums.qps == 0)
+            continue;
+        table.add({std::string(topology::tier_name(tier)), human_bytes(sums.tx_wire_bytes),
+                   sums.tx_wire_bytes ? grouped(*sums.tx_wire_bytes) : "-",
+                   human_bytes(sums.tx_payload_bytes),
+                   share(sums.tx_wire_bytes, model_.total.tx_wire_bytes),
+                   bar(sums.tx_wire_bytes, model_.total.tx_wire_bytes, BAR_WIDTH)});
+    }
+    if (table.empty())
+        line("  no queue pair was seen");
+    else
+        text_ += table.text(width_);
+}
+
+bool Writer::matrix() {
+    std::set<std::string> sources;
+    std::set<std::string> destinations;
+    std::map<std::pair<std::string, std::string>, Known> cells;
+    for (const model::NodePair &pair : model_.node_pairs) {
+        if (!pair.all.tx_wire_bytes && pair.all.qps_without_bytes == 0)
+            continue;
+        sources.insert(pair.source);
+        destinations.insert(pair.destination);
+        cells[{pair.source, pair.destination}] = pair.all.tx_wire_bytes;
+    }
+    if (sources.empty() || sources.size() > MATRIX_HOSTS || destinations.size() > MATRIX_HOSTS)
+        return false;
+    std::size_t needed = 12;
+    for (const std::string &destination : destinations)
+        needed += std::max<std::size_t>(destination.size(), 11) + 2;
+    if (needed > width_)
+        return false;
+    std::vector<Column> columns = {{"from \\ to", Align::Left, true}};
+    for (const std::string &destination : destinations)
+        columns.push_back({printable(destination), Align::Right});
+    Table table(columns);
+    for (const std::string &source : sources) {
+        std::vector<std::string> row = {printable(source)};
+        for (const std::string &destination : destinations) {
+            const auto found = cells.find({source, destination});
+            row.push_back(found == cells.end() ? "" : human_bytes(found->second));
+        }
+        table.add(std::move(row));
+    }
+    title("Sent between hosts, on the link");
+    text_ += table.text(width_);
+    return true;
+}
+
+void Writer::node_pairs() {
+    if (model_.node_pairs.empty() || matrix())
+        return;
+    std::vector<const model::NodePair *> pairs;
+    for (const model::NodePair &pair : model_.node_pairs)
+        pairs.push_back(&pair);
+    const std::size_t shown = std::min(pairs.size(), options_.rows);
+    std::partial_sort(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(shown),
+                      pairs.end(), [](const model::NodePair *a, const model::NodePair *b) {
+                          return std::tie(b->all.tx_wire_bytes, a->source, a->destination) <
+                                 std::tie(a->all.tx_wire_bytes, b->source, b->destination);
+                      });
+    title("Sent between hosts, the most first");
+    Table table({{"from", Align::Left, true},
+                 {"to", Align::Left, true},
+                 {"on the link", Align::Right},
+                 {"payload", Align::Right, false, 1},
+                 {"share", Align::Right}});
+    for (std::size_t i = 0; i < shown; ++i)
+        table.add({printable(pairs[i]->source), printable(pairs[i]->destination),
+                   human_bytes(pairs[i]->all.tx_wire_bytes),
+                   human_bytes(pairs[i]->all.tx_payload_bytes),
+                   share(pairs[i]->all.tx_wire_bytes, model_.total.tx_wire_bytes)});
+    text_ += table.text(width_);
+    more(pairs.size(), shown, "pairs");
+}
+
+void Writer::ports() {
+    if (model_.ports.empty())
+        return;
+    std::vector<const model::Port *> ports;
+    for (const model::Port &port : model_.ports)
+        ports.push_back(&port);
+    const std::size_t shown = std::min(ports.size(), options_.rows);
+    const auto unexplained = [](const model::Port *port) {
+        const model::PortBytes &bytes = port->bytes;
+        return model::subtract_or_zero(bytes.tx_wire_bytes.value_or(0),
+                                       bytes.explained_tx_bytes.value_or(0));
+    };
+    // In the order of names, unless only the worst can be shown.
+    if (shown < ports.size())
+        std::stable_sort(ports.begin(), ports.end(),
+                         [&](const model::Port *a, const model::Port *b) {
+                             return unexplained(a) > unexplained(b);
+                         });
+    title(shown < ports.size() ? "Ports, sent, the most unexplained first" : "Ports, sent");
+    Table table({{"host", Align::Left, true},
+                 {"device"},
+                 {"port", Align::Right, false, 3},
+                 {"switch", Align::Left, true, 2},
+                 {"by counter", Align::Right},
+                 {"explained", Align::Right},
+                 {"unexplained", Align::Right},
+                 {"", Align::Right, false, 4},
+                 {"+-", Align::Right, false, 5},
+                 {"counter", Align::Left, false, 1}});
+    for (std::size_t i = 0; i < shown; ++i) {
+        const model::Port &port = *ports[i];
+        const model::Device &device = model_.devices[port.device];
+        const model::PortBytes &bytes = port.bytes;
+        std::string rest = "-";
+        std::string rest_share;
+        if (bytes.tx_wire_bytes && bytes.explained_tx_bytes) {
+            const bool negative = *bytes.explained_tx_bytes > *bytes.tx_wire_bytes;
+            rest = negative ? "-" + human_bytes(*bytes.explained_tx_bytes - *bytes.tx_wire_bytes)
+                            : human_bytes(*bytes.tx_wire_bytes - *bytes.explained_tx_bytes);
+            if (!negative)
+                rest_share =
+                    share(*bytes.tx_wire_bytes - *bytes.explained_tx_bytes, bytes.tx_wire_bytes);
+        }
+        table.add({printable(model_.hosts[device.host].name), printable(device.name),
+                   std::to_string(port.number),
+                   port.switch_id.empty() ? "-" : printable(port.switch_id),
+                   human_bytes(bytes.tx_wire_bytes), human_bytes(bytes.explained_tx_bytes), rest,
+                   rest_share, human_bytes(bytes.uncertainty_bytes), bytes.source});
+    }
+    text_ += table.text(width_);
+    more(ports.size(), shown, "ports");
+}
+
+void Writer::qps() {
+    std::vector<const Qp *> qps;
+    for (const Qp &qp : model_.qps)
+        qps.push_back(&qp);
+    if (qps.empty())
+        return;
+    const auto weight = [](const Qp *qp) {
+        const model::QpBytes &bytes = qp->bytes;
+        return std::max(bytes.tx_wire_bytes.value_or(0), bytes.tx_payload_bytes.value_or(0));
+    };
+    const std::size_t shown = std::min(qps.size(), options_.rows);
+    std::partial_sort(qps.begin(), qps.begin() + static_cast<std::ptrdiff_t>(shown), qps.end(),
+                      [&](const Qp *a, const Qp *b) {
+                          return weight(a) != weight(b) ? weight(a) > weight(b) : a < b;
+                      });
+    title(shown < qps.size() ? "Queue pairs, the most sent first" : "Queue pairs");
+    Table table({{"host", Align::Left, true},
+                 {"device"},
+                 {"qpn", Align::Right},
+                 {"type", Align::Left, false, 4},
+                 {"to", Align::Left, true},
+                 {"pid", Align::Right, false, 6},
+                 {"process", Align::Left, true, 5},
+                 {"tier"},
+                 {"sent", Align::Right},
+                 {"payload", Align::Right, false, 3},
+                 {"received", Align::Right, false, 2},
+                 {"resent", Align::Right, false, 7},
+                 {"by", Align::Left, false, 1}});
+    for (std::size_t i = 0; i < shown; ++i) {
+        const Qp &qp = *qps[i];
+        const model::QpBytes &bytes = qp.bytes;
+        std::string to = qp.remote_host;
+        if (to.empty() && qp.is_connected_type() && qp.has(CW_QP_ADDRESS) &&
+            !model::is_zero(qp.dgid()))
+            to = model::short_gid_text(qp.dgid());
+        if (qp.is_datagram())
+            to = fmt::format("{} destination(s)", qp.ud_peers.size());
+        else if (qp.has(CW_QP_DEST))
+            to += fmt::format(" {}", qp.address.dest_qpn);
+        const model::Process *process =
+            qp.process == NONE ? nullptr : &model_.processes[qp.process];
+        table.add(
+            {printable(model_.hosts[qp.host].name),
+             qp.device == NONE ? "-" : printable(model_.devices[qp.device].name),
+             std::to_string(qp.key.qpn), qp_type_text(qp.type), to.empty() ? "-" : printable(to),
+             process == nullptr ? "-" : std::to_string(process->pid),
+             process != nullptr     ? printable(process_title(*process))
+             : qp.has(CW_QP_KERNEL) ? "(kernel)"
+                                    : "-",
+             std::string(topology::tier_name(qp.tier)), human_bytes(bytes.tx_wire_bytes),
+             human_bytes(bytes.tx_payload_bytes), human_bytes(bytes.rx_wire_bytes),
+             human_bytes(bytes.retransmitted_wire_bytes),
+             std::string(rung_name(bytes.rung)) + (qp.damaged_by.empty() ? "" : " (incomplete)")});
+    }
+    text_ += table.text(width_);
+    more(qps.size(), shown, "queue pairs");
+}
+
+void Writer::processes() {
+    if (model_.process_sums.empty())
+        return;
+    std::vector<const model::ProcessSums *> sums;
+    for (const model::ProcessSums &of_process : model_.process_sums)
+        sums.push_back(&of_process);
+    const std::size_t shown = std::min(sums.size(), options_.rows);
+    std::stable_sort(sums.begin(), sums.end(),
+                     [](const model::ProcessSums *a, const model::ProcessSums *b) {
+                         return a->all.tx_wire_bytes > b->all.tx_wire_bytes;
+                     });
+    title(shown < sums.size() ? "Processes, the most sent first" : "Processes");
+    Table table({{"host", Align::Left, true},
+                 {"pid", Align::Right},
+                 {"process", Align::Left, true},
+                 {"job", Align::Left, true, 1},
+                 {"qps", Align::Right},
+                 {"sent", Align::Right},
+                 {"payload", Align::Right},
+                 {"received", Align::Right, false, 2}});
+    for (std::size_t i = 0; i < shown; ++i) {
+        const model::Process &process = model_.processes[sums[i]->process];
+        std::string job = "-";
+        if (!process.slurm_job.empty())
+            job = "slurm " + process.slurm_job;
+        else if (!process.pod_uid.empty())
+            job = "pod " + process.pod_uid;
+        table.add({printable(model_.hosts[process.host].name), std::to_string(process.pid),
+                   printable(process_title(process)), printable(job),
+                   std::to_string(sums[i]->all.qps), human_bytes(sums[i]->all.tx_wire_bytes),
+                   human_bytes(sums[i]->all.tx_payload_bytes),
+                   human_bytes(sums[i]->all.rx_wire_bytes)});
+    }
+    text_ += table.text(width_);
+    more(sums.size(), shown, "processes");
+}
+
+void Writer::events() {
+    if (model_.events.empty())
+        return;
+    title("Events (UTC)");
+    std::size_t shown = 0;
+    for (const model::Event &event : model_.events) {
+        if (shown == 2 * options_.rows)
+            break;
+        std::string where = model_.hosts[event.host].name;
+        if (event.device != NONE)
+            where += " " + model_.devices[event.device].name;
+        if (event.port != NONE)
+            where += fmt::format(" port {}", model_.ports[event.port].number);
+        if (event.qpn != 0)
+            where += fmt::format(" qp {}", event.qpn);
+        wrapped(printable(fmt::format("  {}  {}  {}: {}", utc_time(event.realtime_ns), where,
+                                      event.kind, event.what)),
+                "                  ", event.kind == "suspected_path_loss" ? "1;33" : "");
+        ++shown;
+    }
+    more(model_.events.size(), shown, "events");
+}
+
+} // namespace
+
+std::string text_report(const Model &model, const TextOptions &options) {
+    return Writer(model, options).run();
+}
+
+} // namespace collwire::report

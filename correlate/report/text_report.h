@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "correlate/model/model.h"
+
+namespace collwire::report {
+
+struct TextOptions {
+    std::size_t width = 100; // of the terminal
+    bool color = false;
+    std::size_t rows = 20; // of each table that can be long
+};
+
+// For people; the JSON report has everything.
+[[nodiscard]] std::string text_report(const model::Model &model, const TextOptions &options);
+
+} // namespace collwire::report

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as people read them. "-" is: not measured.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "correlate/model/model.h"
+
+namespace collwire::report {
+
+// "1,320,702,443"
+[[nodiscard]] std::string grouped(std::uint64_t value);
+// "1.23 GiB"; below 1 KiB "999 B"
+[[nodiscard]] std::string human_bytes(std::uint64_t bytes);
+[[nodiscard]] std::string human_bytes(const model::Known &bytes);
+// "1.23 GiB (1,320,702,443 B)"
+[[nodiscard]] std::string exact_bytes(const model::Known &bytes);
+// "45.1 %" of the whole; "-" where either is not known, or the whole is 0.
+[[nodiscard]] std::string share(const model::Known &part, const model::Known &whole);
+// "####......" of `width` characters
+[[nodiscard]] std::string bar(const model::Known &part, const model::Known &whole,
+                              std::size_t width);
+// "2026-11-21T04:00:00.123456789Z"
+[[nodiscard]] std::string utc(std::uint64_t realtime_ns);
+// "04:00:00.123"
+[[nodiscard]] std::string utc_time(std::uint64_t realtime_ns);
+// "12.3 s", "3 min 20 s", "2 h 5 min"
+[[nodiscard]] std::string duration(std::uint64_t ns);
+// Without control characters: what a capture says goes to a terminal.
+[[nodiscard]] std::string printable(std::string_view text);
+
+} // namespace collwire::report

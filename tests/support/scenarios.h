@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole recordings of several nodes, for golden files and as seeds of the fuzzers.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/node_builder.h"
+
+namespace collwire::test {
+
+using Captures = std::vector<std::vector<std::byte>>;
+
+// Nothing goes wrong: node0 writes to node1 (same leaf) and node2 (another leaf), node1 reads from
+// node0, node2 sends datagrams to both, node0 talks to itself; every frame is counted.
+[[nodiscard]] inline Captures good_cluster() {
+    constexpr QpOptions n0_to_n1{.qpn = 17, .local = 1, .remote = 2, .remote_qpn = 18};
+    constexpr QpOptions n1_to_n0{.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17, .pid = 200};
+    constexpr QpOptions n0_to_n2{.qpn = 19, .local = 1, .remote = 3, .remote_qpn = 20};
+    constexpr QpOptions n2_to_n0{.qpn = 20, .local = 3, .remote = 1, .remote_qpn = 19, .pid = 300};
+    constexpr QpOptions n0_left{
+        .qpn = 24, .local = 1, .remote = 1, .remote_qpn = 25, .pid = 101, .pid_start_ns = 6 * NS};
+    constexpr QpOptions n0_right{
+        .qpn = 25, .local = 1, .remote = 1, .remote_qpn = 24, .pid = 101, .pid_start_ns = 6 * NS};
+    constexpr QpOptions n2_datagrams{.qpn = 30, .local = 3, .pid = 301};
+
+    constexpr Frames write{.requests = 1'048'576, .request_payload = 1'073'741'824, .first = 11.5};
+    constexpr Frames answer{
+        .responses = 65'536, .response_payload = 67'108'864, .acks = 16'384, .first = 11.6};
+    constexpr Frames small{
+        .requests = 4096, .request_payload = 4'194'304, .resent = 12, .first = 12};
+    constexpr Frames acks{.acks = 64, .first = 12.1};
+    constexpr std::uint64_t write_bytes = 1'048'576 * FRAME_HEADERS + 1'073'741'824;
+    constexpr std::uint64_t answer_bytes = 65'536 * FRAME_HEADERS + 67'108'864 + 16'384 * ACK_FRAME;
+    constexpr std::uint64_t small_bytes = 4096 * FRAME_HEADERS + 4'194'304 + 12 * RESENT_FRAME;
+
+    NodeBuilder node0;
+    node0.usual(1)
+        .process(100, 5 * NS, "/usr/bin/python3", "/home/user/train.py")
+        .process(101, 6 * NS, "ib_send_bw");
+    node0.qp(n0_to_n1).qp(n0_to_n2).qp(n0_left).qp(n0_right);
+    node0.wire(n0_to_n1, 20, write, answer).wire(n0_to_n2, 20, small, acks);
+    node0.wire(n0_left, 20, {.requests = 100, .request_payload = 102'400}, {.acks = 2});
+    node0.wire(n0_right, 20, {.acks = 2}, {.requests = 100, .request_payload = 102'400});
+    node0.netdev(20, write_bytes + small_bytes + 4242, answer_bytes + 64 * ACK_FRAME + 3131)
+        .clock(20)
+        .end();
+
+    NodeBuilder node1({.hostname = "node1", .session_id = 2, .clock_ahead = 0.001});
+    node1.usual(2).process(200, 5 * NS, "/usr/bin/python3", "/home/user/train.py").qp(n1_to_n0);
+    node1.wire(n1_to_n0, 20, answer, write)
+        .netdev(20, answer_bytes + 1212, write_bytes + 2323)
+        .clock(20)
+        .end();
+
+    NodeBuilder node2({.hostname = "node2", .session_id = 3});
+    node2.usual(3).process(300, 5 * NS, "/usr/bin/python3", "/home/user/train.py").qp(n2_to_n0);
+    node2.datagram_qp(n2_datagrams);
+    node2.wire(n2_to_n0, 20, acks, small)
+        .wire(n2_datagrams, 20, {.requests = 30, .request_payload = 30'000}, {});
+    node2.ud_peer(n2_datagrams, 20, 1, 40, 10, 10 * 66 + 10'000, 10'000);
+    node2.ud_peer(n2_datagrams, 20, 2, 41, 20, 20 * 66 + 20'000, 20'000);
+    node2.netdev(20, 64 * ACK_FRAME + 30 * 66 + 30'000 + 999, small_bytes + 888).clock(20).end();
+    return {node0.bytes(), node1.bytes(), node2.bytes()};
+}
+
+// Everything that can go wrong short of a file that is none: a capture cut short, loss, a path that
+// dies silently, a link that goes down, a peer without a capture, posts nobody owns, clocks apart,
+// a source that is refused, a first segment missing.
+[[nodiscard]] inline Captures troubled_cluster() {
+    constexpr QpOptions n0_to_n1{.qpn = 17, .local = 1, .remote = 2, .remote_qpn = 18};
+    constexpr QpOptions n1_to_n0{.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17, .pid = 200};
+    constexpr QpOptions n0_to_far{.qpn = 21, .local = 1, .remote = 9, .remote_qpn = 77};
+
+    NodeBuilder node0;
+    node0.usual(1).source("posts", CW_SOURCE_REFUSED,
+                          "libmlx5 is stripped of its build-id. Fix: install the distribution's");
+    node0.process(100, 5 * NS, "app").qp(n0_to_n1).qp(n0_to_far);
+    node0.counter(3, "carrier_changes", CW_COUNTER_NETDEV, CW_UNIT_EVENTS)
+        .counter(4, "completer_retry_err", CW_COUNTER_HW, CW_UNIT_EVENTS);
+    node0.samples(10, {{3, 0, 1}, {4, 0, 0}})
+        .samples(14, {{3, 0, 1}, {4, 0, 0}})
+        .samples(15, {{3, 0, 1}, {4, 0, 5}});
+    node0.wire(n0_to_n1, 14, {.requests = 1000, .request_payload = 1'000'000, .first = 12},
+               {.acks = 9, .first = 12.1});
+    node0.wire(n0_to_n1, 15,
+               {.requests = 1001, .request_payload = 1'001'000, .resent = 7, .first = 12},
+               {.acks = 9, .first = 12.1});
+    node0.wire(n0_to_far, 15, {.requests = 10, .request_payload = 5000, .first = 13},
+               {.acks = 3, .first = 13});
+    node0.posts({.qpn = 91}, 15, CW_POST_SEND, 4, 1000)
+        .loss(CW_LOSS_WIRE_FRAME, 1, 3)
+        .loss(CW_LOSS_QP_EVENT, 0, 12);
+    auto error = NodeBuilder::qp_event(n0_to_n1, CW_KIND_QP_ERROR, 16);
+    error.event = 1;
+    node0.add(error).netdev(20, 1'000'000, 900);
+    node0.capture().end_block();
+    node0.wire(n0_to_n1, 20, {.requests = 5000, .request_payload = 5'000'000}, {});
+    std::vector<std::byte> cut_short = node0.bytes();
+    cut_short.resize(cut_short.size() - 10);
+
+    NodeBuilder node1({.hostname = "node1",
+                       .session_id = 2,
+                       .segment = 2,
+                       .clock_ahead = 2.5,
+                       .flags = CW_NODE_WIRE});
+    node1.usual(2).process(200, 5 * NS, "app").qp(n1_to_n0).carrier(17, false).carrier(18, true);
+    node1.wire(n1_to_n0, 15, {.acks = 9, .first = 12.1},
+               {.requests = 1000, .request_payload = 1'000'000, .first = 12});
+    return {std::move(cut_short), node1.bytes()};
+}
+
+// Two nodes on which nothing but the posts tell bytes.
+[[nodiscard]] inline Captures posted_only() {
+    constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS;
+    constexpr QpOptions n0_to_n1{.qpn = 17, .local = 1, .remote = 2, .remote_qpn = 18};
+    constexpr QpOptions n1_to_n0{.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17, .pid = 200};
+    NodeBuilder node0({.flags = flags});
+    node0.device().port().gid(1).source("posts").source("rxe_wire", CW_SOURCE_OFF).qp(n0_to_n1);
+    node0.posts(n0_to_n1, 19, CW_POST_WRITE, 1000, 65'536).netdev(20, 70'000'000, 100'000).end();
+    NodeBuilder node1({.hostname = "node1", .session_id = 2, .flags = flags});
+    node1.device().port().gid(2).source("posts").source("rxe_wire", CW_SOURCE_OFF).qp(n1_to_n0);
+    node1.posts(n1_to_n0, 19, CW_POST_READ, 10, 1'000'000).netdev(20, 11'000'000, 70'000'000).end();
+    return {node0.bytes(), node1.bytes()};
+}
+
+} // namespace collwire::test

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/model_of.h"
+
+namespace collwire::model {
+namespace {
+
+using namespace collwire::test;
+using topology::Tier;
+
+// node0 writes 10 frames of 1024 B to node1, which acknowledges; one frame went twice.
+NodeBuilder sender(std::uint8_t to = 2) {
+    NodeBuilder node;
+    const QpOptions qp{.qpn = 17, .local = 1, .remote = to, .remote_qpn = 18};
+    node.usual(1).process(100, 5 * NS, "ib_write_bw").qp(qp);
+    node.wire(qp, 15, {.requests = 10, .request_payload = 10240, .resent = 1, .first = 12},
+              {.acks = 2, .first = 12.1});
+    node.netdev(20, 10 * FRAME_HEADERS + 10240 + RESENT_FRAME + 500, 2 * ACK_FRAME);
+    return std::move(node.end());
+}
+NodeBuilder receiver(std::string hostname = "node1", std::uint8_t own = 2) {
+    NodeBuilder node({.hostname = std::move(hostname), .session_id = 2});
+    const QpOptions qp{.qpn = 18, .local = own, .remote = 1, .remote_qpn = 17, .pid = 200};
+    node.usual(own).process(200, 5 * NS, "ib_write_bw").qp(qp);
+    node.wire(qp, 15, {.acks = 2, .first = 12.1},
+              {.requests = 10, .request_payload = 10240, .resent = 1, .first = 12});
+    node.netdev(20, 2 * ACK_FRAME, 10 * FRAME_HEADERS + 10240 + RESENT_FRAME);
+    return std::move(node.end());
+}
+
+TEST(ModelBytes, FramesAreOfTheQueuePairThatSendsThem) {
+    const Model model = model_of({sender().bytes(), receiver().bytes()});
+    ASSERT_EQ(model.qps.size(), 2U);
+    const Qp &from = qp_of(model, "node0", 17);
+    EXPECT_EQ(from.bytes.rung, BytesRung::Wire);
+    EXPECT_EQ(from.bytes.tx_payload_bytes, 10240U);
+    EXPECT_EQ(from.bytes.rx_payload_bytes, 0U);
+    EXPECT_EQ(from.bytes.tx_wire_bytes, 10 * 58 + 10240 + 1082U);
+    EXPECT_EQ(from.bytes.rx_wire_bytes, 2 * 62U);
+    EXPECT_EQ(from.bytes.retransmitted_wire_bytes, 1082U);
+    const Qp &to = qp_of(model, "node1", 18);
+    EXPECT_EQ(to.bytes.rx_payload_bytes, 10240U) << "a frame that came again is no payload";
+    EXPECT_EQ(to.bytes.tx_wire_bytes, 124U);
+    EXPECT_EQ(to.bytes.tx_ack_wire_bytes, 124U);
+}
+
+TEST(ModelBytes, TierIsTheHighestLevelCrossed) {
+    const Model leaf = model_of({sender().bytes(), receiver().bytes()});
+    EXPECT_EQ(qp_of(leaf, "node0", 17).tier, Tier::Leaf);
+    EXPECT_EQ(leaf.tiers[index_of(Tier::Leaf)].tx_wire_bytes, 10 * 58 + 10240 + 1082 + 124U);
+    EXPECT_EQ(leaf.tiers[index_of(Tier::Leaf)].tx_payload_bytes, 10240U);
+    EXPECT_EQ(leaf.tiers[index_of(Tier::Spine)].qps, 0U);
+
+    const Model spine = model_of({sender(3).bytes(), receiver("node2", 3).bytes()});
+    EXPECT_EQ(qp_of(spine, "node0", 17).tier, Tier::Spine);
+    EXPECT_EQ(spine.tiers[index_of(Tier::Spine)].tx_payload_bytes, 10240U);
+
+    const Model none = model_of({sender().bytes(), receiver().bytes()}, "");
+    EXPECT_EQ(qp_of(none, "node0", 17).tier, Tier::Unknown);
+    EXPECT_TRUE(has_warning(none, "no topology"));
+}
+
+TEST(ModelBytes, PeerThatIsNotCapturedHasATierAllTheSame) {
+    const Model model = model_of({sender(3).bytes()});
+    const Qp &qp = qp_of(model, "node0", 17);
+    EXPECT_EQ(qp.pairing, Pairing::NotCaptured);
+    EXPECT_EQ(qp.tier, Tier::Spine);
+    EXPECT_EQ(qp.remote_host, "node2");
+    EXPECT_TRUE(has_warning(model, "the other end is not in these captures"));
+    EXPECT_EQ(model.tiers[index_of(Tier::Spine)].rx_wire_bytes_from_uncaptured, 124U);
+}
+
+TEST(ModelBytes, ReadCountsAsTheRequestersRxAndTheRespondersTx) {
+    NodeBuilder requester;
+    const QpOptions qp{.qpn = 17};
+    requester.usual(1)
+        .qp(qp)
+        .wire(qp, 15, {.requests = 3, .acks = 0}, {.responses = 4, .response_payload = 4096})
+        .end();
+    NodeBuilder responder({.hostname = "node1", .session_id = 2});
+    const QpOptions back{.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17};
+    responder.usual(2)
+        .qp(back)
+        .wire(back, 15, {.responses = 4, .response_payload = 4096}, {.requests = 3})
+        .end();
+    const Model model = model_of({requester.bytes(), responder.bytes()});
+    EXPECT_EQ(qp_of(model, "node0", 17).bytes.tx_payload_bytes, 0U);
+    EXPECT_EQ(qp_of(model, "node0", 17).bytes.rx_payload_bytes, 4096U);
+    EXPECT_EQ(qp_of(model, "node1", 18).bytes.tx_payload_bytes, 4096U);
+    EXPECT_EQ(qp_of(model, "node1", 18).bytes.tx_response_wire_bytes, 4 * 58 + 4096U);
+}
+
+TEST(ModelBytes, DatagramsGoToEachDestinationsTier) {
+    NodeBuilder node;
+    const QpOptions qp{.qpn = 17};
+    node.usual(1).datagram_qp(qp);
+    node.wire(qp, 15, {.requests = 30, .request_payload = 3000}, {});
+    node.ud_peer(qp, 15, 2, 18, 10, 1580, 1000).ud_peer(qp, 15, 3, 18, 15, 2370, 1500).end();
+    const Model model = model_of({node.bytes()});
+    const Qp &found = qp_of(model, "node0", 17);
+    ASSERT_EQ(found.ud_peers.size(), 2U);
+    EXPECT_EQ(found.tier, Tier::Spine) << "the highest of its destinations'";
+    EXPECT_EQ(model.tiers[index_of(Tier::Leaf)].tx_wire_bytes, 1580U);
+    EXPECT_EQ(model.tiers[index_of(Tier::Spine)].tx_payload_bytes, 1500U);
+    // Five frames went to destinations that are in no record.
+    EXPECT_EQ(model.tiers[index_of(Tier::Unknown)].tx_wire_bytes, 30 * 58 + 3000 - 1580 - 2370U);
+    EXPECT_EQ(model.total.tx_wire_bytes, 30 * 58 + 3000U);
+}
+
+TEST(ModelBytes, NotMeasuredIsNull) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT});
+    node.device(0, "mlx5_0", 0).port().gid(1).qp({.qpn = 17}).end();
+    const Model model = model_of({node.bytes()});
+    const Qp &qp = qp_of(model, "node0", 17);
+    EXPECT_EQ(qp.bytes.rung, BytesRung::None);
+    EXPECT_FALSE(qp.bytes.tx_payload_bytes);
+    EXPECT_FALSE(qp.bytes.tx_wire_bytes);
+    EXPECT_FALSE(model.total.tx_wire_bytes);
+    EXPECT_EQ(model.total.qps_without_bytes, 1U);
+    EXPECT_TRUE(has_warning(model, "bytes not measured"));
+    EXPECT_EQ(model.ports.at(0).bytes.source, "none");
+    EXPECT_FALSE(model.ports.at(0).bytes.tx_wire_bytes);
+    EXPECT_FALSE(model.ports.at(0).bytes.explained_tx_bytes);
+}
+
+TEST(ModelBytes, WhereEveryPacketIsCountedNoRecordIsZero) {
+    NodeBuilder node;
+    node.usual(1).qp({.qpn = 17}).end();
+    const Model model = model_of({node.bytes()});
+    EXPECT_EQ(qp_of(model, "node0", 17).bytes.tx_wire_bytes, 0U);
+    NodeBuilder broken;
+    broken.device()
+        .port()
+        .gid(1)
+        .source("rxe_wire", CW_SOURCE_DEGRADED, "half of it")
+        .qp({.qpn = 17})
+        .end();
+    EXPECT_FALSE(qp_of(model_of({broken.bytes()}), "node0", 17).bytes.tx_wire_bytes);
+}
+
+TEST(ModelBytes, PostedAloneKnowsTheOtherDirectionFromThePeersPosts) {
+    constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS;
+    NodeBuilder a({.flags = flags});
+    const QpOptions qp{.qpn = 17};
+    a.device().port().gid(1).source("posts").qp(qp);
+    a.posts(qp, 15, CW_POST_WRITE, 10, 4000).end();
+    NodeBuilder b({.hostname = "node1", .session_id = 2, .flags = flags});
+    const QpOptions back{.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17};
+    b.device().port().gid(2).source("posts").qp(back);
+    b.posts(back, 15, CW_POST_READ, 5, 2000).end();
+
+    const Model both = model_of({a.bytes(), b.bytes()});
+    const QpBytes &writer = qp_of(both, "node0", 17).bytes;
+    EXPECT_EQ(writer.rung, BytesRung::Posted);
+    EXPECT_EQ(writer.tx_payload_bytes, 40000U) << "what the peer reads is the peer's rx";
+    EXPECT_EQ(writer.rx_payload_bytes, 0U);
+    EXPECT_TRUE(writer.rx_from_peer);
+    EXPECT_FALSE(writer.retransmitted_wire_bytes) << "posts know nothing of retransmissions";
+    const QpBytes &reader = qp_of(both, "node1", 18).bytes;
+    EXPECT_EQ(reader.tx_payload_bytes, 0U);
+    EXPECT_EQ(reader.rx_payload_bytes, 50000U);
+
+    const Model alone = model_of({a.bytes()});
+    EXPECT_FALSE(qp_of(alone, "node0", 17).bytes.rx_payload_bytes);
+    EXPECT_EQ(qp_of(alone, "node0", 17).bytes.tx_payload_bytes, 40000U);
+}
+
+TEST(ModelBytes, AtomicsAreEightBytesOfTheRequestersRx) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+    const QpOptions qp{.qpn = 17, .remote = 1, .remote_qpn = 17};
+    node.device().port().gid(1).source("posts").qp(qp).posts(qp, 15, CW_POST_ATOMIC, 7, 8).end();
+    const Model model = model_of({node.bytes()});
+    const Qp &found = qp_of(model, "node0", 17);
+    EXPECT_EQ(found.pairing, Pairing::Paired) << "with itself";
+    EXPECT_EQ(found.tier, Tier::Self);
+    EXPECT_EQ(found.bytes.tx_payload_bytes, 0U);
+    EXPECT_EQ(found.bytes.rx_payload_bytes, 56U);
+}
+
+TEST(ModelBytes, PostsOfUnknownQueuePairsAreSaid) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+    const QpOptions qp{.qpn = 17};
+    node.usual(1).source("posts").qp(qp);
+    node.posts({.qpn = 99}, 15, CW_POST_SEND, 3, 100);                        // no such number
+    node.posts({.qpn = 17, .pid = 101}, 15, CW_POST_SEND, 3, 100);            // another process
+    node.posts({.qpn = 17, .created = 11}, 15, CW_POST_SEND, 3, 100, "rxe9"); // another device
+    node.posts({.qpn = 17}, 15, CW_POST_SEND, 3, 100, "",
+               0x9000); // the device was lost; only one can be meant
+    const Model model = model_of({node.end().bytes()});
+    // The third has the key of no other, so it is not the first context's.
+    EXPECT_EQ(model.unmatched_posts.size(), 3U);
+    EXPECT_EQ(qp_of(model, "node0", 17).posted_tx_payload_bytes, 300U);
+    EXPECT_TRUE(has_warning(model, "900 B posted on 3 queue pair(s)"));
+}
+
+TEST(ModelBytes, PostsFindTheGenerationThatLivedThen) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+    const QpOptions first{.qpn = 17, .created = 11};
+    const QpOptions second{.qpn = 17, .created = 14};
+    node.device().port().gid(1).source("posts").qp(first).destroy(first, 13).qp(second);
+    node.posts(second, 15, CW_POST_SEND, 1, 100, "rxe0", 0xb000);
+    node.posts(first, 12, CW_POST_SEND, 1, 7000, "rxe0", 0xa000);
+    const Model model = model_of({node.end().bytes()});
+    ASSERT_EQ(model.qps.size(), 2U);
+    EXPECT_EQ(model.qps[0].bytes.tx_payload_bytes, 7000U);
+    EXPECT_EQ(model.qps[1].bytes.tx_payload_bytes, 100U);
+}
+
+TEST(ModelBytes, WhatCameBeforeTheFirstSegmentHereIsNotCounted) {
+    const QpOptions old{.qpn = 17, .created = 2};
+    const QpOptions fresh{.qpn = 21, .created = 14, .remote_qpn = 22};
+    NodeBuilder node({.segment = 3, .start = 12, .flags = CW_NODE_WIRE | CW_NODE_POSTS});
+    node.usual(1).source("posts");
+    node.add(NodeBuilder::connect_event(old, CW_KIND_QP_EXISTING, 12));
+    node.wire(old, 12.1, {.requests = 100, .request_payload = 100000, .first = 3}, {});
+    node.posts(old, 12.1, CW_POST_SEND, 100, 1000);
+    node.qp(fresh);
+    node.wire(fresh, 15, {.requests = 1, .request_payload = 1000, .first = 14.5}, {});
+    node.wire(old, 16, {.requests = 130, .request_payload = 130000, .first = 3},
+              {.acks = 4, .first = 13});
+    node.posts(old, 16, CW_POST_SEND, 130, 1000, "");
+    const Model model = model_of({node.end().bytes()});
+    const Qp &since = qp_of(model, "node0", 17);
+    EXPECT_EQ(since.bytes.tx_payload_bytes, 30000U);
+    EXPECT_EQ(since.bytes.rx_wire_bytes, 4 * 62U) << "this direction began in the segment";
+    EXPECT_EQ(since.posted_tx_payload_bytes, 30000U);
+    EXPECT_EQ(qp_of(model, "node0", 21).bytes.tx_payload_bytes, 1000U);
+    EXPECT_TRUE(has_warning(model, "first segment is not here"));
+}
+
+TEST(ModelBytes, SegmentsInAnyNumberGiveTheLastCounts) {
+    const QpOptions qp{.qpn = 17};
+    NodeBuilder first;
+    first.usual(1)
+        .qp(qp)
+        .wire(qp, 12, {.requests = 10, .request_payload = 1000, .first = 11}, {})
+        .end(12.5, 2);
+    NodeBuilder second({.segment = 1, .start = 12.5, .flags = CW_NODE_WIRE});
+    second.usual(1).add(NodeBuilder::connect_event(qp, CW_KIND_QP_EXISTING, 12.5));
+    second.wire(qp, 12.6, {.requests = 10, .request_payload = 1000, .first = 11}, {});
+    second.wire(qp, 15, {.requests = 40, .request_payload = 4000, .first = 11}, {}).end();
+    for (const auto &order :
+         {std::vector{first.bytes(), second.bytes()}, std::vector{second.bytes(), first.bytes()},
+          std::vector{first.bytes(), second.bytes(), first.bytes()}}) {
+        const Model model = model_of(order);
+        ASSERT_EQ(model.qps.size(), 1U);
+        EXPECT_EQ(model.qps[0].bytes.tx_payload_bytes, 4000U);
+        EXPECT_EQ(model.sessions.size(), 1U);
+        EXPECT_TRUE(model.sessions[0].from_start);
+    }
+    NodeBuilder fourth({.segment = 3, .start = 16, .flags = CW_NODE_WIRE});
+    fourth.usual(1).end();
+    EXPECT_TRUE(
+        has_warning(model_of({first.bytes(), fourth.bytes()}), "2 segment(s) in the middle"));
+}
+
+TEST(ModelBytes, OverlappingRecordingsOfOneHostCountOnce) {
+    const QpOptions qp{.qpn = 17};
+    const auto recording = [&](std::uint64_t session, double start, double end) {
+        NodeBuilder node({.session_id = session, .start = start});
+        node.usual(1)
+            .qp(qp)
+            .wire(qp, 14, {.requests = 10, .request_payload = 1000, .first = 12}, {})
+            .carrier(13, false);
+        return node.end(end).bytes();
+    };
+    const Model model = model_of({recording(1, 10, 15), recording(2, 10.5, 20)});
+    EXPECT_EQ(model.total.tx_payload_bytes, 1000U);
+    EXPECT_TRUE(model.sessions[0].excluded) << "the shorter one";
+    EXPECT_FALSE(model.sessions[1].excluded);
+    EXPECT_EQ(model.events.size(), 1U);
+    EXPECT_TRUE(has_warning(model, "overlap"));
+    // One after the other: both count.
+    EXPECT_EQ(model_of({recording(1, 10, 15), recording(2, 15, 20)}).total.tx_payload_bytes, 2000U);
+}
+
+TEST(ModelBytes, LossMarksWhatItMayDamage) {
+    NodeBuilder node = sender();
+    node.loss(CW_LOSS_WIRE_TABLE, 0, 5)
+        .loss(CW_LOSS_WIRE_TABLE, 0, 7)
+        .loss(CW_LOSS_WIRE_TABLE, 3, 2);
+    const Model model = model_of({node.bytes(), receiver().bytes()});
+    EXPECT_EQ(model.lost_records, 9U) << "cumulative a class and CPU";
+    ASSERT_EQ(model.loss.size(), 2U);
+    EXPECT_EQ(model.loss[1].cpu, 3);
+    EXPECT_EQ(qp_of(model, "node0", 17).damaged_by, std::vector<std::string>{"wire_table"});
+    EXPECT_TRUE(qp_of(model, "node1", 18).damaged_by.empty());
+    EXPECT_TRUE(model.warnings.at(0).starts_with("LOSS")) << model.warnings.at(0);
+}
+
+} // namespace
+} // namespace collwire::model

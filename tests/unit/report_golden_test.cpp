@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reports of whole recordings against tests/golden. After a wanted change:
+//   COLLWIRE_UPDATE_GOLDEN=1 build/dev/tests/unit/report_test --gtest_filter='*Golden*' && git diff
+//   tests/golden
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "correlate/report/json_report.h"
+#include "correlate/report/text_report.h"
+#include "tests/support/model_of.h"
+#include "tests/support/scenarios.h"
+
+namespace collwire::report {
+namespace {
+
+using namespace collwire::test;
+
+void expect_golden(const std::string &name, const std::string &actual) {
+    const std::string path = std::string(COLLWIRE_GOLDEN_DIR) + "/" + name;
+    if (std::getenv("COLLWIRE_UPDATE_GOLDEN") != nullptr) {
+        std::ofstream(path, std::ios::binary) << actual;
+        return;
+    }
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream expected;
+    expected << file.rdbuf();
+    ASSERT_TRUE(file) << path << " cannot be read";
+    EXPECT_EQ(actual, expected.str()) << "see the head of this test for how to update " << path;
+}
+
+std::string json_of(const model::Model &model) {
+    std::ostringstream out;
+    write_json(model, out);
+    return out.str();
+}
+
+struct Scenario {
+    const char *name;
+    Captures (*captures)();
+};
+std::ostream &operator<<(std::ostream &out, const Scenario &scenario) {
+    return out << scenario.name;
+}
+
+class ReportGolden : public testing::TestWithParam<Scenario> {};
+
+TEST_P(ReportGolden, Json) {
+    const std::string json = json_of(model_of(GetParam().captures()));
+    EXPECT_TRUE(nlohmann::json::accept(json));
+    expect_golden(std::string(GetParam().name) + ".json", json);
+}
+
+TEST_P(ReportGolden, Text) {
+    expect_golden(
+        std::string(GetParam().name) + ".txt",
+        text_report(model_of(GetParam().captures()), {.width = 120, .color = false, .rows = 20}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings, ReportGolden,
+                         testing::Values(Scenario{"good", good_cluster},
+                                         Scenario{"troubled", troubled_cluster},
+                                         Scenario{"posted", posted_only}),
+                         [](const auto &scenario) { return std::string(scenario.param.name); });
+
+TEST(ReportJson, HasEveryFieldThatReadersRelyOn) {
+    const auto json = nlohmann::json::parse(json_of(model_of(good_cluster())));
+    EXPECT_EQ(json.at("schema"), "collwire-report");
+    for (const char *tier : {"self", "leaf", "spine", "superspine", "unknown"})
+        for (const char *field : {"tx_wire_bytes", "tx_payload_bytes"})
+            EXPECT_TRUE(json.at("tiers").at(tier).contains(field)) << tier;
+    for (const char *field :
+         {"host", "device", "port", "qpn", "type", "local_gid", "remote_gid", "remote_qpn", "pid",
+          "tier", "tx_payload_bytes", "rx_payload_bytes", "tx_wire_bytes", "rx_wire_bytes",
+          "retransmitted_wire_bytes", "bytes_rung", "identity_rung"})
+        for (const auto &qp : json.at("qps"))
+            EXPECT_TRUE(qp.contains(field)) << field;
+    for (const char *field : {"host", "device", "port", "switch", "switch_port", "rail",
+                              "tx_wire_bytes", "rx_wire_bytes", "explained_tx_bytes",
+                              "unexplained_tx_bytes", "uncertainty_bytes", "source"})
+        EXPECT_TRUE(json.at("ports").at(0).contains(field)) << field;
+    EXPECT_TRUE(json.at("events").is_array());
+    EXPECT_EQ(json.at("loss").at("records"), 0);
+    for (const auto &qp : json.at("qps")) {
+        if (qp.at("type") != "UD")
+            continue;
+        EXPECT_TRUE(qp.at("remote_qpn").is_null());
+        EXPECT_EQ(qp.at("peers").size(), 2U);
+    }
+}
+
+TEST(ReportJson, TextOfACaptureThatIsNoUtf8DoesNotBreakIt) {
+    NodeBuilder node({.hostname = "n\xff\x1b[31m"});
+    node.usual(1).qp({.qpn = 17}).end();
+    const model::Model model = model_of({node.bytes()});
+    EXPECT_TRUE(nlohmann::json::accept(json_of(model)));
+    EXPECT_EQ(text_report(model, {}).find('\x1b'), std::string::npos);
+}
+
+TEST(ReportText, KeepsToTheWidth) {
+    for (const std::size_t width : {60U, 80U, 100U, 160U}) {
+        std::istringstream text(text_report(model_of(troubled_cluster()),
+                                            {.width = width, .color = false, .rows = 20}));
+        for (std::string line; std::getline(text, line);)
+            EXPECT_LE(line.size(), width) << line;
+    }
+}
+
+TEST(ReportText, ColorOnlyWhenAsked) {
+    const model::Model model = model_of(troubled_cluster());
+    EXPECT_EQ(text_report(model, {.width = 100, .color = false, .rows = 20}).find('\x1b'),
+              std::string::npos);
+    EXPECT_NE(text_report(model, {.width = 100, .color = true, .rows = 20}).find('\x1b'),
+              std::string::npos);
+}
+
+} // namespace
+} // namespace collwire::report

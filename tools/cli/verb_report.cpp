@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "correlate/base/exit_status.h"
+#include "correlate/capture/reader.h"
+#include "correlate/model/ingest.h"
+#include "correlate/model/join.h"
+#include "correlate/model/segment_order.h"
+#include "correlate/report/json_report.h"
+#include "correlate/report/text_report.h"
+#include "correlate/topology/topology.h"
+#include "tools/cli/verb.h"
+
+namespace collwire::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t WIDTH_WITHOUT_TERMINAL = 120;
+
+struct Options {
+    std::vector<std::string> paths;
+    std::string topology;
+    std::string json;
+    std::size_t rows = report::TextOptions{}.rows;
+};
+
+void complain(std::string_view message) {
+    std::cerr << "collwire report: " << message << '\n';
+}
+
+Result<std::vector<std::byte>> read_file(const std::string &path,
+                                         std::optional<std::size_t> limit_bytes = {}) {
+    std::error_code code;
+    if (fs::is_directory(path, code))
+        return error(ErrorKind::BadInput, path + ": is a directory. Fix: name a file");
+    std::ifstream file(path, std::ios::binary);
+    if (!file)
+        return error(ErrorKind::BadInput,
+                     fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+    const std::uintmax_t size = fs::file_size(path, code);
+    std::vector<std::byte> bytes(code ? 0 : static_cast<std::size_t>(size));
+    if (limit_bytes)
+        bytes.resize(std::min(bytes.size(), *limit_bytes));
+    file.read(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (file.bad())
+        return error(ErrorKind::BadInput,
+                     fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+    bytes.resize(static_cast<std::size_t>(file.gcount()));
+    return bytes;
+}
+
+struct Input {
+    std::string path;
+    model::SegmentOrder order;
+};
+
+// The captures of `paths`: a directory stands for its *.cwc. False: something named is not there.
+bool find_captures(const std::vector<std::string> &paths, std::vector<Input> &inputs) {
+    bool all_there = true;
+    for (const std::string &path : paths) {
+        std::error_code code;
+        if (!fs::is_directory(path, code)) {
+            inputs.push_back({path, {}});
+            continue;
+        }
+        std::vector<std::string> found;
+        for (fs::directory_iterator entry(path, code), end; !code && entry != end;
+             entry.increment(code))
+            if (entry->path().extension() == ".cwc")
+                found.push_back(entry->path().string());
+        if (code) {
+            complain(fmt::format("{}: cannot be listed: {}", path, code.message()));
+            all_there = false;
+        } else if (found.empty()) {
+            complain(fmt::format("{}: holds no capture (*.cwc). Fix: name a directory that "
+                                 "collwire record wrote to, "
+                                 "or files",
+                                 path));
+            all_there = false;
+        }
+        std::sort(found.begin(), found.end());
+        for (std::string &file : found)
+            inputs.push_back({std::move(file), {}});
+    }
+    for (Input &input : inputs) {
+        const auto first = read_file(input.path, model::FIRST_BYTES);
+        if (!first)
+            continue;
+        if (const auto beginning = read_file(input.path, model::bytes_for_order(*first)))
+            input.order = model::segment_order(*beginning);
+    }
+    std::stable_sort(inputs.begin(), inputs.end(),
+                     [](const Input &a, const Input &b) { return a.order < b.order; });
+    return all_there;
+}
+
+// False: it is not used.
+bool ingest_file(const std::string &path, model::Ingest &ingest) {
+    const auto bytes = read_file(path);
+    if (!bytes) {
+        complain(bytes.failure().message);
+        ingest.unreadable(path, bytes.failure().message.substr(
+                                    std::min(path.size() + 2, bytes.failure().message.size())));
+        return false;
+    }
+    ingest.begin_capture(path);
+    const auto summary = capture::read_capture(
+        *bytes, [&](const cw_header &header, std::span<const std::byte> record) {
+            ingest.add(header, record);
+        });
+    if (!summary) {
+        complain(fmt::format("{}: {}", path, summary.failure().message));
+        ingest.fail_capture(summary.failure().message);
+        return false;
+    }
+    ingest.end_capture(*summary);
+    if (summary->cut)
+        complain(fmt::format("{}: {}; used up to there", path, summary->describe()));
+    return true;
+}
+
+report::TextOptions text_options(std::size_t rows) {
+    report::TextOptions options;
+    options.rows = rows;
+    options.width = WIDTH_WITHOUT_TERMINAL;
+    winsize size{};
+    const char *columns = std::getenv("COLUMNS");
+    if (isatty(STDOUT_FILENO) == 1) {
+        const char *no_color = std::getenv("NO_COLOR");
+        options.color = no_color == nullptr || *no_color == 0;
+        if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0)
+            options.width = size.ws_col;
+    } else if (columns != nullptr) {
+        std::size_t width = 0;
+        if (std::from_chars(columns, columns + std::strlen(columns), width).ec == std::errc{} &&
+            width != 0)
+            options.width = width;
+    }
+    return options;
+}
+
+Result<void> write_json_file(const model::Model &model, const std::string &path) {
+    if (path == "-") {
+        report::write_json(model, std::cout);
+        std::cout.flush();
+        return std::cout ? Result<void>()
+                         : error(ErrorKind::Failed, "standard output cannot be written");
+    }
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    if (file) {
+        report::write_json(model, file);
+        file.close();
+    }
+    if (!file)
+        return error(ErrorKind::Failed,
+                     fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+    return {};
+}
+
+int run(const Options &options) {
+    std::optional<topology::Topology> topology;
+    if (!options.topology.empty()) {
+        const auto text = read_file(options.topology);
+        if (!text) {
+            complain(text.failure().message);
+            return EXIT_FAILED;
+        }
+        auto parsed =
+            topology::parse_topology({reinterpret_cast<const char *>(text->data()), text->size()});
+        if (!parsed) {
+            complain(fmt::format("{}: {}", options.topology, parsed.failure().message));
+            return EXIT_FAILED;
+        }
+        topology = std::move(parsed).value();
+    }
+
+    std::vector<Input> inputs;
+    bool all_used = find_captures(options.paths, inputs);
+    model::Ingest ingest;
+    std::size_t used = 0;
+    for (const Input &input : inputs)
+        if (ingest_file(input.path, ingest))
+            ++used;
+    all_used = all_used && used == inputs.size();
+    if (used == 0)
+        return EXIT_FAILED;
+
+    model::Model model = ingest.take();
+    model::join(model, topology ? &*topology : nullptr);
+    if (options.json != "-")
+        std::cout << report::text_report(model, text_options(options.rows)) << std::flush;
+    if (!options.json.empty()) {
+        if (const auto written = write_json_file(model, options.json); !written) {
+            complain(written.failure().message);
+            return EXIT_FAILED;
+        }
+    }
+    if (!all_used)
+        return EXIT_FAILED;
+    return model.lost_records != 0 ? EXIT_LOSS : EXIT_DONE;
+}
+
+} // namespace
+
+void add_report(CLI::App &app, int &status) {
+    auto options = std::make_shared<Options>();
+    CLI::App *verb = app.add_subcommand(
+        "report", "say which bytes went where, from the captures of any number of hosts");
+    verb->add_option("PATH", options->paths, "captures; a directory stands for its *.cwc")
+        ->required();
+    verb->add_option("--topology", options->topology,
+                     "the fabric, to tell the tiers (see collwire topology)");
+    verb->add_option("--json", options->json,
+                     "write everything there, too; - is standard output, without the text");
+    verb->add_option("--rows", options->rows, "rows of the long tables")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    verb->footer("Exit status: 0 done, 1 an input could not be used (the others still were) or the "
+                 "output not be written, "
+                 "2 usage, 5 the captures hold loss.");
+    verb->callback([options, &status] { status = run(*options); });
+}
+
+} // namespace collwire::cli
