@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The smallest initramfs that mounts the host's root read-only over 9p and goes on there."""
 
+import fcntl
+import glob
 import gzip
 import hashlib
 import lzma
@@ -95,8 +97,18 @@ def build(kernel):
     with open(__file__, "rb") as source:
         key = hashlib.sha256(init + busybox_bytes + source.read()).hexdigest()[:16]
     path = os.path.join(kernel.directory, f"initramfs-{key}.gz")
-    if os.path.exists(path):
-        return path
+    with open(os.path.join(kernel.directory, "initramfs.lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(path):
+            for other in glob.glob(os.path.join(kernel.directory, "initramfs-*.partial")):
+                os.unlink(other)  # a dead predecessor's
+            with open(path + ".partial", "wb") as out:
+                out.write(gzip.compress(_archive(kernel, busybox_bytes, init), 1))
+            os.rename(path + ".partial", path)
+    return path
+
+
+def _archive(kernel, busybox_bytes, init):
     archive = _Cpio()
     for directory in ("bin", "dev", "proc", "sys", "modules"):
         archive.add(directory, stat.S_IFDIR | 0o755)
@@ -109,8 +121,4 @@ def build(kernel):
                     _module_bytes(os.path.join(kernel.modules, kernel.release, module)))
     archive.add("modules.list", stat.S_IFREG | 0o644, "".join(name + "\n" for name in names).encode())
     archive.add("init", stat.S_IFREG | 0o755, init)
-    partial = f"{path}.{os.getpid()}"
-    with open(partial, "wb") as out:
-        out.write(gzip.compress(archive.bytes(), 1))
-    os.rename(partial, path)
-    return path
+    return archive.bytes()

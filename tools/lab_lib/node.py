@@ -101,8 +101,8 @@ class Node:
         monitor.close()
         self.monitor_command("qmp_capabilities")
 
-    def monitor_command(self, name, **arguments):
-        message = {"execute": name}
+    def monitor_command(self, command, /, **arguments):
+        message = {"execute": command}
         if arguments:
             message["arguments"] = arguments
         self.monitor.send(json.dumps(message))

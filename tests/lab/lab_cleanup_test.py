@@ -1,0 +1,80 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""However the lab ends, nothing of it is left: by each signal, kill -9 included, while booting and while its job runs; and two labs that run
+at once do not touch each other."""
+
+import os
+import signal
+import sys
+
+import lab_harness as harness
+
+BOOTING, RUNNING = "booting", "the jobs start"
+
+
+def start(out, job):
+    return harness.start("--nodes", "1", "--limit", "200", "--pcap", "--out", out, "--job", job)
+
+
+def wait_for(process, words):
+    for line in process.stderr:
+        print(line, end="")
+        if words in line:
+            return
+    raise AssertionError(f"the lab ended before it said '{words}'")
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as source:
+        return [int(child) for child in source.read().split()]
+
+
+def end_by(scratch, job, when, sig, inner, before):
+    """inner: the signal goes to process 1 of the sandbox, not to the lab's first process."""
+    out = os.path.join(scratch, "ended")
+    process = start(out, job)
+    wait_for(process, when)
+    assert harness.processes_of(out), "no process names the directory of results: this test would see nothing"
+    target = children(process.pid)[0] if inner else process.pid
+    os.kill(target, sig)
+    said = process.communicate()[0]
+    print(f"{signal.Signals(sig).name} to {'the sandbox' if inner else 'the lab'} while '{when}': status {process.returncode}")
+    assert process.returncode != 0, said
+    if sig != signal.SIGKILL:
+        assert process.returncode == 128 + sig, process.returncode
+    harness.expect_nothing_left(out, before)
+
+
+def main():
+    harness.need_root()
+    before = harness.interfaces()
+    with harness.scratch() as scratch:
+        job = os.path.join(scratch, "job")
+        with open(job, "w", encoding="ascii") as file:
+            file.write("#!/bin/bash\nexec sleep infinity\n")
+        for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+            end_by(scratch, job, BOOTING, sig, False, before)
+        end_by(scratch, job, BOOTING, signal.SIGKILL, True, before)
+
+        # The neighbour of a lab that is killed goes on to its own good end.
+        neighbour_out = os.path.join(scratch, "neighbour")
+        neighbour = start(neighbour_out, "/bin/true")
+        wait_for(neighbour, BOOTING)
+        status, said = harness.run("--nodes", "1", "--out", neighbour_out, "--job", job)
+        assert status == 1 and "another lab is writing" in said, said
+        end_by(scratch, job, RUNNING, signal.SIGKILL, False, before)
+        print(neighbour.communicate()[1])
+        assert neighbour.returncode == 0, neighbour.returncode
+
+        # A job that fails and one that never ends are failures of the lab, in words.
+        out = os.path.join(scratch, "failing")
+        status, said = harness.run("--nodes", "1", "--out", out, "--job", "/bin/false")
+        assert status == 1 and "node0 returned 1" in said, said
+        status, said = harness.run("--nodes", "1", "--out", out, "--job", job, "--limit", "12")
+        assert status == 1 and "in time" in said, said
+        harness.expect_nothing_left(scratch, before)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
