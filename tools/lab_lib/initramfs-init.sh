@@ -1,5 +1,6 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=dash disable=SC1091,SC2015
 # Process 1 until the node's real root is there: the host's root file system, read-only over 9p, under a tmpfs overlay.
 B=/bin/busybox
 die() {
