@@ -28,17 +28,6 @@ def address_of(gid: Optional[str]) -> Optional[str]:
     return str(mapped) if mapped else None
 
 
-def key_of_qp(qp: dict) -> Optional[FlowKey]:
-    """The flow that this queue pair's frames make on the wire; None while it had no address."""
-    source = address_of(qp["local_gid"])
-    if qp["type"] in ("UD", "GSI"):
-        return Datagram(source, qp["qpn"]) if source else None
-    destination = address_of(qp["remote_gid"])
-    if not source or not destination or qp["remote_qpn"] is None:
-        return None
-    return Connected(source, destination, qp["remote_qpn"])
-
-
 class Fabric:
     """The lab's own files: links with their counters, ports, packets."""
 
@@ -58,8 +47,15 @@ class Fabric:
         for port in self.ports:
             self.flows.update(flows_from(self.packets[port["switch_port"]], port["ip"], path_mtu_bytes))
 
-    def node_address(self, host: str, device: str) -> str:
-        return next(port["ip"] for port in self.ports if port["host"] == host and port["device"] == device)
+    def key_of(self, qp: dict) -> Optional[FlowKey]:
+        """The flow that this queue pair's frames make on the wire; None while it had no address."""
+        source = next(port["ip"] for port in self.ports if port["host"] == qp["host"] and port["device"] == qp["device"])
+        if qp["type"] in ("UD", "GSI"):
+            return Datagram(source, qp["qpn"])
+        destination = address_of(qp["remote_gid"])
+        if not destination or qp["remote_qpn"] is None:
+            return None
+        return Connected(source, destination, qp["remote_qpn"])
 
     def link_rows(self) -> List[Tuple[str, int, int, Dict[str, int]]]:
         """(direction, counter, captured, bytes by kind) of each link and direction."""
@@ -104,7 +100,7 @@ class Comparison:
         """Queue pairs by flow: a number that is used again gives several for one flow."""
         groups: Dict[FlowKey, List[dict]] = defaultdict(list)
         for qp in self.qps:
-            key = key_of_qp(qp)
+            key = self.fabric.key_of(qp)
             if key is not None and qp["tier"] != "self":
                 groups[key].append(qp)
         return groups
