@@ -2,3 +2,5 @@
 bpf_object(shared bpf/shared.bpf.c)
 bpf_object(qp bpf/qp.bpf.c)
 bpf_object(rxe_wire bpf/rxe_wire.bpf.c)
+bpf_object(ports bpf/ports.bpf.c)
+bpf_object(mlx5 bpf/mlx5.bpf.c)

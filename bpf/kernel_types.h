@@ -127,10 +127,19 @@ enum ib_event_type {
 	IB_EVENT_QP_ACCESS_ERR = 3,
 };
 
+struct net {
+	__u64 net_cookie; /* since Linux 5.12 */
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct net_device {
 	int ifindex;
 	char name[16];
 	unsigned long state;
+	possible_net_t nd_net;
 	__u32 priv_flags; /* a bit field since Linux 6.12: READ_INTEGER */
 };
 
@@ -156,10 +165,23 @@ struct ib_device_ops {
 	enum rdma_driver_id driver_id;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} refcount_t;
+
 struct ib_device {
 	struct ib_device_ops ops;
 	char name[64];
 	__u32 index;
+	refcount_t refcount;
+};
+
+struct ib_ucontext {
+	struct ib_device *device;
 };
 
 struct ib_pd {

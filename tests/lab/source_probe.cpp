@@ -11,6 +11,8 @@
 #include "collwire/records.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/shared_maps.h"
+#include "userspace/sources/mlx5_source.h"
+#include "userspace/sources/port_event_source.h"
 #include "userspace/sources/qp_source.h"
 #include "userspace/sources/rxe_wire_source.h"
 
@@ -78,6 +80,18 @@ public:
                 "\"frames\":%llu,\"wire_bytes\":%llu,\"payload_bytes\":%llu}\n",
                 p.key.dev_index, p.key.qpn, gid_text(p.dgid).c_str(), p.dest_qpn, p.tx_frames,
                 p.tx_wire_bytes, p.tx_payload_bytes);
+        } else if (header.kind == CW_KIND_CARRIER) {
+            const auto &c = reinterpret_cast<const cw_carrier &>(header);
+            std::fprintf(out, "{\"kind\":\"carrier\",\"netdev\":\"%s\",\"ifindex\":%u,\"up\":%u}\n",
+                         c.netdev, c.ifindex, c.up);
+        } else if (header.kind == CW_KIND_ASYNC_EVENT) {
+            const auto &a = reinterpret_cast<const cw_async_event &>(header);
+            std::fprintf(
+                out, "{\"kind\":\"async\",\"device\":\"%s\",\"event\":%u,\"port\":%u,\"qpn\":%u}\n",
+                a.device, a.event, a.port, a.qpn);
+        } else if (header.kind == CW_KIND_DEVICE_GONE) {
+            const auto &g = reinterpret_cast<const cw_device_gone &>(header);
+            std::fprintf(out, "{\"kind\":\"device_gone\",\"device\":\"%s\"}\n", g.device);
         } else {
             std::fprintf(out, "{\"kind\":%u}\n", header.kind);
         }
@@ -104,6 +118,8 @@ int main(int argc, char **argv) {
     std::vector<std::unique_ptr<Source>> sources;
     sources.push_back(std::make_unique<QpSource>(**maps, QpSourceOptions{}));
     sources.push_back(std::make_unique<RxeWireSource>(**maps, RxeWireOptions{}));
+    sources.push_back(std::make_unique<PortEventSource>(**maps));
+    sources.push_back(std::make_unique<Mlx5Source>(**maps, Mlx5SourceOptions{}));
     Printer printer;
     auto ring = EventRing::create(**maps, [&](const cw_header &record) {
         for (auto &source : sources)
@@ -114,9 +130,10 @@ int main(int argc, char **argv) {
         return fail(ring.failure());
     auto step = [last = begin](std::string_view source, const char *what) mutable {
         const auto now = std::chrono::steady_clock::now();
-        std::fprintf(stderr, "%s %s: %lld ms\n", std::string(source).c_str(), what,
-                     static_cast<long long>(
-                         std::chrono::duration_cast<std::chrono::milliseconds>(now - last).count()));
+        std::fprintf(
+            stderr, "%s %s: %lld ms\n", std::string(source).c_str(), what,
+            static_cast<long long>(
+                std::chrono::duration_cast<std::chrono::milliseconds>(now - last).count()));
         last = now;
     };
     step("shared maps", "create");

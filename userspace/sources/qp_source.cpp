@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "qp.skel.h"
+
 #include "userspace/sources/qp_source.h"
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include <unistd.h>
 
 #include "collwire/tables.h"
-#include "qp.skel.h"
 #include "userspace/loader/map_reader.h"
 #include "userspace/netlink/rdma_netlink.h"
 
@@ -117,90 +118,42 @@ void merge(cw_qp_event &known, const cw_qp_event &event) {
 } // namespace
 
 QpSource::QpSource(const SharedMaps &maps, QpSourceOptions options)
-    : maps_(maps), options_(std::move(options)), skeleton_("queue pair probes"),
-      hooks_("qp", qp_hooks()) {}
+    : ProbedSource(maps, "qp", qp_hooks(), options.mode), options_(std::move(options)) {}
 
 QpSource::~QpSource() = default;
 
-Result<void> QpSource::prepare() {
-    if (!options_.trusted_layout) {
-        state_ = {CW_SOURCE_REFUSED,
-                  "ib_core is not the kernel's own (" + options_.distrust_reason +
-                      ") and has no BTF that describes it. Fix: load the kernel's ib_core, or "
-                      "rebuild that module with BTF"};
-        return {};
-    }
-    if (!module_is_loaded("ib_core")) {
-        state_ = {CW_SOURCE_UNAVAILABLE,
-                  "this kernel has no RDMA (ib_core is not loaded). Fix: load the NIC's RDMA "
-                  "driver"};
-        return {};
-    }
-    auto loaded = load(options_.mode);
-    // The verifier may know a function otherwise than the BTF says: then kprobes still work.
-    if (!loaded && options_.mode == HookMode::FentryFirst && hooks_.any_fentry())
-        loaded = load(HookMode::KprobeOnly);
-    return loaded;
+bool QpSource::applicable() {
+    if (!module_is_loaded("ib_core"))
+        return unusable(CW_SOURCE_UNAVAILABLE,
+                        "this kernel has no RDMA (ib_core is not loaded). Fix: load the NIC's RDMA "
+                        "driver");
+    if (!options_.trusted_layout)
+        return unusable(CW_SOURCE_REFUSED,
+                        "ib_core is not the kernel's own (" + options_.distrust_reason +
+                            ") and has no BTF that describes it. Fix: load the kernel's ib_core, "
+                            "or rebuild that module with BTF");
+    return true;
 }
 
-Result<void> QpSource::load(HookMode mode) {
-    skeleton_.close();
-    if (auto opened = skeleton_.open(); !opened)
-        return opened;
-    std::vector<std::string_view> names;
-    const auto hooks = qp_hooks();
-    for (const auto &hook : hooks)
-        names.push_back(hook.function);
-    auto functions = KernelFunctions::read(names);
-    if (!functions)
-        return std::move(functions).failure();
-    btf_ = KernelBtf::shared();
-    hooks_.select(skeleton_.object(), *functions, *btf_, mode);
+bool QpSource::configure() {
     for (const auto function : needed)
-        if (!hooks_.present(function)) {
-            state_ = {CW_SOURCE_UNAVAILABLE, hooks_.why_absent(function)};
-            skeleton_.close();
-            return {};
-        }
+        if (!need(function))
+            return false;
     struct stat pid_namespace = {};
     if (stat("/proc/self/ns/pid", &pid_namespace) != 0)
-        return error(ErrorKind::Failed, "/proc/self/ns/pid cannot be read. Fix: mount /proc");
+        return unusable(CW_SOURCE_UNAVAILABLE,
+                        "/proc/self/ns/pid cannot be read. Fix: mount /proc");
+    if (!hooks_.present("ib_query_qp"))
+        unusable(CW_SOURCE_DEGRADED, "queue pairs that were there before have no address: " +
+                                         hooks_.why_absent("ib_query_qp"));
     skeleton_->rodata->recorder_pidns_dev = pid_namespace.st_dev;
     skeleton_->rodata->recorder_pidns_ino = pid_namespace.st_ino;
     skeleton_->rodata->recorder_tgid = static_cast<std::uint32_t>(getpid());
     skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
-    return skeleton_.load(maps_);
+    return true;
 }
 
-Result<void> QpSource::attach() {
-    if (!skeleton_.is_loaded())
-        return {};
-    auto attached = hooks_.attach(skeleton_.object());
-    if (!attached && hooks_.any_fentry()) {
-        if (auto loaded = load(HookMode::KprobeOnly); !loaded)
-            return loaded;
-        attached = hooks_.attach(skeleton_.object());
-    }
-    btf_.reset();
-    if (!attached)
-        return attached;
-    state_ = {CW_SOURCE_ON, {}};
-    return dump_existing();
-}
-
-void QpSource::refuse(std::string reason) {
-    hooks_.detach();
-    maps_.discard_events();
-    known_.clear();
-    state_ = {CW_SOURCE_REFUSED, std::move(reason)};
-}
-
-Result<void> QpSource::dump_existing() {
-    if (!hooks_.present("ib_query_qp")) {
-        state_ = {CW_SOURCE_DEGRADED, hooks_.why_absent("ib_query_qp") +
-                                          ": queue pairs that were there before have no address"};
-        return {};
-    }
+Result<void> QpSource::on_attached() {
     auto netlink = RdmaNetlink::open();
     if (!netlink) {
         state_ = {CW_SOURCE_DEGRADED, netlink.failure().message};
@@ -220,6 +173,12 @@ Result<void> QpSource::dump_existing() {
         }
         std::ranges::move(*qps, std::back_inserter(told));
     }
+    if (hooks_.present("ib_query_qp"))
+        check_dump(told);
+    return {};
+}
+
+void QpSource::check_dump(const std::vector<NetlinkQp> &told) {
     // Every queue pair that netlink told of was read by our own probe as well: the two must agree.
     std::unordered_map<std::uint64_t, std::uint32_t> types;
     MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
@@ -240,15 +199,12 @@ Result<void> QpSource::dump_existing() {
     // With a filter only some are read; without it all but those that were destroyed meanwhile.
     const bool none = n_read == 0 && !told.empty() && !options_.filter_by_tgid;
     const bool too_few = !options_.filter_by_tgid && n_read * 2 < told.size();
-    if (none || too_few)
-        refuse("ib_core's layout is not what its BTF says: of " + std::to_string(told.size()) +
-               " queue pairs that RDMA netlink lists the probe read " + std::to_string(n_read) +
-               " alike. Fix: boot the kernel that the modules were built for");
-    return {};
-}
-
-std::vector<SourceState> QpSource::states() const {
-    return {state_};
+    if (!none && !too_few)
+        return;
+    refuse("ib_core's layout is not what its BTF says: of " + std::to_string(told.size()) +
+           " queue pairs that RDMA netlink lists the probe read " + std::to_string(n_read) +
+           " alike. Fix: boot the kernel that the modules were built for");
+    maps_.discard_events();
 }
 
 void QpSource::on_record(const cw_header &header) {
@@ -266,11 +222,9 @@ void QpSource::on_record(const cw_header &header) {
         const auto told =
             netlink_destinations_.find(device_and_qpn(event.key.dev_index, event.key.qpn));
         if (told != netlink_destinations_.end() && told->second != event.dest_qpn)
-            state_ = {CW_SOURCE_REFUSED,
-                      "ib_core's layout is not what its BTF says: destination of queue pair " +
-                          std::to_string(event.key.qpn) + " reads as " +
-                          std::to_string(event.dest_qpn) + ", RDMA netlink says " +
-                          std::to_string(told->second)};
+            refuse("ib_core's layout is not what its BTF says: destination of queue pair " +
+                   std::to_string(event.key.qpn) + " reads as " + std::to_string(event.dest_qpn) +
+                   ", RDMA netlink says " + std::to_string(told->second));
     }
     const auto [known, is_new] = known_.try_emplace(event.key, event);
     if (!is_new)
@@ -288,13 +242,6 @@ void QpSource::sample(RecordSink &sink, bool everything) {
         record.attr_mask = 0;
         sink.append(record.header);
     }
-}
-
-std::vector<LossCount> QpSource::losses() const {
-    const auto missed = hooks_.missed();
-    if (missed == 0)
-        return {};
-    return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
 }
 
 } // namespace collwire

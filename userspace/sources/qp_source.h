@@ -7,9 +7,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "userspace/loader/hooks.h"
-#include "userspace/loader/skeleton.h"
-#include "userspace/record/source.h"
+#include "userspace/netlink/attributes.h"
+#include "userspace/sources/probed_source.h"
 
 struct qp; // the skeleton of bpf/qp.bpf.c
 
@@ -38,34 +37,23 @@ struct QpSourceOptions {
 };
 
 // Attach this before any other source that looks at queue pairs: it fills the table of live ones.
-class QpSource : public Source {
+class QpSource : public ProbedSource<qp> {
 public:
     QpSource(const SharedMaps &maps, QpSourceOptions options);
     ~QpSource() override;
 
-    [[nodiscard]] std::string_view name() const override { return "qp"; }
-    Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return hooks_.plan(); }
-    Result<void> attach() override;
-    [[nodiscard]] std::vector<SourceState> states() const override;
     void on_record(const cw_header &header) override;
     // Queue pairs are events; there is something to append only when the whole state is asked for.
     void sample(RecordSink &sink, bool everything) override;
-    [[nodiscard]] std::vector<LossCount> losses() const override;
-    void detach() override { hooks_.detach(); }
 
 private:
-    Result<void> load(HookMode mode);
+    bool applicable() override;
+    bool configure() override;
     // Dumps the queue pairs that exist, under our own probe, and checks what it read.
-    Result<void> dump_existing();
-    void refuse(std::string reason);
+    Result<void> on_attached() override;
+    void check_dump(const std::vector<NetlinkQp> &told);
 
-    const SharedMaps &maps_;
     QpSourceOptions options_;
-    Skeleton<qp> skeleton_;
-    HookSet hooks_;
-    std::shared_ptr<KernelBtf> btf_; // from prepare to attach
-    SourceState state_;
     QpMap<cw_qp_event> known_; // all that events have told of each live queue pair
     std::unordered_map<std::uint64_t, std::uint32_t> netlink_destinations_; // by device and QPN
 };

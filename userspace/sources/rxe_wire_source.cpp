@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/tables.h" // the skeleton names its types
+
+#include "rxe_wire.skel.h"
+
 #include "userspace/sources/rxe_wire_source.h"
 
 #include <algorithm>
@@ -6,8 +10,6 @@
 #include <ctime>
 
 #include <bpf/bpf.h>
-
-#include "rxe_wire.skel.h"
 
 namespace collwire {
 namespace {
@@ -142,99 +144,57 @@ bool RxeWireSource::PeerKeyEqual::operator()(const cw_ud_peer_key &a,
 }
 
 RxeWireSource::RxeWireSource(const SharedMaps &maps, RxeWireOptions options)
-    : maps_(maps), options_(std::move(options)), skeleton_("rxe frame probes"),
-      hooks_("rxe_wire", rxe_hooks()) {}
+    : ProbedSource(maps, "rxe_wire", rxe_hooks(), options.mode), options_(std::move(options)) {}
 
 RxeWireSource::~RxeWireSource() = default;
 
-Result<void> RxeWireSource::prepare() {
-    if (!options_.trusted_layout) {
-        state_ = {CW_SOURCE_REFUSED,
-                  "rdma_rxe is not the kernel's own (" + options_.distrust_reason +
-                      ") and has no BTF that describes it. Fix: load the kernel's rdma_rxe"};
-        return {};
-    }
-    if (!module_is_loaded("rdma_rxe")) {
-        state_ = {CW_SOURCE_UNAVAILABLE, "no software RDMA here (rdma_rxe is not loaded)"};
-        return {};
-    }
-    auto loaded = load(options_.mode);
-    if (!loaded && options_.mode == HookMode::FentryFirst && hooks_.any_fentry())
-        loaded = load(HookMode::KprobeOnly);
-    return loaded;
+bool RxeWireSource::applicable() {
+    if (!module_is_loaded("rdma_rxe"))
+        return unusable(CW_SOURCE_UNAVAILABLE, "no software RDMA here (rdma_rxe is not loaded)");
+    if (!options_.trusted_layout)
+        return unusable(CW_SOURCE_REFUSED,
+                        "rdma_rxe is not the kernel's own (" + options_.distrust_reason +
+                            ") and has no BTF that describes it. Fix: load the kernel's rdma_rxe");
+    return true;
 }
 
-Result<void> RxeWireSource::load(HookMode mode) {
-    btf_ = KernelBtf::shared();
-    auto layout = find_rxe_layout(*btf_);
-    if (!layout) {
-        state_ = {CW_SOURCE_REFUSED, layout.failure().message};
-        return {};
-    }
-    skeleton_.close();
-    if (auto opened = skeleton_.open(); !opened)
-        return opened;
-    auto hooks = rxe_hooks();
-    std::vector<std::string_view> names;
-    for (const auto &hook : hooks)
-        names.push_back(hook.function);
-    auto functions = KernelFunctions::read(names);
-    if (!functions)
-        return std::move(functions).failure();
+void RxeWireSource::choose(KernelFunctions &functions) {
     // Behind rxe_xmit_packet the same frame must not be counted again.
-    if (functions->find("rxe_xmit_packet") != nullptr)
-        functions->forget({"rxe_send", "rxe_loopback"});
-    hooks_.select(skeleton_.object(), *functions, *btf_, mode);
-    // The layout without BTF is that of kernels where both are functions of their own.
-    if (btf_->of("rdma_rxe") == nullptr && functions->find("rxe_xmit_packet") != nullptr) {
-        state_ = {CW_SOURCE_REFUSED,
-                  "rdma_rxe has no BTF, and is not laid out as before Linux 5.11. "
-                  "Fix: load an rdma_rxe with BTF"};
-        skeleton_.close();
-        return {};
-    }
-    const bool sent = hooks_.present("rxe_xmit_packet") ||
-                      (hooks_.present("rxe_send") && hooks_.present("rxe_loopback"));
+    if (functions.find("rxe_xmit_packet") != nullptr)
+        functions.forget({"rxe_send", "rxe_loopback"});
+}
+
+bool RxeWireSource::configure() {
+    const auto layout = find_rxe_layout(*btf_);
+    if (!layout)
+        return unusable(CW_SOURCE_REFUSED, layout.failure().message);
+    // The layout without BTF is that of kernels where sending has two ways out.
+    const bool described = btf_->of("rdma_rxe") != nullptr;
+    if (!described && hooks_.present("rxe_xmit_packet"))
+        return unusable(CW_SOURCE_REFUSED,
+                        "rdma_rxe has no BTF and is not the one of Linux 5.10. Fix: load an "
+                        "rdma_rxe with BTF");
     for (const auto *function : {"rxe_resp_queue_pkt", "rxe_comp_queue_pkt"})
-        if (!hooks_.present(function))
-            state_ = {CW_SOURCE_UNAVAILABLE, hooks_.why_absent(function)};
-    if (!sent)
-        state_ = {CW_SOURCE_UNAVAILABLE, hooks_.why_absent("rxe_xmit_packet")};
-    if (state_.state == CW_SOURCE_UNAVAILABLE) {
-        skeleton_.close();
-        return {};
-    }
-    skeleton_->rodata->layout = {
-        layout->qp_ibqp,     layout->qp_req_state, layout->qp_resp_state,   layout->qp_attr_state,
-        layout->qp_resp_psn, layout->qp_comp_psn,  layout->qp_req_pkts_len, layout->pkt_qp,
-        layout->pkt_hdr,     layout->pkt_paylen,   layout->pkt_opcode,
-    };
+        if (!need(function))
+            return false;
+    if (!hooks_.present("rxe_xmit_packet") && !(need("rxe_send") && need("rxe_loopback")))
+        return false;
+    static_assert(sizeof(skeleton_->rodata->layout) == sizeof(cw_rxe_layout));
+    std::memcpy(&skeleton_->rodata->layout, &*layout, sizeof(cw_rxe_layout));
     skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
     const auto max_qps = options_.max_qps != 0 ? options_.max_qps : default_max_qps();
     bpf_map__set_max_entries(skeleton_->maps.wire, max_qps);
     bpf_map__set_max_entries(skeleton_->maps.wire_sequences, max_qps);
     bpf_map__set_max_entries(skeleton_->maps.ud_peers, max_qps);
-    return skeleton_.load(maps_);
+    return true;
 }
 
-Result<void> RxeWireSource::attach() {
-    if (!skeleton_.is_loaded())
-        return {};
-    auto attached = hooks_.attach(skeleton_.object());
-    if (!attached && hooks_.any_fentry()) {
-        if (auto loaded = load(HookMode::KprobeOnly); !loaded)
-            return loaded;
-        attached = hooks_.attach(skeleton_.object());
-    }
-    btf_.reset();
-    if (!attached)
-        return attached;
+Result<void> RxeWireSource::on_attached() {
     wire_reader_.emplace(bpf_map__fd(skeleton_->maps.wire), sizeof(cw_qp_key),
                          sizeof(cw_wire_counters), true);
     peers_reader_.emplace(bpf_map__fd(skeleton_->maps.ud_peers), sizeof(cw_ud_peer_key),
                           sizeof(cw_ud_peer_counters), true);
     skeleton_->bss->complete_since_ns = monotonic_ns();
-    state_ = {CW_SOURCE_ON, {}};
     return {};
 }
 
@@ -342,13 +302,6 @@ void RxeWireSource::forget_destroyed() {
         entry = seen_.erase(entry);
     }
     gone_ = std::move(gone);
-}
-
-std::vector<LossCount> RxeWireSource::losses() const {
-    const auto missed = hooks_.missed();
-    if (missed == 0)
-        return {};
-    return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
 }
 
 } // namespace collwire

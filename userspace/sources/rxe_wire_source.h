@@ -10,10 +10,7 @@
 #include <unordered_set>
 
 #include "collwire/tables.h"
-#include "userspace/loader/hooks.h"
 #include "userspace/loader/map_reader.h"
-#include "userspace/loader/skeleton.h"
-#include "userspace/record/source.h"
 #include "userspace/sources/qp_source.h"
 
 struct rxe_wire; // the skeleton of bpf/rxe_wire.bpf.c
@@ -35,19 +32,12 @@ struct RxeWireOptions {
 // (before 5.11), as 5.10 has it, to be confirmed frame by frame.
 Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf);
 
-class RxeWireSource : public Source {
+class RxeWireSource : public ProbedSource<rxe_wire> {
 public:
     RxeWireSource(const SharedMaps &maps, RxeWireOptions options);
     ~RxeWireSource() override;
 
-    [[nodiscard]] std::string_view name() const override { return "rxe_wire"; }
-    Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return hooks_.plan(); }
-    Result<void> attach() override;
-    [[nodiscard]] std::vector<SourceState> states() const override { return {state_}; }
     void sample(RecordSink &sink, bool everything) override;
-    [[nodiscard]] std::vector<LossCount> losses() const override;
-    void detach() override { hooks_.detach(); }
 
 private:
     struct PeerKeyHash {
@@ -56,18 +46,16 @@ private:
     struct PeerKeyEqual {
         bool operator()(const cw_ud_peer_key &a, const cw_ud_peer_key &b) const;
     };
-    Result<void> load(HookMode mode);
+    bool applicable() override;
+    void choose(KernelFunctions &functions) override;
+    bool configure() override;
+    Result<void> on_attached() override;
     void sample_counters(RecordSink &sink, bool everything);
     void sample_peers(RecordSink &sink, bool everything);
     void forget_destroyed();
     void check_layout();
 
-    const SharedMaps &maps_;
     RxeWireOptions options_;
-    Skeleton<rxe_wire> skeleton_;
-    HookSet hooks_;
-    std::shared_ptr<KernelBtf> btf_; // from prepare to attach
-    SourceState state_;
     std::optional<MapReader> wire_reader_;
     std::optional<MapReader> peers_reader_;
     QpMap<std::uint64_t> seen_; // frames of each queue pair when last appended

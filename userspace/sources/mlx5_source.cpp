@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mlx5.skel.h"
+
+#include "userspace/sources/mlx5_source.h"
+
+namespace collwire {
+namespace {
+
+constexpr const char *devx_create = "mlx5_ib_handler_MLX5_IB_METHOD_DEVX_OBJ_CREATE";
+
+std::vector<Hook> mlx5_hooks() {
+    return {
+        {.function = devx_create,
+         .parameters = 1,
+         .fentry = "devx_fentry",
+         .fexit = "devx_fexit",
+         .kprobe = "devx_kprobe",
+         .kretprobe = "devx_kretprobe"},
+        {.function = "mlx5_cmd_do",
+         .parameters = 5,
+         .fentry = "do_fentry",
+         .fexit = "do_fexit",
+         .kprobe = "do_kprobe",
+         .kretprobe = "do_kretprobe"},
+        {.function = "mlx5_cmd_exec",
+         .parameters = 5,
+         .fentry = "exec_fentry",
+         .fexit = "exec_fexit",
+         .kprobe = "exec_kprobe",
+         .kretprobe = "exec_kretprobe"},
+        {.function = "port_module",
+         .parameters = 3,
+         .fentry = "module_fentry",
+         .fexit = {},
+         .kprobe = "module_kprobe",
+         .kretprobe = {}},
+    };
+}
+
+} // namespace
+
+Mlx5Source::Mlx5Source(const SharedMaps &maps, Mlx5SourceOptions options)
+    : ProbedSource(maps, "mlx5", mlx5_hooks(), options.mode), options_(std::move(options)) {}
+
+Mlx5Source::~Mlx5Source() = default;
+
+bool Mlx5Source::applicable() {
+    if (!module_is_loaded("mlx5_core"))
+        return unusable(CW_SOURCE_UNAVAILABLE, "no mlx5 device here (mlx5_core is not loaded)");
+    if (!options_.trusted_layout)
+        return unusable(CW_SOURCE_REFUSED,
+                        "mlx5_core or mlx5_ib is not the kernel's own (" +
+                            options_.distrust_reason +
+                            ") and has no BTF that describes it: queue pairs made through DEVX "
+                            "are not seen. Fix: load the kernel's own modules");
+    return true;
+}
+
+bool Mlx5Source::configure() {
+    if (!hooks_.present("mlx5_cmd_do") && !need("mlx5_cmd_exec"))
+        return false;
+    if (!hooks_.present(devx_create))
+        unusable(CW_SOURCE_DEGRADED,
+                 "queue pairs made through DEVX are not seen: " + hooks_.why_absent(devx_create));
+    else if (!hooks_.present("port_module"))
+        unusable(CW_SOURCE_DEGRADED, "no module events: " + hooks_.why_absent("port_module"));
+    skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
+    return true;
+}
+
+} // namespace collwire

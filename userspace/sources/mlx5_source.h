@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// DEVX queue pairs and module events of mlx5 (bpf/mlx5.bpf.c). docs/sources/mlx5.md
+#pragma once
+
+#include "userspace/sources/probed_source.h"
+
+struct mlx5; // the skeleton of bpf/mlx5.bpf.c
+
+namespace collwire {
+
+struct Mlx5SourceOptions {
+    bool filter_by_tgid = false;
+    // mlx5_core and mlx5_ib are the kernel's own, or their BTF describes them; if not, why not.
+    bool trusted_layout = true;
+    std::string distrust_reason;
+    HookMode mode = default_hook_mode();
+};
+
+class Mlx5Source : public ProbedSource<mlx5> {
+public:
+    Mlx5Source(const SharedMaps &maps, Mlx5SourceOptions options);
+    ~Mlx5Source() override;
+
+private:
+    bool applicable() override;
+    bool configure() override;
+    Mlx5SourceOptions options_;
+};
+
+} // namespace collwire

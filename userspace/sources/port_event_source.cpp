@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ports.skel.h"
+
+#include "userspace/sources/port_event_source.h"
+
+namespace collwire {
+namespace {
+
+Hook entry(const char *function, unsigned parameters, const char *fentry, const char *kprobe) {
+    Hook hook;
+    hook.function = function;
+    hook.parameters = parameters;
+    hook.fentry = fentry;
+    hook.kprobe = kprobe;
+    return hook;
+}
+
+} // namespace
+
+PortEventSource::PortEventSource(const SharedMaps &maps, HookMode mode)
+    : ProbedSource(maps, "ports",
+                   {entry("ib_dispatch_event", 1, "dispatch_fentry", "dispatch_kprobe"),
+                    entry("__ib_unregister_device", 1, "unregister_fentry", "unregister_kprobe"),
+                    entry("netif_carrier_on", 1, "carrier_on_fentry", "carrier_on_kprobe"),
+                    entry("netif_carrier_off", 1, "carrier_off_fentry", "carrier_off_kprobe")},
+                   mode) {}
+
+PortEventSource::~PortEventSource() = default;
+
+bool PortEventSource::configure() {
+    for (const auto *function : {"netif_carrier_on", "netif_carrier_off"})
+        if (!need(function))
+            return false;
+    for (const auto *function : {"ib_dispatch_event", "__ib_unregister_device"})
+        if (!hooks_.present(function))
+            unusable(CW_SOURCE_DEGRADED, "carrier edges only: " + hooks_.why_absent(function));
+    return true;
+}
+
+} // namespace collwire

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all sources share that consist of one BPF object on kernel functions.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "userspace/loader/hooks.h"
+#include "userspace/loader/skeleton.h"
+#include "userspace/record/source.h"
+
+namespace collwire {
+
+// T is the skeleton. A derived class says what it needs in configure, and goes on in attached.
+template <typename T> class ProbedSource : public Source {
+public:
+    [[nodiscard]] std::string_view name() const override { return name_; }
+
+    Result<void> prepare() override {
+        if (!applicable())
+            return {};
+        auto loaded = load(mode_);
+        // The verifier may see a function otherwise than its BTF does: kprobes still work then.
+        if (!loaded && hooks_.any_fentry())
+            loaded = load(HookMode::KprobeOnly);
+        return loaded;
+    }
+
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return hooks_.plan(); }
+
+    Result<void> attach() override {
+        if (!skeleton_.is_loaded())
+            return {};
+        auto attached = hooks_.attach(skeleton_.object());
+        if (!attached && hooks_.any_fentry()) {
+            if (auto loaded = load(HookMode::KprobeOnly); !loaded)
+                return loaded;
+            if (!skeleton_.is_loaded())
+                return {};
+            attached = hooks_.attach(skeleton_.object());
+        }
+        btf_.reset();
+        if (!attached)
+            return attached;
+        if (state_.state == CW_SOURCE_OFF)
+            state_.state = CW_SOURCE_ON;
+        return on_attached();
+    }
+
+    [[nodiscard]] std::vector<SourceState> states() const override { return {state_}; }
+    void sample(RecordSink &, bool) override {}
+
+    [[nodiscard]] std::vector<LossCount> losses() const override {
+        const auto missed = hooks_.missed();
+        if (missed == 0)
+            return {};
+        return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
+    }
+
+    void detach() override { hooks_.detach(); }
+
+protected:
+    ProbedSource(const SharedMaps &maps, std::string name, std::vector<Hook> hooks, HookMode mode)
+        : maps_(maps), skeleton_(name + " probes"), hooks_(name, hooks), mode_(mode),
+          name_(std::move(name)) {
+        for (auto &hook : hooks)
+            functions_.push_back(std::move(hook.function));
+    }
+
+    // Whether there is anything to probe here; if not it says why with unusable.
+    virtual bool applicable() = 0;
+    // Before programs are chosen: may drop functions that must not be probed.
+    virtual void choose(KernelFunctions &) {}
+    // Programs are chosen; sets rodata and map sizes. False, after unusable: nothing is loaded.
+    virtual bool configure() = 0;
+    // Every probe is in place.
+    virtual Result<void> on_attached() { return {}; }
+
+    // Always returns false.
+    bool unusable(cw_source_state state, std::string reason) {
+        state_ = {state, std::move(reason)};
+        return false;
+    }
+    // Unusable unless the function can be probed here.
+    bool need(std::string_view function) {
+        return hooks_.present(function) ||
+               unusable(CW_SOURCE_UNAVAILABLE, hooks_.why_absent(function));
+    }
+    // Takes the probes away for good: what they read is wrong.
+    void refuse(std::string reason) {
+        hooks_.detach();
+        unusable(CW_SOURCE_REFUSED, std::move(reason));
+    }
+
+    const SharedMaps &maps_;
+    Skeleton<T> skeleton_;
+    HookSet hooks_;
+    SourceState state_;
+    std::shared_ptr<KernelBtf> btf_; // from prepare to attach
+
+private:
+    Result<void> load(HookMode mode) {
+        skeleton_.close();
+        if (auto opened = skeleton_.open(); !opened)
+            return opened;
+        auto functions = KernelFunctions::read({functions_.begin(), functions_.end()});
+        if (!functions)
+            return std::move(functions).failure();
+        choose(*functions);
+        btf_ = KernelBtf::shared();
+        hooks_.select(skeleton_.object(), *functions, *btf_, mode);
+        if (!configure()) {
+            skeleton_.close();
+            return {};
+        }
+        return skeleton_.load(maps_);
+    }
+
+    HookMode mode_;
+    std::string name_;
+    std::vector<std::string> functions_;
+};
+
+} // namespace collwire
