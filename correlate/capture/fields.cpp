@@ -106,7 +106,7 @@ constexpr auto PROCESS = std::to_array<Field>({
     FIELD(cw_process, start_boottime_ns),
     FIELD(cw_process, uid),
     FIELD(cw_process, numa_node),
-    FIELD(cw_process, flags),
+    FIELD(cw_process, flags).flags(process_flag_names),
     FIELD(cw_process, namespace_pid),
     FIELD(cw_process, comm),
     FIELD(cw_process, executable),

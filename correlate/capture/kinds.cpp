@@ -214,6 +214,12 @@ constexpr auto DEVICE_FLAGS = std::to_array<NamedNumber>({
     {CW_DEVICE_SOFTWARE, "software"},
 });
 
+constexpr auto PROCESS_FLAGS = std::to_array<NamedNumber>({
+    {CW_PROCESS_GONE, "gone"},
+    {CW_PROCESS_PARTIAL, "partial"},
+    {CW_PROCESS_START_ROUNDED, "start_rounded"},
+});
+
 constexpr auto PROBE_FLAGS = std::to_array<NamedNumber>({
     {CW_PROBE_PLACED, "placed"},
     {CW_PROBE_EMULATED, "emulated"},
@@ -300,6 +306,9 @@ std::span<const NamedNumber> node_flag_names() {
 }
 std::span<const NamedNumber> device_flag_names() {
     return DEVICE_FLAGS;
+}
+std::span<const NamedNumber> process_flag_names() {
+    return PROCESS_FLAGS;
 }
 std::span<const NamedNumber> probe_flag_names() {
     return PROBE_FLAGS;

@@ -35,10 +35,11 @@ qp_type_name(std::uint64_t value); // enum ib_qp_type, enum ibv_qp_type
 [[nodiscard]] std::string_view loss_class_name(std::uint64_t value);     // enum cw_loss_class
 
 // Bits and their names.
-[[nodiscard]] std::span<const NamedNumber> node_flag_names();   // enum cw_node_flags
-[[nodiscard]] std::span<const NamedNumber> device_flag_names(); // enum cw_device_flags
-[[nodiscard]] std::span<const NamedNumber> probe_flag_names();  // enum cw_probe_flags
-[[nodiscard]] std::span<const NamedNumber> qp_flag_names();     // enum cw_qp_flags
+[[nodiscard]] std::span<const NamedNumber> node_flag_names();    // enum cw_node_flags
+[[nodiscard]] std::span<const NamedNumber> device_flag_names();  // enum cw_device_flags
+[[nodiscard]] std::span<const NamedNumber> process_flag_names(); // enum cw_process_flags
+[[nodiscard]] std::span<const NamedNumber> probe_flag_names();   // enum cw_probe_flags
+[[nodiscard]] std::span<const NamedNumber> qp_flag_names();      // enum cw_qp_flags
 
 // Every kind of record that this program knows.
 [[nodiscard]] std::span<const NamedNumber> kind_names();

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Three ways to a capture from the same bytes: as they are; with every checksum in them set right,
+// so that what lies behind the checks is reached; and as the records of one good block.
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "correlate/capture/encoder.h"
+#include "correlate/capture/format.h"
+#include "correlate/capture/reader.h"
+#include "tools/cli/record_json.h"
+
+namespace {
+
+using namespace collwire;
+using capture::BlockHeader;
+using capture::Bytes;
+using capture::FileHeader;
+using ByteSpan = std::span<const std::byte>;
+
+void require(bool condition) {
+    if (!condition)
+        std::abort();
+}
+
+void read(ByteSpan file) {
+    std::uint64_t visited = 0;
+    const auto summary = capture::read_capture(file, [&](const cw_header &header, ByteSpan record) {
+        visited++;
+        require(header.length_bytes == record.size());
+        const auto text = cli::record_json(header, record)
+                              .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+        require(!text.empty());
+    });
+    if (!summary) {
+        require(visited == 0 && !summary.failure().message.empty());
+        return;
+    }
+    require(visited == summary->records && summary->good_bytes <= file.size());
+    require(summary->cut.has_value() == (summary->good_bytes != file.size()));
+    require(summary->describe().find('\n') == std::string::npos);
+}
+
+Bytes with_right_checksums(ByteSpan data) {
+    Bytes file(data.begin(), data.end());
+    if (file.size() < sizeof(FileHeader))
+        return file;
+    FileHeader header;
+    std::memcpy(&header, file.data(), sizeof(header));
+    header.schema_major = CW_SCHEMA_MAJOR;
+    const Bytes sealed = capture::encode_file_header(header);
+    std::copy(sealed.begin(), sealed.end(), file.begin());
+    std::size_t offset = sizeof(header);
+    for (std::uint32_t sequence = 0; file.size() - offset >= sizeof(BlockHeader); sequence++) {
+        BlockHeader block;
+        std::memcpy(&block, file.data() + offset, sizeof(block));
+        block.magic = capture::BLOCK_MAGIC;
+        block.sequence = sequence;
+        std::memcpy(file.data() + offset, &block, sizeof(block));
+        if (block.payload_bytes > file.size() - offset - sizeof(block))
+            break;
+        capture::seal_block(std::span(file).subspan(offset, sizeof(block) + block.payload_bytes));
+        offset += sizeof(block) + block.payload_bytes;
+    }
+    return file;
+}
+
+Bytes as_records(ByteSpan data) {
+    BlockHeader block{.raw_bytes = static_cast<std::uint32_t>(data.size())};
+    // Right for as many records as the lengths tell of, so that the count is not what stops the
+    // reader.
+    for (ByteSpan rest = data; rest.size() >= sizeof(cw_header); block.n_records++) {
+        std::uint32_t length_bytes = 0;
+        std::memcpy(&length_bytes, rest.data(), sizeof(length_bytes));
+        if (length_bytes == 0)
+            break;
+        rest = rest.subspan(std::min<std::size_t>(length_bytes, rest.size()));
+    }
+    Bytes sealed(sizeof(block) + ZSTD_compressBound(data.size()));
+    const std::size_t payload_bytes = ZSTD_compress(
+        sealed.data() + sizeof(block), sealed.size() - sizeof(block), data.data(), data.size(), 1);
+    block.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
+    sealed.resize(sizeof(block) + payload_bytes);
+    std::memcpy(sealed.data(), &block, sizeof(block));
+    capture::seal_block(sealed);
+    Bytes file = capture::encode_file_header({});
+    file.insert(file.end(), sealed.begin(), sealed.end());
+    return file;
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *bytes, std::size_t size) {
+    const ByteSpan data = std::as_bytes(std::span(bytes, size));
+    read(data);
+    read(with_right_checksums(data));
+    read(as_records(data));
+    return 0;
+}

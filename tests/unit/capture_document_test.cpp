@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds docs/capture-format.md, the names of kinds and the tables of fields against records.h
+// itself.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "correlate/capture/fields.h"
+#include "correlate/capture/kinds.h"
+
+namespace collwire::capture {
+namespace {
+
+std::string read_source(const std::string &name) {
+    std::ifstream stream(COLLWIRE_SOURCE_DIR "/" + name);
+    EXPECT_TRUE(stream) << name;
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// A search that gives the groups of every match.
+std::vector<std::smatch> all_matches(const std::string &text, const std::regex &pattern) {
+    return {std::sregex_iterator(text.begin(), text.end(), pattern), {}};
+}
+
+struct Header {
+    std::map<std::string, std::vector<std::string>>
+        structs; // name: fields but the header, in order
+    std::map<std::string, std::vector<std::pair<std::string, std::string>>> enums; // name, number
+};
+
+const Header &header() {
+    static const Header PARSED = [] {
+        Header parsed;
+        std::string text = read_source("bpf/include/collwire/records.h");
+        text = std::regex_replace(text, std::regex(R"(/\*[^*]*(\*[^/][^*]*)*\*/)"), "");
+        text = std::regex_replace(text, std::regex(R"(#ifndef __cplusplus\n[^#]*#endif)"), "");
+        for (const auto &match :
+             all_matches(text, std::regex(R"((struct|enum) (cw_\w+) \{([^}]*)\};)"))) {
+            const std::string body = match[3];
+            if (match[1] == "enum") {
+                for (const auto &entry : all_matches(body, std::regex(R"((CW_\w+) = ([^,]+),)")))
+                    parsed.enums[match[2]].emplace_back(entry[1], entry[2]);
+                continue;
+            }
+            for (const auto &field : all_matches(body, std::regex(R"((\w+)(\[\w+\])?;)")))
+                if (field[1] != "header")
+                    parsed.structs[match[2]].push_back(field[1]);
+        }
+        return parsed;
+    }();
+    return PARSED;
+}
+
+// First and second cell of each row of the table below a heading, without back-quotes.
+std::vector<std::pair<std::string, std::string>> table_below(const std::string &heading) {
+    static const std::string DOCUMENT = read_source("docs/capture-format.md");
+    const std::size_t begin = DOCUMENT.find("\n" + heading + "\n");
+    if (begin == std::string::npos) {
+        ADD_FAILURE() << "no heading " << heading;
+        return {};
+    }
+    const std::size_t end = DOCUMENT.find("\n#", begin + 2 + heading.size());
+    const std::string section = DOCUMENT.substr(begin, end - begin);
+    std::vector<std::pair<std::string, std::string>> rows;
+    for (const auto &row :
+         all_matches(section, std::regex(R"(\n\| `?([^|`]+)`? \| `?([^|`]+)`? \|)")))
+        rows.emplace_back(row[1], row[2]);
+    return rows;
+}
+
+TEST(CaptureDocument, ParsesTheHeaderAtAll) {
+    EXPECT_GE(header().structs.size(), 28U);
+    EXPECT_EQ(header().structs.at("cw_end"), (std::vector<std::string>{"reason", "exit_status"}));
+    EXPECT_EQ(header().structs.at("cw_counter_samples"),
+              (std::vector<std::string>{"read_begin_ns", "n", "reserved"}));
+    EXPECT_GE(header().enums.size(), 15U);
+}
+
+TEST(CaptureDocument, EveryKindIsNamedAfterItsEnumeratorAndInTheTable) {
+    auto rows = table_below("## Record kinds");
+    rows.erase(rows.begin());
+    const auto &kinds = header().enums.at("cw_kind");
+    ASSERT_EQ(rows.size(), kinds.size());
+    EXPECT_EQ(kind_names().size(), kinds.size());
+    for (std::size_t i = 0; i < kinds.size(); i++) {
+        std::string name = kinds[i].first.substr(std::string("CW_KIND_").size());
+        std::transform(name.begin(), name.end(), name.begin(),
+                       [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        EXPECT_EQ(kind_name(std::stoul(kinds[i].second)), name);
+        EXPECT_EQ(rows[i].first, kinds[i].second);
+        EXPECT_EQ(rows[i].second, name);
+    }
+}
+
+TEST(CaptureDocument, EveryStructHasItsFieldsInOrder) {
+    for (const auto &[name, fields] : header().structs) {
+        if (name == "cw_header")
+            continue;
+        auto rows = table_below("### " + name);
+        ASSERT_FALSE(rows.empty()) << name;
+        rows.erase(rows.begin());
+        std::vector<std::string> documented;
+        for (const auto &row : rows)
+            documented.push_back(row.first);
+        EXPECT_EQ(documented, fields) << name;
+    }
+}
+
+TEST(CaptureDocument, EveryEnumeratorHasItsNumber) {
+    for (const auto &[name, entries] : header().enums) {
+        if (name == "cw_kind")
+            continue;
+        auto rows = table_below("### enum " + name);
+        ASSERT_FALSE(rows.empty()) << name;
+        rows.erase(rows.begin());
+        std::vector<std::pair<std::string, std::string>> expected;
+        for (const auto &[enumerator, number] : entries)
+            if (!enumerator.ends_with("_CLASSES"))
+                expected.emplace_back(number, enumerator);
+        EXPECT_EQ(rows, expected) << name;
+    }
+}
+
+TEST(CaptureDocument, FieldTablesFollowTheHeader) {
+    for (const auto &kind : kind_names()) {
+        const RecordLayout *layout = layout_of(kind.number);
+        ASSERT_NE(layout, nullptr);
+        std::vector<std::string> names;
+        for (const Field &field : layout->fields)
+            names.emplace_back(field.name);
+        EXPECT_EQ(names, header().structs.at(std::string(layout->struct_name))) << kind.name;
+    }
+}
+
+// Flags of an enumeration of records.h and their names for people.
+void expect_flags(const std::string &enumeration, std::span<const NamedNumber> names) {
+    const auto &entries = header().enums.at(enumeration);
+    EXPECT_EQ(names.size(), entries.size()) << enumeration;
+    std::set<std::uint64_t> numbers;
+    for (const auto &[enumerator, number] : entries)
+        numbers.insert(1ULL << std::stoul(number.substr(std::string("1 << ").size())));
+    for (const NamedNumber &name : names)
+        EXPECT_TRUE(numbers.contains(name.number)) << enumeration << " " << name.name;
+}
+
+TEST(CaptureDocument, EveryNumberHasAName) {
+    const std::map<std::string, std::string_view (*)(std::uint64_t)> functions = {
+        {"cw_link_layer", link_layer_name},     {"cw_gid_type", gid_type_name},
+        {"cw_probe_kind", probe_kind_name},     {"cw_source_state", source_state_name},
+        {"cw_wire_class", wire_class_name},     {"cw_post_class", post_class_name},
+        {"cw_counter_unit", counter_unit_name}, {"cw_counter_source", counter_source_name},
+        {"cw_loss_class", loss_class_name}};
+    for (const auto &[name, function] : functions)
+        for (const auto &[enumerator, number] : header().enums.at(name))
+            if (!enumerator.ends_with("_CLASSES")) {
+                EXPECT_NE(function(std::stoul(number)), "") << enumerator;
+            }
+    expect_flags("cw_node_flags", node_flag_names());
+    expect_flags("cw_device_flags", device_flag_names());
+    expect_flags("cw_process_flags", process_flag_names());
+    expect_flags("cw_probe_flags", probe_flag_names());
+    expect_flags("cw_qp_flags", qp_flag_names());
+}
+
+} // namespace
+} // namespace collwire::capture
