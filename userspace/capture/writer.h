@@ -24,7 +24,7 @@ inline constexpr std::uint64_t MIN_MAX_BYTES = 64U
 
 struct WriterOptions {
     std::string directory = "."; // made where it does not exist; other files in it are left alone
-    std::string host = {};            // the first part of the file name
+    std::string host = {};       // the first part of the file name
     std::size_t block_bytes = 256U
                               << 10; // of records, uncompressed, after which a block is written
     std::uint64_t keep_ns = 0;       // nothing older stays on disk; 0: no limit

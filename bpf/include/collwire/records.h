@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Every record of collwire, declared once: the BPF programs reserve these in the ring buffer, the recorder appends them to the
- * capture as they are, the correlator reads them back. docs/capture-format.md is the prose.
+ * Every record of collwire, declared once: the BPF programs reserve these in the ring buffer, the
+ * recorder appends them to the capture as they are, the correlator reads them back.
+ * docs/capture-format.md is the prose.
  *
- * Rules: little endian, fixed width, no implicit padding, every size a multiple of 8, strings zero-terminated and zero-filled.
- * A record may grow at its end in a later minor version: readers take the fields that length_bytes covers and zero the rest.
+ * Rules: little endian, fixed width, no implicit padding, every size a multiple of 8, strings
+ * zero-terminated and zero-filled. A record may grow at its end in a later minor version: readers
+ * take the fields that length_bytes covers and zero the rest.
  */
 #ifndef COLLWIRE_RECORDS_H
 #define COLLWIRE_RECORDS_H
@@ -16,11 +18,11 @@
 #define CW_SCHEMA_MAJOR 1
 #define CW_SCHEMA_MINOR 0
 
-#define CW_NAME_BYTES 64 /* IB_DEVICE_NAME_MAX, RDMA counter names */
-#define CW_IFNAME_BYTES 16
-#define CW_COMM_BYTES 16
+#define CW_NAME_BYTES	 64 /* IB_DEVICE_NAME_MAX, RDMA counter names */
+#define CW_IFNAME_BYTES	 16
+#define CW_COMM_BYTES	 16
 #define CW_CPU_USERSPACE 0xffff /* header.cpu of records made by the recorder */
-#define CW_QPN_MASK 0xffffff
+#define CW_QPN_MASK	 0xffffff
 
 /* What a record is. Numbers are never re-used. */
 enum cw_kind {
@@ -66,25 +68,28 @@ struct cw_header {
 struct cw_qp_key {
 	__u32 dev_index; /* ib_device.index */
 	__u32 qpn;
-	__u64 generation_ns; /* monotonic time of its creation, or, if it was there before us, of our first sight of it */
+	__u64 generation_ns; /* monotonic time of its creation, or, if it was there before us, of
+				our first sight of it */
 };
 
-/* ---- node, devices, processes ------------------------------------------------------------------------------------- */
+/* ---- node, devices, processes
+ * ------------------------------------------------------------------------------------- */
 
 enum cw_node_flags {
-	CW_NODE_FIRST_SEGMENT = 1 << 0, /* counters of QPs begin here at 0; later segments begin with a snapshot */
-	CW_NODE_WIRE = 1 << 1,		/* wire bytes are counted per QP where the kernel can tell */
-	CW_NODE_POSTS = 1 << 2,		/* posted bytes are counted per QP */
+	CW_NODE_FIRST_SEGMENT =
+		1 << 0, /* counters of QPs begin here at 0; later segments begin with a snapshot */
+	CW_NODE_WIRE = 1 << 1,	/* wire bytes are counted per QP where the kernel can tell */
+	CW_NODE_POSTS = 1 << 2, /* posted bytes are counted per QP */
 };
 
 struct cw_node {
 	struct cw_header header;
-	__u64 session_id;	 /* random, the same in every segment of one recording */
-	__u32 segment;		 /* 0, 1, ... */
-	__u32 flags;		 /* enum cw_node_flags */
-	__u64 realtime_ns;	 /* CLOCK_REALTIME at header.time_ns */
-	__u64 boottime_ns;	 /* CLOCK_BOOTTIME at header.time_ns */
-	__u64 record_start_ns;	 /* monotonic; when the last probe was in place */
+	__u64 session_id;      /* random, the same in every segment of one recording */
+	__u32 segment;	       /* 0, 1, ... */
+	__u32 flags;	       /* enum cw_node_flags */
+	__u64 realtime_ns;     /* CLOCK_REALTIME at header.time_ns */
+	__u64 boottime_ns;     /* CLOCK_BOOTTIME at header.time_ns */
+	__u64 record_start_ns; /* monotonic; when the last probe was in place */
 	__u32 recorder_pid;
 	__u32 n_cpus;
 	char hostname[CW_NAME_BYTES];
@@ -164,9 +169,11 @@ struct cw_clock {
 };
 
 enum cw_process_flags {
-	CW_PROCESS_GONE = 1 << 0,	   /* had ended before it was looked at: pid, start time and comm are all that is known */
-	CW_PROCESS_PARTIAL = 1 << 1,	   /* not permitted to read all of it */
-	CW_PROCESS_START_ROUNDED = 1 << 2, /* the start time is /proc's, rounded down to a clock tick (10 ms) */
+	CW_PROCESS_GONE = 1 << 0, /* had ended before it was looked at: pid, start time and comm are
+				     all that is known */
+	CW_PROCESS_PARTIAL = 1 << 1, /* not permitted to read all of it */
+	CW_PROCESS_START_ROUNDED =
+		1 << 2, /* the start time is /proc's, rounded down to a clock tick (10 ms) */
 };
 
 struct cw_process {
@@ -175,8 +182,8 @@ struct cw_process {
 	__u32 parent_pid;
 	__u64 start_boottime_ns; /* of the thread group's leader; tells re-used pids apart */
 	__u32 uid;
-	__s32 numa_node; /* of the CPUs it may run on, -1: several or unknown */
-	__u32 flags; /* enum cw_process_flags */
+	__s32 numa_node;     /* of the CPUs it may run on, -1: several or unknown */
+	__u32 flags;	     /* enum cw_process_flags */
 	__u32 namespace_pid; /* its pid in its own namespace; 0: not known */
 	char comm[CW_COMM_BYTES];
 	char executable[256];
@@ -211,14 +218,14 @@ struct cw_probe {
 	__u64 offset_bytes;
 	__u32 expected_cost_ns;
 	__u32 reserved;
-	char source[32];      /* collwire's name for the source: qp, rxe_wire, posts, ports, mlx5 */
+	char source[32]; /* collwire's name for the source: qp, rxe_wire, posts, ports, mlx5 */
 	char function[CW_NAME_BYTES];
 	char module_or_file[256];
 	char instruction[64]; /* uprobe: disassembly of the instruction under it */
 };
 
 enum cw_source_state {
-	CW_SOURCE_OFF = 0,	   /* not asked for */
+	CW_SOURCE_OFF = 0, /* not asked for */
 	CW_SOURCE_ON = 1,
 	CW_SOURCE_DEGRADED = 2,	   /* works, with something missing: see reason */
 	CW_SOURCE_UNAVAILABLE = 3, /* cannot work here: see reason */
@@ -228,7 +235,7 @@ enum cw_source_state {
 /* What a capture can and cannot contain: not measured is never 0. */
 struct cw_source {
 	struct cw_header header;
-	__u32 state; /* enum cw_source_state */
+	__u32 state;	 /* enum cw_source_state */
 	__u32 dev_index; /* ~0: the whole node */
 	char name[32];
 	char reason[256];
@@ -241,15 +248,17 @@ struct cw_end {
 	__u32 exit_status;
 };
 
-/* ---- queue pairs ---------------------------------------------------------------------------------------------------- */
+/* ---- queue pairs
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 enum cw_qp_flags {
-	CW_QP_KERNEL = 1 << 0,	      /* owned by the kernel, not by a process */
-	CW_QP_PREEXISTING = 1 << 1,   /* was there before the probes */
-	CW_QP_ADDRESS = 1 << 2,	      /* dgid, dlid, service_level ... are set */
-	CW_QP_GRH = 1 << 3,	      /* the address has a global routing header */
-	CW_QP_SGID = 1 << 4,	      /* sgid and gid_type are set */
-	CW_QP_DEST = 1 << 5,	      /* dest_qpn is set */
+	CW_QP_KERNEL = 1 << 0,	    /* owned by the kernel, not by a process */
+	CW_QP_PREEXISTING = 1 << 1, /* was there before the probes */
+	CW_QP_ADDRESS = 1 << 2,	    /* dgid, dlid, service_level ... are set */
+	CW_QP_GRH = 1 << 3,	    /* the address has a global routing header */
+	CW_QP_SGID = 1 << 4,	    /* sgid and gid_type are set */
+	CW_QP_DEST = 1 << 5,	    /* dest_qpn is set */
 	CW_QP_PATH_MTU = 1 << 6,
 	CW_QP_PSN_RQ = 1 << 7,
 	CW_QP_PSN_SQ = 1 << 8,
@@ -261,8 +270,8 @@ enum cw_qp_flags {
 struct cw_qp_event {
 	struct cw_header header;
 	struct cw_qp_key key;
-	__u32 tgid; /* of the owner; 0: kernel */
-	__u32 tid;  /* that made this call */
+	__u32 tgid;		 /* of the owner; 0: kernel */
+	__u32 tid;		 /* that made this call */
 	__u64 start_boottime_ns; /* of the owner's thread group leader */
 	char comm[CW_COMM_BYTES];
 	char device[CW_NAME_BYTES];
@@ -271,9 +280,11 @@ struct cw_qp_event {
 	__u32 attr_mask;   /* enum ib_qp_attr_mask of the call */
 	__s32 result;	   /* of the call: 0 or -errno */
 	__u32 event;	   /* QP_ERROR: enum ib_event_type */
-	__u8 qp_type;	   /* enum ib_qp_type: 2 RC, 3 UC, 4 UD, 9 XRC_INI, 10 XRC_TGT, 0 SMI, 1 GSI, 0xff driver or unknown */
+	__u8 qp_type; /* enum ib_qp_type: 2 RC, 3 UC, 4 UD, 9 XRC_INI, 10 XRC_TGT, 0 SMI, 1 GSI,
+			 0xff driver or unknown */
 	__u8 old_state;
-	__u8 new_state; /* enum ib_qp_state: 0 RESET 1 INIT 2 RTR 3 RTS 4 SQD 5 SQE 6 ERR; 0xff not known */
+	__u8 new_state; /* enum ib_qp_state: 0 RESET 1 INIT 2 RTR 3 RTS 4 SQD 5 SQE 6 ERR; 0xff not
+			   known */
 	__u8 port;
 	__u8 path_mtu; /* enum ib_mtu: 1 256 ... 5 4096 */
 	__u8 service_level;
@@ -301,14 +312,17 @@ struct cw_qp_event {
 	__u8 dmac[8];
 };
 
-/* ---- bytes ---------------------------------------------------------------------------------------------------------- */
+/* ---- bytes
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 /* Frames of a software provider, by what they are for the QP that sends (tx) or gets (rx) them. */
 enum cw_wire_class {
 	CW_WIRE_REQUEST = 0,	/* SEND, WRITE, READ request, ATOMIC request; UD SEND */
 	CW_WIRE_RESPONSE = 1,	/* READ response, ATOMIC acknowledge */
 	CW_WIRE_ACK = 2,	/* ACK, NAK, RNR NAK, congestion notification */
-	CW_WIRE_RETRANSMIT = 3, /* tx: a request or response whose PSN went out before; rx: a duplicate or out-of-order frame */
+	CW_WIRE_RETRANSMIT = 3, /* tx: a request or response whose PSN went out before; rx: a
+				   duplicate or out-of-order frame */
 	CW_WIRE_CLASSES = 4,
 };
 
@@ -316,7 +330,7 @@ struct cw_wire_direction {
 	__u64 frames[CW_WIRE_CLASSES];
 	__u64 wire_bytes[CW_WIRE_CLASSES];    /* Ethernet header to ICRC */
 	__u64 payload_bytes[CW_WIRE_CLASSES]; /* atomics: 8 in the response, 0 in the request */
-	__u64 first_ns;			      /* the first counted frame: its time, PSN and opcode */
+	__u64 first_ns; /* the first counted frame: its time, PSN and opcode */
 	__u64 last_ns;
 	__u32 first_psn;
 	__u8 first_opcode;
@@ -326,7 +340,8 @@ struct cw_wire_direction {
 struct cw_wire_counters {
 	struct cw_wire_direction tx;
 	struct cw_wire_direction rx;
-	__u64 tx_failed_frames; /* handed to the network and refused, or dropped before: not in tx */
+	__u64 tx_failed_frames; /* handed to the network and refused, or dropped before: not in tx
+				 */
 };
 
 struct cw_qp_wire {
@@ -358,7 +373,7 @@ enum cw_post_class {
 	CW_POST_ATOMIC = 6,
 	CW_POST_ATOMIC_WRITE = 7,
 	CW_POST_FLUSH = 8,
-	CW_POST_LOCAL = 9, /* LOCAL_INV, BIND_MW: nothing on the wire */
+	CW_POST_LOCAL = 9,  /* LOCAL_INV, BIND_MW: nothing on the wire */
 	CW_POST_OTHER = 10, /* TSO, DRIVER1, unknown */
 	CW_POST_CLASSES = 11,
 };
@@ -367,23 +382,26 @@ enum cw_post_class {
 
 struct cw_post_class_counters {
 	__u64 wrs;
-	__u64 zero_length_wrs; /* are in wrs, too */
-	__u64 bytes;	       /* sum of the SGE lengths, or inline data */
-	__u64 pad_bytes;       /* to the multiple of 4 of each message */
-	__u64 packets[CW_MTU_CLASSES]; /* max(1, ceil(length / MTU)) summed: the path MTU is known only later */
+	__u64 zero_length_wrs;	       /* are in wrs, too */
+	__u64 bytes;		       /* sum of the SGE lengths, or inline data */
+	__u64 pad_bytes;	       /* to the multiple of 4 of each message */
+	__u64 packets[CW_MTU_CLASSES]; /* max(1, ceil(length / MTU)) summed: the path MTU is known
+					  only later */
 };
 
 struct cw_post_counters {
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 posts;	       /* calls (post_send) or commits (wr_complete) */
-	__u64 truncated_posts; /* chains or SGE lists longer than the walk: their rest is not counted */
+	__u64 truncated_posts; /* chains or SGE lists longer than the walk: their rest is not
+				  counted */
 	__u64 fault_posts;     /* a work request could not be read */
 	__u64 aborted_wrs;     /* ibv_wr_abort */
 	struct cw_post_class_counters classes[CW_POST_CLASSES];
 };
 
-/* A queue pair as user space sees it. The epoch counts destroyed QPs with this number in this process. */
+/* A queue pair as user space sees it. The epoch counts destroyed QPs with this number in this
+ * process. */
 struct cw_verbs_key {
 	__u64 context; /* address of struct ibv_context */
 	__u32 tgid;
@@ -409,7 +427,9 @@ struct cw_verbs_qp {
 	char device[CW_NAME_BYTES];
 };
 
-/* ---- ports ---------------------------------------------------------------------------------------------------------- */
+/* ---- ports
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 struct cw_async_event {
 	struct cw_header header;
@@ -489,28 +509,30 @@ struct cw_counter_samples {
 #endif
 };
 
-/* ---- loss ----------------------------------------------------------------------------------------------------------- */
+/* ---- loss
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 enum cw_loss_class {
-	CW_LOSS_QP_EVENT = 0,	   /* ring buffer full: a QP event is gone */
-	CW_LOSS_PORT_EVENT = 1,	   /* ring buffer full: a port, device or carrier event is gone */
-	CW_LOSS_VERBS_QP = 2,	   /* ring buffer full: posts that cannot be tied to a QP */
-	CW_LOSS_QP_TABLE = 3,	   /* table of live QPs full: frames or states not counted */
-	CW_LOSS_WIRE_TABLE = 4,	   /* wire counters full: frames not counted */
-	CW_LOSS_WIRE_FRAME = 5,	   /* a frame whose headers or QP could not be read */
-	CW_LOSS_POST_TABLE = 6,	   /* post counters full: posts not counted */
-	CW_LOSS_POST_TRUNCATED = 7,/* work requests beyond the walk's limit */
-	CW_LOSS_POST_FAULT = 8,	   /* work requests in memory that was not there */
-	CW_LOSS_CALL_TABLE = 9,	   /* kprobe mode: too many calls in flight, one went unseen */
+	CW_LOSS_QP_EVENT = 0,	    /* ring buffer full: a QP event is gone */
+	CW_LOSS_PORT_EVENT = 1,	    /* ring buffer full: a port, device or carrier event is gone */
+	CW_LOSS_VERBS_QP = 2,	    /* ring buffer full: posts that cannot be tied to a QP */
+	CW_LOSS_QP_TABLE = 3,	    /* table of live QPs full: frames or states not counted */
+	CW_LOSS_WIRE_TABLE = 4,	    /* wire counters full: frames not counted */
+	CW_LOSS_WIRE_FRAME = 5,	    /* a frame whose headers or QP could not be read */
+	CW_LOSS_POST_TABLE = 6,	    /* post counters full: posts not counted */
+	CW_LOSS_POST_TRUNCATED = 7, /* work requests beyond the walk's limit */
+	CW_LOSS_POST_FAULT = 8,	    /* work requests in memory that was not there */
+	CW_LOSS_CALL_TABLE = 9,	    /* kprobe mode: too many calls in flight, one went unseen */
 	CW_LOSS_PROBE_MISSED = 10, /* the kernel skipped a probe (recursion, kretprobe instances) */
 	CW_LOSS_RECORD_WRITE = 11, /* records that could not be written (disk full) */
-	CW_LOSS_UD_PEER_TABLE = 12,/* destinations of UD QPs: in the QP's sum, not under a peer */
+	CW_LOSS_UD_PEER_TABLE = 12, /* destinations of UD QPs: in the QP's sum, not under a peer */
 	CW_LOSS_CLASSES = 13,
 };
 
 struct cw_loss {
 	struct cw_header header; /* header.cpu: where it was lost */
-	__u32 loss_class; /* enum cw_loss_class */
+	__u32 loss_class;	 /* enum cw_loss_class */
 	__u32 reserved;
 	__u64 records; /* cumulative */
 };
