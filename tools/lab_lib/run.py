@@ -30,6 +30,7 @@ class Run:
         self._fault_log = []
         self._awaited_losses = []  # (record of the fault, its node), in the order of the commands
         self._nodes = [Node(number, setup) for number in range(setup.nodes)]
+        self._built = False       # the fabric stands and can be asked for its counters
         self._captures = []
         self._selector = selectors.DefaultSelector()
         self._directory = os.path.join(setup.out, "fabric")
@@ -48,7 +49,7 @@ class Run:
         except sandbox.Interrupted:
             error = "interrupted"
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if captured is None and self._fabric_stands():
+        if captured is None and self._built:
             self._write("fabric/links.json", self._fabric.counters())
         for node in self._nodes:
             node.stop()
@@ -64,11 +65,6 @@ class Run:
             return 1
         progress(f"done: every job returned 0; results in {self._setup.out}")
         return 0
-
-    def _fabric_stands(self):
-        return os.path.isdir(self._directory) and self._captures is not None and self._built
-
-    _built = False
 
     # Boot and barrier
 
