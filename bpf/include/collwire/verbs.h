@@ -132,35 +132,24 @@ CW_INLINE __u32 cw_call_of_qp_ex_offset(__u64 offset_bytes)
 	}
 }
 
-/* enum ibv_wr_opcode -> enum cw_post_class */
+/*
+ * enum ibv_wr_opcode -> enum cw_post_class, 4 bits each, from WRITE 0 to ATOMIC_WRITE 15.
+ * Arithmetic, here and below, where a switch or a condition would read better: in a loop the
+ * verifier follows each way out of a branch on its own.
+ */
+#define CW_OPCODE_CLASSES                                                                          \
+	((__u64)CW_POST_WRITE | (__u64)CW_POST_WRITE_IMM << 4 | (__u64)CW_POST_SEND << 8 |         \
+	 (__u64)CW_POST_SEND_IMM << 12 | (__u64)CW_POST_READ << 16 | (__u64)CW_POST_ATOMIC << 20 | \
+	 (__u64)CW_POST_ATOMIC << 24 | (__u64)CW_POST_LOCAL << 28 | (__u64)CW_POST_LOCAL << 32 |   \
+	 (__u64)CW_POST_SEND_INV << 36 | (__u64)CW_POST_OTHER << 40 | (__u64)CW_POST_OTHER << 44 | \
+	 (__u64)CW_POST_OTHER << 48 | (__u64)CW_POST_OTHER << 52 | (__u64)CW_POST_FLUSH << 56 |    \
+	 (__u64)CW_POST_ATOMIC_WRITE << 60)
+
 CW_INLINE __u32 cw_post_class_of_opcode(__u32 opcode)
 {
-	switch (opcode) {
-	case 0:
-		return CW_POST_WRITE;
-	case 1:
-		return CW_POST_WRITE_IMM;
-	case 2:
-		return CW_POST_SEND;
-	case 3:
-		return CW_POST_SEND_IMM;
-	case 4:
-		return CW_POST_READ;
-	case 5:
-	case 6:
-		return CW_POST_ATOMIC;
-	case 7:
-	case 8:
-		return CW_POST_LOCAL;
-	case 9:
-		return CW_POST_SEND_INV;
-	case 14:
-		return CW_POST_FLUSH;
-	case 15:
-		return CW_POST_ATOMIC_WRITE;
-	default:
+	if (opcode > 15)
 		return CW_POST_OTHER;
-	}
+	return (__u32)(CW_OPCODE_CLASSES >> (opcode * 4)) & 15;
 }
 
 #define CW_ATOMIC_BYTES 8
@@ -186,12 +175,18 @@ CW_INLINE __u64 cw_pad_bytes(__u64 length_bytes)
 	return (4 - (length_bytes & 3)) & 3;
 }
 
+/* 1 for 0, 0 for any other number below 2^63 */
+CW_INLINE __u64 cw_is_zero(__u64 n)
+{
+	return (n - 1) >> 63;
+}
+
 /* Packets of a message at path MTU 256 << mtu_class; a message without bytes is one, too. */
 CW_INLINE __u64 cw_packets(__u64 length_bytes, __u32 mtu_class)
 {
 	__u64 n = (length_bytes + (256ULL << mtu_class) - 1) >> (8 + mtu_class);
 
-	return n ? n : 1;
+	return n + cw_is_zero(n);
 }
 
 /* Adds a work request of this class and gather length. */
@@ -200,8 +195,7 @@ CW_INLINE void cw_count_wr(struct cw_post_class_counters *c, __u32 post_class, _
 	__u64 bytes = cw_payload_bytes(post_class, length_bytes);
 
 	c->wrs += 1;
-	if (!bytes)
-		c->zero_length_wrs += 1;
+	c->zero_length_wrs += cw_is_zero(bytes);
 	c->bytes += bytes;
 	c->pad_bytes += cw_pad_bytes(bytes);
 	if (post_class == CW_POST_LOCAL)

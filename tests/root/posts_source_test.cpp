@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts of posted work requests against a driver double that counts by itself.
+#include "tests/root/posts_fixture.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include <bpf/bpf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+namespace collwire::test {
+namespace {
+
+constexpr std::uint32_t OPCODE_WRITE = 0, OPCODE_WRITE_IMM = 1, OPCODE_SEND = 2, OPCODE_READ = 4,
+                        OPCODE_FETCH_ADD = 6, OPCODE_LOCAL_INV = 7, OPCODE_TSO = 10;
+
+struct Request {
+    std::uint32_t opcode;
+    std::vector<std::uint32_t> lengths;
+    std::uint32_t send_flags = 0;
+    bool stale_list = false; // num_sge is 0, the list's address is not
+};
+
+// Chains of one post each.
+const std::vector<std::vector<Request>> CHAINS = {
+    {{OPCODE_WRITE, {65536}}, {OPCODE_WRITE_IMM, {}}},
+    {{OPCODE_WRITE_IMM, {4097}}},
+    {{OPCODE_SEND, {1, 2, 3}}, {OPCODE_SEND, {256}}, {OPCODE_SEND, {257}}},
+    {{OPCODE_READ, {1000000}}},
+    {{OPCODE_FETCH_ADD, {8}}, {OPCODE_LOCAL_INV, {}}},
+    {{OPCODE_WRITE, {64}, 8 /* inline */}},
+    {{OPCODE_WRITE_IMM, {}, 0, true}},
+    {{OPCODE_TSO, {100}}, {OPCODE_WRITE, {0}}, {OPCODE_WRITE, {0, 5}}},
+};
+
+void post_chain(ChildState &state, fake_qp &qp, const std::vector<Request> &chain) {
+    std::vector<fake_wr> wrs(chain.size());
+    std::vector<std::vector<fake_sge>> lists(chain.size());
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+        for (const std::uint32_t length : chain[i].lengths)
+            lists[i].push_back({reinterpret_cast<std::uint64_t>(state.data.data()), length, 1});
+        wrs[i].next = i + 1 < chain.size() ? &wrs[i + 1] : nullptr;
+        wrs[i].num_sge = static_cast<std::int32_t>(lists[i].size());
+        if (chain[i].stale_list)
+            lists[i].push_back({16, 12345, 1});
+        wrs[i].sg_list = lists[i].data();
+        wrs[i].opcode = chain[i].opcode;
+        wrs[i].send_flags = chain[i].send_flags;
+    }
+    state.post(qp, wrs.data());
+}
+
+std::uint64_t post_all_chains(ChildState &state, std::uint64_t qp_index) {
+    for (const auto &chain : CHAINS)
+        post_chain(state, *state.qps[qp_index], chain);
+    return state.qps[qp_index]->posts;
+}
+
+// The counts again, written the slow way.
+cw_post_counters expected(const std::vector<std::vector<Request>> &chains) {
+    cw_post_counters sum{};
+    const std::map<std::uint32_t, unsigned> classes = {
+        {0, CW_POST_WRITE},  {1, CW_POST_WRITE_IMM}, {2, CW_POST_SEND},  {4, CW_POST_READ},
+        {6, CW_POST_ATOMIC}, {7, CW_POST_LOCAL},     {10, CW_POST_OTHER}};
+    for (const auto &chain : chains) {
+        sum.posts += 1;
+        for (const Request &request : chain) {
+            const unsigned post_class = classes.at(request.opcode);
+            cw_post_class_counters &c = sum.classes[post_class];
+            std::uint64_t bytes = 0;
+            for (const auto length : request.lengths)
+                bytes += length;
+            c.wrs += 1;
+            c.zero_length_wrs += bytes == 0 ? 1 : 0;
+            c.bytes += bytes;
+            c.pad_bytes += bytes % 4 == 0 ? 0 : 4 - bytes % 4;
+            if (post_class == CW_POST_LOCAL)
+                continue;
+            for (unsigned mtu = 0; mtu < CW_MTU_CLASSES; ++mtu) {
+                std::uint64_t left = bytes;
+                std::uint64_t packets = 1;
+                for (; left > (256u << mtu); left -= 256u << mtu)
+                    ++packets;
+                c.packets[mtu] += packets;
+            }
+        }
+    }
+    return sum;
+}
+
+void expect_equal(cw_post_counters have, const cw_post_counters &want) {
+    EXPECT_NE(have.first_ns, 0u);
+    EXPECT_GE(have.last_ns, have.first_ns);
+    have.first_ns = have.last_ns = 0;
+    EXPECT_EQ(have.posts, want.posts);
+    EXPECT_EQ(have.fault_posts, want.fault_posts);
+    EXPECT_EQ(have.truncated_posts, want.truncated_posts);
+    EXPECT_EQ(have.aborted_wrs, want.aborted_wrs);
+    for (unsigned i = 0; i < CW_POST_CLASSES; ++i) {
+        EXPECT_EQ(have.classes[i].wrs, want.classes[i].wrs) << "class " << i;
+        EXPECT_EQ(have.classes[i].bytes, want.classes[i].bytes) << "class " << i;
+    }
+    EXPECT_EQ(std::memcmp(&have, &want, sizeof have), 0);
+}
+
+std::uint64_t total_wrs(const cw_post_counters &counters) {
+    std::uint64_t sum = 0;
+    for (const auto &of_class : counters.classes)
+        sum += of_class.wrs;
+    return sum;
+}
+
+std::uint64_t total_bytes(const cw_post_counters &counters) {
+    std::uint64_t sum = 0;
+    for (const auto &of_class : counters.classes)
+        sum += of_class.bytes;
+    return sum;
+}
+
+std::uint64_t make_qp(ChildState &state, std::uint64_t qpn) {
+    return reinterpret_cast<std::uint64_t>(&state.add_qp(static_cast<std::uint32_t>(qpn), false));
+}
+
+std::uint64_t ignore_chains(ChildState &state, std::uint64_t) {
+    return state.qps[0]->ignore_chain = 1;
+}
+
+class Posts : public testing::Test {
+protected:
+    void SetUp() override {
+        if (!may_load_bpf())
+            GTEST_SKIP() << "needs root";
+    }
+};
+
+class EveryDriver : public testing::TestWithParam<std::tuple<const char *, bool>> {
+protected:
+    void SetUp() override {
+        if (!may_load_bpf())
+            GTEST_SKIP() << "needs root";
+    }
+};
+
+TEST_P(EveryDriver, CountsAreExact) {
+    const auto [library, bounded] = GetParam();
+    Child child{library};
+    const auto qp = child.run(make_qp, 17);
+    PostsOptions options;
+    options.bounded_walk = bounded;
+    PostsRecorder recorder{options};
+    recorder.see_qp(child.pid(), qp);
+    ASSERT_EQ(recorder.source->states().front().state, CW_SOURCE_ON)
+        << recorder.source->states().front().reason;
+    const auto plan = recorder.source->plan();
+    ASSERT_EQ(plan.size(), 1u);
+    EXPECT_TRUE(plan[0].emulated && plan[0].placed) << plan[0].instruction;
+
+    EXPECT_EQ(child.run(post_all_chains, 0), CHAINS.size());
+    recorder.sample();
+    expect_equal(recorder.counters(child.pid(), 17), expected(CHAINS));
+    ASSERT_EQ(recorder.ties.size(), 1u);
+    EXPECT_STREQ(recorder.ties[0].device, "fake0");
+    EXPECT_EQ(recorder.ties[0].qp_address, qp);
+    EXPECT_EQ(recorder.ties[0].qp_type, 2u);
+    EXPECT_EQ(recorder.ties[0].handle, 7u);
+    EXPECT_EQ(recorder.ties[0].key.qpn, 17u);
+    EXPECT_EQ(recorder.n_probe_records, 1u);
+
+    // Nothing new, nothing appended; a new segment starts with all there is.
+    const auto before = recorder.n_post_records;
+    recorder.sample();
+    EXPECT_EQ(recorder.n_post_records, before);
+    recorder.sample(true);
+    EXPECT_EQ(recorder.n_post_records, before + 1);
+    EXPECT_EQ(recorder.ties.size(), 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Entries, EveryDriver,
+                         testing::Combine(testing::Values(FAKE_PROVIDER_1, FAKE_PROVIDER_2,
+                                                          FAKE_PROVIDER_3, FAKE_PROVIDER_4),
+                                          testing::Bool()));
+
+TEST_F(Posts, SingleStepOnlyWhenAskedFor) {
+    Child child{FAKE_PROVIDER_5};
+    const auto qp = child.run(make_qp, 1);
+    {
+        PostsRecorder recorder{PostsOptions{}};
+        recorder.see_qp(child.pid(), qp);
+        const auto state = recorder.source->states().front();
+        EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
+        EXPECT_NE(state.reason.find("endbr64"), std::string::npos) << state.reason;
+        EXPECT_NE(state.reason.find("--posts=on"), std::string::npos) << state.reason;
+        child.run(post_all_chains, 0);
+        recorder.sample();
+        EXPECT_TRUE(recorder.posts.empty());
+        EXPECT_TRUE(recorder.source->plan().empty());
+    }
+    PostsOptions options;
+    options.forced = true;
+    PostsRecorder recorder{options};
+    recorder.see_qp(child.pid(), qp);
+    EXPECT_EQ(recorder.source->states().front().state, CW_SOURCE_ON);
+    EXPECT_FALSE(recorder.source->plan().at(0).emulated);
+    child.run(post_all_chains, 0);
+    recorder.sample();
+    expect_equal(recorder.counters(child.pid(), 1), expected(CHAINS));
+}
+
+std::uint64_t post_long_chain(ChildState &state, std::uint64_t n) {
+    post_chain(state, *state.qps[0], std::vector<Request>(n, Request{OPCODE_WRITE, {100}}));
+    return state.qps[0]->wrs;
+}
+
+TEST_F(Posts, LongChainsAreTruncatedAndSaidSo) {
+    Child child{FAKE_PROVIDER_2};
+    const auto qp = child.run(make_qp, 1);
+    PostsOptions options;
+    options.bounded_walk = true;
+    PostsRecorder recorder{options};
+    recorder.see_qp(child.pid(), qp);
+    EXPECT_EQ(child.run(post_long_chain, 1000), 1000u);
+    EXPECT_EQ(child.run(post_long_chain, 32), 1032u); // exactly the limit: whole
+    recorder.sample();
+    const auto counters = recorder.counters(child.pid(), 1);
+    EXPECT_EQ(counters.posts, 2u);
+    EXPECT_EQ(counters.truncated_posts, 1u);
+    EXPECT_EQ(total_wrs(counters), 64u);
+    EXPECT_EQ(total_bytes(counters), 6400u);
+    EXPECT_EQ(recorder.loss(CW_LOSS_POST_TRUNCATED), 1u);
+}
+
+TEST_F(Posts, LongChainsAreWholeWithBpfLoop) {
+    if (libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, nullptr) != 1)
+        GTEST_SKIP() << "this kernel has no bpf_loop";
+    Child child{FAKE_PROVIDER_2};
+    const auto qp = child.run(make_qp, 1);
+    PostsRecorder recorder{PostsOptions{}};
+    recorder.see_qp(child.pid(), qp);
+    EXPECT_EQ(child.run(post_long_chain, 5000), 5000u);
+    recorder.sample();
+    const auto counters = recorder.counters(child.pid(), 1);
+    EXPECT_EQ(counters.truncated_posts, 0u);
+    EXPECT_EQ(total_wrs(counters), 5000u);
+    EXPECT_EQ(total_bytes(counters), 500000u);
+}
+
+std::uint64_t post_bad_chains(ChildState &state, std::uint64_t) {
+    fake_sge list{reinterpret_cast<std::uint64_t>(state.data.data()), 64, 1};
+    fake_wr first{};
+    first.sg_list = &list;
+    first.num_sge = 1;
+    first.next = reinterpret_cast<fake_wr *>(0x10); // not mapped
+    state.post(*state.qps[0], &first);
+    first.next = nullptr;
+    first.sg_list = reinterpret_cast<fake_sge *>(0x20);
+    state.post(*state.qps[0], &first);
+    state.post(*state.qps[0], reinterpret_cast<fake_wr *>(0x30));
+    // num_sge is signed, and may be nonsense
+    first.sg_list = &list;
+    first.num_sge = -1;
+    state.post(*state.qps[0], &first);
+    return 0;
+}
+
+TEST_F(Posts, UnreadableRequestsAreFaults) {
+    for (const bool bounded : {false, true}) {
+        Child child{FAKE_PROVIDER_3};
+        const auto qp = child.run(make_qp, 1);
+        child.run(ignore_chains);
+        PostsOptions options;
+        options.bounded_walk = bounded;
+        PostsRecorder recorder{options};
+        recorder.see_qp(child.pid(), qp);
+        child.run(post_bad_chains);
+        recorder.sample();
+        const auto counters = recorder.counters(child.pid(), 1);
+        EXPECT_EQ(counters.posts, 4u);
+        EXPECT_EQ(counters.fault_posts, 3u);
+        EXPECT_EQ(total_bytes(counters), 64u);
+        EXPECT_EQ(counters.classes[CW_POST_WRITE].wrs, 2u);
+        EXPECT_EQ(counters.classes[CW_POST_WRITE].zero_length_wrs, 1u);
+        EXPECT_EQ(recorder.loss(CW_LOSS_POST_FAULT), 3u);
+    }
+}
+
+constexpr std::uint64_t THREADS = 4, POSTS_PER_THREAD = 20000;
+
+// All threads on one queue pair, and each on one of its own.
+std::uint64_t post_from_threads(ChildState &state, std::uint64_t) {
+    std::vector<std::thread> threads;
+    for (std::uint64_t t = 0; t < THREADS; ++t)
+        threads.emplace_back([&state, t] {
+            fake_sge list{reinterpret_cast<std::uint64_t>(state.data.data()), 10, 1};
+            fake_wr wr{};
+            wr.sg_list = &list;
+            wr.num_sge = 1;
+            for (std::uint64_t i = 0; i < POSTS_PER_THREAD; ++i) {
+                state.post(*state.qps[0], &wr);
+                state.post(*state.qps[1 + t], &wr);
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+    return state.qps[0]->checksum;
+}
+
+TEST_F(Posts, ManyThreads) {
+    Child child{FAKE_PROVIDER_1};
+    const auto qp = child.run(make_qp, 100);
+    for (std::uint64_t t = 0; t < THREADS; ++t)
+        child.run(make_qp, 101 + t);
+    PostsRecorder recorder{PostsOptions{}};
+    recorder.see_qp(child.pid(), qp);
+    EXPECT_EQ(child.run(post_from_threads), THREADS * POSTS_PER_THREAD * 10 * 3);
+    recorder.sample();
+    const auto shared = recorder.counters(child.pid(), 100);
+    EXPECT_EQ(shared.posts, THREADS * POSTS_PER_THREAD);
+    EXPECT_EQ(total_bytes(shared), THREADS * POSTS_PER_THREAD * 10);
+    for (std::uint32_t t = 0; t < THREADS; ++t)
+        EXPECT_EQ(total_wrs(recorder.counters(child.pid(), 101 + t)), POSTS_PER_THREAD);
+}
+
+TEST_F(Posts, ProcessThatDies) {
+    PostsRecorder recorder{PostsOptions{}};
+    pid_t pid = 0;
+    {
+        Child child{FAKE_PROVIDER_2};
+        pid = child.pid();
+        recorder.see_qp(pid, child.run(make_qp, 5));
+        child.run(post_all_chains, 0);
+        child.kill_hard();
+    }
+    recorder.sample(); // its last counts
+    expect_equal(recorder.counters(pid, 5), expected(CHAINS));
+    recorder.sample();
+    recorder.posts.clear();
+    recorder.sample(true); // gone
+    EXPECT_TRUE(recorder.posts.empty());
+    recorder.see_qp(pid, 0x1000); // an event that comes late
+    for (int i = 0; i < 12; ++i)
+        recorder.sample();
+    EXPECT_EQ(recorder.source->states().front().state, CW_SOURCE_ON);
+}
+
+TEST_F(Posts, ReusedNumberIsAnotherQueuePair) {
+    Child child{FAKE_PROVIDER_2};
+    PostsRecorder recorder{PostsOptions{}};
+    recorder.see_qp(child.pid(), child.run(make_qp, 9));
+    child.run(post_all_chains, 0);
+    recorder.sample();
+    // destroyed: the kernel side counts the epoch up
+    const cw_epoch_key key{static_cast<std::uint32_t>(child.pid()), 9};
+    const std::uint32_t epoch = 1;
+    ASSERT_EQ(bpf_map_update_elem(recorder.maps->post_epochs_fd(), &key, &epoch, BPF_ANY), 0);
+    child.run(post_all_chains, 0);
+    child.run(post_all_chains, 0);
+    recorder.sample();
+    expect_equal(recorder.counters(child.pid(), 9, 0), expected(CHAINS));
+    EXPECT_EQ(recorder.counters(child.pid(), 9, 1).posts, 2 * CHAINS.size());
+    EXPECT_EQ(recorder.ties.size(), 2u);
+    recorder.sample();
+    recorder.sample();
+    recorder.posts.clear();
+    recorder.sample(true);
+    EXPECT_EQ(recorder.posts.size(), 1u) << "the first one has left the table";
+}
+
+TEST_F(Posts, OnlyWantedProcesses) {
+    Child wanted{FAKE_PROVIDER_2};
+    Child other{FAKE_PROVIDER_2};
+    PostsOptions options;
+    options.filter_by_tgid = true;
+    PostsRecorder recorder{options};
+    ASSERT_TRUE(recorder.maps->want_tgid(static_cast<std::uint32_t>(wanted.pid())).ok());
+    recorder.see_qp(wanted.pid(), wanted.run(make_qp, 1));
+    recorder.see_qp(other.pid(), other.run(make_qp, 2));
+    wanted.run(post_all_chains, 0);
+    other.run(post_all_chains, 0);
+    recorder.sample();
+    expect_equal(recorder.counters(wanted.pid(), 1), expected(CHAINS));
+    EXPECT_EQ(recorder.posts.size(), 1u);
+}
+
+TEST_F(Posts, FullTableIsLoss) {
+    Child child{FAKE_PROVIDER_2};
+    PostsOptions options;
+    options.max_slots = 4;
+    PostsRecorder recorder{options};
+    recorder.see_qp(child.pid(), child.run(make_qp, 1));
+    child.run(post_all_chains, 0); // seven kinds of request
+    recorder.sample();
+    EXPECT_GT(recorder.loss(CW_LOSS_POST_TABLE), 0u);
+    EXPECT_LT(total_wrs(recorder.counters(child.pid(), 1)), total_wrs(expected(CHAINS)));
+}
+
+TEST_F(Posts, CheaperSourcesComeFirst) {
+    Child child{FAKE_PROVIDER_2};
+    const auto qp = child.run(make_qp, 1);
+    PostsOptions options;
+    options.devices = {{"fake0", "fake_core", true}, {"other0", "other_core", false}};
+    PostsRecorder recorder{options};
+    recorder.see_qp(child.pid(), qp);
+    EXPECT_TRUE(recorder.source->plan().empty());
+    options.devices.pop_back();
+    PostsRecorder all_counted{options};
+    EXPECT_EQ(all_counted.source->states().front().state, CW_SOURCE_OFF);
+    options.forced = true;
+    PostsRecorder forced{options};
+    forced.see_qp(child.pid(), qp);
+    EXPECT_EQ(forced.source->plan().size(), 1u);
+}
+
+TEST_F(Posts, MemoryThatIsNoQueuePair) {
+    Child child{FAKE_PROVIDER_2};
+    PostsRecorder recorder{PostsOptions{}};
+    for (const std::uint64_t address :
+         {std::uint64_t{8}, std::uint64_t{0x12345}, ~std::uint64_t{7}})
+        recorder.see_qp(child.pid(), address);
+    for (int i = 0; i < 12; ++i)
+        recorder.sample();
+    const auto state = recorder.source->states().front();
+    EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
+    EXPECT_NE(state.reason.find("3 queue pairs"), std::string::npos) << state.reason;
+}
+
+// One file under two names and two device numbers, as two containers of one image show it.
+TEST_F(Posts, OneFileInTwoContainersIsCountedOnce) {
+    char folder[] = "/tmp/collwire-posts-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    const std::string base = folder;
+    const auto overlay = [&](const std::string &name) {
+        for (const char *part : {"", "/upper", "/work", "/merged"})
+            EXPECT_EQ(mkdir((base + "/" + name + part).c_str(), 0700), 0);
+        const std::string lower = std::string{FAKE_PROVIDER_FOLDER};
+        const std::string where = base + "/" + name;
+        return mount("overlay", (where + "/merged").c_str(), "overlay", 0,
+                     ("lowerdir=" + lower + ",upperdir=" + where + "/upper,workdir=" + where +
+                      "/work")
+                         .c_str()) == 0;
+    };
+    const bool mounted = mount("tmpfs", folder, "tmpfs", 0, nullptr) == 0;
+    const bool both = mounted && overlay("one") && overlay("two");
+    if (both) {
+        const std::string name =
+            std::string{FAKE_PROVIDER_2}.substr(std::string{FAKE_PROVIDER_2}.rfind('/'));
+        Child one{(base + "/one/merged" + name).c_str()};
+        Child two{(base + "/two/merged" + name).c_str()};
+        PostsRecorder recorder{PostsOptions{}};
+        recorder.see_qp(one.pid(), one.run(make_qp, 1));
+        recorder.see_qp(two.pid(), two.run(make_qp, 2));
+        one.run(post_all_chains, 0);
+        two.run(post_all_chains, 0);
+        recorder.sample();
+        expect_equal(recorder.counters(one.pid(), 1), expected(CHAINS));
+        expect_equal(recorder.counters(two.pid(), 2), expected(CHAINS));
+        EXPECT_EQ(recorder.source->plan().size(), 1u);
+    }
+    for (const char *name : {"/one/merged", "/two/merged", ""})
+        umount2((base + name).c_str(), MNT_DETACH);
+    rmdir(folder);
+    if (!both)
+        GTEST_SKIP() << "no overlay mounts here";
+}
+
+std::uint64_t post_until_told(ChildState &state, std::uint64_t shared) {
+    auto *stop = reinterpret_cast<std::atomic<std::uint64_t> *>(shared);
+    fake_qp &qp = *state.qps[0];
+    while (stop->load() == 0)
+        post_chain(state, qp, CHAINS[0]);
+    // Each post is 65536 bytes of value 3.
+    return qp.checksum == qp.posts * 65536 * 3 && qp.wrs == 2 * qp.posts ? qp.posts : 0;
+}
+
+TEST_F(Posts, AttachAndDetachUnderATracedProcess) {
+    const char *full = std::getenv("COLLWIRE_FULL");
+    const int rounds = full != nullptr && std::string_view{full} == "1" ? 1000 : 100;
+    void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(page, MAP_FAILED);
+    auto *stop = new (page) std::atomic<std::uint64_t>{0};
+    Child child{FAKE_PROVIDER_2};
+    const auto qp = child.run(make_qp, 1);
+    child.start(post_until_told, reinterpret_cast<std::uint64_t>(page));
+    std::uint64_t counted = 0;
+    for (int round = 0; round < rounds; ++round) {
+        PostsRecorder recorder{PostsOptions{}};
+        recorder.see_qp(child.pid(), qp);
+        while (recorder.counters(child.pid(), 1).posts == 0)
+            recorder.sample();
+        recorder.source->detach();
+        recorder.sample();
+        const auto counters = recorder.counters(child.pid(), 1);
+        counted += counters.posts;
+        ASSERT_EQ(counters.classes[CW_POST_WRITE].bytes, counters.posts * 65536);
+        ASSERT_EQ(counters.classes[CW_POST_WRITE_IMM].wrs, counters.posts);
+    }
+    stop->store(1);
+    const auto posts = child.result();
+    EXPECT_GE(posts, counted) << "0: the process's data was damaged";
+    EXPECT_GE(counted, static_cast<std::uint64_t>(rounds));
+    EXPECT_EQ(child.finish(), 0);
+    munmap(page, 4096);
+}
+
+} // namespace
+} // namespace collwire::test

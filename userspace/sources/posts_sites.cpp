@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/posts_sites.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+
+#include <bpf/libbpf.h>
+#include <fmt/format.h>
+
+#include "userspace/loader/libbpf_log.h"
+#include "userspace/providers/ops_scan.h"
+#include "userspace/providers/probe_point.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::size_t MAX_PROBLEMS = 32;
+constexpr std::byte BREAKPOINT{0xcc};
+// Measured with collwire-bench-post; a single step leaves a virtual machine for its host.
+constexpr std::uint32_t EMULATED_COST_NS = 600;
+constexpr std::uint32_t SINGLE_STEP_COST_NS = 1'500;
+constexpr std::uint32_t SINGLE_STEP_COST_IN_VM_NS = 17'000;
+
+std::uint64_t monotonic_ns() {
+    timespec now = {};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+bool in_virtual_machine() {
+    static const bool answer = [] {
+        std::ifstream file{"/proc/cpuinfo"};
+        std::string line;
+        while (std::getline(file, line))
+            if (line.starts_with("flags"))
+                return line.find(" hypervisor") != std::string::npos;
+        return false;
+    }();
+    return answer;
+}
+
+// What the program of a call reads out of the registers.
+unsigned arguments_of(cw_verbs_call call) {
+    switch (call) {
+    case CW_CALL_POST_SEND:
+        return ARGUMENT_1 | ARGUMENT_2;
+    case CW_CALL_SET_INLINE:
+        return ARGUMENT_1 | ARGUMENT_3;
+    case CW_CALL_SET_SGE:
+        return ARGUMENT_1 | ARGUMENT_4;
+    case CW_CALL_SET_INLINE_LIST:
+    case CW_CALL_SET_SGE_LIST:
+        return ARGUMENT_1 | ARGUMENT_2 | ARGUMENT_3;
+    default:
+        return ARGUMENT_1;
+    }
+}
+
+template <std::size_t N> void put(char (&field)[N], std::string_view text) {
+    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+} // namespace
+
+std::string_view name_of(cw_verbs_call call) {
+    switch (call) {
+    case CW_CALL_POST_SEND:
+        return "post_send";
+    case CW_CALL_WR_ATOMIC:
+        return "wr_atomic";
+    case CW_CALL_WR_LOCAL:
+        return "wr_local_inv, wr_bind_mw";
+    case CW_CALL_WR_READ:
+        return "wr_rdma_read";
+    case CW_CALL_WR_WRITE:
+        return "wr_rdma_write";
+    case CW_CALL_WR_WRITE_IMM:
+        return "wr_rdma_write_imm";
+    case CW_CALL_WR_SEND:
+        return "wr_send";
+    case CW_CALL_WR_SEND_IMM:
+        return "wr_send_imm";
+    case CW_CALL_WR_SEND_INV:
+        return "wr_send_inv";
+    case CW_CALL_WR_SEND_TSO:
+        return "wr_send_tso";
+    case CW_CALL_WR_ATOMIC_WRITE:
+        return "wr_atomic_write";
+    case CW_CALL_WR_FLUSH:
+        return "wr_flush";
+    case CW_CALL_SET_INLINE:
+        return "wr_set_inline_data";
+    case CW_CALL_SET_INLINE_LIST:
+        return "wr_set_inline_data_list";
+    case CW_CALL_SET_SGE:
+        return "wr_set_sge";
+    case CW_CALL_SET_SGE_LIST:
+        return "wr_set_sge_list";
+    case CW_CALL_WR_COMPLETE:
+        return "wr_complete";
+    case CW_CALL_WR_ABORT:
+        return "wr_abort";
+    case CW_CALL_NONE:
+    case CW_CALLS:
+        break;
+    }
+    return "unknown";
+}
+
+PostsSites::~PostsSites() {
+    detach();
+}
+
+void PostsSites::problem(std::string text) {
+    if (problems_.size() < MAX_PROBLEMS && std::ranges::find(problems_, text) == problems_.end())
+        problems_.push_back(std::move(text));
+}
+
+std::size_t PostsSites::library_of(const MappedFile &file, const Mapping &mapping) {
+    for (std::size_t i = 0; i < libraries_.size(); ++i)
+        if (libraries_[i].device == file.device() && libraries_[i].inode == file.inode())
+            return i;
+    libraries_.push_back({file.device(), file.inode(), mapping.path, false});
+    return libraries_.size() - 1;
+}
+
+PostsSites::Site *PostsSites::known(std::size_t library, std::uint64_t function_offset,
+                                    cw_verbs_call call) {
+    const auto found = std::ranges::find_if(sites_, [&](const Site &site) {
+        return site.library == library && site.function_offset == function_offset &&
+               site.call == call;
+    });
+    return found == sites_.end() ? nullptr : &*found;
+}
+
+void PostsSites::note_use(const Site &site) {
+    if (!site.emulated && !allow_single_step_)
+        problem(
+            fmt::format("{} of {} can only be probed on `{}`, which is single-stepped and dear. "
+                        "Fix: --posts=on",
+                        name_of(site.call), libraries_[site.library].path, site.instruction));
+}
+
+void PostsSites::add_library(const ProcessView &view, const Mapping &mapping) {
+    auto file = MappedFile::open(view.pid(), mapping);
+    if (!file)
+        return; // the process is gone, or the file: then nobody can post through it
+    const auto library = library_of(*file, mapping);
+    if (libraries_[library].scanned)
+        return;
+    libraries_[library].scanned = true;
+    auto bytes = read_library_file(file->own_path());
+    auto image = bytes ? ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
+    auto found = image ? find_post_send(*image) : image.failure();
+    if (!found)
+        return; // a queue pair of the process will tell
+    for (const std::uint64_t address : found->addresses)
+        if (const auto offset = image->file_offset(address))
+            add_site(library, *image, view, mapping, *offset, CW_CALL_POST_SEND);
+}
+
+void PostsSites::add_functions(const ProcessView &view, std::span<const LiveFunction> functions) {
+    std::optional<ElfImage> image;
+    std::string image_of;
+    for (const LiveFunction &function : functions) {
+        auto file = MappedFile::open(view.pid(), function.mapping);
+        if (!file)
+            continue;
+        const auto library = library_of(*file, function.mapping);
+        if (const Site *site = known(library, function.file_offset, function.call)) {
+            note_use(*site);
+            continue;
+        }
+        if (!image || image_of != function.mapping.path) {
+            auto bytes = read_library_file(file->own_path());
+            auto parsed = bytes ? ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
+            if (!parsed) {
+                problem(fmt::format("{}: {}", function.mapping.path, parsed.failure().message));
+                return;
+            }
+            image.emplace(std::move(*parsed));
+            image_of = function.mapping.path;
+        }
+        add_site(library, *image, view, function.mapping, function.file_offset, function.call);
+        if (const Site *site = known(library, function.file_offset, function.call))
+            note_use(*site);
+    }
+}
+
+void PostsSites::add_site(std::size_t library, const ElfImage &image, const ProcessView &view,
+                          const Mapping &mapping, std::uint64_t function_offset,
+                          cw_verbs_call call) {
+    if (known(library, function_offset, call))
+        return;
+    const std::string &path = libraries_[library].path;
+    Site site;
+    site.library = library;
+    site.call = call;
+    site.function_offset = function_offset;
+    const auto entry = image.address_of(function_offset);
+    auto point = entry ? choose_probe_point(image, *entry, arguments_of(call))
+                       : Result<ProbePoint>(error(ErrorKind::BadInput, "outside of its segments"));
+    if (!point) {
+        problem(fmt::format("{} of {}: {}", name_of(call), path, point.failure().message));
+        return;
+    }
+    site.point_offset = point->file_offset;
+    site.instruction = point->instruction;
+    site.emulated = point->emulated;
+
+    for (const Site &other : sites_) {
+        if (other.point_offset != site.point_offset)
+            continue;
+        if (other.library == library) {
+            problem(fmt::format("{} and {} of {} are one function, the first is counted",
+                                name_of(other.call), name_of(call), path));
+            return;
+        }
+        // Containers show one file of an image layer as many files: is our breakpoint there?
+        const std::uint64_t offset_in_mapping = site.point_offset - mapping.file_offset;
+        const auto there = site.point_offset >= mapping.file_offset &&
+                                   offset_in_mapping < mapping.end - mapping.begin
+                               ? view.read<std::byte>(mapping.begin + offset_in_mapping)
+                               : std::nullopt;
+        if (other.link != nullptr && other.call == call && there == BREAKPOINT &&
+            image.bytes_from(point->address).front() != BREAKPOINT)
+            site.same_file = true;
+    }
+    if (!site.same_file) {
+        auto file = MappedFile::open(view.pid(), mapping);
+        if (!file)
+            return;
+        site.file = std::move(*file);
+    }
+    place(site);
+    sites_.push_back(std::move(site));
+}
+
+void PostsSites::place(Site &site) {
+    if (site.same_file || site.link != nullptr)
+        return;
+    if (!programs_ || (!site.emulated && !allow_single_step_))
+        return;
+    const LibbpfLog log;
+    errno = 0;
+    site.link = bpf_program__attach_uprobe((*programs_)[site.call], false, -1,
+                                           site.file.own_path().c_str(), site.point_offset);
+    if (site.link == nullptr) {
+        problem(bpf_error(fmt::format("uprobe on {} of {}", name_of(site.call),
+                                      libraries_[site.library].path),
+                          errno, log.text())
+                    .message);
+        return;
+    }
+    site.placed_ns = monotonic_ns();
+    site.file = MappedFile{};
+}
+
+void PostsSites::attach(const Programs &programs) {
+    programs_ = programs;
+    for (Site &site : sites_)
+        place(site);
+}
+
+void PostsSites::detach() {
+    programs_.reset();
+    for (Site &site : sites_) {
+        if (site.link != nullptr)
+            bpf_link__destroy(site.link);
+        site.link = nullptr;
+    }
+}
+
+std::size_t PostsSites::n_placed() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(sites_, [](const Site &site) { return site.link != nullptr; }));
+}
+
+PlannedProbe PostsSites::planned(const Site &site) const {
+    PlannedProbe probe;
+    probe.kind = CW_PROBE_UPROBE;
+    probe.source = "posts";
+    probe.function = name_of(site.call);
+    probe.module_or_file = libraries_[site.library].path;
+    probe.offset_bytes = site.point_offset;
+    probe.instruction = site.instruction;
+    probe.emulated = site.emulated;
+    probe.expected_cost_ns = site.emulated          ? EMULATED_COST_NS
+                             : in_virtual_machine() ? SINGLE_STEP_COST_IN_VM_NS
+                                                    : SINGLE_STEP_COST_NS;
+    probe.placed = site.placed_ns != 0;
+    return probe;
+}
+
+std::vector<PlannedProbe> PostsSites::plan() const {
+    std::vector<PlannedProbe> probes;
+    for (const Site &site : sites_)
+        if (!site.same_file && (site.emulated || allow_single_step_))
+            probes.push_back(planned(site));
+    return probes;
+}
+
+void PostsSites::append_new(RecordSink &sink) {
+    for (Site &site : sites_) {
+        if (site.placed_ns == 0 || site.appended)
+            continue;
+        site.appended = true;
+        const PlannedProbe probe = planned(site);
+        cw_probe record = {};
+        record.header = {sizeof(record), CW_KIND_PROBE, CW_CPU_USERSPACE, site.placed_ns};
+        record.probe_kind = probe.kind;
+        record.flags = CW_PROBE_PLACED | (probe.emulated ? std::uint32_t{CW_PROBE_EMULATED} : 0u);
+        record.offset_bytes = probe.offset_bytes;
+        record.expected_cost_ns = probe.expected_cost_ns;
+        put(record.source, probe.source);
+        put(record.function, probe.function);
+        put(record.module_or_file, probe.module_or_file);
+        put(record.instruction, probe.instruction);
+        sink.append(record.header);
+    }
+}
+
+} // namespace collwire

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/posts_source.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include <bpf/bpf.h>
+#include <fmt/format.h>
+
+#include "collwire/tables.h"
+#include "userspace/providers/live_verbs.h"
+#include "verbs_post.skel.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::uint64_t TABLE_BUDGET_BYTES = 64ull << 20;
+constexpr unsigned MAX_TRIES = 10;
+constexpr std::size_t MAX_PENDING = 4096;
+
+std::uint64_t monotonic_ns() {
+    timespec now = {};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+std::uint32_t default_max_slots() {
+    const auto n_cpus = static_cast<std::uint64_t>(std::max(1, libbpf_num_possible_cpus()));
+    const auto fit = TABLE_BUDGET_BYTES / (n_cpus * sizeof(cw_post_slot));
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1024, 16384));
+}
+
+bool is_gone(pid_t pid) {
+    return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+// The name that driver, library and device class share: "rdma_rxe" -> "rxe", "mlx5_core" -> "mlx5",
+// "/usr/lib/librxe-rdmav34.so" -> "rxe".
+std::string_view stem_of_driver(std::string_view driver) {
+    if (driver.starts_with("rdma_"))
+        return driver.substr(5);
+    for (const std::string_view suffix : {"_core", "_ib"})
+        if (driver.ends_with(suffix))
+            return driver.substr(0, driver.size() - suffix.size());
+    return driver;
+}
+
+std::string_view stem_of_library(std::string_view path) {
+    if (const auto slash = path.rfind('/'); slash != std::string_view::npos)
+        path.remove_prefix(slash + 1);
+    if (path.starts_with("lib"))
+        path.remove_prefix(3);
+    return path.substr(0, path.find_first_of("-."));
+}
+
+void add(cw_post_counters &sum, std::uint32_t post_class, const cw_post_slot &slot) {
+    if (slot.first_ns != 0 && (sum.first_ns == 0 || slot.first_ns < sum.first_ns))
+        sum.first_ns = slot.first_ns;
+    sum.last_ns = std::max(sum.last_ns, slot.last_ns);
+    sum.posts += slot.posts;
+    sum.truncated_posts += slot.truncated_posts;
+    sum.fault_posts += slot.fault_posts;
+    sum.aborted_wrs += slot.aborted_wrs;
+    if (post_class >= CW_POST_CLASSES)
+        return;
+    cw_post_class_counters &to = sum.classes[post_class];
+    to.wrs += slot.counters.wrs;
+    to.zero_length_wrs += slot.counters.zero_length_wrs;
+    to.bytes += slot.counters.bytes;
+    to.pad_bytes += slot.counters.pad_bytes;
+    for (unsigned i = 0; i < CW_MTU_CLASSES; ++i)
+        to.packets[i] += slot.counters.packets[i];
+}
+
+// Grows with every change of the counters.
+std::uint64_t activity(const cw_post_counters &counters) {
+    std::uint64_t sum =
+        counters.posts + counters.truncated_posts + counters.fault_posts + counters.aborted_wrs;
+    for (const cw_post_class_counters &of_class : counters.classes)
+        sum += of_class.wrs;
+    return sum;
+}
+
+bool asked_for_bounded_walk() {
+    const char *value = std::getenv("COLLWIRE_NO_BPF_LOOP");
+    return value != nullptr && std::string_view{value} == "1";
+}
+
+} // namespace
+
+std::size_t PostsSource::KeyHash::operator()(const cw_verbs_key &key) const {
+    return std::hash<std::string_view>{}(
+        std::string_view(reinterpret_cast<const char *>(&key), sizeof(key)));
+}
+
+bool PostsSource::KeyEqual::operator()(const cw_verbs_key &a, const cw_verbs_key &b) const {
+    return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+PostsSource::PostsSource(const SharedMaps &maps, PostsOptions options)
+    : maps_(maps), options_(std::move(options)), skeleton_("post probes"), sites_(options_.forced) {
+}
+
+PostsSource::~PostsSource() = default;
+
+bool PostsSource::wants_device(std::string_view device) const {
+    return options_.forced ||
+           std::ranges::none_of(options_.devices, [device](const PostsDevice &known) {
+               return known.name == device && known.counted_otherwise;
+           });
+}
+
+bool PostsSource::wants_library(std::string_view path) const {
+    if (options_.forced)
+        return true;
+    const auto stem = stem_of_library(path);
+    bool counted = false;
+    for (const PostsDevice &device : options_.devices) {
+        if (stem_of_driver(device.driver) != stem)
+            continue;
+        if (!device.counted_otherwise)
+            return true;
+        counted = true;
+    }
+    return !counted;
+}
+
+Result<void> PostsSource::prepare() {
+    if (!options_.forced && !options_.devices.empty() &&
+        std::ranges::all_of(options_.devices, &PostsDevice::counted_otherwise)) {
+        state_ = {CW_SOURCE_OFF, "the bytes of every device here are counted without probing "
+                                 "programs; --posts=on does both"};
+        return {};
+    }
+    const bool has_loop =
+        !options_.bounded_walk && !asked_for_bounded_walk() &&
+        libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, nullptr) == 1;
+    auto loaded = load(!has_loop);
+    if (!loaded && has_loop)
+        loaded = load(true);
+    if (!loaded)
+        return loaded;
+    for (const pid_t pid : rdma_processes())
+        look_at_process(pid);
+    return {};
+}
+
+Result<void> PostsSource::load(bool bounded) {
+    if (auto opened = skeleton_.open(); !opened)
+        return opened;
+    bpf_program__set_autoload(skeleton_->progs.post_send_bounded, bounded);
+    bpf_program__set_autoload(skeleton_->progs.post_send_loop, !bounded);
+    skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
+    const auto slots = options_.max_slots != 0 ? options_.max_slots : default_max_slots();
+    bpf_map__set_max_entries(skeleton_->maps.posts, slots);
+    bpf_map__set_max_entries(skeleton_->maps.announced_qps, slots);
+    return skeleton_.load(maps_);
+}
+
+Result<void> PostsSource::attach() {
+    if (!skeleton_.is_loaded())
+        return {};
+    reader_.emplace(bpf_map__fd(skeleton_->maps.posts), sizeof(cw_verbs_key), sizeof(cw_post_slot),
+                    true);
+    const auto &all = skeleton_->progs;
+    PostsSites::Programs programs{};
+    programs[CW_CALL_POST_SEND] =
+        bpf_program__autoload(all.post_send_loop) ? all.post_send_loop : all.post_send_bounded;
+    programs[CW_CALL_WR_ATOMIC] = all.wr_atomic;
+    programs[CW_CALL_WR_LOCAL] = all.wr_local;
+    programs[CW_CALL_WR_READ] = all.wr_read;
+    programs[CW_CALL_WR_WRITE] = all.wr_write;
+    programs[CW_CALL_WR_WRITE_IMM] = all.wr_write_imm;
+    programs[CW_CALL_WR_SEND] = all.wr_send;
+    programs[CW_CALL_WR_SEND_IMM] = all.wr_send_imm;
+    programs[CW_CALL_WR_SEND_INV] = all.wr_send_inv;
+    programs[CW_CALL_WR_SEND_TSO] = all.wr_send_tso;
+    programs[CW_CALL_WR_ATOMIC_WRITE] = all.wr_atomic_write;
+    programs[CW_CALL_WR_FLUSH] = all.wr_flush;
+    programs[CW_CALL_SET_INLINE] = all.set_inline;
+    programs[CW_CALL_SET_INLINE_LIST] = all.set_inline_list;
+    programs[CW_CALL_SET_SGE] = all.set_sge;
+    programs[CW_CALL_SET_SGE_LIST] = all.set_sge_list;
+    programs[CW_CALL_WR_COMPLETE] = all.wr_complete;
+    programs[CW_CALL_WR_ABORT] = all.wr_abort;
+    sites_.attach(programs);
+    attached_ = true;
+    // Between prepare and now others may have begun to use RDMA.
+    for (const pid_t pid : rdma_processes())
+        look_at_process(pid);
+    return {};
+}
+
+std::vector<SourceState> PostsSource::states() const {
+    if (!skeleton_.is_loaded() && !attached_)
+        return {state_};
+    const auto &problems = sites_.problems();
+    if (problems.empty() && unresolved_qps_ == 0)
+        return {{CW_SOURCE_ON, {}}};
+    std::string reason;
+    if (!problems.empty()) {
+        reason = problems.front();
+        if (problems.size() > 1)
+            reason += fmt::format(" (and {} more)", problems.size() - 1);
+    } else {
+        reason = fmt::format("{} queue pairs whose driver could not be found in memory: their "
+                             "posts are not counted",
+                             unresolved_qps_);
+    }
+    return {{CW_SOURCE_DEGRADED, std::move(reason)}};
+}
+
+void PostsSource::look_at_process(pid_t pid) {
+    ProcessView view{pid};
+    if (!view.refresh())
+        return;
+    for (const Mapping &mapping : view.mappings())
+        if (mapping.executable && is_provider_name(mapping.path) && wants_library(mapping.path))
+            sites_.add_library(view, mapping);
+    views_.insert_or_assign(pid, std::move(view));
+}
+
+bool PostsSource::look_at_qp(pid_t pid, std::uint64_t address) {
+    auto [entry, is_new] = views_.try_emplace(pid, pid);
+    ProcessView &view = entry->second;
+    if (is_new && !view.refresh())
+        return false;
+    auto live = read_live_qp(view, address);
+    if (!live && !is_new) {
+        // The library may have come since its mappings were read.
+        if (!view.refresh())
+            return false;
+        live = read_live_qp(view, address);
+    }
+    if (!live)
+        return false;
+    sites_.add_functions(view, live->functions);
+    return true;
+}
+
+void PostsSource::on_record(const cw_header &header) {
+    if (!attached_)
+        return;
+    if (header.kind == CW_KIND_VERBS_QP && header.length_bytes >= sizeof(cw_verbs_qp)) {
+        cw_verbs_qp tie;
+        std::memcpy(&tie, &header, sizeof(tie));
+        ties_.insert_or_assign(tie.key, tie);
+        return;
+    }
+    if ((header.kind != CW_KIND_QP_CREATE && header.kind != CW_KIND_QP_STATE &&
+         header.kind != CW_KIND_QP_EXISTING) ||
+        header.length_bytes < sizeof(cw_qp_event))
+        return;
+    cw_qp_event event;
+    std::memcpy(&event, &header, sizeof(event));
+    const std::string device(event.device, strnlen(event.device, sizeof(event.device)));
+    if (event.tgid == 0 || event.result != 0 || !wants_device(device))
+        return;
+    const auto pid = static_cast<pid_t>(event.tgid);
+    // The tables of its libraries tell before the driver has filled in the queue pair.
+    if (scanned_.emplace(pid, device).second)
+        look_at_process(pid);
+    if (event.user_handle == 0)
+        return;
+    if (header.kind == CW_KIND_QP_CREATE || !look_at_qp(pid, event.user_handle)) {
+        const bool waits = std::ranges::any_of(pending_, [&](const PendingQp &qp) {
+            return qp.pid == pid && qp.address == event.user_handle;
+        });
+        if (!waits && pending_.size() < MAX_PENDING)
+            pending_.push_back({pid, event.user_handle, 0});
+    }
+}
+
+void PostsSource::retry_pending() {
+    std::erase_if(pending_, [this](PendingQp &qp) {
+        if (is_gone(qp.pid) || look_at_qp(qp.pid, qp.address))
+            return true;
+        if (++qp.tries < MAX_TRIES)
+            return false;
+        ++unresolved_qps_;
+        return true;
+    });
+}
+
+void PostsSource::read_counters(KeyMap<cw_post_counters> &all) {
+    KeyMap<bool> added;
+    reader_->for_each([&](std::span<const std::byte> key_bytes, std::span<const std::byte> values) {
+        cw_verbs_key key;
+        std::memcpy(&key, key_bytes.data(), sizeof(key));
+        if (!added.emplace(key, true).second)
+            return; // the reader may see an entry twice
+        const std::uint32_t post_class = key.reserved;
+        key.reserved = 0;
+        cw_post_counters &sum = all[key];
+        for (std::size_t at = 0; at < values.size(); at += reader_->value_stride()) {
+            cw_post_slot slot;
+            std::memcpy(&slot, values.data() + at, sizeof(slot));
+            add(sum, post_class, slot);
+        }
+    });
+}
+
+void PostsSource::sample(RecordSink &sink, bool everything) {
+    if (!reader_)
+        return;
+    retry_pending();
+    sites_.append_new(sink);
+    const std::uint64_t now = monotonic_ns();
+    KeyMap<cw_post_counters> all;
+    read_counters(all);
+    if (everything)
+        for (const auto &[key, tie] : ties_)
+            sink.append(tie.header);
+    for (const auto &[key, counters] : all) {
+        if (!ties_.contains(key))
+            tie_unannounced(sink, key, counters.first_ns);
+        const std::uint64_t moved = activity(counters);
+        auto &before = appended_[key];
+        if (moved == before && !everything)
+            continue;
+        before = moved;
+        cw_qp_post record = {};
+        record.header = {sizeof(record), CW_KIND_QP_POST, CW_CPU_USERSPACE, now};
+        record.key = key;
+        record.counters = counters;
+        sink.append(record.header);
+    }
+    forget_stale(all);
+}
+
+// Its record was lost in the ring buffer, or is still in it: the second time it is made here.
+void PostsSource::tie_unannounced(RecordSink &sink, const cw_verbs_key &key,
+                                  std::uint64_t first_ns) {
+    if (untied_.emplace(key, true).second)
+        return;
+    cw_verbs_qp tie = {};
+    tie.header = {sizeof(tie), CW_KIND_VERBS_QP, CW_CPU_USERSPACE, first_ns};
+    tie.key = key;
+    const ProcessView view{static_cast<pid_t>(key.tgid)};
+    const auto device = view.read<std::uint64_t>(key.context + CW_IBV_CONTEXT_DEVICE);
+    if (!device ||
+        !view.read(*device + CW_IBV_DEVICE_NAME, std::as_writable_bytes(std::span{tie.device})))
+        return;
+    tie.device[sizeof(tie.device) - 1] = '\0';
+    ties_.emplace(key, tie);
+    sink.append(tie.header);
+}
+
+// Counters stay for one whole sample after their queue pair or process is gone, so that the last
+// posts are read.
+void PostsSource::forget_stale(const KeyMap<cw_post_counters> &all) {
+    std::erase_if(views_, [](const auto &view) { return is_gone(view.first); });
+    std::erase_if(scanned_, [this](const auto &scan) { return !views_.contains(scan.first); });
+    KeyMap<bool> stale;
+    for (const auto &[key, counters] : all) {
+        const cw_epoch_key epoch_key = {key.tgid, key.qpn};
+        std::uint32_t epoch = 0;
+        (void)bpf_map_lookup_elem(maps_.post_epochs_fd(), &epoch_key, &epoch);
+        if (epoch <= key.epoch && !is_gone(static_cast<pid_t>(key.tgid)))
+            continue;
+        if (stale_.contains(key))
+            forget_key(key);
+        else
+            stale.emplace(key, true);
+    }
+    stale_ = std::move(stale);
+}
+
+void PostsSource::forget_key(const cw_verbs_key &key) {
+    const int posts = bpf_map__fd(skeleton_->maps.posts);
+    cw_verbs_key slot = key;
+    for (slot.reserved = 0; slot.reserved < CW_POST_CLASSES; ++slot.reserved)
+        (void)bpf_map_delete_elem(posts, &slot);
+    (void)bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.announced_qps), &key);
+    if (const auto tie = ties_.find(key); tie != ties_.end()) {
+        const cw_batch_key batch = {tie->second.qp_address, key.tgid, 0};
+        (void)bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.batches), &batch);
+        ties_.erase(tie);
+    }
+    appended_.erase(key);
+    untied_.erase(key);
+}
+
+} // namespace collwire

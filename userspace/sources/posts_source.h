@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Source "posts": the bytes that programs post to their queue pairs, from uprobes in the drivers'
+// user-space libraries (bpf/verbs_post.bpf.c). docs/sources/posts.md
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "userspace/loader/map_reader.h"
+#include "userspace/loader/skeleton.h"
+#include "userspace/providers/process_view.h"
+#include "userspace/record/source.h"
+#include "userspace/sources/posts_sites.h"
+
+struct verbs_post; // the skeleton of bpf/verbs_post.bpf.c
+
+namespace collwire {
+
+// An RDMA device of this machine and whether the bytes of its queue pairs come from something
+// cheaper than probes on posts: frames of a software device, per-queue-pair counters of the device.
+struct PostsDevice {
+    std::string name;   // "rxe0"
+    std::string driver; // the kernel's name: "rdma_rxe", "mlx5_core"
+    bool counted_otherwise = false;
+};
+
+struct PostsOptions {
+    // Asked for by the user: every device, and single-stepped instructions where there is no other.
+    // If not, only devices that are not counted otherwise; those not listed are not.
+    bool forced = false;
+    std::vector<PostsDevice> devices;
+    bool filter_by_tgid = false; // only those that SharedMaps::want_tgid was told of
+    std::uint32_t max_slots = 0; // queue pairs times kinds of request; 0: what 64 MiB hold
+    // Walks chains without bpf_loop; also COLLWIRE_NO_BPF_LOOP=1 in the environment, for tests.
+    bool bounded_walk = false;
+};
+
+class PostsSource : public Source {
+public:
+    PostsSource(const SharedMaps &maps, PostsOptions options);
+    ~PostsSource() override;
+
+    [[nodiscard]] std::string_view name() const override { return "posts"; }
+    Result<void> prepare() override;
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return sites_.plan(); }
+    Result<void> attach() override;
+    [[nodiscard]] std::vector<SourceState> states() const override;
+    // Queue pairs lead to the libraries of processes that use RDMA from now on.
+    void on_record(const cw_header &header) override;
+    void sample(RecordSink &sink, bool everything) override;
+    void detach() override { sites_.detach(); }
+
+private:
+    struct KeyHash {
+        std::size_t operator()(const cw_verbs_key &key) const;
+    };
+    struct KeyEqual {
+        bool operator()(const cw_verbs_key &a, const cw_verbs_key &b) const;
+    };
+    template <typename Value>
+    using KeyMap = std::unordered_map<cw_verbs_key, Value, KeyHash, KeyEqual>;
+    struct PendingQp {
+        pid_t pid;
+        std::uint64_t address;
+        unsigned tries;
+    };
+
+    Result<void> load(bool bounded);
+    [[nodiscard]] bool wants_device(std::string_view device) const;
+    [[nodiscard]] bool wants_library(std::string_view path) const;
+    void look_at_process(pid_t pid);
+    [[nodiscard]] bool look_at_qp(pid_t pid, std::uint64_t address);
+    void retry_pending();
+    void read_counters(KeyMap<cw_post_counters> &all);
+    void tie_unannounced(RecordSink &sink, const cw_verbs_key &key, std::uint64_t first_ns);
+    void forget_stale(const KeyMap<cw_post_counters> &all);
+    void forget_key(const cw_verbs_key &key);
+
+    const SharedMaps &maps_;
+    PostsOptions options_;
+    Skeleton<verbs_post> skeleton_;
+    PostsSites sites_;
+    SourceState state_;
+    bool attached_ = false;
+    std::optional<MapReader> reader_;
+    KeyMap<std::uint64_t> appended_; // activity when last appended
+    KeyMap<cw_verbs_qp> ties_;
+    KeyMap<bool> untied_;                             // seen without a tie in the last sample
+    KeyMap<bool> stale_;                              // stale in the last sample
+    std::set<std::pair<pid_t, std::string>> scanned_; // processes and devices
+    std::map<pid_t, ProcessView> views_;
+    std::vector<PendingQp> pending_;
+    std::uint64_t unresolved_qps_ = 0;
+};
+
+} // namespace collwire
