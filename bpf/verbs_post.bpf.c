@@ -64,7 +64,7 @@ struct {
 /* A chain on its way into the counters. */
 struct walk {
 	struct cw_verbs_key key; /* `reserved`: class that `sum` is of */
-	struct cw_post_class_counters sum;
+	struct cw_post_sum sum;
 	__u64 qp_address;
 	__u64 next_wr;
 	__u64 next_sge;
@@ -145,18 +145,28 @@ static __always_inline void add(__u64 *counter, __u64 n)
 		__sync_fetch_and_add(counter, n);
 }
 
-static __always_inline void add_all(struct cw_post_class_counters *to,
-				    const struct cw_post_class_counters *from)
+static __always_inline void add_all(struct cw_post_slot *slot, const struct cw_post_sum *from,
+				    __u32 post_class)
 {
-	__sync_fetch_and_add(&to->wrs, from->wrs);
-	__sync_fetch_and_add(&to->zero_length_wrs, from->zero_length_wrs);
-	__sync_fetch_and_add(&to->bytes, from->bytes);
-	__sync_fetch_and_add(&to->pad_bytes, from->pad_bytes);
-	__sync_fetch_and_add(&to->packets[0], from->packets[0]);
-	__sync_fetch_and_add(&to->packets[1], from->packets[1]);
-	__sync_fetch_and_add(&to->packets[2], from->packets[2]);
-	__sync_fetch_and_add(&to->packets[3], from->packets[3]);
-	__sync_fetch_and_add(&to->packets[4], from->packets[4]);
+	struct cw_post_class_counters *to = &slot->sum.counters;
+	const struct cw_post_class_counters *c = &from->counters;
+
+	__sync_fetch_and_add(&to->wrs, c->wrs);
+	__sync_fetch_and_add(&to->zero_length_wrs, c->zero_length_wrs);
+	__sync_fetch_and_add(&to->bytes, c->bytes);
+	__sync_fetch_and_add(&to->pad_bytes, c->pad_bytes);
+	__sync_fetch_and_add(&to->packets[0], c->packets[0]);
+	__sync_fetch_and_add(&to->packets[1], c->packets[1]);
+	__sync_fetch_and_add(&to->packets[2], c->packets[2]);
+	__sync_fetch_and_add(&to->packets[3], c->packets[3]);
+	__sync_fetch_and_add(&to->packets[4], c->packets[4]);
+	if (post_class != CW_POST_READ)
+		return;
+	__sync_fetch_and_add(&slot->sum.multi_packet[0], from->multi_packet[0]);
+	__sync_fetch_and_add(&slot->sum.multi_packet[1], from->multi_packet[1]);
+	__sync_fetch_and_add(&slot->sum.multi_packet[2], from->multi_packet[2]);
+	__sync_fetch_and_add(&slot->sum.multi_packet[3], from->multi_packet[3]);
+	__sync_fetch_and_add(&slot->sum.multi_packet[4], from->multi_packet[4]);
 }
 
 static __always_inline void touch(struct cw_post_slot *slot, __u64 now_ns)
@@ -176,7 +186,7 @@ static __always_inline void flush(struct walk *w, bool fault, bool truncated)
 		add(&slot->posts, w->new_post);
 		add(&slot->fault_posts, fault);
 		add(&slot->truncated_posts, truncated);
-		add_all(&slot->counters, &w->sum);
+		add_all(slot, &w->sum, w->key.reserved);
 	} else {
 		w->lost = 1 + w->zero;
 	}
@@ -522,7 +532,7 @@ int wr_complete(struct pt_regs *ctx)
 			add(&slot->truncated_posts, batch->truncated);
 			w.new_post = 0;
 		}
-		add_all(&slot->counters, &batch->classes[i]);
+		add_all(slot, &batch->classes[i], i);
 	}
 	finish_walk(&w);
 out:
@@ -545,7 +555,7 @@ int wr_abort(struct pt_regs *ctx)
 	finish_request(batch);
 	for (i = 0; i < CW_POST_CLASSES; i++)
 		if (batch->used_classes & (1u << i))
-			n += batch->classes[i].wrs;
+			n += batch->classes[i].counters.wrs;
 	empty_batch(batch);
 	if (!n || !begin_walk(&w, PT_REGS_PARM1(ctx)))
 		return 0;

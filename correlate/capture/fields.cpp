@@ -234,6 +234,7 @@ constexpr auto POST_COUNTERS = std::to_array<Field>({
     FIELD(cw_post_counters, fault_posts),
     FIELD(cw_post_counters, aborted_wrs),
     STRUCT_FIELD(cw_post_counters, classes, POST_CLASS_COUNTERS).named(post_class_name),
+    FIELD(cw_post_counters, multi_packet_reads).named(mtu_class_name),
 });
 
 constexpr auto VERBS_KEY = std::to_array<Field>({

@@ -93,6 +93,9 @@ void subtract(cw_post_counters &from, const cw_post_counters &baseline, std::uin
         for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
             now.packets[mtu] = subtract_or_zero(now.packets[mtu], then.packets[mtu]);
     }
+    for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
+        from.multi_packet_reads[mtu] =
+            subtract_or_zero(from.multi_packet_reads[mtu], baseline.multi_packet_reads[mtu]);
 }
 
 template <typename Counters>

@@ -27,6 +27,9 @@ void add(cw_post_counters &sum, const cw_post_counters &more) {
         for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
             to.packets[mtu] = add_saturating(to.packets[mtu], from.packets[mtu]);
     }
+    for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
+        sum.multi_packet_reads[mtu] =
+            add_saturating(sum.multi_packet_reads[mtu], more.multi_packet_reads[mtu]);
 }
 
 // More RDMA devices than any host has: hostile input must not make this quadratic.

@@ -86,6 +86,8 @@ cw_post_counters expected(const std::vector<std::vector<Request>> &chains) {
                 for (; left > (256u << mtu); left -= 256u << mtu)
                     ++packets;
                 c.packets[mtu] += packets;
+                if (post_class == CW_POST_READ && packets > 1)
+                    sum.multi_packet_reads[mtu] += 1;
             }
         }
     }

@@ -69,12 +69,15 @@ void add(cw_post_counters &sum, std::uint32_t post_class, const cw_post_slot &sl
     if (post_class >= CW_POST_CLASSES)
         return;
     cw_post_class_counters &to = sum.classes[post_class];
-    to.wrs += slot.counters.wrs;
-    to.zero_length_wrs += slot.counters.zero_length_wrs;
-    to.bytes += slot.counters.bytes;
-    to.pad_bytes += slot.counters.pad_bytes;
+    to.wrs += slot.sum.counters.wrs;
+    to.zero_length_wrs += slot.sum.counters.zero_length_wrs;
+    to.bytes += slot.sum.counters.bytes;
+    to.pad_bytes += slot.sum.counters.pad_bytes;
     for (unsigned i = 0; i < CW_MTU_CLASSES; ++i)
-        to.packets[i] += slot.counters.packets[i];
+        to.packets[i] += slot.sum.counters.packets[i];
+    if (post_class == CW_POST_READ)
+        for (unsigned i = 0; i < CW_MTU_CLASSES; ++i)
+            sum.multi_packet_reads[i] += slot.sum.multi_packet[i];
 }
 
 // Grows with every change of the counters.

@@ -398,6 +398,7 @@ struct cw_post_counters {
 	__u64 fault_posts;     /* a work request could not be read */
 	__u64 aborted_wrs;     /* ibv_wr_abort */
 	struct cw_post_class_counters classes[CW_POST_CLASSES];
+	__u64 multi_packet_reads[CW_MTU_CLASSES]; /* READs longer than one path MTU: two of their response's packets have an AETH */
 };
 
 /* A queue pair as user space sees it. The epoch counts destroyed QPs with this number in this
@@ -558,9 +559,9 @@ CW_ASSERT_SIZE(cw_qp_event, 240);
 CW_ASSERT_SIZE(cw_wire_direction, 120);
 CW_ASSERT_SIZE(cw_qp_wire, 280);
 CW_ASSERT_SIZE(cw_ud_peer, 80);
-CW_ASSERT_SIZE(cw_post_counters, 840);
+CW_ASSERT_SIZE(cw_post_counters, 880);
 CW_ASSERT_SIZE(cw_verbs_key, 24);
-CW_ASSERT_SIZE(cw_qp_post, 880);
+CW_ASSERT_SIZE(cw_qp_post, 920);
 CW_ASSERT_SIZE(cw_verbs_qp, 128);
 CW_ASSERT_SIZE(cw_async_event, 96);
 CW_ASSERT_SIZE(cw_carrier, 48);

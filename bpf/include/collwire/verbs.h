@@ -189,22 +189,36 @@ CW_INLINE __u64 cw_packets(__u64 length_bytes, __u32 mtu_class)
 	return n + cw_is_zero(n);
 }
 
+/* What work requests of one class add up to. */
+struct cw_post_sum {
+	struct cw_post_class_counters counters;
+	__u64 multi_packet[CW_MTU_CLASSES]; /* longer than one path MTU */
+};
+
+CW_INLINE void cw_count_packets(struct cw_post_sum *sum, __u64 length_bytes, __u32 mtu_class)
+{
+	__u64 n = cw_packets(length_bytes, mtu_class);
+
+	sum->counters.packets[mtu_class] += n;
+	sum->multi_packet[mtu_class] += 1 - cw_is_zero(n - 1);
+}
+
 /* Adds a work request of this class and gather length. */
-CW_INLINE void cw_count_wr(struct cw_post_class_counters *c, __u32 post_class, __u64 length_bytes)
+CW_INLINE void cw_count_wr(struct cw_post_sum *sum, __u32 post_class, __u64 length_bytes)
 {
 	__u64 bytes = cw_payload_bytes(post_class, length_bytes);
 
-	c->wrs += 1;
-	c->zero_length_wrs += cw_is_zero(bytes);
-	c->bytes += bytes;
-	c->pad_bytes += cw_pad_bytes(bytes);
+	sum->counters.wrs += 1;
+	sum->counters.zero_length_wrs += cw_is_zero(bytes);
+	sum->counters.bytes += bytes;
+	sum->counters.pad_bytes += cw_pad_bytes(bytes);
 	if (post_class == CW_POST_LOCAL)
 		return;
-	c->packets[0] += cw_packets(bytes, 0);
-	c->packets[1] += cw_packets(bytes, 1);
-	c->packets[2] += cw_packets(bytes, 2);
-	c->packets[3] += cw_packets(bytes, 3);
-	c->packets[4] += cw_packets(bytes, 4);
+	cw_count_packets(sum, bytes, 0);
+	cw_count_packets(sum, bytes, 1);
+	cw_count_packets(sum, bytes, 2);
+	cw_count_packets(sum, bytes, 3);
+	cw_count_packets(sum, bytes, 4);
 }
 
 /*
@@ -218,7 +232,7 @@ struct cw_post_slot {
 	__u64 truncated_posts;
 	__u64 fault_posts;
 	__u64 aborted_wrs;
-	struct cw_post_class_counters counters;
+	struct cw_post_sum sum; /* multi_packet only for READ */
 };
 
 /* Work requests of the ibv_wr_* calls between start and complete. */
@@ -236,14 +250,14 @@ struct cw_batch {
 	__u32 faults;	    /* a list could not be read, or was too long */
 	__u32 truncated;
 	__u32 reserved;
-	struct cw_post_class_counters classes[CW_POST_CLASSES];
+	struct cw_post_sum classes[CW_POST_CLASSES];
 };
 
 CW_ASSERT_SIZE(cw_ibv_qp, 64);
 CW_ASSERT_SIZE(cw_ibv_send_wr, 32);
 CW_ASSERT_SIZE(cw_ibv_sge, 16);
-CW_ASSERT_SIZE(cw_post_slot, 120);
+CW_ASSERT_SIZE(cw_post_slot, 160);
 CW_ASSERT_SIZE(cw_batch_key, 16);
-CW_ASSERT_SIZE(cw_batch, 824);
+CW_ASSERT_SIZE(cw_batch, 1264);
 
 #endif
