@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/capture_writer_fixture.h"
 
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <set>
 
 namespace collwire::capture {
 namespace {
@@ -86,6 +91,58 @@ TEST_F(RealDirectory, DoesNotDeleteAFileThatTookTheNameOfASegment) {
     EXPECT_GT(writer.deleted_segments(), 5U);
     EXPECT_EQ(std::filesystem::file_size(first), 4U);
     EXPECT_TRUE(std::filesystem::exists(directory / "kept"));
+}
+
+// Killed at any moment, a recorder leaves every block behind that it had written, and nothing that
+// looks like more.
+TEST_F(RealDirectory, AWriterKilledAtAnyMomentLeavesEveryFlushedRecord) {
+    std::mt19937 random(3);
+    for (int round = 0; round < 30; round++) {
+        SCOPED_TRACE(round);
+        const auto here = directory / std::to_string(round);
+        int progress[2];
+        ASSERT_EQ(pipe(progress), 0);
+        const pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            auto with = options();
+            with.directory = here;
+            with.keep_ns = 1000 * SECOND_NS;
+            auto made = CaptureWriter::create(std::move(with), node_only);
+            for (std::uint64_t tick = 1; made && tick <= 900; tick++) {
+                for (int i = 0; i < 20; i++)
+                    (*made)->append(make_record<cw_qp_event>(CW_KIND_QP_CREATE, tick).header);
+                (*made)->flush(tick * SECOND_NS);
+                if (write(progress[1], &tick, sizeof(tick)) != sizeof(tick))
+                    _exit(1);
+            }
+            // Nothing is old enough yet to be deleted.
+            for (;;)
+                pause();
+        }
+        ::close(progress[1]);
+        std::uint64_t flushed = 0;
+        const std::uint64_t last = random() % 300;
+        while (flushed < last &&
+               ::read(progress[0], &flushed, sizeof(flushed)) == sizeof(flushed)) {
+        }
+        ASSERT_EQ(kill(child, SIGKILL), 0);
+        ASSERT_EQ(waitpid(child, nullptr, 0), child);
+        ::close(progress[0]);
+        ASSERT_GE(flushed, last);
+        std::uint64_t found = 0;
+        std::set<std::filesystem::path> files;
+        for (const auto &entry : std::filesystem::directory_iterator(here))
+            files.insert(entry.path());
+        for (const auto &file : files) {
+            const auto bytes = read(file);
+            // The file of a segment that was only just made may still be empty.
+            if (bytes.empty() && files.size() > 1)
+                continue;
+            found += read_file_content(bytes).qpns.size();
+        }
+        EXPECT_GE(found, 20 * flushed);
+    }
 }
 
 TEST_F(RealDirectory, SaysWhyAFileCannotBeADirectory) {

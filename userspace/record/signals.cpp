@@ -29,6 +29,8 @@ Result<void> Signals::open() {
         return error(ErrorKind::Failed, fmt::format("cannot make a signalfd: {}", strerror(errno)));
     // A closed stderr or stdout must not end a recording.
     signal(SIGPIPE, SIG_IGN);
+    // Nor must a limit on file sizes: the write fails instead, and is counted.
+    signal(SIGXFSZ, SIG_IGN);
     return {};
 }
 

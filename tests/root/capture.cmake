@@ -1,0 +1,3 @@
+collwire_test(capture_full_disk_test LABEL root
+  SOURCES capture_full_disk_test.cpp
+  LIBS collwire_capture_writer collwire_capture_format)

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The writer on a file system that is really full.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "correlate/capture/reader.h"
+#include "tests/support/capture_builder.h"
+#include "userspace/capture/writer.h"
+
+namespace collwire::capture {
+namespace {
+
+using test::make_record;
+
+class TinyDisk : public testing::Test {
+protected:
+    void SetUp() override {
+        if (geteuid() != 0)
+            GTEST_SKIP() << "mounts a file system: run as root";
+        // The mount is seen by this process alone and goes with it.
+        ASSERT_EQ(unshare(CLONE_NEWNS), 0);
+        ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+        std::string pattern =
+            (std::filesystem::temp_directory_path() / "tiny-disk-XXXXXX").string();
+        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+        directory = pattern;
+        ASSERT_EQ(mount("tmpfs", directory.c_str(), "tmpfs", 0, "size=256k"), 0);
+        mounted = true;
+    }
+    void TearDown() override {
+        if (mounted) {
+            EXPECT_EQ(umount(directory.c_str()), 0);
+        }
+        if (!directory.empty())
+            std::filesystem::remove(directory);
+    }
+    [[nodiscard]] std::vector<std::byte> read(const std::string &path) const {
+        std::ifstream stream(path, std::ios::binary);
+        const std::string text((std::istreambuf_iterator<char>(stream)), {});
+        const auto bytes = std::as_bytes(std::span(text));
+        return {bytes.begin(), bytes.end()};
+    }
+    std::filesystem::path directory;
+    bool mounted = false;
+};
+
+TEST_F(TinyDisk, TheFileEndsAtAGoodBlockAndTheLossIsCounted) {
+    std::uint32_t n_preambles = 0;
+    auto made = CaptureWriter::create({.directory = directory, .host = "h"},
+                                      [&](RecordSink &sink, std::uint32_t) {
+                                          n_preambles++;
+                                          sink.append(make_record<cw_node>(CW_KIND_NODE, 1).header);
+                                      });
+    ASSERT_TRUE(made) << made.failure().message;
+    CaptureWriter &writer = **made;
+    writer.begin(1);
+    std::mt19937 random(1);
+    std::uint64_t n_appended = 0;
+    const auto append = [&] {
+        auto qp = make_record<cw_qp_event>(CW_KIND_QP_CREATE, ++n_appended);
+        for (char &c : qp.device)
+            c = static_cast<char>(random());
+        writer.append(qp.header);
+    };
+    const auto count_in_file = [&] {
+        std::uint64_t n = 0;
+        const auto summary = read_capture(read(writer.path()),
+                                          [&](const cw_header &header, std::span<const std::byte>) {
+                                              n += header.kind == CW_KIND_QP_CREATE ? 1 : 0;
+                                          });
+        EXPECT_TRUE(summary);
+        EXPECT_FALSE(summary->cut) << summary->describe();
+        return n;
+    };
+    for (std::uint64_t tick = 0; tick < 100; tick++) {
+        for (int i = 0; i < 100; i++)
+            append();
+        writer.flush(tick);
+    }
+    EXPECT_GT(writer.lost_records(), 1000U);
+    EXPECT_EQ(count_in_file() + writer.lost_records(), n_appended);
+    const auto failure = writer.take_failure();
+    ASSERT_TRUE(failure);
+    EXPECT_NE(failure->message.find("No space left on device"), std::string::npos)
+        << failure->message;
+
+    // Somebody makes room.
+    ASSERT_EQ(mount("tmpfs", directory.c_str(), "tmpfs", MS_REMOUNT, "size=1m"), 0);
+    const std::uint64_t lost = writer.lost_records();
+    append();
+    writer.flush(200);
+    EXPECT_EQ(n_preambles, 2U);
+    EXPECT_TRUE(writer.close(201, 0, 5));
+    EXPECT_EQ(writer.lost_records(), lost);
+    EXPECT_EQ(count_in_file() + lost, n_appended);
+    const auto bytes = read(writer.path());
+    EXPECT_TRUE(
+        read_capture(bytes, [](const cw_header &, std::span<const std::byte>) {})->complete());
+}
+
+} // namespace
+} // namespace collwire::capture
