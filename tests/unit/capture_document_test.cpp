@@ -46,7 +46,8 @@ const Header &header() {
              all_matches(text, std::regex(R"((struct|enum) (cw_\w+) \{([^}]*)\};)"))) {
             const std::string body = match[3];
             if (match[1] == "enum") {
-                for (const auto &entry : all_matches(body, std::regex(R"((CW_\w+)\s*=\s*([^,]+),)")))
+                for (const auto &entry :
+                     all_matches(body, std::regex(R"((CW_\w+)\s*=\s*([^,]+),)")))
                     parsed.enums[match[2]].emplace_back(entry[1], entry[2]);
                 continue;
             }
