@@ -118,6 +118,18 @@ std::optional<PortRef> Topology::find_netdev(std::string_view host, std::string_
     return PortRef{found};
 }
 
+std::vector<PortRef> Topology::ports_of(std::string_view host) const {
+    std::vector<PortRef> refs;
+    const std::uint32_t host_name = host_number(host);
+    if (host_name == NONE)
+        return refs;
+    for (std::uint32_t i = 0; i < ports_.size(); i++) {
+        if (ports_[i].host == host_name)
+            refs.push_back({i});
+    }
+    return refs;
+}
+
 std::uint32_t Topology::find_gid(const Address &gid) const {
     std::uint32_t found = lookup(by_gid_, gid);
     if (found == NONE)

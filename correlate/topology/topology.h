@@ -98,6 +98,9 @@ public:
     // then LID, IP, MAC. Nothing is returned where an address is not unique.
     [[nodiscard]] std::optional<PortRef> find_remote(const Endpoint &endpoint) const;
 
+    // All ports of a host, by the same rule for its name; in the order of the file.
+    [[nodiscard]] std::vector<PortRef> ports_of(std::string_view host) const;
+
     // Thread-safe. Ports of this Topology only.
     [[nodiscard]] Tier classify(const PortRef &a, const PortRef &b,
                                 SameHost same_host = SameHost::Self) const;

@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
     cli::add_doctor(app, status);
     cli::add_record(app, status);
     cli::add_dump(app, status);
+    cli::add_topology(app, status);
     cli::add_report(app, status);
     try {
         app.parse(argc, argv);

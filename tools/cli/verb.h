@@ -14,6 +14,7 @@ namespace collwire::cli {
 void add_doctor(CLI::App &app, int &status);
 void add_record(CLI::App &app, int &status);
 void add_dump(CLI::App &app, int &status);
+void add_topology(CLI::App &app, int &status);
 void add_report(CLI::App &app, int &status);
 
 } // namespace collwire::cli

@@ -71,7 +71,8 @@ public:
     }
     std::optional<std::uint64_t> guid() {
         const auto text = enclosed('(', ')');
-        return text ? parse_guid(*text) : std::nullopt;
+        // Printed without leading zeros, and without 0x.
+        return text ? parse_guid("0x" + std::string(*text)) : std::nullopt;
     }
 
 private:
