@@ -143,6 +143,10 @@ struct net_device {
 	__u32 priv_flags; /* a bit field since Linux 6.12: READ_INTEGER */
 };
 
+struct sock {
+	void *sk_user_data;
+};
+
 struct sk_buff {
 	struct net_device *dev;
 	char cb[48];

@@ -103,6 +103,9 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
                                   function->symbols == 1 &&
                                   !(hook.fentry.empty() && hook.fexit.empty());
         }
+        if (selected.absent.empty() && !selected.fentry && hook.kprobe.empty() &&
+            hook.kretprobe.empty())
+            selected.absent = hook.function + " cannot have fentry here";
         const bool present = selected.absent.empty();
         set_autoload(object, hook.fentry, present && selected.fentry);
         set_autoload(object, hook.fexit, present && selected.fentry);

@@ -64,7 +64,7 @@ private:
     struct Selected {
         Hook hook;
         std::string module;
-        std::string absent; // why it cannot be probed, empty: it can
+        std::string absent = "not looked for yet"; // why it cannot be probed, empty: it can
         bool fentry = false;
         bool placed = false;
     };

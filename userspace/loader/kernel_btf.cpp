@@ -44,30 +44,23 @@ std::shared_ptr<KernelBtf> KernelBtf::shared() {
     return btf;
 }
 
-// A module's own types come first: they are few, and the kernel's are 100,000.
-std::optional<std::uint32_t> KernelBtf::find(const btf *types, std::string_view name,
-                                             unsigned kind) const {
-    const auto search = [&](std::uint32_t begin,
-                            std::uint32_t end) -> std::optional<std::uint32_t> {
-        for (std::uint32_t id = begin; id < end; ++id) {
-            const auto *type = btf__type_by_id(types, id);
-            if (btf_kind(type) == kind && name == btf__name_by_offset(types, type->name_off))
-                return id;
-        }
-        return std::nullopt;
-    };
-    const auto n_kernel_types = btf__type_cnt(vmlinux_);
-    if (types != vmlinux_)
-        if (const auto own = search(n_kernel_types, btf__type_cnt(types)))
-            return own;
-    return types != vmlinux_ && kind == BTF_KIND_FUNC ? std::nullopt : search(1, n_kernel_types);
+// Of a module only its own: they are few, and the kernel's are 100,000.
+std::optional<std::uint32_t> KernelBtf::find_function(const btf *types,
+                                                      std::string_view name) const {
+    const std::uint32_t begin = types == vmlinux_ ? 1 : btf__type_cnt(vmlinux_);
+    for (std::uint32_t id = begin; id < btf__type_cnt(types); ++id) {
+        const auto *type = btf__type_by_id(types, id);
+        if (btf_is_func(type) && name == btf__name_by_offset(types, type->name_off))
+            return id;
+    }
+    return std::nullopt;
 }
 
 std::optional<unsigned> KernelBtf::parameters(std::string_view module, std::string_view function) {
     const btf *types = of(module);
     if (types == nullptr)
         return std::nullopt;
-    const auto id = find(types, function, BTF_KIND_FUNC);
+    const auto id = find_function(types, function);
     if (!id)
         return std::nullopt;
     const auto *type = btf__type_by_id(types, *id);
@@ -114,10 +107,14 @@ KernelBtf::member_offset(std::string_view module, std::string_view type, std::st
     const btf *types = of(module);
     if (types == nullptr)
         return std::nullopt;
-    const auto id = find(types, type, BTF_KIND_STRUCT);
-    if (!id)
+    auto ids = own_types(module, type);
+    if (ids.empty()) {
+        types = vmlinux_;
+        ids = own_types("vmlinux", type);
+    }
+    if (ids.empty())
         return std::nullopt;
-    const auto *at = btf__type_by_id(types, *id);
+    const auto *at = btf__type_by_id(types, ids.front());
     std::uint32_t offset_bytes = 0;
     while (!path.empty()) {
         const auto dot = path.find('.');
@@ -128,6 +125,22 @@ KernelBtf::member_offset(std::string_view module, std::string_view type, std::st
         path.remove_prefix(dot == std::string_view::npos ? path.size() : dot + 1);
     }
     return offset_bytes;
+}
+
+std::vector<std::uint32_t> KernelBtf::own_types(std::string_view module, std::string_view name) {
+    const btf *types = of(module);
+    if (types == nullptr)
+        return {};
+    const auto [entry, is_new] = indices_.try_emplace(types);
+    auto &index = entry->second;
+    const std::uint32_t begin = types == vmlinux_ ? 1 : btf__type_cnt(vmlinux_);
+    for (std::uint32_t id = begin; is_new && id < btf__type_cnt(types); ++id) {
+        const auto *type = btf__type_by_id(types, id);
+        if ((btf_is_composite(type) || btf_is_any_enum(type)) && type->name_off != 0)
+            index[btf__name_by_offset(types, type->name_off)].push_back(id);
+    }
+    const auto found = index.find(name);
+    return found == index.end() ? std::vector<std::uint32_t>{} : found->second;
 }
 
 } // namespace collwire

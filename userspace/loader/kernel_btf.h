@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
 
 struct btf;
 
@@ -35,11 +37,18 @@ public:
     // The module's BTF on top of the kernel's, or nullptr. Stays owned by this.
     [[nodiscard]] btf *of(std::string_view module);
 
+    // The structs, unions and enums of that name which the module itself defines ("vmlinux": the
+    // kernel proper), not those of the kernel under it. Numbers in of(module).
+    [[nodiscard]] std::vector<std::uint32_t> own_types(std::string_view module,
+                                                       std::string_view name);
+
 private:
-    [[nodiscard]] std::optional<std::uint32_t> find(const btf *types, std::string_view name,
-                                                    unsigned kind) const;
+    using TypeIndex = std::unordered_map<std::string_view, std::vector<std::uint32_t>>;
+    [[nodiscard]] std::optional<std::uint32_t> find_function(const btf *types,
+                                                             std::string_view name) const;
     btf *vmlinux_ = nullptr;
     std::map<std::string, btf *, std::less<>> modules_;
+    std::map<const btf *, TypeIndex> indices_; // by name, of what each defines itself
 };
 
 } // namespace collwire

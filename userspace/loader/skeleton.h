@@ -4,12 +4,14 @@
 
 #include <cassert>
 #include <cerrno>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include <bpf/libbpf.h>
 
 #include "correlate/base/result.h"
+#include "userspace/loader/core_btf.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/shared_maps.h"
 
@@ -19,22 +21,24 @@ template <typename T> class Skeleton {
 public:
     // `name` is for messages.
     explicit Skeleton(std::string name) : name_(std::move(name)) {}
-    Skeleton(Skeleton &&other) noexcept
-        : name_(std::move(other.name_)), skeleton_(std::exchange(other.skeleton_, nullptr)),
-          loaded_(other.loaded_) {}
-    Skeleton &operator=(Skeleton &&) = delete;
+    Skeleton(const Skeleton &) = delete;
+    Skeleton &operator=(const Skeleton &) = delete;
     ~Skeleton() { close(); }
 
-    // Parses the object. `btf_path`, if not empty, is the BTF that CO-RE resolves against instead
-    // of the kernel's own. Between open and load, set rodata and choose programs.
-    Result<void> open(const std::string &btf_path = {}) {
+    // Parses the object and finds the kernel's types for it. Between open and load, set rodata and
+    // choose programs.
+    Result<void> open() {
         assert(skeleton_ == nullptr);
+        const auto kernel = KernelBtf::shared();
         const LibbpfLog log;
-        bpf_object_open_opts options = {};
-        options.sz = sizeof(options);
-        options.btf_custom_path = btf_path.empty() ? nullptr : btf_path.c_str();
-        skeleton_ = T::open(&options);
-        if (skeleton_ == nullptr)
+        if (!open_with(nullptr))
+            return bpf_error(name_ + ": open", errno, log.text());
+        auto types = CoreBtf::make(*kernel, type_names(bpf_object__btf(skeleton_->obj)));
+        if (!types)
+            return std::move(types).failure().in(name_);
+        core_btf_.emplace(std::move(*types));
+        close_skeleton();
+        if (!open_with(core_btf_->path().c_str()))
             return bpf_error(name_ + ": open", errno, log.text());
         return {};
     }
@@ -53,14 +57,14 @@ public:
             return bpf_error(name_ + ": load", failed, log.text());
         }
         loaded_ = true;
+        core_btf_.reset();
         return {};
     }
 
     // Detaches and frees everything.
     void close() {
-        if (skeleton_ != nullptr)
-            T::destroy(skeleton_);
-        skeleton_ = nullptr;
+        close_skeleton();
+        core_btf_.reset();
         loaded_ = false;
     }
 
@@ -70,8 +74,23 @@ public:
     T *operator->() const { return skeleton_; }
 
 private:
+    bool open_with(const char *btf_path) {
+        bpf_object_open_opts options = {};
+        options.sz = sizeof(options);
+        options.btf_custom_path = btf_path;
+        skeleton_ = T::open(&options);
+        return skeleton_ != nullptr;
+    }
+
+    void close_skeleton() {
+        if (skeleton_ != nullptr)
+            T::destroy(skeleton_);
+        skeleton_ = nullptr;
+    }
+
     std::string name_;
     T *skeleton_ = nullptr;
+    std::optional<CoreBtf> core_btf_; // until it is loaded
     bool loaded_ = false;
 };
 

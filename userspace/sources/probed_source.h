@@ -72,7 +72,7 @@ protected:
     // Whether there is anything to probe here; if not it says why with unusable.
     virtual bool applicable() = 0;
     // Before programs are chosen: may drop functions that must not be probed.
-    virtual void choose(KernelFunctions &) {}
+    virtual void choose(KernelFunctions &, HookMode) {}
     // Programs are chosen; sets rodata and map sizes. False, after unusable: nothing is loaded.
     virtual bool configure() = 0;
     // Every probe is in place.
@@ -103,13 +103,13 @@ protected:
 private:
     Result<void> load(HookMode mode) {
         skeleton_.close();
+        btf_ = KernelBtf::shared();
         if (auto opened = skeleton_.open(); !opened)
             return opened;
         auto functions = KernelFunctions::read({functions_.begin(), functions_.end()});
         if (!functions)
             return std::move(functions).failure();
-        choose(*functions);
-        btf_ = KernelBtf::shared();
+        choose(*functions, mode);
         hooks_.select(skeleton_.object(), *functions, *btf_, mode);
         if (!configure()) {
             skeleton_.close();

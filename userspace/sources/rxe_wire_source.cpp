@@ -22,6 +22,18 @@ std::vector<Hook> rxe_hooks() {
          .fexit = "xmit_fexit",
          .kprobe = "xmit_kprobe",
          .kretprobe = "xmit_kretprobe"},
+        {.function = "rxe_resp_queue_pkt",
+         .parameters = 2,
+         .fentry = "request_fentry",
+         .fexit = {},
+         .kprobe = "request_kprobe",
+         .kretprobe = {}},
+        {.function = "rxe_comp_queue_pkt",
+         .parameters = 2,
+         .fentry = "response_fentry",
+         .fexit = {},
+         .kprobe = "response_kprobe",
+         .kretprobe = {}},
         // Where rxe_xmit_packet is inlined (until 5.14) the two ways out behind it.
         {.function = "rxe_send",
          .parameters = 2,
@@ -35,20 +47,34 @@ std::vector<Hook> rxe_hooks() {
          .fexit = {},
          .kprobe = "loopback_kprobe",
          .kretprobe = "loopback_kretprobe"},
-        {.function = "rxe_resp_queue_pkt",
-         .parameters = 2,
-         .fentry = "request_fentry",
-         .fexit = {},
-         .kprobe = "request_kprobe",
+        // The kernel's own functions that those call.
+        {.function = "ip_local_out",
+         .parameters = 3,
+         .fentry = "ip_fentry",
+         .fexit = "ip_fexit",
+         .kprobe = {},
          .kretprobe = {}},
-        {.function = "rxe_comp_queue_pkt",
+        {.function = "ip6_local_out",
+         .parameters = 3,
+         .fentry = "ip6_fentry",
+         .fexit = "ip6_fexit",
+         .kprobe = {},
+         .kretprobe = {}},
+        {.function = "skb_queue_tail",
          .parameters = 2,
-         .fentry = "response_fentry",
+         .fentry = "queue_fentry",
          .fexit = {},
-         .kprobe = "response_kprobe",
+         .kprobe = {},
          .kretprobe = {}},
     };
 }
+
+// What must not be probed with what: each frame is counted once in each direction.
+const std::vector<std::string_view> behind_xmit = {"rxe_send", "rxe_loopback"};
+const std::vector<std::string_view> of_the_kernel = {"ip_local_out", "ip6_local_out",
+                                                     "skb_queue_tail"};
+const std::vector<std::string_view> of_rxe = {"rxe_send", "rxe_resp_queue_pkt",
+                                              "rxe_comp_queue_pkt"};
 
 std::uint64_t monotonic_ns() {
     timespec now = {};
@@ -158,10 +184,18 @@ bool RxeWireSource::applicable() {
     return true;
 }
 
-void RxeWireSource::choose(KernelFunctions &functions) {
-    // Behind rxe_xmit_packet the same frame must not be counted again.
-    if (functions.find("rxe_xmit_packet") != nullptr)
-        functions.forget({"rxe_send", "rxe_loopback"});
+void RxeWireSource::choose(KernelFunctions &functions, HookMode mode) {
+    if (functions.find("rxe_xmit_packet") != nullptr) {
+        functions.forget(behind_xmit);
+        functions.forget(of_the_kernel);
+        return;
+    }
+    // fentry misses no call, a kprobe may: on the kernel's own functions it works without BTF of
+    // modules. Without IPv6 there is no ip6_local_out.
+    const bool fentry = mode == HookMode::FentryFirst &&
+                        btf_->parameters("vmlinux", "ip_local_out").has_value() &&
+                        btf_->parameters("vmlinux", "skb_queue_tail").has_value();
+    functions.forget(fentry ? of_rxe : of_the_kernel);
 }
 
 bool RxeWireSource::configure() {
@@ -174,10 +208,13 @@ bool RxeWireSource::configure() {
         return unusable(CW_SOURCE_REFUSED,
                         "rdma_rxe has no BTF and is not the one of Linux 5.10. Fix: load an "
                         "rdma_rxe with BTF");
-    for (const auto *function : {"rxe_resp_queue_pkt", "rxe_comp_queue_pkt"})
-        if (!need(function))
-            return false;
-    if (!hooks_.present("rxe_xmit_packet") && !(need("rxe_send") && need("rxe_loopback")))
+    const bool by_xmit = hooks_.present("rxe_xmit_packet");
+    const bool by_kernel = hooks_.present("skb_queue_tail");
+    if (!by_kernel && !(need("rxe_resp_queue_pkt") && need("rxe_comp_queue_pkt")))
+        return false;
+    if (by_kernel && !(need("ip_local_out") && need("rxe_loopback")))
+        return false;
+    if (!by_xmit && !by_kernel && !(need("rxe_send") && need("rxe_loopback")))
         return false;
     static_assert(sizeof(skeleton_->rodata->layout) == sizeof(cw_rxe_layout));
     std::memcpy(&skeleton_->rodata->layout, &*layout, sizeof(cw_rxe_layout));

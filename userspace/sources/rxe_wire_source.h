@@ -47,7 +47,7 @@ private:
         bool operator()(const cw_ud_peer_key &a, const cw_ud_peer_key &b) const;
     };
     bool applicable() override;
-    void choose(KernelFunctions &functions) override;
+    void choose(KernelFunctions &functions, HookMode mode) override;
     bool configure() override;
     Result<void> on_attached() override;
     void sample_counters(RecordSink &sink, bool everything);

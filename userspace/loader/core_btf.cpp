@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/loader/core_btf.h"
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <unordered_map>
+
+#include <bpf/btf.h>
+
+namespace collwire {
+namespace {
+
+// The modules whose types are read, in the order in which they may define one.
+constexpr std::string_view modules[] = {"ib_core", "ib_uverbs", "rdma_rxe", "mlx5_core", "mlx5_ib"};
+
+bool is_rdma_type(std::string_view name) {
+    return name.starts_with("ib_") || name.starts_with("rdma_");
+}
+
+struct FreeBtf {
+    void operator()(btf *types) const { btf__free(types); }
+};
+
+// Copies types from one BTF, with all that lies by value in those that are wanted. Pointers lose
+// what they point to: CO-RE starts anew behind each.
+class Copier {
+public:
+    Copier(const btf *from, btf *to, const std::set<std::string, std::less<>> &wanted)
+        : from_(from), to_(to), wanted_(wanted) {}
+
+    // The new number; 0, void, for what no program can read; negative: an error.
+    int copy(std::uint32_t id) {
+        if (const auto done = copied_.find(id); done != copied_.end())
+            return done->second;
+        const int copied = copy_new(id);
+        copied_.emplace(id, copied);
+        return copied;
+    }
+
+private:
+    int copy_new(std::uint32_t id) {
+        const auto *type = btf__type_by_id(from_, id);
+        if (type == nullptr)
+            return 0;
+        const char *name = btf__name_by_offset(from_, type->name_off);
+        switch (btf_kind(type)) {
+        case BTF_KIND_TYPEDEF:
+        case BTF_KIND_CONST:
+        case BTF_KIND_VOLATILE:
+        case BTF_KIND_RESTRICT:
+        case BTF_KIND_TYPE_TAG:
+            return copy(type->type);
+        case BTF_KIND_INT:
+            return btf__add_int(to_, name, type->size, btf_int_encoding(type));
+        case BTF_KIND_FLOAT:
+            return btf__add_float(to_, name, type->size);
+        case BTF_KIND_PTR:
+            return btf__add_ptr(to_, 0);
+        case BTF_KIND_ARRAY: {
+            const auto *array = btf_array(type);
+            const int index = copy(array->index_type);
+            const int element = index < 0 ? index : copy(array->type);
+            return element < 0 ? element : btf__add_array(to_, index, element, array->nelems);
+        }
+        case BTF_KIND_ENUM:
+            return copy_enum(type, name);
+        case BTF_KIND_STRUCT:
+        case BTF_KIND_UNION:
+            return copy_composite(type, name);
+        default:
+            return 0;
+        }
+    }
+
+    int copy_enum(const btf_type *type, const char *name) {
+        const int id = btf__add_enum(to_, name, type->size);
+        for (std::uint32_t i = 0; id >= 0 && i < btf_vlen(type); ++i) {
+            const auto &value = btf_enum(type)[i];
+            const char *value_name = btf__name_by_offset(from_, value.name_off);
+            if (const int failed = btf__add_enum_value(to_, value_name, value.val); failed < 0)
+                return failed;
+        }
+        return id;
+    }
+
+    int copy_composite(const btf_type *type, const char *name) {
+        struct Member {
+            const char *name;
+            int type;
+            std::uint32_t offset_bits;
+            std::uint32_t size_bits;
+        };
+        // Of a struct that no program looks into the size is enough.
+        const bool opaque = *name != '\0' && !wanted_.contains(std::string_view(name));
+        std::vector<Member> members;
+        for (std::uint32_t i = 0; !opaque && i < btf_vlen(type); ++i) {
+            const auto &member = btf_members(type)[i];
+            const int member_type = copy(member.type);
+            if (member_type < 0)
+                return member_type;
+            members.push_back({btf__name_by_offset(from_, member.name_off), member_type,
+                               btf_member_bit_offset(type, i), btf_member_bitfield_size(type, i)});
+        }
+        const int id = btf_is_union(type) ? btf__add_union(to_, name, type->size)
+                                          : btf__add_struct(to_, name, type->size);
+        for (const auto &member : members) {
+            if (id < 0)
+                break;
+            if (const int failed = btf__add_field(to_, member.name, member.type, member.offset_bits,
+                                                  member.size_bits);
+                failed < 0)
+                return failed;
+        }
+        return id;
+    }
+
+    const btf *from_;
+    btf *to_;
+    const std::set<std::string, std::less<>> &wanted_;
+    std::unordered_map<std::uint32_t, int> copied_;
+};
+
+Error failed(int error_number) {
+    return error(ErrorKind::Failed,
+                 std::string("kernel types: ") + std::strerror(std::abs(error_number)));
+}
+
+} // namespace
+
+std::vector<std::string> type_names(const btf *object_types) {
+    std::set<std::string> names;
+    for (std::uint32_t id = 1; id < btf__type_cnt(object_types); ++id) {
+        const auto *type = btf__type_by_id(object_types, id);
+        if (!btf_is_composite(type) && !btf_is_any_enum(type))
+            continue;
+        const std::string_view name = btf__name_by_offset(object_types, type->name_off);
+        if (!name.empty())
+            names.emplace(name.substr(0, name.find("___")));
+    }
+    return {names.begin(), names.end()};
+}
+
+Result<CoreBtf> CoreBtf::make(KernelBtf &kernel, const std::vector<std::string> &names) {
+    const std::unique_ptr<btf, FreeBtf> types(btf__new_empty());
+    if (types == nullptr)
+        return failed(errno);
+    const std::set<std::string, std::less<>> wanted(names.begin(), names.end());
+    std::unordered_map<const btf *, Copier> copiers;
+    const auto copy_from = [&](std::string_view module, const std::string &name) -> Result<bool> {
+        const btf *from = kernel.of(module);
+        const auto ids = kernel.own_types(module, name);
+        for (const auto id : ids)
+            if (const int copied =
+                    copiers.try_emplace(from, from, types.get(), wanted).first->second.copy(id);
+                copied < 0)
+                return failed(copied);
+        return !ids.empty();
+    };
+    for (const auto &name : names) {
+        std::vector<std::string_view> order(std::begin(modules), std::end(modules));
+        order.insert(is_rdma_type(name) ? order.begin() + 1 : order.begin(), "vmlinux");
+        for (const auto module : order) {
+            auto found = copy_from(module, name);
+            if (!found)
+                return std::move(found).failure();
+            if (*found)
+                break;
+        }
+    }
+    std::uint32_t size_bytes = 0;
+    const void *data = btf__raw_data(types.get(), &size_bytes);
+    if (data == nullptr)
+        return failed(ENOMEM);
+    CoreBtf file(memfd_create("collwire-types", MFD_CLOEXEC));
+    if (file.fd_ < 0)
+        return failed(errno);
+    for (std::uint32_t at = 0; at < size_bytes;) {
+        const auto written = write(file.fd_, static_cast<const char *>(data) + at, size_bytes - at);
+        if (written <= 0)
+            return failed(errno);
+        at += static_cast<std::uint32_t>(written);
+    }
+    return file;
+}
+
+CoreBtf::CoreBtf(CoreBtf &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+CoreBtf::~CoreBtf() {
+    if (fd_ >= 0)
+        close(fd_);
+}
+
+std::string CoreBtf::path() const {
+    return "/proc/self/fd/" + std::to_string(fd_);
+}
+
+} // namespace collwire

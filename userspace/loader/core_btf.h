@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few kernel types that one BPF object reads, as a BTF of its own. libbpf resolves CO-RE
+// against it in no time, where it would walk the kernel's 100,000 types once per type; and a type
+// of the RDMA core is taken from the module itself where the module defines it (a rebuilt ib_core
+// with BTF), not from the kernel that it does not belong to.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "correlate/base/result.h"
+#include "userspace/loader/kernel_btf.h"
+
+struct btf;
+
+namespace collwire {
+
+// The names of the structs, unions and enums that an object's BTF has, without what follows a
+// triple underscore (CO-RE's flavours).
+[[nodiscard]] std::vector<std::string> type_names(const btf *object_types);
+
+// A BTF with those types, as a file that lives as long as this.
+class CoreBtf {
+public:
+    static Result<CoreBtf> make(KernelBtf &kernel, const std::vector<std::string> &names);
+    CoreBtf(CoreBtf &&other) noexcept;
+    CoreBtf &operator=(CoreBtf &&) = delete;
+    ~CoreBtf();
+    // For bpf_object_open_opts.btf_custom_path.
+    [[nodiscard]] std::string path() const;
+
+private:
+    explicit CoreBtf(int fd) : fd_(fd) {}
+    int fd_;
+};
+
+} // namespace collwire
