@@ -275,11 +275,20 @@ void Concluder::add_path_event(const std::vector<Sign> &signs) {
     const std::uint64_t realtime_end_ns = event.realtime_ns + (to_ns - from_ns);
     const std::string took =
         fmt::format("{:.1f} s", static_cast<double>((to_ns - from_ns) / NS_PER_MS) / 1000.0);
-    const std::string effect =
-        qps.empty() ? fmt::format("counters of retransmission grew within {}", took)
-                    : fmt::format("{} frames sent again by {} queue pair(s) within {}, {} of them "
-                                  "without any answer",
-                                  frames, qps.size(), took, silent.size());
+    std::string effect;
+    if (qps.empty()) {
+        effect = fmt::format("within {}", took);
+        for (const auto &[name, growth] : event.evidence)
+            effect += fmt::format(", {} +{}", name, growth);
+    } else {
+        std::string answers = "which got answers in between";
+        if (!silent.empty())
+            answers = silent.size() == qps.size()
+                          ? "without any answer"
+                          : fmt::format("{} of them without any answer", silent.size());
+        effect = fmt::format("{} frames sent again by {} queue pair(s) within {}, {}", frames,
+                             qps.size(), took, answers);
+    }
     const Index far_edge = [&] {
         for (const Index port : far_ports)
             if (edge_near(port, event.realtime_ns, realtime_end_ns))
@@ -296,12 +305,13 @@ void Concluder::add_path_event(const std::vector<Sign> &signs) {
                                  effect, model_.hosts[device.host].name, device.name);
     } else {
         event.kind = "suspected_path_loss";
-        event.what = fmt::format(
-            "{}; {}: frames or their answers were lost beyond this port (a cut or a lossy path "
-            "upstream, congestion), or the peer did not answer",
-            effect,
-            carrier_watched(event.port) ? "the port's carrier never changed"
-                                        : "no change of the port's link was seen");
+        event.what = fmt::format("{}; {}: {} beyond this port", effect,
+                                 carrier_watched(event.port) ? "the carrier never changed"
+                                                             : "no change of the link was seen",
+                                 !silent.empty() && silent.size() == qps.size()
+                                     ? "the path is cut, or the peer silent, somewhere"
+                                     : "frames are lost (cut, bad link, congestion), or a peer "
+                                       "does not answer, somewhere");
     }
     model_.events.push_back(std::move(event));
 }

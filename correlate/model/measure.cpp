@@ -81,13 +81,15 @@ private:
         bytes.rung = BytesRung::Posted;
         bytes.tx_payload_bytes = own->tx_payload_bytes;
         bytes.tx_wire_bytes = own->request_wire_bytes;
+        bytes.assumed_ipv4 = own->assumed_ipv4;
         if (qp.peer == NONE || !posted_[qp.peer])
             return;
         const PostedBytes &peer = *posted_[qp.peer];
         bytes.rx_from_peer = true;
         bytes.rx_payload_bytes = add_saturating(own->read_payload_bytes, peer.tx_payload_bytes);
         bytes.tx_response_wire_bytes = peer.response_wire_bytes;
-        add_known(bytes.tx_wire_bytes, peer.response_wire_bytes);
+        if (bytes.tx_wire_bytes) // a part alone would pass for the whole
+            add_known(bytes.tx_wire_bytes, peer.response_wire_bytes);
         if (peer.request_wire_bytes && own->response_wire_bytes)
             bytes.rx_wire_bytes =
                 add_saturating(*peer.request_wire_bytes, *own->response_wire_bytes);

@@ -231,6 +231,7 @@ struct QpBytes {
     Known retransmitted_wire_bytes;
     Known tx_response_wire_bytes; // part of tx_wire_bytes
     Known tx_ack_wire_bytes;   // part of tx_wire_bytes; null where acknowledgements are not counted
+    bool assumed_ipv4 = false; // where the posts of datagrams do not tell
     bool rx_from_peer = false; // rx is what the peer's capture says that it posted
 };
 

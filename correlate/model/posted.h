@@ -9,10 +9,11 @@ namespace collwire::model {
 struct PostedBytes {
     std::uint64_t tx_payload_bytes = 0;   // SEND and WRITE
     std::uint64_t read_payload_bytes = 0; // READ, and 8 a piece for atomics: the peer sends them
-    Known
-        request_wire_bytes; // frames that this queue pair sends for them; null: path MTU not known
-    Known response_wire_bytes; // frames that the peer answers READ and ATOMIC with,
-                               // acknowledgements not in
+    // Frames that this queue pair sends for them; null: path MTU, address or kind not known.
+    Known request_wire_bytes;
+    // Frames that the peer answers READ and ATOMIC with; acknowledgements are not in it.
+    Known response_wire_bytes;
+    bool assumed_ipv4 = false; // datagrams: their addresses were not seen
 };
 
 // `port` may be null: not known.

@@ -8,6 +8,7 @@
 
 #include "correlate/capture/kinds.h"
 #include "correlate/report/json_sections.h"
+#include "correlate/report/names.h"
 #include "correlate/report/units.h"
 
 namespace collwire::report {
@@ -99,13 +100,6 @@ Json sources_json(const Model &model) {
     return sources;
 }
 
-template <typename T> std::vector<Index> indices(const std::vector<T> &things) {
-    std::vector<Index> all(things.size());
-    for (Index i = 0; i < all.size(); ++i)
-        all[i] = i;
-    return all;
-}
-
 } // namespace
 
 void write_json(const Model &model, std::ostream &out) {
@@ -121,7 +115,7 @@ void write_json(const Model &model, std::ostream &out) {
     writer.value("total", sums_json(model.total));
     writer.array("captures", model.captures,
                  [&](const model::Capture &capture) { return capture_json(model, capture); });
-    writer.array("hosts", indices(model.hosts),
+    writer.array("hosts", hosts_in_order(model),
                  [&](Index index) { return host_json(model, index); });
     writer.array("sources", sources_json(model), [](const Json &source) { return source; });
     writer.array("clock_differences", model.clock_differences,
@@ -136,7 +130,7 @@ void write_json(const Model &model, std::ostream &out) {
                  [&](const model::ProcessSums &sums) { return process_json(model, sums); });
     writer.array("node_pairs", model.node_pairs,
                  [](const model::NodePair &pair) { return node_pair_json(pair); });
-    writer.array("ports", indices(model.ports),
+    writer.array("ports", ports_in_order(model),
                  [&](Index index) { return port_json(model, index); });
     writer.array("events", model.events,
                  [&](const model::Event &event) { return event_json(model, event); });

@@ -309,6 +309,7 @@ Json qp_json(const Model &model, const Qp &qp) {
     json["tx_response_wire_bytes"] = known(bytes.tx_response_wire_bytes);
     json["tx_ack_wire_bytes"] = known(bytes.tx_ack_wire_bytes);
     json["posted_tx_payload_bytes"] = known(qp.posted_tx_payload_bytes);
+    json["assumed_ipv4"] = bytes.assumed_ipv4;
     json["damaged_by"] = qp.damaged_by;
     json["pairing"] = pairing_name(qp.pairing);
     if (qp.peer != NONE) {

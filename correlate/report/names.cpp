@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/report/names.h"
 
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
 #include "correlate/capture/kinds.h"
 
 namespace collwire::report {
@@ -68,6 +72,34 @@ std::string process_title(const model::Process &process) {
     if (!process.script.empty())
         title += ' ' + std::string(file_name(process.script));
     return title;
+}
+
+namespace {
+std::vector<model::Index> all(std::size_t count) {
+    std::vector<model::Index> indices(count);
+    std::iota(indices.begin(), indices.end(), model::Index{0});
+    return indices;
+}
+} // namespace
+
+std::vector<model::Index> hosts_in_order(const model::Model &model) {
+    std::vector<model::Index> order = all(model.hosts.size());
+    std::stable_sort(order.begin(), order.end(), [&](model::Index a, model::Index b) {
+        return model.hosts[a].name < model.hosts[b].name;
+    });
+    return order;
+}
+
+std::vector<model::Index> ports_in_order(const model::Model &model) {
+    std::vector<model::Index> order = all(model.ports.size());
+    const auto key = [&](model::Index index) {
+        const model::Port &port = model.ports[index];
+        const model::Device &device = model.devices[port.device];
+        return std::tie(model.hosts[device.host].name, device.name, port.number);
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](model::Index a, model::Index b) { return key(a) < key(b); });
+    return order;
 }
 
 } // namespace collwire::report

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "correlate/model/model.h"
 
@@ -15,5 +16,9 @@ namespace collwire::report {
 [[nodiscard]] std::string qp_type_text(std::uint8_t type); // "RC", "UD", ...; "unknown"
 // "python3 train.py": what a person calls the process.
 [[nodiscard]] std::string process_title(const model::Process &process);
+
+// By name; ports by host, device and number.
+[[nodiscard]] std::vector<model::Index> hosts_in_order(const model::Model &model);
+[[nodiscard]] std::vector<model::Index> ports_in_order(const model::Model &model);
 
 } // namespace collwire::report

@@ -126,7 +126,9 @@ void Writer::header() {
                           utc(end_ns).substr(0, 19) + "Z", duration(end_ns - begin_ns)));
     std::string names;
     std::size_t shown = 0;
-    for (const Index host : hosts) {
+    for (const Index host : hosts_in_order(model_)) {
+        if (!hosts.contains(host))
+            continue;
         if (shown == 8) {
             names += fmt::format(" and {} more", hosts.size() - shown);
             break;
@@ -257,8 +259,8 @@ void Writer::ports() {
     if (model_.ports.empty())
         return;
     std::vector<const model::Port *> ports;
-    for (const model::Port &port : model_.ports)
-        ports.push_back(&port);
+    for (const Index index : ports_in_order(model_))
+        ports.push_back(&model_.ports[index]);
     const std::size_t shown = std::min(ports.size(), options_.rows);
     const auto unexplained = [](const model::Port *port) {
         const model::PortBytes &bytes = port->bytes;
@@ -321,6 +323,7 @@ void Writer::qps() {
                       [&](const Qp *a, const Qp *b) {
                           return weight(a) != weight(b) ? weight(a) > weight(b) : a < b;
                       });
+    const bool resent = model_.total.retransmitted_wire_bytes.value_or(0) != 0;
     title(shown < qps.size() ? "Queue pairs, the most sent first" : "Queue pairs");
     Table table({{"host", Align::Left, true},
                  {"device"},
@@ -333,7 +336,7 @@ void Writer::qps() {
                  {"sent", Align::Right},
                  {"payload", Align::Right, false, 3},
                  {"received", Align::Right, false, 2},
-                 {"resent", Align::Right, false, 7},
+                 {"resent", Align::Right, false, resent ? std::size_t{2} : std::size_t{9}},
                  {"by", Align::Left, false, 1}});
     for (std::size_t i = 0; i < shown; ++i) {
         const Qp &qp = *qps[i];
@@ -343,7 +346,7 @@ void Writer::qps() {
             !model::is_zero(qp.dgid()))
             to = model::short_gid_text(qp.dgid());
         if (qp.is_datagram())
-            to = fmt::format("{} destination(s)", qp.ud_peers.size());
+            to = fmt::format("{} peer(s)", qp.ud_peers.size());
         else if (qp.has(CW_QP_DEST))
             to += fmt::format(" {}", qp.address.dest_qpn);
         const model::Process *process =

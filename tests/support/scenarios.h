@@ -118,10 +118,10 @@ using Captures = std::vector<std::vector<std::byte>>;
     constexpr QpOptions n1_to_n0{.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17, .pid = 200};
     NodeBuilder node0({.flags = flags});
     node0.device().port().gid(1).source("posts").source("rxe_wire", CW_SOURCE_OFF).qp(n0_to_n1);
-    node0.posts(n0_to_n1, 19, CW_POST_WRITE, 1000, 65'536).netdev(20, 70'000'000, 100'000).end();
+    node0.posts(n0_to_n1, 19, CW_POST_WRITE, 1000, 65'536).netdev(20, 79'900'000, 12'000).end();
     NodeBuilder node1({.hostname = "node1", .session_id = 2, .flags = flags});
     node1.device().port().gid(2).source("posts").source("rxe_wire", CW_SOURCE_OFF).qp(n1_to_n0);
-    node1.posts(n1_to_n0, 19, CW_POST_READ, 10, 1'000'000).netdev(20, 11'000'000, 70'000'000).end();
+    node1.posts(n1_to_n0, 19, CW_POST_READ, 10, 1'000'000).netdev(20, 12'000, 79'900'000).end();
     return {node0.bytes(), node1.bytes()};
 }
 

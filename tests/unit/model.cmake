@@ -1,7 +1,16 @@
 collwire_test(model_test LABEL unit
-  SOURCES model_bytes_test.cpp model_pairing_test.cpp model_ports_test.cpp
+  SOURCES model_bytes_test.cpp model_pairing_test.cpp model_ports_test.cpp model_posted_test.cpp
   LIBS collwire_model collwire_zstd)
 collwire_test(report_test LABEL unit
   SOURCES report_golden_test.cpp report_units_test.cpp
   LIBS collwire_report collwire_zstd nlohmann_json::nlohmann_json)
-target_compile_definitions(report_test PRIVATE COLLWIRE_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
+if(TARGET report_test)
+  target_compile_definitions(report_test PRIVATE COLLWIRE_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
+endif()
+collwire_test(report_cli_test LABEL unit
+  SOURCES report_cli_test.cpp
+  LIBS collwire_model collwire_zstd nlohmann_json::nlohmann_json)
+if(TARGET report_cli_test)
+  target_compile_definitions(report_cli_test PRIVATE COLLWIRE_BINARY="$<TARGET_FILE:collwire>")
+  add_dependencies(report_cli_test collwire)
+endif()

@@ -165,7 +165,7 @@ TEST(ModelEvents, CutThatNoHostSeesIsNamedByItsEffects) {
     EXPECT_EQ(event->peers, std::vector<std::string>{"node1"});
     EXPECT_EQ(event->time_ns, 14 * NS);
     EXPECT_EQ(event->realtime_ns, BOOT_REALTIME_NS + 14 * NS);
-    EXPECT_NE(event->what.find("carrier never changed"), std::string::npos) << event->what;
+    EXPECT_NE(event->what.find("the carrier never changed"), std::string::npos) << event->what;
     ASSERT_NE(event->port, NONE);
     EXPECT_EQ(model.ports[event->port].netdev, "eth0");
     EXPECT_EQ(find_event(model_of({cut(5).end().bytes()}), "suspected_path_loss")

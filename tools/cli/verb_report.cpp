@@ -10,11 +10,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "correlate/base/exit_status.h"
 #include "correlate/capture/reader.h"
@@ -24,13 +24,12 @@
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
 #include "correlate/topology/topology.h"
+#include "tools/cli/read_file.h"
 #include "tools/cli/verb.h"
 
 namespace collwire::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::size_t WIDTH_WITHOUT_TERMINAL = 120;
 
@@ -45,66 +44,40 @@ void complain(std::string_view message) {
     std::cerr << "collwire report: " << message << '\n';
 }
 
-Result<std::vector<std::byte>> read_file(const std::string &path,
-                                         std::optional<std::size_t> limit_bytes = {}) {
-    std::error_code code;
-    if (fs::is_directory(path, code))
-        return error(ErrorKind::BadInput, path + ": is a directory. Fix: name a file");
-    std::ifstream file(path, std::ios::binary);
-    if (!file)
-        return error(ErrorKind::BadInput,
-                     fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-    const std::uintmax_t size = fs::file_size(path, code);
-    std::vector<std::byte> bytes(code ? 0 : static_cast<std::size_t>(size));
-    if (limit_bytes)
-        bytes.resize(std::min(bytes.size(), *limit_bytes));
-    file.read(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (file.bad())
-        return error(ErrorKind::BadInput,
-                     fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-    bytes.resize(static_cast<std::size_t>(file.gcount()));
-    return bytes;
-}
-
 struct Input {
     std::string path;
     model::SegmentOrder order;
 };
 
-// The captures of `paths`: a directory stands for its *.cwc. False: something named is not there.
+model::SegmentOrder order_of(const std::string &path) {
+    std::ifstream file(path, std::ios::binary);
+    std::vector<std::byte> bytes(model::FIRST_BYTES);
+    const auto read_to = [&](std::size_t from, std::size_t to) {
+        bytes.resize(to);
+        file.read(reinterpret_cast<char *>(bytes.data() + from),
+                  static_cast<std::streamsize>(to - from));
+        bytes.resize(from + static_cast<std::size_t>(std::max<std::streamsize>(0, file.gcount())));
+    };
+    read_to(0, model::FIRST_BYTES);
+    if (bytes.size() == model::FIRST_BYTES)
+        read_to(model::FIRST_BYTES, model::bytes_for_order(bytes));
+    return model::segment_order(bytes);
+}
+
+// The captures of `paths` in the order that Ingest wants. False: something named is not there.
 bool find_captures(const std::vector<std::string> &paths, std::vector<Input> &inputs) {
     bool all_there = true;
+    std::set<std::string> seen;
     for (const std::string &path : paths) {
-        std::error_code code;
-        if (!fs::is_directory(path, code)) {
-            inputs.push_back({path, {}});
+        const auto files = expand_captures({path});
+        if (!files) {
+            complain(files.failure().message);
+            all_there = false;
             continue;
         }
-        std::vector<std::string> found;
-        for (fs::directory_iterator entry(path, code), end; !code && entry != end;
-             entry.increment(code))
-            if (entry->path().extension() == ".cwc")
-                found.push_back(entry->path().string());
-        if (code) {
-            complain(fmt::format("{}: cannot be listed: {}", path, code.message()));
-            all_there = false;
-        } else if (found.empty()) {
-            complain(fmt::format("{}: holds no capture (*.cwc). Fix: name a directory that "
-                                 "collwire record wrote to, "
-                                 "or files",
-                                 path));
-            all_there = false;
-        }
-        std::sort(found.begin(), found.end());
-        for (std::string &file : found)
-            inputs.push_back({std::move(file), {}});
-    }
-    for (Input &input : inputs) {
-        const auto first = read_file(input.path, model::FIRST_BYTES);
-        if (!first)
-            continue;
-        if (const auto beginning = read_file(input.path, model::bytes_for_order(*first)))
-            input.order = model::segment_order(*beginning);
+        for (const std::string &file : *files)
+            if (seen.insert(file).second)
+                inputs.push_back({file, order_of(file)});
     }
     std::stable_sort(inputs.begin(), inputs.end(),
                      [](const Input &a, const Input &b) { return a.order < b.order; });

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// From records to both reports. The input is a stream of records as they lie in a block, checksums
+// and compression left out; each NODE record begins another capture.
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "correlate/model/ingest.h"
+#include "correlate/model/join.h"
+#include "correlate/report/json_report.h"
+#include "correlate/report/text_report.h"
+
+namespace {
+
+using namespace collwire;
+
+void require(bool condition) {
+    if (!condition)
+        std::abort();
+}
+
+const topology::Topology &fabric() {
+    static const auto parsed = topology::parse_topology(R"({"collwire_topology": 1,
+      "switches": [{"id": "spine0", "tier": "spine"}, {"id": "leaf0", "tier": "leaf", "uplinks": ["spine0"]},
+                   {"id": "leaf1", "tier": "leaf", "uplinks": ["spine0"]}],
+      "ports": [{"host": "node0", "device": "rxe0", "port": 1, "ip": "10.0.0.1", "switch": "leaf0"},
+                {"host": "node1", "device": "rxe0", "port": 1, "ip": "10.0.0.2", "switch": "leaf0"},
+                {"host": "node2", "device": "rxe0", "port": 1, "ip": "10.0.0.3", "switch": "leaf1"}]})");
+    require(parsed.ok());
+    return *parsed;
+}
+
+model::Ingest ingest(std::span<const std::byte> data) {
+    model::Ingest ingest;
+    capture::ReadSummary summary;
+    bool open = false;
+    std::vector<std::byte> record;
+    while (data.size() >= sizeof(cw_header)) {
+        cw_header header;
+        std::memcpy(&header, data.data(), sizeof(header));
+        // A reader lets no other length through.
+        header.length_bytes = static_cast<std::uint32_t>(
+            std::clamp<std::size_t>(header.length_bytes, sizeof(header), data.size()) &
+            ~std::size_t{7});
+        record.assign(data.begin(), data.begin() + header.length_bytes);
+        std::memcpy(record.data(), &header, sizeof(header));
+        data = data.subspan(header.length_bytes);
+        if (header.kind == CW_KIND_NODE || !open) {
+            if (open)
+                ingest.end_capture(summary);
+            ingest.begin_capture("capture");
+            summary = {};
+            open = true;
+        }
+        ++summary.records;
+        summary.last_time_ns = std::max<std::uint64_t>(summary.last_time_ns, header.time_ns);
+        ingest.add(header, record);
+    }
+    if (open)
+        ingest.end_capture(summary);
+    return ingest;
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *bytes, std::size_t size) {
+    model::Model model = ingest(std::as_bytes(std::span(bytes, size))).take();
+    model::join(model, size % 2 == 0 ? &fabric() : nullptr);
+    for (const model::Qp &qp : model.qps) {
+        require((qp.bytes.rung == model::BytesRung::None) ==
+                !qp.bytes.tx_payload_bytes.has_value());
+        require((qp.pairing == model::Pairing::Paired) == (qp.peer != model::NONE));
+        require(qp.peer == model::NONE || model.qps[qp.peer].peer != model::NONE);
+    }
+    std::ostringstream json;
+    report::write_json(model, json);
+    require(nlohmann::json::accept(json.str()));
+    require(!report::text_report(model, {}).empty());
+    return 0;
+}

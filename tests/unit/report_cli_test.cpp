@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// collwire report as a program: what it reads, what it prints where, its exit status.
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/support/model_of.h"
+#include "tests/support/scenarios.h"
+
+namespace collwire {
+namespace {
+
+using namespace collwire::test;
+namespace fs = std::filesystem;
+
+struct Outcome {
+    int status = -1;
+    std::string out;
+    std::string err;
+};
+
+std::string content(const fs::path &path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+}
+
+class ReportCli : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string pattern = (fs::temp_directory_path() / "collwire-report-XXXXXX").string();
+        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+        directory_ = pattern;
+        std::ofstream(path("topology.json")) << LEAF_SPINE;
+    }
+    void TearDown() override { fs::remove_all(directory_); }
+
+    [[nodiscard]] std::string path(const std::string &name) const {
+        return (directory_ / name).string();
+    }
+    void write(const std::string &name, const std::vector<std::byte> &bytes) const {
+        std::ofstream(path(name), std::ios::binary)
+            .write(reinterpret_cast<const char *>(bytes.data()),
+                   static_cast<std::streamsize>(bytes.size()));
+    }
+    void write_all(const Captures &captures) const {
+        for (std::size_t i = 0; i < captures.size(); ++i)
+            write(std::to_string(i) + ".cwc", captures[i]);
+    }
+    [[nodiscard]] Outcome report(const std::string &arguments) const {
+        const std::string command =
+            std::string(COLLWIRE_BINARY) + " report " + arguments + " 2>" + path("stderr");
+        Outcome outcome;
+        FILE *pipe = popen(command.c_str(), "r");
+        std::array<char, 4096> buffer{};
+        for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) != 0;)
+            outcome.out.append(buffer.data(), n);
+        const int status = pclose(pipe);
+        outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        outcome.err = content(path("stderr"));
+        return outcome;
+    }
+
+    fs::path directory_;
+};
+
+TEST_F(ReportCli, DirectoryStandsForItsCaptures) {
+    write_all(good_cluster());
+    const Outcome outcome = report(directory_.string() + " --topology " + path("topology.json") +
+                                   " --json " + path("out.json"));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_NE(outcome.out.find("spine"), std::string::npos);
+    const auto json = nlohmann::json::parse(content(path("out.json")));
+    EXPECT_EQ(json.at("captures").size(), 3U);
+    EXPECT_GT(json.at("tiers").at("spine").at("tx_wire_bytes"), 0);
+}
+
+TEST_F(ReportCli, JsonToStandardOutputIsAllThatIsThere) {
+    write_all(good_cluster());
+    const Outcome outcome = report(directory_.string() + " --json -");
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_TRUE(nlohmann::json::accept(outcome.out));
+}
+
+TEST_F(ReportCli, LossIsInTheExitStatus) {
+    write_all(troubled_cluster());
+    const Outcome outcome = report(directory_.string());
+    EXPECT_EQ(outcome.status, 5) << outcome.err;
+    EXPECT_NE(outcome.err.find("0.cwc: "), std::string::npos) << "the one cut short is named";
+    EXPECT_NE(outcome.err.find("offset"), std::string::npos);
+}
+
+TEST_F(ReportCli, BadFileAmongGoodOnesIsNamedAndTheOthersUsed) {
+    write_all(good_cluster());
+    std::ofstream(path("foreign.cwc")) << "this is no capture, but a text of some length";
+    for (const std::string &arguments :
+         {directory_.string(), path("0.cwc") + " " + path("1.cwc") + " " + path("absent.cwc")}) {
+        const Outcome outcome = report(arguments + " --json " + path("out.json"));
+        EXPECT_EQ(outcome.status, 1);
+        EXPECT_NE(outcome.err.find(arguments == directory_.string() ? "foreign.cwc" : "absent.cwc"),
+                  std::string::npos)
+            << outcome.err;
+        EXPECT_GT(nlohmann::json::parse(content(path("out.json"))).at("total").at("tx_wire_bytes"),
+                  0);
+    }
+}
+
+TEST_F(ReportCli, NothingToReportIsAnError) {
+    EXPECT_EQ(report(directory_.string()).status, 1) << "no capture in it";
+    EXPECT_EQ(report("").status, 2);
+    EXPECT_EQ(report("--no-such-option x").status, 2);
+    write_all(good_cluster());
+    std::ofstream(path("bad.json")) << "{";
+    const Outcome outcome = report(directory_.string() + " --topology " + path("bad.json"));
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_NE(outcome.err.find("bad.json"), std::string::npos);
+    EXPECT_EQ(report(directory_.string() + " --json /dev/full").status, 1);
+}
+
+TEST_F(ReportCli, SegmentsInAnyOrderOfNames) {
+    const QpOptions qp{.qpn = 17};
+    NodeBuilder first;
+    first.usual(1)
+        .qp(qp)
+        .wire(qp, 12, {.requests = 10, .request_payload = 1000, .first = 11}, {})
+        .end(12.5, 2);
+    NodeBuilder second({.segment = 1, .start = 12.5, .flags = CW_NODE_WIRE});
+    second.usual(1).add(NodeBuilder::connect_event(qp, CW_KIND_QP_EXISTING, 12.5));
+    second.wire(qp, 15, {.requests = 40, .request_payload = 4000, .resent = 3, .first = 11}, {})
+        .end();
+    write("z-first.cwc", first.bytes());
+    write("a-second.cwc", second.bytes());
+    const auto json = nlohmann::json::parse(report(directory_.string() + " --json -").out);
+    EXPECT_EQ(json.at("captures").at(0).at("segment"), 0) << "read in the order of segments";
+    EXPECT_EQ(json.at("qps").at(0).at("tx_payload_bytes"), 4000);
+    EXPECT_EQ(json.at("hosts").at(0).at("recordings").at(0).at("from_start"), true);
+}
+
+} // namespace
+} // namespace collwire
