@@ -133,7 +133,8 @@ class Comparison:
                     self.expect(f"{qp['host']} qp {qp['qpn']} tx_wire_bytes (no frame on the wire)", qp["tx_wire_bytes"] or 0, 0)
 
     def posted(self) -> None:
-        """Requests as computed from work requests: what was sent once, so without acknowledgements and retransmissions."""
+        """Requests as computed from work requests, and the answers to READ and ATOMIC as computed from the peer's: what was
+        sent once, so without acknowledgements and retransmissions."""
         groups = self.grouped()
         for key, flow in self.fabric.flows.items():
             qps = [qp for qp in groups.get(key, []) if qp["bytes_rung"] == "posted"]
@@ -141,9 +142,12 @@ class Comparison:
                 continue
             name = f"{qps[0]['host']} qp {qps[0]['qpn']} {qps[0]['type']}"
             requests = sum(frame.payload_bytes for frame in flow.frames if not _is_response(frame))
-            self.expect(f"{name} posted tx_wire_bytes", _sum(qps, "tx_wire_bytes"), flow.request_wire_bytes)
+            sent = flow.request_wire_bytes
+            if _sum(qps, "tx_response_wire_bytes") is not None:  # the peer's posts are there, too
+                sent += flow.response_wire_bytes
+            self.expect(f"{name} posted tx_wire_bytes", _sum(qps, "tx_wire_bytes"), sent)
             self.expect(f"{name} posted tx_payload_bytes", _sum(qps, "tx_payload_bytes"), requests)
-            print(f"  {name:22} requests {flow.request_wire_bytes:>11} payload {requests:>11} "
+            print(f"  {name:22} sent {sent:>11} payload {requests:>11} "
                   f"(retransmitted {flow.retransmitted_wire_bytes})")
 
 
