@@ -101,7 +101,8 @@ public:
     // All ports of a host, by the same rule for its name; in the order of the file.
     [[nodiscard]] std::vector<PortRef> ports_of(std::string_view host) const;
 
-    // Thread-safe. Ports of this Topology only.
+    // Thread-safe. Ports of this Topology only. One entry on both sides is Self, unless it stands
+    // for a whole host and hosts are not Self: its ports may be different ones, on the same switch.
     [[nodiscard]] Tier classify(const PortRef &a, const PortRef &b,
                                 SameHost same_host = SameHost::Self) const;
 

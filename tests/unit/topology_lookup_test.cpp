@@ -159,6 +159,17 @@ TEST(TopologyClassify, ByTheUplinkGraph) {
     EXPECT_EQ(tier("b1", "x1"), "superspine");
 }
 
+TEST(TopologyClassify, AnEntryOfAWholeHostIsNotOnePort) {
+    const Topology topology =
+        parse(LEAF, R"({"host": "a", "switch": "l"}, {"host": "b", "device": "d", "switch": "l"})");
+    const auto whole = *topology.find_local("a", "mlx5_0", 1);
+    ASSERT_EQ(whole, *topology.find_local("a", "mlx5_1", 1));
+    EXPECT_EQ(topology.classify(whole, whole), Tier::Self);
+    EXPECT_EQ(topology.classify(whole, whole, SameHost::ByFabric), Tier::Leaf);
+    const auto device = *topology.find_local("b", "d", 1);
+    EXPECT_EQ(topology.classify(device, device, SameHost::ByFabric), Tier::Self);
+}
+
 TEST(TopologyClassify, PodsOnlyWhereUplinksAreMissing) {
     const Topology topology = parse(
         R"({"id": "a", "tier": "leaf", "pod": "p"}, {"id": "b", "tier": "leaf", "pod": "p"},
