@@ -6,9 +6,13 @@
 #include <fmt/format.h>
 
 #include "userspace/inventory/module_origin.h"
+#include "userspace/inventory/rdma_devices.h"
 #include "userspace/loader/privileges.h"
 #include "userspace/sources/counters_source.h"
 #include "userspace/sources/inventory_source.h"
+#include "userspace/sources/mlx5_source.h"
+#include "userspace/sources/port_event_source.h"
+#include "userspace/sources/posts_source.h"
 #include "userspace/sources/qp_source.h"
 #include "userspace/sources/rxe_wire_source.h"
 
@@ -100,24 +104,53 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
         return std::move(ring).failure();
     ring_ = std::move(ring).value();
 
+    add_kernel_sources(options);
+    return {};
+}
+
+// In this order: `qp` fills the table of live queue pairs that the others look into.
+void Session::add_kernel_sources(const RecordOptions &options) {
     const HookMode mode = options.force_kprobes ? HookMode::KprobeOnly : default_hook_mode();
+    const bool filter = !options.pids.empty();
     const ModuleOrigin core = module_origin("", "ib_core");
+    const ModuleOrigin rxe = module_origin("", "rdma_rxe");
+    const ModuleOrigin mlx5 = module_origin("", "mlx5_core");
+
     QpSourceOptions qp;
-    qp.filter_by_tgid = !options.pids.empty();
+    qp.filter_by_tgid = filter;
     qp.trusted_layout = core.described();
     qp.distrust_reason = distrust("ib_core", core);
     qp.mode = mode;
     sources_.push_back(std::make_unique<QpSource>(*maps_, std::move(qp)));
-    if (options.wire) {
-        const ModuleOrigin rxe = module_origin("", "rdma_rxe");
+
+    if (options.wire && rxe.present) {
         RxeWireOptions wire;
-        wire.filter_by_tgid = !options.pids.empty();
-        wire.trusted_layout = rxe.described() || !rxe.present;
-        wire.distrust_reason = rxe.present ? distrust("rdma_rxe", rxe) : std::string{};
+        wire.filter_by_tgid = filter;
+        wire.trusted_layout = rxe.described();
+        wire.distrust_reason = distrust("rdma_rxe", rxe);
         wire.mode = mode;
         sources_.push_back(std::make_unique<RxeWireSource>(*maps_, std::move(wire)));
     }
-    return {};
+    sources_.push_back(std::make_unique<PortEventSource>(*maps_, mode));
+    if (mlx5.present) {
+        Mlx5SourceOptions devx;
+        devx.filter_by_tgid = filter;
+        devx.trusted_layout = mlx5.described();
+        devx.distrust_reason = distrust("mlx5_core", mlx5);
+        devx.mode = mode;
+        sources_.push_back(std::make_unique<Mlx5Source>(*maps_, std::move(devx)));
+    }
+    if (options.posts != PostsMode::Off) {
+        PostsOptions posts;
+        posts.forced = options.posts == PostsMode::On;
+        posts.filter_by_tgid = filter;
+        for (const RdmaDevice &device : scan_rdma_devices("", read_netlink_facts())) {
+            const std::string driver = device.record.driver;
+            posts.devices.push_back(
+                {device.record.name, driver, options.wire && driver == "rdma_rxe"});
+        }
+        sources_.push_back(std::make_unique<PostsSource>(*maps_, std::move(posts)));
+    }
 }
 
 Result<void> Session::attach() {

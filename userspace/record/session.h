@@ -36,6 +36,7 @@ public:
 
 private:
     Result<void> prepare_kernel_sources(const RecordOptions &options);
+    void add_kernel_sources(const RecordOptions &options);
 
     Callback callback_;
     std::unique_ptr<SharedMaps> maps_;

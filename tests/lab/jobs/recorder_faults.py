@@ -3,6 +3,7 @@
 """What may happen to a recorder and to what it records, one case after the other, on two nodes. Node 1 is the peer; node 0 has the
 recorder. Every case leaves its capture and a result, and the job checks what only the node can see: nothing of ours stays."""
 
+import glob
 import json
 import os
 import random
@@ -19,11 +20,14 @@ FULL = os.environ.get("COLLWIRE_FULL") == "1"
 
 results = {}
 
+# Ubuntu's /usr/sbin/bpftool insists on the running kernel's own build; the real one is below linux-tools.
+BPFTOOL = (glob.glob("/usr/lib/linux-tools/*/bpftool") + ["bpftool"])[0]
+
 
 def bpf_objects():
     """Programs and links that the kernel holds, and pins."""
-    programs = json.loads(subprocess.run(["bpftool", "-j", "prog", "list"], capture_output=True, text=True, check=True).stdout or "[]")
-    links = json.loads(subprocess.run(["bpftool", "-j", "link", "list"], capture_output=True, text=True, check=True).stdout or "[]")
+    programs = json.loads(subprocess.run([BPFTOOL, "-j", "prog", "list"], capture_output=True, text=True, check=True).stdout or "[]")
+    links = json.loads(subprocess.run([BPFTOOL, "-j", "link", "list"], capture_output=True, text=True, check=True).stdout or "[]")
     return len(programs), len(links), sorted(os.listdir("/sys/fs/bpf"))
 
 
@@ -104,14 +108,14 @@ def local_case(case, options, work, directory=None):
     report_status, data = report(recorder.directory, case)
     assert data is not None, f"{case}: no report ({report_status})"
     results[case] = {"status": status, "report_status": report_status, "outcome": outcome, "said": recorder.said(),
-                     "loss": data["loss"], "qps": len(data["qps"])}
+                     "loss": data["loss"], "qps": len(data["qps"]), "events": [event["kind"] for event in data["events"]]}
     return data
 
 
 def full_disk():
     directory = os.path.join(OUT, "tiny")
     os.makedirs(directory, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", directory], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", directory], check=True)
     local_case("full-disk", ["--interval", "100ms"], lambda: churn("--rate", "400", "--duration", "6"), directory)
     subprocess.run(["umount", directory], check=True)
 
