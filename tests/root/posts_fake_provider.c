@@ -50,6 +50,7 @@ fake_post_send_body(struct fake_qp *qp, struct fake_wr *wr, struct fake_wr **bad
 }
 
 // The rest of a driver, as far as a table must have it. Each its own function.
+// clang-format off
 #define FUNCTION(name)                                                                             \
     static int fake_##name(void) {                                                                 \
         __asm__ volatile("");                                                                      \
@@ -72,6 +73,7 @@ FUNCTION(create_cq) FUNCTION(create_qp) FUNCTION(dealloc_pd) FUNCTION(dereg_mr) 
                     SLOT(60, query_port),    SLOT(61, query_qp),   SLOT(68, reg_mr),
                     SLOT(69, req_notify_cq),
 };
+// clang-format on
 
 void verbs_set_ops(struct fake_context *context, void *const *table);
 void fake_open(struct fake_context *context);

@@ -398,7 +398,7 @@ struct cw_post_counters {
 	__u64 fault_posts;     /* a work request could not be read */
 	__u64 aborted_wrs;     /* ibv_wr_abort */
 	struct cw_post_class_counters classes[CW_POST_CLASSES];
-	__u64 multi_packet_reads[CW_MTU_CLASSES]; /* READs longer than one path MTU: two of their response's packets have an AETH */
+	__u64 multi_packet_reads[CW_MTU_CLASSES]; /* READs longer than one path MTU */
 };
 
 /* A queue pair as user space sees it. The epoch counts destroyed QPs with this number in this
