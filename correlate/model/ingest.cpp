@@ -351,7 +351,7 @@ void Ingest::add_counter_def(std::span<const std::byte> record) {
         Counter counter;
         counter.device = device;
         counter.port = from.port;
-        counter.source = static_cast<cw_counter_source>(from.source);
+        counter.source = from.source;
         counter.unit =
             from.unit <= CW_UNIT_TICKS ? static_cast<cw_counter_unit>(from.unit) : CW_UNIT_UNKNOWN;
         counter.name = name;

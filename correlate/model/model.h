@@ -84,7 +84,7 @@ struct SourceInfo {
 struct Counter {
     Index device = NONE;
     std::uint32_t port = 0;
-    cw_counter_source source = CW_COUNTER_PORT;
+    std::uint16_t source = CW_COUNTER_PORT; // enum cw_counter_source, or of a newer version
     cw_counter_unit unit = CW_UNIT_UNKNOWN;
     std::string name;
     CounterSeries series;

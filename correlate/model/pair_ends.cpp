@@ -290,13 +290,12 @@ std::optional<std::size_t> Pairer::best(const Side &of, const std::vector<Side> 
     const Index other_host = model_.qps[among.front().qp].host;
     const auto clock = clocks_.find(std::minmax(qp.host, other_host));
     const bool clock_known = clock != clocks_.end() || qp.host == other_host;
-    std::int64_t shift_ns = clock == clocks_.end() ? 0 : clock->second; // other minus own
+    // Other minus own, modulo 2^64.
+    std::uint64_t shift_ns = clock == clocks_.end() ? 0 : static_cast<std::uint64_t>(clock->second);
     if (other_host < qp.host)
-        shift_ns = -shift_ns;
+        shift_ns = 0 - shift_ns;
     const std::uint64_t slack_ns = clock_known ? SKEW_KNOWN_NS : SKEW_UNKNOWN_NS;
-    const auto shifted = [&](std::uint64_t time_ns) {
-        return time_ns + static_cast<std::uint64_t>(shift_ns);
-    };
+    const auto shifted = [&](std::uint64_t time_ns) { return time_ns + shift_ns; };
     const std::uint64_t begin_ns = shifted(of.life.begin_ns);
     const std::uint64_t end_ns = shifted(of.life.end_ns);
 

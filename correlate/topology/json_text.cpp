@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view BYTE_ORDER_MARK = "\xef\xbb\xbf";
-constexpr int DEPTH_MAX = 64;
+constexpr std::size_t DEPTH_MAX = 64;
 
 std::string place(std::string_view text, std::size_t offset, std::size_t skipped) {
     const std::string_view before = text.substr(0, std::min(offset, text.size()));
@@ -23,37 +23,39 @@ std::string place(std::string_view text, std::size_t offset, std::size_t skipped
                        before.size() + skipped);
 }
 
-// Follows the parser to know where it is.
+// A pass over the text before anything is built: depth, repeated keys, the place of a mistake. The
+// library's parser with a callback is no way to do this: it looks through the whole parent at the
+// end of each object, which takes hours for a long list.
 class Watcher {
 public:
     explicit Watcher(Problems *repeated_keys) : repeated_keys_(repeated_keys) {}
 
     [[nodiscard]] bool too_deep() const { return too_deep_; }
+    // Counts from 1 and points at the last byte read.
+    [[nodiscard]] std::size_t error_position() const { return error_position_; }
 
-    // False: the part is not kept, so a hostile depth costs no memory.
-    bool on_event(int depth, json::parse_event_t event, json &parsed) {
-        too_deep_ = too_deep_ || depth > DEPTH_MAX;
-        if (too_deep_)
-            return false;
-        switch (event) {
-        case json::parse_event_t::object_start:
-        case json::parse_event_t::array_start:
-            frames_.push_back({event == json::parse_event_t::array_start, 0, {}, {}});
-            break;
-        case json::parse_event_t::key:
-            on_key(parsed.get_ref<const std::string &>());
-            break;
-        case json::parse_event_t::object_end:
-        case json::parse_event_t::array_end:
-            if (!frames_.empty())
-                frames_.pop_back();
-            [[fallthrough]];
-        case json::parse_event_t::value:
-            if (!frames_.empty())
-                frames_.back().index++;
-            break;
-        }
+    bool null() { return value(); }
+    bool boolean(bool) { return value(); }
+    bool number_integer(json::number_integer_t) { return value(); }
+    bool number_unsigned(json::number_unsigned_t) { return value(); }
+    bool number_float(json::number_float_t, const std::string &) { return value(); }
+    bool string(std::string &) { return value(); }
+    bool binary(json::binary_t &) { return value(); }
+    bool start_object(std::size_t) { return open(false); }
+    bool start_array(std::size_t) { return open(true); }
+    bool end_object() { return close(); }
+    bool end_array() { return close(); }
+    bool key(const std::string &key) {
+        Frame &frame = frames_.back();
+        frame.key = key;
+        if (repeated_keys_ != nullptr && !frame.keys.insert(key).second)
+            repeated_keys_->error(
+                fmt::format("{}: key {} occurs twice. Fix: keep one of them", path(), quote(key)));
         return true;
+    }
+    bool parse_error(std::size_t position, const std::string &, const json::exception &) {
+        error_position_ = position;
+        return false;
     }
 
 private:
@@ -64,14 +66,19 @@ private:
         std::unordered_set<std::string> keys;
     };
 
-    void on_key(const std::string &key) {
-        if (frames_.empty())
-            return;
-        Frame &frame = frames_.back();
-        frame.key = key;
-        if (repeated_keys_ != nullptr && !frame.keys.insert(key).second)
-            repeated_keys_->error(
-                fmt::format("{}: key {} occurs twice. Fix: keep one of them", path(), quote(key)));
+    bool open(bool array) {
+        too_deep_ = frames_.size() == DEPTH_MAX;
+        frames_.push_back({array, 0, {}, {}});
+        return !too_deep_;
+    }
+    bool close() {
+        frames_.pop_back();
+        return value();
+    }
+    bool value() {
+        if (!frames_.empty())
+            frames_.back().index++;
+        return true;
     }
 
     // Of the object that holds the present key.
@@ -89,6 +96,7 @@ private:
 
     Problems *repeated_keys_;
     std::vector<Frame> frames_;
+    std::size_t error_position_ = 0;
     bool too_deep_ = false;
 };
 
@@ -104,28 +112,24 @@ Result<json> parse_json_text(std::string_view text, Problems *repeated_keys) {
         return error(ErrorKind::BadInput, "the file is empty. Fix: give a JSON file");
 
     Watcher watcher(repeated_keys);
-    const auto watch = [&](int depth, json::parse_event_t event, json &parsed) {
-        return watcher.on_event(depth, event, parsed);
-    };
-    try {
-        json value = json::parse(text.begin(), text.end(), watch);
+    if (!json::sax_parse(text.begin(), text.end(), &watcher)) {
         if (watcher.too_deep())
             return error(
                 ErrorKind::BadInput,
                 fmt::format("nested deeper than {} levels. Fix: this is not the file it should be",
                             DEPTH_MAX));
-        return value;
-    } catch (const json::parse_error &failure) {
-        // "byte" counts from 1 and points at the last byte read.
-        const std::size_t offset = failure.byte == 0 ? 0 : failure.byte - 1;
+        const std::size_t position = watcher.error_position();
+        const std::size_t offset = position == 0 ? 0 : position - 1;
         const bool cut = offset >= text.size();
         return error(ErrorKind::BadInput,
                      fmt::format("not valid JSON at {}: {}", place(text, offset, skipped),
                                  cut ? "the file ends too early. Fix: it is truncated, get it whole"
                                      : "unexpected text. Fix: correct it there, or just before"));
-    } catch (const json::exception &failure) {
-        return error(ErrorKind::BadInput, fmt::format("not usable JSON: {}", failure.what()));
     }
+    json value = json::parse(text.begin(), text.end(), nullptr, false);
+    if (value.is_discarded())
+        return error(ErrorKind::BadInput, "not valid JSON. Fix: write the file again");
+    return value;
 }
 
 } // namespace collwire::topology

@@ -217,5 +217,22 @@ TEST(TopologyClassify, AHundredThousandPorts) {
     EXPECT_GT(counts[static_cast<std::size_t>(Tier::Superspine)], CALLS / 2);
 }
 
+// Quadratic work on a list of this length would not end within the time a test has.
+TEST(TopologyFile, ALongListTakesLinearTime) {
+    std::string file =
+        R"({"collwire_topology": 1, "switches": [{"id": "l", "tier": "leaf"}], "ports": [)";
+    constexpr int COUNT = 100'000;
+    for (int i = 0; i < COUNT; i++)
+        file += (i > 0 ? "," : "") + std::string(R"({"guid": ")") +
+                format_guid(static_cast<std::uint64_t>(i) + 1) + R"(", "switch": "l"})";
+    const auto topology = parse_topology(file + "]}");
+    ASSERT_TRUE(topology);
+    EXPECT_EQ(topology->port_count(), static_cast<std::size_t>(COUNT));
+    std::string nothing = R"({"lldp": [)";
+    for (int i = 0; i < COUNT; i++)
+        nothing += "{},";
+    EXPECT_FALSE(parse_topology(nothing + "{}]}"));
+}
+
 } // namespace
 } // namespace collwire::topology
