@@ -26,18 +26,17 @@
 /* Not a class: no request was read yet. */
 #define NO_CLASS 0xff
 
-/* Per class of requests: the key's `reserved` is the class. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct cw_verbs_key);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct cw_slot_key);
 	__type(value, struct cw_post_slot);
 } posts SEC(".maps");
 
 /* Queue pairs that were announced in the ring buffer, with the time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 16384);
 	__type(key, struct cw_verbs_key);
 	__type(value, __u64);
 } announced_qps SEC(".maps");
@@ -63,13 +62,12 @@ struct {
 
 /* A chain on its way into the counters. */
 struct walk {
-	struct cw_verbs_key key; /* `reserved`: class that `sum` is of */
+	struct cw_slot_key key; /* what `sum` goes to */
 	struct cw_post_sum sum;
 	__u64 qp_address;
 	__u64 next_wr;
 	__u64 next_sge;
 	__u64 length_bytes;
-	__u64 now_ns;
 	/*
 	 * 0, but the verifier does not know: what it knows of a flag, it follows through every
 	 * further step of the loop.
@@ -89,14 +87,13 @@ struct walk {
 
 static __always_inline void announce(struct walk *w)
 {
-	struct cw_verbs_key *key = &w->key;
+	struct cw_verbs_key *key = &w->key.qp;
 	__u64 now = bpf_ktime_get_ns();
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 	struct cw_verbs_qp *e;
 	__u64 device = 0;
 
-	key->reserved = 0;
 	if (bpf_map_lookup_elem(&announced_qps, key))
 		return;
 	e = RESERVE_RECORD(cw_verbs_qp, CW_KIND_VERBS_QP, CW_LOSS_VERBS_QP);
@@ -132,17 +129,10 @@ static __always_inline struct cw_post_slot *slot_of(struct walk *w)
 		return NULL;
 	bpf_map_update_elem(&posts, &w->key, &nothing->slot, BPF_NOEXIST);
 	w->new_slots = 1 + w->zero;
-	return bpf_map_lookup_elem(&posts, &w->key);
-}
-
-/*
- * Atomic although the slot is this CPU's: another thread may run on it between load and store,
- * since uprobe programs can be preempted.
- */
-static __always_inline void add(__u64 *counter, __u64 n)
-{
-	if (n)
-		__sync_fetch_and_add(counter, n);
+	slot = bpf_map_lookup_elem(&posts, &w->key);
+	if (slot)
+		slot->first_ns = bpf_ktime_get_ns();
+	return slot;
 }
 
 static __always_inline void add_all(struct cw_post_slot *slot, const struct cw_post_sum *from,
@@ -151,29 +141,22 @@ static __always_inline void add_all(struct cw_post_slot *slot, const struct cw_p
 	struct cw_post_class_counters *to = &slot->sum.counters;
 	const struct cw_post_class_counters *c = &from->counters;
 
-	__sync_fetch_and_add(&to->wrs, c->wrs);
-	__sync_fetch_and_add(&to->zero_length_wrs, c->zero_length_wrs);
-	__sync_fetch_and_add(&to->bytes, c->bytes);
-	__sync_fetch_and_add(&to->pad_bytes, c->pad_bytes);
-	__sync_fetch_and_add(&to->packets[0], c->packets[0]);
-	__sync_fetch_and_add(&to->packets[1], c->packets[1]);
-	__sync_fetch_and_add(&to->packets[2], c->packets[2]);
-	__sync_fetch_and_add(&to->packets[3], c->packets[3]);
-	__sync_fetch_and_add(&to->packets[4], c->packets[4]);
+	to->wrs += c->wrs;
+	to->zero_length_wrs += c->zero_length_wrs;
+	to->bytes += c->bytes;
+	to->pad_bytes += c->pad_bytes;
+	to->packets[0] += c->packets[0];
+	to->packets[1] += c->packets[1];
+	to->packets[2] += c->packets[2];
+	to->packets[3] += c->packets[3];
+	to->packets[4] += c->packets[4];
 	if (post_class != CW_POST_READ)
 		return;
-	__sync_fetch_and_add(&slot->sum.multi_packet[0], from->multi_packet[0]);
-	__sync_fetch_and_add(&slot->sum.multi_packet[1], from->multi_packet[1]);
-	__sync_fetch_and_add(&slot->sum.multi_packet[2], from->multi_packet[2]);
-	__sync_fetch_and_add(&slot->sum.multi_packet[3], from->multi_packet[3]);
-	__sync_fetch_and_add(&slot->sum.multi_packet[4], from->multi_packet[4]);
-}
-
-static __always_inline void touch(struct cw_post_slot *slot, __u64 now_ns)
-{
-	if (!slot->first_ns)
-		slot->first_ns = now_ns;
-	slot->last_ns = now_ns;
+	slot->sum.multi_packet[0] += from->multi_packet[0];
+	slot->sum.multi_packet[1] += from->multi_packet[1];
+	slot->sum.multi_packet[2] += from->multi_packet[2];
+	slot->sum.multi_packet[3] += from->multi_packet[3];
+	slot->sum.multi_packet[4] += from->multi_packet[4];
 }
 
 /* Moves the sum so far into the slot of its class. */
@@ -182,16 +165,13 @@ static __always_inline void flush(struct walk *w, bool fault, bool truncated)
 	struct cw_post_slot *slot = slot_of(w);
 
 	if (slot) {
-		touch(slot, w->now_ns);
-		add(&slot->posts, w->new_post);
-		add(&slot->fault_posts, fault);
-		add(&slot->truncated_posts, truncated);
-		add_all(slot, &w->sum, w->key.reserved);
+		slot->posts += w->new_post;
+		slot->fault_posts += fault;
+		slot->truncated_posts += truncated;
+		add_all(slot, &w->sum, w->key.post_class);
 	} else {
 		w->lost = 1 + w->zero;
 	}
-	w->new_post = w->zero;
-	__builtin_memset(&w->sum, 0, sizeof(w->sum));
 }
 
 /* Reads the next request of the chain, without its gather list. False: it could not be read. */
@@ -204,10 +184,13 @@ static __always_inline bool read_request(struct walk *w)
 		return false;
 	}
 	w->post_class = cw_post_class_of_opcode(wr.opcode);
-	if (w->post_class != w->key.reserved) {
-		if (w->key.reserved != NO_CLASS)
+	if (w->post_class != w->key.post_class) {
+		if (w->key.post_class != NO_CLASS) {
 			flush(w, false, false);
-		w->key.reserved = w->post_class;
+			w->new_post = w->zero;
+			__builtin_memset(&w->sum, 0, sizeof(w->sum));
+		}
+		w->key.post_class = w->post_class;
 	}
 	w->next_wr = wr.next;
 	w->next_sge = wr.sg_list;
@@ -254,9 +237,11 @@ static long walk_callback(__u32 step, void *walk)
 	return walk_step(walk);
 }
 
-static __always_inline bool begin_walk(struct walk *w, __u64 qp_address)
+static __always_inline bool begin_walk(struct walk *w, struct pt_regs *ctx)
 {
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	__u64 qp_address = PT_REGS_PARM1(ctx);
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 tgid = id >> 32;
 	struct cw_epoch_key epoch_key = {.tgid = tgid};
 	struct cw_ibv_qp qp;
 	__u32 *epoch;
@@ -269,13 +254,14 @@ static __always_inline bool begin_walk(struct walk *w, __u64 qp_address)
 	}
 	epoch_key.qpn = qp.qp_num;
 	epoch = bpf_map_lookup_elem(&post_epochs, &epoch_key);
-	w->key.context = qp.context;
-	w->key.tgid = tgid;
-	w->key.qpn = qp.qp_num;
-	w->key.epoch = epoch ? *epoch : 0;
-	w->now_ns = bpf_ktime_get_ns();
-	w->zero = w->now_ns >> 63;
-	w->key.reserved = NO_CLASS + w->zero;
+	w->key.qp.context = qp.context;
+	w->key.qp.tgid = tgid;
+	w->key.qp.qpn = qp.qp_num;
+	w->key.qp.epoch = epoch ? *epoch : 0;
+	w->key.tid = (__u32)id;
+	w->zero = id >> 63; /* there are not that many processes */
+	__builtin_memset(&w->sum, 0, sizeof(w->sum));
+	w->key.post_class = NO_CLASS + w->zero;
 	w->fault = w->zero;
 	w->lost = w->zero;
 	w->new_slots = w->zero;
@@ -303,10 +289,10 @@ static __always_inline void end_walk(struct walk *w)
 		count_loss(CW_LOSS_POST_FAULT);
 	if (truncated)
 		count_loss(CW_LOSS_POST_TRUNCATED);
-	if (w->key.reserved == NO_CLASS) {
+	if (w->key.post_class == NO_CLASS) {
 		if (!w->fault)
 			return; /* an empty chain */
-		w->key.reserved = CW_POST_OTHER;
+		w->key.post_class = CW_POST_OTHER;
 	}
 	flush(w, w->fault, truncated);
 	finish_walk(w);
@@ -316,12 +302,13 @@ static __always_inline void end_walk(struct walk *w)
 SEC("uprobe")
 int post_send_bounded(struct pt_regs *ctx)
 {
-	struct walk w = {.next_wr = PT_REGS_PARM2(ctx)};
+	struct walk w;
 	int i;
 	int j;
 
-	if (!begin_walk(&w, PT_REGS_PARM1(ctx)))
+	if (!begin_walk(&w, ctx))
 		return 0;
+	w.next_wr = PT_REGS_PARM2(ctx);
 	for (i = 0; i < MAX_REQUESTS && w.next_wr; i++) {
 		if (!read_request(&w))
 			break;
@@ -338,14 +325,18 @@ int post_send_bounded(struct pt_regs *ctx)
 	return 0;
 }
 
-/* The same where the kernel has bpf_loop (5.17): the verifier looks at one step only. */
+/*
+ * The same where the kernel has bpf_loop (5.17): the verifier looks at one step only. The time of
+ * the last post is to the tick: the exact clock costs a tenth of the whole.
+ */
 SEC("uprobe")
 int post_send_loop(struct pt_regs *ctx)
 {
-	struct walk w = {.next_wr = PT_REGS_PARM2(ctx)};
+	struct walk w;
 
-	if (!begin_walk(&w, PT_REGS_PARM1(ctx)))
+	if (!begin_walk(&w, ctx))
 		return 0;
+	w.next_wr = PT_REGS_PARM2(ctx);
 	/* Most chains are one request with one entry: no callback for them. */
 	if (!walk_step(&w) && (w.in_request || w.next_wr))
 		bpf_loop(LOOP_STEPS, walk_callback, &w, 0);
@@ -500,7 +491,7 @@ SEC("uprobe")
 int wr_complete(struct pt_regs *ctx)
 {
 	struct cw_batch *batch = batch_of(ctx, false);
-	struct walk w = {};
+	struct walk w;
 	__u32 i;
 
 	if (!batch)
@@ -508,7 +499,7 @@ int wr_complete(struct pt_regs *ctx)
 	finish_request(batch);
 	if (!batch->used_classes)
 		return 0;
-	if (!begin_walk(&w, PT_REGS_PARM1(ctx)))
+	if (!begin_walk(&w, ctx))
 		goto out;
 	if (batch->faults)
 		count_loss(CW_LOSS_POST_FAULT);
@@ -519,17 +510,16 @@ int wr_complete(struct pt_regs *ctx)
 
 		if (!(batch->used_classes & (1u << i)))
 			continue;
-		w.key.reserved = i;
+		w.key.post_class = i;
 		slot = slot_of(&w);
 		if (!slot) {
 			w.lost = 1 + w.zero;
 			continue;
 		}
-		touch(slot, w.now_ns);
 		if (w.new_post) {
-			add(&slot->posts, 1);
-			add(&slot->fault_posts, batch->faults);
-			add(&slot->truncated_posts, batch->truncated);
+			slot->posts += 1;
+			slot->fault_posts += batch->faults;
+			slot->truncated_posts += batch->truncated;
 			w.new_post = 0;
 		}
 		add_all(slot, &batch->classes[i], i);
@@ -546,7 +536,7 @@ int wr_abort(struct pt_regs *ctx)
 {
 	struct cw_batch *batch = batch_of(ctx, false);
 	struct cw_post_slot *slot;
-	struct walk w = {};
+	struct walk w;
 	__u64 n = 0;
 	__u32 i;
 
@@ -557,13 +547,12 @@ int wr_abort(struct pt_regs *ctx)
 		if (batch->used_classes & (1u << i))
 			n += batch->classes[i].counters.wrs;
 	empty_batch(batch);
-	if (!n || !begin_walk(&w, PT_REGS_PARM1(ctx)))
+	if (!n || !begin_walk(&w, ctx))
 		return 0;
-	w.key.reserved = CW_POST_OTHER;
+	w.key.post_class = CW_POST_OTHER;
 	slot = slot_of(&w);
 	if (slot) {
-		touch(slot, w.now_ns);
-		add(&slot->aborted_wrs, n);
+		slot->aborted_wrs += n;
 	} else {
 		w.lost = 1;
 	}

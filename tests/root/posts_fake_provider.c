@@ -58,7 +58,8 @@ fake_post_send_body(struct fake_qp *qp, struct fake_wr *wr, struct fake_wr **bad
     }
 FUNCTION(alloc_pd)
 FUNCTION(create_ah)
-FUNCTION(create_cq) FUNCTION(create_qp) FUNCTION(dealloc_pd) FUNCTION(dereg_mr) FUNCTION(destroy_ah)
+FUNCTION(create_cq)
+FUNCTION(create_qp) FUNCTION(dealloc_pd) FUNCTION(dereg_mr) FUNCTION(destroy_ah)
     FUNCTION(destroy_cq) FUNCTION(destroy_qp) FUNCTION(free_context) FUNCTION(modify_qp)
         FUNCTION(poll_cq) FUNCTION(post_recv) FUNCTION(query_device_ex) FUNCTION(query_port)
             FUNCTION(query_qp) FUNCTION(reg_mr) FUNCTION(req_notify_cq)

@@ -326,6 +326,32 @@ TEST_F(Posts, ManyThreads) {
         EXPECT_EQ(total_wrs(recorder.counters(child.pid(), 101 + t)), POSTS_PER_THREAD);
 }
 
+std::uint64_t post_from_short_lived_threads(ChildState &state, std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; ++i)
+        std::thread{[&state] { post_chain(state, *state.qps[0], CHAINS[0]); }}.join();
+    return state.qps[0]->posts;
+}
+
+TEST_F(Posts, ThreadsThatEndLeaveTheirCounts) {
+    Child child{FAKE_PROVIDER_1};
+    PostsOptions options;
+    options.max_slots = 40; // two kinds of request: room for 20 threads
+    PostsRecorder recorder{options};
+    recorder.see_qp(child.pid(), child.run(make_qp, 8));
+    for (std::uint64_t round = 1; round <= 8; ++round) {
+        EXPECT_EQ(child.run(post_from_short_lived_threads, 10), 10 * round);
+        recorder.sample(); // seen dead
+        EXPECT_EQ(recorder.counters(child.pid(), 8).posts, 10 * round);
+        recorder.sample(); // out of the table
+    }
+    recorder.posts.clear();
+    recorder.sample(true);
+    const auto counters = recorder.counters(child.pid(), 8);
+    EXPECT_EQ(counters.posts, 80u);
+    EXPECT_EQ(total_bytes(counters), 80u * 65536);
+    EXPECT_EQ(recorder.loss(CW_LOSS_POST_TABLE), 0u);
+}
+
 TEST_F(Posts, ProcessThatDies) {
     PostsRecorder recorder{PostsOptions{}};
     pid_t pid = 0;

@@ -18,7 +18,7 @@
 namespace collwire {
 namespace {
 
-constexpr std::uint64_t TABLE_BUDGET_BYTES = 64ull << 20;
+constexpr std::uint32_t DEFAULT_SLOTS = 65536; // 12 MiB
 constexpr unsigned MAX_TRIES = 10;
 constexpr std::size_t MAX_PENDING = 4096;
 
@@ -29,14 +29,12 @@ std::uint64_t monotonic_ns() {
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-std::uint32_t default_max_slots() {
-    const auto n_cpus = static_cast<std::uint64_t>(std::max(1, libbpf_num_possible_cpus()));
-    const auto fit = TABLE_BUDGET_BYTES / (n_cpus * sizeof(cw_post_slot));
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1024, 16384));
-}
-
 bool is_gone(pid_t pid) {
     return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+bool is_thread_gone(pid_t pid, pid_t tid) {
+    return tgkill(pid, tid, 0) != 0 && errno == ESRCH;
 }
 
 // The name that driver, library and device class share: "rdma_rxe" -> "rxe", "mlx5_core" -> "mlx5",
@@ -61,7 +59,6 @@ std::string_view stem_of_library(std::string_view path) {
 void add(cw_post_counters &sum, std::uint32_t post_class, const cw_post_slot &slot) {
     if (slot.first_ns != 0 && (sum.first_ns == 0 || slot.first_ns < sum.first_ns))
         sum.first_ns = slot.first_ns;
-    sum.last_ns = std::max(sum.last_ns, slot.last_ns);
     sum.posts += slot.posts;
     sum.truncated_posts += slot.truncated_posts;
     sum.fault_posts += slot.fault_posts;
@@ -78,6 +75,24 @@ void add(cw_post_counters &sum, std::uint32_t post_class, const cw_post_slot &sl
     if (post_class == CW_POST_READ)
         for (unsigned i = 0; i < CW_MTU_CLASSES; ++i)
             sum.multi_packet_reads[i] += slot.sum.multi_packet[i];
+}
+
+void add(cw_post_counters &sum, const cw_post_counters &more) {
+    for (std::uint32_t i = 0; i < CW_POST_CLASSES; ++i) {
+        cw_post_slot slot{};
+        slot.sum.counters = more.classes[i];
+        if (i == CW_POST_READ)
+            std::copy(std::begin(more.multi_packet_reads), std::end(more.multi_packet_reads),
+                      std::begin(slot.sum.multi_packet));
+        add(sum, i, slot);
+    }
+    cw_post_slot head{};
+    head.first_ns = more.first_ns;
+    head.posts = more.posts;
+    head.truncated_posts = more.truncated_posts;
+    head.fault_posts = more.fault_posts;
+    head.aborted_wrs = more.aborted_wrs;
+    add(sum, CW_POST_OTHER, head);
 }
 
 // Grows with every change of the counters.
@@ -159,7 +174,7 @@ Result<void> PostsSource::load(bool bounded) {
     bpf_program__set_autoload(skeleton_->progs.post_send_bounded, bounded);
     bpf_program__set_autoload(skeleton_->progs.post_send_loop, !bounded);
     skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
-    const auto slots = options_.max_slots != 0 ? options_.max_slots : default_max_slots();
+    const auto slots = options_.max_slots != 0 ? options_.max_slots : DEFAULT_SLOTS;
     bpf_map__set_max_entries(skeleton_->maps.posts, slots);
     bpf_map__set_max_entries(skeleton_->maps.announced_qps, slots);
     return skeleton_.load(maps_);
@@ -168,8 +183,8 @@ Result<void> PostsSource::load(bool bounded) {
 Result<void> PostsSource::attach() {
     if (!skeleton_.is_loaded())
         return {};
-    reader_.emplace(bpf_map__fd(skeleton_->maps.posts), sizeof(cw_verbs_key), sizeof(cw_post_slot),
-                    true);
+    reader_.emplace(bpf_map__fd(skeleton_->maps.posts), sizeof(cw_slot_key), sizeof(cw_post_slot),
+                    false);
     const auto &all = skeleton_->progs;
     PostsSites::Programs programs{};
     programs[CW_CALL_POST_SEND] =
@@ -290,22 +305,51 @@ void PostsSource::retry_pending() {
     });
 }
 
-void PostsSource::read_counters(KeyMap<cw_post_counters> &all) {
-    KeyMap<bool> added;
-    reader_->for_each([&](std::span<const std::byte> key_bytes, std::span<const std::byte> values) {
-        cw_verbs_key key;
+void PostsSource::read_counters(KeyMap<Counted> &all) {
+    reader_->for_each([&](std::span<const std::byte> key_bytes, std::span<const std::byte> value) {
+        cw_slot_key key;
         std::memcpy(&key, key_bytes.data(), sizeof(key));
-        if (!added.emplace(key, true).second)
-            return; // the reader may see an entry twice
-        const std::uint32_t post_class = key.reserved;
-        key.reserved = 0;
-        cw_post_counters &sum = all[key];
-        for (std::size_t at = 0; at < values.size(); at += reader_->value_stride()) {
-            cw_post_slot slot;
-            std::memcpy(&slot, values.data() + at, sizeof(slot));
-            add(sum, post_class, slot);
-        }
+        cw_post_slot slot;
+        std::memcpy(&slot, value.data(), sizeof(slot));
+        Counted &counted = all[key.qp];
+        // The reader may see an entry twice.
+        const bool again = std::ranges::any_of(counted.slots, [&key](const cw_slot_key &other) {
+            return other.tid == key.tid && other.post_class == key.post_class;
+        });
+        if (again)
+            return;
+        counted.slots.push_back(key);
+        add(counted.counters, key.post_class, slot);
     });
+    for (auto &[key, counted] : all)
+        if (const auto retired = retired_.find(key); retired != retired_.end())
+            add(counted.counters, retired->second);
+    // All of its threads may be dead, the queue pair is not.
+    for (const auto &[key, counters] : retired_)
+        if (!all.contains(key))
+            all[key].counters = counters;
+}
+
+// Programs with short-lived threads must not fill the table. What a thread counted is kept here
+// once it was dead for a whole sample.
+void PostsSource::retire_dead_threads(const KeyMap<Counted> &all) {
+    const int posts = bpf_map__fd(skeleton_->maps.posts);
+    KeyMap<std::set<std::uint32_t>> dead;
+    for (const auto &[key, counted] : all) {
+        const auto before = dead_threads_.find(key);
+        for (const cw_slot_key &slot_key : counted.slots) {
+            if (!is_thread_gone(static_cast<pid_t>(key.tgid), static_cast<pid_t>(slot_key.tid)))
+                continue;
+            cw_post_slot slot;
+            if (before == dead_threads_.end() || !before->second.contains(slot_key.tid)) {
+                dead[key].insert(slot_key.tid);
+            } else if (bpf_map_lookup_elem(posts, &slot_key, &slot) == 0 &&
+                       bpf_map_delete_elem(posts, &slot_key) == 0) {
+                add(retired_[key], slot_key.post_class, slot);
+            }
+        }
+    }
+    dead_threads_ = std::move(dead);
 }
 
 void PostsSource::sample(RecordSink &sink, bool everything) {
@@ -314,25 +358,29 @@ void PostsSource::sample(RecordSink &sink, bool everything) {
     retry_pending();
     sites_.append_new(sink);
     const std::uint64_t now = monotonic_ns();
-    KeyMap<cw_post_counters> all;
+    KeyMap<Counted> all;
     read_counters(all);
     if (everything)
         for (const auto &[key, tie] : ties_)
             sink.append(tie.header);
-    for (const auto &[key, counters] : all) {
+    for (const auto &[key, counted] : all) {
+        const cw_post_counters &counters = counted.counters;
         if (!ties_.contains(key))
             tie_unannounced(sink, key, counters.first_ns);
-        const std::uint64_t moved = activity(counters);
-        auto &before = appended_[key];
-        if (moved == before && !everything)
+        const std::uint64_t now_active = activity(counters);
+        Appended &before = appended_[key];
+        if (now_active == before.activity && !everything)
             continue;
-        before = moved;
+        if (now_active != before.activity)
+            before = {now_active, now};
         cw_qp_post record = {};
         record.header = {sizeof(record), CW_KIND_QP_POST, CW_CPU_USERSPACE, now};
         record.key = key;
         record.counters = counters;
+        record.counters.last_ns = before.last_ns;
         sink.append(record.header);
     }
+    retire_dead_threads(all);
     forget_stale(all);
 }
 
@@ -356,28 +404,27 @@ void PostsSource::tie_unannounced(RecordSink &sink, const cw_verbs_key &key,
 
 // Counters stay for one whole sample after their queue pair or process is gone, so that the last
 // posts are read.
-void PostsSource::forget_stale(const KeyMap<cw_post_counters> &all) {
+void PostsSource::forget_stale(const KeyMap<Counted> &all) {
     std::erase_if(views_, [](const auto &view) { return is_gone(view.first); });
     std::erase_if(scanned_, [this](const auto &scan) { return !views_.contains(scan.first); });
     KeyMap<bool> stale;
-    for (const auto &[key, counters] : all) {
+    for (const auto &[key, counted] : all) {
         const cw_epoch_key epoch_key = {key.tgid, key.qpn};
         std::uint32_t epoch = 0;
         (void)bpf_map_lookup_elem(maps_.post_epochs_fd(), &epoch_key, &epoch);
         if (epoch <= key.epoch && !is_gone(static_cast<pid_t>(key.tgid)))
             continue;
         if (stale_.contains(key))
-            forget_key(key);
+            forget_key(key, counted);
         else
             stale.emplace(key, true);
     }
     stale_ = std::move(stale);
 }
 
-void PostsSource::forget_key(const cw_verbs_key &key) {
+void PostsSource::forget_key(const cw_verbs_key &key, const Counted &counted) {
     const int posts = bpf_map__fd(skeleton_->maps.posts);
-    cw_verbs_key slot = key;
-    for (slot.reserved = 0; slot.reserved < CW_POST_CLASSES; ++slot.reserved)
+    for (const cw_slot_key &slot : counted.slots)
         (void)bpf_map_delete_elem(posts, &slot);
     (void)bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.announced_qps), &key);
     if (const auto tie = ties_.find(key); tie != ties_.end()) {
@@ -387,6 +434,8 @@ void PostsSource::forget_key(const cw_verbs_key &key) {
     }
     appended_.erase(key);
     untied_.erase(key);
+    retired_.erase(key);
+    dead_threads_.erase(key);
 }
 
 } // namespace collwire

@@ -35,7 +35,7 @@ struct PostsOptions {
     bool forced = false;
     std::vector<PostsDevice> devices;
     bool filter_by_tgid = false; // only those that SharedMaps::want_tgid was told of
-    std::uint32_t max_slots = 0; // queue pairs times kinds of request; 0: what 64 MiB hold
+    std::uint32_t max_slots = 0; // queue pairs times kinds of request times threads; 0: 65536
     // Walks chains without bpf_loop; also COLLWIRE_NO_BPF_LOOP=1 in the environment, for tests.
     bool bounded_walk = false;
 };
@@ -76,10 +76,15 @@ private:
     void look_at_process(pid_t pid);
     [[nodiscard]] bool look_at_qp(pid_t pid, std::uint64_t address);
     void retry_pending();
-    void read_counters(KeyMap<cw_post_counters> &all);
+    struct Counted {
+        cw_post_counters counters{};
+        std::vector<cw_slot_key> slots; // that they came from
+    };
+    void read_counters(KeyMap<Counted> &all);
+    void retire_dead_threads(const KeyMap<Counted> &all);
     void tie_unannounced(RecordSink &sink, const cw_verbs_key &key, std::uint64_t first_ns);
-    void forget_stale(const KeyMap<cw_post_counters> &all);
-    void forget_key(const cw_verbs_key &key);
+    void forget_stale(const KeyMap<Counted> &all);
+    void forget_key(const cw_verbs_key &key, const Counted &counted);
 
     const SharedMaps &maps_;
     PostsOptions options_;
@@ -88,8 +93,14 @@ private:
     SourceState state_;
     bool attached_ = false;
     std::optional<MapReader> reader_;
-    KeyMap<std::uint64_t> appended_; // activity when last appended
+    struct Appended {
+        std::uint64_t activity = 0;
+        std::uint64_t last_ns = 0; // when it was last seen to grow
+    };
+    KeyMap<Appended> appended_;
     KeyMap<cw_verbs_qp> ties_;
+    KeyMap<cw_post_counters> retired_;                // of threads that are no more
+    KeyMap<std::set<std::uint32_t>> dead_threads_;    // in the last sample
     KeyMap<bool> untied_;                             // seen without a tie in the last sample
     KeyMap<bool> stale_;                              // stale in the last sample
     std::set<std::pair<pid_t, std::string>> scanned_; // processes and devices

@@ -192,16 +192,8 @@ CW_INLINE __u64 cw_packets(__u64 length_bytes, __u32 mtu_class)
 /* What work requests of one class add up to. */
 struct cw_post_sum {
 	struct cw_post_class_counters counters;
-	__u64 multi_packet[CW_MTU_CLASSES]; /* longer than one path MTU */
+	__u64 multi_packet[CW_MTU_CLASSES]; /* READs longer than one path MTU */
 };
-
-CW_INLINE void cw_count_packets(struct cw_post_sum *sum, __u64 length_bytes, __u32 mtu_class)
-{
-	__u64 n = cw_packets(length_bytes, mtu_class);
-
-	sum->counters.packets[mtu_class] += n;
-	sum->multi_packet[mtu_class] += 1 - cw_is_zero(n - 1);
-}
 
 /* Adds a work request of this class and gather length. */
 CW_INLINE void cw_count_wr(struct cw_post_sum *sum, __u32 post_class, __u64 length_bytes)
@@ -214,25 +206,39 @@ CW_INLINE void cw_count_wr(struct cw_post_sum *sum, __u32 post_class, __u64 leng
 	sum->counters.pad_bytes += cw_pad_bytes(bytes);
 	if (post_class == CW_POST_LOCAL)
 		return;
-	cw_count_packets(sum, bytes, 0);
-	cw_count_packets(sum, bytes, 1);
-	cw_count_packets(sum, bytes, 2);
-	cw_count_packets(sum, bytes, 3);
-	cw_count_packets(sum, bytes, 4);
+	sum->counters.packets[0] += cw_packets(bytes, 0);
+	sum->counters.packets[1] += cw_packets(bytes, 1);
+	sum->counters.packets[2] += cw_packets(bytes, 2);
+	sum->counters.packets[3] += cw_packets(bytes, 3);
+	sum->counters.packets[4] += cw_packets(bytes, 4);
+	if (post_class != CW_POST_READ)
+		return;
+	sum->multi_packet[0] += 1 - cw_is_zero(cw_packets(bytes, 0) - 1);
+	sum->multi_packet[1] += 1 - cw_is_zero(cw_packets(bytes, 1) - 1);
+	sum->multi_packet[2] += 1 - cw_is_zero(cw_packets(bytes, 2) - 1);
+	sum->multi_packet[3] += 1 - cw_is_zero(cw_packets(bytes, 3) - 1);
+	sum->multi_packet[4] += 1 - cw_is_zero(cw_packets(bytes, 4) - 1);
 }
 
 /*
- * How the BPF map keeps the counters: one entry a queue pair and class, because most queue pairs
- * use one or two classes, and entries are kept per CPU. The key's `reserved` holds the class.
+ * How the BPF map keeps the counters: an entry for each queue pair, class of request and thread
+ * that posts. Most queue pairs have one thread and one or two classes. No two threads ever write
+ * one entry, so plain additions are exact: entries per CPU would need atomic ones, because a thread
+ * can be preempted in a uprobe's program, and memory for every CPU of the machine.
  */
+struct cw_slot_key {
+	struct cw_verbs_key qp;
+	__u32 tid;
+	__u32 post_class;
+};
+
 struct cw_post_slot {
 	__u64 first_ns;
-	__u64 last_ns;
 	__u64 posts;
 	__u64 truncated_posts;
 	__u64 fault_posts;
 	__u64 aborted_wrs;
-	struct cw_post_sum sum; /* multi_packet only for READ */
+	struct cw_post_sum sum;
 };
 
 /* Work requests of the ibv_wr_* calls between start and complete. */
@@ -256,7 +262,8 @@ struct cw_batch {
 CW_ASSERT_SIZE(cw_ibv_qp, 64);
 CW_ASSERT_SIZE(cw_ibv_send_wr, 32);
 CW_ASSERT_SIZE(cw_ibv_sge, 16);
-CW_ASSERT_SIZE(cw_post_slot, 160);
+CW_ASSERT_SIZE(cw_slot_key, 32);
+CW_ASSERT_SIZE(cw_post_slot, 152);
 CW_ASSERT_SIZE(cw_batch_key, 16);
 CW_ASSERT_SIZE(cw_batch, 1264);
 

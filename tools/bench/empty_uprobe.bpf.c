@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The floor: what any uprobe costs. */
+#include "kernel_types.h"
+#include <bpf/bpf_helpers.h>
+
+SEC("uprobe")
+int nothing(struct pt_regs *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/stand_ins.h"
+
+using collwire::bench::WorkRequest;
+
+extern "C" {
+[[gnu::used, gnu::visibility("hidden")]] int bench_body(void *qp, WorkRequest *wr,
+                                                        WorkRequest **bad_wr) {
+    (void)bad_wr;
+    // As a driver under its lock: one write per request.
+    auto *posted = static_cast<volatile std::uint64_t *>(qp) + 8;
+    for (; wr != nullptr; wr = wr->next)
+        *posted = wr->wr_id;
+    return 0;
+}
+int bench_jmp(void *, WorkRequest *, WorkRequest **);
+int bench_push(void *, WorkRequest *, WorkRequest **);
+int bench_marked_jmp(void *, WorkRequest *, WorkRequest **);
+int bench_marked_push(void *, WorkRequest *, WorkRequest **);
+int bench_marked_sub(void *, WorkRequest *, WorkRequest **);
+}
+
+#define FUNCTION(name, body)                                                                       \
+    asm(".text\n.p2align 4\n.type " name ",@function\n" name ":\n" body ".size " name              \
+        ", . - " name "\n");
+
+FUNCTION("bench_jmp", "jmp bench_body\n")
+FUNCTION("bench_push", "push %r15\n pop %r15\n jmp bench_body\n")
+FUNCTION("bench_marked_jmp", "endbr64\n jmp bench_body\n")
+FUNCTION("bench_marked_push", "endbr64\n push %r15\n pop %r15\n jmp bench_body\n")
+// 4 bytes, 7, 5, 3: the conditional jump is at 19
+FUNCTION("bench_marked_sub",
+         "endbr64\n sub $0x98,%rsp\n mov %rdx,0x10(%rsp)\n test %rdx,%rdx\n je 1f\n"
+         "1: add $0x98,%rsp\n jmp bench_body\n")
+
+namespace collwire::bench {
+
+std::span<const StandIn> stand_ins() {
+    static constexpr StandIn ALL[] = {
+        {"jmp", "libmlx5 of Debian 11 and 12", bench_jmp, 0, "jmp rel32", true},
+        {"push %r15", "librxe of Debian 11 and 12", bench_push, 0, "push %r15", true},
+        {"endbr64; jmp", "libmlx5 of Debian 13, Ubuntu 24.04", bench_marked_jmp, 4, "jmp rel32",
+         true},
+        {"endbr64; push", "librxe of Debian 13, Ubuntu 24.04", bench_marked_push, 4, "push %r15",
+         true},
+        {"endbr64; sub ... je", "librxe of rdma-core 65", bench_marked_sub, 19, "je", true},
+        {"endbr64; sub ... je", "the same, on its first instruction", bench_marked_sub, 0,
+         "endbr64", false},
+        {"endbr64; sub ... je", "the same, on the second", bench_marked_sub, 4, "sub $0x98,%rsp",
+         false},
+    };
+    return ALL;
+}
+
+} // namespace collwire::bench
