@@ -261,6 +261,8 @@ public:
             const std::uint64_t mtu_bytes = 256ULL << mtu;
             counters.packets[mtu] =
                 n * std::max<std::uint64_t>(1, (bytes + mtu_bytes - 1) / mtu_bytes);
+            if (post_class == CW_POST_READ && bytes > mtu_bytes)
+                posts.counters.multi_packet_reads[mtu] = n;
         }
         return add(posts);
     }

@@ -20,6 +20,8 @@ cw_post_counters posts_of(cw_post_class post_class, std::uint64_t n, std::uint64
     for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu) {
         const std::uint64_t mtu_bytes = 256ULL << mtu;
         counters.packets[mtu] = n * std::max<std::uint64_t>(1, (bytes + mtu_bytes - 1) / mtu_bytes);
+        if (post_class == CW_POST_READ && bytes > mtu_bytes)
+            posts.multi_packet_reads[mtu] = n;
     }
     return posts;
 }
@@ -70,6 +72,16 @@ TEST(ModelPosted, ReadAnswersHaveAcknowledgementHeadersInTheirFirstAndLastFrame)
     EXPECT_EQ(link.bytes(CW_POST_READ, 2, 3000).response_wire_bytes, 2 * (3 * 58 + 2 * 4 + 3000U));
     EXPECT_EQ(link.bytes(CW_POST_READ, 2, 3000).read_payload_bytes, 6000U);
     EXPECT_EQ(link.bytes(CW_POST_READ, 2, 3000).tx_payload_bytes, 0U);
+    // One answer of one frame, one of nine: each of the two has its own acknowledgement headers.
+    cw_post_counters mixed = posts_of(CW_POST_READ, 1, 9001);
+    const cw_post_counters small = posts_of(CW_POST_READ, 1, 64);
+    cw_post_class_counters &reads = mixed.classes[CW_POST_READ];
+    reads.wrs += 1;
+    reads.bytes += 64;
+    for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
+        reads.packets[mtu] += small.classes[CW_POST_READ].packets[mtu];
+    EXPECT_EQ(posted_bytes(link.qp, &link.port, mixed).response_wire_bytes,
+              (9 * 58 + 2 * 4 + 9001 + 3) + (58 + 4 + 64U));
 }
 
 TEST(ModelPosted, OtherLinks) {
