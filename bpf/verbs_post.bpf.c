@@ -254,6 +254,8 @@ static __always_inline bool begin_walk(struct walk *w, struct pt_regs *ctx)
 	}
 	epoch_key.qpn = qp.qp_num;
 	epoch = bpf_map_lookup_elem(&post_epochs, &epoch_key);
+	/* A hash key: what lies on the stack before would make another queue pair of each post. */
+	__builtin_memset(&w->key, 0, sizeof(w->key));
 	w->key.qp.context = qp.context;
 	w->key.qp.tgid = tgid;
 	w->key.qp.qpn = qp.qp_num;
