@@ -475,6 +475,8 @@ static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, in
 			if (BPF_CORE_READ(attr, dest_qp_num))
 				mask |= ATTR_DEST_QPN;
 		}
+		if (mask & ATTR_PATH_MTU)
+			live->path_mtu = BPF_CORE_READ(attr, path_mtu);
 		fill_attributes(e, attr, mask);
 		if (mask & ATTR_DEST_QPN) {
 			fill_sgid(e, qp);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the lab share: starting it, its packet files, and what it must not leave behind."""
 
+import glob
 import json
 import os
 import struct
@@ -10,6 +11,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+COLLWIRE = os.path.join(ROOT, "build", "release", "collwire")
 LAB = os.path.join(ROOT, "tools", "lab")
 HERE = os.path.dirname(os.path.realpath(__file__))
 SKIPPED = 77  # CTest: SKIP_RETURN_CODE
@@ -41,6 +43,28 @@ def run(*arguments):
 def load(*path):
     with open(os.path.join(*path), encoding="utf-8") as source:
         return json.load(source)
+
+
+def print_logs(out):
+    for log in sorted(glob.glob(os.path.join(out, "node*", "job.log"))):
+        with open(log, encoding="utf-8", errors="replace") as source:
+            print(f"--- {os.path.relpath(log, out)}\n{source.read()}", flush=True)
+
+
+def collwire_report(out, path, expected=0):
+    """The report over node<N>/capture of all nodes, as JSON, left in `path` too."""
+    captures = sorted(glob.glob(os.path.join(out, "node*", "capture")))
+    words = [COLLWIRE, "report", *captures, "--topology", os.path.join(out, "topology.json"), "--json", path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    print(done.stdout + done.stderr, flush=True)
+    assert done.returncode == expected, f"collwire report: exit status {done.returncode}, not {expected}"
+    return load(path)
+
+
+def compare(out, report_path, *options):
+    """Holds the report against the packet captures."""
+    done = subprocess.run([os.path.join(HERE, "truth", "compare.py"), out, report_path, *options], check=False)
+    assert done.returncode == 0, "collwire and tshark differ"
 
 
 def frames(path):

@@ -1,12 +1,17 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A recorder that is killed, gets no disk, too small a ring buffer, queue pairs by the hundred a second, a device that goes away:
+"""A recorder that is killed, gets no disk, too small a ring buffer, queue pairs by the hundred a second, a NIC that goes away:
 its capture reads to the last good block, what was lost is counted, the traced programs verify their data, and nothing stays behind."""
 
 import os
+import re
 import sys
 
 import lab_harness as harness
+
+
+def said_lost(case):
+    return int(re.search(r"lost: (\d+) records that could not be written", case["said"]).group(1))
 
 
 def check(results):
@@ -14,25 +19,42 @@ def check(results):
     assert len(killed) >= 3
     for case in killed:
         assert case["recorder"] == -9, case
-        # The node's own QP 1, and the transfer's queue pair where the recorder lived long enough to see it.
+        # The nodes' own QPs 1, and the transfer's queue pair where the recorder lived long enough to see it.
         assert case["qps"] >= 1, case
 
-    churn = results["churn"]
-    assert churn["status"] == 0 and churn["loss"]["records"] == 0, churn
-    assert churn["outcome"]["verified"], churn
-    assert churn["qps"] == churn["outcome"]["qps"] + 1, "a queue pair of the churn is missing (1 more is the node's QP 1)"
+    # A queue pair of the churn makes five records: its creation, three states, its end; without a connection two.
+    for name, of_each in (("churn", 5), ("churn-fast", 2)):
+        churn = results[name]
+        assert churn["status"] == 0 and churn["loss"]["records"] == 0, churn
+        assert churn["qps"] == churn["outcome"]["qps"], "a queue pair of the churn is missing"
+        assert churn["qp_records"] - churn["existing_records"] == of_each * churn["outcome"]["qps"], churn
+        print(f"{name}: {churn['outcome']['qps_per_second']:.0f} queue pairs a second")
+    assert results["churn"]["outcome"]["verified"], results["churn"]
 
     overflow = results["overflow"]
     assert overflow["status"] == 5 and overflow["report_status"] == 5, overflow
     assert overflow["outcome"]["verified"] and overflow["loss"]["records"] > 0, overflow
     assert {entry["class"] for entry in overflow["loss"]["entries"]} == {"qp_event"}, overflow
+    made = 5 * overflow["outcome"]["qps"]
+    assert overflow["qp_records"] - overflow["existing_records"] + overflow["loss"]["records"] == made, (overflow, made)
 
     full = results["full-disk"]
     assert full["status"] == 5 and full["outcome"]["verified"], full
     assert "No space left" in full["said"], full
-    assert full["qps"] < full["outcome"]["qps"], full
+    assert 0 < full["qps"] < full["outcome"]["qps"], full
+    missing = 5 * full["outcome"]["qps"] - (full["qp_records"] - full["existing_records"])
+    assert f"lost: {said_lost(full)} records" in full["said"] and said_lost(full) >= missing > 0, (full, missing)
 
-    assert results["device-removed"]["status"] == 0, results["device-removed"]
+    freed = results["freed-disk"]
+    assert freed["status"] == 5 and "No space left" in freed["said"], freed
+    assert {entry["class"] for entry in freed["loss"]["entries"]} == {"record_write"}, freed
+    made = 2 * (freed["outcome"]["during"]["qps"] + freed["outcome"]["after"]["qps"])
+    assert freed["qp_records"] - freed["existing_records"] + freed["loss"]["records"] == made, (freed, made)
+    assert freed["qps_after"] == freed["outcome"]["after"]["qps"], freed
+
+    nic = results["nic-removed"]
+    assert nic["status"] == 0 and nic["gone"] == ["rxe1"], nic
+    assert nic["qps"]["rxe1"] == nic["outcome"]["qps"] and nic["tx_payload_bytes"] > 0, nic
     assert results["left"] == [0, 0, []], f"programs, links, pins of BPF left: {results['left']}"
 
 
@@ -41,12 +63,10 @@ def main():
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", "2", "--kernel", "6.1", "--limit", "500", "--out", out,
+        status, said = harness.run("--nodes", "2", "--nics", "2", "--kernel", "6.1", "--limit", "500", "--out", out,
                                    "--job", os.path.join(harness.HERE, "jobs", "recorder_faults.py"),
                                    "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
-        for node in range(2):
-            with open(os.path.join(out, f"node{node}", "job.log"), encoding="utf-8", errors="replace") as source:
-                print(f"--- node{node}\n{source.read()}")
+        harness.print_logs(out)
         assert status == 0, said
         check(harness.load(out, "node0", "results.json"))
         harness.expect_nothing_left(out, before)

@@ -229,12 +229,21 @@ TEST_F(Writer, ReportsAnEndThatCannotBeWritten) {
     make(options());
     writer->begin(now_ns);
     storage->write_error = -EIO;
-    append_qp();
     const auto closed = writer->close(now_ns, 0, 0);
     ASSERT_FALSE(closed);
     EXPECT_PRED2(has, closed.failure().message, "end record");
-    EXPECT_EQ(writer->lost_records(), 1U);
+    EXPECT_EQ(writer->lost_records(), 0U);
     EXPECT_PRED2(has, writer->take_failure()->message, "Input/output error");
+}
+
+TEST_F(Writer, AnEndThatIsLostWithOtherRecordsIsLossAndNoFailure) {
+    make(options());
+    writer->begin(now_ns);
+    storage->write_error = -ENOSPC;
+    append_qp();
+    EXPECT_TRUE(writer->close(now_ns, 0, 0));
+    EXPECT_EQ(writer->lost_records(), 1U);
+    EXPECT_PRED2(has, writer->take_failure()->message, "No space left");
 }
 
 TEST_F(Writer, ReportsALateErrorOfTheFileSystem) {

@@ -111,11 +111,13 @@ set_loss() {
 be_quiet() {
 	local nic
 	for ((nic = 0; nic < LAB_NICS; nic++)); do
+		[ -e /sys/class/net/eth$nic ] || continue # a job may have removed it
 		ip -s -j link show eth$nic > /out/eth$nic.json
 		rdma -j statistic show link rxe$nic/1 > /out/rxe$nic.json 2>/dev/null
 	done
 	dmesg > /out/dmesg
 	for ((nic = 0; nic < LAB_NICS; nic++)); do
+		[ -e /sys/class/net/eth$nic ] || continue
 		tc qdisc show dev eth$nic | grep -q clsact || tc qdisc replace dev eth$nic clsact
 		tc filter add dev eth$nic egress prio 1 matchall action drop || fail "eth$nic cannot be silenced"
 	done

@@ -346,7 +346,7 @@ Result<void> CaptureWriter::close(std::uint64_t now_ns, std::uint32_t reason,
     const int synced = file_->sync();
     const int closed = file_->close();
     file_.reset();
-    if (!ended)
+    if (!ended && lost_records_ == 0)
         return error(
             ErrorKind::Failed,
             fmt::format("{}: cannot write the end record; everything before it is good", path()));

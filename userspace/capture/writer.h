@@ -72,8 +72,8 @@ public:
     void rotate_if_due(std::uint64_t now_ns);
 
     // Writes what is buffered and an END record of this time, and closes the file. Later calls of
-    // anything do nothing. Fails where the END record could not be written or the file system
-    // reports a late error.
+    // anything do nothing. Fails where the END record alone could not be written or the file system
+    // reports a late error; an END that goes the way of other records is their loss, not a failure.
     Result<void> close(std::uint64_t now_ns, std::uint32_t reason, std::uint32_t exit_status);
 
     // Appended records (preambles aside: those are written again) that are in no file. Cumulative.

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Callable, List, Optional
+from dataclasses import dataclass
+from typing import Callable, List, Optional, Sequence
 
 NODE = int(os.environ["NODE"])
 NODES = int(os.environ["NODES"])
@@ -87,6 +88,14 @@ def cm_listens(port: int) -> bool:
     return any("state LISTEN" in line and f":{port} " in line + " " for line in listing.splitlines())
 
 
+@dataclass
+class Running:
+    """A server and a client; process is the side of this node, None on the others."""
+    name: str
+    log: str
+    process: Optional[subprocess.Popen] = None
+
+
 class Job:
     """The phases of a job, one after the other on all nodes. Ends the process with status 1 if anything failed."""
 
@@ -96,31 +105,39 @@ class Job:
         self._port = 18600
         self.barrier.wait()
 
-    def pair(self, name: str, server: int, client: int, command: Callable[[int, Optional[str]], List[str]],
-             ready: Callable[[int], bool] = listens) -> Optional[str]:
-        """Runs command(port, None) on the server node and command(port, address) on the client node. Returns the output of
-        the side that runs here, None elsewhere."""
+    def start(self, name: str, server: int, client: int, command: Callable[[int, Optional[str]], List[str]],
+              ready: Callable[[int], bool] = listens) -> "Running":
+        """Starts command(port, None) on the server node and command(port, address) on the client node."""
         self._port += 1
-        process = None
-        log = os.path.join(OUT, f"{name}.log")
-        with open(log, "w", encoding="utf-8") as file:
+        running = Running(name, os.path.join(OUT, f"{name}.log"))
+        with open(running.log, "w", encoding="utf-8") as file:
             if NODE == server:
-                process = subprocess.Popen(command(self._port, None), stdout=file, stderr=subprocess.STDOUT)
-                poll_until(lambda: process.poll() is not None or ready(self._port), f"{name}: the server listens")
+                running.process = subprocess.Popen(command(self._port, None), stdout=file, stderr=subprocess.STDOUT)
+                poll_until(lambda: running.process.poll() is not None or ready(self._port), f"{name}: the server listens")
             self.barrier.wait()
             if NODE == client:
-                process = subprocess.Popen(command(self._port, ADDRESS[server]), stdout=file, stderr=subprocess.STDOUT)
-            status = process.wait(timeout=_PATIENCE_S) if process else 0
+                running.process = subprocess.Popen(command(self._port, ADDRESS[server]), stdout=file, stderr=subprocess.STDOUT)
+        return running
+
+    def finish(self, running: "Running", expected: Sequence[int] = (0,)) -> Optional[str]:
+        """Waits for the end of both sides. Returns the output of the side that ran here, None elsewhere. An exit status that is not
+        expected ends the job."""
+        status = running.process.wait(timeout=_PATIENCE_S) if running.process else None
         self.barrier.wait()
-        if process is None:
+        if status is None:
             return None
-        with open(log, encoding="utf-8") as file:
+        with open(running.log, encoding="utf-8") as file:
             output = file.read()
-        if status != 0:
-            print(f"{name}: exit status {status}\n{output}", flush=True)
+        if status not in expected:
+            print(f"{running.name}: exit status {status}\n{output}", flush=True)
             sys.exit(1)
-        print(f"{name}: done", flush=True)
+        print(f"{running.name}: done", flush=True)
         return output
+
+    def pair(self, name: str, server: int, client: int, command: Callable[[int, Optional[str]], List[str]],
+             ready: Callable[[int], bool] = listens) -> Optional[str]:
+        """start() and finish()."""
+        return self.finish(self.start(name, server, client, command, ready))
 
     def expect(self, phase: str, qpn: int, **figures: int) -> None:
         """What a benchmark says a queue pair of this node carried."""

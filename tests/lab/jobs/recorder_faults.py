@@ -3,79 +3,37 @@
 """What may happen to a recorder and to what it records, one case after the other, on two nodes. Node 1 is the peer; node 0 has the
 recorder. Every case leaves its capture and a result, and the job checks what only the node can see: nothing of ours stays."""
 
-import glob
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from lab_job import Job, NODE, OUT, poll_until
+from recording import QP_RECORDS, Recorder, bpf_objects, count_records, report
 
 CHURN_RATE = 1000
 FULL = os.environ.get("COLLWIRE_FULL") == "1"
 
 results = {}
 
-# Ubuntu's /usr/sbin/bpftool insists on the running kernel's own build; the real one is below linux-tools.
-BPFTOOL = (glob.glob("/usr/lib/linux-tools/*/bpftool") + ["bpftool"])[0]
-
-
-def bpf_objects():
-    """Programs and links that the kernel holds, and pins."""
-    programs = json.loads(subprocess.run([BPFTOOL, "-j", "prog", "list"], capture_output=True, text=True, check=True).stdout or "[]")
-    links = json.loads(subprocess.run([BPFTOOL, "-j", "link", "list"], capture_output=True, text=True, check=True).stdout or "[]")
-    return len(programs), len(links), sorted(os.listdir("/sys/fs/bpf"))
-
-
-class Recorder:
-    def __init__(self, case, *options, directory=None):
-        self.directory = directory or os.path.join(OUT, case)
-        self.log = os.path.join(OUT, f"{case}.record.log")
-        with open(self.log, "w", encoding="utf-8") as file:
-            self.process = subprocess.Popen(["collwire", "record", "-o", self.directory, *options], stderr=file)
-        poll_until(lambda: self.process.poll() is not None or "recording\n" in self.said(), f"{case}: recording")
-
-    def said(self):
-        with open(self.log, encoding="utf-8") as file:
-            return file.read()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout=60)
-
-
-def report(directory, case):
-    path = os.path.join(OUT, f"{case}.json")
-    done = subprocess.run(["collwire", "report", directory, "--json", path], capture_output=True, text=True, check=False)
-    with open(os.path.join(OUT, f"{case}.report.txt"), "w", encoding="utf-8") as file:
-        file.write(done.stdout + done.stderr)
-    if not os.path.exists(path):
-        return done.returncode, None
-    with open(path, encoding="utf-8") as file:
-        return done.returncode, json.load(file)
-
 
 def churn(*options):
-    done = subprocess.run(["rdma_qp_churn", "--device", "rxe0", "--gid-index", "1", *options], capture_output=True, text=True, check=False)
+    done = subprocess.run(["rdma_qp_churn", "--gid-index", "1", *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
 
-def mortal_peers(job, name, during):
-    """A verified transfer between the nodes while `during` runs on node 0."""
+def transfer(name, *options):
+    """Command of a verified transfer between the nodes."""
     def command(port, address):
+        words = ["rdma_wr_post", "--device", "rxe0", "--gid-index", "1"]
         if address:
-            return ["rdma_wr_post", "--device", "rxe0", "--gid-index", "1", "--connect", f"{address}:{port}", "--rounds", "60",
-                    "--json", os.path.join(OUT, f"{name}.client.json")]
-        return ["rdma_wr_post", "--device", "rxe0", "--gid-index", "1", "--listen", str(port), "--json",
-                os.path.join(OUT, f"{name}.server.json")]
-    finish = during() if NODE == 0 else None
-    job.pair(name, 1, 0, command)
-    return finish
+            return words + ["--connect", f"{address}:{port}", "--json", os.path.join(OUT, f"{name}.client.json"), *options]
+        return words + ["--listen", str(port), "--json", os.path.join(OUT, f"{name}.server.json")]
+    return command
 
 
 def killed(job, nth):
@@ -83,15 +41,12 @@ def killed(job, nth):
     case = f"killed-{nth}"
     before = bpf_objects() if NODE == 0 else None
 
-    def during():
+    if NODE == 0:
         recorder = Recorder(case, "--interval", "50ms")
         delay_s = random.Random(nth).uniform(0.0, 2.0)
         killer = subprocess.Popen(["sh", "-c", f"sleep {delay_s:.3f}; kill -9 {recorder.process.pid}"])
-        return recorder, killer
-
-    finish = mortal_peers(job, case, during)
+    job.pair(case, 1, 0, transfer(case, "--rounds", "60"))
     if NODE == 0:
-        recorder, killer = finish
         killer.wait()
         recorder.process.wait(timeout=30)
         poll_until(lambda: bpf_objects() == before, f"{case}: no BPF program or link stays")
@@ -108,21 +63,67 @@ def local_case(case, options, work, directory=None):
     report_status, data = report(recorder.directory, case)
     assert data is not None, f"{case}: no report ({report_status})"
     results[case] = {"status": status, "report_status": report_status, "outcome": outcome, "said": recorder.said(),
-                     "loss": data["loss"], "qps": len(data["qps"]), "events": [event["kind"] for event in data["events"]]}
+                     "loss": data["loss"], "qps": sum(qp["type"] == "RC" for qp in data["qps"]), "events": [event["kind"] for event in data["events"]],
+                     "qp_records": count_records(recorder.directory, *QP_RECORDS),
+                     "existing_records": count_records(recorder.directory, "qp_existing")}
     return data
 
 
+def tiny_disk(size):
+    directory = os.path.join(OUT, f"disk-of-{size}")
+    os.makedirs(directory)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory], check=True)
+    return directory
+
+
 def full_disk():
-    directory = os.path.join(OUT, "tiny")
-    os.makedirs(directory, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", directory], check=True)
+    directory = tiny_disk("48k")
     local_case("full-disk", ["--interval", "100ms"], lambda: churn("--rate", "400", "--duration", "6"), directory)
     subprocess.run(["umount", directory], check=True)
 
 
-def remove_device():
-    subprocess.run(["rdma", "link", "delete", "rxe0"], check=True)
-    return None
+def freed_disk():
+    """Full for a while, then not: what was lost is in the capture, and so is everything from then on. Without looks at the counters,
+    queue pairs are all that there is to lose."""
+    directory = tiny_disk("128k")
+    ballast = os.path.join(directory, "ballast")
+
+    def work():
+        with open(ballast, "wb") as file:
+            file.write(bytes(96 * 1024))
+        during = churn("--create-only", "--rate", "0", "--count", "8000")
+        os.remove(ballast)
+        after = churn("--create-only", "--rate", "0", "--count", "1500", "--list", os.path.join(OUT, "after.list"))
+        return {"during": during, "after": after}
+
+    data = local_case("freed-disk", ["--no-wire", "--posts", "off", "--interval", "1h"], work, directory)
+    subprocess.run(["umount", directory], check=True)
+    pid = results["freed-disk"]["outcome"]["after"]["pid"]
+    results["freed-disk"]["qps_after"] = sum(qp["pid"] == pid for qp in data["qps"])
+
+
+def remove_nic(job):
+    """The second NIC goes, with the RDMA device on it, while a transfer uses the first one."""
+    case, until = "nic-removed", os.path.join(OUT, "nic-is-gone")
+    recorder = Recorder(case) if NODE == 0 else None
+    transferring = job.start(case, 1, 0, transfer(case, "--until", until))
+    if NODE == 0:
+        outcome = churn("--count", "20", "--device", "rxe1")
+        nic = os.path.dirname(os.path.realpath("/sys/class/net/eth1/device"))
+        with open(os.path.join(nic, "remove"), "w", encoding="ascii") as file:
+            file.write("1")
+        poll_until(lambda: not os.path.exists("/sys/class/infiniband/rxe1"), "rxe1 is gone")
+        with open(until, "w", encoding="ascii"):
+            pass
+    job.finish(transferring)
+    if NODE == 0:
+        status = recorder.stop()
+        report_status, data = report(recorder.directory, case)
+        results[case] = {"status": status, "report_status": report_status, "outcome": outcome,
+                         "gone": [event["device"] for event in data["events"] if event["kind"] == "device_gone"],
+                         "qps": {device: sum(qp["device"] == device and qp["type"] == "RC" for qp in data["qps"])
+                                 for device in ("rxe0", "rxe1")},
+                         "tx_payload_bytes": sum(qp["tx_payload_bytes"] for qp in data["qps"] if qp["device"] == "rxe0")}
 
 
 def main():
@@ -131,9 +132,12 @@ def main():
         killed(job, nth)
     if NODE == 0:
         local_case("churn", [], lambda: churn("--rate", str(CHURN_RATE), "--duration", "5"))
+        local_case("churn-fast", [], lambda: churn("--create-only", "--rate", str(CHURN_RATE), "--duration", "5"))
         local_case("overflow", ["--ring", "4KiB"], lambda: churn("--rate", "0", "--count", "3000"))
         full_disk()
-        local_case("device-removed", [], remove_device)
+        freed_disk()
+    remove_nic(job)
+    if NODE == 0:
         results["left"] = bpf_objects()
         with open(os.path.join(OUT, "results.json"), "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)

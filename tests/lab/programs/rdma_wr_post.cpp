@@ -37,6 +37,7 @@ struct Arguments {
     double duration_s = 0;
     uint64_t go_after = 0;
     std::string go_file;
+    std::string until_file;
     uint64_t die_after = 0;
     bool peer_may_die = false;
     bool uneven_lists = false;
@@ -55,6 +56,13 @@ Result<void> write_report(const Arguments &arguments, const nlohmann::json &repo
         return error(ErrorKind::Failed, fmt::format("{}: not written", arguments.json_file));
     }
     return {};
+}
+
+bool is_over(const Arguments &arguments, double elapsed_s, uint64_t round) {
+    if (!arguments.until_file.empty()) {
+        return std::filesystem::exists(arguments.until_file);
+    }
+    return arguments.duration_s > 0 ? elapsed_s >= arguments.duration_s : round >= arguments.rounds;
 }
 
 // Says that the run stands at the gate (GO_FILE.ready appears), then waits until GO_FILE exists.
@@ -111,8 +119,7 @@ Result<nlohmann::json> run_requester(const Arguments &arguments, Device device) 
             start = Clock::now();
         }
         const double elapsed_s = std::chrono::duration<double>(Clock::now() - start).count();
-        const bool over = arguments.duration_s > 0 ? elapsed_s >= arguments.duration_s
-                                                   : round >= arguments.rounds;
+        const bool over = is_over(arguments, elapsed_s, round);
         if (auto told = channel->send({{"more", !over}}); !told) {
             return std::move(told).failure();
         }
@@ -298,6 +305,8 @@ int main(int argc, char **argv) {
     app.add_option("--rounds", arguments.rounds, "requester: rounds");
     app.add_option("--duration", arguments.duration_s,
                    "requester: seconds after the gate, instead of --rounds");
+    app.add_option("--until", arguments.until_file,
+                   "requester: until FILE exists, instead of --rounds");
     app.add_option("--go", arguments.go_file,
                    "requester: gate; FILE.ready appears there, then FILE is waited for");
     app.add_option("--go-after", arguments.go_after, "requester: rounds before the gate");

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For jobs that start and stop recorders themselves: the recorder, its report, and what the kernel holds of it."""
+
+import glob
+import json
+import os
+import signal
+import subprocess
+from typing import List, Optional, Tuple
+
+from lab_job import OUT, poll_until
+
+# Ubuntu's /usr/sbin/bpftool insists on the running kernel's own build; the real one is below linux-tools.
+BPFTOOL = (glob.glob("/usr/lib/linux-tools/*/bpftool") + ["bpftool"])[0]
+
+QP_RECORDS = ("qp_create", "qp_state", "qp_existing", "qp_destroy", "qp_error")
+
+
+def bpf_objects() -> Tuple[int, int, List[str]]:
+    """Programs and links that the kernel holds, and pins."""
+    programs = json.loads(subprocess.run([BPFTOOL, "-j", "prog", "list"], capture_output=True, text=True, check=True).stdout or "[]")
+    links = json.loads(subprocess.run([BPFTOOL, "-j", "link", "list"], capture_output=True, text=True, check=True).stdout or "[]")
+    return len(programs), len(links), sorted(os.listdir("/sys/fs/bpf"))
+
+
+def tracer_of(pid: int) -> int:
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("TracerPid:"))
+
+
+class Recorder:
+    """Returns from its construction when the recorder records, or has ended."""
+
+    def __init__(self, case: str, *options: str, directory: Optional[str] = None):
+        self.directory = directory or os.path.join(OUT, case)
+        self.log = os.path.join(OUT, f"{case}.record.log")
+        with open(self.log, "w", encoding="utf-8") as file:
+            self.process = subprocess.Popen(["collwire", "record", "-o", self.directory, *options], stderr=file)
+        poll_until(lambda: self.process.poll() is not None or "recording\n" in self.said(), f"{case}: recording")
+
+    def said(self) -> str:
+        with open(self.log, encoding="utf-8") as file:
+            return file.read()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=60)
+
+
+def report(directory: str, case: str) -> Tuple[int, Optional[dict]]:
+    """Exit status of `collwire report` and its JSON, which is None if there is none."""
+    path = os.path.join(OUT, f"{case}.json")
+    done = subprocess.run(["collwire", "report", directory, "--json", path], capture_output=True, text=True, check=False)
+    with open(os.path.join(OUT, f"{case}.report.txt"), "w", encoding="utf-8") as file:
+        file.write(done.stdout + done.stderr)
+    if not os.path.exists(path):
+        return done.returncode, None
+    with open(path, encoding="utf-8") as file:
+        return done.returncode, json.load(file)
+
+
+def count_records(directory: str, *kinds: str) -> int:
+    """Records of these kinds in the captures of a directory."""
+    words = ["collwire", "dump", directory]
+    for kind in kinds:
+        words += ["--kind", kind]
+    done = subprocess.run(words, capture_output=True, check=False)
+    return done.stdout.count(b"\n")
