@@ -188,12 +188,15 @@ Result<ReadSummary> read_capture(std::span<const std::byte> file, const RecordVi
 
 std::string ReadSummary::describe() const {
     if (cut)
-        return fmt::format("cut at offset {}: {}; the {} records before it are good",
-                           cut->offset_bytes, cut->reason, records);
+        return fmt::format("cut at offset {}: {}; {}", cut->offset_bytes, cut->reason,
+                           records == 0
+                               ? "there is no record before it"
+                               : fmt::format("the {} records before it are good", records));
     if (!end)
-        return fmt::format("no end record: the recorder was killed or still runs; {} records up to "
-                           "offset {} are good",
-                           records, good_bytes);
+        return fmt::format(
+            "no end record: the recorder was killed or still runs; {} up to offset {}{}",
+            records == 0 ? "no record" : fmt::format("{} records", records), good_bytes,
+            records == 0 ? "" : " are good");
     return fmt::format("complete: {} records in {} blocks", records, blocks);
 }
 

@@ -142,6 +142,7 @@ TEST_F(ReadFile, GivesTheBytes) {
     EXPECT_EQ(bytes->size(), 5U);
     EXPECT_EQ(bytes->front(), std::byte{'h'});
     EXPECT_TRUE(read_file(make("empty", ""))->empty());
+    EXPECT_EQ(read_file(make("a", "hello"), 2)->size(), 2U);
 }
 
 TEST_F(ReadFile, RefusesWhatIsNoFile) {
@@ -164,18 +165,23 @@ TEST_F(ReadFile, ADirectoryStandsForItsCapturesAndNothingIsReadTwice) {
     make("d/notes.txt");
     make("d/sub.cwc/c.cwc");
     const std::string other = make("other");
-    const auto files =
+    const NamedCaptures named =
         expand_captures({other, (directory / "d").string(), b, directory / "d/../d/a.cwc"});
-    ASSERT_TRUE(files) << files.failure().message;
-    EXPECT_EQ(*files, (std::vector<std::string>{other, a, b}));
+    EXPECT_TRUE(named.refused.empty());
+    EXPECT_EQ(named.files, (std::vector<std::string>{other, a, b}));
 }
 
-TEST_F(ReadFile, SaysWhichPathHoldsNoCapture) {
+TEST_F(ReadFile, SaysWhichPathHoldsNoCaptureAndTakesTheOthers) {
     make("d/notes.txt");
-    EXPECT_NE(expand_captures({directory / "d"}).failure().message.find("no capture (*.cwc)"),
-              std::string::npos);
-    EXPECT_NE(expand_captures({directory / "none"}).failure().message.find("No such file"),
-              std::string::npos);
+    const std::string other = make("other");
+    const NamedCaptures named = expand_captures({directory / "d", directory / "none", other});
+    EXPECT_EQ(named.files, std::vector<std::string>{other});
+    ASSERT_EQ(named.refused.size(), 2U);
+    for (const auto &refused : named.refused)
+        EXPECT_TRUE(refused.failure.message.starts_with(refused.path + ": "))
+            << refused.failure.message;
+    EXPECT_NE(named.refused[0].failure.message.find("no capture (*.cwc)"), std::string::npos);
+    EXPECT_NE(named.refused[1].failure.message.find("No such file"), std::string::npos);
 }
 
 } // namespace

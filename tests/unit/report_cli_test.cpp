@@ -2,74 +2,20 @@
 // collwire report as a program: what it reads, what it prints where, its exit status.
 #include <gtest/gtest.h>
 
-#include <sys/wait.h>
-
 #include <nlohmann/json.hpp>
 
-#include <array>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
-#include "tests/support/model_of.h"
-#include "tests/support/scenarios.h"
+#include "tests/unit/cli_fixture.h"
 
 namespace collwire {
 namespace {
 
 using namespace collwire::test;
-namespace fs = std::filesystem;
 
-struct Outcome {
-    int status = -1;
-    std::string out;
-    std::string err;
-};
-
-std::string content(const fs::path &path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-}
-
-class ReportCli : public testing::Test {
+class ReportCli : public Cli {
 protected:
-    void SetUp() override {
-        std::string pattern = (fs::temp_directory_path() / "collwire-report-XXXXXX").string();
-        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-        directory_ = pattern;
-        std::ofstream(path("topology.json")) << LEAF_SPINE;
-    }
-    void TearDown() override { fs::remove_all(directory_); }
-
-    [[nodiscard]] std::string path(const std::string &name) const {
-        return (directory_ / name).string();
-    }
-    void write(const std::string &name, const std::vector<std::byte> &bytes) const {
-        std::ofstream(path(name), std::ios::binary)
-            .write(reinterpret_cast<const char *>(bytes.data()),
-                   static_cast<std::streamsize>(bytes.size()));
-    }
-    void write_all(const Captures &captures) const {
-        for (std::size_t i = 0; i < captures.size(); ++i)
-            write(std::to_string(i) + ".cwc", captures[i]);
-    }
     [[nodiscard]] Outcome report(const std::string &arguments) const {
-        const std::string command =
-            std::string(COLLWIRE_BINARY) + " report " + arguments + " 2>" + path("stderr");
-        Outcome outcome;
-        FILE *pipe = popen(command.c_str(), "r");
-        std::array<char, 4096> buffer{};
-        for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) != 0;)
-            outcome.out.append(buffer.data(), n);
-        const int status = pclose(pipe);
-        outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-        outcome.err = content(path("stderr"));
-        return outcome;
+        return collwire("report " + arguments);
     }
-
-    fs::path directory_;
 };
 
 TEST_F(ReportCli, DirectoryStandsForItsCaptures) {

@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 Error failed(const std::string &path, int error_number) {
     const bool denied = error_number == EACCES || error_number == EPERM;
     return error(denied ? ErrorKind::NotPermitted : ErrorKind::BadInput,
-                 fmt::format("{}: cannot read: {}.{}", path, std::strerror(error_number),
-                             denied ? " Fix: run as its owner or as root" : ""));
+                 fmt::format("{}: cannot read: {}{}", path, std::strerror(error_number),
+                             denied ? ". Fix: run as its owner or as root" : ""));
 }
 
 Error refused(const std::string &path, const char *what) {
@@ -31,7 +31,8 @@ Error refused(const std::string &path, const char *what) {
                  fmt::format("{}: {}, not a file. Fix: name a regular file", path, what));
 }
 
-Result<std::vector<std::byte>> read_descriptor(int fd, const std::string &path) {
+Result<std::vector<std::byte>> read_descriptor(int fd, const std::string &path,
+                                               std::size_t limit_bytes) {
     struct stat status {};
     if (::fstat(fd, &status) != 0)
         return failed(path, errno);
@@ -41,7 +42,7 @@ Result<std::vector<std::byte>> read_descriptor(int fd, const std::string &path) 
         return refused(path, "is a FIFO");
     if (!S_ISREG(status.st_mode))
         return refused(path, "is a device or a socket");
-    const auto size_bytes = static_cast<std::size_t>(status.st_size);
+    const std::size_t size_bytes = std::min(static_cast<std::size_t>(status.st_size), limit_bytes);
     std::vector<std::byte> bytes;
     try {
         bytes.resize(size_bytes);
@@ -82,40 +83,45 @@ Result<std::vector<std::string>> captures_in(const std::string &directory) {
     return found;
 }
 
+Result<std::vector<std::string>> files_of(const std::string &path) {
+    std::error_code failure;
+    const fs::file_status status = fs::status(path, failure);
+    if (!fs::exists(status))
+        return failed(path, failure ? failure.value() : ENOENT);
+    if (fs::is_directory(status))
+        return captures_in(path);
+    return std::vector<std::string>{path};
+}
+
 } // namespace
 
-Result<std::vector<std::byte>> read_file(const std::string &path) {
+Result<std::vector<std::byte>> read_file(const std::string &path, std::size_t limit_bytes) {
     // Not blocking: a FIFO without a writer would hold the open for ever.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return failed(path, errno);
-    auto bytes = read_descriptor(fd, path);
+    auto bytes = read_descriptor(fd, path, limit_bytes);
     ::close(fd);
     return bytes;
 }
 
-Result<std::vector<std::string>> expand_captures(const std::vector<std::string> &paths) {
-    std::vector<std::string> expanded;
+NamedCaptures expand_captures(const std::vector<std::string> &paths) {
+    NamedCaptures named;
     std::set<fs::path> seen;
     for (const std::string &path : paths) {
-        std::error_code failure;
-        const fs::file_status status = fs::status(path, failure);
-        if (!fs::exists(status))
-            return failed(path, failure ? failure.value() : ENOENT);
-        std::vector<std::string> files{path};
-        if (fs::is_directory(status)) {
-            auto found = captures_in(path);
-            if (!found)
-                return std::move(found).failure();
-            files = *std::move(found);
+        auto files = files_of(path);
+        if (!files) {
+            named.refused.push_back({path, std::move(files).failure()});
+            continue;
         }
-        for (std::string &file : files) {
+        for (std::string &file : *files) {
+            std::error_code failure;
             const fs::path canonical = fs::canonical(file, failure);
             if (failure || seen.insert(canonical).second)
-                expanded.push_back(std::move(file));
+                named.files.push_back(std::move(file));
         }
     }
-    return expanded;
+    return named;
 }
 
 } // namespace collwire::cli

@@ -60,19 +60,21 @@ int dump_file(const std::string &path, const DumpOptions &options) {
     return summary->cut ? EXIT_LOSS : EXIT_DONE;
 }
 
+// What could not be read at all weighs more than what is cut off at its end.
+int worse_of(int before, int status) {
+    const bool replaces = before == EXIT_DONE || before == EXIT_LOSS;
+    return replaces && status != EXIT_DONE ? status : before;
+}
+
 int dump(const DumpOptions &options) {
-    const auto files = expand_captures(options.paths);
-    if (!files) {
-        fmt::print(stderr, "collwire dump: {}\n", files.failure().message);
-        return exit_status_of(files.failure());
-    }
+    const NamedCaptures named = expand_captures(options.paths);
     int worst = EXIT_DONE;
-    for (const std::string &path : *files) {
-        const int status = dump_file(path, options);
-        // What could not be read at all weighs more than what is cut off at its end.
-        if (worst == EXIT_DONE || worst == EXIT_LOSS)
-            worst = status == EXIT_DONE ? worst : status;
+    for (const auto &refused : named.refused) {
+        fmt::print(stderr, "collwire dump: {}\n", refused.failure.message);
+        worst = worse_of(worst, exit_status_of(refused.failure));
     }
+    for (const std::string &path : named.files)
+        worst = worse_of(worst, dump_file(path, options));
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
         fmt::print(stderr, "collwire dump: cannot write to standard output\n");
         return EXIT_FAILED;
@@ -91,7 +93,11 @@ void add_dump(CLI::App &app, int &status) {
     for (const auto &kind : capture::kind_names())
         names.emplace_back(kind.name);
     verb->add_option("--kind", options->kinds, "Only records of this kind; may be repeated")
-        ->check(CLI::IsMember(names));
+        ->check(CLI::IsMember(names))
+        ->allow_extra_args(false);
+    verb->footer(
+        "Exit status: 0 done, 1 an input could not be read (the others still were), 2 usage, "
+        "3 not permitted, 5 a capture is cut short: what is before the cut was printed.");
     verb->callback([options, &status] { status = dump(*options); });
 }
 

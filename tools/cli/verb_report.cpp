@@ -14,7 +14,6 @@
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <set>
 
 #include "correlate/base/exit_status.h"
 #include "correlate/capture/reader.h"
@@ -50,47 +49,34 @@ struct Input {
 };
 
 model::SegmentOrder order_of(const std::string &path) {
-    std::ifstream file(path, std::ios::binary);
-    std::vector<std::byte> bytes(model::FIRST_BYTES);
-    const auto read_to = [&](std::size_t from, std::size_t to) {
-        bytes.resize(to);
-        file.read(reinterpret_cast<char *>(bytes.data() + from),
-                  static_cast<std::streamsize>(to - from));
-        bytes.resize(from + static_cast<std::size_t>(std::max<std::streamsize>(0, file.gcount())));
-    };
-    read_to(0, model::FIRST_BYTES);
-    if (bytes.size() == model::FIRST_BYTES)
-        read_to(model::FIRST_BYTES, model::bytes_for_order(bytes));
-    return model::segment_order(bytes);
+    auto bytes = read_file(path, model::FIRST_BYTES);
+    if (bytes && bytes->size() == model::FIRST_BYTES)
+        bytes = read_file(path, model::bytes_for_order(*bytes));
+    return bytes ? model::segment_order(*bytes) : model::SegmentOrder{};
 }
 
-// The captures of `paths` in the order that Ingest wants. False: something named is not there.
-bool find_captures(const std::vector<std::string> &paths, std::vector<Input> &inputs) {
-    bool all_there = true;
-    std::set<std::string> seen;
-    for (const std::string &path : paths) {
-        const auto files = expand_captures({path});
-        if (!files) {
-            complain(files.failure().message);
-            all_there = false;
-            continue;
-        }
-        for (const std::string &file : *files)
-            if (seen.insert(file).second)
-                inputs.push_back({file, order_of(file)});
+// In the order that Ingest wants.
+std::vector<Input> in_order(std::vector<std::string> files) {
+    std::vector<Input> inputs;
+    for (std::string &file : files) {
+        const model::SegmentOrder order = order_of(file);
+        inputs.push_back({std::move(file), order});
     }
     std::stable_sort(inputs.begin(), inputs.end(),
                      [](const Input &a, const Input &b) { return a.order < b.order; });
-    return all_there;
+    return inputs;
+}
+
+void refuse(const std::string &path, const Error &failure, model::Ingest &ingest) {
+    complain(failure.message);
+    ingest.unreadable(path, failure.message.substr(path.size() + std::strlen(": ")));
 }
 
 // False: it is not used.
 bool ingest_file(const std::string &path, model::Ingest &ingest) {
     const auto bytes = read_file(path);
     if (!bytes) {
-        complain(bytes.failure().message);
-        ingest.unreadable(path, bytes.failure().message.substr(
-                                    std::min(path.size() + 2, bytes.failure().message.size())));
+        refuse(path, bytes.failure(), ingest);
         return false;
     }
     ingest.begin_capture(path);
@@ -104,9 +90,22 @@ bool ingest_file(const std::string &path, model::Ingest &ingest) {
         return false;
     }
     ingest.end_capture(*summary);
-    if (summary->cut)
-        complain(fmt::format("{}: {}; used up to there", path, summary->describe()));
-    return true;
+    const bool used = summary->records != 0;
+    if (summary->cut || !used)
+        complain(fmt::format("{}: {}; {}", path, summary->describe(),
+                             used ? "used up to there" : "not used"));
+    return used;
+}
+
+// Whether all that was named could be used; `used`: how many captures.
+bool ingest_all(const std::vector<std::string> &paths, model::Ingest &ingest, std::size_t &used) {
+    NamedCaptures named = expand_captures(paths);
+    for (const auto &refused : named.refused)
+        refuse(refused.path, refused.failure, ingest);
+    const std::vector<Input> inputs = in_order(std::move(named.files));
+    for (const Input &input : inputs)
+        used += ingest_file(input.path, ingest) ? 1 : 0;
+    return named.refused.empty() && used == inputs.size();
 }
 
 report::TextOptions text_options(std::size_t rows) {
@@ -164,14 +163,9 @@ int run(const Options &options) {
         topology = std::move(parsed).value();
     }
 
-    std::vector<Input> inputs;
-    bool all_used = find_captures(options.paths, inputs);
     model::Ingest ingest;
     std::size_t used = 0;
-    for (const Input &input : inputs)
-        if (ingest_file(input.path, ingest))
-            ++used;
-    all_used = all_used && used == inputs.size();
+    const bool all_used = ingest_all(options.paths, ingest, used);
     if (used == 0)
         return EXIT_FAILED;
 

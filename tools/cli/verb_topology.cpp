@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "correlate/base/exit_status.h"
+#include "correlate/capture/format.h"
 #include "correlate/topology/import/importer.h"
 #include "correlate/topology/topology.h"
 #include "tools/cli/read_file.h"
@@ -66,6 +67,9 @@ void print_problems(const topology::Problems &problems, std::string_view prefix)
 
 // Another format's file, given where a topology file should be, gets told so.
 std::string import_hint(std::string_view text) {
+    const std::string_view magic(capture::FILE_MAGIC.data(), capture::FILE_MAGIC.size());
+    if (text.starts_with(magic))
+        return "this is a capture. Fix: read it with collwire report or collwire dump";
     const auto *importer = topology::detect_importer(text);
     if (importer == nullptr)
         return {};
@@ -148,9 +152,16 @@ Result<const topology::Importer *> choose_importer(const TopologyOptions &option
                                                   : topology::find_importer(options.format);
     if (importer != nullptr)
         return importer;
+    std::string names;
+    for (const auto &known : topology::importers())
+        names += (names.empty() ? "" : " or ") + std::string(known.name);
     return error(ErrorKind::BadInput,
-                 fmt::format("{}: in no format that can be imported. Fix: name it with --format",
-                             options.files.front()));
+                 fmt::format("{}: {}. Fix: give what {} prints, or name its format with --format",
+                             options.files.front(),
+                             first_text.empty()
+                                 ? "the file is empty"
+                                 : "from offset 0 on in no format that can be imported",
+                             names));
 }
 
 Result<void> write_text(const std::string &path, const std::string &text) {
