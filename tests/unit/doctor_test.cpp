@@ -131,6 +131,27 @@ TEST_F(Doctor, ConfidentialityIsNotPermittedEvenToRoot) {
     EXPECT_EQ(run().exit_status, EXIT_DONE);
 }
 
+TEST_F(Doctor, RootOfAUserNamespaceIsNotPermitted) {
+    tree_.file("/proc/self/uid_map", "         0       1000          1\n");
+    const DoctorReport report = run();
+    EXPECT_EQ(report.exit_status, EXIT_NOT_PERMITTED);
+    EXPECT_EQ(check(report, "capabilities").state, CheckState::Missing);
+    tree_.file("/proc/self/uid_map", "         0          0 4294967295\n");
+    EXPECT_EQ(run().exit_status, EXIT_DONE);
+}
+
+// As record does: without BTF it places nothing.
+TEST_F(Doctor, NoKernelBtf) {
+    tree_.remove("/sys/kernel/btf");
+    const DoctorReport report = run();
+    EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED);
+    EXPECT_NE(check(report, "kernel BTF").effect.find("still work"), std::string::npos);
+    for (const char *name : {"qp", "rxe_wire", "posts", "ports"})
+        EXPECT_EQ(source(report, name), CheckState::Missing) << name;
+    for (const char *name : {"counters", "inventory"})
+        EXPECT_EQ(source(report, name), CheckState::Ok) << name;
+}
+
 TEST_F(Doctor, NoRdma) {
     tree_.remove("/sys/class/infiniband");
     const DoctorReport report = run();

@@ -32,8 +32,8 @@ Check check_kernel_btf(const std::string &root) {
     return {"kernel BTF",
             CheckState::Missing,
             "no /sys/kernel/btf/vmlinux",
-            "layouts of kernel structs are not known: no queue pairs, no wire bytes; posted bytes "
-            "and port counters still work",
+            "layouts of kernel structs are not known: no queue pairs, no bytes per queue pair; "
+            "port counters and the inventory still work",
             "a kernel with CONFIG_DEBUG_INFO_BTF=y",
             false};
 }

@@ -6,6 +6,7 @@
 
 #include "userspace/doctor/checks.h"
 #include "userspace/inventory/files.h"
+#include "userspace/loader/privileges.h"
 
 namespace collwire::doctor {
 namespace {
@@ -41,7 +42,14 @@ std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
     return std::nullopt;
 }
 
-Check check_capabilities(std::uint64_t effective) {
+Check check_capabilities(const std::string &root, std::uint64_t effective) {
+    if (in_user_namespace(root))
+        return {"capabilities",
+                CheckState::Missing,
+                "those of a user namespace (a rootless container), not of the machine",
+                "no program can be placed: no queue pairs, no bytes per queue pair",
+                "run collwire outside of the container, or in a privileged one",
+                true};
     Check check = ok("capabilities", "all that recording needs");
     std::string lacking;
     for (const Capability &capability : capability_list) {
@@ -140,7 +148,7 @@ std::vector<Check> check_privileges(const DoctorOptions &options) {
     const bool ptrace = (effective >> CAP_SYS_PTRACE & 1) != 0;
     const bool perfmon = admin || (effective >> CAP_PERFMON & 1) != 0;
     const bool syslog = (effective >> CAP_SYSLOG & 1) != 0;
-    return {check_capabilities(effective), check_memory_limit(options, effective),
+    return {check_capabilities(root, effective), check_memory_limit(options, effective),
             check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", 0,
                          "kernel addresses are hidden: fewer names in messages",
                          "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", syslog),

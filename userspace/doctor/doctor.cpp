@@ -77,6 +77,7 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     SourceOutlook posts = outlook(report, "posts", "posted bytes of each queue pair",
                                   {{"capabilities", true},
                                    {"lockdown", true},
+                                   {"kernel BTF", true},
                                    {"ring buffer", true},
                                    {"uprobes", true},
                                    {"RDMA subsystem", true},

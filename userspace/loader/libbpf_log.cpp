@@ -103,7 +103,11 @@ Error bpf_error(std::string_view what, int error_number, std::string_view log) {
                          message + "not permitted, missing " + missing + ". Fix: run as root");
     }
     message += cause.empty() ? std::strerror(number) : cause + " (" + std::strerror(number) + ")";
-    return error(number == EPERM ? ErrorKind::NotPermitted : ErrorKind::Failed, std::move(message));
+    if (number != EPERM)
+        return error(ErrorKind::Failed, std::move(message));
+    return error(ErrorKind::NotPermitted,
+                 message + ". Fix: look for a security policy of this kernel (SELinux, AppArmor, "
+                           "seccomp of a container) that forbids bpf() or perf_event_open()");
 }
 
 } // namespace collwire

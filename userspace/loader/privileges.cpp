@@ -9,8 +9,8 @@
 
 namespace collwire {
 
-Lockdown kernel_lockdown() {
-    std::ifstream file("/sys/kernel/security/lockdown");
+Lockdown kernel_lockdown(const std::string &root) {
+    std::ifstream file(root + "/sys/kernel/security/lockdown");
     std::string text;
     std::getline(file, text);
     if (text.find("[confidentiality]") != std::string::npos)
@@ -20,12 +20,12 @@ Lockdown kernel_lockdown() {
     return Lockdown::None;
 }
 
-bool has_kernel_btf() {
-    return access("/sys/kernel/btf/vmlinux", R_OK) == 0;
+bool has_kernel_btf(const std::string &root) {
+    return access((root + "/sys/kernel/btf/vmlinux").c_str(), R_OK) == 0;
 }
 
-std::string missing_capabilities() {
-    std::ifstream file("/proc/self/status");
+std::string missing_capabilities(const std::string &root) {
+    std::ifstream file(root + "/proc/self/status");
     std::uint64_t effective = 0;
     for (std::string line; std::getline(file, line);)
         if (line.starts_with("CapEff:"))
@@ -40,6 +40,18 @@ std::string missing_capabilities() {
     if (!has(CAP_PERFMON))
         missing += ", CAP_PERFMON";
     return missing;
+}
+
+bool in_user_namespace(const std::string &root) {
+    // "inside outside length": all ids map to themselves in the first namespace
+    // (user_namespaces(7)). A kernel without user namespaces has no such file.
+    std::ifstream file(root + "/proc/self/uid_map");
+    std::uint64_t inside = 0;
+    std::uint64_t outside = 0;
+    std::uint64_t length = 0;
+    if (!(file >> inside >> outside >> length))
+        return false;
+    return inside != 0 || outside != 0 || length != UINT32_MAX;
 }
 
 } // namespace collwire

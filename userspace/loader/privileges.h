@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process may do and what this kernel lets anybody do.
+// What this process may do and what this kernel lets anybody do. `root` goes before
+// every path; empty: the machine itself.
 #pragma once
 
 #include <string>
@@ -9,12 +10,15 @@ namespace collwire {
 enum class Lockdown { None, Integrity, Confidentiality };
 
 // The kernel's lockdown mode; None where the kernel has none or does not say.
-[[nodiscard]] Lockdown kernel_lockdown();
+[[nodiscard]] Lockdown kernel_lockdown(const std::string &root = {});
 
-[[nodiscard]] bool has_kernel_btf();
+[[nodiscard]] bool has_kernel_btf(const std::string &root = {});
 
 // Names of the capabilities that recording needs and this process lacks, comma-separated; empty:
 // none lacks. CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON (Linux 5.8).
-[[nodiscard]] std::string missing_capabilities();
+[[nodiscard]] std::string missing_capabilities(const std::string &root = {});
+
+// Capabilities of a user namespace other than the machine's own do not reach BPF.
+[[nodiscard]] bool in_user_namespace(const std::string &root = {});
 
 } // namespace collwire

@@ -251,6 +251,8 @@ void Recorder::loop() {
                 stop_ = true;
             } else {
                 session_.consume();
+                // Between ticks, too: a ring that never empties must not outgrow --max.
+                writer_->rotate_if_due(monotonic_ns());
             }
         }
     }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/record/session.h"
 
-#include <filesystem>
-
 #include <fmt/format.h>
 
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
-#include "userspace/loader/privileges.h"
+#include "userspace/record/machine.h"
 #include "userspace/sources/counters_source.h"
 #include "userspace/sources/inventory_source.h"
 #include "userspace/sources/mlx5_source.h"
@@ -19,40 +17,6 @@
 namespace collwire {
 namespace {
 
-constexpr std::string_view STILL_WORKS =
-    "Without it, `collwire record --counters-only` records devices, ports and their counters, and "
-    "`collwire report`, `topology` and `doctor` work";
-
-Result<void> check_machine() {
-    if (const std::string missing = missing_capabilities(); !missing.empty())
-        return error(
-            ErrorKind::NotPermitted,
-            fmt::format("recording needs {}. Fix: sudo collwire record. {}", missing, STILL_WORKS));
-    if (kernel_lockdown() == Lockdown::Confidentiality)
-        return error(ErrorKind::NotPermitted,
-                     fmt::format("the kernel is locked down (confidentiality): no program may look "
-                                 "into it. Fix: boot with lockdown=integrity. {}",
-                                 STILL_WORKS));
-    if (!has_kernel_btf())
-        return error(ErrorKind::Unsupported,
-                     fmt::format("the kernel does not describe its types: /sys/kernel/btf/vmlinux "
-                                 "is missing. Fix: a kernel built with CONFIG_DEBUG_INFO_BTF. {}",
-                                 STILL_WORKS));
-    return {};
-}
-
-Result<void> check_rdma() {
-    std::error_code failed;
-    const std::filesystem::directory_iterator devices("/sys/class/infiniband", failed);
-    if (failed || devices == std::filesystem::directory_iterator{})
-        return error(ErrorKind::Unsupported,
-                     "no RDMA device: /sys/class/infiniband is empty or missing. Fix: load the "
-                     "driver of the network card (modprobe mlx5_ib), or, without hardware, "
-                     "`rdma link add rxe0 type rxe netdev eth0`. `collwire doctor` tells more; "
-                     "`collwire report` and `topology` work without a device");
-    return {};
-}
-
 std::string distrust(std::string_view module, const ModuleOrigin &origin) {
     return origin.described()
                ? std::string{}
@@ -62,8 +26,8 @@ std::string distrust(std::string_view module, const ModuleOrigin &origin) {
 } // namespace
 
 Result<void> Session::prepare(const RecordOptions &options) {
-    if (auto found = check_rdma(); !found)
-        return found;
+    if (auto checked = check_machine(options.counters_only); !checked)
+        return checked;
     InventoryOptions inventory;
     inventory.processes.full_cmdline = options.full_cmdline;
     CountersOptions counters;
@@ -82,8 +46,6 @@ Result<void> Session::prepare(const RecordOptions &options) {
 }
 
 Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
-    if (auto checked = check_machine(); !checked)
-        return checked;
     SharedMapOptions map_options;
     map_options.ring_bytes = options.ring_bytes;
     auto maps = SharedMaps::create(map_options);
