@@ -1,8 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """A recorder that is killed, gets no disk, too small a ring buffer, queue pairs by the hundred a second, a NIC that goes away:
-its capture reads to the last good block, what was lost is counted, the traced programs verify their data, and nothing stays behind."""
+its capture reads to the last good block, what was lost is counted, the traced programs verify their data, and nothing stays behind.
 
+recorder_faults_test.py [--kernel SERIES]"""
+
+import argparse
 import os
 import re
 import sys
@@ -59,11 +62,14 @@ def check(results):
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kernel", default="6.1")
+    arguments = parser.parse_args()
     harness.need_root()
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", "2", "--nics", "2", "--kernel", "6.1", "--limit", "500", "--out", out,
+        status, said = harness.run("--nodes", "2", "--nics", "2", "--kernel", arguments.kernel, "--limit", "500", "--out", out,
                                    "--job", os.path.join(harness.HERE, "jobs", "recorder_faults.py"),
                                    "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
         harness.print_logs(out)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds a report against the packet captures of the lab: compare.py LAB_DIR REPORT.json [--posted] [--late] [--payload-only-known]
+"""Holds a report against the packet captures of the lab: compare.py LAB_DIR REPORT.json [--posted | --from-first] [--no-links]
 
 Every queue pair's bytes must equal tshark's, every frame on the wire must belong to a queue pair of the report, and every link's
 counter must equal the frames in its packet capture. Prints a table and exits 1 on the first kind of difference found."""
@@ -11,12 +11,16 @@ import json
 import os
 import sys
 from collections import defaultdict
+from datetime import datetime, timezone
 from typing import Dict, List, Optional, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from flows import Connected, Datagram, Flow, FlowKey, flows_from
 from frames import Frame, read_frames
+
+# The clocks of nodes and host may be this far apart.
+_CLOCK_TOLERANCE_S = 1.0
 
 LAB_MAC_PREFIX = "52:54:00:00:"
 
@@ -83,10 +87,25 @@ class Fabric:
         return "a" if link["a"].startswith("spine") else "b"  # on the way down
 
 
+class Clocks:
+    """Seconds since the epoch of the monotonic times in a report, by host."""
+
+    def __init__(self, report: dict):
+        self._begin = {host["name"]: host["recordings"][0] for host in report["hosts"]}
+
+    def epoch_s(self, host: str, time_ns: int) -> float:
+        begin = self._begin[host]
+        return _epoch_s(begin["begin"]) + (time_ns - begin["begin_ns"]) / 1e9
+
+    def begin_s(self, host: str) -> float:
+        return _epoch_s(self._begin[host]["begin"])
+
+
 class Comparison:
     def __init__(self, fabric: Fabric, report: dict):
         self.fabric = fabric
         self.qps = report["qps"]
+        self.clocks = Clocks(report)
         self.failures: List[str] = []
         self.compared = 0
 
@@ -132,6 +151,48 @@ class Comparison:
                 for qp in qps:
                     self.expect(f"{qp['host']} qp {qp['qpn']} tx_wire_bytes (no frame on the wire)", qp["tx_wire_bytes"] or 0, 0)
 
+    def from_first(self) -> None:
+        """Recorders that started late: each direction of a queue pair against what tshark has from the frame on that the report
+        names as its first, by PSN, opcode and time. A queue pair without one must have sent nothing since the recorder started."""
+        groups = self.grouped()
+        for key, flow in self.fabric.flows.items():
+            if key not in groups and flow.frames[-1].time_s > min(self.clocks.begin_s(host) for host in self.hosts()):
+                self.failures.append(f"{key}: frames on the wire while recorded, no queue pair in the report")
+        for key, qps in groups.items():
+            if len(qps) != 1:
+                self.failures.append(f"{key}: {len(qps)} queue pairs of one number, cannot be told apart here")
+                continue
+            qp = qps[0]
+            self._direction_from_first(qp, "tx", self.fabric.flows.get(key))
+            if isinstance(key, Connected) and qp["preexisting"]:
+                self._direction_from_first(qp, "rx", self.fabric.flows.get(Connected(key.destination, key.source, qp["qpn"])))
+
+    def hosts(self) -> List[str]:
+        return sorted({qp["host"] for qp in self.qps})
+
+    def _direction_from_first(self, qp: dict, direction: str, flow: Optional[Flow]) -> None:
+        name = f"{qp['host']} qp {qp['qpn']} {qp['type']} {direction}"
+        frames = flow.frames if flow else []
+        first = ((qp.get("wire") or {}).get(direction) or {}).get("first")
+        if first is None:
+            since = [frame for frame in frames if frame.time_s > self.clocks.begin_s(qp["host"])]
+            self.expect(f"{name}: frames since the recorder started, none counted", 0, len(since))
+            return
+        at_s = self.clocks.epoch_s(qp["host"], first["time_ns"])
+        same = [index for index, frame in enumerate(frames) if (frame.psn, frame.opcode) == (first["psn"], first["opcode"])]
+        start = min(same, key=lambda index: abs(frames[index].time_s - at_s), default=None)
+        if start is None or abs(frames[start].time_s - at_s) > _CLOCK_TOLERANCE_S:
+            self.failures.append(f"{name}: no frame of PSN {first['psn']}, opcode {first['opcode']} on the wire at {at_s:.3f}")
+            return
+        rest = frames[start:]
+        wire = sum(frame.wire_bytes for frame in rest)
+        self.expect(f"{name} {direction}_wire_bytes from PSN {first['psn']}", qp[f"{direction}_wire_bytes"], wire)
+        if direction == "tx":
+            self.expect(f"{name} tx_payload_bytes from PSN {first['psn']}", qp["tx_payload_bytes"],
+                        sum(frame.payload_bytes for frame in rest))
+        print(f"  {name:22} first PSN {first['psn']:>8} opcode {first['opcode']:>3}, frame {start + 1} of {len(frames)}, "
+              f"{(frames[start].time_s - at_s) * 1e3:+.1f} ms; wire {wire:>9} of {flow.wire_bytes:>9}")
+
     def posted(self) -> None:
         """Requests as computed from work requests, and the answers to READ and ATOMIC as computed from the peer's: what was
         sent once, so without acknowledgements and retransmissions."""
@@ -151,6 +212,13 @@ class Comparison:
                   f"(retransmitted {flow.retransmitted_wire_bytes})")
 
 
+def _epoch_s(text: str) -> float:
+    """Of a time of the report, such as 2026-01-02T03:04:16.123456789Z."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    moment = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+    return moment.timestamp() + float(f"0.{fraction or 0}")
+
+
 def _is_response(sent) -> bool:
     return sent.opcode >> 5 != 3 and (sent.opcode & 0x1F) in (13, 14, 15, 16, 18)
 
@@ -165,6 +233,7 @@ def main() -> int:
     parser.add_argument("lab")
     parser.add_argument("report")
     parser.add_argument("--posted", action="store_true", help="the report was recorded with --no-wire --posts=on")
+    parser.add_argument("--from-first", action="store_true", help="the recorders started in the middle")
     parser.add_argument("--no-links", action="store_true", help="the lab was still sending when links were read")
     parser.add_argument("--path-mtu", type=int, default=1024)
     arguments = parser.parse_args()
@@ -174,6 +243,8 @@ def main() -> int:
     print("queue pairs, as tshark has them:")
     if arguments.posted:
         comparison.posted()
+    elif arguments.from_first:
+        comparison.from_first()
     else:
         comparison.wire()
     if not arguments.no_links:

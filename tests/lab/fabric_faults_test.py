@@ -1,0 +1,110 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the lab does to the fabric is in the captures and in the report. A port that goes down and up: its carrier edges and port errors,
+when they happened and where. An uplink that is cut where no host can see it: its effects alone, and named so.
+
+fabric_faults_test.py [--kernel SERIES]"""
+
+import argparse
+import os
+import sys
+
+import lab_harness as harness
+
+CUT, FLAP = "silent:leaf0-spine0@T+20+4", "port:0@T+36+3"
+TRAFFIC_S = 44
+# A node's clock is set from the host's; its counters are read once a second.
+CLOCK_S, SAMPLE_S = 1.0, 1.5
+TIMEOUT_S = 1.1
+EDGES = {"carrier_down", "carrier_up", "port_err", "port_active", "port_state", "port_errors"}
+
+
+def fault_times(out):
+    """{fault: (begin, end)} in seconds since the epoch."""
+    times = {}
+    for record in harness.load(out, "fabric", "faults.json"):
+        times.setdefault(record["fault"], {})[record["event"]] = record["unix_ns"] / 1e9
+    return {fault: (both["start"], both["end"]) for fault, both in times.items()}
+
+
+def begins_s(event):
+    return event["realtime_ns"] / 1e9
+
+
+def ends_s(event):
+    length_ns = 0 if event["end_ns"] is None else event["end_ns"] - event["time_ns"]
+    return begins_s(event) + length_ns / 1e9
+
+
+def check_traffic(out, report, cut):
+    """The transfers were on their way before the first fault, and went on after the last."""
+    qpns = harness.load(out, "node0", "result.json")
+    pairs = {qp["qpn"]: qp for qp in report["qps"] if qp["host"] == "node0"}
+    far, near = pairs[qpns["far"][0]], pairs[qpns["near"][0]]
+    begin = next(host for host in report["hosts"] if host["name"] == "node0")["recordings"][0]
+    for qp in (far, near):
+        first_s = report["window"]["begin_realtime_ns"] / 1e9 + (qp["wire"]["tx"]["first"]["time_ns"] - begin["begin_ns"]) / 1e9
+        assert first_s < cut[0] - CLOCK_S, "the transfers began after the cut: this machine was too slow"
+        assert qp["state"] == "RTS" and qp["destroyed_ns"] is not None, qp
+    assert far["tier"] == "spine" and near["tier"] == "leaf", (far, near)
+    assert far["retransmitted_wire_bytes"] > 0, far
+
+
+def check_flap(report, flap):
+    """Every edge once, on the port that was hit and nowhere else, when it happened."""
+    edges = [event for event in report["events"] if event["kind"] in EDGES]
+    assert {(event["host"], event["device"], event["port"]) for event in edges} == {("node0", "rxe0", 1)}, edges
+    for kind, at_s in (("carrier_down", flap[0]), ("port_err", flap[0]), ("carrier_up", flap[1]), ("port_active", flap[1])):
+        found = [event for event in edges if event["kind"] == kind]
+        assert len(found) == 1, f"{len(found)} events {kind}: {found}"
+        assert not found[0]["derived"], found
+        assert abs(begins_s(found[0]) - at_s) < CLOCK_S, f"{kind} at {begins_s(found[0]):.3f}, the fault at {at_s:.3f}"
+        assert not kind.startswith("carrier") or found[0]["netdev"] == "eth0", found
+        print(f"{kind}: {(begins_s(found[0]) - at_s) * 1e3:+.0f} ms from the fault")
+    assert min(begins_s(event) for event in edges) > flap[0] - SAMPLE_S - CLOCK_S, edges
+    # What went over that port was sent again, and the port's own link is named as the cause.
+    after = [event for event in report["events"] if event["kind"] in ("retransmissions", "suspected_path_loss")
+             and ends_s(event) > flap[0] - CLOCK_S and begins_s(event) < flap[1] + CLOCK_S]
+    assert after and {event["kind"] for event in after} == {"retransmissions"}, after
+
+
+def check_cut(report, cut):
+    """No host can see it: one derived event, of the connection that crosses the link and of no other."""
+    found = [event for event in report["events"]
+             if event["kind"] in ("retransmissions", "suspected_path_loss") and ends_s(event) > cut[0] and begins_s(event) < cut[1]]
+    assert len(found) == 1, found
+    event = found[0]
+    assert event["kind"] == "suspected_path_loss" and event["derived"], event
+    assert (event["host"], event["device"], event["port"], event["peers"]) == ("node0", "rxe0", 1, ["node2"]), event
+    assert event["evidence"]["retransmitted_frames"] > 0 and event["evidence"]["qps_retransmitting"] == 1, event
+    early_s, late_s = SAMPLE_S + CLOCK_S, TIMEOUT_S + SAMPLE_S + CLOCK_S
+    assert cut[0] - early_s < begins_s(event) < cut[0] + late_s, f"begins {begins_s(event) - cut[0]:+.1f} s from the cut"
+    assert ends_s(event) < cut[1] + 2 * late_s, f"ends {ends_s(event) - cut[1]:+.1f} s from the end of the cut"
+    assert "the carrier never changed" in event["what"] and "beyond this port" in event["what"], event
+    print(f"cut: {event['what']}; begins {begins_s(event) - cut[0]:+.1f} s, ends {ends_s(event) - cut[1]:+.1f} s from it")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kernel", default="6.1")
+    arguments = parser.parse_args()
+    harness.need_root()
+    before = harness.interfaces()
+    with harness.scratch() as scratch:
+        out = os.path.join(scratch, "out")
+        status, said = harness.run("--nodes", "3", "--kernel", arguments.kernel, "--limit", "400", "--out", out,
+                                   "--job", os.path.join(harness.HERE, "jobs", "recorded.sh"), "--env", "RECORDED_JOB=fabric_faults.py",
+                                   "--env", f"TRAFFIC_S={TRAFFIC_S}", "--fault", CUT, "--fault", FLAP)
+        harness.print_logs(out)
+        assert status == 0, said
+        report = harness.collwire_report(out, os.path.join(scratch, "report.json"))
+        times = fault_times(out)
+        check_traffic(out, report, times[CUT])
+        check_flap(report, times[FLAP])
+        check_cut(report, times[CUT])
+        harness.expect_nothing_left(out, before)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

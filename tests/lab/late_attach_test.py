@@ -1,0 +1,100 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Recorders that start in the middle of transfers name every queue pair that is there, and count from a frame on that they name. A
+process that dies in the middle of its transfer is counted to its end. Nobody is ptraced, and all who live verify their data.
+
+late_attach_test.py [--kernel SERIES]"""
+
+import argparse
+import ipaddress
+import os
+import sys
+
+import lab_harness as harness
+
+NODES = 2
+
+
+def same_gid(one, other):
+    return one is not None and ipaddress.IPv6Address(one) == ipaddress.IPv6Address(other)
+
+
+def programs(out, name):
+    """(host, JSON) of both sides of a transfer."""
+    return [(f"node{node}", harness.load(out, f"node{node}", f"{name}.json")) for node in range(NODES)]
+
+
+def check_existing(out, pairs):
+    """Every queue pair of the transfers that were there first, with both ends."""
+    checked = 0
+    for name in ("running", "gated"):
+        for host, program in programs(out, name):
+            assert program["verified"] and program.get("peer_verified", True), (name, host)
+            for truth in program["qps"]:
+                qp = pairs[(host, truth["qpn"])]
+                assert qp["preexisting"] and qp["pid"] == program["pid"], qp
+                assert qp["remote_qpn"] == truth["remote_qpn"] and qp["pairing"] == "paired", qp
+                assert same_gid(qp["remote_gid"], truth["remote_gid"]) and same_gid(qp["local_gid"], truth["local_gid"]), qp
+                assert all("psn" in qp["wire"][direction]["first"] for direction in ("tx", "rx")), qp
+                assert qp["destroyed_ns"] is not None, qp
+                if name == "gated" and program["role"] == "requester":
+                    check_gated(qp, truth)
+                checked += 1
+    print(f"{checked} queue pairs that were there before the recorder, both ends right")
+    assert checked == 8, checked
+
+
+def check_gated(qp, truth):
+    """It stood still while the recorder started: what it posted behind its gate is known, and is all that may be counted."""
+    classes = truth["phases"]["after_go"]["classes"]
+    sent = sum(of["bytes"] for name, of in classes.items() if name != "read")
+    assert qp["tx_payload_bytes"] == qp["posted_tx_payload_bytes"] == sent, (qp, sent)
+    assert qp["rx_payload_bytes"] == classes["read"]["bytes"], (qp, classes)
+
+
+def check_dying(out, pairs):
+    """Killed in the middle of its third round."""
+    died, survived = (program for _, program in programs(out, "dying"))
+    assert survived["peer_died"] and survived["verified"] and survived["rounds"] == 2, survived
+    for host, program in (("node0", died), ("node1", survived)):
+        for truth in program["qps"]:
+            qp = pairs[(host, truth["qpn"])]
+            assert not qp["preexisting"] and qp["pid"] == program["pid"], qp
+            assert qp["destroyed_ns"] is not None, f"{host} qp {qp['qpn']}: its end is missing"
+            assert qp["tx_wire_bytes"] > 0, qp
+
+
+def check_results(out):
+    for node in range(NODES):
+        result = harness.load(out, f"node{node}", "result.json")
+        assert result["status"] == 0, result
+        assert result["tracers"] and set(result["tracers"].values()) == {0}, f"node{node}: somebody is ptraced: {result}"
+    assert harness.load(out, "node0", "result.json")["dying"] == -9
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kernel", default="6.1")
+    arguments = parser.parse_args()
+    harness.need_root()
+    before = harness.interfaces()
+    with harness.scratch() as scratch:
+        out = os.path.join(scratch, "out")
+        status, said = harness.run("--nodes", str(NODES), "--kernel", arguments.kernel, "--pcap", "--limit", "400", "--out", out,
+                                   "--job", os.path.join(harness.HERE, "jobs", "late_attach.py"))
+        harness.print_logs(out)
+        assert status == 0, said
+        check_results(out)
+        path = os.path.join(scratch, "report.json")
+        report = harness.collwire_report(out, path)
+        assert report["loss"]["records"] == 0, report["loss"]
+        pairs = {(qp["host"], qp["qpn"]): qp for qp in report["qps"]}
+        check_existing(out, pairs)
+        check_dying(out, pairs)
+        harness.compare(out, path, "--from-first")
+        harness.expect_nothing_left(out, before)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
