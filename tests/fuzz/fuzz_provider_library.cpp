@@ -7,6 +7,7 @@
 #include "userspace/providers/ops_scan.h"
 #include "userspace/providers/probe_point.h"
 #include "userspace/providers/process_view.h"
+#include "userspace/providers/wr_scan.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     std::vector<std::byte> bytes(size);
@@ -20,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         for (const std::uint64_t address : found.value().addresses)
             (void)collwire::choose_probe_point(image.value(), address,
                                                collwire::ARGUMENT_1 | collwire::ARGUMENT_2);
+    (void)collwire::find_wr_functions(image.value());
     for (const auto &segment : image.value().segments())
         if (segment.executable)
             (void)collwire::choose_probe_point(image.value(), segment.address, ~0u);

@@ -168,8 +168,12 @@ public:
 
     // A queue pair goes to RTS: what the kernel's probes would tell.
     void see_qp(pid_t pid, std::uint64_t qp_address, const char *device = "fake0") {
+        tell(CW_KIND_QP_STATE, 1, pid, qp_address, device);
+    }
+    void tell(cw_kind kind, std::uint64_t time_ns, pid_t pid, std::uint64_t qp_address,
+              const char *device = "fake0") {
         cw_qp_event event{};
-        event.header = {sizeof event, CW_KIND_QP_STATE, 0, 1};
+        event.header = {sizeof event, static_cast<std::uint16_t>(kind), 0, time_ns};
         event.tgid = static_cast<std::uint32_t>(pid);
         event.user_handle = qp_address;
         std::strncpy(event.device, device, sizeof event.device - 1);
@@ -196,6 +200,14 @@ public:
     cw_post_counters counters(pid_t pid, std::uint32_t qpn, std::uint32_t epoch = 0) {
         const auto found = posts.find({static_cast<std::uint32_t>(pid), qpn, epoch});
         return found == posts.end() ? cw_post_counters{} : found->second;
+    }
+    // Of post_send: those of the ibv_wr_* calls are there, too, whether a queue pair has them or
+    // not.
+    [[nodiscard]] std::vector<PlannedProbe> post_send_probes() const {
+        auto probes = source->plan();
+        std::erase_if(probes,
+                      [](const PlannedProbe &probe) { return probe.function != "post_send"; });
+        return probes;
     }
     std::uint64_t loss(cw_loss_class loss_class) {
         std::uint64_t sum = 0;

@@ -157,7 +157,7 @@ TEST_P(EveryDriver, CountsAreExact) {
     recorder.see_qp(child.pid(), qp);
     ASSERT_EQ(recorder.source->states().front().state, CW_SOURCE_ON)
         << recorder.source->states().front().reason;
-    const auto plan = recorder.source->plan();
+    const auto plan = recorder.post_send_probes();
     ASSERT_EQ(plan.size(), 1u);
     EXPECT_TRUE(plan[0].emulated && plan[0].placed) << plan[0].instruction;
 
@@ -170,7 +170,7 @@ TEST_P(EveryDriver, CountsAreExact) {
     EXPECT_EQ(recorder.ties[0].qp_type, 2u);
     EXPECT_EQ(recorder.ties[0].handle, 7u);
     EXPECT_EQ(recorder.ties[0].key.qpn, 17u);
-    EXPECT_EQ(recorder.n_probe_records, 1u);
+    EXPECT_EQ(recorder.n_probe_records, recorder.source->plan().size());
 
     // Nothing new, nothing appended; a new segment starts with all there is.
     const auto before = recorder.n_post_records;
@@ -199,14 +199,16 @@ TEST_F(Posts, SingleStepOnlyWhenAskedFor) {
         child.run(post_all_chains, 0);
         recorder.sample();
         EXPECT_TRUE(recorder.posts.empty());
-        EXPECT_TRUE(recorder.source->plan().empty());
+        EXPECT_TRUE(recorder.post_send_probes().empty());
+        for (const PlannedProbe &probe : recorder.source->plan())
+            EXPECT_TRUE(probe.emulated) << probe.function << " on " << probe.instruction;
     }
     PostsOptions options;
     options.forced = true;
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), qp);
     EXPECT_EQ(recorder.source->states().front().state, CW_SOURCE_ON);
-    EXPECT_FALSE(recorder.source->plan().at(0).emulated);
+    EXPECT_FALSE(recorder.post_send_probes().at(0).emulated);
     child.run(post_all_chains, 0);
     recorder.sample();
     expect_equal(recorder.counters(child.pid(), 1), expected(CHAINS));
@@ -352,6 +354,29 @@ TEST_F(Posts, ThreadsThatEndLeaveTheirCounts) {
     EXPECT_EQ(recorder.loss(CW_LOSS_POST_TABLE), 0u);
 }
 
+// Nothing may be silently low: a driver that is met with its first queue pair.
+TEST_F(Posts, QueuePairThatMayHavePostedBeforeItsProbe) {
+    Child child{FAKE_PROVIDER_1};
+    const auto first = child.run(make_qp, 1);
+    const auto second = child.run(make_qp, 2);
+    PostsRecorder recorder{PostsOptions{}};
+    const auto now_ns = [] {
+        timespec now{};
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+               static_cast<std::uint64_t>(now.tv_nsec);
+    };
+    recorder.tell(CW_KIND_QP_CREATE, now_ns(), child.pid(), first);
+    recorder.see_qp(child.pid(), first);
+    const auto state = recorder.source->states().front();
+    EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
+    EXPECT_NE(state.reason.find("1 queue pairs were there before"), std::string::npos)
+        << state.reason;
+    recorder.tell(CW_KIND_QP_CREATE, now_ns(), child.pid(), second);
+    recorder.see_qp(child.pid(), second);
+    EXPECT_EQ(recorder.source->states().front().reason, state.reason) << "the second is not late";
+}
+
 TEST_F(Posts, ProcessThatDies) {
     PostsRecorder recorder{PostsOptions{}};
     pid_t pid = 0;
@@ -439,7 +464,7 @@ TEST_F(Posts, CheaperSourcesComeFirst) {
     options.forced = true;
     PostsRecorder forced{options};
     forced.see_qp(child.pid(), qp);
-    EXPECT_EQ(forced.source->plan().size(), 1u);
+    EXPECT_EQ(forced.post_send_probes().size(), 1u);
 }
 
 TEST_F(Posts, MemoryThatIsNoQueuePair) {
@@ -485,7 +510,7 @@ TEST_F(Posts, OneFileInTwoContainersIsCountedOnce) {
         recorder.sample();
         expect_equal(recorder.counters(one.pid(), 1), expected(CHAINS));
         expect_equal(recorder.counters(two.pid(), 2), expected(CHAINS));
-        EXPECT_EQ(recorder.source->plan().size(), 1u);
+        EXPECT_EQ(recorder.post_send_probes().size(), 1u);
     }
     for (const char *name : {"/one/merged", "/two/merged", ""})
         umount2((base + name).c_str(), MNT_DETACH);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ibv_wr_* calls: batches between start and complete or abort.
+#include <algorithm>
+
 #include "tests/root/posts_fixture.h"
+#include "userspace/providers/live_verbs.h"
+#include "userspace/providers/wr_scan.h"
 
 namespace collwire::test {
 namespace {
@@ -113,6 +117,27 @@ TEST_F(WrCalls, EachCallOfABatch) {
     EXPECT_EQ(recorder.ties[0].qp_address, qp);
 }
 
+// By default nothing sits on a single-stepped instruction. Of calls that build a request together
+// either all are counted or none, and none is said so.
+TEST_F(WrCalls, NotCountedInPart) {
+    Child child{FAKE_PROVIDER_1};
+    const auto qp = child.run(make_extended_qp, 3);
+    PostsRecorder recorder{PostsOptions{}};
+    recorder.see_qp(child.pid(), qp);
+    const auto plan = recorder.source->plan();
+    ASSERT_EQ(plan.size(), 1u);
+    EXPECT_EQ(plan[0].function, "post_send");
+    EXPECT_TRUE(plan[0].emulated);
+    const auto state = recorder.source->states().front();
+    EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
+    EXPECT_NE(state.reason.find("no ibv_wr_* call is counted"), std::string::npos) << state.reason;
+    EXPECT_NE(state.reason.find("--posts=on"), std::string::npos) << state.reason;
+    child.run(post_batches);
+    recorder.sample();
+    EXPECT_TRUE(recorder.posts.empty());
+    EXPECT_EQ(recorder.n_probe_records, 1u);
+}
+
 std::uint64_t post_mixed(ChildState &state, std::uint64_t n) {
     fake_qp *qp = state.qps[0].get();
     const std::uint64_t data = address_of(state.data.data());
@@ -179,9 +204,36 @@ std::uint64_t make_plain_qp_with_rubbish(ChildState &state, std::uint64_t qpn) {
 TEST_F(WrCalls, PlainQueuePairHasNone) {
     Child child{FAKE_PROVIDER_2};
     const auto qp = child.run(make_plain_qp_with_rubbish, 3);
-    PostsRecorder recorder{forced()};
-    recorder.see_qp(child.pid(), qp);
-    EXPECT_EQ(recorder.source->plan().size(), 1u);
+    ProcessView view{child.pid()};
+    ASSERT_TRUE(view.refresh().ok());
+    const auto live = read_live_qp(view, qp);
+    ASSERT_TRUE(live.ok()) << live.failure().message;
+    ASSERT_EQ(live->functions.size(), 1u);
+    EXPECT_EQ(live->functions[0].call, CW_CALL_POST_SEND);
+}
+
+// What the library's code says is the same as what its queue pairs have.
+TEST_F(WrCalls, FoundInTheLibraryAsInTheQueuePair) {
+    Child child{FAKE_PROVIDER_1};
+    const auto qp = child.run(make_extended_qp, 3);
+    ProcessView view{child.pid()};
+    ASSERT_TRUE(view.refresh().ok());
+    const auto live = read_live_qp(view, qp);
+    ASSERT_TRUE(live.ok());
+    auto bytes = read_library_file(FAKE_PROVIDER_1);
+    ASSERT_TRUE(bytes.ok());
+    const auto image = ElfImage::parse(std::move(*bytes));
+    ASSERT_TRUE(image.ok());
+    const auto found = find_wr_functions(*image);
+    EXPECT_GE(found.size(), 9u);
+    for (const WrFunction &function : found)
+        EXPECT_TRUE(std::ranges::any_of(live->functions,
+                                        [&](const LiveFunction &other) {
+                                            return other.call == function.call &&
+                                                   other.file_offset ==
+                                                       image->file_offset(function.address);
+                                        }))
+            << name_of(function.call) << " at " << std::hex << function.address;
 }
 
 } // namespace

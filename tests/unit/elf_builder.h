@@ -46,6 +46,8 @@ public:
         symbols_.push_back(entry);
         relocations_.push_back({slot, ELF64_R_INFO(symbols_.size() - 1, type), 0});
     }
+    // Where functions begin, for .eh_frame_hdr; without any there is no such table.
+    void function(std::uint64_t address) { functions_.push_back(address); }
     void private_abi(std::string_view version) {
         strings_ += version;
         strings_ += '\0';
@@ -64,7 +66,7 @@ public:
         header.e_ehsize = sizeof header;
         header.e_phentsize = sizeof(Elf64_Phdr);
 
-        std::uint64_t at = sizeof header + 8 * sizeof(Elf64_Phdr);
+        std::uint64_t at = sizeof header + 16 * sizeof(Elf64_Phdr);
         const auto place = [&](const void *data, std::size_t size) {
             const std::uint64_t begin = at;
             if (size != 0)
@@ -87,13 +89,24 @@ public:
             {35, {packed_.size() * 8}},
             {DT_NULL, {0}}};
         const auto dynamic_at = place(dynamic.data(), dynamic.size() * sizeof(Elf64_Dyn));
-        const std::vector<Elf64_Phdr> parts = {
+        // Version 1; one unused pointer, the count, pairs of offsets from here.
+        std::vector<std::uint32_t> frames = {0x3b031b01, 0,
+                                             static_cast<std::uint32_t>(functions_.size())};
+        for (const std::uint64_t address : functions_) {
+            frames.push_back(static_cast<std::uint32_t>(address - at));
+            frames.push_back(0);
+        }
+        const auto frames_at = place(frames.data(), frames.size() * 4);
+        std::vector<Elf64_Phdr> parts = {
             {PT_LOAD, PF_R, 0, 0, 0, CODE, CODE, 0x1000},
             {PT_LOAD, PF_R | PF_X, CODE, CODE, CODE, DATA - CODE, DATA - CODE, 0x1000},
             {PT_LOAD, PF_R | PF_W, DATA, DATA, DATA, END - DATA, END - DATA, 0x1000},
             {PT_DYNAMIC, PF_R, dynamic_at, dynamic_at, dynamic_at,
              dynamic.size() * sizeof(Elf64_Dyn), dynamic.size() * sizeof(Elf64_Dyn), 8},
             {PT_GNU_RELRO, PF_R, DATA, DATA, DATA, END - DATA, END - DATA, 1}};
+        if (!functions_.empty())
+            parts.push_back({PT_GNU_EH_FRAME, PF_R, frames_at, frames_at, frames_at,
+                             frames.size() * 4, frames.size() * 4, 4});
         header.e_phnum = static_cast<Elf64_Half>(parts.size());
         std::memcpy(bytes_.data(), &header, sizeof header);
         std::memcpy(bytes_.data() + sizeof header, parts.data(), parts.size() * sizeof(Elf64_Phdr));
@@ -108,6 +121,7 @@ private:
     std::vector<Elf64_Rela> relocations_;
     std::vector<Elf64_Sym> symbols_ = std::vector<Elf64_Sym>(1);
     std::vector<std::uint64_t> packed_;
+    std::vector<std::uint64_t> functions_;
     std::string strings_ = std::string(1, '\0');
 };
 

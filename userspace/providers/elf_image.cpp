@@ -125,6 +125,9 @@ Result<void> ElfImage::read(std::vector<std::byte> &&bytes) {
             relro_begin_ = part.p_vaddr;
             relro_end_ = part.p_vaddr + part.p_memsz;
         }
+        if (part.p_type == PT_GNU_EH_FRAME) {
+            frame_table_ = part.p_vaddr;
+        }
         if (part.p_type != PT_LOAD && part.p_type != PT_DYNAMIC) {
             continue;
         }

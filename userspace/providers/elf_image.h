@@ -44,6 +44,9 @@ public:
     [[nodiscard]] std::uint64_t relro_begin() const { return relro_begin_; }
     [[nodiscard]] std::uint64_t relro_end() const { return relro_end_; }
 
+    // Address of .eh_frame_hdr, which says where functions begin; 0 if there is none.
+    [[nodiscard]] std::uint64_t frame_table() const { return frame_table_; }
+
     // The number in libibverbs' private symbol version, IBVERBS_PRIVATE_34, that the library asks
     // for; 0 if it asks for none.
     [[nodiscard]] unsigned private_abi() const { return private_abi_; }
@@ -63,6 +66,7 @@ private:
     std::vector<ElfPointer> pointers_;
     std::uint64_t relro_begin_ = 0;
     std::uint64_t relro_end_ = 0;
+    std::uint64_t frame_table_ = 0;
     unsigned private_abi_ = 0;
 };
 

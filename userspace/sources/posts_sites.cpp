@@ -12,6 +12,7 @@
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/providers/ops_scan.h"
 #include "userspace/providers/probe_point.h"
+#include "userspace/providers/wr_scan.h"
 
 namespace collwire {
 namespace {
@@ -119,11 +120,15 @@ void PostsSites::problem(std::string text) {
         problems_.push_back(std::move(text));
 }
 
-std::size_t PostsSites::library_of(const MappedFile &file, const Mapping &mapping) {
+Result<MappedFile> PostsSites::Place::open() const {
+    return view == nullptr ? MappedFile::open(path) : MappedFile::open(view->pid(), *mapping);
+}
+
+std::size_t PostsSites::library_of(const MappedFile &file, const std::string &path) {
     for (std::size_t i = 0; i < libraries_.size(); ++i)
         if (libraries_[i].device == file.device() && libraries_[i].inode == file.inode())
             return i;
-    libraries_.push_back({file.device(), file.inode(), mapping.path, false});
+    libraries_.push_back({file.device(), file.inode(), path, false});
     return libraries_.size() - 1;
 }
 
@@ -136,64 +141,105 @@ PostsSites::Site *PostsSites::known(std::size_t library, std::uint64_t function_
     return found == sites_.end() ? nullptr : &*found;
 }
 
+const PostsSites::Site *PostsSites::single_stepped_call(std::size_t library) const {
+    const auto found = std::ranges::find_if(sites_, [library](const Site &site) {
+        return site.library == library && site.call != CW_CALL_POST_SEND && !site.emulated;
+    });
+    return found == sites_.end() ? nullptr : &*found;
+}
+
+bool PostsSites::allowed(const Site &site) const {
+    if (allow_single_step_)
+        return true;
+    return site.emulated &&
+           (site.call == CW_CALL_POST_SEND || single_stepped_call(site.library) == nullptr);
+}
+
 void PostsSites::note_use(const Site &site) {
-    if (!site.emulated && !allow_single_step_)
+    if (allowed(site))
+        return;
+    const std::string &path = libraries_[site.library].path;
+    if (site.call == CW_CALL_POST_SEND)
+        problem(fmt::format("post_send of {} can only be probed on `{}`, which is single-stepped "
+                            "and dear. Fix: --posts=on",
+                            path, site.instruction));
+    else if (const Site *dear = single_stepped_call(site.library))
         problem(
-            fmt::format("{} of {} can only be probed on `{}`, which is single-stepped and dear. "
-                        "Fix: --posts=on",
-                        name_of(site.call), libraries_[site.library].path, site.instruction));
+            fmt::format("{} of {} can only be probed on `{}`, which is single-stepped and dear: "
+                        "no ibv_wr_* call is counted. Fix: --posts=on",
+                        name_of(dear->call), path, dear->instruction));
 }
 
 void PostsSites::add_library(const ProcessView &view, const Mapping &mapping) {
-    auto file = MappedFile::open(view.pid(), mapping);
+    add_all_of({&view, &mapping, mapping.path});
+}
+
+void PostsSites::add_installed(const std::string &path) {
+    add_all_of({nullptr, nullptr, path});
+}
+
+void PostsSites::add_all_of(const Place &place) {
+    auto file = place.open();
     if (!file)
         return; // the process is gone, or the file: then nobody can post through it
-    const auto library = library_of(*file, mapping);
+    const auto library = library_of(*file, place.path);
     if (libraries_[library].scanned)
         return;
     libraries_[library].scanned = true;
     auto bytes = read_library_file(file->own_path());
     auto image = bytes ? ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
-    auto found = image ? find_post_send(*image) : image.failure();
-    if (!found)
+    if (!image)
         return; // a queue pair of the process will tell
-    for (const std::uint64_t address : found->addresses)
-        if (const auto offset = image->file_offset(address))
-            add_site(library, *image, view, mapping, *offset, CW_CALL_POST_SEND);
+    if (const auto found = find_post_send(*image))
+        for (const std::uint64_t address : found->addresses)
+            if (const auto offset = image->file_offset(address))
+                add_site(library, *image, place, *offset, CW_CALL_POST_SEND);
+    for (const WrFunction &function : find_wr_functions(*image))
+        if (const auto offset = image->file_offset(function.address))
+            add_site(library, *image, place, *offset, function.call);
+    attach_allowed();
 }
 
-void PostsSites::add_functions(const ProcessView &view, std::span<const LiveFunction> functions) {
+bool PostsSites::add_functions(const ProcessView &view, std::span<const LiveFunction> functions,
+                               std::uint64_t created_ns) {
     std::optional<ElfImage> image;
     std::string image_of;
+    std::vector<std::pair<std::size_t, const LiveFunction *>> used;
     for (const LiveFunction &function : functions) {
-        auto file = MappedFile::open(view.pid(), function.mapping);
+        const Place place{&view, &function.mapping, function.mapping.path};
+        auto file = place.open();
         if (!file)
             continue;
-        const auto library = library_of(*file, function.mapping);
-        if (const Site *site = known(library, function.file_offset, function.call)) {
-            note_use(*site);
-            continue;
-        }
-        if (!image || image_of != function.mapping.path) {
-            auto bytes = read_library_file(file->own_path());
-            auto parsed = bytes ? ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
-            if (!parsed) {
-                problem(fmt::format("{}: {}", function.mapping.path, parsed.failure().message));
-                return;
+        const auto library = library_of(*file, place.path);
+        if (known(library, function.file_offset, function.call) == nullptr) {
+            if (!image || image_of != place.path) {
+                auto bytes = read_library_file(file->own_path());
+                auto parsed =
+                    bytes ? ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
+                if (!parsed) {
+                    problem(fmt::format("{}: {}", place.path, parsed.failure().message));
+                    break;
+                }
+                image.emplace(std::move(*parsed));
+                image_of = place.path;
             }
-            image.emplace(std::move(*parsed));
-            image_of = function.mapping.path;
+            add_site(library, *image, place, function.file_offset, function.call);
         }
-        add_site(library, *image, view, function.mapping, function.file_offset, function.call);
-        if (const Site *site = known(library, function.file_offset, function.call))
-            note_use(*site);
+        used.emplace_back(library, &function);
     }
+    attach_allowed();
+    bool late = false;
+    for (const auto &[library, function] : used)
+        if (const Site *site = known(library, function->file_offset, function->call)) {
+            note_use(*site);
+            late = late || site->placed_ns > created_ns;
+        }
+    return late;
 }
 
-void PostsSites::add_site(std::size_t library, const ElfImage &image, const ProcessView &view,
-                          const Mapping &mapping, std::uint64_t function_offset,
-                          cw_verbs_call call) {
-    if (known(library, function_offset, call))
+void PostsSites::add_site(std::size_t library, const ElfImage &image, const Place &place,
+                          std::uint64_t function_offset, cw_verbs_call call) {
+    if (known(library, function_offset, call) != nullptr)
         return;
     const std::string &path = libraries_[library].path;
     Site site;
@@ -219,36 +265,59 @@ void PostsSites::add_site(std::size_t library, const ElfImage &image, const Proc
                                 name_of(other.call), name_of(call), path));
             return;
         }
-        // Containers show one file of an image layer as many files: is our breakpoint there?
-        const std::uint64_t offset_in_mapping = site.point_offset - mapping.file_offset;
-        const auto there = site.point_offset >= mapping.file_offset &&
-                                   offset_in_mapping < mapping.end - mapping.begin
-                               ? view.read<std::byte>(mapping.begin + offset_in_mapping)
-                               : std::nullopt;
-        if (other.link != nullptr && other.call == call && there == BREAKPOINT &&
-            image.bytes_from(point->address).front() != BREAKPOINT)
+        if (is_probed_there(other, site, image, place)) {
             site.same_file = true;
+            site.placed_ns = other.placed_ns;
+            site.appended = true;
+        }
     }
     if (!site.same_file) {
-        auto file = MappedFile::open(view.pid(), mapping);
+        auto file = place.open();
         if (!file)
             return;
         site.file = std::move(*file);
     }
-    place(site);
     sites_.push_back(std::move(site));
 }
 
-void PostsSites::place(Site &site) {
-    if (site.same_file || site.link != nullptr)
+// Containers, and overlays, show one file of an image layer as many files: is our breakpoint there?
+bool PostsSites::is_probed_there(const Site &other, const Site &site, const ElfImage &image,
+                                 const Place &place) const {
+    if (other.link == nullptr || other.call != site.call || place.view == nullptr)
+        return false;
+    const Mapping &mapping = *place.mapping;
+    if (site.point_offset < mapping.file_offset ||
+        site.point_offset - mapping.file_offset >= mapping.end - mapping.begin)
+        return false;
+    const auto there =
+        place.view->read<std::byte>(mapping.begin + (site.point_offset - mapping.file_offset));
+    const auto address = image.address_of(site.point_offset);
+    return there == BREAKPOINT && address && image.bytes_from(*address).front() != BREAKPOINT;
+}
+
+void PostsSites::attach_allowed() {
+    if (!programs_)
         return;
-    if (!programs_ || (!site.emulated && !allow_single_step_))
+    for (Site &site : sites_) {
+        if (allowed(site)) {
+            attach_site(site);
+        } else if (site.link != nullptr) {
+            bpf_link__destroy(site.link);
+            site.link = nullptr;
+            site.failed = true;
+        }
+    }
+}
+
+void PostsSites::attach_site(Site &site) {
+    if (site.same_file || site.link != nullptr || site.failed)
         return;
     const LibbpfLog log;
     errno = 0;
     site.link = bpf_program__attach_uprobe((*programs_)[site.call], false, -1,
                                            site.file.own_path().c_str(), site.point_offset);
     if (site.link == nullptr) {
+        site.failed = true;
         problem(bpf_error(fmt::format("uprobe on {} of {}", name_of(site.call),
                                       libraries_[site.library].path),
                           errno, log.text())
@@ -261,8 +330,7 @@ void PostsSites::place(Site &site) {
 
 void PostsSites::attach(const Programs &programs) {
     programs_ = programs;
-    for (Site &site : sites_)
-        place(site);
+    attach_allowed();
 }
 
 void PostsSites::detach() {
@@ -298,9 +366,14 @@ PlannedProbe PostsSites::planned(const Site &site) const {
 std::vector<PlannedProbe> PostsSites::plan() const {
     std::vector<PlannedProbe> probes;
     for (const Site &site : sites_)
-        if (!site.same_file && (site.emulated || allow_single_step_))
+        if (!site.same_file && allowed(site))
             probes.push_back(planned(site));
     return probes;
+}
+
+void PostsSites::plan_is_told() {
+    for (Site &site : sites_)
+        site.appended = site.placed_ns != 0;
 }
 
 void PostsSites::append_new(RecordSink &sink) {

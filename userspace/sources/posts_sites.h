@@ -36,16 +36,23 @@ public:
     void attach(const Programs &programs);
     void detach();
 
-    // post_send of a library that a process has mapped, found by its tables. Once per file.
+    // post_send of a library that a process has mapped, found by its tables, and the functions
+    // behind the ibv_wr_* calls. Once per file.
     void add_library(const ProcessView &view, const Mapping &mapping);
-    // The functions behind a queue pair of the process.
-    void add_functions(const ProcessView &view, std::span<const LiveFunction> functions);
+    // The same of a library that nobody need have mapped yet: whoever does meets the probes.
+    void add_installed(const std::string &path);
+    // The functions behind a queue pair of the process. True: it lives since `created_ns`, and some
+    // probe that counts its posts was not in place then.
+    bool add_functions(const ProcessView &view, std::span<const LiveFunction> functions,
+                       std::uint64_t created_ns);
 
     [[nodiscard]] std::vector<PlannedProbe> plan() const;
     // Places where posts go unseen, one clause each.
     [[nodiscard]] const std::vector<std::string> &problems() const { return problems_; }
-    // Appends one probe record for each site that was attached since the last call.
+    // Appends one probe record for each site that was attached since the last call, or since
+    // those that the plan tells of.
     void append_new(RecordSink &sink);
+    void plan_is_told();
     [[nodiscard]] std::size_t n_placed() const;
 
 private:
@@ -66,17 +73,38 @@ private:
         MappedFile file;        // until it is attached
         bpf_link *link = nullptr;
         std::uint64_t placed_ns = 0;
+        bool failed = false; // to attach: not tried again
         bool appended = false;
     };
 
-    std::size_t library_of(const MappedFile &file, const Mapping &mapping);
+    // Where a library was met: mapped by a process, or, without one, in the file system.
+    struct Place {
+        const ProcessView *view = nullptr;
+        const Mapping *mapping = nullptr;
+        std::string path;
+
+        [[nodiscard]] Result<MappedFile> open() const;
+    };
+
+    std::size_t library_of(const MappedFile &file, const std::string &path);
+    void add_all_of(const Place &place);
     [[nodiscard]] Site *known(std::size_t library, std::uint64_t function_offset,
                               cw_verbs_call call);
     // A library that is only mapped is no problem: programs map drivers that they never use.
     void note_use(const Site &site);
-    void add_site(std::size_t library, const ElfImage &image, const ProcessView &view,
-                  const Mapping &mapping, std::uint64_t function_offset, cw_verbs_call call);
-    void place(Site &site);
+    void add_site(std::size_t library, const ElfImage &image, const Place &place,
+                  std::uint64_t function_offset, cw_verbs_call call);
+    // Whether the file there is another name of one that has this site's probe.
+    [[nodiscard]] bool is_probed_there(const Site &other, const Site &site, const ElfImage &image,
+                                       const Place &place) const;
+    // Single-stepped instructions are dear: by default nothing is placed on one. The ibv_wr_* calls
+    // of a library build a request together, so without one of them the others would count too
+    // little.
+    [[nodiscard]] bool allowed(const Site &site) const;
+    // The first function behind these calls that has no emulated instruction to probe.
+    [[nodiscard]] const Site *single_stepped_call(std::size_t library) const;
+    void attach_allowed();
+    void attach_site(Site &site);
     void problem(std::string text);
     [[nodiscard]] PlannedProbe planned(const Site &site) const;
 

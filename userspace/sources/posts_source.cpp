@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "collwire/tables.h"
+#include "userspace/providers/installed.h"
 #include "userspace/providers/live_verbs.h"
 #include "verbs_post.skel.h"
 
@@ -35,25 +36,6 @@ bool is_gone(pid_t pid) {
 
 bool is_thread_gone(pid_t pid, pid_t tid) {
     return tgkill(pid, tid, 0) != 0 && errno == ESRCH;
-}
-
-// The name that driver, library and device class share: "rdma_rxe" -> "rxe", "mlx5_core" -> "mlx5",
-// "/usr/lib/librxe-rdmav34.so" -> "rxe".
-std::string_view stem_of_driver(std::string_view driver) {
-    if (driver.starts_with("rdma_"))
-        return driver.substr(5);
-    for (const std::string_view suffix : {"_core", "_ib"})
-        if (driver.ends_with(suffix))
-            return driver.substr(0, driver.size() - suffix.size());
-    return driver;
-}
-
-std::string_view stem_of_library(std::string_view path) {
-    if (const auto slash = path.rfind('/'); slash != std::string_view::npos)
-        path.remove_prefix(slash + 1);
-    if (path.starts_with("lib"))
-        path.remove_prefix(3);
-    return path.substr(0, path.find_first_of("-."));
 }
 
 void add(cw_post_counters &sum, std::uint32_t post_class, const cw_post_slot &slot) {
@@ -134,18 +116,35 @@ bool PostsSource::wants_device(std::string_view device) const {
 }
 
 bool PostsSource::wants_library(std::string_view path) const {
-    if (options_.forced)
-        return true;
     const auto stem = stem_of_library(path);
-    bool counted = false;
+    bool of_a_device = false;
     for (const PostsDevice &device : options_.devices) {
         if (stem_of_driver(device.driver) != stem)
             continue;
-        if (!device.counted_otherwise)
+        if (wants_device(device.name))
             return true;
-        counted = true;
+        of_a_device = true;
     }
-    return !counted;
+    return !of_a_device && any_library_;
+}
+
+// Probes sit on a file, so they can be there before the first process that maps it: its first posts
+// count. Which libraries those are is told by the devices of this machine.
+void PostsSource::add_installed_libraries() {
+    const auto paths = installed_providers();
+    any_library_ = options_.devices.empty();
+    for (const PostsDevice &device : options_.devices) {
+        if (!wants_device(device.name))
+            continue;
+        bool found = false;
+        for (const std::string &path : paths) {
+            if (stem_of_library(path) != stem_of_driver(device.driver))
+                continue;
+            sites_.add_installed(path);
+            found = true;
+        }
+        any_library_ = any_library_ || !found;
+    }
 }
 
 Result<void> PostsSource::prepare() {
@@ -163,6 +162,7 @@ Result<void> PostsSource::prepare() {
         loaded = load(true);
     if (!loaded)
         return loaded;
+    add_installed_libraries();
     for (const pid_t pid : rdma_processes())
         look_at_process(pid);
     return {};
@@ -211,6 +211,7 @@ Result<void> PostsSource::attach() {
     // Between prepare and now others may have begun to use RDMA.
     for (const pid_t pid : rdma_processes())
         look_at_process(pid);
+    sites_.plan_is_told(); // with what the recorder writes of every source next
     return {};
 }
 
@@ -218,13 +219,18 @@ std::vector<SourceState> PostsSource::states() const {
     if (!skeleton_.is_loaded() && !attached_)
         return {state_};
     const auto &problems = sites_.problems();
-    if (problems.empty() && unresolved_qps_ == 0)
+    if (problems.empty() && unresolved_qps_ == 0 && late_qps_ == 0)
         return {{CW_SOURCE_ON, {}}};
     std::string reason;
     if (!problems.empty()) {
         reason = problems.front();
         if (problems.size() > 1)
             reason += fmt::format(" (and {} more)", problems.size() - 1);
+    } else if (late_qps_ != 0) {
+        reason =
+            fmt::format("{} queue pairs were there before the probes on their driver, which was "
+                        "met with the first of them: their first posts may not be counted",
+                        late_qps_);
     } else {
         reason = fmt::format("{} queue pairs whose driver could not be found in memory: their "
                              "posts are not counted",
@@ -243,21 +249,22 @@ void PostsSource::look_at_process(pid_t pid) {
     views_.insert_or_assign(pid, std::move(view));
 }
 
-bool PostsSource::look_at_qp(pid_t pid, std::uint64_t address) {
-    auto [entry, is_new] = views_.try_emplace(pid, pid);
+bool PostsSource::look_at_qp(const PendingQp &qp) {
+    auto [entry, is_new] = views_.try_emplace(qp.pid, qp.pid);
     ProcessView &view = entry->second;
     if (is_new && !view.refresh())
         return false;
-    auto live = read_live_qp(view, address);
+    auto live = read_live_qp(view, qp.address);
     if (!live && !is_new) {
         // The library may have come since its mappings were read.
         if (!view.refresh())
             return false;
-        live = read_live_qp(view, address);
+        live = read_live_qp(view, qp.address);
     }
     if (!live)
         return false;
-    sites_.add_functions(view, live->functions);
+    if (sites_.add_functions(view, live->functions, qp.created_ns) && qp.created_ns != 0)
+        ++late_qps_;
     return true;
 }
 
@@ -285,18 +292,31 @@ void PostsSource::on_record(const cw_header &header) {
         look_at_process(pid);
     if (event.user_handle == 0)
         return;
-    if (header.kind == CW_KIND_QP_CREATE || !look_at_qp(pid, event.user_handle)) {
-        const bool waits = std::ranges::any_of(pending_, [&](const PendingQp &qp) {
-            return qp.pid == pid && qp.address == event.user_handle;
-        });
-        if (!waits && pending_.size() < MAX_PENDING)
-            pending_.push_back({pid, event.user_handle, 0});
+    const auto waiting = std::ranges::find_if(pending_, [&](const PendingQp &qp) {
+        return qp.pid == pid && qp.address == event.user_handle;
+    });
+    if (header.kind == CW_KIND_QP_CREATE) {
+        // The driver has not filled it in yet. An address that is used again is another queue pair.
+        const PendingQp created{pid, event.user_handle, 0, header.time_ns};
+        if (waiting != pending_.end())
+            *waiting = created;
+        else if (pending_.size() < MAX_PENDING)
+            pending_.push_back(created);
+        return;
+    }
+    const PendingQp qp =
+        waiting != pending_.end() ? *waiting : PendingQp{pid, event.user_handle, 0, 0};
+    if (look_at_qp(qp)) {
+        if (waiting != pending_.end())
+            pending_.erase(waiting);
+    } else if (waiting == pending_.end() && pending_.size() < MAX_PENDING) {
+        pending_.push_back(qp);
     }
 }
 
 void PostsSource::retry_pending() {
     std::erase_if(pending_, [this](PendingQp &qp) {
-        if (is_gone(qp.pid) || look_at_qp(qp.pid, qp.address))
+        if (is_gone(qp.pid) || look_at_qp(qp))
             return true;
         if (++qp.tries < MAX_TRIES)
             return false;

@@ -68,13 +68,15 @@ private:
         pid_t pid;
         std::uint64_t address;
         unsigned tries;
+        std::uint64_t created_ns; // 0: before the recording
     };
 
     Result<void> load(bool bounded);
     [[nodiscard]] bool wants_device(std::string_view device) const;
     [[nodiscard]] bool wants_library(std::string_view path) const;
+    void add_installed_libraries();
     void look_at_process(pid_t pid);
-    [[nodiscard]] bool look_at_qp(pid_t pid, std::uint64_t address);
+    [[nodiscard]] bool look_at_qp(const PendingQp &qp);
     void retry_pending();
     struct Counted {
         cw_post_counters counters{};
@@ -107,6 +109,8 @@ private:
     std::map<pid_t, ProcessView> views_;
     std::vector<PendingQp> pending_;
     std::uint64_t unresolved_qps_ = 0;
+    std::uint64_t late_qps_ = 0; // that may have posted before their probes were in place
+    bool any_library_ = true;    // a device here has a driver library of unknown name
 };
 
 } // namespace collwire

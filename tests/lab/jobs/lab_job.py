@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence, Tuple
 
 NODE = int(os.environ["NODE"])
 NODES = int(os.environ["NODES"])
@@ -139,14 +139,20 @@ class Job:
         """start() and finish()."""
         return self.finish(self.start(name, server, client, command, ready))
 
-    def expect(self, phase: str, qpn: int, **figures: int) -> None:
-        """What a benchmark says a queue pair of this node carried."""
-        self.expected.append({"phase": phase, "host": f"node{NODE}", "qpn": qpn, **figures})
+    def expect(self, phase: str, qpn: int, node: int = NODE, **figures: int) -> None:
+        """What a program says a queue pair carried. answered_payload_bytes: the answers to the peer's READ and ATOMIC, which
+        count as sent where packets are counted."""
+        self.expected.append({"phase": phase, "host": f"node{node}", "qpn": qpn, **figures})
 
     def end(self) -> None:
         with open(os.path.join(OUT, "expected.json"), "w", encoding="utf-8") as file:
             json.dump(self.expected, file, indent=1)
         self.barrier.wait()
+
+
+def kernel_release() -> Tuple[int, int]:
+    major, minor = re.match(r"(\d+)\.(\d+)", os.uname().release).groups()
+    return int(major), int(minor)
 
 
 def local_qpns(output: str) -> List[int]:

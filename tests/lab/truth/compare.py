@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds a report against the packet captures of the lab: compare.py LAB_DIR REPORT.json [--posted | --from-first] [--no-links]
+"""Holds a report against the packet captures of the lab: compare.py LAB_DIR REPORT.json [--posted [--lossy] | --from-first] [--no-links]
 
 Every queue pair's bytes must equal tshark's, every frame on the wire must belong to a queue pair of the report, and every link's
 counter must equal the frames in its packet capture. Prints a table and exits 1 on the first kind of difference found."""
@@ -195,21 +195,32 @@ class Comparison:
 
     def posted(self) -> None:
         """Requests as computed from work requests, and the answers to READ and ATOMIC as computed from the peer's: what was
-        sent once, so without acknowledgements and retransmissions."""
+        sent once. What the wire has beyond that must be acknowledgements and retransmissions, to the byte."""
         groups = self.grouped()
         for key, flow in self.fabric.flows.items():
-            qps = [qp for qp in groups.get(key, []) if qp["bytes_rung"] == "posted"]
+            qps = groups.get(key)
             if not qps:
+                self.failures.append(f"{key}: {flow.wire_bytes} bytes on the wire, no queue pair in the report")
                 continue
             name = f"{qps[0]['host']} qp {qps[0]['qpn']} {qps[0]['type']}"
-            requests = sum(frame.payload_bytes for frame in flow.frames if not _is_response(frame))
-            sent = flow.request_wire_bytes
-            if _sum(qps, "tx_response_wire_bytes") is not None:  # the peer's posts are there, too
-                sent += flow.response_wire_bytes
-            self.expect(f"{name} posted tx_wire_bytes", _sum(qps, "tx_wire_bytes"), sent)
-            self.expect(f"{name} posted tx_payload_bytes", _sum(qps, "tx_payload_bytes"), requests)
-            print(f"  {name:22} sent {sent:>11} payload {requests:>11} "
-                  f"(retransmitted {flow.retransmitted_wire_bytes})")
+            rungs = {qp["bytes_rung"] for qp in qps}
+            if all(qp["owner"] == "kernel" for qp in qps):
+                print(f"  {name:22} of the kernel, which posts past every probe: {rungs}")
+                if rungs != {"none"}:
+                    self.failures.append(f"{name}: bytes of the kernel's queue pair are said to be known by {rungs}")
+                continue
+            if rungs != {"posted"}:
+                self.failures.append(f"{name}: bytes_rung {rungs}, not posted")
+                continue
+            payload = sum(frame.payload_bytes for frame in flow.frames if not _is_response(frame))
+            known = _sum(qps, "tx_wire_bytes")
+            self.expect(f"{name} tx_wire_bytes", known, flow.request_wire_bytes + flow.response_wire_bytes)
+            self.expect(f"{name} tx_payload_bytes", _sum(qps, "tx_payload_bytes"), payload)
+            self.expect(f"{name}: the wire has more by", None if known is None else flow.wire_bytes - flow.ack_wire_bytes - known,
+                        flow.retransmitted_wire_bytes)
+            self.expect(f"{name} tx_response_wire_bytes", _sum(qps, "tx_response_wire_bytes") or 0, flow.response_wire_bytes)
+            print(f"  {name:22} wire {flow.wire_bytes:>11} = posted {known or 0:>11} + ack {flow.ack_wire_bytes:>8} + "
+                  f"retransmitted {flow.retransmitted_wire_bytes:>8}")
 
 
 def _epoch_s(text: str) -> float:
@@ -234,6 +245,7 @@ def main() -> int:
     parser.add_argument("report")
     parser.add_argument("--posted", action="store_true", help="the report was recorded with --no-wire --posts=on")
     parser.add_argument("--from-first", action="store_true", help="the recorders started in the middle")
+    parser.add_argument("--lossy", action="store_true", help="frames were dropped: some must have been sent again")
     parser.add_argument("--no-links", action="store_true", help="the lab was still sending when links were read")
     parser.add_argument("--path-mtu", type=int, default=1024)
     arguments = parser.parse_args()
@@ -252,6 +264,9 @@ def main() -> int:
         comparison.links()
     for failure in comparison.failures:
         print(f"DIFFERENT: {failure}")
+    if arguments.lossy and not any(flow.retransmitted_wire_bytes for flow in comparison.fabric.flows.values()):
+        print("DIFFERENT: no frame was sent again although frames were lost")
+        return 1
     if comparison.compared == 0:
         print("DIFFERENT: nothing was compared")
         return 1

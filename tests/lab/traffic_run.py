@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorded run of the benchmark job, its report, and what the benchmarks themselves say."""
+
+import glob
+import os
+import subprocess
+
+import lab_harness as harness
+
+COLLWIRE = os.path.join(harness.ROOT, "build", "release", "collwire")
+COMPARE = os.path.join(harness.HERE, "truth", "compare.py")
+NODES = 3
+
+
+def run_benchmarks(out, kernel, loss_percent, record_options=""):
+    """Boots the nodes, runs jobs/benchmarks.py under a recorder on each, and returns the captures."""
+    words = ["--nodes", str(NODES), "--kernel", kernel, "--pcap", "--limit", "900", "--out", out,
+             "--job", os.path.join(harness.HERE, "jobs", "recorded.sh"), "--env", "RECORDED_JOB=benchmarks.py"]
+    if record_options:
+        words += ["--env", f"RECORD_OPTIONS={record_options}"]
+    if loss_percent:
+        # What cannot bear loss (UC, UD) is left out; the frames are dropped behind the sender's packet capture.
+        words += ["--env", "BENCHMARKS=rc"]
+        for node in range(NODES):
+            words += ["--fault", f"loss:{node}:{loss_percent}@T+0"]
+    status, said = harness.run(*words)
+    for log in sorted(glob.glob(os.path.join(out, "node*", "job.log"))):
+        with open(log, encoding="utf-8", errors="replace") as source:
+            print(f"--- {os.path.relpath(log, out)}\n{source.read()}")
+    assert status == 0, said
+    return sorted(glob.glob(os.path.join(out, "node*", "capture")))
+
+
+def make_report(out, captures, path):
+    words = [COLLWIRE, "report", *captures, "--topology", os.path.join(out, "topology.json"), "--json", path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    print(done.stdout + done.stderr)
+    assert done.returncode == 0, f"collwire report: exit status {done.returncode}"
+    return harness.load(path)
+
+
+def compare_with_packets(out, path, *options):
+    compared = subprocess.run([COMPARE, out, path, *options], check=False)
+    assert compared.returncode == 0, "collwire and tshark differ"
+
+
+def check_benchmarks(out, report, packets_counted):
+    """Payload of each queue pair against what the program that used it says. packets_counted: not only posts, so that the
+    answers to READ and ATOMIC are payload that was sent."""
+    pairs = {(qp["host"], qp["qpn"]): qp for qp in report["qps"]}
+    checked = 0
+    for node in range(NODES):
+        for said in harness.load(out, f"node{node}", "expected.json"):
+            qp = pairs[(said["host"], said["qpn"])]
+            figures = {field: said[field] for field in ("tx_payload_bytes", "rx_payload_bytes") if field in said}
+            if "answered_payload_bytes" in said:
+                figures["tx_payload_bytes"] = said["answered_payload_bytes"] if packets_counted else 0
+            if not packets_counted and qp["type"] == "UD":
+                # A datagram's work requests do not say in a way that is looked at where it goes.
+                figures["rx_payload_bytes"] = None
+            for field, truth in figures.items():
+                assert qp[field] == truth, f"{said['phase']} {field}: collwire {qp[field]}, the program {truth}"
+                checked += 1
+    print(f"{checked} payload figures equal the programs'")
+    assert checked >= 20, checked
+
+
+def check_tiers(report):
+    tiers = report["tiers"]
+    for tier in ("leaf", "spine"):
+        assert tiers[tier]["tx_wire_bytes"] > 0, tiers
+    assert report["loss"]["records"] == 0, report["loss"]

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver libraries of the machine that the tests run on, as the distribution built them.
+#include <map>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "userspace/providers/installed.h"
+#include "userspace/providers/ops_scan.h"
+#include "userspace/providers/probe_point.h"
+#include "userspace/providers/wr_scan.h"
+
+namespace collwire {
+namespace {
+
+// Of the installed driver of this name; nothing if there is none.
+std::optional<ElfImage> driver(const std::string &stem) {
+    for (const std::string &path : installed_providers())
+        if (stem_of_library(path) == stem)
+            if (auto bytes = read_library_file(path))
+                if (auto image = ElfImage::parse(std::move(*bytes)))
+                    return std::move(*image);
+    return std::nullopt;
+}
+
+class InstalledDriver : public testing::TestWithParam<const char *> {};
+
+TEST_P(InstalledDriver, PostSendIsFoundOnAnEmulatedInstruction) {
+    const auto image = driver(GetParam());
+    if (!image)
+        GTEST_SKIP() << "no " << GetParam() << " driver of rdma-core is installed";
+    const auto found = find_post_send(*image);
+    ASSERT_TRUE(found.ok()) << found.failure().message;
+    ASSERT_FALSE(found->addresses.empty());
+    for (const std::uint64_t address : found->addresses) {
+        const auto point = choose_probe_point(*image, address, ARGUMENT_1 | ARGUMENT_2);
+        ASSERT_TRUE(point.ok());
+        EXPECT_TRUE(point->emulated) << std::hex << address << ": " << point->instruction;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Names, InstalledDriver, testing::Values("rxe", "mlx5", "efa", "irdma"));
+
+class InstalledCalls : public testing::TestWithParam<const char *> {};
+
+TEST_P(InstalledCalls, FunctionsBehindTheCallsAreFound) {
+    const auto image = driver(GetParam());
+    if (!image)
+        GTEST_SKIP() << "no " << GetParam() << " driver of rdma-core is installed";
+    std::map<cw_verbs_call, std::size_t> functions;
+    for (const WrFunction &function : find_wr_functions(*image)) {
+        EXPECT_TRUE(image->is_code(function.address));
+        ++functions[function.call];
+    }
+    for (const cw_verbs_call call :
+         {CW_CALL_WR_SEND, CW_CALL_WR_SEND_IMM, CW_CALL_WR_WRITE, CW_CALL_WR_WRITE_IMM,
+          CW_CALL_WR_READ, CW_CALL_SET_SGE, CW_CALL_SET_SGE_LIST, CW_CALL_SET_INLINE,
+          CW_CALL_SET_INLINE_LIST, CW_CALL_WR_COMPLETE, CW_CALL_WR_ABORT})
+        EXPECT_GE(functions[call], 1u) << call;
+}
+INSTANTIATE_TEST_SUITE_P(Names, InstalledCalls, testing::Values("rxe", "mlx5"));
+
+} // namespace
+} // namespace collwire
