@@ -10,33 +10,28 @@
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/tables.h"
 
-struct call_key {
-	__u64 thread;
-	__u64 frame; /* fentry: an argument that no two calls in flight share; kprobe: where the
-			return address lies */
-};
-
-static __always_inline struct call_key traced_call(const void *argument)
+static __always_inline struct cw_call_key traced_call(const void *argument)
 {
-	struct call_key key = {bpf_get_current_pid_tgid(), (__u64)argument};
+	struct cw_call_key key = {bpf_get_current_pid_tgid(), (__u64)argument};
 
 	return key;
 }
 
 /* At a function's first instruction the stack pointer points to the return address. */
-static __always_inline struct call_key kprobe_call(struct pt_regs *registers)
+static __always_inline struct cw_call_key kprobe_call(struct pt_regs *registers)
 {
-	struct call_key key = {bpf_get_current_pid_tgid(), PT_REGS_SP(registers)};
+	struct cw_call_key key = {bpf_get_current_pid_tgid(), PT_REGS_SP(registers)};
 
 	return key;
 }
 
 /* After the return it has been popped. */
-static __always_inline struct call_key kretprobe_call(struct pt_regs *registers)
+static __always_inline struct cw_call_key kretprobe_call(struct pt_regs *registers)
 {
-	struct call_key key = {bpf_get_current_pid_tgid(),
-			       PT_REGS_SP(registers) - sizeof(unsigned long)};
+	struct cw_call_key key = {bpf_get_current_pid_tgid(),
+				  PT_REGS_SP(registers) - sizeof(unsigned long)};
 
 	return key;
 }

@@ -53,7 +53,7 @@ struct modify_call {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
-	__type(key, struct call_key);
+	__type(key, struct cw_call_key);
 	__type(value, struct modify_call);
 } modify_calls SEC(".maps");
 
@@ -65,7 +65,7 @@ struct destroy_call {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
-	__type(key, struct call_key);
+	__type(key, struct cw_call_key);
 	__type(value, struct destroy_call);
 } destroy_calls SEC(".maps");
 
@@ -77,7 +77,7 @@ struct query_call {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 64);
-	__type(key, struct call_key);
+	__type(key, struct cw_call_key);
 	__type(value, struct query_call);
 } query_calls SEC(".maps");
 
@@ -275,7 +275,7 @@ static __always_inline bool owned_by_kernel(struct ib_qp *qp)
 
 static __always_inline int modify_enter(struct pt_regs *ctx, bool kernel)
 {
-	struct call_key key = kprobe_call(ctx);
+	struct cw_call_key key = kprobe_call(ctx);
 	struct modify_call call = {
 		.qp = (void *)PT_REGS_PARM1(ctx),
 		.attr = (void *)PT_REGS_PARM2(ctx),
@@ -294,7 +294,7 @@ static __always_inline int modify_enter(struct pt_regs *ctx, bool kernel)
 
 static __always_inline int modify_exit(struct pt_regs *ctx)
 {
-	struct call_key key = kretprobe_call(ctx);
+	struct cw_call_key key = kretprobe_call(ctx);
 	struct modify_call *call = bpf_map_lookup_elem(&modify_calls, &key);
 
 	if (!call)
@@ -345,7 +345,7 @@ int kernel_modify_kretprobe(struct pt_regs *ctx)
 
 /* ---- destroy -------------------------------------------------------------------------------- */
 
-static __always_inline int destroy_enter(struct call_key key, struct ib_qp *qp)
+static __always_inline int destroy_enter(struct cw_call_key key, struct ib_qp *qp)
 {
 	struct destroy_call call = {.address = (__u64)qp};
 	struct cw_live_qp *live = find_or_add_live_qp(qp);
@@ -372,7 +372,7 @@ static __always_inline void next_epoch(const struct cw_live_qp *live)
 		bpf_map_update_elem(&post_epochs, &key, &first, BPF_ANY);
 }
 
-static __always_inline int destroy_exit(struct call_key key, int result)
+static __always_inline int destroy_exit(struct cw_call_key key, int result)
 {
 	struct destroy_call *call = bpf_map_lookup_elem(&destroy_calls, &key);
 	struct cw_live_qp *now;
@@ -500,7 +500,7 @@ int BPF_PROG(query_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, v
 SEC("kprobe/ib_query_qp")
 int BPF_KPROBE(query_kprobe, struct ib_qp *qp, struct ib_qp_attr *attr)
 {
-	struct call_key key = kprobe_call(ctx);
+	struct cw_call_key key = kprobe_call(ctx);
 	struct query_call call = {qp, attr};
 
 	if (called_by_recorder() && bpf_map_update_elem(&query_calls, &key, &call, BPF_ANY))
@@ -511,7 +511,7 @@ int BPF_KPROBE(query_kprobe, struct ib_qp *qp, struct ib_qp_attr *attr)
 SEC("kretprobe/ib_query_qp")
 int BPF_KRETPROBE(query_kretprobe, int result)
 {
-	struct call_key key = kretprobe_call(ctx);
+	struct cw_call_key key = kretprobe_call(ctx);
 	struct query_call *call = bpf_map_lookup_elem(&query_calls, &key);
 
 	if (!call)

@@ -4,52 +4,18 @@
  * one is handed to a queue pair. docs/sources/rxe_wire.md says what each probe sits on, what it
  * costs and what it misses.
  */
-#include "qp_table.h"
 #include "calls.h"
-#include "collwire/wire_sequence.h"
-#include <bpf/bpf_endian.h>
+#include "rxe_counters.h"
+#include "twice.h"
 
 enum {
-	ETH_P_IP = 0x0800,
-	ETH_P_IPV6 = 0x86DD,
-	IFF_802_1Q_VLAN = 1 << 0,
 	RXE_QP_BYTES_AT_MOST = 16384,
 	QP_STATE_READY = 2, /* enum rxe_qp_state, the same in every version that has it */
 };
 
-const volatile struct cw_rxe_layout layout = {};
-
-/* Frames whose own header contradicts what we took for their packet structure: then the layout is
- * wrong and nothing is counted. */
-__u64 layout_mismatches = 0;
-__u64 layout_matches = 0;
-/* Monotonic time from which on every frame passes our probes: a queue pair made later has no
- * history that we missed. */
-__u64 complete_since_ns = 0;
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct cw_qp_key);
-	__type(value, struct cw_wire_counters);
-} wire SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct cw_qp_key);
-	__type(value, struct cw_wire_sequences);
-} wire_sequences SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct cw_ud_peer_key);
-	__type(value, struct cw_ud_peer_counters);
-} ud_peers SEC(".maps");
-
 /* One frame on its way through rxe_xmit_packet or rxe_send. */
 struct tx_call {
+	__u64 entered_ns; /* first: the recorder reads it */
 	struct cw_qp_key key;
 	__u32 wire_bytes;
 	__u32 payload_bytes;
@@ -59,191 +25,31 @@ struct tx_call {
 	__u8 frame_class;
 	__u8 datagram;
 	__u8 never_sent; /* the kernel is about to drop it and to say that all is well */
-	__u32 reserved;
+	__u8 chance;	 /* enum chance, of the program that handles it */
+	__u8 reserved[3];
 	__u8 dgid[16];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
-	__type(key, struct call_key);
+	__type(key, struct cw_call_key);
 	__type(value, struct tx_call);
 } tx_calls SEC(".maps");
 
-/* Zeroes to insert from: values that are too big for the stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct cw_wire_counters);
-} zero_counters SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct cw_wire_sequences);
-} zero_sequences SEC(".maps");
-
-#define READ_AT(type, base, offset)                                                                \
-	({                                                                                         \
-		type v__ = 0;                                                                      \
-		bpf_probe_read_kernel(&v__, sizeof(v__), (const void *)(base) + (offset));         \
-		v__;                                                                               \
-	})
-
-struct frame {
-	__u32 wire_bytes;
-	__u32 ip_bytes;
-	__u32 transport_bytes; /* BTH to ICRC */
-	__u32 payload_bytes;
-	__u32 psn;
-	__u32 dest_qpn;
-	__u32 n_psns;
-	__u8 opcode;
-	__u8 ipv6;
-	__u8 bth[CW_BTH_BYTES];
+/* Received frames that one of two programs has counted. */
+struct rx_mark {
+	__u64 entered_ns; /* first: the recorder reads it */
+	__u32 chance;
+	__u32 reserved;
 };
 
-/* Where a frame's BTH lies and how long it is from there, by rxe's notes on it. */
-struct place {
-	const void *bth;
-	__u32 transport_bytes;
-};
-
-static __always_inline struct place place_in_notes(const void *pkt)
-{
-	struct place place = {
-		.bth = READ_AT(const void *, pkt, layout.pkt_hdr),
-		.transport_bytes = READ_AT(__u16, pkt, layout.pkt_paylen),
-	};
-	__u8 opcode = READ_AT(__u8, pkt, layout.pkt_opcode);
-
-	/* The header on the wire and the notes must agree. */
-	if (!place.bth || READ_AT(__u8, place.bth, 0) != opcode)
-		place.bth = NULL;
-	return place;
-}
-
-/* False: it cannot be what the layout says. */
-static __always_inline bool read_frame(struct frame *f, struct place place, struct sk_buff *skb,
-				       const struct cw_live_qp *live)
-{
-	const void *hdr = place.bth;
-	struct net_device *dev = BPF_CORE_READ(skb, dev);
-	__u16 protocol = BPF_CORE_READ(skb, protocol);
-	__s32 payload;
-
-	if (!hdr || bpf_probe_read_kernel(f->bth, sizeof(f->bth), hdr))
-		return false;
-	f->opcode = f->bth[0];
-	f->psn = f->bth[9] << 16 | f->bth[10] << 8 | f->bth[11];
-	f->dest_qpn = f->bth[5] << 16 | f->bth[6] << 8 | f->bth[7];
-	f->transport_bytes = place.transport_bytes;
-	f->ipv6 = protocol == bpf_htons(ETH_P_IPV6);
-	if (!f->ipv6 && protocol != bpf_htons(ETH_P_IP))
-		return false;
-	f->ip_bytes = (f->ipv6 ? CW_IPV6_BYTES : CW_IPV4_BYTES) + CW_UDP_BYTES + f->transport_bytes;
-	f->wire_bytes = CW_ETHERNET_BYTES + f->ip_bytes;
-	/* A GID of a VLAN interface: its frames carry the tag on the link. */
-	if (dev && READ_INTEGER(dev, priv_flags) & IFF_802_1Q_VLAN)
-		f->wire_bytes += CW_VLAN_BYTES;
-	payload = cw_bth_payload_bytes(f->opcode, f->bth[1], f->transport_bytes);
-	if (payload < 0) {
-		/* An opcode of the future: the frame counts, its payload cannot. */
-		count_loss(CW_LOSS_WIRE_FRAME);
-		payload = 0;
-	}
-	f->payload_bytes = payload;
-	f->n_psns = 1;
-	if (cw_bth_is_reliable(f->opcode) && cw_bth_operation(f->opcode) == CW_BTH_READ_REQUEST) {
-		/* RETH: address 8, key 4, length 4 */
-		__u32 length = bpf_ntohl(READ_AT(__u32, hdr, CW_BTH_BYTES + 12));
-		__u32 mtu = cw_mtu_bytes(live->path_mtu);
-
-		if (!mtu)
-			count_loss(CW_LOSS_WIRE_FRAME);
-		f->n_psns = cw_read_psns(length, mtu);
-	}
-	return true;
-}
-
-static __always_inline struct cw_live_qp *live_qp_of(const void *qp)
-{
-	struct ib_qp *ibqp = (void *)qp + layout.qp_ibqp;
-	__u64 address = (__u64)ibqp;
-	struct cw_live_qp *live = bpf_map_lookup_elem(&live_qps, &address);
-
-	if (live)
-		return live;
-	if (BPF_CORE_READ(ibqp, device, ops.driver_id) != RDMA_DRIVER_RXE) {
-		__sync_fetch_and_add(&layout_mismatches, 1);
-		return NULL;
-	}
-	return find_or_add_live_qp(ibqp);
-}
-
-static __always_inline struct cw_wire_sequences *sequences_of(const struct cw_live_qp *live)
-{
-	struct cw_qp_key key = live->key;
-	struct cw_wire_sequences *s = bpf_map_lookup_elem(&wire_sequences, &key);
-	struct cw_wire_sequences *zero;
-	__u32 index = 0;
-
-	if (s && s->resets == live->resets)
-		return s;
-	zero = bpf_map_lookup_elem(&zero_sequences, &index);
-	if (!zero)
-		return NULL;
-	if (bpf_map_update_elem(&wire_sequences, &key, zero, s ? BPF_ANY : BPF_NOEXIST) && s)
-		return s;
-	s = bpf_map_lookup_elem(&wire_sequences, &key);
-	if (s)
-		s->resets = live->resets;
-	else
-		count_loss(CW_LOSS_WIRE_TABLE);
-	return s;
-}
-
-static __always_inline struct cw_wire_counters *counters_of(const struct cw_qp_key *key)
-{
-	struct cw_wire_counters *c = bpf_map_lookup_elem(&wire, key);
-	struct cw_wire_counters *zero;
-	__u32 index = 0;
-
-	if (c)
-		return c;
-	zero = bpf_map_lookup_elem(&zero_counters, &index);
-	if (!zero)
-		return NULL;
-	bpf_map_update_elem(&wire, key, zero, BPF_NOEXIST);
-	c = bpf_map_lookup_elem(&wire, key);
-	if (!c)
-		count_loss(CW_LOSS_WIRE_TABLE);
-	return c;
-}
-
-/* Atomic adds: an interrupt or another task may count for the same queue pair on this CPU in
- * between. */
-static __always_inline void count_frame(struct cw_wire_direction *d, __u32 frame_class,
-					__u32 wire_bytes, __u32 payload_bytes, __u32 psn,
-					__u8 opcode)
-{
-	__u64 now = bpf_ktime_get_ns();
-
-	if (frame_class >= CW_WIRE_CLASSES)
-		return;
-	__sync_fetch_and_add(&d->frames[frame_class], 1);
-	__sync_fetch_and_add(&d->wire_bytes[frame_class], wire_bytes);
-	if (frame_class != CW_WIRE_RETRANSMIT)
-		__sync_fetch_and_add(&d->payload_bytes[frame_class], payload_bytes);
-	if (!d->first_ns) {
-		d->first_psn = psn;
-		d->first_opcode = opcode;
-		d->first_ns = now;
-	}
-	d->last_ns = now;
-}
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct cw_call_key);
+	__type(value, struct rx_mark);
+} rx_marks SEC(".maps");
 
 /* ---- out ------------------------------------------------------------------------------------ */
 
@@ -303,12 +109,21 @@ static __always_inline bool will_be_dropped(const void *qp, bool is_request)
 	return state != QP_STATE_READY;
 }
 
-/* may_drop: the kernel function that we sit on still decides whether the queue pair is ready. */
-static __always_inline int count_sent(struct call_key key, const void *qp, struct cw_live_qp *live,
-				      struct place place, struct sk_buff *skb, bool may_drop)
+/* A function that sends, as one program sees a call of it. */
+struct tx_probe {
+	enum cw_twice_function function;
+	enum chance chance;
+	bool may_drop; /* it still decides whether the queue pair is ready */
+};
+
+/* Whether the call is in the table now. */
+static __always_inline bool count_sent(struct cw_call_key key, struct tx_probe probe,
+				       const void *qp, struct cw_live_qp *live, struct place place,
+				       struct sk_buff *skb)
 {
 	struct tx_call call = {};
 	struct tx_call *earlier;
+	struct tx_call *entered;
 	struct frame f = {};
 	struct cw_wire_sequences *s;
 	bool is_response;
@@ -316,7 +131,7 @@ static __always_inline int count_sent(struct call_key key, const void *qp, struc
 	if (!read_frame(&f, place, skb, live) || f.ip_bytes != BPF_CORE_READ(skb, len)) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
 		count_loss(CW_LOSS_WIRE_FRAME);
-		return 0;
+		return false;
 	}
 	if (!layout_matches)
 		layout_matches = 1;
@@ -326,13 +141,10 @@ static __always_inline int count_sent(struct call_key key, const void *qp, struc
 	call.psn = f.psn;
 	call.opcode = f.opcode;
 	call.frame_class = cw_bth_class(f.opcode);
+	call.chance = probe.chance;
+	call.entered_ns = bpf_ktime_get_ns();
 	is_response = call.frame_class == CW_WIRE_RESPONSE || call.frame_class == CW_WIRE_ACK;
-	call.never_sent = may_drop && will_be_dropped(qp, !is_response);
-	if (!call.never_sent) {
-		s = sequences_of(live);
-		if (s)
-			call.frame_class = cw_sequence_tx(s, f.opcode, f.psn, f.n_psns);
-	}
+	call.never_sent = probe.may_drop && will_be_dropped(qp, !is_response);
 	if (cw_bth_transport(f.opcode) == CW_BTH_UD) {
 		/* The IP header is the first thing in the buffer. */
 		const void *ip = BPF_CORE_READ(skb, data);
@@ -351,25 +163,48 @@ static __always_inline int count_sent(struct call_key key, const void *qp, struc
 	earlier = bpf_map_lookup_elem(&tx_calls, &key);
 	if (earlier)
 		commit(earlier, 0);
-	if (bpf_map_update_elem(&tx_calls, &key, &call, BPF_ANY))
+	/* Into the table before it has any effect: where that fails the other program may try. */
+	entered = bpf_map_update_elem(&tx_calls, &key, &call, BPF_ANY)
+			  ? NULL
+			  : bpf_map_lookup_elem(&tx_calls, &key);
+	if (!entered) {
 		count_loss(CW_LOSS_CALL_TABLE);
+		return false;
+	}
+	s = call.never_sent ? NULL : sequences_of(live);
+	if (s)
+		entered->frame_class = cw_sequence_tx(s, f.opcode, f.psn, f.n_psns);
+	return true;
+}
+
+static __always_inline bool taken_by_other(struct cw_call_key *key, enum chance chance)
+{
+	struct tx_call *call = chance == CHANCE_ONLY ? NULL : bpf_map_lookup_elem(&tx_calls, key);
+
+	return call && call->chance != chance;
+}
+
+static __always_inline int tx_enter(struct cw_call_key key, struct tx_probe probe, const void *qp,
+				    const void *pkt, struct sk_buff *skb)
+{
+	struct cw_live_qp *live;
+	bool taken = taken_by_other(&key, probe.chance);
+	bool entered = false;
+
+	if (!taken && READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
+		__sync_fetch_and_add(&layout_mismatches, 1);
+	} else if (!taken) {
+		live = live_qp_of(qp);
+		entered = live && count_sent(key, probe, qp, live, place_in_notes(pkt), skb);
+		/* Neither program will want it. */
+		if (!live)
+			entered = probe.chance == CHANCE_FIRST;
+	}
+	count_chance(probe.function, probe.chance, entered);
 	return 0;
 }
 
-static __always_inline int tx_enter(struct call_key key, const void *qp, const void *pkt,
-				    struct sk_buff *skb, bool may_drop)
-{
-	struct cw_live_qp *live;
-
-	if (READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
-		__sync_fetch_and_add(&layout_mismatches, 1);
-		return 0;
-	}
-	live = live_qp_of(qp);
-	return live ? count_sent(key, qp, live, place_in_notes(pkt), skb, may_drop) : 0;
-}
-
-static __always_inline int tx_exit(struct call_key key, int result)
+static __always_inline int tx_exit(struct cw_call_key key, int result)
 {
 	struct tx_call *call = bpf_map_lookup_elem(&tx_calls, &key);
 
@@ -380,22 +215,29 @@ static __always_inline int tx_exit(struct call_key key, int result)
 	return 0;
 }
 
-SEC("fentry/rxe_xmit_packet")
-int BPF_PROG(xmit_fentry, void *qp, void *pkt, struct sk_buff *skb)
-{
-	return tx_enter(traced_call(pkt), qp, pkt, skb, true);
-}
+#define XMIT_PROGRAMS(suffix, which)                                                               \
+	SEC("fentry/rxe_xmit_packet")                                                              \
+	int BPF_PROG(xmit_fentry##suffix, void *qp, void *pkt, struct sk_buff *skb)                \
+	{                                                                                          \
+		struct tx_probe probe = {CW_TWICE_XMIT, which, true};                              \
+                                                                                                   \
+		return tx_enter(traced_call(pkt), probe, qp, pkt, skb);                            \
+	}                                                                                          \
+	SEC("fexit/rxe_xmit_packet")                                                               \
+	int BPF_PROG(xmit_fexit##suffix, void *qp, void *pkt, struct sk_buff *skb, int result)     \
+	{                                                                                          \
+		return tx_exit(traced_call(pkt), result);                                          \
+	}
 
-SEC("fexit/rxe_xmit_packet")
-int BPF_PROG(xmit_fexit, void *qp, void *pkt, struct sk_buff *skb, int result)
-{
-	return tx_exit(traced_call(pkt), result);
-}
+XMIT_PROGRAMS(, CHANCE_FIRST)
+XMIT_PROGRAMS(_again, CHANCE_SECOND)
 
 SEC("kprobe/rxe_xmit_packet")
 int BPF_KPROBE(xmit_kprobe, void *qp, void *pkt, struct sk_buff *skb)
 {
-	return tx_enter(kprobe_call(ctx), qp, pkt, skb, true);
+	struct tx_probe probe = {CW_TWICE_XMIT, CHANCE_ONLY, true};
+
+	return tx_enter(kprobe_call(ctx), probe, qp, pkt, skb);
 }
 
 SEC("kretprobe/rxe_xmit_packet")
@@ -406,12 +248,17 @@ int BPF_KRETPROBE(xmit_kretprobe, int result)
 
 /* Until Linux 5.14 rxe_xmit_packet is inlined into its callers; behind it the way forks, and only
  * ready queue pairs get here. */
+static __always_inline int behind_xmit(struct cw_call_key key, const void *pkt, struct sk_buff *skb)
+{
+	struct tx_probe probe = {CW_TWICE_XMIT, CHANCE_ONLY, false};
+
+	return tx_enter(key, probe, READ_AT(const void *, pkt, layout.pkt_qp), pkt, skb);
+}
+
 SEC("kprobe/rxe_send")
 int BPF_KPROBE(send_kprobe, void *pkt, struct sk_buff *skb)
 {
-	const void *qp = READ_AT(const void *, pkt, layout.pkt_qp);
-
-	return tx_enter(kprobe_call(ctx), qp, pkt, skb, false);
+	return behind_xmit(kprobe_call(ctx), pkt, skb);
 }
 
 SEC("kretprobe/rxe_send")
@@ -424,9 +271,8 @@ SEC("kprobe/rxe_loopback")
 int BPF_KPROBE(loopback_kprobe, struct sk_buff *skb)
 {
 	const void *pkt = (const void *)skb + bpf_core_field_offset(struct sk_buff, cb);
-	const void *qp = READ_AT(const void *, pkt, layout.pkt_qp);
 
-	return tx_enter(kprobe_call(ctx), qp, pkt, skb, false);
+	return behind_xmit(kprobe_call(ctx), pkt, skb);
 }
 
 SEC("kretprobe/rxe_loopback")
@@ -441,50 +287,55 @@ int BPF_KRETPROBE(loopback_kretprobe)
  * calls lets none pass. Most of what goes this way is not rxe's: the socket of a queue pair points
  * back to it, and that one is in the table.
  */
-static __always_inline int local_out(struct sock *sk, struct sk_buff *skb)
+static __always_inline struct cw_live_qp *live_qp_of_socket(struct sock *sk, const void **qp)
 {
-	const void *qp = sk ? BPF_CORE_READ(sk, sk_user_data) : NULL;
-	__u64 address = (__u64)qp + layout.qp_ibqp;
-	struct cw_live_qp *live;
+	__u64 address;
+
+	*qp = sk ? BPF_CORE_READ(sk, sk_user_data) : NULL;
+	address = (__u64)*qp + layout.qp_ibqp;
+	return *qp ? bpf_map_lookup_elem(&live_qps, &address) : NULL;
+}
+
+static __always_inline int local_out(struct tx_probe probe, struct sock *sk, struct sk_buff *skb)
+{
+	const void *qp;
+	struct cw_live_qp *live = live_qp_of_socket(sk, &qp);
+	struct cw_call_key key = traced_call(skb);
 	struct place place;
 	__u32 headers;
+	bool entered = !live && probe.chance == CHANCE_FIRST;
 
-	if (!qp)
-		return 0;
-	live = bpf_map_lookup_elem(&live_qps, &address);
-	if (!live)
-		return 0;
-	headers = CW_UDP_BYTES + (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IPV6)
-					  ? CW_IPV6_BYTES
-					  : CW_IPV4_BYTES);
-	place.bth = BPF_CORE_READ(skb, data) + headers;
-	place.transport_bytes = BPF_CORE_READ(skb, len) - headers;
-	return count_sent(traced_call(skb), qp, live, place, skb, false);
+	if (live && !taken_by_other(&key, probe.chance)) {
+		headers = CW_UDP_BYTES + (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IPV6)
+						  ? CW_IPV6_BYTES
+						  : CW_IPV4_BYTES);
+		place.bth = BPF_CORE_READ(skb, data) + headers;
+		place.transport_bytes = BPF_CORE_READ(skb, len) - headers;
+		entered = count_sent(key, probe, qp, live, place, skb);
+	}
+	count_chance(probe.function, probe.chance, entered);
+	return 0;
 }
 
-SEC("fentry/ip_local_out")
-int BPF_PROG(ip_fentry, struct net *net, struct sock *sk, struct sk_buff *skb)
-{
-	return local_out(sk, skb);
-}
+#define LOCAL_OUT_PROGRAMS(name, target, index, suffix, which)                                     \
+	SEC("fentry/" target)                                                                      \
+	int BPF_PROG(name##_fentry##suffix, struct net *net, struct sock *sk, struct sk_buff *skb) \
+	{                                                                                          \
+		struct tx_probe probe = {index, which, false};                                     \
+                                                                                                   \
+		return local_out(probe, sk, skb);                                                  \
+	}                                                                                          \
+	SEC("fexit/" target)                                                                       \
+	int BPF_PROG(name##_fexit##suffix, struct net *net, struct sock *sk, struct sk_buff *skb,  \
+		     int result)                                                                   \
+	{                                                                                          \
+		return tx_exit(traced_call(skb), result);                                          \
+	}
 
-SEC("fexit/ip_local_out")
-int BPF_PROG(ip_fexit, struct net *net, struct sock *sk, struct sk_buff *skb, int result)
-{
-	return tx_exit(traced_call(skb), result);
-}
-
-SEC("fentry/ip6_local_out")
-int BPF_PROG(ip6_fentry, struct net *net, struct sock *sk, struct sk_buff *skb)
-{
-	return local_out(sk, skb);
-}
-
-SEC("fexit/ip6_local_out")
-int BPF_PROG(ip6_fexit, struct net *net, struct sock *sk, struct sk_buff *skb, int result)
-{
-	return tx_exit(traced_call(skb), result);
-}
+LOCAL_OUT_PROGRAMS(ip, "ip_local_out", CW_TWICE_IP, , CHANCE_FIRST)
+LOCAL_OUT_PROGRAMS(ip, "ip_local_out", CW_TWICE_IP, _again, CHANCE_SECOND)
+LOCAL_OUT_PROGRAMS(ip6, "ip6_local_out", CW_TWICE_IP6, , CHANCE_FIRST)
+LOCAL_OUT_PROGRAMS(ip6, "ip6_local_out", CW_TWICE_IP6, _again, CHANCE_SECOND)
 
 /* ---- in ------------------------------------------------------------------------------------- */
 
@@ -540,57 +391,100 @@ static __always_inline int count_received(const void *qp, struct cw_live_qp *liv
 	return 0;
 }
 
-static __always_inline int rx(const void *qp, struct sk_buff *skb)
+/* Whether this program is the one to count the frame: the other has not, and will see that we have.
+ */
+static __always_inline bool take_received(struct cw_call_key *key, enum chance chance)
+{
+	struct rx_mark mark = {.entered_ns = bpf_ktime_get_ns(), .chance = chance};
+	struct rx_mark *other;
+
+	if (chance == CHANCE_ONLY)
+		return true;
+	other = bpf_map_lookup_elem(&rx_marks, key);
+	if (other && other->chance != chance) {
+		bpf_map_delete_elem(&rx_marks, key);
+		return false;
+	}
+	if (!bpf_map_update_elem(&rx_marks, key, &mark, BPF_ANY))
+		return true;
+	count_loss(CW_LOSS_CALL_TABLE);
+	return false;
+}
+
+static __always_inline int rx(enum cw_twice_function function, enum chance chance, const void *qp,
+			      struct sk_buff *skb)
 {
 	const void *pkt = (const void *)skb + bpf_core_field_offset(struct sk_buff, cb);
+	struct cw_call_key key = traced_call(skb);
 	struct cw_live_qp *live;
+	bool taken = false;
 
 	if (READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
-		return 0;
+	} else {
+		live = live_qp_of(qp);
+		taken = live ? take_received(&key, chance) : chance == CHANCE_FIRST;
+		if (live && taken)
+			count_received(qp, live, place_in_notes(pkt), skb);
 	}
-	live = live_qp_of(qp);
-	return live ? count_received(qp, live, place_in_notes(pkt), skb) : 0;
+	count_chance(function, chance, taken);
+	return 0;
 }
 
-SEC("fentry/rxe_resp_queue_pkt")
-int BPF_PROG(request_fentry, void *qp, struct sk_buff *skb)
-{
-	return rx(qp, skb);
-}
+#define RX_PROGRAMS(name, target, index, suffix, which)                                            \
+	SEC("fentry/" target)                                                                      \
+	int BPF_PROG(name##_fentry##suffix, void *qp, struct sk_buff *skb)                         \
+	{                                                                                          \
+		return rx(index, which, qp, skb);                                                  \
+	}
+
+RX_PROGRAMS(request, "rxe_resp_queue_pkt", CW_TWICE_REQUEST, , CHANCE_FIRST)
+RX_PROGRAMS(request, "rxe_resp_queue_pkt", CW_TWICE_REQUEST, _again, CHANCE_SECOND)
+RX_PROGRAMS(response, "rxe_comp_queue_pkt", CW_TWICE_RESPONSE, , CHANCE_FIRST)
+RX_PROGRAMS(response, "rxe_comp_queue_pkt", CW_TWICE_RESPONSE, _again, CHANCE_SECOND)
 
 SEC("kprobe/rxe_resp_queue_pkt")
 int BPF_KPROBE(request_kprobe, void *qp, struct sk_buff *skb)
 {
-	return rx(qp, skb);
-}
-
-SEC("fentry/rxe_comp_queue_pkt")
-int BPF_PROG(response_fentry, void *qp, struct sk_buff *skb)
-{
-	return rx(qp, skb);
+	return rx(CW_TWICE_REQUEST, CHANCE_ONLY, qp, skb);
 }
 
 SEC("kprobe/rxe_comp_queue_pkt")
 int BPF_KPROBE(response_kprobe, void *qp, struct sk_buff *skb)
 {
-	return rx(qp, skb);
+	return rx(CW_TWICE_RESPONSE, CHANCE_ONLY, qp, skb);
 }
 
 /* As above: rxe puts a received frame into one of the queue pair's two queues. */
-SEC("fentry/skb_queue_tail")
-int BPF_PROG(queue_fentry, const void *list, struct sk_buff *skb)
+static __always_inline int queued(enum chance chance, const void *list, struct sk_buff *skb)
 {
 	const void *pkt = (const void *)skb + bpf_core_field_offset(struct sk_buff, cb);
 	const void *qp = READ_AT(const void *, pkt, layout.pkt_qp);
 	__u64 address = (__u64)qp + layout.qp_ibqp;
-	struct cw_live_qp *live;
+	struct cw_call_key key = traced_call(skb);
+	struct cw_live_qp *live = NULL;
+	bool taken;
 
 	/* A queue of somebody else: its control block holds something else. */
-	if (list < qp || list > qp + RXE_QP_BYTES_AT_MOST)
-		return 0;
-	live = bpf_map_lookup_elem(&live_qps, &address);
-	return live ? count_received(qp, live, place_in_notes(pkt), skb) : 0;
+	if (list >= qp && list <= qp + RXE_QP_BYTES_AT_MOST)
+		live = bpf_map_lookup_elem(&live_qps, &address);
+	taken = live ? take_received(&key, chance) : chance == CHANCE_FIRST;
+	if (live && taken)
+		count_received(qp, live, place_in_notes(pkt), skb);
+	count_chance(CW_TWICE_QUEUE, chance, taken);
+	return 0;
+}
+
+SEC("fentry/skb_queue_tail")
+int BPF_PROG(queue_fentry, const void *list, struct sk_buff *skb)
+{
+	return queued(CHANCE_FIRST, list, skb);
+}
+
+SEC("fentry/skb_queue_tail")
+int BPF_PROG(queue_fentry_again, const void *list, struct sk_buff *skb)
+{
+	return queued(CHANCE_SECOND, list, skb);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -83,6 +83,8 @@ HookSet::~HookSet() {
 
 void HookSet::select(bpf_object *object, const KernelFunctions &functions, KernelBtf &btf,
                      HookMode mode) {
+    detach();
+    placed_.clear();
     for (auto &selected : hooks_) {
         const auto &hook = selected.hook;
         const auto *function = functions.find(hook.function);
@@ -109,6 +111,8 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
         const bool present = selected.absent.empty();
         set_autoload(object, hook.fentry, present && selected.fentry);
         set_autoload(object, hook.fexit, present && selected.fentry);
+        set_autoload(object, hook.fentry_again, present && selected.fentry);
+        set_autoload(object, hook.fexit_again, present && selected.fentry);
         set_autoload(object, hook.kprobe, present && !selected.fentry);
         set_autoload(object, hook.kretprobe, present && !selected.fentry);
     }
@@ -144,8 +148,8 @@ Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
             failed = errno != 0 ? errno : EINVAL;
             return;
         }
-        links_.push_back(link);
-        program_fds_.push_back(bpf_program__fd(program));
+        placed_.push_back({name, link, bpf_program__fd(program),
+                           selected.fentry && !hook.fentry_again.empty(), 0});
     };
     const auto trace = [](bpf_program *p) { return bpf_program__attach_trace(p); };
     const auto kprobe = [&](bool exit) {
@@ -155,8 +159,8 @@ Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
     };
     if (selected.fentry) {
         // Exit first: an entry without its exit would leave state behind.
-        place(hook.fexit, trace);
-        place(hook.fentry, trace);
+        for (const auto *name : {&hook.fexit, &hook.fexit_again, &hook.fentry, &hook.fentry_again})
+            place(*name, trace);
     } else {
         place(hook.kretprobe, kprobe(true));
         place(hook.kprobe, kprobe(false));
@@ -181,11 +185,13 @@ Result<void> HookSet::attach(bpf_object *object) {
 }
 
 void HookSet::detach() {
-    missed_before_detach_ = missed();
-    for (auto *link : links_)
-        bpf_link__destroy(link);
-    links_.clear();
-    program_fds_.clear();
+    for (auto &placed : placed_) {
+        if (placed.link == nullptr)
+            continue;
+        placed.missed_by_link = missed_by_link(bpf_link__fd(placed.link));
+        bpf_link__destroy(placed.link);
+        placed.link = nullptr;
+    }
 }
 
 std::vector<PlannedProbe> HookSet::plan() const {
@@ -208,7 +214,9 @@ std::vector<PlannedProbe> HookSet::plan() const {
         };
         if (selected.fentry) {
             add(CW_PROBE_FENTRY, hook.fentry, fentry_cost_ns);
+            add(CW_PROBE_FENTRY, hook.fentry_again, fentry_cost_ns);
             add(CW_PROBE_FEXIT, hook.fexit, fentry_cost_ns);
+            add(CW_PROBE_FEXIT, hook.fexit_again, fentry_cost_ns);
         } else {
             add(CW_PROBE_KPROBE, hook.kprobe, kprobe_cost_ns);
             add(CW_PROBE_KRETPROBE, hook.kretprobe, kprobe_cost_ns);
@@ -217,12 +225,25 @@ std::vector<PlannedProbe> HookSet::plan() const {
     return probes;
 }
 
+std::uint64_t HookSet::missed_by(const Placed &placed) {
+    const auto by_link =
+        placed.link == nullptr ? placed.missed_by_link : missed_by_link(bpf_link__fd(placed.link));
+    return by_link + missed_by_program(placed.program_fd);
+}
+
 std::uint64_t HookSet::missed() const {
-    std::uint64_t total = missed_before_detach_;
-    for (const auto *link : links_)
-        total += missed_by_link(bpf_link__fd(link));
-    for (const int fd : program_fds_)
-        total += missed_by_program(fd);
+    std::uint64_t total = 0;
+    for (const auto &placed : placed_)
+        if (!placed.paired)
+            total += missed_by(placed);
+    return total;
+}
+
+std::uint64_t HookSet::missed_by(std::string_view program) const {
+    std::uint64_t total = 0;
+    for (const auto &placed : placed_)
+        if (placed.program == program)
+            total += missed_by(placed);
     return total;
 }
 

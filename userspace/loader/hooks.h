@@ -25,6 +25,10 @@ struct Hook {
     std::string kprobe;
     std::string kretprobe;
     bool wanted = true;
+    // Equal programs for the calls that the kernel does not show to the first ones, see
+    // bpf/twice.h.
+    std::string fentry_again = {};
+    std::string fexit_again = {};
 };
 
 enum class HookMode {
@@ -57,8 +61,11 @@ public:
     void detach();
 
     [[nodiscard]] std::vector<PlannedProbe> plan() const;
-    // Calls that the kernel let pass without running our programs, as far as it counts them.
+    // Calls that the kernel let pass without running our programs, as far as it counts them. Those
+    // of functions with a second program are not in it: the other one may have seen them.
     [[nodiscard]] std::uint64_t missed() const;
+    // What the kernel did not show to one program; also after detach.
+    [[nodiscard]] std::uint64_t missed_by(std::string_view program) const;
 
 private:
     struct Selected {
@@ -68,12 +75,18 @@ private:
         bool fentry = false;
         bool placed = false;
     };
+    struct Placed {
+        std::string program;
+        bpf_link *link = nullptr; // null: detached
+        int program_fd = -1;      // the object's
+        bool paired = false;
+        std::uint64_t missed_by_link = 0;
+    };
     Result<void> attach_one(bpf_object *object, Selected &selected);
+    [[nodiscard]] static std::uint64_t missed_by(const Placed &placed);
     std::string source_;
     std::vector<Selected> hooks_;
-    std::vector<bpf_link *> links_;
-    std::vector<int> program_fds_;
-    std::uint64_t missed_before_detach_ = 0;
+    std::vector<Placed> placed_;
 };
 
 } // namespace collwire

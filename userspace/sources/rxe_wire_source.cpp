@@ -6,6 +6,7 @@
 #include "userspace/sources/rxe_wire_source.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <ctime>
 
@@ -21,19 +22,23 @@ std::vector<Hook> rxe_hooks() {
          .fentry = "xmit_fentry",
          .fexit = "xmit_fexit",
          .kprobe = "xmit_kprobe",
-         .kretprobe = "xmit_kretprobe"},
+         .kretprobe = "xmit_kretprobe",
+         .fentry_again = "xmit_fentry_again",
+         .fexit_again = "xmit_fexit_again"},
         {.function = "rxe_resp_queue_pkt",
          .parameters = 2,
          .fentry = "request_fentry",
          .fexit = {},
          .kprobe = "request_kprobe",
-         .kretprobe = {}},
+         .kretprobe = {},
+         .fentry_again = "request_fentry_again"},
         {.function = "rxe_comp_queue_pkt",
          .parameters = 2,
          .fentry = "response_fentry",
          .fexit = {},
          .kprobe = "response_kprobe",
-         .kretprobe = {}},
+         .kretprobe = {},
+         .fentry_again = "response_fentry_again"},
         // Where rxe_xmit_packet is inlined (until 5.14) the two ways out behind it.
         {.function = "rxe_send",
          .parameters = 2,
@@ -53,19 +58,24 @@ std::vector<Hook> rxe_hooks() {
          .fentry = "ip_fentry",
          .fexit = "ip_fexit",
          .kprobe = {},
-         .kretprobe = {}},
+         .kretprobe = {},
+         .fentry_again = "ip_fentry_again",
+         .fexit_again = "ip_fexit_again"},
         {.function = "ip6_local_out",
          .parameters = 3,
          .fentry = "ip6_fentry",
          .fexit = "ip6_fexit",
          .kprobe = {},
-         .kretprobe = {}},
+         .kretprobe = {},
+         .fentry_again = "ip6_fentry_again",
+         .fexit_again = "ip6_fexit_again"},
         {.function = "skb_queue_tail",
          .parameters = 2,
          .fentry = "queue_fentry",
          .fexit = {},
          .kprobe = {},
-         .kretprobe = {}},
+         .kretprobe = {},
+         .fentry_again = "queue_fentry_again"},
     };
 }
 
@@ -75,6 +85,10 @@ const std::vector<std::string_view> of_the_kernel = {"ip_local_out", "ip6_local_
                                                      "skb_queue_tail"};
 const std::vector<std::string_view> of_rxe = {"rxe_send", "rxe_resp_queue_pkt",
                                               "rxe_comp_queue_pkt"};
+
+// In the order of enum cw_twice_function.
+constexpr std::array<std::string_view, CW_TWICE_FUNCTIONS> first_programs = {
+    "xmit_fentry", "request_fentry", "response_fentry", "ip_fentry", "ip6_fentry", "queue_fentry"};
 
 std::uint64_t monotonic_ns() {
     timespec now = {};
@@ -254,6 +268,60 @@ void RxeWireSource::sample(RecordSink &sink, bool everything) {
     sample_counters(sink, everything);
     sample_peers(sink, everything);
     forget_destroyed();
+    calls_without_return_ += forget_old(bpf_map__fd(skeleton_->maps.tx_calls),
+                                        bpf_map__value_size(skeleton_->maps.tx_calls));
+    forget_old(bpf_map__fd(skeleton_->maps.rx_marks),
+               bpf_map__value_size(skeleton_->maps.rx_marks));
+}
+
+// No call takes this long: its other program, or its return, passed unseen.
+std::uint64_t RxeWireSource::forget_old(int map_fd, std::size_t value_bytes) {
+    constexpr std::uint64_t AGE_NS = 10'000'000'000;
+    const auto now = monotonic_ns();
+    std::vector<cw_call_key> old;
+    MapReader(map_fd, sizeof(cw_call_key), value_bytes, false)
+        .for_each([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+            std::uint64_t entered_ns = 0;
+            std::memcpy(&entered_ns, value.data(), sizeof(entered_ns));
+            if (entered_ns + AGE_NS < now)
+                std::memcpy(&old.emplace_back(), key.data(), sizeof(cw_call_key));
+        });
+    const auto deleted = std::ranges::count_if(
+        old, [&](const auto &key) { return bpf_map_delete_elem(map_fd, &key) == 0; });
+    return static_cast<std::uint64_t>(deleted);
+}
+
+std::uint64_t RxeWireSource::unseen_by_both() const {
+    if (!skeleton_.is_loaded())
+        return 0;
+    const int map_fd = bpf_map__fd(skeleton_->maps.twice);
+    std::vector<cw_twice> cpus(static_cast<std::size_t>(std::max(1, libbpf_num_possible_cpus())));
+    std::uint64_t unseen = 0;
+    for (std::uint32_t function = 0; function < CW_TWICE_FUNCTIONS; ++function) {
+        // The kernel's count first: what is handled meanwhile makes the difference smaller.
+        const auto missed = hooks_.missed_by(first_programs[function]);
+        if (bpf_map_lookup_elem(map_fd, &function, cpus.data()) != 0)
+            continue;
+        std::uint64_t calls = missed;
+        std::uint64_t handled = 0;
+        for (const auto &cpu : cpus) {
+            calls += cpu.first_ran;
+            handled += cpu.handled;
+        }
+        unseen += calls - std::min(calls, handled);
+    }
+    return unseen;
+}
+
+std::vector<LossCount> RxeWireSource::losses() const {
+    // A call that is on its way looks like one that neither program saw: then look again.
+    auto unseen = unseen_by_both();
+    for (int tries = 0; tries < 3 && unseen > 0; ++tries)
+        unseen = std::min(unseen, unseen_by_both());
+    const auto missed = hooks_.missed() + unseen + calls_without_return_;
+    if (missed == 0)
+        return {};
+    return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
 }
 
 void RxeWireSource::sample_counters(RecordSink &sink, bool everything) {

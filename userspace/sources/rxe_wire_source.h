@@ -38,6 +38,7 @@ public:
     ~RxeWireSource() override;
 
     void sample(RecordSink &sink, bool everything) override;
+    [[nodiscard]] std::vector<LossCount> losses() const override;
 
 private:
     struct PeerKeyHash {
@@ -54,12 +55,16 @@ private:
     void sample_peers(RecordSink &sink, bool everything);
     void forget_destroyed();
     void check_layout();
+    static std::uint64_t forget_old(int map_fd, std::size_t value_bytes);
+    // Calls that neither of a function's two programs saw.
+    [[nodiscard]] std::uint64_t unseen_by_both() const;
 
     RxeWireOptions options_;
     std::optional<MapReader> wire_reader_;
     std::optional<MapReader> peers_reader_;
     QpMap<std::uint64_t> seen_; // frames of each queue pair when last appended
     std::unordered_map<cw_ud_peer_key, std::uint64_t, PeerKeyHash, PeerKeyEqual> seen_peers_;
+    std::uint64_t calls_without_return_ = 0;
     QpMap<bool> gone_; // no longer live when last sampled: goes at the next sample
 };
 

@@ -85,6 +85,29 @@ struct cw_rxe_layout {
 	__s32 pkt_opcode;
 };
 
+/* A call of a kernel function, see calls.h. */
+struct cw_call_key {
+	__u64 thread;
+	__u64 frame; /* fentry: an argument that no two calls in flight share; kprobe: where the
+			return address lies */
+};
+
+/* Functions that two programs sit on, see twice.h. */
+enum cw_twice_function {
+	CW_TWICE_XMIT,
+	CW_TWICE_REQUEST,
+	CW_TWICE_RESPONSE,
+	CW_TWICE_IP,
+	CW_TWICE_IP6,
+	CW_TWICE_QUEUE,
+	CW_TWICE_FUNCTIONS,
+};
+
+struct cw_twice {
+	__u64 first_ran; /* calls that the first program saw */
+	__u64 handled;	 /* calls that either handled, or that are not ours */
+};
+
 CW_ASSERT_SIZE(cw_live_qp, 48);
 CW_ASSERT_SIZE(cw_ud_peer_key, 40);
 
