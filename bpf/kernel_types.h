@@ -140,6 +140,7 @@ struct net_device {
 	char name[16];
 	unsigned long state;
 	possible_net_t nd_net;
+	__u32 flags;
 	__u32 priv_flags; /* a bit field since Linux 6.12: READ_INTEGER */
 };
 
@@ -149,9 +150,15 @@ struct sock {
 
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk;
 	char cb[48];
+	void (*destructor)(struct sk_buff *skb);
 	__u32 len;
+	int skb_iif;
+	__be16 vlan_proto;
 	__be16 protocol;
+	__u16 network_header;
+	unsigned char *head;
 	unsigned char *data;
 };
 

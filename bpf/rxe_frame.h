@@ -11,7 +11,11 @@
 enum {
 	ETH_P_IP = 0x0800,
 	ETH_P_IPV6 = 0x86DD,
-	IFF_802_1Q_VLAN = 1 << 0,
+	ETH_P_8021Q = 0x8100,
+	IFF_SLAVE = 1 << 11,
+	IFF_802_1Q_VLAN = 1 << 0, /* this and the next in priv_flags */
+	IFF_BRIDGE_PORT = 1 << 9,
+	ROCE_V2_PORT = 4791,
 };
 
 const volatile struct cw_rxe_layout layout = {};
@@ -36,12 +40,29 @@ struct frame {
 	__u8 bth[CW_BTH_BYTES];
 };
 
-/* Where a frame's BTH lies and how long it is from there, by rxe's notes on it. */
+/* Where a frame's headers lie. */
 struct place {
-	const void *bth;
+	const void *ip;	 /* NULL: not known */
+	const void *bth; /* NULL: this is no frame */
 	__u32 transport_bytes;
 };
 
+/* On its way out through a netdev, from its own headers. */
+static __always_inline struct place place_on_wire(struct sk_buff *skb)
+{
+	const void *ip = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
+	__u16 protocol = BPF_CORE_READ(skb, protocol);
+	const void *udp = ip + (protocol == bpf_htons(ETH_P_IPV6) ? CW_IPV6_BYTES : CW_IPV4_BYTES);
+	struct place place = {
+		.ip = ip,
+		.bth = udp + CW_UDP_BYTES,
+		.transport_bytes = bpf_ntohs(READ_AT(__be16, udp, 4)) - CW_UDP_BYTES,
+	};
+
+	return place;
+}
+
+/* By rxe's notes on it. */
 static __always_inline struct place place_in_notes(const void *pkt)
 {
 	struct place place = {

@@ -13,7 +13,7 @@ enum {
 	QP_STATE_READY = 2, /* enum rxe_qp_state, the same in every version that has it */
 };
 
-/* One frame on its way through rxe_xmit_packet or rxe_send. */
+/* One frame on its way through a driver or rxe's loopback. */
 struct tx_call {
 	__u64 entered_ns; /* first: the recorder reads it */
 	struct cw_qp_key key;
@@ -24,7 +24,7 @@ struct tx_call {
 	__u8 opcode;
 	__u8 frame_class;
 	__u8 datagram;
-	__u8 never_sent; /* the kernel is about to drop it and to say that all is well */
+	__u8 never_sent; /* rxe is about to drop it and to say that all is well */
 	__u8 chance;	 /* enum chance, of the program that handles it */
 	__u8 reserved[3];
 	__u8 dgid[16];
@@ -50,6 +50,18 @@ struct {
 	__type(key, struct cw_call_key);
 	__type(value, struct rx_mark);
 } rx_marks SEC(".maps");
+
+/* Only then is it a loss that the programs on the way to the same node miss a call. */
+__u64 loopback_seen = 0;
+
+static __always_inline bool is_loopback(const void *pkt)
+{
+	bool loopback = READ_AT(__u32, pkt, layout.pkt_mask) & layout.loopback_mask;
+
+	if (loopback && !loopback_seen)
+		loopback_seen = 1;
+	return loopback;
+}
 
 /* ---- out ------------------------------------------------------------------------------------ */
 
@@ -111,9 +123,9 @@ static __always_inline bool will_be_dropped(const void *qp, bool is_request)
 
 /* A function that sends, as one program sees a call of it. */
 struct tx_probe {
-	enum cw_twice_function function;
 	enum chance chance;
-	bool may_drop; /* it still decides whether the queue pair is ready */
+	bool may_drop;	  /* it still decides whether the queue pair is ready */
+	__u32 link_bytes; /* of the link's header, that are in the buffer already */
 };
 
 /* Whether the call is in the table now. */
@@ -128,7 +140,8 @@ static __always_inline bool count_sent(struct cw_call_key key, struct tx_probe p
 	struct cw_wire_sequences *s;
 	bool is_response;
 
-	if (!read_frame(&f, place, skb, live) || f.ip_bytes != BPF_CORE_READ(skb, len)) {
+	if (!read_frame(&f, place, skb, live) ||
+	    probe.link_bytes + f.ip_bytes != BPF_CORE_READ(skb, len)) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
 		count_loss(CW_LOSS_WIRE_FRAME);
 		return false;
@@ -146,17 +159,14 @@ static __always_inline bool count_sent(struct cw_call_key key, struct tx_probe p
 	is_response = call.frame_class == CW_WIRE_RESPONSE || call.frame_class == CW_WIRE_ACK;
 	call.never_sent = probe.may_drop && will_be_dropped(qp, !is_response);
 	if (cw_bth_transport(f.opcode) == CW_BTH_UD) {
-		/* The IP header is the first thing in the buffer. */
-		const void *ip = BPF_CORE_READ(skb, data);
-
 		call.datagram = 1;
 		call.dest_qpn = f.dest_qpn;
 		if (f.ipv6) {
-			bpf_probe_read_kernel(call.dgid, 16, ip + 24);
+			bpf_probe_read_kernel(call.dgid, 16, place.ip + 24);
 		} else {
 			call.dgid[10] = 0xff;
 			call.dgid[11] = 0xff;
-			bpf_probe_read_kernel(call.dgid + 12, 4, ip + 16);
+			bpf_probe_read_kernel(call.dgid + 12, 4, place.ip + 16);
 		}
 	}
 	/* Its buffer was freed and is used again before its call returned: it is on its way. */
@@ -177,33 +187,6 @@ static __always_inline bool count_sent(struct cw_call_key key, struct tx_probe p
 	return true;
 }
 
-static __always_inline bool taken_by_other(struct cw_call_key *key, enum chance chance)
-{
-	struct tx_call *call = chance == CHANCE_ONLY ? NULL : bpf_map_lookup_elem(&tx_calls, key);
-
-	return call && call->chance != chance;
-}
-
-static __always_inline int tx_enter(struct cw_call_key key, struct tx_probe probe, const void *qp,
-				    const void *pkt, struct sk_buff *skb)
-{
-	struct cw_live_qp *live;
-	bool taken = taken_by_other(&key, probe.chance);
-	bool entered = false;
-
-	if (!taken && READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
-		__sync_fetch_and_add(&layout_mismatches, 1);
-	} else if (!taken) {
-		live = live_qp_of(qp);
-		entered = live && count_sent(key, probe, qp, live, place_in_notes(pkt), skb);
-		/* Neither program will want it. */
-		if (!live)
-			entered = probe.chance == CHANCE_FIRST;
-	}
-	count_chance(probe.function, probe.chance, entered);
-	return 0;
-}
-
 static __always_inline int tx_exit(struct cw_call_key key, int result)
 {
 	struct tx_call *call = bpf_map_lookup_elem(&tx_calls, &key);
@@ -215,13 +198,111 @@ static __always_inline int tx_exit(struct cw_call_key key, int result)
 	return 0;
 }
 
+/*
+ * To other nodes: where a netdev's driver takes the frame, and where it says what came of it. Both
+ * run with softirqs off, so no CPU is ever taken from this program, and no call passes unseen.
+ * Frames that a queueing discipline drops were never on a wire.
+ */
+
+/* A device below the one that the queue pair knows: the frame was counted there. */
+static __always_inline bool is_lower_device(struct net_device *dev, struct sk_buff *skb)
+{
+	__u32 priv_flags = READ_INTEGER(dev, priv_flags);
+
+	return BPF_CORE_READ(dev, flags) & IFF_SLAVE || priv_flags & IFF_BRIDGE_PORT ||
+	       (BPF_CORE_READ(skb, vlan_proto) && !(priv_flags & IFF_802_1Q_VLAN));
+}
+
+/* One of this node's RoCE frames whose owner a queueing discipline (netem) has taken off it. */
+static __always_inline bool is_orphan(struct sk_buff *skb)
+{
+	struct place place;
+
+	if (BPF_CORE_READ(skb, sk) || BPF_CORE_READ(skb, skb_iif))
+		return false;
+	place = place_on_wire(skb);
+	/* Protocol UDP, destination port; of IPv4 only. */
+	return BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IP) &&
+	       READ_AT(__u8, place.ip, 9) == 17 &&
+	       READ_AT(__be16, place.bth, -6) == bpf_htons(ROCE_V2_PORT);
+}
+
+SEC("raw_tp/net_dev_start_xmit")
+int BPF_PROG(netdev_start, struct sk_buff *skb, struct net_device *dev)
+{
+	__u32 vlan_header = READ_INTEGER(dev, priv_flags) & IFF_802_1Q_VLAN ? CW_VLAN_BYTES : 0;
+	struct tx_probe probe = {CHANCE_ONLY, false, CW_ETHERNET_BYTES};
+	struct cw_live_qp *live;
+	struct place place;
+	const void *qp;
+
+	if ((__u64)BPF_CORE_READ(skb, destructor) != layout.tx_destructor) {
+		if (is_orphan(skb))
+			count_loss(CW_LOSS_WIRE_FRAME);
+		return 0;
+	}
+	if (is_lower_device(dev, skb))
+		return 0;
+	qp = BPF_CORE_READ(skb, sk, sk_user_data);
+	live = qp ? live_qp_of(qp) : NULL;
+	if (!live)
+		return 0;
+	place = place_on_wire(skb);
+	/* A VLAN device may or may not have put its tag in by now. */
+	if (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_8021Q))
+		probe.link_bytes += vlan_header;
+	count_sent(traced_call(skb), probe, qp, live, place, skb);
+	return 0;
+}
+
+SEC("raw_tp/net_dev_xmit")
+int BPF_PROG(netdev_done, struct sk_buff *skb, int result)
+{
+	return tx_exit(traced_call(skb), result);
+}
+
+/* To the same node: no netdev is on the way. */
+
+static __always_inline bool taken_by_other(struct cw_call_key *key, enum chance chance)
+{
+	struct tx_call *call = chance == CHANCE_ONLY ? NULL : bpf_map_lookup_elem(&tx_calls, key);
+
+	return call && call->chance != chance;
+}
+
+static __always_inline void loopback(struct cw_call_key key, struct tx_probe probe, const void *qp,
+				     const void *pkt, struct sk_buff *skb)
+{
+	struct cw_live_qp *live;
+	bool taken = taken_by_other(&key, probe.chance);
+	struct place place;
+
+	if (!taken && READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
+		__sync_fetch_and_add(&layout_mismatches, 1);
+	} else if (!taken) {
+		place = place_in_notes(pkt);
+		place.ip = BPF_CORE_READ(skb, data);
+		live = live_qp_of(qp);
+		taken = live && count_sent(key, probe, qp, live, place, skb);
+		/* Neither program will want it. */
+		count_chance(CW_TWICE_XMIT, probe.chance,
+			     live ? taken : probe.chance == CHANCE_FIRST);
+		return;
+	}
+	count_chance(CW_TWICE_XMIT, probe.chance, false);
+}
+
 #define XMIT_PROGRAMS(suffix, which)                                                               \
 	SEC("fentry/rxe_xmit_packet")                                                              \
 	int BPF_PROG(xmit_fentry##suffix, void *qp, void *pkt, struct sk_buff *skb)                \
 	{                                                                                          \
-		struct tx_probe probe = {CW_TWICE_XMIT, which, true};                              \
+		struct tx_probe probe = {which, true, 0};                                          \
                                                                                                    \
-		return tx_enter(traced_call(pkt), probe, qp, pkt, skb);                            \
+		if (is_loopback(pkt))                                                              \
+			loopback(traced_call(pkt), probe, qp, pkt, skb);                           \
+		else                                                                               \
+			count_chance(CW_TWICE_XMIT, which, which == CHANCE_FIRST);                 \
+		return 0;                                                                          \
 	}                                                                                          \
 	SEC("fexit/rxe_xmit_packet")                                                               \
 	int BPF_PROG(xmit_fexit##suffix, void *qp, void *pkt, struct sk_buff *skb, int result)     \
@@ -235,9 +316,11 @@ XMIT_PROGRAMS(_again, CHANCE_SECOND)
 SEC("kprobe/rxe_xmit_packet")
 int BPF_KPROBE(xmit_kprobe, void *qp, void *pkt, struct sk_buff *skb)
 {
-	struct tx_probe probe = {CW_TWICE_XMIT, CHANCE_ONLY, true};
+	struct tx_probe probe = {CHANCE_ONLY, true, 0};
 
-	return tx_enter(kprobe_call(ctx), probe, qp, pkt, skb);
+	if (is_loopback(pkt))
+		loopback(kprobe_call(ctx), probe, qp, pkt, skb);
+	return 0;
 }
 
 SEC("kretprobe/rxe_xmit_packet")
@@ -246,33 +329,16 @@ int BPF_KRETPROBE(xmit_kretprobe, int result)
 	return tx_exit(kretprobe_call(ctx), result);
 }
 
-/* Until Linux 5.14 rxe_xmit_packet is inlined into its callers; behind it the way forks, and only
+/* Until Linux 5.14 rxe_xmit_packet is inlined into its callers, but this is not. Only frames of
  * ready queue pairs get here. */
-static __always_inline int behind_xmit(struct cw_call_key key, const void *pkt, struct sk_buff *skb)
-{
-	struct tx_probe probe = {CW_TWICE_XMIT, CHANCE_ONLY, false};
-
-	return tx_enter(key, probe, READ_AT(const void *, pkt, layout.pkt_qp), pkt, skb);
-}
-
-SEC("kprobe/rxe_send")
-int BPF_KPROBE(send_kprobe, void *pkt, struct sk_buff *skb)
-{
-	return behind_xmit(kprobe_call(ctx), pkt, skb);
-}
-
-SEC("kretprobe/rxe_send")
-int BPF_KRETPROBE(send_kretprobe, int result)
-{
-	return tx_exit(kretprobe_call(ctx), result);
-}
-
 SEC("kprobe/rxe_loopback")
 int BPF_KPROBE(loopback_kprobe, struct sk_buff *skb)
 {
 	const void *pkt = (const void *)skb + bpf_core_field_offset(struct sk_buff, cb);
+	struct tx_probe probe = {CHANCE_ONLY, false, 0};
 
-	return behind_xmit(kprobe_call(ctx), pkt, skb);
+	loopback(kprobe_call(ctx), probe, READ_AT(const void *, pkt, layout.pkt_qp), pkt, skb);
+	return 0;
 }
 
 SEC("kretprobe/rxe_loopback")
@@ -280,62 +346,6 @@ int BPF_KRETPROBE(loopback_kretprobe)
 {
 	return tx_exit(kretprobe_call(ctx), 0);
 }
-
-/*
- * Linux 5.10 has no BTF of modules, so no fentry on rxe's functions, and its kprobes let calls pass
- * while another BPF program runs on the same CPU. fentry on the kernel's own functions that rxe
- * calls lets none pass. Most of what goes this way is not rxe's: the socket of a queue pair points
- * back to it, and that one is in the table.
- */
-static __always_inline struct cw_live_qp *live_qp_of_socket(struct sock *sk, const void **qp)
-{
-	__u64 address;
-
-	*qp = sk ? BPF_CORE_READ(sk, sk_user_data) : NULL;
-	address = (__u64)*qp + layout.qp_ibqp;
-	return *qp ? bpf_map_lookup_elem(&live_qps, &address) : NULL;
-}
-
-static __always_inline int local_out(struct tx_probe probe, struct sock *sk, struct sk_buff *skb)
-{
-	const void *qp;
-	struct cw_live_qp *live = live_qp_of_socket(sk, &qp);
-	struct cw_call_key key = traced_call(skb);
-	struct place place;
-	__u32 headers;
-	bool entered = !live && probe.chance == CHANCE_FIRST;
-
-	if (live && !taken_by_other(&key, probe.chance)) {
-		headers = CW_UDP_BYTES + (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IPV6)
-						  ? CW_IPV6_BYTES
-						  : CW_IPV4_BYTES);
-		place.bth = BPF_CORE_READ(skb, data) + headers;
-		place.transport_bytes = BPF_CORE_READ(skb, len) - headers;
-		entered = count_sent(key, probe, qp, live, place, skb);
-	}
-	count_chance(probe.function, probe.chance, entered);
-	return 0;
-}
-
-#define LOCAL_OUT_PROGRAMS(name, target, index, suffix, which)                                     \
-	SEC("fentry/" target)                                                                      \
-	int BPF_PROG(name##_fentry##suffix, struct net *net, struct sock *sk, struct sk_buff *skb) \
-	{                                                                                          \
-		struct tx_probe probe = {index, which, false};                                     \
-                                                                                                   \
-		return local_out(probe, sk, skb);                                                  \
-	}                                                                                          \
-	SEC("fexit/" target)                                                                       \
-	int BPF_PROG(name##_fexit##suffix, struct net *net, struct sock *sk, struct sk_buff *skb,  \
-		     int result)                                                                   \
-	{                                                                                          \
-		return tx_exit(traced_call(skb), result);                                          \
-	}
-
-LOCAL_OUT_PROGRAMS(ip, "ip_local_out", CW_TWICE_IP, , CHANCE_FIRST)
-LOCAL_OUT_PROGRAMS(ip, "ip_local_out", CW_TWICE_IP, _again, CHANCE_SECOND)
-LOCAL_OUT_PROGRAMS(ip6, "ip6_local_out", CW_TWICE_IP6, , CHANCE_FIRST)
-LOCAL_OUT_PROGRAMS(ip6, "ip6_local_out", CW_TWICE_IP6, _again, CHANCE_SECOND)
 
 /* ---- in ------------------------------------------------------------------------------------- */
 
@@ -422,6 +432,7 @@ static __always_inline int rx(enum cw_twice_function function, enum chance chanc
 	if (READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
 	} else {
+		is_loopback(pkt);
 		live = live_qp_of(qp);
 		taken = live ? take_received(&key, chance) : chance == CHANCE_FIRST;
 		if (live && taken)
@@ -455,7 +466,11 @@ int BPF_KPROBE(response_kprobe, void *qp, struct sk_buff *skb)
 	return rx(CW_TWICE_RESPONSE, CHANCE_ONLY, qp, skb);
 }
 
-/* As above: rxe puts a received frame into one of the queue pair's two queues. */
+/*
+ * Linux 5.10 has no BTF of modules, so no fentry on rxe's functions, and its kprobes let calls pass
+ * while another BPF program runs on the same CPU. rxe puts a received frame into one of the queue
+ * pair's two queues with a function of the kernel's own, that can have fentry.
+ */
 static __always_inline int queued(enum chance chance, const void *list, struct sk_buff *skb)
 {
 	const void *pkt = (const void *)skb + bpf_core_field_offset(struct sk_buff, cb);

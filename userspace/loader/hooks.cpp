@@ -92,6 +92,8 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
         selected.fentry = false;
         if (!hook.wanted) {
             selected.absent = "not wanted";
+        } else if (!hook.raw_tracepoint.empty()) {
+            selected.module = "vmlinux";
         } else if (function == nullptr) {
             selected.absent = "the kernel has no function " + hook.function;
         } else {
@@ -106,7 +108,7 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
                                   !(hook.fentry.empty() && hook.fexit.empty());
         }
         if (selected.absent.empty() && !selected.fentry && hook.kprobe.empty() &&
-            hook.kretprobe.empty())
+            hook.kretprobe.empty() && hook.raw_tracepoint.empty())
             selected.absent = hook.function + " cannot have fentry here";
         const bool present = selected.absent.empty();
         set_autoload(object, hook.fentry, present && selected.fentry);
@@ -115,6 +117,7 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
         set_autoload(object, hook.fexit_again, present && selected.fentry);
         set_autoload(object, hook.kprobe, present && !selected.fentry);
         set_autoload(object, hook.kretprobe, present && !selected.fentry);
+        set_autoload(object, hook.raw_tracepoint, present);
     }
 }
 
@@ -164,6 +167,9 @@ Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
     } else {
         place(hook.kretprobe, kprobe(true));
         place(hook.kprobe, kprobe(false));
+        place(hook.raw_tracepoint, [&hook](bpf_program *p) {
+            return bpf_program__attach_raw_tracepoint(p, hook.function.c_str());
+        });
     }
     if (failed != 0)
         return bpf_error("cannot probe " + hook.function + " (" + selected.module + ")", failed,
@@ -220,6 +226,7 @@ std::vector<PlannedProbe> HookSet::plan() const {
         } else {
             add(CW_PROBE_KPROBE, hook.kprobe, kprobe_cost_ns);
             add(CW_PROBE_KRETPROBE, hook.kretprobe, kprobe_cost_ns);
+            add(CW_PROBE_TRACEPOINT, hook.raw_tracepoint, fentry_cost_ns);
         }
     }
     return probes;

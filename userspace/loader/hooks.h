@@ -29,6 +29,8 @@ struct Hook {
     // bpf/twice.h.
     std::string fentry_again = {};
     std::string fexit_again = {};
+    // A raw tracepoint of the kernel proper instead: `function` is its name.
+    std::string raw_tracepoint = {};
 };
 
 enum class HookMode {

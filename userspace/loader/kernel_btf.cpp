@@ -127,6 +127,18 @@ KernelBtf::member_offset(std::string_view module, std::string_view type, std::st
     return offset_bytes;
 }
 
+std::optional<std::uint32_t> KernelBtf::enumerator(std::string_view module, std::string_view type,
+                                                   std::string_view name) {
+    const btf *types = of(module);
+    for (const auto id : own_types(module, type)) {
+        const auto *found = btf__type_by_id(types, id);
+        for (std::uint32_t i = 0; btf_is_enum(found) && i < btf_vlen(found); ++i)
+            if (name == btf__name_by_offset(types, btf_enum(found)[i].name_off))
+                return static_cast<std::uint32_t>(btf_enum(found)[i].val);
+    }
+    return std::nullopt;
+}
+
 std::vector<std::uint32_t> KernelBtf::own_types(std::string_view module, std::string_view name) {
     const btf *types = of(module);
     if (types == nullptr)

@@ -34,6 +34,9 @@ public:
     // nothing if there is no such type or member, or if it is a bit field.
     [[nodiscard]] std::optional<std::uint32_t>
     member_offset(std::string_view module, std::string_view type, std::string_view path);
+    // What an enumerator of the module's own is; nothing if there is none.
+    [[nodiscard]] std::optional<std::uint32_t>
+    enumerator(std::string_view module, std::string_view type, std::string_view name);
     // The module's BTF on top of the kernel's, or nullptr. Stays owned by this.
     [[nodiscard]] btf *of(std::string_view module);
 

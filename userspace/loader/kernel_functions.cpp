@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/loader/kernel_functions.h"
 
+#include <charconv>
 #include <fstream>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@ KernelFunctions KernelFunctions::parse(std::istream &kallsyms,
             continue;
         auto &function = entry->second;
         ++function.symbols;
+        std::from_chars(line.data(), line.data() + type_at - 1, function.address, 16);
         const auto open = rest.find('[');
         function.module = open == std::string_view::npos
                               ? "vmlinux"

@@ -2,6 +2,7 @@
 // Which functions the running kernel and its modules have.
 #pragma once
 
+#include <cstdint>
 #include <istream>
 #include <map>
 #include <string>
@@ -15,8 +16,9 @@ namespace collwire {
 class KernelFunctions {
 public:
     struct Function {
-        std::string module;   // "vmlinux" for the kernel proper
-        unsigned symbols = 0; // how many functions have this name
+        std::string module;        // "vmlinux" for the kernel proper
+        unsigned symbols = 0;      // how many functions have this name
+        std::uint64_t address = 0; // of the last of them; 0: hidden from us
     };
 
     // Looks the names up in /proc/kallsyms, all in one pass (the file has 200,000 lines).

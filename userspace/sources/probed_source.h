@@ -78,6 +78,9 @@ protected:
     // Every probe is in place.
     virtual Result<void> on_attached() { return {}; }
 
+    // A function that choose wants to know of, besides those that are probed.
+    void look_up(std::string_view function) { functions_.emplace_back(function); }
+
     // Always returns false.
     bool unusable(cw_source_state state, std::string reason) {
         state_ = {state, std::move(reason)};

@@ -15,8 +15,29 @@
 namespace collwire {
 namespace {
 
+// A hook of one program, at a function's entry.
+Hook entry(std::string function, unsigned parameters, std::string fentry, std::string kprobe,
+           std::string fentry_again) {
+    return {.function = std::move(function),
+            .parameters = parameters,
+            .fentry = std::move(fentry),
+            .fexit = {},
+            .kprobe = std::move(kprobe),
+            .kretprobe = {},
+            .fentry_again = std::move(fentry_again)};
+}
+
+Hook tracepoint(std::string name, std::string program) {
+    Hook hook;
+    hook.function = std::move(name);
+    hook.raw_tracepoint = std::move(program);
+    return hook;
+}
+
 std::vector<Hook> rxe_hooks() {
     return {
+        tracepoint("net_dev_xmit", "netdev_done"),
+        tracepoint("net_dev_start_xmit", "netdev_start"),
         {.function = "rxe_xmit_packet",
          .parameters = 3,
          .fentry = "xmit_fentry",
@@ -25,70 +46,31 @@ std::vector<Hook> rxe_hooks() {
          .kretprobe = "xmit_kretprobe",
          .fentry_again = "xmit_fentry_again",
          .fexit_again = "xmit_fexit_again"},
-        {.function = "rxe_resp_queue_pkt",
-         .parameters = 2,
-         .fentry = "request_fentry",
-         .fexit = {},
-         .kprobe = "request_kprobe",
-         .kretprobe = {},
-         .fentry_again = "request_fentry_again"},
-        {.function = "rxe_comp_queue_pkt",
-         .parameters = 2,
-         .fentry = "response_fentry",
-         .fexit = {},
-         .kprobe = "response_kprobe",
-         .kretprobe = {},
-         .fentry_again = "response_fentry_again"},
-        // Where rxe_xmit_packet is inlined (until 5.14) the two ways out behind it.
-        {.function = "rxe_send",
-         .parameters = 2,
-         .fentry = {},
-         .fexit = {},
-         .kprobe = "send_kprobe",
-         .kretprobe = "send_kretprobe"},
+        // Where that is inlined (until 5.14).
         {.function = "rxe_loopback",
          .parameters = 1,
          .fentry = {},
          .fexit = {},
          .kprobe = "loopback_kprobe",
          .kretprobe = "loopback_kretprobe"},
-        // The kernel's own functions that those call.
-        {.function = "ip_local_out",
-         .parameters = 3,
-         .fentry = "ip_fentry",
-         .fexit = "ip_fexit",
-         .kprobe = {},
-         .kretprobe = {},
-         .fentry_again = "ip_fentry_again",
-         .fexit_again = "ip_fexit_again"},
-        {.function = "ip6_local_out",
-         .parameters = 3,
-         .fentry = "ip6_fentry",
-         .fexit = "ip6_fexit",
-         .kprobe = {},
-         .kretprobe = {},
-         .fentry_again = "ip6_fentry_again",
-         .fexit_again = "ip6_fexit_again"},
-        {.function = "skb_queue_tail",
-         .parameters = 2,
-         .fentry = "queue_fentry",
-         .fexit = {},
-         .kprobe = {},
-         .kretprobe = {},
-         .fentry_again = "queue_fentry_again"},
+        entry("rxe_resp_queue_pkt", 2, "request_fentry", "request_kprobe", "request_fentry_again"),
+        entry("rxe_comp_queue_pkt", 2, "response_fentry", "response_kprobe",
+              "response_fentry_again"),
+        // The kernel's own function that those two call.
+        entry("skb_queue_tail", 2, "queue_fentry", {}, "queue_fentry_again"),
     };
 }
 
 // What must not be probed with what: each frame is counted once in each direction.
-const std::vector<std::string_view> behind_xmit = {"rxe_send", "rxe_loopback"};
-const std::vector<std::string_view> of_the_kernel = {"ip_local_out", "ip6_local_out",
-                                                     "skb_queue_tail"};
-const std::vector<std::string_view> of_rxe = {"rxe_send", "rxe_resp_queue_pkt",
-                                              "rxe_comp_queue_pkt"};
+const std::vector<std::string_view> behind_xmit = {"rxe_loopback"};
+const std::vector<std::string_view> of_the_kernel = {"skb_queue_tail"};
+const std::vector<std::string_view> of_rxe = {"rxe_resp_queue_pkt", "rxe_comp_queue_pkt"};
+// All its frames on their way out point to it.
+constexpr std::string_view tx_destructor = "rxe_skb_tx_dtor";
 
 // In the order of enum cw_twice_function.
 constexpr std::array<std::string_view, CW_TWICE_FUNCTIONS> first_programs = {
-    "xmit_fentry", "request_fentry", "response_fentry", "ip_fentry", "ip6_fentry", "queue_fentry"};
+    "xmit_fentry", "request_fentry", "response_fentry", "queue_fentry"};
 
 std::uint64_t monotonic_ns() {
     timespec now = {};
@@ -146,9 +128,12 @@ Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
         layout.pkt_hdr = of("rxe_pkt_info", "hdr");
         layout.pkt_paylen = of("rxe_pkt_info", "paylen");
         layout.pkt_opcode = of("rxe_pkt_info", "opcode");
+        layout.pkt_mask = of("rxe_pkt_info", "mask");
+        layout.loopback_mask =
+            btf.enumerator("rdma_rxe", "rxe_hdr_mask", "RXE_LOOPBACK_MASK").value_or(0);
         if (layout.qp_ibqp < 0 || layout.pkt_qp < 0 || layout.pkt_hdr < 0 ||
-            layout.pkt_paylen < 0 || layout.pkt_opcode < 0 ||
-            (!own_states && layout.qp_attr_state < 0))
+            layout.pkt_paylen < 0 || layout.pkt_opcode < 0 || layout.pkt_mask < 0 ||
+            layout.loopback_mask == 0 || (!own_states && layout.qp_attr_state < 0))
             return error(ErrorKind::Unsupported,
                          "rdma_rxe's BTF does not have the fields that are read");
         return layout;
@@ -159,7 +144,7 @@ Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
                      "load the kernel's own rdma_rxe");
     // Linux 5.10, rxe_verbs.h and rxe_hdr.h: before ib_qp lies struct rxe_pool_entry { pool;
     // ref_cnt; list; node; index }, whose size no option changes. Frames are probed where only
-    // those of ready queue pairs pass, so no state is read.
+    // those of ready queue pairs pass, so no state is read; those to the same node pass alone.
     return cw_rxe_layout{.qp_ibqp = 64,
                          .qp_req_state = -1,
                          .qp_resp_state = -1,
@@ -170,7 +155,10 @@ Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
                          .pkt_qp = 8,
                          .pkt_hdr = 24,
                          .pkt_paylen = 42,
-                         .pkt_opcode = 45};
+                         .pkt_opcode = 45,
+                         .pkt_mask = -1,
+                         .loopback_mask = 0,
+                         .tx_destructor = 0};
 }
 
 std::size_t RxeWireSource::PeerKeyHash::operator()(const cw_ud_peer_key &key) const {
@@ -184,7 +172,9 @@ bool RxeWireSource::PeerKeyEqual::operator()(const cw_ud_peer_key &a,
 }
 
 RxeWireSource::RxeWireSource(const SharedMaps &maps, RxeWireOptions options)
-    : ProbedSource(maps, "rxe_wire", rxe_hooks(), options.mode), options_(std::move(options)) {}
+    : ProbedSource(maps, "rxe_wire", rxe_hooks(), options.mode), options_(std::move(options)) {
+    look_up(tx_destructor);
+}
 
 RxeWireSource::~RxeWireSource() = default;
 
@@ -199,16 +189,17 @@ bool RxeWireSource::applicable() {
 }
 
 void RxeWireSource::choose(KernelFunctions &functions, HookMode mode) {
+    const auto *destructor = functions.find(tx_destructor);
+    tx_destructor_ = destructor == nullptr ? 0 : destructor->address;
     if (functions.find("rxe_xmit_packet") != nullptr) {
         functions.forget(behind_xmit);
         functions.forget(of_the_kernel);
         return;
     }
-    // fentry misses no call, a kprobe may: on the kernel's own functions it works without BTF of
-    // modules. Without IPv6 there is no ip6_local_out.
-    const bool fentry = mode == HookMode::FentryFirst &&
-                        btf_->parameters("vmlinux", "ip_local_out").has_value() &&
-                        btf_->parameters("vmlinux", "skb_queue_tail").has_value();
+    // fentry misses no call, a kprobe may: on the kernel's own function it works without BTF of
+    // modules.
+    const bool fentry =
+        mode == HookMode::FentryFirst && btf_->parameters("vmlinux", "skb_queue_tail").has_value();
     functions.forget(fentry ? of_rxe : of_the_kernel);
 }
 
@@ -222,16 +213,18 @@ bool RxeWireSource::configure() {
         return unusable(CW_SOURCE_REFUSED,
                         "rdma_rxe has no BTF and is not the one of Linux 5.10. Fix: load an "
                         "rdma_rxe with BTF");
-    const bool by_xmit = hooks_.present("rxe_xmit_packet");
-    const bool by_kernel = hooks_.present("skb_queue_tail");
-    if (!by_kernel && !(need("rxe_resp_queue_pkt") && need("rxe_comp_queue_pkt")))
+    if (tx_destructor_ == 0)
+        return unusable(CW_SOURCE_UNAVAILABLE,
+                        "/proc/kallsyms does not tell where rdma_rxe's rxe_skb_tx_dtor is. Fix: "
+                        "run as root, and set kernel.kptr_restrict to 0 or 1");
+    if (!hooks_.present("skb_queue_tail") &&
+        !(need("rxe_resp_queue_pkt") && need("rxe_comp_queue_pkt")))
         return false;
-    if (by_kernel && !(need("ip_local_out") && need("rxe_loopback")))
-        return false;
-    if (!by_xmit && !by_kernel && !(need("rxe_send") && need("rxe_loopback")))
+    if (!hooks_.present("rxe_xmit_packet") && !need("rxe_loopback"))
         return false;
     static_assert(sizeof(skeleton_->rodata->layout) == sizeof(cw_rxe_layout));
     std::memcpy(&skeleton_->rodata->layout, &*layout, sizeof(cw_rxe_layout));
+    skeleton_->rodata->layout.tx_destructor = tx_destructor_;
     skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
     const auto max_qps = options_.max_qps != 0 ? options_.max_qps : default_max_qps();
     bpf_map__set_max_entries(skeleton_->maps.wire, max_qps);
@@ -298,6 +291,9 @@ std::uint64_t RxeWireSource::unseen_by_both() const {
     std::vector<cw_twice> cpus(static_cast<std::size_t>(std::max(1, libbpf_num_possible_cpus())));
     std::uint64_t unseen = 0;
     for (std::uint32_t function = 0; function < CW_TWICE_FUNCTIONS; ++function) {
+        // Frames to other nodes pass these programs, too, which do nothing with them.
+        if (function == CW_TWICE_XMIT && skeleton_->bss->loopback_seen == 0)
+            continue;
         // The kernel's count first: what is handled meanwhile makes the difference smaller.
         const auto missed = hooks_.missed_by(first_programs[function]);
         if (bpf_map_lookup_elem(map_fd, &function, cpus.data()) != 0)

@@ -64,6 +64,7 @@ private:
     std::optional<MapReader> peers_reader_;
     QpMap<std::uint64_t> seen_; // frames of each queue pair when last appended
     std::unordered_map<cw_ud_peer_key, std::uint64_t, PeerKeyHash, PeerKeyEqual> seen_peers_;
+    std::uint64_t tx_destructor_ = 0; // address of the kernel's function, 0: not known
     std::uint64_t calls_without_return_ = 0;
     QpMap<bool> gone_; // no longer live when last sampled: goes at the next sample
 };

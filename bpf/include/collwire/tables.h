@@ -83,6 +83,10 @@ struct cw_rxe_layout {
 	__s32 pkt_hdr;
 	__s32 pkt_paylen;
 	__s32 pkt_opcode;
+	__s32 pkt_mask;
+	__u32 loopback_mask; /* in it: the frame goes to the same node; 0: not known */
+	__u64 tx_destructor; /* address of rxe_skb_tx_dtor, that all its frames carry; 0: not known
+			      */
 };
 
 /* A call of a kernel function, see calls.h. */
@@ -97,8 +101,6 @@ enum cw_twice_function {
 	CW_TWICE_XMIT,
 	CW_TWICE_REQUEST,
 	CW_TWICE_RESPONSE,
-	CW_TWICE_IP,
-	CW_TWICE_IP6,
 	CW_TWICE_QUEUE,
 	CW_TWICE_FUNCTIONS,
 };
