@@ -4,40 +4,9 @@
  * of state, errors, destroy, and, while the recorder dumps them over RDMA netlink, those that were
  * there before. docs/sources/qp.md says what each probe sits on, what it costs and what it misses.
  */
-#include "qp_table.h"
+#include "qp_attributes.h"
 #include "calls.h"
-#include "collwire/roce.h"
-
-/* enum ib_qp_attr_mask */
-enum {
-	ATTR_STATE = 1 << 0,
-	ATTR_PKEY_INDEX = 1 << 4,
-	ATTR_QKEY = 1 << 6,
-	ATTR_AV = 1 << 7,
-	ATTR_PATH_MTU = 1 << 8,
-	ATTR_TIMEOUT = 1 << 9,
-	ATTR_RETRY_CNT = 1 << 10,
-	ATTR_RNR_RETRY = 1 << 11,
-	ATTR_RQ_PSN = 1 << 12,
-	ATTR_MAX_QP_RD_ATOMIC = 1 << 13,
-	ATTR_MIN_RNR_TIMER = 1 << 15,
-	ATTR_SQ_PSN = 1 << 16,
-	ATTR_DEST_QPN = 1 << 20,
-	/* what a queue pair that existed before us may tell of itself */
-	ATTR_ALL = 0x1fffff,
-};
-
-enum {
-	AH_FLAG_GRH = 1,
-};
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-/* Only the BTF of the module rdma_rxe has it. */
-struct rxe_qp {
-	struct ib_qp ibqp;
-	__u16 src_port;
-};
-#pragma clang attribute pop
+#include "twice.h"
 
 const volatile __u64 recorder_pidns_dev = 0;
 const volatile __u64 recorder_pidns_ino = 0;
@@ -83,14 +52,18 @@ struct {
 
 /* ---- create --------------------------------------------------------------------------------- */
 
-static __always_inline int on_restrack_add(struct rdma_restrack_entry *res)
+static __always_inline int on_restrack_add(enum chance chance, struct rdma_restrack_entry *res)
 {
 	struct ib_qp *qp;
 	__u64 address;
 	struct cw_live_qp live = {};
 	struct cw_qp_event *e;
 
-	if (BPF_CORE_READ(res, type) != RDMA_RESTRACK_QP)
+	if (BPF_CORE_READ(res, type) != RDMA_RESTRACK_QP) {
+		pass_call(CW_TWICE_RESTRACK_ADD, chance);
+		return 0;
+	}
+	if (!take_call(CW_TWICE_RESTRACK_ADD, chance, traced_call(res)))
 		return 0;
 	qp = (void *)res - bpf_core_field_offset(struct ib_qp, res);
 	address = (__u64)qp;
@@ -112,115 +85,22 @@ static __always_inline int on_restrack_add(struct rdma_restrack_entry *res)
 SEC("fentry/rdma_restrack_add")
 int BPF_PROG(restrack_add_fentry, struct rdma_restrack_entry *res)
 {
-	return on_restrack_add(res);
+	return on_restrack_add(CHANCE_FIRST, res);
+}
+
+SEC("fentry/rdma_restrack_add")
+int BPF_PROG(restrack_add_fentry_again, struct rdma_restrack_entry *res)
+{
+	return on_restrack_add(CHANCE_SECOND, res);
 }
 
 SEC("kprobe/rdma_restrack_add")
 int BPF_KPROBE(restrack_add_kprobe, struct rdma_restrack_entry *res)
 {
-	return on_restrack_add(res);
+	return on_restrack_add(CHANCE_ONLY, res);
 }
 
-/* ---- attributes ----------------------------------------------------------------------------- */
-
-static __always_inline void fill_address(struct cw_qp_event *e, const struct rdma_ah_attr *ah)
-{
-	__u32 type = BPF_CORE_READ(ah, type);
-
-	e->service_level = BPF_CORE_READ(ah, sl);
-	e->static_rate = BPF_CORE_READ(ah, static_rate);
-	if (BPF_CORE_READ(ah, ah_flags) & AH_FLAG_GRH) {
-		e->flags |= CW_QP_GRH;
-		BPF_CORE_READ_INTO(&e->dgid, ah, grh.dgid);
-		e->flow_label = BPF_CORE_READ(ah, grh.flow_label);
-		e->hop_limit = BPF_CORE_READ(ah, grh.hop_limit);
-		e->traffic_class = BPF_CORE_READ(ah, grh.traffic_class);
-		e->sgid_index = BPF_CORE_READ(ah, grh.sgid_index);
-	}
-	if (type == RDMA_AH_ATTR_TYPE_ROCE)
-		bpf_core_read(&e->dmac, 6, &ah->roce.dmac);
-	else if (type == RDMA_AH_ATTR_TYPE_IB)
-		e->dlid = BPF_CORE_READ(ah, ib.dlid);
-	else if (type == RDMA_AH_ATTR_TYPE_OPA)
-		e->dlid = BPF_CORE_READ(ah, opa.dlid);
-	e->flags |= CW_QP_ADDRESS;
-}
-
-static __always_inline void fill_sgid(struct cw_qp_event *e, struct ib_qp *qp)
-{
-	/* attr->ah_attr.grh.sgid_attr is valid only inside the call; the queue pair holds a
-	 * reference to its own. */
-	const struct ib_gid_attr *sgid = BPF_CORE_READ(qp, av_sgid_attr);
-
-	if (!sgid)
-		return;
-	BPF_CORE_READ_INTO(&e->sgid, sgid, gid);
-	e->gid_type = BPF_CORE_READ(sgid, gid_type);
-	e->sgid_index = BPF_CORE_READ(sgid, index);
-	e->flags |= CW_QP_SGID;
-}
-
-static __always_inline void fill_udp_sport(struct cw_qp_event *e, struct ib_qp *qp)
-{
-	__u32 driver;
-
-	if (e->gid_type != CW_GID_ROCE_V2 || !(e->flags & CW_QP_DEST) ||
-	    !(e->flags & CW_QP_ADDRESS))
-		return;
-	driver = BPF_CORE_READ(qp, device, ops.driver_id);
-	if (driver == RDMA_DRIVER_RXE) {
-		/* Before Linux 5.15 rxe goes by another rule, so take what it chose or nothing. */
-		struct rxe_qp *rxe;
-
-		if (!bpf_core_type_exists(struct rxe_qp))
-			return;
-		rxe = (void *)qp - bpf_core_field_offset(struct rxe_qp, ibqp);
-		e->udp_sport = BPF_CORE_READ(rxe, src_port);
-	} else if (driver == RDMA_DRIVER_MLX5 || driver == RDMA_DRIVER_IRDMA ||
-		   driver == RDMA_DRIVER_HNS || driver == RDMA_DRIVER_MANA) {
-		e->udp_sport = cw_udp_sport(e->flow_label, e->key.qpn, e->dest_qpn);
-	} else {
-		return;
-	}
-	e->flags |= CW_QP_UDP_SPORT;
-}
-
-static __always_inline void fill_attributes(struct cw_qp_event *e, const struct ib_qp_attr *attr,
-					    __u32 mask)
-{
-	if (mask & ATTR_PATH_MTU) {
-		e->path_mtu = BPF_CORE_READ(attr, path_mtu);
-		e->flags |= CW_QP_PATH_MTU;
-	}
-	if (mask & ATTR_DEST_QPN) {
-		e->dest_qpn = BPF_CORE_READ(attr, dest_qp_num) & CW_QPN_MASK;
-		e->flags |= CW_QP_DEST;
-	}
-	if (mask & ATTR_RQ_PSN) {
-		e->rq_psn = BPF_CORE_READ(attr, rq_psn) & CW_PSN_MASK;
-		e->flags |= CW_QP_PSN_RQ;
-	}
-	if (mask & ATTR_SQ_PSN) {
-		e->sq_psn = BPF_CORE_READ(attr, sq_psn) & CW_PSN_MASK;
-		e->flags |= CW_QP_PSN_SQ;
-	}
-	if (mask & ATTR_QKEY)
-		e->qkey = BPF_CORE_READ(attr, qkey);
-	if (mask & ATTR_PKEY_INDEX)
-		e->pkey_index = BPF_CORE_READ(attr, pkey_index);
-	if (mask & ATTR_TIMEOUT)
-		e->timeout = BPF_CORE_READ(attr, timeout);
-	if (mask & ATTR_RETRY_CNT)
-		e->retry_count = BPF_CORE_READ(attr, retry_cnt);
-	if (mask & ATTR_RNR_RETRY)
-		e->rnr_retry = BPF_CORE_READ(attr, rnr_retry);
-	if (mask & ATTR_MIN_RNR_TIMER)
-		e->min_rnr_timer = BPF_CORE_READ(attr, min_rnr_timer);
-	if (mask & ATTR_MAX_QP_RD_ATOMIC)
-		e->max_rd_atomic = BPF_CORE_READ(attr, max_rd_atomic);
-}
-
-/* ---- modify --------------------------------------------------------------------------------- */
+/* ---- change -------------------------------------------------------------------------------- */
 
 static __always_inline int modified(struct ib_qp *ib_qp, struct ib_qp_attr *attr, __u32 mask,
 				    int result)
@@ -304,11 +184,30 @@ static __always_inline int modify_exit(struct pt_regs *ctx)
 	return 0;
 }
 
+/* By fexit, of the queue pairs of one kind of owner. */
+static __always_inline int modify_traced(enum cw_twice_function function, enum chance chance,
+					 struct ib_qp *qp, struct ib_qp_attr *attr, __u32 mask,
+					 int result)
+{
+	if (owned_by_kernel(qp) != (function == CW_TWICE_KERNEL_MODIFY))
+		pass_call(function, chance);
+	else if (take_call(function, chance, traced_call(qp)))
+		modified(qp, attr, mask, result);
+	return 0;
+}
+
 SEC("fexit/ib_modify_qp_with_udata")
 int BPF_PROG(user_modify_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata,
 	     int result)
 {
-	return owned_by_kernel(qp) ? 0 : modified(qp, attr, mask, result);
+	return modify_traced(CW_TWICE_USER_MODIFY, CHANCE_FIRST, qp, attr, mask, result);
+}
+
+SEC("fexit/ib_modify_qp_with_udata")
+int BPF_PROG(user_modify_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+	     void *udata, int result)
+{
+	return modify_traced(CW_TWICE_USER_MODIFY, CHANCE_SECOND, qp, attr, mask, result);
 }
 
 SEC("kprobe/ib_modify_qp_with_udata")
@@ -328,7 +227,14 @@ SEC("fexit/_ib_modify_qp")
 int BPF_PROG(kernel_modify_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata,
 	     int result)
 {
-	return owned_by_kernel(qp) ? modified(qp, attr, mask, result) : 0;
+	return modify_traced(CW_TWICE_KERNEL_MODIFY, CHANCE_FIRST, qp, attr, mask, result);
+}
+
+SEC("fexit/_ib_modify_qp")
+int BPF_PROG(kernel_modify_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+	     void *udata, int result)
+{
+	return modify_traced(CW_TWICE_KERNEL_MODIFY, CHANCE_SECOND, qp, attr, mask, result);
 }
 
 SEC("kprobe/_ib_modify_qp")
@@ -406,16 +312,42 @@ out:
 	return 0;
 }
 
+static __always_inline int destroy_traced(enum chance chance, struct ib_qp *qp)
+{
+	struct cw_call_key key = traced_call(qp);
+
+	return take_call(CW_TWICE_DESTROY, chance, key) ? destroy_enter(key, qp) : 0;
+}
+
+static __always_inline int destroyed_traced(enum chance chance, struct ib_qp *qp, int result)
+{
+	struct cw_call_key key = traced_call(qp);
+
+	return take_call(CW_TWICE_DESTROY_EXIT, chance, key) ? destroy_exit(key, result) : 0;
+}
+
 SEC("fentry/ib_destroy_qp_user")
 int BPF_PROG(destroy_fentry, struct ib_qp *qp)
 {
-	return destroy_enter(traced_call(qp), qp);
+	return destroy_traced(CHANCE_FIRST, qp);
+}
+
+SEC("fentry/ib_destroy_qp_user")
+int BPF_PROG(destroy_fentry_again, struct ib_qp *qp)
+{
+	return destroy_traced(CHANCE_SECOND, qp);
 }
 
 SEC("fexit/ib_destroy_qp_user")
 int BPF_PROG(destroy_fexit, struct ib_qp *qp, void *udata, int result)
 {
-	return destroy_exit(traced_call(qp), result);
+	return destroyed_traced(CHANCE_FIRST, qp, result);
+}
+
+SEC("fexit/ib_destroy_qp_user")
+int BPF_PROG(destroy_fexit_again, struct ib_qp *qp, void *udata, int result)
+{
+	return destroyed_traced(CHANCE_SECOND, qp, result);
 }
 
 SEC("kprobe/ib_destroy_qp_user")
@@ -490,11 +422,28 @@ static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, in
 	return 0;
 }
 
+static __always_inline int query_traced(enum chance chance, struct ib_qp *qp,
+					struct ib_qp_attr *attr, int result)
+{
+	if (!called_by_recorder())
+		pass_call(CW_TWICE_QUERY, chance);
+	else if (take_call(CW_TWICE_QUERY, chance, traced_call(qp)))
+		queried(qp, attr, result);
+	return 0;
+}
+
 SEC("fexit/ib_query_qp")
 int BPF_PROG(query_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *init,
 	     int result)
 {
-	return called_by_recorder() ? queried(qp, attr, result) : 0;
+	return query_traced(CHANCE_FIRST, qp, attr, result);
+}
+
+SEC("fexit/ib_query_qp")
+int BPF_PROG(query_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *init,
+	     int result)
+{
+	return query_traced(CHANCE_SECOND, qp, attr, result);
 }
 
 SEC("kprobe/ib_query_qp")
@@ -530,12 +479,15 @@ static __always_inline bool is_error(__u32 event)
 	       event == IB_EVENT_QP_ACCESS_ERR;
 }
 
-static __always_inline int on_qp_event(struct ib_event *event)
+static __always_inline int on_qp_event(enum chance chance, struct ib_event *event)
 {
 	struct ib_qp *qp = BPF_CORE_READ(event, element.qp);
 	__u32 number = BPF_CORE_READ(event, event);
-	struct cw_live_qp *live = find_or_add_live_qp(qp);
+	struct cw_live_qp *live;
 
+	if (!take_call(CW_TWICE_QP_EVENT, chance, traced_call(event)))
+		return 0;
+	live = find_or_add_live_qp(qp);
 	if (!live)
 		return 0;
 	if (is_error(number)) {
@@ -567,13 +519,19 @@ static __always_inline int on_qp_event(struct ib_event *event)
 SEC("fentry/ib_uverbs_qp_event_handler")
 int BPF_PROG(qp_event_fentry, struct ib_event *event)
 {
-	return on_qp_event(event);
+	return on_qp_event(CHANCE_FIRST, event);
+}
+
+SEC("fentry/ib_uverbs_qp_event_handler")
+int BPF_PROG(qp_event_fentry_again, struct ib_event *event)
+{
+	return on_qp_event(CHANCE_SECOND, event);
 }
 
 SEC("kprobe/ib_uverbs_qp_event_handler")
 int BPF_KPROBE(qp_event_kprobe, struct ib_event *event)
 {
-	return on_qp_event(event);
+	return on_qp_event(CHANCE_ONLY, event);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -25,8 +25,7 @@ struct tx_call {
 	__u8 frame_class;
 	__u8 datagram;
 	__u8 never_sent; /* rxe is about to drop it and to say that all is well */
-	__u8 chance;	 /* enum chance, of the program that handles it */
-	__u8 reserved[3];
+	__u32 reserved;
 	__u8 dgid[16];
 };
 
@@ -36,20 +35,6 @@ struct {
 	__type(key, struct cw_call_key);
 	__type(value, struct tx_call);
 } tx_calls SEC(".maps");
-
-/* Received frames that one of two programs has counted. */
-struct rx_mark {
-	__u64 entered_ns; /* first: the recorder reads it */
-	__u32 chance;
-	__u32 reserved;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct cw_call_key);
-	__type(value, struct rx_mark);
-} rx_marks SEC(".maps");
 
 /* Only then is it a loss that the programs on the way to the same node miss a call. */
 __u64 loopback_seen = 0;
@@ -121,30 +106,27 @@ static __always_inline bool will_be_dropped(const void *qp, bool is_request)
 	return state != QP_STATE_READY;
 }
 
-/* A function that sends, as one program sees a call of it. */
-struct tx_probe {
-	enum chance chance;
-	bool may_drop;	  /* it still decides whether the queue pair is ready */
+/* Where a frame is seen on its way out. */
+struct tx_place {
+	bool may_drop;	  /* rxe still decides whether the queue pair is ready */
 	__u32 link_bytes; /* of the link's header, that are in the buffer already */
 };
 
-/* Whether the call is in the table now. */
-static __always_inline bool count_sent(struct cw_call_key key, struct tx_probe probe,
-				       const void *qp, struct cw_live_qp *live, struct place place,
+static __always_inline void count_sent(struct cw_call_key key, struct tx_place way, const void *qp,
+				       struct cw_live_qp *live, struct place place,
 				       struct sk_buff *skb)
 {
 	struct tx_call call = {};
 	struct tx_call *earlier;
-	struct tx_call *entered;
 	struct frame f = {};
 	struct cw_wire_sequences *s;
 	bool is_response;
 
 	if (!read_frame(&f, place, skb, live) ||
-	    probe.link_bytes + f.ip_bytes != BPF_CORE_READ(skb, len)) {
+	    way.link_bytes + f.ip_bytes != BPF_CORE_READ(skb, len)) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
 		count_loss(CW_LOSS_WIRE_FRAME);
-		return false;
+		return;
 	}
 	if (!layout_matches)
 		layout_matches = 1;
@@ -154,10 +136,9 @@ static __always_inline bool count_sent(struct cw_call_key key, struct tx_probe p
 	call.psn = f.psn;
 	call.opcode = f.opcode;
 	call.frame_class = cw_bth_class(f.opcode);
-	call.chance = probe.chance;
 	call.entered_ns = bpf_ktime_get_ns();
 	is_response = call.frame_class == CW_WIRE_RESPONSE || call.frame_class == CW_WIRE_ACK;
-	call.never_sent = probe.may_drop && will_be_dropped(qp, !is_response);
+	call.never_sent = way.may_drop && will_be_dropped(qp, !is_response);
 	if (cw_bth_transport(f.opcode) == CW_BTH_UD) {
 		call.datagram = 1;
 		call.dest_qpn = f.dest_qpn;
@@ -173,18 +154,11 @@ static __always_inline bool count_sent(struct cw_call_key key, struct tx_probe p
 	earlier = bpf_map_lookup_elem(&tx_calls, &key);
 	if (earlier)
 		commit(earlier, 0);
-	/* Into the table before it has any effect: where that fails the other program may try. */
-	entered = bpf_map_update_elem(&tx_calls, &key, &call, BPF_ANY)
-			  ? NULL
-			  : bpf_map_lookup_elem(&tx_calls, &key);
-	if (!entered) {
-		count_loss(CW_LOSS_CALL_TABLE);
-		return false;
-	}
 	s = call.never_sent ? NULL : sequences_of(live);
 	if (s)
-		entered->frame_class = cw_sequence_tx(s, f.opcode, f.psn, f.n_psns);
-	return true;
+		call.frame_class = cw_sequence_tx(s, f.opcode, f.psn, f.n_psns);
+	if (bpf_map_update_elem(&tx_calls, &key, &call, BPF_ANY))
+		count_loss(CW_LOSS_CALL_TABLE);
 }
 
 static __always_inline int tx_exit(struct cw_call_key key, int result)
@@ -210,6 +184,7 @@ static __always_inline bool is_lower_device(struct net_device *dev, struct sk_bu
 	__u32 priv_flags = READ_INTEGER(dev, priv_flags);
 
 	return BPF_CORE_READ(dev, flags) & IFF_SLAVE || priv_flags & IFF_BRIDGE_PORT ||
+	       BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_8021Q) ||
 	       (BPF_CORE_READ(skb, vlan_proto) && !(priv_flags & IFF_802_1Q_VLAN));
 }
 
@@ -230,8 +205,7 @@ static __always_inline bool is_orphan(struct sk_buff *skb)
 SEC("raw_tp/net_dev_start_xmit")
 int BPF_PROG(netdev_start, struct sk_buff *skb, struct net_device *dev)
 {
-	__u32 vlan_header = READ_INTEGER(dev, priv_flags) & IFF_802_1Q_VLAN ? CW_VLAN_BYTES : 0;
-	struct tx_probe probe = {CHANCE_ONLY, false, CW_ETHERNET_BYTES};
+	struct tx_place way = {false, CW_ETHERNET_BYTES};
 	struct cw_live_qp *live;
 	struct place place;
 	const void *qp;
@@ -248,10 +222,7 @@ int BPF_PROG(netdev_start, struct sk_buff *skb, struct net_device *dev)
 	if (!live)
 		return 0;
 	place = place_on_wire(skb);
-	/* A VLAN device may or may not have put its tag in by now. */
-	if (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_8021Q))
-		probe.link_bytes += vlan_header;
-	count_sent(traced_call(skb), probe, qp, live, place, skb);
+	count_sent(traced_call(skb), way, qp, live, place, skb);
 	return 0;
 }
 
@@ -263,63 +234,76 @@ int BPF_PROG(netdev_done, struct sk_buff *skb, int result)
 
 /* To the same node: no netdev is on the way. */
 
-static __always_inline bool taken_by_other(struct cw_call_key *key, enum chance chance)
-{
-	struct tx_call *call = chance == CHANCE_ONLY ? NULL : bpf_map_lookup_elem(&tx_calls, key);
-
-	return call && call->chance != chance;
-}
-
-static __always_inline void loopback(struct cw_call_key key, struct tx_probe probe, const void *qp,
+static __always_inline void loopback(struct cw_call_key key, bool may_drop, const void *qp,
 				     const void *pkt, struct sk_buff *skb)
 {
+	struct tx_place way = {may_drop, 0};
 	struct cw_live_qp *live;
-	bool taken = taken_by_other(&key, probe.chance);
 	struct place place;
 
-	if (!taken && READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
+	if (READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
-	} else if (!taken) {
-		place = place_in_notes(pkt);
-		place.ip = BPF_CORE_READ(skb, data);
-		live = live_qp_of(qp);
-		taken = live && count_sent(key, probe, qp, live, place, skb);
-		/* Neither program will want it. */
-		count_chance(CW_TWICE_XMIT, probe.chance,
-			     live ? taken : probe.chance == CHANCE_FIRST);
 		return;
 	}
-	count_chance(CW_TWICE_XMIT, probe.chance, false);
+	place = place_in_notes(pkt);
+	place.ip = BPF_CORE_READ(skb, data);
+	live = live_qp_of(qp);
+	if (live)
+		count_sent(key, way, qp, live, place, skb);
 }
 
-#define XMIT_PROGRAMS(suffix, which)                                                               \
-	SEC("fentry/rxe_xmit_packet")                                                              \
-	int BPF_PROG(xmit_fentry##suffix, void *qp, void *pkt, struct sk_buff *skb)                \
-	{                                                                                          \
-		struct tx_probe probe = {which, true, 0};                                          \
-                                                                                                   \
-		if (is_loopback(pkt))                                                              \
-			loopback(traced_call(pkt), probe, qp, pkt, skb);                           \
-		else                                                                               \
-			count_chance(CW_TWICE_XMIT, which, which == CHANCE_FIRST);                 \
-		return 0;                                                                          \
-	}                                                                                          \
-	SEC("fexit/rxe_xmit_packet")                                                               \
-	int BPF_PROG(xmit_fexit##suffix, void *qp, void *pkt, struct sk_buff *skb, int result)     \
-	{                                                                                          \
-		return tx_exit(traced_call(pkt), result);                                          \
-	}
+static __always_inline int xmit(enum chance chance, const void *qp, const void *pkt,
+				struct sk_buff *skb)
+{
+	struct cw_call_key key = traced_call(pkt);
 
-XMIT_PROGRAMS(, CHANCE_FIRST)
-XMIT_PROGRAMS(_again, CHANCE_SECOND)
+	if (!is_loopback(pkt))
+		pass_call(CW_TWICE_XMIT, chance);
+	else if (take_call(CW_TWICE_XMIT, chance, key))
+		loopback(key, true, qp, pkt, skb);
+	return 0;
+}
+
+static __always_inline int xmit_done(enum chance chance, const void *pkt, int result)
+{
+	struct cw_call_key key = traced_call(pkt);
+
+	if (!is_loopback(pkt))
+		pass_call(CW_TWICE_XMIT_EXIT, chance);
+	else if (take_call(CW_TWICE_XMIT_EXIT, chance, key))
+		tx_exit(key, result);
+	return 0;
+}
+
+SEC("fentry/rxe_xmit_packet")
+int BPF_PROG(xmit_fentry, void *qp, void *pkt, struct sk_buff *skb)
+{
+	return xmit(CHANCE_FIRST, qp, pkt, skb);
+}
+
+SEC("fentry/rxe_xmit_packet")
+int BPF_PROG(xmit_fentry_again, void *qp, void *pkt, struct sk_buff *skb)
+{
+	return xmit(CHANCE_SECOND, qp, pkt, skb);
+}
+
+SEC("fexit/rxe_xmit_packet")
+int BPF_PROG(xmit_fexit, void *qp, void *pkt, struct sk_buff *skb, int result)
+{
+	return xmit_done(CHANCE_FIRST, pkt, result);
+}
+
+SEC("fexit/rxe_xmit_packet")
+int BPF_PROG(xmit_fexit_again, void *qp, void *pkt, struct sk_buff *skb, int result)
+{
+	return xmit_done(CHANCE_SECOND, pkt, result);
+}
 
 SEC("kprobe/rxe_xmit_packet")
 int BPF_KPROBE(xmit_kprobe, void *qp, void *pkt, struct sk_buff *skb)
 {
-	struct tx_probe probe = {CHANCE_ONLY, true, 0};
-
 	if (is_loopback(pkt))
-		loopback(kprobe_call(ctx), probe, qp, pkt, skb);
+		loopback(kprobe_call(ctx), true, qp, pkt, skb);
 	return 0;
 }
 
@@ -335,9 +319,8 @@ SEC("kprobe/rxe_loopback")
 int BPF_KPROBE(loopback_kprobe, struct sk_buff *skb)
 {
 	const void *pkt = (const void *)skb + bpf_core_field_offset(struct sk_buff, cb);
-	struct tx_probe probe = {CHANCE_ONLY, false, 0};
 
-	loopback(kprobe_call(ctx), probe, READ_AT(const void *, pkt, layout.pkt_qp), pkt, skb);
+	loopback(kprobe_call(ctx), false, READ_AT(const void *, pkt, layout.pkt_qp), pkt, skb);
 	return 0;
 }
 
@@ -401,63 +384,53 @@ static __always_inline int count_received(const void *qp, struct cw_live_qp *liv
 	return 0;
 }
 
-/* Whether this program is the one to count the frame: the other has not, and will see that we have.
- */
-static __always_inline bool take_received(struct cw_call_key *key, enum chance chance)
-{
-	struct rx_mark mark = {.entered_ns = bpf_ktime_get_ns(), .chance = chance};
-	struct rx_mark *other;
-
-	if (chance == CHANCE_ONLY)
-		return true;
-	other = bpf_map_lookup_elem(&rx_marks, key);
-	if (other && other->chance != chance) {
-		bpf_map_delete_elem(&rx_marks, key);
-		return false;
-	}
-	if (!bpf_map_update_elem(&rx_marks, key, &mark, BPF_ANY))
-		return true;
-	count_loss(CW_LOSS_CALL_TABLE);
-	return false;
-}
-
 static __always_inline int rx(enum cw_twice_function function, enum chance chance, const void *qp,
 			      struct sk_buff *skb)
 {
 	const void *pkt = (const void *)skb + bpf_core_field_offset(struct sk_buff, cb);
-	struct cw_call_key key = traced_call(skb);
 	struct cw_live_qp *live;
-	bool taken = false;
 
+	if (!take_call(function, chance, traced_call(skb)))
+		return 0;
 	if (READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
-	} else {
-		is_loopback(pkt);
-		live = live_qp_of(qp);
-		taken = live ? take_received(&key, chance) : chance == CHANCE_FIRST;
-		if (live && taken)
-			count_received(qp, live, place_in_notes(pkt), skb);
+		return 0;
 	}
-	count_chance(function, chance, taken);
+	is_loopback(pkt);
+	live = live_qp_of(qp);
+	if (live)
+		count_received(qp, live, place_in_notes(pkt), skb);
 	return 0;
 }
 
-#define RX_PROGRAMS(name, target, index, suffix, which)                                            \
-	SEC("fentry/" target)                                                                      \
-	int BPF_PROG(name##_fentry##suffix, void *qp, struct sk_buff *skb)                         \
-	{                                                                                          \
-		return rx(index, which, qp, skb);                                                  \
-	}
+SEC("fentry/rxe_resp_queue_pkt")
+int BPF_PROG(request_fentry, void *qp, struct sk_buff *skb)
+{
+	return rx(CW_TWICE_REQUEST, CHANCE_FIRST, qp, skb);
+}
 
-RX_PROGRAMS(request, "rxe_resp_queue_pkt", CW_TWICE_REQUEST, , CHANCE_FIRST)
-RX_PROGRAMS(request, "rxe_resp_queue_pkt", CW_TWICE_REQUEST, _again, CHANCE_SECOND)
-RX_PROGRAMS(response, "rxe_comp_queue_pkt", CW_TWICE_RESPONSE, , CHANCE_FIRST)
-RX_PROGRAMS(response, "rxe_comp_queue_pkt", CW_TWICE_RESPONSE, _again, CHANCE_SECOND)
+SEC("fentry/rxe_resp_queue_pkt")
+int BPF_PROG(request_fentry_again, void *qp, struct sk_buff *skb)
+{
+	return rx(CW_TWICE_REQUEST, CHANCE_SECOND, qp, skb);
+}
 
 SEC("kprobe/rxe_resp_queue_pkt")
 int BPF_KPROBE(request_kprobe, void *qp, struct sk_buff *skb)
 {
 	return rx(CW_TWICE_REQUEST, CHANCE_ONLY, qp, skb);
+}
+
+SEC("fentry/rxe_comp_queue_pkt")
+int BPF_PROG(response_fentry, void *qp, struct sk_buff *skb)
+{
+	return rx(CW_TWICE_RESPONSE, CHANCE_FIRST, qp, skb);
+}
+
+SEC("fentry/rxe_comp_queue_pkt")
+int BPF_PROG(response_fentry_again, void *qp, struct sk_buff *skb)
+{
+	return rx(CW_TWICE_RESPONSE, CHANCE_SECOND, qp, skb);
 }
 
 SEC("kprobe/rxe_comp_queue_pkt")
@@ -476,17 +449,15 @@ static __always_inline int queued(enum chance chance, const void *list, struct s
 	const void *pkt = (const void *)skb + bpf_core_field_offset(struct sk_buff, cb);
 	const void *qp = READ_AT(const void *, pkt, layout.pkt_qp);
 	__u64 address = (__u64)qp + layout.qp_ibqp;
-	struct cw_call_key key = traced_call(skb);
 	struct cw_live_qp *live = NULL;
-	bool taken;
 
 	/* A queue of somebody else: its control block holds something else. */
 	if (list >= qp && list <= qp + RXE_QP_BYTES_AT_MOST)
 		live = bpf_map_lookup_elem(&live_qps, &address);
-	taken = live ? take_received(&key, chance) : chance == CHANCE_FIRST;
-	if (live && taken)
+	if (!live)
+		pass_call(CW_TWICE_QUEUE, chance);
+	else if (take_call(CW_TWICE_QUEUE, chance, traced_call(skb)))
 		count_received(qp, live, place_in_notes(pkt), skb);
-	count_chance(CW_TWICE_QUEUE, chance, taken);
 	return 0;
 }
 

@@ -2,15 +2,14 @@
 /*
  * Two programs on one function. Since Linux 5.12 (commit ca06f55b9002) the kernel does not run a
  * tracing program on a CPU where that program is at work already: a softirq that interrupts it and
- * comes to the same function passes unseen. A second, equal program is at rest then. Of the two,
- * whichever sees a call first handles it and leaves a mark, and the other takes it away.
+ * comes to the same function passes unseen, and so does every other task where the kernel may take
+ * the CPU from a task in the middle of a program. A second, equal program is at rest then. Of the
+ * two, whichever sees a call first handles it and leaves a mark, and the other takes that away.
  */
 #ifndef COLLWIRE_TWICE_H
 #define COLLWIRE_TWICE_H
 
-#include "kernel_types.h"
-#include <bpf/bpf_helpers.h>
-#include "collwire/tables.h"
+#include "shared_maps.h"
 
 enum chance {
 	CHANCE_ONLY, /* a kprobe: there is no second program */
@@ -27,7 +26,13 @@ struct {
 	__type(value, struct cw_twice);
 } twice SEC(".maps");
 
-/* Once per program and call, at the end. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct cw_mark_key);
+	__type(value, struct cw_mark);
+} marks SEC(".maps");
+
 static __always_inline void count_chance(enum cw_twice_function function, enum chance chance,
 					 bool handled)
 {
@@ -43,6 +48,39 @@ static __always_inline void count_chance(enum cw_twice_function function, enum c
 		__sync_fetch_and_add(&t->handled, 1);
 	if (chance == CHANCE_FIRST)
 		__sync_fetch_and_add(&t->first_ran, 1);
+}
+
+/* A call that neither program wants. */
+static __always_inline void pass_call(enum cw_twice_function function, enum chance chance)
+{
+	count_chance(function, chance, chance == CHANCE_FIRST);
+}
+
+/*
+ * Whether this program is the one to handle the call: the other has not, and will see that this one
+ * has. The same key again, from the same program, is of another call: the mark of the first was
+ * left because the other program did not see it.
+ */
+static __always_inline bool take_call(enum cw_twice_function function, enum chance chance,
+				      struct cw_call_key call)
+{
+	struct cw_mark_key key = {.call = call, .function = function};
+	struct cw_mark mark = {.time_ns = bpf_ktime_get_ns(), .chance = chance};
+	struct cw_mark *other;
+	bool taken = true;
+
+	if (chance == CHANCE_ONLY)
+		return true;
+	other = bpf_map_lookup_elem(&marks, &key);
+	if (other && other->chance != chance) {
+		bpf_map_delete_elem(&marks, &key);
+		taken = false;
+	} else if (bpf_map_update_elem(&marks, &key, &mark, BPF_ANY)) {
+		count_loss(CW_LOSS_CALL_TABLE);
+		taken = false;
+	}
+	count_chance(function, chance, taken);
+	return taken;
 }
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "collwire/tables.h"
 #include "userspace/loader/map_reader.h"
+#include "userspace/loader/twice.h"
 #include "userspace/netlink/rdma_netlink.h"
 
 namespace collwire {
@@ -23,37 +24,44 @@ std::vector<Hook> qp_hooks() {
          .fentry = "restrack_add_fentry",
          .fexit = {},
          .kprobe = "restrack_add_kprobe",
-         .kretprobe = {}},
+         .kretprobe = {},
+         .fentry_again = "restrack_add_fentry_again"},
         {.function = "ib_destroy_qp_user",
          .parameters = 2,
          .fentry = "destroy_fentry",
          .fexit = "destroy_fexit",
          .kprobe = "destroy_kprobe",
-         .kretprobe = "destroy_kretprobe"},
+         .kretprobe = "destroy_kretprobe",
+         .fentry_again = "destroy_fentry_again",
+         .fexit_again = "destroy_fexit_again"},
         {.function = "ib_modify_qp_with_udata",
          .parameters = 4,
          .fentry = {},
          .fexit = "user_modify_fexit",
          .kprobe = "user_modify_kprobe",
-         .kretprobe = "user_modify_kretprobe"},
+         .kretprobe = "user_modify_kretprobe",
+         .fexit_again = "user_modify_fexit_again"},
         {.function = "_ib_modify_qp",
          .parameters = 4,
          .fentry = {},
          .fexit = "kernel_modify_fexit",
          .kprobe = "kernel_modify_kprobe",
-         .kretprobe = "kernel_modify_kretprobe"},
+         .kretprobe = "kernel_modify_kretprobe",
+         .fexit_again = "kernel_modify_fexit_again"},
         {.function = "ib_query_qp",
          .parameters = 4,
          .fentry = {},
          .fexit = "query_fexit",
          .kprobe = "query_kprobe",
-         .kretprobe = "query_kretprobe"},
+         .kretprobe = "query_kretprobe",
+         .fexit_again = "query_fexit_again"},
         {.function = "ib_uverbs_qp_event_handler",
          .parameters = 2,
          .fentry = "qp_event_fentry",
          .fexit = {},
          .kprobe = "qp_event_kprobe",
-         .kretprobe = {}},
+         .kretprobe = {},
+         .fentry_again = "qp_event_fentry_again"},
     };
 }
 
@@ -231,7 +239,18 @@ void QpSource::on_record(const cw_header &header) {
         merge(known->second, event);
 }
 
+std::vector<LossCount> QpSource::losses() const {
+    auto missed = hooks_.missed();
+    if (skeleton_.is_loaded())
+        missed += calls_unseen_by_both(hooks_, bpf_map__fd(skeleton_->maps.twice), false);
+    if (missed == 0)
+        return {};
+    return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
+}
+
 void QpSource::sample(RecordSink &sink, bool everything) {
+    if (skeleton_.is_loaded())
+        forget_old_calls(bpf_map__fd(skeleton_->maps.marks), sizeof(cw_mark_key), sizeof(cw_mark));
     if (!everything)
         return;
     for (auto event : known_) {

@@ -45,6 +45,7 @@ public:
     void on_record(const cw_header &header) override;
     // Queue pairs are events; there is something to append only when the whole state is asked for.
     void sample(RecordSink &sink, bool everything) override;
+    [[nodiscard]] std::vector<LossCount> losses() const override;
 
 private:
     bool applicable() override;

@@ -6,11 +6,12 @@
 #include "userspace/sources/rxe_wire_source.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <ctime>
 
 #include <bpf/bpf.h>
+
+#include "userspace/loader/twice.h"
 
 namespace collwire {
 namespace {
@@ -67,10 +68,6 @@ const std::vector<std::string_view> of_the_kernel = {"skb_queue_tail"};
 const std::vector<std::string_view> of_rxe = {"rxe_resp_queue_pkt", "rxe_comp_queue_pkt"};
 // All its frames on their way out point to it.
 constexpr std::string_view tx_destructor = "rxe_skb_tx_dtor";
-
-// In the order of enum cw_twice_function.
-constexpr std::array<std::string_view, CW_TWICE_FUNCTIONS> first_programs = {
-    "xmit_fentry", "request_fentry", "response_fentry", "queue_fentry"};
 
 std::uint64_t monotonic_ns() {
     timespec now = {};
@@ -261,60 +258,19 @@ void RxeWireSource::sample(RecordSink &sink, bool everything) {
     sample_counters(sink, everything);
     sample_peers(sink, everything);
     forget_destroyed();
-    calls_without_return_ += forget_old(bpf_map__fd(skeleton_->maps.tx_calls),
-                                        bpf_map__value_size(skeleton_->maps.tx_calls));
-    forget_old(bpf_map__fd(skeleton_->maps.rx_marks),
-               bpf_map__value_size(skeleton_->maps.rx_marks));
-}
-
-// No call takes this long: its other program, or its return, passed unseen.
-std::uint64_t RxeWireSource::forget_old(int map_fd, std::size_t value_bytes) {
-    constexpr std::uint64_t AGE_NS = 10'000'000'000;
-    const auto now = monotonic_ns();
-    std::vector<cw_call_key> old;
-    MapReader(map_fd, sizeof(cw_call_key), value_bytes, false)
-        .for_each([&](std::span<const std::byte> key, std::span<const std::byte> value) {
-            std::uint64_t entered_ns = 0;
-            std::memcpy(&entered_ns, value.data(), sizeof(entered_ns));
-            if (entered_ns + AGE_NS < now)
-                std::memcpy(&old.emplace_back(), key.data(), sizeof(cw_call_key));
-        });
-    const auto deleted = std::ranges::count_if(
-        old, [&](const auto &key) { return bpf_map_delete_elem(map_fd, &key) == 0; });
-    return static_cast<std::uint64_t>(deleted);
-}
-
-std::uint64_t RxeWireSource::unseen_by_both() const {
-    if (!skeleton_.is_loaded())
-        return 0;
-    const int map_fd = bpf_map__fd(skeleton_->maps.twice);
-    std::vector<cw_twice> cpus(static_cast<std::size_t>(std::max(1, libbpf_num_possible_cpus())));
-    std::uint64_t unseen = 0;
-    for (std::uint32_t function = 0; function < CW_TWICE_FUNCTIONS; ++function) {
-        // Frames to other nodes pass these programs, too, which do nothing with them.
-        if (function == CW_TWICE_XMIT && skeleton_->bss->loopback_seen == 0)
-            continue;
-        // The kernel's count first: what is handled meanwhile makes the difference smaller.
-        const auto missed = hooks_.missed_by(first_programs[function]);
-        if (bpf_map_lookup_elem(map_fd, &function, cpus.data()) != 0)
-            continue;
-        std::uint64_t calls = missed;
-        std::uint64_t handled = 0;
-        for (const auto &cpu : cpus) {
-            calls += cpu.first_ran;
-            handled += cpu.handled;
-        }
-        unseen += calls - std::min(calls, handled);
-    }
-    return unseen;
+    const auto forget = [](const bpf_map *map) {
+        return forget_old_calls(bpf_map__fd(map), bpf_map__key_size(map), bpf_map__value_size(map));
+    };
+    calls_without_return_ += forget(skeleton_->maps.tx_calls);
+    forget(skeleton_->maps.marks);
 }
 
 std::vector<LossCount> RxeWireSource::losses() const {
-    // A call that is on its way looks like one that neither program saw: then look again.
-    auto unseen = unseen_by_both();
-    for (int tries = 0; tries < 3 && unseen > 0; ++tries)
-        unseen = std::min(unseen, unseen_by_both());
-    const auto missed = hooks_.missed() + unseen + calls_without_return_;
+    auto missed = hooks_.missed() + calls_without_return_;
+    // Frames to other nodes pass the programs of the loopback, too, which do nothing with them.
+    if (skeleton_.is_loaded())
+        missed += calls_unseen_by_both(hooks_, bpf_map__fd(skeleton_->maps.twice),
+                                       skeleton_->bss->loopback_seen != 0);
     if (missed == 0)
         return {};
     return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};

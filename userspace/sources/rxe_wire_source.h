@@ -55,9 +55,6 @@ private:
     void sample_peers(RecordSink &sink, bool everything);
     void forget_destroyed();
     void check_layout();
-    static std::uint64_t forget_old(int map_fd, std::size_t value_bytes);
-    // Calls that neither of a function's two programs saw.
-    [[nodiscard]] std::uint64_t unseen_by_both() const;
 
     RxeWireOptions options_;
     std::optional<MapReader> wire_reader_;

@@ -96,13 +96,34 @@ struct cw_call_key {
 			return address lies */
 };
 
-/* Functions that two programs sit on, see twice.h. */
+/* Kernel functions that two equal programs sit on, see twice.h. */
 enum cw_twice_function {
+	CW_TWICE_RESTRACK_ADD,
+	CW_TWICE_DESTROY,
+	CW_TWICE_DESTROY_EXIT,
+	CW_TWICE_USER_MODIFY,
+	CW_TWICE_KERNEL_MODIFY,
+	CW_TWICE_QUERY,
+	CW_TWICE_QP_EVENT,
 	CW_TWICE_XMIT,
+	CW_TWICE_XMIT_EXIT,
 	CW_TWICE_REQUEST,
 	CW_TWICE_RESPONSE,
 	CW_TWICE_QUEUE,
 	CW_TWICE_FUNCTIONS,
+};
+
+/* A call that one of two programs has handled. */
+struct cw_mark_key {
+	struct cw_call_key call;
+	__u32 function; /* enum cw_twice_function */
+	__u32 reserved;
+};
+
+struct cw_mark {
+	__u64 time_ns;
+	__u32 chance; /* of the program that handled it */
+	__u32 reserved;
 };
 
 struct cw_twice {
