@@ -79,9 +79,10 @@ private:
 
     void captures() {
         for (const Capture &capture : model_.captures) {
-            if (capture.end == CaptureEnd::Unreadable)
+            if (capture.end == CaptureEnd::Unreadable ||
+                (capture.session == NONE && capture.records == 0))
                 warn(fmt::format("{}: not used: {}", capture.path, capture.message));
-            else if (capture.end == CaptureEnd::Damaged)
+            else if (capture.end == CaptureEnd::Damaged && capture.session != NONE)
                 warn(fmt::format("{}: {}; used up to there", capture.path, capture.message));
             else if (capture.session == NONE)
                 warn(fmt::format("{}: not used: it holds no record of its node", capture.path));

@@ -13,13 +13,9 @@ namespace collwire::model {
 using capture::record_as;
 using capture::text_of;
 
-namespace {
-constexpr std::uint32_t DEV_INDEX_NODE = ~0U;
-} // namespace
-
 std::size_t Ingest::Hash::operator()(const QpKey &key) const {
-    return mix(mix(key.generation_ns) ^ (std::uint64_t{key.session} << 56U) ^
-               (std::uint64_t{key.dev_index} << 24U) ^ key.qpn);
+    return mix(mix(mix(key.generation_ns) ^ key.session) ^ (std::uint64_t{key.dev_index} << 32U) ^
+               key.qpn);
 }
 std::size_t Ingest::Hash::operator()(const UdKey &key) const {
     return mix((std::uint64_t{key.qp} << 32U | key.dest_qpn) ^ GidHash{}(key.dgid));
@@ -56,7 +52,7 @@ void Ingest::fail_capture(std::string message) {
     model_.captures.back().message = std::move(message);
 }
 
-void Ingest::end_capture(const capture::ReadSummary &summary) {
+bool Ingest::end_capture(const capture::ReadSummary &summary) {
     Capture &capture = model_.captures.back();
     capture.records = summary.records;
     capture.unknown_records = summary.unknown_records;
@@ -72,9 +68,10 @@ void Ingest::end_capture(const capture::ReadSummary &summary) {
     if (summary.end)
         capture.exit_status = summary.end->exit_status;
     if (session_ == NONE)
-        return;
+        return false;
     session().end_ns = std::max(session().end_ns, summary.last_time_ns);
     session().ended = session().ended || summary.end.has_value();
+    return true;
 }
 
 void Ingest::add(const cw_header &header, std::span<const std::byte> record) {

@@ -23,7 +23,8 @@ public:
     void begin_capture(std::string path);
     // One record of the capture that was begun last.
     void add(const cw_header &header, std::span<const std::byte> record);
-    void end_capture(const capture::ReadSummary &summary);
+    // False: nothing of it is used, since it holds no record of its node.
+    bool end_capture(const capture::ReadSummary &summary);
     // Instead of end_capture: its content is not that of a capture.
     void fail_capture(std::string message);
     // A file that is not used at all, and why.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
-#include <unordered_map>
 
 namespace collwire::model {
 

@@ -12,8 +12,6 @@ namespace collwire::model {
 
 namespace {
 
-constexpr std::uint32_t DEV_INDEX_NODE = ~0U;
-
 std::uint64_t sum_of(const __u64 (&of_class)[CW_WIRE_CLASSES], bool with_retransmissions) {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < CW_WIRE_CLASSES; ++i)

@@ -73,6 +73,9 @@ struct Host {
     [[nodiscard]] std::uint64_t realtime_ns(std::uint64_t monotonic_ns) const;
 };
 
+// In place of a device's index in a source's records: the whole node.
+inline constexpr std::uint32_t DEV_INDEX_NODE = ~0U;
+
 struct SourceInfo {
     std::string name;
     Index device = NONE; // the whole node

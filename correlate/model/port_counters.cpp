@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/model/port_counters.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <unordered_map>
 

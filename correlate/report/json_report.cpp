@@ -57,22 +57,14 @@ private:
 };
 
 Json window_json(const Model &model) {
-    std::uint64_t begin_ns = UINT64_MAX;
-    std::uint64_t end_ns = 0;
-    for (const model::Session &session : model.sessions) {
-        if (session.excluded)
-            continue;
-        const model::Host &host = model.hosts[session.host];
-        begin_ns = std::min(begin_ns, host.realtime_ns(session.begin_ns));
-        end_ns = std::max(end_ns, host.realtime_ns(session.end_ns));
-    }
-    if (begin_ns > end_ns)
+    const auto window = window_of(model);
+    if (!window)
         return nullptr;
-    return {{"begin_realtime_ns", begin_ns},
-            {"end_realtime_ns", end_ns},
-            {"begin", utc(begin_ns)},
-            {"end", utc(end_ns)},
-            {"duration_ns", end_ns - begin_ns}};
+    return {{"begin_realtime_ns", window->begin_ns},
+            {"end_realtime_ns", window->end_ns},
+            {"begin", utc(window->begin_ns)},
+            {"end", utc(window->end_ns)},
+            {"duration_ns", window->end_ns - window->begin_ns}};
 }
 
 Json loss_json(const Model &model) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <iosfwd>
-#include <string_view>
 
 #include "correlate/model/model.h"
 

@@ -18,9 +18,6 @@ using topology::Tier;
 
 namespace {
 
-constexpr std::array ALL_TIERS = {Tier::Self, Tier::Leaf, Tier::Spine, Tier::Superspine,
-                                  Tier::Unknown};
-
 Json text_or_null(std::string_view text) {
     return text.empty() ? Json(nullptr) : Json(text);
 }

@@ -18,6 +18,12 @@ std::string_view file_name(std::string_view path) {
     const std::size_t slash = path.rfind('/');
     return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
+
+std::vector<model::Index> all(std::size_t count) {
+    std::vector<model::Index> indices(count);
+    std::iota(indices.begin(), indices.end(), model::Index{0});
+    return indices;
+}
 } // namespace
 
 std::string_view rung_name(BytesRung rung) {
@@ -74,13 +80,17 @@ std::string process_title(const model::Process &process) {
     return title;
 }
 
-namespace {
-std::vector<model::Index> all(std::size_t count) {
-    std::vector<model::Index> indices(count);
-    std::iota(indices.begin(), indices.end(), model::Index{0});
-    return indices;
+std::optional<Window> window_of(const model::Model &model) {
+    Window window;
+    for (const model::Session &session : model.sessions) {
+        if (session.excluded)
+            continue;
+        const model::Host &host = model.hosts[session.host];
+        window.begin_ns = std::min(window.begin_ns, host.realtime_ns(session.begin_ns));
+        window.end_ns = std::max(window.end_ns, host.realtime_ns(session.end_ns));
+    }
+    return window.begin_ns <= window.end_ns ? std::optional(window) : std::nullopt;
 }
-} // namespace
 
 std::vector<model::Index> hosts_in_order(const model::Model &model) {
     std::vector<model::Index> order = all(model.hosts.size());

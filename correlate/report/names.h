@@ -2,6 +2,9 @@
 // The words of the outputs.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +19,19 @@ namespace collwire::report {
 [[nodiscard]] std::string qp_type_text(std::uint8_t type); // "RC", "UD", ...; "unknown"
 // "python3 train.py": what a person calls the process.
 [[nodiscard]] std::string process_title(const model::Process &process);
+
+// In the order of every output.
+inline constexpr std::array ALL_TIERS = {topology::Tier::Self, topology::Tier::Leaf,
+                                         topology::Tier::Spine, topology::Tier::Superspine,
+                                         topology::Tier::Unknown};
+
+// From the begin of the first recording to the end of the last, by the realtime clocks of their
+// hosts; nothing without a recording.
+struct Window {
+    std::uint64_t begin_ns = UINT64_MAX;
+    std::uint64_t end_ns = 0;
+};
+[[nodiscard]] std::optional<Window> window_of(const model::Model &model);
 
 // By name; ports by host, device and number.
 [[nodiscard]] std::vector<model::Index> hosts_in_order(const model::Model &model);

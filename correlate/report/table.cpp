@@ -2,7 +2,6 @@
 #include "correlate/report/table.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace collwire::report {
 

@@ -23,8 +23,6 @@ using topology::Tier;
 
 namespace {
 
-constexpr std::array ALL_TIERS = {Tier::Self, Tier::Leaf, Tier::Spine, Tier::Superspine,
-                                  Tier::Unknown};
 constexpr std::size_t BAR_WIDTH = 20;
 constexpr std::size_t MATRIX_HOSTS = 12;
 constexpr std::size_t LEAST_WIDTH = 40;
@@ -108,22 +106,17 @@ void Writer::wrapped(std::string_view text, std::string_view indent, std::string
 }
 
 void Writer::header() {
-    std::uint64_t begin_ns = UINT64_MAX;
-    std::uint64_t end_ns = 0;
     std::set<Index> hosts;
-    for (const model::Session &session : model_.sessions) {
-        if (session.excluded)
-            continue;
-        hosts.insert(session.host);
-        begin_ns = std::min(begin_ns, model_.hosts[session.host].realtime_ns(session.begin_ns));
-        end_ns = std::max(end_ns, model_.hosts[session.host].realtime_ns(session.end_ns));
-    }
+    for (const model::Session &session : model_.sessions)
+        if (!session.excluded)
+            hosts.insert(session.host);
     line(colored(fmt::format("collwire report: {} host(s), {} queue pair(s), {} capture(s)",
                              hosts.size(), grouped(model_.qps.size()), model_.captures.size()),
                  "1"));
-    if (begin_ns <= end_ns)
-        field(fmt::format("  time      {} to {} ({})", utc(begin_ns).substr(0, 19) + "Z",
-                          utc(end_ns).substr(0, 19) + "Z", duration(end_ns - begin_ns)));
+    if (const auto window = window_of(model_))
+        field(fmt::format("  time      {} to {} ({})", utc(window->begin_ns).substr(0, 19) + "Z",
+                          utc(window->end_ns).substr(0, 19) + "Z",
+                          duration(window->end_ns - window->begin_ns)));
     std::string names;
     std::size_t shown = 0;
     for (const Index host : hosts_in_order(model_)) {

@@ -243,11 +243,6 @@ std::string Template::render(const Variables &variables,
     return text;
 }
 
-bool is_pattern(std::string_view text, bool brackets) {
-    return text.find_first_of("{}") != std::string_view::npos ||
-           (brackets && text.find('[') != std::string_view::npos);
-}
-
 std::uint64_t combinations(const Variables &variables, std::uint32_t mask, std::uint64_t cap) {
     std::uint64_t product = 1;
     for (std::size_t i = 0; i < variables.axes().size(); i++) {

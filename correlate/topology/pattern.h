@@ -100,9 +100,6 @@ private:
     std::uint32_t axes_ = 0;
 };
 
-// Whether `text` has anything for Template to do; `brackets` as for a field where they are special.
-bool is_pattern(std::string_view text, bool brackets);
-
 // The product of the counts of the axes in `mask`, or `cap` + 1 if it is more than `cap`.
 std::uint64_t combinations(const Variables &variables, std::uint32_t mask, std::uint64_t cap);
 

@@ -156,6 +156,21 @@ TEST_F(BadCapture, TopologyVerbsSayWhereAndWhy) {
     }
 }
 
+TEST_F(BadCapture, ReportSaysWhatItsTopologyIs) {
+    write_all(good_cluster());
+    for (const auto &[content, message] :
+         std::vector<std::pair<std::string, std::string>>{{good_, "this is a capture"},
+                                                          {"{\"lldp\": []}", "output of lldpctl"},
+                                                          {"{", "(byte offset 1)"}}) {
+        write("x", content);
+        const Outcome outcome = collwire("report " + path("") + " --topology " + path("x"));
+        EXPECT_EQ(outcome.status, FAILED);
+        EXPECT_EQ(lines(outcome.err), 1U) << outcome.err;
+        EXPECT_NE(outcome.err.find(path("x") + ": "), std::string::npos) << outcome.err;
+        EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+    }
+}
+
 TEST_F(BadCapture, TopologyVerbsTakeNoDirectoryAndNoFifo) {
     ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
     for (const std::string verb : {"check", "show", "import"}) {

@@ -70,6 +70,8 @@ TEST_F(ReportCli, NothingToReportIsAnError) {
     EXPECT_EQ(outcome.status, 1);
     EXPECT_NE(outcome.err.find("bad.json"), std::string::npos);
     EXPECT_EQ(report(directory_.string() + " --json /dev/full").status, 1);
+    EXPECT_EQ(report(directory_.string() + " >/dev/full").status, 1);
+    EXPECT_EQ(report(directory_.string() + " --json - >/dev/full").status, 1);
 }
 
 TEST_F(ReportCli, SegmentsInAnyOrderOfNames) {

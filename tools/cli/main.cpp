@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 
-#include <iostream>
-
 #include "correlate/base/exit_status.h"
 #include "tools/cli/verb.h"
 

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "correlate/base/exit_status.h"
 #include "tools/cli/verb.h"
 #include "userspace/doctor/doctor.h"
 
@@ -26,6 +27,10 @@ void add_doctor(CLI::App &app, int &status) {
             *json ? render_json(report, COLLWIRE_VERSION) : render_text(report, colour);
         std::fwrite(text.data(), 1, text.size(), stdout);
         status = report.exit_status;
+        if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+            std::fputs("collwire doctor: cannot write to standard output\n", stderr);
+            status = EXIT_FAILED;
+        }
     });
 }
 

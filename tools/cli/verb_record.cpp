@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <fmt/format.h>
 

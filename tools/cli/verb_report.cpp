@@ -24,6 +24,7 @@
 #include "correlate/report/text_report.h"
 #include "correlate/topology/topology.h"
 #include "tools/cli/read_file.h"
+#include "tools/cli/topology_file.h"
 #include "tools/cli/verb.h"
 
 namespace collwire::cli {
@@ -89,11 +90,12 @@ bool ingest_file(const std::string &path, model::Ingest &ingest) {
         ingest.fail_capture(summary.failure().message);
         return false;
     }
-    ingest.end_capture(*summary);
-    const bool used = summary->records != 0;
+    const bool used = ingest.end_capture(*summary);
     if (summary->cut || !used)
         complain(fmt::format("{}: {}; {}", path, summary->describe(),
-                             used ? "used up to there" : "not used"));
+                             used                    ? "used up to there"
+                             : summary->records == 0 ? "not used"
+                                                     : "not used, it holds no node record"));
     return used;
 }
 
@@ -129,12 +131,6 @@ report::TextOptions text_options(std::size_t rows) {
 }
 
 Result<void> write_json_file(const model::Model &model, const std::string &path) {
-    if (path == "-") {
-        report::write_json(model, std::cout);
-        std::cout.flush();
-        return std::cout ? Result<void>()
-                         : error(ErrorKind::Failed, "standard output cannot be written");
-    }
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
     if (file) {
         report::write_json(model, file);
@@ -142,25 +138,44 @@ Result<void> write_json_file(const model::Model &model, const std::string &path)
     }
     if (!file)
         return error(ErrorKind::Failed,
-                     fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+                     fmt::format("{}: cannot be written: {}. Fix: name another place with --json",
+                                 path, std::strerror(errno)));
     return {};
+}
+
+Result<void> write_reports(const model::Model &model, const Options &options) {
+    if (options.json == "-")
+        report::write_json(model, std::cout);
+    else
+        std::cout << report::text_report(model, text_options(options.rows));
+    if (!std::cout.flush())
+        return error(ErrorKind::Failed, "cannot write to standard output");
+    if (!options.json.empty() && options.json != "-")
+        return write_json_file(model, options.json);
+    return {};
+}
+
+Result<topology::Topology> read_topology(const std::string &path) {
+    const auto text = read_topology_text(path);
+    if (!text)
+        return text.failure();
+    auto parsed = topology::parse_topology(*text);
+    if (parsed)
+        return parsed;
+    const std::string hint = other_format_hint(*text);
+    return hint.empty() ? std::move(parsed).failure().in(path)
+                        : error(ErrorKind::BadInput, hint).in(path);
 }
 
 int run(const Options &options) {
     std::optional<topology::Topology> topology;
     if (!options.topology.empty()) {
-        const auto text = read_file(options.topology);
-        if (!text) {
-            complain(text.failure().message);
+        auto read = read_topology(options.topology);
+        if (!read) {
+            complain(read.failure().message);
             return EXIT_FAILED;
         }
-        auto parsed =
-            topology::parse_topology({reinterpret_cast<const char *>(text->data()), text->size()});
-        if (!parsed) {
-            complain(fmt::format("{}: {}", options.topology, parsed.failure().message));
-            return EXIT_FAILED;
-        }
-        topology = std::move(parsed).value();
+        topology = std::move(read).value();
     }
 
     model::Ingest ingest;
@@ -171,13 +186,9 @@ int run(const Options &options) {
 
     model::Model model = ingest.take();
     model::join(model, topology ? &*topology : nullptr);
-    if (options.json != "-")
-        std::cout << report::text_report(model, text_options(options.rows)) << std::flush;
-    if (!options.json.empty()) {
-        if (const auto written = write_json_file(model, options.json); !written) {
-            complain(written.failure().message);
-            return EXIT_FAILED;
-        }
+    if (const auto written = write_reports(model, options); !written) {
+        complain(written.failure().message);
+        return EXIT_FAILED;
     }
     if (!all_used)
         return EXIT_FAILED;
@@ -189,14 +200,14 @@ int run(const Options &options) {
 void add_report(CLI::App &app, int &status) {
     auto options = std::make_shared<Options>();
     CLI::App *verb = app.add_subcommand(
-        "report", "say which bytes went where, from the captures of any number of hosts");
-    verb->add_option("PATH", options->paths, "captures; a directory stands for its *.cwc")
+        "report", "Say which bytes went where, from the captures of any number of hosts");
+    verb->add_option("PATH", options->paths, "Captures; a directory stands for its *.cwc")
         ->required();
     verb->add_option("--topology", options->topology,
-                     "the fabric, to tell the tiers (see collwire topology)");
+                     "The fabric, to tell the tiers (see collwire topology)");
     verb->add_option("--json", options->json,
-                     "write everything there, too; - is standard output, without the text");
-    verb->add_option("--rows", options->rows, "rows of the long tables")
+                     "Write everything there, too; - is standard output, without the text");
+    verb->add_option("--rows", options->rows, "Rows of the long tables")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     verb->footer("Exit status: 0 done, 1 an input could not be used (the others still were) or the "

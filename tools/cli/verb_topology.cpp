@@ -6,24 +6,19 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "correlate/base/exit_status.h"
-#include "correlate/capture/format.h"
 #include "correlate/topology/import/importer.h"
 #include "correlate/topology/topology.h"
-#include "tools/cli/read_file.h"
+#include "tools/cli/topology_file.h"
 #include "tools/cli/topology_text.h"
 #include "tools/cli/verb.h"
 
 namespace collwire::cli {
 namespace {
-
-// JSON takes about ten times its size while it is read.
-constexpr std::size_t FILE_BYTES_MAX = 512U << 20;
 
 struct TopologyOptions {
     std::string file;
@@ -39,19 +34,6 @@ int fail(const Error &failure) {
     return exit_status_of(failure);
 }
 
-Result<std::string> read_text(const std::string &path) {
-    auto bytes = read_file(path);
-    if (!bytes)
-        return std::move(bytes).failure();
-    if (bytes->size() > FILE_BYTES_MAX)
-        return error(
-            ErrorKind::BadInput,
-            fmt::format(
-                "{}: has {} bytes, at most {} are read. Fix: use patterns, or split the file", path,
-                bytes->size(), FILE_BYTES_MAX));
-    return std::string(reinterpret_cast<const char *>(bytes->data()), bytes->size());
-}
-
 void print_problems(const topology::Problems &problems, std::string_view prefix) {
     std::size_t errors = 0;
     std::size_t warnings = 0;
@@ -65,20 +47,6 @@ void print_problems(const topology::Problems &problems, std::string_view prefix)
                    problems.warnings() - warnings);
 }
 
-// Another format's file, given where a topology file should be, gets told so.
-std::string import_hint(std::string_view text) {
-    const std::string_view magic(capture::FILE_MAGIC.data(), capture::FILE_MAGIC.size());
-    if (text.starts_with(magic))
-        return "this is a capture. Fix: read it with collwire report or collwire dump";
-    const auto *importer = topology::detect_importer(text);
-    if (importer == nullptr)
-        return {};
-    return fmt::format(
-        "this looks like the output of {0}. Fix: collwire topology import --format {0}{1} FILE -o "
-        "topology.json",
-        importer->name, importer->needs_host ? " --host NAME" : "");
-}
-
 struct Loaded {
     topology::Checked checked;
     int status = EXIT_DONE;
@@ -86,7 +54,7 @@ struct Loaded {
 
 Loaded load(const std::string &path) {
     Loaded loaded;
-    const auto text = read_text(path);
+    const auto text = read_topology_text(path);
     if (!text) {
         loaded.status = fail(text.failure());
         return loaded;
@@ -95,7 +63,7 @@ Loaded load(const std::string &path) {
     if (loaded.checked.topology)
         return loaded;
     loaded.status = EXIT_FAILED;
-    const std::string hint = import_hint(*text);
+    const std::string hint = other_format_hint(*text);
     if (hint.empty())
         print_problems(loaded.checked.problems, path + ": ");
     else
@@ -187,7 +155,7 @@ int import(const TopologyOptions &options) {
                               options.files.size(), options.hosts.size())));
     std::vector<std::string> texts;
     for (const auto &path : options.files) {
-        auto text = read_text(path);
+        auto text = read_topology_text(path);
         if (!text)
             return fail(text.failure());
         texts.push_back(*std::move(text));

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <string_view>
 #include <utility>

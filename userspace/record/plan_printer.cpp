@@ -1,46 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/record/plan_printer.h"
 
-#include <string_view>
-
 #include <fmt/format.h>
+
+#include "correlate/capture/kinds.h"
 
 namespace collwire {
 namespace {
-
-std::string_view kind_name(cw_probe_kind kind) {
-    switch (kind) {
-    case CW_PROBE_KPROBE:
-        return "kprobe";
-    case CW_PROBE_KRETPROBE:
-        return "kretprobe";
-    case CW_PROBE_FENTRY:
-        return "fentry";
-    case CW_PROBE_FEXIT:
-        return "fexit";
-    case CW_PROBE_UPROBE:
-        return "uprobe";
-    case CW_PROBE_TRACEPOINT:
-        return "tracepoint";
-    }
-    return "probe";
-}
-
-std::string_view state_name(cw_source_state state) {
-    switch (state) {
-    case CW_SOURCE_OFF:
-        return "off";
-    case CW_SOURCE_ON:
-        return "on";
-    case CW_SOURCE_DEGRADED:
-        return "degraded";
-    case CW_SOURCE_UNAVAILABLE:
-        return "unavailable";
-    case CW_SOURCE_REFUSED:
-        return "refused";
-    }
-    return "unknown";
-}
 
 void print_probe(std::FILE *out, const PlannedProbe &probe) {
     std::string where = fmt::format("{}:{}", probe.module_or_file, probe.function);
@@ -50,8 +16,8 @@ void print_probe(std::FILE *out, const PlannedProbe &probe) {
     if (probe.kind == CW_PROBE_UPROBE)
         how = fmt::format("`{}`, {}", probe.instruction,
                           probe.emulated ? "emulated" : "single-stepped");
-    fmt::print(out, "  {:<10} {:<60} {:>6} ns a hit  {}\n", kind_name(probe.kind), where,
-               probe.expected_cost_ns, how);
+    fmt::print(out, "  {:<10} {:<60} {:>6} ns a hit  {}\n", capture::probe_kind_name(probe.kind),
+               where, probe.expected_cost_ns, how);
 }
 
 } // namespace
@@ -61,8 +27,8 @@ void print_plan(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sour
     for (const auto &source : sources) {
         fmt::print(out, "{}\n", source->name());
         for (const SourceState &state : source->states()) {
-            fmt::print(out, "  {}{}{}\n", state_name(state.state), state.reason.empty() ? "" : ": ",
-                       state.reason);
+            fmt::print(out, "  {}{}{}\n", capture::source_state_name(state.state),
+                       state.reason.empty() ? "" : ": ", state.reason);
         }
         for (const PlannedProbe &probe : source->plan()) {
             print_probe(out, probe);

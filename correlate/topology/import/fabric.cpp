@@ -68,10 +68,6 @@ std::uint32_t Fabric::add_switch(std::string_view key, std::vector<std::string> 
     return known->second;
 }
 
-bool Fabric::has_switch(std::string_view key) const {
-    return by_key_.contains(std::string(key));
-}
-
 void Fabric::add_link(std::uint32_t a, std::uint32_t a_port, std::uint32_t b,
                       std::uint32_t b_port) {
     LinkEnd one{a, a_port};

@@ -33,7 +33,6 @@ public:
     // The switch known as `key`; `names` are what it may be called, best first, the last one
     // unique.
     std::uint32_t add_switch(std::string_view key, std::vector<std::string> names);
-    [[nodiscard]] bool has_switch(std::string_view key) const;
     // A cable between two switches; either end may be told first, both count once.
     void add_link(std::uint32_t a, std::uint32_t a_port, std::uint32_t b, std::uint32_t b_port);
     // A host's port on a switch; switch_id is set later.
