@@ -11,8 +11,8 @@ import sys
 
 import lab_harness as harness
 
-CUT, FLAP = "silent:leaf0-spine0@T+20+4", "port:0@T+36+3"
-TRAFFIC_S = 44
+CUT, FLAP = "silent:leaf0-spine0@T+30+4", "port:0@T+46+3"
+TRAFFIC_S = 54
 # A node's clock is set from the host's; its counters are read once a second.
 CLOCK_S, SAMPLE_S = 1.0, 1.5
 TIMEOUT_S = 1.1

@@ -37,6 +37,13 @@ Hook tracepoint(std::string name, std::string program) {
 
 std::vector<Hook> rxe_hooks() {
     return {
+        // Received frames first, since they are placed in this order: the answer to a request that
+        // was seen is seen, too, and one that passes unseen is no loss.
+        entry("rxe_resp_queue_pkt", 2, "request_fentry", "request_kprobe", "request_fentry_again"),
+        entry("rxe_comp_queue_pkt", 2, "response_fentry", "response_kprobe",
+              "response_fentry_again"),
+        // The kernel's own function that those two call.
+        entry("skb_queue_tail", 2, "queue_fentry", {}, "queue_fentry_again"),
         tracepoint("net_dev_xmit", "netdev_done"),
         tracepoint("net_dev_start_xmit", "netdev_start"),
         {.function = "rxe_xmit_packet",
@@ -54,11 +61,6 @@ std::vector<Hook> rxe_hooks() {
          .fexit = {},
          .kprobe = "loopback_kprobe",
          .kretprobe = "loopback_kretprobe"},
-        entry("rxe_resp_queue_pkt", 2, "request_fentry", "request_kprobe", "request_fentry_again"),
-        entry("rxe_comp_queue_pkt", 2, "response_fentry", "response_kprobe",
-              "response_fentry_again"),
-        // The kernel's own function that those two call.
-        entry("skb_queue_tail", 2, "queue_fentry", {}, "queue_fentry_again"),
     };
 }
 
