@@ -14,13 +14,13 @@
 #include "collwire/verbs.h"
 
 /*
- * How far the walk without bpf_loop goes: the verifier looks at every step. What lies beyond is
- * counted as truncated. With bpf_loop a step takes a request with its first gather entry, or one
- * more entry.
+ * A step of the walk takes a request with its first gather entry, or one more entry. Without
+ * bpf_loop the verifier looks at every step, which takes it long: so a program takes a few, and
+ * calls itself for the rest. What lies beyond is counted as truncated.
  */
-#define MAX_REQUESTS	 32
-#define MAX_ENTRIES	 16
 #define LOOP_STEPS	 16384
+#define ROUND_STEPS	 4
+#define MORE_ROUNDS	 31 /* the kernel allows 32 */
 #define MAX_LIST_ENTRIES 32
 
 /* Not a class: no request was read yet. */
@@ -82,8 +82,27 @@ struct walk {
 	__u32 handle;
 	__u32 new_slots; /* the queue pair may be new */
 	__u32 lost;	 /* requests without counters: the table is full */
-	__u32 reserved;
+	__u32 rounds_left;
 };
+
+/*
+ * Where a walk without bpf_loop is between its rounds. Such kernels do not preempt the program of
+ * a uprobe. The verifier does not follow what is in a map, which keeps its work small.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct walk);
+} walks SEC(".maps");
+
+/* post_send_more, which the recorder puts in. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} more_rounds SEC(".maps");
 
 static __always_inline void announce(struct walk *w)
 {
@@ -214,7 +233,7 @@ static __always_inline bool read_entry(struct walk *w)
 	return true;
 }
 
-/* One step of the walk with bpf_loop: 1 if it is over. */
+/* 1 if the walk is over. */
 static __always_inline long walk_step(struct walk *w)
 {
 	if (!w->in_request) {
@@ -300,31 +319,50 @@ static __always_inline void end_walk(struct walk *w)
 	finish_walk(w);
 }
 
+static __always_inline struct walk *walk_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&walks, &zero);
+}
+
+static __always_inline int walk_a_round(struct pt_regs *ctx, struct walk *w)
+{
+	int i;
+
+	for (i = 0; i < ROUND_STEPS; i++) {
+		if (walk_step(w)) {
+			end_walk(w);
+			return 0;
+		}
+	}
+	if (w->rounds_left && (w->in_request || w->next_wr)) {
+		w->rounds_left--;
+		bpf_tail_call(ctx, &more_rounds, 0);
+	}
+	end_walk(w);
+	return 0;
+}
+
 /* int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) */
 SEC("uprobe")
 int post_send_bounded(struct pt_regs *ctx)
 {
-	struct walk w;
-	int i;
-	int j;
+	struct walk *w = walk_here();
 
-	if (!begin_walk(&w, ctx))
+	if (!w || !begin_walk(w, ctx))
 		return 0;
-	w.next_wr = PT_REGS_PARM2(ctx);
-	for (i = 0; i < MAX_REQUESTS && w.next_wr; i++) {
-		if (!read_request(&w))
-			break;
-		for (j = 0; j < MAX_ENTRIES && w.entries_left; j++)
-			if (!read_entry(&w))
-				break;
-		if (w.entries_left) {
-			w.in_request = 1 + w.zero;
-			break;
-		}
-		cw_count_wr(&w.sum, w.post_class, w.length_bytes);
-	}
-	end_walk(&w);
-	return 0;
+	w->next_wr = PT_REGS_PARM2(ctx);
+	w->rounds_left = MORE_ROUNDS;
+	return walk_a_round(ctx, w);
+}
+
+SEC("uprobe")
+int post_send_more(struct pt_regs *ctx)
+{
+	struct walk *w = walk_here();
+
+	return w ? walk_a_round(ctx, w) : 0;
 }
 
 /*

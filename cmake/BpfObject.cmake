@@ -1,5 +1,4 @@
-# bpf_object(NAME SOURCE [CPU]): compiles SOURCE for BPF and generates NAME.skel.h from it. CPU: the instruction set, v2 if not
-# given; v3 has 32-bit arithmetic and needs Linux 5.1.
+# bpf_object(NAME SOURCE): compiles SOURCE for BPF and generates NAME.skel.h from it.
 # Makes an INTERFACE target bpf_NAME that a C++ target links to see the skeleton. Every header of bpf/include is a
 # dependency: an edit to a shared struct must rebuild the object.
 find_program(BPF_CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14)
@@ -25,16 +24,12 @@ endif()
 file(GLOB BPF_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/bpf/*.h ${CMAKE_CURRENT_SOURCE_DIR}/bpf/include/collwire/*.h)
 
 function(bpf_object name source)
-  set(cpu v2)
-  if(ARGC GREATER 2)
-    set(cpu ${ARGV2})
-  endif()
   set(object ${CMAKE_CURRENT_BINARY_DIR}/bpf/${name}.bpf.o)
   set(skeleton ${CMAKE_CURRENT_BINARY_DIR}/bpf/${name}.skel.h)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/bpf)
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${BPF_CLANG} -g -O2 -target bpf -mcpu=${cpu} -D__TARGET_ARCH_x86 -Wall -Wextra -Werror
+    COMMAND ${BPF_CLANG} -g -O2 -target bpf -mcpu=v2 -D__TARGET_ARCH_x86 -Wall -Wextra -Werror
             -I${CMAKE_SOURCE_DIR}/bpf/include -I${CMAKE_SOURCE_DIR}/bpf
             -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
             -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}

@@ -227,13 +227,13 @@ TEST_F(Posts, LongChainsAreTruncatedAndSaidSo) {
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), qp);
     EXPECT_EQ(child.run(post_long_chain, 1000), 1000u);
-    EXPECT_EQ(child.run(post_long_chain, 32), 1032u); // exactly the limit: whole
+    EXPECT_EQ(child.run(post_long_chain, 128), 1128u); // exactly the limit: whole
     recorder.sample();
     const auto counters = recorder.counters(child.pid(), 1);
     EXPECT_EQ(counters.posts, 2u);
     EXPECT_EQ(counters.truncated_posts, 1u);
-    EXPECT_EQ(total_wrs(counters), 64u);
-    EXPECT_EQ(total_bytes(counters), 6400u);
+    EXPECT_EQ(total_wrs(counters), 2 * 128u);
+    EXPECT_EQ(total_bytes(counters), 2 * 12800u);
     EXPECT_EQ(recorder.loss(CW_LOSS_POST_TRUNCATED), 1u);
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace collwire::bench {
@@ -30,9 +31,9 @@ struct StandIn {
     const char *begins_with;
     const char *seen_in;
     PostSend function;
-    std::size_t probe_offset; // from its start
-    const char *probed;       // the instruction there
-    bool emulated;            // by the kernel
+    // Nothing: where collwire would put the probe. A number: at this offset from the start, on an
+    // instruction that the kernel does not emulate.
+    std::optional<std::size_t> single_stepped_offset;
 };
 
 std::span<const StandIn> stand_ins();

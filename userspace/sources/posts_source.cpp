@@ -172,12 +172,22 @@ Result<void> PostsSource::load(bool bounded) {
     if (auto opened = skeleton_.open(); !opened)
         return opened;
     bpf_program__set_autoload(skeleton_->progs.post_send_bounded, bounded);
+    bpf_program__set_autoload(skeleton_->progs.post_send_more, bounded);
     bpf_program__set_autoload(skeleton_->progs.post_send_loop, !bounded);
     skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
     const auto slots = options_.max_slots != 0 ? options_.max_slots : DEFAULT_SLOTS;
     bpf_map__set_max_entries(skeleton_->maps.posts, slots);
     bpf_map__set_max_entries(skeleton_->maps.announced_qps, slots);
-    return skeleton_.load(maps_);
+    if (auto loaded = skeleton_.load(maps_); !loaded)
+        return loaded;
+    if (!bounded)
+        return {};
+    const std::uint32_t slot = 0;
+    const int more = bpf_program__fd(skeleton_->progs.post_send_more);
+    if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.more_rounds), &slot, &more, BPF_ANY) != 0)
+        return error(ErrorKind::Failed, fmt::format("post probes: a program that calls itself: {}",
+                                                    std::strerror(errno)));
+    return {};
 }
 
 Result<void> PostsSource::attach() {
