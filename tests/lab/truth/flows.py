@@ -77,9 +77,14 @@ class Flow:
         return again
 
 
+# A sender goes back by what is not acknowledged yet, which is far less. Further away begins another queue pair, to which the
+# device gave a number that was free again: its first PSN is random.
+_GO_BACK_PACKETS = 4096
+
+
 def _advance(expected: int, psn: int, span: int) -> Tuple[bool, int]:
     """Whether the PSN was sent before, and the next new one. 24-bit arithmetic."""
-    if expected >= 0 and (psn - expected) % PSN_MODULUS >= PSN_MODULUS // 2:
+    if expected >= 0 and 0 < (expected - psn) % PSN_MODULUS <= _GO_BACK_PACKETS:
         return True, expected
     return False, (psn + span) % PSN_MODULUS
 
