@@ -86,9 +86,10 @@ def check_cut(report, cut):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kernel", default="6.1")
+    harness.add_arguments(parser)
     arguments = parser.parse_args()
     harness.need_root()
+    harness.need_full(arguments)
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")

@@ -23,6 +23,18 @@ def need_root():
         sys.exit(SKIPPED)
 
 
+def add_arguments(parser):
+    """What every test takes that runs on several kernels."""
+    parser.add_argument("--kernel", default="6.1", help="a series of tools/lab")
+    parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
+
+
+def need_full(arguments):
+    if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
+        print(f"skipped: kernel {arguments.kernel} is for tools/test --full")
+        sys.exit(SKIPPED)
+
+
 def scratch():
     """A directory for results, removed at the end of the block."""
     return tempfile.TemporaryDirectory(prefix="collwire-lab-test-")

@@ -16,10 +16,11 @@ import traffic_run as traffic
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kernel", default="6.1")
+    harness.add_arguments(parser)
     parser.add_argument("--loss", type=float, default=0)
     arguments = parser.parse_args()
     harness.need_root()
+    harness.need_full(arguments)
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")

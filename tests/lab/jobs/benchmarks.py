@@ -39,28 +39,46 @@ def run(job, name, server, client, program, size, iterations, *options):
         job.expect(name, qpn, **figures)
 
 
-def work_requests(job, name, server, client, *options):
+class WorkRequests:
     """rdma_wr_post: messages of many sizes, of none too, whose every byte the other end checks."""
-    said = os.path.join(OUT, f"{name}.json")
 
-    def command(port, address):
-        words = ["rdma_wr_post", "--device", "rxe0", "--gid-index", "1", "--json", said]
-        return words + (["--connect", f"{address}:{port}", *options] if address else ["--listen", str(port)])
+    def __init__(self, job, name, server, client, *options):
+        self.job, self.server, self.client = job, server, client
+        self.said = os.path.join(OUT, f"{name}.json")
+        operations = "send,send_imm,write,write_imm,read" + (",fetch_add,compare_swap" if HAS_ATOMICS else "")
+        if "--operations" not in options:
+            options = ("--operations", operations, *options)
 
-    operations = "send,send_imm,write,write_imm,read" + (",fetch_add,compare_swap" if HAS_ATOMICS else "")
-    if "--operations" not in options:
-        options = ("--operations", operations, *options)
-    if job.pair(name, server, client, command) is None or NODE != client:
-        return
-    with open(said, encoding="utf-8") as file:
-        report = json.load(file)
-    for qp in report["qps"]:
-        classes = {of: counts["bytes"] for of, counts in qp["posted"]["classes"].items()}
-        asked = classes.pop("read", 0) + classes.pop("atomic", 0)
-        sent = sum(classes.values())
-        assert sent > 0, qp
-        job.expect(name, qp["qpn"], tx_payload_bytes=sent, rx_payload_bytes=asked)
-        job.expect(name, qp["remote_qpn"], node=server, rx_payload_bytes=sent, answered_payload_bytes=asked)
+        def command(port, address):
+            words = ["rdma_wr_post", "--device", "rxe0", "--gid-index", "1", "--json", self.said]
+            return words + (["--connect", f"{address}:{port}", *options] if address else ["--listen", str(port)])
+
+        self.running = job.start(name, server, client, command)
+
+    def finish(self):
+        if self.job.finish(self.running) is None or NODE != self.client:
+            return
+        with open(self.said, encoding="utf-8") as file:
+            report = json.load(file)
+        for qp in report["qps"]:
+            classes = {of: counts["bytes"] for of, counts in qp["posted"]["classes"].items()}
+            asked = classes.pop("read", 0) + classes.pop("atomic", 0)
+            sent = sum(classes.values())
+            assert sent > 0, qp
+            self.job.expect(self.running.name, qp["qpn"], tx_payload_bytes=sent, rx_payload_bytes=asked)
+            self.job.expect(self.running.name, qp["remote_qpn"], node=self.server, rx_payload_bytes=sent,
+                            answered_payload_bytes=asked)
+
+
+def work_requests(*arguments):
+    WorkRequests(*arguments).finish()
+
+
+def both_ways(job, *options):
+    """All nodes send and receive at the same time: interrupts meet programs that are at work."""
+    transfers = [WorkRequests(job, f"both-ways-{node}", (node + 1) % NODES, node, *options) for node in range(NODES)]
+    for transfer in transfers:
+        transfer.finish()
 
 
 def rping(port, address):
@@ -83,6 +101,7 @@ def main():
     run(job, "small", 1, 0, "ib_write_bw", 1, 100)
     work_requests(job, "wr-calls", far, 0, "--api", "wr", "--qps", "2", "--rounds", "4")
     work_requests(job, "post-send", 0, 1, "--api", "post", "--qps", "2", "--rounds", "4")
+    both_ways(job, "--api", "wr", "--qps", "2", "--duration", "4")
     if not RELIABLE_ONLY:
         work_requests(job, "wr-calls-ud", 1, 0, "--api", "wr", "--transport", "ud", "--rounds", "4", "--operations", "send,send_imm")
         run(job, "uc", 1, 0, "ib_send_bw", 8192, 40, "-c", "UC")
