@@ -93,7 +93,7 @@ def main():
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", "3", "--kernel", arguments.kernel, "--limit", "400", "--out", out,
+        status, said = harness.run("--nodes", "3", "--kernel", arguments.kernel, "--limit", "900", "--out", out,
                                    "--job", os.path.join(harness.HERE, "jobs", "recorded.sh"), "--env", "RECORDED_JOB=fabric_faults.py",
                                    "--env", f"TRAFFIC_S={TRAFFIC_S}", "--fault", CUT, "--fault", FLAP)
         harness.print_logs(out)

@@ -81,7 +81,7 @@ def main():
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", str(NODES), "--kernel", arguments.kernel, "--pcap", "--limit", "400", "--out", out,
+        status, said = harness.run("--nodes", str(NODES), "--kernel", arguments.kernel, "--pcap", "--limit", "900", "--out", out,
                                    "--job", os.path.join(harness.HERE, "jobs", "late_attach.py"))
         harness.print_logs(out)
         assert status == 0, said

@@ -70,7 +70,7 @@ def main():
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", "2", "--nics", "2", "--kernel", arguments.kernel, "--limit", "500", "--out", out,
+        status, said = harness.run("--nodes", "2", "--nics", "2", "--kernel", arguments.kernel, "--limit", "900", "--out", out,
                                    "--job", os.path.join(harness.HERE, "jobs", "recorder_faults.py"),
                                    "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
         harness.print_logs(out)

@@ -17,7 +17,9 @@ OUT = os.environ["OUT"]
 ADDRESS = [os.environ[f"PEER_{node}"] for node in range(NODES)]
 
 _BARRIER_PORT = 7470
-_PATIENCE_S = 120
+_PATIENCE_S = 240
+# What another node does meanwhile may be long; the lab's --limit ends it all.
+_BARRIER_PATIENCE_S = 1800
 
 
 class Barrier:
@@ -27,10 +29,10 @@ class Barrier:
         self._links: List[socket.socket] = []
         if NODE == 0:
             with socket.create_server((ADDRESS[0], _BARRIER_PORT), backlog=NODES) as server:
-                server.settimeout(_PATIENCE_S)
+                server.settimeout(_BARRIER_PATIENCE_S)
                 while len(self._links) < NODES - 1:
                     link, _ = server.accept()
-                    link.settimeout(_PATIENCE_S)
+                    link.settimeout(_BARRIER_PATIENCE_S)
                     self._links.append(link)
         else:
             self._links = [_connect(ADDRESS[0], _BARRIER_PORT)]
@@ -52,10 +54,10 @@ def _receive(link: socket.socket) -> None:
 
 
 def _connect(address: str, port: int) -> socket.socket:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _BARRIER_PATIENCE_S
     while True:
         try:
-            link = socket.create_connection((address, port), timeout=_PATIENCE_S)
+            link = socket.create_connection((address, port), timeout=_BARRIER_PATIENCE_S)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return link
         except ConnectionRefusedError:
