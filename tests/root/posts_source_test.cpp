@@ -450,6 +450,22 @@ TEST_F(Posts, FullTableIsLoss) {
     EXPECT_LT(total_wrs(recorder.counters(child.pid(), 1)), total_wrs(expected(CHAINS)));
 }
 
+// A kernel that takes none of the programs: only who asked for posts by name goes without the rest.
+TEST_F(Posts, ProgramsThatCannotBeLoaded) {
+    PostsOptions options;
+    options.max_slots = 1u << 31; // no machine has the memory
+    auto maps = SharedMaps::create({});
+    ASSERT_TRUE(maps.ok());
+    PostsSource source{**maps, options};
+    ASSERT_TRUE(source.prepare().ok());
+    ASSERT_TRUE(source.attach().ok());
+    EXPECT_EQ(source.states().front().state, CW_SOURCE_UNAVAILABLE);
+    EXPECT_FALSE(source.states().front().reason.empty());
+    options.forced = true;
+    PostsSource forced{**maps, options};
+    EXPECT_FALSE(forced.prepare().ok());
+}
+
 TEST_F(Posts, CheaperSourcesComeFirst) {
     Child child{FAKE_PROVIDER_2};
     const auto qp = child.run(make_qp, 1);

@@ -160,8 +160,13 @@ Result<void> PostsSource::prepare() {
     auto loaded = load(!has_loop);
     if (!loaded && has_loop)
         loaded = load(true);
-    if (!loaded)
+    if (!loaded && options_.forced)
         return loaded;
+    if (!loaded) {
+        // Nobody asked for it by name: the rest of the recording goes on without.
+        state_ = {CW_SOURCE_UNAVAILABLE, std::move(loaded).failure().message};
+        return {};
+    }
     add_installed_libraries();
     for (const pid_t pid : rdma_processes())
         look_at_process(pid);
