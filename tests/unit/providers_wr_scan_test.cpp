@@ -118,13 +118,22 @@ TEST(WrScan, OnlyWhereTheThreeAreStoredToo) {
     EXPECT_TRUE(scan(elf).empty());
 }
 
-TEST(WrScan, NotThroughOtherRegistersNorOnTheStack) {
+TEST(WrScan, NotThroughOtherRegisters) {
     ElfBuilder elf;
     elf.function(ENTRY);
     Code code{elf, ENTRY};
-    code.lea_rax(F_SEND).store_rax_r12(SEND).lea_rax(F_WRITE).store_rax_rsp(WRITE);
+    code.lea_rax(F_SEND).store_rax_r12(SEND);
     store_the_three(code).ends();
     EXPECT_EQ(scan(elf).size(), 2u);
+}
+
+TEST(WrScan, NotOnTheStack) {
+    ElfBuilder elf;
+    elf.function(ENTRY);
+    Code code{elf, ENTRY};
+    code.lea_rax(F_START).store_rax_rsp(START).lea_rax(F_COMPLETE).store_rax_rsp(COMPLETE);
+    code.lea_rax(F_ABORT).store_rax_rsp(ABORT).lea_rax(F_SEND).store_rax_rsp(SEND).ends();
+    EXPECT_TRUE(scan(elf).empty());
 }
 
 TEST(WrScan, NotOfTheNextFunction) {
