@@ -362,6 +362,8 @@ void Ingest::add_counter_def(std::span<const std::byte> record) {
 void Ingest::add_counter_samples(std::span<const std::byte> record) {
     const auto head = record_as<cw_counter_samples>(record);
     Session &current = session();
+    if (current.first_counters_ns == 0 || head.header.time_ns < current.first_counters_ns)
+        current.first_counters_ns = head.header.time_ns;
     for (const cw_counter_sample &sample : capture::samples_of(record)) {
         const auto found = counter_by_id_.find(sample.id);
         if (found == counter_by_id_.end()) {

@@ -28,6 +28,13 @@ constexpr std::size_t MAX_STATES = 64;
 
 constexpr std::uint8_t STATE_RTR = 2, STATE_RTS = 3, STATE_UNKNOWN = 0xff;
 
+std::uint64_t all_wire_bytes(const cw_wire_direction &direction) {
+    std::uint64_t bytes = 0;
+    for (const std::uint64_t of_class : direction.wire_bytes)
+        bytes = add_saturating(bytes, of_class);
+    return bytes;
+}
+
 std::uint64_t all_frames(const cw_wire_direction &direction) {
     std::uint64_t frames = 0;
     for (const std::uint64_t of_class : direction.frames)
@@ -246,6 +253,15 @@ void Ingest::add_qp_wire(std::span<const std::byte> record) {
     if (!qp.wire)
         qp.wire = std::make_unique<Snapshots<cw_wire_counters>>();
     keep(*qp.wire, wire.counters, time_ns, session().from_start);
+    if (!session().from_start)
+        return;
+    if (session().first_wire_sample_ns == 0 || time_ns < session().first_wire_sample_ns)
+        session().first_wire_sample_ns = time_ns;
+    if (qp.first_wire_ns == 0 || time_ns < qp.first_wire_ns) {
+        qp.first_wire_ns = time_ns;
+        qp.first_tx_wire_bytes = all_wire_bytes(wire.counters.tx);
+        qp.first_rx_wire_bytes = all_wire_bytes(wire.counters.rx);
+    }
 }
 
 void Ingest::add_ud_peer(std::span<const std::byte> record) {

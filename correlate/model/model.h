@@ -106,7 +106,9 @@ struct Session {
     bool from_start = false; // its first segment is here
     bool ended = false;      // its END record is here
     bool excluded = false;   // overlaps another recording of the host: not in any sum
+    std::uint64_t first_wire_sample_ns = 0; // 0: none
     std::uint64_t last_wire_sample_ns = 0;
+    std::uint64_t first_counters_ns = 0; // when the counters of ports were read first; 0: never
     std::uint64_t probes_placed = 0;
     std::map<std::pair<std::string, std::uint32_t>, SourceInfo> sources; // name, dev_index
     std::vector<Counter> counters;
@@ -261,6 +263,9 @@ struct Qp {
     std::uint64_t connected_ns = 0; // first RTR or RTS; 0: not seen
     std::vector<StateChange> states;
     std::unique_ptr<Snapshots<cw_wire_counters>> wire;
+    std::uint64_t first_wire_ns = 0; // of its first sample; 0: none
+    std::uint64_t first_tx_wire_bytes = 0;
+    std::uint64_t first_rx_wire_bytes = 0;
     std::unique_ptr<cw_post_counters> posts; // since the start of the recording that is here
     std::vector<UdPeer> ud_peers;
     std::vector<Retransmission> retransmissions;

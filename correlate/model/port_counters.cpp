@@ -65,7 +65,11 @@ std::uint64_t distance(std::uint64_t a, std::uint64_t b) {
 // both ends.
 std::uint64_t skew_bytes(const CounterSeries &series, const Session &session,
                          double bytes_per_unit) {
-    const std::uint64_t begin_ns = distance(series.first().time_ns, session.begin_ns) +
+    const std::uint64_t qps_begin_ns =
+        session.first_wire_sample_ns != 0 && session.first_wire_sample_ns <= series.first().time_ns
+            ? session.first_wire_sample_ns
+            : session.begin_ns;
+    const std::uint64_t begin_ns = distance(series.first().time_ns, qps_begin_ns) +
                                    distance(series.first().time_ns, series.first().begin_ns);
     const std::uint64_t qps_end_ns =
         session.last_wire_sample_ns != 0 ? session.last_wire_sample_ns : session.end_ns;
@@ -229,8 +233,18 @@ private:
             return;
         }
         add_known(bytes.self_tx_wire_bytes, self_bytes);
-        add_known(bytes.explained_tx_bytes, subtract_or_zero(*qp.bytes.tx_wire_bytes, self_bytes));
-        add_known(bytes.explained_rx_bytes, qp.bytes.rx_wire_bytes);
+        // A recording that starts in the middle of a transfer counts frames before it reads a port.
+        const Session &session = model_.sessions[qp.session];
+        const bool before = qp.bytes.rung == BytesRung::Wire && qp.first_wire_ns != 0 &&
+                            qp.first_wire_ns <= session.first_counters_ns;
+        const std::uint64_t not_here =
+            add_saturating(self_bytes, before ? qp.first_tx_wire_bytes : 0);
+        add_known(bytes.explained_tx_bytes, subtract_or_zero(*qp.bytes.tx_wire_bytes, not_here));
+        if (qp.bytes.rx_wire_bytes)
+            add_known(bytes.explained_rx_bytes,
+                      subtract_or_zero(*qp.bytes.rx_wire_bytes, before && !qp.bytes.rx_from_peer
+                                                                    ? qp.first_rx_wire_bytes
+                                                                    : 0));
     }
 
     Model &model_;

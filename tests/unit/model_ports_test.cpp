@@ -61,6 +61,18 @@ TEST(ModelPorts, ReadingLaterThanTheQueuePairsIsUncertainty) {
     EXPECT_EQ(bytes_of(model).uncertainty_bytes, 500 + 2000U);
 }
 
+TEST(ModelPorts, WhatWasCountedBeforeThePortWasReadIsNoPartOfIt) {
+    NodeBuilder node;
+    node.usual(1).qp(QP).wire(QP, 10.4, {.requests = 100}, {.acks = 20});
+    node.counter(1, "tx_bytes", CW_COUNTER_NETDEV, CW_UNIT_LINK_BYTES);
+    node.samples(10.5, {{1, 0, 0}}).wire(QP, 19.9, {.requests = 130}, {.acks = 26});
+    node.samples(20, {{1, 0, 40'000}});
+    const Model model = model_of({node.end().bytes()});
+    const std::uint64_t all = *model.total.tx_wire_bytes;
+    EXPECT_EQ(bytes_of(model).explained_tx_bytes, all / 130 * 30);
+    EXPECT_EQ(bytes_of(model).explained_rx_bytes, *model.total.rx_wire_bytes / 26 * 6);
+}
+
 Model with_counter(cw_counter_source source, cw_counter_unit unit, std::string_view name,
                    std::string_view packets_name, cw_link_layer link_layer) {
     NodeBuilder node;
