@@ -159,29 +159,42 @@ class Comparison:
             if key not in groups and flow.frames[-1].time_s > min(self.clocks.begin_s(host) for host in self.hosts()):
                 self.failures.append(f"{key}: frames on the wire while recorded, no queue pair in the report")
         for key, qps in groups.items():
-            if len(qps) != 1:
-                self.failures.append(f"{key}: {len(qps)} queue pairs of one number, cannot be told apart here")
-                continue
-            qp = qps[0]
-            self._direction_from_first(qp, "tx", self.fabric.flows.get(key))
-            if isinstance(key, Connected) and qp["preexisting"]:
-                self._direction_from_first(qp, "rx", self.fabric.flows.get(Connected(key.destination, key.source, qp["qpn"])))
+            flow = self.fabric.flows.get(key)
+            # Of one number that is used again, each has the frames up to the first of the next.
+            qps = sorted(qps, key=lambda qp: qp["generation_ns"])
+            for qp, following in zip(qps, qps[1:] + [None]):
+                self._direction_from_first(qp, following, "tx", flow)
+                if isinstance(key, Connected) and qp["preexisting"]:
+                    answers = self.fabric.flows.get(Connected(key.destination, key.source, qp["qpn"]))
+                    self._direction_from_first(qp, following, "rx", answers)
 
     def hosts(self) -> List[str]:
         return sorted({qp["host"] for qp in self.qps})
 
-    def _direction_from_first(self, qp: dict, direction: str, flow: Optional[Flow]) -> None:
+    def _first(self, qp: dict, direction: str) -> Optional[dict]:
+        return ((qp.get("wire") or {}).get(direction) or {}).get("first")
+
+    def _first_index(self, qp: dict, direction: str, frames: list) -> Optional[int]:
+        """Of the frame that the report names as the queue pair's first; None if there is no such frame at that time."""
+        first = self._first(qp, direction)
+        at_s = self.clocks.epoch_s(qp["host"], first["time_ns"])
+        same = [index for index, frame in enumerate(frames) if (frame.psn, frame.opcode) == (first["psn"], first["opcode"])]
+        nearest = min(same, key=lambda index: abs(frames[index].time_s - at_s), default=None)
+        return None if nearest is None or abs(frames[nearest].time_s - at_s) > _CLOCK_TOLERANCE_S else nearest
+
+    def _direction_from_first(self, qp: dict, following: Optional[dict], direction: str, flow: Optional[Flow]) -> None:
         name = f"{qp['host']} qp {qp['qpn']} {qp['type']} {direction}"
         frames = flow.frames if flow else []
-        first = ((qp.get("wire") or {}).get(direction) or {}).get("first")
+        if following and self._first(following, direction):
+            frames = frames[:self._first_index(following, direction, frames)]
+        first = self._first(qp, direction)
         if first is None:
             since = [frame for frame in frames if frame.time_s > self.clocks.begin_s(qp["host"])]
             self.expect(f"{name}: frames since the recorder started, none counted", 0, len(since))
             return
         at_s = self.clocks.epoch_s(qp["host"], first["time_ns"])
-        same = [index for index, frame in enumerate(frames) if (frame.psn, frame.opcode) == (first["psn"], first["opcode"])]
-        start = min(same, key=lambda index: abs(frames[index].time_s - at_s), default=None)
-        if start is None or abs(frames[start].time_s - at_s) > _CLOCK_TOLERANCE_S:
+        start = self._first_index(qp, direction, frames)
+        if start is None:
             self.failures.append(f"{name}: no frame of PSN {first['psn']}, opcode {first['opcode']} on the wire at {at_s:.3f}")
             return
         rest = frames[start:]
