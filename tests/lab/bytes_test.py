@@ -28,6 +28,7 @@ def main():
         traffic.compare_with_packets(out, path)
         traffic.check_benchmarks(out, report, packets_counted=True)
         traffic.check_tiers(report)
+        traffic.check_mlx5(report)
         if arguments.loss:
             again = sum(qp["retransmitted_wire_bytes"] or 0 for qp in report["qps"])
             print(f"retransmitted: {again} bytes")

@@ -82,3 +82,10 @@ def check_tiers(report):
     for tier in ("leaf", "spine"):
         assert tiers[tier]["tx_wire_bytes"] > 0, tiers
     assert report["loss"]["records"] == 0, report["loss"]
+
+
+def check_mlx5(report):
+    """Its programs are in the kernel's own modules, which are loaded though no device is there."""
+    states = [source["state"] for source in report["sources"] if source["name"] == "mlx5"]
+    assert states == ["on"] * NODES, [source for source in report["sources"] if source["name"] == "mlx5"]
+    print(f"mlx5: on, on {NODES} nodes")
