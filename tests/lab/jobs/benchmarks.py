@@ -9,12 +9,10 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from lab_job import Job, NODE, NODES, OUT, cm_listens, kernel_release, local_qpns
+from lab_job import HAS_ATOMICS, Job, NODE, NODES, NO_ATOMICS, OPERATIONS, OUT, cm_listens, local_qpns
 
 RELIABLE_ONLY = os.environ.get("BENCHMARKS", "all") == "rc"
 # rdma_rxe of Linux 5.10 never answers an atomic between two nodes.
-HAS_ATOMICS = kernel_release() >= (5, 11)
-NO_ATOMICS = "rdma_rxe of this kernel never answers atomics"
 
 
 def perftest(program, size, iterations, *options):
@@ -45,9 +43,8 @@ class WorkRequests:
     def __init__(self, job, name, server, client, *options):
         self.job, self.server, self.client = job, server, client
         self.said = os.path.join(OUT, f"{name}.json")
-        operations = "send,send_imm,write,write_imm,read" + (",fetch_add,compare_swap" if HAS_ATOMICS else "")
         if "--operations" not in options:
-            options = ("--operations", operations, *options)
+            options = ("--operations", OPERATIONS, *options)
 
         def command(port, address):
             words = ["rdma_wr_post", "--device", "rxe0", "--gid-index", "1", "--json", self.said]
@@ -101,8 +98,9 @@ def main():
     run(job, "small", 1, 0, "ib_write_bw", 1, 100)
     work_requests(job, "wr-calls", far, 0, "--api", "wr", "--qps", "2", "--rounds", "4")
     work_requests(job, "post-send", 0, 1, "--api", "post", "--qps", "2", "--rounds", "4")
-    both_ways(job, "--api", "wr", "--qps", "2", "--duration", "4")
     if not RELIABLE_ONLY:
+        # Not under loss: there it stalled on Linux 7.2.
+        both_ways(job, "--api", "wr", "--qps", "2", "--duration", "4")
         work_requests(job, "wr-calls-ud", 1, 0, "--api", "wr", "--transport", "ud", "--rounds", "4", "--operations", "send,send_imm")
         run(job, "uc", 1, 0, "ib_send_bw", 8192, 40, "-c", "UC")
         run(job, "ud", 0, far, "ib_send_bw", 1000, 100, "-c", "UD")

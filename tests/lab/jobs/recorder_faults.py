@@ -11,7 +11,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from lab_job import Job, NODE, OUT, poll_until
+from lab_job import Job, NODE, OPERATIONS, OUT, poll_until
 from recording import QP_RECORDS, Recorder, bpf_objects, count_records, report
 
 CHURN_RATE = 1000
@@ -31,7 +31,8 @@ def transfer(name, *options):
     def command(port, address):
         words = ["rdma_wr_post", "--device", "rxe0", "--gid-index", "1"]
         if address:
-            return words + ["--connect", f"{address}:{port}", "--json", os.path.join(OUT, f"{name}.client.json"), *options]
+            return words + ["--connect", f"{address}:{port}", "--json", os.path.join(OUT, f"{name}.client.json"),
+                            "--operations", OPERATIONS, *options]
         return words + ["--listen", str(port), "--json", os.path.join(OUT, f"{name}.server.json")]
     return command
 
