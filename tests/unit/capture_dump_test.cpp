@@ -47,7 +47,7 @@ TEST(RecordJson, QueuePairWithNamesForItsNumbers) {
     EXPECT_EQ(json.at("old_state_name"), "RTR");
     EXPECT_EQ(json.at("new_state_name"), "RTS");
     EXPECT_EQ(json.at("result"), -22);
-    EXPECT_EQ(json.at("flags_names"), (nlohmann::json{"address", "dest"}));
+    EXPECT_EQ(json.at("flags_names"), (nlohmann::ordered_json{"address", "dest"}));
     EXPECT_EQ(json.at("udp_sport"), 0xc123);
     EXPECT_EQ(json.at("dgid"), "0000:0000:0000:0000:0000:ffff:0000:0007");
     EXPECT_EQ(json.at("dmac"), "52:00:00:00:00:09");

@@ -44,12 +44,34 @@ TEST(TrafficPlan, EveryRequestIsOneTheTransportHasAndFitsItsSlot) {
 TEST(TrafficPlan, CoversEveryOperationFormAndTheZeroLength) {
     std::set<Operation> operations;
     std::set<DataForm> forms;
-    for (const Request &request : plan_round(options_for(Transport::Rc), 0, 0)) {
-        operations.insert(request.operation);
-        forms.insert(request.form);
+    std::set<Operation> empty;
+    for (uint64_t round = 0; round < 20; round++) {
+        for (const Request &request : plan_round(options_for(Transport::Rc), 0, round)) {
+            operations.insert(request.operation);
+            forms.insert(request.form);
+            if (request.length_bytes == 0) {
+                empty.insert(request.operation);
+            }
+        }
     }
     EXPECT_EQ(operations.size(), 7U);
     EXPECT_EQ(forms.size(), 5U);
+    EXPECT_EQ(empty.size(), 5U) << "every one but the atomics";
+}
+
+TEST(TrafficPlan, NoReadIsEmptyWhereThatIsAskedFor) {
+    PlanOptions options = options_for(Transport::Rc);
+    options.empty_reads = false;
+    std::set<Operation> empty;
+    for (uint64_t round = 0; round < 20; round++) {
+        for (const Request &request : plan_round(options, 0, round)) {
+            if (request.length_bytes == 0) {
+                empty.insert(request.operation);
+            }
+        }
+    }
+    EXPECT_EQ(empty.size(), 4U);
+    EXPECT_FALSE(empty.contains(Operation::Read));
 }
 
 TEST(TrafficPlan, EvenListsHaveOnePieceSizeAndAreNeverInline) {
