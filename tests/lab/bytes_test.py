@@ -4,39 +4,25 @@
 
 bytes_test.py [--kernel SERIES] [--loss PERCENT]"""
 
-import argparse
 import json
-import os
-import sys
 
 import lab_harness as harness
 import traffic_run as traffic
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    harness.add_arguments(parser)
-    parser.add_argument("--loss", type=float, default=0)
-    arguments = parser.parse_args()
-    harness.need_root()
-    harness.need_full(arguments)
-    before = harness.interfaces()
-    with harness.scratch() as scratch:
-        out = os.path.join(scratch, "out")
-        path = os.path.join(scratch, "report.json")
-        report = traffic.make_report(out, traffic.run_benchmarks(out, arguments.kernel, arguments.loss), path)
-        traffic.compare_with_packets(out, path)
-        traffic.check_benchmarks(out, report, packets_counted=True)
-        traffic.check_tiers(report)
-        traffic.check_mlx5(report)
-        if arguments.loss:
-            again = sum(qp["retransmitted_wire_bytes"] or 0 for qp in report["qps"])
-            print(f"retransmitted: {again} bytes")
-            assert again > 0, "no frame was sent again although frames were lost"
-        harness.expect_nothing_left(out, before)
+def check_run(arguments, out):
+    traffic.run_benchmarks(out, arguments.kernel, arguments.loss)
+    report = harness.collwire_report(out)
+    harness.compare(out)
+    traffic.check_benchmarks(out, report, packets_counted=True)
+    traffic.check_tiers(report)
+    traffic.check_mlx5(report)
+    if arguments.loss:
+        again = sum(qp["retransmitted_wire_bytes"] or 0 for qp in report["qps"])
+        print(f"retransmitted: {again} bytes")
+        assert again > 0, "no frame was sent again although frames were lost"
     print(json.dumps(report["tiers"]))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_on_a_kernel(check_run, takes_loss=True)

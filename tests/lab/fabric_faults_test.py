@@ -5,10 +5,6 @@ when they happened and where. An uplink that is cut where no host can see it: it
 
 fabric_faults_test.py [--kernel SERIES]"""
 
-import argparse
-import os
-import sys
-
 import lab_harness as harness
 
 CUT, FLAP = "silent:leaf0-spine0@T+30+4", "port:0@T+46+3"
@@ -84,28 +80,15 @@ def check_cut(report, cut):
     print(f"cut: {event['what']}; begins {begins_s(event) - cut[0]:+.1f} s, ends {ends_s(event) - cut[1]:+.1f} s from it")
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    harness.add_arguments(parser)
-    arguments = parser.parse_args()
-    harness.need_root()
-    harness.need_full(arguments)
-    before = harness.interfaces()
-    with harness.scratch() as scratch:
-        out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", "3", "--kernel", arguments.kernel, "--limit", "900", "--out", out,
-                                   "--job", os.path.join(harness.HERE, "jobs", "recorded.sh"), "--env", "RECORDED_JOB=fabric_faults.py",
-                                   "--env", f"TRAFFIC_S={TRAFFIC_S}", "--fault", CUT, "--fault", FLAP)
-        harness.print_logs(out)
-        assert status == 0, said
-        report = harness.collwire_report(out, os.path.join(scratch, "report.json"))
-        times = fault_times(out)
-        check_traffic(out, report, times[CUT])
-        check_flap(report, times[FLAP])
-        check_cut(report, times[CUT])
-        harness.expect_nothing_left(out, before)
-    return 0
+def check_run(arguments, out):
+    harness.run_job(out, arguments.kernel, 3, "recorded.sh", "--env", "RECORDED_JOB=fabric_faults.py",
+                    "--env", f"TRAFFIC_S={TRAFFIC_S}", "--fault", CUT, "--fault", FLAP)
+    report = harness.collwire_report(out)
+    times = fault_times(out)
+    check_traffic(out, report, times[CUT])
+    check_flap(report, times[FLAP])
+    check_cut(report, times[CUT])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_on_a_kernel(check_run)

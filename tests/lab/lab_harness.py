@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the lab share: starting it, its packet files, and what it must not leave behind."""
 
+import argparse
 import glob
 import json
 import os
@@ -23,21 +24,29 @@ def need_root():
         sys.exit(SKIPPED)
 
 
-def add_arguments(parser):
-    """What every test takes that runs on several kernels."""
-    parser.add_argument("--kernel", default="6.1", help="a series of tools/lab")
-    parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
-
-
-def need_full(arguments):
-    if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
-        print(f"skipped: kernel {arguments.kernel} is for tools/test --full")
-        sys.exit(SKIPPED)
-
-
 def scratch():
     """A directory for results, removed at the end of the block."""
     return tempfile.TemporaryDirectory(prefix="collwire-lab-test-")
+
+
+def run_on_a_kernel(test, takes_loss=False):
+    """The frame of a test that runs on several kernels, as the command line says: test(arguments, out), where `out` is for the lab to
+    make and is removed afterwards. Nothing else may stay behind."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kernel", default="6.1", help="a series of tools/lab")
+    parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
+    if takes_loss:
+        parser.add_argument("--loss", type=float, default=0, metavar="PERCENT")
+    arguments = parser.parse_args()
+    need_root()
+    if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
+        print(f"skipped: kernel {arguments.kernel} is for tools/test --full")
+        sys.exit(SKIPPED)
+    before = interfaces()
+    with scratch() as directory:
+        out = os.path.join(directory, "out")
+        test(arguments, out)
+        expect_nothing_left(out, before)
 
 
 def start(*arguments):
@@ -52,6 +61,14 @@ def run(*arguments):
     return process.returncode, said
 
 
+def run_job(out, kernel, nodes, job, *options):
+    """Boots the nodes with a job of jobs/ that has to end well, and prints what it said on each."""
+    status, said = run("--nodes", str(nodes), "--kernel", kernel, "--limit", "900", "--out", out,
+                       "--job", os.path.join(HERE, "jobs", job), *options)
+    print_logs(out)
+    assert status == 0, said
+
+
 def load(*path):
     with open(os.path.join(*path), encoding="utf-8") as source:
         return json.load(source)
@@ -63,19 +80,21 @@ def print_logs(out):
             print(f"--- {os.path.relpath(log, out)}\n{source.read()}", flush=True)
 
 
-def collwire_report(out, path, expected=0):
-    """The report over node<N>/capture of all nodes, as JSON, left in `path` too."""
+def collwire_report(out):
+    """The report over node<N>/capture of all nodes, as JSON, left in out/report.json too."""
     captures = sorted(glob.glob(os.path.join(out, "node*", "capture")))
+    path = os.path.join(out, "report.json")
     words = [COLLWIRE, "report", *captures, "--topology", os.path.join(out, "topology.json"), "--json", path]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     print(done.stdout + done.stderr, flush=True)
-    assert done.returncode == expected, f"collwire report: exit status {done.returncode}, not {expected}"
+    assert done.returncode == 0, f"collwire report: exit status {done.returncode}"
     return load(path)
 
 
-def compare(out, report_path, *options):
-    """Holds the report against the packet captures."""
-    done = subprocess.run([os.path.join(HERE, "truth", "compare.py"), out, report_path, *options], check=False)
+def compare(out, *options):
+    """Holds the report of collwire_report() against the packet captures."""
+    words = [os.path.join(HERE, "truth", "compare.py"), out, os.path.join(out, "report.json"), *options]
+    done = subprocess.run(words, check=False)
     assert done.returncode == 0, "collwire and tshark differ"
 
 

@@ -5,10 +5,7 @@ process that dies in the middle of its transfer is counted to its end. Nobody is
 
 late_attach_test.py [--kernel SERIES]"""
 
-import argparse
 import ipaddress
-import os
-import sys
 
 import lab_harness as harness
 
@@ -80,31 +77,17 @@ def check_results(out):
     assert harness.load(out, "node0", "result.json")["dying"] == -9
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    harness.add_arguments(parser)
-    arguments = parser.parse_args()
-    harness.need_root()
-    harness.need_full(arguments)
-    before = harness.interfaces()
-    with harness.scratch() as scratch:
-        out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", str(NODES), "--kernel", arguments.kernel, "--pcap", "--limit", "900", "--out", out,
-                                   "--job", os.path.join(harness.HERE, "jobs", "late_attach.py"))
-        harness.print_logs(out)
-        assert status == 0, said
-        check_results(out)
-        path = os.path.join(scratch, "report.json")
-        report = harness.collwire_report(out, path)
-        assert report["loss"]["records"] == 0, report["loss"]
-        pairs = {(qp["host"], qp["pid"], qp["qpn"]): qp for qp in report["qps"]}
-        check_existing(out, pairs)
-        check_dying(out, pairs)
-        check_ports(report)
-        harness.compare(out, path, "--from-first")
-        harness.expect_nothing_left(out, before)
-    return 0
+def check_run(arguments, out):
+    harness.run_job(out, arguments.kernel, NODES, "late_attach.py", "--pcap")
+    check_results(out)
+    report = harness.collwire_report(out)
+    assert report["loss"]["records"] == 0, report["loss"]
+    pairs = {(qp["host"], qp["pid"], qp["qpn"]): qp for qp in report["qps"]}
+    check_existing(out, pairs)
+    check_dying(out, pairs)
+    check_ports(report)
+    harness.compare(out, "--from-first")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_on_a_kernel(check_run)

@@ -5,10 +5,8 @@ its capture reads to the last good block, what was lost is counted, the traced p
 
 recorder_faults_test.py [--kernel SERIES]"""
 
-import argparse
 import os
 import re
-import sys
 
 import lab_harness as harness
 
@@ -61,24 +59,11 @@ def check(results):
     assert results["left"] == [0, 0, []], f"programs, links, pins of BPF left: {results['left']}"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    harness.add_arguments(parser)
-    arguments = parser.parse_args()
-    harness.need_root()
-    harness.need_full(arguments)
-    before = harness.interfaces()
-    with harness.scratch() as scratch:
-        out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", "2", "--nics", "2", "--kernel", arguments.kernel, "--limit", "900", "--out", out,
-                                   "--job", os.path.join(harness.HERE, "jobs", "recorder_faults.py"),
-                                   "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
-        harness.print_logs(out)
-        assert status == 0, said
-        check(harness.load(out, "node0", "results.json"))
-        harness.expect_nothing_left(out, before)
-    return 0
+def check_run(arguments, out):
+    harness.run_job(out, arguments.kernel, 2, "recorder_faults.py", "--nics", "2",
+                    "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
+    check(harness.load(out, "node0", "results.json"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run_on_a_kernel(check_run)

@@ -1,48 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorded run of the benchmark job, its report, and what the benchmarks themselves say."""
+"""A recorded run of the benchmark job, and what the benchmarks themselves say of it."""
 
 import collections
-import glob
-import os
-import subprocess
 
 import lab_harness as harness
 
-COLLWIRE = os.path.join(harness.ROOT, "build", "release", "collwire")
-COMPARE = os.path.join(harness.HERE, "truth", "compare.py")
 NODES = 3
 
 
 def run_benchmarks(out, kernel, loss_percent, record_options=""):
-    """Boots the nodes, runs jobs/benchmarks.py under a recorder on each, and returns the captures."""
-    words = ["--nodes", str(NODES), "--kernel", kernel, "--pcap", "--limit", "900", "--out", out,
-             "--job", os.path.join(harness.HERE, "jobs", "recorded.sh"), "--env", "RECORDED_JOB=benchmarks.py"]
+    """Boots the nodes and runs jobs/benchmarks.py under a recorder on each."""
+    options = ["--pcap", "--env", "RECORDED_JOB=benchmarks.py"]
     if record_options:
-        words += ["--env", f"RECORD_OPTIONS={record_options}"]
+        options += ["--env", f"RECORD_OPTIONS={record_options}"]
     if loss_percent:
         # What cannot bear loss (UC, UD) is left out; the frames are dropped behind the sender's packet capture.
-        words += ["--env", "BENCHMARKS=rc"]
+        options += ["--env", "BENCHMARKS=rc"]
         for node in range(NODES):
-            words += ["--fault", f"loss:{node}:{loss_percent}@T+0"]
-    status, said = harness.run(*words)
-    for log in sorted(glob.glob(os.path.join(out, "node*", "job.log"))):
-        with open(log, encoding="utf-8", errors="replace") as source:
-            print(f"--- {os.path.relpath(log, out)}\n{source.read()}")
-    assert status == 0, said
-    return sorted(glob.glob(os.path.join(out, "node*", "capture")))
-
-
-def make_report(out, captures, path):
-    words = [COLLWIRE, "report", *captures, "--topology", os.path.join(out, "topology.json"), "--json", path]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    print(done.stdout + done.stderr)
-    assert done.returncode == 0, f"collwire report: exit status {done.returncode}"
-    return harness.load(path)
-
-
-def compare_with_packets(out, path, *options):
-    compared = subprocess.run([COMPARE, out, path, *options], check=False)
-    assert compared.returncode == 0, "collwire and tshark differ"
+            options += ["--fault", f"loss:{node}:{loss_percent}@T+0"]
+    harness.run_job(out, kernel, NODES, "recorded.sh", *options)
 
 
 def truth_for(said, qp, packets_counted):
