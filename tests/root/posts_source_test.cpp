@@ -12,6 +12,8 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "userspace/base/clock.h"
+
 namespace collwire::test {
 namespace {
 
@@ -360,19 +362,13 @@ TEST_F(Posts, QueuePairThatMayHavePostedBeforeItsProbe) {
     const auto first = child.run(make_qp, 1);
     const auto second = child.run(make_qp, 2);
     PostsRecorder recorder{PostsOptions{}};
-    const auto now_ns = [] {
-        timespec now{};
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-               static_cast<std::uint64_t>(now.tv_nsec);
-    };
-    recorder.tell(CW_KIND_QP_CREATE, now_ns(), child.pid(), first);
+    recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), first);
     recorder.see_qp(child.pid(), first);
     const auto state = recorder.source->states().front();
     EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
     EXPECT_NE(state.reason.find("1 queue pairs were there before"), std::string::npos)
         << state.reason;
-    recorder.tell(CW_KIND_QP_CREATE, now_ns(), child.pid(), second);
+    recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), second);
     recorder.see_qp(child.pid(), second);
     EXPECT_EQ(recorder.source->states().front().reason, state.reason) << "the second is not late";
 }

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <ctime>
 
 #include <unistd.h>
 
 #include "tests/unit/inventory_tree.h"
+#include "userspace/base/clock.h"
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/node.h"
@@ -245,10 +245,7 @@ TEST(ThisProcess, IsRead) {
     EXPECT_EQ(process->uid, getuid());
     EXPECT_NE(std::string_view(process->executable).find("inventory_process_test"),
               std::string_view::npos);
-    timespec now{};
-    ASSERT_EQ(clock_gettime(CLOCK_BOOTTIME, &now), 0);
-    const std::uint64_t now_ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000ULL +
-                                 static_cast<std::uint64_t>(now.tv_nsec);
+    const std::uint64_t now_ns = clock_ns(CLOCK_BOOTTIME);
     EXPECT_LE(process->start_boottime_ns, now_ns);
     EXPECT_LT(now_ns - process->start_boottime_ns, 600'000'000'000ULL);
 }

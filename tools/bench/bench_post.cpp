@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <limits>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "collwire/verbs.h"
 #include "empty_uprobe.skel.h"
 #include "tools/bench/stand_ins.h"
+#include "userspace/base/clock.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
 #include "userspace/providers/elf_image.h"
@@ -69,9 +69,7 @@ struct Chain {
 
 // Of this thread: what other programs take of the machine is not in it.
 double cpu_time_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+    return static_cast<double>(clock_ns(CLOCK_THREAD_CPUTIME_ID));
 }
 
 double measure_once_ns(PostSend function, FakeQp &qp, Chain &chain, int posts) {

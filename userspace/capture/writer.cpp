@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "userspace/base/clock.h"
+
 namespace collwire::capture {
 namespace {
 
@@ -24,10 +26,7 @@ std::uint64_t on_disk(std::uint64_t bytes) {
 }
 
 std::uint64_t system_realtime_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
+    return clock_ns(CLOCK_REALTIME);
 }
 
 std::string file_stem(std::string_view host, std::uint64_t realtime_ns) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/inventory/node.h"
 
-#include <ctime>
-
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "userspace/base/clock.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire {
@@ -13,26 +12,15 @@ namespace {
 
 constexpr int clock_attempts = 5;
 
-std::uint64_t now_ns(clockid_t clock) {
-    timespec time{};
-    clock_gettime(clock, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000ULL +
-           static_cast<std::uint64_t>(time.tv_nsec);
-}
-
 } // namespace
-
-std::uint64_t monotonic_ns() {
-    return now_ns(CLOCK_MONOTONIC);
-}
 
 cw_clock read_clock() {
     cw_clock best{};
     best.uncertainty_ns = UINT64_MAX;
     for (int attempt = 0; attempt < clock_attempts; ++attempt) {
         const std::uint64_t before = monotonic_ns();
-        const std::uint64_t realtime = now_ns(CLOCK_REALTIME);
-        const std::uint64_t boottime = now_ns(CLOCK_BOOTTIME);
+        const std::uint64_t realtime = clock_ns(CLOCK_REALTIME);
+        const std::uint64_t boottime = clock_ns(CLOCK_BOOTTIME);
         const std::uint64_t after = monotonic_ns();
         if (after - before >= best.uncertainty_ns)
             continue;

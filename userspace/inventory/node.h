@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The node itself and its clocks.
+// The node itself and how its clocks relate.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,6 @@
 #include "collwire/records.h"
 
 namespace collwire {
-
-// CLOCK_MONOTONIC, the time of every record.
-std::uint64_t monotonic_ns();
 
 // REALTIME and BOOTTIME at header.time_ns (MONOTONIC): the tightest of a few attempts.
 cw_clock read_clock();

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <ctime>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include <bpf/libbpf.h>
 
 #include "collwire/tables.h"
+#include "userspace/base/clock.h"
 #include "userspace/loader/map_reader.h"
 
 namespace collwire {
@@ -54,10 +54,7 @@ std::uint64_t calls_unseen_by_both(const HookSet &hooks, int twice_map_fd, bool 
 
 std::uint64_t forget_old_calls(int map_fd, std::size_t key_bytes, std::size_t value_bytes) {
     constexpr std::uint64_t AGE_NS = 10'000'000'000;
-    timespec clock = {};
-    clock_gettime(CLOCK_MONOTONIC, &clock);
-    const auto now_ns = static_cast<std::uint64_t>(clock.tv_sec) * 1'000'000'000 +
-                        static_cast<std::uint64_t>(clock.tv_nsec);
+    const std::uint64_t now_ns = monotonic_ns();
     std::vector<std::vector<std::byte>> old;
     MapReader(map_fd, key_bytes, value_bytes, false)
         .for_each([&](std::span<const std::byte> key, std::span<const std::byte> value) {

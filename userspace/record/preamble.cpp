@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include "userspace/base/clock.h"
 #include "userspace/inventory/node.h"
 
 namespace collwire {

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "correlate/base/exit_status.h"
+#include "userspace/base/clock.h"
 #include "userspace/capture/writer.h"
-#include "userspace/inventory/node.h"
 #include "userspace/record/child.h"
 #include "userspace/record/plan_printer.h"
 #include "userspace/record/preamble.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "userspace/base/clock.h"
 #include "userspace/inventory/files.h"
-#include "userspace/inventory/node.h"
 
 namespace collwire {
 namespace {

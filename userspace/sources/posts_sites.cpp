@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
 
+#include "userspace/base/clock.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/providers/ops_scan.h"
 #include "userspace/providers/probe_point.h"
@@ -23,13 +23,6 @@ constexpr std::byte BREAKPOINT{0xcc};
 constexpr std::uint32_t EMULATED_COST_NS = 600;
 constexpr std::uint32_t SINGLE_STEP_COST_NS = 1'500;
 constexpr std::uint32_t SINGLE_STEP_COST_IN_VM_NS = 17'000;
-
-std::uint64_t monotonic_ns() {
-    timespec now = {};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 bool in_virtual_machine() {
     static const bool answer = [] {

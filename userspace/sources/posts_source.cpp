@@ -6,12 +6,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 
 #include <bpf/bpf.h>
 #include <fmt/format.h>
 
 #include "collwire/tables.h"
+#include "userspace/base/clock.h"
 #include "userspace/providers/installed.h"
 #include "userspace/providers/live_verbs.h"
 #include "verbs_post.skel.h"
@@ -22,13 +22,6 @@ namespace {
 constexpr std::uint32_t DEFAULT_SLOTS = 65536; // 12 MiB
 constexpr unsigned MAX_TRIES = 10;
 constexpr std::size_t MAX_PENDING = 4096;
-
-std::uint64_t monotonic_ns() {
-    timespec now = {};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 bool is_gone(pid_t pid) {
     return kill(pid, 0) != 0 && errno == ESRCH;

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "collwire/tables.h"
+#include "userspace/base/clock.h"
 #include "userspace/loader/map_reader.h"
 #include "userspace/loader/twice.h"
 #include "userspace/netlink/rdma_netlink.h"
@@ -71,13 +71,6 @@ constexpr std::string_view needed[] = {"rdma_restrack_add", "ib_destroy_qp_user"
 
 std::uint64_t device_and_qpn(std::uint32_t dev_index, std::uint32_t qpn) {
     return std::uint64_t{dev_index} << 32 | qpn;
-}
-
-std::uint64_t monotonic_ns() {
-    timespec now = {};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 // Takes over what a later event says and leaves the rest as it was.

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 
 #include <bpf/bpf.h>
 
+#include "userspace/base/clock.h"
 #include "userspace/loader/twice.h"
 
 namespace collwire {
@@ -70,13 +70,6 @@ const std::vector<std::string_view> of_the_kernel = {"skb_queue_tail"};
 const std::vector<std::string_view> of_rxe = {"rxe_resp_queue_pkt", "rxe_comp_queue_pkt"};
 // All its frames on their way out point to it.
 constexpr std::string_view tx_destructor = "rxe_skb_tx_dtor";
-
-std::uint64_t monotonic_ns() {
-    timespec now = {};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 void add(cw_wire_direction &sum, const cw_wire_direction &cpu) {
     for (unsigned i = 0; i < CW_WIRE_CLASSES; ++i) {

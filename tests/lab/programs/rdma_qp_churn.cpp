@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -17,6 +16,7 @@
 
 #include "tests/lab/programs/traffic_plan.h"
 #include "tests/lab/programs/verbs.h"
+#include "userspace/base/clock.h"
 
 namespace {
 
@@ -43,12 +43,6 @@ struct Buffers {
     MrPtr in_mr;
     CqPtr cq;
 };
-
-uint64_t monotonic_ns() {
-    timespec now{};
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<uint64_t>(now.tv_nsec);
-}
 
 // One message from the queue pair to itself, checked.
 Result<void> use(const Device &device, ibv_qp *qp, Buffers &buffers, uint64_t key) {
