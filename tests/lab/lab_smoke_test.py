@@ -44,13 +44,8 @@ def main():
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")
         status, said = harness.run("--nodes", "4", "--kernel", "6.1", "--pcap", "--limit", "240", "--out", out,
-                                   "--job", os.path.join(harness.HERE, "jobs_write_bw.sh"))
-        if status != 0:
-            for node in range(4):
-                log = os.path.join(out, f"node{node}", "job.log")
-                if os.path.exists(log):
-                    with open(log, encoding="utf-8", errors="replace") as source:
-                        print(f"--- {log}\n{source.read()}")
+                                   "--job", os.path.join(harness.HERE, "jobs", "write_bw.py"))
+        harness.print_logs(out)
         assert status == 0, said
         roce, links = check_links(out)
         assert roce[("tap0", 0, 1)] > PAYLOAD_BYTES and roce[("tap0", 0, 2)] > PAYLOAD_BYTES, roce

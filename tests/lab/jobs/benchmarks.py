@@ -9,18 +9,11 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from lab_job import HAS_ATOMICS, Job, NODE, NODES, NO_ATOMICS, OPERATIONS, OUT, cm_listens, local_qpns
+from lab_job import HAS_ATOMICS, Job, NODE, NODES, NO_ATOMICS, OPERATIONS, OUT, cm_listens, local_qpns, perftest
 
 RELIABLE_ONLY = os.environ.get("BENCHMARKS", "all") == "rc"
 # rdma_rxe answers a repeated READ by the length of the request before it (traffic_plan.h).
 BEARS_LOSS = ("--no-empty-reads",) if RELIABLE_ONLY else ()
-
-
-def perftest(program, size, iterations, *options):
-    def command(port, address):
-        words = [program, "-d", "rxe0", "-x", "1", "-F", "-p", str(port), "-s", str(size), "-n", str(iterations), *options]
-        return words + ([address] if address else [])
-    return command
 
 
 def run(job, name, server, client, program, size, iterations, *options):

@@ -157,6 +157,14 @@ def kernel_release() -> Tuple[int, int]:
     return int(major), int(minor)
 
 
+def perftest(program: str, size_bytes: int, iterations: int, *options: str) -> Callable[[int, Optional[str]], List[str]]:
+    """Both sides of a benchmark, for Job.start()."""
+    def command(port: int, address: Optional[str]) -> List[str]:
+        words = [program, "-d", "rxe0", "-x", "1", "-F", "-p", str(port), "-s", str(size_bytes), "-n", str(iterations), *options]
+        return words + ([address] if address else [])
+    return command
+
+
 def local_qpns(output: str) -> List[int]:
     """Of perftest's "local address: LID 0000 QPN 0x0012 PSN ..." lines."""
     return [int(match, 16) for match in re.findall(r"local address:.*?QPN (0x[0-9a-f]+)", output)]
