@@ -10,7 +10,8 @@ NODES = 3
 
 def run_benchmarks(out, kernel, loss_percent, record_options=""):
     """Boots the nodes and runs jobs/benchmarks.py under a recorder on each."""
-    options = ["--pcap", "--env", "RECORDED_JOB=benchmarks.py"]
+    # The programs of source mlx5 load and attach without the hardware.
+    options = ["--pcap", "--env", "RECORDED_JOB=benchmarks.py", "--env", "RECORDED_MODULES=mlx5_ib"]
     if record_options:
         options += ["--env", f"RECORD_OPTIONS={record_options}"]
     if loss_percent:

@@ -24,8 +24,13 @@ def write_bw(port, address):
 def main():
     job = Job()
     transfers = [job.start("far", FAR, 0, write_bw), job.start("near", NEIGHBOUR, 0, write_bw)]
-    outputs = {transfer.name: job.finish(transfer) for transfer in transfers}
-    result = {name: local_qpns(output) for name, output in outputs.items() if output is not None}
+    # On some kernels rdma_rxe ends a queue pair whose frame is refused while the carrier is off.
+    outputs = {transfer.name: job.finish(transfer, (0, 1)) for transfer in transfers}
+    for transfer in transfers:
+        if transfer.process and transfer.process.returncode:
+            print(outputs[transfer.name], flush=True)
+    result = {transfer.name: {"qpns": local_qpns(outputs[transfer.name]), "status": transfer.process.returncode}
+              for transfer in transfers if transfer.process}
     with open(os.path.join(OUT, "result.json"), "w", encoding="utf-8") as file:
         json.dump(result, file, indent=1)
     print(f"node {NODE}: {result}", flush=True)

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs RECORDED_JOB (a program of this folder) under a recorder that gets RECORD_OPTIONS.
+# Runs RECORDED_JOB (a program of this folder) under a recorder that gets RECORD_OPTIONS, after loading RECORDED_MODULES.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
-# The programs of source mlx5 load and attach without the hardware.
-modprobe mlx5_ib
-# shellcheck disable=SC2086 # options are words
+# shellcheck disable=SC2086 # words
+[ -z "${RECORDED_MODULES:-}" ] || modprobe -a $RECORDED_MODULES
+# shellcheck disable=SC2086
 collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} -- "$here/$RECORDED_JOB"

@@ -10,7 +10,7 @@
 int main(int argc, char **argv) {
     using namespace collwire;
     if (argc != 2) {
-        std::cerr << "usage: fuzz_report_seeds DIRECTORY\n";
+        std::cerr << "usage: report_seeds DIRECTORY\n";
         return 2;
     }
     const std::filesystem::path directory = argv[1];
