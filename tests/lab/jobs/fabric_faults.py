@@ -24,7 +24,7 @@ def write_bw(port, address):
 def main():
     job = Job()
     transfers = [job.start("far", FAR, 0, write_bw), job.start("near", NEIGHBOUR, 0, write_bw)]
-    # On some kernels rdma_rxe ends a queue pair whose frame is refused while the carrier is off.
+    # On some kernels rdma_rxe ends the queue pairs of a port whose carrier goes off.
     outputs = {transfer.name: job.finish(transfer, (0, 1)) for transfer in transfers}
     for transfer in transfers:
         if transfer.process and transfer.process.returncode:
