@@ -53,6 +53,13 @@ def check(results):
     assert freed["qp_records"] - freed["existing_records"] + freed["loss"]["records"] == made, (freed, made)
     assert freed["qps_after"] == freed["outcome"]["after"]["qps"], freed
 
+    nobody = results["unprivileged"]
+    assert "not permitted" in nobody["refused"] and "--counters-only" in nobody["refused"], nobody
+    assert nobody["status"] == 0 and nobody["report_status"] == 0 and nobody["modes"] == [0o600], nobody
+    assert nobody["qps"] == 0 and nobody["port"]["tx_wire_bytes"] > nobody["posted_bytes"] > 0, nobody
+    assert nobody["port"]["unexplained_tx_bytes"] is None or nobody["port"]["explained_tx_bytes"] == 0, nobody
+    print(nobody["refused"] + nobody["said"])
+
     nic = results["nic-removed"]
     assert nic["status"] == 0 and nic["gone"] == ["rxe1"], nic
     assert nic["qps"]["rxe1"] == nic["outcome"]["qps"] and nic["tx_payload_bytes"] > 0, nic

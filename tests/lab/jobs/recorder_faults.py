@@ -6,8 +6,10 @@ recorder. Every case leaves its capture and a result, and the job checks what on
 import json
 import os
 import random
+import stat
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -15,6 +17,7 @@ from lab_job import Job, NODE, OPERATIONS, OUT, poll_until
 from recording import QP_RECORDS, Recorder, bpf_objects, count_records, report
 
 CHURN_RATE = 1000
+NOBODY = 65534
 FULL = os.environ.get("COLLWIRE_FULL") == "1"
 
 results = {}
@@ -127,8 +130,32 @@ def remove_nic(job):
                          "tx_payload_bytes": sum(qp["tx_payload_bytes"] for qp in data["qps"] if qp["device"] == "rxe0")}
 
 
+def unprivileged(job):
+    """Not root: refused, and with --counters-only the ports' counters all the same."""
+    case = "unprivileged"
+    directory = tempfile.mkdtemp()
+    os.chown(directory, NOBODY, NOBODY)
+    nobody = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "--no-new-privs"]
+    if NODE == 0:
+        refused = Recorder("unprivileged-refused", directory=directory, prefix=nobody)
+        assert refused.process.wait(timeout=30) == 3 and not os.listdir(directory), refused.said()
+        recorder = Recorder(case, "--counters-only", directory=directory, prefix=nobody)
+    job.pair(case, 1, 0, transfer(case, "--rounds", "4"))
+    if NODE == 0:
+        status = recorder.stop()
+        report_status, data = report(directory, case)
+        with open(os.path.join(OUT, f"{case}.client.json"), encoding="utf-8") as file:
+            classes = json.load(file)["qps"][0]["posted"]["classes"]
+        posted = sum(counts["bytes"] for of, counts in classes.items() if of not in ("read", "atomic"))
+        files = [os.stat(entry.path) for entry in os.scandir(directory)]
+        results[case] = {"status": status, "report_status": report_status, "refused": refused.said(), "said": recorder.said(),
+                         "posted_bytes": posted, "port": next(port for port in data["ports"] if port["device"] == "rxe0"),
+                         "qps": len(data["qps"]), "modes": [stat.S_IMODE(file.st_mode) for file in files]}
+
+
 def main():
     job = Job()
+    unprivileged(job)
     for nth in range(10 if FULL else 3):
         killed(job, nth)
     if NODE == 0:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from lab_job import OUT, poll_until
 
@@ -31,11 +31,11 @@ def tracer_of(pid: int) -> int:
 class Recorder:
     """Returns from its construction when the recorder records, or has ended."""
 
-    def __init__(self, case: str, *options: str, directory: Optional[str] = None):
+    def __init__(self, case: str, *options: str, directory: Optional[str] = None, prefix: Sequence[str] = ()):
         self.directory = directory or os.path.join(OUT, case)
         self.log = os.path.join(OUT, f"{case}.record.log")
         with open(self.log, "w", encoding="utf-8") as file:
-            self.process = subprocess.Popen(["collwire", "record", "-o", self.directory, *options], stderr=file)
+            self.process = subprocess.Popen([*prefix, "collwire", "record", "-o", self.directory, *options], stderr=file)
         poll_until(lambda: self.process.poll() is not None or "recording\n" in self.said(), f"{case}: recording")
 
     def said(self) -> str:
