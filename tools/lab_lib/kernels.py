@@ -13,7 +13,7 @@ import time
 from . import debian_apt
 from .report import LabError, progress
 
-NEWEST_RECHECK_S = 7 * 24 * 3600
+RECHECK_S = 7 * 24 * 3600
 
 
 def catalogue():
@@ -119,12 +119,43 @@ def _fetch(cache, series, entry):
         _unpack(debs, packages, staging)
         shutil.rmtree(final, ignore_errors=True)
         os.rename(staging, final)
-    os.utime(final)
+    with open(_resolved_path(cache, series), "w", encoding="utf-8") as out:
+        json.dump({"image": entry["image"], "version": entry["version"], "directory": os.path.basename(final)}, out)
     return _load(final)
 
 
+def _resolved_path(cache, series):
+    """What the archive had for an entry of kernels.json when it was last asked; the file's time is that of the question."""
+    return os.path.join(cache, f"resolved-{series}.json")
+
+
+def _resolved_lately(cache, series, entry):
+    """The cached kernel that the archive's last answer to this very entry named, None if that is long ago."""
+    path = _resolved_path(cache, series)
+    try:
+        age_s = time.time() - os.path.getmtime(path)
+        with open(path, encoding="utf-8") as source:
+            answer = json.load(source)
+        if age_s > RECHECK_S or (answer["image"], answer["version"]) != (entry["image"], entry["version"]):
+            return None
+        return _load(os.path.join(cache, "kernels", answer["directory"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _any_cached(cache, series):
+    """The kernel of a series that was unpacked last, None without one."""
+    directories = glob.glob(os.path.join(glob.escape(os.path.join(cache, "kernels")), f"{series}_*"))
+    for directory in sorted(directories, key=os.path.getmtime, reverse=True):
+        kernel = _load(directory)
+        if kernel:
+            return kernel
+    return None
+
+
 def get(series):
-    """The kernel of a series of kernels.json: from the cache, else from Debian's archive. Raises LabError."""
+    """The kernel of a series of kernels.json: from the cache, else from Debian's archive. One that the archive no longer has, or
+    that cannot be fetched now, is stood in for by another of its series, with a note. Raises LabError."""
     entry = catalogue()[series]
     cache = cache_directory()
     os.makedirs(os.path.join(cache, "kernels"), exist_ok=True)
@@ -134,15 +165,18 @@ def get(series):
         shutil.rmtree(os.path.join(cache, "kernels", f"staging-{series}"), ignore_errors=True)
         if entry["image"]:
             kernel = _load(os.path.join(cache, "kernels", f"{series}_{entry['image']}_{entry['version']}"))
-            return kernel or _fetch(cache, series, entry)
-        cached = sorted(glob.glob(os.path.join(cache, "kernels", f"{series}_*")), key=os.path.getmtime)
-        kernel = _load(cached[-1]) if cached else None
-        if kernel and time.time() - os.path.getmtime(cached[-1]) < NEWEST_RECHECK_S:
+            if kernel:
+                return kernel
+        kernel = _resolved_lately(cache, series, entry)
+        if kernel:
+            if entry["image"]:
+                progress(f"note: {entry['image']} {entry['version']} is gone from the archive, using the cached {kernel.package} {kernel.version}")
             return kernel
         try:
             return _fetch(cache, series, entry)
         except LabError as error:
+            kernel = _any_cached(cache, series)
             if kernel is None:
                 raise
-            progress(f"note: {error}; using the cached {kernel.release}")
+            progress(f"note: {error}; using the cached {kernel.package} {kernel.version}")
             return kernel

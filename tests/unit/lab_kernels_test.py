@@ -1,0 +1,139 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernel the lab takes when the archive has another one, or cannot be reached. No network: the archive is a stand-in."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools"))
+
+from lab_lib import kernels  # noqa: E402  (the path has to be set first)
+from lab_lib.report import LabError  # noqa: E402
+
+PINNED = {"suites": ["stable"], "image": "linux-image-5.1.0-2-amd64", "version": "5.1.2-1", "pattern": r"linux-image-5\.1\.0-[0-9]+-amd64"}
+UNPINNED = {"suites": ["sid"], "image": None, "version": None, "pattern": r"linux-image-[0-9.]+-amd64"}
+
+
+class Archive:
+    """Stands in for debian_apt.PrivateApt."""
+
+    packages = {}  # name: version
+    reachable = True
+    asked = 0
+
+    def __init__(self, _directory, _suites):
+        pass
+
+    def update(self):
+        Archive.asked += 1
+        if not Archive.reachable:
+            raise LabError("no network. Fix: plug it in")
+
+    def names(self, prefix):
+        return [name for name in Archive.packages if name.startswith(prefix)]
+
+    def versions(self, name):
+        return [(Archive.packages[name], "")] if name in Archive.packages else []
+
+    def download(self, packages, _directory):
+        return [f"{name}_{version}" for name, version in packages]
+
+
+def unpack(debs, packages, staging):
+    make(staging, *packages[0])
+    assert len(debs) == 1
+
+
+def make(directory, package, version):
+    """A directory that looks like an unpacked kernel package."""
+    os.makedirs(os.path.join(directory, "modules", "release"))
+    for name in ("vmlinuz", "modules/release/modules.dep"):
+        with open(os.path.join(directory, name), "w", encoding="ascii"):
+            pass
+    with open(os.path.join(directory, "kernel.json"), "w", encoding="ascii") as out:
+        json.dump({"package": package, "version": version, "release": "release", "vmlinuz": "vmlinuz", "modules": "modules"}, out)
+
+
+class Kernels(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.cache = directory.name
+        self.entry = PINNED
+        Archive.packages, Archive.reachable, Archive.asked = {}, True, 0
+        for patch in (mock.patch.object(kernels, "cache_directory", lambda: self.cache),
+                      mock.patch.object(kernels, "catalogue", lambda: {"5.1": self.entry}),
+                      mock.patch.object(kernels.debian_apt, "PrivateApt", Archive),
+                      mock.patch.object(kernels, "_unpack", unpack)):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def get(self):
+        """(package, version, what was said)."""
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            kernel = kernels.get("5.1")
+        return kernel.package, kernel.version, said.getvalue()
+
+    def age(self):
+        old = time.time() - kernels.RECHECK_S - 60
+        os.utime(os.path.join(self.cache, "resolved-5.1.json"), (old, old))
+
+    def test_the_pinned_one_is_fetched_once(self):
+        Archive.packages = {PINNED["image"]: PINNED["version"]}
+        for _ in range(2):
+            self.assertEqual(self.get()[:2], (PINNED["image"], PINNED["version"]))
+        self.assertEqual(Archive.asked, 1)
+
+    def test_gone_from_the_archive_the_newest_of_its_series_stands_in_and_is_not_asked_for_each_time(self):
+        Archive.packages = {"linux-image-5.1.0-3-amd64": "5.1.3-1", "linux-image-5.1.0-9-amd64": "5.1.9-1", "linux-image-6.1.0-1-amd64": "6.1.1-1"}
+        for _ in range(3):
+            package, version, said = self.get()
+            self.assertEqual((package, version), ("linux-image-5.1.0-9-amd64", "5.1.9-1"))
+            self.assertIn("is gone from the archive, using", said)
+            self.assertIn("5.1.9-1", said)
+        self.assertEqual(Archive.asked, 1)
+        self.age()
+        self.get()
+        self.assertEqual(Archive.asked, 2)
+
+    def test_another_pin_is_asked_for_at_once(self):
+        Archive.packages = {"linux-image-5.1.0-3-amd64": "5.1.3-1"}
+        self.get()
+        self.entry = dict(PINNED, image="linux-image-5.1.0-4-amd64", version="5.1.4-1")
+        Archive.packages = {"linux-image-5.1.0-4-amd64": "5.1.4-1"}
+        self.assertEqual(self.get()[:2], ("linux-image-5.1.0-4-amd64", "5.1.4-1"))
+
+    def test_without_the_archive_a_cached_one_of_the_series_stands_in(self):
+        Archive.reachable = False
+        with self.assertRaisesRegex(LabError, "no network"):
+            self.get()
+        make(os.path.join(self.cache, "kernels", "5.1_other_5.1.1-1"), "other", "5.1.1-1")
+        os.makedirs(os.path.join(self.cache, "kernels", "5.1_broken_1"))
+        package, _, said = self.get()
+        self.assertEqual(package, "other")
+        self.assertIn("no network", said)
+        self.assertIn("using the cached other 5.1.1-1", said)
+
+    def test_newest_is_looked_up_again_after_a_week(self):
+        self.entry = UNPINNED
+        Archive.packages = {"linux-image-7.1-amd64": "7.1-1"}
+        self.get()
+        Archive.packages = {"linux-image-7.2-amd64": "7.2-1"}
+        self.assertEqual(self.get()[1:], ("7.1-1", ""))
+        self.age()
+        self.assertEqual(self.get()[1], "7.2-1")
+        Archive.reachable = False
+        self.age()
+        self.assertIn("using the cached linux-image-7.2-amd64 7.2-1", self.get()[2])
+
+
+if __name__ == "__main__":
+    unittest.main()
