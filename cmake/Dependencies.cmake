@@ -56,10 +56,24 @@ target_compile_definitions(collwire_fmt INTERFACE FMT_HEADER_ONLY)
 target_include_directories(collwire_fmt SYSTEM INTERFACE ${FMT_INCLUDE})
 
 find_package(GTest)
+if(NOT GTest_FOUND)
+  message(STATUS "GoogleTest not found: optional, the unit and root tests are not built (fix: tools/install-deps test)")
+endif()
 
 # Only the test programs that drive RDMA need these; the collwire binary never links them.
 pkg_check_modules(IBVERBS IMPORTED_TARGET libibverbs)
 pkg_check_modules(RDMACM IMPORTED_TARGET librdmacm)
 if(NOT IBVERBS_FOUND OR NOT RDMACM_FOUND)
-  message(STATUS "rdma-core development files not found: the RDMA test programs are not built (fix: tools/install-deps)")
+  message(STATUS "rdma-core's development files not found: optional, the RDMA test programs are not built (fix: tools/install-deps build)")
 endif()
+
+# Nothing is built from these yet (cupti/README.md).
+find_path(CUPTI_INCLUDE cupti.h HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include extras/CUPTI/include)
+if(NOT CUPTI_INCLUDE)
+  message(STATUS "CUDA's CUPTI headers not found: optional, nothing needs them yet (fix: install NVIDIA's CUDA toolkit, or set CUDA_HOME)")
+endif()
+find_path(NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
+if(NOT NCCL_INCLUDE)
+  message(STATUS "NCCL's headers not found: optional, nothing needs them yet (fix: install NVIDIA's libnccl-dev, or set NCCL_HOME)")
+endif()
+mark_as_advanced(CUPTI_INCLUDE NCCL_INCLUDE)
