@@ -4,13 +4,9 @@
  * of state, errors, destroy, and, while the recorder dumps them over RDMA netlink, those that were
  * there before. docs/sources/qp.md says what each probe sits on, what it costs and what it misses.
  */
-#include "qp_attributes.h"
 #include "calls.h"
+#include "qp_existing.h"
 #include "twice.h"
-
-const volatile __u64 recorder_pidns_dev = 0;
-const volatile __u64 recorder_pidns_ino = 0;
-const volatile __u32 recorder_tgid = 0;
 
 struct modify_call {
 	struct ib_qp *qp;
@@ -363,64 +359,6 @@ int BPF_KRETPROBE(destroy_kretprobe, int result)
 }
 
 /* ---- those that were there before ----------------------------------------------------------- */
-
-static __always_inline bool called_by_recorder(void)
-{
-	struct bpf_pidns_info in_namespace = {};
-
-	/* The recorder knows its number in its own pid namespace only. */
-	if (bpf_get_ns_current_pid_tgid(recorder_pidns_dev, recorder_pidns_ino, &in_namespace,
-					sizeof(in_namespace)))
-		return false;
-	return in_namespace.tgid == recorder_tgid;
-}
-
-static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, int result)
-{
-	struct cw_live_qp *live = find_or_add_live_qp(qp);
-	__u32 state = CW_STATE_UNKNOWN;
-	struct cw_qp_event *e;
-
-	/* What was made under our eyes has told more than a query can. */
-	if (!live || !(live->flags & CW_QP_PREEXISTING))
-		return 0;
-	e = RESERVE_RECORD(cw_qp_event, CW_KIND_QP_EXISTING, CW_LOSS_QP_EVENT);
-	if (!e)
-		return 0;
-	fill_identity(e, qp, live);
-	e->result = result;
-	if (!result) {
-		__u32 mask = ATTR_SQ_PSN | ATTR_QKEY | ATTR_PKEY_INDEX;
-		bool connected = live->type == IB_QPT_RC || live->type == IB_QPT_UC ||
-				 live->type == IB_QPT_XRC_INI || live->type == IB_QPT_XRC_TGT;
-
-		state = BPF_CORE_READ(attr, qp_state);
-		live->state = state;
-		e->new_state = state;
-		/* Before RTR there is no address; an error state may be reached with or without
-		 * one. */
-		if (connected && state >= IB_QPS_RTR) {
-			mask |= ATTR_PATH_MTU | ATTR_RQ_PSN | ATTR_TIMEOUT | ATTR_RETRY_CNT |
-				ATTR_RNR_RETRY | ATTR_MIN_RNR_TIMER | ATTR_MAX_QP_RD_ATOMIC;
-			/* A provider that does not answer this leaves the zero that nldev put
-			 * there. */
-			if (BPF_CORE_READ(attr, dest_qp_num))
-				mask |= ATTR_DEST_QPN;
-		}
-		if (mask & ATTR_PATH_MTU)
-			live->path_mtu = BPF_CORE_READ(attr, path_mtu);
-		fill_attributes(e, attr, mask);
-		if (mask & ATTR_DEST_QPN) {
-			fill_sgid(e, qp);
-			if (BPF_CORE_READ(attr, ah_attr.ah_flags) ||
-			    BPF_CORE_READ(attr, ah_attr.type) == RDMA_AH_ATTR_TYPE_IB)
-				fill_address(e, &attr->ah_attr);
-			fill_udp_sport(e, qp);
-		}
-	}
-	bpf_ringbuf_submit(e, 0);
-	return 0;
-}
 
 static __always_inline int query_traced(enum chance chance, struct ib_qp *qp,
 					struct ib_qp_attr *attr, int result)
