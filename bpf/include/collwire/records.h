@@ -340,8 +340,11 @@ struct cw_wire_direction {
 struct cw_wire_counters {
 	struct cw_wire_direction tx;
 	struct cw_wire_direction rx;
-	__u64 tx_failed_frames; /* handed to the network and refused, or dropped before: not in tx
-				 */
+	/*
+	 * Refused by the driver, and not in tx. Frames dropped before the driver are seen only
+	 * where they are for the same node: those are in here, too.
+	 */
+	__u64 tx_failed_frames;
 };
 
 struct cw_qp_wire {
