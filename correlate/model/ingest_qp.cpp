@@ -6,6 +6,7 @@
 
 #include "correlate/capture/kinds.h"
 #include "correlate/model/ingest.h"
+#include "correlate/model/post_counters.h"
 
 namespace collwire::model {
 
@@ -86,23 +87,7 @@ void subtract(cw_wire_direction &from, const cw_wire_direction &baseline, std::u
 void subtract(cw_post_counters &from, const cw_post_counters &baseline, std::uint64_t since_ns) {
     if (from.first_ns == 0 || from.first_ns >= since_ns)
         return;
-    from.posts = subtract_or_zero(from.posts, baseline.posts);
-    from.truncated_posts = subtract_or_zero(from.truncated_posts, baseline.truncated_posts);
-    from.fault_posts = subtract_or_zero(from.fault_posts, baseline.fault_posts);
-    from.aborted_wrs = subtract_or_zero(from.aborted_wrs, baseline.aborted_wrs);
-    for (std::size_t i = 0; i < CW_POST_CLASSES; ++i) {
-        cw_post_class_counters &now = from.classes[i];
-        const cw_post_class_counters &then = baseline.classes[i];
-        now.wrs = subtract_or_zero(now.wrs, then.wrs);
-        now.zero_length_wrs = subtract_or_zero(now.zero_length_wrs, then.zero_length_wrs);
-        now.bytes = subtract_or_zero(now.bytes, then.bytes);
-        now.pad_bytes = subtract_or_zero(now.pad_bytes, then.pad_bytes);
-        for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
-            now.packets[mtu] = subtract_or_zero(now.packets[mtu], then.packets[mtu]);
-    }
-    for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
-        from.multi_packet_reads[mtu] =
-            subtract_or_zero(from.multi_packet_reads[mtu], baseline.multi_packet_reads[mtu]);
+    combine(from, baseline, subtract_or_zero);
 }
 
 template <typename Counters>

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "correlate/model/join.h"
+#include "correlate/model/post_counters.h"
 
 namespace collwire::model {
 
@@ -13,23 +14,7 @@ namespace {
 void add(cw_post_counters &sum, const cw_post_counters &more) {
     sum.first_ns = sum.first_ns == 0 ? more.first_ns : std::min(sum.first_ns, more.first_ns);
     sum.last_ns = std::max(sum.last_ns, more.last_ns);
-    sum.posts = add_saturating(sum.posts, more.posts);
-    sum.truncated_posts = add_saturating(sum.truncated_posts, more.truncated_posts);
-    sum.fault_posts = add_saturating(sum.fault_posts, more.fault_posts);
-    sum.aborted_wrs = add_saturating(sum.aborted_wrs, more.aborted_wrs);
-    for (std::size_t i = 0; i < CW_POST_CLASSES; ++i) {
-        cw_post_class_counters &to = sum.classes[i];
-        const cw_post_class_counters &from = more.classes[i];
-        to.wrs = add_saturating(to.wrs, from.wrs);
-        to.zero_length_wrs = add_saturating(to.zero_length_wrs, from.zero_length_wrs);
-        to.bytes = add_saturating(to.bytes, from.bytes);
-        to.pad_bytes = add_saturating(to.pad_bytes, from.pad_bytes);
-        for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
-            to.packets[mtu] = add_saturating(to.packets[mtu], from.packets[mtu]);
-    }
-    for (std::size_t mtu = 0; mtu < CW_MTU_CLASSES; ++mtu)
-        sum.multi_packet_reads[mtu] =
-            add_saturating(sum.multi_packet_reads[mtu], more.multi_packet_reads[mtu]);
+    combine(sum, more, add_saturating);
 }
 
 // More RDMA devices than any host has: hostile input must not make this quadratic.
