@@ -40,3 +40,25 @@ become_root() {
     command -v sudo >/dev/null || fail "$1 needs root, and there is no sudo. Fix: run it as root" 3
     as_root=(sudo)
 }
+
+# attended COMMAND ...: runs it and returns its status; a signal that ends this script, kill -9 too where the command is run without
+# sudo, ends the command first.
+attended() {
+    trap 'end_attended 129' HUP
+    trap 'end_attended 130' INT
+    trap 'end_attended 143' TERM
+    # Bash would start it with SIGINT ignored and no standard input.
+    setpriv --pdeathsig TERM env --default-signal=INT,QUIT "$@" <&0 &
+    attended_pid=$!
+    local status=0
+    wait "$attended_pid" || status=$?
+    trap - HUP INT TERM
+    return $status
+}
+end_attended() {
+    trap '' HUP INT TERM
+    # Only root may signal what sudo started.
+    kill -TERM "$attended_pid" 2>/dev/null || sudo -n kill -TERM "$attended_pid" 2>/dev/null || true
+    wait "$attended_pid" || true
+    exit "$1"
+}

@@ -12,8 +12,8 @@ import lab_harness as harness
 BOOTING, RUNNING = "booting", "the jobs start"
 
 
-def start(out, job):
-    return harness.start("--nodes", "1", "--limit", "200", "--pcap", "--out", out, "--job", job)
+def start(out, job, **how):
+    return harness.start("--nodes", "1", "--limit", "300", "--pcap", "--out", out, "--job", job, **how)
 
 
 def wait_for(process, words):
@@ -29,12 +29,22 @@ def children(pid):
         return [int(child) for child in source.read().split()]
 
 
-def end_by(scratch, job, when, sig, inner, before):
+def programs_of(out):
+    return {os.path.basename(line.split()[1]) for line in harness.processes_of(out)}
+
+
+# As tools/demo and tools/test run a lab.
+SCRIPT = ("bash", "-euc", f'. {harness.ROOT}/tools/common.sh; attended {harness.LAB} "$@"; echo "not ended" >&2', "script")
+
+
+def end_by(scratch, job, when, sig, inner, before, **how):
     """inner: the signal goes to process 1 of the sandbox, not to the lab's first process."""
     out = os.path.join(scratch, "ended")
-    process = start(out, job)
+    process = start(out, job, **how)
     wait_for(process, when)
-    assert harness.processes_of(out), "no process names the directory of results: this test would see nothing"
+    # Otherwise this test would see nothing.
+    expected = {"tcpdump"} if when == BOOTING else {"tcpdump", "qemu-system-x86_64"}
+    assert expected <= programs_of(out), (expected, harness.processes_of(out))
     target = children(process.pid)[0] if inner else process.pid
     os.kill(target, sig)
     # Not until its stderr ends: what survived would hold that open.
@@ -55,16 +65,25 @@ def main():
         for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
             end_by(scratch, job, BOOTING, sig, False, before)
         end_by(scratch, job, BOOTING, signal.SIGKILL, True, before)
+        for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+            end_by(scratch, job, BOOTING, sig, False, before, command=SCRIPT)
 
-        # The neighbour of a lab that is killed goes on to its own good end.
+        # The neighbour of a lab that is killed goes on to its own good end: its job lives from before the kill until after it.
+        waiting = os.path.join(scratch, "waiting")
+        with open(waiting, "w", encoding="ascii") as file:
+            file.write('#!/bin/bash\nuntil [ -e "$OUT/go" ]; do sleep 0.1; done\n')
         neighbour_out = os.path.join(scratch, "neighbour")
-        neighbour = start(neighbour_out, "/bin/true")
-        wait_for(neighbour, BOOTING)
+        neighbour = start(neighbour_out, waiting)
+        wait_for(neighbour, RUNNING)
         status, said = harness.run("--nodes", "1", "--out", neighbour_out, "--job", job)
         assert status == 1 and "another lab is writing" in said, said
         end_by(scratch, job, RUNNING, signal.SIGKILL, False, before)
+        assert neighbour.poll() is None and {"tcpdump", "qemu-system-x86_64"} <= programs_of(neighbour_out), "the neighbour did not outlive the kill"
+        with open(os.path.join(neighbour_out, "node0", "go"), "w", encoding="ascii"):
+            pass
         print(neighbour.communicate()[1])
         assert neighbour.returncode == 0, neighbour.returncode
+        harness.expect_nothing_left(neighbour_out, before)
 
         # A job that fails and one that never ends are failures of the lab, in words.
         out = os.path.join(scratch, "failing")

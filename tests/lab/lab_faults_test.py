@@ -45,7 +45,7 @@ def main():
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")
-        arguments = ["--nodes", "3", "--pcap", "--limit", "240", "--out", out, "--job", os.path.join(harness.HERE, "jobs_echo.py")]
+        arguments = ["--nodes", "3", "--pcap", "--limit", "500", "--boot-limit", "300", "--out", out, "--job", os.path.join(harness.HERE, "jobs_echo.py")]
         for fault in FAULTS:
             arguments += ["--fault", fault]
         status, said = harness.run(*arguments)

@@ -2,9 +2,12 @@
 """What the tests of the lab share: starting it, its packet files, and what it must not leave behind."""
 
 import argparse
+import ctypes
 import glob
 import json
 import os
+import re
+import signal
 import struct
 import subprocess
 import sys
@@ -16,6 +19,13 @@ COLLWIRE = os.path.join(ROOT, "build", "release", "collwire")
 LAB = os.path.join(ROOT, "tools", "lab")
 HERE = os.path.dirname(os.path.realpath(__file__))
 SKIPPED = 77  # CTest: SKIP_RETURN_CODE
+
+# Every process of a lab inherits this variable; it names the lab's directory of results.
+MARK = "COLLWIRE_LAB_TEST"
+_LAB_INTERFACE = re.compile(r"tap\d+(_\d+)?|up\d+|down\d+|leaf\d+|spine\d+|loss-.*")
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+_started = []
 
 
 def need_root():
@@ -49,8 +59,33 @@ def run_on_a_kernel(test, takes_loss=False):
         expect_nothing_left(out, before)
 
 
-def start(*arguments):
-    return subprocess.Popen([LAB, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def _end_with_parent():
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _asked_to_end(number, _frame):
+    for process in _started:
+        if process.poll() is None:
+            process.terminate()
+    for process in _started:
+        process.wait()
+    sys.exit(128 + number)
+
+
+# A test whose ctest is gone ends too, its labs first.
+signal.signal(signal.SIGTERM, _asked_to_end)
+_end_with_parent()
+
+
+def start(*arguments, command=(LAB,)):
+    """A lab, or `command` that becomes one."""
+    environment = dict(os.environ)
+    if "--out" in arguments:
+        environment[MARK] = arguments[arguments.index("--out") + 1]
+    process = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment,
+                               preexec_fn=_end_with_parent)
+    _started.append(process)
+    return process
 
 
 def run(*arguments):
@@ -63,7 +98,7 @@ def run(*arguments):
 
 def run_job(out, kernel, nodes, job, *options):
     """Boots the nodes with a job of jobs/ that has to end well, and prints what it said on each."""
-    status, said = run("--nodes", str(nodes), "--kernel", kernel, "--limit", "900", "--out", out,
+    status, said = run("--nodes", str(nodes), "--kernel", kernel, "--limit", "900", "--boot-limit", "600", "--out", out,
                        "--job", os.path.join(HERE, "jobs", job), *options)
     print_logs(out)
     assert status == 0, said
@@ -120,28 +155,35 @@ def mac(node, nic=0):
     return bytes((0x52, 0x54, 0, 0, nic, node + 1))
 
 
+def _content(path):
+    try:
+        with open(path, "rb") as source:
+            return source.read().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:  # it has ended
+        return ""
+
+
 def processes_of(out):
-    """Command lines of all living processes that name this directory of results."""
+    """"PID COMMAND LINE" of all living processes of a lab whose results go to `out` or below it, whatever namespaces they are in."""
     found = []
     for pid in os.listdir("/proc"):
         if pid.isdigit() and int(pid) != os.getpid():
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as source:
-                    line = source.read().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if out in line:
+            line = _content(f"/proc/{pid}/cmdline")
+            if line and (out in line or f"{MARK}={out}" in _content(f"/proc/{pid}/environ")):
                 found.append(f"{pid} {line[:120]}")
     return found
 
 
 def interfaces():
+    """Those of this network namespace that have a name of the lab's; all others are none of its business."""
     with open("/proc/net/dev", encoding="ascii") as source:
-        return sorted(line.split(":")[0].strip() for line in source if ":" in line)
+        names = [line.split(":")[0].strip() for line in source if ":" in line]
+    return sorted(name for name in names if _LAB_INTERFACE.fullmatch(name))
 
 
 def expect_nothing_left(out, before):
-    """The kernel ends the processes of a killed sandbox in its own time, which is short."""
+    """No process, and with the last of them its namespaces, and no interface. The kernel ends the processes of a killed sandbox in
+    its own time, which is short."""
     end = time.monotonic() + 10
     while processes_of(out) and time.monotonic() < end:
         time.sleep(0.05)

@@ -43,7 +43,7 @@ def main():
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")
-        status, said = harness.run("--nodes", "4", "--kernel", "6.1", "--pcap", "--limit", "240", "--out", out,
+        status, said = harness.run("--nodes", "4", "--kernel", "6.1", "--pcap", "--limit", "500", "--boot-limit", "300", "--out", out,
                                    "--job", os.path.join(harness.HERE, "jobs", "write_bw.py"))
         harness.print_logs(out)
         assert status == 0, said

@@ -51,7 +51,7 @@ def _arguments(words):
     parser.add_argument("--nics", type=int, choices=(1, 2), default=1, help="NICs of a node (default 1)")
     parser.add_argument("--pcap", action="store_true", help="capture the packets of every link into DIR/fabric")
     parser.add_argument("--limit", type=float, default=300, metavar="S", help="seconds for the whole run (default 300)")
-    parser.add_argument("--boot-limit", type=float, default=180, metavar="S", help="seconds for the boot of all nodes (default 180)")
+    parser.add_argument("--boot-limit", type=float, default=180, metavar="S", help="seconds for the boot of all nodes, and for each later step but the jobs (default 180)")
     parser.add_argument("--fault", action="append", default=[], metavar="FAULT", help=f"{faults.USAGE}; may be repeated")
     parser.add_argument("--path", action="append", default=[], metavar="DIR", help="a further directory for the job's PATH; may be repeated")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment of the job; may be repeated")

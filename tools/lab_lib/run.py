@@ -91,7 +91,7 @@ class Run:
         # Faults of T+0 are in place before the first job runs.
         while self._actions and self._actions[0].at_s == 0:
             self._act(self._actions.pop(0))
-        self._until(lambda: not self._awaited_losses, 30, "set its loss")
+        self._until(lambda: not self._awaited_losses, self._setup.boot_limit_s, "set its loss")
         self._zero, self._zero_unix_ns = time.monotonic(), time.time_ns()
         for node in self._nodes:
             node.state = "running"
@@ -104,7 +104,7 @@ class Run:
         if missed:
             raise LabError(f"--fault {missed[0]} never happened: all jobs had ended at T+{time.monotonic() - self._zero:.1f}. "
                            "Fix: an earlier time or a longer job")
-        self._until(lambda: not self._awaited_losses, 30, "set its loss")
+        self._until(lambda: not self._awaited_losses, self._setup.boot_limit_s, "set its loss")
 
     # Waiting
 
@@ -189,7 +189,7 @@ class Run:
     def _quieten(self):
         for node in self._nodes:
             node.agent.send("QUIET")
-        self._until(lambda: all(node.state == "quiet" for node in self._nodes), 60, "fall silent")
+        self._until(lambda: all(node.state == "quiet" for node in self._nodes), self._setup.boot_limit_s, "fall silent")
 
     def _at_rest(self, rows):
         """Every frame that a capture saw has been counted, and the other way round."""
