@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include <bpf/bpf.h>
@@ -72,6 +73,16 @@ INSTANTIATE_TEST_SUITE_P(Entries, EveryDriver,
                                                           FAKE_PROVIDER_3, FAKE_PROVIDER_4),
                                           testing::Bool()));
 
+std::size_t n_open(const char *path) {
+    std::size_t n = 0;
+    const std::filesystem::path file = std::filesystem::canonical(path);
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code closed;
+        n += std::filesystem::read_symlink(entry, closed) == file ? 1 : 0;
+    }
+    return n;
+}
+
 TEST_F(Posts, SingleStepOnlyWhenAskedFor) {
     Child child{FAKE_PROVIDER_5};
     const auto qp = child.run(make_qp, 1);
@@ -88,6 +99,7 @@ TEST_F(Posts, SingleStepOnlyWhenAskedFor) {
         EXPECT_TRUE(recorder.post_send_probes().empty());
         for (const PlannedProbe &probe : recorder.source->plan())
             EXPECT_TRUE(probe.emulated) << probe.function << " on " << probe.instruction;
+        EXPECT_EQ(n_open(FAKE_PROVIDER_5), 0u) << "held for a probe that is never placed";
     }
     PostsOptions options;
     options.forced = true;

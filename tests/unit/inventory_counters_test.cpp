@@ -3,7 +3,12 @@
 
 #include <algorithm>
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include "tests/unit/inventory_tree.h"
+#include "userspace/base/file_limit.h"
 #include "userspace/inventory/counters.h"
 
 namespace collwire {
@@ -112,6 +117,31 @@ TEST_F(PortCounters, BondAddsTheCarriersOfItsSlaves) {
     const auto groups = open("bond0");
     EXPECT_NE(find(groups, CW_COUNTER_NETDEV, "eth0:carrier_changes"), nullptr);
     EXPECT_NE(find(groups, CW_COUNTER_NETDEV, "carrier_changes"), nullptr);
+}
+
+TEST_F(PortCounters, TooManyOpenFilesAreSaid) {
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const int next = ::open("/dev/null", O_RDONLY);
+    ASSERT_GE(next, 0);
+    close(next);
+    const rlimit four_more{static_cast<rlim_t>(next) + 4, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &four_more), 0);
+    const auto groups = open("eth0");
+    raise_file_limit();
+    rlimit raised{};
+    getrlimit(RLIMIT_NOFILE, &raised);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    std::size_t opened = 0;
+    std::size_t refused = 0;
+    for (const CounterGroup &group : groups) {
+        opened += group.definitions().size();
+        refused += group.n_refused();
+    }
+    EXPECT_GT(opened, 0u);
+    EXPECT_GT(refused, 0u);
+    EXPECT_EQ(raised.rlim_cur, limit.rlim_max);
+    EXPECT_EQ(open("eth0").back().n_refused(), 0u);
 }
 
 TEST_F(PortCounters, NothingThere) {

@@ -129,9 +129,17 @@ std::optional<std::uint64_t> read_counter(int file) {
     return parse_number(trim({text.data(), static_cast<std::size_t>(n)}));
 }
 
+bool too_many_open(int errnum) {
+    return errnum == EMFILE || errnum == ENFILE;
+}
+
 void add_directory(CounterGroup &group, const std::string &directory, cw_counter_source source,
                    std::uint32_t netdev_type, std::uint32_t &next_id) {
-    for (const std::string &name : list_directory(directory)) {
+    errno = 0;
+    const std::vector<std::string> names = list_directory(directory);
+    if (names.empty() && too_many_open(errno))
+        group.note_refused();
+    for (const std::string &name : names) {
         if (name == "lifespan") // of the kernel's cache in ms, no counter
             continue;
         group.add(concatenated(directory, "/", name), name, counter_unit(source, name, netdev_type),
@@ -170,7 +178,7 @@ CounterGroup::CounterGroup(std::uint32_t dev_index, std::uint32_t port, cw_count
 CounterGroup::CounterGroup(CounterGroup &&other) noexcept
     : dev_index_(other.dev_index_), port_(other.port_), source_(other.source_),
       definitions_(std::move(other.definitions_)), open_(std::move(other.open_)),
-      saturated_(std::move(other.saturated_)) {
+      saturated_(std::move(other.saturated_)), n_refused_(other.n_refused_) {
     other.open_.clear();
 }
 
@@ -182,8 +190,11 @@ CounterGroup::~CounterGroup() {
 void CounterGroup::add(const std::string &path, std::string_view name, cw_counter_unit unit,
                        std::uint32_t &next_id) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0)
+    if (file < 0) {
+        if (too_many_open(errno))
+            note_refused();
         return;
+    }
     if (!read_counter(file)) {
         close(file);
         return;

@@ -34,11 +34,15 @@ public:
     CounterGroup &operator=(const CounterGroup &) = delete;
     ~CounterGroup();
 
-    // Opens the counter if it can be read now; next_id gives it its number and goes on.
+    // Opens the counter if it can be read now; next_id gives it its number and goes on. It stays
+    // open: each counter takes a file descriptor.
     void add(const std::string &path, std::string_view name, cw_counter_unit unit,
              std::uint32_t &next_id);
     [[nodiscard]] const std::vector<cw_counter_def> &definitions() const { return definitions_; }
     [[nodiscard]] bool empty() const { return open_.empty(); }
+    // Files and directories that could not be opened because too many are open.
+    [[nodiscard]] std::size_t n_refused() const { return n_refused_; }
+    void note_refused() { ++n_refused_; }
 
     // Reads every counter. One that cannot be read any more is closed: its series has ended.
     void read(std::vector<cw_counter_sample> &samples);
@@ -58,6 +62,7 @@ private:
     std::vector<cw_counter_def> definitions_; // of all that were ever opened
     std::vector<Open> open_;
     std::vector<std::string> saturated_;
+    std::size_t n_refused_ = 0;
 };
 
 // The groups of a port: its counters, its hw_counters, and those of its netdev (empty: none). The

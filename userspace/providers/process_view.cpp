@@ -81,7 +81,8 @@ bool holds_uverbs(const std::filesystem::path &fd_folder) {
 } // namespace
 
 MappedFile::MappedFile(MappedFile &&other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), device_(other.device_), inode_(other.inode_) {}
+    : fd_(std::exchange(other.fd_, -1)), device_(other.device_), inode_(other.inode_),
+      changed_(other.changed_) {}
 
 MappedFile &MappedFile::operator=(MappedFile &&other) noexcept {
     if (this != &other) {
@@ -91,6 +92,7 @@ MappedFile &MappedFile::operator=(MappedFile &&other) noexcept {
         fd_ = std::exchange(other.fd_, -1);
         device_ = other.device_;
         inode_ = other.inode_;
+        changed_ = other.changed_;
     }
     return *this;
 }
@@ -116,6 +118,7 @@ Result<MappedFile> MappedFile::from_fd(int fd, const std::string &what) {
     }
     file.device_ = status.st_dev;
     file.inode_ = status.st_ino;
+    file.changed_ = status.st_mtim;
     return file;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,6 +43,9 @@ public:
 
     [[nodiscard]] dev_t device() const { return device_; }
     [[nodiscard]] ino_t inode() const { return inode_; }
+    // When its bytes were written last.
+    [[nodiscard]] timespec changed() const { return changed_; }
+    [[nodiscard]] bool is_open() const { return fd_ >= 0; }
     // A path by which this process, and the kernel for it, reach the file while it is open here.
     [[nodiscard]] std::string own_path() const;
 
@@ -50,6 +54,7 @@ private:
     int fd_ = -1;
     dev_t device_ = 0;
     ino_t inode_ = 0;
+    timespec changed_{};
 };
 
 // The lines of /proc/PID/maps; lines that make no sense are left out.

@@ -18,6 +18,7 @@
 
 #include "correlate/base/exit_status.h"
 #include "userspace/base/clock.h"
+#include "userspace/base/file_limit.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/child.h"
 #include "userspace/record/plan_printer.h"
@@ -300,6 +301,7 @@ int Recorder::run() {
         if (auto forked = child_.prepare(options_.command); !forked)
             return fail(forked.failure());
     }
+    raise_file_limit();
     if (auto opened = signals_.open(); !opened)
         return fail(opened.failure());
     session_.on_record([this](const cw_header &record) { writer_->append(record); });

@@ -32,6 +32,13 @@ bool counts_bytes(const CounterGroup &group) {
            });
 }
 
+std::size_t n_refused(const std::vector<CounterGroup> &groups) {
+    std::size_t n = 0;
+    for (const CounterGroup &group : groups)
+        n += group.n_refused();
+    return n;
+}
+
 } // namespace
 
 CountersSource::CountersSource(CountersOptions options) : options_(std::move(options)) {
@@ -133,6 +140,12 @@ std::vector<SourceState> CountersSource::states() const {
     for (const Port &port : ports_) {
         const std::string name =
             port.device.name + " port " + std::to_string(port.record.port) + ": ";
+        if (const std::size_t refused = n_refused(port.groups); refused != 0)
+            states.push_back({CW_SOURCE_DEGRADED,
+                              name + "counters are missing, " + std::to_string(refused) +
+                                  " files could not be opened because too many are. "
+                                  "Fix: raise the hard limit (ulimit -Hn, LimitNOFILE=)",
+                              port.record.dev_index});
         if (std::none_of(port.groups.begin(), port.groups.end(), counts_bytes)) {
             states.push_back({CW_SOURCE_DEGRADED,
                               name + "it has no byte counter, so nothing can be reconciled with it",

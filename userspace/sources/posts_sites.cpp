@@ -119,10 +119,21 @@ Result<MappedFile> PostsSites::Place::open() const {
 
 std::size_t PostsSites::library_of(const MappedFile &file, const std::string &path) {
     for (std::size_t i = 0; i < libraries_.size(); ++i)
-        if (libraries_[i].device == file.device() && libraries_[i].inode == file.inode())
+        if (is_same(i, file))
             return i;
-    libraries_.push_back({file.device(), file.inode(), path, false});
+    libraries_.push_back({file.device(), file.inode(), file.changed(), path, false, {}});
     return libraries_.size() - 1;
+}
+
+bool PostsSites::is_same(std::size_t library, const MappedFile &file) const {
+    const Library &known = libraries_[library];
+    if (known.device != file.device() || known.inode != file.inode())
+        return false;
+    const auto now = file.changed();
+    return (known.changed.tv_sec == now.tv_sec && known.changed.tv_nsec == now.tv_nsec) ||
+           known.file.is_open() || std::ranges::any_of(sites_, [library](const Site &site) {
+               return site.library == library && site.link != nullptr;
+           });
 }
 
 PostsSites::Site *PostsSites::known(std::size_t library, std::uint64_t function_offset,
@@ -264,11 +275,11 @@ void PostsSites::add_site(std::size_t library, const ElfImage &image, const Plac
             site.appended = true;
         }
     }
-    if (!site.same_file) {
+    if (Library &of = libraries_[library]; !site.same_file && !of.file.is_open()) {
         auto file = place.open();
-        if (!file)
+        if (!file || !is_same(library, *file))
             return;
-        site.file = std::move(*file);
+        of.file = std::move(*file);
     }
     sites_.push_back(std::move(site));
 }
@@ -300,6 +311,8 @@ void PostsSites::attach_allowed() {
             site.failed = true;
         }
     }
+    for (Library &library : libraries_)
+        library.file = MappedFile{};
 }
 
 void PostsSites::attach_site(Site &site) {
@@ -308,7 +321,8 @@ void PostsSites::attach_site(Site &site) {
     const LibbpfLog log;
     errno = 0;
     site.link = bpf_program__attach_uprobe((*programs_)[site.call], false, -1,
-                                           site.file.own_path().c_str(), site.point_offset);
+                                           libraries_[site.library].file.own_path().c_str(),
+                                           site.point_offset);
     if (site.link == nullptr) {
         site.failed = true;
         problem(bpf_error(fmt::format("uprobe on {} of {}", name_of(site.call),
@@ -318,7 +332,6 @@ void PostsSites::attach_site(Site &site) {
         return;
     }
     site.placed_ns = monotonic_ns();
-    site.file = MappedFile{};
 }
 
 void PostsSites::attach(const Programs &programs) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,8 +60,10 @@ private:
     struct Library {
         dev_t device = 0;
         ino_t inode = 0;
+        timespec changed{};
         std::string path; // in its process's mount namespace
         bool scanned = false;
+        MappedFile file; // until its sites were tried to attach
     };
     struct Site {
         std::size_t library = 0;
@@ -70,7 +73,6 @@ private:
         std::string instruction;
         bool emulated = false;
         bool same_file = false; // another name of a file that has this probe
-        MappedFile file;        // until it is attached
         bpf_link *link = nullptr;
         std::uint64_t placed_ns = 0;
         bool failed = false; // to attach: not tried again
@@ -88,6 +90,8 @@ private:
 
     std::size_t library_of(const MappedFile &file, const std::string &path);
     void add_all_of(const Place &place);
+    // Its number may have gone to another file, unless a probe holds it.
+    [[nodiscard]] bool is_same(std::size_t library, const MappedFile &file) const;
     [[nodiscard]] Site *known(std::size_t library, std::uint64_t function_offset,
                               cw_verbs_call call);
     // A library that is only mapped is no problem: programs map drivers that they never use.
