@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from . import faults, initramfs, kernels, needs, sandbox
 from .fabric import Fabric
-from .node import check_path
+from .node import check_path, check_visible
 from .report import LabError, progress
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -74,6 +74,10 @@ def _setup(args):
     job = os.path.abspath(args.job)
     if not os.path.isfile(job):
         raise LabError(f"--job {args.job}: no such file. Fix: give the path of a script")
+    check_visible(job, "--job")
+    check_visible(_ROOT, "this project's directory")
+    for entry in args.path:
+        check_visible(entry, "--path")
     path = [os.path.join(_ROOT, "build/release"), os.path.join(_ROOT, "build/release/tests/lab")]
     path = [os.path.abspath(entry) for entry in args.path] + path
     for entry in path + [os.path.abspath(args.out)]:
@@ -117,6 +121,7 @@ def main(words):
         for text in setup.faults:
             faults.Fault(text, Fabric(setup.nodes, setup.nics, setup.mtu))
         _claim(setup.out)
+        check_visible(kernels.cache_directory(), "the lab's cache")
         start = time.monotonic()
         setup.kernel = kernels.get(args.kernel)
         setup.initramfs = initramfs.build(setup.kernel)

@@ -146,3 +146,15 @@ def _escape(path):
 def check_path(path, what):
     if "\n" in path or ":" in path:
         raise LabError(f"{what} '{path}' holds a colon or a newline. Fix: use another path")
+
+
+# Where node-init.sh mounts something of the node's own, so that the host's files are not seen.
+_HIDDEN = ("/dev", "/lib/modules", "/out", "/proc", "/run", "/sys", "/usr/lib/modules")
+
+
+def check_visible(path, what):
+    """Raises LabError if a node cannot see this path of the host, or what it links to."""
+    for one in (os.path.abspath(path), os.path.realpath(path)):
+        for hidden in _HIDDEN:
+            if os.path.commonpath((one, hidden)) == hidden:
+                raise LabError(f"{what} {path} is below {hidden}, which a node has of its own: it cannot see the host's. Fix: a copy in another place")
