@@ -13,7 +13,7 @@ import traffic_run as traffic
 def check_run(arguments, out):
     traffic.run_benchmarks(out, arguments.kernel, arguments.loss)
     report = harness.collwire_report(out)
-    harness.compare(out)
+    harness.compare(out, *(["--lossy"] if arguments.loss else []))
     traffic.check_benchmarks(out, report, packets_counted=True)
     traffic.check_tiers(report)
     traffic.check_mlx5(report)

@@ -25,7 +25,7 @@ def run_benchmarks(out, kernel, loss_percent, record_options=""):
 def truth_for(said, qp, packets_counted):
     figures = {field: said[field] for field in ("tx_payload_bytes", "rx_payload_bytes") if field in said}
     if "answered_payload_bytes" in said:
-        figures["tx_payload_bytes"] = said["answered_payload_bytes"] if packets_counted else 0
+        figures["tx_payload_bytes"] = said.get("tx_payload_bytes", 0) + (said["answered_payload_bytes"] if packets_counted else 0)
     if not packets_counted and qp["type"] == "UD":
         # A datagram's work requests do not say in a way that is looked at where it goes.
         figures["rx_payload_bytes"] = None
@@ -42,10 +42,14 @@ def check_benchmarks(out, report, packets_counted):
     pairs = collections.defaultdict(list)  # Linux 5.10 gives a number that is free to the next queue pair
     for qp in report["qps"]:
         pairs[(qp["host"], qp["qpn"])].append(qp)
+    by_process = collections.defaultdict(list)
+    comms = {(process["host"], process["pid"]): process["comm"] for process in report["processes"]}
+    for qp in report["qps"]:
+        by_process[(qp["host"], comms.get((qp["host"], qp["pid"])))].append(qp)
     checked = 0
     for node in range(NODES):
         for said in harness.load(out, f"node{node}", "expected.json"):
-            candidates = pairs[(said["host"], said["qpn"])]
+            candidates = pairs[(said["host"], said["qpn"])] if "qpn" in said else by_process[(said["host"], said["comm"])]
             equal = [qp for qp in candidates if figures_of(qp, truth_for(said, qp, packets_counted)) == truth_for(said, qp, packets_counted)]
             assert equal, f"{said}: collwire has {[figures_of(qp, truth_for(said, qp, packets_counted)) for qp in candidates]}"
             candidates.remove(equal[0])

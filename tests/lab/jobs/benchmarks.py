@@ -73,10 +73,21 @@ def both_ways(job, *options):
         transfer.finish()
 
 
-def rping(port, address):
-    if address:
-        return ["rping", "-c", "-a", address, "-p", str(port), "-C", "20", "-S", "3000", "-v"]
-    return ["rping", "-s", "-p", str(port), "-C", "20", "-S", "3000"]
+def rping(job, server, client):
+    """Of each message the server READs the client's buffer and WRITEs it back; each side sends two control messages."""
+    count, size, control = 20, 3000, 16
+
+    def command(port, address):
+        words = ["rping", *(["-c", "-v", "-a", address] if address else ["-s"])]
+        return words + ["-p", str(port), "-C", str(count), "-S", str(size)]
+
+    if job.pair("rping", server, client, command, cm_listens) is None:
+        return
+    sends, data = count * 2 * control, count * size
+    if NODE == client:
+        job.expect_process("rping", tx_payload_bytes=sends, answered_payload_bytes=data, rx_payload_bytes=sends + data)
+    else:
+        job.expect_process("rping", tx_payload_bytes=sends + data, rx_payload_bytes=sends + data)
 
 
 def main():
@@ -98,7 +109,7 @@ def main():
         work_requests(job, "wr-calls-ud", 1, 0, "--api", "wr", "--transport", "ud", "--rounds", "4", "--operations", "send,send_imm")
         run(job, "uc", 1, 0, "ib_send_bw", 8192, 40, "-c", "UC")
         run(job, "ud", 0, far, "ib_send_bw", 1000, 100, "-c", "UD")
-        job.pair("rping", 1, 0, rping, cm_listens)
+        rping(job, 1, 0)
     job.end()
 
 

@@ -41,23 +41,39 @@ def transfer(name, *options):
 
 
 def killed(job, nth):
-    """kill -9 at any moment: the capture reads to its last good block, the transfer is not harmed, nothing stays in the kernel."""
+    """kill -9 at any moment of a transfer: the capture reads to its last good block, the transfer goes on unharmed, nothing stays in
+    the kernel."""
     case = f"killed-{nth}"
+    go, until = os.path.join(OUT, f"{case}.go"), os.path.join(OUT, f"{case}.until")
     before = bpf_objects() if NODE == 0 else None
-
+    recorder = Recorder(case, "--interval", "50ms") if NODE == 0 else None
+    transferring = job.start(case, 1, 0, transfer(case, "--go", go, "--go-after", "1", "--until", until))
     if NODE == 0:
-        recorder = Recorder(case, "--interval", "50ms")
+        poll_until(lambda: os.path.exists(f"{go}.ready") or transferring.process.poll() is not None, f"{case}: the first round")
+        touch(go)
         delay_s = random.Random(nth).uniform(0.0, 2.0)
-        killer = subprocess.Popen(["sh", "-c", f"sleep {delay_s:.3f}; kill -9 {recorder.process.pid}"])
-    job.pair(case, 1, 0, transfer(case, "--rounds", "60"))
-    if NODE == 0:
-        killer.wait()
+        subprocess.run(["sh", "-c", f"sleep {delay_s:.3f}; kill -9 {recorder.process.pid}"], check=True)
         recorder.process.wait(timeout=30)
         poll_until(lambda: bpf_objects() == before, f"{case}: no BPF program or link stays")
+        assert transferring.process.poll() is None, f"{case}: the transfer ended with the recorder"
+        touch(until)
+    job.finish(transferring)
+    if NODE == 0:
         status, data = report(recorder.directory, case)
         assert data is not None, f"{case}: the capture cannot be read, status {status}"
-        results[case] = {"report_status": status, "qps": len(data["qps"]), "recorder": recorder.process.returncode}
+        with open(os.path.join(OUT, f"{case}.client.json"), encoding="utf-8") as file:
+            program = json.load(file)
+        qpns = {qp["qpn"] for qp in program["qps"]}
+        results[case] = {"report_status": status, "recorder": recorder.process.returncode, "rounds": program["rounds"],
+                         "verified": program["verified"] and program["peer_verified"], "delay_s": delay_s,
+                         "ends": [capture["end"] for capture in data["captures"]],
+                         "tx_wire_bytes": [qp["tx_wire_bytes"] for qp in data["qps"] if qp["qpn"] in qpns]}
     job.barrier.wait()
+
+
+def touch(path):
+    with open(path, "w", encoding="ascii"):
+        pass
 
 
 def local_case(case, options, work, directory=None):
@@ -117,8 +133,7 @@ def remove_nic(job):
         with open(os.path.join(nic, "remove"), "w", encoding="ascii") as file:
             file.write("1")
         poll_until(lambda: not os.path.exists("/sys/class/infiniband/rxe1"), "rxe1 is gone")
-        with open(until, "w", encoding="ascii"):
-            pass
+        touch(until)
     job.finish(transferring)
     if NODE == 0:
         status = recorder.stop()

@@ -12,7 +12,7 @@ import os
 import sys
 from collections import defaultdict
 from datetime import datetime, timezone
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -32,6 +32,11 @@ def address_of(gid: Optional[str]) -> Optional[str]:
     return str(mapped) if mapped else None
 
 
+def mac_of(port: dict) -> str:
+    """Of a lab node's NIC: the last two bytes are the NIC and node + 1."""
+    return f"{LAB_MAC_PREFIX}{int(port['device'][len('rxe'):]):02x}:{int(port['host'][len('node'):]) + 1:02x}"
+
+
 class Fabric:
     """The lab's own files: links with their counters, ports, packets."""
 
@@ -48,12 +53,37 @@ class Fabric:
             path = os.path.join(directory, "fabric", name + ".pcap")
             self.packets[link["name"]] = list(read_frames(path))
         self.flows: Dict[FlowKey, Flow] = {}
+        self.received: Dict[Tuple[str, int], int] = defaultdict(int)  # (address, QPN): what was sent to it
+        self.datagrams: Dict[Tuple[str, int, str, int], int] = defaultdict(int)  # both ends
         for port in self.ports:
             self.flows.update(flows_from(self.packets[port["switch_port"]], port["ip"], path_mtu_bytes))
+            for frame in self.sent_by(port):
+                self.received[(frame.destination, frame.dest_qpn)] += frame.wire_bytes
+                if frame.source_qpn is not None:
+                    self.datagrams[(frame.source, frame.source_qpn, frame.destination, frame.dest_qpn)] += frame.wire_bytes
+
+    def sent_by(self, port: dict) -> Iterator[Frame]:
+        return (frame for frame in self.packets[port["switch_port"]] if frame.kind == "roce" and frame.source == port["ip"])
+
+    def port_of(self, host: str, device: str) -> dict:
+        return next(port for port in self.ports if (port["host"], port["device"]) == (host, device))
+
+    def tier_between(self, source: str, destination: str) -> str:
+        """The lab's fabric has one spine, and a leaf switch for two nodes."""
+        switches = {port["ip"]: port["switch"] for port in self.ports}
+        return "leaf" if switches[source] == switches[destination] else "spine"
+
+    def tier_bytes(self) -> Dict[str, int]:
+        """RoCE bytes that the nodes sent, apart for those that climbed to the spine."""
+        leaf_of = {port["host"]: port["switch"] for port in self.ports}
+        spine = sum(frame.wire_bytes for link in self.links if link["b"].startswith("spine") for frame in self.packets[link["name"]]
+                    if frame.kind == "roce" and self._side(link, frame, leaf_of) == "a")
+        total = sum(frame.wire_bytes for port in self.ports for frame in self.sent_by(port))
+        return {"leaf": total - spine, "spine": spine}
 
     def key_of(self, qp: dict) -> Optional[FlowKey]:
         """The flow that this queue pair's frames make on the wire; None while it had no address."""
-        source = next(port["ip"] for port in self.ports if port["host"] == qp["host"] and port["device"] == qp["device"])
+        source = self.port_of(qp["host"], qp["device"])["ip"]
         if qp["type"] in ("UD", "GSI"):
             return Datagram(source, qp["qpn"])
         destination = address_of(qp["remote_gid"])
@@ -100,10 +130,14 @@ class Clocks:
     def begin_s(self, host: str) -> float:
         return _epoch_s(self._begin[host]["begin"])
 
+    def end_s(self, host: str) -> float:
+        return _epoch_s(self._begin[host]["end"])
+
 
 class Comparison:
     def __init__(self, fabric: Fabric, report: dict):
         self.fabric = fabric
+        self.report = report
         self.qps = report["qps"]
         self.clocks = Clocks(report)
         self.failures: List[str] = []
@@ -132,6 +166,67 @@ class Comparison:
             print(f"  {name:32} counter {counter:>12} = roce {kinds.get('roce', 0)} + arp {kinds.get('arp', 0)} + "
                   f"tcp {kinds.get('tcp', 0)} + other {kinds.get('other', 0)}, difference {counter - captured}")
 
+    def tiers(self, packets_counted: bool) -> None:
+        """The tier of every destination, and where packets are counted the sums, by what crossed the uplinks."""
+        for key, qps in self.grouped().items():
+            for qp in qps:
+                name = f"{qp['host']} qp {qp['qpn']} {qp['type']}"
+                if isinstance(key, Connected):
+                    self.expect_same(f"{name} tier", qp["tier"], self.fabric.tier_between(key.source, key.destination))
+                    continue
+                for peer in qp.get("peers") or []:
+                    expected = self.fabric.tier_between(key.source, address_of(peer["gid"]))
+                    self.expect_same(f"{name} tier to {peer['gid']}", peer["tier"], expected)
+        if packets_counted:
+            for tier, truth in self.fabric.tier_bytes().items():
+                self.expect(f"tier {tier} tx_wire_bytes", self.report["tiers"][tier]["tx_wire_bytes"], truth)
+                print(f"  {tier}: {truth} bytes by the uplinks")
+
+    def expect_same(self, what: str, ours: str, truth: str) -> None:
+        self.compared += 1
+        if ours != truth:
+            self.failures.append(f"{what}: collwire says {ours}, the fabric {truth}")
+
+    def receivers(self, lossy: bool) -> None:
+        """What each queue pair received is what was sent to it; where frames are dropped on the way, no more than that."""
+        received: Dict[Tuple[str, int], int] = defaultdict(int)
+        for qp in self.qps:
+            if qp["tier"] != "self":
+                received[(self.fabric.port_of(qp["host"], qp["device"])["ip"], qp["qpn"])] += qp["rx_wire_bytes"] or 0
+        for key in sorted(set(received) | set(self.fabric.received)):
+            ours, sent = received[key], self.fabric.received[key]
+            if not lossy or ours > sent:
+                self.expect(f"{key[0]} qp {key[1]} rx_wire_bytes", ours, sent)
+
+    def datagrams(self) -> None:
+        """Every destination of every datagram queue pair."""
+        ours: Dict[Tuple[str, int, str, int], int] = defaultdict(int)
+        for qp in self.qps:
+            source = self.fabric.port_of(qp["host"], qp["device"])["ip"]
+            for peer in qp.get("peers") or []:
+                if peer["tier"] != "self":
+                    ours[(source, qp["qpn"], address_of(peer["gid"]), peer["qpn"])] += peer["tx_wire_bytes"]
+        for key in sorted(set(ours) | set(self.fabric.datagrams)):
+            self.expect(f"datagrams {key} tx_wire_bytes", ours[key], self.fabric.datagrams[key])
+
+    def ports(self) -> None:
+        """The port's counter is what the link carried meanwhile, and what collwire does not explain of it is no RoCE."""
+        for ours in self.report["ports"]:
+            port = self.fabric.port_of(ours["host"], ours["device"])
+            name = f"{ours['host']} {ours['device']}"
+            self.expect(f"{name} explained_tx_bytes", ours["explained_tx_bytes"], sum(frame.wire_bytes for frame in self.fabric.sent_by(port)))
+            self.expect(f"{name} explained + unexplained", ours["explained_tx_bytes"] + ours["unexplained_tx_bytes"], ours["tx_wire_bytes"])
+            begin_s, end_s = self.clocks.begin_s(ours["host"]), self.clocks.end_s(ours["host"])
+            others = [frame for frame in self.fabric.packets[port["switch_port"]]
+                      if frame.kind != "roce" and frame.ethernet_source == mac_of(port)]
+            surely, perhaps = (sum(frame.wire_bytes for frame in others if begin_s + margin_s < frame.time_s < end_s - margin_s)
+                               for margin_s in (_CLOCK_TOLERANCE_S, -_CLOCK_TOLERANCE_S))
+            allowed = ours["uncertainty_bytes"]
+            self.compared += 1
+            if not surely - allowed <= ours["unexplained_tx_bytes"] <= perhaps + allowed:
+                self.failures.append(f"{name} unexplained_tx_bytes: {ours['unexplained_tx_bytes']}, tshark {surely} to {perhaps}, +- {allowed}")
+            print(f"  {name}: unexplained {ours['unexplained_tx_bytes']} +- {allowed}, no RoCE: {surely} to {perhaps}")
+
     def wire(self) -> None:
         groups = self.grouped()
         for key, flow in self.fabric.flows.items():
@@ -144,12 +239,17 @@ class Comparison:
             self.expect(f"{name} tx_wire_bytes", total["tx_wire_bytes"], flow.wire_bytes)
             self.expect(f"{name} tx_payload_bytes", total["tx_payload_bytes"], flow.payload_bytes)
             self.expect(f"{name} retransmitted_wire_bytes", total["retransmitted_wire_bytes"], flow.retransmitted_wire_bytes)
+            self._each_generation(qps, flow)
             print(f"  {name:22} wire {flow.wire_bytes:>11} payload {flow.payload_bytes:>11} ack {flow.ack_wire_bytes:>8} "
                   f"retransmitted {flow.retransmitted_wire_bytes:>8}")
-        for key, qps in groups.items():
-            if key not in self.fabric.flows:
-                for qp in qps:
-                    self.expect(f"{qp['host']} qp {qp['qpn']} tx_wire_bytes (no frame on the wire)", qp["tx_wire_bytes"] or 0, 0)
+        self._none_without_frames(groups)
+
+    def _each_generation(self, qps: List[dict], flow: Flow) -> None:
+        """A number that was used again: each queue pair has the frames from its first one up to the first of the next."""
+        if len(qps) > 1:
+            qps = sorted((qp for qp in qps if qp["tx_wire_bytes"]), key=lambda qp: qp["generation_ns"])
+            for qp, following in zip(qps, qps[1:] + [None]):
+                self._direction_from_first(qp, following, "tx", flow)
 
     def from_first(self) -> None:
         """Recorders that started late: each direction of a queue pair against what tshark has from the frame on that the report
@@ -217,7 +317,7 @@ class Comparison:
                 continue
             name = f"{qps[0]['host']} qp {qps[0]['qpn']} {qps[0]['type']}"
             rungs = {qp["bytes_rung"] for qp in qps}
-            if all(qp["owner"] == "kernel" for qp in qps):
+            if all(qp["owner"] == "kernel" and qp["qpn"] == 1 for qp in qps):
                 print(f"  {name:22} of the kernel, which posts past every probe: {rungs}")
                 if rungs != {"none"}:
                     self.failures.append(f"{name}: bytes of the kernel's queue pair are said to be known by {rungs}")
@@ -229,11 +329,16 @@ class Comparison:
             known = _sum(qps, "tx_wire_bytes")
             self.expect(f"{name} tx_wire_bytes", known, flow.request_wire_bytes + flow.response_wire_bytes)
             self.expect(f"{name} tx_payload_bytes", _sum(qps, "tx_payload_bytes"), payload)
-            self.expect(f"{name}: the wire has more by", None if known is None else flow.wire_bytes - flow.ack_wire_bytes - known,
-                        flow.retransmitted_wire_bytes)
             self.expect(f"{name} tx_response_wire_bytes", _sum(qps, "tx_response_wire_bytes") or 0, flow.response_wire_bytes)
             print(f"  {name:22} wire {flow.wire_bytes:>11} = posted {known or 0:>11} + ack {flow.ack_wire_bytes:>8} + "
                   f"retransmitted {flow.retransmitted_wire_bytes:>8}")
+        self._none_without_frames(groups)
+
+    def _none_without_frames(self, groups: Dict[FlowKey, List[dict]]) -> None:
+        for key, qps in groups.items():
+            if key not in self.fabric.flows:
+                for qp in qps:
+                    self.expect(f"{qp['host']} qp {qp['qpn']} tx_wire_bytes (no frame on the wire)", qp["tx_wire_bytes"] or 0, 0)
 
 
 def _epoch_s(text: str) -> float:
@@ -272,6 +377,11 @@ def main() -> int:
         comparison.from_first()
     else:
         comparison.wire()
+        print("ports, receivers:")
+        comparison.receivers(arguments.lossy)
+        comparison.datagrams()
+        comparison.ports()
+    comparison.tiers(packets_counted=not arguments.posted and not arguments.from_first)
     if not arguments.no_links:
         print("links:")
         comparison.links()
