@@ -140,6 +140,19 @@ TEST_F(Doctor, RootOfAUserNamespaceIsNotPermitted) {
     EXPECT_EQ(run().exit_status, EXIT_DONE);
 }
 
+TEST_F(Doctor, PidNamespaceOfItsOwnIsNotPermitted) {
+    tree_.link("/proc/self/ns/pid", "pid:[4026532573]");
+    const DoctorReport report = run();
+    EXPECT_EQ(report.exit_status, EXIT_NOT_PERMITTED);
+    EXPECT_EQ(check(report, "pid namespace").state, CheckState::Missing);
+    for (const char *name : {"qp", "posts"})
+        EXPECT_EQ(source(report, name), CheckState::Missing) << name;
+    EXPECT_EQ(source(report, "counters"), CheckState::Ok);
+    tree_.remove("/proc/self/ns/pid");
+    tree_.link("/proc/self/ns/pid", "pid:[4026531836]");
+    EXPECT_EQ(run().exit_status, EXIT_DONE);
+}
+
 // As record does: without BTF it places nothing.
 TEST_F(Doctor, NoKernelBtf) {
     tree_.remove("/sys/kernel/btf");

@@ -61,6 +61,15 @@ TEST_F(Machine, RootOfAUserNamespace) {
     expect_counters_still_work();
 }
 
+TEST_F(Machine, PidNamespaceOfItsOwn) {
+    tree_.link("/proc/self/ns/pid", "pid:[4026531836]");
+    EXPECT_TRUE(check_machine(false, tree_.root())) << "the machine's";
+    tree_.remove("/proc/self/ns/pid");
+    tree_.link("/proc/self/ns/pid", "pid:[4026532573]");
+    expect(EXIT_NOT_PERMITTED, "pid namespace");
+    expect_counters_still_work();
+}
+
 TEST_F(Machine, Lockdown) {
     tree_.file("/sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
     expect(EXIT_NOT_PERMITTED, "/sys/kernel/security/lockdown");

@@ -69,6 +69,17 @@ Check check_capabilities(const std::string &root, std::uint64_t effective) {
     return check;
 }
 
+Check check_pid_namespace(const std::string &root) {
+    if (!in_pid_namespace(root))
+        return ok("pid namespace", "the machine's");
+    return {"pid namespace",
+            CheckState::Missing,
+            "one of its own (a container); the kernel tells pids of the machine's",
+            "owners of queue pairs cannot be told apart: nothing is recorded from the kernel",
+            "run collwire outside of the container, or with --pid=host (hostPID: true)",
+            true};
+}
+
 Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) {
     const std::string &root = options.root;
     // "Max locked memory  8388608  8388608  bytes"
@@ -148,7 +159,9 @@ std::vector<Check> check_privileges(const DoctorOptions &options) {
     const bool ptrace = (effective >> CAP_SYS_PTRACE & 1) != 0;
     const bool perfmon = admin || (effective >> CAP_PERFMON & 1) != 0;
     const bool syslog = (effective >> CAP_SYSLOG & 1) != 0;
-    return {check_capabilities(root, effective), check_memory_limit(options, effective),
+    return {check_capabilities(root, effective),
+            check_pid_namespace(root),
+            check_memory_limit(options, effective),
             check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", 0,
                          "kernel addresses are hidden: fewer names in messages",
                          "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", syslog),

@@ -16,7 +16,7 @@ inline Check ok(std::string name, std::string found) {
 // Whether this process has a capability in effect (number of linux/capability.h).
 bool has_capability(const std::string &root, int capability);
 
-// Capabilities, memory limit, kernel pointers, perf, /proc.
+// Capabilities, pid namespace, memory limit, kernel pointers, perf, /proc.
 std::vector<Check> check_privileges(const DoctorOptions &options);
 // Lockdown, BTF, ring buffer, kprobes, fentry, uprobes.
 std::vector<Check> check_kernel(const DoctorOptions &options);

@@ -48,6 +48,7 @@ void need_kernel_probes(const DoctorReport &report, SourceOutlook &source) {
 std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     SourceOutlook qp = outlook(report, "qp", "queue pairs: states, addresses, owners",
                                {{"capabilities", true},
+                                {"pid namespace", true},
                                 {"lockdown", true},
                                 {"kernel BTF", true},
                                 {"ring buffer", true},
@@ -76,6 +77,7 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     }
     SourceOutlook posts = outlook(report, "posts", "posted bytes of each queue pair",
                                   {{"capabilities", true},
+                                   {"pid namespace", true},
                                    {"lockdown", true},
                                    {"kernel BTF", true},
                                    {"ring buffer", true},

@@ -2,7 +2,10 @@
 #include "userspace/loader/privileges.h"
 
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <unistd.h>
 
 #include <linux/capability.h>
@@ -52,6 +55,14 @@ bool in_user_namespace(const std::string &root) {
     if (!(file >> inside >> outside >> length))
         return false;
     return inside != 0 || outside != 0 || length != UINT32_MAX;
+}
+
+bool in_pid_namespace(const std::string &root) {
+    // PROC_PID_INIT_INO, 0xEFFFFFFC (include/linux/proc_ns.h, since Linux 3.8). A kernel without
+    // pid namespaces has no such file.
+    std::error_code absent;
+    const auto name = std::filesystem::read_symlink(root + "/proc/self/ns/pid", absent);
+    return !absent && name != "pid:[4026531836]";
 }
 
 } // namespace collwire

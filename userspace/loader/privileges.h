@@ -21,4 +21,8 @@ enum class Lockdown { None, Integrity, Confidentiality };
 // Capabilities of a user namespace other than the machine's own do not reach BPF.
 [[nodiscard]] bool in_user_namespace(const std::string &root = {});
 
+// Whether this process is in another pid namespace than the machine's first: BPF tells the pids of
+// the first one, which mean nothing, or somebody else, here.
+[[nodiscard]] bool in_pid_namespace(const std::string &root = {});
+
 } // namespace collwire

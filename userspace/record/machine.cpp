@@ -26,6 +26,12 @@ Result<void> check_privileges(const std::string &root) {
                                  "container), not of the machine. Fix: run it outside of the "
                                  "container, or in a privileged one. {}",
                                  STILL_WORKS));
+    if (in_pid_namespace(root))
+        return error(ErrorKind::NotPermitted,
+                     fmt::format("not permitted: this is a pid namespace of its own (a container), "
+                                 "and the kernel tells pids of the machine's. Fix: run it outside "
+                                 "of the container, or with --pid=host (hostPID: true). {}",
+                                 STILL_WORKS));
     if (kernel_lockdown(root) == Lockdown::Confidentiality)
         return error(
             ErrorKind::NotPermitted,

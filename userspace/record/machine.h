@@ -7,11 +7,11 @@
 
 namespace collwire {
 
-// Whether recording can work on this machine at all. NotPermitted: a capability or a lockdown is in
-// the way; Unsupported: the kernel lacks BTF, or there is no RDMA device. What is not permitted
-// comes first, the rest is known for sure only afterwards. The message, one line, says what is
-// missing, what to do, and what works without it. `counters_only` needs the device alone. `root`
-// goes before every path; empty: the machine itself.
+// Whether recording can work on this machine at all. NotPermitted: a capability, a pid namespace or
+// a lockdown is in the way; Unsupported: the kernel lacks BTF, or there is no RDMA device. What is
+// not permitted comes first, the rest is known for sure only afterwards. The message, one line,
+// says what is missing, what to do, and what works without it. `counters_only` needs the device
+// alone. `root` goes before every path; empty: the machine itself.
 Result<void> check_machine(bool counters_only, const std::string &root = {});
 
 } // namespace collwire
