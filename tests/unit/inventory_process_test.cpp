@@ -110,6 +110,12 @@ TEST(CommandLine, Scripts) {
     EXPECT_EQ(script({"python", "-", "SECRET"}), "");
     EXPECT_EQ(script({"bash", "-euo", "pipefail", "run.sh", "SECRET"}), "run.sh");
     EXPECT_EQ(script({"bash", "-c", "SECRET"}), "");
+    EXPECT_EQ(script({"bash", "-oc", "pipefail", "SECRET"}), "");
+    EXPECT_EQ(script({"bash", "-eoOs", "pipefail", "extglob", "SECRET"}), "");
+    EXPECT_EQ(script({"bash", "-oe", "pipefail", "run.sh", "SECRET"}), "run.sh");
+    EXPECT_EQ(script({"ksh", "-oerrexit", "run.sh", "SECRET"}), "");
+    EXPECT_EQ(script({"zsh", "-o", "errexit", "run.sh", "SECRET"}), "run.sh");
+    EXPECT_EQ(script({"bash", "-oO", "pipefail", "extglob", "run.sh"}), "run.sh");
     EXPECT_EQ(script({"-bash", "--login"}), "");
     EXPECT_EQ(script({"/bin/sh", "--", "-odd.sh"}), "-odd.sh");
     EXPECT_EQ(script({"perl", "-Mstrict", "-I", "lib", "x.pl"}), "x.pl");

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t max_arguments = 256; // more options before a script than anybody types
 
-enum class Language { None, Python, Shell, Perl, Node };
+// KornShell: zsh and ksh, which also take the argument of -o from the same word.
+enum class Language { None, Python, Shell, KornShell, Perl, Node };
 
 Language language_of(std::string_view program) {
     program = base_name(program);
@@ -22,10 +23,12 @@ Language language_of(std::string_view program) {
         return Language::Python;
     if (name == "perl")
         return Language::Perl;
-    for (const std::string_view shell : {"sh", "bash", "dash", "zsh", "ksh", "ash"}) {
+    for (const std::string_view shell : {"sh", "bash", "dash", "ash"}) {
         if (program == shell)
             return Language::Shell;
     }
+    if (program == "zsh" || program == "ksh")
+        return Language::KornShell;
     return program == "node" || program == "nodejs" ? Language::Node : Language::None;
 }
 
@@ -44,6 +47,7 @@ Grammar grammar_of(Language language) {
     case Language::Python:
         return {"c", "m", "WXQ", {"--check-hash-based-pycs"}, {}};
     case Language::Shell:
+    case Language::KornShell:
         return {"cs", "", "oO", {"--rcfile", "--init-file"}, {}};
     case Language::Perl:
         return {"eE", "", "IMm", {}, {}};
@@ -77,6 +81,7 @@ std::vector<std::string_view> arguments_of(std::string_view cmdline) {
 
 std::string script_of(Language language, const std::vector<std::string_view> &arguments) {
     const Grammar grammar = grammar_of(language);
+    const bool shell = language == Language::Shell || language == Language::KornShell;
     for (std::size_t i = 1; i < arguments.size(); ++i) {
         const std::string_view word = arguments[i];
         const auto next = [&] {
@@ -93,9 +98,10 @@ std::string script_of(Language language, const std::vector<std::string_view> &ar
                 ++i;
             continue;
         }
-        if (!word.starts_with('-') && !(language == Language::Shell && word.starts_with('+')))
+        if (!word.starts_with('-') && !(shell && word.starts_with('+')))
             return std::string(word);
         // A cluster of letters: the first that takes an argument ends it.
+        std::size_t n_arguments = 0;
         for (std::size_t at = 1; at < word.size(); ++at) {
             const char letter = word[at];
             const std::string_view rest = word.substr(at + 1);
@@ -104,12 +110,18 @@ std::string script_of(Language language, const std::vector<std::string_view> &ar
             if (grammar.module.find(letter) != std::string_view::npos)
                 return rest.empty() ? next() : std::string(rest);
             if (grammar.argument.find(letter) != std::string_view::npos) {
-                // A shell takes the argument from the next word whatever follows in this one.
-                if (rest.empty() || language == Language::Shell)
-                    ++i;
-                break;
+                // The argument, or more letters: what comes after may be code.
+                if (language == Language::KornShell && !rest.empty())
+                    return {};
+                // A shell takes the argument from the next word, and what follows in this one
+                // are more letters: `-oc pipefail CODE`.
+                if (rest.empty() || shell)
+                    ++n_arguments;
+                if (!shell)
+                    break;
             }
         }
+        i += n_arguments;
     }
     return {};
 }
