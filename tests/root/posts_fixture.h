@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include <bpf/bpf.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,6 +131,7 @@ private:
         return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     }
     [[noreturn]] static void serve(const char *library, int in, int out) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         ChildState state;
         if (!open_driver(state, library))
             _exit(3);
@@ -226,8 +229,17 @@ public:
     std::uint64_t n_probe_records = 0;
 };
 
-inline bool may_load_bpf() {
-    return geteuid() == 0;
+// Why no BPF program can be loaded here, found by trying the first thing that loading needs; empty
+// if nothing is in the way.
+inline std::string no_bpf_because() {
+    if (geteuid() != 0)
+        return "needs root";
+    const int map =
+        bpf_map_create(BPF_MAP_TYPE_ARRAY, "collwire_try", sizeof(std::uint32_t), 8, 1, nullptr);
+    if (map < 0)
+        return std::string{"this machine allows no BPF maps: "} + std::strerror(-map);
+    close(map);
+    return {};
 }
 
 } // namespace collwire::test

@@ -3,12 +3,14 @@
 #include "tests/root/posts_chains.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 
 #include <bpf/bpf.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -21,16 +23,16 @@ namespace {
 class Posts : public testing::Test {
 protected:
     void SetUp() override {
-        if (!may_load_bpf())
-            GTEST_SKIP() << "needs root";
+        if (const std::string reason = no_bpf_because(); !reason.empty())
+            GTEST_SKIP() << reason;
     }
 };
 
 class EveryDriver : public testing::TestWithParam<std::tuple<const char *, bool>> {
 protected:
     void SetUp() override {
-        if (!may_load_bpf())
-            GTEST_SKIP() << "needs root";
+        if (const std::string reason = no_bpf_because(); !reason.empty())
+            GTEST_SKIP() << reason;
     }
 };
 
@@ -390,6 +392,9 @@ TEST_F(Posts, MemoryThatIsNoQueuePair) {
 
 // One file under two names and two device numbers, as two containers of one image show it.
 TEST_F(Posts, OneFileInTwoContainersIsCountedOnce) {
+    // The mounts are seen by this process and its children alone and go with them.
+    ASSERT_EQ(unshare(CLONE_NEWNS), 0);
+    ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
     char folder[] = "/tmp/collwire-posts-XXXXXX";
     ASSERT_NE(mkdtemp(folder), nullptr);
     const std::string base = folder;
@@ -443,14 +448,21 @@ TEST_F(Posts, AttachAndDetachUnderATracedProcess) {
     ASSERT_NE(page, MAP_FAILED);
     auto *stop = new (page) std::atomic<std::uint64_t>{0};
     Child child{FAKE_PROVIDER_2};
+    // However this test ends: the child has to be told before it is waited for.
+    const auto tell = [](std::atomic<std::uint64_t> *flag) { flag->store(1); };
+    std::unique_ptr<std::atomic<std::uint64_t>, decltype(tell)> told{stop, tell};
     const auto qp = child.run(make_qp, 1);
     child.start(post_until_told, reinterpret_cast<std::uint64_t>(page));
     std::uint64_t counted = 0;
     for (int round = 0; round < rounds; ++round) {
         PostsRecorder recorder{PostsOptions{}};
         recorder.see_qp(child.pid(), qp);
-        while (recorder.counters(child.pid(), 1).posts == 0)
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (recorder.counters(child.pid(), 1).posts == 0) {
+            ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+                << "no post was counted in round " << round;
             recorder.sample();
+        }
         recorder.source->detach();
         recorder.sample();
         const auto counters = recorder.counters(child.pid(), 1);
@@ -458,7 +470,7 @@ TEST_F(Posts, AttachAndDetachUnderATracedProcess) {
         ASSERT_EQ(counters.classes[CW_POST_WRITE].bytes, counters.posts * 65536);
         ASSERT_EQ(counters.classes[CW_POST_WRITE_IMM].wrs, counters.posts);
     }
-    stop->store(1);
+    told.reset();
     const auto posts = child.result();
     EXPECT_GE(posts, counted) << "0: the process's data was damaged";
     EXPECT_GE(counted, static_cast<std::uint64_t>(rounds));

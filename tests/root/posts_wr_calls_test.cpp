@@ -61,8 +61,8 @@ std::uint64_t post_batches(ChildState &state, std::uint64_t) {
 class WrCalls : public testing::Test {
 protected:
     void SetUp() override {
-        if (!may_load_bpf())
-            GTEST_SKIP() << "needs root";
+        if (const std::string reason = no_bpf_because(); !reason.empty())
+            GTEST_SKIP() << reason;
     }
 };
 
