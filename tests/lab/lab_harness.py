@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -28,10 +29,34 @@ _libc = ctypes.CDLL(None)
 _started = []
 
 
+NOT_POSSIBLE = 69  # tools/lab: this machine cannot run a lab
+# What the jobs and the truth call, and the packages.
+_PROGRAMS = {"tshark": "tshark", "ib_write_bw": "perftest", "rping": "rdmacm-utils"}
+_BUILT = os.path.join(ROOT, "build", "release", "tests", "lab")
+
+
+def skip(reason):
+    """Where everything was installed (tools/test says so) nothing may be missing."""
+    if os.environ.get("COLLWIRE_LAB_REQUIRED") == "1":
+        print(f"not skipped, since the lab's packages were installed: {reason}")
+        sys.exit(1)
+    print(f"skip: {reason}")
+    sys.exit(SKIPPED)
+
+
 def need_root():
     if os.geteuid() != 0:
-        print("skipped: the lab needs root")
-        sys.exit(SKIPPED)
+        skip("the lab needs root")
+
+
+def need_programs():
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin:/sbin:/bin"
+    missing = sorted(package for program, package in _PROGRAMS.items() if not shutil.which(program, path=path))
+    if missing:
+        skip(f"not installed: {', '.join(missing)}. Fix: tools/install-deps lab")
+    assert os.path.exists(COLLWIRE), f"{COLLWIRE} is not there. Fix: cmake --preset release && cmake --build --preset release"
+    if not os.path.exists(os.path.join(_BUILT, "rdma_wr_post")):
+        skip("the RDMA test programs were not built: rdma-core's development files are missing. Fix: tools/install-deps build, and build again")
 
 
 def scratch():
@@ -50,8 +75,9 @@ def run_on_a_kernel(test, takes_loss=False):
     arguments = parser.parse_args()
     need_root()
     if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
-        print(f"skipped: kernel {arguments.kernel} is for tools/test --full")
+        print(f"skip: kernel {arguments.kernel} is for tools/test --full")
         sys.exit(SKIPPED)
+    need_programs()
     before = interfaces()
     with scratch() as directory:
         out = os.path.join(directory, "out")
@@ -89,11 +115,17 @@ def start(*arguments, command=(LAB,)):
 
 
 def run(*arguments):
-    """(exit status, what it said)."""
+    """(exit status, what it said). Skips the test where no lab can run."""
     process = start(*arguments)
     said = process.communicate()[1]
     print(said)
+    skip_if_not_possible(process.returncode, said)
     return process.returncode, said
+
+
+def skip_if_not_possible(status, said):
+    if status == NOT_POSSIBLE:
+        skip(said.strip().splitlines()[-1].replace("lab: error: ", ""))
 
 
 def run_job(out, kernel, nodes, job, *options):

@@ -40,6 +40,7 @@ def check_links(out):
 
 def main():
     harness.need_root()
+    harness.need_programs()
     before = harness.interfaces()
     with harness.scratch() as scratch:
         out = os.path.join(scratch, "out")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from . import faults, initramfs, kernels, needs, sandbox
 from .fabric import Fabric
 from .node import check_path, check_visible
-from .report import LabError, progress
+from .report import LabError, failure, progress
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _OURS = re.compile(r"node\d|fabric|topology\.json|lab\.json")
@@ -133,8 +133,7 @@ def main(words):
 
         return sandbox.run(body)
     except LabError as error:
-        print(f"lab: error: {error}", file=sys.stderr)
-        return 1
+        return failure(error)
     except KeyboardInterrupt:
         print("lab: interrupted", file=sys.stderr)
         return 130

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 
-from .report import LabError
+from .report import NotPossible
 
 DEFAULT_MIRROR = "http://deb.debian.org/debian"
 DEFAULT_SECURITY_MIRROR = "http://deb.debian.org/debian-security"
@@ -57,7 +57,7 @@ class PrivateApt:
 
     def __init__(self, directory, suites):
         if not os.path.exists(KEYRING):
-            raise LabError(f"{KEYRING} is missing, so that Debian's packages cannot be verified. "
+            raise NotPossible(f"{KEYRING} is missing, so that Debian's packages cannot be verified. "
                            "Fix: apt-get install debian-archive-keyring")
         self._directory = directory
         for name in ("lists/partial", "cache/archives/partial", "log"):
@@ -97,7 +97,7 @@ class PrivateApt:
         result = self._run("apt-get", "update", "-q")
         if result.returncode != 0 or re.search(r"^(E|Err|W: Failed)", result.stdout + result.stderr, re.MULTILINE):
             reason = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith(("E:", "W:", "Err"))]
-            raise LabError("Debian's package lists could not be fetched: "
+            raise NotPossible("Debian's package lists could not be fetched: "
                            + (reason[0] if reason else f"apt-get update exited with {result.returncode}")
                            + ". Fix: check the network, the proxy settings of apt and the Debian mirror in its sources")
 
@@ -119,7 +119,7 @@ class PrivateApt:
         result = self._run("apt-get", "download", "-q", *[f"{name}={version}" for name, version in packages], cwd=directory)
         if result.returncode != 0:
             reason = [line for line in result.stderr.splitlines() if line.startswith("E:")]
-            raise LabError(f"{packages[0][0]} could not be downloaded: {reason[0] if reason else result.returncode}. "
+            raise NotPossible(f"{packages[0][0]} could not be downloaded: {reason[0] if reason else result.returncode}. "
                            "Fix: check the network and the Debian mirror in apt's sources")
         return [os.path.join(directory, name) for name in sorted(set(os.listdir(directory)) - before) if name.endswith(".deb")]
 

@@ -10,18 +10,18 @@ import os
 import stat
 import struct
 
-from .report import LabError
+from .report import LabError, NotPossible
 
 _MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay", "virtio_net")
 _PT_INTERP = 3
 
 
 def busybox():
-    """The path of a static busybox. Raises LabError."""
+    """The path of a static busybox. Raises NotPossible."""
     for path in ("/usr/bin/busybox", "/bin/busybox"):
         if os.path.exists(path) and _is_static(path):
             return path
-    raise LabError("no statically linked busybox. Fix: apt-get install busybox-static")
+    raise NotPossible("no statically linked busybox. Fix: apt-get install busybox-static")
 
 
 def _is_static(path):

@@ -7,7 +7,7 @@ import shutil
 import stat
 
 from . import initramfs
-from .report import LabError
+from .report import NotPossible
 
 _TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86", "ip": "iproute2", "bridge": "iproute2", "rdma": "iproute2", "tc": "iproute2",
@@ -16,20 +16,20 @@ _TOOLS = {
 
 
 def check(pcap):
-    """Raises LabError for the first thing that is missing. Makes /dev/net/tun where only the node is missing."""
+    """Raises NotPossible for the first thing that is missing. Makes /dev/net/tun where only the node is missing."""
     if os.geteuid() != 0:
-        raise LabError("the lab needs root (network namespace, taps). Fix: run it with sudo")
+        raise NotPossible("the lab needs root (network namespace, taps). Fix: run it with sudo")
     if platform.machine() != "x86_64":
-        raise LabError(f"the lab boots amd64 kernels and this machine is {platform.machine()}. Fix: run it on x86-64")
+        raise NotPossible(f"the lab boots amd64 kernels and this machine is {platform.machine()}. Fix: run it on x86-64")
     # sudo and cron often leave these directories out.
     os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
     tools = dict(_TOOLS, tcpdump="tcpdump") if pcap else _TOOLS
     missing = sorted({package for tool, package in tools.items() if not shutil.which(tool)})
     if missing:
-        raise LabError(f"not installed: {', '.join(missing)}. Fix: apt-get install {' '.join(missing)} (or tools/install-deps)")
-    initramfs.busybox()
+        raise NotPossible(f"not installed: {', '.join(missing)}. Fix: apt-get install {' '.join(missing)} (or tools/install-deps)")
+    initramfs.busybox()  # raises NotPossible, too
     if not os.path.exists("/proc/self/stat"):
-        raise LabError("/proc is not mounted. Fix: mount -t proc proc /proc")
+        raise NotPossible("/proc is not mounted. Fix: mount -t proc proc /proc")
     _check_tun()
 
 
@@ -41,4 +41,4 @@ def _check_tun():
     try:
         os.close(os.open(path, os.O_RDWR))
     except OSError as error:
-        raise LabError(f"{path}: {error.strerror}. Fix: modprobe tun (in a container: allow the device)") from error
+        raise NotPossible(f"{path}: {error.strerror}. Fix: modprobe tun (in a container: allow the device)") from error

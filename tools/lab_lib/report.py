@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the lab says to its user: progress and notes on stderr, one error line at the end."""
 
+import os
 import sys
 import time
 
@@ -11,5 +12,15 @@ class LabError(Exception):
     """A failure with one clear line: what, where, and what to do about it."""
 
 
+class NotPossible(LabError):
+    """This machine lacks what every lab needs; nothing was started."""
+
+
 def progress(text):
     print(f"lab {time.monotonic() - _START:6.1f}s  {text}", file=sys.stderr, flush=True)
+
+
+def failure(error):
+    """Says the one line and returns the exit status: EX_UNAVAILABLE (69) where this machine cannot run a lab, else 1."""
+    print(f"lab: error: {error}", file=sys.stderr)
+    return os.EX_UNAVAILABLE if isinstance(error, NotPossible) else 1

@@ -8,7 +8,8 @@ import select
 import signal
 import sys
 
-from .report import LabError
+from . import report
+from .report import LabError, NotPossible
 
 _CLONE_NEWPID = 0x20000000
 _CLONE_NEWNET = 0x40000000
@@ -25,7 +26,7 @@ def die_with_parent():
 
 def _unshare(flags, what):
     if _libc.unshare(flags) != 0:
-        raise LabError(f"no {what} namespace: {os.strerror(ctypes.get_errno())}. Fix: run as root, outside of a container that forbids unshare")
+        raise NotPossible(f"no {what} namespace: {os.strerror(ctypes.get_errno())}. Fix: run as root, outside of a container that forbids unshare")
 
 
 def run(body):
@@ -79,7 +80,7 @@ def _child(body, guard_read, guard_write, asked):
         _unshare(_CLONE_NEWNET, "network")
         status = body()
     except LabError as error:
-        print(f"lab: error: {error}", file=sys.stderr)
+        status = report.failure(error)
     except Interrupted:
         print("lab: interrupted", file=sys.stderr)
     except BaseException:  # pylint: disable=broad-except
