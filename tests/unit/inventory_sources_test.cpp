@@ -333,6 +333,74 @@ TEST_F(SourceTree, SeriesOfARemovedDeviceEndAndNewOnesBegin) {
     }
 }
 
+// `rdma link delete` and `add` between two samples: its name, and its index, are what they were.
+TEST_F(SourceTree, DeviceMadeAnewBetweenTwoSamplesIsCounted) {
+    CountersSource source(counters());
+    ASSERT_TRUE(source.prepare());
+    source.sample(records_, false);
+    const auto before = records_.of<cw_counter_def>(CW_KIND_COUNTER_DEF);
+    records_.clear();
+    tree_.remove("/sys/class/infiniband/rxe0");
+    add_device();
+    cw_device_gone gone{};
+    gone.header = {sizeof(gone), CW_KIND_DEVICE_GONE, 0, 1};
+    gone.dev_index = dev_index_;
+    source.on_record(gone.header);
+    now_ns_ += 1'000'000'000;
+    source.sample(records_, false);
+    const auto after = records_.of<cw_counter_def>(CW_KIND_COUNTER_DEF);
+    EXPECT_EQ(after.size(), before.size());
+    EXPECT_EQ(records_.samples().size(), after.size());
+    for (const cw_counter_def &definition : after)
+        EXPECT_GT(definition.id, before.back().id);
+}
+
+TEST_F(SourceTree, NetdevMadeAnewIsCounted) {
+    CountersSource source(counters());
+    ASSERT_TRUE(source.prepare());
+    source.sample(records_, false);
+    const auto before = records_.of<cw_counter_def>(CW_KIND_COUNTER_DEF);
+    records_.clear();
+    tree_.remove("/sys/class/net/eth0");
+    tree_.netdev("eth0", 9);
+    now_ns_ += 1'000'000'000;
+    source.sample(records_, false);
+    EXPECT_EQ(records_.of<cw_counter_def>(CW_KIND_COUNTER_DEF).size(), before.size());
+    EXPECT_EQ(records_.of<cw_port>(CW_KIND_PORT).at(0).ifindex, 9u);
+}
+
+// A device in reset answers no read for some seconds.
+TEST_F(SourceTree, CounterThatCanBeReadAgainBeginsANewSeries) {
+    CountersSource source(counters());
+    ASSERT_TRUE(source.prepare());
+    source.sample(records_, false);
+    const auto before = records_.of<cw_counter_def>(CW_KIND_COUNTER_DEF);
+    const auto step = [&] {
+        now_ns_ += 1'000'000'000;
+        records_.clear();
+        source.sample(records_, false);
+    };
+    tree_.file(port_path_ + "/hw_counters/sent_pkts", "");
+    step();
+    EXPECT_EQ(records_.samples().size(), before.size() - 1);
+    step();
+    step();
+    EXPECT_EQ(records_.samples().size(), before.size() - 1);
+    tree_.file(port_path_ + "/hw_counters/sent_pkts", "20\n");
+    std::size_t n_new = 0;
+    for (int i = 0; i < 5; ++i) {
+        step();
+        for (const auto &definition : records_.of<cw_counter_def>(CW_KIND_COUNTER_DEF))
+            n_new += definition.id > before.back().id ? 1 : 0;
+    }
+    EXPECT_EQ(n_new, 1u);
+    EXPECT_EQ(records_.samples().size(), before.size());
+    source.sample(records_, true);
+    records_.clear();
+    source.sample(records_, true);
+    EXPECT_EQ(records_.of<cw_counter_def>(CW_KIND_COUNTER_DEF).size(), before.size());
+}
+
 TEST_F(SourceTree, PortWithoutByteCounterIsSaid) {
     tree_.remove("/sys/class/net/eth0");
     CountersSource source(counters());

@@ -178,7 +178,8 @@ CounterGroup::CounterGroup(std::uint32_t dev_index, std::uint32_t port, cw_count
 CounterGroup::CounterGroup(CounterGroup &&other) noexcept
     : dev_index_(other.dev_index_), port_(other.port_), source_(other.source_),
       definitions_(std::move(other.definitions_)), open_(std::move(other.open_)),
-      saturated_(std::move(other.saturated_)), n_refused_(other.n_refused_) {
+      ended_(std::move(other.ended_)), saturated_(std::move(other.saturated_)),
+      n_refused_(other.n_refused_) {
     other.open_.clear();
 }
 
@@ -209,15 +210,16 @@ void CounterGroup::add(const std::string &path, std::string_view name, cw_counte
     set_text(definition.name, name);
     definitions_.push_back(definition);
     const std::uint64_t limit = source_ == CW_COUNTER_PORT ? saturation_limit(name) : 0;
-    open_.push_back({file, definition.id, limit, std::string(name)});
+    open_.push_back({file, definition.id, limit, std::string(name), path});
 }
 
 void CounterGroup::read(std::vector<cw_counter_sample> &samples) {
     saturated_.clear();
-    std::erase_if(open_, [&](const Open &counter) {
+    std::erase_if(open_, [&](Open &counter) {
         const auto value = read_counter(counter.file);
         if (!value) {
             close(counter.file);
+            ended_.push_back(std::move(counter));
             return true;
         }
         samples.push_back({counter.id, 0, *value});
@@ -225,6 +227,25 @@ void CounterGroup::read(std::vector<cw_counter_sample> &samples) {
             saturated_.push_back(counter.name);
         return false;
     });
+}
+
+bool CounterGroup::reopen(std::uint32_t &next_id) {
+    const std::size_t before = open_.size();
+    std::erase_if(ended_, [&](const Open &counter) {
+        const auto old = std::find_if(
+            definitions_.begin(), definitions_.end(),
+            [&](const cw_counter_def &definition) { return definition.id == counter.id; });
+        const auto unit = static_cast<cw_counter_unit>(old->unit);
+        const auto n_open = open_.size();
+        add(counter.path, counter.name, unit, next_id);
+        if (open_.size() == n_open)
+            return false;
+        std::erase_if(definitions_, [&](const cw_counter_def &definition) {
+            return definition.id == counter.id;
+        });
+        return true;
+    });
+    return open_.size() != before;
 }
 
 std::vector<CounterGroup> open_port_counters(const std::string &root, const std::string &device,

@@ -46,6 +46,10 @@ public:
 
     // Reads every counter. One that cannot be read any more is closed: its series has ended.
     void read(std::vector<cw_counter_sample> &samples);
+    [[nodiscard]] bool any_ended() const { return !ended_.empty(); }
+    // Opens again what has ended and can be read now (a device that was made anew, or is over its
+    // reset): new series, new numbers. True: there are new definitions.
+    bool reopen(std::uint32_t &next_id);
     // Names of legacy counters that stood at their limit at the last read.
     [[nodiscard]] const std::vector<std::string> &saturated() const { return saturated_; }
 
@@ -55,12 +59,14 @@ private:
         std::uint32_t id;
         std::uint64_t limit; // 0: none
         std::string name;
+        std::string path;
     };
     std::uint32_t dev_index_;
     std::uint32_t port_;
     cw_counter_source source_;
-    std::vector<cw_counter_def> definitions_; // of all that were ever opened
+    std::vector<cw_counter_def> definitions_; // of all that were opened and have no later one
     std::vector<Open> open_;
+    std::vector<Open> ended_; // without a file
     std::vector<std::string> saturated_;
     std::size_t n_refused_ = 0;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "userspace/base/clock.h"
 #include "userspace/inventory/files.h"
@@ -13,6 +14,8 @@ namespace {
 // The port's state follows its netdev's a little later, so a change is looked at more than once.
 constexpr unsigned looks_after_change = 3;
 constexpr std::uint64_t look_anyway_ns = 60'000'000'000;
+// A reset of a device takes some seconds; each read of one that stays dead waits for its firmware.
+constexpr std::uint64_t max_retry_ns = 60'000'000'000;
 
 // What tells of a change of an Ethernet port without asking the RDMA driver.
 std::string netdev_state(const std::string &root, const std::string &netdev) {
@@ -89,7 +92,45 @@ void CountersSource::open_counters(Port &port) {
     port.next_look_ns = options_.clock() + look_anyway_ns;
 }
 
+bool CountersSource::refresh_is_due() {
+    if (std::exchange(device_gone_, false) || rdma_device_names(options_.root) != names_)
+        return true;
+    // Its name is the same; netlink tells whether it is.
+    const std::uint64_t now = options_.clock();
+    return std::any_of(ports_.begin(), ports_.end(), [now](const Port &port) {
+        return port.retry_after_ns != 0 && now >= port.retry_ns;
+    });
+}
+
+void CountersSource::reopen_ended(Port &port) {
+    const bool ended = std::any_of(port.groups.begin(), port.groups.end(),
+                                   [](const CounterGroup &group) { return group.any_ended(); });
+    if (!ended) {
+        port.retry_after_ns = 0;
+        return;
+    }
+    const std::uint64_t now = options_.clock();
+    if (port.retry_after_ns != 0 && now < port.retry_ns)
+        return;
+    const bool first = port.retry_after_ns == 0;
+    port.retry_after_ns =
+        first ? options_.interval_ns : std::min(2 * port.retry_after_ns, max_retry_ns);
+    port.retry_ns = now + port.retry_after_ns;
+    if (first) // the next sample asks first whether it is the same device
+        return;
+    for (CounterGroup &group : port.groups) {
+        if (group.any_ended() && group.reopen(next_id_))
+            port.definitions_written = false;
+    }
+}
+
 void CountersSource::on_record(const cw_header &record) {
+    if (record.kind == CW_KIND_DEVICE_GONE && record.length_bytes >= sizeof(cw_device_gone)) {
+        const std::uint32_t index = reinterpret_cast<const cw_device_gone &>(record).dev_index;
+        std::erase_if(ports_, [&](const Port &port) { return port.record.dev_index == index; });
+        device_gone_ = true;
+        return;
+    }
     if (record.kind != CW_KIND_ASYNC_EVENT && record.kind != CW_KIND_CARRIER)
         return;
     for (Port &port : ports_)
@@ -126,9 +167,10 @@ void CountersSource::update_port(Port &port) {
     now.header.time_ns = port.record.header.time_ns;
     if (std::memcmp(&now, &port.record, sizeof(now)) == 0)
         return;
+    const std::uint32_t ifindex = port.record.ifindex;
     port.record = now;
     port.port_written = false;
-    if (port.netdev != now.netdev && now.netdev[0] != '\0')
+    if (now.netdev[0] != '\0' && (port.netdev != now.netdev || ifindex != now.ifindex))
         open_counters(port);
 }
 
@@ -173,10 +215,11 @@ void CountersSource::sample(RecordSink &sink, bool everything) {
     due_ns_ += options_.interval_ns;
     if (due_ns_ <= now)
         due_ns_ = now + options_.interval_ns;
-    if (rdma_device_names(options_.root) != names_)
+    if (refresh_is_due())
         refresh();
     for (Port &port : ports_) {
         update_port(port);
+        reopen_ended(port);
         write_port(sink, port, everything);
     }
 }

@@ -30,7 +30,8 @@ public:
     [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
     Result<void> attach() override { return {}; }
     [[nodiscard]] std::vector<SourceState> states() const override;
-    // An event of a port or its carrier: the ports are looked at again at the next sample.
+    // An event of a port or its carrier: the ports are looked at again at the next sample. A device
+    // that went away: another may have its name and its index by then.
     void on_record(const cw_header &record) override;
     // Writes nothing before the interval is over, unless everything is asked for or after detach.
     void sample(RecordSink &sink, bool everything) override;
@@ -47,9 +48,13 @@ private:
         std::uint64_t next_look_ns = 0;
         bool port_written = false;
         bool definitions_written = false;
+        std::uint64_t retry_ns = 0; // when its ended counters are tried again
+        std::uint64_t retry_after_ns = 0;
     };
 
     void refresh();
+    [[nodiscard]] bool refresh_is_due();
+    void reopen_ended(Port &port);
     [[nodiscard]] bool look_is_due(Port &port) const;
     void update_port(Port &port);
     void open_counters(Port &port);
@@ -60,6 +65,7 @@ private:
     NetlinkFacts facts_;
     std::vector<std::string> names_;
     std::vector<Port> ports_;
+    bool device_gone_ = false;
     std::uint32_t next_id_ = 1;
     std::uint64_t due_ns_ = 0;
     bool last_sample_ = false;
