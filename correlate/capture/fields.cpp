@@ -17,7 +17,8 @@ constexpr Field make_field(std::string_view name, std::size_t offset_bytes,
     Field field{.name = name,
                 .offset_bytes = static_cast<std::uint32_t>(offset_bytes),
                 .size_bytes = sizeof(T),
-                .count = sizeof(T) / sizeof(Element),
+                // Of a field that is no array both are one type.
+                .count = sizeof(T) / sizeof(Element), // NOLINT(bugprone-sizeof-expression)
                 .fields = fields};
     if (std::is_class_v<Element>)
         field.type = FieldType::Struct;

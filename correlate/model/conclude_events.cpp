@@ -273,8 +273,8 @@ void Concluder::add_path_event(const std::vector<Sign> &signs) {
         event.evidence["qps_without_any_answer"] = silent.size();
     }
     const std::uint64_t realtime_end_ns = event.realtime_ns + (to_ns - from_ns);
-    const std::string took =
-        fmt::format("{:.1f} s", static_cast<double>((to_ns - from_ns) / NS_PER_MS) / 1000.0);
+    const std::uint64_t took_ms = (to_ns - from_ns) / NS_PER_MS;
+    const std::string took = fmt::format("{:.1f} s", static_cast<double>(took_ms) / 1000.0);
     std::string effect;
     if (qps.empty()) {
         effect = fmt::format("within {}", took);

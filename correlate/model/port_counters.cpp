@@ -2,6 +2,7 @@
 #include "correlate/model/port_counters.h"
 
 #include <array>
+#include <cmath>
 #include <unordered_map>
 
 namespace collwire::model {
@@ -80,7 +81,7 @@ std::uint64_t skew_bytes(const CounterSeries &series, const Session &session,
                           series.last_rate() * static_cast<double>(end_ns)) /
                          NS_PER_S;
     return bytes >= 1e18 ? std::uint64_t{1'000'000'000'000'000'000}
-                         : static_cast<std::uint64_t>(bytes + 0.5);
+                         : static_cast<std::uint64_t>(std::llround(bytes));
 }
 
 struct Converted {

@@ -73,12 +73,11 @@ public:
         if (made == made_.end())
             return -ENOENT;
         struct stat status {};
-        int result = 0;
-        if (::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
-            result = -errno;
-        else if (Identity{status.st_dev, status.st_ino} != made->second)
+        int result =
+            ::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
+        if (result == 0 && Identity{status.st_dev, status.st_ino} != made->second)
             result = -ENOENT;
-        else if (::unlinkat(fd_.get(), name.c_str(), 0) != 0)
+        if (result == 0 && ::unlinkat(fd_.get(), name.c_str(), 0) != 0)
             result = -errno;
         if (result == 0 || result == -ENOENT)
             made_.erase(made);

@@ -160,6 +160,7 @@ std::vector<Mapping> parse_maps(std::string_view text) {
 
 bool ProcessView::read(std::uint64_t address, std::span<std::byte> into) const {
     const iovec local{into.data(), into.size()};
+    // An address of another process. NOLINTNEXTLINE(performance-no-int-to-ptr)
     const iovec remote{reinterpret_cast<void *>(address), into.size()};
     return process_vm_readv(pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(into.size());
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t WR_START = 320, WR_COMPLETE = 328, WR_ABORT = 336;
 constexpr std::uint64_t POINTER_BYTES = 8;
-constexpr std::size_t MAX_FUNCTION_BYTES = 64 * 1024;
+constexpr std::size_t MAX_FUNCTION_BYTES = 64UL * 1024;
 
 // .eh_frame_hdr as every linker writes it: version 1, a sorted table of (function, description),
 // both 4 bytes from the header's address (Linux Standard Base, "Exception Frames").
