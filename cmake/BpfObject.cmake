@@ -2,7 +2,7 @@
 # Makes an INTERFACE target bpf_NAME that a C++ target links to see the skeleton. Every header of bpf/include is a
 # dependency: an edit to a shared struct must rebuild the object.
 find_program(BPF_CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14)
-find_program(LLVM_STRIP NAMES llvm-strip llvm-strip-19 llvm-strip-18 llvm-strip-16 llvm-strip-14)
+find_program(LLVM_STRIP NAMES llvm-strip llvm-strip-19 llvm-strip-18 llvm-strip-17 llvm-strip-16 llvm-strip-15 llvm-strip-14)
 # Ubuntu's /usr/sbin/bpftool is a wrapper that insists on the running kernel's build; the real one is below linux-tools.
 file(GLOB BPFTOOL_KERNEL_BUILDS /usr/lib/linux-tools/*/bpftool /usr/lib/linux-tools-*/bpftool)
 foreach(candidate IN LISTS BPFTOOL_KERNEL_BUILDS ITEMS /usr/sbin/bpftool)
@@ -16,6 +16,9 @@ endforeach()
 
 if(NOT BPF_CLANG)
   message(FATAL_ERROR "clang not found: it compiles the BPF programs. Fix: tools/install-deps")
+endif()
+if(NOT LLVM_STRIP)
+  message(FATAL_ERROR "llvm-strip not found: it takes DWARF out of the BPF objects. Fix: tools/install-deps")
 endif()
 if(NOT BPFTOOL)
   message(FATAL_ERROR "no working bpftool: it generates the BPF skeletons. Fix: tools/install-deps")

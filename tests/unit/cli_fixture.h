@@ -62,7 +62,7 @@ protected:
     [[nodiscard]] Outcome collwire(const std::string &arguments,
                                    const std::string &before = "") const {
         const std::string command =
-            before + " " + COLLWIRE_BINARY + " " + arguments + " 2>" + path("stderr");
+            before + " '" + COLLWIRE_BINARY + "' " + arguments + " 2>'" + path("stderr") + "'";
         Outcome outcome;
         FILE *pipe = popen(command.c_str(), "r");
         std::array<char, 4096> buffer{};
