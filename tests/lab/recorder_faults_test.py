@@ -56,6 +56,14 @@ def check(results):
     assert freed["qp_records"] - freed["existing_records"] + freed["loss"]["records"] == made, (freed, made)
     assert freed["qps_after"] == freed["outcome"]["after"]["qps"], freed
 
+    manners = results["manners"]
+    assert manners["dry_run"]["status"] == 0 and "ib_core" in manners["dry_run"]["said"], manners
+    assert manners["command"]["status"] == 7 and "recording\n" in manners["command"]["said"], manners
+    assert manners["modes"] == [0o600], manners
+    print(f"recording after {results['churn']['started_s']:.1f} s")
+    assert results["no-device"]["status"] == 4 and "Fix: " in results["no-device"]["said"], results["no-device"]
+    print(results["no-device"]["said"])
+
     nobody = results["unprivileged"]
     assert "not permitted" in nobody["refused"] and "--counters-only" in nobody["refused"], nobody
     assert nobody["status"] == 0 and nobody["report_status"] == 0 and nobody["modes"] == [0o600], nobody

@@ -18,6 +18,7 @@ from recording import QP_RECORDS, Recorder, bpf_objects, count_records, report
 
 CHURN_RATE = 1000
 NOBODY = 65534
+NO_BPF_OBJECTS = (0, 0, [])
 FULL = os.environ.get("COLLWIRE_FULL") == "1"
 
 results = {}
@@ -82,7 +83,7 @@ def local_case(case, options, work, directory=None):
     status = recorder.stop()
     report_status, data = report(recorder.directory, case)
     assert data is not None, f"{case}: no report ({report_status})"
-    results[case] = {"status": status, "report_status": report_status, "outcome": outcome, "said": recorder.said(),
+    results[case] = {"status": status, "report_status": report_status, "outcome": outcome, "said": recorder.said(), "started_s": recorder.started_s,
                      "loss": data["loss"], "qps": sum(qp["type"] == "RC" for qp in data["qps"]), "events": [event["kind"] for event in data["events"]],
                      "qp_records": count_records(recorder.directory, *QP_RECORDS),
                      "existing_records": count_records(recorder.directory, "qp_existing")}
@@ -168,8 +169,34 @@ def unprivileged(job):
                          "qps": len(data["qps"]), "modes": [stat.S_IMODE(file.st_mode) for file in files]}
 
 
+def record(*options):
+    """Exit status and words of a recorder that ends by itself."""
+    done = subprocess.run(["collwire", "record", *options], capture_output=True, text=True, check=False, timeout=120)
+    return {"status": done.returncode, "said": done.stdout + done.stderr}
+
+
+def manners():
+    """What the command line promises: nothing is placed by --dry-run, a command starts when everything is recorded, its exit status
+    is ours, and the capture is for its owner alone."""
+    directory = os.path.join(OUT, "manners")
+    dry = record("--dry-run", "-o", directory)
+    assert bpf_objects() == NO_BPF_OBJECTS and not os.path.exists(directory), dry
+    command = record("-o", directory, "--", "sh", "-c", "exit 7")
+    results["manners"] = {"dry_run": dry, "command": command,
+                          "modes": [stat.S_IMODE(os.stat(entry.path).st_mode) for entry in os.scandir(directory)]}
+
+
+def no_device():
+    """The last case: the node's RDMA devices go."""
+    for device in sorted(os.listdir("/sys/class/infiniband")):
+        subprocess.run(["rdma", "link", "delete", device], check=True)
+    results["no-device"] = record("-o", os.path.join(OUT, "no-device"), "--duration", "1s")
+
+
 def main():
     job = Job()
+    if NODE == 0:
+        manners()
     unprivileged(job)
     for nth in range(10 if FULL else 3):
         killed(job, nth)
@@ -181,6 +208,7 @@ def main():
         freed_disk()
     remove_nic(job)
     if NODE == 0:
+        no_device()
         results["left"] = bpf_objects()
         with open(os.path.join(OUT, "results.json"), "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from typing import List, Optional, Sequence, Tuple
 
 from lab_job import OUT, poll_until
@@ -34,9 +35,11 @@ class Recorder:
     def __init__(self, case: str, *options: str, directory: Optional[str] = None, prefix: Sequence[str] = ()):
         self.directory = directory or os.path.join(OUT, case)
         self.log = os.path.join(OUT, f"{case}.record.log")
+        begin_s = time.monotonic()
         with open(self.log, "w", encoding="utf-8") as file:
             self.process = subprocess.Popen([*prefix, "collwire", "record", "-o", self.directory, *options], stderr=file)
         poll_until(lambda: self.process.poll() is not None or "recording\n" in self.said(), f"{case}: recording")
+        self.started_s = time.monotonic() - begin_s
 
     def said(self) -> str:
         with open(self.log, encoding="utf-8") as file:
