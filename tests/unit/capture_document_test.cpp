@@ -109,6 +109,7 @@ TEST(CaptureDocument, EveryStructHasItsFieldsInOrder) {
         ASSERT_FALSE(rows.empty()) << name;
         rows.erase(rows.begin());
         std::vector<std::string> documented;
+        documented.reserve(rows.size());
         for (const auto &row : rows)
             documented.push_back(row.first);
         EXPECT_EQ(documented, fields) << name;

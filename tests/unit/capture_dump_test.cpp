@@ -93,7 +93,7 @@ TEST(RecordJson, SamplesOfCounters) {
     record.head.header.length_bytes = sizeof(record);
     const auto json = record_json(record.head.header, std::as_bytes(std::span(&record, 1)));
     EXPECT_EQ(json.at("samples"),
-              nlohmann::json::parse(R"([{"id":3,"value":33},{"id":4,"value":44}])"));
+              nlohmann::ordered_json::parse(R"([{"id":3,"value":33},{"id":4,"value":44}])"));
 }
 
 TEST(RecordJson, TextThatIsNoUtf8CanBePrinted) {

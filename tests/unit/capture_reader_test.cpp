@@ -264,7 +264,7 @@ protected:
         const auto back = read_good(file);
         EXPECT_EQ(back.records.size(), 1U);
         EXPECT_TRUE(back.summary.cut.has_value());
-        const Cut cut = back.summary.cut.value_or(Cut{});
+        Cut cut = back.summary.cut.value_or(Cut{});
         EXPECT_EQ(cut.offset_bytes, begin);
         EXPECT_PRED2(has, cut.reason, "block 1: ");
         return cut;

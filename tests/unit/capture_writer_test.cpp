@@ -124,7 +124,7 @@ TEST_F(Writer, HoldsOneBlockBeforeBeginAndCountsTheRest) {
 }
 
 TEST_F(Writer, APreambleBeyondOneBlockIsSplit) {
-    n_preamble_devices = 2 * MAX_BLOCK_RAW_BYTES / sizeof(cw_device);
+    n_preamble_devices = 2UL * MAX_BLOCK_RAW_BYTES / sizeof(cw_device);
     make(options());
     writer->begin(now_ns);
     append_qp();

@@ -23,7 +23,7 @@ namespace {
 using namespace collwire::test;
 
 // Where a block ends is up to zstd's version: such digits are compared as '#'.
-std::string without_compressed_sizes(std::string text) {
+std::string without_compressed_sizes(const std::string &text) {
     static const std::regex sizes(R"(offset \d+|damaged_at_bytes":\d+|\d+ of its \d+ bytes)");
     std::string result;
     auto rest = text.cbegin();

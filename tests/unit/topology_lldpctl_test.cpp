@@ -43,6 +43,7 @@ std::string json0_of(const std::string &interfaces) {
 Result<Imported>
 try_import(const std::vector<std::pair<std::string, std::string>> &hosts_and_texts) {
     std::vector<ImportInput> inputs;
+    inputs.reserve(hosts_and_texts.size());
     for (const auto &[host, text] : hosts_and_texts)
         inputs.push_back({host + ".json", text, host});
     return import_files(*find_importer("lldpctl"), inputs);

@@ -67,7 +67,7 @@ TEST_F(TraceGen, BothEndsOfEveryQueuePairAgreeAndThePortsWithThem) {
             if (key.first == node + 1)
                 for (const std::uint64_t wire_bytes : state.counters.tx.wire_bytes)
                     qp_tx_bytes += wire_bytes;
-        EXPECT_EQ(port_tx_bytes, qp_tx_bytes + 4 * 1000);
+        EXPECT_EQ(port_tx_bytes, qp_tx_bytes + 4000);
     }
     EXPECT_GE(qps.size(), 65U);
     for (const auto &[key, state] : qps) {
