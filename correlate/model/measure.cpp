@@ -59,8 +59,9 @@ private:
         if (qp.posts)
             return posted_bytes(qp, port, *qp.posts);
         const Session &session = model_.sessions[qp.session];
-        // The kernel's own queue pairs post past every probe.
-        if (qp.has(CW_QP_KERNEL) || (session.flags & CW_NODE_POSTS) == 0 ||
+        // The kernel's own queue pairs post past every probe, and those made through DEVX past the
+        // library, most of them.
+        if (qp.has(CW_QP_KERNEL) || qp.has(CW_QP_DEVX) || (session.flags & CW_NODE_POSTS) == 0 ||
             state_of(session, "posts", qp.key.dev_index) != CW_SOURCE_ON)
             return std::nullopt;
         return posted_bytes(qp, port, cw_post_counters{});

@@ -287,5 +287,22 @@ TEST(ModelBytes, LossMarksWhatItMayDamage) {
     EXPECT_TRUE(model.warnings.at(0).starts_with("LOSS")) << model.warnings.at(0);
 }
 
+TEST(ModelBytes, QueuePairMadePastTheLibraryIsNotMeasuredByItsPosts) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+    node.device(0, "mlx5_0", 0).port().gid(1).source("posts").qp({.qpn = 17});
+    for (const std::uint32_t qpn : {18U, 19U}) {
+        auto made = NodeBuilder::connect_event({.qpn = qpn}, CW_KIND_QP_STATE, 12);
+        made.flags |= CW_QP_DEVX;
+        node.add(made);
+    }
+    node.posts({.qpn = 19}, 15, CW_POST_SEND, 1, 100, "mlx5_0");
+    const Model model = model_of({node.end().bytes()});
+    EXPECT_EQ(qp_of(model, "node0", 17).bytes.tx_payload_bytes, 0U);
+    EXPECT_EQ(qp_of(model, "node0", 18).bytes.rung, BytesRung::None);
+    EXPECT_FALSE(qp_of(model, "node0", 18).bytes.tx_payload_bytes);
+    EXPECT_EQ(model.total.qps_without_bytes, 1U);
+    EXPECT_EQ(qp_of(model, "node0", 19).bytes.tx_payload_bytes, 100U) << "has posts all the same";
+}
+
 } // namespace
 } // namespace collwire::model
