@@ -342,7 +342,7 @@ void Ingest::add_counter_def(std::span<const std::byte> record) {
     const std::string_view name = text_of(from.name);
     Session &current = session();
     const auto [found, is_new] = counters_.try_emplace(
-        fmt::format("{}\n{}\n{}\n{}\n{}", session_, from.dev_index, from.port, from.source, name),
+        fmt::format("{}\n{}\n{}\n{}\n{}", session_, device, from.port, from.source, name),
         static_cast<Index>(current.counters.size()));
     if (is_new) {
         Counter counter;

@@ -121,7 +121,7 @@ private:
     std::unordered_map<UdKey, UdSnapshots, Hash> ud_;
     std::unordered_map<PostKey, Index, Hash> post_index_;
     std::unordered_map<ProcessKey, Index, Hash> processes_;
-    std::unordered_map<std::string, Index> counters_; // session, device index, port, source, name
+    std::unordered_map<std::string, Index> counters_;        // session, device, port, source, name
     std::unordered_map<std::uint32_t, Index> counter_by_id_; // of the capture that was begun last
 };
 

@@ -128,6 +128,18 @@ TEST(ModelPorts, CounterThatFallsOrVanishesMakesNoNonsense) {
     EXPECT_EQ(single.captures[0].unusable_records, 1U) << "counter 9 was never defined";
 }
 
+TEST(ModelPorts, DeviceIndexThatIsUsedAgainIsAnotherDevice) {
+    NodeBuilder node;
+    node.usual(1).counter(1, "tx_bytes", CW_COUNTER_NETDEV, CW_UNIT_LINK_BYTES);
+    node.samples(10, {{1, 0, 1000}}).samples(11, {{1, 0, 2000}});
+    node.device(0, "rxe1").port().counter(2, "tx_bytes", CW_COUNTER_NETDEV, CW_UNIT_LINK_BYTES);
+    node.samples(13, {{2, 0, 50'000'000}}).samples(14, {{2, 0, 50'000'500}});
+    const Model model = model_of({node.end().bytes()});
+    ASSERT_EQ(model.ports.size(), 2U);
+    EXPECT_EQ(bytes_of(model, 0).tx_wire_bytes, 1000U);
+    EXPECT_EQ(bytes_of(model, 1).tx_wire_bytes, 500U);
+}
+
 TEST(ModelPorts, GrowthsAreJoinedAndBounded) {
     CounterSeries series(true);
     for (std::uint64_t i = 0; i < 5000; ++i)
