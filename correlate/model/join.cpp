@@ -13,6 +13,7 @@ void join(Model &model, const topology::Topology *topology) {
     select_recordings(model);
     find_owners(model);
     match_posts(model);
+    find_remote_ports(model);
     pair_ends(model);
     find_tiers(model, topology);
     measure(model);

@@ -16,8 +16,10 @@ void select_recordings(Model &model);
 void find_owners(Model &model);
 // Gives each count of posts to its queue pair, or to unmatched_posts with the reason.
 void match_posts(Model &model);
-// Finds the remote port and the other end of each queue pair, and how far the clocks of two hosts
-// are apart.
+// Finds the port that each queue pair, and each destination of a datagram, leads to.
+void find_remote_ports(Model &model);
+// Finds the other end of each queue pair, and how far the clocks of two hosts are apart. Needs the
+// remote ports.
 void pair_ends(Model &model);
 // Finds ports in the topology, and the tier between the two ends.
 void find_tiers(Model &model, const topology::Topology *topology);

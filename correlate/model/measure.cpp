@@ -81,7 +81,7 @@ private:
         bytes.tx_payload_bytes = own->tx_payload_bytes;
         bytes.tx_wire_bytes = own->request_wire_bytes;
         bytes.assumed_ipv4 = own->assumed_ipv4;
-        if (qp.peer == NONE || !posted_[qp.peer])
+        if (qp.peer == NONE || qp.peer_in_parts || !posted_[qp.peer])
             return;
         const PostedBytes &peer = *posted_[qp.peer];
         bytes.rx_from_peer = true;

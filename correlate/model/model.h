@@ -273,6 +273,9 @@ struct Qp {
     // Found by joining
     Pairing pairing = Pairing::None;
     Index peer = NONE; // queue pair
+    // Several recordings of one host each hold a part of one of the two ends, so that the counts of
+    // `peer` are not what this one received.
+    bool peer_in_parts = false;
     Index remote_port = NONE;
     std::string remote_host; // empty: not known
     topology::Tier tier = topology::Tier::Unknown;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two ends of each connection. Linear but for sorting: every candidate is found by hash or by
-// neighbourhood, and no more than MAX_CANDIDATES are looked at.
+// neighbourhood, and no more than MAX_LOOKED_AT are looked at.
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <unordered_map>
 
+#include "correlate/model/connection.h"
 #include "correlate/model/join.h"
 
 namespace collwire::model {
@@ -13,32 +14,19 @@ namespace collwire::model {
 namespace {
 
 constexpr std::size_t MAX_CANDIDATES = 16;
-// Clocks that nobody disciplines are apart by seconds. Addresses and numbers say that the two
-// belong together; times only have to be of the same run.
-constexpr std::uint64_t SKEW_UNKNOWN_NS = 60'000'000'000;
+constexpr std::size_t MAX_LOOKED_AT = 256;
 // Once connections have told how far the clocks are apart.
 constexpr std::uint64_t SKEW_KNOWN_NS = 500'000'000;
-
-struct Life {
-    std::uint64_t begin_ns; // realtime
-    std::uint64_t end_ns;
-};
 
 struct NumberKey {
     Index place; // a device or a port
     std::uint32_t qpn;
     friend bool operator==(const NumberKey &, const NumberKey &) = default;
 };
-struct LidKey {
-    std::uint64_t prefix;
-    std::uint32_t lid;
-    friend bool operator==(const LidKey &, const LidKey &) = default;
-};
 struct Hash {
     std::size_t operator()(const NumberKey &key) const {
         return mix(std::uint64_t{key.place} << 32U | key.qpn);
     }
-    std::size_t operator()(const LidKey &key) const { return mix(mix(key.prefix) ^ key.lid); }
 };
 
 // One end of a possible connection. Both ends of one connection have the same low and high end.
@@ -47,6 +35,14 @@ struct Side {
     bool is_high;
     Life life;
     Index qp;
+    std::vector<Index> later = {};   // the same queue pair in the recordings after that one
+    std::uint64_t latest_end_ns = 0; // of it and of those before it in its list
+
+    [[nodiscard]] std::vector<Index> parts() const {
+        std::vector<Index> all{qp};
+        all.insert(all.end(), later.begin(), later.end());
+        return all;
+    }
 };
 
 class Pairer {
@@ -54,10 +50,6 @@ public:
     explicit Pairer(Model &model) : model_(model) {}
 
     void run() {
-        index_ports();
-        for (Qp &qp : model_.qps)
-            find_remote_port(qp);
-        find_missing_addresses();
         gather_sides();
         pair_groups(false);
         estimate_clocks();
@@ -65,148 +57,25 @@ public:
     }
 
 private:
-    void index_ports();
-    void find_remote_port(Qp &qp);
-    void find_missing_addresses();
     void gather_sides();
     void pair_groups(bool clocks_known);
+    void join_recordings(std::vector<Side> &sides) const;
     void pair_single(const Side &a, const Side &b);
-    void pair_many(const std::vector<Side> &lows, const std::vector<Side> &highs);
+    void pair_by_psns(std::vector<Side> &lows, std::vector<Side> &highs);
+    void pair_many(std::vector<Side> &lows, std::vector<Side> &highs);
     [[nodiscard]] std::optional<std::size_t> best(const Side &of, const std::vector<Side> &among,
                                                   bool &ambiguous) const;
-    void connect(Index a, Index b);
+    void connect(const Side &a, const Side &b);
+    [[nodiscard]] Index nearest(Index of, const std::vector<Index> &among) const;
+    // What to add to a realtime of host `from` for that of host `to`, modulo 2^64.
+    [[nodiscard]] std::optional<std::uint64_t> clock_shift(Index from, Index to) const;
+    [[nodiscard]] Life life_there(const Qp &qp, const Life &life, Index host) const;
     void estimate_clocks();
-    [[nodiscard]] Life life_of(const Qp &qp) const;
-    [[nodiscard]] bool psns_contradict(const Qp &a, const Qp &b) const;
-    [[nodiscard]] bool has_end(Index port, std::uint32_t qpn, std::uint32_t dest_qpn) const;
 
     Model &model_;
-    std::unordered_map<Gid, std::vector<Index>, GidHash> by_gid_;
-    std::unordered_map<LidKey, std::vector<Index>, Hash> by_lid_;
-    std::unordered_map<NumberKey, std::vector<Index>, Hash> by_number_; // device, qpn
     std::vector<Side> sides_;
     std::map<std::pair<Index, Index>, std::int64_t> clocks_; // hosts a < b: b minus a
 };
-
-void add_port(std::vector<Index> &ports, Index port) {
-    if (ports.size() < MAX_CANDIDATES && std::find(ports.begin(), ports.end(), port) == ports.end())
-        ports.push_back(port);
-}
-
-void Pairer::index_ports() {
-    for (Index index = 0; index < model_.ports.size(); ++index) {
-        const Port &port = model_.ports[index];
-        for (const Gid &gid : port.gids)
-            add_port(by_gid_[gid], index);
-        if (port.lid != 0)
-            add_port(by_lid_[{port.subnet_prefix, port.lid}], index);
-    }
-    for (Index index = 0; index < model_.qps.size(); ++index) {
-        const Qp &qp = model_.qps[index];
-        if (qp.port != NONE && qp.has(CW_QP_SGID) && !is_zero(qp.sgid()))
-            add_port(by_gid_[qp.sgid()], qp.port);
-        if (qp.device != NONE)
-            by_number_[{qp.device, qp.key.qpn}].push_back(index);
-    }
-}
-
-bool Pairer::has_end(Index port, std::uint32_t qpn, std::uint32_t dest_qpn) const {
-    const auto found = by_number_.find({model_.ports[port].device, qpn});
-    if (found == by_number_.end())
-        return false;
-    std::size_t looked_at = 0;
-    for (const Index index : found->second) {
-        const Qp &qp = model_.qps[index];
-        if (qp.has(CW_QP_DEST) && qp.address.dest_qpn == dest_qpn)
-            return true;
-        if (++looked_at == MAX_CANDIDATES)
-            break;
-    }
-    return false;
-}
-
-void Pairer::find_remote_port(Qp &qp) {
-    for (UdPeer &peer : qp.ud_peers) {
-        const auto found = by_gid_.find(peer.dgid);
-        if (found != by_gid_.end() && found->second.size() == 1)
-            peer.remote_port = found->second.front();
-    }
-    if (!qp.is_connected_type() || !qp.has(CW_QP_ADDRESS))
-        return;
-    const std::vector<Index> *candidates = nullptr;
-    const Gid dgid = qp.dgid();
-    if (qp.has(CW_QP_GRH) || !is_zero(dgid)) {
-        const auto found = by_gid_.find(dgid);
-        candidates = found == by_gid_.end() ? nullptr : &found->second;
-    } else if (qp.address.dlid != 0 && qp.port != NONE) {
-        const auto found = by_lid_.find({model_.ports[qp.port].subnet_prefix, qp.address.dlid});
-        candidates = found == by_lid_.end() ? nullptr : &found->second;
-    }
-    if (candidates == nullptr)
-        return;
-    if (candidates->size() == 1) {
-        qp.remote_port = candidates->front();
-        return;
-    }
-    // One address on several ports: two boots of one host, or networks that do not meet. The other
-    // end tells which.
-    std::size_t matches = 0;
-    for (const Index port : *candidates) {
-        if (!has_end(port, qp.address.dest_qpn, qp.key.qpn))
-            continue;
-        qp.remote_port = port;
-        ++matches;
-    }
-    if (matches > 1) {
-        qp.remote_port = NONE;
-        qp.pairing = Pairing::Ambiguous;
-    }
-}
-
-// What netlink alone tells of a queue pair has no address; the other end's address tells it.
-void Pairer::find_missing_addresses() {
-    std::unordered_map<NumberKey, std::vector<Index>, Hash> by_target;
-    for (Index index = 0; index < model_.qps.size(); ++index) {
-        const Qp &qp = model_.qps[index];
-        if (qp.remote_port != NONE && qp.has(CW_QP_DEST)) {
-            std::vector<Index> &targets = by_target[{qp.remote_port, qp.address.dest_qpn}];
-            if (targets.size() < MAX_CANDIDATES)
-                targets.push_back(index);
-        }
-    }
-    for (Qp &qp : model_.qps) {
-        if (qp.remote_port != NONE || qp.port == NONE || !qp.is_connected_type() ||
-            !qp.has(CW_QP_DEST) || qp.has(CW_QP_ADDRESS))
-            continue;
-        const auto found = by_target.find({qp.port, qp.key.qpn});
-        if (found == by_target.end())
-            continue;
-        Index port = NONE;
-        bool several = false;
-        for (const Index other : found->second) {
-            const Qp &peer = model_.qps[other];
-            if (peer.key.qpn != qp.address.dest_qpn || peer.port == NONE)
-                continue;
-            several = several || (port != NONE && port != peer.port);
-            port = peer.port;
-        }
-        if (several)
-            qp.pairing = Pairing::Ambiguous;
-        else
-            qp.remote_port = port;
-    }
-}
-
-Life Pairer::life_of(const Qp &qp) const {
-    const Host &host = model_.hosts[qp.host];
-    const Session &session = model_.sessions[qp.session];
-    const std::uint64_t begin_ns =
-        qp.has(CW_QP_PREEXISTING) ? session.begin_ns : qp.key.generation_ns;
-    const std::uint64_t end_ns = qp.destroyed_ns != 0 ? qp.destroyed_ns : session.end_ns;
-    const std::uint64_t begin_realtime_ns = host.realtime_ns(begin_ns);
-    return {begin_realtime_ns,
-            std::max(begin_realtime_ns, host.realtime_ns(std::max(begin_ns, end_ns)))};
-}
 
 void Pairer::gather_sides() {
     for (Index index = 0; index < model_.qps.size(); ++index) {
@@ -221,12 +90,13 @@ void Pairer::gather_sides() {
         const NumberKey own{qp.port, qp.key.qpn};
         const NumberKey other{qp.remote_port, qp.address.dest_qpn};
         if (own == other) {
-            connect(index, index); // connected to itself
+            qp.pairing = Pairing::Paired; // with itself
+            qp.peer = index;
             continue;
         }
         const bool is_high = std::tie(other.place, other.qpn) < std::tie(own.place, own.qpn);
         sides_.push_back(
-            {is_high ? other : own, is_high ? own : other, is_high, life_of(qp), index});
+            {is_high ? other : own, is_high ? own : other, is_high, life_of(model_, qp), index});
     }
     std::sort(sides_.begin(), sides_.end(), [](const Side &a, const Side &b) {
         return std::tie(a.low.place, a.low.qpn, a.high.place, a.high.qpn, a.is_high,
@@ -249,38 +119,140 @@ void Pairer::pair_groups(bool clocks_known) {
              ++end)
             (sides_[end].is_high ? highs : lows).push_back(sides_[end]);
         begin = end;
+        join_recordings(lows);
+        join_recordings(highs);
         const bool single = lows.size() == 1 && highs.size() == 1;
-        if (single && !clocks_known)
+        const bool in_parts = single && !(lows[0].later.empty() && highs[0].later.empty());
+        if (single && (!clocks_known || in_parts))
             pair_single(lows.front(), highs.front());
         if (!single && clocks_known && !lows.empty() && !highs.empty())
             pair_many(lows, highs);
     }
 }
 
-// The first packet sequence numbers of a connection are agreed by its two ends. One that was there
-// before us has moved on.
-bool Pairer::psns_contradict(const Qp &a, const Qp &b) const {
-    if (a.has(CW_QP_PREEXISTING) || b.has(CW_QP_PREEXISTING))
-        return false;
-    const auto differ = [](const Qp &from, const Qp &to) {
-        return from.has(CW_QP_PSN_SQ) && to.has(CW_QP_PSN_RQ) &&
-               from.address.sq_psn != to.address.rq_psn;
+// A queue pair that outlives a recording is in the next one again, as one that was there before.
+void Pairer::join_recordings(std::vector<Side> &sides) const {
+    const auto goes_on = [&](const Qp &before, const Qp &after) {
+        return after.has(CW_QP_PREEXISTING) && before.destroyed_ns == 0 &&
+               before.session != after.session && before.host == after.host &&
+               before.type == after.type &&
+               (before.tgid == 0 || after.tgid == 0 || before.tgid == after.tgid) &&
+               model_.sessions[before.session].end_ns <= model_.sessions[after.session].begin_ns;
     };
-    return differ(a, b) || differ(b, a);
+    std::vector<Side> joined;
+    for (Side &side : sides) {
+        if (!joined.empty()) {
+            Side &before = joined.back();
+            const Index newest = before.later.empty() ? before.qp : before.later.back();
+            if (goes_on(model_.qps[newest], model_.qps[side.qp])) {
+                before.later.push_back(side.qp);
+                before.life.end_ns = std::max(before.life.end_ns, side.life.end_ns);
+                continue;
+            }
+        }
+        joined.push_back(std::move(side));
+    }
+    sides = std::move(joined);
 }
 
-void Pairer::connect(Index a, Index b) {
-    for (const auto &[from, to] : {std::pair{a, b}, std::pair{b, a}}) {
-        model_.qps[from].pairing = Pairing::Paired;
-        model_.qps[from].peer = to;
+std::optional<std::uint64_t> Pairer::clock_shift(Index from, Index to) const {
+    if (from == to)
+        return 0;
+    const auto clock = clocks_.find(std::minmax(from, to));
+    if (clock == clocks_.end())
+        return std::nullopt;
+    const auto shift_ns = static_cast<std::uint64_t>(clock->second);
+    return from < to ? shift_ns : 0 - shift_ns;
+}
+
+// The life of a queue pair by the clock of another host, as far as that is known.
+Life Pairer::life_there(const Qp &qp, const Life &life, Index host) const {
+    const std::uint64_t shift_ns = clock_shift(qp.host, host).value_or(0);
+    return {life.begin_ns + shift_ns, life.end_ns + shift_ns};
+}
+
+// The one that shares most of its time.
+Index Pairer::nearest(Index of, const std::vector<Index> &among) const {
+    if (among.size() == 1)
+        return among.front();
+    const Qp &qp = model_.qps[of];
+    const Life own = life_there(qp, life_of(model_, qp), model_.qps[among.front()].host);
+    Index found = among.front();
+    std::uint64_t found_overlap_ns = 0;
+    for (const Index index : among) {
+        const Life other = life_of(model_, model_.qps[index]);
+        const std::uint64_t overlap_ns = subtract_or_zero(std::min(own.end_ns, other.end_ns),
+                                                          std::max(own.begin_ns, other.begin_ns));
+        if (overlap_ns > found_overlap_ns) {
+            found = index;
+            found_overlap_ns = overlap_ns;
+        }
     }
+    return found;
+}
+
+void Pairer::connect(const Side &a, const Side &b) {
+    const std::vector<Index> a_parts = a.parts();
+    const std::vector<Index> b_parts = b.parts();
+    std::unordered_map<Index, std::size_t> taken_by;
+    for (const auto &[from, to] : {std::pair{&a_parts, &b_parts}, std::pair{&b_parts, &a_parts}})
+        for (const Index index : *from) {
+            Qp &qp = model_.qps[index];
+            qp.pairing = Pairing::Paired;
+            qp.peer = nearest(index, *to);
+            ++taken_by[qp.peer];
+        }
+    for (const std::vector<Index> *parts : {&a_parts, &b_parts})
+        for (const Index index : *parts) {
+            Qp &qp = model_.qps[index];
+            qp.peer_in_parts =
+                taken_by[index] != 1 || taken_by[qp.peer] != 1 || model_.qps[qp.peer].peer != index;
+        }
 }
 
 void Pairer::pair_single(const Side &a, const Side &b) {
-    const bool apart = a.life.begin_ns > add_saturating(b.life.end_ns, SKEW_UNKNOWN_NS) ||
-                       b.life.begin_ns > add_saturating(a.life.end_ns, SKEW_UNKNOWN_NS);
-    if (!apart)
-        connect(a.qp, b.qp);
+    if (!are_apart(a.life, b.life, SKEW_UNKNOWN_NS) &&
+        !psns_contradict(model_.qps[a.qp], model_.qps[b.qp]))
+        connect(a, b);
+}
+
+// Connections whose two first sequence numbers no other one of the same numbers has. Takes them out
+// of both lists.
+void Pairer::pair_by_psns(std::vector<Side> &lows, std::vector<Side> &highs) {
+    struct Match {
+        std::size_t low = 0, high = 0;
+        std::size_t n_low = 0, n_high = 0;
+    };
+    const auto has_psns = [&](const Side &side) {
+        const Qp &qp = model_.qps[side.qp];
+        return qp.has(CW_QP_PSN_SQ) && qp.has(CW_QP_PSN_RQ) && !qp.has(CW_QP_PREEXISTING);
+    };
+    const auto key_of = [](std::uint32_t upwards, std::uint32_t downwards) {
+        return std::uint64_t{upwards & PSN_MASK} << 32U | (downwards & PSN_MASK);
+    };
+    std::unordered_map<std::uint64_t, Match> matches;
+    for (std::size_t i = 0; i < lows.size(); ++i)
+        if (has_psns(lows[i])) {
+            const cw_qp_event &address = model_.qps[lows[i].qp].address;
+            Match &match = matches[key_of(address.sq_psn, address.rq_psn)];
+            match.low = i;
+            ++match.n_low;
+        }
+    for (std::size_t i = 0; i < highs.size(); ++i)
+        if (has_psns(highs[i])) {
+            const cw_qp_event &address = model_.qps[highs[i].qp].address;
+            Match &match = matches[key_of(address.rq_psn, address.sq_psn)];
+            match.high = i;
+            ++match.n_high;
+        }
+    for (const auto &[psns, match] : matches)
+        if (match.n_low == 1 && match.n_high == 1 &&
+            !are_apart(lows[match.low].life, highs[match.high].life, SKEW_UNKNOWN_NS))
+            connect(lows[match.low], highs[match.high]);
+    for (std::vector<Side> *sides : {&lows, &highs})
+        std::erase_if(*sides, [&](const Side &side) {
+            return model_.qps[side.qp].pairing == Pairing::Paired;
+        });
 }
 
 // Of those that lived at the same time the one that overlaps by far the most.
@@ -288,16 +260,9 @@ std::optional<std::size_t> Pairer::best(const Side &of, const std::vector<Side> 
                                         bool &ambiguous) const {
     const Qp &qp = model_.qps[of.qp];
     const Index other_host = model_.qps[among.front().qp].host;
-    const auto clock = clocks_.find(std::minmax(qp.host, other_host));
-    const bool clock_known = clock != clocks_.end() || qp.host == other_host;
-    // Other minus own, modulo 2^64.
-    std::uint64_t shift_ns = clock == clocks_.end() ? 0 : static_cast<std::uint64_t>(clock->second);
-    if (other_host < qp.host)
-        shift_ns = 0 - shift_ns;
+    const bool clock_known = clock_shift(qp.host, other_host).has_value();
     const std::uint64_t slack_ns = clock_known ? SKEW_KNOWN_NS : SKEW_UNKNOWN_NS;
-    const auto shifted = [&](std::uint64_t time_ns) { return time_ns + shift_ns; };
-    const std::uint64_t begin_ns = shifted(of.life.begin_ns);
-    const std::uint64_t end_ns = shifted(of.life.end_ns);
+    const auto [begin_ns, end_ns] = life_there(qp, of.life, other_host);
 
     auto after = std::upper_bound(
         among.begin(), among.end(), add_saturating(end_ns, slack_ns),
@@ -306,9 +271,15 @@ std::optional<std::size_t> Pairer::best(const Side &of, const std::vector<Side> 
     std::uint64_t found_overlap_ns = 0;
     std::uint64_t second_overlap_ns = 0;
     std::size_t candidates = 0;
-    for (std::size_t looked_at = 0; after != among.begin() && looked_at < MAX_CANDIDATES;
-         ++looked_at) {
+    std::size_t looked_at = 0;
+    while (after != among.begin()) {
         --after;
+        if (add_saturating(after->latest_end_ns, slack_ns) < begin_ns)
+            break; // those before it are gone, too
+        if (++looked_at > MAX_LOOKED_AT || candidates > MAX_CANDIDATES) {
+            ambiguous = true;
+            return std::nullopt;
+        }
         if (add_saturating(after->life.end_ns, slack_ns) < begin_ns ||
             psns_contradict(qp, model_.qps[after->qp]))
             continue;
@@ -331,7 +302,19 @@ std::optional<std::size_t> Pairer::best(const Side &of, const std::vector<Side> 
     return found;
 }
 
-void Pairer::pair_many(const std::vector<Side> &lows, const std::vector<Side> &highs) {
+void Pairer::pair_many(std::vector<Side> &lows, std::vector<Side> &highs) {
+    pair_by_psns(lows, highs);
+    if (lows.empty() || highs.empty())
+        return;
+    for (std::vector<Side> *sides : {&lows, &highs}) {
+        std::uint64_t latest_end_ns = 0;
+        for (Side &side : *sides)
+            side.latest_end_ns = latest_end_ns = std::max(latest_end_ns, side.life.end_ns);
+    }
+    const auto set_ambiguous = [&](const Side &side) {
+        for (const Index index : side.parts())
+            model_.qps[index].pairing = Pairing::Ambiguous;
+    };
     for (const Side &low : lows) {
         bool ambiguous = false;
         const auto high = best(low, highs, ambiguous);
@@ -339,17 +322,16 @@ void Pairer::pair_many(const std::vector<Side> &lows, const std::vector<Side> &h
         if (high)
             back = best(highs[*high], lows, ambiguous);
         if (back && lows[*back].qp == low.qp)
-            connect(low.qp, highs[*high].qp);
+            connect(low, highs[*high]);
         else if (ambiguous)
-            model_.qps[low.qp].pairing = Pairing::Ambiguous;
+            set_ambiguous(low);
     }
     for (const Side &high : highs) {
-        Qp &qp = model_.qps[high.qp];
-        if (qp.pairing == Pairing::Paired)
+        if (model_.qps[high.qp].pairing == Pairing::Paired)
             continue;
         bool ambiguous = false;
         if (best(high, lows, ambiguous) || ambiguous)
-            qp.pairing = Pairing::Ambiguous;
+            set_ambiguous(high);
     }
 }
 

@@ -176,5 +176,177 @@ TEST(ModelPairing, OwnersAreToldApartByTheirStart) {
     EXPECT_EQ(model.process_sums.size(), 3U);
 }
 
+TEST(ModelPairing, SequenceNumbersThatContradictAreNoPairEvenAlone) {
+    NodeBuilder a;
+    const QpOptions mine = at(NODE0, 11, 1000, 2000);
+    a.usual(1).qp(mine).destroy(mine, 13).end();
+    NodeBuilder b = node1();
+    b.qp(at(NODE1, 16, 777, 888)).end(30);
+    const Model model = model_of({a.bytes(), b.bytes()});
+    EXPECT_EQ(qp_of(model, "node0", 17).pairing, Pairing::NotCaptured);
+    EXPECT_EQ(qp_of(model, "node1", 18).pairing, Pairing::NotCaptured);
+    EXPECT_TRUE(model.clock_differences.empty());
+    // What goes beyond 24 bits is not on the wire.
+    NodeBuilder c = node1();
+    c.qp(at(NODE1, 11, 2000, 0x1000000 + 1000)).end();
+    EXPECT_EQ(qp_of(model_of({a.bytes(), c.bytes()}), "node0", 17).pairing, Pairing::Paired);
+}
+
+// `generations` connections of the same numbers, 10 ms each.
+std::pair<NodeBuilder, NodeBuilder> reused_at_a_rate(std::uint32_t generations, bool with_psns) {
+    NodeBuilder a;
+    NodeBuilder b = node1();
+    // One connection whose numbers nobody else has tells the clocks.
+    a.usual(1).qp({.qpn = 40, .local = 1, .remote = 2, .remote_qpn = 41});
+    b.qp({.qpn = 41, .local = 2, .remote = 1, .remote_qpn = 40});
+    for (std::uint32_t i = 0; i < generations; ++i) {
+        const double created = 11 + 0.01 * i;
+        const std::uint32_t there = with_psns ? 1000 + i : 0;
+        const std::uint32_t back = with_psns ? 70'000 + i : 0;
+        QpOptions mine = at(NODE0, created, there, back);
+        QpOptions theirs = at(NODE1, created, back, there);
+        mine.connected_after = theirs.connected_after = 0.001;
+        a.qp(mine).destroy(mine, created + 0.009);
+        b.qp(theirs).destroy(theirs, created + 0.009);
+    }
+    a.end();
+    b.end();
+    return {std::move(a), std::move(b)};
+}
+
+TEST(ModelPairing, NumbersReusedAtARatePairBySequenceNumbers) {
+    auto [a, b] = reused_at_a_rate(200, true);
+    const Model model = model_of({a.bytes(), b.bytes()});
+    ASSERT_EQ(model.qps.size(), 402U);
+    for (const Qp &qp : model.qps) {
+        ASSERT_EQ(qp.pairing, Pairing::Paired) << qp.key.qpn << " of " << qp.key.generation_ns;
+        ASSERT_EQ(model.qps[qp.peer].address.rq_psn, qp.address.sq_psn);
+    }
+}
+
+TEST(ModelPairing, NumbersReusedAtARateWithoutSequenceNumbersAreAmbiguous) {
+    auto [a, b] = reused_at_a_rate(200, false);
+    const Model model = model_of({a.bytes(), b.bytes()});
+    std::size_t ambiguous = 0;
+    for (const Qp &qp : model.qps) {
+        EXPECT_NE(qp.pairing, Pairing::NotCaptured);
+        ambiguous += qp.pairing == Pairing::Ambiguous ? 1U : 0U;
+    }
+    EXPECT_EQ(ambiguous, 400U);
+}
+
+TEST(ModelPairing, LongHistoryOfOneNumberDoesNotHideTheRightOne) {
+    NodeBuilder a;
+    NodeBuilder b = node1();
+    a.usual(1).qp({.qpn = 40, .local = 1, .remote = 2, .remote_qpn = 41});
+    b.qp({.qpn = 41, .local = 2, .remote = 1, .remote_qpn = 40});
+    for (int i = 0; i < 400; ++i) {
+        a.qp(at(NODE0, 11 + 5 * i)).destroy(at(NODE0, 11 + 5 * i), 15 + 5 * i);
+        b.qp(at(NODE1, 11 + 5 * i)).destroy(at(NODE1, 11 + 5 * i), 15 + 5 * i);
+    }
+    const Model model = model_of({a.end(3000).bytes(), b.end(3000).bytes()});
+    for (const Qp &qp : model.qps) {
+        ASSERT_EQ(qp.pairing, Pairing::Paired);
+        EXPECT_EQ(model.qps[qp.peer].key.generation_ns, qp.key.generation_ns);
+    }
+}
+
+// A recording of node0 in which the queue pair was there from before.
+NodeBuilder restarted(std::uint64_t session, double start, std::uint32_t flags) {
+    NodeBuilder node({.session_id = session, .start = start, .flags = flags});
+    node.usual(1).source("posts");
+    auto existing =
+        NodeBuilder::connect_event(at(NODE0, start + 0.1), CW_KIND_QP_EXISTING, start + 0.1);
+    existing.flags |= CW_QP_PREEXISTING;
+    node.add(existing);
+    return node;
+}
+
+TEST(ModelPairing, RecorderThatWasRestartedSeesTheSameQueuePairAgain) {
+    constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_WIRE;
+    NodeBuilder first = restarted(1, 10, flags);
+    NodeBuilder second = restarted(7, 22, flags);
+    NodeBuilder b = node1();
+    b.qp(at(NODE1, 11, 777, 888)).end(40);
+    const Model model = model_of({first.end(20).bytes(), second.end(32).bytes(), b.bytes()});
+    ASSERT_EQ(model.qps.size(), 3U);
+    for (const Qp &qp : model.qps)
+        EXPECT_EQ(qp.pairing, Pairing::Paired);
+    EXPECT_EQ(model.qps[0].peer, 2U);
+    EXPECT_EQ(model.qps[1].peer, 2U);
+    EXPECT_EQ(model.qps[2].peer, 1U) << "it was longer in the second recording";
+}
+
+TEST(ModelPairing, RecordingsOfBothEndsMeetInOrder) {
+    constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_WIRE;
+    std::vector<std::vector<std::byte>> captures;
+    for (const double start : {10, 22}) {
+        NodeBuilder a = restarted(start < 20 ? 1 : 2, start, flags);
+        NodeBuilder b({.hostname = "node1",
+                       .session_id = start < 20 ? 3U : 4U,
+                       .start = start,
+                       .clock_ahead = 1.5});
+        auto existing =
+            NodeBuilder::connect_event(at(NODE1, start + 0.1), CW_KIND_QP_EXISTING, start + 0.1);
+        existing.flags |= CW_QP_PREEXISTING;
+        captures.push_back(a.end(start + 10).bytes());
+        captures.push_back(b.usual(2).add(existing).end(start + 10).bytes());
+    }
+    const Model model = model_of(captures);
+    ASSERT_EQ(model.qps.size(), 4U);
+    for (const auto &[of, peer] : {std::pair{0U, 2U}, {1U, 3U}, {2U, 0U}, {3U, 1U}})
+        EXPECT_EQ(model.qps[of].peer, peer);
+}
+
+TEST(ModelPairing, PostsOfOneEndInTwoRecordingsAreNotTheRxOfEach) {
+    constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS;
+    NodeBuilder first = restarted(1, 10, flags);
+    first.posts(at(NODE0, 10.1), 15, CW_POST_WRITE, 1, 1000);
+    NodeBuilder second = restarted(7, 22, flags);
+    second.posts(at(NODE0, 22.1), 27, CW_POST_WRITE, 1, 2000);
+    NodeBuilder b({.hostname = "node1", .session_id = 2, .flags = flags});
+    b.usual(2).source("posts").qp(NODE1).posts(NODE1, 30, CW_POST_WRITE, 1, 40'000).end(40);
+    const Model model = model_of({first.end(20).bytes(), second.end(32).bytes(), b.bytes()});
+    ASSERT_EQ(model.qps.size(), 3U);
+    for (const Qp &qp : model.qps) {
+        EXPECT_EQ(qp.pairing, Pairing::Paired);
+        EXPECT_EQ(qp.bytes.rung, BytesRung::Posted);
+        EXPECT_FALSE(qp.bytes.rx_payload_bytes);
+    }
+    EXPECT_EQ(model.total.tx_payload_bytes, 43'000U);
+}
+
+TEST(ModelPairing, NumbersThatComeAgainAfterARebootAreTheOtherBoots) {
+    for (const bool with_psns : {true, false}) {
+        const auto psn = [&](std::uint32_t value) { return with_psns ? value : 0; };
+        NodeBuilder a;
+        a.usual(1);
+        std::vector<std::vector<std::byte>> captures;
+        for (const std::uint32_t boot : {1U, 2U}) {
+            const double shift = boot == 1 ? 0 : 500;
+            const QpOptions mine = at(NODE0, 11 + shift, psn(100 + boot), psn(200 + boot));
+            a.qp(mine).destroy(mine, 15 + shift);
+            NodeBuilder b({.hostname = "node1",
+                           .boot_id = "boot-" + std::to_string(boot),
+                           .session_id = 10 + boot,
+                           .clock_ahead = shift});
+            const QpOptions theirs = at(NODE1, 11, psn(200 + boot), psn(100 + boot));
+            captures.push_back(b.usual(2).qp(theirs).destroy(theirs, 15).end().bytes());
+        }
+        const QpOptions datagrams{.qpn = 30, .created = 512};
+        a.datagram_qp(datagrams).ud_peer(datagrams, 514, 2, 21, 1, 100, 50);
+        captures.push_back(a.end(600).bytes());
+        const Model model = model_of(captures);
+        for (const Qp &qp : model.qps)
+            if (qp.is_connected_type()) {
+                EXPECT_EQ(qp.pairing, Pairing::Paired);
+            }
+        const UdPeer &to = qp_of(model, "node0", 30).ud_peers.at(0);
+        ASSERT_NE(to.remote_port, NONE) << "only one of the boots was up then";
+        EXPECT_EQ(model.hosts[model.devices[model.ports[to.remote_port].device].host].boot_id,
+                  "boot-2");
+    }
+}
+
 } // namespace
 } // namespace collwire::model
