@@ -284,9 +284,10 @@ Tier Topology::classify_by_pods(std::uint32_t a, std::uint32_t b) const {
 Tier Topology::classify(const PortRef &a, const PortRef &b, SameHost same_host) const {
     const StoredPort &from = ports_[a.index];
     const StoredPort &to = ports_[b.index];
-    const bool stands_for_a_host =
-        from.host != 0 && lookup<std::uint64_t>(by_host_, from.host) == a.index;
-    if (a == b && !stands_for_a_host)
+    const bool stands_for_several =
+        (from.device != 0 && from.number == 0) ||
+        (from.host != 0 && lookup<std::uint64_t>(by_host_, from.host) == a.index);
+    if (a == b && !stands_for_several)
         return Tier::Self;
     if (same_host == SameHost::Self && from.host != 0 && from.host == to.host)
         return Tier::Self;

@@ -159,15 +159,19 @@ TEST(TopologyClassify, ByTheUplinkGraph) {
     EXPECT_EQ(tier("b1", "x1"), "superspine");
 }
 
-TEST(TopologyClassify, AnEntryOfAWholeHostIsNotOnePort) {
+TEST(TopologyClassify, AnEntryOfAWholeHostOrDeviceIsNotOnePort) {
     const Topology topology =
-        parse(LEAF, R"({"host": "a", "switch": "l"}, {"host": "b", "device": "d", "switch": "l"})");
+        parse(LEAF, R"({"host": "a", "switch": "l"}, {"host": "b", "device": "d", "switch": "l"},
+                       {"host": "c", "device": "d", "port": 1, "switch": "l"})");
     const auto whole = *topology.find_local("a", "mlx5_0", 1);
     ASSERT_EQ(whole, *topology.find_local("a", "mlx5_1", 1));
     EXPECT_EQ(topology.classify(whole, whole), Tier::Self);
     EXPECT_EQ(topology.classify(whole, whole, SameHost::ByFabric), Tier::Leaf);
     const auto device = *topology.find_local("b", "d", 1);
-    EXPECT_EQ(topology.classify(device, device, SameHost::ByFabric), Tier::Self);
+    ASSERT_EQ(device, *topology.find_local("b", "d", 2));
+    EXPECT_EQ(topology.classify(device, device, SameHost::ByFabric), Tier::Leaf);
+    const auto port = *topology.find_local("c", "d", 1);
+    EXPECT_EQ(topology.classify(port, port, SameHost::ByFabric), Tier::Self);
 }
 
 TEST(TopologyClassify, PodsOnlyWhereUplinksAreMissing) {
