@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <map>
+#include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "correlate/model/join.h"
 #include "correlate/model/port_counters.h"
@@ -134,31 +137,32 @@ private:
     }
 
     void add_datagram(const Qp &qp) {
-        bool counted = false;
+        std::array<bool, TIERS> in_tier{};
+        std::set<const NodePair *> in_pair;
         for (const Part &part : datagram_parts(qp)) {
             const std::size_t tier = index_of(part.tier);
-            add_part(model_.tiers[tier], qp, part);
+            add_part(model_.tiers[tier], qp, part, !std::exchange(in_tier[tier], true));
             if (qp.process != NONE)
                 add_known(process_of(qp).tx_wire_bytes_by_tier[tier], part.tx_wire_bytes);
             NodePair &pair =
                 pair_of(qp, part.remote_host.empty() ? part.address : std::string(part.remote_host),
                         part.captured);
-            add_part(pair.all, qp, part);
+            add_part(pair.all, qp, part, in_pair.insert(&pair).second);
             add_known(pair.tx_wire_bytes_by_tier[tier], part.tx_wire_bytes);
-            counted = true;
         }
         // What it received is of no known tier: the counts are by destination.
         Sums &unknown = model_.tiers[index_of(Tier::Unknown)];
         add_known(unknown.rx_wire_bytes, qp.bytes.rx_wire_bytes);
         add_known(unknown.rx_payload_bytes, qp.bytes.rx_payload_bytes);
-        if (!counted && qp.bytes.rung == BytesRung::None) {
+        if (in_pair.empty() && qp.bytes.rung == BytesRung::None) {
             ++unknown.qps;
             ++unknown.qps_without_bytes;
         }
     }
 
-    static void add_part(Sums &sums, const Qp &qp, const Part &part) {
-        ++sums.qps;
+    // One queue pair, however many destinations of it are in the sum.
+    static void add_part(Sums &sums, const Qp &qp, const Part &part, bool is_first) {
+        sums.qps += is_first ? 1 : 0;
         add_known(sums.tx_wire_bytes, part.tx_wire_bytes);
         add_known(sums.tx_payload_bytes, part.tx_payload_bytes);
         add_rung(sums, qp, part.tx_wire_bytes);

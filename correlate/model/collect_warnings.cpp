@@ -145,6 +145,14 @@ private:
         if (model_.total.qps_without_bytes != 0)
             warn(fmt::format("{} of {} queue pairs: bytes not measured",
                              model_.total.qps_without_bytes, model_.total.qps));
+        const Known &unplaced = model_.tiers[index_of(topology::Tier::Unknown)].tx_wire_bytes;
+        if (model_.has_topology && unplaced.value_or(0) != 0)
+            warn(fmt::format("{} B are of tier \"unknown\", so each tier of the fabric has at "
+                             "least what is said. Fix: add the hosts that are missing to the "
+                             "topology",
+                             *unplaced));
+        if (!model_.sessions.empty() && !model_.watched_queue_pairs())
+            warn("not every recording watched queue pairs: where none is seen that is not 0");
         if (!model_.unmatched_posts.empty()) {
             std::uint64_t posted_bytes = 0;
             for (const UnmatchedPosts &posts : model_.unmatched_posts)

@@ -74,6 +74,8 @@ private:
     struct UdSnapshots {
         UdCounts baseline, last;
         std::uint64_t last_ns = 0;
+        std::uint64_t first_ns = 0;
+        std::uint64_t first_wire_bytes = 0;
     };
 
     void add_node(std::span<const std::byte> record);

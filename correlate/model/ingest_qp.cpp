@@ -259,6 +259,10 @@ void Ingest::add_ud_peer(std::span<const std::byte> record) {
     if (is_new && !session().from_start &&
         from.header.time_ns < add_saturating(segment_start_ns_, SNAPSHOT_WITHIN_NS))
         snapshots.baseline = counts;
+    if (is_new || from.header.time_ns < snapshots.first_ns) {
+        snapshots.first_ns = from.header.time_ns;
+        snapshots.first_wire_bytes = counts.wire_bytes;
+    }
     if (is_new || from.header.time_ns >= snapshots.last_ns) {
         snapshots.last = counts;
         snapshots.last_ns = from.header.time_ns;
@@ -351,6 +355,10 @@ void Ingest::finish_ud() {
         peer.tx_wire_bytes = subtract_or_zero(snapshots.last.wire_bytes, baseline.wire_bytes);
         peer.tx_payload_bytes =
             subtract_or_zero(snapshots.last.payload_bytes, baseline.payload_bytes);
+        if (from_start) {
+            peer.first_ns = snapshots.first_ns;
+            peer.first_tx_wire_bytes = snapshots.first_wire_bytes;
+        }
         qp.ud_peers.push_back(std::move(peer));
     }
     for (Qp &qp : model_.qps)

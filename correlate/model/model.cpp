@@ -29,6 +29,19 @@ std::uint64_t Host::realtime_ns(std::uint64_t monotonic_ns) const {
            (monotonic_ns - anchor.monotonic_ns); // modulo 2^64, so backwards, too
 }
 
+bool Session::watched_queue_pairs() const {
+    const auto found = sources.find({"qp", DEV_INDEX_NODE});
+    return found != sources.end() && found->second.state == CW_SOURCE_ON;
+}
+
+bool Model::watched_queue_pairs() const {
+    const auto is_used = [](const Session &session) { return !session.excluded; };
+    return std::any_of(sessions.begin(), sessions.end(), is_used) &&
+           std::all_of(sessions.begin(), sessions.end(), [&](const Session &session) {
+               return !is_used(session) || session.watched_queue_pairs();
+           });
+}
+
 Gid Qp::sgid() const {
     Gid gid{};
     std::memcpy(gid.data(), address.sgid, gid.size());

@@ -113,6 +113,9 @@ struct Session {
     std::map<std::pair<std::string, std::uint32_t>, SourceInfo> sources; // name, dev_index
     std::vector<Counter> counters;
     std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> loss; // class, cpu
+
+    // Without that no queue pair in it does not mean that there was none.
+    [[nodiscard]] bool watched_queue_pairs() const;
 };
 
 struct Device {
@@ -214,6 +217,8 @@ struct UdPeer {
     std::uint64_t tx_frames = 0;
     std::uint64_t tx_wire_bytes = 0;
     std::uint64_t tx_payload_bytes = 0;
+    std::uint64_t first_ns = 0; // of its first sample; 0: none
+    std::uint64_t first_tx_wire_bytes = 0;
     Index remote_port = NONE;
     std::string remote_host; // empty: not known
     topology::Tier tier = topology::Tier::Unknown;
@@ -399,6 +404,9 @@ struct Model {
     std::vector<std::string> warnings; // the gravest first
     bool has_topology = false;
     std::string topology_source;
+
+    // In every recording that is used, of which there is one.
+    [[nodiscard]] bool watched_queue_pairs() const;
 };
 
 } // namespace collwire::model

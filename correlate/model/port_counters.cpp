@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/model/port_counters.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <unordered_map>
 
 namespace collwire::model {
@@ -38,17 +40,17 @@ constexpr std::array<Candidate, 5> CANDIDATES = {{
      "ethtool_phy", false},
 }};
 
-struct PortKey {
-    Index device;
-    std::uint32_t port;
-    friend bool operator==(const PortKey &, const PortKey &) = default;
+// The port of a device, or the queue pair of a port.
+struct NumberKey {
+    Index of;
+    std::uint32_t number;
+    friend bool operator==(const NumberKey &, const NumberKey &) = default;
 };
 struct Hash {
-    std::size_t operator()(const PortKey &key) const {
-        return mix(std::uint64_t{key.device} << 32U | key.port);
+    std::size_t operator()(const NumberKey &key) const {
+        return mix(std::uint64_t{key.of} << 32U | key.number);
     }
 };
-using ByName = std::unordered_map<std::string, const Counter *>;
 
 const Counter *find(const std::vector<const Counter *> &counters, cw_counter_source source,
                     std::string_view name) {
@@ -142,9 +144,10 @@ public:
     explicit Reconciler(Model &model) : model_(model) {}
 
     void run() {
-        for (const Session &session : model_.sessions)
-            if (!session.excluded)
-                add_counters(session);
+        counted_by_.resize(model_.ports.size());
+        for (Index index = 0; index < model_.sessions.size(); ++index)
+            if (!model_.sessions[index].excluded)
+                add_counters(index);
         for (Port &port : model_.ports) {
             if (port.bytes.source.empty())
                 port.bytes.source = "none";
@@ -153,27 +156,53 @@ public:
             port.bytes.self_tx_wire_bytes = 0;
         }
         for (const Qp &qp : model_.qps)
-            if (qp.port != NONE)
+            add_self_datagrams(qp);
+        for (const Qp &qp : model_.qps)
+            if (qp.port != NONE && is_counted(qp))
                 explain(qp, model_.ports[qp.port].bytes);
-        for (Port &port : model_.ports)
-            if (port.bytes.qps_without_bytes != 0 &&
-                port.bytes.qps_without_bytes == qps_[&port.bytes]) {
-                port.bytes.explained_tx_bytes.reset();
-                port.bytes.explained_rx_bytes.reset();
-                port.bytes.self_tx_wire_bytes.reset();
+        for (Index index = 0; index < model_.ports.size(); ++index) {
+            PortBytes &bytes = model_.ports[index].bytes;
+            const bool none_has_bytes =
+                bytes.qps_without_bytes != 0 && bytes.qps_without_bytes == qps_[&bytes];
+            if (none_has_bytes || !queue_pairs_watched(index)) {
+                bytes.explained_tx_bytes.reset();
+                bytes.explained_rx_bytes.reset();
+                bytes.self_tx_wire_bytes.reset();
             }
+        }
     }
 
 private:
-    void add_counters(const Session &session) {
-        std::unordered_map<PortKey, std::vector<const Counter *>, Hash> by_port;
+    // The recordings that the port's bytes are of: those that have its counter, or, where none has,
+    // those of its host.
+    [[nodiscard]] bool queue_pairs_watched(Index port) const {
+        const auto &counted_by = counted_by_[port];
+        const Index host = model_.devices[model_.ports[port].device].host;
+        for (Index index = 0; index < model_.sessions.size(); ++index) {
+            const Session &session = model_.sessions[index];
+            const bool is_of_port = counted_by.empty() ? session.host == host && !session.excluded
+                                                       : counted_by.contains(index);
+            if (is_of_port && !session.watched_queue_pairs())
+                return false;
+        }
+        return true;
+    }
+
+    // A port's counter is of its recordings, so their queue pairs alone explain it.
+    [[nodiscard]] bool is_counted(const Qp &qp) const {
+        return counted_by_[qp.port].empty() || counted_by_[qp.port].contains(qp.session);
+    }
+
+    void add_counters(Index session_index) {
+        const Session &session = model_.sessions[session_index];
+        std::unordered_map<NumberKey, std::vector<const Counter *>, Hash> by_port;
         for (const Counter &counter : session.counters)
             by_port[{counter.device, counter.port}].push_back(&counter);
         for (const Index index : ports_of(session)) {
             Port &port = model_.ports[index];
             const auto found = by_port.find({port.device, port.number});
-            if (found != by_port.end())
-                add_port(session, port, found->second);
+            if (found != by_port.end() && add_port(session, port, found->second))
+                counted_by_[index].insert(session_index);
         }
     }
 
@@ -184,7 +213,8 @@ private:
         return ports_by_host_[session.host];
     }
 
-    void add_port(const Session &session, Port &port,
+    // False: it has no counter that tells bytes.
+    bool add_port(const Session &session, Port &port,
                   const std::vector<const Counter *> &counters) {
         const bool software = model_.devices[port.device].is_software();
         for (const Candidate &candidate : CANDIDATES) {
@@ -214,8 +244,54 @@ private:
                 bytes.source = candidate.name;
             else if (bytes.source != candidate.name)
                 bytes.source = "mixed";
-            return;
+            return true;
         }
+        return false;
+    }
+
+    // Counted before the counters of ports were read first.
+    [[nodiscard]] bool is_before(const Qp &qp, std::uint64_t first_ns) const {
+        return qp.bytes.rung == BytesRung::Wire && first_ns != 0 &&
+               first_ns <= model_.sessions[qp.session].first_counters_ns;
+    }
+
+    // Bytes of its datagrams that never reached the port: all, and those of them that were counted
+    // before it was read first.
+    struct SelfDatagrams {
+        std::uint64_t all = 0;
+        std::uint64_t before = 0;
+    };
+    [[nodiscard]] SelfDatagrams self_datagrams(const Qp &qp) const {
+        SelfDatagrams sum;
+        for (const UdPeer &peer : qp.ud_peers) {
+            if (peer.tier != Tier::Self)
+                continue;
+            sum.all = add_saturating(sum.all, peer.tx_wire_bytes);
+            if (is_before(qp, peer.first_ns))
+                sum.before = add_saturating(sum.before, peer.first_tx_wire_bytes);
+        }
+        return sum;
+    }
+
+    // By the queue pair that received them.
+    void add_self_datagrams(const Qp &qp) {
+        for (const UdPeer &peer : qp.ud_peers) {
+            const Index port = peer.remote_port != NONE ? peer.remote_port : qp.port;
+            if (peer.tier != Tier::Self || port == NONE)
+                continue;
+            const std::uint64_t before =
+                is_before(qp, peer.first_ns) ? peer.first_tx_wire_bytes : 0;
+            std::uint64_t &bytes = self_received_[{port, peer.dest_qpn}];
+            bytes = add_saturating(bytes, subtract_or_zero(peer.tx_wire_bytes, before));
+        }
+    }
+    std::uint64_t without_self_datagrams(const Qp &qp, std::uint64_t rx_bytes) {
+        const auto found = self_received_.find({qp.port, qp.key.qpn});
+        if (!qp.is_datagram() || found == self_received_.end())
+            return rx_bytes;
+        const std::uint64_t taken = std::min(found->second, rx_bytes);
+        found->second -= taken;
+        return rx_bytes - taken;
     }
 
     void explain(const Qp &qp, PortBytes &bytes) {
@@ -224,33 +300,30 @@ private:
             ++bytes.qps_without_bytes;
             return;
         }
-        std::uint64_t self_bytes = 0;
-        if (qp.is_datagram()) {
-            for (const UdPeer &peer : qp.ud_peers)
-                if (peer.tier == Tier::Self)
-                    self_bytes = add_saturating(self_bytes, peer.tx_wire_bytes);
-        } else if (qp.tier == Tier::Self) {
+        if (!qp.is_datagram() && qp.tier == Tier::Self) {
             add_known(bytes.self_tx_wire_bytes, qp.bytes.tx_wire_bytes);
             return;
         }
-        add_known(bytes.self_tx_wire_bytes, self_bytes);
+        const SelfDatagrams self = self_datagrams(qp);
+        add_known(bytes.self_tx_wire_bytes, self.all);
         // A recording that starts in the middle of a transfer counts frames before it reads a port.
-        const Session &session = model_.sessions[qp.session];
-        const bool before = qp.bytes.rung == BytesRung::Wire && qp.first_wire_ns != 0 &&
-                            qp.first_wire_ns <= session.first_counters_ns;
-        const std::uint64_t not_here =
-            add_saturating(self_bytes, before ? qp.first_tx_wire_bytes : 0);
+        const bool before = is_before(qp, qp.first_wire_ns);
+        const std::uint64_t not_here = add_saturating(
+            self.all, before ? subtract_or_zero(qp.first_tx_wire_bytes, self.before) : 0);
         add_known(bytes.explained_tx_bytes, subtract_or_zero(*qp.bytes.tx_wire_bytes, not_here));
-        if (qp.bytes.rx_wire_bytes)
-            add_known(bytes.explained_rx_bytes,
-                      subtract_or_zero(*qp.bytes.rx_wire_bytes, before && !qp.bytes.rx_from_peer
-                                                                    ? qp.first_rx_wire_bytes
-                                                                    : 0));
+        if (qp.bytes.rx_wire_bytes) {
+            const std::uint64_t here =
+                subtract_or_zero(*qp.bytes.rx_wire_bytes,
+                                 before && !qp.bytes.rx_from_peer ? qp.first_rx_wire_bytes : 0);
+            add_known(bytes.explained_rx_bytes, without_self_datagrams(qp, here));
+        }
     }
 
     Model &model_;
     std::unordered_map<Index, std::vector<Index>> ports_by_host_;
     std::unordered_map<const PortBytes *, std::uint64_t> qps_;
+    std::vector<std::set<Index>> counted_by_;                          // sessions, by port
+    std::unordered_map<NumberKey, std::uint64_t, Hash> self_received_; // port, number: bytes
 };
 
 } // namespace

@@ -101,16 +101,19 @@ Json sums_json(const model::Sums &sums) {
 }
 
 Json tiers_json(const Model &model) {
+    // 0 says that nothing was sent there, so everything that was sent has to be known for it.
+    const bool saw_all = model.watched_queue_pairs() && model.total.qps_without_bytes == 0;
+    const model::Sums &unknown = model.tiers[model::index_of(Tier::Unknown)];
+    const bool placed_all = model.has_topology && unknown.tx_wire_bytes.value_or(0) == 0 &&
+                            unknown.tx_payload_bytes.value_or(0) == 0;
     Json json = Json::object();
     for (const Tier tier : ALL_TIERS) {
         model::Sums sums = model.tiers[model::index_of(tier)];
-        // Nothing of a tier was seen: that is 0, if the tier of everything could be told.
-        const bool could_be_told =
-            model.has_topology || tier == Tier::Self || tier == Tier::Unknown;
-        if (sums.qps == 0 && could_be_told && model.total.qps_without_bytes == 0) {
-            sums.tx_wire_bytes = sums.tx_wire_bytes.value_or(0);
-            sums.tx_payload_bytes = sums.tx_payload_bytes.value_or(0);
-        }
+        const bool of_fabric = tier != Tier::Self && tier != Tier::Unknown;
+        const bool is_told = saw_all && (!of_fabric || placed_all);
+        for (Known *bytes : {&sums.tx_wire_bytes, &sums.tx_payload_bytes})
+            if (bytes->value_or(0) == 0)
+                *bytes = is_told ? Known(0) : Known();
         json[std::string(topology::tier_name(tier))] = sums_json(sums);
     }
     return json;

@@ -105,7 +105,7 @@ using Captures = std::vector<std::vector<std::byte>>;
                        .segment = 2,
                        .clock_ahead = 2.5,
                        .flags = CW_NODE_WIRE});
-    node1.usual(2).process(200, 5 * NS, "app").qp(n1_to_n0).carrier(17, false).carrier(18, true);
+    node1.usual(2).process(200, 5 * NS, "app").qp(n1_to_n0).carrier(17.5, false).carrier(18, true);
     node1.wire(n1_to_n0, 15, {.acks = 9, .first = 12.1},
                {.requests = 1000, .request_payload = 1'000'000, .first = 12});
     return {std::move(cut_short), node1.bytes()};
@@ -117,10 +117,22 @@ using Captures = std::vector<std::vector<std::byte>>;
     constexpr QpOptions n0_to_n1{.qpn = 17, .local = 1, .remote = 2, .remote_qpn = 18};
     constexpr QpOptions n1_to_n0{.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17, .pid = 200};
     NodeBuilder node0({.flags = flags});
-    node0.device().port().gid(1).source("posts").source("rxe_wire", CW_SOURCE_OFF).qp(n0_to_n1);
+    node0.device()
+        .port()
+        .gid(1)
+        .source("qp")
+        .source("posts")
+        .source("rxe_wire", CW_SOURCE_OFF)
+        .qp(n0_to_n1);
     node0.posts(n0_to_n1, 19, CW_POST_WRITE, 1000, 65'536).netdev(20, 79'900'000, 12'000).end();
     NodeBuilder node1({.hostname = "node1", .session_id = 2, .flags = flags});
-    node1.device().port().gid(2).source("posts").source("rxe_wire", CW_SOURCE_OFF).qp(n1_to_n0);
+    node1.device()
+        .port()
+        .gid(2)
+        .source("qp")
+        .source("posts")
+        .source("rxe_wire", CW_SOURCE_OFF)
+        .qp(n1_to_n0);
     node1.posts(n1_to_n0, 19, CW_POST_READ, 10, 1'000'000).netdev(20, 12'000, 79'900'000).end();
     return {node0.bytes(), node1.bytes()};
 }

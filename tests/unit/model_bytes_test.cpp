@@ -106,6 +106,22 @@ TEST(ModelBytes, DatagramsGoToEachDestinationsTier) {
     EXPECT_EQ(model.total.tx_wire_bytes, 30 * 58 + 3000U);
 }
 
+TEST(ModelBytes, DatagramQueuePairsCountOnceInATierAndAPair) {
+    NodeBuilder node;
+    const QpOptions qp{.qpn = 17};
+    node.usual(1).datagram_qp(qp).wire(qp, 15, {.requests = 30}, {});
+    node.ud_peer(qp, 15, 2, 18, 10, 580, 0).ud_peer(qp, 15, 2, 19, 10, 580, 0);
+    node.ud_peer(qp, 15, 3, 18, 10, 580, 0).end();
+    const Model model = model_of({node.bytes()});
+    EXPECT_EQ(model.tiers[index_of(Tier::Leaf)].qps, 1U);
+    EXPECT_EQ(model.tiers[index_of(Tier::Leaf)].tx_wire_bytes, 1160U);
+    EXPECT_EQ(model.tiers[index_of(Tier::Spine)].qps, 1U);
+    ASSERT_EQ(model.node_pairs.size(), 2U);
+    EXPECT_EQ(model.node_pairs[0].all.qps, 1U);
+    EXPECT_EQ(model.node_pairs[0].all.tx_wire_bytes, 1160U);
+    EXPECT_EQ(model.node_pairs[1].all.qps, 1U);
+}
+
 TEST(ModelBytes, NotMeasuredIsNull) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT});
     node.device(0, "mlx5_0", 0).port().gid(1).qp({.qpn = 17}).end();

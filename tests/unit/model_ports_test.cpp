@@ -73,6 +73,55 @@ TEST(ModelPorts, WhatWasCountedBeforeThePortWasReadIsNoPartOfIt) {
     EXPECT_EQ(bytes_of(model).explained_rx_bytes, *model.total.rx_wire_bytes / 26 * 6);
 }
 
+TEST(ModelPorts, DatagramsToItselfNeverReachThePortEither) {
+    const QpOptions sender{.qpn = 20};
+    const QpOptions receiver{.qpn = 21};
+    NodeBuilder node;
+    node.usual(1).datagram_qp(sender).datagram_qp(receiver);
+    // 2,320 of the 6,000 bytes to itself were counted before the port was read first.
+    node.wire(sender, 10.4, {.requests = 40}, {}).wire(receiver, 10.4, {}, {.requests = 40});
+    node.ud_peer(sender, 10.4, 1, 21, 40, 2320, 0);
+    node.counter(1, "tx_bytes", CW_COUNTER_NETDEV, CW_UNIT_LINK_BYTES);
+    node.counter(2, "rx_bytes", CW_COUNTER_NETDEV, CW_UNIT_LINK_BYTES);
+    node.samples(10.5, {{1, 0, 0}, {2, 0, 0}});
+    node.wire(sender, 19.9, {.requests = 40, .request_payload = 4680}, {})
+        .wire(receiver, 19.9, {}, {.requests = 40, .request_payload = 3680});
+    node.ud_peer(sender, 19.9, 1, 21, 40, 6000, 0).ud_peer(sender, 19.9, 2, 21, 10, 1000, 0);
+    node.samples(20, {{1, 0, 1000}, {2, 0, 0}});
+    const Model model = model_of({node.end().bytes()});
+    EXPECT_EQ(bytes_of(model).self_tx_wire_bytes, 6000U);
+    EXPECT_EQ(bytes_of(model).explained_tx_bytes, 1000U);
+    EXPECT_EQ(bytes_of(model).explained_rx_bytes, 0U);
+}
+
+TEST(ModelPorts, CounterOfOneRecordingIsNotHeldAgainstTheNext) {
+    NodeBuilder first;
+    first.usual(1).qp(QP).wire(QP, 19, {.requests = 10}, {}).netdev(20, 580, 0).end(20);
+    NodeBuilder second({.session_id = 2, .start = 30});
+    const QpOptions later{.qpn = 19, .created = 31};
+    second.usual(1).counter(1, "tx_bytes", CW_COUNTER_NETDEV, CW_UNIT_LINK_BYTES);
+    second.samples(30, {{1, 0, 5580}}).qp(later).wire(later, 31.5, {.requests = 900}, {});
+    const Model model = model_of({first.bytes(), second.bytes()});
+    EXPECT_EQ(bytes_of(model).tx_wire_bytes, 580U);
+    EXPECT_EQ(bytes_of(model).explained_tx_bytes, 580U);
+    EXPECT_EQ(model.total.tx_wire_bytes, 910 * 58U);
+    EXPECT_FALSE(has_warning(model, "more than its counter saw"));
+}
+
+TEST(ModelPorts, WhereQueuePairsWereNotWatchedNothingIsExplained) {
+    NodeBuilder node;
+    node.device().port().gid(1).source("qp", CW_SOURCE_OFF).netdev(20, 1'000'000, 5).end();
+    const Model model = model_of({node.bytes()});
+    EXPECT_EQ(bytes_of(model).tx_wire_bytes, 1'000'000U);
+    EXPECT_FALSE(bytes_of(model).explained_tx_bytes);
+    EXPECT_FALSE(bytes_of(model).explained_rx_bytes);
+    EXPECT_FALSE(bytes_of(model).self_tx_wire_bytes);
+    EXPECT_TRUE(has_warning(model, "not every recording watched queue pairs"));
+    NodeBuilder watched;
+    watched.usual(1).netdev(20, 1'000'000, 5).end();
+    EXPECT_EQ(bytes_of(model_of({watched.bytes()})).explained_tx_bytes, 0U);
+}
+
 Model with_counter(cw_counter_source source, cw_counter_unit unit, std::string_view name,
                    std::string_view packets_name, cw_link_layer link_layer) {
     NodeBuilder node;

@@ -136,5 +136,52 @@ TEST(ReportText, ColorOnlyWhenAsked) {
               std::string::npos);
 }
 
+nlohmann::json tiers_of(const std::vector<std::vector<std::byte>> &captures,
+                        std::string_view topology = LEAF_SPINE) {
+    return nlohmann::json::parse(json_of(model_of(captures, topology)))["tiers"];
+}
+
+std::vector<std::byte> one_sender(std::uint8_t to, std::uint64_t frames = 10) {
+    NodeBuilder node;
+    const QpOptions qp{.qpn = 17, .local = 1, .remote = to, .remote_qpn = 18};
+    node.usual(1).qp(qp).wire(qp, 15, {.requests = frames}, {});
+    // As the kernel makes one for each port: no byte, so no destination.
+    node.datagram_qp({.qpn = 1}).end();
+    return node.bytes();
+}
+
+TEST(ReportTiers, ZeroOnlyWhereEverythingIsPlaced) {
+    const auto placed = tiers_of({one_sender(2)});
+    EXPECT_EQ(placed["leaf"]["tx_wire_bytes"], 580);
+    for (const char *tier : {"self", "spine", "superspine", "unknown"}) {
+        EXPECT_EQ(placed[tier]["tx_wire_bytes"], 0) << tier;
+        EXPECT_EQ(placed[tier]["tx_payload_bytes"], 0) << tier;
+    }
+    // 10.0.0.9 is in no topology.
+    const auto unplaced = tiers_of({one_sender(9)});
+    EXPECT_EQ(unplaced["unknown"]["tx_wire_bytes"], 580);
+    EXPECT_EQ(unplaced["self"]["tx_wire_bytes"], 0);
+    for (const char *tier : {"leaf", "spine", "superspine"})
+        EXPECT_TRUE(unplaced[tier]["tx_wire_bytes"].is_null()) << tier;
+    EXPECT_EQ(tiers_of({one_sender(9, 0)})["leaf"]["tx_wire_bytes"], 0) << "nothing was sent";
+    EXPECT_TRUE(tiers_of({one_sender(2)}, "")["leaf"]["tx_wire_bytes"].is_null());
+    EXPECT_TRUE(has_warning(model_of({one_sender(9)}), "at least what is said"));
+    EXPECT_FALSE(has_warning(model_of({one_sender(2)}), "at least what is said"));
+}
+
+TEST(ReportTiers, WithoutQueuePairsWatchedNothingIsZero) {
+    NodeBuilder node;
+    node.device().port().gid(1).source("qp", CW_SOURCE_OFF).netdev(20, 1000, 5).end();
+    const auto tiers = tiers_of({node.bytes()});
+    for (const char *tier : {"self", "leaf", "spine", "superspine", "unknown"})
+        EXPECT_TRUE(tiers[tier]["tx_wire_bytes"].is_null()) << tier;
+    const auto one_of_two = tiers_of({one_sender(2), [] {
+                                          NodeBuilder other({.hostname = "node1", .session_id = 2});
+                                          return other.device().port().gid(2).end().bytes();
+                                      }()});
+    EXPECT_EQ(one_of_two["leaf"]["tx_wire_bytes"], 580);
+    EXPECT_TRUE(one_of_two["spine"]["tx_wire_bytes"].is_null());
+}
+
 } // namespace
 } // namespace collwire::report
