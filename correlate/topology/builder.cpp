@@ -158,6 +158,7 @@ void Builder::compute_above() {
     topology_.above_.emplace_back(); // set 0: nothing above
     sets.emplace(std::vector<std::uint32_t>{}, 0);
     std::size_t paths = 0;
+    std::vector<std::uint32_t> taken_for(switches.size()); // the set it was last put into
     for (auto at = order.rbegin(); at != order.rend(); ++at) {
         auto &one = switches[*at];
         const auto [set, added] =
@@ -165,21 +166,25 @@ void Builder::compute_above() {
         one.above = set->second;
         if (!added)
             continue;
-        std::vector<std::uint32_t> above = one.uplinks;
+        std::vector<std::uint32_t> above;
         std::map<std::uint32_t, bool> merged;
+        const auto take = [&](const std::vector<std::uint32_t> &further) {
+            for (const std::uint32_t upper : further)
+                if (taken_for[upper] != set->second) {
+                    taken_for[upper] = set->second;
+                    above.push_back(upper);
+                }
+            paths += further.size();
+        };
+        take(one.uplinks);
         for (const std::uint32_t uplink : one.uplinks) {
             if (!merged.emplace(switches[uplink].above, true).second)
                 continue;
-            const auto &further = topology_.above_[switches[uplink].above];
-            above.insert(above.end(), further.begin(), further.end());
-            if (above.size() > limits_.paths)
+            take(topology_.above_[switches[uplink].above]);
+            if (paths > limits_.paths)
                 return over_limit("switches", "ways up", limits_.paths);
         }
         std::sort(above.begin(), above.end(), lower_first);
-        above.erase(std::unique(above.begin(), above.end()), above.end());
-        paths += above.size();
-        if (paths > limits_.paths)
-            return over_limit("switches", "ways up", limits_.paths);
         topology_.above_.push_back(std::move(above));
     }
     constexpr std::size_t CACHED_SETS_MAX = 4096; // 16 MiB of cells

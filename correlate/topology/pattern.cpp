@@ -14,6 +14,9 @@ namespace {
 constexpr std::uint64_t NUMBER_MAX = 0x7fffffff;
 constexpr std::size_t RANGES_MAX = 256;
 constexpr unsigned WIDTH_MAX = 10;
+// An entry is written out for each of up to a million ports.
+constexpr std::size_t FIELD_BYTES_MAX = 4096;
+constexpr std::size_t PIECES_MAX = 64;
 
 Error bad(std::string message) {
     return error(ErrorKind::BadInput, std::move(message));
@@ -201,6 +204,9 @@ Result<void> Template::add_brackets(std::string_view text, std::string_view name
 Result<Template> Template::compile(std::string_view text, std::string_view bracket_variable,
                                    const Variables &variables) {
     Template compiled;
+    if (text.size() > FIELD_BYTES_MAX)
+        return bad(fmt::format("{} has {} bytes, at most {} are allowed. Fix: use a shorter name",
+                               quote(text), text.size(), FIELD_BYTES_MAX));
     for (std::size_t i = 0; i < text.size();) {
         const char c = text[i];
         const bool doubled = i + 1 < text.size() && text[i + 1] == c;
@@ -228,6 +234,10 @@ Result<Template> Template::compile(std::string_view text, std::string_view brack
             i++;
         }
     }
+    if (compiled.pieces_.size() > PIECES_MAX)
+        return bad(fmt::format("{}: more than {} variables and texts between them. Fix: use a "
+                               "shorter name",
+                               quote(text), PIECES_MAX));
     return compiled;
 }
 

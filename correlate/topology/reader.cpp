@@ -298,8 +298,8 @@ private:
         if (!entry.ok() || !check_all_used(entry, variables, used) ||
             !check_size(entry, combinations(variables, id_template.axes(), limits_.switches),
                         limits_.switches, "switches") ||
-            !check_size(entry, combinations(variables, used, limits_.uplinks), limits_.uplinks,
-                        "uplinks"))
+            !check_size(entry, uplinks_of(id_template, uplink_templates, variables),
+                        limits_.uplinks, "uplinks"))
             return;
         std::vector<std::uint64_t> positions(variables.axes().size());
         do {
@@ -316,6 +316,18 @@ private:
             builder_.add_switch(std::move(one), index);
         } while (builder_.within_limits() &&
                  next_combination(variables, id_template.axes(), positions));
+    }
+
+    // Of all the switches that an entry stands for; more than the limit where it passes that.
+    [[nodiscard]] std::uint64_t uplinks_of(const Template &id, const std::vector<Template> &uplinks,
+                                           const Variables &variables) const {
+        std::uint64_t sum = 0;
+        for (const Template &uplink : uplinks) {
+            sum += combinations(variables, id.axes() | uplink.axes(), limits_.uplinks);
+            if (sum > limits_.uplinks)
+                break;
+        }
+        return sum;
     }
 
     std::vector<std::string> read_uplinks(EntryReader &entry) {

@@ -78,7 +78,8 @@ struct Limits {
     std::size_t switches = 100'000;
     std::size_t uplinks = 4'000'000;
     std::size_t text_bytes = 256U << 20; // distinct names
-    std::size_t paths = 64U << 20; // switches above a switch, summed over distinct sets of uplinks
+    // Switches above a switch, by each of the ways to them, summed over distinct sets of uplinks.
+    std::size_t paths = 64U << 20;
 };
 
 class Topology {

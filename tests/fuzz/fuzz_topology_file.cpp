@@ -9,11 +9,11 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using namespace collwire::topology;
     Limits limits;
-    limits.ports = 1000;
-    limits.switches = 1000;
-    limits.uplinks = 10'000;
-    limits.text_bytes = 1U << 20;
-    limits.paths = 100'000;
+    limits.ports = 20'000;
+    limits.switches = 10'000;
+    limits.uplinks = 100'000;
+    limits.text_bytes = 16U << 20;
+    limits.paths = 1'000'000;
     const auto checked = check_topology({reinterpret_cast<const char *>(data), size}, limits);
     if (!checked.topology) {
         if (checked.problems.first_error().empty())

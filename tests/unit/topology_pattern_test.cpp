@@ -142,6 +142,54 @@ TEST(TopologyPattern, ExpansionIsBounded) {
         << switches.failure().message;
 }
 
+TEST(TopologyPattern, UplinksOfOneEntryCountTogether) {
+    std::string uplinks = R"("x{n}")";
+    for (int i = 0; i < 1999; i++)
+        uplinks += R"(, "x{n}")";
+    const auto refused = parse_topology(
+        R"({"collwire_topology": 1, "switches": [{"id": "a", "tier": "leaf", "uplinks": [)" +
+        uplinks + R"(], "vars": {"n": "1-4000"}}], "ports": []})");
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.failure().message.find("stand for more than 4000000 uplinks"),
+              std::string::npos)
+        << refused.failure().message;
+}
+
+TEST(TopologyPattern, FieldsAreBoundedBeforeTheyAreWrittenOut) {
+    std::string pieces;
+    for (int i = 0; i < 65; i++)
+        pieces += "{n}";
+    EXPECT_REFUSED(R"({"host": "h[1-2]", "switch": "l", "switch_port": ")" + pieces + "\"}",
+                   "more than 64 variables");
+    EXPECT_REFUSED(R"({"host": "h[1-2]", "switch": "l", "switch_port": ")" +
+                       std::string(5000, 'x') + "\"}",
+                   "has 5000 bytes, at most 4096 are allowed");
+}
+
+// Every spine reaches the same superspines, by another set of uplinks each: few switches are above
+// a leaf, and many ways lead to them.
+TEST(TopologyPattern, WaysUpAreCountedAsTheyAreWalked) {
+    std::string switches = R"({"id": "p[0-49]", "tier": "superspine"})";
+    for (int i = 0; i < 50; i++)
+        switches += R"(,{"id": "s)" + std::to_string(i) +
+                    R"(", "tier": "spine", "uplinks": ["p{k}"], "vars": {"k": ")" +
+                    (i == 0 ? std::string("1-49")
+                            : "0-" + std::to_string(i - 1) +
+                                  (i == 49 ? "" : "," + std::to_string(i + 1) + "-49")) +
+                    "\"}}";
+    for (int i = 0; i < 40; i++)
+        switches += R"(,{"id": "l)" + std::to_string(i) +
+                    R"(", "tier": "leaf", "uplinks": ["s{k}"], "vars": {"k": "0-)" +
+                    std::to_string(i + 9) + "\"}}";
+    Limits limits;
+    limits.paths = 20'000;
+    const auto refused = parse_topology(
+        R"({"collwire_topology": 1, "switches": [)" + switches + R"(], "ports": []})", limits);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.failure().message.find("more than 20000 ways up"), std::string::npos)
+        << refused.failure().message;
+}
+
 // 200 leaves, each below 2,000 switches by a way of its own.
 TEST(TopologyPattern, ADenseGraphIsBounded) {
     Limits limits;
