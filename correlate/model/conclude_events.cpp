@@ -41,7 +41,10 @@ struct Sign {
 
 class Concluder {
 public:
-    explicit Concluder(Model &model) : model_(model) {}
+    explicit Concluder(Model &model) : model_(model) {
+        for (Index index = 0; index < model_.ports.size(); ++index)
+            port_by_number_[{model_.ports[index].device, model_.ports[index].number}] = index;
+    }
 
     void run() {
         resolve();
@@ -68,13 +71,12 @@ private:
     Model &model_;
     std::unordered_map<Index, std::vector<std::uint64_t>> edges_; // port: realtimes
     std::set<Index> watched_;
+    std::map<std::pair<Index, std::uint32_t>, Index> port_by_number_; // by device
 };
 
 Index Concluder::find_port(Index device, std::uint32_t number) const {
-    for (const Index port : model_.devices[device].ports)
-        if (model_.ports[port].number == number)
-            return port;
-    return NONE;
+    const auto found = port_by_number_.find(std::pair{device, number});
+    return found == port_by_number_.end() ? NONE : found->second;
 }
 
 void Concluder::resolve() {

@@ -40,6 +40,7 @@ void Ingest::begin_capture(std::string path) {
     model_.captures.push_back(std::move(capture));
     session_ = NONE;
     counter_by_id_.clear();
+    n_events_ = n_anchors_ = n_gids_ = 0;
 }
 
 void Ingest::unreadable(std::string path, std::string message) {
@@ -92,8 +93,7 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
         return add_gid(record);
     case CW_KIND_CLOCK: {
         const auto clock = record_as<cw_clock>(record);
-        model_.hosts[session().host].anchors.push_back({header.time_ns, clock.realtime_ns});
-        return;
+        return add_anchor(header.time_ns, clock.realtime_ns);
     }
     case CW_KIND_PROCESS:
         return add_process(record);
@@ -183,10 +183,19 @@ void Ingest::add_node(std::span<const std::byte> record) {
         current.begin_ns = std::min(current.begin_ns, segment_start_ns_);
     }
     if (node.realtime_ns != 0)
-        model_.hosts[host].anchors.push_back({node.header.time_ns, node.realtime_ns});
+        add_anchor(node.header.time_ns, node.realtime_ns);
     Capture &capture = model_.captures.back();
     capture.session = session_;
     capture.segment = node.segment;
+}
+
+void Ingest::add_anchor(std::uint64_t monotonic_ns, std::uint64_t realtime_ns) {
+    if (++n_anchors_ > MAX_CLOCK_ANCHORS) {
+        ++model_.captures.back().unusable_records;
+        ++model_.captures.back().anchors_left_out;
+        return;
+    }
+    model_.hosts[session().host].anchors.push_back({monotonic_ns, realtime_ns});
 }
 
 Index Ingest::device_by_name(std::string_view name) {
@@ -232,13 +241,20 @@ Index Ingest::port_of(Index device, std::uint32_t number) {
     return found->second;
 }
 
+// NONE, and counted: the device was never described, or has no port of such a number.
+Index Ingest::device_with_port(std::uint32_t dev_index, std::uint32_t port) {
+    const Index device = device_by_index(dev_index);
+    if (device != NONE && port <= MAX_PORT_NUMBER)
+        return device;
+    ++model_.captures.back().unusable_records;
+    return NONE;
+}
+
 void Ingest::add_port(std::span<const std::byte> record) {
     const auto from = record_as<cw_port>(record);
-    const Index device = device_by_index(from.dev_index);
-    if (device == NONE) {
-        ++model_.captures.back().unusable_records;
+    const Index device = device_with_port(from.dev_index, from.port);
+    if (device == NONE)
         return;
-    }
     const Index index = port_of(device, from.port);
     Port &port = model_.ports[index];
     if (from.header.time_ns < port.info_ns)
@@ -273,15 +289,21 @@ void Ingest::add_port(std::span<const std::byte> record) {
 
 void Ingest::add_gid(std::span<const std::byte> record) {
     const auto from = record_as<cw_gid>(record);
-    const Index device = device_by_index(from.dev_index);
-    if (device == NONE) {
-        ++model_.captures.back().unusable_records;
+    const Index device = device_with_port(from.dev_index, from.port);
+    if (device == NONE)
         return;
-    }
     Gid gid{};
     std::copy_n(from.gid, gid.size(), gid.begin());
-    if (!is_zero(gid))
-        model_.ports[port_of(device, from.port)].gids.push_back(gid);
+    const Index port = port_of(device, from.port);
+    if (is_zero(gid) || gids_.contains({port, gid}))
+        return;
+    if (++n_gids_ > MAX_GIDS) {
+        ++model_.captures.back().unusable_records;
+        ++model_.captures.back().gids_left_out;
+        return;
+    }
+    gids_.insert({port, gid});
+    model_.ports[port].gids.push_back(gid);
 }
 
 void Ingest::add_process(std::span<const std::byte> record) {
@@ -334,11 +356,9 @@ void Ingest::add_loss(std::span<const std::byte> record) {
 
 void Ingest::add_counter_def(std::span<const std::byte> record) {
     const auto from = record_as<cw_counter_def>(record);
-    const Index device = device_by_index(from.dev_index);
-    if (device == NONE) {
-        ++model_.captures.back().unusable_records;
+    const Index device = device_with_port(from.dev_index, from.port);
+    if (device == NONE)
         return;
-    }
     const std::string_view name = text_of(from.name);
     Session &current = session();
     const auto [found, is_new] = counters_.try_emplace(
@@ -379,12 +399,21 @@ void Ingest::add_counter_samples(std::span<const std::byte> record) {
 // ---- events of ports and devices
 
 void Ingest::add_event(Event event) {
+    if (++n_events_ > MAX_EVENTS) {
+        ++model_.captures.back().unusable_records;
+        ++model_.captures.back().events_left_out;
+        return;
+    }
     event.session = session_;
     model_.events.push_back(std::move(event));
 }
 
 void Ingest::add_async_event(std::span<const std::byte> record) {
     const auto from = record_as<cw_async_event>(record);
+    if (from.port > MAX_PORT_NUMBER) {
+        ++model_.captures.back().unusable_records;
+        return;
+    }
     Event event;
     event.time_ns = from.header.time_ns;
     event.host = session().host;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,13 @@
 #include "correlate/model/model.h"
 
 namespace collwire::model {
+
+// What one capture may hold of things that are kept one by one, far beyond what a recorder writes.
+// A file of some KiB can hold millions of equal records.
+inline constexpr std::uint64_t MAX_EVENTS = 100'000;
+inline constexpr std::uint64_t MAX_CLOCK_ANCHORS = 100'000; // a recorder writes one a minute
+inline constexpr std::uint64_t MAX_GIDS = 100'000;    // differing ones; a port has 256 at once
+inline constexpr std::uint32_t MAX_PORT_NUMBER = 255; // rdma_port_t of an adapter, and verbs'
 
 // Files in any order; the segments of one recording should come in ascending order (what grows
 // within a segment that comes late is not told apart). The same file twice changes nothing.
@@ -105,6 +113,8 @@ private:
     Index qp_of(const cw_qp_key &key);
     Index posts_of(const cw_verbs_key &key);
     void add_event(Event event);
+    void add_anchor(std::uint64_t monotonic_ns, std::uint64_t realtime_ns);
+    [[nodiscard]] Index device_with_port(std::uint32_t dev_index, std::uint32_t port);
     void finish_sessions();
     void finish_qps();
     void finish_ud();
@@ -123,8 +133,10 @@ private:
     std::unordered_map<UdKey, UdSnapshots, Hash> ud_;
     std::unordered_map<PostKey, Index, Hash> post_index_;
     std::unordered_map<ProcessKey, Index, Hash> processes_;
-    std::unordered_map<std::string, Index> counters_;        // session, device, port, source, name
-    std::unordered_map<std::uint32_t, Index> counter_by_id_; // of the capture that was begun last
+    std::unordered_map<std::string, Index> counters_;         // session, device, port, source, name
+    std::unordered_map<std::uint32_t, Index> counter_by_id_;  // of the capture that was begun last
+    std::set<std::pair<Index, Gid>> gids_;                    // port, address
+    std::uint64_t n_events_ = 0, n_anchors_ = 0, n_gids_ = 0; // of the capture that was begun last
 };
 
 } // namespace collwire::model

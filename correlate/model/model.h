@@ -52,7 +52,12 @@ struct Capture {
     std::uint64_t damaged_at_bytes = 0;
     std::uint64_t records = 0;
     std::uint64_t unknown_records = 0;
-    std::uint64_t unusable_records = 0; // before the node record, or of what was never defined
+    // Before the node record, of what was never defined, of a port with an impossible number, or
+    // beyond the limits of ingest.h.
+    std::uint64_t unusable_records = 0;
+    std::uint64_t events_left_out = 0;  // these three: beyond the limits, in unusable_records, too
+    std::uint64_t anchors_left_out = 0; // of clocks
+    std::uint64_t gids_left_out = 0;
     std::uint64_t first_time_ns = 0;
     std::uint64_t last_time_ns = 0;
     std::optional<std::uint32_t> exit_status; // of the recorder

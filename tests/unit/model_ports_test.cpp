@@ -297,5 +297,57 @@ TEST(ModelEvents, CarrierEdgesThatWereNotSeenShowInTheCounter) {
     EXPECT_EQ(find_event(unseen, "carrier_down")->evidence.at("carrier_down_count"), 2U);
 }
 
+TEST(ModelLimits, EventsClocksAndAddressesOfOneCaptureAreBounded) {
+    NodeBuilder node;
+    node.usual(1);
+    constexpr std::uint64_t beyond = 7;
+    const auto bound_block = [&](std::uint64_t i) {
+        if (i % 1000 == 0)
+            node.capture().end_block();
+    };
+    for (std::uint64_t i = 0; i < MAX_EVENTS + beyond; ++i) {
+        bound_block(i);
+        node.async_event(12 + static_cast<double>(i) * 1e-6, 10);
+    }
+    for (std::uint64_t i = 0; i < MAX_CLOCK_ANCHORS + beyond - 1; ++i) { // the node's own is one
+        bound_block(i);
+        node.clock(10 + static_cast<double>(i) * 1e-6);
+    }
+    auto gid = make_record<cw_gid>(CW_KIND_GID, seconds(10));
+    gid.port = 1;
+    gid.gid[0] = 0x20;
+    for (std::uint32_t i = 0; i < 5; ++i)
+        node.add(gid);                                          // the same, again and again
+    for (std::uint32_t i = 0; i < MAX_GIDS + beyond - 2; ++i) { // this one and 10.0.0.1 are two
+        bound_block(i);
+        std::memcpy(gid.gid + 4, &i, sizeof(i));
+        gid.gid[8] = 1;
+        node.add(gid);
+    }
+    const Model model = model_of({node.end().bytes()});
+    EXPECT_EQ(model.captures[0].events_left_out, beyond);
+    EXPECT_EQ(model.captures[0].anchors_left_out, beyond);
+    EXPECT_EQ(model.captures[0].gids_left_out, beyond);
+    EXPECT_EQ(model.captures[0].unusable_records, 3 * beyond);
+    EXPECT_EQ(model.ports.at(0).gids.size(), MAX_GIDS);
+    EXPECT_TRUE(has_warning(model, "7 events, 7 clock readings and 7 addresses"));
+}
+
+TEST(ModelLimits, PortBeyond255IsNone) {
+    NodeBuilder node;
+    node.usual(1);
+    auto port = node.port_record(11);
+    port.port = 256;
+    node.add(port).async_event(12, 10, 256);
+    auto def = make_record<cw_counter_def>(CW_KIND_COUNTER_DEF, seconds(12));
+    def.id = 1;
+    def.port = 70'000;
+    set_text(def.name, "x");
+    const Model model = model_of({node.add(def).end().bytes()});
+    EXPECT_EQ(model.ports.size(), 1U);
+    EXPECT_TRUE(model.events.empty());
+    EXPECT_EQ(model.captures[0].unusable_records, 3U);
+}
+
 } // namespace
 } // namespace collwire::model
