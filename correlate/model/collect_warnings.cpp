@@ -55,7 +55,7 @@ private:
         std::map<std::tuple<Index, std::uint32_t, std::uint16_t>, std::uint64_t> sums;
         for (const Session &session : model_.sessions)
             for (const auto &[key, records] : session.loss)
-                if (records != 0) {
+                if (records != 0 && !session.excluded) {
                     std::uint64_t &sum = sums[{session.host, key.first, key.second}];
                     sum = add_saturating(sum, records);
                 }

@@ -40,7 +40,7 @@ void Ingest::begin_capture(std::string path) {
     model_.captures.push_back(std::move(capture));
     session_ = NONE;
     counter_by_id_.clear();
-    n_events_ = n_anchors_ = n_gids_ = 0;
+    n_events_ = n_anchors_ = n_gids_ = n_probes_ = 0;
 }
 
 void Ingest::unreadable(std::string path, std::string message) {
@@ -71,7 +71,10 @@ bool Ingest::end_capture(const capture::ReadSummary &summary) {
     if (session_ == NONE)
         return false;
     session().end_ns = std::max(session().end_ns, summary.last_time_ns);
-    session().ended = session().ended || summary.end.has_value();
+    constexpr std::uint32_t ROTATED = 2;
+    const bool ended = summary.end && summary.end->reason != ROTATED;
+    session().ended = session().ended || ended;
+    session().probes_placed = std::max(session().probes_placed, n_probes_);
     return true;
 }
 
@@ -99,7 +102,7 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
         return add_process(record);
     case CW_KIND_PROBE:
         if ((record_as<cw_probe>(record).flags & CW_PROBE_PLACED) != 0 && segment_is_first_)
-            ++session().probes_placed;
+            ++n_probes_;
         return;
     case CW_KIND_SOURCE:
         return add_source(record);

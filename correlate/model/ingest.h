@@ -133,10 +133,11 @@ private:
     std::unordered_map<UdKey, UdSnapshots, Hash> ud_;
     std::unordered_map<PostKey, Index, Hash> post_index_;
     std::unordered_map<ProcessKey, Index, Hash> processes_;
-    std::unordered_map<std::string, Index> counters_;         // session, device, port, source, name
-    std::unordered_map<std::uint32_t, Index> counter_by_id_;  // of the capture that was begun last
-    std::set<std::pair<Index, Gid>> gids_;                    // port, address
-    std::uint64_t n_events_ = 0, n_anchors_ = 0, n_gids_ = 0; // of the capture that was begun last
+    std::unordered_map<std::string, Index> counters_;        // session, device, port, source, name
+    std::unordered_map<std::uint32_t, Index> counter_by_id_; // of the capture that was begun last
+    std::set<std::pair<Index, Gid>> gids_;                   // port, address
+    std::uint64_t n_events_ = 0, n_anchors_ = 0, n_gids_ = 0,
+                  n_probes_ = 0; // of the capture that was begun last
 };
 
 } // namespace collwire::model

@@ -320,5 +320,36 @@ TEST(ModelBytes, QueuePairMadePastTheLibraryIsNotMeasuredByItsPosts) {
     EXPECT_EQ(qp_of(model, "node0", 19).bytes.tx_payload_bytes, 100U) << "has posts all the same";
 }
 
+TEST(ModelBytes, RecordingThatWasKilledAfterARotationHasNoEnd) {
+    NodeBuilder first;
+    first.usual(1).end(12, 2);
+    NodeBuilder second({.segment = 1, .start = 12, .flags = CW_NODE_WIRE});
+    second.usual(1);
+    EXPECT_FALSE(model_of({first.bytes(), second.bytes()}).sessions.at(0).ended);
+    second.end(20);
+    EXPECT_TRUE(model_of({first.bytes(), second.bytes()}).sessions.at(0).ended);
+}
+
+TEST(ModelBytes, CopyOfAFileChangesNothing) {
+    NodeBuilder node;
+    auto probe = make_record<cw_probe>(CW_KIND_PROBE, seconds(10));
+    probe.flags = CW_PROBE_PLACED;
+    node.usual(1).add(probe).add(probe).end();
+    EXPECT_EQ(model_of({node.bytes()}).sessions.at(0).probes_placed, 2U);
+    EXPECT_EQ(model_of({node.bytes(), node.bytes()}).sessions.at(0).probes_placed, 2U);
+}
+
+TEST(ModelBytes, LossOfARecordingThatIsLeftOutIsLeftOut) {
+    const auto recording = [](std::uint64_t session, double end, std::uint64_t lost) {
+        NodeBuilder node({.session_id = session});
+        node.usual(1).loss(CW_LOSS_WIRE_TABLE, 0, lost, 11);
+        return node.end(end).bytes();
+    };
+    const Model model = model_of({recording(1, 15, 9), recording(2, 20, 0)});
+    ASSERT_TRUE(model.sessions.at(0).excluded);
+    EXPECT_EQ(model.lost_records, 0U);
+    EXPECT_TRUE(model.loss.empty());
+}
+
 } // namespace
 } // namespace collwire::model
