@@ -44,6 +44,11 @@ public:
     explicit Concluder(Model &model) : model_(model) {
         for (Index index = 0; index < model_.ports.size(); ++index)
             port_by_number_[{model_.ports[index].device, model_.ports[index].number}] = index;
+        for (const ClockDifference &clock : model_.clock_differences) {
+            const auto b_minus_a_ns = static_cast<std::uint64_t>(clock.b_minus_a_ns);
+            clocks_[{clock.host_a, clock.host_b}] = b_minus_a_ns;
+            clocks_[{clock.host_b, clock.host_a}] = 0 - b_minus_a_ns;
+        }
     }
 
     void run() {
@@ -72,6 +77,8 @@ private:
     std::unordered_map<Index, std::vector<std::uint64_t>> edges_; // port: realtimes
     std::set<Index> watched_;
     std::map<std::pair<Index, std::uint32_t>, Index> port_by_number_; // by device
+    // What to add to a realtime of the first host for that of the second, modulo 2^64.
+    std::map<std::pair<Index, Index>, std::uint64_t> clocks_;
 };
 
 Index Concluder::find_port(Index device, std::uint32_t number) const {
@@ -292,9 +299,13 @@ void Concluder::add_path_event(const std::vector<Sign> &signs) {
                              qps.size(), took, answers);
     }
     const Index far_edge = [&] {
-        for (const Index port : far_ports)
-            if (edge_near(port, event.realtime_ns, realtime_end_ns))
+        for (const Index port : far_ports) {
+            const auto clock =
+                clocks_.find({event.host, model_.devices[model_.ports[port].device].host});
+            const std::uint64_t shift_ns = clock == clocks_.end() ? 0 : clock->second;
+            if (edge_near(port, event.realtime_ns + shift_ns, realtime_end_ns + shift_ns))
                 return port;
+        }
         return NONE;
     }();
     if (edge_near(event.port, event.realtime_ns, realtime_end_ns)) {

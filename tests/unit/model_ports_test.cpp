@@ -269,6 +269,23 @@ TEST(ModelEvents, LinkThatWentDownExplainsTheEffects) {
               std::string::npos);
 }
 
+TEST(ModelEvents, LinksOfPeersAreComparedByTheClocksThatConnectionsTell) {
+    for (const double clock_ahead : {30.0, -30.0}) {
+        const auto peer = [&](double down) {
+            NodeBuilder node(
+                {.hostname = "node1", .session_id = 2, .start = 5, .clock_ahead = clock_ahead});
+            node.usual(2).qp({.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17});
+            return node.carrier(down, false).end(60).bytes();
+        };
+        EXPECT_NE(find_event(model_of({cut().end().bytes(), peer(14)}), "retransmissions"),
+                  nullptr);
+        // At the same time by clocks that are apart, so at another.
+        const Model another = model_of({cut().end().bytes(), peer(14 + 31)});
+        EXPECT_EQ(find_event(another, "retransmissions"), nullptr);
+        EXPECT_NE(find_event(another, "suspected_path_loss"), nullptr);
+    }
+}
+
 TEST(ModelEvents, QueuePairErrorsAndPortStates) {
     NodeBuilder node;
     node.usual(1).process(100, 5 * NS, "app").qp(QP);
