@@ -144,17 +144,28 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
 Index Ingest::host_of(const cw_node &node) {
     const std::string hostname(text_of(node.hostname));
     const std::string boot_id(text_of(node.boot_id));
-    const auto [found, is_new] =
-        hosts_.try_emplace(boot_id + '\n' + hostname, static_cast<Index>(model_.hosts.size()));
-    if (is_new) {
-        Host host;
-        host.hostname = hostname;
-        host.name = hostname.empty() ? "(no host name)" : hostname;
-        host.boot_id = boot_id;
-        host.kernel_release = text_of(node.kernel_release);
-        model_.hosts.push_back(std::move(host));
+    const std::string machine_id(text_of(node.machine_id));
+    // One machine may have several host names (a container's, one that was changed). Copies of a
+    // virtual machine may have one boot.
+    std::vector<Index> &known = hosts_[boot_id.empty() ? '\n' + hostname : boot_id];
+    for (const Index index : known) {
+        Host &host = model_.hosts[index];
+        if (!machine_id.empty() && !host.machine_id.empty() && host.machine_id != machine_id)
+            continue;
+        if (host.machine_id.empty())
+            host.machine_id = machine_id;
+        return index;
     }
-    return found->second;
+    const auto index = static_cast<Index>(model_.hosts.size());
+    known.push_back(index);
+    Host host;
+    host.hostname = hostname;
+    host.name = hostname.empty() ? "(no host name)" : hostname;
+    host.boot_id = boot_id;
+    host.machine_id = machine_id;
+    host.kernel_release = text_of(node.kernel_release);
+    model_.hosts.push_back(std::move(host));
+    return index;
 }
 
 void Ingest::add_node(std::span<const std::byte> record) {

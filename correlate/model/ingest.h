@@ -123,7 +123,7 @@ private:
     Index session_ = NONE;          // of the capture that was begun last
     bool segment_is_first_ = false; // counts begin at 0 in it
     std::uint64_t segment_start_ns_ = 0;
-    std::unordered_map<std::string, Index> hosts_;                              // boot id and name
+    std::unordered_map<std::string, std::vector<Index>> hosts_; // boot id, or name without one
     std::unordered_map<std::pair<Index, std::uint64_t>, Index, Hash> sessions_; // host, id
     std::unordered_map<std::string, Index> devices_;                            // host and name
     std::unordered_map<std::pair<Index, std::uint32_t>, Index, Hash>

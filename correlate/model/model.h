@@ -72,6 +72,7 @@ struct Host {
     std::string name; // host name; several boots or machines of one name are told apart by a suffix
     std::string hostname;
     std::string boot_id;
+    std::string machine_id; // empty: not known
     std::string kernel_release;
     std::vector<ClockAnchor> anchors; // in the order of time
 

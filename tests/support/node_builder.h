@@ -35,6 +35,7 @@ struct NodeOptions {
     double start = 10;
     double clock_ahead = 0; // of realtime
     std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_WIRE;
+    std::string machine_id = {};
 };
 
 struct QpOptions {
@@ -77,6 +78,7 @@ public:
         set_text(node.hostname, options_.hostname);
         set_text(node.boot_id,
                  options_.boot_id.empty() ? "boot-of-" + options_.hostname : options_.boot_id);
+        set_text(node.machine_id, options_.machine_id);
         set_text(node.kernel_release, "6.1.0-test");
         set_text(node.tool_version, "0.1.0");
         capture_.add(node);

@@ -351,5 +351,27 @@ TEST(ModelBytes, LossOfARecordingThatIsLeftOutIsLeftOut) {
     EXPECT_TRUE(model.loss.empty());
 }
 
+TEST(ModelBytes, OneMachineUnderTwoNamesIsOneHost) {
+    const QpOptions qp{.qpn = 17};
+    const auto recording = [&](std::string hostname, std::uint64_t session, double end,
+                               std::string_view machine) {
+        NodeBuilder node({.hostname = std::move(hostname),
+                          .boot_id = "one-boot",
+                          .session_id = session,
+                          .machine_id = std::string(machine)});
+        node.usual(1).qp(qp).wire(qp, 14, {.requests = 10, .first = 12}, {});
+        return node.end(end).bytes();
+    };
+    const Model model = model_of({recording("node0", 1, 20, "m"), recording("pod-abc", 2, 18, "")});
+    ASSERT_EQ(model.hosts.size(), 1U);
+    EXPECT_EQ(model.hosts[0].name, "node0") << "the first";
+    EXPECT_EQ(model.total.tx_wire_bytes, 580U);
+    EXPECT_TRUE(has_warning(model, "overlap"));
+    const Model copies =
+        model_of({recording("node0", 1, 20, "m"), recording("node1", 2, 20, "another")});
+    EXPECT_EQ(copies.hosts.size(), 2U) << "a copy of a virtual machine";
+    EXPECT_EQ(copies.total.tx_wire_bytes, 1160U);
+}
+
 } // namespace
 } // namespace collwire::model
