@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "correlate/model/join.h"
 
@@ -17,13 +21,59 @@ topology::Endpoint by_gid(const Gid &gid) {
     return endpoint;
 }
 
-void find_ports(Model &model, const Topology &topology) {
+// Hosts whose name is also that of another machine. Two boots of one machine have a name in common,
+// too: the machine id tells the two apart, or without it that they never ran at one time.
+std::vector<bool> hosts_of_shared_names(const Model &model) {
+    struct Seen {
+        Index host;
+        std::uint64_t begin_ns; // realtime, of all its recordings
+        std::uint64_t end_ns;
+    };
+    std::vector<Seen> seen(model.hosts.size());
+    for (Index index = 0; index < seen.size(); ++index)
+        seen[index] = {index, UINT64_MAX, 0};
+    for (const Session &session : model.sessions) {
+        const Host &host = model.hosts[session.host];
+        Seen &of = seen[session.host];
+        of.begin_ns = std::min(of.begin_ns, host.realtime_ns(session.begin_ns));
+        of.end_ns = std::max(of.end_ns, host.realtime_ns(session.end_ns));
+    }
+    std::sort(seen.begin(), seen.end(), [&](const Seen &a, const Seen &b) {
+        return std::tie(model.hosts[a.host].hostname, a.begin_ns) <
+               std::tie(model.hosts[b.host].hostname, b.begin_ns);
+    });
+    std::vector<bool> shared(model.hosts.size());
+    for (std::size_t begin = 0; begin < seen.size();) {
+        std::set<std::string_view> machines;
+        std::uint64_t latest_end_ns = 0;
+        bool overlap = false;
+        bool all_known = true;
+        std::size_t end = begin;
+        for (; end < seen.size() &&
+               model.hosts[seen[end].host].hostname == model.hosts[seen[begin].host].hostname;
+             ++end) {
+            const std::string &machine = model.hosts[seen[end].host].machine_id;
+            all_known = all_known && !machine.empty();
+            machines.insert(machine);
+            overlap = overlap || (end != begin && seen[end].begin_ns < latest_end_ns);
+            latest_end_ns = std::max(latest_end_ns, seen[end].end_ns);
+        }
+        const bool is_shared = all_known ? machines.size() > 1 : overlap;
+        for (; begin < end; ++begin)
+            shared[seen[begin].host] = is_shared;
+    }
+    return shared;
+}
+
+void find_ports(Model &model, const Topology &topology, const std::vector<bool> &is_shared) {
     for (Port &port : model.ports) {
         const Device &device = model.devices[port.device];
         const std::string &hostname = model.hosts[device.host].hostname;
-        port.topology_port = topology.find_local(hostname, device.name, port.number);
-        if (!port.topology_port && !port.netdev.empty())
-            port.topology_port = topology.find_netdev(hostname, port.netdev);
+        if (!is_shared[device.host]) {
+            port.topology_port = topology.find_local(hostname, device.name, port.number);
+            if (!port.topology_port && !port.netdev.empty())
+                port.topology_port = topology.find_netdev(hostname, port.netdev);
+        }
         for (std::size_t i = 0; !port.topology_port && i < port.gids.size(); ++i)
             port.topology_port = topology.find_remote(by_gid(port.gids[i]));
         if (!port.topology_port)
@@ -42,7 +92,8 @@ struct Remote {
 
 class Finder {
 public:
-    Finder(const Model &model, const Topology *topology) : model_(model), topology_(topology) {}
+    Finder(const Model &model, const Topology *topology, const std::vector<bool> &is_shared)
+        : model_(model), topology_(topology), is_shared_(is_shared) {}
 
     [[nodiscard]] Remote find(const Qp &qp, Index remote_port,
                               const topology::Endpoint &endpoint) const {
@@ -76,24 +127,27 @@ public:
         if (qp.port == NONE || !model_.ports[qp.port].topology_port)
             return found;
         found.tier = topology_->classify(*model_.ports[qp.port].topology_port, *far,
-                                         software ? SameHost::Self : SameHost::ByFabric);
+                                         software && !is_shared_[qp.host] ? SameHost::Self
+                                                                          : SameHost::ByFabric);
         return found;
     }
 
 private:
     const Model &model_;
     const Topology *topology_;
+    const std::vector<bool> &is_shared_; // host names, by host
 };
 
 } // namespace
 
 void find_tiers(Model &model, const Topology *topology) {
+    const std::vector<bool> is_shared = hosts_of_shared_names(model);
     if (topology != nullptr) {
         model.has_topology = true;
         model.topology_source = topology->source();
-        find_ports(model, *topology);
+        find_ports(model, *topology, is_shared);
     }
-    const Finder finder(model, topology);
+    const Finder finder(model, topology, is_shared);
     for (Qp &qp : model.qps) {
         for (UdPeer &peer : qp.ud_peers) {
             Remote remote = finder.find(qp, peer.remote_port, by_gid(peer.dgid));

@@ -373,5 +373,38 @@ TEST(ModelBytes, OneMachineUnderTwoNamesIsOneHost) {
     EXPECT_EQ(copies.total.tx_wire_bytes, 1160U);
 }
 
+TEST(ModelBytes, TwoMachinesOfOneNameAreTwo) {
+    constexpr std::string_view one_host = R"({"collwire_topology": 1,
+        "switches": [{"id": "l", "tier": "leaf"}],
+        "ports": [{"host": "localhost", "switch": "l"}]})";
+    constexpr std::string_view by_address = R"({"collwire_topology": 1,
+        "switches": [{"id": "l", "tier": "leaf"}],
+        "ports": [{"host": "localhost", "ip": "10.0.0.1", "switch": "l"},
+                  {"host": "localhost", "ip": "10.0.0.2", "switch": "l"}]})";
+    const auto machine = [](std::uint8_t own, std::uint8_t other, double clock_ahead,
+                            std::string machine_id) {
+        const QpOptions qp{
+            .qpn = 16U + own, .local = own, .remote = other, .remote_qpn = 16U + other};
+        NodeBuilder node({.hostname = "localhost",
+                          .boot_id = "boot-" + std::to_string(own),
+                          .session_id = own,
+                          .clock_ahead = clock_ahead,
+                          .machine_id = std::move(machine_id)});
+        return node.usual(own).qp(qp).wire(qp, 15, {.requests = 10}, {}).end().bytes();
+    };
+    for (const std::string_view topology : {one_host, by_address}) {
+        const Model model = model_of({machine(1, 2, 0, ""), machine(2, 1, 0, "")}, topology);
+        for (const Qp &qp : model.qps)
+            EXPECT_EQ(qp.tier, topology == by_address ? Tier::Leaf : Tier::Unknown);
+    }
+    // One after the other: two boots of one machine, unless the machines say otherwise.
+    EXPECT_EQ(
+        model_of({machine(1, 2, 0, ""), machine(2, 1, 900, "")}, one_host).ports.at(0).switch_id,
+        "l");
+    EXPECT_EQ(
+        model_of({machine(1, 2, 0, "a"), machine(2, 1, 900, "b")}, one_host).ports.at(0).switch_id,
+        "");
+}
+
 } // namespace
 } // namespace collwire::model
