@@ -76,6 +76,8 @@ std::vector<Part> datagram_parts(const Qp &qp) {
 }
 
 std::string destination_of(const Qp &qp) {
+    if (qp.had_several_peers)
+        return "(several, one after the other)";
     if (!qp.remote_host.empty())
         return qp.remote_host;
     if (qp.has(CW_QP_ADDRESS) && !is_zero(qp.dgid()))

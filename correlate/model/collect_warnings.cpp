@@ -191,10 +191,12 @@ private:
 
     void pairing() {
         std::uint64_t ambiguous = 0;
+        std::uint64_t several = 0;
         std::uint64_t not_captured = 0;
         std::set<std::string> hosts;
         for (const Qp &qp : model_.qps) {
-            ambiguous += qp.pairing == Pairing::Ambiguous ? 1 : 0;
+            several += qp.had_several_peers ? 1 : 0;
+            ambiguous += qp.pairing == Pairing::Ambiguous && !qp.had_several_peers ? 1 : 0;
             if (qp.pairing != Pairing::NotCaptured)
                 continue;
             ++not_captured;
@@ -203,6 +205,11 @@ private:
             else if (qp.has(CW_QP_ADDRESS) && !is_zero(qp.dgid()))
                 hosts.insert(short_gid_text(qp.dgid()));
         }
+        if (several != 0)
+            warn(fmt::format("{} queue pair(s) were connected to another peer after they had sent "
+                             "or received: their bytes are of both, so of no peer and of tier "
+                             "\"unknown\"",
+                             several));
         if (ambiguous != 0)
             warn(fmt::format("{} queue pair(s): several could be the other end, none was taken",
                              ambiguous));

@@ -115,6 +115,19 @@ bool RemotePortFinder::has_end(Index port, const Qp &of) const {
     return false;
 }
 
+// A queue pair that was reset after it had sent, and connected anew: its counts are of both peers.
+void find_several_peers(Qp &qp) {
+    const auto before = [&](std::uint64_t first_ns) {
+        return first_ns != 0 && first_ns < qp.readdressed_ns;
+    };
+    qp.had_several_peers =
+        qp.readdressed_ns != 0 && qp.is_connected_type() &&
+        ((qp.wire && (before(qp.wire->last.tx.first_ns) || before(qp.wire->last.rx.first_ns))) ||
+         (qp.posts && before(qp.posts->first_ns)));
+    if (qp.had_several_peers)
+        qp.pairing = Pairing::Ambiguous;
+}
+
 void RemotePortFinder::find_remote_port(Qp &qp) {
     for (UdPeer &peer : qp.ud_peers) {
         const auto found = by_gid_.find(peer.dgid);
@@ -129,7 +142,8 @@ void RemotePortFinder::find_remote_port(Qp &qp) {
         if (std::count_if(found->second.begin(), found->second.end(), was_there) == 1)
             peer.remote_port = *std::find_if(found->second.begin(), found->second.end(), was_there);
     }
-    if (!qp.is_connected_type() || !qp.has(CW_QP_ADDRESS))
+    find_several_peers(qp);
+    if (!qp.is_connected_type() || !qp.has(CW_QP_ADDRESS) || qp.had_several_peers)
         return;
     const std::vector<Index> *candidates = nullptr;
     const Gid dgid = qp.dgid();
@@ -173,8 +187,8 @@ void RemotePortFinder::find_missing_addresses() {
         }
     }
     for (Qp &qp : model_.qps) {
-        if (qp.remote_port != NONE || qp.port == NONE || !qp.is_connected_type() ||
-            !qp.has(CW_QP_DEST) || qp.has(CW_QP_ADDRESS))
+        if (qp.remote_port != NONE || qp.port == NONE || qp.had_several_peers ||
+            !qp.is_connected_type() || !qp.has(CW_QP_DEST) || qp.has(CW_QP_ADDRESS))
             continue;
         const auto found = by_target.find({qp.port, qp.key.qpn});
         if (found == by_target.end())

@@ -165,7 +165,7 @@ void find_tiers(Model &model, const Topology *topology) {
             if (qp.port != NONE)
                 endpoint.subnet_prefix = model.ports[qp.port].subnet_prefix;
         }
-        if (!qp.is_connected_type())
+        if (!qp.is_connected_type() || qp.had_several_peers)
             continue;
         Remote remote = finder.find(qp, qp.remote_port, endpoint);
         qp.tier = remote.tier;

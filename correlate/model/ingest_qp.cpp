@@ -189,6 +189,13 @@ void Ingest::add_qp_event(std::span<const std::byte> record) {
         return (event.flags & flag) != 0 && (newer || !qp.has(flag));
     };
     cw_qp_event &address = qp.address;
+    const auto is_another = [&](std::uint32_t flag, bool differs) {
+        return (event.flags & flag) != 0 && newer && qp.has(flag) && differs;
+    };
+    if (is_another(CW_QP_DEST, address.dest_qpn != (event.dest_qpn & CW_QPN_MASK)) ||
+        is_another(CW_QP_ADDRESS, std::memcmp(address.dgid, event.dgid, sizeof(event.dgid)) != 0 ||
+                                      address.dlid != event.dlid))
+        qp.readdressed_ns = time_ns;
     if (take(CW_QP_ADDRESS)) {
         std::memcpy(address.dgid, event.dgid, sizeof(address.dgid));
         std::memcpy(address.dmac, event.dmac, sizeof(address.dmac));

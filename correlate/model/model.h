@@ -269,7 +269,8 @@ struct Qp {
     bool has_events = false;
     cw_qp_event
         address{}; // the fields of the address vector, each from the newest record that has it
-    std::uint64_t address_ns = 0; // of that record
+    std::uint64_t address_ns = 0;     // of that record
+    std::uint64_t readdressed_ns = 0; // when it was connected to another peer; 0: never
     std::uint64_t state_ns = 0;
     std::uint64_t connected_ns = 0; // first RTR or RTS; 0: not seen
     std::vector<StateChange> states;
@@ -287,6 +288,7 @@ struct Qp {
     // Several recordings of one host each hold a part of one of the two ends, so that the counts of
     // `peer` are not what this one received.
     bool peer_in_parts = false;
+    bool had_several_peers = false; // one after the other, and its counts are of all of them
     Index remote_port = NONE;
     std::string remote_host; // empty: not known
     topology::Tier tier = topology::Tier::Unknown;

@@ -348,5 +348,32 @@ TEST(ModelPairing, NumbersThatComeAgainAfterARebootAreTheOtherBoots) {
     }
 }
 
+TEST(ModelPairing, QueuePairThatWasConnectedAnewIsOfNoPeer) {
+    QpOptions other = NODE0;
+    other.remote = 3;
+    other.remote_qpn = 19;
+    const Frames early{.requests = 1000, .first = 12};
+    for (const double again : {11.5, 14.0}) {
+        NodeBuilder a;
+        a.usual(1).qp(NODE0);
+        if (again > 12)
+            a.wire(NODE0, 13, early, {});
+        a.add(NodeBuilder::connect_event(other, CW_KIND_QP_STATE, again));
+        a.wire(NODE0, 15, {.requests = 1001, .first = 12}, {}).end();
+        const Model model = model_of({a.bytes()});
+        const Qp &qp = qp_of(model, "node0", 17);
+        EXPECT_EQ(model.total.tx_wire_bytes, 1001 * 58U);
+        if (again > 12) {
+            EXPECT_EQ(qp.tier, topology::Tier::Unknown);
+            EXPECT_EQ(qp.pairing, Pairing::Ambiguous);
+            EXPECT_EQ(qp.remote_host, "");
+            EXPECT_TRUE(has_warning(model, "connected to another peer"));
+        } else {
+            EXPECT_EQ(qp.tier, topology::Tier::Spine) << "nothing was sent before";
+            EXPECT_EQ(qp.remote_host, "node2");
+        }
+    }
+}
+
 } // namespace
 } // namespace collwire::model
