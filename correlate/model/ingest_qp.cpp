@@ -145,7 +145,7 @@ void Ingest::add_qp_event(std::span<const std::byte> record) {
     }
     if (event.qp_type != 0xff)
         qp.type = event.qp_type;
-    if (event.port != 0 && (newer || qp.port_number == 0))
+    if (event.port != 0 && event.result == 0 && (newer || qp.port_number == 0))
         qp.port_number = event.port;
 
     const StateChange change{time_ns,         event.header.kind, event.old_state,
@@ -263,7 +263,9 @@ void Ingest::add_ud_peer(std::span<const std::byte> record) {
     const UdCounts counts{from.tx_frames, from.tx_wire_bytes, from.tx_payload_bytes};
     const auto [found, is_new] = ud_.try_emplace(key);
     UdSnapshots &snapshots = found->second;
-    if (is_new && !session().from_start &&
+    // Of a later segment that is here what is new in it is new.
+    if (is_new && !session().from_start && session().segments.size() == 1 &&
+        from.key.generation_ns < segment_start_ns_ &&
         from.header.time_ns < add_saturating(segment_start_ns_, SNAPSHOT_WITHIN_NS))
         snapshots.baseline = counts;
     if (is_new || from.header.time_ns < snapshots.first_ns) {

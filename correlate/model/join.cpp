@@ -43,22 +43,27 @@ void exclude_overlaps(Model &model) {
     for (Index index = 0; index < order.size(); ++index)
         order[index] = index;
     const auto &sessions = model.sessions;
+    // The longest first: one that is left out itself leaves no other out.
+    const auto length_ns = [&](Index index) {
+        return sessions[index].end_ns - sessions[index].begin_ns;
+    };
     std::sort(order.begin(), order.end(), [&](Index a, Index b) {
-        return std::tie(sessions[a].host, sessions[a].begin_ns, a) <
-               std::tie(sessions[b].host, sessions[b].begin_ns, b);
+        return std::tuple(sessions[a].host, length_ns(b), sessions[a].begin_ns, a) <
+               std::tuple(sessions[b].host, length_ns(a), sessions[b].begin_ns, b);
     });
-    Index kept = NONE;
+    std::map<std::pair<Index, std::uint64_t>, std::uint64_t> kept; // host, begin: end
     for (const Index index : order) {
-        Session &next = model.sessions[index];
-        if (kept != NONE && sessions[kept].host == next.host &&
-            next.begin_ns < sessions[kept].end_ns) {
-            Session &before = model.sessions[kept];
-            const bool keep_before = before.end_ns - before.begin_ns >= next.end_ns - next.begin_ns;
-            (keep_before ? next : before).excluded = true;
-            if (keep_before)
-                continue;
+        Session &session = model.sessions[index];
+        const auto after = kept.lower_bound({session.host, session.end_ns});
+        bool overlaps = kept.contains({session.host, session.begin_ns});
+        if (after != kept.begin()) {
+            const auto &[key, end_ns] = *std::prev(after);
+            overlaps = overlaps || (key.first == session.host && end_ns > session.begin_ns);
         }
-        kept = index;
+        if (overlaps)
+            session.excluded = true;
+        else
+            kept[{session.host, session.begin_ns}] = session.end_ns;
     }
 }
 

@@ -406,5 +406,43 @@ TEST(ModelBytes, TwoMachinesOfOneNameAreTwo) {
         "");
 }
 
+TEST(ModelBytes, RecordingThatIsLeftOutLeavesNoOtherOut) {
+    const auto recording = [](std::uint64_t session, double start, double end) {
+        NodeBuilder node({.session_id = session, .start = start});
+        return node.usual(1).end(end).bytes();
+    };
+    const Model model =
+        model_of({recording(1, 10, 20), recording(2, 15, 30), recording(3, 28, 50)});
+    EXPECT_FALSE(model.sessions.at(0).excluded);
+    EXPECT_TRUE(model.sessions.at(1).excluded);
+    EXPECT_FALSE(model.sessions.at(2).excluded);
+}
+
+TEST(ModelBytes, DatagramsOfANewDestinationAtTheStartOfASegmentCount) {
+    const QpOptions old{.qpn = 17, .created = 2};
+    const QpOptions fresh{.qpn = 18, .created = 12.1};
+    NodeBuilder second({.segment = 1, .start = 12, .flags = CW_NODE_WIRE});
+    second.usual(1).ud_peer(old, 12.1, 2, 18, 10, 580, 0);
+    second.datagram_qp(fresh).ud_peer(fresh, 12.3, 2, 18, 10, 700, 0).end(14, 2);
+    NodeBuilder third({.segment = 2, .start = 14, .flags = CW_NODE_WIRE});
+    third.usual(1).ud_peer(old, 14.1, 2, 18, 10, 580, 0).ud_peer(old, 14.1, 3, 18, 1, 58, 0);
+    const Model model = model_of({second.bytes(), third.end().bytes()});
+    const auto &peers = qp_of(model, "node0", 17).ud_peers;
+    ASSERT_EQ(peers.size(), 2U);
+    EXPECT_EQ(peers[0].tx_wire_bytes, 0U) << "from before the first segment that is here";
+    EXPECT_EQ(peers[1].tx_wire_bytes, 58U) << "was not in the segment before";
+    EXPECT_EQ(qp_of(model, "node0", 18).ud_peers.at(0).tx_wire_bytes, 700U);
+}
+
+TEST(ModelBytes, ChangeThatFailedSetsNoPort) {
+    NodeBuilder node;
+    const QpOptions qp{.qpn = 17};
+    node.usual(1).qp(qp);
+    auto failed = NodeBuilder::qp_event(qp, CW_KIND_QP_STATE, 14);
+    failed.port = 2;
+    failed.result = -22;
+    EXPECT_EQ(qp_of(model_of({node.add(failed).end().bytes()}), "node0", 17).port_number, 1U);
+}
+
 } // namespace
 } // namespace collwire::model
