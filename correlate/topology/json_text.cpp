@@ -23,6 +23,28 @@ std::string place(std::string_view text, std::size_t offset, std::size_t skipped
                        before.size() + skipped);
 }
 
+// Of the bracket that opens a level beyond `depth`; the text up to there is valid JSON.
+std::size_t offset_of_depth(std::string_view text, std::size_t depth) {
+    std::size_t open = 0;
+    bool in_string = false;
+    for (std::size_t i = 0; i < text.size(); i++) {
+        const char c = text[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (open++ == depth)
+                return i;
+        } else if (c == ']' || c == '}') {
+            open--;
+        }
+    }
+    return text.size();
+}
+
 // A pass over the text before anything is built: depth, repeated keys, the place of a mistake. The
 // library's parser with a callback is no way to do this: it looks through the whole parent at the
 // end of each object, which takes hours for a long list.
@@ -109,15 +131,19 @@ Result<json> parse_json_text(std::string_view text, Problems *repeated_keys) {
         text.remove_prefix(skipped);
     }
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
-        return error(ErrorKind::BadInput, "the file is empty. Fix: give a JSON file");
+        return error(ErrorKind::BadInput,
+                     fmt::format("the file is empty ({} bytes, none of them JSON). Fix: give a "
+                                 "JSON file",
+                                 text.size() + skipped));
 
     Watcher watcher(repeated_keys);
     if (!json::sax_parse(text.begin(), text.end(), &watcher)) {
         if (watcher.too_deep())
             return error(
                 ErrorKind::BadInput,
-                fmt::format("nested deeper than {} levels. Fix: this is not the file it should be",
-                            DEPTH_MAX));
+                fmt::format("nested deeper than {} levels at {}. Fix: this is not the file it "
+                            "should be",
+                            DEPTH_MAX, place(text, offset_of_depth(text, DEPTH_MAX), skipped)));
         const std::size_t position = watcher.error_position();
         const std::size_t offset = position == 0 ? 0 : position - 1;
         const bool cut = offset >= text.size();

@@ -92,6 +92,12 @@ TEST(TopologyFile, SyntaxErrorsNameThePlace) {
     EXPECT_REFUSED(std::string(100, '[') + std::string(100, ']'), "nested deeper");
 }
 
+TEST(TopologyFile, NestingNamesThePlace) {
+    const std::string deep = "{\"a\\\"[\": \"[[\",\n \"b\": " + std::string(70, '[');
+    EXPECT_REFUSED(deep, "nested deeper than 64 levels at line 2, column 70 (byte offset 84)");
+    EXPECT_REFUSED(" \n", "the file is empty (2 bytes");
+}
+
 TEST(TopologyFile, HeaderIsChecked) {
     EXPECT_REFUSED("[]", "not an object");
     EXPECT_REFUSED("{}", "collwire topology import");

@@ -22,7 +22,9 @@ Error failed(const std::string &path, int error_number) {
     const bool denied = error_number == EACCES || error_number == EPERM;
     return error(denied ? ErrorKind::NotPermitted : ErrorKind::BadInput,
                  fmt::format("{}: cannot read: {}{}", path, std::strerror(error_number),
-                             denied ? ". Fix: run as its owner or as root" : ""));
+                             denied                   ? ". Fix: run as its owner or as root"
+                             : error_number == ENOENT ? ". Fix: check the path"
+                                                      : ". Fix: check the disk that it is on"));
 }
 
 Error refused(const std::string &path, const char *what) {

@@ -29,6 +29,9 @@ std::string other_format_hint(std::string_view text) {
     const std::string_view magic(capture::FILE_MAGIC.data(), capture::FILE_MAGIC.size());
     if (text.starts_with(magic))
         return "this is a capture. Fix: read it with collwire report or collwire dump";
+    // One of ours, with a mistake in it, whatever else it mentions.
+    if (text.find("collwire_topology") != std::string_view::npos)
+        return {};
     const auto *importer = topology::detect_importer(text);
     if (importer == nullptr)
         return {};

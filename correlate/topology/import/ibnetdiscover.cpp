@@ -175,8 +175,10 @@ public:
         }
         if (described_switches_.empty() && adapters_.empty())
             return error(ErrorKind::BadInput,
-                         "holds no switch and no adapter, so it is not ibnetdiscover's output. "
-                         "Fix: give the text that ibnetdiscover prints");
+                         fmt::format("holds no switch and no adapter up to its last line ({}), so "
+                                     "it is not ibnetdiscover's output. Fix: give the text that "
+                                     "ibnetdiscover prints",
+                                     line_number_));
         if (!ends_in_a_line)
             problems_.warning(fmt::format(
                 "{}: line {} does not end, so the file may be cut off. Fix: write it again",
