@@ -106,10 +106,12 @@ static __always_inline struct cw_post_slot *slot_of(struct walk *w)
 	if (!nothing)
 		return NULL;
 	bpf_map_update_elem(&posts, &w->key, &nothing->slot, BPF_NOEXIST);
-	w->new_slots = 1 + w->zero;
 	slot = bpf_map_lookup_elem(&posts, &w->key);
-	if (slot)
+	/* Without room nothing is new: it would be announced with every post. */
+	if (slot) {
 		slot->first_ns = bpf_ktime_get_ns();
+		w->new_slots = 1 + w->zero;
+	}
 	return slot;
 }
 

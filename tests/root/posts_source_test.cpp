@@ -332,6 +332,22 @@ TEST_F(Posts, OnlyWantedProcesses) {
     EXPECT_EQ(recorder.posts.size(), 1u);
 }
 
+TEST_F(Posts, FullTableAnnouncesNothing) {
+    Child child{FAKE_PROVIDER_2};
+    PostsOptions options;
+    options.max_slots = 2;
+    PostsRecorder recorder{options};
+    recorder.see_qp(child.pid(), child.run(make_qp, 1));
+    for (std::uint64_t i = 1; i < 8; ++i)
+        child.run(make_qp, 1 + i);
+    for (int round = 0; round < 5; ++round)
+        for (std::uint64_t i = 0; i < 8; ++i)
+            child.run(post_all_chains, i);
+    ASSERT_TRUE(recorder.ring->consume().ok());
+    EXPECT_LE(recorder.ties.size(), 2u) << "queue pairs without counters, one record a post";
+    EXPECT_GE(recorder.loss(CW_LOSS_POST_TABLE), 7u);
+}
+
 TEST_F(Posts, FullTableIsLoss) {
     Child child{FAKE_PROVIDER_2};
     PostsOptions options;

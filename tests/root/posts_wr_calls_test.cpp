@@ -66,11 +66,34 @@ protected:
     }
 };
 
+std::uint64_t post_a_batch_of_each(ChildState &state, std::uint64_t n) {
+    while (state.qps.size() < n)
+        state.add_qp(static_cast<std::uint32_t>(100 + state.qps.size()), true);
+    for (const auto &qp : state.qps) {
+        qp->wr_start(qp.get());
+        qp->wr_rdma_write(qp.get(), 1, 2);
+        qp->wr_set_sge(qp.get(), 1, address_of(state.data.data()), 100);
+        qp->wr_complete(qp.get());
+    }
+    return state.qps.size();
+}
+
 PostsOptions forced() {
     // Small functions of the double have no instruction that the kernel emulates.
     PostsOptions options;
     options.forced = true;
     return options;
+}
+
+TEST_F(WrCalls, ManyQueuePairs) {
+    Child child{FAKE_PROVIDER_1};
+    const auto qp = child.run(make_extended_qp, 3);
+    PostsRecorder recorder{forced()};
+    recorder.see_qp(child.pid(), qp);
+    const std::uint64_t n = child.run(post_a_batch_of_each, 6000);
+    recorder.sample();
+    EXPECT_EQ(recorder.posts.size(), n);
+    EXPECT_EQ(recorder.loss(CW_LOSS_POST_TABLE), 0u);
 }
 
 TEST_F(WrCalls, EachCallOfABatch) {

@@ -20,6 +20,9 @@ namespace collwire {
 namespace {
 
 constexpr std::uint32_t DEFAULT_SLOTS = 65536; // 12 MiB
+// A queue pair takes some slots, of a table whose entries are small, and one batch of 1,264 bytes.
+constexpr std::uint32_t SLOTS_PER_BATCH = 4;
+constexpr std::uint32_t LEAST_BATCHES = 4096;
 constexpr unsigned MAX_TRIES = 10;
 constexpr std::size_t MAX_PENDING = 4096;
 
@@ -176,6 +179,8 @@ Result<void> PostsSource::load(bool bounded) {
     const auto slots = options_.max_slots != 0 ? options_.max_slots : DEFAULT_SLOTS;
     bpf_map__set_max_entries(skeleton_->maps.posts, slots);
     bpf_map__set_max_entries(skeleton_->maps.announced_qps, slots);
+    bpf_map__set_max_entries(skeleton_->maps.batches,
+                             std::max(slots / SLOTS_PER_BATCH, LEAST_BATCHES));
     if (auto loaded = skeleton_.load(maps_); !loaded)
         return loaded;
     if (!bounded)
@@ -436,17 +441,25 @@ void PostsSource::forget_stale(const KeyMap<Counted> &all) {
     std::erase_if(views_, [](const auto &view) { return is_gone(view.first); });
     std::erase_if(scanned_, [this](const auto &scan) { return !views_.contains(scan.first); });
     KeyMap<bool> stale;
-    for (const auto &[key, counted] : all) {
+    const auto look_at = [&](const cw_verbs_key &key) {
         const cw_epoch_key epoch_key = {key.tgid, key.qpn};
         std::uint32_t epoch = 0;
         (void)bpf_map_lookup_elem(maps_.post_epochs_fd(), &epoch_key, &epoch);
-        if (epoch <= key.epoch && !is_gone(static_cast<pid_t>(key.tgid)))
-            continue;
-        if (stale_.contains(key))
-            forget_key(key, counted);
-        else
+        if (epoch > key.epoch || is_gone(static_cast<pid_t>(key.tgid)))
             stale.emplace(key, true);
-    }
+    };
+    for (const auto &[key, counted] : all)
+        look_at(key);
+    for (const auto &[key, tie] : ties_)
+        if (!all.contains(key)) // the table was full
+            look_at(key);
+    std::erase_if(stale, [&](const auto &entry) {
+        if (!stale_.contains(entry.first))
+            return false;
+        const auto counted = all.find(entry.first);
+        forget_key(entry.first, counted == all.end() ? Counted{} : counted->second);
+        return true;
+    });
     stale_ = std::move(stale);
 }
 
