@@ -22,12 +22,13 @@ static __always_inline bool called_by_recorder(void)
 
 static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, int result)
 {
-	struct cw_live_qp *live = find_or_add_live_qp(qp);
+	struct cw_live_qp *live = find_or_put_live_qp(qp, false);
 	__u32 state = CW_STATE_UNKNOWN;
 	struct cw_qp_event *e;
 
-	/* What was made under our eyes has told more than a query can. */
-	if (!live || !(live->flags & CW_QP_PREEXISTING))
+	/* What was made under our eyes has told more than a query can. A dump is repeated where
+	 * the kernel may have left some out: one record of each is enough. */
+	if (!live || !(live->flags & CW_QP_PREEXISTING) || live->told)
 		return 0;
 	e = RESERVE_RECORD(cw_qp_event, CW_KIND_QP_EXISTING, CW_LOSS_QP_EVENT);
 	if (!e)
@@ -64,6 +65,7 @@ static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, in
 		}
 	}
 	bpf_ringbuf_submit(e, 0);
+	live->told = !result;
 	return 0;
 }
 

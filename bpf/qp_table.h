@@ -76,8 +76,8 @@ static __always_inline void fill_identity(struct cw_qp_event *e, struct ib_qp *q
 		e->pdn = BPF_CORE_READ(pd, res.id);
 }
 
-/* NULL: not to be recorded, or no room, which is counted. */
-static __always_inline struct cw_live_qp *find_or_add_live_qp(struct ib_qp *qp)
+/* NULL: not to be recorded, or no room, which is counted. One that is new is told of if `tell`. */
+static __always_inline struct cw_live_qp *find_or_put_live_qp(struct ib_qp *qp, bool tell)
 {
 	__u64 address = (__u64)qp;
 	struct cw_live_qp *known = bpf_map_lookup_elem(&live_qps, &address);
@@ -95,12 +95,19 @@ static __always_inline struct cw_live_qp *find_or_add_live_qp(struct ib_qp *qp)
 			count_loss(CW_LOSS_QP_TABLE);
 		return known;
 	}
-	e = RESERVE_RECORD(cw_qp_event, CW_KIND_QP_EXISTING, CW_LOSS_QP_EVENT);
-	if (e) {
-		fill_identity(e, qp, &live);
-		bpf_ringbuf_submit(e, 0);
+	if (tell) {
+		e = RESERVE_RECORD(cw_qp_event, CW_KIND_QP_EXISTING, CW_LOSS_QP_EVENT);
+		if (e) {
+			fill_identity(e, qp, &live);
+			bpf_ringbuf_submit(e, 0);
+		}
 	}
 	return bpf_map_lookup_elem(&live_qps, &address);
+}
+
+static __always_inline struct cw_live_qp *find_or_add_live_qp(struct ib_qp *qp)
+{
+	return find_or_put_live_qp(qp, true);
 }
 
 #endif

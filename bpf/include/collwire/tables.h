@@ -18,7 +18,7 @@ struct cw_live_qp {
 	__u8 state;		 /* last known enum ib_qp_state, 0xff: not known */
 	__u8 path_mtu;		 /* enum ib_mtu, 0: not known */
 	__u8 has_rq_psn;	 /* rq_psn is what it was set up with under our eyes */
-	__u8 reserved;
+	__u8 told;		 /* was there before; a query has told of it */
 	__u32 rq_psn;
 	__u32 resets; /* times it went back to RESET: packet numbers start anew */
 };
