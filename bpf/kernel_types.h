@@ -136,7 +136,12 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+struct rtnl_link_ops {
+	const char *kind;
+};
+
 struct net_device {
+	const struct rtnl_link_ops *rtnl_link_ops;
 	int ifindex;
 	char name[16];
 	unsigned long state;
@@ -185,8 +190,13 @@ typedef struct refcount_struct {
 	atomic_t refs;
 } refcount_t;
 
+struct ib_port_data {
+	struct net_device *netdev;
+};
+
 struct ib_device {
 	struct ib_device_ops ops;
+	struct ib_port_data *port_data; /* by port number, from 0 */
 	char name[64];
 	__u32 index;
 	refcount_t refcount;

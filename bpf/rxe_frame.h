@@ -13,8 +13,9 @@ enum {
 	ETH_P_IPV6 = 0x86DD,
 	ETH_P_8021Q = 0x8100,
 	IFF_SLAVE = 1 << 11,
-	IFF_802_1Q_VLAN = 1 << 0, /* this and the next in priv_flags */
+	IFF_802_1Q_VLAN = 1 << 0, /* this and the next two in priv_flags */
 	IFF_BRIDGE_PORT = 1 << 9,
+	IFF_TEAM_PORT = 1 << 13,
 	ROCE_V2_PORT = 4791,
 };
 

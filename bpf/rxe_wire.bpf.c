@@ -178,12 +178,47 @@ static __always_inline int tx_exit(struct cw_call_key key, int result)
  * Frames that a queueing discipline drops were never on a wire.
  */
 
+/* macvlan, macvtap, ipvlan, ipvtap: they hand frames to another device unchanged, with the owner.
+ */
+static __always_inline bool is_part_of_another(struct net_device *dev)
+{
+	const char *kind = BPF_CORE_READ(dev, rtnl_link_ops, kind);
+	char name[8] = {};
+
+	bpf_probe_read_kernel_str(name, sizeof(name), kind);
+	if (name[0] == 'm' && name[1] == 'a' && name[2] == 'c')
+		return name[3] == 'v';
+	return name[0] == 'i' && name[1] == 'p' && name[2] == 'v';
+}
+
+/* The netdev that the rxe device of a queue pair was made on. NULL: not known. */
+static __always_inline struct net_device *netdev_of(const void *qp)
+{
+	struct ib_qp *ib_qp = (void *)qp + layout.qp_ibqp;
+	struct ib_device *device = BPF_CORE_READ(ib_qp, device);
+	struct ib_port_data *ports;
+
+	if (!bpf_core_field_exists(device->port_data))
+		return NULL;
+	ports = BPF_CORE_READ(device, port_data);
+	if (!ports)
+		return NULL;
+	ports = (void *)ports + bpf_core_type_size(struct ib_port_data); /* of port 1 */
+	return BPF_CORE_READ(ports, netdev);
+}
+
 /* A device below the one that the queue pair knows: the frame was counted there. */
-static __always_inline bool is_lower_device(struct net_device *dev, struct sk_buff *skb)
+static __always_inline bool is_lower_device(struct net_device *dev, struct sk_buff *skb,
+					    const void *qp)
 {
 	__u32 priv_flags = READ_INTEGER(dev, priv_flags);
+	struct net_device *own = netdev_of(qp);
 
-	return BPF_CORE_READ(dev, flags) & IFF_SLAVE || priv_flags & IFF_BRIDGE_PORT ||
+	/* A VLAN device is above the queue pair's own. */
+	if (own && own != dev && !(priv_flags & IFF_802_1Q_VLAN) && is_part_of_another(own))
+		return true;
+	return BPF_CORE_READ(dev, flags) & IFF_SLAVE ||
+	       priv_flags & (IFF_BRIDGE_PORT | IFF_TEAM_PORT) ||
 	       BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_8021Q) ||
 	       (BPF_CORE_READ(skb, vlan_proto) && !(priv_flags & IFF_802_1Q_VLAN));
 }
@@ -215,10 +250,10 @@ int BPF_PROG(netdev_start, struct sk_buff *skb, struct net_device *dev)
 			count_loss(CW_LOSS_WIRE_FRAME);
 		return 0;
 	}
-	if (is_lower_device(dev, skb))
-		return 0;
 	qp = BPF_CORE_READ(skb, sk, sk_user_data);
-	live = qp ? live_qp_of(qp) : NULL;
+	if (!qp || is_lower_device(dev, skb, qp))
+		return 0;
+	live = live_qp_of(qp);
 	if (!live)
 		return 0;
 	place = place_on_wire(skb);
