@@ -448,6 +448,40 @@ TEST_F(Posts, OneFileInTwoContainersIsCountedOnce) {
         GTEST_SKIP() << "no overlay mounts here";
 }
 
+// A probe holds the file system that its file is on.
+TEST_F(Posts, LibraryOfAnEndedContainerIsLetGo) {
+    ASSERT_EQ(unshare(CLONE_NEWNS), 0);
+    ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+    char folder[] = "/tmp/collwire-posts-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    ASSERT_EQ(mount("tmpfs", folder, "tmpfs", 0, nullptr), 0);
+    const std::string library = std::string(folder) + "/libfake2-rdmav34.so";
+    std::filesystem::copy_file(FAKE_PROVIDER_2, library);
+    PostsRecorder recorder{PostsOptions{}};
+    {
+        Child second{library.c_str()}; // not met: it has made no queue pair yet
+        ASSERT_NE(second.run(make_qp, 2), 0u);
+        {
+            Child first{library.c_str()};
+            recorder.see_qp(first.pid(), first.run(make_qp, 1));
+            first.run(post_all_chains, 0);
+            recorder.sample();
+            expect_equal(recorder.counters(first.pid(), 1), expected(CHAINS));
+        }
+        recorder.sample();
+        EXPECT_EQ(recorder.post_send_probes().size(), 1u) << "the second process still maps it";
+        second.run(post_all_chains, 0);
+        recorder.sample();
+        expect_equal(recorder.counters(second.pid(), 2), expected(CHAINS));
+        EXPECT_NE(umount2(folder, 0), 0);
+    }
+    recorder.sample();
+    EXPECT_TRUE(recorder.post_send_probes().empty());
+    EXPECT_EQ(umount2(folder, 0), 0) << std::strerror(errno);
+    umount2(folder, MNT_DETACH);
+    rmdir(folder);
+}
+
 std::uint64_t post_until_told(ChildState &state, std::uint64_t shared) {
     auto *stop = reinterpret_cast<std::atomic<std::uint64_t> *>(shared);
     fake_qp &qp = *state.qps[0];

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <utility>
 
 #include <fcntl.h>
@@ -188,7 +189,7 @@ bool ProcessView::uses_rdma() const {
     return holds_uverbs(fmt::format("/proc/{}/fd", pid_));
 }
 
-std::vector<pid_t> rdma_processes() {
+std::vector<pid_t> all_processes() {
     std::vector<pid_t> pids;
     std::error_code problem;
     for (std::filesystem::directory_iterator entry{"/proc", problem}, end; !problem && entry != end;
@@ -196,13 +197,35 @@ std::vector<pid_t> rdma_processes() {
         const std::string name = entry->path().filename();
         pid_t pid = 0;
         const auto [rest, bad] = std::from_chars(name.data(), name.data() + name.size(), pid);
-        if (bad == std::errc{} && rest == name.data() + name.size() &&
-            holds_uverbs(entry->path() / "fd")) {
+        if (bad == std::errc{} && rest == name.data() + name.size()) {
             pids.push_back(pid);
         }
     }
     std::ranges::sort(pids);
     return pids;
+}
+
+std::vector<pid_t> rdma_processes() {
+    auto pids = all_processes();
+    std::erase_if(pids, [](pid_t pid) { return !ProcessView{pid}.uses_rdma(); });
+    return pids;
+}
+
+std::optional<std::uint64_t> start_ticks(pid_t pid) {
+    // proc(5): "pid (comm) state ppid ...", starttime is field 22; comm may hold anything.
+    std::ifstream file{fmt::format("/proc/{}/stat", pid)};
+    const std::string text{std::istreambuf_iterator<char>{file}, {}};
+    const auto comm_end = text.rfind(')');
+    if (comm_end == std::string::npos) {
+        return std::nullopt;
+    }
+    std::istringstream fields{text.substr(comm_end + 1)};
+    std::string skipped;
+    for (int field = 3; field < 22; ++field) {
+        fields >> skipped;
+    }
+    std::uint64_t ticks = 0;
+    return fields >> ticks ? std::optional{ticks} : std::nullopt;
 }
 
 bool is_provider_name(std::string_view path) {

@@ -87,8 +87,14 @@ private:
     std::vector<Mapping> mappings_;
 };
 
-// Processes of this pid namespace that hold an open /dev/infiniband/uverbsN.
+// All processes of this pid namespace.
+std::vector<pid_t> all_processes();
+// Those that hold an open /dev/infiniband/uverbsN.
 std::vector<pid_t> rdma_processes();
+
+// When a process started, in clock ticks since boot: tells it from a later one with its number.
+// Empty: there is none.
+std::optional<std::uint64_t> start_ticks(pid_t pid);
 
 // The name of a driver library of rdma-core: lib*-rdmavN.so, libmlx5.so.1.24.44.0, ...
 bool is_provider_name(std::string_view path);

@@ -117,25 +117,6 @@ Result<MappedFile> PostsSites::Place::open() const {
     return view == nullptr ? MappedFile::open(path) : MappedFile::open(view->pid(), *mapping);
 }
 
-std::size_t PostsSites::library_of(const MappedFile &file, const std::string &path) {
-    for (std::size_t i = 0; i < libraries_.size(); ++i)
-        if (is_same(i, file))
-            return i;
-    libraries_.push_back({file.device(), file.inode(), file.changed(), path, false, {}});
-    return libraries_.size() - 1;
-}
-
-bool PostsSites::is_same(std::size_t library, const MappedFile &file) const {
-    const Library &known = libraries_[library];
-    if (known.device != file.device() || known.inode != file.inode())
-        return false;
-    const auto now = file.changed();
-    return (known.changed.tv_sec == now.tv_sec && known.changed.tv_nsec == now.tv_nsec) ||
-           known.file.is_open() || std::ranges::any_of(sites_, [library](const Site &site) {
-               return site.library == library && site.link != nullptr;
-           });
-}
-
 PostsSites::Site *PostsSites::known(std::size_t library, std::uint64_t function_offset,
                                     cw_verbs_call call) {
     const auto found = std::ranges::find_if(sites_, [&](const Site &site) {
@@ -187,6 +168,10 @@ void PostsSites::add_all_of(const Place &place) {
     if (!file)
         return; // the process is gone, or the file: then nobody can post through it
     const auto library = library_of(*file, place.path);
+    if (place.view != nullptr)
+        note_user(library, place.view->pid());
+    else
+        libraries_[library].installed = true;
     if (libraries_[library].scanned)
         return;
     libraries_[library].scanned = true;
@@ -215,6 +200,7 @@ bool PostsSites::add_functions(const ProcessView &view, std::span<const LiveFunc
         if (!file)
             continue;
         const auto library = library_of(*file, place.path);
+        note_user(library, view.pid());
         if (known(library, function.file_offset, function.call) == nullptr) {
             if (!image || image_of != place.path) {
                 auto bytes = read_library_file(file->own_path());
@@ -270,12 +256,12 @@ void PostsSites::add_site(std::size_t library, const ElfImage &image, const Plac
             return;
         }
         if (is_probed_there(other, site, image, place)) {
-            site.same_file = true;
+            site.same_as = other.library;
             site.placed_ns = other.placed_ns;
             site.appended = true;
         }
     }
-    if (Library &of = libraries_[library]; !site.same_file && !of.file.is_open()) {
+    if (Library &of = libraries_[library]; !site.same_as && !of.file.is_open()) {
         auto file = place.open();
         if (!file || !is_same(library, *file))
             return;
@@ -316,7 +302,7 @@ void PostsSites::attach_allowed() {
 }
 
 void PostsSites::attach_site(Site &site) {
-    if (site.same_file || site.link != nullptr || site.failed)
+    if (site.same_as || site.link != nullptr || site.failed)
         return;
     const LibbpfLog log;
     errno = 0;
@@ -372,7 +358,7 @@ PlannedProbe PostsSites::planned(const Site &site) const {
 std::vector<PlannedProbe> PostsSites::plan() const {
     std::vector<PlannedProbe> probes;
     for (const Site &site : sites_)
-        if (!site.same_file && allowed(site))
+        if (!site.same_as && allowed(site))
             probes.push_back(planned(site));
     return probes;
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,6 +48,10 @@ public:
     bool add_functions(const ProcessView &view, std::span<const LiveFunction> functions,
                        std::uint64_t created_ns);
 
+    // Takes the probes off libraries that no process maps any more: a probe keeps the file system
+    // of an ended container from going away. Those that are installed here stay.
+    void drop_unused();
+
     [[nodiscard]] std::vector<PlannedProbe> plan() const;
     // Places where posts go unseen, one clause each.
     [[nodiscard]] const std::vector<std::string> &problems() const { return problems_; }
@@ -64,6 +69,10 @@ private:
         std::string path; // in its process's mount namespace
         bool scanned = false;
         MappedFile file; // until its sites were tried to attach
+        bool installed = false;
+        bool dropped = false; // the entry is free
+        std::map<pid_t, std::uint64_t> users =
+            {}; // processes that mapped it, and their start_ticks
     };
     struct Site {
         std::size_t library = 0;
@@ -72,7 +81,8 @@ private:
         std::uint64_t point_offset = 0;
         std::string instruction;
         bool emulated = false;
-        bool same_file = false; // another name of a file that has this probe
+        // another name of a file that has this probe: the library that it was placed for
+        std::optional<std::size_t> same_as = {};
         bpf_link *link = nullptr;
         std::uint64_t placed_ns = 0;
         bool failed = false; // to attach: not tried again
@@ -92,6 +102,11 @@ private:
     void add_all_of(const Place &place);
     // Its number may have gone to another file, unless a probe holds it.
     [[nodiscard]] bool is_same(std::size_t library, const MappedFile &file) const;
+    void note_user(std::size_t library, pid_t pid);
+    [[nodiscard]] bool is_used(std::size_t library) const;
+    [[nodiscard]] bool is_installed(std::size_t library) const;
+    void find_users(const std::vector<std::size_t> &libraries);
+    void drop(std::size_t library);
     [[nodiscard]] Site *known(std::size_t library, std::uint64_t function_offset,
                               cw_verbs_call call);
     // A library that is only mapped is no problem: programs map drivers that they never use.

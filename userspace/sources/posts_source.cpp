@@ -415,6 +415,7 @@ void PostsSource::sample(RecordSink &sink, bool everything) {
     }
     retire_dead_threads(all);
     forget_stale(all);
+    sites_.drop_unused();
 }
 
 // Its record was lost in the ring buffer, or is still in it: the second time it is made here.
