@@ -128,7 +128,12 @@ enum ib_event_type {
 	IB_EVENT_QP_ACCESS_ERR = 3,
 };
 
+struct ns_common {
+	unsigned int inum;
+};
+
 struct net {
+	struct ns_common ns;
 	__u64 net_cookie; /* since Linux 5.12 */
 };
 

@@ -12,6 +12,9 @@ enum {
 	LINK_STATE_NOCARRIER = 1 << 2, /* enum netdev_state_t: __LINK_STATE_NOCARRIER */
 };
 
+/* Number of the recorder's network namespace, the one whose netdevs it knows; 0: of all. */
+const volatile __u32 recorder_netns = 0;
+
 /* enum ib_event_type: those whose element is a port */
 static __always_inline bool is_port_event(__u32 event)
 {
@@ -53,20 +56,22 @@ static __always_inline int on_carrier(struct net_device *dev, bool up)
 {
 	bool was_up = !(BPF_CORE_READ(dev, state) & LINK_STATE_NOCARRIER);
 	struct cw_carrier *e;
-	struct net *net = NULL;
+	struct net *net = BPF_CORE_READ(dev, nd_net.net);
 
 	/* Before it is registered a device has no number, and nobody sees its carrier. */
 	if (was_up == up || !BPF_CORE_READ(dev, ifindex))
+		return 0;
+	/* A container's eth0 is not the machine's, its number may be the same. */
+	if (recorder_netns && bpf_core_field_exists(net->ns.inum) &&
+	    BPF_CORE_READ(net, ns.inum) != recorder_netns)
 		return 0;
 	e = RESERVE_RECORD(cw_carrier, CW_KIND_CARRIER, CW_LOSS_PORT_EVENT);
 	if (!e)
 		return 0;
 	e->ifindex = BPF_CORE_READ(dev, ifindex);
 	e->up = up;
-	if (bpf_core_field_exists(net->net_cookie)) {
-		net = BPF_CORE_READ(dev, nd_net.net);
+	if (bpf_core_field_exists(net->net_cookie))
 		e->netns_cookie = BPF_CORE_READ(net, net_cookie);
-	}
 	BPF_CORE_READ_STR_INTO(&e->netdev, dev, name);
 	bpf_ringbuf_submit(e, 0);
 	return 0;

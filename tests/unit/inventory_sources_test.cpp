@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/unit/inventory_tree.h"
+#include "userspace/inventory/files.h"
 #include "userspace/sources/counters_source.h"
 #include "userspace/sources/inventory_source.h"
 
@@ -169,6 +170,33 @@ TEST_F(SourceTree, InventoryLeavesTheKernelsOwnEventAlone) {
     source.on_record(gone.header);
     source.sample(records_, false);
     EXPECT_EQ(records_.size(), 0u);
+}
+
+TEST_F(SourceTree, CarrierOfAnotherNetdevChangesNothing) {
+    InventorySource source(inventory());
+    CountersSource counting(counters());
+    ASSERT_TRUE(source.prepare());
+    ASSERT_TRUE(counting.prepare());
+    source.sample(records_, true);
+    counting.sample(records_, false);
+    tree_.file(port_path_ + "/state", "1: DOWN\n");
+    cw_carrier edge{};
+    edge.header = {sizeof(edge), CW_KIND_CARRIER, 0, 1};
+    edge.ifindex = 77;
+    set_text(edge.netdev, "veth1a2b");
+    const auto ports_after = [&] {
+        records_.clear();
+        now_ns_ += 1'000'000'000;
+        source.on_record(edge.header);
+        counting.on_record(edge.header);
+        source.sample(records_, false);
+        const auto n = records_.of<cw_port>(CW_KIND_PORT).size();
+        counting.sample(records_, false);
+        return std::pair{n, records_.of<cw_port>(CW_KIND_PORT).size() - n};
+    };
+    EXPECT_EQ(ports_after(), (std::pair<std::size_t, std::size_t>{0, 0}));
+    edge.ifindex = 2;
+    EXPECT_EQ(ports_after(), (std::pair<std::size_t, std::size_t>{1, 1}));
 }
 
 TEST_F(SourceTree, OwnerIsReadOnceWithItsExactStart) {

@@ -124,6 +124,11 @@ void CountersSource::reopen_ended(Port &port) {
     }
 }
 
+bool CountersSource::is_of(const cw_carrier &edge, const Port &port) {
+    return (edge.ifindex != 0 && edge.ifindex == port.record.ifindex) ||
+           port.netdev == std::string_view(edge.netdev, strnlen(edge.netdev, sizeof(edge.netdev)));
+}
+
 void CountersSource::on_record(const cw_header &record) {
     if (record.kind == CW_KIND_DEVICE_GONE && record.length_bytes >= sizeof(cw_device_gone)) {
         const std::uint32_t index = reinterpret_cast<const cw_device_gone &>(record).dev_index;
@@ -131,10 +136,14 @@ void CountersSource::on_record(const cw_header &record) {
         device_gone_ = true;
         return;
     }
-    if (record.kind != CW_KIND_ASYNC_EVENT && record.kind != CW_KIND_CARRIER)
+    const bool carrier =
+        record.kind == CW_KIND_CARRIER && record.length_bytes >= sizeof(cw_carrier);
+    if (record.kind != CW_KIND_ASYNC_EVENT && !carrier)
         return;
-    for (Port &port : ports_)
-        port.looks_due = looks_after_change;
+    for (Port &port : ports_) {
+        if (!carrier || is_of(reinterpret_cast<const cw_carrier &>(record), port))
+            port.looks_due = looks_after_change;
+    }
 }
 
 // Each look makes the driver query its port. On hardware that is a firmware command, and below a

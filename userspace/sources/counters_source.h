@@ -54,6 +54,7 @@ private:
 
     void refresh();
     [[nodiscard]] bool refresh_is_due();
+    [[nodiscard]] static bool is_of(const cw_carrier &edge, const Port &port);
     void reopen_ended(Port &port);
     [[nodiscard]] bool look_is_due(Port &port) const;
     void update_port(Port &port);

@@ -88,12 +88,31 @@ void InventorySource::on_record(const cw_header &record) {
         stale_ = true;
         break;
     case CW_KIND_ASYNC_EVENT:
-    case CW_KIND_CARRIER:
         stale_ = true;
+        break;
+    case CW_KIND_CARRIER:
+        // Containers that start and end have many; none of theirs changes a port or an address.
+        if (const auto *event = as<cw_carrier>(record))
+            stale_ = stale_ || knows_netdev(event->ifindex, event->netdev);
         break;
     default:
         break;
     }
+}
+
+bool InventorySource::knows_netdev(std::uint32_t ifindex, const char *name) const {
+    const auto is_named = [name](const char *other) {
+        return strncmp(name, other, CW_IFNAME_BYTES) == 0;
+    };
+    for (const RdmaDevice &device : devices_) {
+        for (const RdmaPort &port : device.ports) {
+            if ((ifindex != 0 && port.record.ifindex == ifindex) || is_named(port.record.netdev) ||
+                std::any_of(port.gids.begin(), port.gids.end(),
+                            [&](const cw_gid &gid) { return is_named(gid.netdev); }))
+                return true;
+        }
+    }
+    return false;
 }
 
 void InventorySource::see_process(std::uint32_t tgid, std::uint64_t start_boottime_ns,

@@ -48,6 +48,8 @@ private:
     void write_gids(RecordSink &sink, const RdmaPort &port, bool everything);
     void write_gone_devices(RecordSink &sink);
     void write_processes(RecordSink &sink, bool everything);
+    // A port's, or one that an address of a port belongs to.
+    [[nodiscard]] bool knows_netdev(std::uint32_t ifindex, const char *name) const;
     void see_process(std::uint32_t tgid, std::uint64_t start_boottime_ns, const char *comm);
 
     InventoryOptions options_;

@@ -3,6 +3,8 @@
 
 #include "userspace/sources/port_event_source.h"
 
+#include <sys/stat.h>
+
 namespace collwire {
 namespace {
 
@@ -34,6 +36,9 @@ bool PortEventSource::configure() {
     for (const auto *function : {"ib_dispatch_event", "__ib_unregister_device"})
         if (!hooks_.present(function))
             unusable(CW_SOURCE_DEGRADED, "carrier edges only: " + hooks_.why_absent(function));
+    struct stat network_namespace = {};
+    if (stat("/proc/self/ns/net", &network_namespace) == 0)
+        skeleton_->rodata->recorder_netns = static_cast<std::uint32_t>(network_namespace.st_ino);
     return true;
 }
 
