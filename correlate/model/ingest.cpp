@@ -350,12 +350,14 @@ void Ingest::add_process(std::span<const std::byte> record) {
 void Ingest::add_source(std::span<const std::byte> record) {
     const auto from = record_as<cw_source>(record);
     SourceInfo &source = session().sources[{std::string(text_of(from.name)), from.dev_index}];
-    if (from.header.time_ns < source.time_ns)
+    const auto state = from.state <= CW_SOURCE_REFUSED ? static_cast<cw_source_state>(from.state)
+                                                       : CW_SOURCE_UNAVAILABLE;
+    // The worst of the recording: what was missing for a time is missing in its sums.
+    if (state < source.state || (state == source.state && from.header.time_ns < source.time_ns))
         return;
     source.name = text_of(from.name);
     source.device = from.dev_index == DEV_INDEX_NODE ? NONE : device_by_index(from.dev_index);
-    source.state = from.state <= CW_SOURCE_REFUSED ? static_cast<cw_source_state>(from.state)
-                                                   : CW_SOURCE_UNAVAILABLE;
+    source.state = state;
     source.reason = text_of(from.reason);
     source.time_ns = from.header.time_ns;
 }

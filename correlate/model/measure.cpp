@@ -46,12 +46,13 @@ public:
 private:
     // Where every packet is counted, a queue pair without a record had none.
     [[nodiscard]] bool counts_packets(const Qp &qp) const {
-        if (qp.wire)
-            return true;
         const Session &session = model_.sessions[qp.session];
-        return qp.device != NONE && model_.devices[qp.device].is_software() &&
-               (session.flags & CW_NODE_WIRE) != 0 &&
-               state_of(session, "rxe_wire", qp.key.dev_index) == CW_SOURCE_ON;
+        const auto state = state_of(session, "rxe_wire", qp.key.dev_index);
+        // Counts from before a refusal are of the same wrong layout, and stop there.
+        if (state == CW_SOURCE_REFUSED)
+            return false;
+        return qp.wire || (qp.device != NONE && model_.devices[qp.device].is_software() &&
+                           (session.flags & CW_NODE_WIRE) != 0 && state == CW_SOURCE_ON);
     }
 
     [[nodiscard]] std::optional<PostedBytes> read_posts(const Qp &qp) const {

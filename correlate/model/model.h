@@ -84,8 +84,8 @@ inline constexpr std::uint32_t DEV_INDEX_NODE = ~0U;
 
 struct SourceInfo {
     std::string name;
-    Index device = NONE; // the whole node
-    cw_source_state state = CW_SOURCE_OFF;
+    Index device = NONE;                   // the whole node
+    cw_source_state state = CW_SOURCE_OFF; // the worst of the recording
     std::string reason;
     std::uint64_t time_ns = 0;
 };

@@ -153,6 +153,25 @@ TEST(ModelBytes, WhereEveryPacketIsCountedNoRecordIsZero) {
     EXPECT_FALSE(qp_of(model_of({broken.bytes()}), "node0", 17).bytes.tx_wire_bytes);
 }
 
+TEST(ModelBytes, ASourceThatGotWorseDoesNotMeasureZero) {
+    NodeBuilder posts({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+    posts.device().port().gid(1).source("posts").qp({.qpn = 17});
+    EXPECT_EQ(qp_of(model_of({posts.bytes()}), "node0", 17).bytes.tx_payload_bytes, 0U);
+    posts.source("posts", CW_SOURCE_DEGRADED, "no ibv_wr_* call is counted");
+    posts.source("posts").end();
+    const Model model = model_of({posts.bytes()});
+    EXPECT_FALSE(qp_of(model, "node0", 17).bytes.tx_payload_bytes);
+    EXPECT_TRUE(has_warning(model, "no ibv_wr_* call is counted"));
+
+    const QpOptions qp{.qpn = 17};
+    NodeBuilder wire;
+    wire.usual(1).qp(qp).wire(qp, 12, {.requests = 10, .request_payload = 1000, .first = 11}, {});
+    EXPECT_EQ(qp_of(model_of({wire.bytes()}), "node0", 17).bytes.tx_payload_bytes, 1000U);
+    wire.source("rxe_wire", CW_SOURCE_REFUSED, "another layout").end();
+    EXPECT_FALSE(qp_of(model_of({wire.bytes()}), "node0", 17).bytes.tx_payload_bytes)
+        << "counted in part";
+}
+
 TEST(ModelBytes, PostedAloneKnowsTheOtherDirectionFromThePeersPosts) {
     constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS;
     NodeBuilder a({.flags = flags});

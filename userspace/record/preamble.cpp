@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sys/random.h>
@@ -45,6 +47,29 @@ constexpr std::array<std::string_view, CW_LOSS_CLASSES> LOSS_NAMES{
     "records that could not be written",
     "frames without their destination (table of UD peers full)",
 };
+
+// One state for each device: the worst, with the reasons of all.
+std::map<std::uint32_t, SourceState> by_device(const std::vector<SourceState> &states) {
+    std::map<std::uint32_t, SourceState> all;
+    for (const SourceState &state : states) {
+        const auto [entry, is_new] = all.try_emplace(state.dev_index, state);
+        if (is_new)
+            continue;
+        SourceState &joined = entry->second;
+        joined.state = std::max(joined.state, state.state);
+        if (!joined.reason.empty() && !state.reason.empty())
+            joined.reason += "; ";
+        joined.reason += state.reason;
+    }
+    return all;
+}
+
+std::string without_digits(std::string_view text) {
+    std::string rest;
+    std::copy_if(text.begin(), text.end(), std::back_inserter(rest),
+                 [](char c) { return c < '0' || c > '9'; });
+    return rest;
+}
 
 } // namespace
 
@@ -95,17 +120,45 @@ void append_probes(RecordSink &sink, const Sources &sources) {
     }
 }
 
-void append_states(RecordSink &sink, const Sources &sources) {
+void StateTable::append(RecordSink &sink, const Sources &sources, bool everything) {
     for (const auto &source : sources) {
-        for (const SourceState &state : source->states()) {
+        const std::string name(source->name());
+        auto now = by_device(source->states());
+        // What is said of a device no more is over.
+        for (const auto &[key, before] : appended_)
+            if (key.first == name && !now.contains(key.second) && before.state != CW_SOURCE_ON)
+                now[key.second] = {CW_SOURCE_ON, {}, key.second};
+        for (const auto &[dev_index, state] : now) {
+            const auto [known, is_new] = appended_.try_emplace({name, dev_index});
+            SourceState &before = known->second;
+            const bool same =
+                !is_new && before.state == state.state && before.reason == state.reason;
+            if (same && !everything)
+                continue;
+            if (!same)
+                note(name, is_new ? SourceState{CW_SOURCE_ON, {}, dev_index} : before, state);
+            before = state;
             auto record = made_now<cw_source>(CW_KIND_SOURCE);
             record.state = state.state;
-            record.dev_index = state.dev_index;
-            put(record.name, source->name());
+            record.dev_index = dev_index;
+            put(record.name, name);
             put(record.reason, state.reason);
             sink.append(record.header);
         }
     }
+}
+
+void StateTable::note(const std::string &name, const SourceState &before, const SourceState &now) {
+    if (before.state == now.state && without_digits(before.reason) == without_digits(now.reason))
+        return;
+    if (now.state > CW_SOURCE_ON)
+        news_.push_back(fmt::format("{}: {}", name, now.reason));
+    else if (before.state > CW_SOURCE_ON)
+        news_.push_back(fmt::format("{}: as it should be again (it was: {})", name, before.reason));
+}
+
+std::vector<std::string> StateTable::take_news() {
+    return std::exchange(news_, {});
 }
 
 void LossTable::append(RecordSink &sink, const std::vector<LossCount> &now, bool everything) {

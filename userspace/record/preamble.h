@@ -30,7 +30,24 @@ using Sources = std::vector<std::unique_ptr<Source>>;
 
 void append_clock(RecordSink &sink);
 void append_probes(RecordSink &sink, const Sources &sources);
-void append_states(RecordSink &sink, const Sources &sources);
+
+// What each source can do, as last appended: one state for a source and device.
+class StateTable {
+public:
+    // Appends each state that is not as it was last appended, or all of them with `everything`. Of
+    // several states of one device it is the worst, with the reasons of all.
+    void append(RecordSink &sink, const Sources &sources, bool everything);
+    // "posts: what is missing", a line for each state that became another since the last call; one
+    // whose reason differs in its numbers alone is not said again.
+    [[nodiscard]] std::vector<std::string> take_news();
+
+private:
+    using Key = std::pair<std::string, std::uint32_t>; // source, dev_index
+    void note(const std::string &name, const SourceState &before, const SourceState &now);
+
+    std::map<Key, SourceState> appended_;
+    std::vector<std::string> news_;
+};
 
 // All losses by class and CPU, as last appended.
 class LossTable {

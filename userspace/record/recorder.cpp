@@ -118,6 +118,7 @@ private:
     std::unique_ptr<capture::CaptureWriter> writer_;
     NodeIdentity node_;
     LossTable losses_;
+    StateTable states_;
     std::uint64_t last_clock_ns_ = 0;
     bool stop_ = false;
     bool abandon_ = false; // a second signal: do not wait for the command
@@ -145,13 +146,15 @@ void Recorder::preamble(RecordSink &sink, std::uint32_t segment) {
     node_.append(sink, segment, session_.node_flags());
     append_clock(sink);
     append_probes(sink, session_.sources());
-    append_states(sink, session_.sources());
+    states_.append(sink, session_.sources(), true);
     sample(sink, true);
 }
 
 void Recorder::sample(RecordSink &sink, bool everything) {
     for (const auto &source : session_.sources())
         source->sample(sink, everything);
+    // Sampling may find out what a source cannot do.
+    states_.append(sink, session_.sources(), false);
     losses_.append(sink, session_.losses(), everything);
 }
 
@@ -159,6 +162,8 @@ void Recorder::flush() {
     writer_->flush(monotonic_ns());
     if (const auto failure = writer_->take_failure())
         say("{}", failure->message);
+    for (const std::string &line : states_.take_news())
+        say("{}", line);
 }
 
 Result<void> Recorder::begin() {
@@ -168,13 +173,6 @@ Result<void> Recorder::begin() {
     last_clock_ns_ = monotonic_ns();
     session_.consume();
     flush();
-    for (const auto &source : session_.sources()) {
-        for (const SourceState &state : source->states()) {
-            if (state.state == CW_SOURCE_DEGRADED || state.state == CW_SOURCE_UNAVAILABLE ||
-                state.state == CW_SOURCE_REFUSED)
-                say("{}: {}", source->name(), state.reason);
-        }
-    }
     fmt::print(stderr, "recording\n");
     if (child_.started())
         return child_.release();

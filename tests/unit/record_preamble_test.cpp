@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "userspace/record/preamble.h"
+
+namespace collwire {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+class TestSource : public Source {
+public:
+    explicit TestSource(std::string name) : name_(std::move(name)) {}
+    [[nodiscard]] std::string_view name() const override { return name_; }
+    Result<void> prepare() override { return {}; }
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    Result<void> attach() override { return {}; }
+    [[nodiscard]] std::vector<SourceState> states() const override { return now; }
+    void sample(RecordSink &, bool) override {}
+    void detach() override {}
+    std::vector<SourceState> now{{CW_SOURCE_ON, {}}};
+
+private:
+    std::string name_;
+};
+
+class Sink : public RecordSink {
+public:
+    void append(const cw_header &record) override {
+        if (record.kind == CW_KIND_SOURCE)
+            std::memcpy(&states.emplace_back(), &record, sizeof(cw_source));
+        if (record.kind == CW_KIND_LOSS)
+            std::memcpy(&losses.emplace_back(), &record, sizeof(cw_loss));
+    }
+    std::vector<cw_source> states;
+    std::vector<cw_loss> losses;
+};
+
+class States : public testing::Test {
+protected:
+    States() {
+        sources_.push_back(std::make_unique<TestSource>("posts"));
+        sources_.push_back(std::make_unique<TestSource>("counters"));
+    }
+    TestSource &source(std::size_t i) { return static_cast<TestSource &>(*sources_.at(i)); }
+    std::vector<cw_source> append(bool everything) {
+        Sink sink;
+        table_.append(sink, sources_, everything);
+        return sink.states;
+    }
+    Sources sources_;
+    StateTable table_;
+};
+
+TEST_F(States, AChangeIsWrittenOnceAndSaid) {
+    EXPECT_EQ(append(true).size(), 2U);
+    EXPECT_TRUE(table_.take_news().empty());
+    EXPECT_TRUE(append(false).empty());
+
+    source(0).now = {{CW_SOURCE_DEGRADED, "no ibv_wr_* call is counted"}};
+    const auto written = append(false);
+    ASSERT_EQ(written.size(), 1U);
+    EXPECT_STREQ(written[0].name, "posts");
+    EXPECT_EQ(written[0].state, CW_SOURCE_DEGRADED);
+    EXPECT_EQ(written[0].dev_index, ~0U);
+    EXPECT_STREQ(written[0].reason, "no ibv_wr_* call is counted");
+    EXPECT_EQ(table_.take_news(), Lines{"posts: no ibv_wr_* call is counted"});
+
+    EXPECT_TRUE(append(false).empty());
+    EXPECT_EQ(append(true).size(), 2U) << "a segment starts with all of them";
+    EXPECT_TRUE(table_.take_news().empty());
+}
+
+TEST_F(States, WhatIsWrongFromTheStartIsSaid) {
+    source(1).now = {{CW_SOURCE_UNAVAILABLE, "no port"}};
+    append(true);
+    EXPECT_EQ(table_.take_news(), Lines{"counters: no port"});
+}
+
+TEST_F(States, AReasonWithOtherNumbersIsWrittenAndNotSaidAgain) {
+    source(0).now = {{CW_SOURCE_DEGRADED, "1 queue pairs came late"}};
+    append(true);
+    static_cast<void>(table_.take_news());
+    source(0).now = {{CW_SOURCE_DEGRADED, "27 queue pairs came late"}};
+    const auto written = append(false);
+    ASSERT_EQ(written.size(), 1U);
+    EXPECT_STREQ(written[0].reason, "27 queue pairs came late");
+    EXPECT_TRUE(table_.take_news().empty());
+}
+
+TEST_F(States, StatesOfOneDeviceAreOneAndEndWithIt) {
+    source(1).now = {{CW_SOURCE_DEGRADED, "a stands", 3},
+                     {CW_SOURCE_UNAVAILABLE, "no bytes", 3},
+                     {CW_SOURCE_DEGRADED, "b stands", 4}};
+    auto written = append(true);
+    ASSERT_EQ(written.size(), 3U);
+    EXPECT_EQ(written[1].dev_index, 3U);
+    EXPECT_EQ(written[1].state, CW_SOURCE_UNAVAILABLE);
+    EXPECT_STREQ(written[1].reason, "a stands; no bytes");
+    static_cast<void>(table_.take_news());
+
+    source(1).now = {{CW_SOURCE_DEGRADED, "b stands", 4}};
+    written = append(false);
+    ASSERT_EQ(written.size(), 1U);
+    EXPECT_EQ(written[0].dev_index, 3U);
+    EXPECT_EQ(written[0].state, CW_SOURCE_ON);
+    EXPECT_TRUE(append(false).empty());
+    EXPECT_EQ(table_.take_news().size(), 1U);
+}
+
+} // namespace
+} // namespace collwire
