@@ -156,6 +156,15 @@ TEST_F(BadCapture, TopologyVerbsSayWhereAndWhy) {
     }
 }
 
+TEST_F(BadCapture, NoVerbDiesOfAFullStandardErrorOrOutput) {
+    const auto status_of = [](const std::string &command) {
+        const int status = std::system((COLLWIRE_BINARY + (" " + command)).c_str());
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    };
+    EXPECT_EQ(status_of("record --interval 1ms 2>/dev/full"), 2);
+    EXPECT_EQ(status_of("dump " + path("none.cwc") + " 2>/dev/full"), 1);
+}
+
 TEST_F(BadCapture, ReportSaysWhatItsTopologyIs) {
     write_all(good_cluster());
     for (const auto &[content, message] :

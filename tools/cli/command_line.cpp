@@ -3,6 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <exception>
+#include <ostream>
+
 #include "correlate/base/exit_status.h"
 #include "tools/cli/verb.h"
 
@@ -22,6 +25,10 @@ int run_command_line(int argc, const char *const *argv, std::ostream &out, std::
         app.parse(argc, argv);
     } catch (const CLI::ParseError &failure) {
         return app.exit(failure, out, err) == 0 ? EXIT_DONE : EXIT_USAGE;
+    } catch (const std::exception &failure) {
+        // Out of memory, or an output that cannot be written to.
+        err << "collwire: " << failure.what() << '\n';
+        return EXIT_FAILED;
     }
     return status;
 }

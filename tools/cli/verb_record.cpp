@@ -11,6 +11,7 @@
 #include "correlate/base/units.h"
 #include "tools/cli/verb.h"
 #include "userspace/record/recorder.h"
+#include "userspace/record/say.h"
 
 namespace collwire::cli {
 namespace {
@@ -116,7 +117,7 @@ void add_record(CLI::App &app, int &status) {
                  "finished with loss; with a command its own unless it is 0.");
     verb->callback([arguments, &status] {
         if (auto interpreted = interpret(*arguments); !interpreted) {
-            fmt::print(stderr, "collwire: {}\n", interpreted.failure().message);
+            say("{}", interpreted.failure().message);
             status = exit_status_of(interpreted.failure());
             return;
         }

@@ -23,6 +23,7 @@
 #include "userspace/record/child.h"
 #include "userspace/record/plan_printer.h"
 #include "userspace/record/preamble.h"
+#include "userspace/record/say.h"
 #include "userspace/record/session.h"
 #include "userspace/record/signals.h"
 
@@ -30,10 +31,6 @@ namespace collwire {
 namespace {
 
 constexpr std::uint64_t CLOCK_INTERVAL_NS = 60'000'000'000;
-
-template <typename... Args> void say(fmt::format_string<Args...> format, Args &&...args) {
-    fmt::print(stderr, "collwire: {}\n", fmt::format(format, std::forward<Args>(args)...));
-}
 
 int fail(const Error &failure) {
     say("{}", failure.message);
@@ -173,7 +170,7 @@ Result<void> Recorder::begin() {
     last_clock_ns_ = monotonic_ns();
     session_.consume();
     flush();
-    fmt::print(stderr, "recording\n");
+    say_line("recording");
     if (child_.started())
         return child_.release();
     return {};
@@ -307,6 +304,8 @@ int Recorder::run() {
         return fail(prepared.failure());
     if (options_.dry_run) {
         print_plan(stdout, session_.sources());
+        if (std::fflush(stdout) != 0)
+            return fail(error(ErrorKind::Failed, "cannot write to standard output"));
         return EXIT_DONE;
     }
     if (auto opened = open_writer(); !opened)

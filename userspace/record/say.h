@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace collwire {
+
+// Writes the line and a line end to standard error, at once. One that is full, closed or broken is
+// no error: a recording must not end because nobody can be told.
+void say_line(std::string line);
+
+// The same with "collwire: " before it.
+template <typename... Args> void say(fmt::format_string<Args...> format, Args &&...args) {
+    say_line("collwire: " + fmt::format(format, std::forward<Args>(args)...));
+}
+
+} // namespace collwire
