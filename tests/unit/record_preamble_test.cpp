@@ -114,5 +114,28 @@ TEST_F(States, StatesOfOneDeviceAreOneAndEndWithIt) {
     EXPECT_EQ(table_.take_news().size(), 1U);
 }
 
+TEST(Losses, OfOneClassAndCpuAreSummed) {
+    LossTable table;
+    Sink sink;
+    std::vector<LossCount> now{{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, 5},
+                               {CW_LOSS_PROBE_MISSED, 1, 7},
+                               {CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, 2}};
+    table.append(sink, now, false);
+    ASSERT_EQ(sink.losses.size(), 2U);
+    EXPECT_EQ(sink.losses[0].header.cpu, 1U);
+    EXPECT_EQ(sink.losses[0].records, 7U);
+    EXPECT_EQ(sink.losses[1].header.cpu, CW_CPU_USERSPACE);
+    EXPECT_EQ(sink.losses[1].records, 7U);
+    EXPECT_EQ(table.total(), 14U);
+    EXPECT_EQ(table.describe(), "14 calls that a probe missed");
+
+    table.append(sink, now, false);
+    EXPECT_EQ(sink.losses.size(), 2U) << "nothing grew";
+    ++now[0].records;
+    table.append(sink, now, false);
+    ASSERT_EQ(sink.losses.size(), 3U);
+    EXPECT_EQ(sink.losses[2].records, 8U);
+}
+
 } // namespace
 } // namespace collwire

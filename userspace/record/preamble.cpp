@@ -162,15 +162,18 @@ std::vector<std::string> StateTable::take_news() {
 }
 
 void LossTable::append(RecordSink &sink, const std::vector<LossCount> &now, bool everything) {
-    for (const LossCount &count : now) {
-        std::uint64_t &known = counts_[{count.loss_class, count.cpu}];
-        if (count.records == 0 || (count.records == known && !everything))
+    std::map<Key, std::uint64_t> sums;
+    for (const LossCount &count : now)
+        sums[{count.loss_class, count.cpu}] += count.records;
+    for (const auto &[key, records] : sums) {
+        std::uint64_t &known = counts_[key];
+        if (records == 0 || (records == known && !everything))
             continue;
-        known = count.records;
+        known = records;
         auto record = made_now<cw_loss>(CW_KIND_LOSS);
-        record.header.cpu = count.cpu;
-        record.loss_class = count.loss_class;
-        record.records = count.records;
+        record.header.cpu = key.second;
+        record.loss_class = key.first;
+        record.records = records;
         sink.append(record.header);
     }
 }

@@ -52,14 +52,16 @@ private:
 // All losses by class and CPU, as last appended.
 class LossTable {
 public:
-    // Appends each count that grew since the last time, or all of them with `everything`.
+    // Appends each count that grew since the last time, or all of them with `everything`. Several
+    // sources may count the same class on the same CPU: their sum is what was lost.
     void append(RecordSink &sink, const std::vector<LossCount> &now, bool everything);
     [[nodiscard]] std::uint64_t total() const;
     // "12 QP events, 3 frames": empty without loss.
     [[nodiscard]] std::string describe() const;
 
 private:
-    std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> counts_;
+    using Key = std::pair<std::uint32_t, std::uint16_t>; // class, CPU
+    std::map<Key, std::uint64_t> counts_;
 };
 
 } // namespace collwire
