@@ -246,6 +246,38 @@ TEST_F(Writer, AnEndThatIsLostWithOtherRecordsIsLossAndNoFailure) {
     EXPECT_PRED2(has, writer->take_failure()->message, "No space left");
 }
 
+TEST_F(Writer, TheEndTellsOfWhatIsLostAtTheLastMoment) {
+    make(options());
+    writer->begin(now_ns);
+    storage->capacity_bytes = storage->used_bytes() + 128; // room for an end
+    append_qp();
+    EXPECT_TRUE(writer->close(now_ns, 0, 0));
+    EXPECT_EQ(writer->lost_records(), 1U);
+    const auto content = read_file_content(storage->files.at(writer->file_name()).bytes);
+    ASSERT_TRUE(content.summary.complete());
+    EXPECT_EQ(content.summary.end->exit_status, 5U);
+}
+
+TEST_F(Writer, AFileInWhichNothingCouldBeWrittenDoesNotStay) {
+    make(options());
+    storage->capacity_bytes = storage->used_bytes();
+    writer->begin(now_ns);
+    append_qp();
+    EXPECT_TRUE(writer->close(now_ns, 0, 0));
+    EXPECT_EQ(writer->lost_records(), 1U);
+    EXPECT_TRUE(storage->files.empty());
+    EXPECT_EQ(writer->bytes_on_disk(), 0U);
+
+    storage->capacity_bytes = ~0ULL;
+    make(options());
+    writer.reset(); // the recording did not begin
+    EXPECT_TRUE(storage->files.empty());
+
+    storage->capacity_bytes = 10;
+    EXPECT_FALSE(CaptureWriter::create(options(), [](RecordSink &, std::uint32_t) {}));
+    EXPECT_TRUE(storage->files.empty());
+}
+
 TEST_F(Writer, ReportsALateErrorOfTheFileSystem) {
     make(options());
     writer->begin(now_ns);

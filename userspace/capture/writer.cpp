@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "correlate/base/exit_status.h"
 #include "userspace/base/clock.h"
 
 namespace collwire::capture {
@@ -52,8 +53,10 @@ CaptureWriter::CaptureWriter(WriterOptions options, Preamble preamble)
       end_block_(options_.zstd_level) {}
 
 CaptureWriter::~CaptureWriter() {
-    if (file_)
-        file_->close();
+    if (!file_)
+        return;
+    file_->close();
+    remove_if_empty();
 }
 
 Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(WriterOptions options,
@@ -112,6 +115,7 @@ Result<void> CaptureWriter::open_segment(std::uint32_t segment) {
     segment_ = segment;
     sequence_ = 0;
     has_preamble_ = false;
+    has_block_ = false;
     dirty_tail_ = false;
     file_header_ = encode_file_header({.start_realtime_ns = realtime_ns});
     if (make_room(file_header_.size()))
@@ -258,6 +262,7 @@ bool CaptureWriter::write_all(std::span<const std::byte> bytes) {
         bytes = bytes.subspan(written);
     }
     if (status >= 0) {
+        has_block_ = has_block_ || end_bytes > current_.size_bytes + file_header_.size();
         current_.size_bytes = end_bytes;
         file_header_.clear();
     }
@@ -341,10 +346,13 @@ Result<void> CaptureWriter::close(std::uint64_t now_ns, std::uint32_t reason,
     lost_records_ += pending_.n_records();
     pending_.clear();
     closed_for_good_ = true;
+    if (exit_status == EXIT_DONE && lost_records_ != 0)
+        exit_status = EXIT_LOSS;
     const bool ended = write_end(reason, exit_status);
     const int synced = file_->sync();
     const int closed = file_->close();
     file_.reset();
+    remove_if_empty();
     if (!ended && lost_records_ == 0)
         return error(
             ErrorKind::Failed,
@@ -354,6 +362,12 @@ Result<void> CaptureWriter::close(std::uint64_t now_ns, std::uint32_t reason,
                      fmt::format("{}: the file system reports on closing: {}", path(),
                                  std::strerror(synced != 0 ? -synced : -closed)));
     return {};
+}
+
+// A file without a block says nothing, and a reader could not use it.
+void CaptureWriter::remove_if_empty() {
+    if (!has_block_ && storage_->remove(current_.name) == 0)
+        current_.size_bytes = 0;
 }
 
 void CaptureWriter::fail(std::string message) {

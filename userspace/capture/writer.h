@@ -52,7 +52,8 @@ public:
     // ".cwc" where that exists. NotPermitted or Failed with the path where that cannot be done;
     // Usage for limits that are too small.
     static Result<std::unique_ptr<CaptureWriter>> create(WriterOptions options, Preamble preamble);
-    // Closes the file without an END record where close() was not called.
+    // Closes the file without an END record where close() was not called; removes it where it holds
+    // nothing.
     ~CaptureWriter() override;
 
     // Writes the first preamble. Records appended before are buffered, up to MAX_BLOCK_RAW_BYTES,
@@ -72,8 +73,10 @@ public:
     void rotate_if_due(std::uint64_t now_ns);
 
     // Writes what is buffered and an END record of this time, and closes the file. Later calls of
-    // anything do nothing. Fails where the END record alone could not be written or the file system
-    // reports a late error; an END that goes the way of other records is their loss, not a failure.
+    // anything do nothing. An exit status of 0 is written as EXIT_LOSS where records were lost, at
+    // the last moment, too; a file in which there is nothing at all is removed. Fails where the END
+    // record alone could not be written or the file system reports a late error; an END that goes
+    // the way of other records is their loss, not a failure.
     Result<void> close(std::uint64_t now_ns, std::uint32_t reason, std::uint32_t exit_status);
 
     // Appended records (preambles aside: those are written again) that are in no file. Cumulative.
@@ -109,6 +112,7 @@ private:
     bool make_room(std::uint64_t more_bytes);
     bool delete_oldest();
     void delete_expired();
+    void remove_if_empty();
     void fail(std::string message);
 
     WriterOptions options_;
@@ -128,6 +132,7 @@ private:
     std::uint64_t lost_records_ = 0;
     std::uint64_t deleted_segments_ = 0;
     bool has_preamble_ = false; // this file
+    bool has_block_ = false;    // this file: of any kind
     bool in_preamble_ = false;  // append() is called by the preamble
     bool preamble_failed_ = false;
     bool resync_ = false;     // records were lost: write the preamble again

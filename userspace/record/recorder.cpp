@@ -104,6 +104,7 @@ private:
     void on_tick();
     void preamble(RecordSink &sink, std::uint32_t segment);
     void sample(RecordSink &sink, bool everything);
+    [[nodiscard]] std::vector<LossCount> losses() const;
     void flush();
     int finish();
     void wait_for_command();
@@ -152,7 +153,13 @@ void Recorder::sample(RecordSink &sink, bool everything) {
         source->sample(sink, everything);
     // Sampling may find out what a source cannot do.
     states_.append(sink, session_.sources(), false);
-    losses_.append(sink, session_.losses(), everything);
+    losses_.append(sink, losses(), everything);
+}
+
+std::vector<LossCount> Recorder::losses() const {
+    auto all = session_.losses();
+    all.push_back({CW_LOSS_RECORD_WRITE, CW_CPU_USERSPACE, writer_->lost_records()});
+    return all;
 }
 
 void Recorder::flush() {
@@ -262,21 +269,27 @@ int Recorder::finish() {
     append_clock(buffer);
     buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
     flush();
-    if (writer_->lost_records() != 0) {
-        const LossCount unwritten{CW_LOSS_RECORD_WRITE, CW_CPU_USERSPACE, writer_->lost_records()};
-        Buffer loss;
-        losses_.append(loss, {unwritten}, false);
-        loss.hand_over([this](const cw_header &record) { writer_->append(record); });
-    }
-    const int status = losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS;
-    const auto closed = writer_->close(monotonic_ns(), static_cast<std::uint32_t>(reason_),
-                                       static_cast<std::uint32_t>(status));
+    // What that write lost is told of, too, if there is room for so much.
+    Buffer loss;
+    losses_.append(loss, losses(), false);
+    loss.hand_over([this](const cw_header &record) { writer_->append(record); });
+    const auto closed =
+        writer_->close(monotonic_ns(), static_cast<std::uint32_t>(reason_),
+                       static_cast<std::uint32_t>(losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS));
     if (!closed)
         say("{}", closed.failure().message);
+    if (const auto failure = writer_->take_failure())
+        say("{}", failure->message);
+    Buffer unwritten;
+    losses_.append(unwritten, losses(), false);
+    const int status = losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS;
     if (status == EXIT_LOSS)
         say("lost: {}", losses_.describe());
-    say("{} bytes in {}{}", writer_->bytes_on_disk(), writer_->path(),
-        writer_->segment() == 0 ? "" : fmt::format(" and segments before it"));
+    if (writer_->bytes_on_disk() == 0)
+        say("no capture: nothing could be written to {}", writer_->path());
+    else
+        say("{} bytes in {}{}", writer_->bytes_on_disk(), writer_->path(),
+            writer_->segment() == 0 ? "" : " and segments before it");
     return closed ? status : EXIT_FAILED;
 }
 
