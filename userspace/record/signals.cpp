@@ -8,6 +8,14 @@
 #include <unistd.h>
 
 namespace collwire {
+namespace {
+
+bool is_ignored(int signal) {
+    struct sigaction now {};
+    return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+} // namespace
 
 Signals::~Signals() {
     if (fd_ >= 0)
@@ -19,8 +27,15 @@ Signals::~Signals() {
 Result<void> Signals::open() {
     sigset_t wanted;
     sigemptyset(&wanted);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD})
-        sigaddset(&wanted, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) {
+        // Who ignores hang-ups from before (nohup) means the recording to outlive its terminal. The
+        // others end it even so: a shell's `&` in a script ignores SIGINT.
+        if (signal != SIGHUP || !is_ignored(signal))
+            sigaddset(&wanted, signal);
+    }
+    // Where it is ignored, an ended command leaves nothing to wait for.
+    if (is_ignored(SIGCHLD))
+        ::signal(SIGCHLD, SIG_DFL);
     if (sigprocmask(SIG_BLOCK, &wanted, &before_) != 0)
         return error(ErrorKind::Failed, fmt::format("cannot block signals: {}", strerror(errno)));
     blocked_ = true;

@@ -11,7 +11,7 @@
 namespace collwire {
 
 // Blocks the signals that the recorder handles and reads them from a file descriptor instead;
-// restores the mask at its end.
+// restores the mask at its end. SIGHUP stays ignored where it was.
 class Signals {
 public:
     Signals() = default;
