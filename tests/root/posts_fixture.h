@@ -178,6 +178,7 @@ public:
         cw_qp_event event{};
         event.header = {sizeof event, static_cast<std::uint16_t>(kind), 0, time_ns};
         event.tgid = static_cast<std::uint32_t>(pid);
+        event.key = {event.tgid, 0, qp_address}; // one for each address of a process
         event.user_handle = qp_address;
         std::strncpy(event.device, device, sizeof event.device - 1);
         source->on_record(event.header);

@@ -271,6 +271,30 @@ TEST_F(Posts, QueuePairThatMayHavePostedBeforeItsProbe) {
     EXPECT_EQ(recorder.source->states().front().reason, state.reason) << "the second is not late";
 }
 
+TEST_F(Posts, RingIsReadInParts) {
+    Child child{FAKE_PROVIDER_1};
+    PostsRecorder recorder{PostsOptions{}};
+    for (std::uint32_t qpn = 1; qpn <= 6; ++qpn)
+        recorder.see_qp(child.pid(), child.run(make_qp, qpn));
+    child.run(post_all_chains, 0);
+    child.run(post_all_chains, 1);
+    child.run(post_all_chains, 2);
+    child.run(post_all_chains, 3);
+    child.run(post_all_chains, 4);
+    const auto part = [&](std::size_t records, std::chrono::nanoseconds time) {
+        const auto more = recorder.ring->consume_some(records, time);
+        EXPECT_TRUE(more.ok());
+        return more.ok() && *more;
+    };
+    EXPECT_TRUE(part(2, std::chrono::hours(1)));
+    EXPECT_EQ(recorder.ties.size(), 2u);
+    EXPECT_TRUE(part(100, std::chrono::nanoseconds(0)));
+    EXPECT_EQ(recorder.ties.size(), 3u) << "out of time: not one more, and none is lost";
+    EXPECT_FALSE(part(100, std::chrono::hours(1)));
+    EXPECT_EQ(recorder.ties.size(), 5u);
+    EXPECT_FALSE(part(1, std::chrono::hours(1))) << "empty";
+}
+
 TEST_F(Posts, ProcessThatDies) {
     PostsRecorder recorder{PostsOptions{}};
     pid_t pid = 0;

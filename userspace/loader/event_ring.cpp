@@ -5,9 +5,15 @@
 
 #include <bpf/libbpf.h>
 
+#include "userspace/base/clock.h"
 #include "userspace/loader/libbpf_log.h"
 
 namespace collwire {
+namespace {
+
+constexpr int STOPPED = -ECANCELED; // libbpf itself gives other errors
+
+} // namespace
 
 Result<std::unique_ptr<EventRing>> EventRing::create(const SharedMaps &maps, Callback callback) {
     const LibbpfLog log;
@@ -23,12 +29,16 @@ EventRing::~EventRing() {
 }
 
 int EventRing::on_sample(void *self, void *data, std::size_t size_bytes) {
+    EventRing &ring = *static_cast<EventRing *>(self);
     const auto &header = *static_cast<const cw_header *>(data);
     // Only our own programs write here; a short record would be a bug of theirs, and is not passed
     // on.
     if (size_bytes >= sizeof(cw_header) && header.length_bytes <= size_bytes)
-        static_cast<EventRing *>(self)->callback_(header);
-    return 0;
+        ring.callback_(header);
+    if (ring.records_left_ == 0)
+        return 0;
+    // libbpf has this record behind it then.
+    return --ring.records_left_ == 0 || monotonic_ns() >= ring.stop_at_ns_ ? STOPPED : 0;
 }
 
 int EventRing::fd() const {
@@ -40,6 +50,18 @@ Result<std::size_t> EventRing::consume() {
     if (n < 0)
         return bpf_error("ring buffer", n, {});
     return static_cast<std::size_t>(n);
+}
+
+Result<bool> EventRing::consume_some(std::size_t most_records, std::chrono::nanoseconds longest) {
+    records_left_ = most_records;
+    stop_at_ns_ = monotonic_ns() + static_cast<std::uint64_t>(longest.count());
+    const int n = ring_buffer__consume(ring_);
+    records_left_ = 0;
+    if (n == STOPPED)
+        return true;
+    if (n < 0)
+        return bpf_error("ring buffer", n, {});
+    return false;
 }
 
 Result<std::size_t> EventRing::poll(std::chrono::milliseconds timeout) {

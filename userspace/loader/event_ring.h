@@ -29,6 +29,9 @@ public:
     [[nodiscard]] int fd() const;
     // Hands over what is there now; returns how many records.
     Result<std::size_t> consume();
+    // The same, but stops after so many records or so long; whether there may be more. What comes
+    // in faster than it is handled must not keep the caller from everything else.
+    Result<bool> consume_some(std::size_t most_records, std::chrono::nanoseconds longest);
     // Waits up to `timeout` for the first record.
     Result<std::size_t> poll(std::chrono::milliseconds timeout);
 
@@ -37,6 +40,8 @@ private:
     static int on_sample(void *self, void *data, std::size_t size_bytes);
     Callback callback_;
     ring_buffer *ring_ = nullptr;
+    std::size_t records_left_ = 0; // of consume_some; 0: no limit
+    std::uint64_t stop_at_ns_ = 0;
 };
 
 } // namespace collwire

@@ -31,6 +31,7 @@ namespace collwire {
 namespace {
 
 constexpr std::uint64_t CLOCK_INTERVAL_NS = 60'000'000'000;
+constexpr std::uint64_t FIRST_EVENTS_NS = 1'000'000'000;
 
 int fail(const Error &failure) {
     say("{}", failure.message);
@@ -175,7 +176,9 @@ Result<void> Recorder::begin() {
         return attached;
     node_.set_record_start(monotonic_ns());
     last_clock_ns_ = monotonic_ns();
-    session_.consume();
+    // The queue pairs that were there, as far as they can be had before others crowd them.
+    while (session_.consume_some() && monotonic_ns() - last_clock_ns_ < FIRST_EVENTS_NS) {
+    }
     flush();
     say_line("recording");
     if (child_.started())
@@ -235,9 +238,11 @@ void Recorder::loop() {
     }
     if (child_.started() && child_.reap())
         stop_ = true;
+    bool more_events = true;
     while (!stop_) {
         std::array<epoll_event, 4> events{};
-        const int n = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), -1);
+        const int n = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()),
+                                 more_events ? 0 : -1);
         if (n < 0 && errno != EINTR) {
             say("epoll failed: {}", strerror(errno));
             break;
@@ -253,10 +258,13 @@ void Recorder::loop() {
             } else if (fd == deadline.get()) {
                 stop_ = true;
             } else {
-                session_.consume();
-                // Between ticks, too: a ring that never empties must not outgrow --max.
-                writer_->rotate_if_due(monotonic_ns());
+                more_events = true;
             }
+        }
+        if (more_events) {
+            more_events = session_.consume_some();
+            // Between ticks, too: a ring that never empties must not outgrow --max.
+            writer_->rotate_if_due(monotonic_ns());
         }
     }
 }

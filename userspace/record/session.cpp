@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/record/session.h"
 
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include "userspace/inventory/module_origin.h"
@@ -16,6 +18,10 @@
 
 namespace collwire {
 namespace {
+
+// A segment of the least --max is written within so many records of the ring buffer.
+constexpr std::size_t CONSUME_RECORDS = 512;
+constexpr std::chrono::milliseconds CONSUME_TIME{100};
 
 std::string distrust(std::string_view module, const ModuleOrigin &origin) {
     return origin.described()
@@ -126,6 +132,13 @@ Result<void> Session::attach() {
 void Session::consume() {
     if (ring_)
         static_cast<void>(ring_->consume());
+}
+
+bool Session::consume_some() {
+    if (!ring_)
+        return false;
+    const auto more = ring_->consume_some(CONSUME_RECORDS, CONSUME_TIME);
+    return more && *more;
 }
 
 void Session::detach() {

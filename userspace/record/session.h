@@ -23,8 +23,11 @@ public:
     // machines are errors that say what still works.
     Result<void> prepare(const RecordOptions &options);
     Result<void> attach();
-    // Hands over what the ring buffer holds.
+    // Hands over what the ring buffer holds; call it when no more comes.
     void consume();
+    // Hands over a part of it; whether there may be more. Short enough that a caller who asks for
+    // the next part again and again gets to its other work in between.
+    bool consume_some();
     void detach();
 
     [[nodiscard]] const Sources &sources() const { return sources_; }

@@ -291,11 +291,16 @@ void PostsSource::on_record(const cw_header &header) {
         return;
     }
     if ((header.kind != CW_KIND_QP_CREATE && header.kind != CW_KIND_QP_STATE &&
-         header.kind != CW_KIND_QP_EXISTING) ||
+         header.kind != CW_KIND_QP_EXISTING && header.kind != CW_KIND_QP_DESTROY) ||
         header.length_bytes < sizeof(cw_qp_event))
         return;
     cw_qp_event event;
     std::memcpy(&event, &header, sizeof(event));
+    if (header.kind == CW_KIND_QP_DESTROY) {
+        if (event.result == 0)
+            resolved_.erase(event.key);
+        return;
+    }
     const std::string device(event.device, strnlen(event.device, sizeof(event.device)));
     if (event.tgid == 0 || event.result != 0 || !wants_device(device))
         return;
@@ -303,7 +308,7 @@ void PostsSource::on_record(const cw_header &header) {
     // The tables of its libraries tell before the driver has filled in the queue pair.
     if (scanned_.emplace(pid, device).second)
         look_at_process(pid);
-    if (event.user_handle == 0)
+    if (event.user_handle == 0 || resolved_.contains(event.key))
         return;
     const auto waiting = std::ranges::find_if(pending_, [&](const PendingQp &qp) {
         return qp.pid == pid && qp.address == event.user_handle;
@@ -320,6 +325,7 @@ void PostsSource::on_record(const cw_header &header) {
     const PendingQp qp =
         waiting != pending_.end() ? *waiting : PendingQp{pid, event.user_handle, 0, 0};
     if (look_at_qp(qp)) {
+        resolved_.emplace(event.key, pid);
         if (waiting != pending_.end())
             pending_.erase(waiting);
     } else if (waiting == pending_.end() && pending_.size() < MAX_PENDING) {
@@ -440,6 +446,7 @@ void PostsSource::tie_unannounced(RecordSink &sink, const cw_verbs_key &key,
 // posts are read.
 void PostsSource::forget_stale(const KeyMap<Counted> &all) {
     std::erase_if(views_, [](const auto &view) { return is_gone(view.first); });
+    std::erase_if(resolved_, [this](const auto &qp) { return !views_.contains(qp.second); });
     std::erase_if(scanned_, [this](const auto &scan) { return !views_.contains(scan.first); });
     KeyMap<bool> stale;
     const auto look_at = [&](const cw_verbs_key &key) {

@@ -16,6 +16,7 @@
 #include "userspace/providers/process_view.h"
 #include "userspace/record/source.h"
 #include "userspace/sources/posts_sites.h"
+#include "userspace/sources/qp_source.h"
 
 struct verbs_post; // the skeleton of bpf/verbs_post.bpf.c
 
@@ -108,6 +109,7 @@ private:
     std::set<std::pair<pid_t, std::string>> scanned_; // processes and devices
     std::map<pid_t, ProcessView> views_;
     std::vector<PendingQp> pending_;
+    QpMap<pid_t> resolved_; // whose functions are known: nothing more is to be found in them
     std::uint64_t unresolved_qps_ = 0;
     std::uint64_t late_qps_ = 0; // that may have posted before their probes were in place
     bool any_library_ = true;    // a device here has a driver library of unknown name
