@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <bpf/bpf.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,6 +20,7 @@
 
 #include "collwire/tables.h"
 #include "collwire/verbs.h"
+#include "tests/root/bpf_here.h"
 #include "tests/root/posts_fake_verbs.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/sources/posts_source.h"
@@ -229,18 +229,5 @@ public:
     std::uint64_t n_post_records = 0;
     std::uint64_t n_probe_records = 0;
 };
-
-// Why no BPF program can be loaded here, found by trying the first thing that loading needs; empty
-// if nothing is in the way.
-inline std::string no_bpf_because() {
-    if (geteuid() != 0)
-        return "needs root";
-    const int map =
-        bpf_map_create(BPF_MAP_TYPE_ARRAY, "collwire_try", sizeof(std::uint32_t), 8, 1, nullptr);
-    if (map < 0)
-        return std::string{"this machine allows no BPF maps: "} + std::strerror(-map);
-    close(map);
-    return {};
-}
 
 } // namespace collwire::test

@@ -242,6 +242,27 @@ TEST_F(SourceTree, OwnerThatEndedIsKnownByItsEvent) {
     EXPECT_TRUE(records_.of<cw_process>(CW_KIND_PROCESS).empty()) << "not in the segment after";
 }
 
+TEST_F(SourceTree, OwnersThatEndedAreForgottenWithoutANewSegment) {
+    process(4242, 500);
+    InventoryOptions options = inventory();
+    options.look_at_processes_ns = 0;
+    InventorySource source(std::move(options));
+    ASSERT_TRUE(source.prepare());
+    const cw_qp_event event = qp_of(4242, 500 * clock_tick_ns());
+    const auto processes_after_event = [&] {
+        records_.clear();
+        source.on_record(event.header);
+        source.sample(records_, false);
+        return records_.of<cw_process>(CW_KIND_PROCESS).size();
+    };
+    EXPECT_EQ(processes_after_event(), 1u);
+    EXPECT_EQ(processes_after_event(), 0u) << "known";
+    tree_.remove("/proc/4242");
+    EXPECT_EQ(processes_after_event(), 0u) << "an event that was on its way";
+    EXPECT_EQ(processes_after_event(), 0u);
+    EXPECT_EQ(processes_after_event(), 1u) << "forgotten, so it is new";
+}
+
 TEST_F(SourceTree, ShortRecordsAreIgnored) {
     InventorySource source(inventory());
     ASSERT_TRUE(source.prepare());

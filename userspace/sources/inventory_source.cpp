@@ -215,6 +215,10 @@ void InventorySource::write_gone_devices(RecordSink &sink) {
 }
 
 void InventorySource::write_processes(RecordSink &sink, bool everything) {
+    const std::uint64_t now_ns = monotonic_ns();
+    const bool look = everything || now_ns - looked_ns_ >= options_.look_at_processes_ns;
+    if (look)
+        looked_ns_ = now_ns;
     for (auto entry = processes_.begin(); entry != processes_.end();) {
         Process &process = entry->second;
         if (everything || !process.written) {
@@ -222,12 +226,16 @@ void InventorySource::write_processes(RecordSink &sink, bool everything) {
             sink.append(process.record.header);
             process.written = true;
         }
-        // A segment holds those that lived in it: without this the list would grow for ever.
-        const auto start =
-            everything ? process_start_ns(options_.root, entry->first.first) : std::nullopt;
-        const bool ended =
-            everything && (!start || !same_start(process.record.start_boottime_ns, *start));
-        entry = ended ? processes_.erase(entry) : std::next(entry);
+        // A segment holds those that lived in it: without this the list would grow for ever. Within
+        // a segment, who ended stays for one more look: events of it may be on their way.
+        bool over = false;
+        if (look) {
+            const auto start = process_start_ns(options_.root, entry->first.first);
+            const bool ended = !start || !same_start(process.record.start_boottime_ns, *start);
+            over = ended && (everything || process.ended);
+            process.ended = ended;
+        }
+        entry = over ? processes_.erase(entry) : std::next(entry);
     }
 }
 

@@ -20,6 +20,8 @@ struct InventoryOptions {
     std::string root; // before every path; empty: the machine itself
     ProcessOptions processes;
     std::function<NetlinkFacts()> netlink = read_netlink_facts;
+    // How often it is looked which processes have ended.
+    std::uint64_t look_at_processes_ns = 60'000'000'000;
 };
 
 class InventorySource : public Source {
@@ -41,6 +43,7 @@ private:
     struct Process {
         cw_process record;
         bool written = false;
+        bool ended = false; // when last looked at
     };
 
     void scan();
@@ -56,6 +59,7 @@ private:
     std::vector<RdmaDevice> devices_;
     std::vector<std::string> names_;
     std::uint64_t scanned_ns_ = 0;
+    std::uint64_t looked_ns_ = 0; // at processes
     bool stale_ = false;
     // what was written last, by device index, port, GID index
     std::map<std::uint32_t, cw_device> written_devices_;

@@ -246,6 +246,7 @@ void QpSource::sample(RecordSink &sink, bool everything) {
         forget_old_calls(bpf_map__fd(skeleton_->maps.marks), sizeof(cw_mark_key), sizeof(cw_mark));
     if (!everything)
         return;
+    forget_destroyed();
     for (auto event : known_) {
         auto &record = event.second;
         record.header.kind = CW_KIND_QP_EXISTING;
@@ -254,6 +255,24 @@ void QpSource::sample(RecordSink &sink, bool everything) {
         record.attr_mask = 0;
         sink.append(record.header);
     }
+}
+
+// The event that a queue pair was destroyed may have been lost; the kernel's table knows. Those of
+// DEVX were never in it, and where it was full it does not hold every other.
+void QpSource::forget_destroyed() {
+    for (const LossCount &loss : maps_.losses())
+        if (loss.loss_class == CW_LOSS_QP_TABLE)
+            return;
+    QpMap<bool> live;
+    MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
+    reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
+        cw_live_qp qp;
+        std::memcpy(&qp, value.data(), sizeof(qp));
+        live.emplace(qp.key, true);
+    });
+    std::erase_if(known_, [&live](const auto &known) {
+        return (known.second.flags & CW_QP_DEVX) == 0 && !live.contains(known.first);
+    });
 }
 
 } // namespace collwire

@@ -52,6 +52,7 @@ private:
     bool configure() override;
     // Dumps the queue pairs that exist, under our own probe, and checks what it read.
     Result<void> on_attached() override;
+    void forget_destroyed();
     void check_dump(const std::vector<NetlinkQp> &told);
 
     QpSourceOptions options_;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <bpf/bpf.h>
+
+#include "collwire/tables.h"
+#include "tests/root/bpf_here.h"
+#include "userspace/sources/qp_source.h"
+
+namespace collwire {
+namespace {
+
+class ExistingQps : public RecordSink {
+public:
+    void append(const cw_header &record) override {
+        cw_qp_event event;
+        std::memcpy(&event, &record, sizeof(event));
+        EXPECT_EQ(event.header.kind, CW_KIND_QP_EXISTING);
+        qpns.insert(event.key.qpn);
+    }
+    std::set<std::uint32_t> qpns;
+};
+
+class KnownQps : public testing::Test {
+protected:
+    void SetUp() override {
+        if (const std::string reason = test::no_bpf_because(); !reason.empty())
+            GTEST_SKIP() << reason;
+        SharedMapOptions options;
+        options.ring_bytes = 4096;
+        auto created = SharedMaps::create(options);
+        ASSERT_TRUE(created) << created.failure().message;
+        maps = std::move(*created);
+        source = std::make_unique<QpSource>(*maps, QpSourceOptions{});
+    }
+    void create(std::uint32_t qpn, std::uint32_t flags = 0) {
+        cw_qp_event event{};
+        event.header = {sizeof(event), CW_KIND_QP_CREATE, 0, 1};
+        event.key = {0, qpn, 1};
+        event.flags = flags;
+        source->on_record(event.header);
+    }
+    // As the kernel's side has it.
+    void live(std::uint32_t qpn) {
+        const std::uint64_t address = 0xffff888000000000 + qpn;
+        cw_live_qp qp{};
+        qp.key = {0, qpn, 1};
+        ASSERT_EQ(bpf_map_update_elem(maps->live_qps_fd(), &address, &qp, BPF_ANY), 0);
+    }
+    std::set<std::uint32_t> written() {
+        ExistingQps sink;
+        source->sample(sink, true);
+        return sink.qpns;
+    }
+    std::unique_ptr<SharedMaps> maps;
+    std::unique_ptr<QpSource> source;
+};
+
+TEST_F(KnownQps, AreThoseThatLiveThoughTheEndOfOneWasLost) {
+    for (const std::uint32_t qpn : {17u, 18u, 19u})
+        create(qpn);
+    create(20, CW_QP_DEVX);
+    live(17);
+    live(19);
+    EXPECT_EQ(written(), (std::set<std::uint32_t>{17, 19, 20})) << "18 is gone; 20 is mlx5's";
+}
+
+} // namespace
+} // namespace collwire
