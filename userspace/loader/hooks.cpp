@@ -90,7 +90,9 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
         const auto *function = functions.find(hook.function);
         selected.absent.clear();
         selected.fentry = false;
-        if (!hook.wanted) {
+        if (!selected.given_up.empty()) {
+            selected.absent = selected.given_up;
+        } else if (!hook.wanted) {
             selected.absent = "not wanted";
         } else if (!hook.raw_tracepoint.empty()) {
             selected.module = "vmlinux";
@@ -184,10 +186,33 @@ Result<void> HookSet::attach(bpf_object *object) {
             continue;
         if (auto attached = attach_one(object, selected); !attached) {
             detach();
+            // Their programs go with the object: not to be asked what they missed.
+            placed_.clear();
+            for (auto &other : hooks_)
+                other.placed = false;
+            failed_ = &selected;
             return attached;
         }
     }
     return {};
+}
+
+bool HookSet::give_up(std::string why) {
+    if (failed_ == nullptr || !failed_->hook.optional)
+        return false;
+    failed_->given_up = std::move(why);
+    failed_ = nullptr;
+    return true;
+}
+
+std::string HookSet::given_up() const {
+    std::string all;
+    for (const auto &selected : hooks_) {
+        if (!all.empty() && !selected.given_up.empty())
+            all += "; ";
+        all += selected.given_up;
+    }
+    return all;
 }
 
 void HookSet::detach() {

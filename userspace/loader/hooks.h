@@ -31,6 +31,8 @@ struct Hook {
     std::string fexit_again = {};
     // A raw tracepoint of the kernel proper instead: `function` is its name.
     std::string raw_tracepoint = {};
+    // The source can do without it: give_up may take it out.
+    bool optional = false;
 };
 
 enum class HookMode {
@@ -57,9 +59,15 @@ public:
     // Whether any selected program is an fentry or fexit one.
     [[nodiscard]] bool any_fentry() const;
 
-    // After load. An error names the function that could not be probed; what was attached before
-    // is detached again. If any_fentry, select and load again with KprobeOnly and retry.
+    // After load. An error names the function that could not be probed; then no probe is in place,
+    // and nothing is asked of this object any more. If any_fentry, select and load again with
+    // KprobeOnly and retry.
     Result<void> attach(bpf_object *object);
+    // After attach failed: takes the function that it failed with out, for this and every later
+    // select, if the source can do without it. Select and load again then.
+    bool give_up(std::string why);
+    // Why the functions that were given up are, in one line; empty: none is.
+    [[nodiscard]] std::string given_up() const;
     void detach();
 
     [[nodiscard]] std::vector<PlannedProbe> plan() const;
@@ -74,6 +82,7 @@ private:
         Hook hook;
         std::string module;
         std::string absent = "not looked for yet"; // why it cannot be probed, empty: it can
+        std::string given_up = {};                 // why it is not even tried, empty: it is
         bool fentry = false;
         bool placed = false;
     };
@@ -88,6 +97,7 @@ private:
     [[nodiscard]] static std::uint64_t missed_by(const Placed &placed);
     std::string source_;
     std::vector<Selected> hooks_;
+    Selected *failed_ = nullptr; // in hooks_: what attach failed with
     std::vector<Placed> placed_;
 };
 

@@ -48,7 +48,8 @@ struct LossCount {
 
 // A source of records. The recorder calls prepare, plan, attach once in this order, then on_record
 // and sample from one thread, then detach. What cannot work on this machine is a state with its
-// reason, never an error and never silent; an Error from prepare or attach stops the recording.
+// reason, never an error and never silent; an Error from prepare or attach stops the recording: a
+// source that nothing is worth recording without, or that was asked for by name.
 class Source {
 public:
     Source() = default;

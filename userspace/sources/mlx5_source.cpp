@@ -15,7 +15,8 @@ std::vector<Hook> mlx5_hooks() {
          .fentry = "devx_fentry",
          .fexit = "devx_fexit",
          .kprobe = "devx_kprobe",
-         .kretprobe = "devx_kretprobe"},
+         .kretprobe = "devx_kretprobe",
+         .optional = true},
         {.function = "mlx5_cmd_do",
          .parameters = 5,
          .fentry = "do_fentry",
@@ -33,7 +34,8 @@ std::vector<Hook> mlx5_hooks() {
          .fentry = "module_fentry",
          .fexit = {},
          .kprobe = "module_kprobe",
-         .kretprobe = {}},
+         .kretprobe = {},
+         .optional = true},
     };
 }
 

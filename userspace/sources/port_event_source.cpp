@@ -8,24 +8,28 @@
 namespace collwire {
 namespace {
 
-Hook entry(const char *function, unsigned parameters, const char *fentry, const char *kprobe) {
+// Without carrier edges there is no source; without the others it tells less.
+Hook entry(const char *function, unsigned parameters, const char *fentry, const char *kprobe,
+           bool optional) {
     Hook hook;
     hook.function = function;
     hook.parameters = parameters;
     hook.fentry = fentry;
     hook.kprobe = kprobe;
+    hook.optional = optional;
     return hook;
 }
 
 } // namespace
 
 PortEventSource::PortEventSource(const SharedMaps &maps, HookMode mode)
-    : ProbedSource(maps, "ports",
-                   {entry("ib_dispatch_event", 1, "dispatch_fentry", "dispatch_kprobe"),
-                    entry("__ib_unregister_device", 1, "unregister_fentry", "unregister_kprobe"),
-                    entry("netif_carrier_on", 1, "carrier_on_fentry", "carrier_on_kprobe"),
-                    entry("netif_carrier_off", 1, "carrier_off_fentry", "carrier_off_kprobe")},
-                   mode) {}
+    : ProbedSource(
+          maps, "ports",
+          {entry("ib_dispatch_event", 1, "dispatch_fentry", "dispatch_kprobe", true),
+           entry("__ib_unregister_device", 1, "unregister_fentry", "unregister_kprobe", true),
+           entry("netif_carrier_on", 1, "carrier_on_fentry", "carrier_on_kprobe", false),
+           entry("netif_carrier_off", 1, "carrier_off_fentry", "carrier_off_kprobe", false)},
+          mode) {}
 
 PortEventSource::~PortEventSource() = default;
 

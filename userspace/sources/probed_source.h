@@ -23,30 +23,26 @@ public:
             return {};
         auto loaded = load(mode_);
         // The verifier may see a function otherwise than its BTF does: kprobes still work then.
-        if (!loaded && hooks_.any_fentry())
-            loaded = load(HookMode::KprobeOnly);
-        return loaded;
+        if (!loaded && hooks_.any_fentry()) {
+            mode_ = HookMode::KprobeOnly;
+            loaded = load(mode_);
+        }
+        return loaded ? std::move(loaded) : without(std::move(loaded).failure());
     }
 
     [[nodiscard]] std::vector<PlannedProbe> plan() const override { return hooks_.plan(); }
 
     Result<void> attach() override {
-        if (!skeleton_.is_loaded())
-            return {};
-        auto attached = hooks_.attach(skeleton_.object());
-        if (!attached && hooks_.any_fentry()) {
-            if (auto loaded = load(HookMode::KprobeOnly); !loaded)
-                return loaded;
-            if (!skeleton_.is_loaded())
-                return {};
-            attached = hooks_.attach(skeleton_.object());
-        }
+        auto attached = attach_what_can_be();
         btf_.reset();
-        if (!attached)
-            return attached;
-        if (state_.state == CW_SOURCE_OFF)
-            state_.state = CW_SOURCE_ON;
-        return on_attached();
+        if (attached && skeleton_.is_loaded()) {
+            if (state_.state == CW_SOURCE_OFF)
+                state_ = hooks_.given_up().empty()
+                             ? SourceState{CW_SOURCE_ON, {}}
+                             : SourceState{CW_SOURCE_DEGRADED, hooks_.given_up()};
+            attached = on_attached();
+        }
+        return attached ? std::move(attached) : without(std::move(attached).failure());
     }
 
     [[nodiscard]] std::vector<SourceState> states() const override { return {state_}; }
@@ -78,6 +74,9 @@ protected:
     // Every probe is in place.
     virtual Result<void> on_attached() { return {}; }
 
+    // Whether nothing is worth recording without this source.
+    [[nodiscard]] virtual bool indispensable() const { return false; }
+
     // A function that choose wants to know of, besides those that are probed.
     void look_up(std::string_view function) { functions_.emplace_back(function); }
 
@@ -104,8 +103,35 @@ protected:
     std::shared_ptr<KernelBtf> btf_; // from prepare to attach
 
 private:
+    // What is loaded, with kprobes where the kernel does not take fentry after all, and without
+    // functions that it takes neither for.
+    Result<void> attach_what_can_be() {
+        for (;;) {
+            if (!skeleton_.is_loaded())
+                return {};
+            auto attached = hooks_.attach(skeleton_.object());
+            if (attached)
+                return {};
+            const bool again = !hooks_.any_fentry() && hooks_.give_up(attached.failure().message);
+            if (!again && !hooks_.any_fentry())
+                return attached;
+            if (auto loaded = load(again ? mode_ : HookMode::KprobeOnly); !loaded)
+                return loaded;
+        }
+    }
+
+    // The source cannot be had: no probe stays, and the recording goes on without it.
+    Result<void> without(Error failure) {
+        hooks_.detach();
+        if (indispensable())
+            return failure;
+        unusable(CW_SOURCE_UNAVAILABLE, std::move(failure.message));
+        return {};
+    }
+
     Result<void> load(HookMode mode) {
         skeleton_.close();
+        state_ = {};
         btf_ = KernelBtf::shared();
         if (auto opened = skeleton_.open(); !opened)
             return opened;

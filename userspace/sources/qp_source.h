@@ -50,6 +50,7 @@ public:
 private:
     bool applicable() override;
     bool configure() override;
+    [[nodiscard]] bool indispensable() const override { return true; }
     // Dumps the queue pairs that exist, under our own probe, and checks what it read.
     Result<void> on_attached() override;
     void forget_destroyed();
