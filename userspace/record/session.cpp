@@ -2,6 +2,7 @@
 #include "userspace/record/session.h"
 
 #include <chrono>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -141,8 +142,10 @@ bool Session::consume_some() {
     return more && *more;
 }
 
+// Backwards: what counts per queue pair goes before `qp`, which tells one life of a number from the
+// next.
 void Session::detach() {
-    for (const auto &source : sources_)
+    for (const auto &source : std::views::reverse(sources_))
         source->detach();
 }
 
