@@ -112,9 +112,9 @@ private:
     // A loss cannot be tied to one queue pair, so it marks every one of the recording that it can
     // have touched.
     void mark_losses(Qp &qp) const {
-        static constexpr std::array wire_losses = {CW_LOSS_QP_TABLE, CW_LOSS_WIRE_TABLE,
-                                                   CW_LOSS_WIRE_FRAME, CW_LOSS_PROBE_MISSED,
-                                                   CW_LOSS_RECORD_WRITE};
+        static constexpr std::array wire_losses = {CW_LOSS_QP_TABLE,     CW_LOSS_WIRE_TABLE,
+                                                   CW_LOSS_WIRE_FRAME,   CW_LOSS_CALL_TABLE,
+                                                   CW_LOSS_PROBE_MISSED, CW_LOSS_RECORD_WRITE};
         static constexpr std::array post_losses = {CW_LOSS_VERBS_QP, CW_LOSS_POST_TABLE,
                                                    CW_LOSS_PROBE_MISSED, CW_LOSS_RECORD_WRITE};
         const Session &session = model_.sessions[qp.session];

@@ -322,6 +322,13 @@ TEST(ModelBytes, LossMarksWhatItMayDamage) {
     EXPECT_TRUE(model.warnings.at(0).starts_with("LOSS")) << model.warnings.at(0);
 }
 
+TEST(ModelBytes, CallsThatWereNotFollowedMakeFramesMissing) {
+    NodeBuilder node = sender();
+    node.loss(CW_LOSS_CALL_TABLE, 0, 1);
+    EXPECT_EQ(qp_of(model_of({node.bytes()}), "node0", 17).damaged_by,
+              std::vector<std::string>{"call_table"});
+}
+
 TEST(ModelBytes, QueuePairMadePastTheLibraryIsNotMeasuredByItsPosts) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
     node.device(0, "mlx5_0", 0).port().gid(1).source("posts").qp({.qpn = 17});
