@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/record/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <ranges>
 
@@ -39,16 +40,20 @@ Result<void> Session::prepare(const RecordOptions &options) {
     inventory.processes.full_cmdline = options.full_cmdline;
     CountersOptions counters;
     counters.interval_ns = options.interval_ns;
-    sources_.push_back(std::make_unique<InventorySource>(std::move(inventory)));
+    if (auto added = add(std::make_unique<InventorySource>(std::move(inventory))); !added)
+        return added;
     if (!options.counters_only) {
         if (auto prepared = prepare_kernel_sources(options); !prepared)
             return prepared;
     }
-    sources_.push_back(std::make_unique<CountersSource>(std::move(counters)));
-    for (const auto &source : sources_) {
-        if (auto prepared = source->prepare(); !prepared)
-            return std::move(prepared).failure().in(source->name());
-    }
+    return add(std::make_unique<CountersSource>(std::move(counters)));
+}
+
+Result<void> Session::add(std::unique_ptr<Source> source) {
+    sources_.push_back(std::move(source));
+    Source &added = *sources_.back();
+    if (auto prepared = added.prepare(); !prepared)
+        return std::move(prepared).failure().in(added.name());
     return {};
 }
 
@@ -73,12 +78,11 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
         return std::move(ring).failure();
     ring_ = std::move(ring).value();
 
-    add_kernel_sources(options);
-    return {};
+    return add_kernel_sources(options);
 }
 
 // In this order: `qp` fills the table of live queue pairs that the others look into.
-void Session::add_kernel_sources(const RecordOptions &options) {
+Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     const HookMode mode = options.force_kprobes ? HookMode::KprobeOnly : default_hook_mode();
     const bool filter = !options.pids.empty();
     const ModuleOrigin core = module_origin("", "ib_core");
@@ -90,7 +94,8 @@ void Session::add_kernel_sources(const RecordOptions &options) {
     qp.trusted_layout = core.described();
     qp.distrust_reason = distrust("ib_core", core);
     qp.mode = mode;
-    sources_.push_back(std::make_unique<QpSource>(*maps_, std::move(qp)));
+    if (auto added = add(std::make_unique<QpSource>(*maps_, std::move(qp))); !added)
+        return added;
 
     if (options.wire && rxe.present) {
         RxeWireOptions wire;
@@ -98,28 +103,44 @@ void Session::add_kernel_sources(const RecordOptions &options) {
         wire.trusted_layout = rxe.described();
         wire.distrust_reason = distrust("rdma_rxe", rxe);
         wire.mode = mode;
-        sources_.push_back(std::make_unique<RxeWireSource>(*maps_, std::move(wire)));
+        if (auto added = add(std::make_unique<RxeWireSource>(*maps_, std::move(wire))); !added)
+            return added;
     }
-    sources_.push_back(std::make_unique<PortEventSource>(*maps_, mode));
+    if (auto added = add(std::make_unique<PortEventSource>(*maps_, mode)); !added)
+        return added;
     if (mlx5.present) {
         Mlx5SourceOptions devx;
         devx.filter_by_tgid = filter;
         devx.trusted_layout = mlx5.described();
         devx.distrust_reason = distrust("mlx5_core", mlx5);
         devx.mode = mode;
-        sources_.push_back(std::make_unique<Mlx5Source>(*maps_, std::move(devx)));
+        if (auto added = add(std::make_unique<Mlx5Source>(*maps_, std::move(devx))); !added)
+            return added;
     }
-    if (options.posts != PostsMode::Off) {
-        PostsOptions posts;
-        posts.forced = options.posts == PostsMode::On;
-        posts.filter_by_tgid = filter;
-        for (const RdmaDevice &device : scan_rdma_devices("", read_netlink_facts())) {
-            const std::string driver = device.record.driver;
-            posts.devices.push_back(
-                {device.record.name, driver, options.wire && driver == "rdma_rxe"});
-        }
-        sources_.push_back(std::make_unique<PostsSource>(*maps_, std::move(posts)));
+    return options.posts == PostsMode::Off ? Result<void>{} : add_posts(options);
+}
+
+// Last of all: where frames are not counted after all, posts are.
+Result<void> Session::add_posts(const RecordOptions &options) {
+    const bool counts_frames = works("rxe_wire");
+    PostsOptions posts;
+    posts.forced = options.posts == PostsMode::On;
+    posts.filter_by_tgid = !options.pids.empty();
+    for (const RdmaDevice &device : scan_rdma_devices("", read_netlink_facts())) {
+        const std::string driver = device.record.driver;
+        posts.devices.push_back(
+            {device.record.name, driver, counts_frames && driver == "rdma_rxe"});
     }
+    return add(std::make_unique<PostsSource>(*maps_, std::move(posts)));
+}
+
+bool Session::works(std::string_view name) const {
+    const auto source =
+        std::ranges::find_if(sources_, [name](const auto &each) { return each->name() == name; });
+    return source != sources_.end() &&
+           std::ranges::all_of((*source)->states(), [](const SourceState &state) {
+               return state.state < CW_SOURCE_UNAVAILABLE;
+           });
 }
 
 Result<void> Session::attach() {

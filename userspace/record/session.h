@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/shared_maps.h"
@@ -39,7 +40,12 @@ public:
 
 private:
     Result<void> prepare_kernel_sources(const RecordOptions &options);
-    void add_kernel_sources(const RecordOptions &options);
+    Result<void> add_kernel_sources(const RecordOptions &options);
+    Result<void> add_posts(const RecordOptions &options);
+    // Prepares it, too.
+    Result<void> add(std::unique_ptr<Source> source);
+    // Whether there is such a source, and it has not said that it cannot work here.
+    [[nodiscard]] bool works(std::string_view name) const;
 
     Callback callback_;
     std::unique_ptr<SharedMaps> maps_;
