@@ -205,7 +205,20 @@ TEST_F(Doctor, ForeignModuleIsNamed) {
     EXPECT_EQ(check(report, "kernel modules").state, CheckState::Missing);
     EXPECT_NE(check(report, "kernel modules").found.find("ib_core"), std::string::npos);
     EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED);
-    EXPECT_EQ(source(report, "posts"), CheckState::Ok);
+    EXPECT_EQ(source(report, "qp"), CheckState::Missing);
+    EXPECT_EQ(source(report, "posts"), CheckState::Limited) << "without a queue pair in no sum";
+    EXPECT_EQ(source(report, "ports"), CheckState::Limited) << "carriers are the kernel's own";
+    EXPECT_EQ(source(report, "counters"), CheckState::Ok);
+}
+
+TEST_F(Doctor, ForeignDriverIsInTheWayOfItsOwnSourceAlone) {
+    tree_.module("rdma_rxe", "OE");
+    const DoctorReport report = run();
+    EXPECT_EQ(check(report, "kernel modules").state, CheckState::Limited);
+    EXPECT_NE(check(report, "kernel modules").found.find("rdma_rxe"), std::string::npos);
+    EXPECT_EQ(source(report, "rxe_wire"), CheckState::Missing);
+    EXPECT_EQ(source(report, "qp"), CheckState::Ok);
+    EXPECT_EQ(report.exit_status, EXIT_DONE);
 }
 
 TEST_F(Doctor, PerQueuePairCountersThatAreOff) {

@@ -251,6 +251,19 @@ TEST_F(Modules, OutOfTree) {
     EXPECT_TRUE(origin("ib_core").described()) << "its own BTF describes it";
 }
 
+TEST_F(Modules, UnknownLayoutNamesTheModuleInTheWay) {
+    tree_.module("ib_core");
+    tree_.module("rdma_rxe", "OE");
+    EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "mlx5_core"}), "")
+        << "absent is not foreign";
+    EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "rdma_rxe"}),
+              "rdma_rxe is not the kernel's own (built outside of the kernel's tree, taint OE) and "
+              "has no BTF that describes it");
+    tree_.file("/sys/kernel/btf/rdma_rxe", "");
+    tree_.file("/sys/kernel/btf/ib_core", "");
+    EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "rdma_rxe"}), "");
+}
+
 TEST_F(Modules, ReplacedFile) {
     tree_.module("mlx5_ib");
     EXPECT_TRUE(origin("mlx5_ib").foreign());

@@ -100,21 +100,29 @@ Check check_software_devices(const DoctorReport &report) {
                                       : software + ": every frame of a queue pair can be counted");
 }
 
-Check check_modules(const std::string &root) {
+Check check_modules(const std::string &root, DoctorReport &report) {
     std::string described;
     std::string refused;
     for (const std::string &module : foreign_rdma_modules(root)) {
         const ModuleOrigin origin = module_origin(root, module);
         append(origin.described() ? described : refused, module + " (" + origin.reason + ")", "; ");
+        if (!origin.described())
+            report.unknown_modules.push_back(module);
     }
-    if (!refused.empty())
+    if (!refused.empty()) {
+        const bool core =
+            std::ranges::find(report.unknown_modules, "ib_core") != report.unknown_modules.end();
         return {"kernel modules",
-                CheckState::Missing,
-                "not the kernel's own: " + refused,
-                "their structs are not described, so reading them would be wrong: queue pairs are "
-                "not traced; port counters and posted bytes still work",
+                core ? CheckState::Missing : CheckState::Limited,
+                "not the kernel's own, and no BTF describes them: " + refused,
+                core ? "reading their structs would be wrong: queue pairs are not traced, and "
+                       "posted bytes are in no sum without them; port counters and carrier "
+                       "changes still work"
+                     : "reading their structs would be wrong: what is read in these modules alone "
+                       "is missing (rdma_rxe: frames; mlx5: queue pairs made through DEVX)",
                 "use the kernel's own modules, or build these with BTF (vmlinux in the build tree)",
                 false};
+    }
     if (!described.empty())
         return ok("kernel modules",
                   "not the kernel's own, but described by their BTF: " + described);
@@ -236,7 +244,7 @@ std::vector<Check> check_rdma(const DoctorOptions &options, DoctorReport &report
     std::vector<Check> checks = {check_subsystem(options.root)};
     report.devices = scan_rdma_devices(options.root, options.netlink());
     checks.push_back(check_devices(report));
-    checks.push_back(check_modules(options.root));
+    checks.push_back(check_modules(options.root, report));
     if (report.devices.empty())
         return checks;
     read_optional_counters(options, report);

@@ -45,6 +45,18 @@ void need_kernel_probes(const DoctorReport &report, SourceOutlook &source) {
     source.because.insert(source.because.end(), {"kprobes", "fentry"});
 }
 
+// What the source is where one of these modules is foreign and not described.
+void need_modules(const DoctorReport &report, SourceOutlook &source,
+                  std::initializer_list<std::string_view> modules, CheckState otherwise) {
+    const bool unknown = std::ranges::any_of(modules, [&](std::string_view module) {
+        return std::ranges::find(report.unknown_modules, module) != report.unknown_modules.end();
+    });
+    if (!unknown)
+        return;
+    source.state = std::max(source.state, otherwise);
+    source.because.emplace_back("kernel modules");
+}
+
 std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     SourceOutlook qp = outlook(report, "qp", "queue pairs: states, addresses, owners",
                                {{"capabilities", true},
@@ -53,15 +65,17 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
                                 {"kernel BTF", true},
                                 {"ring buffer", true},
                                 {"RDMA subsystem", true},
-                                {"RDMA devices", true},
-                                {"kernel modules", true}});
+                                {"RDMA devices", true}});
     need_kernel_probes(report, qp);
     SourceOutlook events = qp;
     events.name = "ports";
     events.what = "events of ports and devices, carrier changes";
+    need_modules(report, events, {"ib_core"}, CheckState::Limited);
     SourceOutlook wire = qp;
     wire.name = "rxe_wire";
     wire.what = "wire bytes of each queue pair of rdma_rxe";
+    need_modules(report, qp, {"ib_core"}, CheckState::Missing);
+    need_modules(report, wire, {"ib_core", "rdma_rxe"}, CheckState::Missing);
     // The layout of rdma_rxe's own structs is in its BTF and nowhere else.
     const Check *module_btf = find_check(report, "module BTF");
     if (module_btf != nullptr && module_btf->state != CheckState::Ok) {
@@ -84,6 +98,7 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
                                    {"uprobes", true},
                                    {"RDMA subsystem", true},
                                    {"RDMA devices", true}});
+    need_modules(report, posts, {"ib_core"}, CheckState::Limited);
     const Check *uprobes = find_check(report, "uprobes");
     if (uprobes != nullptr && uprobes->state != CheckState::Ok)
         posts.state = CheckState::Missing;

@@ -50,6 +50,7 @@ struct DoctorReport {
     std::vector<SourceOutlook> sources;
     std::vector<RdmaDevice> devices;
     std::vector<OptionalCounters> optional_counters;
+    std::vector<std::string> unknown_modules; // foreign, and no BTF describes them
     int exit_status = 0;
 };
 

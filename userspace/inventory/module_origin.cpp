@@ -102,11 +102,11 @@ ModuleOrigin module_origin(const std::string &root, std::string_view module) {
     origin.present = true;
     const std::string taint = read_line(directory + "/taint").value_or("");
     if (taint.find('P') != std::string::npos) {
-        origin.reason = "proprietary module (taint " + taint + ")";
+        origin.reason = "proprietary module, taint " + taint;
         return origin;
     }
     if (taint.find('O') != std::string::npos) {
-        origin.reason = "built outside of the kernel's tree (taint " + taint + ")";
+        origin.reason = "built outside of the kernel's tree, taint " + taint;
         return origin;
     }
     if (in_rdma_stack(module) && exists(root + "/sys/module/" + std::string(ofed_compatibility))) {
@@ -124,7 +124,7 @@ ModuleOrigin module_origin(const std::string &root, std::string_view module) {
     }
     // Unsigned alone says nothing: every module of an unsigned kernel package is.
     if (unsigned_module(taint) && any_signed_module(root)) {
-        origin.reason = "unsigned (taint " + taint + ") while other modules are signed";
+        origin.reason = "unsigned, taint " + taint + ", while other modules are signed";
         return origin;
     }
     origin.trusted = true;
@@ -140,6 +140,17 @@ std::vector<std::string> foreign_rdma_modules(const std::string &root) {
             foreign.emplace_back(module);
     }
     return foreign;
+}
+
+std::string layout_unknown(const std::string &root,
+                           std::initializer_list<std::string_view> modules) {
+    for (const std::string_view module : modules) {
+        const ModuleOrigin origin = module_origin(root, module);
+        if (origin.foreign() && !origin.described())
+            return std::string(module) + " is not the kernel's own (" + origin.reason +
+                   ") and has no BTF that describes it";
+    }
+    return {};
 }
 
 } // namespace collwire

@@ -3,6 +3,7 @@
 // under the same names, and offsets from the kernel's BTF would read garbage from it.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,5 +26,10 @@ ModuleOrigin module_origin(const std::string &root, std::string_view module);
 
 // Names of foreign modules among those that RDMA tracing reads, loaded now.
 std::vector<std::string> foreign_rdma_modules(const std::string &root);
+
+// Why offsets must not be taken from BTF in what these modules own, in one clause that names the
+// first in the way; empty if nothing is.
+std::string layout_unknown(const std::string &root,
+                           std::initializer_list<std::string_view> modules);
 
 } // namespace collwire

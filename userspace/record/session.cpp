@@ -5,8 +5,6 @@
 #include <chrono>
 #include <ranges>
 
-#include <fmt/format.h>
-
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/record/machine.h"
@@ -24,12 +22,6 @@ namespace {
 // A segment of the least --max is written within so many records of the ring buffer.
 constexpr std::size_t CONSUME_RECORDS = 512;
 constexpr std::chrono::milliseconds CONSUME_TIME{100};
-
-std::string distrust(std::string_view module, const ModuleOrigin &origin) {
-    return origin.described()
-               ? std::string{}
-               : fmt::format("{} is not the kernel's own: {}", module, origin.reason);
-}
 
 } // namespace
 
@@ -85,34 +77,29 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
 Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     const HookMode mode = options.force_kprobes ? HookMode::KprobeOnly : default_hook_mode();
     const bool filter = !options.pids.empty();
-    const ModuleOrigin core = module_origin("", "ib_core");
-    const ModuleOrigin rxe = module_origin("", "rdma_rxe");
-    const ModuleOrigin mlx5 = module_origin("", "mlx5_core");
 
     QpSourceOptions qp;
     qp.filter_by_tgid = filter;
-    qp.trusted_layout = core.described();
-    qp.distrust_reason = distrust("ib_core", core);
+    qp.layout_unknown = layout_unknown("", {"ib_core"});
     qp.mode = mode;
     if (auto added = add(std::make_unique<QpSource>(*maps_, std::move(qp))); !added)
         return added;
 
-    if (options.wire && rxe.present) {
+    if (options.wire && module_origin("", "rdma_rxe").present) {
         RxeWireOptions wire;
         wire.filter_by_tgid = filter;
-        wire.trusted_layout = rxe.described();
-        wire.distrust_reason = distrust("rdma_rxe", rxe);
+        wire.layout_unknown = layout_unknown("", {"rdma_rxe", "ib_core"});
         wire.mode = mode;
         if (auto added = add(std::make_unique<RxeWireSource>(*maps_, std::move(wire))); !added)
             return added;
     }
-    if (auto added = add(std::make_unique<PortEventSource>(*maps_, mode)); !added)
+    auto ports = std::make_unique<PortEventSource>(*maps_, layout_unknown("", {"ib_core"}), mode);
+    if (auto added = add(std::move(ports)); !added)
         return added;
-    if (mlx5.present) {
+    if (module_origin("", "mlx5_core").present) {
         Mlx5SourceOptions devx;
         devx.filter_by_tgid = filter;
-        devx.trusted_layout = mlx5.described();
-        devx.distrust_reason = distrust("mlx5_core", mlx5);
+        devx.layout_unknown = layout_unknown("", {"mlx5_core", "mlx5_ib", "ib_uverbs", "ib_core"});
         devx.mode = mode;
         if (auto added = add(std::make_unique<Mlx5Source>(*maps_, std::move(devx))); !added)
             return added;

@@ -49,12 +49,11 @@ Mlx5Source::~Mlx5Source() = default;
 bool Mlx5Source::applicable() {
     if (!module_is_loaded("mlx5_core"))
         return unusable(CW_SOURCE_UNAVAILABLE, "no mlx5 device here (mlx5_core is not loaded)");
-    if (!options_.trusted_layout)
+    if (!options_.layout_unknown.empty())
         return unusable(CW_SOURCE_REFUSED,
-                        "mlx5_core or mlx5_ib is not the kernel's own (" +
-                            options_.distrust_reason +
-                            ") and has no BTF that describes it: queue pairs made through DEVX "
-                            "are not seen. Fix: load the kernel's own modules");
+                        options_.layout_unknown +
+                            ": queue pairs made through DEVX are not seen. Fix: load the kernel's "
+                            "own, or rebuild that module with BTF");
     return true;
 }
 

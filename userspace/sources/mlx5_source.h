@@ -10,9 +10,7 @@ namespace collwire {
 
 struct Mlx5SourceOptions {
     bool filter_by_tgid = false;
-    // mlx5_core and mlx5_ib are the kernel's own, or their BTF describes them; if not, why not.
-    bool trusted_layout = true;
-    std::string distrust_reason;
+    std::string layout_unknown; // of module_origin.h: why its modules must not be read
     HookMode mode = default_hook_mode();
 };
 

@@ -8,8 +8,11 @@
 namespace collwire {
 namespace {
 
+// Those that are called with what ib_core defines.
+const std::vector<std::string_view> of_ib_core = {"ib_dispatch_event", "__ib_unregister_device"};
+
 // Without carrier edges there is no source; without the others it tells less.
-Hook entry(const char *function, unsigned parameters, const char *fentry, const char *kprobe,
+Hook entry(std::string_view function, unsigned parameters, const char *fentry, const char *kprobe,
            bool optional) {
     Hook hook;
     hook.function = function;
@@ -22,24 +25,35 @@ Hook entry(const char *function, unsigned parameters, const char *fentry, const 
 
 } // namespace
 
-PortEventSource::PortEventSource(const SharedMaps &maps, HookMode mode)
+PortEventSource::PortEventSource(const SharedMaps &maps, std::string ib_core_unknown, HookMode mode)
     : ProbedSource(
           maps, "ports",
-          {entry("ib_dispatch_event", 1, "dispatch_fentry", "dispatch_kprobe", true),
-           entry("__ib_unregister_device", 1, "unregister_fentry", "unregister_kprobe", true),
+          {entry(of_ib_core[0], 1, "dispatch_fentry", "dispatch_kprobe", true),
+           entry(of_ib_core[1], 1, "unregister_fentry", "unregister_kprobe", true),
            entry("netif_carrier_on", 1, "carrier_on_fentry", "carrier_on_kprobe", false),
            entry("netif_carrier_off", 1, "carrier_off_fentry", "carrier_off_kprobe", false)},
-          mode) {}
+          mode),
+      ib_core_unknown_(std::move(ib_core_unknown)) {}
 
 PortEventSource::~PortEventSource() = default;
+
+void PortEventSource::choose(KernelFunctions &functions, HookMode) {
+    if (!ib_core_unknown_.empty())
+        functions.forget(of_ib_core);
+}
 
 bool PortEventSource::configure() {
     for (const auto *function : {"netif_carrier_on", "netif_carrier_off"})
         if (!need(function))
             return false;
-    for (const auto *function : {"ib_dispatch_event", "__ib_unregister_device"})
-        if (!hooks_.present(function))
-            unusable(CW_SOURCE_DEGRADED, "carrier edges only: " + hooks_.why_absent(function));
+    if (!ib_core_unknown_.empty())
+        unusable(CW_SOURCE_DEGRADED, "carrier edges only: " + ib_core_unknown_ +
+                                         ". Fix: load the kernel's ib_core, or rebuild that "
+                                         "module with BTF");
+    else
+        for (const auto function : of_ib_core)
+            if (!hooks_.present(function))
+                unusable(CW_SOURCE_DEGRADED, "carrier edges only: " + hooks_.why_absent(function));
     struct stat network_namespace = {};
     if (stat("/proc/self/ns/net", &network_namespace) == 0)
         skeleton_->rodata->recorder_netns = static_cast<std::uint32_t>(network_namespace.st_ino);

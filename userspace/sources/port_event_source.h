@@ -2,6 +2,8 @@
 // Events of ports and devices, and carrier edges (bpf/ports.bpf.c). docs/sources/ports.md
 #pragma once
 
+#include <string>
+
 #include "userspace/sources/probed_source.h"
 
 struct ports; // the skeleton of bpf/ports.bpf.c
@@ -10,12 +12,16 @@ namespace collwire {
 
 class PortEventSource : public ProbedSource<ports> {
 public:
-    explicit PortEventSource(const SharedMaps &maps, HookMode mode = default_hook_mode());
+    // `ib_core_unknown`: of module_origin.h; if it is not empty, only netdevs are looked at.
+    explicit PortEventSource(const SharedMaps &maps, std::string ib_core_unknown = {},
+                             HookMode mode = default_hook_mode());
     ~PortEventSource() override;
 
 private:
     bool applicable() override { return true; }
+    void choose(KernelFunctions &functions, HookMode mode) override;
     bool configure() override;
+    std::string ib_core_unknown_;
 };
 
 } // namespace collwire

@@ -131,11 +131,11 @@ bool QpSource::applicable() {
         return unusable(CW_SOURCE_UNAVAILABLE,
                         "this kernel has no RDMA (ib_core is not loaded). Fix: load the NIC's RDMA "
                         "driver");
-    if (!options_.trusted_layout)
+    if (!options_.layout_unknown.empty())
         return unusable(CW_SOURCE_REFUSED,
-                        "ib_core is not the kernel's own (" + options_.distrust_reason +
-                            ") and has no BTF that describes it. Fix: load the kernel's ib_core, "
-                            "or rebuild that module with BTF");
+                        options_.layout_unknown +
+                            ": queue pairs are not traced; the counters of ports are. Fix: load "
+                            "the kernel's ib_core, or rebuild that module with BTF");
     return true;
 }
 

@@ -30,9 +30,7 @@ template <typename Value> using QpMap = std::unordered_map<cw_qp_key, Value, QpK
 
 struct QpSourceOptions {
     bool filter_by_tgid = false; // only those that SharedMaps::want_tgid was told of
-    // ib_core's structures are those that the kernel's BTF describes; if not, why not.
-    bool trusted_layout = true;
-    std::string distrust_reason;
+    std::string layout_unknown;  // of module_origin.h: why its modules must not be read
     HookMode mode = default_hook_mode();
 };
 

@@ -173,10 +173,10 @@ RxeWireSource::~RxeWireSource() = default;
 bool RxeWireSource::applicable() {
     if (!module_is_loaded("rdma_rxe"))
         return unusable(CW_SOURCE_UNAVAILABLE, "no software RDMA here (rdma_rxe is not loaded)");
-    if (!options_.trusted_layout)
-        return unusable(CW_SOURCE_REFUSED,
-                        "rdma_rxe is not the kernel's own (" + options_.distrust_reason +
-                            ") and has no BTF that describes it. Fix: load the kernel's rdma_rxe");
+    if (!options_.layout_unknown.empty())
+        return unusable(CW_SOURCE_REFUSED, options_.layout_unknown +
+                                               ": no frame is counted. Fix: load the kernel's "
+                                               "own, or rebuild that module with BTF");
     return true;
 }
 

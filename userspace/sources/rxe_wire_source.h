@@ -19,9 +19,7 @@ namespace collwire {
 
 struct RxeWireOptions {
     bool filter_by_tgid = false;
-    // rdma_rxe is the kernel's own, or its BTF describes it; if not, why not.
-    bool trusted_layout = true;
-    std::string distrust_reason;
+    std::string layout_unknown; // of module_origin.h: why its modules must not be read
     HookMode mode = default_hook_mode();
     // Queue pairs with traffic at a time, those destroyed in the last two samples included;
     // 0: as many as fit in 64 MiB of per-CPU counters, at least 1,024 and at most 16,384.
