@@ -10,13 +10,13 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from . import faults, initramfs, kernels, needs, sandbox
+from . import faults, initramfs, kernels, modules, needs, sandbox
 from .fabric import Fabric
 from .node import check_path, check_visible
 from .report import LabError, failure, progress
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-_OURS = re.compile(r"node\d|fabric|topology\.json|lab\.json")
+_OURS = re.compile(r"node\d|fabric|modules|topology\.json|lab\.json")
 
 
 @dataclass
@@ -36,7 +36,9 @@ class Setup:
     faults: list
     path: list
     env: dict
+    modules: str = ""         # a directory of modules that go before the kernel's own
     kernel: object = None
+    module_tree: str = ""     # what the nodes have as /lib/modules
     initramfs: str = ""
     prepared_s: float = field(default=0.0)
 
@@ -58,6 +60,7 @@ def _arguments(words):
     parser.add_argument("--mtu", type=int, default=1500, help="MTU of all links (default 1500: RoCE path MTU 1024; 4200: 4096)")
     parser.add_argument("--cpus", type=int, default=1, help="CPUs of a node (default 1)")
     parser.add_argument("--memory", type=int, default=2048, metavar="MIB", help="memory of a node (default 2048)")
+    parser.add_argument("--modules", metavar="DIR", help="kernel modules (*.ko) that the nodes load instead of the kernel's own of the same name")
     parser.add_argument("--fetch", action="store_true", help="only fetch the kernel into the cache")
     args = parser.parse_args(words)
     if not args.fetch and not (args.job and args.out):
@@ -78,13 +81,15 @@ def _setup(args):
     check_visible(_ROOT, "this project's directory")
     for entry in args.path:
         check_visible(entry, "--path")
+    if args.modules:
+        check_visible(args.out, "--modules: what is made of them below --out")
     path = [os.path.join(_ROOT, "build/release"), os.path.join(_ROOT, "build/release/tests/lab")]
     path = [os.path.abspath(entry) for entry in args.path] + path
     for entry in path + [os.path.abspath(args.out)]:
         check_path(entry, "the path")
     return Setup(nodes=args.nodes, nics=args.nics, mtu=args.mtu, cpus=args.cpus, memory_mib=args.memory, job=job, out=os.path.abspath(args.out),
                  pcap=args.pcap, limit_s=args.limit, boot_limit_s=args.boot_limit, faults=args.fault, path=path,
-                 env=dict(pair.split("=", 1) for pair in args.env))
+                 env=dict(pair.split("=", 1) for pair in args.env), modules=os.path.abspath(args.modules) if args.modules else "")
 
 
 def _claim(out):
@@ -124,6 +129,9 @@ def main(words):
         check_visible(kernels.cache_directory(), "the lab's cache")
         start = time.monotonic()
         setup.kernel = kernels.get(args.kernel)
+        setup.module_tree = setup.kernel.modules
+        if setup.modules:
+            setup.module_tree = modules.merge(setup.kernel, setup.modules, os.path.join(setup.out, "modules"))
         setup.initramfs = initramfs.build(setup.kernel)
         setup.limit_s = max(1.0, setup.limit_s - (time.monotonic() - start))
 

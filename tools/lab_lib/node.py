@@ -58,7 +58,7 @@ class Node:
         setup = self._setup
         values = {
             "LAB_INIT": os.path.join(os.path.dirname(os.path.realpath(__file__)), "node-init.sh"),
-            "LAB_MODULES": setup.kernel.modules, "LAB_JOB": setup.job, "LAB_NICS": setup.nics, "LAB_MTU": setup.mtu,
+            "LAB_MODULES": setup.module_tree, "LAB_JOB": setup.job, "LAB_NICS": setup.nics, "LAB_MTU": setup.mtu,
             "LAB_PATH": ":".join(setup.path), "NODE": self.number, "NODES": setup.nodes,
         }
         exported = {}
