@@ -25,7 +25,7 @@ inline constexpr std::uint64_t MIN_MAX_BYTES = 64U
 struct WriterOptions {
     std::string directory = "."; // made where it does not exist; other files in it are left alone,
                                  // but see keep_ns and max_bytes
-    std::string host = {}; // the first part of the file name
+    std::string host = {};       // the first part of the file name
     std::size_t block_bytes = 256U
                               << 10; // of records, uncompressed, after which a block is written
     // With one of these two, segments that earlier recordings of this host with either left in the
