@@ -15,7 +15,22 @@ def said_lost(case):
     return int(re.search(r"lost: (\d+) records that could not be written", case["said"]).group(1))
 
 
-def check(results):
+# Takes the CPU from tasks in kernel code: frames between processes of one node may be missed there, which is counted (README.md).
+PREEMPTS = ("newest",)
+
+
+def lost(case, kernel):
+    """Records by class, without the calls that may be missed on this kernel: no queue pair record is among them, as the sums show."""
+    of_class = {}
+    for entry in case["loss"]["entries"]:
+        of_class[entry["class"]] = of_class.get(entry["class"], 0) + entry["records"]
+    assert case["status"] == case["report_status"] == (5 if of_class else 0), case
+    if kernel in PREEMPTS and of_class.get("probe_missed", 0) < 20:
+        of_class.pop("probe_missed", None)
+    return of_class
+
+
+def check(results, kernel):
     killed = [case for name, case in results.items() if name.startswith("killed-")]
     assert len(killed) >= 3
     for case in killed:
@@ -29,18 +44,17 @@ def check(results):
     # A queue pair of the churn makes five records: its creation, three states, its end; without a connection two.
     for name, of_each in (("churn", 5), ("churn-fast", 2)):
         churn = results[name]
-        assert churn["status"] == 0 and churn["loss"]["records"] == 0, churn
+        assert not lost(churn, kernel), churn
         assert churn["qps"] == churn["outcome"]["qps"], "a queue pair of the churn is missing"
         assert churn["qp_records"] - churn["existing_records"] == of_each * churn["outcome"]["qps"], churn
         print(f"{name}: {churn['outcome']['qps_per_second']:.0f} queue pairs a second")
     assert results["churn"]["outcome"]["verified"], results["churn"]
 
     overflow = results["overflow"]
-    assert overflow["status"] == 5 and overflow["report_status"] == 5, overflow
-    assert overflow["outcome"]["verified"] and overflow["loss"]["records"] > 0, overflow
-    assert {entry["class"] for entry in overflow["loss"]["entries"]} == {"qp_event"}, overflow
+    of_class = lost(overflow, kernel)
+    assert overflow["outcome"]["verified"] and list(of_class) == ["qp_event"], overflow
     made = 5 * overflow["outcome"]["qps"]
-    assert overflow["qp_records"] - overflow["existing_records"] + overflow["loss"]["records"] == made, (overflow, made)
+    assert overflow["qp_records"] - overflow["existing_records"] + of_class["qp_event"] == made, (overflow, made)
 
     full = results["full-disk"]
     assert full["status"] == 5 and full["outcome"]["verified"], full
@@ -50,10 +64,10 @@ def check(results):
     assert f"lost: {said_lost(full)} records" in full["said"] and said_lost(full) >= missing > 0, (full, missing)
 
     freed = results["freed-disk"]
-    assert freed["status"] == 5 and "No space left" in freed["said"], freed
-    assert {entry["class"] for entry in freed["loss"]["entries"]} == {"record_write"}, freed
+    of_class = lost(freed, kernel)
+    assert list(of_class) == ["record_write"] and "No space left" in freed["said"], freed
     made = 2 * (freed["outcome"]["during"]["qps"] + freed["outcome"]["after"]["qps"])
-    assert freed["qp_records"] - freed["existing_records"] + freed["loss"]["records"] == made, (freed, made)
+    assert freed["qp_records"] - freed["existing_records"] + of_class["record_write"] == made, (freed, made)
     assert freed["qps_after"] == freed["outcome"]["after"]["qps"], freed
 
     manners = results["manners"]
@@ -80,7 +94,7 @@ def check(results):
 def check_run(arguments, out):
     harness.run_job(out, arguments.kernel, 2, "recorder_faults.py", "--nics", "2",
                     "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
-    check(harness.load(out, "node0", "results.json"))
+    check(harness.load(out, "node0", "results.json"), arguments.kernel)
 
 
 if __name__ == "__main__":

@@ -124,15 +124,16 @@ class Job:
     def finish(self, running: "Running", expected: Sequence[int] = (0,)) -> Optional[str]:
         """Waits for the end of both sides. Returns the output of the side that ran here, None elsewhere. An exit status that is not
         expected ends the job."""
-        status = running.process.wait(timeout=_PATIENCE_S) if running.process else None
-        self.barrier.wait()
-        if status is None:
+        if running.process is None:
+            self.barrier.wait()
             return None
+        status = running.process.wait(timeout=_PATIENCE_S)
         with open(running.log, encoding="utf-8") as file:
             output = file.read()
         if status not in expected:
             print(f"{running.name}: exit status {status}\n{output}", flush=True)
             sys.exit(1)
+        self.barrier.wait()
         print(f"{running.name}: done", flush=True)
         return output
 
