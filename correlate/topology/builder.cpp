@@ -161,17 +161,18 @@ void Builder::compute_above() {
     std::vector<std::uint32_t> taken_for(switches.size()); // the set it was last put into
     for (auto at = order.rbegin(); at != order.rend(); ++at) {
         auto &one = switches[*at];
-        const auto [set, added] =
+        const auto made =
             sets.emplace(one.uplinks, static_cast<std::uint32_t>(topology_.above_.size()));
-        one.above = set->second;
-        if (!added)
+        const std::uint32_t set = made.first->second;
+        one.above = set;
+        if (!made.second)
             continue;
         std::vector<std::uint32_t> above;
         std::map<std::uint32_t, bool> merged;
         const auto take = [&](const std::vector<std::uint32_t> &further) {
             for (const std::uint32_t upper : further)
-                if (taken_for[upper] != set->second) {
-                    taken_for[upper] = set->second;
+                if (taken_for[upper] != set) {
+                    taken_for[upper] = set;
                     above.push_back(upper);
                 }
             paths += further.size();
