@@ -207,7 +207,6 @@ constexpr auto NODE_FLAGS = std::to_array<NamedNumber>({
     {CW_NODE_FIRST_SEGMENT, "first_segment"},
     {CW_NODE_WIRE, "wire"},
     {CW_NODE_POSTS, "posts"},
-    {CW_NODE_ROTATES, "rotates"},
 });
 
 constexpr auto DEVICE_FLAGS = std::to_array<NamedNumber>({

@@ -62,17 +62,6 @@ public:
         return files.erase(name) == 1 ? 0 : -ENOENT;
     }
 
-    std::vector<std::string> list() override { return {order.rbegin(), order.rend()}; }
-    int look(const std::string &name, std::size_t bytes, capture::FoundFile &found) override {
-        const Content &content = files.at(name);
-        if (content.open)
-            return -EBUSY;
-        found.size_bytes = content.bytes.size();
-        found.head = content.bytes;
-        found.head.resize(std::min(bytes, found.head.size()));
-        return 0;
-    }
-
 private:
     class File : public capture::StorageFile {
     public:

@@ -65,33 +65,6 @@ TEST_F(RealDirectory, MakesTheDirectoryAndAFileThatOnlyItsOwnerReads) {
     EXPECT_EQ((*second)->file_name(), "h-20261121T034500.123Z-1.cwc");
 }
 
-TEST_F(RealDirectory, EarlierSegmentsGoUnlessTheirWriterIsAtWork) {
-    const auto rotating = [](RecordSink &sink, std::uint32_t) {
-        auto node = make_record<cw_node>(CW_KIND_NODE, 1);
-        node.flags = CW_NODE_ROTATES;
-        node.hostname[0] = 'h';
-        sink.append(node.header);
-    };
-    auto first = CaptureWriter::create(options(), rotating);
-    ASSERT_TRUE(first);
-    (*first)->begin(1);
-    auto limited = options();
-    limited.keep_ns = 10 * SECOND_NS;
-    limited.realtime_ns = [] { return START_REALTIME_NS + 60 * SECOND_NS; };
-    {
-        auto second = CaptureWriter::create(limited, rotating);
-        ASSERT_TRUE(second);
-        (*second)->begin(2);
-        EXPECT_TRUE(std::filesystem::exists((*first)->path())) << "it is being written";
-    }
-    ASSERT_TRUE((*first)->close(3, 0, 0));
-    auto third = CaptureWriter::create(limited, rotating);
-    ASSERT_TRUE(third);
-    (*third)->begin(4);
-    EXPECT_FALSE(std::filesystem::exists((*first)->path()));
-    EXPECT_TRUE(std::filesystem::exists((*third)->path()));
-}
-
 TEST_F(RealDirectory, IsNotDirectedElsewhereByALink) {
     std::filesystem::create_directories(directory / "new/deep");
     std::filesystem::create_symlink(directory / "victim",

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/capture/storage.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -64,8 +61,6 @@ public:
                                 O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             return -errno;
-        // For look(), of this and other processes. A file system without locks has no look().
-        static_cast<void>(::flock(fd, LOCK_EX | LOCK_NB));
         file = std::make_unique<PosixFile>(fd);
         struct stat status {};
         if (::fstat(fd, &status) == 0)
@@ -89,51 +84,10 @@ public:
         return result;
     }
 
-    std::vector<std::string> list() override {
-        std::vector<std::string> names;
-        // Another open file of the directory: reading one moves its position.
-        const int fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        DIR *directory = fd < 0 ? nullptr : ::fdopendir(fd);
-        if (directory == nullptr) {
-            const Descriptor closes(fd);
-            return names;
-        }
-        while (const dirent *entry = ::readdir(directory))
-            names.emplace_back(entry->d_name);
-        ::closedir(directory);
-        return names;
-    }
-
-    int look(const std::string &name, std::size_t most_bytes, FoundFile &found) override {
-        const Descriptor file(
-            ::openat(fd_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-        struct stat status {};
-        if (file.get() < 0 || ::fstat(file.get(), &status) != 0)
-            return -errno;
-        if (!S_ISREG(status.st_mode))
-            return -EINVAL;
-        if (::flock(file.get(), LOCK_SH | LOCK_NB) != 0)
-            return -EBUSY;
-        found.size_bytes = static_cast<std::uint64_t>(status.st_size);
-        found.head.resize(std::min<std::uint64_t>(most_bytes, found.size_bytes));
-        std::size_t got = 0;
-        while (got < found.head.size()) {
-            const ssize_t n = ::pread(file.get(), found.head.data() + got, found.head.size() - got,
-                                      static_cast<off_t>(got));
-            if (n < 0 && errno == EINTR)
-                continue;
-            if (n <= 0)
-                return n < 0 ? -errno : -EIO;
-            got += static_cast<std::size_t>(n);
-        }
-        made_[name] = {status.st_dev, status.st_ino};
-        return 0;
-    }
-
 private:
     using Identity = std::pair<dev_t, ino_t>;
     Descriptor fd_;
-    std::map<std::string, Identity> made_; // or looked at
+    std::map<std::string, Identity> made_;
 };
 
 ErrorKind kind_of(int error_number) {

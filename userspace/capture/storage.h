@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "correlate/base/result.h"
 
@@ -25,29 +24,19 @@ public:
     virtual int close() = 0;
 };
 
-// A file that was there before.
-struct FoundFile {
-    std::vector<std::byte> head; // its first bytes
-    std::uint64_t size_bytes = 0;
-};
-
 class Storage {
 public:
     virtual ~Storage() = default;
     // Makes a new file; never opens an existing one: -EEXIST.
     virtual int create(const std::string &name, std::unique_ptr<StorageFile> &file) = 0;
-    // Removes a file that create() or look() of this object was about. One that somebody put in its
-    // place stays: -ENOENT.
+    // Removes a file that create() of this object made. One that somebody put in its place stays:
+    // -ENOENT.
     virtual int remove(const std::string &name) = 0;
-    // The names of all files; none where they cannot be read.
-    virtual std::vector<std::string> list() = 0;
-    // Reads the beginning, at most so much, of a regular file. -EBUSY where somebody writes to it.
-    virtual int look(const std::string &name, std::size_t most_bytes, FoundFile &found) = 0;
 };
 
 // A directory, made (mode 0755 less the umask) with its parents where it does not exist. Files get
-// mode 0600, are locked (flock) while they are written, and do not survive an exec. Fails where the
-// path is something else or may not be written to.
+// mode 0600 and do not survive an exec. Fails where the path is something else or may not be
+// written to.
 [[nodiscard]] Result<std::unique_ptr<Storage>> open_directory(const std::string &path);
 
 } // namespace collwire::capture

@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <string_view>
 #include <utility>
 
 #include "correlate/base/exit_status.h"
 #include "userspace/base/clock.h"
-#include "userspace/capture/file_name.h"
-#include "userspace/capture/older_segments.h"
 
 namespace collwire::capture {
 namespace {
@@ -27,6 +28,21 @@ std::uint64_t on_disk(std::uint64_t bytes) {
 
 std::uint64_t system_realtime_ns() {
     return clock_ns(CLOCK_REALTIME);
+}
+
+std::string file_stem(std::string_view host, std::uint64_t realtime_ns) {
+    std::string stem(host.substr(0, 100));
+    for (char &c : stem)
+        if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.' && c != '_')
+            c = '_';
+    if (stem.empty() || stem.front() == '.')
+        stem.insert(0, "_");
+    const auto seconds = static_cast<std::time_t>(realtime_ns / 1'000'000'000);
+    std::tm utc{};
+    gmtime_r(&seconds, &utc);
+    return fmt::format("{}-{:04}{:02}{:02}T{:02}{:02}{:02}.{:03}Z", stem, utc.tm_year + 1900,
+                       utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                       realtime_ns / 1'000'000 % 1000);
 }
 
 } // namespace
@@ -65,25 +81,11 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(WriterOptions optio
     }
     std::unique_ptr<CaptureWriter> writer(
         new CaptureWriter(std::move(options), std::move(preamble)));
-    if (writer->options_.keep_ns != 0 || writer->options_.max_bytes != 0)
-        writer->take_over_older();
     if (auto opened = writer->open_segment(0); !opened)
         return std::move(opened).failure();
     if (writer->failure_)
         return *std::move(writer->failure_);
     return writer;
-}
-
-// A service that is started again and again must not fill the disk with what its earlier runs kept.
-// When they began by CLOCK_MONOTONIC is known with the first flush: till then it is that less now.
-void CaptureWriter::take_over_older() {
-    const std::uint64_t realtime_ns = options_.realtime_ns();
-    for (OlderSegment &older : find_older_segments(*storage_, options_.host)) {
-        const std::uint64_t age_ns = realtime_ns - std::min(realtime_ns, older.start_realtime_ns);
-        closed_.push_back(Segment{.name = std::move(older.name),
-                                  .size_bytes = older.size_bytes,
-                                  .begin_ns = -static_cast<std::int64_t>(age_ns)});
-    }
 }
 
 // Makes the next file and its header. On failure everything stays as it was.
@@ -109,7 +111,7 @@ Result<void> CaptureWriter::open_segment(std::uint32_t segment) {
         closed_.push_back(std::move(current_));
     }
     file_ = std::move(file);
-    current_ = Segment{.name = std::move(name), .size_bytes = 0, .begin_ns = signed_now_ns()};
+    current_ = Segment{.name = std::move(name), .size_bytes = 0, .begin_ns = now_ns_};
     segment_ = segment;
     sequence_ = 0;
     has_preamble_ = false;
@@ -147,11 +149,8 @@ void CaptureWriter::flush(std::uint64_t now_ns) {
     if (closed_for_good_)
         return;
     now_ns_ = std::max(now_ns_, now_ns);
-    if (!std::exchange(has_begun_, true)) {
-        current_.begin_ns = signed_now_ns();
-        for (Segment &older : closed_)
-            older.begin_ns += signed_now_ns();
-    }
+    if (current_.begin_ns == 0)
+        current_.begin_ns = now_ns_;
     write_buffered();
     if (rotation_due())
         rotate();
@@ -164,15 +163,12 @@ void CaptureWriter::rotate_if_due(std::uint64_t now_ns) {
         flush(now_ns);
 }
 
-std::uint64_t CaptureWriter::age_ns(const Segment &segment) const {
-    return static_cast<std::uint64_t>(signed_now_ns() - segment.begin_ns);
-}
-
 bool CaptureWriter::rotation_due() const {
     if (!has_preamble_)
         return false;
     if (options_.keep_ns != 0 &&
-        age_ns(current_) >= std::max<std::uint64_t>(options_.keep_ns / SEGMENTS_IN_LIMIT, 1))
+        now_ns_ - current_.begin_ns >=
+            std::max<std::uint64_t>(options_.keep_ns / SEGMENTS_IN_LIMIT, 1))
         return true;
     return options_.max_bytes != 0 &&
            current_.size_bytes - preamble_end_bytes_ >= options_.max_bytes / SEGMENTS_IN_LIMIT;
@@ -336,7 +332,7 @@ void CaptureWriter::delete_expired() {
     if (options_.keep_ns == 0)
         return;
     const std::uint64_t early_ns = std::min(2 * options_.tick_ns, options_.keep_ns / 4);
-    while (!closed_.empty() && age_ns(closed_.front()) + early_ns >= options_.keep_ns)
+    while (!closed_.empty() && closed_.front().begin_ns + options_.keep_ns <= now_ns_ + early_ns)
         if (!delete_oldest())
             return;
 }

@@ -23,14 +23,11 @@ inline constexpr std::uint64_t MIN_MAX_BYTES = 64U
                                                << 10; // the least max_bytes that is taken, except 0
 
 struct WriterOptions {
-    std::string directory = "."; // made where it does not exist; other files in it are left alone,
-                                 // but see keep_ns and max_bytes
+    std::string directory = "."; // made where it does not exist; other files in it are left alone
     std::string host = {};       // the first part of the file name
     std::size_t block_bytes = 256U
                               << 10; // of records, uncompressed, after which a block is written
-    // With one of these two, segments that earlier recordings of this host with either left in the
-    // directory (older_segments.h) count and go as its own do.
-    std::uint64_t keep_ns = 0;   // nothing older stays on disk; 0: no limit
+    std::uint64_t keep_ns = 0;       // nothing older stays on disk; 0: no limit
     std::uint64_t max_bytes = 0; // of all segments on disk, in blocks of 4 KiB each; 0: no limit
     std::uint64_t tick_ns = 1'000'000'000; // how often flush() is called
     int zstd_level = 1;
@@ -90,8 +87,7 @@ public:
     [[nodiscard]] const std::string &file_name() const { return current_.name; }
     [[nodiscard]] std::string path() const;
     [[nodiscard]] std::uint32_t segment() const { return segment_; }
-    // On disk of this recording, and of earlier ones that its limits cover, now, each file rounded
-    // up to 4 KiB.
+    // On disk of this recording now, each file rounded up to 4 KiB.
     [[nodiscard]] std::uint64_t bytes_on_disk() const;
     // Segments deleted to keep the limits.
     [[nodiscard]] std::uint64_t deleted_segments() const { return deleted_segments_; }
@@ -100,13 +96,10 @@ private:
     struct Segment {
         std::string name;
         std::uint64_t size_bytes = 0; // up to the end of the last good block
-        std::int64_t begin_ns = 0;    // CLOCK_MONOTONIC; below 0: before this boot
+        std::uint64_t begin_ns = 0;   // CLOCK_MONOTONIC
     };
 
     CaptureWriter(WriterOptions options, Preamble preamble);
-    void take_over_older();
-    [[nodiscard]] std::int64_t signed_now_ns() const { return static_cast<std::int64_t>(now_ns_); }
-    [[nodiscard]] std::uint64_t age_ns(const Segment &segment) const;
     Result<void> open_segment(std::uint32_t segment);
     [[nodiscard]] bool rotation_due() const;
     void rotate();
@@ -138,7 +131,6 @@ private:
     std::uint64_t now_ns_ = 0;
     std::uint64_t lost_records_ = 0;
     std::uint64_t deleted_segments_ = 0;
-    bool has_begun_ = false;    // with the first flush
     bool has_preamble_ = false; // this file
     bool has_block_ = false;    // this file: of any kind
     bool in_preamble_ = false;  // append() is called by the preamble

@@ -142,10 +142,7 @@ Result<void> Recorder::open_writer() {
 
 // A capture, and each of its later segments, starts with what its other records refer to.
 void Recorder::preamble(RecordSink &sink, std::uint32_t segment) {
-    const bool rotates = options_.keep_ns != 0 || options_.max_bytes != 0;
-    node_.append(sink, segment,
-                 session_.node_flags() |
-                     (rotates ? static_cast<std::uint32_t>(CW_NODE_ROTATES) : 0U));
+    node_.append(sink, segment, session_.node_flags());
     append_clock(sink);
     append_probes(sink, session_.sources());
     states_.append(sink, session_.sources(), true);

@@ -78,10 +78,8 @@ struct cw_qp_key {
 enum cw_node_flags {
 	CW_NODE_FIRST_SEGMENT =
 		1 << 0, /* counters of QPs begin here at 0; later segments begin with a snapshot */
-	CW_NODE_WIRE = 1 << 1,	  /* wire bytes are counted per QP where the kernel can tell */
-	CW_NODE_POSTS = 1 << 2,	  /* posted bytes are counted per QP */
-	CW_NODE_ROTATES = 1 << 3, /* recorded with --keep or --max: a later recording of this host
-				     with either may delete it */
+	CW_NODE_WIRE = 1 << 1,	/* wire bytes are counted per QP where the kernel can tell */
+	CW_NODE_POSTS = 1 << 2, /* posted bytes are counted per QP */
 };
 
 struct cw_node {
