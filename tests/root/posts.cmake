@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The posts source against drivers that are test doubles.
 add_library(posts_fake_ibverbs SHARED posts_fake_ibverbs.c)
 target_include_directories(posts_fake_ibverbs PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
@@ -16,7 +17,7 @@ foreach(entry RANGE 1 5)
   list(APPEND posts_definitions FAKE_PROVIDER_${entry}="$<TARGET_FILE:${provider}>")
   list(APPEND posts_providers ${provider})
 endforeach()
-collwire_test(posts_source_test LABEL root SOURCES posts_source_test.cpp posts_wr_calls_test.cpp LIBS collwire_sources)
+collwire_test(posts_source_test LABEL root SOURCES posts_source_test.cpp posts_containers_test.cpp posts_wr_calls_test.cpp LIBS collwire_sources)
 if(TARGET posts_source_test)
   target_compile_definitions(posts_source_test PRIVATE ${posts_definitions})
   add_dependencies(posts_source_test ${posts_providers})

@@ -9,11 +9,7 @@
 #include <thread>
 
 #include <bpf/bpf.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
 
 #include "userspace/base/clock.h"
 
@@ -428,82 +424,6 @@ TEST_F(Posts, MemoryThatIsNoQueuePair) {
     const auto state = recorder.source->states().front();
     EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
     EXPECT_NE(state.reason.find("3 queue pairs"), std::string::npos) << state.reason;
-}
-
-// One file under two names and two device numbers, as two containers of one image show it.
-TEST_F(Posts, OneFileInTwoContainersIsCountedOnce) {
-    // The mounts are seen by this process and its children alone and go with them.
-    ASSERT_EQ(unshare(CLONE_NEWNS), 0);
-    ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
-    char folder[] = "/tmp/collwire-posts-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    const std::string base = folder;
-    const auto overlay = [&](const std::string &name) {
-        for (const char *part : {"", "/upper", "/work", "/merged"})
-            EXPECT_EQ(mkdir((base + "/" + name + part).c_str(), 0700), 0);
-        const std::string lower = std::string{FAKE_PROVIDER_FOLDER};
-        const std::string where = base + "/" + name;
-        return mount("overlay", (where + "/merged").c_str(), "overlay", 0,
-                     ("lowerdir=" + lower + ",upperdir=" + where + "/upper,workdir=" + where +
-                      "/work")
-                         .c_str()) == 0;
-    };
-    const bool mounted = mount("tmpfs", folder, "tmpfs", 0, nullptr) == 0;
-    const bool both = mounted && overlay("one") && overlay("two");
-    if (both) {
-        const std::string name =
-            std::string{FAKE_PROVIDER_2}.substr(std::string{FAKE_PROVIDER_2}.rfind('/'));
-        Child one{(base + "/one/merged" + name).c_str()};
-        Child two{(base + "/two/merged" + name).c_str()};
-        PostsRecorder recorder{PostsOptions{}};
-        recorder.see_qp(one.pid(), one.run(make_qp, 1));
-        recorder.see_qp(two.pid(), two.run(make_qp, 2));
-        one.run(post_all_chains, 0);
-        two.run(post_all_chains, 0);
-        recorder.sample();
-        expect_equal(recorder.counters(one.pid(), 1), expected(CHAINS));
-        expect_equal(recorder.counters(two.pid(), 2), expected(CHAINS));
-        EXPECT_EQ(recorder.post_send_probes().size(), 1u);
-    }
-    for (const char *name : {"/one/merged", "/two/merged", ""})
-        umount2((base + name).c_str(), MNT_DETACH);
-    rmdir(folder);
-    if (!both)
-        GTEST_SKIP() << "no overlay mounts here";
-}
-
-// A probe holds the file system that its file is on.
-TEST_F(Posts, LibraryOfAnEndedContainerIsLetGo) {
-    ASSERT_EQ(unshare(CLONE_NEWNS), 0);
-    ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
-    char folder[] = "/tmp/collwire-posts-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    ASSERT_EQ(mount("tmpfs", folder, "tmpfs", 0, nullptr), 0);
-    const std::string library = std::string(folder) + "/libfake2-rdmav34.so";
-    std::filesystem::copy_file(FAKE_PROVIDER_2, library);
-    PostsRecorder recorder{PostsOptions{}};
-    {
-        Child second{library.c_str()}; // not met: it has made no queue pair yet
-        ASSERT_NE(second.run(make_qp, 2), 0u);
-        {
-            Child first{library.c_str()};
-            recorder.see_qp(first.pid(), first.run(make_qp, 1));
-            first.run(post_all_chains, 0);
-            recorder.sample();
-            expect_equal(recorder.counters(first.pid(), 1), expected(CHAINS));
-        }
-        recorder.sample();
-        EXPECT_EQ(recorder.post_send_probes().size(), 1u) << "the second process still maps it";
-        second.run(post_all_chains, 0);
-        recorder.sample();
-        expect_equal(recorder.counters(second.pid(), 2), expected(CHAINS));
-        EXPECT_NE(umount2(folder, 0), 0);
-    }
-    recorder.sample();
-    EXPECT_TRUE(recorder.post_send_probes().empty());
-    EXPECT_EQ(umount2(folder, 0), 0) << std::strerror(errno);
-    umount2(folder, MNT_DETACH);
-    rmdir(folder);
 }
 
 std::uint64_t post_until_told(ChildState &state, std::uint64_t shared) {

@@ -70,7 +70,7 @@ void PostsSites::find_users(const std::vector<std::size_t> &libraries) {
             path.remove_suffix(10);
         return path.substr(path.rfind('/') + 1);
     };
-    for (const pid_t pid : all_processes()) {
+    for (const pid_t pid : rdma_processes()) {
         ProcessView view{pid};
         if (!view.refresh())
             continue;
@@ -93,7 +93,7 @@ void PostsSites::find_users(const std::vector<std::size_t> &libraries) {
 void PostsSites::drop(std::size_t library) {
     std::erase_if(sites_, [library](const Site &site) {
         if (site.library != library)
-            return false;
+            return site.same_as == library; // looked at anew with its next user
         if (site.link != nullptr)
             bpf_link__destroy(site.link);
         return true;
@@ -102,15 +102,24 @@ void PostsSites::drop(std::size_t library) {
     libraries_[library].dropped = true;
 }
 
-void PostsSites::drop_unused() {
+void PostsSites::drop_unused(std::uint64_t now_ns) {
+    if (now_ns - looked_for_unused_ns_ < spare_unused_ns_)
+        return;
+    looked_for_unused_ns_ = now_ns;
+    for (Library &library : libraries_)
+        if (!library.dropped && !library.installed)
+            std::erase_if(library.users,
+                          [](const auto &user) { return start_ticks(user.first) != user.second; });
     std::vector<std::size_t> unused;
     for (std::size_t i = 0; i < libraries_.size(); ++i) {
-        std::erase_if(libraries_[i].users,
-                      [](const auto &user) { return start_ticks(user.first) != user.second; });
-        if (!libraries_[i].dropped && libraries_[i].users.empty() && !libraries_[i].installed)
+        Library &library = libraries_[i];
+        if (library.dropped || is_used(i))
+            library.unused_since_ns = 0;
+        else if (library.unused_since_ns == 0)
+            library.unused_since_ns = now_ns;
+        else
             unused.push_back(i);
     }
-    std::erase_if(unused, [this](std::size_t library) { return is_used(library); });
     if (unused.empty())
         return;
     find_users(unused);

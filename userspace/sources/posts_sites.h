@@ -29,7 +29,9 @@ public:
     // By cw_verbs_call.
     using Programs = std::array<bpf_program *, CW_CALLS>;
 
-    explicit PostsSites(bool allow_single_step) : allow_single_step_(allow_single_step) {}
+    // `spare_unused_ns`: for how long a library that nobody maps keeps its probes.
+    PostsSites(bool allow_single_step, std::uint64_t spare_unused_ns)
+        : allow_single_step_(allow_single_step), spare_unused_ns_(spare_unused_ns) {}
     PostsSites(const PostsSites &) = delete;
     PostsSites &operator=(const PostsSites &) = delete;
     ~PostsSites();
@@ -48,9 +50,10 @@ public:
     bool add_functions(const ProcessView &view, std::span<const LiveFunction> functions,
                        std::uint64_t created_ns);
 
-    // Takes the probes off libraries that no process maps any more: a probe keeps the file system
-    // of an ended container from going away. Those that are installed here stay.
-    void drop_unused();
+    // Takes the probes off libraries that no process has mapped for a while: a probe keeps the file
+    // system of an ended container from going away. Those that are installed here stay. Looks once
+    // in that while, at processes that use RDMA alone: reading what a process maps may block.
+    void drop_unused(std::uint64_t now_ns);
 
     [[nodiscard]] std::vector<PlannedProbe> plan() const;
     // Places where posts go unseen, one clause each.
@@ -70,7 +73,8 @@ private:
         bool scanned = false;
         MappedFile file; // until its sites were tried to attach
         bool installed = false;
-        bool dropped = false; // the entry is free
+        bool dropped = false;              // the entry is free
+        std::uint64_t unused_since_ns = 0; // 0: used when last looked at
         std::map<pid_t, std::uint64_t> users =
             {}; // processes that mapped it, and their start_ticks
     };
@@ -128,6 +132,8 @@ private:
     [[nodiscard]] PlannedProbe planned(const Site &site) const;
 
     bool allow_single_step_;
+    std::uint64_t spare_unused_ns_;
+    std::uint64_t looked_for_unused_ns_ = 0;
     std::optional<Programs> programs_;
     std::vector<Library> libraries_;
     std::vector<Site> sites_;

@@ -99,8 +99,8 @@ bool PostsSource::KeyEqual::operator()(const cw_verbs_key &a, const cw_verbs_key
 }
 
 PostsSource::PostsSource(const SharedMaps &maps, PostsOptions options)
-    : maps_(maps), options_(std::move(options)), skeleton_("post probes"), sites_(options_.forced) {
-}
+    : maps_(maps), options_(std::move(options)), skeleton_("post probes"),
+      sites_(options_.forced, options_.spare_unused_ns) {}
 
 PostsSource::~PostsSource() = default;
 
@@ -421,7 +421,7 @@ void PostsSource::sample(RecordSink &sink, bool everything) {
     }
     retire_dead_threads(all);
     forget_stale(all);
-    sites_.drop_unused();
+    sites_.drop_unused(now);
 }
 
 // Its record was lost in the ring buffer, or is still in it: the second time it is made here.
