@@ -22,7 +22,7 @@ static __always_inline bool called_by_recorder(void)
 
 static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, int result)
 {
-	struct cw_live_qp *live = find_or_put_live_qp(qp, false);
+	struct cw_live_qp *live = find_or_put_live_qp(qp, result != 0);
 	__u32 state = CW_STATE_UNKNOWN;
 	struct cw_qp_event *e;
 

@@ -24,13 +24,14 @@ MapReader::MapReader(int map_fd, std::size_t key_bytes, std::size_t value_bytes,
     entry_bytes_ = value_stride_ * static_cast<std::size_t>(n_cpus);
 }
 
-void MapReader::for_each(const Visit &visit) {
-    if (batched_ && for_each_batched(visit))
-        return;
-    for_each_single(visit);
+bool MapReader::for_each(const Visit &visit) {
+    if (batched_)
+        if (const auto complete = for_each_batched(visit))
+            return *complete;
+    return for_each_single(visit);
 }
 
-bool MapReader::for_each_batched(const Visit &visit) {
+std::optional<bool> MapReader::for_each_batched(const Visit &visit) {
     std::uint32_t capacity = batch_entries;
     // The kernel keeps its place, a bucket number, in the batch cursor.
     std::uint64_t cursor[8] = {};
@@ -47,9 +48,10 @@ bool MapReader::for_each_batched(const Visit &visit) {
             continue;
         }
         if (number != 0 && number != ENOENT) {
-            if (first)
-                batched_ = false;
-            return !first;
+            if (!first)
+                return false;
+            batched_ = false;
+            return std::nullopt;
         }
         for (std::uint32_t i = 0; i < count; ++i)
             visit(std::span(keys_).subspan(i * key_bytes_, key_bytes_),
@@ -60,7 +62,7 @@ bool MapReader::for_each_batched(const Visit &visit) {
     }
 }
 
-void MapReader::for_each_single(const Visit &visit) {
+bool MapReader::for_each_single(const Visit &visit) {
     std::vector<std::vector<std::byte>> keys;
     std::vector<std::byte> next(key_bytes_);
     const void *previous = nullptr;
@@ -68,10 +70,12 @@ void MapReader::for_each_single(const Visit &visit) {
         keys.push_back(next);
         previous = keys.back().data();
     }
+    const bool complete = errno == ENOENT;
     values_.resize(entry_bytes_);
     for (const auto &key : keys)
         if (bpf_map_lookup_elem(fd_, key.data(), values_.data()) == 0)
             visit(key, std::span(values_).first(entry_bytes_));
+    return complete;
 }
 
 } // namespace collwire

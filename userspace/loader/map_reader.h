@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,13 +20,15 @@ public:
     // Entries that come or go meanwhile may be seen or not, and one may be seen twice.
     using Visit =
         std::function<void(std::span<const std::byte> key, std::span<const std::byte> values)>;
-    void for_each(const Visit &visit);
+    // False: the kernel gave up in the middle, and entries are missing.
+    bool for_each(const Visit &visit);
 
     [[nodiscard]] std::size_t value_stride() const { return value_stride_; }
 
 private:
-    bool for_each_batched(const Visit &visit);
-    void for_each_single(const Visit &visit);
+    // Nothing: this kernel has no batches for the map, and nothing was visited.
+    std::optional<bool> for_each_batched(const Visit &visit);
+    bool for_each_single(const Visit &visit);
     int fd_;
     std::size_t key_bytes_;
     std::size_t value_stride_;

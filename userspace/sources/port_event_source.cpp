@@ -37,6 +37,20 @@ PortEventSource::PortEventSource(const SharedMaps &maps, std::string ib_core_unk
 
 PortEventSource::~PortEventSource() = default;
 
+// One clause for each of the functions of ib_core that is not there.
+std::string PortEventSource::what_is_missing() const {
+    std::string missing;
+    for (const auto function : of_ib_core) {
+        if (hooks_.present(function))
+            continue;
+        if (!missing.empty())
+            missing += "; ";
+        missing += function == of_ib_core[0] ? "no port events: " : "no ends of devices: ";
+        missing += hooks_.why_absent(function);
+    }
+    return missing;
+}
+
 void PortEventSource::choose(KernelFunctions &functions, HookMode) {
     if (!ib_core_unknown_.empty())
         functions.forget(of_ib_core);
@@ -50,10 +64,8 @@ bool PortEventSource::configure() {
         unusable(CW_SOURCE_DEGRADED, "carrier edges only: " + ib_core_unknown_ +
                                          ". Fix: load the kernel's ib_core, or rebuild that "
                                          "module with BTF");
-    else
-        for (const auto function : of_ib_core)
-            if (!hooks_.present(function))
-                unusable(CW_SOURCE_DEGRADED, "carrier edges only: " + hooks_.why_absent(function));
+    else if (const auto missing = what_is_missing(); !missing.empty())
+        unusable(CW_SOURCE_DEGRADED, missing);
     struct stat network_namespace = {};
     if (stat("/proc/self/ns/net", &network_namespace) == 0)
         skeleton_->rodata->recorder_netns = static_cast<std::uint32_t>(network_namespace.st_ino);

@@ -268,11 +268,14 @@ void QpSource::forget_destroyed() {
             return;
     QpMap<bool> live;
     MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
-    reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
-        cw_live_qp qp;
-        std::memcpy(&qp, value.data(), sizeof(qp));
-        live.emplace(qp.key, true);
-    });
+    const bool complete =
+        reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
+            cw_live_qp qp;
+            std::memcpy(&qp, value.data(), sizeof(qp));
+            live.emplace(qp.key, true);
+        });
+    if (!complete)
+        return;
     std::erase_if(known_, [&live](const auto &known) {
         return (known.second.flags & CW_QP_DEVX) == 0 && !live.contains(known.first);
     });
