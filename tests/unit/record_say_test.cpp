@@ -37,5 +37,19 @@ TEST(Say, OneLineAtOnce) {
     close(ends[0]);
 }
 
+TEST(Say, APipeThatNobodyReadsIsLeftAlone) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    const int before = dup(STDERR_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    const std::string line(8000, 'x');
+    for (int i = 0; i < 100; ++i) // ten times what a pipe holds
+        say_line(line);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 } // namespace
 } // namespace collwire

@@ -10,12 +10,14 @@ namespace {
 
 void print_probe(std::FILE *out, const PlannedProbe &probe) {
     std::string where = fmt::format("{}:{}", probe.module_or_file, probe.function);
-    if (probe.offset_bytes != 0)
-        where += fmt::format("+{:#x}", probe.offset_bytes);
     std::string how;
-    if (probe.kind == CW_PROBE_UPROBE)
+    if (probe.kind == CW_PROBE_UPROBE) {
+        // From the start of the file, as uprobes are placed.
+        where =
+            fmt::format("{}+{:#x} ({})", probe.module_or_file, probe.offset_bytes, probe.function);
         how = fmt::format("`{}`, {}", probe.instruction,
                           probe.emulated ? "emulated" : "single-stepped");
+    }
     fmt::print(out, "  {:<10} {:<60} {:>6} ns a hit  {}\n", capture::probe_kind_name(probe.kind),
                where, probe.expected_cost_ns, how);
 }

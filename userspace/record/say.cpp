@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/record/say.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 
+#include <poll.h>
 #include <unistd.h>
 
 namespace collwire {
@@ -10,7 +13,13 @@ namespace collwire {
 void say_line(std::string line) {
     line += '\n';
     for (std::string_view rest = line; !rest.empty();) {
-        const ssize_t written = write(STDERR_FILENO, rest.data(), rest.size());
+        // A pipe that nobody reads, or a terminal that is stopped, must not stop the recording.
+        pollfd output{STDERR_FILENO, POLLOUT, 0};
+        if (poll(&output, 1, 0) != 1 || (output.revents & POLLOUT) == 0)
+            return;
+        // A pipe that can be written to takes so much at least.
+        const ssize_t written =
+            write(STDERR_FILENO, rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)

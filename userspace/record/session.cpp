@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ranges>
 
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
@@ -26,6 +25,7 @@ constexpr std::chrono::milliseconds CONSUME_TIME{100};
 } // namespace
 
 Result<void> Session::prepare(const RecordOptions &options) {
+    options_ = options;
     if (auto checked = check_machine(options.counters_only); !checked)
         return checked;
     InventoryOptions inventory;
@@ -109,6 +109,10 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
 
 // Last of all: where frames are not counted after all, posts are.
 Result<void> Session::add_posts(const RecordOptions &options) {
+    return add(make_posts(options));
+}
+
+std::unique_ptr<Source> Session::make_posts(const RecordOptions &options) const {
     const bool counts_frames = works("rxe_wire");
     PostsOptions posts;
     posts.forced = options.posts == PostsMode::On;
@@ -118,7 +122,7 @@ Result<void> Session::add_posts(const RecordOptions &options) {
         posts.devices.push_back(
             {device.record.name, driver, counts_frames && driver == "rdma_rxe"});
     }
-    return add(std::make_unique<PostsSource>(*maps_, std::move(posts)));
+    return std::make_unique<PostsSource>(*maps_, std::move(posts));
 }
 
 bool Session::works(std::string_view name) const {
@@ -131,7 +135,13 @@ bool Session::works(std::string_view name) const {
 }
 
 Result<void> Session::attach() {
-    for (const auto &source : sources_) {
+    const bool counted_frames = works("rxe_wire");
+    for (auto &source : sources_) {
+        if (source->name() == "posts" && counted_frames && !works("rxe_wire")) {
+            source = make_posts(options_);
+            if (auto prepared = source->prepare(); !prepared)
+                return std::move(prepared).failure().in(source->name());
+        }
         if (auto attached = source->attach(); !attached)
             return std::move(attached).failure().in(source->name());
     }
@@ -153,8 +163,8 @@ bool Session::consume_some() {
 // Backwards: what counts per queue pair goes before `qp`, which tells one life of a number from the
 // next.
 void Session::detach() {
-    for (const auto &source : std::views::reverse(sources_))
-        source->detach();
+    for (auto source = sources_.rbegin(); source != sources_.rend(); ++source)
+        (*source)->detach();
 }
 
 std::vector<LossCount> Session::losses() const {

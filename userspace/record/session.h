@@ -42,11 +42,13 @@ private:
     Result<void> prepare_kernel_sources(const RecordOptions &options);
     Result<void> add_kernel_sources(const RecordOptions &options);
     Result<void> add_posts(const RecordOptions &options);
+    [[nodiscard]] std::unique_ptr<Source> make_posts(const RecordOptions &options) const;
     // Prepares it, too.
     Result<void> add(std::unique_ptr<Source> source);
     // Whether there is such a source, and it has not said that it cannot work here.
     [[nodiscard]] bool works(std::string_view name) const;
 
+    RecordOptions options_;
     Callback callback_;
     std::unique_ptr<SharedMaps> maps_;
     std::unique_ptr<EventRing> ring_;
