@@ -159,7 +159,7 @@ TEST_F(Doctor, NoKernelBtf) {
     const DoctorReport report = run();
     EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED);
     EXPECT_NE(check(report, "kernel BTF").effect.find("still work"), std::string::npos);
-    for (const char *name : {"qp", "rxe_wire", "posts", "ports"})
+    for (const char *name : {"qp", "rxe_wire", "mlx5", "posts", "ports"})
         EXPECT_EQ(source(report, name), CheckState::Missing) << name;
     for (const char *name : {"counters", "inventory"})
         EXPECT_EQ(source(report, name), CheckState::Ok) << name;

@@ -71,6 +71,11 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     events.name = "ports";
     events.what = "events of ports and devices, carrier changes";
     need_modules(report, events, {"ib_core"}, CheckState::Limited);
+    SourceOutlook mlx5 = qp;
+    mlx5.name = "mlx5";
+    mlx5.what = "queue pairs made through DEVX, without bytes";
+    need_modules(report, mlx5, {"mlx5_core", "mlx5_ib", "ib_uverbs", "ib_core"},
+                 CheckState::Missing);
     SourceOutlook wire = qp;
     wire.name = "rxe_wire";
     wire.what = "wire bytes of each queue pair of rdma_rxe";
@@ -107,7 +112,12 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
                 {{"RDMA subsystem", true}, {"RDMA devices", true}, {"port counters", false}});
     SourceOutlook inventory = outlook(report, "inventory", "devices, ports, addresses, processes",
                                       {{"RDMA devices", false}, {"/proc", false}});
-    return {qp, wire, posts, events, counters, inventory};
+    std::vector<SourceOutlook> all{qp, wire, posts, events, counters, inventory};
+    if (std::ranges::any_of(report.devices, [](const RdmaDevice &device) {
+            return device.module == "mlx5_ib" || device.module == "mlx5_core";
+        }))
+        all.push_back(std::move(mlx5));
+    return all;
 }
 
 // 3 before 4: what is not permitted comes first, the rest is known for sure only afterwards.
