@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """What the lab does to the fabric is in the captures and in the report. A port that goes down and up: its carrier edges and port errors,
-when they happened and where. An uplink that is cut where no host can see it: its effects alone, and named so.
+when they happened and where. An uplink that is cut, and frames lost, where no host can see it: the effects alone, and named so.
 
 fabric_faults_test.py [--kernel SERIES]"""
 
@@ -9,8 +9,8 @@ import datetime
 
 import lab_harness as harness
 
-CUT, FLAP = "silent:leaf0-spine0@T+35+4", "port:0@T+51+3"
-TRAFFIC_S = 59
+CUT, LOSS, FLAP = "silent:leaf0-spine0@T+35+4", "loss:2:20@T+49+3", "port:0@T+63+3"
+TRAFFIC_S = 71
 # A node's clock is set from the host's; its counters are read once a second.
 CLOCK_S, SAMPLE_S = 1.0, 1.5
 TIMEOUT_S = 1.1
@@ -81,8 +81,8 @@ def check_flap(report, flap, outlived):
     assert after or not outlived, "nothing was sent again"
 
 
-def check_cut(report, cut):
-    """No host can see it: one derived event, of the connection that crosses the link and of no other."""
+def check_unseen(report, name, cut):
+    """No host can see it: one derived event, of the connection that it hits and of no other."""
     found = [event for event in report["events"]
              if event["kind"] in ("retransmissions", "suspected_path_loss") and ends_s(event) > cut[0] and begins_s(event) < cut[1]]
     assert len(found) == 1, found
@@ -91,20 +91,21 @@ def check_cut(report, cut):
     assert (event["host"], event["device"], event["port"], event["peers"]) == ("node0", "rxe0", 1, ["node2"]), event
     assert event["evidence"]["retransmitted_frames"] > 0 and event["evidence"]["qps_retransmitting"] == 1, event
     early_s, late_s = SAMPLE_S + CLOCK_S, TIMEOUT_S + SAMPLE_S + CLOCK_S
-    assert cut[0] - early_s < begins_s(event) < cut[0] + late_s, f"begins {begins_s(event) - cut[0]:+.1f} s from the cut"
-    assert ends_s(event) < cut[1] + 2 * late_s, f"ends {ends_s(event) - cut[1]:+.1f} s from the end of the cut"
+    assert cut[0] - early_s < begins_s(event) < cut[0] + late_s, f"{name}: begins {begins_s(event) - cut[0]:+.1f} s from it"
+    assert ends_s(event) < cut[1] + 2 * late_s, f"{name}: ends {ends_s(event) - cut[1]:+.1f} s from its end"
     assert "the carrier never changed" in event["what"] and "beyond this port" in event["what"], event
-    print(f"cut: {event['what']}; begins {begins_s(event) - cut[0]:+.1f} s, ends {ends_s(event) - cut[1]:+.1f} s from it")
+    print(f"{name}: {event['what']}; begins {begins_s(event) - cut[0]:+.1f} s, ends {ends_s(event) - cut[1]:+.1f} s from it")
 
 
 def check_run(arguments, out):
     harness.run_job(out, arguments.kernel, 3, "recorded.sh", "--env", "RECORDED_JOB=fabric_faults.py",
-                    "--env", f"TRAFFIC_S={TRAFFIC_S}", "--fault", CUT, "--fault", FLAP)
+                    "--env", f"TRAFFIC_S={TRAFFIC_S}", "--fault", CUT, "--fault", LOSS, "--fault", FLAP)
     report = harness.collwire_report(out)
     times = fault_times(out)
     outlived = check_traffic(out, report, arguments.kernel, times[CUT], times[FLAP])
     check_flap(report, times[FLAP], outlived)
-    check_cut(report, times[CUT])
+    check_unseen(report, "cut", times[CUT])
+    check_unseen(report, "loss", times[LOSS])
 
 
 if __name__ == "__main__":

@@ -73,7 +73,16 @@ def check(results, kernel):
     manners = results["manners"]
     assert manners["dry_run"]["status"] == 0 and "ib_core" in manners["dry_run"]["said"], manners
     assert manners["command"]["status"] == 7 and "recording\n" in manners["command"]["said"], manners
+    # Two of its lines: a kernel function, and an instruction of a library, with what each costs.
+    assert re.search(r"^  f?k?(entry|probe) +ib_\S+ +\d+ ns a hit", manners["dry_run"]["said"], re.MULTILINE), manners["dry_run"]["said"]
+    assert re.search(r"^  uprobe +/\S+rxe\S+\+0x[0-9a-f]+ \(.+\) +\d+ ns a hit  `.+`, emulated$", manners["dry_run"]["said"],
+                     re.MULTILINE), manners["dry_run"]["said"]
     assert manners["modes"] == [0o600], manners
+    assert manners["duration"]["status"] == 0 and manners["sigterm"] == 0, manners
+    one = results["pid"]
+    assert one["status"] == one["report_status"] == 0 and one["programs"] == [0, 0], one
+    assert one["pids"] == [one["wanted"]] * 5 and one["sent"] > 0, one
+    assert results["early"]["verified"] and results["early"]["rounds"] > 1, results["early"]
     print(f"recording after {results['churn']['started_s']:.1f} s")
     assert results["no-device"]["status"] == 4 and "Fix: " in results["no-device"]["said"], results["no-device"]
     print(results["no-device"]["said"])

@@ -83,6 +83,8 @@ def _setup(args):
         check_visible(entry, "--path")
     if args.modules:
         check_visible(args.out, "--modules: what is made of them below --out")
+        if os.path.commonpath([os.path.realpath(args.modules), os.path.realpath(args.out)]) == os.path.realpath(args.out):
+            raise LabError(f"--modules {args.modules} is below --out, where it would be replaced. Fix: keep it elsewhere")
     path = [os.path.join(_ROOT, "build/release"), os.path.join(_ROOT, "build/release/tests/lab")]
     path = [os.path.abspath(entry) for entry in args.path] + path
     for entry in path + [os.path.abspath(args.out)]:

@@ -9,11 +9,13 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from lab_job import HAS_ATOMICS, Job, NODE, NODES, NO_ATOMICS, OPERATIONS, OUT, cm_listens, local_qpns, perftest
+from lab_job import HAS_ATOMICS, Job, NODE, NODES, NO_ATOMICS, OPERATIONS, OUT, cm_listens, kernel_release, local_qpns, perftest
 
 RELIABLE_ONLY = os.environ.get("BENCHMARKS", "all") == "rc"
 # rdma_rxe answers a repeated READ by the length of the request before it (traffic_plan.h).
 BEARS_LOSS = ("--no-empty-reads",) if RELIABLE_ONLY else ()
+# 7.2 answers a READ that is asked for again with the length of the message before, which in rping is another.
+HAS_RPING = not RELIABLE_ONLY or kernel_release() < (7, 0)
 
 
 def run(job, name, server, client, program, size, iterations, *options):
@@ -105,10 +107,12 @@ def main():
     work_requests(job, "wr-calls", far, 0, "--api", "wr", "--qps", "2", "--rounds", "4")
     work_requests(job, "post-send", 0, 1, "--api", "post", "--qps", "2", "--rounds", "4")
     both_ways(job, "--api", "wr", "--qps", "2", "--duration", "4")
+    # Lost datagrams and UC messages are not sent again: their receivers would wait for ever.
     if not RELIABLE_ONLY:
         work_requests(job, "wr-calls-ud", 1, 0, "--api", "wr", "--transport", "ud", "--rounds", "4", "--operations", "send,send_imm")
         run(job, "uc", 1, 0, "ib_send_bw", 8192, 40, "-c", "UC")
         run(job, "ud", 0, far, "ib_send_bw", 1000, 100, "-c", "UD")
+    if HAS_RPING:
         rping(job, 1, 0)
     job.end()
 

@@ -6,6 +6,7 @@ recorder. Every case leaves its capture and a result, and the job checks what on
 import json
 import os
 import random
+import signal
 import stat
 import subprocess
 import sys
@@ -69,6 +70,30 @@ def killed(job, nth):
                          "verified": program["verified"] and program["peer_verified"], "delay_s": delay_s,
                          "ends": [capture["end"] for capture in data["captures"]],
                          "tx_wire_bytes": [qp["tx_wire_bytes"] for qp in data["qps"] if qp["qpn"] in qpns]}
+    job.barrier.wait()
+
+
+def killed_while_starting(job, times):
+    """The same before it records: while it loads, attaches, or reads what is there."""
+    case = "killed-early"
+    until = os.path.join(OUT, f"{case}.until")
+    transferring = job.start(case, 1, 0, transfer(case, "--until", until))
+    if NODE == 0:
+        before = bpf_objects()
+        for nth in range(times):
+            with open(os.path.join(OUT, f"{case}-{nth}.record.log"), "w", encoding="utf-8") as log:
+                recorder = subprocess.Popen(["collwire", "record", "-o", os.path.join(OUT, case)], stderr=log)
+            delay_s = random.Random(nth).uniform(0.1, 4.0)
+            subprocess.run(["sh", "-c", f"sleep {delay_s:.3f}; kill -9 {recorder.pid}"], check=True)
+            recorder.wait(timeout=30)
+            poll_until(lambda: bpf_objects() == before, f"{case}: no BPF program or link stays")
+        assert transferring.process.poll() is None, f"{case}: the transfer ended with a recorder"
+        touch(until)
+    job.finish(transferring)
+    if NODE == 0:
+        with open(os.path.join(OUT, f"{case}.client.json"), encoding="utf-8") as file:
+            program = json.load(file)
+        results["early"] = {"verified": program["verified"] and program["peer_verified"], "rounds": program["rounds"]}
     job.barrier.wait()
 
 
@@ -177,13 +202,30 @@ def record(*options):
 
 def manners():
     """What the command line promises: nothing is placed by --dry-run, a command starts when everything is recorded, its exit status
-    is ours, and the capture is for its owner alone."""
+    is ours, the capture is for its owner alone, and a recording that is ended in order ends with 0."""
     directory = os.path.join(OUT, "manners")
-    dry = record("--dry-run", "-o", directory)
+    dry = record("--dry-run", "--posts=on", "-o", directory)
     assert bpf_objects() == NO_BPF_OBJECTS and not os.path.exists(directory), dry
     command = record("-o", directory, "--", "sh", "-c", "exit 7")
-    results["manners"] = {"dry_run": dry, "command": command,
+    ended = Recorder("sigterm")
+    ended.process.send_signal(signal.SIGTERM)
+    results["manners"] = {"dry_run": dry, "command": command, "duration": record("-o", os.path.join(OUT, "duration"), "--duration", "1s"),
+                          "sigterm": ended.process.wait(timeout=60),
                           "modes": [stat.S_IMODE(os.stat(entry.path).st_mode) for entry in os.scandir(directory)]}
+
+
+def one_process():
+    """--pid: of two programs that do the same, one is recorded."""
+    wait_and_churn = ["sh", "-c", "read go; exec rdma_qp_churn --gid-index 1 --count 5"]
+    programs = [subprocess.Popen(wait_and_churn, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in range(2)]
+    recorder = Recorder("pid", "--pid", str(programs[0].pid))
+    for program in programs:
+        program.communicate(b"go\n", timeout=60)
+    status = recorder.stop()
+    report_status, data = report(recorder.directory, "pid")
+    results["pid"] = {"status": status, "report_status": report_status, "wanted": programs[0].pid,
+                      "programs": [program.returncode for program in programs],
+                      "pids": [qp["pid"] for qp in data["qps"] if qp["type"] == "RC"], "sent": data["total"]["tx_wire_bytes"]}
 
 
 def no_device():
@@ -197,9 +239,11 @@ def main():
     job = Job()
     if NODE == 0:
         manners()
+        one_process()
     unprivileged(job)
     for nth in range(10 if FULL else 3):
         killed(job, nth)
+    killed_while_starting(job, 10 if FULL else 3)
     if NODE == 0:
         local_case("churn", [], lambda: churn("--rate", str(CHURN_RATE), "--duration", "5"))
         local_case("churn-fast", [], lambda: churn("--create-only", "--rate", str(CHURN_RATE), "--duration", "5"))
