@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # One object a source: see each .bpf.c for what it attaches to, what it costs and what it misses.
 bpf_object(shared bpf/shared.bpf.c)
 bpf_object(qp bpf/qp.bpf.c)

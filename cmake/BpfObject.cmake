@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # bpf_object(NAME SOURCE): compiles SOURCE for BPF and generates NAME.skel.h from it.
 # Makes an INTERFACE target bpf_NAME that a C++ target links to see the skeleton. Every header of bpf/include is a
 # dependency: an edit to a shared struct must rebuild the object.

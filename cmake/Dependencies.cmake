@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Libraries from the distribution. Required ones stop the configure step with the fix; optional ones are named in its summary.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)

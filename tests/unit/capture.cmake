@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 collwire_test(capture_test LABEL unit
   SOURCES capture_reader_test.cpp capture_writer_test.cpp capture_rotation_test.cpp
           capture_storage_test.cpp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 collwire_test(model_test LABEL unit
   SOURCES model_bytes_test.cpp model_pairing_test.cpp model_ports_test.cpp model_posted_test.cpp
   LIBS collwire_model collwire_zstd)
