@@ -78,6 +78,7 @@ def check(results, kernel):
     assert re.search(r"^  uprobe +/\S+rxe\S+\+0x[0-9a-f]+ \(.+\) +\d+ ns a hit  `.+`, emulated$", manners["dry_run"]["said"],
                      re.MULTILINE), manners["dry_run"]["said"]
     assert manners["modes"] == [0o600], manners
+    assert manners["lossy"]["status"] == 5 and "lost: " in manners["lossy"]["said"], manners["lossy"]
     assert manners["duration"]["status"] == 0 and manners["sigterm"] == 0, manners
     one = results["pid"]
     assert one["status"] == one["report_status"] == 0 and one["programs"] == [0, 0], one

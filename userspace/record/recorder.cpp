@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/record/recorder.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -340,7 +341,8 @@ int Recorder::run() {
     if (!child_.started())
         return status;
     wait_for_command();
-    return child_.over() && child_.exit_status() != 0 ? child_.exit_status() : status;
+    // The greater is the worse: a loss shows behind a command that failed with 1, too.
+    return child_.over() ? std::max(child_.exit_status(), status) : status;
 }
 
 } // namespace

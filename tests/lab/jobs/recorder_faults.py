@@ -207,9 +207,11 @@ def manners():
     dry = record("--dry-run", "--posts=on", "-o", directory)
     assert bpf_objects() == NO_BPF_OBJECTS and not os.path.exists(directory), dry
     command = record("-o", directory, "--", "sh", "-c", "exit 7")
+    churn_and_fail = "rdma_qp_churn --gid-index 1 --rate 0 --count 1500 && exit 1"
+    lossy = record("-o", os.path.join(OUT, "lossy"), "--ring", "4KiB", "--", "sh", "-c", churn_and_fail)
     ended = Recorder("sigterm")
     ended.process.send_signal(signal.SIGTERM)
-    results["manners"] = {"dry_run": dry, "command": command, "duration": record("-o", os.path.join(OUT, "duration"), "--duration", "1s"),
+    results["manners"] = {"dry_run": dry, "command": command, "lossy": lossy, "duration": record("-o", os.path.join(OUT, "duration"), "--duration", "1s"),
                           "sigterm": ended.process.wait(timeout=60),
                           "modes": [stat.S_IMODE(os.stat(entry.path).st_mode) for entry in os.scandir(directory)]}
 
