@@ -23,18 +23,24 @@ std::string place(std::string_view text, std::size_t offset, std::size_t skipped
                        before.size() + skipped);
 }
 
+// Of the string that the quote at `start` opens; the text's size if nothing ends it.
+std::size_t end_of_string(std::string_view text, std::size_t start) {
+    for (std::size_t i = start + 1; i < text.size(); i++) {
+        if (text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            return i;
+    }
+    return text.size();
+}
+
 // Of the bracket that opens a level beyond `depth`; the text up to there is valid JSON.
 std::size_t offset_of_depth(std::string_view text, std::size_t depth) {
     std::size_t open = 0;
-    bool in_string = false;
     for (std::size_t i = 0; i < text.size(); i++) {
         const char c = text[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            in_string = c != '"';
-        } else if (c == '"') {
-            in_string = true;
+        if (c == '"') {
+            i = end_of_string(text, i);
         } else if (c == '[' || c == '{') {
             if (open++ == depth)
                 return i;
@@ -156,6 +162,29 @@ Result<json> parse_json_text(std::string_view text, Problems *repeated_keys) {
     if (value.is_discarded())
         return error(ErrorKind::BadInput, "not valid JSON. Fix: write the file again");
     return value;
+}
+
+std::string place_of_key(std::string_view text, std::string_view key) {
+    const std::size_t skipped = text.starts_with(BYTE_ORDER_MARK) ? BYTE_ORDER_MARK.size() : 0;
+    text.remove_prefix(skipped);
+    std::size_t open = 0;
+    bool at_key = false;
+    for (std::size_t i = 0; i < text.size(); i++) {
+        const char c = text[i];
+        if (c == '"') {
+            const std::size_t end = end_of_string(text, i);
+            if (open == 1 && at_key && text.substr(i + 1, end - i - 1) == key)
+                return place(text, i, skipped);
+            i = end;
+        } else if (c == '[' || c == '{') {
+            at_key = ++open == 1;
+        } else if (c == ']' || c == '}') {
+            open--;
+        } else if (c == ',' || c == ':') {
+            at_key = open == 1 && c == ',';
+        }
+    }
+    return {};
 }
 
 } // namespace collwire::topology

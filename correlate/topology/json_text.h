@@ -2,6 +2,7 @@
 // JSON text to a value, without exceptions and with the place of a mistake.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -15,5 +16,9 @@ namespace collwire::topology {
 // occurs twice in one object is an error in `problems` if that is given (the last one counts
 // otherwise).
 Result<nlohmann::json> parse_json_text(std::string_view text, Problems *repeated_keys);
+
+// Line, column and byte offset of `key` in the outermost object of `text`, which is valid JSON;
+// empty where it is not there in plain letters.
+std::string place_of_key(std::string_view text, std::string_view key);
 
 } // namespace collwire::topology

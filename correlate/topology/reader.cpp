@@ -172,8 +172,9 @@ std::optional<std::uint32_t> parse_unsigned(std::string_view text, std::uint32_t
 
 class FileReader {
 public:
-    FileReader(const json &file, const Limits &limits, Problems &problems)
-        : file_(file), limits_(limits), problems_(problems), builder_(limits, problems) {}
+    FileReader(std::string_view text, const json &file, const Limits &limits, Problems &problems)
+        : text_(text), file_(file), limits_(limits), problems_(problems),
+          builder_(limits, problems) {}
 
     std::optional<Topology> read() {
         if (!check_header())
@@ -202,13 +203,15 @@ private:
                 "\"collwire_topology\" is missing, so this is not a collwire topology file. Fix: "
                 "add "
                 "\"collwire_topology\": 1, or use `collwire topology import` for other formats");
+        const std::string place = place_of_key(text_, "collwire_topology");
+        const std::string where =
+            "collwire_topology" + (place.empty() ? std::string() : " at " + place);
         if (!version->is_number_unsigned() || version->get<std::uint64_t>() == 0)
-            return fail("collwire_topology: not a version number. Fix: write 1");
+            return fail(where + ": not a version number. Fix: write 1");
         if (version->get<std::uint64_t>() > VERSION)
-            return fail(fmt::format(
-                "collwire_topology: version {} is newer than this program, which reads version "
-                "{}. Fix: use a newer collwire",
-                version->get<std::uint64_t>(), VERSION));
+            return fail(fmt::format("{}: version {} is newer than this program, which reads "
+                                    "version {}. Fix: use a newer collwire",
+                                    where, version->get<std::uint64_t>(), VERSION));
         for (const auto &item : file_.items()) {
             constexpr std::array<std::string_view, 5> known{"collwire_topology", "switches",
                                                             "ports", "source", "generated"};
@@ -421,6 +424,7 @@ private:
         } while (builder_.within_limits() && next_combination(variables, used, positions));
     }
 
+    std::string_view text_;
     const json &file_;
     const Limits &limits_;
     Problems &problems_;
@@ -436,7 +440,7 @@ Checked check_topology(std::string_view text, const Limits &limits) {
         checked.problems.error(file.failure().message);
         return checked;
     }
-    checked.topology = FileReader(*file, limits, checked.problems).read();
+    checked.topology = FileReader(text, *file, limits, checked.problems).read();
     return checked;
 }
 

@@ -102,7 +102,7 @@ def check(results, kernel):
 
 
 def check_run(arguments, out):
-    harness.run_job(out, arguments.kernel, 2, "recorder_faults.py", "--nics", "2",
+    harness.run_job(out, arguments.kernel, 2, "recorder_faults.py", "--nics", "2", "--cpus", "2",
                     "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
     check(harness.load(out, "node0", "results.json"), arguments.kernel)
 

@@ -111,7 +111,7 @@ TEST_F(States, StatesOfOneDeviceAreOneAndEndWithIt) {
     EXPECT_EQ(written[0].dev_index, 3U);
     EXPECT_EQ(written[0].state, CW_SOURCE_ON);
     EXPECT_TRUE(append(false).empty());
-    EXPECT_EQ(table_.take_news().size(), 1U);
+    EXPECT_EQ(table_.take_news(), Lines{"counters: no longer so: a stands; no bytes"});
 }
 
 TEST(Losses, OfOneClassAndCpuAreSummed) {

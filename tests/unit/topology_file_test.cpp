@@ -101,7 +101,12 @@ TEST(TopologyFile, NestingNamesThePlace) {
 TEST(TopologyFile, HeaderIsChecked) {
     EXPECT_REFUSED("[]", "not an object");
     EXPECT_REFUSED("{}", "collwire topology import");
-    EXPECT_REFUSED(R"({"collwire_topology": 2})", "newer");
+    EXPECT_REFUSED(R"({"collwire_topology": 2})",
+                   "collwire_topology at line 1, column 2 (byte offset 1): version 2 is newer");
+    EXPECT_REFUSED("\xef\xbb\xbf{\"a\": {\"collwire_topology\": 1},\n \"source\": "
+                   "\"collwire_topology\", \"collwire_topology\": 99}",
+                   "at line 2, column 33 (byte offset 67): version 99 is newer");
+    EXPECT_REFUSED(R"({"\u0063ollwire_topology": 2})", "collwire_topology: version 2 is newer");
     EXPECT_REFUSED(R"({"collwire_topology": "1"})", "not a version number");
     EXPECT_REFUSED(R"({"collwire_topology": -1})", "not a version number");
     EXPECT_REFUSED(R"({"collwire_topology": 1, "switches": []})", "\"ports\" is missing");

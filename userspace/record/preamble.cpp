@@ -154,7 +154,7 @@ void StateTable::note(const std::string &name, const SourceState &before, const 
     if (now.state > CW_SOURCE_ON)
         news_.push_back(fmt::format("{}: {}", name, now.reason));
     else if (before.state > CW_SOURCE_ON)
-        news_.push_back(fmt::format("{}: as it should be again (it was: {})", name, before.reason));
+        news_.push_back(fmt::format("{}: no longer so: {}", name, before.reason));
 }
 
 std::vector<std::string> StateTable::take_news() {
