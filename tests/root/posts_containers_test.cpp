@@ -114,7 +114,13 @@ TEST_F(PostsContainers, LibraryOfAnEndedContainerIsLetGo) {
     }
     recorder.sample(); // found unused
     EXPECT_EQ(recorder.post_send_probes().size(), 1u) << "its next user may come soon";
-    recorder.sample(); // still
+    {
+        Child third{library.c_str()}; // comes and goes between two looks
+        recorder.see_qp(third.pid(), third.run(make_qp, 3));
+    }
+    recorder.sample();
+    EXPECT_EQ(recorder.post_send_probes().size(), 1u) << "it was used a moment ago";
+    recorder.sample();
     EXPECT_TRUE(recorder.post_send_probes().empty());
     EXPECT_EQ(umount2(folder, 0), 0) << std::strerror(errno);
     umount2(folder, MNT_DETACH);

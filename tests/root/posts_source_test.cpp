@@ -426,6 +426,17 @@ TEST_F(Posts, MemoryThatIsNoQueuePair) {
     EXPECT_NE(state.reason.find("3 queue pairs"), std::string::npos) << state.reason;
 }
 
+TEST_F(Posts, DestroyedQueuePairIsNotLookedForAnyMore) {
+    Child child{FAKE_PROVIDER_2};
+    PostsRecorder recorder{PostsOptions{}};
+    recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), 0x12345);
+    recorder.tell(CW_KIND_QP_DESTROY, monotonic_ns(), child.pid(), 0x12345);
+    for (int i = 0; i < 12; ++i)
+        recorder.sample();
+    EXPECT_EQ(recorder.source->states().front().state, CW_SOURCE_ON)
+        << recorder.source->states().front().reason;
+}
+
 std::uint64_t post_until_told(ChildState &state, std::uint64_t shared) {
     auto *stop = reinterpret_cast<std::atomic<std::uint64_t> *>(shared);
     fake_qp &qp = *state.qps[0];

@@ -25,11 +25,14 @@ const char *refused_function() {
     return functions && functions->find(OF_KPROBES) != nullptr ? OF_KPROBES : TAKEN;
 }
 
+constexpr const char *WITHOUT = "nothing is known of them";
+
 Hook hook(const char *function, const char *program, bool optional) {
     Hook made;
     made.function = function;
     made.kprobe = program;
-    made.optional = optional;
+    if (optional)
+        made.without = WITHOUT;
     return made;
 }
 
@@ -85,12 +88,23 @@ TEST_F(RefusedFunction, IsLeftOutAndSaidWhereTheSourceCanDoWithoutIt) {
     ASSERT_TRUE(one->attach());
     const SourceState state = one->states().front();
     EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
+    EXPECT_TRUE(state.reason.starts_with(std::string(WITHOUT) + ": ")) << state.reason;
     EXPECT_NE(state.reason.find(refused), std::string::npos) << state.reason;
     const std::size_t taken = refused != TAKEN ? 1 : 0;
     EXPECT_EQ(n_placed(*one), taken);
     EXPECT_EQ(one->plan().size(), taken);
     EXPECT_TRUE(one->losses().empty());
     one->detach();
+}
+
+TEST_F(RefusedFunction, IsSaidWhereTheKernelHasNone) {
+    TestSource one(*maps, {hook("no_such_function", REFUSED_PROGRAM, true)});
+    ASSERT_TRUE(one.prepare());
+    ASSERT_TRUE(one.attach());
+    const SourceState state = one.states().front();
+    EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
+    EXPECT_EQ(state.reason, std::string(WITHOUT) + ": the kernel has no function no_such_function");
+    one.detach();
 }
 
 TEST_F(RefusedFunction, MakesTheSourceUnavailableAndNoProbeStays) {

@@ -113,8 +113,9 @@ void add_record(CLI::App &app, int &status) {
                      "After --: a command, started when every probe is in; the recording ends with "
                      "it")
         ->type_name("CMD");
-    verb->footer("Exit status: 0 done, 1 failed, 2 usage, 3 not permitted, 4 unsupported, 5 "
-                 "finished with loss; with a command its own unless it is 0.");
+    verb->footer(
+        "Exit status: 0 done, 1 failed, 2 usage, 3 not permitted, 4 unsupported, 5 "
+        "finished with loss; with a command the greater of its status and the recording's.");
     verb->callback([arguments, &status] {
         if (auto interpreted = interpret(*arguments); !interpreted) {
             say("{}", interpreted.failure().message);

@@ -29,7 +29,8 @@ constexpr std::array<Capability, 4> capability_list = {
       "programs, libraries and jobs of other users' processes are not known"},
      {CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH",
       "libraries in other users' directories cannot be opened, so their posts are not counted"},
-     {CAP_SYSLOG, "CAP_SYSLOG", "kernel addresses are hidden: fewer names in messages"}}};
+     {CAP_SYSLOG, "CAP_SYSLOG",
+      "kernel addresses are hidden: frames of rdma_rxe cannot be counted"}}};
 
 std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
     const auto text = read_file(root + "/proc/self/status", status_bytes);
@@ -159,12 +160,12 @@ std::vector<Check> check_privileges(const DoctorOptions &options) {
     const bool ptrace = (effective >> CAP_SYS_PTRACE & 1) != 0;
     const bool perfmon = admin || (effective >> CAP_PERFMON & 1) != 0;
     const bool syslog = (effective >> CAP_SYSLOG & 1) != 0;
-    return {check_capabilities(root, effective),
-            check_pid_namespace(root),
+    return {check_capabilities(root, effective), check_pid_namespace(root),
             check_memory_limit(options, effective),
-            check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", 0,
-                         "kernel addresses are hidden: fewer names in messages",
-                         "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", syslog),
+            // 2 hides them from everybody.
+            check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", syslog ? 1 : 0,
+                         "kernel addresses are hidden: frames of rdma_rxe cannot be counted",
+                         "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", false),
             check_number(root, "perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid", 1,
                          "no probe without CAP_PERFMON; the setting alone does not lift that",
                          std::string(run_as_root), perfmon),

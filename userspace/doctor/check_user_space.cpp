@@ -120,7 +120,7 @@ std::vector<Check> check_user_space(const std::string &root) {
             check_optional_library(
                 root, "NCCL", "libnccl.so.2",
                 "nothing of RDMA tracing needs it; copies in containers and Python packages are "
-                "found when a process maps them"),
+                "not looked for"),
             check_numa(root)};
 }
 

@@ -198,20 +198,18 @@ Result<void> HookSet::attach(bpf_object *object) {
 }
 
 bool HookSet::give_up(std::string why) {
-    if (failed_ == nullptr || !failed_->hook.optional)
+    if (failed_ == nullptr || failed_->hook.without.empty())
         return false;
     failed_->given_up = std::move(why);
     failed_ = nullptr;
     return true;
 }
 
-std::string HookSet::given_up() const {
+std::string HookSet::left_out() const {
     std::string all;
-    for (const auto &selected : hooks_) {
-        if (!all.empty() && !selected.given_up.empty())
-            all += "; ";
-        all += selected.given_up;
-    }
+    for (const auto &[hook, module, absent, given_up, fentry, placed] : hooks_)
+        if (!hook.without.empty() && hook.wanted && !absent.empty())
+            all += (all.empty() ? "" : "; ") + hook.without + ": " + absent;
     return all;
 }
 

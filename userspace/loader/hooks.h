@@ -31,8 +31,9 @@ struct Hook {
     std::string fexit_again = {};
     // A raw tracepoint of the kernel proper instead: `function` is its name.
     std::string raw_tracepoint = {};
-    // The source can do without it: give_up may take it out.
-    bool optional = false;
+    // What is not known without it, one clause; empty: the source cannot do without it. Else
+    // give_up may take it out.
+    std::string without = {};
 };
 
 enum class HookMode {
@@ -66,8 +67,9 @@ public:
     // After attach failed: takes the function that it failed with out, for this and every later
     // select, if the source can do without it. Select and load again then.
     bool give_up(std::string why);
-    // Why the functions that were given up are, in one line; empty: none is.
-    [[nodiscard]] std::string given_up() const;
+    // What is not known without the functions that are not probed here though they are wanted, and
+    // why, in one line; empty: nothing. Of those that the source can do without; after select.
+    [[nodiscard]] std::string left_out() const;
     void detach();
 
     [[nodiscard]] std::vector<PlannedProbe> plan() const;

@@ -25,13 +25,10 @@ MapReader::MapReader(int map_fd, std::size_t key_bytes, std::size_t value_bytes,
 }
 
 bool MapReader::for_each(const Visit &visit) {
-    if (batched_)
-        if (const auto complete = for_each_batched(visit))
-            return *complete;
-    return for_each_single(visit);
+    return (batched_ && for_each_batched(visit)) || for_each_single(visit);
 }
 
-std::optional<bool> MapReader::for_each_batched(const Visit &visit) {
+bool MapReader::for_each_batched(const Visit &visit) {
     std::uint32_t capacity = batch_entries;
     // The kernel keeps its place, a bucket number, in the batch cursor.
     std::uint64_t cursor[8] = {};
@@ -48,10 +45,8 @@ std::optional<bool> MapReader::for_each_batched(const Visit &visit) {
             continue;
         }
         if (number != 0 && number != ENOENT) {
-            if (!first)
-                return false;
-            batched_ = false;
-            return std::nullopt;
+            batched_ = !first;
+            return false;
         }
         for (std::uint32_t i = 0; i < count; ++i)
             visit(std::span(keys_).subspan(i * key_bytes_, key_bytes_),

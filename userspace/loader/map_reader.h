@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,13 +20,13 @@ public:
     using Visit =
         std::function<void(std::span<const std::byte> key, std::span<const std::byte> values)>;
     // False: the kernel gave up in the middle, and entries are missing.
-    bool for_each(const Visit &visit);
+    [[nodiscard]] bool for_each(const Visit &visit);
 
     [[nodiscard]] std::size_t value_stride() const { return value_stride_; }
 
 private:
-    // Nothing: this kernel has no batches for the map, and nothing was visited.
-    std::optional<bool> for_each_batched(const Visit &visit);
+    // False: the kernel has no batches for the map, or no memory for one.
+    bool for_each_batched(const Visit &visit);
     bool for_each_single(const Visit &visit);
     int fd_;
     std::size_t key_bytes_;

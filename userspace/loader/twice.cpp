@@ -56,7 +56,7 @@ std::uint64_t forget_old_calls(int map_fd, std::size_t key_bytes, std::size_t va
     constexpr std::uint64_t AGE_NS = 10'000'000'000;
     const std::uint64_t now_ns = monotonic_ns();
     std::vector<std::vector<std::byte>> old;
-    MapReader(map_fd, key_bytes, value_bytes, false)
+    (void)MapReader(map_fd, key_bytes, value_bytes, false)
         .for_each([&](std::span<const std::byte> key, std::span<const std::byte> value) {
             std::uint64_t entered_ns = 0;
             std::memcpy(&entered_ns, value.data(), sizeof(entered_ns));

@@ -22,8 +22,8 @@ struct ProbePoint {
     std::uint64_t address = 0;     // in the file
     std::uint64_t file_offset = 0; // where the uprobe goes
     std::string instruction;       // under it, AT&T syntax
-    // The kernel emulates the instruction (0.3 to 0.5 us a hit). If not it is single-stepped: 1 us
-    // on bare metal, 5 to 17 us in a virtual machine.
+    // The kernel emulates the instruction (0.5 us a hit). If not it is single-stepped: 1 us
+    // on bare metal, 15 to 20 us in a virtual machine.
     bool emulated = false;
 };
 

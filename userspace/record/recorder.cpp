@@ -178,8 +178,8 @@ Result<void> Recorder::begin() {
     node_.set_record_start(monotonic_ns());
     last_clock_ns_ = monotonic_ns();
     // The queue pairs that were there, as far as they can be had before others crowd them.
-    while (session_.consume_some() && monotonic_ns() - last_clock_ns_ < FIRST_EVENTS_NS) {
-    }
+    while (session_.consume_some() && monotonic_ns() - last_clock_ns_ < FIRST_EVENTS_NS)
+        flush(); // the writer holds one block before the preamble
     flush();
     say_line("recording");
     if (child_.started())

@@ -163,8 +163,10 @@ bool Session::consume_some() {
 // Backwards: what counts per queue pair goes before `qp`, which tells one life of a number from the
 // next.
 void Session::detach() {
-    for (auto source = sources_.rbegin(); source != sources_.rend(); ++source)
+    for (auto source = sources_.rbegin(); source != sources_.rend(); ++source) {
         (*source)->detach();
+        consume_some(); // it may take a while, and the ring fills
+    }
 }
 
 std::vector<LossCount> Session::losses() const {

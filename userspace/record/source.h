@@ -46,7 +46,7 @@ struct LossCount {
     std::uint64_t records; // cumulative
 };
 
-// A source of records. The recorder calls prepare, plan, attach once in this order, then on_record
+// A source of records. The recorder calls prepare and attach once in this order, then on_record
 // and sample from one thread, then detach. What cannot work on this machine is a state with its
 // reason, never an error and never silent; an Error from prepare or attach stops the recording: a
 // source that nothing is worth recording without, or that was asked for by name.
@@ -65,7 +65,7 @@ public:
     virtual Result<void> attach() = 0;
     [[nodiscard]] virtual std::vector<SourceState> states() const = 0;
 
-    // Every record that came through the ring buffer, before it is written.
+    // Every record that came through the ring buffer, after the writer got it.
     virtual void on_record(const cw_header &) {}
     // Appends what changed since the last call; with `everything`, the whole state (a new segment
     // starts with it).

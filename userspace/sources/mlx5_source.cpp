@@ -16,7 +16,7 @@ std::vector<Hook> mlx5_hooks() {
          .fexit = "devx_fexit",
          .kprobe = "devx_kprobe",
          .kretprobe = "devx_kretprobe",
-         .optional = true},
+         .without = "queue pairs made through DEVX are not seen"},
         {.function = "mlx5_cmd_do",
          .parameters = 5,
          .fentry = "do_fentry",
@@ -35,7 +35,7 @@ std::vector<Hook> mlx5_hooks() {
          .fexit = {},
          .kprobe = "module_kprobe",
          .kretprobe = {},
-         .optional = true},
+         .without = "no module events"},
     };
 }
 
@@ -60,11 +60,6 @@ bool Mlx5Source::applicable() {
 bool Mlx5Source::configure() {
     if (!hooks_.present("mlx5_cmd_do") && !need("mlx5_cmd_exec"))
         return false;
-    if (!hooks_.present(devx_create))
-        unusable(CW_SOURCE_DEGRADED,
-                 "queue pairs made through DEVX are not seen: " + hooks_.why_absent(devx_create));
-    else if (!hooks_.present("port_module"))
-        unusable(CW_SOURCE_DEGRADED, "no module events: " + hooks_.why_absent("port_module"));
     skeleton_->rodata->filter_by_tgid = options_.filter_by_tgid;
     return true;
 }

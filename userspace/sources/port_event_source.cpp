@@ -13,13 +13,13 @@ const std::vector<std::string_view> of_ib_core = {"ib_dispatch_event", "__ib_unr
 
 // Without carrier edges there is no source; without the others it tells less.
 Hook entry(std::string_view function, unsigned parameters, const char *fentry, const char *kprobe,
-           bool optional) {
+           const char *without) {
     Hook hook;
     hook.function = function;
     hook.parameters = parameters;
     hook.fentry = fentry;
     hook.kprobe = kprobe;
-    hook.optional = optional;
+    hook.without = without;
     return hook;
 }
 
@@ -28,28 +28,14 @@ Hook entry(std::string_view function, unsigned parameters, const char *fentry, c
 PortEventSource::PortEventSource(const SharedMaps &maps, std::string ib_core_unknown, HookMode mode)
     : ProbedSource(
           maps, "ports",
-          {entry(of_ib_core[0], 1, "dispatch_fentry", "dispatch_kprobe", true),
-           entry(of_ib_core[1], 1, "unregister_fentry", "unregister_kprobe", true),
-           entry("netif_carrier_on", 1, "carrier_on_fentry", "carrier_on_kprobe", false),
-           entry("netif_carrier_off", 1, "carrier_off_fentry", "carrier_off_kprobe", false)},
+          {entry(of_ib_core[0], 1, "dispatch_fentry", "dispatch_kprobe", "no port events"),
+           entry(of_ib_core[1], 1, "unregister_fentry", "unregister_kprobe", "no ends of devices"),
+           entry("netif_carrier_on", 1, "carrier_on_fentry", "carrier_on_kprobe", ""),
+           entry("netif_carrier_off", 1, "carrier_off_fentry", "carrier_off_kprobe", "")},
           mode),
       ib_core_unknown_(std::move(ib_core_unknown)) {}
 
 PortEventSource::~PortEventSource() = default;
-
-// One clause for each of the functions of ib_core that is not there.
-std::string PortEventSource::what_is_missing() const {
-    std::string missing;
-    for (const auto function : of_ib_core) {
-        if (hooks_.present(function))
-            continue;
-        if (!missing.empty())
-            missing += "; ";
-        missing += function == of_ib_core[0] ? "no port events: " : "no ends of devices: ";
-        missing += hooks_.why_absent(function);
-    }
-    return missing;
-}
 
 void PortEventSource::choose(KernelFunctions &functions, HookMode) {
     if (!ib_core_unknown_.empty())
@@ -61,11 +47,8 @@ bool PortEventSource::configure() {
         if (!need(function))
             return false;
     if (!ib_core_unknown_.empty())
-        unusable(CW_SOURCE_DEGRADED, "carrier edges only: " + ib_core_unknown_ +
-                                         ". Fix: load the kernel's ib_core, or rebuild that "
-                                         "module with BTF");
-    else if (const auto missing = what_is_missing(); !missing.empty())
-        unusable(CW_SOURCE_DEGRADED, missing);
+        degrade("carrier edges only: " + ib_core_unknown_ +
+                ". Fix: load the kernel's ib_core, or rebuild that module with BTF");
     struct stat network_namespace = {};
     if (stat("/proc/self/ns/net", &network_namespace) == 0)
         skeleton_->rodata->recorder_netns = static_cast<std::uint32_t>(network_namespace.st_ino);

@@ -21,7 +21,6 @@ private:
     bool applicable() override { return true; }
     void choose(KernelFunctions &functions, HookMode mode) override;
     bool configure() override;
-    [[nodiscard]] std::string what_is_missing() const;
     std::string ib_core_unknown_;
 };
 

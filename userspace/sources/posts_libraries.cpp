@@ -41,7 +41,7 @@ bool PostsSites::is_same(std::size_t library, const MappedFile &file) const {
 
 void PostsSites::note_user(std::size_t library, pid_t pid) {
     auto &users = libraries_[library].users;
-    if (users.contains(pid))
+    if (libraries_[library].installed || users.contains(pid))
         return;
     if (const auto start = start_ticks(pid))
         users.emplace(pid, *start);
@@ -90,10 +90,22 @@ void PostsSites::find_users(const std::vector<std::size_t> &libraries) {
     }
 }
 
+// It had users since the last look, and so had those whose probes count for it.
+void PostsSites::was_used(std::size_t library) {
+    libraries_[library].unused_since_ns = 0;
+    for (const Site &site : sites_)
+        if (site.library == library && site.same_as)
+            libraries_[*site.same_as].unused_since_ns = 0;
+}
+
 void PostsSites::drop(std::size_t library) {
-    std::erase_if(sites_, [library](const Site &site) {
-        if (site.library != library)
-            return site.same_as == library; // looked at anew with its next user
+    std::erase_if(sites_, [this, library](const Site &site) {
+        if (site.library != library) {
+            if (site.same_as != library)
+                return false;
+            libraries_[site.library].scanned = false; // looked at anew with its next user
+            return true;
+        }
         if (site.link != nullptr)
             bpf_link__destroy(site.link);
         return true;
@@ -106,10 +118,13 @@ void PostsSites::drop_unused(std::uint64_t now_ns) {
     if (now_ns - looked_for_unused_ns_ < spare_unused_ns_)
         return;
     looked_for_unused_ns_ = now_ns;
-    for (Library &library : libraries_)
-        if (!library.dropped && !library.installed)
-            std::erase_if(library.users,
-                          [](const auto &user) { return start_ticks(user.first) != user.second; });
+    for (std::size_t i = 0; i < libraries_.size(); ++i) {
+        const auto is_over = [](const auto &user) {
+            return start_ticks(user.first) != user.second;
+        };
+        if (std::erase_if(libraries_[i].users, is_over) != 0)
+            was_used(i);
+    }
     std::vector<std::size_t> unused;
     for (std::size_t i = 0; i < libraries_.size(); ++i) {
         Library &library = libraries_[i];

@@ -110,6 +110,7 @@ private:
     [[nodiscard]] bool is_used(std::size_t library) const;
     [[nodiscard]] bool is_installed(std::size_t library) const;
     void find_users(const std::vector<std::size_t> &libraries);
+    void was_used(std::size_t library);
     void drop(std::size_t library);
     [[nodiscard]] Site *known(std::size_t library, std::uint64_t function_offset,
                               cw_verbs_call call);

@@ -297,8 +297,12 @@ void PostsSource::on_record(const cw_header &header) {
     cw_qp_event event;
     std::memcpy(&event, &header, sizeof(event));
     if (header.kind == CW_KIND_QP_DESTROY) {
-        if (event.result == 0)
+        if (event.result == 0) {
             resolved_.erase(event.key);
+            std::erase_if(pending_, [&event](const PendingQp &qp) {
+                return QpKeyEqual{}(qp.key, event.key);
+            });
+        }
         return;
     }
     const std::string device(event.device, strnlen(event.device, sizeof(event.device)));
@@ -315,7 +319,7 @@ void PostsSource::on_record(const cw_header &header) {
     });
     if (header.kind == CW_KIND_QP_CREATE) {
         // The driver has not filled it in yet. An address that is used again is another queue pair.
-        const PendingQp created{pid, event.user_handle, 0, header.time_ns};
+        const PendingQp created{event.key, pid, event.user_handle, 0, header.time_ns};
         if (waiting != pending_.end())
             *waiting = created;
         else if (pending_.size() < MAX_PENDING)
@@ -323,7 +327,7 @@ void PostsSource::on_record(const cw_header &header) {
         return;
     }
     const PendingQp qp =
-        waiting != pending_.end() ? *waiting : PendingQp{pid, event.user_handle, 0, 0};
+        waiting != pending_.end() ? *waiting : PendingQp{event.key, pid, event.user_handle, 0, 0};
     if (look_at_qp(qp)) {
         resolved_.emplace(event.key, pid);
         if (waiting != pending_.end())
@@ -344,22 +348,23 @@ void PostsSource::retry_pending() {
     });
 }
 
-void PostsSource::read_counters(KeyMap<Counted> &all) {
-    reader_->for_each([&](std::span<const std::byte> key_bytes, std::span<const std::byte> value) {
-        cw_slot_key key;
-        std::memcpy(&key, key_bytes.data(), sizeof(key));
-        cw_post_slot slot;
-        std::memcpy(&slot, value.data(), sizeof(slot));
-        Counted &counted = all[key.qp];
-        // The reader may see an entry twice.
-        const bool again = std::ranges::any_of(counted.slots, [&key](const cw_slot_key &other) {
-            return other.tid == key.tid && other.post_class == key.post_class;
+bool PostsSource::read_counters(KeyMap<Counted> &all) {
+    const bool complete = reader_->for_each(
+        [&](std::span<const std::byte> key_bytes, std::span<const std::byte> value) {
+            cw_slot_key key;
+            std::memcpy(&key, key_bytes.data(), sizeof(key));
+            cw_post_slot slot;
+            std::memcpy(&slot, value.data(), sizeof(slot));
+            Counted &counted = all[key.qp];
+            // The reader may see an entry twice.
+            const bool again = std::ranges::any_of(counted.slots, [&key](const cw_slot_key &other) {
+                return other.tid == key.tid && other.post_class == key.post_class;
+            });
+            if (again)
+                return;
+            counted.slots.push_back(key);
+            add(counted.counters, key.post_class, slot);
         });
-        if (again)
-            return;
-        counted.slots.push_back(key);
-        add(counted.counters, key.post_class, slot);
-    });
     for (auto &[key, counted] : all)
         if (const auto retired = retired_.find(key); retired != retired_.end())
             add(counted.counters, retired->second);
@@ -367,6 +372,7 @@ void PostsSource::read_counters(KeyMap<Counted> &all) {
     for (const auto &[key, counters] : retired_)
         if (!all.contains(key))
             all[key].counters = counters;
+    return complete;
 }
 
 // Programs with short-lived threads must not fill the table. What a thread counted is kept here
@@ -397,11 +403,13 @@ void PostsSource::sample(RecordSink &sink, bool everything) {
     retry_pending();
     sites_.append_new(sink);
     const std::uint64_t now = monotonic_ns();
-    KeyMap<Counted> all;
-    read_counters(all);
     if (everything)
         for (const auto &[key, tie] : ties_)
             sink.append(tie.header);
+    KeyMap<Counted> all;
+    // Sums of a part would be less than what was told before. The next sample has them.
+    if (!read_counters(all))
+        return;
     for (const auto &[key, counted] : all) {
         const cw_post_counters &counters = counted.counters;
         if (!ties_.contains(key))

@@ -69,6 +69,7 @@ private:
     template <typename Value>
     using KeyMap = std::unordered_map<cw_verbs_key, Value, KeyHash, KeyEqual>;
     struct PendingQp {
+        cw_qp_key key;
         pid_t pid;
         std::uint64_t address;
         unsigned tries;
@@ -86,7 +87,8 @@ private:
         cw_post_counters counters{};
         std::vector<cw_slot_key> slots; // that they came from
     };
-    void read_counters(KeyMap<Counted> &all);
+    // False: some may be missing.
+    [[nodiscard]] bool read_counters(KeyMap<Counted> &all);
     void retire_dead_threads(const KeyMap<Counted> &all);
     void tie_unannounced(RecordSink &sink, const cw_verbs_key &key, std::uint64_t first_ns);
     void forget_stale(const KeyMap<Counted> &all);

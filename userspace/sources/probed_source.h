@@ -37,9 +37,9 @@ public:
         btf_.reset();
         if (attached && skeleton_.is_loaded()) {
             if (state_.state == CW_SOURCE_OFF)
-                state_ = hooks_.given_up().empty()
+                state_ = hooks_.left_out().empty()
                              ? SourceState{CW_SOURCE_ON, {}}
-                             : SourceState{CW_SOURCE_DEGRADED, hooks_.given_up()};
+                             : SourceState{CW_SOURCE_DEGRADED, hooks_.left_out()};
             attached = on_attached();
         }
         return attached ? std::move(attached) : without(std::move(attached).failure());
@@ -84,6 +84,12 @@ protected:
     bool unusable(cw_source_state state, std::string reason) {
         state_ = {state, std::move(reason)};
         return false;
+    }
+    // Works on, without something more.
+    void degrade(std::string reason) {
+        if (state_.state == CW_SOURCE_DEGRADED)
+            reason = state_.reason + "; " + reason;
+        state_ = {CW_SOURCE_DEGRADED, std::move(reason)};
     }
     // Unusable unless the function can be probed here.
     bool need(std::string_view function) {

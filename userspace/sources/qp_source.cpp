@@ -48,7 +48,7 @@ std::vector<Hook> qp_hooks() {
          .kprobe = "kernel_modify_kprobe",
          .kretprobe = "kernel_modify_kretprobe",
          .fexit_again = "kernel_modify_fexit_again",
-         .optional = true},
+         .without = "state changes of the kernel's own queue pairs are not seen"},
         {.function = "ib_query_qp",
          .parameters = 4,
          .fentry = {},
@@ -56,7 +56,7 @@ std::vector<Hook> qp_hooks() {
          .kprobe = "query_kprobe",
          .kretprobe = "query_kretprobe",
          .fexit_again = "query_fexit_again",
-         .optional = true},
+         .without = "queue pairs that were there before have no address"},
         {.function = "ib_uverbs_qp_event_handler",
          .parameters = 2,
          .fentry = "qp_event_fentry",
@@ -64,7 +64,7 @@ std::vector<Hook> qp_hooks() {
          .kprobe = "qp_event_kprobe",
          .kretprobe = {},
          .fentry_again = "qp_event_fentry_again",
-         .optional = true},
+         .without = "errors of queue pairs are seen at their next change only"},
     };
 }
 
@@ -147,9 +147,6 @@ bool QpSource::configure() {
     if (stat("/proc/self/ns/pid", &pid_namespace) != 0)
         return unusable(CW_SOURCE_UNAVAILABLE,
                         "/proc/self/ns/pid cannot be read. Fix: mount /proc");
-    if (!hooks_.present("ib_query_qp"))
-        unusable(CW_SOURCE_DEGRADED, "queue pairs that were there before have no address: " +
-                                         hooks_.why_absent("ib_query_qp"));
     skeleton_->rodata->recorder_pidns_dev = pid_namespace.st_dev;
     skeleton_->rodata->recorder_pidns_ino = pid_namespace.st_ino;
     skeleton_->rodata->recorder_tgid = static_cast<std::uint32_t>(getpid());
@@ -160,19 +157,19 @@ bool QpSource::configure() {
 Result<void> QpSource::on_attached() {
     auto netlink = RdmaNetlink::open();
     if (!netlink) {
-        state_ = {CW_SOURCE_DEGRADED, netlink.failure().message};
+        degrade(netlink.failure().message);
         return {};
     }
     auto devices = netlink->devices();
     if (!devices) {
-        state_ = {CW_SOURCE_DEGRADED, devices.failure().message};
+        degrade(devices.failure().message);
         return {};
     }
     std::vector<NetlinkQp> told;
     for (const auto &device : *devices) {
         auto qps = netlink->dump_qps(device.dev_index);
         if (!qps) {
-            state_ = {CW_SOURCE_DEGRADED, device.name + ": " + qps.failure().message};
+            degrade(device.name + ": " + qps.failure().message);
             continue;
         }
         std::ranges::move(*qps, std::back_inserter(told));
@@ -186,11 +183,12 @@ void QpSource::check_dump(const std::vector<NetlinkQp> &told) {
     // Every queue pair that netlink told of was read by our own probe as well: the two must agree.
     std::unordered_map<std::uint64_t, std::uint32_t> types;
     MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
-    reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
-        cw_live_qp live;
-        std::memcpy(&live, value.data(), sizeof(live));
-        types.emplace(device_and_qpn(live.key.dev_index, live.key.qpn), live.type);
-    });
+    const bool complete =
+        reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
+            cw_live_qp live;
+            std::memcpy(&live, value.data(), sizeof(live));
+            types.emplace(device_and_qpn(live.key.dev_index, live.key.qpn), live.type);
+        });
     std::size_t n_read = 0;
     for (const auto &qp : told) {
         const auto known = types.find(device_and_qpn(qp.dev_index, qp.lqpn & CW_QPN_MASK));
@@ -203,7 +201,7 @@ void QpSource::check_dump(const std::vector<NetlinkQp> &told) {
     // With a filter only some are read; without it all but those that were destroyed meanwhile.
     const bool none = n_read == 0 && !told.empty() && !options_.filter_by_tgid;
     const bool too_few = !options_.filter_by_tgid && n_read * 2 < told.size();
-    if (!none && !too_few)
+    if (!complete || (!none && !too_few))
         return;
     refuse("ib_core's layout is not what its BTF says: of " + std::to_string(told.size()) +
            " queue pairs that RDMA netlink lists the probe read " + std::to_string(n_read) +

@@ -273,49 +273,52 @@ std::vector<LossCount> RxeWireSource::losses() const {
 
 void RxeWireSource::sample_counters(RecordSink &sink, bool everything) {
     const auto now = monotonic_ns();
-    wire_reader_->for_each([&](std::span<const std::byte> key, std::span<const std::byte> values) {
-        cw_qp_wire record = {};
-        std::memcpy(&record.key, key.data(), sizeof(record.key));
-        for (std::size_t at = 0; at < values.size(); at += wire_reader_->value_stride()) {
-            cw_wire_counters cpu;
-            std::memcpy(&cpu, values.data() + at, sizeof(cpu));
-            add(record.counters.tx, cpu.tx);
-            add(record.counters.rx, cpu.rx);
-            record.counters.tx_failed_frames += cpu.tx_failed_frames;
-        }
-        auto &seen = seen_[record.key];
-        const auto total = frames(record.counters);
-        if (total == seen && !everything)
-            return;
-        seen = total;
-        record.header = {sizeof(record), CW_KIND_QP_WIRE, CW_CPU_USERSPACE, now};
-        sink.append(record.header);
-    });
+    // What is not seen now is with the next sample.
+    (void)wire_reader_->for_each(
+        [&](std::span<const std::byte> key, std::span<const std::byte> values) {
+            cw_qp_wire record = {};
+            std::memcpy(&record.key, key.data(), sizeof(record.key));
+            for (std::size_t at = 0; at < values.size(); at += wire_reader_->value_stride()) {
+                cw_wire_counters cpu;
+                std::memcpy(&cpu, values.data() + at, sizeof(cpu));
+                add(record.counters.tx, cpu.tx);
+                add(record.counters.rx, cpu.rx);
+                record.counters.tx_failed_frames += cpu.tx_failed_frames;
+            }
+            auto &seen = seen_[record.key];
+            const auto total = frames(record.counters);
+            if (total == seen && !everything)
+                return;
+            seen = total;
+            record.header = {sizeof(record), CW_KIND_QP_WIRE, CW_CPU_USERSPACE, now};
+            sink.append(record.header);
+        });
 }
 
 void RxeWireSource::sample_peers(RecordSink &sink, bool everything) {
     const auto now = monotonic_ns();
-    peers_reader_->for_each([&](std::span<const std::byte> key, std::span<const std::byte> values) {
-        cw_ud_peer_key peer;
-        std::memcpy(&peer, key.data(), sizeof(peer));
-        cw_ud_peer record = {};
-        record.key = peer.qp;
-        std::memcpy(record.dgid, peer.dgid, sizeof(record.dgid));
-        record.dest_qpn = peer.dest_qpn;
-        for (std::size_t at = 0; at < values.size(); at += peers_reader_->value_stride()) {
-            cw_ud_peer_counters cpu;
-            std::memcpy(&cpu, values.data() + at, sizeof(cpu));
-            record.tx_frames += cpu.frames;
-            record.tx_wire_bytes += cpu.wire_bytes;
-            record.tx_payload_bytes += cpu.payload_bytes;
-        }
-        auto &seen = seen_peers_[peer];
-        if (record.tx_frames == seen && !everything)
-            return;
-        seen = record.tx_frames;
-        record.header = {sizeof(record), CW_KIND_UD_PEER, CW_CPU_USERSPACE, now};
-        sink.append(record.header);
-    });
+    (void)peers_reader_->for_each(
+        [&](std::span<const std::byte> key, std::span<const std::byte> values) {
+            cw_ud_peer_key peer;
+            std::memcpy(&peer, key.data(), sizeof(peer));
+            cw_ud_peer record = {};
+            record.key = peer.qp;
+            std::memcpy(record.dgid, peer.dgid, sizeof(record.dgid));
+            record.dest_qpn = peer.dest_qpn;
+            for (std::size_t at = 0; at < values.size(); at += peers_reader_->value_stride()) {
+                cw_ud_peer_counters cpu;
+                std::memcpy(&cpu, values.data() + at, sizeof(cpu));
+                record.tx_frames += cpu.frames;
+                record.tx_wire_bytes += cpu.wire_bytes;
+                record.tx_payload_bytes += cpu.payload_bytes;
+            }
+            auto &seen = seen_peers_[peer];
+            if (record.tx_frames == seen && !everything)
+                return;
+            seen = record.tx_frames;
+            record.header = {sizeof(record), CW_KIND_UD_PEER, CW_CPU_USERSPACE, now};
+            sink.append(record.header);
+        });
 }
 
 // Counters of a queue pair stay for one whole sample after it is gone: the frame that was on its
@@ -323,11 +326,14 @@ void RxeWireSource::sample_peers(RecordSink &sink, bool everything) {
 void RxeWireSource::forget_destroyed() {
     QpMap<bool> live;
     MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
-    reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
-        cw_live_qp qp;
-        std::memcpy(&qp, value.data(), sizeof(qp));
-        live.emplace(qp.key, true);
-    });
+    const bool complete =
+        reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
+            cw_live_qp qp;
+            std::memcpy(&qp, value.data(), sizeof(qp));
+            live.emplace(qp.key, true);
+        });
+    if (!complete)
+        return;
     const int wire = bpf_map__fd(skeleton_->maps.wire);
     const int sequences = bpf_map__fd(skeleton_->maps.wire_sequences);
     const int peers = bpf_map__fd(skeleton_->maps.ud_peers);

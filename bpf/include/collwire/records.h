@@ -244,7 +244,7 @@ struct cw_source {
 /* The last record of a capture that ended in order. */
 struct cw_end {
 	struct cw_header header;
-	__u32 reason; /* 0 duration or command over, 1 signal, 2 rotated, 3 write failed */
+	__u32 reason; /* 0 duration or command over, 1 signal, 2 rotated; 3 is reserved */
 	__u32 exit_status;
 };
 
@@ -525,8 +525,8 @@ enum cw_loss_class {
 	CW_LOSS_WIRE_TABLE = 4,	    /* wire counters full: frames not counted */
 	CW_LOSS_WIRE_FRAME = 5,	    /* a frame whose headers or QP could not be read */
 	CW_LOSS_POST_TABLE = 6,	    /* post counters full: posts not counted */
-	CW_LOSS_POST_TRUNCATED = 7, /* work requests beyond the walk's limit */
-	CW_LOSS_POST_FAULT = 8,	    /* work requests in memory that was not there */
+	CW_LOSS_POST_TRUNCATED = 7, /* posts with more work requests than are walked */
+	CW_LOSS_POST_FAULT = 8,	    /* posts with work requests in memory that was not there */
 	CW_LOSS_CALL_TABLE = 9,	    /* kprobe mode: too many calls in flight, one went unseen */
 	CW_LOSS_PROBE_MISSED = 10, /* the kernel skipped a probe (recursion, kretprobe instances) */
 	CW_LOSS_RECORD_WRITE = 11, /* records that could not be written (disk full) */
