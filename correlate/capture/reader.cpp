@@ -27,14 +27,16 @@ Error bad_header(std::size_t offset_bytes, std::string_view reason) {
 
 Result<FileHeader> read_file_header(ByteSpan file) {
     if (file.empty())
-        return bad_header(0, "empty file: it holds no capture");
+        return bad_header(0, "empty file: it holds no capture. Fix: leave it out");
     const std::size_t common = std::min(file.size(), FILE_MAGIC.size());
     if (!std::equal(FILE_MAGIC.begin(), FILE_MAGIC.begin() + common,
                     reinterpret_cast<const char *>(file.data())))
         return bad_header(0, "foreign file, not a collwire capture: it does not begin with "
-                             "\"COLLWIRE\"");
+                             "\"COLLWIRE\". Fix: name files of collwire record");
     if (file.size() < sizeof(FileHeader))
-        return bad_header(file.size(), "truncated file: it ends in the file header");
+        return bad_header(
+            file.size(),
+            "truncated file: it ends in the file header. Fix: copy it again, or leave it out");
     const auto header = load<FileHeader>(file);
     // Before the checksum: another major version may place that elsewhere.
     if (header.schema_major != CW_SCHEMA_MAJOR)
@@ -45,7 +47,8 @@ Result<FileHeader> read_file_header(ByteSpan file) {
                         header.schema_major, header.schema_minor, CW_SCHEMA_MAJOR,
                         header.schema_major > CW_SCHEMA_MAJOR ? " or a newer one" : ""));
     if (crc32c(file.first(offsetof(FileHeader, header_crc32c))) != header.header_crc32c)
-        return bad_header(0, "corrupt file header: its checksum is wrong");
+        return bad_header(
+            0, "corrupt file header: its checksum is wrong. Fix: copy it again, or leave it out");
     return header;
 }
 

@@ -15,6 +15,8 @@ namespace {
 
 using topology::Tier;
 
+constexpr const char *DESTINATION_NOT_KNOWN = "(destination not known)";
+
 void add_rung(Sums &sums, const Qp &qp, const Known &tx_wire_bytes) {
     add_known(sums.tx_wire_bytes_by_rung[static_cast<std::size_t>(qp.bytes.rung)], tx_wire_bytes);
 }
@@ -38,6 +40,7 @@ struct Part {
     std::string_view remote_host;
     std::string address; // where the host is not known
     bool captured = false;
+    bool is_known = false;
     Tier tier = Tier::Unknown;
     Known tx_wire_bytes;
     Known tx_payload_bytes;
@@ -52,6 +55,7 @@ std::vector<Part> datagram_parts(const Qp &qp) {
         part.remote_host = peer.remote_host;
         part.address = short_gid_text(peer.dgid);
         part.captured = peer.remote_port != NONE;
+        part.is_known = !is_zero(peer.dgid);
         part.tier = peer.tier;
         part.tx_wire_bytes = peer.tx_wire_bytes;
         part.tx_payload_bytes = peer.tx_payload_bytes;
@@ -66,7 +70,7 @@ std::vector<Part> datagram_parts(const Qp &qp) {
         subtract_or_zero(qp.bytes.tx_payload_bytes.value_or(0), payload_bytes);
     if (rest != 0 || payload_rest != 0) {
         Part part;
-        part.address = "(destination not known)";
+        part.address = DESTINATION_NOT_KNOWN;
         if (qp.bytes.tx_wire_bytes)
             part.tx_wire_bytes = rest;
         part.tx_payload_bytes = payload_rest;
@@ -84,7 +88,13 @@ std::string destination_of(const Qp &qp) {
         return short_gid_text(qp.dgid());
     if (qp.has(CW_QP_ADDRESS) && qp.address.dlid != 0)
         return "LID " + std::to_string(qp.address.dlid);
-    return "(destination not known)";
+    return DESTINATION_NOT_KNOWN;
+}
+
+bool has_destination(const Qp &qp) {
+    const bool has_address = qp.has(CW_QP_ADDRESS) && (!is_zero(qp.dgid()) || qp.address.dlid != 0);
+    return qp.is_connected_type() && !qp.had_several_peers &&
+           (qp.remote_port != NONE || has_address);
 }
 
 class Accountant {
@@ -126,13 +136,22 @@ private:
         return pair;
     }
 
+    void add_unplaced(const Qp &qp, Tier tier, bool is_known, const Known &tx_wire_bytes) {
+        if (tier == Tier::Unknown && qp.port != NONE && is_known)
+            model_.unplaced_tx_wire_bytes =
+                add_saturating(model_.unplaced_tx_wire_bytes, tx_wire_bytes.value_or(0));
+    }
+
     void add_connected(const Qp &qp) {
         const std::size_t tier = index_of(qp.tier);
+        add_unplaced(qp, qp.tier, has_destination(qp), qp.bytes.tx_wire_bytes);
         add_qp(model_.tiers[tier], qp);
         if (qp.process != NONE)
             add_known(process_of(qp).tx_wire_bytes_by_tier[tier], qp.bytes.tx_wire_bytes);
-        if (qp.pairing == Pairing::None)
-            return; // never connected: sent nothing to anybody
+        const bool has_sent =
+            qp.bytes.tx_wire_bytes.value_or(0) != 0 || qp.bytes.tx_payload_bytes.value_or(0) != 0;
+        if (qp.pairing == Pairing::None && !has_sent)
+            return; // never connected
         NodePair &pair = pair_of(qp, destination_of(qp), qp.remote_port != NONE);
         add_qp(pair.all, qp);
         add_known(pair.tx_wire_bytes_by_tier[tier], qp.bytes.tx_wire_bytes);
@@ -143,6 +162,7 @@ private:
         std::set<const NodePair *> in_pair;
         for (const Part &part : datagram_parts(qp)) {
             const std::size_t tier = index_of(part.tier);
+            add_unplaced(qp, part.tier, part.is_known, part.tx_wire_bytes);
             add_part(model_.tiers[tier], qp, part, !std::exchange(in_tier[tier], true));
             if (qp.process != NONE)
                 add_known(process_of(qp).tx_wire_bytes_by_tier[tier], part.tx_wire_bytes);

@@ -152,12 +152,7 @@ private:
         if (model_.total.qps_without_bytes != 0)
             warn(fmt::format("{} of {} queue pairs: bytes not measured",
                              model_.total.qps_without_bytes, model_.total.qps));
-        const Known &unplaced = model_.tiers[index_of(topology::Tier::Unknown)].tx_wire_bytes;
-        if (model_.has_topology && unplaced.value_or(0) != 0)
-            warn(fmt::format("{} B are of tier \"unknown\", so each tier of the fabric has at "
-                             "least what is said. Fix: add the hosts that are missing to the "
-                             "topology",
-                             *unplaced));
+        unknown_tier();
         if (!model_.sessions.empty() && !model_.watched_queue_pairs())
             warn("not every recording watched queue pairs: where none is seen that is not 0");
         if (!model_.unmatched_posts.empty()) {
@@ -167,6 +162,31 @@ private:
             warn(fmt::format("{} B posted on {} queue pair(s) that could not be found: in no sum",
                              posted_bytes, model_.unmatched_posts.size()));
         }
+    }
+
+    void unknown_tier() {
+        const std::uint64_t unknown =
+            model_.tiers[index_of(topology::Tier::Unknown)].tx_wire_bytes.value_or(0);
+        if (!model_.has_topology || unknown == 0)
+            return;
+        const std::uint64_t unplaced = model_.unplaced_tx_wire_bytes;
+        std::string why;
+        if (unplaced < unknown)
+            why = fmt::format("the destination of {} B is not known (no address was seen, its "
+                              "records were lost, or it changed)",
+                              unknown - unplaced);
+        if (unplaced != 0)
+            why += fmt::format("{}{} B are from or to ports that the topology lacks or does not "
+                               "connect. Fix: add what is missing to the topology",
+                               why.empty() ? "" : "; ", unplaced);
+        warn(fmt::format("{} B are of tier \"unknown\", so each tier of the fabric has at least "
+                         "what is said: {}",
+                         unknown, why));
+    }
+
+    [[nodiscard]] bool has_loss(Index host) const {
+        return std::any_of(model_.loss.begin(), model_.loss.end(),
+                           [&](const LossEntry &entry) { return entry.host == host; });
     }
 
     void ports() {
@@ -183,9 +203,10 @@ private:
                 *bytes.explained_tx_bytes >
                     add_saturating(*bytes.tx_wire_bytes, bytes.uncertainty_bytes.value_or(0)))
                 warn(fmt::format(
-                    "{}: its queue pairs sent {} B more than its counter saw (uncertainty {} B)",
+                    "{}: its queue pairs sent {} B more than its counter saw (uncertainty {} B){}",
                     name, *bytes.explained_tx_bytes - *bytes.tx_wire_bytes,
-                    bytes.uncertainty_bytes.value_or(0)));
+                    bytes.uncertainty_bytes.value_or(0),
+                    has_loss(device.host) ? "; the records that were lost there may be why" : ""));
         }
     }
 
@@ -193,12 +214,22 @@ private:
         std::uint64_t ambiguous = 0;
         std::uint64_t several = 0;
         std::uint64_t not_captured = 0;
+        std::uint64_t not_found = 0;
         std::set<std::string> hosts;
+        std::set<std::string> captured_hosts;
+        std::set<std::string> hosts_not_found;
+        for (const Host &host : model_.hosts)
+            captured_hosts.insert({host.name, host.hostname});
         for (const Qp &qp : model_.qps) {
             several += qp.had_several_peers ? 1 : 0;
             ambiguous += qp.pairing == Pairing::Ambiguous && !qp.had_several_peers ? 1 : 0;
             if (qp.pairing != Pairing::NotCaptured)
                 continue;
+            if (!qp.remote_host.empty() && captured_hosts.contains(qp.remote_host)) {
+                ++not_found;
+                hosts_not_found.insert(qp.remote_host);
+                continue;
+            }
             ++not_captured;
             if (!qp.remote_host.empty())
                 hosts.insert(qp.remote_host);
@@ -216,6 +247,10 @@ private:
         if (not_captured != 0)
             warn(fmt::format("{} queue pair(s): the other end is not in these captures{}",
                              not_captured, hosts.empty() ? "" : " (" + list_of(hosts) + ")"));
+        if (not_found != 0)
+            warn(fmt::format(
+                "{} queue pair(s): the other end was not found in the capture of its host ({})",
+                not_found, list_of(hosts_not_found)));
     }
 
     void clocks() {

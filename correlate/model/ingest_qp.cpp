@@ -321,8 +321,16 @@ void Ingest::finish_sessions() {
         std::sort(port.gids.begin(), port.gids.end());
         port.gids.erase(std::unique(port.gids.begin(), port.gids.end()), port.gids.end());
     }
-    for (Session &current : model_.sessions)
+    for (Index index = 0; index < model_.sessions.size(); ++index) {
+        Session &current = model_.sessions[index];
         current.end_ns = std::max(current.end_ns, current.begin_ns);
+        // A recorder writes the states of its sources before its devices.
+        for (auto &[key, source] : current.sources)
+            if (const auto found = devices_by_index_.find({index, key.second});
+                key.second != DEV_INDEX_NODE && source.device == NONE &&
+                found != devices_by_index_.end())
+                source.device = found->second;
+    }
 }
 
 void Ingest::finish_qps() {

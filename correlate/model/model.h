@@ -404,6 +404,9 @@ struct Model {
     std::vector<Event> events; // by realtime
     std::array<Sums, TIERS> tiers;
     Sums total;
+    // Of tier "unknown" although both ends are known: the topology lacks one or does not connect
+    // them.
+    std::uint64_t unplaced_tx_wire_bytes = 0;
     std::vector<ProcessSums> process_sums;
     std::vector<NodePair> node_pairs;
     std::vector<ClockDifference> clock_differences;

@@ -110,8 +110,14 @@ void Writer::header() {
     for (const model::Session &session : model_.sessions)
         if (!session.excluded)
             hosts.insert(session.host);
-    line(colored(fmt::format("collwire report: {} host(s), {} queue pair(s), {} capture(s)",
-                             hosts.size(), grouped(model_.qps.size()), model_.captures.size()),
+    const std::size_t all = model_.captures.size();
+    const auto used = static_cast<std::size_t>(
+        std::count_if(model_.captures.begin(), model_.captures.end(),
+                      [](const model::Capture &capture) { return capture.session != NONE; }));
+    line(colored(fmt::format("collwire report: {} host(s), {} queue pair(s), {}", hosts.size(),
+                             grouped(model_.qps.size()),
+                             used == all ? fmt::format("{} capture(s)", all)
+                                         : fmt::format("{} of {} captures", used, all)),
                  "1"));
     if (const auto window = window_of(model_))
         field(fmt::format("  time      {} to {} ({})", utc(window->begin_ns).substr(0, 19) + "Z",
@@ -255,10 +261,11 @@ void Writer::ports() {
     for (const Index index : ports_in_order(model_))
         ports.push_back(&model_.ports[index]);
     const std::size_t shown = std::min(ports.size(), options_.rows);
-    const auto unexplained = [](const model::Port *port) {
+    const auto unexplained = [](const model::Port *port) -> Known {
         const model::PortBytes &bytes = port->bytes;
-        return model::subtract_or_zero(bytes.tx_wire_bytes.value_or(0),
-                                       bytes.explained_tx_bytes.value_or(0));
+        if (!bytes.tx_wire_bytes || !bytes.explained_tx_bytes)
+            return std::nullopt; // less than any number
+        return model::subtract_or_zero(*bytes.tx_wire_bytes, *bytes.explained_tx_bytes);
     };
     // In the order of names, unless only the worst can be shown.
     if (shown < ports.size())
@@ -404,7 +411,7 @@ void Writer::events() {
     title("Events (UTC)");
     std::size_t shown = 0;
     for (const model::Event &event : model_.events) {
-        if (shown == 2 * options_.rows)
+        if (shown / 2 == options_.rows)
             break;
         std::string where = model_.hosts[event.host].name;
         if (event.device != NONE)

@@ -92,7 +92,24 @@ TEST_F(BadCapture, OneLineWithPathOffsetAndReason) {
             EXPECT_EQ(outcome.err.rfind("collwire " + verb + ": " + file + ": ", 0), 0U)
                 << outcome.err;
             EXPECT_NE(outcome.err.find(bad.line), std::string::npos) << outcome.err;
+            if (bad.line.starts_with("offset ")) {
+                EXPECT_NE(outcome.err.find(". Fix: "), std::string::npos) << outcome.err;
+            }
         }
+    }
+}
+
+TEST_F(BadCapture, DumpSaysWhyStandardOutputCannotBeWritten) {
+    write("good.cwc", good_);
+    const std::string line =
+        "collwire dump: cannot write to standard output: No space left on device\n";
+    // More than a buffer, and less.
+    for (const std::string &paths : {path("good.cwc"), path("good.cwc") + " " + path("absent"),
+                                     "$(for i in $(seq 100); do cp " + path("good.cwc") + " " +
+                                         path("$i.cwc") + "; echo " + path("$i.cwc") + "; done)"}) {
+        const Outcome outcome = collwire("dump " + paths + " >/dev/full");
+        EXPECT_EQ(outcome.status, FAILED);
+        EXPECT_TRUE(outcome.err.ends_with(line)) << outcome.err;
     }
 }
 

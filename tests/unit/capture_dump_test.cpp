@@ -159,6 +159,19 @@ TEST_F(ReadFile, RefusesWhatIsNoFile) {
               std::string::npos);
 }
 
+TEST_F(ReadFile, SaysToCheckThePathWhereItIsWrong) {
+    const std::filesystem::path loop = directory / "loop";
+    std::filesystem::create_symlink("loop", loop);
+    for (const std::string &path : {(directory / "none").string(), make("file") + "/below",
+                                    loop.string(), (directory / std::string(300, 'n')).string()}) {
+        const std::string fix = ". Fix: check the path";
+        EXPECT_TRUE(read_file(path).failure().message.ends_with(fix)) << path;
+        const NamedCaptures named = expand_captures({path});
+        ASSERT_EQ(named.refused.size(), 1U) << path;
+        EXPECT_TRUE(named.refused[0].failure.message.ends_with(fix)) << path;
+    }
+}
+
 TEST_F(ReadFile, ADirectoryStandsForItsCapturesAndNothingIsReadTwice) {
     const std::string b = make("d/b.cwc");
     const std::string a = make("d/a.cwc");
@@ -181,6 +194,9 @@ TEST_F(ReadFile, SaysWhichPathHoldsNoCaptureAndTakesTheOthers) {
         EXPECT_TRUE(refused.failure.message.starts_with(refused.path + ": "))
             << refused.failure.message;
     EXPECT_NE(named.refused[0].failure.message.find("no capture (*.cwc)"), std::string::npos);
+    EXPECT_TRUE(named.refused[0].failure.message.ends_with("Fix: name them (" +
+                                                           (directory / "d").string() + "/*/)"))
+        << named.refused[0].failure.message;
     EXPECT_NE(named.refused[1].failure.message.find("No such file"), std::string::npos);
 }
 

@@ -180,6 +180,7 @@ TEST(CaptureReader, RefusesAForeignFile) {
     const std::string_view short_foreign("hi");
     EXPECT_PRED2(has, read_bad(std::as_bytes(std::span(short_foreign))).message, "foreign");
     EXPECT_PRED2(has, read_bad({}).message, "empty file");
+    EXPECT_PRED2(has, read_bad({}).message, "Fix: ");
 }
 
 TEST(CaptureReader, RefusesANewerMajorVersion) {

@@ -175,6 +175,14 @@ TEST_F(Doctor, NoRdma) {
     EXPECT_EQ(source(report, "inventory"), CheckState::Limited);
 }
 
+TEST_F(Doctor, KernelAddressesHiddenFromEverybody) {
+    for (const auto &[value, state] :
+         {std::pair{"1", CheckState::Ok}, std::pair{"2", CheckState::Limited}}) {
+        tree_.file("/proc/sys/kernel/kptr_restrict", std::string(value) + "\n");
+        EXPECT_EQ(check(run(), "kptr_restrict").state, state) << value;
+    }
+}
+
 TEST_F(Doctor, OneKindOfKernelProbeIsEnough) {
     options_.trials.kprobe = [] { return fails("no kprobes"); };
     EXPECT_EQ(run().exit_status, EXIT_DONE);
@@ -182,6 +190,10 @@ TEST_F(Doctor, OneKindOfKernelProbeIsEnough) {
     const DoctorReport report = run();
     EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED);
     EXPECT_FALSE(check(report, "fentry").permission);
+    for (const char *name : {"kprobes", "fentry"}) {
+        EXPECT_EQ(check(report, name).state, CheckState::Missing);
+        EXPECT_NE(check(report, name).effect.find("neither"), std::string::npos);
+    }
     EXPECT_EQ(source(report, "qp"), CheckState::Missing);
     EXPECT_EQ(source(report, "posts"), CheckState::Ok);
 }

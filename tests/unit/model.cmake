@@ -9,7 +9,7 @@ if(TARGET report_test)
   target_compile_definitions(report_test PRIVATE COLLWIRE_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
 endif()
 collwire_test(report_cli_test LABEL unit
-  SOURCES report_cli_test.cpp bad_input_cli_test.cpp permission_cli_test.cpp
+  SOURCES report_cli_test.cpp bad_input_cli_test.cpp permission_cli_test.cpp record_cli_test.cpp
   LIBS collwire_model collwire_zstd nlohmann_json::nlohmann_json)
 if(TARGET report_cli_test)
   target_compile_definitions(report_cli_test PRIVATE COLLWIRE_BINARY="$<TARGET_FILE:collwire>")

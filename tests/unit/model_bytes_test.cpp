@@ -69,6 +69,40 @@ TEST(ModelBytes, PeerThatIsNotCapturedHasATierAllTheSame) {
     EXPECT_EQ(model.tiers[index_of(Tier::Spine)].rx_wire_bytes_from_uncaptured, 124U);
 }
 
+// 580 B of a queue pair that was made before records were lost, 1160 B of one without any event.
+NodeBuilder with_lost_addresses() {
+    NodeBuilder node;
+    node.usual(1).create({.qpn = 17}).create({.qpn = 19});
+    node.wire({.qpn = 17}, 15, {.requests = 10}, {}).wire({.qpn = 18}, 15, {.requests = 20}, {});
+    return node;
+}
+
+TEST(ModelBytes, WhatWentToALostAddressIsInTheNodePairs) {
+    const Model model = model_of({with_lost_addresses().bytes()});
+    EXPECT_EQ(model.total.tx_wire_bytes, 1740U);
+    ASSERT_EQ(model.node_pairs.size(), 1U);
+    EXPECT_EQ(model.node_pairs[0].source, "node0");
+    EXPECT_EQ(model.node_pairs[0].destination, "(destination not known)");
+    EXPECT_EQ(model.node_pairs[0].all.tx_wire_bytes, 1740U);
+    EXPECT_EQ(model.node_pairs[0].all.qps, 2U) << "one was never connected and sent nothing";
+}
+
+TEST(ModelBytes, UnknownTierSaysWhatTheTopologyLacksAndWhatIsNotKnown) {
+    const Model lost = model_of({with_lost_addresses().bytes()});
+    EXPECT_TRUE(has_warning(lost, "what is said: the destination of 1740 B is not known"));
+    EXPECT_FALSE(has_warning(lost, "Fix: add what is missing to the topology"));
+
+    const QpOptions far{.qpn = 20, .remote = 9};
+    const QpOptions datagrams{.qpn = 30};
+    NodeBuilder node;
+    node.usual(1).qp(far).wire(far, 15, {.requests = 100}, {}).datagram_qp(datagrams);
+    node.wire(datagrams, 15, {.requests = 3}, {}).ud_peer(datagrams, 15, 9, 40, 2, 116, 0);
+    const Model lacking = model_of({node.bytes()});
+    EXPECT_TRUE(has_warning(lacking, "5974 B are of tier \"unknown\""));
+    EXPECT_TRUE(has_warning(lacking, "the destination of 58 B is not known"));
+    EXPECT_TRUE(has_warning(lacking, "5916 B are from or to ports that the topology lacks"));
+}
+
 TEST(ModelBytes, ReadCountsAsTheRequestersRxAndTheRespondersTx) {
     NodeBuilder requester;
     const QpOptions qp{.qpn = 17};

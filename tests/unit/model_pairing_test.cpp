@@ -45,6 +45,20 @@ TEST(ModelPairing, SameNumbersToAnotherHostAreNoPair) {
     EXPECT_EQ(qp_of(model, "node0", 17).pairing, Pairing::NotCaptured);
     EXPECT_EQ(qp_of(model, "node0", 17).remote_host, "node1") << "its host is here, its end is not";
     EXPECT_EQ(qp_of(model, "node1", 18).pairing, Pairing::NotCaptured);
+    EXPECT_TRUE(has_warning(
+        model, "1 queue pair(s): the other end was not found in the capture of its host (node1)"));
+    EXPECT_TRUE(
+        has_warning(model, "1 queue pair(s): the other end is not in these captures (10.0.0.9)"));
+}
+
+TEST(ModelPairing, CapturedHostThatOnlyTheTopologyNamesIsInTheCaptures) {
+    NodeBuilder a;
+    a.usual(1).qp(NODE0).end();
+    NodeBuilder without_address({.hostname = "node1", .session_id = 2});
+    without_address.device().port().source("qp").end();
+    const Model model = model_of({a.bytes(), without_address.bytes()});
+    EXPECT_TRUE(has_warning(model, "not found in the capture of its host (node1)"));
+    EXPECT_FALSE(has_warning(model, "not in these captures"));
 }
 
 TEST(ModelPairing, ReusedNumbersPairByTimeDespiteClocksSecondsApart) {

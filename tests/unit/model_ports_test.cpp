@@ -108,6 +108,36 @@ TEST(ModelPorts, CounterOfOneRecordingIsNotHeldAgainstTheNext) {
     EXPECT_FALSE(has_warning(model, "more than its counter saw"));
 }
 
+TEST(ModelPorts, MoreThanTheCounterSawMayBeOfLoss) {
+    for (const bool with_loss : {false, true}) {
+        NodeBuilder node;
+        node.usual(1).qp(QP).wire(QP, 20, {.requests = 10}, {}).netdev(20, 80, 0);
+        if (with_loss)
+            node.loss(CW_LOSS_QP_EVENT, 0, 12);
+        const Model model = model_of({node.end().bytes()});
+        EXPECT_TRUE(has_warning(model, "sent 500 B more than its counter saw"));
+        EXPECT_EQ(has_warning(model, "(uncertainty 0 B); the records that were lost there"),
+                  with_loss);
+    }
+}
+
+TEST(ModelPorts, SourceStateThatComesBeforeItsDeviceIsOfThatDevice) {
+    NodeBuilder node;
+    for (const std::uint32_t dev_index : {0U, 7U}) {
+        auto source = make_record<cw_source>(CW_KIND_SOURCE, seconds(10));
+        source.state = CW_SOURCE_DEGRADED;
+        source.dev_index = dev_index;
+        set_text(source.name, "rxe_wire");
+        set_text(source.reason, "half of it");
+        node.add(source);
+    }
+    const Model model = model_of({node.usual(1).end().bytes()});
+    const auto &sources = model.sessions.at(0).sources;
+    EXPECT_EQ(sources.at({"rxe_wire", 0}).device, 0U);
+    EXPECT_EQ(sources.at({"rxe_wire", 7}).device, NONE) << "never described";
+    EXPECT_TRUE(has_warning(model, "node0 rxe0: half of it"));
+}
+
 TEST(ModelPorts, WhereQueuePairsWereNotWatchedNothingIsExplained) {
     NodeBuilder node;
     node.device().port().gid(1).source("qp", CW_SOURCE_OFF).netdev(20, 1'000'000, 5).end();

@@ -92,6 +92,26 @@ TEST_F(Machine, NoRdmaDevice) {
     expect(EXIT_UNSUPPORTED, "no RDMA device");
 }
 
+TEST_F(Machine, ProcessIds) {
+    tree_.file("/proc/7/status", "Name:\tx\nTgid:\t7\nPid:\t7\n");
+    tree_.file("/proc/8/status", "Name:\tx\nTgid:\t7\nPid:\t8\n");
+    const auto known = check_process("7", tree_.root());
+    ASSERT_TRUE(known);
+    EXPECT_EQ(*known, 7U);
+    for (const auto &[text, because] :
+         {std::pair{"8", "8 is a thread of process 7. Fix: --pid 7"},
+          std::pair{"9", "no process 9"}, std::pair{"0", "'0' is no process id"},
+          std::pair{"", "'' is no process id"}, std::pair{"-7", "'-7' is no process id"},
+          std::pair{"4294967303", "is no process id"}}) {
+        const auto checked = check_process(text, tree_.root());
+        ASSERT_FALSE(checked) << text;
+        EXPECT_EQ(exit_status_of(checked.failure()), EXIT_USAGE);
+        EXPECT_NE(checked.failure().message.find(because), std::string::npos)
+            << checked.failure().message;
+        EXPECT_NE(checked.failure().message.find("Fix: "), std::string::npos);
+    }
+}
+
 TEST_F(Machine, WhatIsNotPermittedIsSaidFirst) {
     capabilities("0");
     tree_.remove("/sys/class");

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "tests/unit/cli_fixture.h"
 
 namespace collwire {
@@ -37,6 +39,42 @@ TEST_F(ReportCli, JsonToStandardOutputIsAllThatIsThere) {
     EXPECT_TRUE(nlohmann::json::accept(outcome.out));
 }
 
+TEST_F(ReportCli, JsonNeverReplacesACapture) {
+    write_all(good_cluster());
+    const std::string before = content(path("0.cwc"));
+    const Outcome outcome = report("--json " + path("*.cwc"));
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.err.find("collwire report: --json " + path("0.cwc") + ": "), 0U);
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_EQ(content(path("0.cwc")), before);
+}
+
+TEST_F(ReportCli, JsonIsForItsOwnerUnlessTheFileWasThere) {
+    write_all(good_cluster());
+    const auto mode_of = [&](const std::string &name) {
+        return std::filesystem::status(path(name)).permissions();
+    };
+    EXPECT_EQ(report(directory_.string() + " --json " + path("new.json")).status, 0);
+    EXPECT_EQ(mode_of("new.json"), std::filesystem::perms{0600});
+    write("old.json", "{}");
+    std::filesystem::permissions(path("old.json"), std::filesystem::perms{0644});
+    EXPECT_EQ(report(directory_.string() + " --json " + path("old.json")).status, 0);
+    EXPECT_EQ(mode_of("old.json"), std::filesystem::perms{0644});
+    EXPECT_EQ(content(path("old.json")), content(path("new.json")));
+}
+
+TEST_F(ReportCli, RowsHaveARange) {
+    write_all(good_cluster());
+    for (const std::string rows : {"0", "-1", "1000001", "99999999999999999999999", "x"}) {
+        const Outcome outcome = report(directory_.string() + " --rows " + rows);
+        EXPECT_EQ(outcome.status, 2) << rows;
+        EXPECT_NE(outcome.err.find("not in range"), std::string::npos) << outcome.err;
+        EXPECT_NE(outcome.err.find(" 1000000"), std::string::npos) << outcome.err;
+    }
+    EXPECT_EQ(report(directory_.string() + " --rows 1000000").status, 0);
+}
+
 TEST_F(ReportCli, LossIsInTheExitStatus) {
     write_all(troubled_cluster());
     const Outcome outcome = report(directory_.string());
@@ -55,6 +93,10 @@ TEST_F(ReportCli, BadFileAmongGoodOnesIsNamedAndTheOthersUsed) {
         EXPECT_NE(outcome.err.find(arguments == directory_.string() ? "foreign.cwc" : "absent.cwc"),
                   std::string::npos)
             << outcome.err;
+        EXPECT_NE(outcome.out.find(arguments == directory_.string() ? ", 3 of 4 captures\n"
+                                                                    : ", 2 of 3 captures\n"),
+                  std::string::npos)
+            << outcome.out;
         EXPECT_GT(nlohmann::json::parse(content(path("out.json"))).at("total").at("tx_wire_bytes"),
                   0);
     }

@@ -136,6 +136,25 @@ TEST(ReportText, ColorOnlyWhenAsked) {
               std::string::npos);
 }
 
+TEST(ReportText, PortsOfUnknownBytesAreNotTheMostUnexplained) {
+    NodeBuilder unwatched;
+    unwatched.device().port().gid(1).source("qp", CW_SOURCE_OFF).netdev(20, 1'000'000, 5).end();
+    NodeBuilder watched({.hostname = "node1", .session_id = 2});
+    watched.usual(2).netdev(20, 1000, 5).end();
+    const std::string text =
+        text_report(model_of({unwatched.bytes(), watched.bytes()}), {.width = 120, .rows = 1});
+    const std::size_t begin = text.find("Ports, sent, the most unexplained first");
+    ASSERT_NE(begin, std::string::npos);
+    EXPECT_NE(text.find("node1", begin), std::string::npos);
+    EXPECT_EQ(text.find("node0", begin), std::string::npos);
+}
+
+TEST(ReportText, AnyNumberOfRowsIsPossible) {
+    for (const std::size_t rows : {SIZE_MAX, SIZE_MAX / 2 + 1})
+        EXPECT_NE(text_report(model_of(troubled_cluster()), {.rows = rows}).find("carrier_down"),
+                  std::string::npos);
+}
+
 nlohmann::json tiers_of(const std::vector<std::vector<std::byte>> &captures,
                         std::string_view topology = LEAF_SPINE) {
     return nlohmann::json::parse(json_of(model_of(captures, topology)))["tiers"];

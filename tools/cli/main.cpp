@@ -9,11 +9,11 @@
 namespace {
 
 // Where one of the standard streams is closed, the next file that is opened would get its number,
-// and our messages.
+// and our messages. What is written to this one fails, as it does to a closed one.
 void fill_standard_streams() {
     int fd = 0;
     do
-        fd = open("/dev/null", O_RDWR);
+        fd = open("/dev/null", O_RDONLY);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO)
         close(fd);

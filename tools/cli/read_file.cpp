@@ -20,11 +20,13 @@ namespace fs = std::filesystem;
 
 Error failed(const std::string &path, int error_number) {
     const bool denied = error_number == EACCES || error_number == EPERM;
+    const bool is_path = error_number == ENOENT || error_number == ENOTDIR ||
+                         error_number == ELOOP || error_number == ENAMETOOLONG;
     return error(denied ? ErrorKind::NotPermitted : ErrorKind::BadInput,
                  fmt::format("{}: cannot read: {}{}", path, std::strerror(error_number),
-                             denied                   ? ". Fix: run as its owner or as root"
-                             : error_number == ENOENT ? ". Fix: check the path"
-                                                      : ". Fix: check the disk that it is on"));
+                             denied    ? ". Fix: run as its owner or as root"
+                             : is_path ? ". Fix: check the path"
+                                       : ". Fix: check the disk that it is on"));
 }
 
 Error refused(const std::string &path, const char *what) {
@@ -79,7 +81,9 @@ Result<std::vector<std::string>> captures_in(const std::string &directory) {
         return failed(directory, failure.value());
     if (found.empty())
         return error(ErrorKind::BadInput,
-                     fmt::format("{}: no capture (*.cwc) in this directory", directory));
+                     fmt::format("{}: no capture (*.cwc) in this directory, and those below it "
+                                 "are not searched. Fix: name them ({})",
+                                 directory, (fs::path(directory) / "*" / "").string()));
     std::sort(found.begin(), found.end());
     return found;
 }

@@ -12,7 +12,8 @@ namespace collwire::cli {
 // Each adds its subcommand; when it was chosen and has run, `status` holds the exit status.
 // `app` and `status` must outlive the parse.
 void add_doctor(CLI::App &app, int &status);
-void add_record(CLI::App &app, int &status);
+// `has_separator`: the command line has `--`, behind which a command stands.
+void add_record(CLI::App &app, int &status, bool has_separator);
 void add_dump(CLI::App &app, int &status);
 void add_topology(CLI::App &app, int &status);
 void add_report(CLI::App &app, int &status);

@@ -22,7 +22,9 @@ void add_doctor(CLI::App &app, int &status) {
         "Exit status: 0 everything works, 3 not permitted, 4 unsupported or no RDMA device.");
     verb->callback([json, &status] {
         const DoctorReport report = run_doctor({});
-        const bool colour = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
+        const char *no_colour = std::getenv("NO_COLOR");
+        const bool colour =
+            isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
         const std::string text =
             *json ? render_json(report, COLLWIRE_VERSION) : render_text(report, colour);
         std::fwrite(text.data(), 1, text.size(), stdout);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,16 +25,18 @@ struct DumpOptions {
     std::vector<std::string> kinds;
 };
 
-void print_record(const cw_header &header, std::span<const std::byte> record) {
+// 0, or why it cannot be written (errno).
+int print_record(const cw_header &header, std::span<const std::byte> record) {
     // Names in a capture are bytes that somebody chose: whatever is no UTF-8 is replaced, not
     // thrown at the user.
     const std::string line =
         record_json(header, record)
-            .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-    fmt::print("{}\n", line);
+            .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+        '\n';
+    return std::fwrite(line.data(), 1, line.size(), stdout) == line.size() ? 0 : errno;
 }
 
-int dump_file(const std::string &path, const DumpOptions &options) {
+int dump_file(const std::string &path, const DumpOptions &options, int &write_failure) {
     const auto bytes = read_file(path);
     if (!bytes) {
         fmt::print(stderr, "collwire dump: {}\n", bytes.failure().message);
@@ -43,8 +47,8 @@ int dump_file(const std::string &path, const DumpOptions &options) {
             const bool wanted = options.kinds.empty() ||
                                 std::find(options.kinds.begin(), options.kinds.end(),
                                           capture::kind_name(header.kind)) != options.kinds.end();
-            if (wanted)
-                print_record(header, record);
+            if (wanted && write_failure == 0)
+                write_failure = print_record(header, record);
         });
     if (!summary) {
         fmt::print(stderr, "collwire dump: {}: {}\n", path, summary.failure().message);
@@ -73,10 +77,15 @@ int dump(const DumpOptions &options) {
         fmt::print(stderr, "collwire dump: {}\n", refused.failure.message);
         worst = worse_of(worst, exit_status_of(refused.failure));
     }
+    int write_failure = 0;
     for (const std::string &path : named.files)
-        worst = worse_of(worst, dump_file(path, options));
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-        fmt::print(stderr, "collwire dump: cannot write to standard output\n");
+        if (write_failure == 0)
+            worst = worse_of(worst, dump_file(path, options, write_failure));
+    if (write_failure == 0 && std::fflush(stdout) != 0)
+        write_failure = errno;
+    if (write_failure != 0) {
+        fmt::print(stderr, "collwire dump: cannot write to standard output: {}\n",
+                   std::strerror(write_failure));
         return EXIT_FAILED;
     }
     return worst;

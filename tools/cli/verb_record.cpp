@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "correlate/base/exit_status.h"
 #include "correlate/base/units.h"
 #include "tools/cli/verb.h"
+#include "userspace/capture/writer.h"
+#include "userspace/record/machine.h"
 #include "userspace/record/recorder.h"
 #include "userspace/record/say.h"
 
@@ -18,10 +22,11 @@ namespace {
 
 struct Arguments {
     RecordOptions options;
-    std::string duration;
-    std::string interval = "1s";
-    std::string keep;
-    std::string max;
+    std::optional<std::string> duration;
+    std::optional<std::string> interval;
+    std::optional<std::string> keep;
+    std::optional<std::string> max;
+    std::vector<std::string> pids;
     std::string ring = "8MiB";
     std::string posts = "auto";
     bool no_wire = false;
@@ -30,7 +35,7 @@ struct Arguments {
 Result<std::uint32_t> ring_bytes(const std::string &text) {
     auto bytes = parse_size_bytes(text);
     if (!bytes)
-        return std::move(bytes).failure();
+        return std::move(bytes).failure().in("--ring");
     const std::uint64_t size = *bytes;
     if (size < 4096 || size > (1u << 30) || (size & (size - 1)) != 0)
         return error(
@@ -42,13 +47,18 @@ Result<std::uint32_t> ring_bytes(const std::string &text) {
 // Texts to numbers; the first that is none is the error.
 Result<void> interpret(Arguments &arguments) {
     RecordOptions &options = arguments.options;
-    const auto take = [](const std::string &flag, const std::string &text, auto parse,
-                         std::uint64_t &into) -> Result<void> {
-        if (text.empty())
+    const auto take = [](const std::string &flag, const std::optional<std::string> &text,
+                         auto parse, std::uint64_t &into) -> Result<void> {
+        if (!text)
             return {};
-        auto parsed = parse(text);
+        auto parsed = parse(*text);
         if (!parsed)
             return std::move(parsed).failure().in(flag);
+        if (*parsed == 0)
+            return error(ErrorKind::Usage,
+                         fmt::format("{} {}: must be more than 0. Fix: leave it out, or give "
+                                     "more",
+                                     flag, *text));
         into = *parsed;
         return {};
     };
@@ -63,7 +73,17 @@ Result<void> interpret(Arguments &arguments) {
     if (options.interval_ns < 10'000'000)
         return error(ErrorKind::Usage, fmt::format("--interval {}: port counters cannot be read "
                                                    "that often. Fix: at least 10ms",
-                                                   arguments.interval));
+                                                   *arguments.interval));
+    if (arguments.max && options.max_bytes < capture::MIN_MAX_BYTES)
+        return error(ErrorKind::Usage,
+                     fmt::format("--max {}: too little for a capture. Fix: at least {}KiB",
+                                 *arguments.max, capture::MIN_MAX_BYTES >> 10));
+    for (const std::string &pid : arguments.pids) {
+        auto process = check_process(pid);
+        if (!process)
+            return std::move(process).failure().in("--pid");
+        options.pids.push_back(*process);
+    }
     auto ring = ring_bytes(arguments.ring);
     if (!ring)
         return std::move(ring).failure();
@@ -77,7 +97,7 @@ Result<void> interpret(Arguments &arguments) {
 
 } // namespace
 
-void add_record(CLI::App &app, int &status) {
+void add_record(CLI::App &app, int &status, bool has_separator) {
     auto arguments = std::make_shared<Arguments>();
     RecordOptions &options = arguments->options;
     CLI::App *verb = app.add_subcommand(
@@ -86,20 +106,24 @@ void add_record(CLI::App &app, int &status) {
         ->type_name("DIR")
         ->capture_default_str();
     verb->add_option("--duration", arguments->duration, "Stop after this time: 90s, 30m, 12h");
-    verb->add_option("-p,--pid", options.pids, "Only queue pairs of these processes")
-        ->type_name("PID")
-        ->delimiter(',');
-    verb->add_option("--posts", arguments->posts,
-                     "Count posted work requests: auto does so only where nothing cheaper tells "
-                     "the bytes")
-        ->check(CLI::IsMember({"auto", "on", "off"}))
-        ->capture_default_str();
+    CLI::Option *pids =
+        verb->add_option("-p,--pid", arguments->pids, "Only queue pairs of these processes")
+            ->type_name("PID")
+            ->delimiter(',');
+    CLI::Option *posts =
+        verb->add_option("--posts", arguments->posts,
+                         "Count posted work requests: auto does so only where nothing cheaper "
+                         "tells the bytes")
+            ->check(CLI::IsMember({"auto", "on", "off"}))
+            ->capture_default_str();
     verb->add_flag("--no-wire", arguments->no_wire,
                    "Do not count the frames of software devices, as if they were hardware");
     verb->add_flag("--counters-only", options.counters_only,
-                   "Only devices, ports and their counters: no probes, needs no privileges");
-    verb->add_option("--interval", arguments->interval, "Between two readings of counters")
-        ->capture_default_str();
+                   "Only devices, ports and their counters: no probes, needs no privileges")
+        ->excludes(pids)
+        ->excludes(posts);
+    verb->add_option("--interval", arguments->interval,
+                     "Between two readings of counters (without it 1s)");
     verb->add_option("--keep", arguments->keep, "Rotate: delete what is older than this");
     verb->add_option("--max", arguments->max, "Rotate: never use more disk than this");
     verb->add_flag("--full-cmdline", options.full_cmdline,
@@ -116,7 +140,14 @@ void add_record(CLI::App &app, int &status) {
     verb->footer(
         "Exit status: 0 done, 1 failed, 2 usage, 3 not permitted, 4 unsupported, 5 "
         "finished with loss; with a command the greater of its status and the recording's.");
-    verb->callback([arguments, &status] {
+    verb->callback([arguments, has_separator, &status] {
+        if (!arguments->options.command.empty() && !has_separator) {
+            const std::string &word = arguments->options.command.front();
+            say("{}: not expected. Fix: -o {} for a directory, -- {} for a command", word, word,
+                word);
+            status = EXIT_USAGE;
+            return;
+        }
         if (auto interpreted = interpret(*arguments); !interpreted) {
             say("{}", interpreted.failure().message);
             status = exit_status_of(interpreted.failure());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +17,7 @@
 #include <optional>
 
 #include "correlate/base/exit_status.h"
+#include "correlate/capture/format.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/ingest.h"
 #include "correlate/model/join.h"
@@ -32,6 +34,7 @@ namespace collwire::cli {
 namespace {
 
 constexpr std::size_t WIDTH_WITHOUT_TERMINAL = 120;
+constexpr std::size_t ROWS_MAX = 1'000'000;
 
 struct Options {
     std::vector<std::string> paths;
@@ -130,8 +133,16 @@ report::TextOptions text_options(std::size_t rows) {
     return options;
 }
 
+bool is_capture(const std::string &path) {
+    const auto bytes = read_file(path, capture::FILE_MAGIC.size());
+    return bytes && std::ranges::equal(*bytes, std::as_bytes(std::span(capture::FILE_MAGIC)));
+}
+
 Result<void> write_json_file(const model::Model &model, const std::string &path) {
+    // A new one is for its owner alone, as captures are: command lines are in it, too.
+    const mode_t umask_before = ::umask(S_IRWXG | S_IRWXO);
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    ::umask(umask_before);
     if (file) {
         report::write_json(model, file);
         file.close();
@@ -168,6 +179,12 @@ Result<topology::Topology> read_topology(const std::string &path) {
 }
 
 int run(const Options &options) {
+    if (options.json != "-" && is_capture(options.json)) {
+        complain(fmt::format("--json {}: this is a capture, it is left as it is. Fix: name the "
+                             "JSON file to write behind --json",
+                             options.json));
+        return EXIT_USAGE;
+    }
     std::optional<topology::Topology> topology;
     if (!options.topology.empty()) {
         auto read = read_topology(options.topology);
@@ -206,10 +223,10 @@ void add_report(CLI::App &app, int &status) {
     verb->add_option("--topology", options->topology,
                      "The fabric, to tell the tiers (see collwire topology)");
     verb->add_option("--json", options->json,
-                     "Write everything there, too; - is standard output, without the text");
+                     "Write everything to this file, too; - is standard output, without the text");
     verb->add_option("--rows", options->rows, "Rows of the long tables")
         ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(std::size_t{1}, ROWS_MAX));
     verb->footer("Exit status: 0 done, 1 an input could not be used (the others still were) or the "
                  "output not be written, "
                  "2 usage, 5 the captures hold loss.");

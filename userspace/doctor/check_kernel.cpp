@@ -100,20 +100,30 @@ std::vector<Check> check_kernel(const DoctorOptions &options) {
     const auto tried = [&](std::string name, const std::function<Trial()> &trial, Missing missing) {
         return of_trial(std::move(name), trial(), privileged, std::move(missing));
     };
+    Check kprobes =
+        tried("kprobes", options.trials.kprobe,
+              {CheckState::Limited,
+               "no probe on kernel functions where fentry is not possible; carrier changes "
+               "between two samples are counted, not timed",
+               "a kernel with CONFIG_KPROBE_EVENTS=y"});
+    Check fentry =
+        tried("fentry", options.trials.fentry,
+              {CheckState::Limited, "kprobes are used instead, at a higher cost per call",
+               "a kernel with BTF and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y"});
+    // One of them is enough; without both no function of the kernel can be probed.
+    if (kprobes.state == CheckState::Limited && fentry.state == CheckState::Limited)
+        for (Check *check : {&kprobes, &fentry}) {
+            check->state = CheckState::Missing;
+            check->effect = "neither kprobes nor fentry: no queue pairs, no events of ports";
+        }
     return {check_lockdown(options.root),
             check_kernel_btf(options.root),
             check_module_btf(options.root),
             tried("ring buffer", options.trials.ring_buffer,
                   {CheckState::Missing, "no event of a queue pair reaches the recorder",
                    "a kernel from 5.8 on"}),
-            tried("kprobes", options.trials.kprobe,
-                  {CheckState::Limited,
-                   "no probe on kernel functions where fentry is not possible; carrier changes "
-                   "between two samples are counted, not timed",
-                   "a kernel with CONFIG_KPROBE_EVENTS=y"}),
-            tried("fentry", options.trials.fentry,
-                  {CheckState::Limited, "kprobes are used instead, at a higher cost per call",
-                   "a kernel with BTF and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y"}),
+            std::move(kprobes),
+            std::move(fentry),
             tried("uprobes", options.trials.uprobe,
                   {CheckState::Limited, "posted bytes of processes cannot be counted",
                    "a kernel with CONFIG_UPROBE_EVENTS=y"})};

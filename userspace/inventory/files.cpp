@@ -11,6 +11,7 @@
 namespace collwire {
 namespace {
 
+constexpr std::size_t first_read_bytes = 4096;
 // A counter of a dead device or a FIFO in a temporary tree must not hang the reader.
 constexpr int open_flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
@@ -26,11 +27,13 @@ Result<std::string> read_file(const std::string &path, std::size_t limit_bytes) 
     const int file = open(path.c_str(), open_flags);
     if (file < 0)
         return failed(path, errno);
-    std::string text(limit_bytes, '\0');
+    std::string text;
     std::size_t got = 0;
     int errnum = 0;
     while (got < limit_bytes) {
-        const ssize_t n = read(file, text.data() + got, limit_bytes - got);
+        if (got == text.size())
+            text.resize(std::min(limit_bytes, std::max(2 * got, first_read_bytes)));
+        const ssize_t n = read(file, text.data() + got, text.size() - got);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)

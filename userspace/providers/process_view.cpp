@@ -6,8 +6,6 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -17,8 +15,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "userspace/inventory/files.h"
+
 namespace collwire {
 namespace {
+
+constexpr std::size_t MAX_MAPS_BYTES = 64 << 20;
 
 Error file_error(const std::string &what) {
     const int code = errno;
@@ -175,12 +177,14 @@ const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
 
 Result<void> ProcessView::refresh() {
     const std::string path = fmt::format("/proc/{}/maps", pid_);
-    errno = 0;
-    std::ifstream file{path};
-    const std::string text{std::istreambuf_iterator<char>{file}, {}};
-    mappings_ = parse_maps(text);
+    // Not an ifstream: its buffer throws where the process ends while it is read.
+    const auto text = read_file(path, MAX_MAPS_BYTES);
+    mappings_ = parse_maps(text ? *text : std::string{});
+    if (!text) {
+        return text.failure();
+    }
     if (mappings_.empty()) {
-        return file_error(path);
+        return error(ErrorKind::Failed, path + ": the process has ended");
     }
     return {};
 }
@@ -213,13 +217,12 @@ std::vector<pid_t> rdma_processes() {
 
 std::optional<std::uint64_t> start_ticks(pid_t pid) {
     // proc(5): "pid (comm) state ppid ...", starttime is field 22; comm may hold anything.
-    std::ifstream file{fmt::format("/proc/{}/stat", pid)};
-    const std::string text{std::istreambuf_iterator<char>{file}, {}};
-    const auto comm_end = text.rfind(')');
+    const auto text = read_file(fmt::format("/proc/{}/stat", pid), small_file_bytes);
+    const auto comm_end = text ? text->rfind(')') : std::string::npos;
     if (comm_end == std::string::npos) {
         return std::nullopt;
     }
-    std::istringstream fields{text.substr(comm_end + 1)};
+    std::istringstream fields{text->substr(comm_end + 1)};
     std::string skipped;
     for (int field = 3; field < 22; ++field) {
         fields >> skipped;

@@ -5,11 +5,15 @@
 
 #include <fmt/format.h>
 
+#include "userspace/inventory/files.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/loader/privileges.h"
 
 namespace collwire {
 namespace {
+
+constexpr std::uint64_t PID_MAX_LIMIT = 1 << 22; // include/linux/threads.h
+constexpr std::size_t STATUS_BYTES = 64 << 10;
 
 constexpr std::string_view STILL_WORKS =
     "Without it, `collwire record --counters-only` records devices, ports and their counters, and "
@@ -72,6 +76,31 @@ Result<void> check_machine(bool counters_only, const std::string &root) {
             return described;
     }
     return check_rdma(root);
+}
+
+Result<std::uint32_t> check_process(const std::string &text, const std::string &root) {
+    const auto pid = parse_number(text);
+    const bool is_a_number = pid && *pid != 0 && *pid <= PID_MAX_LIMIT;
+    if (!is_a_number)
+        return error(ErrorKind::Usage,
+                     fmt::format("'{}' is no process id. Fix: give that of a running process, or "
+                                 "leave --pid out for all",
+                                 text));
+    const auto status = read_file(fmt::format("{}/proc/{}/status", root, *pid), STATUS_BYTES);
+    if (!status)
+        return error(ErrorKind::Usage,
+                     fmt::format("no process {}. Fix: give the id of a running one, or leave "
+                                 "--pid out for all",
+                                 *pid));
+    for (const std::string_view line : split(*status, '\n')) {
+        if (!line.starts_with("Tgid:"))
+            continue;
+        if (const auto tgid = parse_number(trim(line.substr(5))); tgid && *tgid != *pid)
+            return error(
+                ErrorKind::Usage,
+                fmt::format("{} is a thread of process {}. Fix: --pid {}", *pid, *tgid, *tgid));
+    }
+    return static_cast<std::uint32_t>(*pid);
 }
 
 } // namespace collwire

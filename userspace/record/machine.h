@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "correlate/base/result.h"
@@ -13,5 +14,9 @@ namespace collwire {
 // says what is missing, what to do, and what works without it. `counters_only` needs the device
 // alone. `root` goes before every path; empty: the machine itself.
 Result<void> check_machine(bool counters_only, const std::string &root = {});
+
+// A process id as typed. Usage: it is none, nothing runs under it, or it is that of a thread, which
+// no queue pair has. `root` as above.
+Result<std::uint32_t> check_process(const std::string &text, const std::string &root = {});
 
 } // namespace collwire

@@ -182,8 +182,6 @@ Result<void> Recorder::begin() {
         flush(); // the writer holds one block before the preamble
     flush();
     say_line("recording");
-    if (child_.started())
-        return child_.release();
     return {};
 }
 
@@ -297,7 +295,7 @@ int Recorder::finish() {
     if (writer_->bytes_on_disk() == 0)
         say("no capture: nothing could be written to {}", writer_->path());
     else
-        say("{} bytes in {}{}", writer_->bytes_on_disk(), writer_->path(),
+        say("{} bytes of disk in {}{}", writer_->bytes_on_disk(), writer_->path(),
             writer_->segment() == 0 ? "" : " and segments before it");
     return closed ? status : EXIT_FAILED;
 }
@@ -336,6 +334,11 @@ int Recorder::run() {
         session_.detach();
         return fail(begun.failure());
     }
+    if (child_.started())
+        if (auto released = child_.release(); !released) {
+            finish();
+            return fail(released.failure());
+        }
     loop();
     const int status = finish();
     if (!child_.started())
