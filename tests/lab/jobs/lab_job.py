@@ -90,6 +90,21 @@ def cm_listens(port: int) -> bool:
     return any("state LISTEN" in line and f":{port} " in line + " " for line in listing.splitlines())
 
 
+def tell_state() -> None:
+    """For a transfer that does not end as it should: does the network still work, and where do frames stay?"""
+    script = "".join(f"busybox ping -c 2 -W 2 {address} | tail -3\n" for node, address in enumerate(ADDRESS) if node != NODE)
+    script += """ip -s -s link show eth0
+tc -s qdisc show dev eth0
+rdma resource show qp
+grep . /sys/class/infiniband/rxe0/ports/1/hw_counters/* | grep -v ':0$' | sed 's/.*hw_counters.//'
+grep -E 'virtio|CPU0' /proc/interrupts
+grep -E 'NET|TASKLET|TIMER|CPU0' /proc/softirqs
+dmesg | tail -5
+"""
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    print(f"state of node{NODE}:\n{done.stdout}{done.stderr}", flush=True)
+
+
 @dataclass
 class Running:
     """A server and a client; process is the side of this node, None on the others."""
@@ -127,11 +142,17 @@ class Job:
         if running.process is None:
             self.barrier.wait()
             return None
-        status = running.process.wait(timeout=_PATIENCE_S)
+        try:
+            status = running.process.wait(timeout=_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            print(f"{running.name}: not over in {_PATIENCE_S} s", flush=True)
+            tell_state()
+            sys.exit(1)
         with open(running.log, encoding="utf-8") as file:
             output = file.read()
         if status not in expected:
             print(f"{running.name}: exit status {status}\n{output}", flush=True)
+            tell_state()
             sys.exit(1)
         self.barrier.wait()
         print(f"{running.name}: done", flush=True)
