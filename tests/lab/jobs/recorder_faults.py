@@ -26,7 +26,7 @@ results = {}
 
 
 def churn(*options, processes=1):
-    """What all of them did: the sums of the single ones."""
+    """What it did; of several at once the sums."""
     command = ["rdma_qp_churn", "--gid-index", "1", *options]
     programs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(processes)]
     outcomes = []
@@ -34,8 +34,8 @@ def churn(*options, processes=1):
         out, err = program.communicate()
         assert program.returncode == 0, out + err
         outcomes.append(json.loads(out))
-    return {"qps": sum(one["qps"] for one in outcomes), "qps_per_second": sum(one["qps_per_second"] for one in outcomes),
-            "verified": all(one["verified"] for one in outcomes)}
+    return {**outcomes[0], "qps": sum(one["qps"] for one in outcomes),
+            "qps_per_second": sum(one["qps_per_second"] for one in outcomes), "verified": all(one["verified"] for one in outcomes)}
 
 
 def transfer(name, *options):
