@@ -10,13 +10,13 @@ namespace collwire {
 namespace {
 
 TEST(KernelFunctions, NamesTheModuleAndCountsSymbols) {
-    std::istringstream text("ffffffff81000000 T _text\n"
-                            "ffffffff81000100 t create_qp\n"
-                            "ffffffffc0000100 t create_qp\t[ib_uverbs]\n"
-                            "ffffffffc0000200 T ib_query_qp\t[ib_core]\n"
-                            "ffffffffc0000300 d rxe_rcv\t[rdma_rxe]\n"
-                            "ffffffffc0000400 t __pfx_ib_query_qp\t[ib_core]\n"
-                            "garbage\n");
+    const std::string text("ffffffff81000000 T _text\n"
+                           "ffffffff81000100 t create_qp\n"
+                           "ffffffffc0000100 t create_qp\t[ib_uverbs]\n"
+                           "ffffffffc0000200 T ib_query_qp\t[ib_core]\n"
+                           "ffffffffc0000300 d rxe_rcv\t[rdma_rxe]\n"
+                           "ffffffffc0000400 t __pfx_ib_query_qp\t[ib_core]\n"
+                           "garbage\n");
     const auto found = KernelFunctions::parse(text, {"create_qp", "ib_query_qp", "rxe_rcv"});
     ASSERT_NE(found.find("ib_query_qp"), nullptr);
     EXPECT_EQ(found.find("ib_query_qp")->module, "ib_core");

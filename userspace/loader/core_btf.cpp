@@ -13,9 +13,6 @@
 namespace collwire {
 namespace {
 
-// The modules whose types are read, in the order in which they may define one.
-constexpr std::string_view modules[] = {"ib_core", "ib_uverbs", "rdma_rxe", "mlx5_core", "mlx5_ib"};
-
 bool is_rdma_type(std::string_view name) {
     return name.starts_with("ib_") || name.starts_with("rdma_");
 }
@@ -160,7 +157,7 @@ Result<CoreBtf> CoreBtf::make(KernelBtf &kernel, const std::vector<std::string> 
         return !ids.empty();
     };
     for (const auto &name : names) {
-        std::vector<std::string_view> order(std::begin(modules), std::end(modules));
+        std::vector<std::string_view> order(RDMA_MODULES.begin(), RDMA_MODULES.end());
         order.insert(is_rdma_type(name) ? order.begin() + 1 : order.begin(), "vmlinux");
         for (const auto module : order) {
             auto found = copy_from(module, name);

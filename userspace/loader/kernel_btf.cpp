@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/loader/kernel_btf.h"
 
+#include <algorithm>
 #include <mutex>
+#include <unistd.h>
 
+#include <bpf/bpf.h>
 #include <bpf/btf.h>
 
 #include "userspace/loader/kernel_functions.h"
@@ -20,6 +23,8 @@ KernelBtf::~KernelBtf() {
     for (const auto &[name, module] : modules_)
         btf__free(module);
     btf__free(vmlinux_);
+    for (const auto &[name, fd] : fds_)
+        close(fd);
 }
 
 btf *KernelBtf::of(std::string_view module) {
@@ -45,15 +50,49 @@ std::shared_ptr<KernelBtf> KernelBtf::shared() {
 }
 
 // Of a module only its own: they are few, and the kernel's are 100,000.
-std::optional<std::uint32_t> KernelBtf::find_function(const btf *types,
-                                                      std::string_view name) const {
+std::optional<std::uint32_t> KernelBtf::find_function(const btf *types, std::string_view name) {
+    const auto [entry, is_new] = functions_.try_emplace({types, std::string(name)});
+    auto &found = entry->second;
     const std::uint32_t begin = types == vmlinux_ ? 1 : btf__type_cnt(vmlinux_);
-    for (std::uint32_t id = begin; id < btf__type_cnt(types); ++id) {
+    for (std::uint32_t id = begin; is_new && !found && id < btf__type_cnt(types); ++id) {
         const auto *type = btf__type_by_id(types, id);
         if (btf_is_func(type) && name == btf__name_by_offset(types, type->name_off))
-            return id;
+            found = id;
     }
-    return std::nullopt;
+    return found;
+}
+
+int KernelBtf::fd_of(std::string_view module) {
+    for (std::uint32_t id = 0; !asked_for_fds_ && bpf_btf_get_next_id(id, &id) == 0;) {
+        const int fd = bpf_btf_get_fd_by_id(id);
+        if (fd < 0)
+            continue; // the module has gone
+        bpf_btf_info info = {};
+        std::array<char, 64> name{};
+        info.name = reinterpret_cast<std::uint64_t>(name.data());
+        info.name_len = name.size();
+        std::uint32_t length = sizeof(info);
+        const bool is_wanted =
+            bpf_obj_get_info_by_fd(fd, &info, &length) == 0 && info.kernel_btf != 0 &&
+            std::ranges::find(RDMA_MODULES, std::string_view(name.data())) != RDMA_MODULES.end();
+        if (!is_wanted || !fds_.emplace(name.data(), fd).second)
+            close(fd);
+    }
+    asked_for_fds_ = true;
+    const auto known = fds_.find(module);
+    return known == fds_.end() ? -1 : known->second;
+}
+
+std::optional<KernelBtf::AttachTarget> KernelBtf::attach_target(std::string_view function) {
+    for (const auto module : RDMA_MODULES) {
+        const btf *types = of(module);
+        const auto id = types == nullptr ? std::nullopt : find_function(types, function);
+        const int fd = id ? fd_of(module) : -1;
+        if (fd >= 0)
+            return AttachTarget{fd, *id};
+    }
+    const auto id = vmlinux_ == nullptr ? std::nullopt : find_function(vmlinux_, function);
+    return id ? std::optional(AttachTarget{0, *id}) : std::nullopt;
 }
 
 std::optional<unsigned> KernelBtf::parameters(std::string_view module, std::string_view function) {

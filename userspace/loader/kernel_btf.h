@@ -2,6 +2,7 @@
 // The kernel's own description of its functions (BTF), and that of its modules.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,14 +10,26 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 struct btf;
 
 namespace collwire {
 
+// The modules whose types are read and whose functions are probed, in the order in which they may
+// define one.
+inline constexpr std::array<std::string_view, 5> RDMA_MODULES = {"ib_core", "ib_uverbs", "rdma_rxe",
+                                                                 "mlx5_core", "mlx5_ib"};
+
 class KernelBtf {
 public:
+    // What fentry and fexit are told to sit on.
+    struct AttachTarget {
+        int btf_fd; // of the module, owned by KernelBtf; 0: the kernel proper
+        std::uint32_t type_id;
+    };
+
     // Without BTF in the kernel this knows nothing; that is no error.
     KernelBtf();
     KernelBtf(const KernelBtf &) = delete;
@@ -30,6 +43,9 @@ public:
     // BTF is missing or does not have it. A function without BTF cannot have fentry.
     [[nodiscard]] std::optional<unsigned> parameters(std::string_view module,
                                                      std::string_view function);
+    // That function of one of RDMA_MODULES or, if none has it, of the kernel proper; nothing if its
+    // BTF is missing or does not have it.
+    [[nodiscard]] std::optional<AttachTarget> attach_target(std::string_view function);
     // Where a member of a struct lies, by its path ("resp.psn"), in bytes from the struct's start;
     // nothing if there is no such type or member, or if it is a bit field.
     [[nodiscard]] std::optional<std::uint32_t>
@@ -48,10 +64,16 @@ public:
 private:
     using TypeIndex = std::unordered_map<std::string_view, std::vector<std::uint32_t>>;
     [[nodiscard]] std::optional<std::uint32_t> find_function(const btf *types,
-                                                             std::string_view name) const;
+                                                             std::string_view name);
+    // -1: the kernel does not give it.
+    [[nodiscard]] int fd_of(std::string_view module);
     btf *vmlinux_ = nullptr;
     std::map<std::string, btf *, std::less<>> modules_;
     std::map<const btf *, TypeIndex> indices_; // by name, of what each defines itself
+    // What find_function has found: a walk through all of the kernel's types is dear.
+    std::map<std::pair<const btf *, std::string>, std::optional<std::uint32_t>> functions_;
+    std::map<std::string, int, std::less<>> fds_; // of RDMA_MODULES, once asked for
+    bool asked_for_fds_ = false;
 };
 
 } // namespace collwire

@@ -1,26 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/loader/kernel_functions.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
+#include <mutex>
 #include <unistd.h>
 
 namespace collwire {
 
-KernelFunctions KernelFunctions::parse(std::istream &kallsyms,
+namespace {
+
+// The one that somebody else holds, or what the file says now.
+Result<std::shared_ptr<const std::string>> shared_kallsyms() {
+    static std::mutex mutex;
+    static std::weak_ptr<const std::string> current;
+    const std::lock_guard lock(mutex);
+    if (auto text = current.lock())
+        return text;
+    std::ifstream file("/proc/kallsyms");
+    std::string read;
+    std::array<char, 65536> part{};
+    while (file.read(part.data(), part.size()) || file.gcount() > 0)
+        read.append(part.data(), static_cast<std::size_t>(file.gcount()));
+    if (read.empty())
+        return error(ErrorKind::Unsupported,
+                     "/proc/kallsyms cannot be read, so no kernel function can be found. "
+                     "Fix: run as root on a kernel with CONFIG_KALLSYMS=y");
+    auto text = std::make_shared<const std::string>(std::move(read));
+    current = text;
+    return text;
+}
+
+} // namespace
+
+KernelFunctions KernelFunctions::parse(std::string_view kallsyms,
                                        const std::vector<std::string_view> &names) {
     KernelFunctions found;
     for (const auto name : names)
         found.functions_.emplace(name, Function{});
     // "ffffffffc0a01234 t name\t[module]"
-    for (std::string line; std::getline(kallsyms, line);) {
+    while (!kallsyms.empty()) {
+        const auto line = kallsyms.substr(0, kallsyms.find('\n'));
+        kallsyms.remove_prefix(std::min(kallsyms.size(), line.size() + 1));
         const auto type_at = line.find(' ') + 1;
         if (type_at == 0 || type_at + 2 > line.size())
             continue;
         const char type = line[type_at];
         if (type != 't' && type != 'T' && type != 'w' && type != 'W')
             continue;
-        const auto rest = std::string_view(line).substr(type_at + 2);
+        const auto rest = line.substr(type_at + 2);
         const auto name = rest.substr(0, rest.find('\t'));
         const auto entry = found.functions_.find(name);
         if (entry == found.functions_.end())
@@ -37,13 +67,14 @@ KernelFunctions KernelFunctions::parse(std::istream &kallsyms,
     return found;
 }
 
-Result<KernelFunctions> KernelFunctions::read(const std::vector<std::string_view> &names) {
-    std::ifstream file("/proc/kallsyms");
-    if (!file)
-        return error(ErrorKind::Unsupported,
-                     "/proc/kallsyms cannot be read, so no kernel function can be found. "
-                     "Fix: run as root on a kernel with CONFIG_KALLSYMS=y");
-    return parse(file, names);
+Result<KernelFunctions> KernelFunctions::read(const std::vector<std::string_view> &names,
+                                              std::shared_ptr<const std::string> *kallsyms) {
+    auto text = shared_kallsyms();
+    if (!text)
+        return std::move(text).failure();
+    if (kallsyms != nullptr)
+        *kallsyms = *text;
+    return parse(**text, names);
 }
 
 void KernelFunctions::forget(const std::vector<std::string_view> &names) {

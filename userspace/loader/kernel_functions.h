@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <istream>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,10 +21,12 @@ public:
         std::uint64_t address = 0; // of the last of them; 0: hidden from us
     };
 
-    // Looks the names up in /proc/kallsyms, all in one pass (the file has 200,000 lines).
-    static Result<KernelFunctions> read(const std::vector<std::string_view> &names);
+    // Looks the names up in /proc/kallsyms. The file has 200,000 lines, which the kernel takes long
+    // to write: who holds `kallsyms` shares what was read with the next that asks.
+    static Result<KernelFunctions> read(const std::vector<std::string_view> &names,
+                                        std::shared_ptr<const std::string> *kallsyms = nullptr);
     // The same from any text in that format.
-    static KernelFunctions parse(std::istream &kallsyms,
+    static KernelFunctions parse(std::string_view kallsyms,
                                  const std::vector<std::string_view> &names);
 
     // As if the kernel did not have these.

@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include <bpf/libbpf.h>
 
 #include "correlate/base/result.h"
+#include "userspace/loader/attach_targets.h"
 #include "userspace/loader/core_btf.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/shared_maps.h"
@@ -29,11 +31,12 @@ public:
     // choose programs.
     Result<void> open() {
         assert(skeleton_ == nullptr);
-        const auto kernel = KernelBtf::shared();
+        use_shared_attach_targets();
+        kernel_ = KernelBtf::shared();
         const LibbpfLog log;
         if (!open_with(nullptr))
             return bpf_error(name_ + ": open", errno, log.text());
-        auto types = CoreBtf::make(*kernel, type_names(bpf_object__btf(skeleton_->obj)));
+        auto types = CoreBtf::make(*kernel_, type_names(bpf_object__btf(skeleton_->obj)));
         if (!types)
             return std::move(types).failure().in(name_);
         core_btf_.emplace(std::move(*types));
@@ -58,6 +61,7 @@ public:
         }
         loaded_ = true;
         core_btf_.reset();
+        kernel_.reset();
         return {};
     }
 
@@ -65,6 +69,7 @@ public:
     void close() {
         close_skeleton();
         core_btf_.reset();
+        kernel_.reset();
         loaded_ = false;
     }
 
@@ -90,7 +95,9 @@ private:
 
     std::string name_;
     T *skeleton_ = nullptr;
-    std::optional<CoreBtf> core_btf_; // until it is loaded
+    // Until it is loaded.
+    std::optional<CoreBtf> core_btf_;
+    std::shared_ptr<KernelBtf> kernel_;
     bool loaded_ = false;
 };
 

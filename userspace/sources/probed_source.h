@@ -35,6 +35,7 @@ public:
     Result<void> attach() override {
         auto attached = attach_what_can_be();
         btf_.reset();
+        kallsyms_.reset();
         if (attached && skeleton_.is_loaded()) {
             if (state_.state == CW_SOURCE_OFF)
                 state_ = hooks_.left_out().empty()
@@ -141,7 +142,7 @@ private:
         btf_ = KernelBtf::shared();
         if (auto opened = skeleton_.open(); !opened)
             return opened;
-        auto functions = KernelFunctions::read({functions_.begin(), functions_.end()});
+        auto functions = KernelFunctions::read({functions_.begin(), functions_.end()}, &kallsyms_);
         if (!functions)
             return std::move(functions).failure();
         choose(*functions, mode);
@@ -156,6 +157,7 @@ private:
     HookMode mode_;
     std::string name_;
     std::vector<std::string> functions_;
+    std::shared_ptr<const std::string> kallsyms_; // as btf_
 };
 
 } // namespace collwire
