@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/loader/shared_maps.h"
 
+#include <cstring>
+
 #include <bpf/bpf.h>
 
-#include "collwire/tables.h"
 #include "shared.skel.h"
 #include "userspace/loader/libbpf_log.h"
+#include "userspace/loader/map_reader.h"
 
 namespace collwire {
 
@@ -87,6 +89,16 @@ std::vector<LossCount> SharedMaps::losses() const {
                 counts.push_back({static_cast<cw_loss_class>(loss_class),
                                   static_cast<std::uint16_t>(cpu), records});
     return counts;
+}
+
+std::optional<std::vector<cw_live_qp>> SharedMaps::live_qps() const {
+    std::vector<cw_live_qp> all;
+    MapReader reader(live_qps_fd_, sizeof(std::uint64_t), sizeof(cw_live_qp), false);
+    const bool complete =
+        reader.for_each([&all](std::span<const std::byte>, std::span<const std::byte> value) {
+            std::memcpy(&all.emplace_back(), value.data(), sizeof(cw_live_qp));
+        });
+    return complete ? std::optional(std::move(all)) : std::nullopt;
 }
 
 } // namespace collwire

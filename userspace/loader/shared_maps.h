@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include <bpf/libbpf.h>
 
+#include "collwire/tables.h"
 #include "correlate/base/result.h"
 #include "userspace/record/source.h"
 
@@ -35,6 +37,8 @@ public:
 
     [[nodiscard]] int events_fd() const { return events_fd_; }
     [[nodiscard]] int live_qps_fd() const { return live_qps_fd_; }
+    // Queue pairs that exist; one may be in it twice. Nothing: the kernel gave a part of them only.
+    [[nodiscard]] std::optional<std::vector<cw_live_qp>> live_qps() const;
     [[nodiscard]] int post_epochs_fd() const { return post_epochs_fd_; }
 
     // Adds a thread group to those that are recorded when the programs filter by thread group.

@@ -10,7 +10,6 @@
 
 #include "collwire/tables.h"
 #include "userspace/base/clock.h"
-#include "userspace/loader/map_reader.h"
 #include "userspace/loader/twice.h"
 #include "userspace/netlink/rdma_netlink.h"
 
@@ -181,14 +180,10 @@ Result<void> QpSource::on_attached() {
 
 void QpSource::check_dump(const std::vector<NetlinkQp> &told) {
     // Every queue pair that netlink told of was read by our own probe as well: the two must agree.
+    const auto living = maps_.live_qps();
     std::unordered_map<std::uint64_t, std::uint32_t> types;
-    MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
-    const bool complete =
-        reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
-            cw_live_qp live;
-            std::memcpy(&live, value.data(), sizeof(live));
-            types.emplace(device_and_qpn(live.key.dev_index, live.key.qpn), live.type);
-        });
+    for (const cw_live_qp &live : living.value_or(std::vector<cw_live_qp>{}))
+        types.emplace(device_and_qpn(live.key.dev_index, live.key.qpn), live.type);
     std::size_t n_read = 0;
     for (const auto &qp : told) {
         const auto known = types.find(device_and_qpn(qp.dev_index, qp.lqpn & CW_QPN_MASK));
@@ -201,7 +196,7 @@ void QpSource::check_dump(const std::vector<NetlinkQp> &told) {
     // With a filter only some are read; without it all but those that were destroyed meanwhile.
     const bool none = n_read == 0 && !told.empty() && !options_.filter_by_tgid;
     const bool too_few = !options_.filter_by_tgid && n_read * 2 < told.size();
-    if (!complete || (!none && !too_few))
+    if (!living || (!none && !too_few))
         return;
     refuse("ib_core's layout is not what its BTF says: of " + std::to_string(told.size()) +
            " queue pairs that RDMA netlink lists the probe read " + std::to_string(n_read) +
@@ -264,16 +259,12 @@ void QpSource::forget_destroyed() {
     for (const LossCount &loss : maps_.losses())
         if (loss.loss_class == CW_LOSS_QP_TABLE)
             return;
-    QpMap<bool> live;
-    MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
-    const bool complete =
-        reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
-            cw_live_qp qp;
-            std::memcpy(&qp, value.data(), sizeof(qp));
-            live.emplace(qp.key, true);
-        });
-    if (!complete)
+    const auto living = maps_.live_qps();
+    if (!living)
         return;
+    QpMap<bool> live;
+    for (const cw_live_qp &qp : *living)
+        live.emplace(qp.key, true);
     std::erase_if(known_, [&live](const auto &known) {
         return (known.second.flags & CW_QP_DEVX) == 0 && !live.contains(known.first);
     });

@@ -324,16 +324,12 @@ void RxeWireSource::sample_peers(RecordSink &sink, bool everything) {
 // Counters of a queue pair stay for one whole sample after it is gone: the frame that was on its
 // way when it was destroyed has been counted by then, and this sample has read it.
 void RxeWireSource::forget_destroyed() {
-    QpMap<bool> live;
-    MapReader reader(maps_.live_qps_fd(), sizeof(std::uint64_t), sizeof(cw_live_qp), false);
-    const bool complete =
-        reader.for_each([&](std::span<const std::byte>, std::span<const std::byte> value) {
-            cw_live_qp qp;
-            std::memcpy(&qp, value.data(), sizeof(qp));
-            live.emplace(qp.key, true);
-        });
-    if (!complete)
+    const auto living = maps_.live_qps();
+    if (!living)
         return;
+    QpMap<bool> live;
+    for (const cw_live_qp &qp : *living)
+        live.emplace(qp.key, true);
     const int wire = bpf_map__fd(skeleton_->maps.wire);
     const int sequences = bpf_map__fd(skeleton_->maps.wire_sequences);
     const int peers = bpf_map__fd(skeleton_->maps.ud_peers);
