@@ -87,12 +87,16 @@ def main():
         assert neighbour.returncode == 0, neighbour.returncode
         harness.expect_nothing_left(neighbour_out, before)
 
-        # A job that fails and one that never ends are failures of the lab, in words.
+        # A job that fails, one that never ends and a kernel that crashes are failures of the lab, in words.
         out = os.path.join(scratch, "failing")
         status, said = harness.run("--nodes", "1", "--out", out, "--job", "/bin/false")
         assert status == 1 and "node0 returned 1" in said, said
         status, said = harness.run("--nodes", "1", "--out", out, "--job", job, "--limit", "12")
         assert status == 1 and "in time" in said, said
+        with open(job, "w", encoding="ascii") as file:
+            file.write("#!/bin/bash\necho c > /proc/sysrq-trigger\n")
+        status, said = harness.run("--nodes", "1", "--out", out, "--job", job, "--limit", "120")
+        assert status == 1 and "node0 died" in said and "Kernel panic" in said and "Call Trace" in said, said
         harness.expect_nothing_left(scratch, before)
     return 0
 

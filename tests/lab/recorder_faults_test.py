@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A recorder that is killed, gets no disk, too small a ring buffer, queue pairs by the hundred a second, a NIC that goes away:
+"""A recorder that is killed, or gets no disk, a NIC that goes away, a user without privileges:
 its capture reads to the last good block, what was lost is counted, the traced programs verify their data, and nothing stays behind.
 
 recorder_faults_test.py [--kernel SERIES]"""
@@ -9,25 +9,11 @@ import os
 import re
 
 import lab_harness as harness
+from recorder_loss import lost
 
 
 def said_lost(case):
     return int(re.search(r"lost: (\d+) records that could not be written", case["said"]).group(1))
-
-
-# Takes the CPU from tasks in kernel code: frames between processes of one node may be missed there, which is counted (README.md).
-PREEMPTS = ("newest",)
-
-
-def lost(case, kernel):
-    """Records by class, without the calls that may be missed on this kernel: no queue pair record is among them, as the sums show."""
-    of_class = {}
-    for entry in case["loss"]["entries"]:
-        of_class[entry["class"]] = of_class.get(entry["class"], 0) + entry["records"]
-    assert case["status"] == case["report_status"] == (5 if of_class else 0), case
-    if kernel in PREEMPTS and of_class.get("probe_missed", 0) < 20:
-        of_class.pop("probe_missed", None)
-    return of_class
 
 
 def check(results, kernel):
@@ -40,21 +26,6 @@ def check(results, kernel):
         assert case["verified"] and case["rounds"] > 1, case
     assert any(case["tx_wire_bytes"][0] for case in killed), killed
     print("killed:", [(round(case["delay_s"], 2), case["ends"], case["rounds"], case["tx_wire_bytes"]) for case in killed])
-
-    # A queue pair of the churn makes five records: its creation, three states, its end; without a connection two.
-    for name, of_each in (("churn", 5), ("churn-fast", 2)):
-        churn = results[name]
-        assert not lost(churn, kernel), churn
-        assert churn["qps"] == churn["outcome"]["qps"], "a queue pair of the churn is missing"
-        assert churn["qp_records"] - churn["existing_records"] == of_each * churn["outcome"]["qps"], churn
-        print(f"{name}: {churn['outcome']['qps_per_second']:.0f} queue pairs a second")
-    assert results["churn"]["outcome"]["verified"], results["churn"]
-
-    overflow = results["overflow"]
-    of_class = lost(overflow, kernel)
-    assert overflow["outcome"]["verified"] and list(of_class) == ["qp_event"], overflow
-    made = 5 * overflow["outcome"]["qps"]
-    assert overflow["qp_records"] - overflow["existing_records"] + of_class["qp_event"] == made, (overflow, made)
 
     full = results["full-disk"]
     assert full["status"] == 5 and full["outcome"]["verified"], full
@@ -84,7 +55,6 @@ def check(results, kernel):
     assert one["status"] == one["report_status"] == 0 and one["programs"] == [0, 0], one
     assert one["pids"] == [one["wanted"]] * 5 and one["sent"] > 0, one
     assert results["early"]["verified"] and results["early"]["rounds"] > 1, results["early"]
-    print(f"recording after {results['churn']['started_s']:.1f} s")
     assert results["no-device"]["status"] == 4 and "Fix: " in results["no-device"]["said"], results["no-device"]
     print(results["no-device"]["said"])
 
@@ -102,7 +72,7 @@ def check(results, kernel):
 
 
 def check_run(arguments, out):
-    harness.run_job(out, arguments.kernel, 2, "recorder_faults.py", "--nics", "2", "--cpus", "2",
+    harness.run_job(out, arguments.kernel, 2, "recorder_faults.py", "--nics", "2",
                     "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
     check(harness.load(out, "node0", "results.json"), arguments.kernel)
 

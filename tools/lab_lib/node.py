@@ -3,12 +3,18 @@
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
 
 from . import fabric
 from .report import LabError
+
+# A CPU that does nothing else for as long ends the node, and its console has the trace. No busy host takes a CPU away for a minute.
+_LOCKUP_S = 60
+_COMPLAINT = re.compile(r"\b(?:BUG: |Oops|Kernel panic|general protection fault|detected stalls?)")
+_CONSOLE_BYTES = 1 << 20
 
 
 class Channel:
@@ -81,7 +87,7 @@ class Node:
             "qemu-system-x86_64", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
             "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(setup.cpus), "-m", str(setup.memory_mib),
             "-kernel", setup.kernel.vmlinuz, "-initrd", setup.initramfs,
-            "-append", "console=ttyS0 quiet panic=-1 net.ifnames=0 random.trust_cpu=on",
+            "-append", f"console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh={_LOCKUP_S // 2} net.ifnames=0 random.trust_cpu=on",
             "-chardev", f"file,id=console,path={_escape(self.directory)}/console", "-serial", "chardev:console",
             "-chardev", f"socket,id=agent,fd={agent.fileno()}", "-serial", "chardev:agent",
             "-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor,mode=control",
@@ -117,17 +123,18 @@ class Node:
         self._process.wait()
 
     def console_tail(self):
-        """The last words of the node and of its QEMU, for an error message."""
-        text = ""
+        """The last words of the node and of its QEMU, for an error message; of a kernel that complained, the first complaint."""
+        lines = []
         for name in ("qemu.log", "console"):
             try:
                 with open(os.path.join(self.directory, name), "rb") as source:
-                    source.seek(max(0, os.fstat(source.fileno()).st_size - 4000))
-                    text += source.read().decode(errors="replace")
+                    text = source.read(_CONSOLE_BYTES).decode(errors="replace")
             except OSError:
                 continue
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return "\n".join(f"    {self.name}| {line}" for line in lines[-15:])
+            lines += [line.strip() for line in text.splitlines() if line.strip()]
+        complaint = next((at for at, line in enumerate(lines) if _COMPLAINT.search(line)), len(lines))
+        first = max(0, min(complaint, len(lines) - 15))
+        return "\n".join(f"    {self.name}| {line}" for line in lines[first:first + 60])
 
     def record_status(self):
         """The job's status as the node wrote it, None without one."""

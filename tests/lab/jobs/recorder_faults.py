@@ -15,27 +15,14 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from lab_job import Job, NODE, OPERATIONS, OUT, poll_until
-from recording import QP_RECORDS, Recorder, bpf_objects, count_records, report
+from local_case import churn, local_case
+from recording import Recorder, bpf_objects, report
 
-CHURN_RATE = 1000
 NOBODY = 65534
 NO_BPF_OBJECTS = (0, 0, [])
 FULL = os.environ.get("COLLWIRE_FULL") == "1"
 
 results = {}
-
-
-def churn(*options, processes=1):
-    """What it did; of several at once the sums."""
-    command = ["rdma_qp_churn", "--gid-index", "1", *options]
-    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(processes)]
-    outcomes = []
-    for program in programs:
-        out, err = program.communicate()
-        assert program.returncode == 0, out + err
-        outcomes.append(json.loads(out))
-    return {**outcomes[0], "qps": sum(one["qps"] for one in outcomes),
-            "qps_per_second": sum(one["qps_per_second"] for one in outcomes), "verified": all(one["verified"] for one in outcomes)}
 
 
 def transfer(name, *options):
@@ -109,19 +96,6 @@ def touch(path):
         pass
 
 
-def local_case(case, options, work, directory=None):
-    recorder = Recorder(case, *options, directory=directory)
-    outcome = work()
-    status = recorder.stop()
-    report_status, data = report(recorder.directory, case)
-    assert data is not None, f"{case}: no report ({report_status})"
-    results[case] = {"status": status, "report_status": report_status, "outcome": outcome, "said": recorder.said(), "started_s": recorder.started_s,
-                     "loss": data["loss"], "qps": sum(qp["type"] == "RC" for qp in data["qps"]), "events": [event["kind"] for event in data["events"]],
-                     "qp_records": count_records(recorder.directory, *QP_RECORDS),
-                     "existing_records": count_records(recorder.directory, "qp_existing")}
-    return data
-
-
 def tiny_disk(size):
     directory = os.path.join(OUT, f"disk-of-{size}")
     os.makedirs(directory)
@@ -131,7 +105,7 @@ def tiny_disk(size):
 
 def full_disk():
     directory = tiny_disk("48k")
-    local_case("full-disk", ["--interval", "100ms"], lambda: churn("--rate", "400", "--duration", "6"), directory)
+    local_case(results, "full-disk", ["--interval", "100ms"], lambda: churn("--rate", "400", "--duration", "6"), directory)
     subprocess.run(["umount", directory], check=True)
 
 
@@ -149,7 +123,7 @@ def freed_disk():
         after = churn("--create-only", "--rate", "0", "--count", "1500", "--list", os.path.join(OUT, "after.list"))
         return {"during": during, "after": after}
 
-    data = local_case("freed-disk", ["--no-wire", "--posts", "off", "--interval", "1h"], work, directory)
+    data = local_case(results, "freed-disk", ["--no-wire", "--posts", "off", "--interval", "1h"], work, directory)
     subprocess.run(["umount", directory], check=True)
     pid = results["freed-disk"]["outcome"]["after"]["pid"]
     results["freed-disk"]["qps_after"] = sum(qp["pid"] == pid for qp in data["qps"])
@@ -254,10 +228,6 @@ def main():
         killed(job, nth)
     killed_while_starting(job, 10 if FULL else 3)
     if NODE == 0:
-        local_case("churn", [], lambda: churn("--rate", str(CHURN_RATE), "--duration", "5"))
-        local_case("churn-fast", [],
-                   lambda: churn("--create-only", "--rate", str(CHURN_RATE), "--duration", "5", processes=os.cpu_count()))
-        local_case("overflow", ["--ring", "4KiB"], lambda: churn("--rate", "0", "--count", "3000"))
         full_disk()
         freed_disk()
     remove_nic(job)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For jobs whose recorder and recorded program are on one node: queue pairs that come and go, and what of them is in the capture."""
+
+import json
+import subprocess
+
+from recording import QP_RECORDS, Recorder, count_records, report
+
+
+def churn(*options, processes=1):
+    """What it did; of several at once the sums."""
+    command = ["rdma_qp_churn", "--gid-index", "1", *options]
+    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(processes)]
+    outcomes = []
+    for program in programs:
+        out, err = program.communicate()
+        assert program.returncode == 0, out + err
+        outcomes.append(json.loads(out))
+    return {**outcomes[0], "qps": sum(one["qps"] for one in outcomes),
+            "qps_per_second": sum(one["qps_per_second"] for one in outcomes), "verified": all(one["verified"] for one in outcomes)}
+
+
+def local_case(results, case, options, work, directory=None):
+    recorder = Recorder(case, *options, directory=directory)
+    outcome = work()
+    status = recorder.stop()
+    report_status, data = report(recorder.directory, case)
+    assert data is not None, f"{case}: no report ({report_status})"
+    results[case] = {"status": status, "report_status": report_status, "outcome": outcome, "said": recorder.said(), "started_s": recorder.started_s,
+                     "loss": data["loss"], "qps": sum(qp["type"] == "RC" for qp in data["qps"]), "events": [event["kind"] for event in data["events"]],
+                     "qp_records": count_records(recorder.directory, *QP_RECORDS),
+                     "existing_records": count_records(recorder.directory, "qp_existing")}
+    return data
