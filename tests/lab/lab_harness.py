@@ -142,7 +142,9 @@ def load(*path):
 
 
 def print_logs(out):
-    for log in sorted(glob.glob(os.path.join(out, "node*", "job.log"))):
+    """What the jobs said, and QEMU where it said anything."""
+    logs = [log for name in ("job.log", "qemu.log") for log in glob.glob(os.path.join(out, "node*", name)) if os.path.getsize(log)]
+    for log in sorted(logs):
         with open(log, encoding="utf-8", errors="replace") as source:
             print(f"--- {os.path.relpath(log, out)}\n{source.read()}", flush=True)
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The writer on a file system that is really full.
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <string>
 
 #include "correlate/capture/reader.h"
 #include "tests/support/capture_builder.h"
@@ -24,22 +23,26 @@ protected:
     void SetUp() override {
         if (geteuid() != 0)
             GTEST_SKIP() << "mounts a file system: run as root";
-        // The mount is seen by this process alone and goes with it.
-        ASSERT_EQ(unshare(CLONE_NEWNS), 0);
-        ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
-        std::string pattern =
-            (std::filesystem::temp_directory_path() / "tiny-disk-XXXXXX").string();
-        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-        directory = pattern;
-        ASSERT_EQ(mount("tmpfs", directory.c_str(), "tmpfs", 0, "size=256k"), 0);
-        mounted = true;
+        // Mounted nowhere: it goes with its descriptor, and nobody else has ever seen it.
+        const int context_fd = fsopen("tmpfs", FSOPEN_CLOEXEC);
+        ASSERT_GE(context_fd, 0);
+        ASSERT_EQ(fsconfig(context_fd, FSCONFIG_SET_STRING, "size", "256k", 0), 0);
+        ASSERT_EQ(fsconfig(context_fd, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0), 0);
+        mount_fd = fsmount(context_fd, FSMOUNT_CLOEXEC, 0);
+        close(context_fd);
+        ASSERT_GE(mount_fd, 0);
+        directory = "/proc/self/fd/" + std::to_string(mount_fd);
     }
     void TearDown() override {
-        if (mounted) {
-            EXPECT_EQ(umount(directory.c_str()), 0);
-        }
-        if (!directory.empty())
-            std::filesystem::remove(directory);
+        if (mount_fd >= 0)
+            close(mount_fd);
+    }
+    void resize(const char *size) const {
+        const int context_fd = fspick(mount_fd, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
+        ASSERT_GE(context_fd, 0);
+        ASSERT_EQ(fsconfig(context_fd, FSCONFIG_SET_STRING, "size", size, 0), 0);
+        ASSERT_EQ(fsconfig(context_fd, FSCONFIG_CMD_RECONFIGURE, nullptr, nullptr, 0), 0);
+        close(context_fd);
     }
     [[nodiscard]] std::vector<std::byte> read(const std::string &path) const {
         std::ifstream stream(path, std::ios::binary);
@@ -48,7 +51,7 @@ protected:
         return {bytes.begin(), bytes.end()};
     }
     std::filesystem::path directory;
-    bool mounted = false;
+    int mount_fd = -1;
 };
 
 TEST_F(TinyDisk, TheFileEndsAtAGoodBlockAndTheLossIsCounted) {
@@ -92,7 +95,7 @@ TEST_F(TinyDisk, TheFileEndsAtAGoodBlockAndTheLossIsCounted) {
         << failure->message;
 
     // Somebody makes room.
-    ASSERT_EQ(mount("tmpfs", directory.c_str(), "tmpfs", MS_REMOUNT, "size=1m"), 0);
+    ASSERT_NO_FATAL_FAILURE(resize("1m"));
     const std::uint64_t lost = writer.lost_records();
     append();
     writer.flush(200);

@@ -12,8 +12,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lab_job import HAS_ATOMICS, Job, NODE, NODES, NO_ATOMICS, OPERATIONS, OUT, cm_listens, kernel_release, local_qpns, perftest
 
 RELIABLE_ONLY = os.environ.get("BENCHMARKS", "all") == "rc"
-# rdma_rxe answers a repeated READ by the length of the request before it (traffic_plan.h).
-BEARS_LOSS = ("--no-empty-reads",) if RELIABLE_ONLY else ()
+# Of rdma_wr_post under loss: no READs and no atomics of several lengths. Without any recorder, at 1 % on 6.12, rdma_rxe ended such queue
+# pairs (WARNING at rxe_comp.c:827 or rxe_mr.c:395), stopped, or delivered other bytes in 9 of 12 runs of 8 s; with these in none of 4.
+BEARS_LOSS = ("--operations", "send,send_imm,write,write_imm")
 # 7.2 answers a READ that is asked for again with the length of the message before, which in rping is another.
 HAS_RPING = not RELIABLE_ONLY or kernel_release() < (7, 0)
 
@@ -39,9 +40,10 @@ class WorkRequests:
     def __init__(self, job, name, server, client, *options):
         self.job, self.server, self.client = job, server, client
         self.said = os.path.join(OUT, f"{name}.json")
-        if "--operations" not in options:
-            options = ("--operations", OPERATIONS, *options)
-        options += BEARS_LOSS
+        if RELIABLE_ONLY:
+            options += BEARS_LOSS
+        elif "--operations" not in options:
+            options += ("--operations", OPERATIONS)
 
         def command(port, address):
             words = ["rdma_wr_post", "--device", "rxe0", "--gid-index", "1", "--json", self.said]

@@ -99,7 +99,7 @@ rdma resource show qp
 grep . /sys/class/infiniband/rxe0/ports/1/hw_counters/* | grep -v ':0$' | sed 's/.*hw_counters.//'
 grep -E 'virtio|CPU0' /proc/interrupts
 grep -E 'NET|TASKLET|TIMER|CPU0' /proc/softirqs
-dmesg | tail -5
+dmesg | tail -60
 """
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     print(f"state of node{NODE}:\n{done.stdout}{done.stderr}", flush=True)

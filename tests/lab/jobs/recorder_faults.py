@@ -145,7 +145,7 @@ def remove_nic(job):
     if NODE == 0:
         status = recorder.stop()
         report_status, data = report(recorder.directory, case)
-        results[case] = {"status": status, "report_status": report_status, "outcome": outcome,
+        results[case] = {"status": status, "report_status": report_status, "outcome": outcome, "loss": data["loss"],
                          "gone": [event["device"] for event in data["events"] if event["kind"] == "device_gone"],
                          "qps": {device: sum(qp["device"] == device and qp["type"] == "RC" for qp in data["qps"])
                                  for device in ("rxe0", "rxe1")},

@@ -48,7 +48,6 @@ nlohmann::json RunOptions::to_json() const {
             {"max_inline_bytes", plan.max_inline_bytes},
             {"max_sges", plan.max_sges},
             {"uneven_lists", plan.uneven_lists},
-            {"empty_reads", plan.empty_reads},
             {"operations", operations},
             {"extended", style.extended},
             {"chain", style.chain},
@@ -68,7 +67,6 @@ Result<RunOptions> RunOptions::from_json(const nlohmann::json &json) {
         json.at("max_inline_bytes").get_to(options.plan.max_inline_bytes);
         json.at("max_sges").get_to(options.plan.max_sges);
         json.at("uneven_lists").get_to(options.plan.uneven_lists);
-        json.at("empty_reads").get_to(options.plan.empty_reads);
         for (const auto &operation : json.at("operations")) {
             options.plan.operations.push_back(static_cast<Operation>(operation.get<int>()));
         }

@@ -302,7 +302,6 @@ int main(int argc, char **argv) {
     app.add_flag("--uneven-lists", arguments.uneven_lists,
                  "requester, wr: lists of pieces of different sizes, inline ones too (on rdma_rxe: "
                  "rdma-core >= 64)");
-    app.add_flag("!--no-empty-reads", run.plan.empty_reads, "requester: READs of a byte at least");
     app.add_option("--rounds", arguments.rounds, "requester: rounds");
     app.add_option("--duration", arguments.duration_s,
                    "requester: seconds after the gate, instead of --rounds");

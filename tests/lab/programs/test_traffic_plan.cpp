@@ -59,21 +59,6 @@ TEST(TrafficPlan, CoversEveryOperationFormAndTheZeroLength) {
     EXPECT_EQ(empty.size(), 5U) << "every one but the atomics";
 }
 
-TEST(TrafficPlan, NoReadIsEmptyWhereThatIsAskedFor) {
-    PlanOptions options = options_for(Transport::Rc);
-    options.empty_reads = false;
-    std::set<Operation> empty;
-    for (uint64_t round = 0; round < 20; round++) {
-        for (const Request &request : plan_round(options, 0, round)) {
-            if (request.length_bytes == 0) {
-                empty.insert(request.operation);
-            }
-        }
-    }
-    EXPECT_EQ(empty.size(), 4U);
-    EXPECT_FALSE(empty.contains(Operation::Read));
-}
-
 TEST(TrafficPlan, EvenListsHaveOnePieceSizeAndAreNeverInline) {
     PlanOptions options = options_for(Transport::Rc);
     options.uneven_lists = false;

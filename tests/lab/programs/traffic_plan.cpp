@@ -172,9 +172,6 @@ std::vector<Request> plan_round(const PlanOptions &options, uint32_t qp_index, u
                 request.length_bytes =
                     options.max_length_bytes - static_cast<uint32_t>((random >> 32) % 2);
             }
-            if (request.operation == Operation::Read && !options.empty_reads) {
-                request.length_bytes = std::max(request.length_bytes, 1U);
-            }
             choose_form(request, options, mix(random));
         }
         requests.push_back(std::move(request));

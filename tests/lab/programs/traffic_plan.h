@@ -37,10 +37,6 @@ struct PlanOptions {
     // rdma-core before 64 takes the first piece's length for all, and sends an inline list as an
     // empty message.
     bool uneven_lists = true;
-    // False: a READ asks for a byte at least. rdma_rxe (seen on Linux 7.2) answers a repeated READ
-    // by the length of the request before it, and ends the connection or is silent where one of
-    // both is empty.
-    bool empty_reads = true;
     std::vector<Operation> operations; // used in turn; empty: every one that the transport has
 };
 
