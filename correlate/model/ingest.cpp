@@ -234,6 +234,7 @@ void Ingest::add_device(std::span<const std::byte> record) {
     const auto from = record_as<cw_device>(record);
     const Index index = device_by_name(text_of(from.name));
     devices_by_index_[{session_, from.dev_index}] = index;
+    gone_devices_.erase({session_, from.dev_index});
     Device &device = model_.devices[index];
     device.flags = from.flags;
     device.driver = text_of(from.driver);
@@ -473,6 +474,9 @@ void Ingest::add_module_event(std::span<const std::byte> record) {
 
 void Ingest::add_device_gone(std::span<const std::byte> record) {
     const auto from = record_as<cw_device_gone>(record);
+    // The kernel's own word for it and the look at sysfs that missed the device may cross.
+    if (!gone_devices_.emplace(session_, from.dev_index).second)
+        return;
     Event event;
     event.time_ns = from.header.time_ns;
     event.host = session().host;

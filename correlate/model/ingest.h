@@ -128,6 +128,7 @@ private:
     std::unordered_map<std::string, Index> devices_;                            // host and name
     std::unordered_map<std::pair<Index, std::uint32_t>, Index, Hash>
         devices_by_index_;                                                   // session, dev_index
+    std::set<std::pair<Index, std::uint32_t>> gone_devices_;                 // session, dev_index
     std::unordered_map<std::pair<Index, std::uint32_t>, Index, Hash> ports_; // device, number
     std::unordered_map<QpKey, Index, Hash> qps_;
     std::unordered_map<UdKey, UdSnapshots, Hash> ud_;

@@ -276,6 +276,28 @@ TEST(ModelEvents, CutThatNoHostSeesIsNamedByItsEffects) {
               0U);
 }
 
+TEST(ModelEvents, DeviceIsRemovedOnceHoweverOftenThatIsTold) {
+    const auto gone = [](double time) {
+        auto record = make_record<cw_device_gone>(CW_KIND_DEVICE_GONE, seconds(time), 0);
+        set_text(record.device, "rxe0");
+        return record;
+    };
+    const auto times = [](const Model &model) {
+        std::vector<std::uint64_t> found;
+        for (const Event &event : model.events)
+            if (event.kind == "device_gone")
+                found.push_back(event.time_ns);
+        return found;
+    };
+    NodeBuilder twice;
+    twice.usual(1).add(gone(12)).add(gone(12.5)).end();
+    EXPECT_EQ(times(model_of({twice.bytes()})), std::vector<std::uint64_t>{seconds(12)});
+    NodeBuilder back;
+    back.usual(1).add(gone(12)).device().add(gone(15)).end();
+    EXPECT_EQ(times(model_of({back.bytes()})),
+              (std::vector<std::uint64_t>{seconds(12), seconds(15)}));
+}
+
 TEST(ModelEvents, LinkThatWentDownExplainsTheEffects) {
     const Model own = model_of(
         {cut().carrier(13.9, false).carrier(15.5, true).async_event(13.9, 10).end().bytes()});
