@@ -38,9 +38,7 @@ void CounterSeries::add(const CounterPoint &point) {
     increase_ = add_saturating(increase_, delta);
     resets_ += reset ? 1 : 0;
     const double seconds = static_cast<double>(point.time_ns - last_.time_ns) * 1e-9;
-    last_rate_ = static_cast<double>(delta) / seconds;
-    if (points_ == 1)
-        first_rate_ = last_rate_;
+    peak_rate_ = std::max(peak_rate_, static_cast<double>(delta) / seconds);
     if (watched_ && delta > 0)
         add_growth(growths_, {last_.time_ns, point.time_ns, delta}, GROWTH_GAP_NS);
     last_ = point;

@@ -41,10 +41,9 @@ public:
     // counted between the point before and the reset is not known and not in here.
     [[nodiscard]] std::uint64_t increase() const { return increase_; }
     [[nodiscard]] std::uint64_t resets() const { return resets_; }
-    // In units of the counter per second, over the first and the last interval; 0 with fewer than
-    // two points.
-    [[nodiscard]] double first_rate() const { return first_rate_; }
-    [[nodiscard]] double last_rate() const { return last_rate_; }
+    // In units of the counter per second, over the interval in which it grew fastest; 0 with fewer
+    // than two points.
+    [[nodiscard]] double peak_rate() const { return peak_rate_; }
     [[nodiscard]] const std::vector<Growth> &growths() const { return growths_; }
 
 private:
@@ -53,8 +52,7 @@ private:
     std::uint64_t points_ = 0;
     std::uint64_t increase_ = 0;
     std::uint64_t resets_ = 0;
-    double first_rate_ = 0;
-    double last_rate_ = 0;
+    double peak_rate_ = 0;
     std::vector<Growth> growths_;
     bool watched_;
 };

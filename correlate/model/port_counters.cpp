@@ -65,7 +65,7 @@ std::uint64_t distance(std::uint64_t a, std::uint64_t b) {
 }
 
 // Bytes that may lie between the moments at which the queue pairs and the counter were read, at
-// both ends.
+// both ends. By the fastest interval: collectives come in bursts, and an end may lie in one.
 std::uint64_t skew_bytes(const CounterSeries &series, const Session &session,
                          double bytes_per_unit) {
     const std::uint64_t qps_begin_ns =
@@ -78,10 +78,8 @@ std::uint64_t skew_bytes(const CounterSeries &series, const Session &session,
         session.last_wire_sample_ns != 0 ? session.last_wire_sample_ns : session.end_ns;
     const std::uint64_t end_ns = distance(series.last().time_ns, qps_end_ns) +
                                  distance(series.last().time_ns, series.last().begin_ns);
-    const double bytes = bytes_per_unit *
-                         (series.first_rate() * static_cast<double>(begin_ns) +
-                          series.last_rate() * static_cast<double>(end_ns)) /
-                         NS_PER_S;
+    const double bytes =
+        bytes_per_unit * series.peak_rate() * static_cast<double>(begin_ns + end_ns) / NS_PER_S;
     return bytes >= 1e18 ? std::uint64_t{1'000'000'000'000'000'000}
                          : static_cast<std::uint64_t>(std::llround(bytes));
 }

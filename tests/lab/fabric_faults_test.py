@@ -9,8 +9,9 @@ import datetime
 
 import lab_harness as harness
 
-CUT, LOSS, FLAP = "silent:leaf0-spine0@T+35+4", "loss:2:20@T+49+3", "port:0@T+63+3"
-TRAFFIC_S = 71
+# A busy node may take several seconds to end its loss, and an effect this near to a flap would be put down to it.
+CUT, LOSS, FLAP = "silent:leaf0-spine0@T+35+4", "loss:2:20@T+49+3", "port:0@T+75+3"
+TRAFFIC_S = 83
 # A node's clock is set from the host's; its counters are read once a second.
 CLOCK_S, SAMPLE_S = 1.0, 1.5
 TIMEOUT_S = 1.1

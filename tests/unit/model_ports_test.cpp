@@ -56,9 +56,9 @@ TEST(ModelPorts, ReadingLaterThanTheQueuePairsIsUncertainty) {
         .samples(19, {{1, 0, 1000}})
         .samples(20, {{1, 0, 5000}});
     const Model model = model_of({node.end().bytes()});
-    // Half a second at 1000 B/s before the first sample, half a second at 4000 B/s after the last
-    // queue pair's.
-    EXPECT_EQ(bytes_of(model).uncertainty_bytes, 500 + 2000U);
+    // Half a second before the first sample, half a second after the last queue pair's, at the
+    // 4000 B/s of the fastest interval.
+    EXPECT_EQ(bytes_of(model).uncertainty_bytes, 2000 + 2000U);
 }
 
 TEST(ModelPorts, WhatWasCountedBeforeThePortWasReadIsNoPartOfIt) {

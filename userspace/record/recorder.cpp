@@ -276,9 +276,10 @@ int Recorder::finish() {
     append_clock(buffer);
     buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
     flush();
-    // What that write lost is told of, too, if there is room for so much.
+    // What that write lost is told of, too, if there is room for so much: also what was told before
+    // in a write that failed.
     Buffer loss;
-    losses_.append(loss, losses(), false);
+    losses_.append(loss, losses(), true);
     loss.hand_over([this](const cw_header &record) { writer_->append(record); });
     const auto closed =
         writer_->close(monotonic_ns(), static_cast<std::uint32_t>(reason_),
