@@ -96,7 +96,9 @@ static __always_inline void announce(struct walk *w)
  */
 static __always_inline struct cw_post_slot *slot_of(struct walk *w)
 {
-	struct cw_post_slot *slot = bpf_map_lookup_elem(&posts, &w->key);
+	/* To Linux 6.1 memory that a function was given is no key. */
+	struct cw_slot_key key = w->key;
+	struct cw_post_slot *slot = bpf_map_lookup_elem(&posts, &key);
 	struct empty *nothing;
 	__u32 zero = 0;
 
@@ -105,8 +107,8 @@ static __always_inline struct cw_post_slot *slot_of(struct walk *w)
 	nothing = bpf_map_lookup_elem(&empty, &zero);
 	if (!nothing)
 		return NULL;
-	bpf_map_update_elem(&posts, &w->key, &nothing->slot, BPF_NOEXIST);
-	slot = bpf_map_lookup_elem(&posts, &w->key);
+	bpf_map_update_elem(&posts, &key, &nothing->slot, BPF_NOEXIST);
+	slot = bpf_map_lookup_elem(&posts, &key);
 	/* Without room nothing is new: it would be announced with every post. */
 	if (slot) {
 		slot->first_ns = bpf_ktime_get_ns();

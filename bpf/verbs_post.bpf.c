@@ -110,10 +110,21 @@ static __always_inline long walk_step(struct walk *w)
 	return 0;
 }
 
+/*
+ * Global: the verifier looks at it once, for any walk, and its callers know nothing of a walk that
+ * was in here. What they know they follow through the loop, and how far that goes is up to the
+ * compiler: inlined, Linux 7.2 refused clang 18's code as too complex, but not clang 14's. Weak:
+ * the compiler must not use what it knows of the return value, which the verifier does not.
+ */
+__weak __noinline long walk_any_step(struct walk *w)
+{
+	return w ? walk_step(w) : 1;
+}
+
 static long walk_callback(__u32 step, void *walk)
 {
 	(void)step;
-	return walk_step(walk);
+	return walk_any_step(walk) != 0;
 }
 
 static __always_inline void end_walk(struct walk *w)
@@ -188,11 +199,13 @@ int post_send_loop(struct pt_regs *ctx)
 {
 	struct walk w;
 
+	/* Before Linux 6.3 all memory that a global function is given must have been written. */
+	__builtin_memset(&w, 0, sizeof(w));
 	if (!begin_walk(&w, ctx))
 		return 0;
 	w.next_wr = PT_REGS_PARM2(ctx);
 	/* Most chains are one request with one entry: no callback for them. */
-	if (!walk_step(&w) && (w.in_request || w.next_wr))
+	if (!walk_any_step(&w) && (w.in_request || w.next_wr))
 		bpf_loop(LOOP_STEPS, walk_callback, &w, 0);
 	end_walk(&w);
 	return 0;

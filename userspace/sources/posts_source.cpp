@@ -154,8 +154,10 @@ Result<void> PostsSource::prepare() {
         !options_.bounded_walk && !asked_for_bounded_walk() &&
         libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, nullptr) == 1;
     auto loaded = load(!has_loop);
-    if (!loaded && has_loop)
+    if (!loaded && has_loop) {
+        loop_refused_ = std::move(loaded).failure().message;
         loaded = load(true);
+    }
     if (!loaded && options_.forced)
         return loaded;
     if (!loaded) {
@@ -232,13 +234,17 @@ std::vector<SourceState> PostsSource::states() const {
     if (!skeleton_.is_loaded() && !attached_)
         return {state_};
     const auto &problems = sites_.problems();
-    if (problems.empty() && unresolved_qps_ == 0 && late_qps_ == 0)
+    if (problems.empty() && unresolved_qps_ == 0 && late_qps_ == 0 && loop_refused_.empty())
         return {{CW_SOURCE_ON, {}}};
     std::string reason;
     if (!problems.empty()) {
         reason = problems.front();
         if (problems.size() > 1)
             reason += fmt::format(" (and {} more)", problems.size() - 1);
+    } else if (!loop_refused_.empty()) {
+        reason = fmt::format("the kernel refused the program that walks long chains, so chains of "
+                             "more than 128 steps are counted as truncated: {}",
+                             loop_refused_);
     } else if (late_qps_ != 0) {
         reason =
             fmt::format("{} queue pairs were there before the probes on their driver, which was "

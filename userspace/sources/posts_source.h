@@ -99,6 +99,7 @@ private:
     Skeleton<verbs_post> skeleton_;
     PostsSites sites_;
     SourceState state_;
+    std::string loop_refused_; // why, where the kernel has bpf_loop
     bool attached_ = false;
     std::optional<MapReader> reader_;
     struct Appended {

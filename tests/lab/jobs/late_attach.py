@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from lab_job import Job, NODE, OUT, poll_until
-from recording import Recorder, bpf_objects, tracer_of
+from recording import Recorder, bpf_objects, tracer_of, verified_instructions
 
 
 def transfer(name, *options, server_options=()):
@@ -51,6 +51,7 @@ def main():
     recorder = Recorder("capture", "--posts", "on")
     tracers = {one.name: tracer_of(one.process.pid) for one in (running, gated)}
     assert recorder.process.poll() is None, recorder.said()
+    verified = verified_instructions(recorder.process.pid)
     job.barrier.wait()
 
     touch("gated.go")
@@ -65,7 +66,8 @@ def main():
     status = recorder.stop()
     poll_until(lambda: bpf_objects() == before, "no BPF program or link stays")
     with open(os.path.join(OUT, "result.json"), "w", encoding="utf-8") as file:
-        json.dump({"status": status, "said": recorder.said(), "tracers": tracers, "dying": dying.process.returncode}, file, indent=1)
+        json.dump({"status": status, "said": recorder.said(), "tracers": tracers, "dying": dying.process.returncode,
+                   "verified_instructions": verified}, file, indent=1)
     print(recorder.said(), flush=True)
     job.end()
 
