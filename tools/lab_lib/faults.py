@@ -44,11 +44,12 @@ class Fault:
         elif percent:
             raise LabError(f"--fault {text}: not understood. Fix: {USAGE}")
 
-    def actions(self):
-        found = [Action(self, self.start_s, True)]
-        if self.length_s is not None:
-            found.append(Action(self, self.start_s + self.length_s, False))
-        return found
+    def begin(self):
+        return Action(self, self.start_s, True)
+
+    def end(self, begun_s):
+        """The action that ends it, if it ends, its whole length after it has begun."""
+        return None if self.length_s is None else Action(self, begun_s + self.length_s, False)
 
     def apply(self, fabric, nodes, begins):
         """Starts or ends the fault; returns the words for the record of faults."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run of the lab, inside the sandbox: boot, barrier, jobs with faults, rest, truth."""
 
+import bisect
 import json
 import os
 import selectors
@@ -26,9 +27,11 @@ class Run:
         self._zero_unix_ns = None
         self._fabric = Fabric(setup.nodes, setup.nics, setup.mtu)
         self._faults = [Fault(text, self._fabric) for text in setup.faults]
-        self._actions = sorted((action for fault in self._faults for action in fault.actions()), key=lambda action: action.at_s)
+        self._actions = []        # in the order of their times
+        for fault in self._faults:
+            self._plan(fault.begin())
         self._fault_log = []
-        self._awaited_losses = []  # (record of the fault, its node), in the order of the commands
+        self._awaited_losses = []  # (record of the fault, its action), in the order of the commands
         self._nodes = [Node(number, setup) for number in range(setup.nodes)]
         self._built = False       # the fabric stands and can be asked for its counters
         self._captures = []
@@ -158,11 +161,9 @@ class Run:
             node.state, node.rc = "done", int(rest)
             progress(f"{node.name}: job ended with {rest}")
         elif word == "LOSS-SET":
-            for i, (record, owner) in enumerate(self._awaited_losses):
-                if owner is node:
-                    record["done_s"] = self._since_zero()
-                    del self._awaited_losses[i]
-                    break
+            record, action = next(awaited for awaited in self._awaited_losses if self._nodes[awaited[1].fault.node] is node)
+            self._awaited_losses.remove((record, action))
+            self._acted(record, action)
         elif word == "QUIET-SET":
             node.state = "quiet"
         elif word == "FAIL":
@@ -173,15 +174,25 @@ class Run:
     def _since_zero(self):
         return 0.0 if self._zero is None else round(time.monotonic() - self._zero, 6)
 
+    def _plan(self, action):
+        if action is not None:
+            bisect.insort(self._actions, action, key=lambda planned: planned.at_s)
+
+    def _acted(self, record, action):
+        record["done_s"] = self._since_zero()
+        if action.begins:
+            # A busy node may take seconds to begin: the fault is as long as was asked for all the same.
+            self._plan(action.fault.end(max(action.at_s, record["done_s"]) if action.fault.kind == "loss" else action.at_s))
+
     def _act(self, action):
         record = {"fault": action.fault.text, "event": "start" if action.begins else "end", "asked_s": action.at_s,
                   "at_s": self._since_zero(), "unix_ns": time.time_ns()}
         record["what"] = action.fault.apply(self._fabric, self._nodes, action.begins)
         self._fault_log.append(record)
         if action.fault.kind == "loss":
-            self._awaited_losses.append((record, self._nodes[action.fault.node]))
+            self._awaited_losses.append((record, action))
         else:
-            record["done_s"] = self._since_zero()
+            self._acted(record, action)
         progress(f"fault at T+{record['at_s']:.2f}: {record['what']}")
 
     # The end
