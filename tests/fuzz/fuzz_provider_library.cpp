@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "userspace/code/probe_point.h"
 #include "userspace/providers/ops_scan.h"
-#include "userspace/providers/probe_point.h"
 #include "userspace/providers/process_view.h"
 #include "userspace/providers/wr_scan.h"
 
@@ -19,11 +19,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         return 0;
     if (const auto found = collwire::find_post_send(image.value()); found)
         for (const std::uint64_t address : found.value().addresses)
-            (void)collwire::choose_probe_point(image.value(), address,
+            (void)collwire::choose_probe_point(image.value().code(), address,
                                                collwire::ARGUMENT_1 | collwire::ARGUMENT_2);
     (void)collwire::find_wr_functions(image.value());
     for (const auto &segment : image.value().segments())
         if (segment.executable)
-            (void)collwire::choose_probe_point(image.value(), segment.address, ~0u);
+            (void)collwire::choose_probe_point(image.value().code(), segment.address, ~0u);
     return 0;
 }

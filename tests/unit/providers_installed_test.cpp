@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "userspace/code/probe_point.h"
 #include "userspace/providers/installed.h"
 #include "userspace/providers/ops_scan.h"
-#include "userspace/providers/probe_point.h"
 #include "userspace/providers/wr_scan.h"
 
 namespace collwire {
@@ -34,7 +34,7 @@ TEST_P(InstalledDriver, PostSendIsFoundOnAnEmulatedInstruction) {
     ASSERT_TRUE(found.ok()) << found.failure().message;
     ASSERT_FALSE(found->addresses.empty());
     for (const std::uint64_t address : found->addresses) {
-        const auto point = choose_probe_point(*image, address, ARGUMENT_1 | ARGUMENT_2);
+        const auto point = choose_probe_point(image->code(), address, ARGUMENT_1 | ARGUMENT_2);
         ASSERT_TRUE(point.ok());
         EXPECT_TRUE(point->emulated) << std::hex << address << ": " << point->instruction;
     }

@@ -19,10 +19,10 @@
 #include "empty_uprobe.skel.h"
 #include "tools/bench/stand_ins.h"
 #include "userspace/base/clock.h"
+#include "userspace/code/probe_point.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
 #include "userspace/providers/elf_image.h"
-#include "userspace/providers/probe_point.h"
 #include "userspace/providers/process_view.h"
 #include "verbs_post.skel.h"
 
@@ -105,7 +105,7 @@ Result<Point> point_of(const StandIn &site) {
     if (!entry)
         return error(ErrorKind::Failed, "this program's code is not in its file");
     if (!site.single_stepped_offset) {
-        auto chosen = choose_probe_point(*image, *entry, ARGUMENT_1 | ARGUMENT_2);
+        auto chosen = choose_probe_point(image->code(), *entry, ARGUMENT_1 | ARGUMENT_2);
         if (!chosen)
             return std::move(chosen).failure();
         return Point{chosen->file_offset, chosen->instruction, chosen->emulated};

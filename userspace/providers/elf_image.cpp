@@ -111,6 +111,7 @@ Result<void> ElfImage::read(std::vector<std::byte> &&bytes) {
     if (n_segments != header.e_phnum || n_segments == 0) {
         return bad("program headers beyond the end of the file (truncated?)");
     }
+    std::vector<ElfSegment> segments;
     std::uint64_t dynamic_offset = 0;
     std::uint64_t dynamic_bytes = 0;
     for (std::size_t i = 0; i < n_segments; ++i) {
@@ -141,9 +142,11 @@ Result<void> ElfImage::read(std::vector<std::byte> &&bytes) {
             dynamic_bytes = part.p_filesz;
             continue;
         }
-        segments_.push_back({part.p_vaddr, part.p_offset, part.p_filesz, part.p_memsz,
-                             (part.p_flags & PF_X) != 0, (part.p_flags & PF_W) != 0});
+        segments.push_back({part.p_vaddr, part.p_offset, part.p_filesz, part.p_memsz,
+                            (part.p_flags & PF_X) != 0, (part.p_flags & PF_W) != 0});
     }
+
+    code_ = CodeView{bytes_, std::move(segments)};
 
     DynamicTables tables;
     const std::span<const std::byte> whole{bytes_};
@@ -257,42 +260,6 @@ Result<void> ElfImage::read(std::vector<std::byte> &&bytes) {
 const ElfPointer *ElfImage::pointer_at(std::uint64_t slot) const {
     const auto found = std::ranges::lower_bound(pointers_, slot, {}, &ElfPointer::slot);
     return found != pointers_.end() && found->slot == slot ? &*found : nullptr;
-}
-
-bool ElfImage::is_code(std::uint64_t address) const {
-    return std::ranges::any_of(segments_, [address](const ElfSegment &segment) {
-        return segment.executable && address >= segment.address &&
-               address - segment.address < segment.file_bytes;
-    });
-}
-
-std::optional<std::uint64_t> ElfImage::file_offset(std::uint64_t address) const {
-    for (const ElfSegment &segment : segments_) {
-        if (address >= segment.address && address - segment.address < segment.file_bytes) {
-            return segment.file_offset + (address - segment.address);
-        }
-    }
-    return std::nullopt;
-}
-
-std::optional<std::uint64_t> ElfImage::address_of(std::uint64_t file_offset) const {
-    for (const ElfSegment &segment : segments_) {
-        if (file_offset >= segment.file_offset &&
-            file_offset - segment.file_offset < segment.file_bytes) {
-            return segment.address + (file_offset - segment.file_offset);
-        }
-    }
-    return std::nullopt;
-}
-
-std::span<const std::byte> ElfImage::bytes_from(std::uint64_t address) const {
-    for (const ElfSegment &segment : segments_) {
-        if (address >= segment.address && address - segment.address < segment.file_bytes) {
-            const std::uint64_t skip = address - segment.address;
-            return std::span{bytes_}.subspan(segment.file_offset + skip, segment.file_bytes - skip);
-        }
-    }
-    return {};
 }
 
 Result<std::vector<std::byte>> read_library_file(const std::string &path) {

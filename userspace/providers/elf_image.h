@@ -12,17 +12,9 @@
 #include <vector>
 
 #include "correlate/base/result.h"
+#include "userspace/code/code_view.h"
 
 namespace collwire {
-
-struct ElfSegment {
-    std::uint64_t address = 0;
-    std::uint64_t file_offset = 0;
-    std::uint64_t file_bytes = 0;
-    std::uint64_t memory_bytes = 0;
-    bool executable = false;
-    bool writable = false;
-};
 
 // A pointer-sized slot that relocation fills. Addresses are those of the file, before it is moved.
 struct ElfPointer {
@@ -36,7 +28,14 @@ public:
     // x86-64 shared objects only; `bytes` are the whole file. BadInput names what is wrong.
     static Result<ElfImage> parse(std::vector<std::byte> bytes);
 
-    [[nodiscard]] const std::vector<ElfSegment> &segments() const { return segments_; }
+    ElfImage(const ElfImage &) = delete; // code_ refers to bytes_, which moving leaves in place
+    ElfImage &operator=(const ElfImage &) = delete;
+    ElfImage(ElfImage &&) = default;
+    ElfImage &operator=(ElfImage &&) = default;
+    ~ElfImage() = default;
+
+    [[nodiscard]] const CodeView &code() const { return code_; }
+    [[nodiscard]] const std::vector<ElfSegment> &segments() const { return code_.segments(); }
     // Sorted by slot, each slot once.
     [[nodiscard]] const std::vector<ElfPointer> &pointers() const { return pointers_; }
     [[nodiscard]] const ElfPointer *pointer_at(std::uint64_t slot) const;
@@ -51,18 +50,24 @@ public:
     // for; 0 if it asks for none.
     [[nodiscard]] unsigned private_abi() const { return private_abi_; }
 
-    [[nodiscard]] bool is_code(std::uint64_t address) const;
-    [[nodiscard]] std::optional<std::uint64_t> file_offset(std::uint64_t address) const;
-    [[nodiscard]] std::optional<std::uint64_t> address_of(std::uint64_t file_offset) const;
-    // The file's bytes from `address` to the end of its segment's file part; empty if outside.
-    [[nodiscard]] std::span<const std::byte> bytes_from(std::uint64_t address) const;
+    // As of code().
+    [[nodiscard]] bool is_code(std::uint64_t address) const { return code_.is_code(address); }
+    [[nodiscard]] std::optional<std::uint64_t> file_offset(std::uint64_t address) const {
+        return code_.file_offset(address);
+    }
+    [[nodiscard]] std::optional<std::uint64_t> address_of(std::uint64_t file_offset) const {
+        return code_.address_of(file_offset);
+    }
+    [[nodiscard]] std::span<const std::byte> bytes_from(std::uint64_t address) const {
+        return code_.bytes_from(address);
+    }
 
 private:
     ElfImage() = default;
     Result<void> read(std::vector<std::byte> &&bytes);
 
     std::vector<std::byte> bytes_;
-    std::vector<ElfSegment> segments_;
+    CodeView code_;
     std::vector<ElfPointer> pointers_;
     std::uint64_t relro_begin_ = 0;
     std::uint64_t relro_end_ = 0;

@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "userspace/base/clock.h"
+#include "userspace/code/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/providers/ops_scan.h"
-#include "userspace/providers/probe_point.h"
 #include "userspace/providers/wr_scan.h"
 
 namespace collwire {
@@ -237,7 +237,7 @@ void PostsSites::add_site(std::size_t library, const ElfImage &image, const Plac
     site.call = call;
     site.function_offset = function_offset;
     const auto entry = image.address_of(function_offset);
-    auto point = entry ? choose_probe_point(image, *entry, arguments_of(call))
+    auto point = entry ? choose_probe_point(image.code(), *entry, arguments_of(call))
                        : Result<ProbePoint>(error(ErrorKind::BadInput, "outside of its segments"));
     if (!point) {
         problem(fmt::format("{} of {}: {}", name_of(call), path, point.failure().message));

@@ -3,20 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "correlate/base/result.h"
-#include "userspace/providers/elf_image.h"
+#include "userspace/code/code_view.h"
+#include "userspace/code/disassembler.h"
 
 namespace collwire {
-
-// Arguments of a function that the probe's program reads, as bits.
-enum ProbeArguments : unsigned {
-    ARGUMENT_1 = 1u << 0, // rdi
-    ARGUMENT_2 = 1u << 1, // rsi
-    ARGUMENT_3 = 1u << 2, // rdx
-    ARGUMENT_4 = 1u << 3, // rcx
-};
 
 struct ProbePoint {
     std::uint64_t address = 0;     // in the file
@@ -27,13 +21,20 @@ struct ProbePoint {
     bool emulated = false;
 };
 
+struct CodeRange {
+    std::uint64_t begin = 0;
+    std::uint64_t bytes = 0;
+};
+
 // The first instruction from `entry` on that the kernel emulates, that every call passes exactly
-// once, and at which the wanted arguments are still in their registers. If there is none, the first
-// instruction that can be probed, with emulated == false. BadInput if there is no code at `entry`.
+// once, and at which the wanted registers (bits of Registers) still hold what they held at the
+// entry. If there is none, the first instruction that can be probed, with emulated == false.
+// BadInput if there is no code at `entry`. `jump_sources` is all code that may jump into the
+// function: where its symbol and those of its split-off parts say it is; none: anywhere.
 //
 // What is emulated: arch/x86/kernel/uprobes.c, branch_setup_xol_ops and push_setup_xol_ops, as in
 // Linux 5.10: later kernels emulate more, none less.
-Result<ProbePoint> choose_probe_point(const ElfImage &image, std::uint64_t entry,
-                                      unsigned arguments);
+Result<ProbePoint> choose_probe_point(const CodeView &code, std::uint64_t entry, unsigned registers,
+                                      std::span<const CodeRange> jump_sources = {});
 
 } // namespace collwire

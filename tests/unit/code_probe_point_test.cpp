@@ -2,7 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/elf_builder.h"
-#include "userspace/providers/probe_point.h"
+#include "userspace/code/probe_point.h"
+#include "userspace/providers/elf_image.h"
 
 namespace collwire {
 namespace {
@@ -22,7 +23,7 @@ Chosen choose(std::initializer_list<int> code, unsigned arguments = POST_SEND) {
     elf.code(ENTRY, code);
     const auto image = ElfImage::parse(elf.build());
     EXPECT_TRUE(image.ok());
-    const auto point = choose_probe_point(image.value(), ENTRY, arguments);
+    const auto point = choose_probe_point(image.value().code(), ENTRY, arguments);
     EXPECT_TRUE(point.ok());
     EXPECT_EQ(point.value().file_offset, point.value().address);
     return {point.value().address - ENTRY, point.value().emulated, point.value().instruction};
@@ -111,9 +112,38 @@ TEST(ProbePoint, FarJumpIntoThePrologue) {
                     0, 0});
     const auto image = ElfImage::parse(elf.build());
     ASSERT_TRUE(image.ok());
-    const auto point = choose_probe_point(image.value(), ENTRY, POST_SEND);
+    const auto point = choose_probe_point(image.value().code(), ENTRY, POST_SEND);
     ASSERT_TRUE(point.ok());
     EXPECT_FALSE(point.value().emulated);
+}
+
+TEST(ProbePoint, JumpsOnlyFromWhereTheFunctionIs) {
+    ElfBuilder elf;
+    elf.code(ENTRY, {0xf3, 0x0f, 0x1e, 0xfa, 0x31, 0xc0, 0x53}); // endbr64; xor; push
+    const std::uint64_t jump = ElfBuilder::CODE + 0x100;         // jmp to the push
+    const std::uint64_t distance = ENTRY + 6 - (jump + 5);
+    elf.code(jump, {0xe9, static_cast<int>(distance & 0xff), static_cast<int>(distance >> 8 & 0xff),
+                    0, 0});
+    const auto image = ElfImage::parse(elf.build());
+    ASSERT_TRUE(image.ok());
+    const CodeRange itself{ENTRY, 7};
+    const CodeRange split_off{jump, 5};
+    const auto emulated = [&](std::initializer_list<CodeRange> sources) {
+        const auto point = choose_probe_point(image.value().code(), ENTRY, POST_SEND,
+                                              std::span{sources.begin(), sources.size()});
+        return point.ok() && point.value().emulated;
+    };
+    EXPECT_TRUE(emulated({itself}));
+    EXPECT_FALSE(emulated({itself, split_off}));
+}
+
+TEST(ProbePoint, RegistersThatTheCallerKeeps) {
+    // mov %rsp,%rbp; push %rbx
+    EXPECT_TRUE(choose({0x48, 0x89, 0xe5, 0x53}).emulated);
+    EXPECT_FALSE(choose({0x48, 0x89, 0xe5, 0x53}, POST_SEND | REGISTER_RBP).emulated);
+    // mov %esi,%r13d; push %rbx
+    EXPECT_TRUE(choose({0x41, 0x89, 0xf5, 0x53}, REGISTER_R12).emulated);
+    EXPECT_FALSE(choose({0x41, 0x89, 0xf5, 0x53}, REGISTER_R13).emulated);
 }
 
 TEST(ProbePoint, WhatTheKernelEmulates) {
@@ -134,9 +164,9 @@ TEST(ProbePoint, NoCodeNoPoint) {
     elf.code(ENTRY, {0x06}); // no instruction in 64-bit mode
     const auto image = ElfImage::parse(elf.build());
     ASSERT_TRUE(image.ok());
-    EXPECT_FALSE(choose_probe_point(image.value(), ENTRY, POST_SEND).ok());
-    EXPECT_FALSE(choose_probe_point(image.value(), ElfBuilder::DATA, POST_SEND).ok());
-    EXPECT_FALSE(choose_probe_point(image.value(), ~std::uint64_t{0}, POST_SEND).ok());
+    EXPECT_FALSE(choose_probe_point(image.value().code(), ENTRY, POST_SEND).ok());
+    EXPECT_FALSE(choose_probe_point(image.value().code(), ElfBuilder::DATA, POST_SEND).ok());
+    EXPECT_FALSE(choose_probe_point(image.value().code(), ~std::uint64_t{0}, POST_SEND).ok());
 }
 
 } // namespace
