@@ -14,6 +14,7 @@
 #include "tools/cli/command_line.h"
 #include "tools/cli/read_file.h"
 #include "userspace/doctor/doctor.h"
+#include "userspace/nccl/file_plan.h"
 #include "userspace/record/recorder.h"
 
 namespace collwire {
@@ -35,6 +36,14 @@ std::string render_json(const DoctorReport &, std::string_view) {
 std::string render_text(const DoctorReport &, bool) {
     return {};
 }
+
+namespace nccl {
+
+Result<Plan> plan_of_file(const std::string &path) {
+    return error(ErrorKind::BadInput, path + ": not read");
+}
+
+} // namespace nccl
 
 namespace cli {
 

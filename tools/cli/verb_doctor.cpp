@@ -2,37 +2,62 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "correlate/base/exit_status.h"
 #include "tools/cli/verb.h"
 #include "userspace/doctor/doctor.h"
+#include "userspace/nccl/file_plan.h"
 
 namespace collwire::cli {
+namespace {
+
+int print(std::string_view text, int status) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)
+        return status;
+    std::fputs("collwire doctor: cannot write to standard output\n", stderr);
+    return EXIT_FAILED;
+}
+
+int this_machine(bool json) {
+    const DoctorReport report = run_doctor({});
+    const char *no_colour = std::getenv("NO_COLOR");
+    const bool colour = isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
+    return print(json ? render_json(report, COLLWIRE_VERSION) : render_text(report, colour),
+                 report.exit_status);
+}
+
+int nccl_library(const std::string &path, bool json) {
+    const auto plan = nccl::plan_of_file(path);
+    if (!plan) {
+        fmt::print(stderr, "collwire doctor: {}\n", plan.failure().message);
+        return exit_status_of(plan.failure());
+    }
+    return print(json ? nccl::render_json(*plan, COLLWIRE_VERSION) : nccl::render_text(*plan), 0);
+}
+
+} // namespace
 
 void add_doctor(CLI::App &app, int &status) {
     CLI::App *verb = app.add_subcommand(
         "doctor", "What this machine can and cannot trace, why, and what would help");
     const auto json = std::make_shared<bool>(false);
     verb->add_flag("--json", *json, "One JSON document (schema: docs/doctor.md)");
+    const auto library = std::make_shared<std::string>();
+    verb->add_option("--nccl", *library,
+                     "Instead: what can be known of the NCCL in this file (docs/nccl-plan.md)")
+        ->type_name("FILE");
     verb->footer(
         "Exit status: 0 everything works, 3 not permitted, 4 unsupported or no RDMA device.");
-    verb->callback([json, &status] {
-        const DoctorReport report = run_doctor({});
-        const char *no_colour = std::getenv("NO_COLOR");
-        const bool colour =
-            isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
-        const std::string text =
-            *json ? render_json(report, COLLWIRE_VERSION) : render_text(report, colour);
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        status = report.exit_status;
-        if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-            std::fputs("collwire doctor: cannot write to standard output\n", stderr);
-            status = EXIT_FAILED;
-        }
+    verb->callback([json, library, &status] {
+        status = library->empty() ? this_machine(*json) : nccl_library(*library, *json);
     });
 }
 

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of official NCCL libraries against readers that have nothing of collwire in them: gdb for every offset, size and
+enumerator, readelf for the build-id, symbols and instructions' addresses. And the rungs that each version must reach.
+
+plan_offsets_test.py --collwire BINARY [--version VERSION ...]"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
+ALWAYS_EXACT = {"communicators", "connections", "errors"}
+EXACT_FROM_2_24 = ALWAYS_EXACT | {"operations", "graphs"}
+MOST_CPU_S = 0.3
+SKIPPED = 77
+
+
+def output_of(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def plan_of(collwire, library):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    plan = json.loads(output_of(collwire, "doctor", "--nccl", library, "--json"))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return plan, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+# Runs inside of gdb.
+ASK_GDB = """
+import gdb, json
+def ask(expression):
+    try:
+        return int(gdb.parse_and_eval(expression))
+    except gdb.error as problem:
+        return str(problem)
+print(json.dumps([ask(expression) for expression in json.load(open(EXPRESSIONS))]))
+"""
+
+
+def told_by_gdb(library, expressions):
+    with tempfile.TemporaryDirectory() as directory:
+        listed = os.path.join(directory, "expressions.json")
+        script = os.path.join(directory, "ask.py")
+        with open(listed, "w", encoding="utf-8") as file:
+            json.dump(expressions, file)
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(ASK_GDB.replace("EXPRESSIONS", repr(listed)))
+        return json.loads(output_of("gdb", "-batch", "-nx", "-iex", "set auto-load off", "-x", script, library).splitlines()[-1])
+
+
+def compare_with_gdb(plan, library):
+    expressions, expected = [], []
+    for name, offset in plan["offsets"].items():
+        kind, _, field = name.partition(".")
+        if field:
+            expressions.append(f"(unsigned long)&(('{kind}'*)0)->{field}")
+            expected.append(offset["value"])
+            expressions.append(f"sizeof((('{kind}'*)0)->{field})")
+            expected.append(offset["size_bytes"])
+        else:
+            expressions.append(f"sizeof('{kind}')")
+            expected.append(offset["value"])
+    for name, value in plan["enumerators"].items():
+        expressions.append(f"(int){name}")
+        expected.append(value)
+    told = told_by_gdb(library, expressions)
+    different = [(expression, value, other) for expression, value, other in zip(expressions, expected, told) if value != other]
+    assert not different, different
+    return len(expressions)
+
+
+def compare_with_readelf(plan, library):
+    notes = output_of("readelf", "--notes", "--wide", library)
+    assert f"Build ID: {plan['build_id']}" in notes, plan["build_id"]
+    symbols = {}
+    for line in output_of("readelf", "--symbols", "--wide", library).splitlines():
+        words = line.split()
+        if len(words) >= 8 and words[3] in ("FUNC", "OBJECT"):
+            symbols.setdefault(words[7].split("@")[0], set()).add((int(words[1], 16), int(words[2], 0)))
+    for probe in plan["probes"]:
+        assert any(begin <= probe["address"] < begin + size for begin, size in symbols[probe["symbol"]]), probe
+    for name, address in plan["data"].items():
+        at = {begin for symbol, places in symbols.items() if re.fullmatch(rf"(_ZL?\d+)?{name}", symbol) for begin, _ in places}
+        assert address in at, (name, address, at)
+    return 1 + len(plan["probes"]) + len(plan["data"])
+
+
+def compare_with_disassembler(plan, library):
+    """objdump decodes from the function's entry on: a probe in the middle of an instruction would show."""
+    for probe in plan["probes"]:
+        text = output_of("objdump", "--disassemble", "--no-show-raw-insn", f"--start-address={probe['address'] - 64}",
+                         f"--stop-address={probe['address'] + 16}", library)
+        lines = {int(match[1], 16): match[2].split()[0] for match in re.finditer(r"^\s+([0-9a-f]+):\s+(.+)$", text, re.MULTILINE)}
+        mnemonic = probe["instruction"].split()[0]
+        assert lines.get(probe["address"], "").rstrip("q") == mnemonic.rstrip("q"), (probe, lines.get(probe["address"]))
+    return len(plan["probes"])
+
+
+def check_rungs(plan, version):
+    exact = {name for name, capability in plan["capabilities"].items() if capability["rung"] == "exact"}
+    from_2_24 = tuple(int(part) for part in version.split(".")) >= (2, 24)
+    wanted = EXACT_FROM_2_24 if from_2_24 else ALWAYS_EXACT
+    assert wanted <= exact, (version, wanted - exact, plan["capabilities"])
+    assert all(probe["emulated"] for probe in plan["probes"]), plan["probes"]
+    assert plan["version"] == version, plan["version"]
+    return "".join(plan["capabilities"][name]["rung"][0] for name in plan["capabilities"])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--collwire", required=True)
+    parser.add_argument("--version", action="append")
+    arguments = parser.parse_args()
+    for tool in ("gdb", "readelf", "objdump"):
+        if not shutil.which(tool):
+            print(f"skip: no {tool}. Fix: tools/install-deps test")
+            return SKIPPED
+    versions = arguments.version or (VERSIONS if os.environ.get("COLLWIRE_FULL") == "1" else ["2.20.5", "2.32.3"])
+    for version in versions:
+        fetched = subprocess.run([os.path.join(TOOLS, "fetch-nccl"), version], capture_output=True, text=True, check=False)
+        if fetched.returncode != 0:
+            print(f"skip: {fetched.stderr.strip()}")
+            return SKIPPED
+        library = fetched.stdout.strip()
+        plan, cpu_s = plan_of(arguments.collwire, library)
+        rungs = check_rungs(plan, version)
+        compared = compare_with_gdb(plan, library) + compare_with_readelf(plan, library) + compare_with_disassembler(plan, library)
+        print(f"{version:>7}: {rungs}  {compared} figures compared, 0 different, {cpu_s * 1000:.0f} ms of CPU", flush=True)
+        assert cpu_s < MOST_CPU_S, cpu_s
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# Plans of NCCL files. The double keeps its own compiler flags: its code and DWARF are what is tested.
+add_library(fake_nccl SHARED fake_nccl/init.cc fake_nccl/enqueue.cc fake_nccl/transport/net.cc)
+target_include_directories(fake_nccl PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_options(fake_nccl PRIVATE -O2 -g -fvisibility=hidden -fcf-protection=none -fno-sanitize=all)
+target_link_options(fake_nccl PRIVATE -fno-sanitize=all -Wl,--build-id=sha1)
+add_custom_command(TARGET fake_nccl POST_BUILD
+  COMMAND ${CMAKE_OBJCOPY} --strip-debug $<TARGET_FILE:fake_nccl> $<TARGET_FILE:fake_nccl>.no-debug
+  COMMAND ${CMAKE_OBJCOPY} --strip-all $<TARGET_FILE:fake_nccl> $<TARGET_FILE:fake_nccl>.stripped
+  VERBATIM)
+collwire_test(nccl_test LABEL unit SOURCES nccl_library_test.cpp nccl_plan_test.cpp LIBS collwire_nccl ${CMAKE_DL_LIBS})
+if(TARGET nccl_test)
+  add_dependencies(nccl_test fake_nccl)
+  target_compile_definitions(nccl_test PRIVATE
+    FAKE_NCCL="$<TARGET_FILE:fake_nccl>"
+    FAKE_NCCL_NO_DEBUG="$<TARGET_FILE:fake_nccl>.no-debug"
+    FAKE_NCCL_STRIPPED="$<TARGET_FILE:fake_nccl>.stripped")
+endif()

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of the double, of stripped copies of it, and of files that are no NCCL.
+#include "tests/unit/nccl_fixture.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <sys/stat.h>
+
+#include "tests/unit/fake_nccl/fake_nccl.h"
+
+namespace collwire::nccl::test {
+namespace {
+
+bool lacks(const Capability &capability, std::string_view name) {
+    return std::ranges::any_of(
+        capability.missing, [&](const std::string &missing) { return missing.starts_with(name); });
+}
+
+class TemporaryDirectory {
+public:
+    TemporaryDirectory() {
+        std::string pattern = testing::TempDir() + "collwire-nccl-XXXXXX";
+        path_ = mkdtemp(pattern.data());
+    }
+    TemporaryDirectory(const TemporaryDirectory &) = delete;
+    TemporaryDirectory &operator=(const TemporaryDirectory &) = delete;
+    ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
+    [[nodiscard]] std::string file(std::string_view name) const { return (path_ / name).string(); }
+
+private:
+    std::filesystem::path path_;
+};
+
+std::string written(const std::string &path, std::string_view content) {
+    std::ofstream{path, std::ios::binary} << content;
+    return path;
+}
+
+TEST_F(FakeNccl, PlanOfAFile) {
+    const auto plan = plan_of_file(FAKE_NCCL);
+    ASSERT_TRUE(plan.ok()) << plan.failure().message;
+    EXPECT_EQ(plan->file, FAKE_NCCL);
+    EXPECT_EQ(plan->version, "2.99.7");
+    EXPECT_EQ(plan->build_id, library_->build_id());
+    EXPECT_EQ(plan->build_id.size(), 40u);
+    EXPECT_TRUE(plan->has_symbol_table && plan->has_debug_types);
+    ASSERT_EQ(plan->capabilities.size(), 7u);
+    EXPECT_EQ(plan->offsets.at("ncclComm.commHash").value, offsetof(ncclComm, commHash));
+    EXPECT_EQ(plan->offsets.at("ncclComm.channels").elements, 64u);
+    EXPECT_EQ(plan->offsets.at("ncclComm.rank").source, "dwarf, code of a getter");
+    EXPECT_EQ(plan->offsets.at("ncclComm.commHash").source, "dwarf");
+    EXPECT_EQ(plan->offsets.at("ncclChannel").value, sizeof(ncclChannel));
+    EXPECT_EQ(plan->enumerators.at("ncclFuncAllReduce"), 4);
+
+    const auto start =
+        std::ranges::find(plan->probes, "ncclProxyStart", &PlannedFunction::function);
+    ASSERT_NE(start, plan->probes.end());
+    EXPECT_TRUE(start->emulated) << start->instruction;
+    EXPECT_TRUE(start->registers.contains("plan"));
+    EXPECT_EQ(start->address, symbol("ncclProxyStart").address);
+}
+
+TEST_F(FakeNccl, WhatIsMissingLowersTheRung) {
+    const auto plan = make_plan(*library_);
+    ASSERT_TRUE(plan.ok());
+    const Capability *operations = find_capability(*plan, "operations");
+    ASSERT_NE(operations, nullptr);
+    EXPECT_EQ(operations->rung, Rung::Inferred);
+    EXPECT_TRUE(lacks(*operations, "ncclEnqueueCheck"));
+    EXPECT_FALSE(lacks(*operations, "ncclProxyStart"));
+    EXPECT_EQ(find_capability(*plan, "bytes")->rung, Rung::Process);
+    EXPECT_EQ(find_capability(*plan, "nothing"), nullptr);
+}
+
+TEST_F(FakeNccl, CodeThatReadsElsewhereIsTold) {
+    const auto plan = make_plan(*library_);
+    ASSERT_TRUE(plan.ok());
+    const Capability *communicators = find_capability(*plan, "communicators");
+    EXPECT_NE(communicators->rung, Rung::Exact);
+    EXPECT_TRUE(lacks(*communicators, "ncclComm.nRanks (ncclCommCount reads it elsewhere"));
+    EXPECT_FALSE(lacks(*communicators, "ncclComm.rank ("));
+}
+
+TEST_F(FakeNccl, StrippedCopies) {
+    for (const auto &[path, symbols] :
+         {std::pair{FAKE_NCCL_NO_DEBUG, true}, std::pair{FAKE_NCCL_STRIPPED, false}}) {
+        const auto plan = plan_of_file(path);
+        ASSERT_TRUE(plan.ok()) << plan.failure().message;
+        EXPECT_EQ(plan->has_symbol_table, symbols) << path;
+        EXPECT_FALSE(plan->has_debug_types) << path;
+        EXPECT_EQ(plan->version, "2.99.7");
+        EXPECT_EQ(plan->build_id, library_->build_id());
+        EXPECT_TRUE(plan->offsets.empty());
+        for (const Capability &capability : plan->capabilities)
+            EXPECT_NE(capability.rung, Rung::Exact) << capability.name;
+        EXPECT_EQ(find_capability(*plan, "inspect")->rung, Rung::Process);
+    }
+}
+
+TEST_F(FakeNccl, DocumentsComeBackAsTheyWere) {
+    const auto plan = make_plan(*library_);
+    ASSERT_TRUE(plan.ok());
+    const std::string document = render_json(*plan, "1");
+    const auto again = parse_plan(document);
+    ASSERT_TRUE(again.ok()) << again.failure().message;
+    EXPECT_EQ(render_json(*again, "1"), document);
+    EXPECT_EQ(render_text(*again), render_text(*plan));
+}
+
+TEST(NcclPlan, DocumentsThatAreNone) {
+    for (const std::string_view text :
+         {"", "{}", "[]", "null", R"({"schema": "collwire-nccl-plan", "schema_version": 99})",
+          R"({"schema": "collwire-nccl-plan", "schema_version": 1, "file": 7})"})
+        EXPECT_FALSE(parse_plan(text).ok()) << text;
+}
+
+TEST(NcclPlan, FilesThatAreNone) {
+    const TemporaryDirectory directory;
+    const auto refused = [](const std::string &path, std::string_view why) {
+        const auto plan = plan_of_file(path);
+        ASSERT_FALSE(plan.ok()) << path;
+        EXPECT_TRUE(plan.failure().message.starts_with(path + ": ")) << plan.failure().message;
+        EXPECT_NE(plan.failure().message.find(why), std::string::npos) << plan.failure().message;
+    };
+    refused(directory.file("absent"), "No such file");
+    refused(directory.file("."), "not a regular file");
+    refused(written(directory.file("empty"), ""), "empty");
+    refused(written(directory.file("text"), std::string(4096, 'x')), "no ELF magic");
+    refused(written(directory.file("short"), "\x7f"
+                                             "ELF"),
+            "shorter than an ELF header");
+    const std::string fifo = directory.file("fifo");
+    ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+    refused(fifo, "not a regular file"); // and nothing waits at it
+    refused("/proc/self/exe", "defines no ncclAllReduce");
+}
+
+} // namespace
+} // namespace collwire::nccl::test

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a library's own DWARF says about layouts, and where a caller keeps a variable.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <elfutils/libdw.h>
+
+namespace collwire::nccl {
+
+struct FieldLayout {
+    std::uint64_t offset_bytes = 0;
+    std::uint64_t size_bytes = 0; // 0: not known
+    std::uint64_t elements = 0;   // of an array; 0: not one, or of unknown length
+
+    friend bool operator==(const FieldLayout &, const FieldLayout &) = default;
+};
+
+// "type.field" or "type.field.field", and "type" for its size (offset 0). Fields of anonymous
+// members and of base classes are fields of the type itself.
+using Layouts = std::map<std::string, FieldLayout, std::less<>>;
+
+struct DebugTypes {
+    Layouts layouts;
+    std::map<std::string, std::int64_t, std::less<>> enumerators;
+    // Types that two units lay out differently: nothing of them is in `layouts`.
+    std::set<std::string, std::less<>> ambiguous;
+};
+
+class DebugInfo {
+public:
+    // Nothing where the file has none that can be read. `elf` must live longer.
+    static std::optional<DebugInfo> open(Elf *elf);
+
+    // `fields`: sorted "type.field...". Only units whose name ends in one of `units` are opened.
+    // Enumerators: all of every enumeration whose enumerators begin with one of `prefixes`.
+    [[nodiscard]] DebugTypes types(std::span<const std::string> fields,
+                                   std::span<const std::string_view> units,
+                                   std::span<const std::string_view> prefixes) const;
+
+    // Where the parameter of the function at `entry` is when it is entered; DWARF's register
+    // number.
+    [[nodiscard]] std::optional<unsigned> parameter_at_entry(std::uint64_t entry,
+                                                             std::string_view parameter) const;
+
+    // In which register the function at `caller` keeps its parameter while it calls `callee`.
+    // Nothing if it calls it nowhere, if it is in memory, or in another one at another call.
+    [[nodiscard]] std::optional<unsigned> parameter_at_call(std::uint64_t caller,
+                                                            std::string_view callee,
+                                                            std::string_view parameter) const;
+
+private:
+    struct Closer {
+        void operator()(Dwarf *dwarf) const { dwarf_end(dwarf); }
+    };
+    explicit DebugInfo(Dwarf *dwarf) : dwarf_(dwarf) {}
+
+    std::unique_ptr<Dwarf, Closer> dwarf_;
+};
+
+} // namespace collwire::nccl

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/file_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "userspace/nccl/code_facts.h"
+#include "userspace/nccl/debug_types.h"
+#include "userspace/nccl/recipe.h"
+
+namespace collwire::nccl {
+namespace {
+
+// Read for what their code says, or for what they call; no probes go there.
+constexpr std::array<std::string_view, 8> OTHER_FUNCTIONS{
+    "ncclAllReduce",    "ncclGetVersion",    "ncclCommUserRank",  "ncclCommCount",
+    "ncclCommCuDevice", "sendProxyProgress", "recvProxyProgress", "hostStreamPlanTask"};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> GETTERS{{
+    {"ncclCommUserRank", "ncclComm.rank"},
+    {"ncclCommCount", "ncclComm.nRanks"},
+    {"ncclCommCuDevice", "ncclComm.cudaDev"},
+}};
+
+// DWARF's numbers of the x86-64 psABI.
+constexpr std::array<std::string_view, 16> REGISTER_NAMES{"rax", "rdx", "rcx", "rbx", "rsi", "rdi",
+                                                          "rbp", "rsp", "r8",  "r9",  "r10", "r11",
+                                                          "r12", "r13", "r14", "r15"};
+constexpr unsigned RSI = 4, RDI = 5;
+
+constexpr std::array<std::string_view, 6> ARGUMENT_NAMES{"rdi", "rsi", "rdx", "rcx", "r8", "r9"};
+
+// The bit of a register that functions preserve; 0 of others, which a call does not leave alone.
+unsigned preserved_bit(unsigned dwarf_register) {
+    switch (dwarf_register) {
+    case 3:
+        return REGISTER_RBX;
+    case 6:
+        return REGISTER_RBP;
+    case 12:
+        return REGISTER_R12;
+    case 13:
+        return REGISTER_R13;
+    case 14:
+        return REGISTER_R14;
+    case 15:
+        return REGISTER_R15;
+    default:
+        return 0;
+    }
+}
+
+std::vector<std::string_view> alternatives(std::string_view names) {
+    std::vector<std::string_view> list;
+    for (;;) {
+        const auto bar = names.find('|');
+        list.push_back(names.substr(0, bar));
+        if (bar == std::string_view::npos)
+            return list;
+        names.remove_prefix(bar + 1);
+    }
+}
+
+std::vector<std::string_view> wanted_symbols() {
+    std::vector<std::string_view> names{OTHER_FUNCTIONS.begin(), OTHER_FUNCTIONS.end()};
+    for (const CapabilityRecipe &capability : capability_recipes()) {
+        for (const FunctionRecipe &function : capability.functions)
+            std::ranges::copy(alternatives(function.names), std::back_inserter(names));
+        for (const DataRecipe &data : capability.data)
+            std::ranges::copy(alternatives(data.names), std::back_inserter(names));
+    }
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return names;
+}
+
+std::vector<std::string> wanted_fields() {
+    std::vector<std::string> names;
+    for (const CapabilityRecipe &capability : capability_recipes())
+        for (const FieldRecipe &field : capability.fields)
+            for (const std::string_view name : alternatives(field.names))
+                names.emplace_back(name);
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return names;
+}
+
+std::string version_of(std::uint32_t number) {
+    return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
+
+class Planner {
+public:
+    explicit Planner(const LibraryFile &file)
+        : file_(file), names_(wanted_symbols()), symbols_(file.find(names_)) {}
+
+    Result<Plan> make() {
+        if (function("ncclAllReduce") == nullptr)
+            return error(ErrorKind::BadInput,
+                         "defines no ncclAllReduce: not NCCL. Fix: name libnccl.so.2, or the "
+                         "library that it was linked into");
+        plan_.build_id = file_.build_id();
+        plan_.has_symbol_table = file_.has_symbol_table();
+        if (const LibrarySymbol *get_version = function("ncclGetVersion"))
+            if (const auto number = stored_number(file_.code(), *get_version))
+                plan_.version = version_of(*number);
+        if (file_.has_debug_types())
+            debug_ = DebugInfo::open(file_.elf());
+        if (debug_)
+            types_ = debug_->types(wanted_fields(), units_of_types(), enumerator_prefixes());
+        plan_.has_debug_types = !types_.layouts.empty();
+        plan_.enumerators.insert(types_.enumerators.begin(), types_.enumerators.end());
+        compare_with_getters();
+        for (const CapabilityRecipe &recipe : capability_recipes())
+            plan_.capabilities.push_back(capability(recipe));
+        return std::move(plan_);
+    }
+
+private:
+    // The only function of this name that takes its arguments where the ABI says.
+    [[nodiscard]] const LibrarySymbol *function(std::string_view name,
+                                                SymbolForm form = SymbolForm::Standard) const {
+        const LibrarySymbol *only = nullptr;
+        const auto [begin, end] = symbols_.equal_range(name);
+        for (auto at = begin; at != end; ++at) {
+            const LibrarySymbol &symbol = at->second;
+            if (!symbol.function || symbol.form != form || symbol.bytes == 0)
+                continue;
+            if (only != nullptr && only->address != symbol.address)
+                return nullptr;
+            only = &symbol;
+        }
+        return only;
+    }
+
+    [[nodiscard]] const LibrarySymbol *data(std::string_view name) const {
+        const auto [begin, end] = symbols_.equal_range(name);
+        for (auto at = begin; at != end; ++at)
+            if (!at->second.function)
+                return &at->second;
+        return nullptr;
+    }
+
+    // The code that the exported functions are is the truth; DWARF of another build is refused.
+    void compare_with_getters() {
+        for (const auto &[getter, field] : GETTERS) {
+            const auto layout = types_.layouts.find(field);
+            const LibrarySymbol *symbol = function(getter);
+            if (layout == types_.layouts.end() || symbol == nullptr)
+                continue;
+            if (reads_int_at(file_.code(), *symbol, layout->second.offset_bytes))
+                checked_.emplace(field);
+            else
+                refused_.emplace_back(
+                    fmt::format("{} ({} reads it elsewhere than DWARF says)", field, getter));
+        }
+    }
+
+    Capability capability(const CapabilityRecipe &recipe) {
+        Capability result{std::string{recipe.name}, Rung::Exact, {}, {}};
+        bool exact = refused_.empty();
+        if (recipe.name == "communicators")
+            result.missing = refused_;
+        for (const FunctionRecipe &function : recipe.functions)
+            exact = have(function, result) && exact;
+        for (const DataRecipe &data : recipe.data)
+            exact = have(data, result) && exact;
+        for (const FieldRecipe &field : recipe.fields)
+            exact = have(field, result) && exact;
+        if (recipe.name == "bytes")
+            exact = exact && sums_bytes(result);
+        if (recipe.name == "graphs") // a replay repeats the operations of its first launch
+            exact = exact && find_capability(plan_, "operations")->rung == Rung::Exact;
+        result.rung = exact ? Rung::Exact : weaker(recipe.name);
+        result.source = source_of(result);
+        return result;
+    }
+
+    bool have(const FunctionRecipe &recipe, Capability &capability) {
+        for (const std::string_view name : alternatives(recipe.names)) {
+            const LibrarySymbol *symbol = function(name);
+            if (symbol == nullptr && recipe.part_will_do)
+                symbol = standard_part(name);
+            if (symbol != nullptr && plan_probe(name, *symbol, recipe.registers, capability))
+                return true;
+        }
+        capability.missing.emplace_back(recipe.names);
+        return recipe.need == Need::Optional;
+    }
+
+    // Where the compiler split a function, what is left of it calls the part, and DWARF says that
+    // this still has (comm, plan) as its first arguments.
+    [[nodiscard]] const LibrarySymbol *standard_part(std::string_view name) const {
+        const LibrarySymbol *part = function(name, SymbolForm::Part);
+        const bool standard = part != nullptr && debug_ &&
+                              debug_->parameter_at_entry(part->address, "comm") == RDI &&
+                              debug_->parameter_at_entry(part->address, "plan") == RSI;
+        return standard ? part : nullptr;
+    }
+
+    bool plan_probe(std::string_view name, const LibrarySymbol &symbol, unsigned registers,
+                    Capability &capability) {
+        if (std::ranges::any_of(
+                plan_.probes, [&](const PlannedFunction &probe) { return probe.function == name; }))
+            return true;
+        PlannedFunction probe{std::string{name}, std::string{symbol.name}, 0, 0, {}, false, {}};
+        for (std::size_t i = 0; i < ARGUMENT_NAMES.size(); ++i)
+            if ((registers & (1u << i)) != 0)
+                probe.registers.emplace(fmt::format("argument_{}", i + 1), ARGUMENT_NAMES[i]);
+        bool complete = true;
+        if (name == "ncclProxyStart") {
+            const auto number = register_of_plan();
+            if (number) {
+                registers |= preserved_bit(*number);
+                probe.registers.emplace("plan", REGISTER_NAMES[*number]);
+            } else {
+                capability.missing.emplace_back("ncclProxyStart: where its caller keeps the plan");
+                complete = false;
+            }
+        }
+        // Exported symbols alone do not name the parts that were split off.
+        const auto sources =
+            file_.has_symbol_table() ? jump_sources(symbols_, symbol) : std::vector<CodeRange>{};
+        const auto point = choose_probe_point(file_.code(), symbol.address, registers, sources);
+        if (!point)
+            return false;
+        probe.address = point->address;
+        probe.file_offset = point->file_offset;
+        probe.instruction = point->instruction;
+        probe.emulated = point->emulated;
+        plan_.probes.push_back(std::move(probe));
+        return complete;
+    }
+
+    [[nodiscard]] std::optional<unsigned> register_of_plan() const {
+        const LibrarySymbol *caller = function("hostStreamPlanTask");
+        if (caller == nullptr)
+            caller = function("hostStreamPlanTask", SymbolForm::Part);
+        if (caller == nullptr || !debug_)
+            return std::nullopt;
+        const auto number = debug_->parameter_at_call(caller->address, "ncclProxyStart", "plan");
+        return number && preserved_bit(*number) != 0 ? number : std::nullopt;
+    }
+
+    bool have(const DataRecipe &recipe, Capability &capability) {
+        for (const std::string_view name : alternatives(recipe.names)) {
+            if (const LibrarySymbol *symbol = data(name)) {
+                plan_.data.emplace(name, symbol->address);
+                return true;
+            }
+        }
+        capability.missing.emplace_back(recipe.names);
+        return recipe.need == Need::Optional;
+    }
+
+    bool have(const FieldRecipe &recipe, Capability &capability) {
+        for (const std::string_view name : alternatives(recipe.names)) {
+            const auto layout = types_.layouts.find(name);
+            if (layout == types_.layouts.end())
+                continue;
+            const bool is_size = name.find('.') == std::string_view::npos;
+            plan_.offsets.emplace(
+                name,
+                PlannedOffset{is_size ? layout->second.size_bytes : layout->second.offset_bytes,
+                              layout->second.size_bytes, layout->second.elements,
+                              checked_.contains(name) ? "dwarf, code of a getter" : "dwarf"});
+            return true;
+        }
+        capability.missing.emplace_back(recipe.names);
+        return recipe.need == Need::Optional;
+    }
+
+    // Up to 2.26 the field holds all bytes so far, from 2.27 on those of the last message.
+    bool sums_bytes(Capability &capability) const {
+        const auto field = types_.layouts.find("ncclProxySubArgs.transSize");
+        for (const std::string_view name : {"sendProxyProgress", "recvProxyProgress"}) {
+            const auto [begin, end] = symbols_.equal_range(name);
+            for (auto at = begin; at != end; ++at)
+                if (at->second.function &&
+                    adds_at(file_.code(), at->second, field->second.offset_bytes))
+                    return true;
+        }
+        capability.missing.emplace_back("ncclProxySubArgs.transSize as a sum");
+        return false;
+    }
+
+    [[nodiscard]] bool has_field(std::string_view name) const {
+        return types_.layouts.find(name) != types_.layouts.end();
+    }
+
+    [[nodiscard]] Rung weaker(std::string_view capability) const {
+        if (capability == "bytes")
+            return has_field("ncclProxyOp.channelSize") && has_field("ncclProxyOp.loopSize")
+                       ? Rung::Inferred
+                       : Rung::Process;
+        if (capability == "inspect") {
+            const bool by_scan = has_field("ncclComm.startMagic") && has_field("ncclComm.endMagic");
+            return by_scan || (plan_.has_debug_types && data("ncclLastProxyState") != nullptr)
+                       ? Rung::Inferred
+                       : Rung::Process;
+        }
+        return Rung::Inferred;
+    }
+
+    [[nodiscard]] std::string source_of(const Capability &capability) const {
+        if (capability.rung == Rung::Exact)
+            return "the file's own symbols and DWARF";
+        if (capability.rung == Rung::Process)
+            return {};
+        if (capability.name == "bytes")
+            return "computed from the operation's own fields";
+        if (capability.name == "inspect")
+            return "a scan of the process's memory";
+        return plan_.has_debug_types ? "DWARF, and the order of calls"
+                                     : "exported functions, threads and order";
+    }
+
+    const LibraryFile &file_;
+    std::vector<std::string_view> names_;
+    LibraryFile::Symbols symbols_;
+    std::optional<DebugInfo> debug_;
+    DebugTypes types_;
+    std::set<std::string_view> checked_;
+    std::vector<std::string> refused_;
+    Plan plan_;
+};
+
+} // namespace
+
+Result<Plan> make_plan(const LibraryFile &file) {
+    return Planner{file}.make();
+}
+
+} // namespace collwire::nccl

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/library_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+#include <gelf.h>
+
+namespace collwire::nccl {
+namespace {
+
+constexpr std::size_t MAX_SEGMENTS = 256;
+constexpr std::size_t MAX_BUILD_ID_BYTES = 64;
+
+Error bad(std::string_view what) {
+    return error(ErrorKind::BadInput, fmt::format("not a usable shared library: {}", what));
+}
+
+} // namespace
+
+std::string_view base_name(std::string_view symbol) {
+    symbol = symbol.substr(0, symbol.find('.'));
+    if (!symbol.starts_with("_Z"))
+        return symbol;
+    symbol.remove_prefix(2);
+    if (symbol.starts_with('L')) // internal linkage, in a few compilers
+        symbol.remove_prefix(1);
+    std::size_t length = 0;
+    const auto [end, failed] =
+        std::from_chars(symbol.data(), symbol.data() + symbol.size(), length);
+    if (failed != std::errc{})
+        return {};
+    symbol.remove_prefix(static_cast<std::size_t>(end - symbol.data()));
+    return length <= symbol.size() ? symbol.substr(0, length) : std::string_view{};
+}
+
+SymbolForm form_of(std::string_view symbol) {
+    const auto dot = symbol.find('.');
+    if (dot == std::string_view::npos)
+        return SymbolForm::Standard;
+    const auto suffix = symbol.substr(dot);
+    if (suffix.find(".cold") != std::string_view::npos)
+        return SymbolForm::Cold;
+    if (suffix.find(".isra") != std::string_view::npos ||
+        suffix.find(".constprop") != std::string_view::npos)
+        return SymbolForm::Clone;
+    return suffix.starts_with(".part") ? SymbolForm::Part : SymbolForm::Standard;
+}
+
+Result<LibraryFile> LibraryFile::parse(std::span<const std::byte> bytes) {
+    LibraryFile file;
+    if (auto done = file.read(bytes); !done)
+        return std::move(done).failure();
+    return file;
+}
+
+Result<void> LibraryFile::read(std::span<const std::byte> bytes) {
+    if (bytes.size() < sizeof(Elf64_Ehdr))
+        return bad("shorter than an ELF header");
+    // libelf changes an image in place where byte orders differ, and the mapping is read-only:
+    // those are refused first.
+    const auto *ident = reinterpret_cast<const unsigned char *>(bytes.data());
+    if (std::memcmp(ident, ELFMAG, SELFMAG) != 0)
+        return bad("no ELF magic");
+    if (ident[EI_CLASS] != ELFCLASS64 || ident[EI_DATA] != ELFDATA2LSB)
+        return bad("not 64-bit little endian");
+    elf_version(EV_CURRENT);
+    elf_.reset(
+        elf_memory(const_cast<char *>(reinterpret_cast<const char *>(bytes.data())), bytes.size()));
+    if (auto done = read_segments(bytes); !done)
+        return done;
+    read_sections();
+    return {};
+}
+
+Result<void> LibraryFile::read_segments(std::span<const std::byte> bytes) {
+    GElf_Ehdr header{};
+    if (!elf_ || elf_kind(elf_.get()) != ELF_K_ELF || gelf_getehdr(elf_.get(), &header) == nullptr)
+        return bad(elf_errmsg(-1));
+    if (header.e_machine != EM_X86_64)
+        return error(ErrorKind::Unsupported,
+                     fmt::format("library for machine {}: only x86-64 is supported",
+                                 unsigned{header.e_machine}));
+    std::size_t n_segments = 0;
+    if (elf_getphdrnum(elf_.get(), &n_segments) != 0 || n_segments > MAX_SEGMENTS ||
+        n_segments != header.e_phnum || n_segments == 0)
+        return bad("program headers (truncated?)");
+    std::vector<ElfSegment> segments;
+    for (std::size_t i = 0; i < n_segments; ++i) {
+        GElf_Phdr part{};
+        if (gelf_getphdr(elf_.get(), static_cast<int>(i), &part) == nullptr)
+            return bad(fmt::format("program header {}", i));
+        if (part.p_type != PT_LOAD)
+            continue;
+        if (part.p_offset > bytes.size() || part.p_filesz > bytes.size() - part.p_offset ||
+            part.p_filesz > part.p_memsz ||
+            part.p_vaddr > std::numeric_limits<std::uint64_t>::max() - part.p_memsz)
+            return bad(
+                fmt::format("program header {}: beyond the end of the file (truncated?)", i));
+        segments.push_back({part.p_vaddr, part.p_offset, part.p_filesz, part.p_memsz,
+                            (part.p_flags & PF_X) != 0, (part.p_flags & PF_W) != 0});
+    }
+    code_ = CodeView{bytes, std::move(segments)};
+    return {};
+}
+
+void LibraryFile::read_sections() {
+    std::size_t names = 0;
+    if (elf_getshdrstrndx(elf_.get(), &names) != 0)
+        return;
+    for (Elf_Scn *section = elf_nextscn(elf_.get(), nullptr); section != nullptr;
+         section = elf_nextscn(elf_.get(), section)) {
+        GElf_Shdr header{};
+        if (gelf_getshdr(section, &header) == nullptr)
+            continue;
+        const char *name = elf_strptr(elf_.get(), names, header.sh_name);
+        if (header.sh_type == SHT_SYMTAB || (header.sh_type == SHT_DYNSYM && !has_symbol_table_)) {
+            symbols_ = section;
+            has_symbol_table_ = has_symbol_table_ || header.sh_type == SHT_SYMTAB;
+        } else if (header.sh_type == SHT_NOTE) {
+            read_build_id(elf_getdata(section, nullptr));
+        } else if (name != nullptr && header.sh_type != SHT_NOBITS &&
+                   std::string_view{name} == ".debug_info") {
+            has_debug_types_ = true;
+        }
+    }
+}
+
+void LibraryFile::read_build_id(Elf_Data *notes) {
+    GElf_Nhdr note{};
+    std::size_t name_at = 0;
+    std::size_t content_at = 0;
+    for (std::size_t at = 0; notes != nullptr && notes->d_buf != nullptr;) {
+        at = gelf_getnote(notes, at, &note, &name_at, &content_at);
+        if (at == 0)
+            return;
+        const auto *bytes = static_cast<const unsigned char *>(notes->d_buf);
+        if (note.n_type != NT_GNU_BUILD_ID || note.n_namesz != sizeof "GNU" ||
+            std::memcmp(bytes + name_at, "GNU", sizeof "GNU") != 0)
+            continue;
+        build_id_.clear();
+        for (std::size_t i = 0; i < std::min<std::size_t>(note.n_descsz, MAX_BUILD_ID_BYTES); ++i)
+            build_id_ += fmt::format("{:02x}", bytes[content_at + i]);
+    }
+}
+
+LibraryFile::Symbols LibraryFile::find(std::span<const std::string_view> bases) const {
+    Symbols found;
+    GElf_Shdr header{};
+    Elf_Data *data = symbols_ == nullptr ? nullptr : elf_getdata(symbols_, nullptr);
+    if (data == nullptr || gelf_getshdr(symbols_, &header) == nullptr || header.sh_entsize == 0)
+        return found;
+    const std::size_t n = data->d_size / header.sh_entsize;
+    for (std::size_t i = 0; i < n; ++i) {
+        GElf_Sym symbol{};
+        if (gelf_getsym(data, static_cast<int>(i), &symbol) == nullptr)
+            break;
+        const unsigned type = GELF_ST_TYPE(symbol.st_info);
+        if (symbol.st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_OBJECT))
+            continue;
+        const char *name = elf_strptr(elf_.get(), header.sh_link, symbol.st_name);
+        if (name == nullptr)
+            continue;
+        const std::string_view base = base_name(name);
+        if (base.empty() || !std::ranges::binary_search(bases, base))
+            continue;
+        found.emplace(base, LibrarySymbol{name, base, symbol.st_value, symbol.st_size,
+                                          type == STT_FUNC, form_of(name)});
+    }
+    return found;
+}
+
+std::vector<CodeRange> jump_sources(const LibraryFile::Symbols &symbols,
+                                    const LibrarySymbol &function) {
+    std::vector<CodeRange> ranges{{function.address, function.bytes}};
+    const auto [begin, end] = symbols.equal_range(function.base);
+    for (auto at = begin; at != end; ++at)
+        if (at->second.form == SymbolForm::Cold)
+            ranges.push_back({at->second.address, at->second.bytes});
+    return ranges;
+}
+
+} // namespace collwire::nccl

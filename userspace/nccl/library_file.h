@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that may be NCCL: its code, its symbols, and the number that tells builds apart.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <libelf.h>
+
+#include "correlate/base/result.h"
+#include "userspace/code/code_view.h"
+#include "userspace/code/probe_point.h"
+
+namespace collwire::nccl {
+
+// Compilers make copies of functions, some with other arguments.
+enum class SymbolForm {
+    Standard,
+    Part,  // split off, called from what is left: GCC's .part.N
+    Clone, // other arguments: .isra.N, .constprop.N
+    Cold,  // the unlikely rest of a function
+};
+
+struct LibrarySymbol {
+    std::string_view name; // as in the file
+    std::string_view base; // ncclProxyStart of _Z14ncclProxyStartP8ncclComm
+    std::uint64_t address = 0;
+    std::uint64_t bytes = 0;
+    bool function = false; // else data
+    SymbolForm form = SymbolForm::Standard;
+};
+
+// The base of a symbol's name, empty where it is nested (a namespace, a class, a local variable).
+std::string_view base_name(std::string_view symbol);
+SymbolForm form_of(std::string_view symbol);
+
+class LibraryFile {
+public:
+    // Does not copy the bytes.
+    static Result<LibraryFile> parse(std::span<const std::byte> bytes);
+
+    [[nodiscard]] const CodeView &code() const { return code_; }
+    [[nodiscard]] const std::string &build_id() const { return build_id_; }   // hex; may be empty
+    [[nodiscard]] bool has_symbol_table() const { return has_symbol_table_; } // .symtab
+    [[nodiscard]] bool has_debug_types() const { return has_debug_types_; }   // .debug_info
+    [[nodiscard]] Elf *elf() const { return elf_.get(); }
+
+    // All symbols with one of these bases, from .symtab, else from .dynsym.
+    using Symbols = std::unordered_multimap<std::string_view, LibrarySymbol>;
+    [[nodiscard]] Symbols find(std::span<const std::string_view> bases) const;
+
+private:
+    struct ElfCloser {
+        void operator()(Elf *elf) const { elf_end(elf); }
+    };
+
+    LibraryFile() = default;
+    Result<void> read(std::span<const std::byte> bytes);
+    Result<void> read_segments(std::span<const std::byte> bytes);
+    void read_sections();
+    void read_build_id(Elf_Data *notes);
+
+    std::unique_ptr<Elf, ElfCloser> elf_;
+    CodeView code_;
+    Elf_Scn *symbols_ = nullptr; // the section
+    std::string build_id_;
+    bool has_symbol_table_ = false;
+    bool has_debug_types_ = false;
+};
+
+// Code that may jump into a function: itself and what was split off it.
+std::vector<CodeRange> jump_sources(const LibraryFile::Symbols &symbols,
+                                    const LibrarySymbol &function);
+
+} // namespace collwire::nccl
