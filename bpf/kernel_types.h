@@ -48,6 +48,12 @@ enum bpf_update_flags {
 	BPF_EXIST = 2,
 };
 
+enum bpf_ringbuf_flags {
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+	BPF_RB_AVAIL_DATA = 0,
+};
+
 enum bpf_map_create_flags {
 	BPF_F_NO_PREALLOC = 1,
 };
@@ -71,6 +77,7 @@ struct task_struct {
 	char comm[16];
 	struct task_struct *group_leader;
 	__u64 start_boottime;
+	void *mm;
 };
 
 /* before Linux 5.5, and in some enterprise kernels */
@@ -126,6 +133,20 @@ enum ib_event_type {
 	IB_EVENT_QP_FATAL = 1,
 	IB_EVENT_QP_REQ_ERR = 2,
 	IB_EVENT_QP_ACCESS_ERR = 3,
+};
+
+struct super_block {
+	unsigned int s_dev;
+};
+
+struct inode {
+	unsigned long i_ino;
+	long long i_size;
+	struct super_block *i_sb;
+};
+
+struct file {
+	struct inode *f_inode;
 };
 
 struct ns_common {

@@ -2,36 +2,12 @@
 #include "correlate/capture/fields.h"
 
 #include <array>
-#include <cstddef>
-#include <type_traits>
 
 #include "collwire/records.h"
+#include "correlate/capture/field_builder.h"
 
 namespace collwire::capture {
 namespace {
-
-template <typename T>
-constexpr Field make_field(std::string_view name, std::size_t offset_bytes,
-                           std::span<const Field> fields = {}) {
-    using Element = std::remove_all_extents_t<T>;
-    Field field{.name = name,
-                .offset_bytes = static_cast<std::uint32_t>(offset_bytes),
-                .size_bytes = sizeof(T),
-                // Of a field that is no array both are one type.
-                .count = sizeof(T) / sizeof(Element), // NOLINT(bugprone-sizeof-expression)
-                .fields = fields};
-    if (std::is_class_v<Element>)
-        field.type = FieldType::Struct;
-    else if (std::is_same_v<Element, char>)
-        return field.as(FieldType::Text);
-    else if (std::is_signed_v<Element>)
-        field.type = FieldType::Signed;
-    return field;
-}
-
-#define FIELD(type, member) make_field<decltype(type::member)>(#member, offsetof(type, member))
-#define STRUCT_FIELD(type, member, fields)                                                         \
-    make_field<decltype(type::member)>(#member, offsetof(type, member), fields)
 
 constexpr auto QP_KEY = std::to_array<Field>({
     FIELD(cw_qp_key, dev_index),
@@ -310,28 +286,6 @@ constexpr auto LOSS = std::to_array<Field>({
     FIELD(cw_loss, records),
 });
 
-#undef FIELD
-#undef STRUCT_FIELD
-
-// Every byte behind the header belongs to exactly one field, down to the innermost struct.
-consteval bool covers(std::span<const Field> fields, std::size_t from, std::size_t size_bytes) {
-    for (const Field &field : fields) {
-        if (field.offset_bytes != from)
-            return false;
-        if (field.type == FieldType::Struct &&
-            !covers(field.fields, 0, field.size_bytes / field.count))
-            return false;
-        from += field.size_bytes;
-    }
-    return from == size_bytes;
-}
-
-template <typename T, const auto &FIELDS> const RecordLayout *layout(std::string_view struct_name) {
-    static_assert(covers(FIELDS, sizeof(cw_header), sizeof(T)));
-    static const RecordLayout LAYOUT{struct_name, sizeof(T), FIELDS};
-    return &LAYOUT;
-}
-
 } // namespace
 
 const RecordLayout *layout_of(std::uint64_t kind) {
@@ -383,7 +337,7 @@ const RecordLayout *layout_of(std::uint64_t kind) {
     case CW_KIND_LOSS:
         return layout<cw_loss, LOSS>("cw_loss");
     default:
-        return nullptr;
+        return nccl_layout_of(kind);
     }
 }
 

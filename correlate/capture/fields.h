@@ -31,6 +31,9 @@ struct Field {
     std::string_view (*name_of)(std::uint64_t) = nullptr;
     std::span<const NamedNumber> (*flag_names)() = nullptr;
     std::span<const Field> fields = {}; // of a Struct
+    // Of an array: the unsigned field of the same struct that says how many elements are used.
+    std::uint32_t used_offset_bytes = 0;
+    std::uint32_t used_size_bytes = 0; // 0: all are
 
     [[nodiscard]] constexpr Field named(std::string_view (*function)(std::uint64_t)) const {
         Field copy = *this;
@@ -40,6 +43,12 @@ struct Field {
     [[nodiscard]] constexpr Field flags(std::span<const NamedNumber> (*function)()) const {
         Field copy = *this;
         copy.flag_names = function;
+        return copy;
+    }
+    [[nodiscard]] constexpr Field used_by(const Field &number) const {
+        Field copy = *this;
+        copy.used_offset_bytes = number.offset_bytes;
+        copy.used_size_bytes = number.size_bytes;
         return copy;
     }
     [[nodiscard]] constexpr Field as(FieldType other) const {
@@ -56,8 +65,8 @@ struct RecordLayout {
     std::span<const Field> fields; // behind the header, in order, without a gap
 };
 
-// Null for a kind that this program does not know. The samples of a counter_samples record are not
-// in its layout.
+// Null for a kind that this program does not know. What is behind the struct (samples of
+// counter_samples, order of nccl_channel) is not in it.
 [[nodiscard]] const RecordLayout *layout_of(std::uint64_t kind);
 
 } // namespace collwire::capture

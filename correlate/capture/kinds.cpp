@@ -36,6 +36,19 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_COUNTER_DEF, "counter_def"},
     {CW_KIND_COUNTER_SAMPLES, "counter_samples"},
     {CW_KIND_LOSS, "loss"},
+    {CW_KIND_NCCL_IMAGE, "nccl_image"},
+    {CW_KIND_NCCL_PROCESS, "nccl_process"},
+    {CW_KIND_NCCL_COMM, "nccl_comm"},
+    {CW_KIND_NCCL_COMM_END, "nccl_comm_end"},
+    {CW_KIND_NCCL_CHANNEL, "nccl_channel"},
+    {CW_KIND_NCCL_PARAM, "nccl_param"},
+    {CW_KIND_NCCL_CALL, "nccl_call"},
+    {CW_KIND_NCCL_LAUNCH, "nccl_launch"},
+    {CW_KIND_NCCL_LAUNCH_TASKS, "nccl_launch_tasks"},
+    {CW_KIND_NCCL_SHAPE_TASK, "nccl_shape_task"},
+    {CW_KIND_NCCL_SHAPE_OPS, "nccl_shape_ops"},
+    {CW_KIND_NCCL_CONNECTION, "nccl_connection"},
+    {CW_KIND_TCP_SOCKET, "tcp_socket"},
 });
 
 constexpr auto LINK_LAYERS = std::to_array<NamedNumber>({
@@ -200,6 +213,13 @@ constexpr auto LOSS_CLASSES = std::to_array<NamedNumber>({
     {CW_LOSS_PROBE_MISSED, "probe_missed"},
     {CW_LOSS_RECORD_WRITE, "record_write"},
     {CW_LOSS_UD_PEER_TABLE, "ud_peer_table"},
+    {CW_LOSS_NCCL_COMM, "nccl_comm"},
+    {CW_LOSS_NCCL_CALL, "nccl_call"},
+    {CW_LOSS_NCCL_LAUNCH, "nccl_launch"},
+    {CW_LOSS_NCCL_SHAPE, "nccl_shape"},
+    {CW_LOSS_NCCL_CONNECTION, "nccl_connection"},
+    {CW_LOSS_NCCL_OPS_TRUNCATED, "nccl_ops_truncated"},
+    {CW_LOSS_NCCL_FAULT, "nccl_fault"},
 });
 static_assert(LOSS_CLASSES.size() == CW_LOSS_CLASSES);
 
@@ -207,6 +227,8 @@ constexpr auto NODE_FLAGS = std::to_array<NamedNumber>({
     {CW_NODE_FIRST_SEGMENT, "first_segment"},
     {CW_NODE_WIRE, "wire"},
     {CW_NODE_POSTS, "posts"},
+    {CW_NODE_NCCL, "nccl"},
+    {CW_NODE_SOCKETS, "sockets"},
 });
 
 constexpr auto DEVICE_FLAGS = std::to_array<NamedNumber>({

@@ -216,4 +216,16 @@ std::vector<cw_counter_sample> samples_of(std::span<const std::byte> record) {
     return samples;
 }
 
+std::vector<std::int32_t> order_of(std::span<const std::byte> record) {
+    const auto head = record_as<cw_nccl_channel>(record);
+    if (record.size() < sizeof head)
+        return {};
+    const auto bytes = record.subspan(sizeof head);
+    std::vector<std::int32_t> order(
+        std::min<std::size_t>(head.n_order, bytes.size() / sizeof(std::int32_t)));
+    if (!order.empty())
+        std::memcpy(order.data(), bytes.data(), order.size() * sizeof(std::int32_t));
+    return order;
+}
+
 } // namespace collwire::capture

@@ -69,6 +69,8 @@ template <typename T> [[nodiscard]] T record_as(std::span<const std::byte> recor
 
 // The samples behind a cw_counter_samples, at most as many as the record has room for.
 [[nodiscard]] std::vector<cw_counter_sample> samples_of(std::span<const std::byte> record);
+// The ranks behind a cw_nccl_channel, in the same way.
+[[nodiscard]] std::vector<std::int32_t> order_of(std::span<const std::byte> record);
 
 // The text of a zero-filled field; a field that is full to its last byte is no overrun.
 template <std::size_t N> [[nodiscard]] std::string_view text_of(const char (&field)[N]) {

@@ -15,6 +15,7 @@
 
 #include "correlate/capture/fields.h"
 #include "correlate/capture/kinds.h"
+#include "correlate/capture/nccl_names.h"
 
 namespace collwire::capture {
 namespace {
@@ -30,6 +31,18 @@ std::vector<std::smatch> all_matches(const std::string &text, const std::regex &
     return {std::sregex_iterator(text.begin(), text.end(), pattern), {}};
 }
 
+// How many there are, not one of them.
+bool is_count(const std::string &enumerator) {
+    static const std::set<std::string> COUNTS{"CW_NCCL_FUNCS", "CW_NCCL_PATTERNS",
+                                              "CW_NCCL_CAPABILITIES"};
+    return enumerator.ends_with("_CLASSES") || COUNTS.contains(enumerator);
+}
+
+// Never in a capture.
+bool is_for_the_recorder(const std::string &enumerator) {
+    return enumerator == "CW_KIND_RECORDER" || enumerator == "CW_KIND_FILE_MAPPED";
+}
+
 struct Header {
     std::map<std::string, std::vector<std::string>>
         structs; // name: fields but the header, in order
@@ -39,7 +52,8 @@ struct Header {
 const Header &header() {
     static const Header PARSED = [] {
         Header parsed;
-        std::string text = read_source("bpf/include/collwire/records.h");
+        std::string text = read_source("bpf/include/collwire/records.h") +
+                           read_source("bpf/include/collwire/nccl_records.h");
         text = std::regex_replace(text, std::regex(R"(/\*[^*]*(\*[^/][^*]*)*\*/)"), "");
         text = std::regex_replace(text, std::regex(R"(#ifndef __cplusplus\n[^#]*#endif)"), "");
         for (const auto &match :
@@ -48,11 +62,12 @@ const Header &header() {
             if (match[1] == "enum") {
                 for (const auto &entry :
                      all_matches(body, std::regex(R"((CW_\w+)\s*=\s*([^,]+),)")))
-                    parsed.enums[match[2]].emplace_back(entry[1], entry[2]);
+                    if (!is_for_the_recorder(entry[1]))
+                        parsed.enums[match[2]].emplace_back(entry[1], entry[2]);
                 continue;
             }
             for (const auto &field : all_matches(body, std::regex(R"((\w+)(\[\w+\])?;)")))
-                if (field[1] != "header")
+                if (field[1] != "header" && match[2] != "cw_file_mapped")
                     parsed.structs[match[2]].push_back(field[1]);
         }
         return parsed;
@@ -78,11 +93,11 @@ std::vector<std::pair<std::string, std::string>> table_below(const std::string &
 }
 
 TEST(CaptureDocument, ParsesTheHeaderAtAll) {
-    EXPECT_GE(header().structs.size(), 28U);
+    EXPECT_GE(header().structs.size(), 44U);
     EXPECT_EQ(header().structs.at("cw_end"), (std::vector<std::string>{"reason", "exit_status"}));
     EXPECT_EQ(header().structs.at("cw_counter_samples"),
               (std::vector<std::string>{"read_begin_ns", "n", "reserved"}));
-    EXPECT_GE(header().enums.size(), 15U);
+    EXPECT_GE(header().enums.size(), 29U);
 }
 
 TEST(CaptureDocument, EveryKindIsNamedAfterItsEnumeratorAndInTheTable) {
@@ -125,7 +140,7 @@ TEST(CaptureDocument, EveryEnumeratorHasItsNumber) {
         rows.erase(rows.begin());
         std::vector<std::pair<std::string, std::string>> expected;
         for (const auto &[enumerator, number] : entries)
-            if (!enumerator.ends_with("_CLASSES"))
+            if (!is_count(enumerator))
                 expected.emplace_back(number, enumerator);
         EXPECT_EQ(rows, expected) << name;
     }
@@ -155,21 +170,39 @@ void expect_flags(const std::string &enumeration, std::span<const NamedNumber> n
 
 TEST(CaptureDocument, EveryNumberHasAName) {
     const std::map<std::string, std::string_view (*)(std::uint64_t)> functions = {
-        {"cw_link_layer", link_layer_name},     {"cw_gid_type", gid_type_name},
-        {"cw_probe_kind", probe_kind_name},     {"cw_source_state", source_state_name},
-        {"cw_wire_class", wire_class_name},     {"cw_post_class", post_class_name},
-        {"cw_counter_unit", counter_unit_name}, {"cw_counter_source", counter_source_name},
-        {"cw_loss_class", loss_class_name}};
+        {"cw_link_layer", link_layer_name},
+        {"cw_gid_type", gid_type_name},
+        {"cw_probe_kind", probe_kind_name},
+        {"cw_source_state", source_state_name},
+        {"cw_wire_class", wire_class_name},
+        {"cw_post_class", post_class_name},
+        {"cw_counter_unit", counter_unit_name},
+        {"cw_counter_source", counter_source_name},
+        {"cw_loss_class", loss_class_name},
+        {"cw_nccl_func", nccl_func_name},
+        {"cw_nccl_pattern", nccl_pattern_name},
+        {"cw_nccl_algorithm", nccl_algorithm_name},
+        {"cw_nccl_protocol", nccl_protocol_name},
+        {"cw_nccl_capability", nccl_capability_name},
+        {"cw_nccl_transport", nccl_transport_name},
+        {"cw_nccl_role", nccl_role_name},
+        {"cw_rung", rung_name}};
     for (const auto &[name, function] : functions)
         for (const auto &[enumerator, number] : header().enums.at(name))
-            if (!enumerator.ends_with("_CLASSES")) {
-                EXPECT_NE(function(std::stoul(number)), "") << enumerator;
+            if (!is_count(enumerator)) {
+                EXPECT_NE(function(std::stoul(number, nullptr, 0)), "") << enumerator;
             }
     expect_flags("cw_node_flags", node_flag_names());
     expect_flags("cw_device_flags", device_flag_names());
     expect_flags("cw_process_flags", process_flag_names());
     expect_flags("cw_probe_flags", probe_flag_names());
     expect_flags("cw_qp_flags", qp_flag_names());
+    expect_flags("cw_nccl_comm_flags", nccl_comm_flag_names());
+    expect_flags("cw_nccl_call_flags", nccl_call_flag_names());
+    expect_flags("cw_nccl_launch_flags", nccl_launch_flag_names());
+    expect_flags("cw_nccl_op_flags", nccl_op_flag_names());
+    expect_flags("cw_nccl_connection_flags", nccl_connection_flag_names());
+    expect_flags("cw_tcp_socket_flags", tcp_socket_flag_names());
 }
 
 } // namespace

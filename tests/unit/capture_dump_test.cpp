@@ -96,6 +96,57 @@ TEST(RecordJson, SamplesOfCounters) {
               nlohmann::ordered_json::parse(R"([{"id":3,"value":33},{"id":4,"value":44}])"));
 }
 
+TEST(RecordJson, OrderOfAChannel) {
+    struct {
+        cw_nccl_channel head;
+        std::int32_t order[4];
+    } record{.head = make_record<cw_nccl_channel>(CW_KIND_NCCL_CHANNEL, 5), .order = {2, 0, 1, 0}};
+    record.head.n_order = 3;
+    record.head.tree_down[0] = -1;
+    record.head.header.length_bytes = sizeof(record);
+    const auto bytes = std::as_bytes(std::span(&record, 1));
+    const auto json = record_json(record.head.header, bytes);
+    EXPECT_EQ(json.at("order"), (nlohmann::ordered_json{2, 0, 1}));
+    EXPECT_EQ(json.at("tree_down"), (nlohmann::ordered_json{-1, 0, 0}));
+    // No more than there is room for.
+    record.head.n_order = 1000;
+    EXPECT_EQ(record_json(record.head.header, bytes).at("order").size(), 4U);
+    EXPECT_TRUE(record_json(record.head.header, bytes.first(24)).at("order").empty());
+}
+
+TEST(RecordJson, OnlyTheUsedPartOfAnArray) {
+    auto launch = make_record<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH, 5);
+    launch.n_tasks = 2;
+    launch.tasks[1] = {.arguments_hash = 7, .task = 8};
+    launch.flags = CW_NCCL_LAUNCH_GRAPH;
+    const auto json = record_json(launch.header, bytes_of(launch));
+    ASSERT_EQ(json.at("tasks").size(), 2U);
+    EXPECT_EQ(json.at("tasks").at(1).at("arguments_hash"), 7);
+    EXPECT_EQ(json.at("flags_names"), (nlohmann::ordered_json{"graph"}));
+    // One that says more than it holds.
+    launch.n_tasks = 40;
+    EXPECT_EQ(record_json(launch.header, bytes_of(launch)).at("tasks").size(),
+              std::size_t{CW_NCCL_LAUNCH_TASKS});
+}
+
+TEST(RecordJson, NumbersOfNcclHaveItsNames) {
+    auto task = make_record<cw_nccl_shape_task>(CW_KIND_NCCL_SHAPE_TASK, 5);
+    task.func = CW_NCCL_ALL_REDUCE;
+    task.datatype = 7;
+    task.algorithm = CW_NCCL_RING;
+    task.protocol = CW_NCCL_SIMPLE;
+    const auto json = record_json(task.header, bytes_of(task));
+    EXPECT_EQ(json.at("func_name"), "AllReduce");
+    EXPECT_EQ(json.at("datatype_name"), "ncclFloat32");
+    EXPECT_EQ(json.at("algorithm_name"), "RING");
+    EXPECT_EQ(json.at("protocol_name"), "SIMPLE");
+    auto image = make_record<cw_nccl_image>(CW_KIND_NCCL_IMAGE, 5);
+    image.rungs[CW_NCCL_BYTES] = CW_RUNG_INFERRED;
+    const auto rungs = record_json(image.header, bytes_of(image)).at("rungs");
+    EXPECT_EQ(rungs.at("bytes"), 1);
+    EXPECT_EQ(rungs.size(), 7U) << "room for later ones is left out";
+}
+
 TEST(RecordJson, TextThatIsNoUtf8CanBePrinted) {
     auto node = make_record<cw_node>(CW_KIND_NODE, 5);
     node.hostname[0] = '\xff';

@@ -10,7 +10,7 @@ namespace {
 
 using test::Tree;
 
-constexpr bool COUNTERS_ONLY = true;
+constexpr Recording COUNTERS_ONLY = Recording::CountersOnly;
 
 // A machine on which recording works; each test takes something away.
 class Machine : public testing::Test {
@@ -26,8 +26,9 @@ protected:
         tree_.file("/proc/self/status", "Name:\tx\nCapEff:\t" + effective + "\n");
     }
     // Everything but what is missing, which the message names, is as it should be.
-    void expect(int status, const std::string &missing, bool counters_only = false) const {
-        const auto checked = check_machine(counters_only, tree_.root());
+    void expect(int status, const std::string &missing,
+                Recording what = Recording::QueuePairs) const {
+        const auto checked = check_machine(what, tree_.root());
         ASSERT_FALSE(checked);
         const std::string &message = checked.failure().message;
         EXPECT_EQ(exit_status_of(checked.failure()), status) << message;
@@ -43,7 +44,7 @@ protected:
 };
 
 TEST_F(Machine, NothingIsMissing) {
-    EXPECT_TRUE(check_machine(false, tree_.root()));
+    EXPECT_TRUE(check_machine(Recording::QueuePairs, tree_.root()));
     expect_counters_still_work();
 }
 
@@ -63,7 +64,7 @@ TEST_F(Machine, RootOfAUserNamespace) {
 
 TEST_F(Machine, PidNamespaceOfItsOwn) {
     tree_.link("/proc/self/ns/pid", "pid:[4026531836]");
-    EXPECT_TRUE(check_machine(false, tree_.root())) << "the machine's";
+    EXPECT_TRUE(check_machine(Recording::QueuePairs, tree_.root())) << "the machine's";
     tree_.remove("/proc/self/ns/pid");
     tree_.link("/proc/self/ns/pid", "pid:[4026532573]");
     expect(EXIT_NOT_PERMITTED, "pid namespace");
@@ -75,7 +76,7 @@ TEST_F(Machine, Lockdown) {
     expect(EXIT_NOT_PERMITTED, "/sys/kernel/security/lockdown");
     expect_counters_still_work();
     tree_.remove("/sys/kernel/security");
-    EXPECT_TRUE(check_machine(false, tree_.root())) << "a kernel without lockdown";
+    EXPECT_TRUE(check_machine(Recording::QueuePairs, tree_.root())) << "a kernel without lockdown";
 }
 
 TEST_F(Machine, NoBtf) {
@@ -90,6 +91,7 @@ TEST_F(Machine, NoRdmaDevice) {
     expect(EXIT_UNSUPPORTED, "no RDMA device", COUNTERS_ONLY);
     tree_.remove("/sys/class/infiniband");
     expect(EXIT_UNSUPPORTED, "no RDMA device");
+    EXPECT_TRUE(check_machine(Recording::NcclToo, tree_.root())) << "NCCL has sockets, too";
 }
 
 TEST_F(Machine, ProcessIds) {

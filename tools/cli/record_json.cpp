@@ -65,10 +65,12 @@ Json element_json(const Field &field, ByteSpan bytes) {
 }
 
 // An array whose indices have names becomes an object.
-Json array_json(const Field &field, ByteSpan bytes) {
+Json array_json(const Field &field, ByteSpan bytes, std::uint64_t used) {
     const std::size_t element_bytes = field.size_bytes / field.count;
     Json result = field.name_of != nullptr ? Json::object() : Json::array();
-    for (std::size_t i = 0; i < field.count; i++) {
+    for (std::size_t i = 0; i < std::min<std::uint64_t>(field.count, used); i++) {
+        if (field.name_of != nullptr && field.name_of(i).empty())
+            continue; // room for later
         Json element = element_json(field, bytes.subspan(i * element_bytes, element_bytes));
         if (field.name_of != nullptr)
             result[std::string(field.name_of(i))] = std::move(element);
@@ -110,7 +112,9 @@ void add_fields(Json &object, std::span<const Field> fields, ByteSpan bytes) {
             break;
         default:
             if (field.count > 1) {
-                object[name] = array_json(field, value);
+                const ByteSpan used = bytes.subspan(field.used_offset_bytes, field.used_size_bytes);
+                object[name] =
+                    array_json(field, value, used.empty() ? field.count : load_unsigned(used));
                 break;
             }
             object[name] = element_json(field, value);
@@ -139,6 +143,8 @@ Json record_json(const cw_header &header, ByteSpan record) {
             samples.push_back({{"id", sample.id}, {"value", sample.value}});
         object["samples"] = std::move(samples);
     }
+    if (header.kind == CW_KIND_NCCL_CHANNEL)
+        object["order"] = capture::order_of(record);
     return object;
 }
 

@@ -30,6 +30,7 @@ struct Arguments {
     std::string ring = "8MiB";
     std::string posts = "auto";
     bool no_wire = false;
+    bool no_nccl = false;
 };
 
 Result<std::uint32_t> ring_bytes(const std::string &text) {
@@ -89,6 +90,7 @@ Result<void> interpret(Arguments &arguments) {
         return std::move(ring).failure();
     options.ring_bytes = *ring;
     options.wire = !arguments.no_wire;
+    options.nccl = !arguments.no_nccl;
     options.posts = arguments.posts == "on"    ? PostsMode::On
                     : arguments.posts == "off" ? PostsMode::Off
                                                : PostsMode::Auto;
@@ -116,6 +118,8 @@ void add_record(CLI::App &app, int &status, bool has_separator) {
                          "tells the bytes")
             ->check(CLI::IsMember({"auto", "on", "off"}))
             ->capture_default_str();
+    verb->add_flag("--no-nccl", arguments->no_nccl,
+                   "Do not look into NCCL: bytes of queue pairs, without their collectives");
     verb->add_flag("--no-wire", arguments->no_wire,
                    "Do not count the frames of software devices, as if they were hardware");
     verb->add_flag("--counters-only", options.counters_only,

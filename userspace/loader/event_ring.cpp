@@ -21,6 +21,10 @@ Result<std::unique_ptr<EventRing>> EventRing::create(const SharedMaps &maps, Cal
     self->ring_ = ring_buffer__new(maps.events_fd(), on_sample, self.get(), nullptr);
     if (self->ring_ == nullptr)
         return bpf_error("ring buffer", errno, log.text());
+    if (const int failed =
+            ring_buffer__add(self->ring_, maps.bulk_events_fd(), on_sample, self.get());
+        failed != 0)
+        return bpf_error("ring buffer", failed, log.text());
     return self;
 }
 

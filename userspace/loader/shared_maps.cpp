@@ -13,6 +13,7 @@ namespace collwire {
 
 SharedMaps::SharedMaps(shared *skeleton) : skeleton_(skeleton) {
     events_fd_ = bpf_map__fd(skeleton->maps.events);
+    bulk_events_fd_ = bpf_map__fd(skeleton->maps.bulk_events);
     losses_fd_ = bpf_map__fd(skeleton->maps.losses);
     live_qps_fd_ = bpf_map__fd(skeleton->maps.live_qps);
     post_epochs_fd_ = bpf_map__fd(skeleton->maps.post_epochs);

@@ -36,6 +36,7 @@ public:
     Result<void> give_to(bpf_object *object) const;
 
     [[nodiscard]] int events_fd() const { return events_fd_; }
+    [[nodiscard]] int bulk_events_fd() const { return bulk_events_fd_; }
     [[nodiscard]] int live_qps_fd() const { return live_qps_fd_; }
     // Queue pairs that exist; one may be in it twice. Nothing: the kernel gave a part of them only.
     [[nodiscard]] std::optional<std::vector<cw_live_qp>> live_qps() const;
@@ -55,6 +56,7 @@ private:
     explicit SharedMaps(shared *skeleton);
     shared *skeleton_;
     int events_fd_ = -1;
+    int bulk_events_fd_ = -1;
     int losses_fd_ = -1;
     int live_qps_fd_ = -1;
     int post_epochs_fd_ = -1;

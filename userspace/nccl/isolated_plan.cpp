@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,6 +16,7 @@
 
 #include "userspace/code/file_bytes.h"
 #include "userspace/nccl/file_plan.h"
+#include "userspace/nccl/find_nccl.h"
 
 namespace collwire::nccl {
 namespace {
@@ -62,6 +65,15 @@ void write_all(int fd, std::string_view text) {
     }
 }
 
+bool defines_nccl(const FileBytes &file) {
+    const auto library = LibraryFile::parse(file.bytes());
+    if (!library)
+        return false;
+    constexpr std::array<std::string_view, 1> NAME{"ncclAllReduce"};
+    const auto symbols = library->find(NAME);
+    return std::ranges::any_of(symbols, [](const auto &symbol) { return symbol.second.function; });
+}
+
 // "P" and the plan, or "E", the kind of the error, and its message.
 std::string answer_of(const FileBytes &file) {
     const auto library = LibraryFile::parse(file.bytes());
@@ -74,14 +86,12 @@ std::string answer_of(const FileBytes &file) {
     return "P" + render_json(*plan, "");
 }
 
-[[noreturn]] void child(const FileBytes &file, int fd) {
-    // A caller that died leaves nobody to read.
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!give_up_privileges())
-        _exit(1);
-    write_all(fd, answer_of(file));
-    _exit(0);
-}
+// What `answer` writes into the pipe that it is given, in a process without privileges.
+struct Answer {
+    std::string text;
+    int status = 0;  // of waitpid
+    int problem = 0; // errno: there was no process
+};
 
 std::string read_all(int fd) {
     std::string text;
@@ -97,6 +107,35 @@ std::string read_all(int fd) {
     return text;
 }
 
+template <typename Function> Answer ask_child(const Function &answer) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0)
+        return {{}, 0, errno};
+    const pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        // A caller that died leaves nobody to read.
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (!give_up_privileges())
+            _exit(1);
+        answer(ends[1]);
+        _exit(0);
+    }
+    const int why = errno;
+    close(ends[1]);
+    Answer result;
+    if (pid > 0)
+        result.text = read_all(ends[0]);
+    close(ends[0]);
+    if (pid < 0) {
+        result.problem = why;
+        return result;
+    }
+    while (waitpid(pid, &result.status, 0) < 0 && errno == EINTR) {
+    }
+    return result;
+}
+
 std::string end_of(int status) {
     if (WIFSIGNALED(status))
         return fmt::format("its reader was ended by signal {} ({})", WTERMSIG(status),
@@ -110,36 +149,47 @@ Result<Plan> plan_of_file(const std::string &path) {
     const auto file = FileBytes::open(path);
     if (!file)
         return file.failure();
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0)
-        return error(ErrorKind::Failed, fmt::format("a pipe: {}", std::strerror(errno)));
-    const pid_t pid = fork();
-    if (pid == 0) {
-        close(ends[0]);
-        child(*file, ends[1]);
-    }
-    const int why = errno;
-    close(ends[1]);
-    const std::string answer = pid < 0 ? std::string{} : read_all(ends[0]);
-    close(ends[0]);
-    if (pid < 0)
-        return error(ErrorKind::Failed, fmt::format("a process: {}", std::strerror(why)));
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (answer.starts_with('P')) {
-        auto plan = parse_plan(std::string_view{answer}.substr(1));
+    const Answer answer = ask_child([&file](int fd) { write_all(fd, answer_of(*file)); });
+    if (answer.problem != 0)
+        return error(ErrorKind::Failed,
+                     fmt::format("a process: {}", std::strerror(answer.problem)));
+    if (answer.text.starts_with('P')) {
+        auto plan = parse_plan(std::string_view{answer.text}.substr(1));
         if (!plan)
             return std::move(plan).failure().in(path);
         plan->file = path;
         return plan;
     }
-    if (answer.size() > 2 && answer[0] == 'E')
-        return error(static_cast<ErrorKind>(answer[1] - '0'),
-                     fmt::format("{}: {}", path, answer.substr(2)));
-    return error(
-        ErrorKind::BadInput,
-        fmt::format("{}: {}: not NCCL, or damaged. Fix: name another copy", path, end_of(status)));
+    if (answer.text.size() > 2 && answer.text[0] == 'E')
+        return error(static_cast<ErrorKind>(answer.text[1] - '0'),
+                     fmt::format("{}: {}", path, answer.text.substr(2)));
+    return error(ErrorKind::BadInput,
+                 fmt::format("{}: {}: not NCCL, or damaged. Fix: name another copy", path,
+                             end_of(answer.status)));
+}
+
+std::vector<bool> define_nccl(std::span<const std::string> paths) {
+    std::vector<bool> found(paths.size(), false);
+    std::vector<std::optional<FileBytes>> files;
+    files.reserve(paths.size());
+    for (const std::string &path : paths) {
+        auto file = FileBytes::open(path);
+        const bool large = file && file->bytes().size() >= LEAST_FILE_BYTES;
+        files.push_back(large ? std::optional{std::move(*file)} : std::nullopt);
+    }
+    // A file that ends its reader is not NCCL; a new reader goes on behind it.
+    for (std::size_t next = 0; next < files.size();) {
+        const Answer answer = ask_child([&files, next](int fd) {
+            for (std::size_t i = next; i < files.size(); ++i)
+                write_all(fd, files[i] && defines_nccl(*files[i]) ? "1" : "0");
+        });
+        if (answer.problem != 0)
+            return found;
+        for (std::size_t i = 0; i < answer.text.size() && next + i < files.size(); ++i)
+            found[next + i] = answer.text[i] == '1';
+        next += answer.text.size() + 1;
+    }
+    return found;
 }
 
 } // namespace collwire::nccl

@@ -12,8 +12,8 @@ constexpr unsigned TWO = ARGUMENT_1 | ARGUMENT_2;
 
 constexpr std::array COMMUNICATOR_FUNCTIONS{
     FunctionRecipe{"ncclCommInitRankFunc"},
-    // commFree is split in some builds; these end every communicator in all.
-    FunctionRecipe{"commReclaim|commCleanup"},
+    // commFree is split in some builds; this ends every communicator in all.
+    FunctionRecipe{"commCleanup"},
     FunctionRecipe{"ncclRasCommFini", Optional},
 };
 constexpr std::array COMMUNICATOR_FIELDS{
@@ -31,6 +31,11 @@ constexpr std::array COMMUNICATOR_FIELDS{
     FieldRecipe{"ncclComm.busId"},
     FieldRecipe{"ncclComm.sharedRes"},
     FieldRecipe{"ncclComm.initState"},
+    FieldRecipe{"ncclComm.localRankToRank"},
+    FieldRecipe{"ncclComm.topParentRanks"},
+    FieldRecipe{"ncclComm.topParentLocalRanks"},
+    FieldRecipe{"ncclSharedResources.owner"},
+    FieldRecipe{"ncclSharedResources.collOpCount"},
     FieldRecipe{"ncclCommInitRankAsyncJob.color", Optional},
     FieldRecipe{"ncclComm.startMagic", Optional},
     FieldRecipe{"ncclComm.endMagic", Optional},
@@ -64,6 +69,7 @@ constexpr std::array OPERATION_FIELDS{
     FieldRecipe{"ncclProxyOps.nextOps"},
     FieldRecipe{"ncclProxyOps.nextOpsEnd"},
     FieldRecipe{"ncclProxyOpsPool.ops"},
+    FieldRecipe{"ncclProxyOp"},
     FieldRecipe{"ncclProxyOp.connection"},
     FieldRecipe{"ncclProxyOp.next"},
     FieldRecipe{"ncclProxyOp.opCount"},
@@ -75,13 +81,20 @@ constexpr std::array OPERATION_FIELDS{
     FieldRecipe{"ncclProxyOp.dtype"},
     FieldRecipe{"ncclProxyOp.pattern"},
     FieldRecipe{"ncclProxyOp.protocol"},
-    FieldRecipe{"ncclProxyOp.coll"},
+    FieldRecipe{"ncclProxyOp.coll", Optional}, // 2.18 has none
+    FieldRecipe{"ncclProxyOp.redOp"},
+    FieldRecipe{"ncclProxyOp.sliceSteps"},
+    FieldRecipe{"ncclProxyOp.chunkSteps"},
+    FieldRecipe{"ncclProxyOp.reg", Optional},
     // Before 2.24 an operation does not say what it belongs to.
     FieldRecipe{"ncclProxyOp.algorithm"},
     FieldRecipe{"ncclProxyOp.rank"},
     FieldRecipe{"ncclProxyOp.peer"},
     FieldRecipe{"ncclProxyOp.task"},
     FieldRecipe{"ncclTaskColl.func"},
+    FieldRecipe{"ncclTaskColl.sendbuff"},
+    FieldRecipe{"ncclTaskColl.recvbuff"},
+    FieldRecipe{"ncclTaskP2p.buff"},
     FieldRecipe{"ncclTaskColl.count"},
     FieldRecipe{"ncclTaskColl.datatype"},
     FieldRecipe{"ncclTaskColl.root"},
@@ -121,6 +134,7 @@ constexpr std::array CONNECTION_FIELDS{
     FieldRecipe{"ncclChannel.ring.prev"},
     FieldRecipe{"ncclChannel.ring.next"},
     FieldRecipe{"ncclChannel.ring.userRanks"},
+    FieldRecipe{"ncclChannel.ring.index"},
     FieldRecipe{"ncclChannel.tree.up"},
     FieldRecipe{"ncclChannel.tree.down"},
     FieldRecipe{"ncclChannelPeer.send"},
@@ -161,6 +175,8 @@ constexpr std::array CONNECTION_FIELDS{
     FieldRecipe{"ncclNetSocketComm.nSocks"},
     FieldRecipe{"ncclSocket"},
     FieldRecipe{"ncclSocket.fd|ncclSocket.socketDescriptor"},
+    FieldRecipe{"sendNetResources.useGdr|sendResources.useGdr", Optional},
+    FieldRecipe{"recvNetResources.useGdr|recvResources.useGdr", Optional},
     FieldRecipe{"ncclIbRecvCommDev.gpuFlush.qp|ncclIbRecvComm.gpuFlush", Optional},
     FieldRecipe{"ncclIbQp.devIndex", Optional},
     FieldRecipe{"ncclIbQp.remDevIdx", Optional},

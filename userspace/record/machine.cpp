@@ -68,14 +68,14 @@ Result<void> check_rdma(const std::string &root) {
 
 } // namespace
 
-Result<void> check_machine(bool counters_only, const std::string &root) {
-    if (!counters_only) {
+Result<void> check_machine(Recording what, const std::string &root) {
+    if (what != Recording::CountersOnly) {
         if (auto permitted = check_privileges(root); !permitted)
             return permitted;
         if (auto described = check_btf(root); !described)
             return described;
     }
-    return check_rdma(root);
+    return what == Recording::NcclToo ? Result<void>{} : check_rdma(root);
 }
 
 Result<std::uint32_t> check_process(const std::string &text, const std::string &root) {

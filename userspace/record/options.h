@@ -19,6 +19,7 @@ struct RecordOptions {
     std::vector<std::string> command;
     PostsMode posts = PostsMode::Auto;
     bool wire = true;
+    bool nccl = true;
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;

@@ -46,6 +46,13 @@ constexpr std::array<std::string_view, CW_LOSS_CLASSES> LOSS_NAMES{
     "calls that a probe missed",
     "records that could not be written",
     "frames without their destination (table of UD peers full)",
+    "communicators of NCCL",
+    "calls of NCCL (ring buffer full)",
+    "launches of NCCL (ring buffer full)",
+    "descriptions of launches of NCCL",
+    "connections of NCCL",
+    "launches of NCCL with more operations than are walked",
+    "looks into NCCL's memory that failed",
 };
 
 // One state for each device: the worst, with the reasons of all.

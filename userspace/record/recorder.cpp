@@ -253,6 +253,7 @@ void Recorder::loop() {
                     on_signal(*info);
             } else if (fd == tick.get()) {
                 drain(fd);
+                more_events = true; // those that nobody is woken for
                 on_tick();
             } else if (fd == deadline.get()) {
                 stop_ = true;
@@ -320,7 +321,10 @@ int Recorder::run() {
     raise_file_limit();
     if (auto opened = signals_.open(); !opened)
         return fail(opened.failure());
-    session_.on_record([this](const cw_header &record) { writer_->append(record); });
+    session_.on_record([this](const cw_header &record) {
+        if (record.kind < CW_KIND_RECORDER)
+            writer_->append(record);
+    });
     if (auto prepared = session_.prepare(options_); !prepared)
         return fail(prepared.failure());
     if (options_.dry_run) {

@@ -6,14 +6,18 @@
 
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
+#include "userspace/nccl/find_nccl.h"
 #include "userspace/record/machine.h"
 #include "userspace/sources/counters_source.h"
 #include "userspace/sources/inventory_source.h"
+#include "userspace/sources/mappings_source.h"
 #include "userspace/sources/mlx5_source.h"
+#include "userspace/sources/nccl_source.h"
 #include "userspace/sources/port_event_source.h"
 #include "userspace/sources/posts_source.h"
 #include "userspace/sources/qp_source.h"
 #include "userspace/sources/rxe_wire_source.h"
+#include "userspace/sources/socket_source.h"
 
 namespace collwire {
 namespace {
@@ -26,7 +30,10 @@ constexpr std::chrono::milliseconds CONSUME_TIME{100};
 
 Result<void> Session::prepare(const RecordOptions &options) {
     options_ = options;
-    if (auto checked = check_machine(options.counters_only); !checked)
+    const auto what = options.counters_only ? Recording::CountersOnly
+                      : options.nccl        ? Recording::NcclToo
+                                            : Recording::QueuePairs;
+    if (auto checked = check_machine(what); !checked)
         return checked;
     InventoryOptions inventory;
     inventory.processes.full_cmdline = options.full_cmdline;
@@ -77,7 +84,25 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
 Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     const HookMode mode = options.force_kprobes ? HookMode::KprobeOnly : default_hook_mode();
     const bool filter = !options.pids.empty();
+    if (!rdma_device_names("").empty())
+        if (auto added = add_rdma_sources(options, mode, filter); !added)
+            return added;
+    if (!options.nccl)
+        return {};
+    auto mappings = std::make_unique<MappingsSource>(*maps_, nccl::LEAST_FILE_BYTES, mode);
+    if (auto added = add(std::move(mappings)); !added)
+        return added;
+    NcclOptions nccl;
+    nccl.filter_by_tgid = filter;
+    nccl.told_of_mappings = [this] { return works("mappings"); };
+    if (auto added = add(std::make_unique<NcclSource>(*maps_, std::move(nccl))); !added)
+        return added;
+    SocketOptions sockets;
+    sockets.interval_ns = options.interval_ns;
+    return add(std::make_unique<SocketSource>(std::move(sockets)));
+}
 
+Result<void> Session::add_rdma_sources(const RecordOptions &options, HookMode mode, bool filter) {
     QpSourceOptions qp;
     qp.filter_by_tgid = filter;
     qp.layout_unknown = layout_unknown("", {"ib_core"});
@@ -190,6 +215,10 @@ std::uint32_t Session::node_flags() const {
                 flags |= CW_NODE_WIRE;
             if (source->name() == "posts")
                 flags |= CW_NODE_POSTS;
+            if (source->name() == "nccl")
+                flags |= CW_NODE_NCCL;
+            if (source->name() == "sockets")
+                flags |= CW_NODE_SOCKETS;
         }
     }
     return flags;

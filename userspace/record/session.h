@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "userspace/loader/event_ring.h"
+#include "userspace/loader/hooks.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/record/options.h"
 #include "userspace/record/preamble.h"
@@ -41,6 +42,7 @@ public:
 private:
     Result<void> prepare_kernel_sources(const RecordOptions &options);
     Result<void> add_kernel_sources(const RecordOptions &options);
+    Result<void> add_rdma_sources(const RecordOptions &options, HookMode mode, bool filter);
     Result<void> add_posts(const RecordOptions &options);
     [[nodiscard]] std::unique_ptr<Source> make_posts(const RecordOptions &options) const;
     // Prepares it, too.

@@ -55,6 +55,23 @@ enum cw_kind {
 	CW_KIND_COUNTER_DEF = 40,
 	CW_KIND_COUNTER_SAMPLES = 41,
 	CW_KIND_LOSS = 48,
+	/* NCCL: nccl_records.h */
+	CW_KIND_NCCL_IMAGE = 64,
+	CW_KIND_NCCL_PROCESS = 65,
+	CW_KIND_NCCL_COMM = 66,
+	CW_KIND_NCCL_COMM_END = 67,
+	CW_KIND_NCCL_CHANNEL = 68,
+	CW_KIND_NCCL_PARAM = 69,
+	CW_KIND_NCCL_CALL = 70,
+	CW_KIND_NCCL_LAUNCH = 71,
+	CW_KIND_NCCL_LAUNCH_TASKS = 72,
+	CW_KIND_NCCL_SHAPE_TASK = 73,
+	CW_KIND_NCCL_SHAPE_OPS = 74,
+	CW_KIND_NCCL_CONNECTION = 75,
+	CW_KIND_TCP_SOCKET = 80, /* sampled by the recorder */
+	/* From here on for the recorder alone: not written. */
+	CW_KIND_RECORDER = 0xf000,
+	CW_KIND_FILE_MAPPED = 0xf001,
 };
 
 struct cw_header {
@@ -78,8 +95,10 @@ struct cw_qp_key {
 enum cw_node_flags {
 	CW_NODE_FIRST_SEGMENT =
 		1 << 0, /* counters of QPs begin here at 0; later segments begin with a snapshot */
-	CW_NODE_WIRE = 1 << 1,	/* wire bytes are counted per QP where the kernel can tell */
-	CW_NODE_POSTS = 1 << 2, /* posted bytes are counted per QP */
+	CW_NODE_WIRE = 1 << 1,	  /* wire bytes are counted per QP where the kernel can tell */
+	CW_NODE_POSTS = 1 << 2,	  /* posted bytes are counted per QP */
+	CW_NODE_NCCL = 1 << 3,	  /* NCCL's operations are recorded */
+	CW_NODE_SOCKETS = 1 << 4, /* bytes of NCCL's sockets are counted */
 };
 
 struct cw_node {
@@ -513,6 +532,16 @@ struct cw_counter_samples {
 #endif
 };
 
+/* ---- for the recorder alone
+ * ------------------------------------------------------------------------------------------- */
+
+/* The first mapping of a file to execute code from. */
+struct cw_file_mapped {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 reserved;
+};
+
 /* ---- loss
  * -----------------------------------------------------------------------------------------------------------
  */
@@ -531,7 +560,14 @@ enum cw_loss_class {
 	CW_LOSS_PROBE_MISSED = 10, /* the kernel skipped a probe (recursion, kretprobe instances) */
 	CW_LOSS_RECORD_WRITE = 11, /* records that could not be written (disk full) */
 	CW_LOSS_UD_PEER_TABLE = 12, /* destinations of UD QPs: in the QP's sum, not under a peer */
-	CW_LOSS_CLASSES = 13,
+	CW_LOSS_NCCL_COMM = 13,	    /* ring buffer or table full: a communicator or its end */
+	CW_LOSS_NCCL_CALL = 14,	    /* ring buffer full: calls of NCCL that are not here */
+	CW_LOSS_NCCL_LAUNCH = 15,   /* ring buffer full: launches that are not here */
+	CW_LOSS_NCCL_SHAPE = 16,    /* ring buffer or table full: what a launch does is not told */
+	CW_LOSS_NCCL_CONNECTION = 17, /* ring buffer or table full: connections that are not here */
+	CW_LOSS_NCCL_OPS_TRUNCATED = 18, /* launches with more operations than are walked */
+	CW_LOSS_NCCL_FAULT = 19,	 /* NCCL's memory could not be read */
+	CW_LOSS_CLASSES = 20,
 };
 
 struct cw_loss {
@@ -540,6 +576,8 @@ struct cw_loss {
 	__u32 reserved;
 	__u64 records; /* cumulative */
 };
+
+#include "collwire/nccl_records.h"
 
 #ifdef __cplusplus
 #define CW_ASSERT_SIZE(type, bytes) static_assert(sizeof(struct type) == (bytes), #type)
@@ -574,5 +612,19 @@ CW_ASSERT_SIZE(cw_counter_def, 96);
 CW_ASSERT_SIZE(cw_counter_sample, 16);
 CW_ASSERT_SIZE(cw_counter_samples, 32);
 CW_ASSERT_SIZE(cw_loss, 32);
+CW_ASSERT_SIZE(cw_nccl_image, 600);
+CW_ASSERT_SIZE(cw_nccl_process, 32);
+CW_ASSERT_SIZE(cw_nccl_comm, 192);
+CW_ASSERT_SIZE(cw_nccl_comm_end, 32);
+CW_ASSERT_SIZE(cw_nccl_channel, 64);
+CW_ASSERT_SIZE(cw_nccl_param, 80);
+CW_ASSERT_SIZE(cw_nccl_call, 64);
+CW_ASSERT_SIZE(cw_nccl_launch, 104);
+CW_ASSERT_SIZE(cw_nccl_launch_tasks, 112);
+CW_ASSERT_SIZE(cw_nccl_shape_task, 72);
+CW_ASSERT_SIZE(cw_nccl_op, 88);
+CW_ASSERT_SIZE(cw_nccl_shape_ops, 136);
+CW_ASSERT_SIZE(cw_nccl_connection, 216);
+CW_ASSERT_SIZE(cw_tcp_socket, 144);
 
 #endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What the BPF maps of NCCL's programs hold. Never in a capture. */
+#ifndef COLLWIRE_NCCL_TABLES_H
+#define COLLWIRE_NCCL_TABLES_H
+
+#include "collwire/records.h"
+
+struct cw_nccl_comm_key {
+	__u64 comm;
+	__u32 tgid;
+	__u32 reserved;
+};
+
+#define CW_NCCL_PROXIES 32 /* ranks of a communicator on a node */
+
+struct cw_nccl_comm_entry {
+	__u64 generation_ns; /* of its CW_KIND_NCCL_COMM record */
+	__u64 mm;
+	__u64 proxy_state;
+	__u64 proxy_ops; /* array of struct ncclProxyOps; 0: not there yet */
+	__u32 own;	 /* index of the entry that goes to this rank's own proxy */
+	__u32 n_proxies;
+	__u32 more_proxies;
+	__u32 reserved;
+	__u32 proxies[CW_NCCL_PROXIES]; /* indices into proxy_ops */
+};
+
+struct cw_nccl_shape_key {
+	__u64 shape;
+	__u32 tgid;
+	__u32 reserved;
+};
+
+struct cw_nccl_connection_key {
+	__u64 connection;
+	__u64 generation_ns; /* of the communicator */
+	__u32 tgid;
+	__u32 reserved;
+};
+
+#endif

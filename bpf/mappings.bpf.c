@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Files that a process maps to execute code from, each the first time that anybody does: a library
+ * may be loaded at any moment (dlopen). For the recorder alone, never in a capture. A mapping is
+ * made a few times in the life of a process.
+ */
+#include "shared_maps.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#define PROT_EXEC 4
+
+/* Smaller ones hold nothing that is looked for. */
+const volatile __u64 least_file_bytes = 0;
+
+struct file_key {
+	__u64 inode;
+	__u64 device;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct file_key);
+	__type(value, __u8);
+} seen_files SEC(".maps");
+
+static __always_inline int on_mapping(struct file *file, unsigned long prot)
+{
+	struct file_key key = {};
+	struct cw_file_mapped *e;
+	struct inode *inode;
+	__u8 one = 1;
+
+	if (!file || !(prot & PROT_EXEC))
+		return 0;
+	inode = BPF_CORE_READ(file, f_inode);
+	if ((__u64)BPF_CORE_READ(inode, i_size) < least_file_bytes)
+		return 0;
+	key.inode = BPF_CORE_READ(inode, i_ino);
+	key.device = BPF_CORE_READ(inode, i_sb, s_dev);
+	if (bpf_map_update_elem(&seen_files, &key, &one, BPF_NOEXIST))
+		return 0;
+	e = RESERVE_RECORD(cw_file_mapped, CW_KIND_FILE_MAPPED, CW_LOSS_NCCL_COMM);
+	if (!e) {
+		bpf_map_delete_elem(&seen_files, &key);
+		return 0;
+	}
+	e->tgid = bpf_get_current_pid_tgid() >> 32;
+	bpf_ringbuf_submit(e, 0);
+	return 0;
+}
+
+/* int security_mmap_file(struct file *file, unsigned long prot, unsigned long flags) */
+SEC("fentry/security_mmap_file")
+int BPF_PROG(mmap_fentry, struct file *file, unsigned long prot, unsigned long flags)
+{
+	return on_mapping(file, prot);
+}
+
+SEC("kprobe/security_mmap_file")
+int BPF_KPROBE(mmap_kprobe, struct file *file, unsigned long prot, unsigned long flags)
+{
+	return on_mapping(file, prot);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

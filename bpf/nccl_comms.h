@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Communicators of the processes that run this build of NCCL. */
+#ifndef COLLWIRE_NCCL_COMMS_H
+#define COLLWIRE_NCCL_COMMS_H
+
+#include "shared_maps.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "collwire/nccl_layout.h"
+#include "collwire/nccl_tables.h"
+#include "qp_table.h"
+
+const volatile struct cw_nccl_layout layout = {};
+
+/* ncclComm.startMagic, 2.21 and later. */
+#define NCCL_MAGIC 0x0280028002800280ull
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct cw_nccl_comm_key);
+	__type(value, struct cw_nccl_comm_entry);
+} comms SEC(".maps");
+
+/* Never written: what new entries are made of. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cw_nccl_comm_entry);
+} no_comm SEC(".maps");
+
+#define HAS(field) (layout.field != CW_NCCL_NO_FIELD)
+
+/* Reads a field of NCCL's; false: it is not there in this build, or its memory is not. */
+#define READ_FIELD(into, base, field)                                                              \
+	(HAS(field) && !bpf_probe_read_user(&(into), sizeof(into), (void *)((base) + layout.field)))
+
+static __always_inline __u64 mm_of_current(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return (__u64)BPF_CORE_READ(task, mm);
+}
+
+/*
+ * How many collectives NCCL has started. Since 2.26 it counts them for each communicator and kind;
+ * before, for all that share their connections.
+ */
+static __always_inline bool read_launched(__u64 comm, __u64 *launched)
+{
+	__u64 shared;
+
+	if (layout.seq_numbers_count && HAS(comm_seq_number)) {
+		__u64 numbers[5];
+
+		if (bpf_probe_read_user(numbers, sizeof(numbers),
+					(void *)(comm + layout.comm_seq_number)))
+			return false;
+		*launched = numbers[0] + numbers[1] + numbers[2] + numbers[3] + numbers[4];
+		return true;
+	}
+	return READ_FIELD(shared, comm, comm_shared_res) &&
+	       READ_FIELD(*launched, shared, shared_coll_op_count);
+}
+
+/* The entries of proxyOps that operations of this communicator may be in. */
+static __always_inline void find_proxies(struct cw_nccl_comm_entry *entry, __u64 comm)
+{
+	__u64 state = 0, to_rank = 0, top_ranks = 0, top_local_ranks = 0;
+	__s32 local_rank = 0, local_ranks = 0;
+	__u32 i;
+
+	if (!READ_FIELD(state, comm, comm_proxy_state) ||
+	    !READ_FIELD(entry->proxy_ops, state, proxy_state_ops) ||
+	    !READ_FIELD(local_rank, comm, comm_local_rank) ||
+	    !READ_FIELD(local_ranks, comm, comm_local_ranks))
+		return;
+	entry->proxy_state = state;
+	READ_FIELD(to_rank, comm, comm_local_rank_to_rank);
+	READ_FIELD(top_ranks, comm, comm_top_parent_ranks);
+	READ_FIELD(top_local_ranks, comm, comm_top_parent_local_ranks);
+	entry->own = ~0u;
+	for (i = 0; i < CW_NCCL_PROXIES; i++) {
+		__s32 index = i;
+
+		if ((__s32)i >= local_ranks)
+			break;
+		/* Since 2.30 the entries are by rank of the top parent, before by its local rank.
+		 */
+		if (HAS(proxy_state_by_rank)) {
+			__s32 rank = i;
+
+			if (to_rank)
+				bpf_probe_read_user(&rank, sizeof(rank), (void *)(to_rank + i * 4));
+			index = rank;
+			if (top_ranks)
+				bpf_probe_read_user(&index, sizeof(index),
+						    (void *)(top_ranks + (__s64)rank * 4));
+		} else if (top_local_ranks) {
+			bpf_probe_read_user(&index, sizeof(index),
+					    (void *)(top_local_ranks + i * 4));
+		}
+		if ((__s32)i == local_rank)
+			entry->own = index;
+		entry->proxies[i] = index;
+		entry->n_proxies = i + 1;
+	}
+	if (local_ranks > CW_NCCL_PROXIES)
+		entry->more_proxies = 1;
+}
+
+static __always_inline void tell_comm(__u64 comm, const struct cw_nccl_comm_entry *entry,
+				      __u32 flags, __u64 parent, __s32 color)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	__u64 id = bpf_get_current_pid_tgid(), name = 0, shared = 0, owner = 0;
+	struct cw_nccl_comm *r = RESERVE_RECORD(cw_nccl_comm, CW_KIND_NCCL_COMM, CW_LOSS_NCCL_COMM);
+
+	if (!r)
+		return;
+	r->header.time_ns = entry->generation_ns;
+	r->tgid = id >> 32;
+	r->tid = (__u32)id;
+	r->comm = comm;
+	r->start_boottime_ns = start_boottime(BPF_CORE_READ(task, group_leader));
+	r->parent = parent;
+	r->color = color;
+	r->image_id = layout.image_id;
+	r->flags = flags;
+	r->proxy_state = entry->proxy_state;
+	READ_FIELD(r->comm_hash, comm, comm_hash);
+	READ_FIELD(r->bus_id, comm, comm_bus_id);
+	READ_FIELD(r->op_count, comm, comm_op_count);
+	READ_FIELD(r->rank, comm, comm_rank);
+	READ_FIELD(r->n_ranks, comm, comm_n_ranks);
+	READ_FIELD(r->cuda_dev, comm, comm_cuda_dev);
+	READ_FIELD(r->node, comm, comm_node);
+	READ_FIELD(r->n_nodes, comm, comm_n_nodes);
+	READ_FIELD(r->local_rank, comm, comm_local_rank);
+	READ_FIELD(r->local_ranks, comm, comm_local_ranks);
+	if (read_launched(comm, &r->launched))
+		r->flags |= CW_NCCL_COMM_LAUNCHED;
+	if (READ_FIELD(shared, comm, comm_shared_res) && READ_FIELD(owner, shared, shared_owner) &&
+	    owner != comm)
+		r->flags |= CW_NCCL_COMM_SHARED;
+	if (READ_FIELD(name, comm, comm_name) && name)
+		bpf_probe_read_user_str(r->name, sizeof(r->name), (void *)name);
+	bpf_ringbuf_submit(r, 0);
+}
+
+/* The memory there is a communicator, as far as this build can tell. */
+static __always_inline bool is_comm(__u64 comm)
+{
+	__u64 magic = 0;
+
+	if (!comm)
+		return false;
+	if (HAS(comm_start_magic))
+		return READ_FIELD(magic, comm, comm_start_magic) && magic == NCCL_MAGIC;
+	return READ_FIELD(magic, comm, comm_hash);
+}
+
+/* Makes the entry of a communicator that is met for the first time, and tells of it. Not inlined:
+ * what it needs of the stack is free again afterwards. */
+static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 color)
+{
+	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
+	struct cw_nccl_comm_entry *entry, *nothing;
+	__u32 zero = 0;
+
+	if (!is_comm(comm))
+		return 1;
+	nothing = bpf_map_lookup_elem(&no_comm, &zero);
+	if (!nothing || bpf_map_update_elem(&comms, &key, nothing, BPF_ANY)) {
+		count_loss(CW_LOSS_NCCL_COMM);
+		return 1;
+	}
+	entry = bpf_map_lookup_elem(&comms, &key);
+	if (!entry)
+		return 1;
+	entry->mm = mm_of_current();
+	entry->generation_ns = bpf_ktime_get_ns();
+	find_proxies(entry, comm);
+	tell_comm(comm, entry, flags, parent, color);
+	return 0;
+}
+
+static __noinline long meet_proxies(__u64 comm)
+{
+	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
+	struct cw_nccl_comm_entry *entry = bpf_map_lookup_elem(&comms, &key);
+
+	if (entry)
+		find_proxies(entry, comm);
+	return 0;
+}
+
+/* NULL: it is no communicator, or there is no room for it. */
+static __always_inline struct cw_nccl_comm_entry *comm_entry(__u64 comm)
+{
+	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
+	struct cw_nccl_comm_entry *entry = bpf_map_lookup_elem(&comms, &key);
+
+	/* After an exec the same address is something else. */
+	if (entry && entry->mm == mm_of_current())
+		return entry;
+	return meet_comm(comm, 0, 0, 0) ? NULL : bpf_map_lookup_elem(&comms, &key);
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Connections of NCCL's proxies, read when the first operation on them is seen. */
+#ifndef COLLWIRE_NCCL_CONNECTIONS_H
+#define COLLWIRE_NCCL_CONNECTIONS_H
+
+#include "nccl_comms.h"
+
+#define TRANSPORT_NET 2	 /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
+#define MAX_ENDPOINTS 64 /* NCCL has at most 128 queue pairs and 64 sockets a connection */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct cw_nccl_connection_key);
+	__type(value, __u8);
+} connections SEC(".maps");
+
+struct connection_read {
+	__u64 comm;
+	__u64 connection;
+	__u64 generation_ns;
+	__u64 proxy_state;
+	__u64 bias; /* where the file is in the process, less its addresses */
+	__u64 net_comm;
+	__u32 transport;
+	__u32 flags;
+	__s32 rank;
+	__s32 peer;
+	__s32 channel;
+	__s32 conn_index;
+	__s32 net_dev;
+	__u32 n_endpoints;
+};
+
+static __always_inline void read_resources(struct connection_read *c)
+{
+	__u64 resources = 0, net = 0;
+	__s32 send = 0, transport = -1, gdr = 0;
+	__u32 shared = 0;
+	bool read;
+
+	if (!READ_FIELD(send, c->connection, connection_send) ||
+	    !READ_FIELD(transport, c->connection, connection_transport) ||
+	    !READ_FIELD(resources, c->connection, connection_resources)) {
+		c->flags |= CW_NCCL_CONNECTION_FAULT;
+		return;
+	}
+	READ_FIELD(shared, c->connection, connection_shared);
+	if (send)
+		c->flags |= CW_NCCL_CONNECTION_SEND;
+	if (shared)
+		c->flags |= CW_NCCL_CONNECTION_SHARED;
+	if (transport != TRANSPORT_NET) {
+		c->transport = CW_NCCL_TRANSPORT_LOCAL;
+		return;
+	}
+	if (send) {
+		read = READ_FIELD(c->net_comm, resources, send_net_comm) &&
+		       READ_FIELD(c->rank, resources, send_tp_rank) &&
+		       READ_FIELD(c->peer, resources, send_tp_remote_rank) &&
+		       READ_FIELD(c->channel, resources, send_channel) &&
+		       READ_FIELD(c->conn_index, resources, send_conn_index) &&
+		       READ_FIELD(c->net_dev, resources, send_net_dev);
+		READ_FIELD(gdr, resources, send_use_gdr);
+	} else {
+		read = READ_FIELD(c->net_comm, resources, recv_net_comm) &&
+		       READ_FIELD(c->rank, resources, recv_tp_rank) &&
+		       READ_FIELD(c->peer, resources, recv_tp_remote_rank) &&
+		       READ_FIELD(c->channel, resources, recv_channel) &&
+		       READ_FIELD(c->conn_index, resources, recv_conn_index) &&
+		       READ_FIELD(c->net_dev, resources, recv_net_dev);
+		READ_FIELD(gdr, resources, recv_use_gdr);
+	}
+	if (gdr)
+		c->flags |= CW_NCCL_CONNECTION_GDR;
+	if (!read || !c->net_comm || !READ_FIELD(net, c->proxy_state, proxy_state_net)) {
+		c->flags |= CW_NCCL_CONNECTION_FAULT;
+		return;
+	}
+	if (net == layout.net_ib + c->bias)
+		c->transport = CW_NCCL_TRANSPORT_IB;
+	else if (net == layout.net_socket + c->bias)
+		c->transport = CW_NCCL_TRANSPORT_SOCKET;
+	else
+		c->transport = CW_NCCL_TRANSPORT_PLUGIN;
+}
+
+static __always_inline __u32 count_endpoints(struct connection_read *c)
+{
+	__s32 n = 0;
+	bool read = true;
+
+	if (c->transport == CW_NCCL_TRANSPORT_IB)
+		read = c->flags & CW_NCCL_CONNECTION_SEND
+			       ? READ_FIELD(n, c->net_comm, ib_send_n_qps)
+			       : READ_FIELD(n, c->net_comm, ib_recv_n_qps);
+	else if (c->transport == CW_NCCL_TRANSPORT_SOCKET)
+		read = READ_FIELD(n, c->net_comm, socket_n_socks);
+	if (!read || n < 0 || n > MAX_ENDPOINTS) {
+		c->flags |= CW_NCCL_CONNECTION_FAULT;
+		return 0;
+	}
+	/* The control socket is one more. */
+	return c->transport == CW_NCCL_TRANSPORT_SOCKET ? n + 1 : n;
+}
+
+static __always_inline bool read_qp(const struct connection_read *c, __u32 i,
+				    struct cw_nccl_endpoint *into)
+{
+	bool send = c->flags & CW_NCCL_CONNECTION_SEND;
+	__u64 at = c->net_comm + (send ? layout.ib_send_qps : layout.ib_recv_qps);
+	__s32 device = 0;
+
+	if (HAS(ib_qp_size)) {
+		at += (__u64)i * layout.ib_qp_size;
+		READ_FIELD(device, at, ib_qp_dev_index);
+		if (!READ_FIELD(into->address, at, ib_qp_qp))
+			return false;
+	} else if (bpf_probe_read_user(&into->address, sizeof(into->address),
+				       (void *)(at + i * sizeof(__u64)))) {
+		return false;
+	}
+	into->device = device;
+	into->role = send ? CW_NCCL_ROLE_DATA : CW_NCCL_ROLE_CLEAR_TO_SEND;
+	return READ_FIELD(into->number, into->address, ibv_qp_num);
+}
+
+static __always_inline bool read_socket(const struct connection_read *c, __u32 i,
+					struct cw_nccl_endpoint *into)
+{
+	if (i == 0) {
+		into->address = c->net_comm + layout.socket_ctrl;
+		into->role = CW_NCCL_ROLE_CONTROL;
+	} else {
+		into->address =
+			c->net_comm + layout.socket_socks + (__u64)(i - 1) * layout.socket_size;
+		into->role = CW_NCCL_ROLE_DATA;
+	}
+	return READ_FIELD(into->number, into->address, socket_fd);
+}
+
+/* One record: up to CW_NCCL_ENDPOINTS of the endpoints. False: it is lost. */
+static __always_inline bool tell_endpoints(const struct connection_read *c, __u32 first)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct cw_nccl_connection *r;
+	__u32 i;
+
+	r = RESERVE_RECORD(cw_nccl_connection, CW_KIND_NCCL_CONNECTION, CW_LOSS_NCCL_CONNECTION);
+	if (!r)
+		return false;
+	r->tgid = id >> 32;
+	r->tid = (__u32)id;
+	r->comm = c->comm;
+	r->connection = c->connection;
+	r->net_comm = c->net_comm;
+	r->transport = c->transport;
+	r->flags = c->flags;
+	r->rank = c->rank;
+	r->peer = c->peer;
+	r->channel = c->channel;
+	r->conn_index = c->conn_index;
+	r->net_dev = c->net_dev;
+	r->n_endpoints = c->n_endpoints;
+	r->first = first;
+	/* Unrolled: Linux 6.1 takes what the compiler makes of the loop for one without an end. */
+#pragma unroll
+	for (i = 0; i < CW_NCCL_ENDPOINTS; i++) {
+		bool read;
+
+		if (first + i >= c->n_endpoints)
+			break;
+		if (c->transport == CW_NCCL_TRANSPORT_IB)
+			read = read_qp(c, first + i, &r->endpoints[i]);
+		else
+			read = read_socket(c, first + i, &r->endpoints[i]);
+		if (!read) {
+			r->flags |= CW_NCCL_CONNECTION_FAULT;
+			break;
+		}
+		r->n = i + 1;
+	}
+	bpf_ringbuf_submit(r, 0);
+	return true;
+}
+
+/*
+ * Tells of a connection of this process that was not told of before: of some of its endpoints, from
+ * `first` on. True: there are more.
+ */
+static __always_inline bool note_connection(__u64 comm, const struct cw_nccl_comm_entry *entry,
+					    __u64 connection, __u64 bias, __u32 first)
+{
+	struct cw_nccl_connection_key key = {.connection = connection,
+					     .generation_ns = entry->generation_ns,
+					     .tgid = bpf_get_current_pid_tgid() >> 32};
+	struct connection_read c;
+	__u8 one = 1;
+
+	if (!connection || bpf_map_lookup_elem(&connections, &key))
+		return false;
+	__builtin_memset(&c, 0, sizeof(c));
+	c.comm = comm;
+	c.connection = connection;
+	c.generation_ns = entry->generation_ns;
+	c.proxy_state = entry->proxy_state;
+	c.bias = bias;
+	read_resources(&c);
+	c.n_endpoints = count_endpoints(&c);
+	/* What is lost is told with the next new shape on it. */
+	if (!tell_endpoints(&c, first))
+		return false;
+	if (first + CW_NCCL_ENDPOINTS < c.n_endpoints)
+		return true;
+	bpf_map_update_elem(&connections, &key, &one, BPF_ANY);
+	return false;
+}
+
+#endif

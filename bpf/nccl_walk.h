@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The operations that a launch gives to the proxies: NCCL's lists, read at the entry of
+ * ncclProxyStart. proxyOps has one list for each proxy: pool, and first and last index in it.
+ * Walked once to know what the launch looks like, and once more to tell of it if nobody has seen
+ * that yet.
+ */
+#ifndef COLLWIRE_NCCL_WALK_H
+#define COLLWIRE_NCCL_WALK_H
+
+#include "nccl_connections.h"
+
+/* struct ncclProxyOps: the same in 2.18 to 2.32. */
+struct nccl_proxy_ops {
+	__u64 pool;
+	__u64 reserved;
+	__s32 count;
+	__s32 free_op;
+	__s32 next_ops;
+	__s32 next_ops_end;
+};
+
+#define MAX_STEPS 8192 /* of a walk: operations, and entries of proxies */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct cw_nccl_shape_key);
+	__type(value, __u64);
+} shapes SEC(".maps");
+
+struct ops_walk {
+	__u64 comm;
+	__u64 plan;
+	__u64 bias;
+	__u64 generation_ns;
+	__u64 launch_ns;
+	__u64 proxy_ops;
+	__u64 ops; /* of the pool that is walked; 0: the next one is due */
+	__u64 hash;
+	__u64 task; /* of the operation that was read last */
+	__s32 next;
+	__s32 last;
+	__u32 tgid;
+	__u32 proxy; /* index of the next one in the communicator's list */
+	__u32 n_proxies;
+	__u32 proxy_index;
+	__u32 n_ops;
+	__u32 n_tasks;
+	__u32 n_kept; /* in tasks */
+	__u32 fault;
+	__u32 over;
+	__u32 other_proxy;
+	__u32 n_all_ops; /* as the first walk found them */
+	__u32 n_all_tasks;
+	__u32 first_endpoint; /* that is told of next */
+	__u32 reserved;
+	struct cw_nccl_task_ref tasks[CW_NCCL_MORE_TASKS];
+};
+
+/* Read as whole numbers later. */
+#define COPIED __attribute__((aligned(8)))
+
+/* What an operation says of itself, out of a copy of it. */
+#define FROM_COPY(type, copy, field) (*(const type *)((copy) + layout.field))
+
+static __always_inline __u64 op_size_field(const __u8 *op, __u32 offset)
+{
+	return offset == CW_NCCL_NO_FIELD ? 0 : *(const __u64 *)(op + offset);
+}
+#define SIZE_FROM_COPY(copy, field) op_size_field(copy, layout.field)
+#define BYTE_FROM_COPY(copy, field, otherwise)                                                     \
+	(HAS(field) ? FROM_COPY(__u8, copy, field) : (otherwise))
+/* int up to 2.22, size_t since. */
+static __always_inline __u64 chunk_bytes_of(const __u8 *op)
+{
+	return HAS(op_task) ? FROM_COPY(__u64, op, op_chunk_size)
+			    : (__u64)(__s64)FROM_COPY(__s32, op, op_chunk_size);
+}
+
+static __always_inline bool is_p2p(const __u8 *op)
+{
+	return HAS(op_coll) && FROM_COPY(__u8, op, op_coll) > CW_NCCL_ALL_REDUCE;
+}
+
+/* The hash of the call that a task comes from. */
+static __always_inline __u32 hash_of_task(const __u8 *task, bool p2p)
+{
+	__u32 func, type;
+	__u64 count;
+
+	if (p2p) {
+		func = FROM_COPY(__u8, task, p2p_func);
+		return cw_nccl_arguments_hash(func, 0, FROM_COPY(__u64, task, p2p_buff),
+					      FROM_COPY(__u64, task, p2p_bytes),
+					      FROM_COPY(__u32, task, p2p_root));
+	}
+	func = FROM_COPY(__u8, task, coll_func);
+	type = FROM_COPY(__u32, task, coll_datatype);
+	count = FROM_COPY(__u64, task, coll_count);
+	return cw_nccl_arguments_hash(
+		func, FROM_COPY(__u64, task, coll_sendbuff), FROM_COPY(__u64, task, coll_recvbuff),
+		count * cw_nccl_type_bytes(type), FROM_COPY(__u32, task, coll_root));
+}
+
+static __always_inline __u64 mix_task(__u64 hash, const __u8 *task, bool p2p)
+{
+	if (p2p) {
+		hash = cw_nccl_mix(hash, FROM_COPY(__u64, task, p2p_count));
+		hash = cw_nccl_mix(hash, FROM_COPY(__u64, task, p2p_bytes));
+		return cw_nccl_mix(hash, (__u64)FROM_COPY(__u32, task, p2p_root) << 32 |
+						 FROM_COPY(__u8, task, p2p_datatype) << 8 |
+						 FROM_COPY(__u8, task, p2p_func));
+	}
+	hash = cw_nccl_mix(hash, FROM_COPY(__u64, task, coll_count));
+	hash = cw_nccl_mix(hash, FROM_COPY(__u32, task, coll_op));
+	return cw_nccl_mix(hash, (__u64)FROM_COPY(__u32, task, coll_root) << 32 |
+					 FROM_COPY(__u8, task, coll_datatype) << 8 |
+					 FROM_COPY(__u8, task, coll_func));
+}
+
+static __always_inline __u64 mix_op(__u64 hash, const __u8 *op, __u32 task)
+{
+	hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_connection));
+	hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_nbytes));
+	hash = cw_nccl_mix(hash, chunk_bytes_of(op));
+	if (HAS(op_channel_size)) {
+		hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_slice_size));
+		hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_loop_size));
+		hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_loop_offset));
+		hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_channel_size));
+	}
+	hash = cw_nccl_mix(hash, (__u64)FROM_COPY(__u32, op, op_nsteps) << 32 | task);
+	if (!HAS(op_task))
+		hash = cw_nccl_mix(hash, FROM_COPY(__u32, op, op_root));
+	return cw_nccl_mix(hash, (__u64)FROM_COPY(__u8, op, op_channel) << 48 |
+					 (__u64)BYTE_FROM_COPY(op, op_algorithm, 0xff) << 40 |
+					 (__u64)FROM_COPY(__u8, op, op_pattern) << 32 |
+					 (__u32)FROM_COPY(__u8, op, op_protocol) << 24 |
+					 FROM_COPY(__u8, op, op_slice_steps) << 16 |
+					 FROM_COPY(__u8, op, op_chunk_steps) << 8 |
+					 BYTE_FROM_COPY(op, op_reg, 0));
+}
+
+static __always_inline void begin_ops(struct ops_walk *w)
+{
+	w->ops = 0;
+	w->hash = w->generation_ns;
+	w->task = 0;
+	w->proxy = 0;
+	w->n_ops = 0;
+	w->n_tasks = 0;
+	w->n_kept = 0;
+	w->over = 0;
+}
+
+/* On to the next proxy that was given something. False: there is none. */
+static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_comm_entry *entry)
+{
+	struct nccl_proxy_ops list;
+	__u32 i = w->proxy;
+
+	if (i >= entry->n_proxies || i >= CW_NCCL_PROXIES)
+		return false;
+	w->proxy = i + 1;
+	w->proxy_index = entry->proxies[i];
+	w->other_proxy = entry->proxies[i] != entry->own;
+	if (bpf_probe_read_user(&list, sizeof(list),
+				(void *)(w->proxy_ops + (__u64)entry->proxies[i] * sizeof(list)))) {
+		w->fault = 1;
+		return true;
+	}
+	if (list.pool && list.next_ops >= 0) {
+		w->ops = list.pool + layout.pool_ops;
+		w->next = list.next_ops;
+		w->last = list.next_ops_end;
+	}
+	return true;
+}
+
+static __always_inline __u64 next_op(const struct ops_walk *w)
+{
+	return w->ops + (__u64)(__u32)w->next * layout.op_size;
+}
+
+static __always_inline void step_over(struct ops_walk *w, __s32 next)
+{
+	if (w->next == w->last || next < 0)
+		w->ops = 0;
+	w->next = next;
+}
+
+/* Copies the next operation of the list, and steps over it. */
+static __always_inline bool read_op(struct ops_walk *w, __u8 *op)
+{
+	if (bpf_probe_read_user(op, CW_NCCL_OP_HEAD_BYTES, (void *)next_op(w))) {
+		w->fault = 1;
+		w->ops = 0;
+		return false;
+	}
+	return true;
+}
+
+/* Reads the task if the operation is of another one than the operation before. */
+static __always_inline bool new_task(struct ops_walk *w, __u8 *task)
+{
+	__u64 address = 0;
+
+	if (!READ_FIELD(address, next_op(w), op_task))
+		w->fault = 1;
+	if (address == w->task && w->n_tasks)
+		return false;
+	w->task = address;
+	w->n_tasks++;
+	if (bpf_probe_read_user(task, CW_NCCL_TASK_BYTES, (void *)address)) /* zeroes it */
+		w->fault = 1;
+	return true;
+}
+
+#endif

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the BPF programs are told of a build of NCCL, which files are NCCL, and channels out of
+// memory.
+#include "tests/unit/nccl_fixture.h"
+
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include <unistd.h>
+
+#include "tests/unit/fake_nccl/fake_nccl.h"
+#include "userspace/nccl/channels.h"
+#include "userspace/nccl/find_nccl.h"
+#include "userspace/nccl/layout.h"
+
+namespace collwire::nccl::test {
+namespace {
+
+Plan plan_with(std::initializer_list<std::pair<const char *, std::uint64_t>> offsets) {
+    Plan plan;
+    plan.version = "2.28.9";
+    for (const auto &[name, value] : offsets)
+        plan.offsets.emplace(name, PlannedOffset{value, 8, 0, "test"});
+    return plan;
+}
+
+TEST(NcclLayout, VersionNumber) {
+    EXPECT_EQ(version_number("2.28.9"), 22809u);
+    EXPECT_EQ(version_number("2.32.3"), 23203u);
+    for (const char *text : {"", "2", "2.28", "2.x.9", "2.100.1", "2.28."})
+        EXPECT_EQ(version_number(text), 0u) << text;
+}
+
+TEST(NcclLayout, OffsetsAndWhatIsNotThere) {
+    auto plan = plan_with({{"ncclComm.commHash", 1066184}, {"ncclTaskColl.op", 48}});
+    plan.enumerators = {{"ncclPatternRing", 0}, {"ncclPatternSend", 13}};
+    PlannedFunction start;
+    start.function = "ncclProxyStart";
+    start.address = 0x97090;
+    start.registers = {{"argument_1", "rdi"}, {"plan", "rbp"}};
+    plan.probes.push_back(start);
+    plan.data = {{"ncclNetIb", 0x1000}};
+    const auto layout = layout_of_plan(plan, 7);
+    ASSERT_TRUE(layout.ok()) << layout.failure().message;
+    EXPECT_EQ(layout->comm_hash, 1066184u);
+    EXPECT_EQ(layout->coll_op, 48u); // the second of two names
+    EXPECT_EQ(layout->comm_rank, CW_NCCL_NO_FIELD);
+    EXPECT_EQ(layout->image_id, 7u);
+    EXPECT_EQ(layout->proxy_start, 0x97090u);
+    EXPECT_EQ(layout->plan_register, static_cast<unsigned>(CW_NCCL_RBP));
+    EXPECT_EQ(layout->patterns[0], CW_NCCL_PATTERN_RING);
+    EXPECT_EQ(layout->patterns[13], CW_NCCL_PATTERN_SEND);
+    EXPECT_EQ(layout->patterns[1], CW_NCCL_PATTERN_UNKNOWN);
+    EXPECT_EQ(layout->net_ib, 0x1000u);
+    EXPECT_EQ(layout->net_socket, ~0ULL); // equals no address
+    EXPECT_EQ(layout->seq_numbers_count, 1u);
+    plan.version = "2.24.3"; // counts with a profiler only
+    EXPECT_EQ(layout_of_plan(plan, 7)->seq_numbers_count, 0u);
+}
+
+TEST(NcclLayout, RefusesWhatTheProgramsWouldMisread) {
+    const auto far_field = plan_with({{"ncclProxyOp.reg", CW_NCCL_OP_HEAD_BYTES}});
+    const auto far_task = plan_with({{"ncclProxyOp.task", 160}, {"ncclTaskP2p.bytes", 56}});
+    auto renumbered = plan_with({});
+    renumbered.enumerators = {{"ncclFuncAllReduce", 3}};
+    for (const Plan &plan : {far_field, far_task, renumbered}) {
+        const auto layout = layout_of_plan(plan, 1);
+        ASSERT_FALSE(layout.ok());
+        EXPECT_EQ(layout.failure().kind, ErrorKind::BadInput);
+    }
+    // Before 2.24 an operation has no task, and nothing of one is read.
+    EXPECT_TRUE(layout_of_plan(plan_with({{"ncclTaskP2p.bytes", 56}}), 1).ok());
+}
+
+TEST(NcclLayout, HashOfACallIsThatOfItsTask) {
+    // NCCL makes bytes of what an AllGather counts: 100 floats are 400 of int8.
+    EXPECT_EQ(cw_nccl_type_bytes(7) * 100, cw_nccl_type_bytes(0) * 400);
+    const std::array<std::uint64_t, 12> bytes{1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    for (std::uint32_t type = 0; type < bytes.size(); ++type)
+        EXPECT_EQ(cw_nccl_type_bytes(type), bytes[type]) << type;
+    const auto hash = cw_nccl_arguments_hash(2, 0x7000, 0x8000, 400, 0);
+    EXPECT_EQ(hash, cw_nccl_arguments_hash(2, 0x7000, 0x8000, 400, 0));
+    EXPECT_NE(hash, cw_nccl_arguments_hash(2, 0x7004, 0x8000, 400, 0));
+    EXPECT_NE(hash, cw_nccl_arguments_hash(2, 0x7000, 0x8000, 400, 1));
+}
+
+TEST_F(FakeNccl, FilesThatDefineNccl) {
+    const std::string large = testing::TempDir() + "collwire-large-nccl";
+    {
+        // The double is smaller than any NCCL.
+        std::ifstream in{FAKE_NCCL, std::ios::binary};
+        std::ofstream out{large, std::ios::binary};
+        out << in.rdbuf() << std::string(LEAST_FILE_BYTES, '\0');
+    }
+    const std::string torn = testing::TempDir() + "collwire-torn-nccl";
+    std::ofstream{torn, std::ios::binary} << "\x7f"
+                                             "ELF"
+                                          << std::string(LEAST_FILE_BYTES, '\xff');
+    const std::array<std::string, 5> paths{"/nonexistent", torn, large, "/proc/self/exe",
+                                           FAKE_NCCL};
+    const auto found = define_nccl(paths);
+    EXPECT_EQ(found, (std::vector<bool>{false, false, true, false, false}));
+    EXPECT_TRUE(define_nccl({}).empty());
+    unlink(large.c_str());
+    unlink(torn.c_str());
+}
+
+// Two channels of a communicator in this process's own memory.
+class Channels : public testing::Test {
+protected:
+    struct Channel {
+        std::int32_t prev, next;
+        const std::int32_t *user_ranks;
+        std::int32_t index, up;
+        std::array<std::int32_t, 3> down;
+    };
+    struct Comm {
+        std::int32_t n_channels = 2;
+        std::array<Channel, 2> channels{};
+    };
+
+    void SetUp() override {
+        plan_ = plan_with({{"ncclComm.nChannels", offsetof(Comm, n_channels)},
+                           {"ncclComm.channels", offsetof(Comm, channels)},
+                           {"ncclChannel", sizeof(Channel)},
+                           {"ncclChannel.ring.prev", offsetof(Channel, prev)},
+                           {"ncclChannel.ring.next", offsetof(Channel, next)},
+                           {"ncclChannel.ring.index", offsetof(Channel, index)},
+                           {"ncclChannel.ring.userRanks", offsetof(Channel, user_ranks)},
+                           {"ncclChannel.tree.up", offsetof(Channel, up)},
+                           {"ncclChannel.tree.down", offsetof(Channel, down)}});
+        comm_.channels[0] = {2, 1, order_.data(), 0, -1, {1, 2, -1}};
+        comm_.channels[1] = {1, 2, order_.data(), 0, 1, {-1, -1, -1}};
+        record_.tgid = static_cast<std::uint32_t>(getpid());
+        record_.comm = reinterpret_cast<std::uint64_t>(&comm_);
+        record_.n_ranks = 3;
+    }
+
+    [[nodiscard]] auto read() const { return read_channels(ProcessView{getpid()}, plan_, record_); }
+
+    Plan plan_;
+    std::array<std::int32_t, 3> order_{0, 1, 2};
+    Comm comm_;
+    cw_nccl_comm record_{};
+};
+
+TEST_F(Channels, RingAndTree) {
+    const auto records = read();
+    ASSERT_EQ(records.size(), 2u);
+    cw_nccl_channel first;
+    std::memcpy(&first, records[0].data(), sizeof(first));
+    EXPECT_EQ(first.header.kind, CW_KIND_NCCL_CHANNEL);
+    EXPECT_EQ(first.header.length_bytes, records[0].size());
+    EXPECT_EQ(records[0].size(), sizeof(first) + 16); // three ranks and one to fill
+    EXPECT_EQ(first.ring_prev, 2);
+    EXPECT_EQ(first.tree_up, -1);
+    EXPECT_EQ(first.tree_down[1], 2);
+    EXPECT_EQ(first.n_order, 3u);
+    std::array<std::int32_t, 3> order{};
+    std::memcpy(order.data(), records[0].data() + sizeof(first), sizeof(order));
+    EXPECT_EQ(order, order_);
+}
+
+TEST_F(Channels, MemoryThatLies) {
+    comm_.n_channels = 1 << 30; // the third is not readable, or is some other memory of ours
+    EXPECT_LE(read().size(), 64u);
+    comm_.n_channels = -5;
+    EXPECT_TRUE(read().empty());
+    comm_.n_channels = 2;
+    comm_.channels[0].user_ranks = nullptr;
+    ASSERT_EQ(read().size(), 2u);
+    EXPECT_EQ(read()[0].size(), sizeof(cw_nccl_channel));
+    record_.n_ranks = 1 << 30;
+    EXPECT_EQ(read()[1].size(), sizeof(cw_nccl_channel));
+    record_.comm = 8;
+    EXPECT_TRUE(read().empty());
+}
+
+TEST_F(Channels, PlanWithoutThem) {
+    plan_.offsets.erase("ncclChannel.ring.index");
+    EXPECT_TRUE(read().empty());
+}
+
+} // namespace
+} // namespace collwire::nccl::test

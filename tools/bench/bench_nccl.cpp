@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// ns of CPU time that probes add to a launch of NCCL in the thread that launches: untraced, with
+// empty uprobes in the same places, with collwire's, in one run. docs/sources/nccl.md says what
+// came out. The official library runs on the test double of CUDA (tests/cuda_double): two devices
+// of this process, NET/Socket between them.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <bpf/libbpf.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "empty_uprobe.skel.h"
+#include "userspace/base/clock.h"
+#include "userspace/loader/event_ring.h"
+#include "userspace/loader/shared_maps.h"
+#include "userspace/loader/skeleton.h"
+#include "userspace/nccl/file_plan.h"
+#include "userspace/nccl/layout.h"
+#include "userspace/sources/nccl_images.h"
+
+namespace collwire::bench {
+namespace {
+
+constexpr double LIMIT_LAUNCH_NS = 1000; // over an empty uprobe
+constexpr double LIMIT_OP_NS = 100;      // and for each operation of the proxy
+constexpr int LAUNCHES_A_GROUP = 2;      // one for each device
+
+struct Options {
+    std::string nccl;
+    std::string double_directory;
+    std::vector<int> channels = {1, 8, 32};
+    int rounds = 12;
+    int groups = 25; // a round, for each of the three
+    int child_channels = 0;
+};
+
+[[noreturn]] void fail(const std::string &why) {
+    fmt::print(stderr, "collwire-bench-nccl: {}\n", why);
+    std::exit(1);
+}
+
+// The few functions of NCCL and of the double that are called, by their ABI.
+struct Nccl {
+    using Comm = void *;
+    using Stream = void *;
+    int (*comm_init_all)(Comm *, int, const int *) = nullptr;
+    int (*group_start)() = nullptr;
+    int (*group_end)() = nullptr;
+    int (*all_reduce)(const void *, void *, std::size_t, int, int, Comm, Stream) = nullptr;
+    int (*comm_destroy)(Comm) = nullptr;
+    int (*set_device)(int) = nullptr;
+    int (*malloc_device)(void **, std::size_t) = nullptr;
+    int (*stream_create)(Stream *, unsigned) = nullptr;
+    int (*stream_synchronize)(Stream) = nullptr;
+
+    explicit Nccl(const std::string &path) {
+        void *library = dlopen(path.c_str(), RTLD_NOW);
+        if (library == nullptr)
+            fail(dlerror());
+        find(library, "ncclCommInitAll", comm_init_all);
+        find(library, "ncclGroupStart", group_start);
+        find(library, "ncclGroupEnd", group_end);
+        find(library, "ncclAllReduce", all_reduce);
+        find(library, "ncclCommDestroy", comm_destroy);
+        find(RTLD_DEFAULT, "cudaSetDevice", set_device);
+        find(RTLD_DEFAULT, "cudaMalloc", malloc_device);
+        find(RTLD_DEFAULT, "cudaStreamCreateWithFlags", stream_create);
+        find(RTLD_DEFAULT, "cudaStreamSynchronize", stream_synchronize);
+    }
+
+    template <typename Function>
+    static void find(void *library, const char *name, Function &function) {
+        function = reinterpret_cast<Function>(dlsym(library, name));
+        if (function == nullptr)
+            fail(fmt::format("{} is missing: is libcuda_double.so preloaded?", name));
+    }
+};
+
+void check(int result, const char *what) {
+    if (result != 0)
+        fail(fmt::format("{}: {}", what, result));
+}
+
+class Job {
+public:
+    // Enough for NCCL to use each channel.
+    explicit Job(const std::string &library, int channels)
+        : nccl_(library), count_(static_cast<std::size_t>(channels) * 8192) {
+        const std::array<int, 2> devices{0, 1};
+        check(nccl_.comm_init_all(comms_.data(), 2, devices.data()), "ncclCommInitAll");
+        for (std::size_t i = 0; i < comms_.size(); ++i) {
+            check(nccl_.set_device(static_cast<int>(i)), "cudaSetDevice");
+            check(nccl_.malloc_device(&buffers_[i], count_ * sizeof(float)), "cudaMalloc");
+            check(nccl_.stream_create(&streams_[i], 1), "cudaStreamCreate");
+        }
+        for (int i = 0; i < 20; ++i)
+            static_cast<void>(group_ns());
+    }
+
+    // CPU time of this thread for a group with one launch on each device.
+    double group_ns() {
+        const auto begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        check(nccl_.group_start(), "ncclGroupStart");
+        for (std::size_t i = 0; i < comms_.size(); ++i)
+            check(nccl_.all_reduce(buffers_[i], buffers_[i], count_, 7, 0, comms_[i], streams_[i]),
+                  "ncclAllReduce");
+        check(nccl_.group_end(), "ncclGroupEnd");
+        const auto end = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        for (void *stream : streams_)
+            check(nccl_.stream_synchronize(stream), "cudaStreamSynchronize");
+        return static_cast<double>(end - begin);
+    }
+
+    void end() {
+        for (void *comm : comms_)
+            check(nccl_.comm_destroy(comm), "ncclCommDestroy");
+    }
+
+private:
+    Nccl nccl_;
+    std::size_t count_;
+    std::array<void *, 2> comms_{}, buffers_{}, streams_{};
+};
+
+// Empty programs on the instructions that collwire's sit on.
+class EmptyProbes {
+public:
+    EmptyProbes(bpf_program *program, const nccl::Plan &plan) {
+        for (const char *function : {"ncclEnqueueCheck", "ncclProxyStart"}) {
+            const auto *planned = nccl::find_probe(plan, function);
+            bpf_link *link = planned == nullptr
+                                 ? nullptr
+                                 : bpf_program__attach_uprobe(program, false, -1, plan.file.c_str(),
+                                                              planned->file_offset);
+            if (link == nullptr)
+                fail(fmt::format("an empty uprobe on {}", function));
+            links_.push_back(link);
+        }
+    }
+    EmptyProbes(const EmptyProbes &) = delete;
+    EmptyProbes &operator=(const EmptyProbes &) = delete;
+    ~EmptyProbes() {
+        for (bpf_link *link : links_)
+            bpf_link__destroy(link);
+    }
+
+private:
+    std::vector<bpf_link *> links_;
+};
+
+struct Seen {
+    std::uint64_t calls = 0, launches = 0, ops = 0, bytes = 0;
+};
+
+double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+}
+
+int measure(const Options &options) {
+    const auto plan = nccl::plan_of_file(options.nccl);
+    if (!plan)
+        fail(plan.failure().message);
+    auto maps = SharedMaps::create({});
+    if (!maps)
+        fail(maps.failure().message);
+    Seen seen;
+    auto ring = EventRing::create(**maps, [&seen](const cw_header &header) {
+        if (header.kind == CW_KIND_NCCL_CALL || header.kind == CW_KIND_NCCL_LAUNCH)
+            seen.bytes += header.length_bytes;
+        seen.calls += header.kind == CW_KIND_NCCL_CALL;
+        if (header.kind == CW_KIND_NCCL_LAUNCH) {
+            ++seen.launches;
+            cw_nccl_launch launch;
+            std::memcpy(&launch, &header, sizeof(launch));
+            seen.ops += launch.n_ops;
+        }
+    });
+    Skeleton<empty_uprobe> empty{"empty probe"};
+    auto ready = ring ? empty.open() : std::move(ring).failure();
+    if (ready)
+        ready = empty.load(**maps);
+    if (!ready)
+        fail(ready.failure().message);
+
+    Job job{options.nccl, options.child_channels};
+    NcclImages ours{**maps, false};
+    ours.attach();
+    ours.look_at({getpid()});
+    if (!ours.problems().empty())
+        fail(ours.problems().front());
+    ours.lift();
+    std::vector<double> untraced, with_empty, with_ours;
+    const auto repeat = [&](std::vector<double> &times) {
+        static_cast<void>(job.group_ns()); // the first after a change of the code pays for it
+        for (int i = 0; i < options.groups; ++i)
+            times.push_back(job.group_ns() / LAUNCHES_A_GROUP);
+    };
+    // What is measured is a known shape: the first launch under the probes tells of it.
+    for (int round = 0; round < options.rounds; ++round) {
+        repeat(untraced);
+        {
+            const EmptyProbes probes{empty->progs.nothing, *plan};
+            repeat(with_empty);
+        }
+        if (auto placed = ours.put_back(); !placed)
+            fail(placed.failure().message);
+        repeat(with_ours);
+        ours.lift();
+        static_cast<void>((*ring)->consume());
+    }
+    job.end();
+    for (const LossCount &loss : (*maps)->losses())
+        fmt::print(stderr, "lost: {} of class {}\n", loss.records,
+                   static_cast<int>(loss.loss_class));
+    const double base = median(untraced), floor = median(with_empty), traced = median(with_ours);
+    const double ops =
+        seen.launches == 0 ? 0 : static_cast<double>(seen.ops) / static_cast<double>(seen.launches);
+    const double limit = LIMIT_LAUNCH_NS + LIMIT_OP_NS * ops;
+    fmt::print("{:>8} {:>5.0f} {:>7.2f} {:>9.0f} {:>9.0f} {:>9.0f} {:>9.0f} {:>9.0f} {:>9.0f} "
+               "{:>7.3f} {:>8.0f}  {}\n",
+               options.child_channels, ops,
+               static_cast<double>(seen.calls + seen.launches) /
+                   static_cast<double>(std::max<std::uint64_t>(seen.calls, 1)),
+               base, floor, traced, floor - base, traced - floor, limit, traced / base,
+               static_cast<double>(seen.bytes) /
+                   static_cast<double>(std::max<std::uint64_t>(seen.calls, 1)),
+               traced - floor <= limit ? "kept" : "NOT kept");
+    return traced - floor <= limit ? 0 : 1;
+}
+
+// NCCL reads its environment once: a process for each number of channels.
+int run(const Options &options, const char *program) {
+    fmt::print("ns of CPU time a launch in the launching thread, medians of {} launches each;\n"
+               "empty: uprobes whose programs do nothing, in the same places; ours: collwire's\n\n"
+               "{:>8} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>8}\n",
+               options.rounds * options.groups, "channels", "ops", "traps", "untraced", "empty",
+               "ours", "empty-un", "ours-emp", "limit", "ours/un", "B/call");
+    std::fflush(stdout);
+    int worst = 0;
+    for (const int channels : options.channels) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            const std::string n = std::to_string(channels);
+            const std::string preload = options.double_directory + "/libcuda_double.so";
+            for (const auto &[name, value] :
+                 {std::pair{"NCCL_MIN_NCHANNELS", n.c_str()},
+                  std::pair{"NCCL_MAX_NCHANNELS", n.c_str()}, std::pair{"NCCL_P2P_DISABLE", "1"},
+                  std::pair{"NCCL_SHM_DISABLE", "1"}, std::pair{"NCCL_IB_DISABLE", "1"},
+                  std::pair{"NCCL_SOCKET_IFNAME", "lo"}, std::pair{"NCCL_NET_PLUGIN", "none"},
+                  std::pair{"NCCL_ALGO", "Ring"}, std::pair{"NCCL_PROTO", "Simple"},
+                  std::pair{"NCCL_RAS_ENABLE", "0"}, std::pair{"COLLWIRE_CUDA_DEVICES", "2"},
+                  std::pair{"LD_PRELOAD", preload.c_str()},
+                  std::pair{"LD_LIBRARY_PATH", options.double_directory.c_str()}})
+                setenv(name, value, 1);
+            const std::string rounds = std::to_string(options.rounds);
+            const std::string groups = std::to_string(options.groups);
+            execl(program, program, options.nccl.c_str(), options.double_directory.c_str(),
+                  "--child-channels", n.c_str(), "--rounds", rounds.c_str(), "--groups",
+                  groups.c_str(), static_cast<char *>(nullptr));
+            fail(std::strerror(errno));
+        }
+        int status = 0;
+        if (pid < 0 || waitpid(pid, &status, 0) < 0 || !WIFEXITED(status))
+            fail("a measurement did not end in order");
+        worst = std::max(worst, WEXITSTATUS(status));
+    }
+    return worst;
+}
+
+} // namespace
+} // namespace collwire::bench
+
+int main(int argc, char **argv) {
+    collwire::bench::Options options;
+    CLI::App app{"What collwire's probes add to a launch of NCCL on this machine"};
+    app.add_option("nccl", options.nccl, "an official libnccl.so.2")->required();
+    app.add_option("double", options.double_directory,
+                   "where libcuda_double.so, libnvidia-ml.so.1 and layouts/ are")
+        ->required();
+    app.add_option("--channels", options.channels)->capture_default_str();
+    app.add_option("--rounds", options.rounds)->check(CLI::Range(1, 1000))->capture_default_str();
+    app.add_option("--groups", options.groups, "in each round")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    app.add_option("--child-channels", options.child_channels)->group("");
+    CLI11_PARSE(app, argc, argv);
+    return options.child_channels != 0 ? collwire::bench::measure(options)
+                                       : collwire::bench::run(options, "/proc/self/exe");
+}

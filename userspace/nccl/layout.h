@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan as the BPF programs want it.
+#pragma once
+
+#include <cstdint>
+
+#include "collwire/nccl_layout.h"
+#include "collwire/records.h"
+#include "correlate/base/result.h"
+#include "userspace/nccl/plan.h"
+
+namespace collwire::nccl {
+
+// 22809 of "2.28.9"; 0 of anything else.
+std::uint32_t version_number(std::string_view version);
+
+// BadInput, naming what is there: the programs would read something else than they mean.
+Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id);
+
+const PlannedFunction *find_probe(const Plan &plan, std::string_view function);
+
+// The plan's rungs as a record has them.
+void put_rungs(const Plan &plan, cw_nccl_image &record);
+
+} // namespace collwire::nccl

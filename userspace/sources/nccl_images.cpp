@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collwire/nccl_layout.h"
+// Behind it: the skeleton names its type.
+#include "nccl.skel.h"
+
+#include "userspace/sources/nccl_images.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include <bpf/libbpf.h>
+#include <fmt/format.h>
+
+#include "userspace/base/clock.h"
+#include "userspace/loader/libbpf_log.h"
+#include "userspace/nccl/file_plan.h"
+#include "userspace/nccl/find_nccl.h"
+#include "userspace/nccl/layout.h"
+
+namespace collwire {
+namespace {
+
+// Measured with collwire-bench-nccl.
+constexpr std::uint32_t EMULATED_COST_NS = 600;
+constexpr std::size_t MAX_SEEN_FILES = 65536;
+
+bool asked_for_bounded_walk() {
+    const char *value = std::getenv("COLLWIRE_NO_BPF_LOOP");
+    return value != nullptr && std::string_view{value} == "1";
+}
+
+bool same(const timespec &a, const timespec &b) {
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+} // namespace
+
+NcclImage::NcclImage() = default;
+NcclImage::~NcclImage() = default;
+
+NcclImages::~NcclImages() {
+    detach();
+}
+
+void NcclImages::detach() {
+    attached_ = false;
+    lift();
+}
+
+Result<void> NcclImages::put_back() {
+    for (const auto &image : images_) {
+        if (!image->programs)
+            continue;
+        auto file = MappedFile::open(image->path);
+        if (!file)
+            return std::move(file).failure();
+        image->file = std::move(*file);
+        image->probes.clear();
+        if (auto placed = place_all(*image); !placed)
+            return placed;
+        image->file = MappedFile{};
+    }
+    return {};
+}
+
+void NcclImages::lift() {
+    for (const auto &image : images_) {
+        for (bpf_link *link : image->links)
+            bpf_link__destroy(link);
+        image->links.clear();
+    }
+}
+
+void NcclImages::attach() {
+    attached_ = true;
+    for (const auto &image : images_)
+        place(*image);
+}
+
+NcclImage *NcclImages::find(std::uint32_t id) const {
+    const auto found =
+        std::ranges::find_if(images_, [id](const auto &image) { return image->id == id; });
+    return found == images_.end() ? nullptr : found->get();
+}
+
+std::vector<std::string> NcclImages::problems() const {
+    std::vector<std::string> all;
+    for (const auto &image : images_) {
+        if (!image->problem.empty())
+            all.push_back(fmt::format("{}: {}", image->path, image->problem));
+        else if (!image->loop_refused.empty())
+            all.push_back(
+                fmt::format("{}: the kernel refused the program that walks long lists, so "
+                            "launches of more than about 1,000 operations are truncated: "
+                            "{}",
+                            image->path, image->loop_refused));
+    }
+    return all;
+}
+
+std::uint64_t NcclImages::missed() const {
+    return 0; // the kernel does not tell it of uprobes
+}
+
+bool NcclImages::is_known(const MappedFile &file) const {
+    return std::ranges::any_of(images_, [&file](const auto &image) {
+        return image->device == file.device() && image->inode == file.inode() &&
+               same(image->changed, file.changed());
+    });
+}
+
+void NcclImages::collect(pid_t pid, std::vector<Candidate> &candidates) {
+    ProcessView view{pid};
+    if (!view.refresh())
+        return;
+    for (const Mapping &mapping : view.mappings()) {
+        if (!mapping.executable || mapping.inode == 0 || mapping.path.empty())
+            continue;
+        if (seen_.size() >= MAX_SEEN_FILES)
+            seen_.clear();
+        if (!seen_.insert({mapping.inode, mapping.path}).second)
+            continue;
+        auto file = MappedFile::open(pid, mapping);
+        if (file && !is_known(*file))
+            candidates.push_back({std::move(*file), mapping.path});
+    }
+}
+
+void NcclImages::look_at(const std::vector<pid_t> &pids) {
+    std::vector<Candidate> candidates;
+    for (const pid_t pid : pids)
+        collect(pid, candidates);
+    std::vector<std::string> paths;
+    for (const Candidate &candidate : candidates)
+        paths.push_back(candidate.file.own_path());
+    const auto is_nccl = nccl::define_nccl(paths);
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+        if (is_nccl[i] && !is_known(candidates[i].file))
+            add(std::move(candidates[i]));
+}
+
+void NcclImages::add(Candidate candidate) {
+    auto image = std::make_unique<NcclImage>();
+    image->id = static_cast<std::uint32_t>(images_.size() + 1);
+    image->device = candidate.file.device();
+    image->inode = candidate.file.inode();
+    image->changed = candidate.file.changed();
+    image->path = std::move(candidate.path);
+    image->file = std::move(candidate.file);
+    auto plan = nccl::plan_of_file(image->file.own_path());
+    if (plan) {
+        image->plan = std::move(*plan);
+        image->plan.file = image->path;
+    } else {
+        image->problem = std::move(plan).failure().message;
+    }
+    images_.push_back(std::move(image));
+    if (attached_)
+        place(*images_.back());
+}
+
+void NcclImages::place(NcclImage &image) {
+    if (image.placed_ns != 0 || !image.problem.empty())
+        return;
+    auto placed = load(image);
+    if (placed)
+        placed = place_all(image);
+    if (!placed) {
+        for (bpf_link *link : image.links)
+            bpf_link__destroy(link);
+        image.links.clear();
+        image.problem = std::move(placed).failure().message;
+    } else {
+        image.placed_ns = monotonic_ns();
+    }
+    image.file = MappedFile{};
+}
+
+Result<void> NcclImages::load(NcclImage &image) {
+    const bool has_loop =
+        !asked_for_bounded_walk() &&
+        libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, nullptr) == 1;
+    auto loaded = load(image, has_loop);
+    if (!loaded && has_loop) {
+        image.loop_refused = std::move(loaded).failure().message;
+        loaded = load(image, false);
+    }
+    return loaded;
+}
+
+Result<void> NcclImages::load(NcclImage &image, bool loop) {
+    const auto layout = nccl::layout_of_plan(image.plan, image.id);
+    if (!layout)
+        return layout.failure();
+    auto programs = std::make_unique<Skeleton<::nccl>>("NCCL probes");
+    if (auto opened = programs->open(); !opened)
+        return opened;
+    bpf_program__set_autoload((*programs)->progs.proxy_start, loop);
+    bpf_program__set_autoload((*programs)->progs.proxy_start_bounded, !loop);
+    (*programs)->rodata->layout = *layout;
+    (*programs)->rodata->filter_by_tgid = filter_by_tgid_;
+    if (auto loaded = programs->load(maps_); !loaded)
+        return loaded;
+    image.programs = std::move(programs);
+    return {};
+}
+
+Result<void> NcclImages::place_one(NcclImage &image, std::string_view function,
+                                   bpf_program *program, bool at_return) {
+    const nccl::PlannedFunction *planned = nccl::find_probe(image.plan, function);
+    if (planned == nullptr)
+        return error(ErrorKind::Unsupported, fmt::format("{} is not in it", function));
+    const LibbpfLog log;
+    errno = 0;
+    bpf_link *link = bpf_program__attach_uprobe(
+        program, at_return, -1, image.file.own_path().c_str(), planned->file_offset);
+    if (link == nullptr)
+        return bpf_error(fmt::format("uprobe on {}", function), errno, log.text());
+    image.links.push_back(link);
+    PlannedProbe probe;
+    probe.kind = CW_PROBE_UPROBE;
+    probe.source = "nccl";
+    probe.function = function;
+    probe.module_or_file = image.path;
+    probe.offset_bytes = planned->file_offset;
+    probe.instruction = planned->instruction;
+    probe.emulated = planned->emulated;
+    probe.expected_cost_ns = EMULATED_COST_NS;
+    probe.placed = true;
+    image.probes.push_back(std::move(probe));
+    return {};
+}
+
+// The ends of communicators and of their creation first: what is seen of a call counts from there.
+Result<void> NcclImages::place_all(NcclImage &image) {
+    const auto &programs = (*image.programs)->progs;
+    if (auto placed = place_one(image, "commCleanup", programs.comm_ends, false); !placed)
+        return placed;
+    if (auto placed = place_one(image, "ncclCommInitRankFunc", programs.init_ends, true); !placed)
+        return placed;
+    if (auto placed = place_one(image, "ncclCommInitRankFunc", programs.init_begins, false);
+        !placed)
+        return placed;
+    if (auto placed =
+            place_one(image, "ncclProxyStart",
+                      bpf_program__autoload(programs.proxy_start) ? programs.proxy_start
+                                                                  : programs.proxy_start_bounded,
+                      false);
+        !placed)
+        return placed;
+    return place_one(image, "ncclEnqueueCheck", programs.enqueue_check, false);
+}
+
+} // namespace collwire

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The builds of NCCL that processes of this machine have mapped, each with its plan, its BPF
+// programs and its probes.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "userspace/loader/skeleton.h"
+#include "userspace/nccl/plan.h"
+#include "userspace/providers/process_view.h"
+#include "userspace/record/source.h"
+
+struct bpf_link;
+struct nccl; // the skeleton of bpf/nccl.bpf.c
+
+namespace collwire {
+
+struct NcclImage {
+    NcclImage();
+    ~NcclImage();
+
+    std::uint32_t id = 0;
+    dev_t device = 0;
+    ino_t inode = 0;
+    timespec changed{};
+    std::string path; // in the mount namespace of the process that it was met in
+    MappedFile file;  // until its probes are placed
+    nccl::Plan plan;
+    std::string problem;      // why it is not traced; empty: it is
+    std::string loop_refused; // why long lists are walked in part only; empty: they are not
+    std::unique_ptr<Skeleton<::nccl>> programs;
+    std::vector<bpf_link *> links;
+    std::vector<PlannedProbe> probes;
+    std::uint64_t placed_ns = 0;
+};
+
+class NcclImages {
+public:
+    NcclImages(const SharedMaps &maps, bool filter_by_tgid)
+        : maps_(maps), filter_by_tgid_(filter_by_tgid) {}
+    NcclImages(const NcclImages &) = delete;
+    NcclImages &operator=(const NcclImages &) = delete;
+    ~NcclImages();
+
+    // From now on images are probed as they are found; those found before are probed now.
+    void attach();
+    void detach();
+    // Takes the probes off, and puts them back: what the programs know of communicators stays.
+    void lift();
+    Result<void> put_back();
+
+    // Finds images that these processes have mapped. Files that were looked at before cost nothing.
+    void look_at(const std::vector<pid_t> &pids);
+
+    [[nodiscard]] const std::vector<std::unique_ptr<NcclImage>> &all() const { return images_; }
+    [[nodiscard]] NcclImage *find(std::uint32_t id) const;
+    // Places without tracing, one clause each.
+    [[nodiscard]] std::vector<std::string> problems() const;
+    // Calls that the kernel let pass without running the programs, as far as it counts them.
+    [[nodiscard]] std::uint64_t missed() const;
+
+private:
+    struct SeenFile {
+        std::uint64_t inode;
+        std::string path;
+        friend auto operator<=>(const SeenFile &, const SeenFile &) = default;
+    };
+    struct Candidate {
+        MappedFile file;
+        std::string path;
+    };
+
+    void collect(pid_t pid, std::vector<Candidate> &candidates);
+    [[nodiscard]] bool is_known(const MappedFile &file) const;
+    void add(Candidate candidate);
+    void place(NcclImage &image);
+    Result<void> load(NcclImage &image);
+    Result<void> load(NcclImage &image, bool loop);
+    Result<void> place_all(NcclImage &image);
+    Result<void> place_one(NcclImage &image, std::string_view function, bpf_program *program,
+                           bool at_return);
+
+    const SharedMaps &maps_;
+    bool filter_by_tgid_;
+    bool attached_ = false;
+    std::set<SeenFile> seen_;
+    std::vector<std::unique_ptr<NcclImage>> images_;
+};
+
+} // namespace collwire

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collwire/nccl_layout.h"
+// Behind it: the skeleton names its type.
+#include "nccl.skel.h"
+
+#include "userspace/sources/nccl_source.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <bpf/bpf.h>
+#include <fmt/format.h>
+
+#include "collwire/nccl_tables.h"
+#include "userspace/base/clock.h"
+#include "userspace/nccl/channels.h"
+#include "userspace/nccl/layout.h"
+
+namespace collwire {
+namespace {
+
+// What is kept of one communicator for new segments: a capture without it has the operations
+// without their shapes.
+constexpr std::size_t MAX_KEPT_SHAPES = 65536;
+
+// Reading what a process has mapped takes 0.1 to 1 ms.
+constexpr unsigned YOUNG_LOOKS = 60;
+constexpr unsigned LATER_LOOKS = 30;
+
+template <typename T> T copy_of(const cw_header &header) {
+    T record{};
+    std::memcpy(&record, &header, std::min<std::size_t>(sizeof(T), header.length_bytes));
+    return record;
+}
+
+template <std::size_t N> void put(char (&field)[N], std::string_view text) {
+    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+void append(RecordSink &sink, const std::vector<std::byte> &record) {
+    sink.append(*reinterpret_cast<const cw_header *>(record.data()));
+}
+
+} // namespace
+
+NcclSource::NcclSource(const SharedMaps &maps, NcclOptions options)
+    : options_(std::move(options)), images_(maps, options_.filter_by_tgid) {}
+
+NcclSource::~NcclSource() = default;
+
+Result<void> NcclSource::prepare() {
+    images_.look_at(all_processes());
+    return {};
+}
+
+std::vector<PlannedProbe> NcclSource::plan() const {
+    std::vector<PlannedProbe> probes;
+    for (const auto &image : images_.all())
+        probes.insert(probes.end(), image->probes.begin(), image->probes.end());
+    return probes;
+}
+
+Result<void> NcclSource::attach() {
+    images_.attach();
+    // Those that came between prepare and now.
+    images_.look_at(all_processes());
+    return {};
+}
+
+std::vector<SourceState> NcclSource::states() const {
+    const auto problems = images_.problems();
+    if (problems.empty())
+        return {{CW_SOURCE_ON, {}}};
+    std::string reason = problems.front();
+    if (problems.size() > 1)
+        reason += fmt::format(" (and {} more)", problems.size() - 1);
+    return {{CW_SOURCE_DEGRADED, std::move(reason)}};
+}
+
+void NcclSource::keep(const CommKey &key, const cw_header &header) {
+    const auto found = comms_.find(key);
+    if (found == comms_.end())
+        return;
+    Comm &comm = found->second;
+    const auto *begin = reinterpret_cast<const std::byte *>(&header);
+    Bytes bytes(begin, begin + header.length_bytes);
+    if (header.kind == CW_KIND_NCCL_CONNECTION) {
+        const auto record = copy_of<cw_nccl_connection>(header);
+        comm.connections.insert_or_assign({record.connection, record.first}, std::move(bytes));
+        return;
+    }
+    if (comm.shapes.size() >= MAX_KEPT_SHAPES)
+        return;
+    if (header.kind == CW_KIND_NCCL_SHAPE_TASK) {
+        const auto record = copy_of<cw_nccl_shape_task>(header);
+        comm.shapes.insert_or_assign({record.shape, header.kind, record.index}, std::move(bytes));
+    } else {
+        const auto record = copy_of<cw_nccl_shape_ops>(header);
+        comm.shapes.insert_or_assign({record.shape, header.kind, record.first}, std::move(bytes));
+    }
+}
+
+void NcclSource::on_comm(const cw_nccl_comm &record) {
+    const auto [process, is_new] = processes_.try_emplace(record.tgid);
+    const auto pid = static_cast<pid_t>(record.tgid);
+    if (is_new || process->second.start_boottime_ns != record.start_boottime_ns ||
+        process->second.image_id != record.image_id) {
+        process->second = {start_ticks(pid).value_or(0), record.image_id, record.start_boottime_ns};
+        cw_nccl_process told = {};
+        told.header = {sizeof(told), CW_KIND_NCCL_PROCESS, CW_CPU_USERSPACE, monotonic_ns()};
+        told.tgid = record.tgid;
+        told.image_id = record.image_id;
+        told.start_boottime_ns = record.start_boottime_ns;
+        const auto *begin = reinterpret_cast<const std::byte *>(&told);
+        fresh_.emplace_back(begin, begin + sizeof(told));
+    }
+    Comm &comm = comms_[{record.tgid, record.comm}];
+    comm = {};
+    const auto *begin = reinterpret_cast<const std::byte *>(&record);
+    comm.comm.assign(begin, begin + sizeof(record));
+    const NcclImage *image = images_.find(record.image_id);
+    if (image == nullptr)
+        return;
+    comm.channels = nccl::read_channels(ProcessView{pid}, image->plan, record);
+    fresh_.insert(fresh_.end(), comm.channels.begin(), comm.channels.end());
+}
+
+void NcclSource::on_record(const cw_header &header) {
+    switch (header.kind) {
+    case CW_KIND_FILE_MAPPED:
+        to_look_at_.push_back(static_cast<pid_t>(copy_of<cw_file_mapped>(header).tgid));
+        images_.look_at({to_look_at_.back()});
+        break;
+    case CW_KIND_NCCL_COMM:
+        on_comm(copy_of<cw_nccl_comm>(header));
+        break;
+    case CW_KIND_NCCL_COMM_END: {
+        const auto record = copy_of<cw_nccl_comm_end>(header);
+        comms_.erase({record.tgid, record.comm});
+        break;
+    }
+    case CW_KIND_NCCL_CONNECTION: {
+        const auto record = copy_of<cw_nccl_connection>(header);
+        keep({record.tgid, record.comm}, header);
+        break;
+    }
+    case CW_KIND_NCCL_SHAPE_TASK: {
+        const auto record = copy_of<cw_nccl_shape_task>(header);
+        keep({record.tgid, record.comm}, header);
+        break;
+    }
+    case CW_KIND_NCCL_SHAPE_OPS: {
+        const auto record = copy_of<cw_nccl_shape_ops>(header);
+        keep({record.tgid, record.comm}, header);
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+void NcclSource::append_images(RecordSink &sink, bool everything) {
+    const auto &images = images_.all();
+    for (std::size_t i = everything ? 0 : images_told_; i < images.size(); ++i) {
+        const NcclImage &image = *images[i];
+        cw_nccl_image record = {};
+        record.header = {sizeof(record), CW_KIND_NCCL_IMAGE, CW_CPU_USERSPACE, monotonic_ns()};
+        record.image_id = image.id;
+        record.version = nccl::version_number(image.plan.version);
+        record.inode = image.inode;
+        nccl::put_rungs(image.plan, record);
+        put(record.build_id, image.plan.build_id);
+        put(record.path, image.path);
+        put(record.reason, image.problem);
+        sink.append(record.header);
+        if (everything)
+            continue; // the recorder tells of the probes itself
+        for (const PlannedProbe &planned : image.probes) {
+            cw_probe probe = {};
+            probe.header = {sizeof(probe), CW_KIND_PROBE, CW_CPU_USERSPACE, image.placed_ns};
+            probe.probe_kind = planned.kind;
+            probe.flags =
+                CW_PROBE_PLACED | (planned.emulated ? std::uint32_t{CW_PROBE_EMULATED} : 0u);
+            probe.offset_bytes = planned.offset_bytes;
+            probe.expected_cost_ns = planned.expected_cost_ns;
+            put(probe.source, planned.source);
+            put(probe.function, planned.function);
+            put(probe.module_or_file, planned.module_or_file);
+            put(probe.instruction, planned.instruction);
+            sink.append(probe.header);
+        }
+    }
+    images_told_ = images.size();
+}
+
+void NcclSource::sample(RecordSink &sink, bool everything) {
+    // A process that was told of may not have finished its mapping then.
+    if (!to_look_at_.empty())
+        images_.look_at(to_look_at_);
+    to_look_at_.clear();
+    if (!options_.told_of_mappings())
+        look_around();
+    forget_ended();
+    append_images(sink, everything);
+    if (everything) {
+        for (const auto &[tgid, process] : processes_) {
+            cw_nccl_process record = {};
+            record.header = {sizeof(record), CW_KIND_NCCL_PROCESS, CW_CPU_USERSPACE,
+                             monotonic_ns()};
+            record.tgid = tgid;
+            record.image_id = process.image_id;
+            record.start_boottime_ns = process.start_boottime_ns;
+            sink.append(record.header);
+        }
+        for (const auto &[key, comm] : comms_) {
+            append(sink, comm.comm);
+            for (const Bytes &channel : comm.channels)
+                append(sink, channel);
+            for (const auto &[address, connection] : comm.connections)
+                append(sink, connection);
+            for (const auto &[shape, record] : comm.shapes)
+                append(sink, record);
+        }
+    } else {
+        for (const Bytes &record : fresh_)
+            append(sink, record);
+    }
+    fresh_.clear();
+}
+
+void NcclSource::look_around() {
+    std::map<pid_t, unsigned> looks;
+    std::vector<pid_t> due;
+    for (const pid_t pid : all_processes()) {
+        const auto before = looks_.find(pid);
+        const unsigned n = before == looks_.end() ? 0 : before->second + 1;
+        looks.emplace(pid, n);
+        if (n < YOUNG_LOOKS || n % LATER_LOOKS == 0)
+            due.push_back(pid);
+    }
+    looks_ = std::move(looks);
+    images_.look_at(due);
+}
+
+// A process that ends does not end its communicators. Its number goes to another one some day.
+void NcclSource::forget_ended() {
+    std::erase_if(processes_, [this](const auto &entry) {
+        const auto &[tgid, process] = entry;
+        const auto now = start_ticks(static_cast<pid_t>(tgid));
+        if (now && *now == process.start_ticks)
+            return false;
+        const NcclImage *image = images_.find(process.image_id);
+        for (auto comm = comms_.lower_bound({tgid, 0});
+             comm != comms_.end() && comm->first.tgid == tgid;) {
+            const cw_nccl_comm_key key = {comm->first.comm, tgid, 0};
+            if (image != nullptr && image->programs)
+                (void)bpf_map_delete_elem(bpf_map__fd((*image->programs)->maps.comms), &key);
+            comm = comms_.erase(comm);
+        }
+        return true;
+    });
+}
+
+} // namespace collwire

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's communicators, calls, launches and connections (bpf/nccl.bpf.c). docs/sources/nccl.md
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "userspace/sources/nccl_images.h"
+
+namespace collwire {
+
+struct NcclOptions {
+    bool filter_by_tgid = false;
+    // Whether CW_KIND_FILE_MAPPED records come. Without them processes are looked at again and
+    // again: each with every sample while it is young, later less often.
+    std::function<bool()> told_of_mappings = [] { return true; };
+};
+
+class NcclSource : public Source {
+public:
+    NcclSource(const SharedMaps &maps, NcclOptions options);
+    ~NcclSource() override;
+
+    [[nodiscard]] std::string_view name() const override { return "nccl"; }
+    Result<void> prepare() override;
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override;
+    Result<void> attach() override;
+    [[nodiscard]] std::vector<SourceState> states() const override;
+    void on_record(const cw_header &header) override;
+    void sample(RecordSink &sink, bool everything) override;
+    void detach() override { images_.detach(); }
+
+private:
+    using Bytes = std::vector<std::byte>;
+    struct CommKey {
+        std::uint32_t tgid = 0;
+        std::uint64_t comm = 0;
+        friend auto operator<=>(const CommKey &, const CommKey &) = default;
+    };
+    // What is known of a communicator as records, for a new segment of the capture.
+    struct Comm {
+        Bytes comm;
+        std::vector<Bytes> channels;
+        std::map<std::tuple<std::uint64_t, std::uint32_t>, Bytes> connections; // address, first
+        std::map<std::tuple<std::uint64_t, std::uint16_t, std::uint32_t>, Bytes>
+            shapes; // shape, kind, first
+    };
+    struct Process {
+        std::uint64_t start_ticks = 0;
+        std::uint32_t image_id = 0;
+        std::uint64_t start_boottime_ns = 0;
+    };
+
+    void on_comm(const cw_nccl_comm &record);
+    void keep(const CommKey &key, const cw_header &header);
+    void forget_ended();
+    void look_around();
+    void append_images(RecordSink &sink, bool everything);
+
+    NcclOptions options_;
+    NcclImages images_;
+    std::map<CommKey, Comm> comms_;
+    std::map<std::uint32_t, Process> processes_; // by tgid
+    std::vector<Bytes> fresh_;                   // to be appended with the next sample
+    std::vector<pid_t> to_look_at_;
+    std::map<pid_t, unsigned> looks_; // at processes that are not known to have NCCL
+    std::size_t images_told_ = 0;
+};
+
+} // namespace collwire

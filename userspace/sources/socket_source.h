@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Source "sockets": what NCCL's TCP sockets sent and received, as the kernel counts it. Nothing is
+// placed in the kernel: no BPF, no kprobes, no fentry.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "userspace/netlink/sock_diag.h"
+#include "userspace/record/source.h"
+#include "userspace/sources/socket_bytes.h"
+
+namespace collwire {
+
+struct SocketOptions {
+    std::uint64_t interval_ns = 1'000'000'000;
+    // Have the kernel tell the last counters of sockets that end.
+    bool end_notices = true;
+    std::function<std::uint64_t()> clock; // CLOCK_MONOTONIC in ns; empty: the machine's
+};
+
+class SocketSource : public Source {
+public:
+    explicit SocketSource(SocketOptions options);
+
+    [[nodiscard]] std::string_view name() const override { return "sockets"; }
+    Result<void> prepare() override;
+    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    Result<void> attach() override;
+    [[nodiscard]] std::vector<SourceState> states() const override;
+    // The sockets of a cw_nccl_connection are watched from now on. To be called also for those that
+    // did not come through the ring buffer.
+    void on_record(const cw_header &record) override;
+    // Writes nothing before the interval is over, unless everything is asked for or after detach.
+    void sample(RecordSink &sink, bool everything) override;
+    void detach() override { last_sample_ = true; }
+
+    // A file descriptor that is a TCP socket; `connected`: made by connect(), not by accept().
+    void watch(std::uint32_t tgid, std::uint32_t fd, bool connected);
+    [[nodiscard]] std::size_t n_watched() const;
+
+private:
+    struct Pending {
+        std::uint32_t tgid = 0;
+        std::uint32_t fd = 0;
+        bool connected = false;
+        unsigned tries = 0;
+    };
+    struct Watched {
+        TcpSocketId id;
+        SocketBytes bytes{false};
+        cw_tcp_socket record{};
+        bool has_counters = false;
+        bool is_due = false;
+        bool is_missing = false; // the kernel does not find it by its addresses any more
+        bool was_waited_for = false;
+    };
+    // A network namespace. It lasts as long as sockets in it are watched.
+    struct Place {
+        explicit Place(SockDiag opened) : diag(std::move(opened)) {}
+        SockDiag diag;
+        std::optional<TcpEndNotices> notices;
+        bool lost_notices = false; // since the last sample
+        unsigned samples_with_loss = 0;
+        std::uint64_t next_search_ns = 0;
+        std::unordered_map<std::uint64_t, Pending> pending; // by inode
+        std::unordered_map<std::uint64_t, Watched> sockets; // by cookie
+    };
+
+    void add(std::uint32_t tgid, std::uint32_t fd, bool connected);
+    void search_where_due();
+    Place *place_of(std::uint32_t tgid);
+    void search(Place &place);
+    void adopt(Place &place, const TcpSocket &socket, const Pending &pending);
+    void give_up(Place &place);
+    void take_notices(RecordSink &sink, Place &place);
+    void read_counters(RecordSink &sink, Place &place, bool everything);
+    void end_missing(RecordSink &sink, Place &place);
+    void end(RecordSink &sink, Place &place, std::uint64_t cookie, std::uint32_t flags);
+    // Whether it differs from what was written last.
+    bool take_counters(Watched &watched, const TcpSocket &socket);
+    void write(RecordSink &sink, const Watched &watched, std::uint32_t more_flags) const;
+    void fail(const Error &failure, std::string_view what);
+
+    SocketOptions options_;
+    std::map<std::uint64_t, Place> places_; // by the inode of the namespace
+    std::set<std::uint64_t> inodes_;        // of all sockets that are watched or searched for
+    std::uint64_t own_namespace_ = 0;
+    std::string unavailable_;
+    std::set<std::string> problems_;
+    std::size_t n_closed_early_ = 0;
+    std::size_t n_not_found_ = 0;
+    std::uint64_t due_ns_ = 0;
+    bool last_sample_ = false;
+};
+
+} // namespace collwire
