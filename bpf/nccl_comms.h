@@ -205,6 +205,11 @@ static __always_inline struct cw_nccl_comm_entry *comm_entry(__u64 comm)
 	/* After an exec the same address is something else. */
 	if (entry && entry->mm == mm_of_current())
 		return entry;
+	/* The recorder has read it from the outside, and told of it. */
+	if (entry && !entry->mm) {
+		entry->mm = mm_of_current();
+		return entry;
+	}
 	return meet_comm(comm, 0, 0, 0) ? NULL : bpf_map_lookup_elem(&comms, &key);
 }
 

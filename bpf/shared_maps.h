@@ -21,10 +21,10 @@ struct {
 /*
  * Records that come in the rhythm of a program's calls, and that nobody waits for. Waking the
  * recorder costs a program of a virtual machine 15 us: it comes by itself, once a second, and is
- * woken when an eighth of this fills up.
+ * woken when a sixteenth of this fills up.
  */
-#define BULK_BYTES (4 << 20)
-#define BULK_WAKE  (BULK_BYTES / 8)
+#define BULK_BYTES (16 << 20)
+#define BULK_WAKE  (BULK_BYTES / 16)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -95,11 +95,13 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     NcclOptions nccl;
     nccl.filter_by_tgid = filter;
     nccl.told_of_mappings = [this] { return works("mappings"); };
+    SocketOptions sockets_options;
+    sockets_options.interval_ns = options.interval_ns;
+    auto sockets = std::make_unique<SocketSource>(std::move(sockets_options));
+    nccl.on_connection = [to = sockets.get()](const cw_header &record) { to->on_record(record); };
     if (auto added = add(std::make_unique<NcclSource>(*maps_, std::move(nccl))); !added)
         return added;
-    SocketOptions sockets;
-    sockets.interval_ns = options.interval_ns;
-    return add(std::make_unique<SocketSource>(std::move(sockets)));
+    return add(std::move(sockets));
 }
 
 Result<void> Session::add_rdma_sources(const RecordOptions &options, HookMode mode, bool filter) {

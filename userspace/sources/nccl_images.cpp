@@ -85,6 +85,20 @@ NcclImage *NcclImages::find(std::uint32_t id) const {
     return found == images_.end() ? nullptr : found->get();
 }
 
+NcclImage *NcclImages::image_of(pid_t pid, const Mapping &mapping) const {
+    const auto name = [](std::string_view path) { return path.substr(path.rfind('/') + 1); };
+    for (const auto &image : images_) {
+        // Files of other names are not opened.
+        if (name(image->path) != name(mapping.path))
+            continue;
+        const auto file = MappedFile::open(pid, mapping);
+        if (file && file->device() == image->device && file->inode() == image->inode &&
+            same(file->changed(), image->changed))
+            return image.get();
+    }
+    return nullptr;
+}
+
 std::vector<std::string> NcclImages::problems() const {
     std::vector<std::string> all;
     for (const auto &image : images_) {

@@ -60,6 +60,8 @@ public:
 
     [[nodiscard]] const std::vector<std::unique_ptr<NcclImage>> &all() const { return images_; }
     [[nodiscard]] NcclImage *find(std::uint32_t id) const;
+    // The image whose file this is a mapping of; null: of none.
+    [[nodiscard]] NcclImage *image_of(pid_t pid, const Mapping &mapping) const;
     // Places without tracing, one clause each.
     [[nodiscard]] std::vector<std::string> problems() const;
     // Calls that the kernel let pass without running the programs, as far as it counts them.

@@ -13,6 +13,7 @@
 
 #include "collwire/nccl_tables.h"
 #include "userspace/base/clock.h"
+#include "userspace/inventory/process.h"
 #include "userspace/nccl/channels.h"
 #include "userspace/nccl/layout.h"
 
@@ -63,7 +64,11 @@ std::vector<PlannedProbe> NcclSource::plan() const {
 Result<void> NcclSource::attach() {
     images_.attach();
     // Those that came between prepare and now.
-    images_.look_at(all_processes());
+    const auto pids = all_processes();
+    images_.look_at(pids);
+    if (!images_.all().empty())
+        for (const pid_t pid : pids)
+            look_into(pid);
     return {};
 }
 
@@ -100,6 +105,57 @@ void NcclSource::keep(const CommKey &key, const cw_header &header) {
     }
 }
 
+// Communicators that a process had before its calls were seen. The programs take them for known.
+void NcclSource::look_into(pid_t pid) {
+    ProcessView view{pid};
+    if (!view.refresh())
+        return;
+    for (const Mapping &mapping : view.mappings()) {
+        NcclImage *image = mapping.executable ? images_.image_of(pid, mapping) : nullptr;
+        if (image == nullptr || !image->programs)
+            continue;
+        const auto layout = nccl::layout_of_plan(image->plan, image->id);
+        const auto bias = nccl::load_bias(image->plan, mapping);
+        if (!layout || !bias)
+            continue;
+        for (nccl::LiveComm &live : nccl::read_comms(view, image->plan, *layout, *bias))
+            add_outside(pid, *image, live);
+    }
+}
+
+void NcclSource::add_outside(pid_t pid, const NcclImage &image, nccl::LiveComm &live) {
+    cw_nccl_comm &comm = live.comm;
+    const auto tgid = static_cast<std::uint32_t>(pid);
+    const auto start_ns = process_start_ns("", tgid);
+    if (!start_ns)
+        return;
+    const std::uint64_t now_ns = monotonic_ns();
+    comm.header = {sizeof(comm), CW_KIND_NCCL_COMM, CW_CPU_USERSPACE, now_ns};
+    comm.tgid = tgid;
+    comm.image_id = image.id;
+    comm.start_boottime_ns = *start_ns;
+    const cw_nccl_comm_key key = {comm.comm, tgid, 0};
+    cw_nccl_comm_entry entry = {};
+    entry.generation_ns = now_ns;
+    entry.proxy_state = comm.proxy_state;
+    // Its own call may have been seen meanwhile.
+    if (bpf_map_update_elem(bpf_map__fd((*image.programs)->maps.comms), &key, &entry,
+                            BPF_NOEXIST) != 0)
+        return;
+    const auto *begin = reinterpret_cast<const std::byte *>(&comm);
+    fresh_.emplace_back(begin, begin + sizeof(comm));
+    on_comm(comm);
+    for (cw_nccl_connection &connection : live.connections) {
+        connection.header = {sizeof(connection), CW_KIND_NCCL_CONNECTION, CW_CPU_USERSPACE, now_ns};
+        connection.tgid = tgid;
+        const auto *at = reinterpret_cast<const std::byte *>(&connection);
+        fresh_.emplace_back(at, at + sizeof(connection));
+        keep({tgid, comm.comm}, connection.header);
+        if (options_.on_connection)
+            options_.on_connection(connection.header);
+    }
+}
+
 void NcclSource::on_comm(const cw_nccl_comm &record) {
     const auto [process, is_new] = processes_.try_emplace(record.tgid);
     const auto pid = static_cast<pid_t>(record.tgid);
@@ -129,7 +185,7 @@ void NcclSource::on_record(const cw_header &header) {
     switch (header.kind) {
     case CW_KIND_FILE_MAPPED:
         to_look_at_.push_back(static_cast<pid_t>(copy_of<cw_file_mapped>(header).tgid));
-        images_.look_at({to_look_at_.back()});
+        look_at({to_look_at_.back()});
         break;
     case CW_KIND_NCCL_COMM:
         on_comm(copy_of<cw_nccl_comm>(header));
@@ -196,7 +252,7 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
 void NcclSource::sample(RecordSink &sink, bool everything) {
     // A process that was told of may not have finished its mapping then.
     if (!to_look_at_.empty())
-        images_.look_at(to_look_at_);
+        look_at(to_look_at_);
     to_look_at_.clear();
     if (!options_.told_of_mappings())
         look_around();
@@ -239,7 +295,17 @@ void NcclSource::look_around() {
             due.push_back(pid);
     }
     looks_ = std::move(looks);
-    images_.look_at(due);
+    look_at(due);
+}
+
+// What an image did before it had its probes is not known: it is looked into then.
+void NcclSource::look_at(const std::vector<pid_t> &pids) {
+    const std::size_t before = images_.all().size();
+    images_.look_at(pids);
+    if (images_.all().size() == before)
+        return;
+    for (const pid_t pid : pids)
+        look_into(pid);
 }
 
 // A process that ends does not end its communicators. Its number goes to another one some day.

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "userspace/nccl/live_comms.h"
 #include "userspace/sources/nccl_images.h"
 
 namespace collwire {
@@ -17,6 +18,8 @@ struct NcclOptions {
     // Whether CW_KIND_FILE_MAPPED records come. Without them processes are looked at again and
     // again: each with every sample while it is young, later less often.
     std::function<bool()> told_of_mappings = [] { return true; };
+    // Gets the connections that do not come through the ring buffer.
+    std::function<void(const cw_header &)> on_connection = {};
 };
 
 class NcclSource : public Source {
@@ -54,6 +57,9 @@ private:
         std::uint64_t start_boottime_ns = 0;
     };
 
+    void look_at(const std::vector<pid_t> &pids);
+    void look_into(pid_t pid);
+    void add_outside(pid_t pid, const NcclImage &image, nccl::LiveComm &live);
     void on_comm(const cw_nccl_comm &record);
     void keep(const CommKey &key, const cw_header &header);
     void forget_ended();

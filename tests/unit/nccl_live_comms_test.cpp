@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators and connections out of the memory of this process, laid out as no NCCL has them.
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "userspace/nccl/layout.h"
+#include "userspace/nccl/live_comms.h"
+
+namespace collwire::nccl::test {
+namespace {
+
+constexpr std::uint64_t BIAS = 0x1000;
+constexpr std::uint64_t MAGIC = 0x0280028002800280;
+
+struct Qp {
+    std::uint64_t context;
+    std::uint32_t number;
+};
+struct IbQp {
+    const Qp *qp;
+    std::int32_t device;
+};
+struct IbComm {
+    std::int32_t n_qps;
+    std::array<IbQp, 10> qps;
+};
+struct Resources {
+    const IbComm *net_comm;
+    std::int32_t rank, remote_rank, channel, conn_index, net_dev;
+};
+struct Connection {
+    std::int32_t send, transport;
+    const Resources *resources;
+};
+struct Connector {
+    std::int32_t connected, same_process;
+    const Connection *connection;
+};
+struct Peer {
+    std::array<Connector, 2> send, recv;
+};
+struct Channel {
+    const Peer *const *peers;
+};
+struct ProxyState {
+    std::uint64_t net;
+};
+struct Comm {
+    std::uint64_t magic = MAGIC;
+    std::array<Channel, 64> channels{};
+    std::uint64_t hash = 0xabcdef;
+    std::int32_t rank = 1, n_ranks = 3, state = 0;
+    const ProxyState *proxy_state = nullptr;
+    const char *name = "tp0";
+};
+
+#define OFFSET(name, type, member)                                                                 \
+    {                                                                                              \
+        name, PlannedOffset {                                                                      \
+            offsetof(type, member), 8, 0, "test"                                                   \
+        }                                                                                          \
+    }
+#define SIZE(name, type)                                                                           \
+    {                                                                                              \
+        name, PlannedOffset {                                                                      \
+            sizeof(type), sizeof(type), 0, "test"                                                  \
+        }                                                                                          \
+    }
+
+class LiveComms : public testing::Test {
+protected:
+    void SetUp() override {
+        plan_.version = "2.28.9";
+        plan_.offsets = {OFFSET("ncclComm.startMagic", Comm, magic),
+                         OFFSET("ncclComm.commHash", Comm, hash),
+                         OFFSET("ncclComm.rank", Comm, rank),
+                         OFFSET("ncclComm.nRanks", Comm, n_ranks),
+                         OFFSET("ncclComm.initState", Comm, state),
+                         OFFSET("ncclComm.proxyState", Comm, proxy_state),
+                         OFFSET("ncclComm.config.commName", Comm, name),
+                         OFFSET("ncclComm.channels", Comm, channels),
+                         OFFSET("ncclChannel.peers", Channel, peers),
+                         SIZE("ncclChannel", Channel),
+                         OFFSET("ncclChannelPeer.send", Peer, send),
+                         OFFSET("ncclChannelPeer.recv", Peer, recv),
+                         SIZE("ncclConnector", Connector),
+                         OFFSET("ncclConnector.connected", Connector, connected),
+                         OFFSET("ncclConnector.proxyConn.sameProcess", Connector, same_process),
+                         OFFSET("ncclConnector.proxyConn.connection", Connector, connection),
+                         OFFSET("ncclProxyState.ncclNet", ProxyState, net),
+                         OFFSET("ncclProxyConnection.send", Connection, send),
+                         OFFSET("ncclProxyConnection.transport", Connection, transport),
+                         OFFSET("ncclProxyConnection.transportResources", Connection, resources),
+                         OFFSET("sendNetResources.netSendComm", Resources, net_comm),
+                         OFFSET("sendNetResources.tpRank", Resources, rank),
+                         OFFSET("sendNetResources.tpRemoteRank", Resources, remote_rank),
+                         OFFSET("sendNetResources.channelId", Resources, channel),
+                         OFFSET("sendNetResources.connIndex", Resources, conn_index),
+                         OFFSET("sendNetResources.netDev", Resources, net_dev),
+                         OFFSET("ncclIbNetCommBase.nqps", IbComm, n_qps),
+                         OFFSET("ncclIbNetCommBase.qps", IbComm, qps),
+                         SIZE("ncclIbQp", IbQp),
+                         OFFSET("ncclIbQp.qp", IbQp, qp),
+                         OFFSET("ncclIbQp.devIndex", IbQp, device),
+                         OFFSET("ibv_qp.qp_num", Qp, number)};
+        // Addresses in the file: less the bias.
+        plan_.data = {{"ncclComms", reinterpret_cast<std::uint64_t>(&table_) - BIAS},
+                      {"nNcclComms", reinterpret_cast<std::uint64_t>(&n_comms_) - BIAS},
+                      {"ncclNetIb", 0x500}};
+        proxy_state_.net = 0x500 + BIAS;
+        comm_.proxy_state = &proxy_state_;
+        for (std::size_t i = 0; i < qps_.size(); ++i) {
+            qps_[i].number = static_cast<std::uint32_t>(100 + i);
+            ib_comm_.qps[i] = {&qps_[i], static_cast<std::int32_t>(i % 2)};
+        }
+        peer_.send[0] = {1, 1, &connection_};
+        peers_[2] = &peer_;
+        comm_.channels[3].peers = peers_.data();
+    }
+
+    [[nodiscard]] std::vector<LiveComm> read() const {
+        const auto layout = layout_of_plan(plan_, 1);
+        EXPECT_TRUE(layout.ok());
+        return read_comms(ProcessView{getpid()}, plan_, *layout, BIAS);
+    }
+
+    Plan plan_;
+    std::array<Qp, 10> qps_{};
+    IbComm ib_comm_{10, {}};
+    Resources resources_{&ib_comm_, 1, 2, 3, 0, 0};
+    Connection connection_{1, 2, &resources_};
+    Peer peer_{};
+    std::array<const Peer *, 3> peers_{};
+    ProxyState proxy_state_{};
+    Comm comm_{};
+    std::array<const Comm *, 3> entries_{nullptr, &comm_, nullptr};
+    const Comm *const *table_ = entries_.data();
+    std::int32_t n_comms_ = 3;
+};
+
+TEST_F(LiveComms, CommunicatorAndItsQueuePairs) {
+    const auto comms = read();
+    ASSERT_EQ(comms.size(), 1u); // entries may be empty
+    const cw_nccl_comm &comm = comms[0].comm;
+    EXPECT_EQ(comm.comm, reinterpret_cast<std::uint64_t>(&comm_));
+    EXPECT_EQ(comm.comm_hash, 0xabcdefu);
+    EXPECT_EQ(comm.rank, 1);
+    EXPECT_EQ(comm.n_ranks, 3);
+    EXPECT_STREQ(comm.name, "tp0");
+    EXPECT_EQ(comm.flags, CW_NCCL_COMM_OUTSIDE);
+    // Ten queue pairs are two records.
+    ASSERT_EQ(comms[0].connections.size(), 2u);
+    const cw_nccl_connection &first = comms[0].connections[0], &second = comms[0].connections[1];
+    EXPECT_EQ(first.transport, static_cast<unsigned>(CW_NCCL_TRANSPORT_IB));
+    EXPECT_EQ(first.flags, CW_NCCL_CONNECTION_SEND | CW_NCCL_CONNECTION_OUTSIDE);
+    EXPECT_EQ(first.peer, 2);
+    EXPECT_EQ(first.channel, 3);
+    EXPECT_EQ(first.n_endpoints, 10u);
+    EXPECT_EQ(first.n, 8u);
+    EXPECT_EQ(first.endpoints[7].number, 107u);
+    EXPECT_EQ(first.endpoints[7].device, 1u);
+    EXPECT_EQ(first.endpoints[0].role, CW_NCCL_ROLE_DATA);
+    EXPECT_EQ(second.first, 8u);
+    EXPECT_EQ(second.n, 2u);
+    EXPECT_EQ(second.endpoints[1].number, 109u);
+}
+
+TEST_F(LiveComms, WhatIsNotReadyOrNotHere) {
+    comm_.state = 7; // ncclInProgress
+    EXPECT_TRUE(read().empty());
+    comm_.state = 0;
+    comm_.magic = 1;
+    EXPECT_TRUE(read().empty());
+    comm_.magic = MAGIC;
+    peer_.send[0].same_process = 0; // the address is one of another process
+    EXPECT_TRUE(read().at(0).connections.empty());
+    peer_.send[0] = {0, 1, &connection_};
+    EXPECT_TRUE(read().at(0).connections.empty());
+    peer_.send[0].connected = 1;
+    connection_.transport = 1; // SHM
+    EXPECT_TRUE(read().at(0).connections.empty());
+}
+
+TEST_F(LiveComms, NetworkOfAPlugin) {
+    proxy_state_.net = 0x7777;
+    const auto comms = read();
+    ASSERT_EQ(comms.at(0).connections.size(), 1u);
+    EXPECT_EQ(comms[0].connections[0].transport, static_cast<unsigned>(CW_NCCL_TRANSPORT_PLUGIN));
+    EXPECT_EQ(comms[0].connections[0].n_endpoints, 0u);
+}
+
+TEST_F(LiveComms, MemoryThatLies) {
+    ib_comm_.n_qps = 1 << 30;
+    ASSERT_EQ(read().at(0).connections.size(), 1u);
+    EXPECT_NE(read()[0].connections[0].flags & CW_NCCL_CONNECTION_FAULT, 0u);
+    ib_comm_.n_qps = 2;
+    ib_comm_.qps[1].qp = reinterpret_cast<const Qp *>(8);
+    ASSERT_EQ(read().at(0).connections.size(), 1u);
+    EXPECT_EQ(read()[0].connections[0].n, 1u);
+    EXPECT_NE(read()[0].connections[0].flags & CW_NCCL_CONNECTION_FAULT, 0u);
+    comm_.name = reinterpret_cast<const char *>(8);
+    EXPECT_STREQ(read().at(0).comm.name, "");
+    comm_.n_ranks = -1;
+    EXPECT_TRUE(read().empty());
+    n_comms_ = 1 << 30; // ends where memory ends
+    EXPECT_LE(read().size(), 4096u);
+    table_ = nullptr;
+    EXPECT_TRUE(read().empty());
+}
+
+TEST_F(LiveComms, BiasOfAMapping) {
+    PlannedFunction probe;
+    probe.address = 0x97090;
+    probe.file_offset = 0x96090;
+    plan_.probes.push_back(probe);
+    Mapping mapping{0x7f0000010000, 0x7f0000200000, 0x10000, 5, true, "libnccl.so.2"};
+    EXPECT_EQ(load_bias(plan_, mapping), 0x7f0000010000u + 0x86090 - 0x97090);
+    mapping.executable = false;
+    EXPECT_FALSE(load_bias(plan_, mapping).has_value());
+    mapping.executable = true;
+    mapping.file_offset = 0x97000; // the code is in another one
+    EXPECT_FALSE(load_bias(plan_, mapping).has_value());
+}
+
+} // namespace
+} // namespace collwire::nccl::test

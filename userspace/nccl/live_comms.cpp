@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/live_comms.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace collwire::nccl {
+namespace {
+
+constexpr std::int32_t MAX_COMMS = 4096;
+constexpr std::int32_t MAX_RANKS = 65536;
+constexpr std::int32_t MAX_CHANNELS = 64;
+constexpr std::size_t MAX_CONNECTIONS = 65536; // of all communicators together
+constexpr std::size_t MAX_READS = 1'000'000;   // about 1 s
+constexpr std::uint64_t MAX_PEER_BYTES = 16384;
+constexpr std::int32_t MAX_ENDPOINTS = 64;
+constexpr std::int32_t TRANSPORT_NET = 2; // P2P 0, SHM 1, NET 2, COLLNET 3
+constexpr int CONNECTORS = 2;             // of a peer and direction: collectives, point-to-point
+constexpr std::uint64_t MAGIC = 0x0280028002800280; // ncclComm.startMagic, 2.21 and later
+constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
+
+class Reader {
+public:
+    Reader(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+           std::uint64_t bias)
+        : process_(process), plan_(plan), layout_(layout), bias_(bias) {}
+
+    std::vector<LiveComm> read() {
+        const auto table = data("ncclComms");
+        const auto count = data("nNcclComms");
+        if (!table || !count)
+            return {};
+        const auto array = value<std::uint64_t>(*table);
+        const auto n = value<std::int32_t>(*count);
+        std::vector<LiveComm> comms;
+        if (!array || !n)
+            return comms;
+        for (std::int32_t i = 0; i < std::min(*n, MAX_COMMS); ++i) {
+            const auto address = value<std::uint64_t>(*array + static_cast<std::uint64_t>(i) * 8);
+            if (address && *address != 0)
+                add_comm(*address, comms);
+        }
+        return comms;
+    }
+
+private:
+    template <typename T> std::optional<T> value(std::uint64_t address) {
+        if (reads_ >= MAX_READS)
+            return std::nullopt;
+        ++reads_;
+        return process_.read<T>(address);
+    }
+    bool bytes(std::uint64_t address, std::span<std::byte> into) {
+        return reads_++ < MAX_READS && process_.read(address, into);
+    }
+    // A field of a layout; nothing where this build has none.
+    template <typename T> std::optional<T> field(std::uint64_t base, std::uint32_t offset) {
+        return offset == CW_NCCL_NO_FIELD ? std::nullopt : value<T>(base + offset);
+    }
+    [[nodiscard]] std::optional<std::uint64_t> data(const char *name) const {
+        const auto found = plan_.data.find(name);
+        return found == plan_.data.end() ? std::nullopt : std::optional{found->second + bias_};
+    }
+    [[nodiscard]] std::uint32_t offset(const char *name) const {
+        const auto found = plan_.offsets.find(name);
+        return found == plan_.offsets.end() ? CW_NCCL_NO_FIELD
+                                            : static_cast<std::uint32_t>(found->second.value);
+    }
+
+    void add_comm(std::uint64_t address, std::vector<LiveComm> &comms) {
+        const auto magic = field<std::uint64_t>(address, layout_.comm_start_magic);
+        const auto state = field<std::int32_t>(address, offset("ncclComm.initState"));
+        // In the making: its creation is still to be seen.
+        if (magic != MAGIC || state != 0)
+            return;
+        LiveComm live;
+        cw_nccl_comm &comm = live.comm;
+        const auto hash = field<std::uint64_t>(address, layout_.comm_hash);
+        const auto rank = field<std::int32_t>(address, layout_.comm_rank);
+        const auto n_ranks = field<std::int32_t>(address, layout_.comm_n_ranks);
+        if (!hash || !rank || !n_ranks || *n_ranks <= 0 || *rank < 0 || *rank >= *n_ranks)
+            return;
+        comm.comm = address;
+        comm.comm_hash = *hash;
+        comm.rank = *rank;
+        comm.n_ranks = *n_ranks;
+        comm.cuda_dev = field<std::int32_t>(address, layout_.comm_cuda_dev).value_or(-1);
+        comm.bus_id = field<std::uint64_t>(address, layout_.comm_bus_id).value_or(0);
+        comm.node = field<std::int32_t>(address, layout_.comm_node).value_or(-1);
+        comm.n_nodes = field<std::int32_t>(address, layout_.comm_n_nodes).value_or(0);
+        comm.local_rank = field<std::int32_t>(address, layout_.comm_local_rank).value_or(-1);
+        comm.local_ranks = field<std::int32_t>(address, layout_.comm_local_ranks).value_or(0);
+        comm.proxy_state = field<std::uint64_t>(address, layout_.comm_proxy_state).value_or(0);
+        comm.op_count = field<std::uint64_t>(address, layout_.comm_op_count).value_or(0);
+        comm.flags = CW_NCCL_COMM_OUTSIDE;
+        read_launched(comm);
+        read_name(comm);
+        add_connections(live);
+        comms.push_back(std::move(live));
+    }
+
+    void read_launched(cw_nccl_comm &comm) {
+        const auto shared = field<std::uint64_t>(comm.comm, layout_.comm_shared_res);
+        if (shared && field<std::uint64_t>(*shared, layout_.shared_owner) != comm.comm)
+            comm.flags |= CW_NCCL_COMM_SHARED;
+        if (layout_.seq_numbers_count != 0) {
+            const auto numbers =
+                field<std::array<std::uint64_t, 5>>(comm.comm, layout_.comm_seq_number);
+            if (!numbers)
+                return;
+            for (const std::uint64_t number : *numbers)
+                comm.launched += number;
+            comm.flags |= CW_NCCL_COMM_LAUNCHED;
+            return;
+        }
+        const auto count =
+            shared ? field<std::uint64_t>(*shared, layout_.shared_coll_op_count) : std::nullopt;
+        if (count) {
+            comm.launched = *count;
+            comm.flags |= CW_NCCL_COMM_LAUNCHED;
+        }
+    }
+
+    void read_name(cw_nccl_comm &comm) {
+        const auto at = field<std::uint64_t>(comm.comm, layout_.comm_name);
+        if (!at || *at == 0)
+            return;
+        for (std::size_t i = 0; i < COMM_NAME_BYTES; ++i) {
+            const auto letter = value<char>(*at + i);
+            if (!letter || *letter == '\0')
+                return;
+            comm.name[i] = *letter;
+        }
+    }
+
+    void add_connections(LiveComm &live) {
+        const std::uint32_t peers = offset("ncclChannel.peers");
+        const std::uint32_t size = offset("ncclConnector");
+        const std::uint32_t connected = offset("ncclConnector.connected");
+        const std::uint32_t pointer = offset("ncclConnector.proxyConn.connection");
+        const std::uint32_t same_process = offset("ncclConnector.proxyConn.sameProcess");
+        const std::array<std::uint32_t, 2> arrays{offset("ncclChannelPeer.send"),
+                                                  offset("ncclChannelPeer.recv")};
+        for (const std::uint32_t one : {peers, size, connected, pointer, same_process, arrays[0],
+                                        arrays[1], layout_.comm_channels, layout_.channel_size})
+            if (one == CW_NCCL_NO_FIELD)
+                return;
+        // A peer is read at once: there are channels times ranks of them.
+        const std::uint64_t peer_bytes =
+            std::max<std::uint64_t>(arrays[0], arrays[1]) + std::uint64_t{CONNECTORS} * size;
+        const std::uint64_t last =
+            std::max({connected + 4ULL, pointer + 8ULL, same_process + 4ULL});
+        if (peer_bytes > MAX_PEER_BYTES || last > size)
+            return;
+        std::vector<std::byte> peer(peer_bytes);
+        std::vector<std::uint64_t> table(
+            static_cast<std::size_t>(std::min(live.comm.n_ranks, MAX_RANKS)));
+        for (std::int32_t channel = 0; channel < MAX_CHANNELS; ++channel) {
+            const std::uint64_t at = live.comm.comm + layout_.comm_channels +
+                                     static_cast<std::uint64_t>(channel) * layout_.channel_size;
+            const auto address = field<std::uint64_t>(at, peers);
+            if (!address || *address == 0 ||
+                !bytes(*address, std::as_writable_bytes(std::span{table})))
+                continue; // not made
+            for (const std::uint64_t of_rank : table) {
+                if (of_rank == 0 || !bytes(of_rank, peer))
+                    continue;
+                const auto in_peer = [&peer]<typename T>(std::uint64_t where, T &into) {
+                    std::memcpy(&into, peer.data() + where, sizeof(into));
+                };
+                for (const std::uint32_t array : arrays)
+                    for (std::uint64_t i = 0; i < CONNECTORS; ++i) {
+                        const std::uint64_t connector = array + i * size;
+                        std::int32_t is_connected = 0, is_here = 0;
+                        std::uint64_t connection = 0;
+                        in_peer(connector + connected, is_connected);
+                        in_peer(connector + same_process, is_here);
+                        in_peer(connector + pointer, connection);
+                        if (is_connected != 0 && is_here != 0)
+                            add_connection(live, connection);
+                    }
+            }
+        }
+    }
+
+    void add_connection(LiveComm &live, std::uint64_t address) {
+        if (address == 0 || n_connections_ >= MAX_CONNECTIONS ||
+            field<std::int32_t>(address, layout_.connection_transport) != TRANSPORT_NET)
+            return;
+        const auto send = field<std::int32_t>(address, layout_.connection_send);
+        const auto resources = field<std::uint64_t>(address, layout_.connection_resources);
+        if (!send || !resources || *resources == 0)
+            return;
+        cw_nccl_connection connection = {};
+        connection.comm = live.comm.comm;
+        connection.connection = address;
+        connection.flags = CW_NCCL_CONNECTION_OUTSIDE;
+        if (*send != 0)
+            connection.flags |= CW_NCCL_CONNECTION_SEND;
+        if (field<std::int32_t>(address, layout_.connection_shared).value_or(0) != 0)
+            connection.flags |= CW_NCCL_CONNECTION_SHARED;
+        const auto pick = [&](std::uint32_t of_send, std::uint32_t of_recv) {
+            return *send != 0 ? of_send : of_recv;
+        };
+        const auto number = [&](std::uint32_t of_send, std::uint32_t of_recv) {
+            return field<std::int32_t>(*resources, pick(of_send, of_recv)).value_or(-1);
+        };
+        const auto net_comm =
+            field<std::uint64_t>(*resources, pick(layout_.send_net_comm, layout_.recv_net_comm));
+        if (!net_comm || *net_comm == 0)
+            return; // not connected yet
+        connection.net_comm = *net_comm;
+        connection.rank = number(layout_.send_tp_rank, layout_.recv_tp_rank);
+        connection.peer = number(layout_.send_tp_remote_rank, layout_.recv_tp_remote_rank);
+        connection.channel = number(layout_.send_channel, layout_.recv_channel);
+        connection.conn_index = number(layout_.send_conn_index, layout_.recv_conn_index);
+        connection.net_dev = number(layout_.send_net_dev, layout_.recv_net_dev);
+        if (number(layout_.send_use_gdr, layout_.recv_use_gdr) > 0)
+            connection.flags |= CW_NCCL_CONNECTION_GDR;
+        const auto net = field<std::uint64_t>(live.comm.proxy_state, layout_.proxy_state_net);
+        connection.transport = net == layout_.net_ib + bias_       ? CW_NCCL_TRANSPORT_IB
+                               : net == layout_.net_socket + bias_ ? CW_NCCL_TRANSPORT_SOCKET
+                                                                   : CW_NCCL_TRANSPORT_PLUGIN;
+        add_endpoints(live, connection);
+    }
+
+    void add_endpoints(LiveComm &live, cw_nccl_connection connection) {
+        const bool send = (connection.flags & CW_NCCL_CONNECTION_SEND) != 0;
+        const bool ib = connection.transport == CW_NCCL_TRANSPORT_IB;
+        const bool socket = connection.transport == CW_NCCL_TRANSPORT_SOCKET;
+        std::int32_t n = 0;
+        if (ib)
+            n = field<std::int32_t>(connection.net_comm,
+                                    send ? layout_.ib_send_n_qps : layout_.ib_recv_n_qps)
+                    .value_or(-1);
+        else if (socket) // the control socket is one more
+            n = field<std::int32_t>(connection.net_comm, layout_.socket_n_socks).value_or(-2) + 1;
+        if (n < 0 || n > MAX_ENDPOINTS) {
+            connection.flags |= CW_NCCL_CONNECTION_FAULT;
+            n = 0;
+        }
+        connection.n_endpoints = static_cast<__u32>(n);
+        std::int32_t i = 0;
+        do {
+            connection.first = static_cast<__u32>(i);
+            connection.n = 0;
+            for (; i < n && connection.n < CW_NCCL_ENDPOINTS; ++i) {
+                const auto endpoint = ib ? read_qp(connection.net_comm, send, i)
+                                         : read_socket(connection.net_comm, i);
+                if (!endpoint) {
+                    connection.flags |= CW_NCCL_CONNECTION_FAULT;
+                    i = n;
+                    break;
+                }
+                connection.endpoints[connection.n++] = *endpoint;
+            }
+            live.connections.push_back(connection);
+            ++n_connections_;
+        } while (i < n);
+    }
+
+    std::optional<cw_nccl_endpoint> read_qp(std::uint64_t net_comm, bool send, std::int32_t i) {
+        if (layout_.ib_qp_size == CW_NCCL_NO_FIELD)
+            return std::nullopt; // 2.18, where nothing leads here
+        const std::uint64_t at = net_comm + (send ? layout_.ib_send_qps : layout_.ib_recv_qps) +
+                                 static_cast<std::uint64_t>(i) * layout_.ib_qp_size;
+        const auto address = field<std::uint64_t>(at, layout_.ib_qp_qp);
+        const auto number =
+            address ? field<std::uint32_t>(*address, layout_.ibv_qp_num) : std::nullopt;
+        if (!number)
+            return std::nullopt;
+        cw_nccl_endpoint endpoint = {};
+        endpoint.address = *address;
+        endpoint.number = *number;
+        endpoint.device =
+            static_cast<__u16>(field<std::int32_t>(at, layout_.ib_qp_dev_index).value_or(0));
+        endpoint.role = send ? CW_NCCL_ROLE_DATA : CW_NCCL_ROLE_CLEAR_TO_SEND;
+        return endpoint;
+    }
+
+    std::optional<cw_nccl_endpoint> read_socket(std::uint64_t net_comm, std::int32_t i) {
+        cw_nccl_endpoint endpoint = {};
+        endpoint.role = i == 0 ? CW_NCCL_ROLE_CONTROL : CW_NCCL_ROLE_DATA;
+        endpoint.address = i == 0 ? net_comm + layout_.socket_ctrl
+                                  : net_comm + layout_.socket_socks +
+                                        static_cast<std::uint64_t>(i - 1) * layout_.socket_size;
+        const auto fd = field<std::uint32_t>(endpoint.address, layout_.socket_fd);
+        if (!fd)
+            return std::nullopt;
+        endpoint.number = *fd;
+        return endpoint;
+    }
+
+    const ProcessView &process_;
+    const Plan &plan_;
+    const cw_nccl_layout &layout_;
+    std::uint64_t bias_;
+    std::size_t reads_ = 0;
+    std::size_t n_connections_ = 0;
+};
+
+} // namespace
+
+std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping) {
+    for (const PlannedFunction &probe : plan.probes) {
+        if (!mapping.executable || probe.file_offset < mapping.file_offset ||
+            probe.file_offset - mapping.file_offset >= mapping.end - mapping.begin)
+            continue;
+        return mapping.begin + (probe.file_offset - mapping.file_offset) - probe.address;
+    }
+    return std::nullopt;
+}
+
+std::vector<LiveComm> read_comms(const ProcessView &process, const Plan &plan,
+                                 const cw_nccl_layout &layout, std::uint64_t bias) {
+    return Reader{process, plan, layout, bias}.read();
+}
+
+} // namespace collwire::nccl

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communicators of a process and their connections, out of its memory, without having seen it
+// start. From 2.24 on: before, no variable leads to them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "collwire/nccl_layout.h"
+#include "collwire/records.h"
+#include "userspace/nccl/plan.h"
+#include "userspace/providers/process_view.h"
+
+namespace collwire::nccl {
+
+// Where the file's addresses are in the process: add it to them. Nothing: the process has not
+// mapped the code that the plan's probes are in. `mapping` is one of the file.
+std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping);
+
+struct LiveComm {
+    cw_nccl_comm comm{}; // without time, process and image
+    // Those that are connected and of a network, without time and process.
+    std::vector<cw_nccl_connection> connections;
+};
+
+// Those that are ready for use. Whatever the process has there, it is bounded in time and memory;
+// what could not be read is left out.
+std::vector<LiveComm> read_comms(const ProcessView &process, const Plan &plan,
+                                 const cw_nccl_layout &layout, std::uint64_t bias);
+
+} // namespace collwire::nccl
