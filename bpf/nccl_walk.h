@@ -133,7 +133,9 @@ static __always_inline __u64 mix_op(__u64 hash, const __u8 *op, __u32 task)
 	hash = cw_nccl_mix(hash, (__u64)FROM_COPY(__u32, op, op_nsteps) << 32 | task);
 	if (!HAS(op_task))
 		hash = cw_nccl_mix(hash, FROM_COPY(__u32, op, op_root));
-	return cw_nccl_mix(hash, (__u64)FROM_COPY(__u8, op, op_channel) << 48 |
+	/* The call, too: an AlltoAll looks like the sends and receives that it is made of. */
+	return cw_nccl_mix(hash, (__u64)BYTE_FROM_COPY(op, op_coll_api, 0) << 56 |
+					 (__u64)FROM_COPY(__u8, op, op_channel) << 48 |
 					 (__u64)BYTE_FROM_COPY(op, op_algorithm, 0xff) << 40 |
 					 (__u64)FROM_COPY(__u8, op, op_pattern) << 32 |
 					 (__u32)FROM_COPY(__u8, op, op_protocol) << 24 |

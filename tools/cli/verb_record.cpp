@@ -118,8 +118,13 @@ void add_record(CLI::App &app, int &status, bool has_separator) {
                          "tells the bytes")
             ->check(CLI::IsMember({"auto", "on", "off"}))
             ->capture_default_str();
+    auto *nccl = verb->add_option("--nccl", options.nccl_files,
+                                  "A libnccl.so.2 that is yet to be loaded: probed from the start")
+                     ->type_name("FILE")
+                     ->allow_extra_args(false);
     verb->add_flag("--no-nccl", arguments->no_nccl,
-                   "Do not look into NCCL: bytes of queue pairs, without their collectives");
+                   "Do not look into NCCL: bytes of queue pairs, without their collectives")
+        ->excludes(nccl);
     verb->add_flag("--no-wire", arguments->no_wire,
                    "Do not count the frames of software devices, as if they were hardware");
     verb->add_flag("--counters-only", options.counters_only,

@@ -20,6 +20,7 @@ struct RecordOptions {
     PostsMode posts = PostsMode::Auto;
     bool wire = true;
     bool nccl = true;
+    std::vector<std::string> nccl_files; // probed before anybody maps them
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;

@@ -94,6 +94,7 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
         return added;
     NcclOptions nccl;
     nccl.filter_by_tgid = filter;
+    nccl.files = options.nccl_files;
     nccl.told_of_mappings = [this] { return works("mappings"); };
     SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;

@@ -155,6 +155,21 @@ void NcclImages::look_at(const std::vector<pid_t> &pids) {
             add(std::move(candidates[i]));
 }
 
+Result<void> NcclImages::add_file(const std::string &path) {
+    auto file = MappedFile::open(path);
+    if (!file)
+        return std::move(file).failure();
+    if (is_known(*file))
+        return {};
+    if (!nccl::define_nccl(std::vector{file->own_path()}).front())
+        return error(ErrorKind::BadInput,
+                     fmt::format("{}: not NCCL. Fix: name libnccl.so.2, or the library that it was "
+                                 "linked into",
+                                 path));
+    add({std::move(*file), path});
+    return {};
+}
+
 void NcclImages::add(Candidate candidate) {
     auto image = std::make_unique<NcclImage>();
     image->id = static_cast<std::uint32_t>(images_.size() + 1);

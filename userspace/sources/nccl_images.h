@@ -58,6 +58,10 @@ public:
     // Finds images that these processes have mapped. Files that were looked at before cost nothing.
     void look_at(const std::vector<pid_t> &pids);
 
+    // A file that nobody has mapped yet: its first user meets the probes. BadInput if it is no
+    // NCCL.
+    Result<void> add_file(const std::string &path);
+
     [[nodiscard]] const std::vector<std::unique_ptr<NcclImage>> &all() const { return images_; }
     [[nodiscard]] NcclImage *find(std::uint32_t id) const;
     // The image whose file this is a mapping of; null: of none.

@@ -50,6 +50,9 @@ NcclSource::NcclSource(const SharedMaps &maps, NcclOptions options)
 NcclSource::~NcclSource() = default;
 
 Result<void> NcclSource::prepare() {
+    for (const std::string &file : options_.files)
+        if (auto added = images_.add_file(file); !added)
+            return added;
     images_.look_at(all_processes());
     return {};
 }
