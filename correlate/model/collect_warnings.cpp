@@ -43,6 +43,7 @@ public:
         bytes();
         ports();
         pairing();
+        nccl();
         clocks();
         if (!model_.has_topology && model_.total.qps != 0)
             warn("no topology: what leaves a host is of tier \"unknown\". Fix: --topology FILE");
@@ -86,17 +87,17 @@ private:
                 warn(fmt::format("{}: {}; used up to there", capture.path, capture.message));
             else if (capture.session == NONE)
                 warn(fmt::format("{}: not used: it holds no record of its node", capture.path));
-            const std::uint64_t beyond =
-                capture.events_left_out + capture.anchors_left_out + capture.gids_left_out;
+            const std::uint64_t beyond = capture.events_left_out + capture.anchors_left_out +
+                                         capture.gids_left_out + capture.nccl_left_out;
             if (capture.unusable_records != beyond && capture.session != NONE)
                 warn(fmt::format(
                     "{}: {} records left out: what they belong to was never described in it",
                     capture.path, capture.unusable_records - beyond));
             if (beyond != 0)
-                warn(fmt::format("{}: {} events, {} clock readings and {} addresses of ports left "
-                                 "out: more than a recorder writes",
+                warn(fmt::format("{}: {} events, {} clock readings, {} addresses of ports and {} "
+                                 "records of NCCL's left out: more than a recorder writes",
                                  capture.path, capture.events_left_out, capture.anchors_left_out,
-                                 capture.gids_left_out));
+                                 capture.gids_left_out, capture.nccl_left_out));
         }
         std::set<std::string> open;
         for (const Capture &capture : model_.captures)
@@ -251,6 +252,30 @@ private:
             warn(fmt::format(
                 "{} queue pair(s): the other end was not found in the capture of its host ({})",
                 not_found, list_of(hosts_not_found)));
+    }
+
+    void nccl() {
+        const identity::Identity &nccl = model_.nccl;
+        if (nccl.ops_truncated != 0)
+            warn(fmt::format("{} launch(es) of NCCL's had more operations than were walked: their "
+                             "collectives are partial",
+                             nccl.ops_truncated));
+        if (nccl.launches_unreadable != 0)
+            warn(fmt::format("{} launch(es) of NCCL's are of operations that were never described: "
+                             "whose bytes are of them is not known",
+                             nccl.launches_unreadable));
+        if (nccl.orphans != 0)
+            warn(fmt::format("{} call(s) and launch(es) of NCCL's are of no communicator that is "
+                             "in the captures",
+                             nccl.orphans));
+        const auto unjoined = std::count_if(
+            nccl.instances.begin(), nccl.instances.end(), [](const identity::Instance &instance) {
+                return instance.n_collectives != 0 && !instance.is_joined;
+            });
+        if (unjoined != 0)
+            warn(fmt::format("{} rank(s): which of their collectives are which of the other ranks "
+                             "cannot be told; they are listed by themselves",
+                             unjoined));
     }
 
     void clocks() {

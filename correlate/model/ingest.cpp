@@ -41,6 +41,7 @@ void Ingest::begin_capture(std::string path) {
     session_ = NONE;
     counter_by_id_.clear();
     n_events_ = n_anchors_ = n_gids_ = n_probes_ = 0;
+    nccl_.begin_capture();
 }
 
 void Ingest::unreadable(std::string path, std::string message) {
@@ -134,8 +135,11 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
         return add_counter_samples(record);
     case CW_KIND_LOSS:
         return add_loss(record);
-    default: // END is in the summary; the rest is of a newer minor version
-        return;
+    default: // END is in the summary; what is not NCCL's either is of a newer minor version
+        if (nccl_.add(session_, header, record, session().from_start))
+            return;
+        ++model_.captures.back().unusable_records;
+        ++model_.captures.back().nccl_left_out;
     }
 }
 

@@ -14,6 +14,7 @@
 
 #include "correlate/capture/reader.h"
 #include "correlate/model/model.h"
+#include "correlate/nccl/gather.h"
 
 namespace collwire::model {
 
@@ -119,7 +120,10 @@ private:
     void finish_qps();
     void finish_ud();
 
+    [[nodiscard]] bool keeps_series() { return (session().flags & CW_NODE_NCCL) != 0; }
+
     Model model_;
+    identity::Gather nccl_;
     Index session_ = NONE;          // of the capture that was begun last
     bool segment_is_first_ = false; // counts begin at 0 in it
     std::uint64_t segment_start_ns_ = 0;

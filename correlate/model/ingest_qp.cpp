@@ -7,6 +7,7 @@
 #include "correlate/capture/kinds.h"
 #include "correlate/model/ingest.h"
 #include "correlate/model/post_counters.h"
+#include "correlate/model/posted.h"
 
 namespace collwire::model {
 
@@ -90,6 +91,29 @@ void subtract(cw_post_counters &from, const cw_post_counters &baseline, std::uin
     combine(from, baseline, subtract_or_zero);
 }
 
+identity::ByteSample sample_of(const cw_wire_counters &wire, std::uint64_t time_ns) {
+    const cw_wire_direction &tx = wire.tx;
+    return {time_ns, tx.last_ns, tx.payload_bytes[CW_WIRE_REQUEST],
+            add_saturating(tx.wire_bytes[CW_WIRE_REQUEST], tx.wire_bytes[CW_WIRE_RETRANSMIT])};
+}
+
+identity::ByteSample sample_of(const cw_post_counters &posts, std::uint64_t time_ns) {
+    return {time_ns, 0, posted_payload_bytes(posts), 0};
+}
+
+// Where the first segment is missing, the first sample is where counting begins.
+template <typename Counters>
+void keep(std::unique_ptr<identity::ByteSeries> &series, const Counters &counters,
+          std::uint64_t time_ns, bool from_start) {
+    const identity::ByteSample sample = sample_of(counters, time_ns);
+    if (!series) {
+        series = std::make_unique<identity::ByteSeries>();
+        if (!from_start)
+            series->set_baseline(sample);
+    }
+    series->add(sample);
+}
+
 template <typename Counters>
 void keep(Snapshots<Counters> &snapshots, const Counters &now, std::uint64_t now_ns,
           bool from_start) {
@@ -143,6 +167,8 @@ void Ingest::add_qp_event(std::span<const std::byte> record) {
         if (event.comm[0] != 0)
             qp.comm = text_of(event.comm);
     }
+    if (event.user_handle != 0)
+        qp.user_handle = event.user_handle;
     if (event.qp_type != 0xff)
         qp.type = event.qp_type;
     if (event.port != 0 && event.result == 0 && (newer || qp.port_number == 0))
@@ -245,6 +271,9 @@ void Ingest::add_qp_wire(std::span<const std::byte> record) {
     if (!qp.wire)
         qp.wire = std::make_unique<Snapshots<cw_wire_counters>>();
     keep(*qp.wire, wire.counters, time_ns, session().from_start);
+    if (keeps_series())
+        keep(qp.wire_series, wire.counters, time_ns,
+             session().from_start || wire.counters.tx.first_ns >= segment_start_ns_);
     if (!session().from_start)
         return;
     if (session().first_wire_sample_ns == 0 || time_ns < session().first_wire_sample_ns)
@@ -294,8 +323,11 @@ Index Ingest::posts_of(const cw_verbs_key &key) {
 
 void Ingest::add_qp_post(std::span<const std::byte> record) {
     const auto from = record_as<cw_qp_post>(record);
-    keep(model_.posts[posts_of(from.key)].counters, from.counters, from.header.time_ns,
-         session().from_start);
+    Posts &posts = model_.posts[posts_of(from.key)];
+    keep(posts.counters, from.counters, from.header.time_ns, session().from_start);
+    if (keeps_series())
+        keep(posts.series, from.counters, from.header.time_ns,
+             session().from_start || from.counters.first_ns >= segment_start_ns_);
 }
 
 void Ingest::add_verbs_qp(std::span<const std::byte> record) {
@@ -388,6 +420,7 @@ Model Ingest::take() {
     finish_sessions();
     finish_qps();
     finish_ud();
+    model_.nccl.gathered = nccl_.take();
     Model taken = std::move(model_);
     *this = Ingest{};
     return taken;

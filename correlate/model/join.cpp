@@ -7,6 +7,8 @@
 #include <map>
 #include <tuple>
 
+#include "correlate/nccl/resolve.h"
+
 namespace collwire::model {
 
 void join(Model &model, const topology::Topology *topology) {
@@ -18,6 +20,7 @@ void join(Model &model, const topology::Topology *topology) {
     find_tiers(model, topology);
     measure(model);
     account(model);
+    identity::resolve(model, topology);
     conclude_events(model);
     collect_warnings(model);
 }

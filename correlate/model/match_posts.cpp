@@ -135,6 +135,8 @@ void match_posts(Model &model) {
             if (!qp.posts)
                 qp.posts = std::make_unique<cw_post_counters>();
             add(*qp.posts, counters);
+            if (posts.series && !qp.post_series)
+                qp.post_series = std::move(posts.series);
             continue;
         }
         UnmatchedPosts unmatched;

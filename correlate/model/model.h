@@ -17,22 +17,11 @@
 #include "collwire/records.h"
 #include "correlate/model/address.h"
 #include "correlate/model/counters.h"
-#include "correlate/topology/topology.h"
+#include "correlate/model/known.h"
+#include "correlate/nccl/byte_series.h"
+#include "correlate/nccl/identity.h"
 
 namespace collwire::model {
-
-using Index = std::uint32_t;
-inline constexpr Index NONE = ~Index{0};
-
-// A number, or: not measured. Never 0 for the latter.
-using Known = std::optional<std::uint64_t>;
-// Adds what is known; a sum of nothing known is not known.
-void add_known(Known &sum, const Known &value);
-
-inline constexpr std::size_t TIERS = 5;
-[[nodiscard]] constexpr std::size_t index_of(topology::Tier tier) {
-    return static_cast<std::size_t>(tier);
-}
 
 // ---- captures and who they are of
 
@@ -55,9 +44,10 @@ struct Capture {
     // Before the node record, of what was never defined, of a port with an impossible number, or
     // beyond the limits of ingest.h.
     std::uint64_t unusable_records = 0;
-    std::uint64_t events_left_out = 0;  // these three: beyond the limits, in unusable_records, too
+    std::uint64_t events_left_out = 0;  // these four: beyond the limits, in unusable_records, too
     std::uint64_t anchors_left_out = 0; // of clocks
     std::uint64_t gids_left_out = 0;
+    std::uint64_t nccl_left_out = 0; // records of NCCL's; the same
     std::uint64_t first_time_ns = 0;
     std::uint64_t last_time_ns = 0;
     std::optional<std::uint32_t> exit_status; // of the recorder
@@ -261,6 +251,7 @@ struct Qp {
     std::uint64_t destroyed_ns = 0; // 0: was there to the end
     std::uint32_t flags = 0;        // enum cw_qp_flags, of all its records
     std::uint32_t tgid = 0;
+    std::uint64_t user_handle = 0; // address of struct ibv_qp in the process; 0: not known
     std::uint64_t start_boottime_ns = 0;
     std::string comm;
     std::uint8_t type = 0xff;
@@ -279,6 +270,9 @@ struct Qp {
     std::uint64_t first_tx_wire_bytes = 0;
     std::uint64_t first_rx_wire_bytes = 0;
     std::unique_ptr<cw_post_counters> posts; // since the start of the recording that is here
+    // How the two grew, where NCCL's operations were recorded.
+    std::unique_ptr<identity::ByteSeries> wire_series;
+    std::unique_ptr<identity::ByteSeries> post_series;
     std::vector<UdPeer> ud_peers;
     std::vector<Retransmission> retransmissions;
 
@@ -313,6 +307,7 @@ struct Posts {
     std::uint64_t first_seen_ns = 0; // time of its cw_verbs_qp; 0: lost
     std::uint64_t start_boottime_ns = 0;
     std::string device;
+    std::unique_ptr<identity::ByteSeries> series;
 };
 
 // Posts that no queue pair of the captures could be found for.
@@ -415,6 +410,7 @@ struct Model {
     std::vector<std::string> warnings; // the gravest first
     bool has_topology = false;
     std::string topology_source;
+    identity::Identity nccl;
 
     // In every recording that is used, of which there is one.
     [[nodiscard]] bool watched_queue_pairs() const;

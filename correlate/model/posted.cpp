@@ -71,11 +71,17 @@ void add_wire_bytes(PostedBytes &bytes, const Qp &qp, const Port *port,
 
 } // namespace
 
-PostedBytes posted_bytes(const Qp &qp, const Port *port, const cw_post_counters &posts) {
-    PostedBytes bytes;
+std::uint64_t posted_payload_bytes(const cw_post_counters &posts) {
+    std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < CW_POST_CLASSES; ++i)
         if (carries_payload(i))
-            bytes.tx_payload_bytes = add_saturating(bytes.tx_payload_bytes, posts.classes[i].bytes);
+            bytes = add_saturating(bytes, posts.classes[i].bytes);
+    return bytes;
+}
+
+PostedBytes posted_bytes(const Qp &qp, const Port *port, const cw_post_counters &posts) {
+    PostedBytes bytes;
+    bytes.tx_payload_bytes = posted_payload_bytes(posts);
     bytes.read_payload_bytes =
         add_saturating(posts.classes[CW_POST_READ].bytes,
                        multiply_saturating(posts.classes[CW_POST_ATOMIC].wrs, ATOMIC_BYTES));

@@ -16,6 +16,8 @@ struct PostedBytes {
     bool assumed_ipv4 = false; // datagrams: their addresses were not seen
 };
 
+// Of SEND and WRITE.
+[[nodiscard]] std::uint64_t posted_payload_bytes(const cw_post_counters &posts);
 // `port` may be null: not known.
 [[nodiscard]] PostedBytes posted_bytes(const Qp &qp, const Port *port,
                                        const cw_post_counters &posts);

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <numeric>
 #include <ostream>
 
 #include "correlate/capture/kinds.h"
+#include "correlate/report/json_nccl.h"
 #include "correlate/report/json_sections.h"
 #include "correlate/report/names.h"
 #include "correlate/report/units.h"
@@ -92,9 +95,39 @@ Json sources_json(const Model &model) {
     return sources;
 }
 
+template <typename T> std::vector<Index> indices_of(const std::vector<T> &items) {
+    std::vector<Index> indices(items.size());
+    std::iota(indices.begin(), indices.end(), Index{0});
+    return indices;
+}
+
+void write_nccl(Writer &writer, const Model &model, const JsonOptions &options) {
+    const identity::Identity &nccl = model.nccl;
+    const auto parts = options.detail ? std::make_unique<identity::Parts>(model) : nullptr;
+    writer.array("findings", nccl.findings,
+                 [](const identity::Finding &finding) { return finding_json(finding); });
+    writer.value("identity", identity_json(model));
+    writer.value("control", control_json(model));
+    writer.array("nccl", nccl.gathered.images,
+                 [&](const identity::Image &image) { return nccl_image_json(model, image); });
+    writer.array("communicators", indices_of(nccl.communicators),
+                 [&](Index index) { return communicator_json(model, index); });
+    writer.array("matrix", nccl.matrix,
+                 [](const auto &cell) { return matrix_json(cell.first, cell.second); });
+    writer.array("collectives", nccl.collectives, [&](const identity::Operation &operation) {
+        return collective_json(model, operation, parts.get());
+    });
+    writer.array("p2p", nccl.p2p, [&](const identity::Operation &operation) {
+        return p2p_json(model, operation, parts.get());
+    });
+    writer.array("unjoined", nccl.unjoined, [&](const identity::Unjoined &unjoined) {
+        return unjoined_json(model, unjoined);
+    });
+}
+
 } // namespace
 
-void write_json(const Model &model, std::ostream &out) {
+void write_json(const Model &model, std::ostream &out, const JsonOptions &options) {
     Writer writer(out);
     writer.value("schema", "collwire-report");
     writer.value("schema_version", fmt::format("{}.{}", JSON_SCHEMA_MAJOR, JSON_SCHEMA_MINOR));
@@ -105,6 +138,7 @@ void write_json(const Model &model, std::ostream &out) {
     writer.value("loss", loss_json(model));
     writer.value("tiers", tiers_json(model));
     writer.value("total", sums_json(model.total));
+    write_nccl(writer, model, options);
     writer.array("captures", model.captures,
                  [&](const model::Capture &capture) { return capture_json(model, capture); });
     writer.array("hosts", hosts_in_order(model),

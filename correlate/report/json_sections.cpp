@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "correlate/capture/kinds.h"
+#include "correlate/report/json_nccl.h"
 #include "correlate/report/names.h"
 #include "correlate/report/units.h"
 
@@ -16,8 +17,6 @@ using model::NONE;
 using model::Qp;
 using topology::Tier;
 
-namespace {
-
 Json text_or_null(std::string_view text) {
     return text.empty() ? Json(nullptr) : Json(text);
 }
@@ -25,6 +24,8 @@ Json text_or_null(std::string_view text) {
 Json number_or_null(std::uint64_t value) {
     return value == 0 ? Json(nullptr) : Json(value);
 }
+
+namespace {
 
 Json by_tier_json(const std::array<Known, model::TIERS> &by_tier) {
     Json json = Json::object();
@@ -303,6 +304,7 @@ Json qp_json(const Model &model, const Qp &qp) {
     json["retransmitted_wire_bytes"] = known(bytes.retransmitted_wire_bytes);
     json["bytes_rung"] = rung_name(bytes.rung);
     json["identity_rung"] = qp.process != NONE ? "process" : "none";
+    add_nccl(json, model, static_cast<Index>(&qp - model.qps.data()));
     json["rx_source"] = bytes.rx_from_peer                     ? Json("peer_posts")
                         : bytes.rung == model::BytesRung::Wire ? Json("own_packets")
                                                                : Json(nullptr);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "correlate/model/model.h"
 
@@ -10,7 +11,9 @@ namespace collwire::report {
 
 using Json = nlohmann::ordered_json;
 
-[[nodiscard]] Json known(const model::Known &value); // null: not measured
+[[nodiscard]] Json text_or_null(std::string_view text);
+[[nodiscard]] Json number_or_null(std::uint64_t value); // null: 0
+[[nodiscard]] Json known(const model::Known &value);    // null: not measured
 [[nodiscard]] Json sums_json(const model::Sums &sums);
 [[nodiscard]] Json tiers_json(const model::Model &model);
 [[nodiscard]] Json host_json(const model::Model &model, model::Index index);

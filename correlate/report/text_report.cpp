@@ -10,6 +10,8 @@
 
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
+#include "correlate/report/text_nccl.h"
+#include "correlate/report/text_writer.h"
 #include "correlate/report/units.h"
 
 namespace collwire::report {
@@ -25,16 +27,15 @@ namespace {
 
 constexpr std::size_t BAR_WIDTH = 20;
 constexpr std::size_t MATRIX_HOSTS = 12;
-constexpr std::size_t LEAST_WIDTH = 40;
 
-class Writer {
+class Writer : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options)
-        : model_(model), options_(options), width_(std::max(options.width, LEAST_WIDTH)) {}
+    Writer(const Model &model, const TextOptions &options) : TextWriter(options), model_(model) {}
 
     std::string run() {
         header();
         warnings();
+        text_ += nccl_text(model_, options_);
         tiers();
         node_pairs();
         ports();
@@ -55,55 +56,8 @@ private:
     void processes();
     void events();
 
-    void line(std::string_view text) {
-        text_ += text;
-        text_ += '\n';
-    }
-    void title(std::string_view text) {
-        text_ += '\n';
-        line(colored(text, "1"));
-    }
-    // A line of the header.
-    void field(std::string_view text) { wrapped(text, "            ", ""); }
-    // What is left out is said.
-    void more(std::size_t all, std::size_t shown, std::string_view what) {
-        if (all > shown)
-            line(fmt::format("  ... and {} more {}: see --json", grouped(all - shown), what));
-    }
-    [[nodiscard]] std::string colored(std::string_view text, std::string_view code) const {
-        return options_.color ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
-    }
-    // Words of `text` in lines of the width, further lines indented.
-    void wrapped(std::string_view text, std::string_view indent, std::string_view color);
-
     const Model &model_;
-    const TextOptions &options_;
-    const std::size_t width_;
-    std::string text_;
 };
-
-void Writer::wrapped(std::string_view text, std::string_view indent, std::string_view color) {
-    std::string current;
-    const auto flush = [&] {
-        line(color.empty() ? current : colored(current, color));
-        current = indent;
-    };
-    bool first_word = true;
-    for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = std::min(text.find(' ', begin), text.size());
-        const std::string_view word = text.substr(begin, end - begin);
-        if (!first_word && current.size() + 1 + word.size() > width_) {
-            flush();
-            first_word = true;
-        }
-        if (!first_word)
-            current += ' ';
-        current += word;
-        first_word = false;
-        begin = end + 1;
-    }
-    flush();
-}
 
 void Writer::header() {
     std::set<Index> hosts;

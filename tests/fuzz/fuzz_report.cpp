@@ -76,8 +76,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *bytes, std::size_t siz
         require((qp.pairing == model::Pairing::Paired) == (qp.peer != model::NONE));
         require(qp.peer == model::NONE || model.qps[qp.peer].peer != model::NONE);
     }
+    const identity::Identity &nccl = model.nccl;
+    require(nccl.qps.size() == model.qps.size());
+    for (const identity::Operation &operation : nccl.collectives)
+        require(operation.comm < nccl.communicators.size());
+    for (const identity::Communicator &comm : nccl.communicators)
+        require(!comm.instances.empty());
+    for (const identity::Link &link : nccl.links)
+        for (std::size_t i = 1; i < link.intervals.size(); ++i)
+            require(link.intervals[i - 1].end <= link.intervals[i].begin);
     std::ostringstream json;
-    report::write_json(model, json);
+    report::write_json(model, json, {.detail = true});
     require(nlohmann::json::accept(json.str()));
     require(!report::text_report(model, {}).empty());
     return 0;

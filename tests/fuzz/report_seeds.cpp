@@ -19,7 +19,8 @@ int main(int argc, char **argv) {
     const std::pair<const char *, test::Captures> scenarios[] = {
         {"good", test::good_cluster()},
         {"troubled", test::troubled_cluster()},
-        {"posted", test::posted_only()}};
+        {"posted", test::posted_only()},
+        {"nccl", test::nccl_job()}};
     for (const auto &[name, captures] : scenarios) {
         std::ofstream file(directory / name, std::ios::binary);
         for (const auto &bytes : captures) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/nccl_builder.h"
 #include "tests/support/node_builder.h"
 
 namespace collwire::test {
@@ -135,6 +136,65 @@ using Captures = std::vector<std::vector<std::byte>>;
         .qp(n1_to_n0);
     node1.posts(n1_to_n0, 19, CW_POST_READ, 10, 1'000'000).netdev(20, 12'000, 79'900'000).end();
     return {node0.bytes(), node1.bytes()};
+}
+
+// Two ranks of a job with NCCL: gathers in a ring, a group, sends, a graph that is started three
+// times, a call of size 0, one launch that is cut short; the second recorder comes late.
+[[nodiscard]] inline Captures nccl_job() {
+    RingPair ring({.name = "world"});
+    for (int i = 0; i < 2; ++i) {
+        struct {
+            cw_nccl_channel head;
+            std::int32_t order[2];
+        } channel{.head = make_record<cw_nccl_channel>(CW_KIND_NCCL_CHANNEL, seconds(11.1)),
+                  .order = {i, 1 - i}};
+        channel.head.header.length_bytes = sizeof channel;
+        channel.head.tgid = i == 0 ? 100 : 200;
+        channel.head.comm = ring.rank[i].options().comm;
+        channel.head.ring_prev = channel.head.ring_next = 1 - i;
+        channel.head.tree_up = i == 0 ? -1 : 0;
+        std::fill(std::begin(channel.head.tree_down), std::end(channel.head.tree_down), -1);
+        channel.head.tree_down[0] = i == 0 ? 1 : -1;
+        channel.head.n_order = 2;
+        ring.node[i].capture().add_header(channel.head.header);
+        for (const auto &[name, value] : {std::pair{"IbQpsPerConn", 1}, {"IbTimeout", 20 + i}}) {
+            auto param = make_record<cw_nccl_param>(CW_KIND_NCCL_PARAM, seconds(11.1));
+            param.tgid = channel.head.tgid;
+            param.image_id = 1;
+            param.value = value;
+            set_text(param.name, name);
+            ring.node[i].add(param);
+        }
+    }
+    ring.all_gather(12, 1000)
+        .sample(12.5)
+        .all_gather(13, 262'144)
+        .all_gather(13.05, 1000)
+        .sample(14);
+    const CallOptions captured{.count = 500, .buffer = 3};
+    const CallOptions send{.func = CW_NCCL_SEND, .count = 100, .root = 1};
+    const CallOptions receive{.func = CW_NCCL_RECV, .count = 100, .root = 0};
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        rank.call(14.1, {.count = 0}).call(14.2, captured);
+        rank.shape(14.5, 500, {captured}, ring.ops(i, 2000));
+        for (const double time : {14.5, 15.0, 15.5}) {
+            rank.launch(time, 500, {captured},
+                        {.plan = 0x6000, .flags = CW_NCCL_LAUNCH_GRAPH, .tid = 7});
+            ring.sends(i, 2000);
+        }
+        const CallOptions &p2p = i == 0 ? send : receive;
+        rank.call(16, p2p).shape(
+            16, 600, {p2p},
+            {NcclBuilder::p2p(i == 0 ? SENDS_AT : RECEIVES_AT, i == 0, 1 - i, 400)});
+        rank.launch(16.1, 600, {p2p});
+    }
+    ring.sends(0, 400);
+    ring.sample(17).all_gather(18, 4000);
+    // More than was expected, on one side.
+    ring.sends(1, 96);
+    ring.sample(20);
+    return ring.captures();
 }
 
 } // namespace collwire::test

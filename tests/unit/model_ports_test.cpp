@@ -399,7 +399,7 @@ TEST(ModelLimits, EventsClocksAndAddressesOfOneCaptureAreBounded) {
     EXPECT_EQ(model.captures[0].gids_left_out, beyond);
     EXPECT_EQ(model.captures[0].unusable_records, 3 * beyond);
     EXPECT_EQ(model.ports.at(0).gids.size(), MAX_GIDS);
-    EXPECT_TRUE(has_warning(model, "7 events, 7 clock readings and 7 addresses"));
+    EXPECT_TRUE(has_warning(model, "7 events, 7 clock readings, 7 addresses of ports and 0 "));
 }
 
 TEST(ModelLimits, PortBeyond255IsNone) {

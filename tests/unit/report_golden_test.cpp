@@ -82,7 +82,8 @@ TEST_P(ReportGolden, Text) {
 INSTANTIATE_TEST_SUITE_P(Recordings, ReportGolden,
                          testing::Values(Scenario{"good", good_cluster},
                                          Scenario{"troubled", troubled_cluster},
-                                         Scenario{"posted", posted_only}),
+                                         Scenario{"posted", posted_only},
+                                         Scenario{"nccl", nccl_job}),
                          [](const auto &scenario) { return std::string(scenario.param.name); });
 
 TEST(ReportJson, HasEveryFieldThatReadersRelyOn) {
@@ -111,6 +112,69 @@ TEST(ReportJson, HasEveryFieldThatReadersRelyOn) {
     }
 }
 
+TEST(ReportJson, HasEveryFieldOfNccl) {
+    const auto json = nlohmann::json::parse(json_of(model_of(nccl_job())));
+    ASSERT_EQ(json.at("communicators").size(), 1U);
+    const auto &comm = json.at("communicators").at(0);
+    EXPECT_EQ(comm.at("hash"), "0x1122334455667788");
+    EXPECT_EQ(comm.at("n_ranks"), 2);
+    EXPECT_EQ(comm.at("name"), "world");
+    for (const char *field : {"rank", "host", "pid", "device", "missing"})
+        for (const auto &rank : comm.at("ranks"))
+            EXPECT_TRUE(rank.contains(field)) << field;
+    EXPECT_EQ(comm.at("channels").at(0).at("ring"), (nlohmann::json{0, 1}));
+    EXPECT_EQ(comm.at("parameters").at("IbQpsPerConn"), 1);
+    EXPECT_EQ(comm.at("parameters").at("IbTimeout").size(), 2U);
+    for (const char *field :
+         {"comm", "seq", "seq_base", "op", "count", "datatype", "algorithm", "protocol", "channels",
+          "data_bytes", "tx_payload_bytes", "tx_wire_bytes", "tiers", "rung", "partial"})
+        for (const auto &collective : json.at("collectives"))
+            EXPECT_TRUE(collective.contains(field)) << field;
+    const auto &first = json.at("collectives").at(0);
+    EXPECT_EQ(first.at("op"), "AllGather");
+    EXPECT_EQ(first.at("datatype"), "ncclFloat32");
+    EXPECT_EQ(first.at("algorithm"), "RING");
+    EXPECT_EQ(first.at("protocol"), "SIMPLE");
+    EXPECT_EQ(first.at("rung"), "exact");
+    EXPECT_FALSE(first.contains("parts"));
+    for (const char *field : {"comm", "src_rank", "dst_rank", "ordinal"})
+        EXPECT_TRUE(json.at("p2p").at(0).contains(field)) << field;
+    for (const char *field :
+         {"comm", "src_rank", "dst_rank", "transport", "payload_bytes", "wire_bytes", "tier"})
+        EXPECT_TRUE(json.at("matrix").at(0).contains(field)) << field;
+    for (const char *rung : {"exact", "inferred", "process"})
+        EXPECT_TRUE(json.at("identity").at(rung).is_number()) << rung;
+    for (const auto &qp : json.at("qps")) {
+        EXPECT_EQ(qp.at("comm"), 0);
+        EXPECT_EQ(qp.at("channel"), 0);
+        EXPECT_EQ(qp.at("rank").get<int>() + qp.at("peer_rank").get<int>(), 1);
+        EXPECT_EQ(qp.at("identity_rung"), "exact");
+        EXPECT_EQ(qp.at("role"), qp.at("qpn").get<int>() % 10 == 7 ? "data" : "clear_to_send");
+    }
+    // Without NCCL it is not known, not 0.
+    const auto other = nlohmann::json::parse(json_of(model_of(good_cluster())));
+    EXPECT_TRUE(other.at("identity").is_null());
+    EXPECT_TRUE(other.at("control").is_null());
+    EXPECT_TRUE(other.at("qps").at(0).at("role").is_null());
+}
+
+TEST(ReportJson, PartsAreTheWhole) {
+    std::ostringstream out;
+    write_json(model_of(nccl_job()), out, {.detail = true});
+    const auto json = nlohmann::json::parse(out.str());
+    for (const char *kind : {"collectives", "p2p"})
+        for (const auto &operation : json.at(kind)) {
+            std::uint64_t sent = 0;
+            for (const auto &part : operation.at("parts")) {
+                if (part.at("direction") != "send")
+                    continue;
+                sent += part.at("payload_bytes").get<std::uint64_t>();
+                EXPECT_EQ(part.at("qpns").size(), 1U);
+            }
+            EXPECT_EQ(operation.at("tx_payload_bytes"), sent) << operation.at("count");
+        }
+}
+
 TEST(ReportJson, TextOfACaptureThatIsNoUtf8DoesNotBreakIt) {
     NodeBuilder node({.hostname = "n\xff\x1b[31m"});
     node.usual(1).qp({.qpn = 17}).end();
@@ -120,12 +184,13 @@ TEST(ReportJson, TextOfACaptureThatIsNoUtf8DoesNotBreakIt) {
 }
 
 TEST(ReportText, KeepsToTheWidth) {
-    for (const std::size_t width : {60U, 80U, 100U, 160U}) {
-        std::istringstream text(text_report(model_of(troubled_cluster()),
-                                            {.width = width, .color = false, .rows = 20}));
-        for (std::string line; std::getline(text, line);)
-            EXPECT_LE(line.size(), width) << line;
-    }
+    for (const std::size_t width : {60U, 80U, 100U, 160U})
+        for (const Captures &captures : {troubled_cluster(), nccl_job()}) {
+            std::istringstream text(
+                text_report(model_of(captures), {.width = width, .color = false, .rows = 20}));
+            for (std::string line; std::getline(text, line);)
+                EXPECT_LE(line.size(), width) << line;
+        }
 }
 
 TEST(ReportText, ColorOnlyWhenAsked) {

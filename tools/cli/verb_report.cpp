@@ -41,6 +41,7 @@ struct Options {
     std::string topology;
     std::string json;
     std::size_t rows = report::TextOptions{}.rows;
+    bool detail = false;
 };
 
 void complain(std::string_view message) {
@@ -138,13 +139,14 @@ bool is_capture(const std::string &path) {
     return bytes && std::ranges::equal(*bytes, std::as_bytes(std::span(capture::FILE_MAGIC)));
 }
 
-Result<void> write_json_file(const model::Model &model, const std::string &path) {
+Result<void> write_json_file(const model::Model &model, const Options &options) {
+    const std::string &path = options.json;
     // A new one is for its owner alone, as captures are: command lines are in it, too.
     const mode_t umask_before = ::umask(S_IRWXG | S_IRWXO);
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
     ::umask(umask_before);
     if (file) {
-        report::write_json(model, file);
+        report::write_json(model, file, {.detail = options.detail});
         file.close();
     }
     if (!file)
@@ -156,13 +158,13 @@ Result<void> write_json_file(const model::Model &model, const std::string &path)
 
 Result<void> write_reports(const model::Model &model, const Options &options) {
     if (options.json == "-")
-        report::write_json(model, std::cout);
+        report::write_json(model, std::cout, {.detail = options.detail});
     else
         std::cout << report::text_report(model, text_options(options.rows));
     if (!std::cout.flush())
         return error(ErrorKind::Failed, "cannot write to standard output");
     if (!options.json.empty() && options.json != "-")
-        return write_json_file(model, options.json);
+        return write_json_file(model, options);
     return {};
 }
 
@@ -227,6 +229,8 @@ void add_report(CLI::App &app, int &status) {
     verb->add_option("--rows", options->rows, "Rows of the long tables")
         ->capture_default_str()
         ->check(CLI::Range(std::size_t{1}, ROWS_MAX));
+    verb->add_flag("--detail", options->detail,
+                   "With --json: what each rank sent and received for each operation of NCCL's");
     verb->footer("Exit status: 0 done, 1 an input could not be used (the others still were) or the "
                  "output not be written, "
                  "2 usage, 5 the captures hold loss.");

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/nccl/account_control.h"
+
+#include <algorithm>
+#include <set>
+
+#include "correlate/nccl/link_meter.h"
+
+namespace collwire::identity {
+
+using model::add_known;
+using model::add_saturating;
+using model::BytesRung;
+using model::Model;
+using model::Qp;
+using model::subtract_or_zero;
+
+namespace {
+
+// First transmissions of what the queue pair itself sends.
+struct Sent {
+    Known payload_bytes, wire_bytes;
+};
+Sent sent_by(const Qp &qp) {
+    if (qp.bytes.rung == BytesRung::Wire) {
+        if (!qp.wire)
+            return {0, 0};
+        const cw_wire_direction &tx = qp.wire->last.tx;
+        return {tx.payload_bytes[CW_WIRE_REQUEST],
+                add_saturating(tx.wire_bytes[CW_WIRE_REQUEST], tx.wire_bytes[CW_WIRE_RETRANSMIT])};
+    }
+    if (qp.bytes.rung == BytesRung::None)
+        return {};
+    Sent sent{qp.bytes.tx_payload_bytes, qp.bytes.tx_wire_bytes};
+    if (sent.wire_bytes)
+        sent.wire_bytes =
+            subtract_or_zero(*sent.wire_bytes, qp.bytes.tx_response_wire_bytes.value_or(0));
+    return sent;
+}
+
+class Accountant {
+public:
+    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl) {}
+
+    void run() {
+        for (const Link &link : nccl_.links) {
+            if (link.is_send())
+                add_rest(link);
+            else
+                add_received(link);
+        }
+        for (Index index = 0; index < model_.qps.size(); ++index)
+            add_qp(model_.qps[index], nccl_.qps[index]);
+        add_other_sockets();
+    }
+
+private:
+    void add_total(Rung rung, ByteSource source, std::uint64_t bytes) {
+        nccl_.totals.is_known = true;
+        std::uint64_t &of_rung = nccl_.totals.by_rung[static_cast<std::size_t>(rung)];
+        std::uint64_t &of_source = nccl_.totals.by_source[static_cast<std::size_t>(source)];
+        of_rung = add_saturating(of_rung, bytes);
+        of_source = add_saturating(of_source, bytes);
+    }
+
+    // Bytes that no operation accounts for.
+    void add_rest(const Link &link) {
+        if (link.source == ByteSource::None) {
+            ++nccl_.totals.links_not_measured;
+            return;
+        }
+        std::uint64_t headers = link.greeting_bytes;
+        std::uint64_t of_nobody = 0;
+        for (const Interval &interval : link.intervals) {
+            headers =
+                add_saturating(headers, interval.derived_bytes - interval.derived_payload_bytes);
+            const std::uint64_t excess =
+                subtract_or_zero(interval.measured_bytes, interval.derived_bytes);
+            if (interval.kind != IntervalKind::Excess)
+                continue;
+            if (interval.n_ops == 0 || interval.is_first)
+                of_nobody = add_saturating(of_nobody, excess);
+        }
+        if (!link.sockets.empty())
+            add_known(nccl_.control.socket_header_bytes, headers);
+        const std::uint64_t rest =
+            subtract_or_zero(subtract_or_zero(link.measured_bytes, link.attributed_bytes),
+                             link.sockets.empty() ? 0 : headers);
+        of_nobody = std::min(of_nobody, rest);
+        add_total(Rung::Process, link.source, of_nobody);
+        add_total(std::min(link.rung, Rung::Inferred), link.source, rest - of_nobody);
+        Known wire_bytes = link.wire_bytes;
+        if (wire_bytes)
+            wire_bytes = subtract_or_zero(*wire_bytes, link.attributed_wire_bytes);
+        if (rest != 0)
+            add_to_own_ranks(link, rest, wire_bytes);
+    }
+
+    // Where it can only be one communicator's.
+    void add_to_own_ranks(const Link &link, std::uint64_t payload_bytes, const Known &wire_bytes) {
+        if (link.instances.size() != 1)
+            return;
+        const Instance &instance = nccl_.instances[link.instances.front()];
+        if ((instance.record.flags & CW_NCCL_COMM_SHARED) != 0)
+            return;
+        if (link.is_send()) {
+            add_to_matrix(nccl_, link, instance.comm, link.rank, link.peer, payload_bytes,
+                          wire_bytes);
+            return;
+        }
+        const topology::Tier tier =
+            link.qps.empty() ? topology::Tier::Unknown : model_.qps[link.qps.front()].tier;
+        MatrixCell &cell =
+            nccl_.matrix[{instance.comm, link.peer, link.rank, link.transport, tier}];
+        cell.payload_bytes = add_saturating(cell.payload_bytes, payload_bytes);
+        add_known(cell.wire_bytes, wire_bytes);
+    }
+
+    // The sender is in no capture, so what was received is all that is known of it.
+    void add_received(const Link &link) {
+        Known payload_bytes;
+        Known wire_bytes;
+        for (const Index index : link.qps) {
+            const Qp &qp = model_.qps[index];
+            if (qp.peer != NONE || qp.bytes.rung != BytesRung::Wire || !qp.wire)
+                return;
+            add_known(payload_bytes, qp.wire->last.rx.payload_bytes[CW_WIRE_REQUEST]);
+            add_known(wire_bytes, qp.wire->last.rx.wire_bytes[CW_WIRE_REQUEST]);
+        }
+        if (payload_bytes.value_or(0) != 0)
+            add_to_own_ranks(link, *payload_bytes, wire_bytes);
+    }
+
+    void add_qp(const Qp &qp, const QpIdentity &identity) {
+        if (!identity.is_of_nccl || identity.role == Role::None)
+            return;
+        const Sent sent = sent_by(qp);
+        Control &control = nccl_.control;
+        add_known(control.ack_wire_bytes, qp.bytes.tx_ack_wire_bytes);
+        if (identity.role == Role::ClearToSend) {
+            add_known(control.clear_to_send_payload_bytes, sent.payload_bytes);
+            add_known(control.clear_to_send_wire_bytes, sent.wire_bytes);
+        } else if (identity.role == Role::Flush) {
+            add_known(control.flush_payload_bytes, sent.payload_bytes);
+            add_known(control.flush_wire_bytes, sent.wire_bytes);
+        } else if (identity.role == Role::Other && sent.payload_bytes) {
+            add_total(Rung::Process,
+                      qp.bytes.rung == BytesRung::Wire ? ByteSource::Wire : ByteSource::Posted,
+                      *sent.payload_bytes);
+        }
+    }
+
+    void add_other_sockets() {
+        std::set<Index> of_links;
+        for (const Link &link : nccl_.links)
+            of_links.insert(link.sockets.begin(), link.sockets.end());
+        for (Index index = 0; index < nccl_.gathered.sockets.size(); ++index) {
+            const Socket &socket = nccl_.gathered.sockets[index];
+            if (of_links.contains(index) || model_.sessions[socket.session].excluded ||
+                socket.acked.size() == 0)
+                continue;
+            add_known(nccl_.control.other_socket_bytes,
+                      socket.acked.at(socket.acked.size() - 1).payload_bytes);
+        }
+    }
+
+    Model &model_;
+    Identity &nccl_;
+};
+
+} // namespace
+
+std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIERS>
+by_tier(const Link &link, std::uint64_t payload_bytes, std::uint64_t wire_bytes) {
+    std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIERS> parts{};
+    std::uint64_t whole = 0;
+    for (const auto &[tier, bytes] : link.tiers)
+        whole = add_saturating(whole, bytes);
+    if (link.tiers.size() <= 1 || whole == 0) {
+        const topology::Tier tier =
+            link.tiers.empty() ? topology::Tier::Unknown : link.tiers.front().first;
+        parts[model::index_of(tier)] = {payload_bytes, wire_bytes};
+        return parts;
+    }
+    // The last one gets what rounding leaves.
+    std::uint64_t payload_left = payload_bytes;
+    std::uint64_t wire_left = wire_bytes;
+    for (std::size_t i = 0; i < link.tiers.size(); ++i) {
+        const auto &[tier, bytes] = link.tiers[i];
+        const bool is_last = i + 1 == link.tiers.size();
+        const std::uint64_t payload =
+            is_last ? payload_left
+                    : std::min(payload_left, part_of(payload_bytes, bytes, whole, true));
+        const std::uint64_t wire =
+            is_last ? wire_left : std::min(wire_left, part_of(wire_bytes, bytes, whole, true));
+        parts[model::index_of(tier)].first += payload;
+        parts[model::index_of(tier)].second += wire;
+        payload_left -= payload;
+        wire_left -= wire;
+    }
+    return parts;
+}
+
+void add_to_matrix(Identity &nccl, const Link &link, Index comm, std::int32_t source,
+                   std::int32_t destination, std::uint64_t payload_bytes, const Known &wire_bytes) {
+    const auto parts = by_tier(link, payload_bytes, wire_bytes.value_or(0));
+    for (std::size_t tier = 0; tier < model::TIERS; ++tier) {
+        if (parts[tier].first == 0)
+            continue;
+        MatrixCell &cell = nccl.matrix[{comm, source, destination, link.transport,
+                                        static_cast<topology::Tier>(tier)}];
+        cell.payload_bytes = add_saturating(cell.payload_bytes, parts[tier].first);
+        if (wire_bytes)
+            add_known(cell.wire_bytes, parts[tier].second);
+    }
+}
+
+void account_control(Model &model) {
+    Accountant(model).run();
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is left of a link's bytes beside those of its operations, and what is no data.
+#pragma once
+
+#include <array>
+#include <utility>
+
+#include "correlate/model/model.h"
+#include "correlate/nccl/identity.h"
+
+namespace collwire::identity {
+
+// By the tiers of its queue pairs: payload, wire bytes.
+[[nodiscard]] std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIERS>
+by_tier(const Link &link, std::uint64_t payload_bytes, std::uint64_t wire_bytes);
+void add_to_matrix(Identity &nccl, const Link &link, Index comm, std::int32_t source,
+                   std::int32_t destination, std::uint64_t payload_bytes, const Known &wire_bytes);
+
+void account_control(model::Model &model);
+
+} // namespace collwire::identity

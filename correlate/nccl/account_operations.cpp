@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include "correlate/nccl/account_control.h"
+#include "correlate/nccl/link_meter.h"
+#include "correlate/nccl/resolve.h"
+
+namespace collwire::identity {
+
+using model::add_saturating;
+using model::Model;
+using model::subtract_or_zero;
+
+namespace {
+
+struct LaunchRef {
+    std::uint64_t time_ns = 0;
+    Index instance = NONE;
+    std::uint32_t launch = 0;
+};
+
+class Accountant {
+public:
+    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl) {}
+
+    void run() {
+        std::map<Index, std::vector<LaunchRef>> by_session;
+        for (Index index = 0; index < nccl_.instances.size(); ++index) {
+            const Instance &instance = nccl_.instances[index];
+            const auto &launches = nccl_.gathered.streams[instance.stream].launches;
+            std::vector<LaunchRef> &refs = by_session[instance.session];
+            for (std::uint32_t i = 0; i < instance.n_launches; ++i)
+                refs.push_back({launches[instance.first_launch + i].time_ns, index,
+                                instance.first_launch + i});
+        }
+        for (Index index = 0; index < nccl_.links.size(); ++index)
+            by_session.try_emplace(nccl_.links[index].session);
+        for (auto &[session, refs] : by_session) {
+            launches_ = std::move(refs);
+            std::stable_sort(
+                launches_.begin(), launches_.end(),
+                [](const LaunchRef &a, const LaunchRef &b) { return a.time_ns < b.time_ns; });
+            for (std::uint32_t order = 0; order < launches_.size(); ++order)
+                launch_of(launches_[order]).order = order;
+            measure(session);
+            give_bytes();
+        }
+        for (auto &[key, unjoined] : unjoined_)
+            nccl_.unjoined.push_back(unjoined.first);
+        account_control(model_);
+        for (std::vector<Operation> *operations : {&nccl_.collectives, &nccl_.p2p})
+            for (Operation &operation : *operations)
+                complete(operation);
+    }
+
+private:
+    Launch &launch_of(const LaunchRef &ref) {
+        return nccl_.gathered.streams[nccl_.instances[ref.instance].stream].launches[ref.launch];
+    }
+    [[nodiscard]] const std::vector<std::uint32_t> &task_calls_of(const LaunchRef &ref) const {
+        return nccl_.task_calls[nccl_.instances[ref.instance].stream];
+    }
+
+    // Every operation that sends, in the order of launches.
+    template <typename Visit> void for_each_send(Visit visit) {
+        for (const LaunchRef &ref : launches_) {
+            const Launch &launch = launch_of(ref);
+            if (launch.shape_index == NONE)
+                continue;
+            const Shape &shape = nccl_.shapes[launch.shape_index];
+            for (std::uint32_t i = 0; i < shape.ops.size(); ++i)
+                if (shape.ops[i].link != NONE && nccl_.links[shape.ops[i].link].is_send())
+                    visit(launch, shape.ops[i], i);
+        }
+    }
+
+    // The intervals of each link that sends.
+    void measure(Index session) {
+        std::unordered_map<Index, std::vector<ByteSample>> samples;
+        for (Index index = 0; index < nccl_.links.size(); ++index)
+            if (Link &link = nccl_.links[index]; link.session == session && link.is_send())
+                samples[index] = read_samples(model_, link, is_late(link));
+        meter(samples, false);
+        // Where what was measured is never what was expected, pauses have to do.
+        std::unordered_map<Index, std::vector<ByteSample>> again;
+        std::unordered_map<Index, std::vector<Interval>> before;
+        for (auto &[index, of_link] : samples)
+            if (unchecked(nccl_.links[index]) > 1) {
+                before[index] = nccl_.links[index].intervals;
+                again[index] = std::move(of_link);
+            }
+        if (!again.empty()) {
+            meter(again, true);
+            for (auto &[index, intervals] : before) {
+                Link after = nccl_.links[index];
+                std::swap(after.intervals, intervals);
+                if (unchecked(after) <= unchecked(nccl_.links[index]))
+                    nccl_.links[index].intervals = std::move(after.intervals);
+            }
+        }
+        find_ends();
+    }
+
+    // Operations whose bytes are not what was measured.
+    static std::uint64_t unchecked(const Link &link) {
+        std::uint64_t ops = 0;
+        for (const Interval &interval : link.intervals)
+            if (interval.kind == IntervalKind::Shortage || interval.kind == IntervalKind::Excess ||
+                interval.kind == IntervalKind::InFlight)
+                ops += interval.n_ops;
+        return ops;
+    }
+
+    void meter(const std::unordered_map<Index, std::vector<ByteSample>> &samples, bool is_eager) {
+        std::unordered_map<Index, LinkMeter> meters;
+        for (const auto &[index, of_link] : samples)
+            meters.try_emplace(index, nccl_.links[index], of_link, is_late(nccl_.links[index]),
+                               is_eager);
+        for_each_send([&](const Launch &launch, const ShapeOp &op, std::uint32_t) {
+            if (const auto found = meters.find(op.link); found != meters.end())
+                found->second.launch(op, launch.time_ns, launch.order);
+        });
+        for (auto &[index, of_link] : meters)
+            of_link.finish(static_cast<std::uint32_t>(launches_.size()),
+                           is_open(nccl_.links[index]));
+    }
+
+    // It may have carried bytes of what was launched before the recording.
+    [[nodiscard]] bool is_late(const Link &link) const {
+        return link.instances.empty() ||
+               std::any_of(link.instances.begin(), link.instances.end(),
+                           [&](Index index) { return !nccl_.instances[index].from_start; });
+    }
+
+    // Still there when the recording ended.
+    [[nodiscard]] bool is_open(const Link &link) const {
+        return std::none_of(link.instances.begin(), link.instances.end(),
+                            [&](Index index) { return nccl_.instances[index].ended; }) &&
+               std::none_of(link.qps.begin(), link.qps.end(),
+                            [&](Index index) { return model_.qps[index].destroyed_ns != 0; });
+    }
+
+    // Where the bytes of a link end that was at work when the recording ended.
+    void find_ends() {
+        std::unordered_map<Index, std::uint64_t> left;
+        for (Index index = 0; index < nccl_.links.size(); ++index) {
+            Link &link = nccl_.links[index];
+            if (!link.intervals.empty() && link.intervals.back().kind == IntervalKind::InFlight) {
+                link.intervals.back().last_order = UINT32_MAX;
+                left[index] = link.intervals.back().measured_bytes;
+            }
+        }
+        if (left.empty())
+            return;
+        for_each_send([&](const Launch &launch, const ShapeOp &op, std::uint32_t i) {
+            const auto found = left.find(op.link);
+            if (found == left.end())
+                return;
+            Link &link = nccl_.links[op.link];
+            Interval &interval = link.intervals.back();
+            if (launch.order < interval.begin || interval.last_order != UINT32_MAX)
+                return;
+            const std::uint64_t bytes = bytes_on(link, op);
+            if (bytes <= found->second) {
+                found->second -= bytes;
+                return;
+            }
+            interval.last_order = launch.order;
+            interval.last_op = i;
+            interval.last_bytes = found->second;
+        });
+    }
+
+    void give_bytes() {
+        for (const LaunchRef &ref : launches_) {
+            Launch &launch = launch_of(ref);
+            if (launch.shape_index == NONE) {
+                damage_calls(ref, launch);
+                continue;
+            }
+            Shape &shape = nccl_.shapes[launch.shape_index];
+            if (shape.task_channels.empty())
+                count_channels(shape, launch, task_calls_of(ref));
+            describe_operations(ref, launch, shape);
+            for (std::uint32_t i = 0; i < shape.ops.size(); ++i)
+                give_op(ref, launch, shape, i);
+        }
+    }
+
+    // The operation that a task of a launch is of; null: none is known.
+    Operation *operation_of(const LaunchRef &ref, const Launch &launch, std::uint32_t task,
+                            bool *is_p2p_operation = nullptr) {
+        if (task >= launch.n_tasks)
+            return nullptr;
+        const std::uint32_t call = task_calls_of(ref)[launch.first_task + task];
+        if (call == NONE)
+            return nullptr;
+        const Instance &instance = nccl_.instances[ref.instance];
+        const Call &of = nccl_.gathered.streams[instance.stream].calls[call];
+        const CallJoin &join = nccl_.call_joins[instance.stream][call];
+        if (join.operation == NONE)
+            return nullptr;
+        const bool is_pair = is_p2p(of.func);
+        if (is_p2p_operation != nullptr)
+            *is_p2p_operation = is_pair;
+        const Index index =
+            join.operation + ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 ? launch.replay : 0);
+        return is_pair ? &nccl_.p2p[index] : &nccl_.collectives[index];
+    }
+
+    [[nodiscard]] Rung rung_of_call(const LaunchRef &ref, const Launch &launch,
+                                    std::uint32_t task) const {
+        const std::uint32_t call = task_calls_of(ref)[launch.first_task + task];
+        return nccl_.call_joins[nccl_.instances[ref.instance].stream][call].rung;
+    }
+
+    // Nothing is known of what was launched but whose it is.
+    void damage_calls(const LaunchRef &ref, const Launch &launch) {
+        if (launch.n_ops == 0)
+            return;
+        for (std::uint32_t task = 0; task < launch.n_tasks; ++task)
+            if (Operation *operation = operation_of(ref, launch, task); operation != nullptr) {
+                operation->flags |= OPERATION_PARTIAL;
+                operation->rung = Rung::Process;
+                note_launch(*operation, ref, launch);
+            }
+    }
+
+    static void count_channels(Shape &shape, const Launch &launch,
+                               const std::vector<std::uint32_t> &task_calls) {
+        std::map<std::uint32_t, std::vector<std::uint8_t>> channels; // by call, or task without one
+        const auto key = [&](std::uint32_t task) {
+            const std::uint32_t call =
+                task < launch.n_tasks ? task_calls[launch.first_task + task] : NONE;
+            return call != NONE ? call : ~task;
+        };
+        for (const ShapeOp &op : shape.ops) {
+            std::vector<std::uint8_t> &seen = channels[key(op.task)];
+            if (std::find(seen.begin(), seen.end(), op.channel) == seen.end())
+                seen.push_back(op.channel);
+        }
+        for (std::uint32_t task = 0; task < shape.tasks.size(); ++task)
+            shape.task_channels.push_back(static_cast<std::uint16_t>(channels[key(task)].size()));
+        shape.task_channels.resize(std::max<std::size_t>(shape.task_channels.size(), 1));
+    }
+
+    void note_launch(Operation &operation, const LaunchRef &ref, const Launch &launch) const {
+        operation.flags |= OPERATION_LAUNCHED;
+        if ((launch.flags & CW_NCCL_LAUNCH_TRUNCATED) != 0)
+            operation.flags |= OPERATION_TRUNCATED | OPERATION_PARTIAL;
+        if ((launch.flags & CW_NCCL_LAUNCH_FAULT) != 0)
+            operation.flags |= OPERATION_PARTIAL;
+        operation.launched_realtime_ns =
+            std::max(operation.launched_realtime_ns,
+                     model_.hosts[nccl_.instances[ref.instance].host].realtime_ns(launch.time_ns));
+    }
+
+    // What the tasks of the launch say of their operations.
+    void describe_operations(const LaunchRef &ref, const Launch &launch, const Shape &shape) {
+        std::vector<const Operation *> distinct;
+        for (std::uint32_t task = 0; task < launch.n_tasks && task < shape.tasks.size(); ++task)
+            if (const Operation *operation = operation_of(ref, launch, task);
+                operation != nullptr && (distinct.empty() || distinct.back() != operation))
+                distinct.push_back(operation);
+        std::sort(distinct.begin(), distinct.end());
+        distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+        const auto batch =
+            static_cast<std::uint16_t>(std::min<std::size_t>(distinct.size(), UINT16_MAX));
+        const Operation *last = nullptr;
+        for (std::uint32_t task = 0; task < launch.n_tasks && task < shape.tasks.size(); ++task) {
+            Operation *operation = operation_of(ref, launch, task);
+            if (operation == nullptr || operation == last)
+                continue;
+            last = operation;
+            note_launch(*operation, ref, launch);
+            if (!shape.is_complete)
+                operation->flags |= OPERATION_PARTIAL;
+            operation->batch = std::max(operation->batch, batch);
+            const cw_nccl_shape_task &told = shape.tasks[task];
+            const bool is_told = told.header.length_bytes != 0;
+            const std::uint8_t algorithm = is_told ? told.algorithm : shape.algorithm;
+            if (operation->algorithm == CW_NCCL_ALGORITHM_UNKNOWN && !is_p2p(told.func))
+                operation->algorithm = algorithm;
+            if (operation->protocol == CW_NCCL_PROTOCOL_UNKNOWN)
+                operation->protocol = is_told ? told.protocol : shape.protocol;
+            const std::uint16_t channels =
+                is_told && told.n_channels != 0 ? told.n_channels : shape.task_channels[task];
+            operation->n_channels = std::max(operation->n_channels, channels);
+        }
+    }
+
+    void give_op(const LaunchRef &ref, const Launch &launch, const Shape &shape,
+                 std::uint32_t op_index) {
+        const ShapeOp &op = shape.ops[op_index];
+        if (op.is_local)
+            return;
+        bool is_pair = false;
+        Operation *operation = operation_of(ref, launch, op.task, &is_pair);
+        if (op.link == NONE) {
+            if (operation != nullptr)
+                operation->flags |= OPERATION_PARTIAL;
+            return;
+        }
+        Link &link = nccl_.links[op.link];
+        if (!link.is_send())
+            return;
+        OpShare share = share_of(link, op, launch.order, op_index);
+        share.rung = std::min(share.rung, link.rung);
+        if ((launch.flags & (CW_NCCL_LAUNCH_TRUNCATED | CW_NCCL_LAUNCH_FAULT)) != 0)
+            share.rung = std::min(share.rung, Rung::Inferred);
+        if (operation == nullptr) {
+            share.rung = std::min(share.rung, Rung::Inferred);
+            note_unjoined(ref, launch, shape, op, share);
+        } else {
+            share.rung = std::min(share.rung, rung_of_call(ref, launch, op.task));
+            add_to(*operation, is_pair, link, op, share);
+        }
+        if (!share.is_known)
+            return;
+        nccl_.totals.is_known = true;
+        add(nccl_.totals.by_rung[static_cast<std::size_t>(share.rung)], share.payload_bytes);
+        add(nccl_.totals.by_source[static_cast<std::size_t>(share.source)], share.payload_bytes);
+        const Instance &instance = nccl_.instances[ref.instance];
+        add_to_matrix(nccl_, link, instance.comm, instance.record.rank, op.peer,
+                      share.payload_bytes, share.wire_bytes);
+        add(link.attributed_bytes, share.payload_bytes);
+        add(link.attributed_wire_bytes, share.wire_bytes.value_or(0));
+    }
+
+    static void add(std::uint64_t &sum, std::uint64_t value) { sum = add_saturating(sum, value); }
+
+    void add_to(Operation &operation, bool is_pair, const Link &link, const ShapeOp &op,
+                const OpShare &share) {
+        operation.flags |= OPERATION_HAS_BYTES;
+        operation.rung = std::min(operation.rung, share.rung);
+        if (!share.is_whole)
+            operation.flags |= OPERATION_PARTIAL;
+        if (!share.is_known) {
+            operation.flags |= OPERATION_BOUND;
+            return;
+        }
+        operation.sources |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(share.source));
+        operation.flags |= OPERATION_PAYLOAD_KNOWN;
+        add(operation.payload_bytes, share.payload_bytes);
+        if (op.is_known && !op.is_bound && op.payload_bytes == share.payload_bytes) {
+            operation.flags |= OPERATION_DATA_KNOWN;
+            add(operation.data_bytes, op.data_bytes);
+        } else if (share.payload_bytes != 0) {
+            operation.flags |= OPERATION_DATA_UNKNOWN;
+        }
+        if (share.wire_bytes) {
+            operation.flags |= OPERATION_WIRE_KNOWN;
+            add(operation.wire_bytes, *share.wire_bytes);
+        } else {
+            operation.flags |= OPERATION_WIRE_UNKNOWN;
+        }
+        add_tiers(operation, is_pair, link, share.payload_bytes, share.wire_bytes.value_or(0));
+    }
+
+    void add_tiers(Operation &operation, bool is_pair, const Link &link,
+                   std::uint64_t payload_bytes, std::uint64_t wire_bytes) {
+        const auto parts = by_tier(link, payload_bytes, wire_bytes);
+        const std::uint8_t before = operation.tiers;
+        for (std::size_t tier = 0; tier < model::TIERS; ++tier)
+            if (parts[tier].first != 0 || parts[tier].second != 0)
+                operation.tiers |= static_cast<std::uint8_t>(1U << tier);
+        // One tier alone has all of its bytes.
+        if (std::has_single_bit(operation.tiers) || operation.tiers == 0)
+            return;
+        const auto &operations = is_pair ? nccl_.p2p : nccl_.collectives;
+        const std::pair key(is_pair, static_cast<Index>(&operation - operations.data()));
+        auto &sums = nccl_.bytes_by_tier[key];
+        if (std::has_single_bit(before)) {
+            auto &[payload, wire] = sums[static_cast<std::size_t>(std::countr_zero(before))];
+            payload = subtract_or_zero(operation.payload_bytes, payload_bytes);
+            wire = subtract_or_zero(operation.wire_bytes, wire_bytes);
+        }
+        for (std::size_t tier = 0; tier < model::TIERS; ++tier) {
+            add(sums[tier].first, parts[tier].first);
+            add(sums[tier].second, parts[tier].second);
+        }
+    }
+
+    void note_unjoined(const LaunchRef &ref, const Launch &launch, const Shape &shape,
+                       const ShapeOp &op, const OpShare &share) {
+        const bool is_captured = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+        std::uint8_t func = shape.func;
+        if (op.task < shape.tasks.size() && shape.tasks[op.task].header.length_bytes != 0)
+            func = is_p2p(shape.tasks[op.task].func) ? shape.tasks[op.task].api_func
+                                                     : shape.tasks[op.task].func;
+        auto &[entry, last] = unjoined_[{ref.instance, func, is_captured}];
+        entry.instance = ref.instance;
+        entry.func = func;
+        entry.captured = is_captured;
+        if (entry.launches == 0 || last != launch.order)
+            ++entry.launches;
+        last = launch.order;
+        if (share.is_known)
+            add(entry.payload_bytes, share.payload_bytes);
+    }
+
+    void complete(Operation &operation) const {
+        if (operation.has(OPERATION_DATA_UNKNOWN))
+            operation.flags &= static_cast<std::uint16_t>(~OPERATION_DATA_KNOWN);
+        if (operation.has(OPERATION_WIRE_UNKNOWN))
+            operation.flags &= static_cast<std::uint16_t>(~OPERATION_WIRE_KNOWN);
+        // Nothing was given to a proxy that sends, on any rank: nothing was sent.
+        if (!operation.has(OPERATION_HAS_BYTES) && !operation.has(OPERATION_PARTIAL) &&
+            !nccl_.communicators[operation.comm].is_incomplete)
+            operation.flags |=
+                OPERATION_PAYLOAD_KNOWN | OPERATION_DATA_KNOWN | OPERATION_WIRE_KNOWN;
+    }
+
+    using UnjoinedKey = std::tuple<Index, std::uint8_t, bool>;
+
+    Model &model_;
+    Identity &nccl_;
+    std::vector<LaunchRef> launches_; // of a recording, in the order of time
+    std::map<UnjoinedKey, std::pair<Unjoined, std::uint32_t>> unjoined_; // and its last launch
+};
+
+} // namespace
+
+void account_operations(Model &model) {
+    Accountant(model).run();
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of two ranks' calls are the same, where nothing but their order and times tells.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace collwire::identity {
+
+struct SequenceItem {
+    std::uint64_t signature = 0; // equal for one operation on all ranks
+    std::uint64_t time_ns = 0;   // of one clock; 0: not known
+};
+
+struct Alignment {
+    std::int64_t offset = 0; // b[i] is a[i + offset]
+    double confidence = 0;   // 1: no other offset fits
+};
+
+// Nothing where no offset fits, or where several do and none is clearly nearest in time.
+[[nodiscard]] std::optional<Alignment> align_sequences(std::span<const SequenceItem> a,
+                                                       std::span<const SequenceItem> b);
+
+} // namespace collwire::identity

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// One clock for all hosts: realtime, less what connections say that the clocks are apart.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "correlate/model/model.h"
+
+namespace collwire::identity {
+
+class CommonClock {
+public:
+    explicit CommonClock(const model::Model &model);
+
+    // 0: the host's clock was never read.
+    [[nodiscard]] std::uint64_t time_ns(model::Index host, std::uint64_t monotonic_ns) const;
+
+private:
+    const model::Model &model_;
+    std::vector<std::uint64_t> ahead_ns_; // by host, modulo 2^64
+};
+
+} // namespace collwire::identity

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/nccl/describe.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "correlate/capture/nccl_names.h"
+#include "correlate/model/counters.h"
+
+namespace collwire::identity {
+
+std::string_view rung_name(Rung rung) {
+    static constexpr std::array<std::string_view, RUNGS> names{"process", "inferred", "exact"};
+    return names[static_cast<std::size_t>(rung)];
+}
+
+std::string_view source_name(ByteSource source) {
+    static constexpr std::array<std::string_view, BYTE_SOURCES> names{"none", "derived", "posted",
+                                                                      "wire"};
+    return names[static_cast<std::size_t>(source)];
+}
+
+std::string_view seq_base_name(SeqBase base) {
+    static constexpr std::array<std::string_view, 4> names{"recording", "aligned", "launched",
+                                                           "creation"};
+    return names[static_cast<std::size_t>(base)];
+}
+
+std::string_view role_name(Role role) {
+    static constexpr std::array<std::string_view, 5> names{"", "data", "clear_to_send", "flush",
+                                                           "other"};
+    return names[static_cast<std::size_t>(role)];
+}
+
+std::string_view transport_name(std::uint32_t transport) {
+    static constexpr std::array<std::string_view, 5> names{"unknown", "NET/IB", "NET/Socket",
+                                                           "NET/Plugin", "local"};
+    return transport < names.size() ? names[transport] : names[0];
+}
+
+std::string version_text(std::uint32_t version) {
+    if (version == 0)
+        return {};
+    // ncclGetVersion: up to 2.8 a number of four digits.
+    return version < 10000
+               ? fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100)
+               : fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::string hash_text(std::uint64_t hash) {
+    return fmt::format("0x{:016x}", hash);
+}
+
+namespace {
+std::string text_or_number(std::string_view name, unsigned number) {
+    return name.empty() ? std::to_string(number) : std::string(name);
+}
+} // namespace
+
+std::string func_text(std::uint8_t func) {
+    return text_or_number(capture::nccl_func_name(func), func);
+}
+
+std::string datatype_text(std::uint8_t datatype) {
+    return text_or_number(capture::nccl_datatype_name(datatype), datatype);
+}
+
+std::string algorithm_text(std::uint8_t algorithm) {
+    if (algorithm == CW_NCCL_ALGORITHM_UNKNOWN)
+        return {};
+    return text_or_number(capture::nccl_algorithm_name(algorithm), algorithm);
+}
+
+std::string protocol_text(std::uint8_t protocol) {
+    if (protocol == CW_NCCL_PROTOCOL_UNKNOWN)
+        return {};
+    return text_or_number(capture::nccl_protocol_name(protocol), protocol);
+}
+
+bool has_reduction(std::uint8_t func) {
+    return func == CW_NCCL_ALL_REDUCE || func == CW_NCCL_REDUCE || func == CW_NCCL_REDUCE_SCATTER;
+}
+
+bool has_root(std::uint8_t func) {
+    return func == CW_NCCL_BROADCAST || func == CW_NCCL_REDUCE || func == CW_NCCL_GATHER ||
+           func == CW_NCCL_SCATTER;
+}
+
+Known size_bytes(const Operation &operation) {
+    const std::uint32_t element_bytes = capture::nccl_datatype_bytes(operation.datatype);
+    return element_bytes == 0 ? Known()
+                              : model::multiply_saturating(operation.count, element_bytes);
+}
+
+ByteSource source_of(const Operation &operation) {
+    for (std::size_t i = 1; i < BYTE_SOURCES; ++i)
+        if ((operation.sources & (1U << i)) != 0)
+            return static_cast<ByteSource>(i);
+    return ByteSource::None;
+}
+
+Index only_communicator(const Identity &nccl, const Link &link) {
+    Index only = NONE;
+    for (const Index instance : link.instances) {
+        const Index comm = nccl.instances[instance].comm;
+        if (only != NONE && only != comm)
+            return NONE;
+        only = comm;
+    }
+    return only;
+}
+
+std::map<std::string, ParamValues> params_of(const Identity &nccl, const Communicator &comm) {
+    std::map<std::pair<Index, std::uint32_t>, std::vector<std::int32_t>> ranks; // of a process
+    for (const Index index : comm.instances) {
+        const Instance &instance = nccl.instances[index];
+        ranks[{instance.session, instance.record.tgid}].push_back(instance.record.rank);
+    }
+    // The last one that was told counts.
+    std::map<std::tuple<std::string, Index, std::uint32_t>, const Param *> last;
+    for (const auto &[process, of_process] : ranks) {
+        const auto found = nccl.params_of_process.find(process);
+        if (found == nccl.params_of_process.end())
+            continue;
+        for (const Index index : found->second) {
+            const Param &param = nccl.gathered.params[index];
+            const Param *&known = last[{param.name, param.session, param.tgid}];
+            if (known == nullptr || known->time_ns <= param.time_ns)
+                known = &param;
+        }
+    }
+    std::map<std::string, ParamValues> params;
+    for (const auto &[key, param] : last) {
+        std::vector<std::int32_t> &of_value = params[param->name][param->value];
+        const std::vector<std::int32_t> &of_process = ranks[{param->session, param->tgid}];
+        of_value.insert(of_value.end(), of_process.begin(), of_process.end());
+    }
+    return params;
+}
+
+} // namespace collwire::identity

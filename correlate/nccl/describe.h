@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words and numbers for the outputs.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "correlate/model/model.h"
+#include "correlate/nccl/identity.h"
+
+namespace collwire::identity {
+
+[[nodiscard]] std::string_view rung_name(Rung rung);
+[[nodiscard]] std::string_view source_name(ByteSource source);
+[[nodiscard]] std::string_view seq_base_name(SeqBase base);
+[[nodiscard]] std::string_view role_name(Role role); // "" of None
+[[nodiscard]] std::string_view transport_name(std::uint32_t transport);
+// "2.28.9"; "" of 0
+[[nodiscard]] std::string version_text(std::uint32_t version);
+// "0x1122334455667788"
+[[nodiscard]] std::string hash_text(std::uint64_t hash);
+// As NCCL names it, or its number.
+[[nodiscard]] std::string func_text(std::uint8_t func);
+[[nodiscard]] std::string datatype_text(std::uint8_t datatype);
+[[nodiscard]] std::string algorithm_text(std::uint8_t algorithm); // "" of one that is not known
+[[nodiscard]] std::string protocol_text(std::uint8_t protocol);   // the same
+// Whether the reduction, the root means something in such an operation.
+[[nodiscard]] bool has_reduction(std::uint8_t func);
+[[nodiscard]] bool has_root(std::uint8_t func);
+// What the call was about: elements times their size; nothing of a type that is not known.
+[[nodiscard]] Known size_bytes(const Operation &operation);
+// Of one kind, or the weakest of several.
+[[nodiscard]] ByteSource source_of(const Operation &operation);
+
+// The one communicator that a link is used by; NONE: several, or none is known.
+[[nodiscard]] Index only_communicator(const Identity &nccl, const Link &link);
+
+// By value: the ranks whose process has it.
+using ParamValues = std::map<std::int64_t, std::vector<std::int32_t>>;
+[[nodiscard]] std::map<std::string, ParamValues> params_of(const Identity &nccl,
+                                                           const Communicator &comm);
+
+} // namespace collwire::identity

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// What somebody should look at, the loudest first.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "correlate/capture/kinds.h"
+#include "correlate/nccl/describe.h"
+#include "correlate/nccl/resolve.h"
+
+namespace collwire::identity {
+
+using model::add_saturating;
+using model::Model;
+using model::Qp;
+
+namespace {
+
+constexpr std::uint32_t PORT_ACTIVE = 4; // enum ib_port_state
+constexpr std::size_t NAMES_SHOWN = 4;
+
+// "a, b and 7 more"
+std::string list_of(const std::set<std::string> &names) {
+    std::string list;
+    std::size_t shown = 0;
+    for (const std::string &name : names) {
+        if (shown == NAMES_SHOWN)
+            return list + fmt::format(" and {} more", names.size() - shown);
+        list += (shown++ == 0 ? "" : ", ") + name;
+    }
+    return list;
+}
+
+class Finder {
+public:
+    explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {}
+
+    void run() {
+        if (nccl_.links.empty() && nccl_.communicators.empty())
+            return;
+        index_devices();
+        calls_that_differ();
+        tcp_beside_rdma();
+        unused_nics();
+        far_nics();
+        cross_rail();
+        different_ends();
+        different_parameters();
+        without_gpu_direct();
+        different_bytes();
+    }
+
+private:
+    // Things of one kind, put together.
+    struct Sum {
+        std::uint64_t count = 0;
+        std::uint64_t payload_bytes = 0;
+        std::set<Index> communicators;
+        std::set<std::string> hosts;
+        std::set<std::string> names;
+    };
+
+    void add(std::string kind, std::string what, const Sum &sum, std::string_view counted) {
+        Finding finding;
+        finding.kind = std::move(kind);
+        finding.what = std::move(what);
+        finding.communicators.assign(sum.communicators.begin(), sum.communicators.end());
+        finding.hosts.assign(sum.hosts.begin(), sum.hosts.end());
+        finding.evidence[std::string(counted)] = sum.count;
+        if (sum.payload_bytes != 0)
+            finding.evidence["payload_bytes"] = sum.payload_bytes;
+        nccl_.findings.push_back(std::move(finding));
+    }
+
+    void note(Sum &sum, const Link &link) const {
+        ++sum.count;
+        sum.payload_bytes = add_saturating(sum.payload_bytes, link.source == ByteSource::None
+                                                                  ? link.attributed_bytes
+                                                                  : link.measured_bytes);
+        sum.hosts.insert(host_of(link).name);
+        if (const Index comm = only_communicator(nccl_, link); comm != NONE)
+            sum.communicators.insert(comm);
+    }
+
+    [[nodiscard]] const model::Host &host_of(const Link &link) const {
+        return model_.hosts[model_.sessions[link.session].host];
+    }
+
+    void index_devices() {
+        for (const model::Port &port : model_.ports)
+            if (port.state == PORT_ACTIVE)
+                active_[model_.devices[port.device].host].insert(port.device);
+        for (const Link &link : nccl_.links)
+            for (const Index qp : link.qps)
+                if (const Index device = model_.qps[qp].device; device != NONE)
+                    used_[model_.qps[qp].host].insert(device);
+    }
+
+    void calls_that_differ() {
+        Sum sum;
+        std::uint64_t first = 0;
+        for (const Operation &operation : nccl_.collectives) {
+            if (!operation.has(OPERATION_DIFFERS))
+                continue;
+            if (sum.count++ == 0)
+                first = operation.seq;
+            sum.communicators.insert(operation.comm);
+        }
+        if (sum.count != 0)
+            add("calls_differ",
+                fmt::format("ranks made different calls for {} collective(s), from seq {} of "
+                            "communicator {} on: arguments must be the same on all ranks",
+                            sum.count, first, *sum.communicators.begin()),
+                sum, "collectives");
+    }
+
+    void tcp_beside_rdma() {
+        Sum sum;
+        for (const Link &link : nccl_.links)
+            if (link.transport == CW_NCCL_TRANSPORT_SOCKET && link.is_send() &&
+                active_.contains(model_.sessions[link.session].host))
+                note(sum, link);
+        for (const std::string &host : sum.hosts)
+            sum.names.insert(host);
+        if (sum.count != 0)
+            add("tcp_with_rdma",
+                fmt::format("{} connection(s) go over TCP sockets on {}, where RDMA devices with "
+                            "an active port are",
+                            sum.count, list_of(sum.names)),
+                sum, "connections");
+    }
+
+    void unused_nics() {
+        Sum sum;
+        for (const auto &[host, used] : used_) {
+            const auto active = active_.find(host);
+            if (active == active_.end())
+                continue;
+            for (const Index device : active->second)
+                if (!used.contains(device)) {
+                    ++sum.count;
+                    sum.hosts.insert(model_.hosts[host].name);
+                    sum.names.insert(model_.hosts[host].name + " " + model_.devices[device].name);
+                }
+        }
+        if (sum.count != 0)
+            add("unused_nic",
+                fmt::format("{} device(s) with an active port carry no connection of NCCL's, "
+                            "although others of their host do: {}",
+                            sum.count, list_of(sum.names)),
+                sum, "devices");
+    }
+
+    // What is known of the place of a GPU is where its process may run.
+    void far_nics() {
+        Sum sum;
+        for (const Link &link : nccl_.links) {
+            if (!link.is_send() || link.qps.empty())
+                continue;
+            const Qp &qp = model_.qps[link.qps.front()];
+            if (qp.process == NONE || qp.device == NONE)
+                continue;
+            const std::int32_t node = model_.processes[qp.process].numa_node;
+            const model::Device &device = model_.devices[qp.device];
+            if (node < 0 || device.numa_node < 0 || device.numa_node == node ||
+                !has_device_at(qp.host, node))
+                continue;
+            note(sum, link);
+            sum.names.insert(fmt::format("{} {}", model_.hosts[qp.host].name, device.name));
+        }
+        if (sum.count != 0)
+            add("far_nic",
+                fmt::format("{} connection(s) use a device on another NUMA node than their "
+                            "process, which has one on its own: {}. The place of the GPU itself "
+                            "is not recorded",
+                            sum.count, list_of(sum.names)),
+                sum, "connections");
+    }
+
+    [[nodiscard]] bool has_device_at(Index host, std::int32_t node) const {
+        const auto active = active_.find(host);
+        return active != active_.end() &&
+               std::any_of(active->second.begin(), active->second.end(),
+                           [&](Index device) { return model_.devices[device].numa_node == node; });
+    }
+
+    void cross_rail() {
+        Sum sum;
+        for (const Link &link : nccl_.links) {
+            if (!link.is_send())
+                continue;
+            const bool crosses = std::any_of(link.qps.begin(), link.qps.end(), [&](Index index) {
+                const Qp &qp = model_.qps[index];
+                if (qp.port == NONE || qp.remote_port == NONE)
+                    return false;
+                const auto &own = model_.ports[qp.port].rail;
+                const auto &other = model_.ports[qp.remote_port].rail;
+                return own && other && *own != *other;
+            });
+            if (crosses)
+                note(sum, link);
+        }
+        if (sum.count != 0)
+            add("cross_rail",
+                fmt::format("{} connection(s) go from one rail to another", sum.count), sum,
+                "connections");
+    }
+
+    template <typename Value>
+    void different(const std::string &kind, const std::string &what, Value value) {
+        Sum sum;
+        for (Index index = 0; index < model_.qps.size(); ++index) {
+            const Qp &qp = model_.qps[index];
+            if (qp.peer == NONE || qp.peer <= index || nccl_.qps[index].link == NONE)
+                continue;
+            const auto own = value(qp);
+            const auto other = value(model_.qps[qp.peer]);
+            if (!own || !other || *own == *other)
+                continue;
+            ++sum.count;
+            sum.hosts.insert(model_.hosts[qp.host].name);
+            sum.hosts.insert(model_.hosts[model_.qps[qp.peer].host].name);
+            sum.names.insert(fmt::format("{} {} against {} {}", model_.hosts[qp.host].name, *own,
+                                         model_.hosts[model_.qps[qp.peer].host].name, *other));
+        }
+        if (sum.count != 0)
+            add(kind,
+                fmt::format("{} differs between the ends of {} queue pair(s): {}", what, sum.count,
+                            list_of(sum.names)),
+                sum, "queue_pairs");
+    }
+
+    void different_ends() {
+        different("mtu_differs", "the path MTU", [](const Qp &qp) {
+            return qp.path_mtu_bytes() == 0 ? std::optional<std::uint32_t>() : qp.path_mtu_bytes();
+        });
+        different("gid_type_differs", "the type of the address (GID)", [](const Qp &qp) {
+            return qp.has(CW_QP_SGID) && qp.address.gid_type != CW_GID_UNKNOWN
+                       ? std::optional(capture::gid_type_name(qp.address.gid_type))
+                       : std::nullopt;
+        });
+        different("traffic_class_differs", "the traffic class", [](const Qp &qp) {
+            return qp.has(CW_QP_ADDRESS) && qp.has(CW_QP_GRH)
+                       ? std::optional<unsigned>(qp.address.traffic_class)
+                       : std::nullopt;
+        });
+    }
+
+    void different_parameters() {
+        std::map<std::string, Sum> by_name;
+        for (Index index = 0; index < nccl_.communicators.size(); ++index)
+            for (const auto &[name, values] : params_of(nccl_, nccl_.communicators[index])) {
+                if (values.size() < 2)
+                    continue;
+                Sum &sum = by_name[name];
+                ++sum.count;
+                sum.communicators.insert(index);
+                for (const auto &[value, ranks] : values)
+                    sum.names.insert(fmt::format("{} on {} rank(s)", value, ranks.size()));
+            }
+        for (const auto &[name, sum] : by_name)
+            add("parameter_differs",
+                fmt::format("NCCL's parameter {} is not the same on all ranks of {} "
+                            "communicator(s): {}",
+                            name, sum.count, list_of(sum.names)),
+                sum, "communicators");
+    }
+
+    void without_gpu_direct() {
+        Sum sum;
+        for (const Link &link : nccl_.links)
+            if (link.transport == CW_NCCL_TRANSPORT_IB && !link.is_mirrored &&
+                (link.flags & (CW_NCCL_CONNECTION_GDR | CW_NCCL_CONNECTION_FAULT)) == 0) {
+                note(sum, link);
+                for (const Index qp : link.qps)
+                    if (const Index device = model_.qps[qp].device; device != NONE)
+                        sum.names.insert(
+                            model_.devices[device].name +
+                            (model_.devices[device].is_software() ? " (software)" : ""));
+            }
+        if (sum.count != 0)
+            add("gpu_direct_off",
+                fmt::format("{} connection(s) do not use GPUDirect RDMA, so their data goes "
+                            "through the host's memory: {}",
+                            sum.count, list_of(sum.names)),
+                sum, "connections");
+    }
+
+    void different_bytes() {
+        Sum sum;
+        std::uint64_t more = 0;
+        std::uint64_t less = 0;
+        for (const Link &link : nccl_.links) {
+            bool differs = false;
+            for (const Interval &interval : link.intervals) {
+                if (interval.n_ops == 0 || interval.is_first)
+                    continue;
+                const bool is_compared = interval.kind == IntervalKind::Excess ||
+                                         interval.kind == IntervalKind::Shortage ||
+                                         interval.kind == IntervalKind::Single;
+                if (!is_compared || interval.n_unknown != 0)
+                    continue;
+                differs = differs || interval.measured_bytes != interval.derived_bytes;
+                more = add_saturating(
+                    more, model::subtract_or_zero(interval.measured_bytes, interval.derived_bytes));
+                less = add_saturating(
+                    less, model::subtract_or_zero(interval.derived_bytes, interval.measured_bytes));
+            }
+            if (differs)
+                note(sum, link);
+        }
+        if (sum.count == 0)
+            return;
+        add("bytes_differ",
+            fmt::format("{} connection(s) carried other than what their operations come to: {} B "
+                        "more, {} B less",
+                        sum.count, more, less),
+            sum, "connections");
+        nccl_.findings.back().evidence["more_bytes"] = more;
+        nccl_.findings.back().evidence["less_bytes"] = less;
+    }
+
+    Model &model_;
+    Identity &nccl_;
+    std::map<Index, std::set<Index>> active_; // by host: devices with an active port
+    std::map<Index, std::set<Index>> used_;   // by host: devices with a connection of NCCL's
+};
+
+} // namespace
+
+void find_findings(Model &model) {
+    Finder(model).run();
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "correlate/nccl/resolve.h"
+
+namespace collwire::identity {
+
+using model::Model;
+
+namespace {
+
+// A record of a communicator is made a moment before or after the first call that it was met in.
+constexpr std::uint64_t FIRST_CALL_NS = 1'000'000'000;
+// The kernel gives a start time in nanoseconds, /proc in clock ticks of 10 ms.
+constexpr std::uint64_t START_TOLERANCE_NS = 20'000'000;
+
+template <typename T, typename Less> void sort_unless_sorted(std::vector<T> &items, Less less) {
+    if (!std::is_sorted(items.begin(), items.end(), less))
+        std::stable_sort(items.begin(), items.end(), less);
+}
+
+// In the order of time, without what a capture that was read twice repeats.
+void put_in_order(CommStream &stream) {
+    sort_unless_sorted(stream.calls,
+                       [](const Call &a, const Call &b) { return a.time_ns < b.time_ns; });
+    stream.calls.erase(std::unique(stream.calls.begin(), stream.calls.end()), stream.calls.end());
+    sort_unless_sorted(stream.launches, [](const Launch &a, const Launch &b) {
+        return std::tie(a.time_ns, a.tid, a.plan) < std::tie(b.time_ns, b.tid, b.plan);
+    });
+    stream.launches.erase(std::unique(stream.launches.begin(), stream.launches.end(),
+                                      [](const Launch &a, const Launch &b) {
+                                          return std::tie(a.time_ns, a.tid, a.plan, a.shape) ==
+                                                 std::tie(b.time_ns, b.tid, b.plan, b.shape);
+                                      }),
+                          stream.launches.end());
+    sort_unless_sorted(stream.more_tasks, [](const MoreTasks &a, const MoreTasks &b) {
+        return std::tie(a.launch_ns, a.plan, a.first) < std::tie(b.launch_ns, b.plan, b.first);
+    });
+    sort_unless_sorted(stream.comms, [](const cw_nccl_comm &a, const cw_nccl_comm &b) {
+        return a.header.time_ns < b.header.time_ns;
+    });
+    std::sort(stream.ends_ns.begin(), stream.ends_ns.end());
+    stream.ends_ns.erase(std::unique(stream.ends_ns.begin(), stream.ends_ns.end()),
+                         stream.ends_ns.end());
+    sort_unless_sorted(stream.channels,
+                       [](const Channel &a, const Channel &b) { return a.time_ns < b.time_ns; });
+}
+
+// The tasks of each launch one behind the other. Of a launch that lacks some, those before the gap.
+void join_tasks(CommStream &stream) {
+    if (std::none_of(stream.launches.begin(), stream.launches.end(),
+                     [](const Launch &launch) { return launch.n_tasks > CW_NCCL_LAUNCH_TASKS; }))
+        return;
+    std::vector<cw_nccl_task_ref> tasks;
+    tasks.reserve(stream.tasks.size());
+    for (Launch &launch : stream.launches) {
+        const auto begin = static_cast<std::uint32_t>(tasks.size());
+        if (launch.n_tasks <= CW_NCCL_LAUNCH_TASKS) {
+            tasks.insert(tasks.end(), stream.tasks.begin() + launch.first_task,
+                         stream.tasks.begin() + launch.first_task + launch.n_tasks);
+            launch.first_task = begin;
+            continue;
+        }
+        auto more =
+            std::lower_bound(stream.more_tasks.begin(), stream.more_tasks.end(), launch,
+                             [](const MoreTasks &a, const Launch &b) {
+                                 return std::tie(a.launch_ns, a.plan) < std::tie(b.time_ns, b.plan);
+                             });
+        const auto is_of_launch = [&] {
+            return more != stream.more_tasks.end() && more->launch_ns == launch.time_ns &&
+                   more->plan == launch.plan;
+        };
+        // The first are in the launch itself, or in a record of their own with all others.
+        if (!is_of_launch() || more->first != 0)
+            tasks.insert(tasks.end(), stream.tasks.begin() + launch.first_task,
+                         stream.tasks.begin() + launch.first_task + CW_NCCL_LAUNCH_TASKS);
+        for (; is_of_launch(); ++more) {
+            const std::size_t known = tasks.size() - begin;
+            if (more->first > known)
+                break;
+            const std::size_t again = std::min<std::size_t>(known - more->first, more->n);
+            tasks.insert(tasks.end(),
+                         stream.tasks.begin() + more->first_task +
+                             static_cast<std::ptrdiff_t>(again),
+                         stream.tasks.begin() + more->first_task + more->n);
+        }
+        const std::size_t known = std::min<std::size_t>(tasks.size() - begin, launch.n_tasks);
+        tasks.resize(begin + known);
+        if (known < launch.n_tasks)
+            launch.flags |= CW_NCCL_LAUNCH_FAULT;
+        launch.n_tasks = static_cast<std::uint16_t>(known);
+        launch.first_task = begin;
+    }
+    stream.tasks = std::move(tasks);
+    stream.more_tasks = {};
+}
+
+bool is_same(const cw_nccl_comm &a, const cw_nccl_comm &b) {
+    return a.comm_hash == b.comm_hash && a.rank == b.rank && a.n_ranks == b.n_ranks &&
+           (a.start_boottime_ns == b.start_boottime_ns || a.start_boottime_ns == 0 ||
+            b.start_boottime_ns == 0);
+}
+
+Rung rung_of(std::uint8_t rung) {
+    return rung >= CW_RUNG_EXACT ? Rung::Exact : static_cast<Rung>(rung);
+}
+
+class Finder {
+public:
+    explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {}
+
+    void run() {
+        index_processes();
+        for (const Image &image : nccl_.gathered.images)
+            by_id_[{image.session, image.image_id}] = &image;
+        for (const NcclProcess &process : nccl_.gathered.processes)
+            images_[{process.session, process.tgid}] = process.image_id;
+        for (Index index = 0; index < nccl_.gathered.params.size(); ++index) {
+            const Param &param = nccl_.gathered.params[index];
+            nccl_.params_of_process[{param.session, param.tgid}].push_back(index);
+        }
+        for (Index index = 0; index < nccl_.gathered.streams.size(); ++index)
+            find(index);
+        find_parents();
+    }
+
+private:
+    void find(Index index) {
+        CommStream &stream = nccl_.gathered.streams[index];
+        if (model_.sessions[stream.session].excluded) {
+            stream.comms.clear();
+            stream.calls.clear();
+            stream.launches.clear();
+            return;
+        }
+        put_in_order(stream);
+        join_tasks(stream);
+        const std::size_t first = nccl_.instances.size();
+        auto end = stream.ends_ns.begin();
+        for (const cw_nccl_comm &comm : stream.comms) {
+            for (; end != stream.ends_ns.end() && *end <= comm.header.time_ns; ++end)
+                close(first, *end);
+            take(first, index, comm);
+        }
+        for (; end != stream.ends_ns.end(); ++end)
+            close(first, *end);
+        divide(first, stream);
+    }
+
+    void close(std::size_t first, std::uint64_t time_ns) {
+        if (nccl_.instances.size() == first || nccl_.instances.back().ended)
+            return;
+        nccl_.instances.back().ended = true;
+        nccl_.instances.back().end_ns = time_ns;
+    }
+
+    void take(std::size_t first, Index stream_index, const cw_nccl_comm &comm) {
+        const CommStream &stream = nccl_.gathered.streams[stream_index];
+        const bool is_created = (comm.flags & CW_NCCL_COMM_CREATED) != 0;
+        if (nccl_.instances.size() > first) {
+            Instance &last = nccl_.instances.back();
+            const bool is_told_again = !is_created || comm.header.time_ns == last.begin_ns;
+            if (!last.ended && is_same(last.record, comm) &&
+                (is_told_again || (!last.created && !has_calls(stream, last, comm)))) {
+                last.created = last.created || is_created;
+                last.from_start = last.from_start || is_created;
+                last.record.flags |= comm.flags & ~std::uint32_t{CW_NCCL_COMM_LAUNCHED};
+                for (const auto field : {&cw_nccl_comm::parent, &cw_nccl_comm::proxy_state,
+                                         &cw_nccl_comm::bus_id, &cw_nccl_comm::start_boottime_ns})
+                    if (last.record.*field == 0)
+                        last.record.*field = comm.*field;
+                if (last.record.name[0] == 0)
+                    std::copy(std::begin(comm.name), std::end(comm.name), last.record.name);
+                return;
+            }
+            if (!last.ended)
+                last.end_ns = comm.header.time_ns; // its end was lost
+        }
+        Instance added;
+        added.stream = stream_index;
+        added.session = stream.session;
+        added.host = model_.sessions[stream.session].host;
+        added.record = comm;
+        added.begin_ns = comm.header.time_ns;
+        added.created = is_created;
+        added.from_start = is_created || ((comm.flags & CW_NCCL_COMM_LAUNCHED) != 0 &&
+                                          comm.launched == 0 && comm.op_count == 0);
+        added.process = process_of(added);
+        std::uint32_t image = comm.image_id;
+        if (const auto found = images_.find({stream.session, stream.tgid});
+            image == 0 && found != images_.end())
+            image = found->second;
+        if (const auto found = by_id_.find({stream.session, image}); found != by_id_.end()) {
+            added.version = found->second->version;
+            added.operations_rung = rung_of(found->second->rungs[CW_NCCL_OPERATIONS]);
+            added.connections_rung = rung_of(found->second->rungs[CW_NCCL_CONNECTIONS]);
+        }
+        nccl_.instances.push_back(added);
+    }
+
+    static bool has_calls(const CommStream &stream, const Instance &instance,
+                          const cw_nccl_comm &comm) {
+        const auto call = std::lower_bound(
+            stream.calls.begin(), stream.calls.end(), instance.begin_ns,
+            [](const Call &a, std::uint64_t time_ns) { return a.time_ns < time_ns; });
+        return call != stream.calls.end() && call->time_ns < comm.header.time_ns;
+    }
+
+    // Calls and launches belong to the newest communicator before them, until its end.
+    void divide(std::size_t first, const CommStream &stream) {
+        if (nccl_.instances.size() == first) {
+            nccl_.orphans += stream.calls.size() + stream.launches.size();
+            return;
+        }
+        const auto index_at = [](const auto &items, std::uint64_t time_ns) {
+            const auto found = std::lower_bound(
+                items.begin(), items.end(), time_ns,
+                [](const auto &item, std::uint64_t time) { return item.time_ns < time; });
+            return static_cast<std::uint32_t>(found - items.begin());
+        };
+        std::uint64_t taken = 0;
+        for (std::size_t i = first; i < nccl_.instances.size(); ++i) {
+            Instance &instance = nccl_.instances[i];
+            // What came a little before the first of them can be of no other.
+            const std::uint64_t begin_ns =
+                i == first ? model::subtract_or_zero(instance.begin_ns,
+                                                     instance.created ? 0 : FIRST_CALL_NS)
+                           : instance.begin_ns;
+            const std::uint64_t next_ns =
+                i + 1 < nccl_.instances.size() ? nccl_.instances[i + 1].begin_ns : UINT64_MAX;
+            const std::uint64_t end_ns =
+                instance.ended ? std::min(instance.end_ns, next_ns) : next_ns;
+            instance.first_call = index_at(stream.calls, begin_ns);
+            instance.n_calls = index_at(stream.calls, end_ns) - instance.first_call;
+            instance.first_launch = index_at(stream.launches, begin_ns);
+            instance.n_launches = index_at(stream.launches, end_ns) - instance.first_launch;
+            taken += instance.n_calls + instance.n_launches;
+        }
+        nccl_.orphans += stream.calls.size() + stream.launches.size() - taken;
+    }
+
+    void index_processes() {
+        for (Index index = 0; index < model_.processes.size(); ++index) {
+            const model::Process &process = model_.processes[index];
+            processes_.try_emplace({process.host, process.pid, process.start_boottime_ns}, index);
+        }
+    }
+
+    Index process_of(const Instance &instance) {
+        const std::uint64_t start_ns = instance.record.start_boottime_ns;
+        const std::uint64_t latest_ns =
+            start_ns == 0 ? UINT64_MAX : model::add_saturating(start_ns, START_TOLERANCE_NS);
+        const auto after = processes_.upper_bound({instance.host, instance.record.tgid, latest_ns});
+        if (after != processes_.begin()) {
+            const auto &[key, index] = *std::prev(after);
+            const auto &[host, pid, known_ns] = key;
+            if (host == instance.host && pid == instance.record.tgid &&
+                (start_ns == 0 || known_ns == 0 ||
+                 model::add_saturating(known_ns, START_TOLERANCE_NS) >= start_ns))
+                return index;
+        }
+        model::Process process;
+        process.host = instance.host;
+        process.pid = instance.record.tgid;
+        process.start_boottime_ns = start_ns;
+        const auto index = static_cast<Index>(model_.processes.size());
+        model_.processes.push_back(std::move(process));
+        processes_.try_emplace({instance.host, instance.record.tgid, start_ns}, index);
+        return index;
+    }
+
+    void find_parents() {
+        for (Instance &instance : nccl_.instances) {
+            if (instance.record.parent == 0)
+                continue;
+            const Index parent = instance_at(nccl_, instance.session, instance.record.tgid,
+                                             instance.record.parent, instance.begin_ns);
+            if (parent != NONE && &nccl_.instances[parent] != &instance &&
+                nccl_.instances[parent].begin_ns <= instance.begin_ns)
+                instance.parent = parent;
+        }
+    }
+
+    Model &model_;
+    Identity &nccl_;
+    std::map<std::tuple<Index, std::uint32_t, std::uint64_t>, Index> processes_;
+    std::map<std::pair<Index, std::uint32_t>, const Image *> by_id_;  // session, image
+    std::map<std::pair<Index, std::uint32_t>, std::uint32_t> images_; // session, process
+};
+
+} // namespace
+
+void find_instances(Model &model) {
+    Finder(model).run();
+}
+
+} // namespace collwire::identity

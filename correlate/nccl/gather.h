@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes the NCCL records of captures.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "correlate/nccl/gathered.h"
+
+namespace collwire::identity {
+
+// What one capture may hold, far beyond what a recorder writes. A file of some KiB can hold
+// millions of equal records.
+inline constexpr std::uint64_t MAX_CALLS = 20'000'000; // and launches
+inline constexpr std::uint64_t MAX_TASKS = 100'000'000;
+inline constexpr std::uint64_t MAX_SHAPE_RECORDS = 4'000'000;
+inline constexpr std::uint64_t MAX_ORDER_RANKS = 10'000'000;
+inline constexpr std::uint64_t MAX_OTHER_RECORDS = 1'000'000; // of each other kind
+inline constexpr std::uint32_t MAX_SHAPE_ITEMS = 65'536;      // tasks, or operations, of a launch
+inline constexpr std::uint32_t MAX_ENDPOINTS = 256;           // of a connection
+inline constexpr std::uint64_t MAX_SOCKETS = 100'000;
+
+class Gather {
+public:
+    void begin_capture() { counts_ = {}; }
+    // False: one too many of its kind, or of something that cannot be.
+    [[nodiscard]] bool add(Index session, const cw_header &header,
+                           std::span<const std::byte> record, bool from_start);
+    [[nodiscard]] Gathered take();
+
+private:
+    struct Counts {
+        std::uint64_t calls = 0, launches = 0, tasks = 0, shapes = 0, ranks = 0, comms = 0,
+                      ends = 0, channels = 0, params = 0, images = 0, processes = 0,
+                      connections = 0;
+    };
+
+    CommStream &stream_of(Index session, std::uint32_t tgid, std::uint64_t address);
+    GatheredShape &shape_of(Index session, std::uint32_t tgid, std::uint64_t comm,
+                            std::uint64_t shape);
+    bool add_call(Index session, std::span<const std::byte> record);
+    bool add_launch(Index session, std::span<const std::byte> record);
+    bool add_launch_tasks(Index session, std::span<const std::byte> record);
+    bool add_shape_task(Index session, std::span<const std::byte> record);
+    bool add_shape_ops(Index session, std::span<const std::byte> record);
+    bool add_channel(Index session, std::span<const std::byte> record);
+    bool add_connection(Index session, std::span<const std::byte> record);
+    bool add_image(Index session, std::span<const std::byte> record);
+    bool add_param(Index session, std::span<const std::byte> record);
+    bool add_socket(Index session, std::span<const std::byte> record, bool from_start);
+
+    Gathered gathered_;
+    Counts counts_;                         // of the capture that was begun last
+    ByAddress<std::vector<Index>> sockets_; // by inode
+    ByAddress<Index> images_;               // by number
+};
+
+} // namespace collwire::identity

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's records as they were gathered, kept small: there can be millions of calls. Times are
+// CLOCK_MONOTONIC nanoseconds of the host.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "collwire/records.h"
+#include "correlate/model/known.h"
+#include "correlate/nccl/byte_series.h"
+
+namespace collwire::identity {
+
+using model::Index;
+using model::Known;
+using model::NONE;
+
+// An address, or a hash, in a process of a recording.
+struct AddressKey {
+    std::uint64_t address = 0;
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    friend bool operator==(const AddressKey &, const AddressKey &) = default;
+};
+struct AddressHash {
+    std::size_t operator()(const AddressKey &key) const;
+};
+template <typename T> using ByAddress = std::unordered_map<AddressKey, T, AddressHash>;
+
+struct Call {
+    std::uint64_t time_ns = 0;
+    std::uint64_t count = 0;
+    std::uint64_t stream = 0;
+    std::uint32_t arguments_hash = 0;
+    std::uint32_t tid = 0;
+    std::int32_t root = 0; // or peer
+    std::int32_t reduction = 0;
+    std::uint8_t func = 0;
+    std::uint8_t datatype = 0;
+    std::uint8_t flags = 0; // enum cw_nccl_call_flags
+    friend bool operator==(const Call &, const Call &) = default;
+};
+
+struct Launch {
+    std::uint64_t time_ns = 0;
+    std::uint64_t plan = 0;
+    std::uint64_t shape = 0;
+    std::uint64_t launched = 0;
+    std::uint32_t n_ops = 0;
+    std::uint32_t first_task = 0; // in CommStream::tasks
+    std::uint32_t tid = 0;
+    std::uint16_t n_tasks = 0;
+    std::uint8_t flags = 0; // enum cw_nccl_launch_flags
+    // Found by matching: what it looks like, in Identity::shapes
+    Index shape_index = NONE;
+    std::uint32_t replay = 0; // of its plan, from 0
+    std::uint32_t order = 0;  // among all launches of its recording
+};
+
+// Tasks of a launch that had no room in it.
+struct MoreTasks {
+    std::uint64_t launch_ns = 0;
+    std::uint64_t plan = 0;
+    std::uint32_t first_task = 0; // in CommStream::tasks
+    std::uint16_t first = 0;
+    std::uint16_t n = 0;
+};
+
+struct Channel {
+    std::uint64_t time_ns = 0;
+    cw_nccl_channel record{};
+    std::vector<std::int32_t> order;
+};
+
+// All that a recording has of one address of one process. Communicators come and go there.
+struct CommStream {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint64_t address = 0;
+    std::vector<cw_nccl_comm> comms;
+    std::vector<std::uint64_t> ends_ns;
+    std::vector<Call> calls;
+    std::vector<Launch> launches;
+    std::vector<cw_nccl_task_ref> tasks;
+    std::vector<MoreTasks> more_tasks;
+    std::vector<Channel> channels;
+};
+
+struct GatheredShape {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint64_t comm = 0;
+    std::uint32_t n_ops = 0;
+    std::vector<cw_nccl_shape_task> tasks; // by index; length 0: missing
+    std::vector<cw_nccl_op> ops;
+    std::vector<bool> has_op;
+};
+
+struct GatheredConnection {
+    Index session = NONE;
+    cw_nccl_connection head{}; // of its first record
+    std::vector<cw_nccl_endpoint> endpoints;
+};
+
+struct Image {
+    Index session = NONE;
+    std::uint32_t image_id = 0;
+    std::uint32_t version = 0;
+    std::array<std::uint8_t, CW_NCCL_CAPABILITIES> rungs{};
+    std::string build_id, path, reason;
+};
+
+struct NcclProcess {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint32_t image_id = 0;
+    std::uint64_t start_boottime_ns = 0;
+    std::uint64_t time_ns = 0; // since when it was looked at
+};
+
+struct Param {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::string name;
+    std::int64_t value = 0;
+    std::uint64_t time_ns = 0;
+};
+
+struct Socket {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint32_t fd = 0;
+    cw_tcp_socket last{};
+    std::uint64_t first_ns = 0;
+    ByteSeries acked; // payload_bytes; wire_bytes is 0
+};
+
+struct Gathered {
+    std::vector<CommStream> streams;
+    ByAddress<Index> stream_at;
+    std::vector<GatheredShape> shapes;
+    ByAddress<Index> shape_of_hash;
+    std::vector<GatheredConnection> connections;
+    ByAddress<std::vector<Index>> connections_at; // by the connection's own address
+    std::vector<Image> images;
+    std::vector<NcclProcess> processes;
+    std::vector<Param> params;
+    std::vector<Socket> sockets;
+};
+
+} // namespace collwire::identity

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/nccl/link_meter.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace collwire::identity {
+
+using model::add_saturating;
+using model::BytesRung;
+using model::Model;
+using model::Qp;
+using model::subtract_or_zero;
+
+namespace {
+
+constexpr std::uint64_t SIZE_HEADER_BYTES = 4;
+// What net_socket says on a new socket, at most: a magic number, a type, an index.
+constexpr std::uint64_t GREETING_BYTES = 64;
+// Samples of the queue pairs of a link are taken together, one behind the other.
+constexpr std::uint64_t TOGETHER_NS = 100'000'000;
+// A counter may be read this long after its time was taken.
+constexpr std::uint64_t READ_LATE_NS = 2'000'000;
+// Nothing moved for this long: by the time of the last frame; by samples that did not come, where
+// there is one a second when something moves.
+constexpr std::uint64_t QUIET_NS = 200'000'000;
+constexpr std::uint64_t QUIET_SAMPLES_NS = 1'500'000'000;
+
+ByteSource source_of(const Model &model, const Link &link) {
+    if (!link.sockets.empty())
+        return ByteSource::Wire;
+    const auto all_have = [&](auto has) {
+        return !link.qps.empty() && std::all_of(link.qps.begin(), link.qps.end(),
+                                                [&](Index qp) { return has(model.qps[qp]); });
+    };
+    if (all_have([](const Qp &qp) { return qp.bytes.rung == BytesRung::Wire; }))
+        return ByteSource::Wire;
+    if (all_have([](const Qp &qp) { return qp.posted_tx_payload_bytes.has_value(); }))
+        return ByteSource::Posted;
+    return ByteSource::None;
+}
+
+const ByteSeries *series_of(const Model &model, const Link &link, std::size_t i) {
+    if (!link.sockets.empty())
+        return &model.nccl.gathered.sockets[link.sockets[i]].acked;
+    const Qp &qp = model.qps[link.qps[i]];
+    return link.source == ByteSource::Wire ? qp.wire_series.get() : qp.post_series.get();
+}
+
+Known posted_wire_bytes(const Model &model, const Link &link) {
+    Known sum;
+    for (const Index index : link.qps) {
+        const model::QpBytes &bytes = model.qps[index].bytes;
+        if (!bytes.tx_wire_bytes)
+            return std::nullopt;
+        model::add_known(
+            sum, subtract_or_zero(*bytes.tx_wire_bytes, bytes.tx_response_wire_bytes.value_or(0)));
+    }
+    return sum;
+}
+
+} // namespace
+
+std::uint64_t part_of(std::uint64_t value, std::uint64_t part, std::uint64_t whole,
+                      bool to_nearest) {
+    __extension__ using Wide = unsigned __int128;
+    if (whole == 0)
+        return 0;
+    const Wide product = static_cast<Wide>(value) * part + (to_nearest ? whole / 2 : 0);
+    return static_cast<std::uint64_t>(std::min<Wide>(product / whole, UINT64_MAX));
+}
+
+std::uint64_t bytes_on(const Link &link, const ShapeOp &op) {
+    return link.has_size_headers
+               ? add_saturating(op.payload_bytes,
+                                model::multiply_saturating(op.messages, SIZE_HEADER_BYTES))
+               : op.payload_bytes;
+}
+
+std::vector<ByteSample> read_samples(const Model &model, Link &link, bool is_late) {
+    link.source = source_of(model, link);
+    if (link.source == ByteSource::None)
+        return {};
+    struct Step {
+        std::uint64_t time_ns;
+        std::uint32_t part;
+        std::uint32_t sample;
+    };
+    const std::size_t n = link.sockets.empty() ? link.qps.size() : link.sockets.size();
+    std::vector<Step> steps;
+    for (std::uint32_t part = 0; part < n; ++part)
+        if (const ByteSeries *series = series_of(model, link, part); series != nullptr)
+            for (std::uint32_t i = 0; i < series->size(); ++i)
+                steps.push_back({series->at(i).time_ns, part, i});
+    std::sort(steps.begin(), steps.end(), [](const Step &a, const Step &b) {
+        return std::tie(a.time_ns, a.part) < std::tie(b.time_ns, b.part);
+    });
+    std::vector<ByteSample> parts(n);
+    std::vector<ByteSample> samples;
+    ByteSample sum;
+    for (const Step &step : steps) {
+        const ByteSample now = series_of(model, link, step.part)->at(step.sample);
+        sum.payload_bytes += now.payload_bytes - parts[step.part].payload_bytes;
+        sum.wire_bytes += now.wire_bytes - parts[step.part].wire_bytes;
+        sum.last_ns = std::max(sum.last_ns, now.last_ns);
+        sum.time_ns = now.time_ns;
+        parts[step.part] = now;
+        if (!samples.empty() && samples.back().time_ns + TOGETHER_NS > now.time_ns)
+            samples.back() = sum;
+        else
+            samples.push_back(sum);
+    }
+    // A socket is counted from when it was opened on: what came before its first sample is not of
+    // this recording.
+    if (is_late && !link.sockets.empty() && !samples.empty()) {
+        link.measured_from_ns = samples.front().time_ns;
+        const std::uint64_t before = samples.front().payload_bytes;
+        for (ByteSample &sample : samples)
+            sample.payload_bytes -= before;
+        sum.payload_bytes -= before;
+    }
+    link.measured_bytes = sum.payload_bytes;
+    if (link.source == ByteSource::Posted)
+        link.wire_bytes = posted_wire_bytes(model, link);
+    else if (link.sockets.empty())
+        link.wire_bytes = sum.wire_bytes;
+    for (std::size_t part = 0; part < link.qps.size(); ++part) {
+        const topology::Tier tier = model.qps[link.qps[part]].tier;
+        const auto known = std::find_if(link.tiers.begin(), link.tiers.end(),
+                                        [&](const auto &of) { return of.first == tier; });
+        if (known == link.tiers.end())
+            link.tiers.emplace_back(tier, parts[part].payload_bytes);
+        else
+            known->second = add_saturating(known->second, parts[part].payload_bytes);
+    }
+    return samples;
+}
+
+namespace {
+
+const Interval *interval_of(const Link &link, std::uint32_t order) {
+    const auto after = std::upper_bound(
+        link.intervals.begin(), link.intervals.end(), order,
+        [](std::uint32_t wanted, const Interval &interval) { return wanted < interval.begin; });
+    if (after == link.intervals.begin() || order >= (after - 1)->end)
+        return nullptr;
+    return &*(after - 1);
+}
+
+// Without net_socket's headers.
+std::uint64_t payload_in(const Link &link, const ShapeOp &op, std::uint64_t bytes) {
+    return subtract_or_zero(bytes, bytes_on(link, op) - op.payload_bytes);
+}
+
+} // namespace
+
+namespace {
+
+// Without the frames.
+OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp &op,
+                      std::uint32_t order, std::uint32_t op_index) {
+    OpShare derived;
+    if (is_certain(op))
+        derived = {op.payload_bytes, {}, true, true, ByteSource::Derived, Rung::Exact};
+    if (interval == nullptr)
+        return derived;
+    OpShare share{op.payload_bytes, {}, true, true, link.source, Rung::Exact};
+    switch (interval->kind) {
+    case IntervalKind::Checked:
+        return share;
+    case IntervalKind::Single:
+        share.payload_bytes = payload_in(link, op, interval->measured_bytes);
+        return share;
+    case IntervalKind::Shortage:
+        share.payload_bytes =
+            part_of(op.payload_bytes, interval->measured_bytes, interval->derived_bytes);
+        share.rung = Rung::Inferred;
+        return share;
+    case IntervalKind::Unknown: {
+        if (derived.is_known)
+            return derived;
+        // What the others leave, by how much each can be at most.
+        const std::uint64_t rest =
+            subtract_or_zero(interval->measured_bytes, interval->derived_bytes);
+        share.payload_bytes = payload_in(
+            link, op,
+            interval->bound_bytes == 0 ? rest / interval->n_unknown
+                                       : part_of(bytes_on(link, op), rest, interval->bound_bytes));
+        share.rung = Rung::Inferred;
+        return share;
+    }
+    case IntervalKind::InFlight: {
+        const std::pair here(order, op_index);
+        const std::pair last(interval->last_order, interval->last_op);
+        if (here < last)
+            return share;
+        share.is_whole = false;
+        share.payload_bytes = here == last ? std::min(op.payload_bytes, interval->last_bytes) : 0;
+        return share;
+    }
+    case IntervalKind::Excess:
+    case IntervalKind::Derived:
+        return derived;
+    }
+    return derived;
+}
+
+} // namespace
+
+OpShare share_of(const Link &link, const ShapeOp &op, std::uint32_t order, std::uint32_t op_index) {
+    const Interval *interval = interval_of(link, order);
+    OpShare share = payload_share(link, interval, op, order, op_index);
+    if (!share.is_known || !link.wire_bytes)
+        return share;
+    if (share.payload_bytes == 0)
+        share.wire_bytes = 0;
+    else if (interval != nullptr && interval->wire_bytes != 0)
+        share.wire_bytes =
+            part_of(share.payload_bytes, interval->wire_bytes, interval->measured_bytes, true);
+    else
+        share.wire_bytes =
+            part_of(share.payload_bytes, *link.wire_bytes, link.measured_bytes, true);
+    return share;
+}
+
+LinkMeter::LinkMeter(Link &link, const std::vector<ByteSample> &samples, bool is_late,
+                     bool is_eager)
+    : link_(link), samples_(samples), is_late_(is_late), is_eager_(is_eager) {
+    link_.intervals.clear();
+}
+
+void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t order) {
+    if (time_ns < link_.measured_from_ns)
+        return;
+    take_samples(subtract_or_zero(time_ns, READ_LATE_NS));
+    if (open_.n_ops == 0) {
+        // Bytes of nothing that was launched.
+        if (measured_ != closed_)
+            close(IntervalKind::Excess, order);
+        open_.begin = order;
+    } else if (can_close_) {
+        close(single_or(open_.n_unknown != 0 ? IntervalKind::Unknown : IntervalKind::Shortage),
+              order);
+        open_.begin = order;
+    }
+    can_close_ = false;
+    order_ = order;
+    ++open_.n_ops;
+    if (is_certain(op)) {
+        open_.derived_bytes = add_saturating(open_.derived_bytes, bytes_on(link_, op));
+        open_.derived_payload_bytes = add_saturating(open_.derived_payload_bytes, op.payload_bytes);
+    } else {
+        open_.bound_bytes = add_saturating(open_.bound_bytes, bytes_on(link_, op));
+        ++open_.n_unknown;
+    }
+}
+
+void LinkMeter::take_samples(std::uint64_t until_ns) {
+    for (; next_ < samples_.size() && samples_[next_].time_ns <= until_ns; ++next_)
+        take_sample(next_);
+}
+
+bool LinkMeter::is_quiet(std::size_t i) const {
+    const ByteSample &sample = samples_[i];
+    if (sample.last_ns != 0 && sample.time_ns >= add_saturating(sample.last_ns, QUIET_NS))
+        return true;
+    return i + 1 == samples_.size() ||
+           samples_[i + 1].time_ns >= add_saturating(sample.time_ns, QUIET_SAMPLES_NS);
+}
+
+void LinkMeter::take_sample(std::size_t i) {
+    measured_ = samples_[i].payload_bytes;
+    wire_ = samples_[i].wire_bytes;
+    can_close_ = false;
+    if (open_.n_ops == 0)
+        return;
+    const std::uint64_t here = subtract_or_zero(measured_, closed_);
+    const bool is_quiet_here = is_quiet(i);
+    if (open_.n_unknown != 0) {
+        can_close_ = is_quiet_here && here != 0;
+        return;
+    }
+    if (here == open_.derived_bytes) {
+        close(IntervalKind::Checked, order_ + 1);
+    } else if (here > open_.derived_bytes && is_quiet_here) {
+        if (leave_out_greeting())
+            return close(IntervalKind::Checked, order_ + 1);
+        close(single_or(IntervalKind::Excess), order_ + 1);
+    } else {
+        can_close_ = is_eager_ && is_quiet_here;
+    }
+}
+
+// The first bytes of a new socket are no operation's.
+bool LinkMeter::leave_out_greeting() {
+    const std::uint64_t excess =
+        subtract_or_zero(subtract_or_zero(measured_, closed_), open_.derived_bytes);
+    if (is_late_ || !link_.intervals.empty() || excess > GREETING_BYTES * link_.sockets.size())
+        return false;
+    link_.greeting_bytes = excess;
+    closed_ += excess;
+    return true;
+}
+
+// Of a link that was there before the recording, the first bytes may be of what was launched
+// before.
+IntervalKind LinkMeter::single_or(IntervalKind other) const {
+    const bool may_be_of_others = is_late_ && link_.intervals.empty();
+    return open_.n_ops == 1 && !may_be_of_others ? IntervalKind::Single : other;
+}
+
+void LinkMeter::close(IntervalKind kind, std::uint32_t end) {
+    open_.kind = kind;
+    open_.end = end;
+    open_.measured_bytes = subtract_or_zero(measured_, closed_);
+    open_.is_first = is_late_ && link_.intervals.empty();
+    open_.wire_bytes = subtract_or_zero(wire_, wire_closed_);
+    closed_ = measured_;
+    wire_closed_ = wire_;
+    link_.intervals.push_back(open_);
+    open_ = {};
+    open_.begin = end;
+}
+
+void LinkMeter::finish(std::uint32_t order, bool is_open) {
+    take_samples(UINT64_MAX);
+    const std::uint64_t here = subtract_or_zero(measured_, closed_);
+    if (link_.source == ByteSource::None) {
+        close(IntervalKind::Derived, order);
+    } else if (open_.n_ops == 0) {
+        if (here != 0)
+            close(IntervalKind::Excess, order);
+    } else if (open_.n_unknown != 0) {
+        close(is_open ? IntervalKind::Unknown : single_or(IntervalKind::Unknown), order);
+    } else if (here == open_.derived_bytes) {
+        close(IntervalKind::Checked, order);
+    } else if (here > open_.derived_bytes) {
+        close(leave_out_greeting() ? IntervalKind::Checked : single_or(IntervalKind::Excess),
+              order);
+    } else if (is_open) {
+        close(IntervalKind::InFlight, order);
+    } else {
+        close(single_or(IntervalKind::Shortage), order);
+    }
+}
+
+} // namespace collwire::identity

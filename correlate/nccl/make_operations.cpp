@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+
+#include "correlate/capture/nccl_names.h"
+#include "correlate/nccl/align_sequences.h"
+#include "correlate/nccl/common_clock.h"
+#include "correlate/nccl/resolve.h"
+
+namespace collwire::identity {
+
+using model::Model;
+
+namespace {
+
+// The calls of one instance that are numbered together, in their order.
+struct Calls {
+    Index instance = NONE;
+    std::vector<std::uint32_t> calls;
+    std::uint64_t first_number = 0;
+    SeqBase base = SeqBase::Recording;
+};
+
+// Numbers from `begin` on, without a gap, and whose they are.
+struct Range {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::vector<const Calls *> calls;
+};
+
+class Maker {
+public:
+    explicit Maker(Model &model) : model_(model), nccl_(model.nccl), clock_(model) {}
+
+    void run() {
+        for (Index comm = 0; comm < nccl_.communicators.size(); ++comm) {
+            make_collectives(comm);
+            make_p2p(comm);
+        }
+        for (std::vector<Operation> *operations : {&nccl_.collectives, &nccl_.p2p})
+            for (Operation &operation : *operations)
+                complete(operation);
+    }
+
+private:
+    [[nodiscard]] const CommStream &stream_of(Index instance) const {
+        return nccl_.gathered.streams[nccl_.instances[instance].stream];
+    }
+    [[nodiscard]] std::vector<CallJoin> &joins_of(Index instance) {
+        return nccl_.call_joins[nccl_.instances[instance].stream];
+    }
+    [[nodiscard]] bool is_captured(Index instance, const CallJoin &join) const {
+        return join.launch != NONE &&
+               (stream_of(instance).launches[join.launch].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+    }
+
+    template <typename Wanted> std::vector<std::uint32_t> calls_of(Index index, Wanted wanted) {
+        const Instance &instance = nccl_.instances[index];
+        std::vector<std::uint32_t> calls;
+        for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls; ++i)
+            if (const Call &call = stream_of(index).calls[i]; !is_failed(call) && wanted(call))
+                calls.push_back(i);
+        return calls;
+    }
+
+    void make_collectives(Index comm) {
+        std::vector<Calls> joined;
+        std::vector<std::vector<Calls>> alone;
+        for (const Index index : nccl_.communicators[comm].instances) {
+            const Instance &instance = nccl_.instances[index];
+            Calls calls{index,
+                        calls_of(index, [](const Call &call) { return is_collective(call.func); }),
+                        instance.seq_of_first, instance.seq_base};
+            if (calls.calls.empty())
+                continue;
+            if (instance.is_joined)
+                joined.push_back(std::move(calls));
+            else
+                alone.push_back({std::move(calls)});
+        }
+        add_operations(comm, nccl_.collectives, joined, nullptr);
+        for (const std::vector<Calls> &calls : alone)
+            add_operations(comm, nccl_.collectives, calls, nullptr);
+    }
+
+    // The operations of calls that are numbered alike, by number.
+    void add_operations(Index comm, std::vector<Operation> &into, const std::vector<Calls> &all,
+                        const Operation *pair) {
+        for (const Range &range : ranges_of(all)) {
+            // A captured call is one operation for each launch of its graph.
+            std::vector<std::uint32_t> repeats(range.end - range.begin, 1);
+            for (const Calls *calls : range.calls)
+                for (std::size_t i = 0; i < calls->calls.size(); ++i)
+                    if (const CallJoin &join = joins_of(calls->instance)[calls->calls[i]];
+                        is_captured(calls->instance, join)) {
+                        std::uint32_t &most = repeats[calls->first_number + i - range.begin];
+                        most = std::max(most, join.launches);
+                    }
+            std::vector<Index> first; // operation, by number
+            for (std::uint64_t i = 0; i < repeats.size(); ++i) {
+                first.push_back(static_cast<Index>(into.size()));
+                Operation operation = pair != nullptr ? *pair : Operation{};
+                operation.comm = comm;
+                operation.seq = range.begin + i;
+                for (std::uint32_t replay = 0; replay < repeats[i]; ++replay) {
+                    operation.replay = replay;
+                    into.push_back(operation);
+                }
+            }
+            for (const Calls *calls : range.calls)
+                take_calls(into, *calls, range.begin, first, repeats);
+        }
+    }
+
+    static std::vector<Range> ranges_of(const std::vector<Calls> &all) {
+        std::vector<const Calls *> ordered;
+        for (const Calls &calls : all)
+            ordered.push_back(&calls);
+        std::stable_sort(ordered.begin(), ordered.end(), [](const Calls *a, const Calls *b) {
+            return a->first_number < b->first_number;
+        });
+        std::vector<Range> ranges;
+        for (const Calls *calls : ordered) {
+            const std::uint64_t end = calls->first_number + calls->calls.size();
+            if (ranges.empty() || calls->first_number > ranges.back().end)
+                ranges.push_back({calls->first_number, end, {}});
+            ranges.back().end = std::max(ranges.back().end, end);
+            ranges.back().calls.push_back(calls);
+        }
+        return ranges;
+    }
+
+    void take_calls(std::vector<Operation> &into, const Calls &calls, std::uint64_t begin,
+                    const std::vector<Index> &first, const std::vector<std::uint32_t> &repeats) {
+        const Instance &instance = nccl_.instances[calls.instance];
+        for (std::size_t i = 0; i < calls.calls.size(); ++i) {
+            const Call &call = stream_of(calls.instance).calls[calls.calls[i]];
+            CallJoin &join = joins_of(calls.instance)[calls.calls[i]];
+            const std::uint64_t number = calls.first_number + i - begin;
+            join.operation = first[number];
+            const bool captured = is_captured(calls.instance, join);
+            const std::uint64_t called_ns = model_.hosts[instance.host].realtime_ns(call.time_ns);
+            for (std::uint32_t replay = 0; replay < repeats[number]; ++replay)
+                take_call(into[join.operation + replay], instance, call, called_ns, captured,
+                          calls.base);
+        }
+    }
+
+    static void take_call(Operation &operation, const Instance &instance, const Call &call,
+                          std::uint64_t called_ns, bool captured, SeqBase base) {
+        const bool is_first = operation.ranks++ == 0;
+        if (is_first) {
+            operation.func = call.func;
+            operation.count = call.count;
+            operation.datatype = call.datatype;
+            operation.reduction = call.reduction;
+            operation.root = call.root;
+            operation.called_realtime_ns = called_ns;
+        } else if (!is_p2p(call.func) &&
+                   (operation.func != call.func || operation.datatype != call.datatype ||
+                    operation.root != call.root ||
+                    (operation.count != call.count && call.func != CW_NCCL_ALL_GATHER_V))) {
+            operation.flags |= OPERATION_DIFFERS;
+        }
+        if (captured)
+            operation.flags |= OPERATION_CAPTURED;
+        operation.called_realtime_ns = std::min(operation.called_realtime_ns, called_ns);
+        operation.seq_base = std::min(operation.seq_base, base);
+        if (is_p2p(call.func))
+            operation.flags |= call.func == CW_NCCL_SEND ? OPERATION_SENT : OPERATION_RECEIVED;
+        // A send to itself has its receive in the same rank.
+        if (is_p2p(call.func) && call.root == instance.record.rank)
+            operation.flags |= OPERATION_SENT | OPERATION_RECEIVED;
+    }
+
+    // Sends of one rank to another, and the receives there.
+    void make_p2p(Index comm) {
+        std::map<std::pair<std::int32_t, std::int32_t>,
+                 std::pair<std::vector<Calls>, std::vector<Calls>>>
+            pairs; // source, destination: sends, receives
+        for (const Index index : nccl_.communicators[comm].instances) {
+            const Instance &instance = nccl_.instances[index];
+            std::map<std::pair<std::uint8_t, std::int32_t>, Calls> by_peer;
+            for (const std::uint32_t i :
+                 calls_of(index, [](const Call &call) { return is_p2p(call.func); })) {
+                const Call &call = stream_of(index).calls[i];
+                Calls &calls = by_peer[{call.func, call.root}];
+                calls.instance = index;
+                calls.base = instance.created      ? SeqBase::Creation
+                             : instance.from_start ? SeqBase::Launched
+                                                   : SeqBase::Recording;
+                calls.calls.push_back(i);
+            }
+            for (auto &[key, calls] : by_peer) {
+                const auto &[func, peer] = key;
+                if (func == CW_NCCL_SEND)
+                    pairs[{instance.record.rank, peer}].first.push_back(std::move(calls));
+                else
+                    pairs[{peer, instance.record.rank}].second.push_back(std::move(calls));
+            }
+        }
+        for (auto &[key, both] : pairs) {
+            Operation pair;
+            pair.source = key.first;
+            pair.destination = key.second;
+            auto &[sends, receives] = both;
+            if (sends.size() == 1 && receives.size() == 1 && align(sends[0], receives[0])) {
+                add_operations(comm, nccl_.p2p, {std::move(sends[0]), std::move(receives[0])},
+                               &pair);
+                continue;
+            }
+            for (std::vector<Calls> *all : {&sends, &receives})
+                for (Calls &calls : *all)
+                    add_operations(comm, nccl_.p2p, {std::move(calls)}, &pair);
+        }
+    }
+
+    // The k-th send is the k-th receive, where both were seen from the start.
+    bool align(Calls &sends, Calls &receives) {
+        const auto is_from_start = [](const Calls &calls) {
+            return calls.base >= SeqBase::Launched;
+        };
+        if (is_from_start(sends) && is_from_start(receives))
+            return true;
+        const auto found = align_sequences(sequence_of(sends), sequence_of(receives));
+        if (!found)
+            return false;
+        // sends[i + offset] is receives[i]
+        const auto distance =
+            static_cast<std::uint64_t>(found->offset < 0 ? -found->offset : found->offset);
+        const bool is_receives_later = found->offset >= 0;
+        (is_receives_later ? receives : sends).first_number = distance;
+        // The one that was seen from the start cannot have begun before.
+        if (is_from_start(is_receives_later ? receives : sends) && distance != 0)
+            return false;
+        sends.base = receives.base = SeqBase::Aligned;
+        return true;
+    }
+
+    std::vector<SequenceItem> sequence_of(const Calls &calls) const {
+        std::vector<SequenceItem> items;
+        for (const std::uint32_t i : calls.calls) {
+            const Call &call = stream_of(calls.instance).calls[i];
+            items.push_back({model::multiply_saturating(
+                                 call.count, capture::nccl_datatype_bytes(call.datatype)),
+                             clock_.time_ns(nccl_.instances[calls.instance].host, call.time_ns)});
+        }
+        return items;
+    }
+
+    void complete(Operation &operation) const {
+        if (!operation.has(OPERATION_CAPTURED))
+            operation.replay = NONE;
+        const bool is_pair = operation.source >= 0 || operation.destination >= 0;
+        const auto n_ranks =
+            static_cast<std::uint32_t>(std::max(nccl_.communicators[operation.comm].n_ranks, 0));
+        const bool is_whole =
+            is_pair ? operation.has(OPERATION_SENT) && operation.has(OPERATION_RECEIVED)
+                    : operation.ranks >= n_ranks;
+        if (!is_whole)
+            operation.flags |= OPERATION_PARTIAL;
+    }
+
+    Model &model_;
+    Identity &nccl_;
+    CommonClock clock_;
+};
+
+} // namespace
+
+void make_operations(Model &model) {
+    Maker(model).run();
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which call a launch comes from. A task of a launch carries the hash of its call's arguments, so
+// only calls with equal arguments can be mixed up; the order of calls tells those apart.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "correlate/nccl/resolve.h"
+
+namespace collwire::identity {
+
+using model::Model;
+
+namespace {
+
+// Calls with equal arguments, in their order.
+struct Queue {
+    std::vector<std::uint32_t> calls;
+    std::size_t first = 0; // those before it have been launched
+};
+
+// The parts of AlltoAll, Gather and Scatter that go to or come from one peer: the k-th one is of
+// the k-th such call.
+struct PartQueue {
+    std::size_t next = 0;
+    std::size_t next_captured = 0;
+};
+
+class Matcher {
+public:
+    Matcher(Model &model, const Instance &instance)
+        : nccl_(model.nccl), instance_(instance), stream_(nccl_.gathered.streams[instance.stream]),
+          joins_(nccl_.call_joins[instance.stream]),
+          task_calls_(nccl_.task_calls[instance.stream]) {
+        const model::Session &session = model.sessions[instance.session];
+        for (const auto &[key, records] : session.loss)
+            if (records != 0 &&
+                (key.first == CW_LOSS_NCCL_CALL || key.first == CW_LOSS_NCCL_LAUNCH ||
+                 key.first == CW_LOSS_RECORD_WRITE))
+                best_ = Rung::Inferred;
+        best_ = std::min(best_, instance.operations_rung);
+    }
+
+    void run() {
+        line_up_calls();
+        for (std::uint32_t i = 0; i < instance_.n_launches; ++i) {
+            Launch &launch = stream_.launches[instance_.first_launch + i];
+            const bool is_older =
+                launch.shape_index != NONE
+                    ? nccl_.shapes[launch.shape_index].is_older
+                    : instance_.version != 0 && instance_.version < FIRST_WITH_TASKS;
+            if (is_older)
+                match_older(launch, instance_.first_launch + i);
+            else if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
+                match_captured(launch, instance_.first_launch + i);
+            else
+                match_tasks(launch, instance_.first_launch + i);
+            if ((launch.flags & CW_NCCL_LAUNCH_LAUNCHED) != 0)
+                launched_before_ = launch.launched;
+        }
+    }
+
+private:
+    [[nodiscard]] const Call &call_at(std::uint32_t i) const { return stream_.calls[i]; }
+
+    void line_up_calls() {
+        // How many launches came before a call: calls with no launch between them may be a group.
+        batches_.resize(instance_.n_calls);
+        std::uint32_t launch = 0;
+        std::uint32_t batch = 0;
+        for (std::uint32_t i = 0; i < instance_.n_calls; ++i) {
+            const std::uint32_t index = instance_.first_call + i;
+            const Call &call = call_at(index);
+            for (; launch < instance_.n_launches &&
+                   stream_.launches[instance_.first_launch + launch].time_ns < call.time_ns;
+                 ++launch)
+                if ((stream_.launches[instance_.first_launch + launch].flags &
+                     CW_NCCL_LAUNCH_GRAPH) == 0)
+                    ++batch;
+            batches_[i] = batch;
+            if (never_launches(call, instance_))
+                continue;
+            by_hash_[call.arguments_hash].calls.push_back(index);
+            if (call.func >= CW_NCCL_ALL_TO_ALL && call.func <= CW_NCCL_GATHER)
+                by_func_[{call.func, call.func == CW_NCCL_ALL_TO_ALL ? 0 : call.root}].push_back(
+                    index);
+            in_order_.push_back(index);
+        }
+    }
+
+    [[nodiscard]] std::uint32_t batch_of(std::uint32_t call) const {
+        return batches_[call - instance_.first_call];
+    }
+    [[nodiscard]] bool is_launched(std::uint32_t call) const { return joins_[call].launch != NONE; }
+
+    // `launches`: of a captured one so far.
+    void join(std::uint32_t call, std::uint32_t launch, Rung rung, std::uint32_t launches = 1) {
+        CallJoin &join = joins_[call];
+        if (join.launch == NONE) {
+            join.launch = launch;
+            join.rung = std::min(rung, best_);
+        }
+        join.rung = std::min(join.rung, rung);
+        join.launches = std::max(join.launches, launches);
+    }
+
+    // A thread launches what it called before it calls again: an earlier call with equal arguments
+    // that is still waiting was captured, or never goes to a proxy. `due`: how many with these
+    // arguments are launched before it calls again.
+    std::uint32_t take_called(Queue &queue, const Launch &launch, std::uint32_t &due,
+                              Rung &rung) const {
+        drop_launched(queue);
+        std::uint32_t best = NONE;
+        std::uint32_t waiting = 0;
+        const std::size_t end = first_later(queue.calls, launch.time_ns);
+        for (std::size_t i = end; i > queue.first && end - i < MAX_LOOKED_AT; --i) {
+            const std::uint32_t call = queue.calls[i - 1];
+            if (best != NONE && batch_of(call) != batch_of(best))
+                break;
+            if (is_launched(call))
+                continue;
+            if (call_at(call).tid != launch.tid)
+                return take_first(queue, launch, rung);
+            best = call;
+            if (++waiting == due)
+                break;
+        }
+        due -= best != NONE && due > 1 ? 1 : 0;
+        return best;
+    }
+
+    // What is launched from here on, before the next call: tasks by their hash, and parts by what
+    // they are of.
+    void count_due(std::uint32_t first) {
+        due_.clear();
+        due_parts_.clear();
+        const std::uint32_t end = instance_.first_launch + instance_.n_launches;
+        const std::size_t call = calls_before(stream_.launches[first].time_ns);
+        const std::uint64_t until_ns = call < instance_.first_call + instance_.n_calls
+                                           ? stream_.calls[call].time_ns
+                                           : UINT64_MAX;
+        std::set<std::uint32_t> seen;
+        for (due_until_ = first;
+             due_until_ < end && stream_.launches[due_until_].time_ns < until_ns; ++due_until_) {
+            const Launch &launch = stream_.launches[due_until_];
+            if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
+                continue;
+            seen.clear();
+            for (std::uint32_t i = 0; i < launch.n_tasks; ++i) {
+                const cw_nccl_task_ref &task = stream_.tasks[launch.first_task + i];
+                if (!seen.insert(task.task).second)
+                    continue;
+                const cw_nccl_shape_task *told = shape_task(launch, i);
+                if (is_part(told))
+                    ++due_parts_[part_key(*told)];
+                else
+                    ++due_[task.arguments_hash];
+            }
+        }
+    }
+
+    [[nodiscard]] std::size_t calls_before(std::uint64_t time_ns) const {
+        const auto begin = stream_.calls.begin() + instance_.first_call;
+        return static_cast<std::size_t>(std::lower_bound(begin, begin + instance_.n_calls, time_ns,
+                                                         [](const Call &call, std::uint64_t time) {
+                                                             return call.time_ns <= time;
+                                                         }) -
+                                        stream_.calls.begin());
+    }
+
+    // Another thread launches it: the first that waits, and certainly that only where no other
+    // does.
+    std::uint32_t take_first(Queue &queue, const Launch &launch, Rung &rung) const {
+        drop_launched(queue);
+        if (queue.first == queue.calls.size() ||
+            call_at(queue.calls[queue.first]).time_ns > launch.time_ns)
+            return NONE;
+        const std::size_t end = first_later(queue.calls, launch.time_ns);
+        for (std::size_t i = queue.first + 1; i < end; ++i)
+            if (i - queue.first == MAX_LOOKED_AT || !is_launched(queue.calls[i])) {
+                rung = std::min(rung, Rung::Inferred);
+                break;
+            }
+        return queue.calls[queue.first];
+    }
+
+    void drop_launched(Queue &queue) const {
+        while (queue.first < queue.calls.size() && is_launched(queue.calls[queue.first]))
+            ++queue.first;
+    }
+
+    [[nodiscard]] std::size_t first_later(const std::vector<std::uint32_t> &calls,
+                                          std::uint64_t time_ns) const {
+        return static_cast<std::size_t>(
+            std::upper_bound(calls.begin(), calls.end(), time_ns,
+                             [&](std::uint64_t time, std::uint32_t call) {
+                                 return time < call_at(call).time_ns;
+                             }) -
+            calls.begin());
+    }
+
+    [[nodiscard]] const cw_nccl_shape_task *shape_task(const Launch &launch,
+                                                       std::uint32_t index) const {
+        if (launch.shape_index == NONE)
+            return nullptr;
+        const Shape &shape = nccl_.shapes[launch.shape_index];
+        return index < shape.tasks.size() && shape.tasks[index].header.length_bytes != 0
+                   ? &shape.tasks[index]
+                   : nullptr;
+    }
+
+    // Where a call was made into sends and receives.
+    static bool is_part(const cw_nccl_shape_task *task) {
+        return task != nullptr && is_p2p(task->func) && task->api_func != task->func &&
+               task->api_func >= CW_NCCL_ALL_TO_ALL && task->api_func <= CW_NCCL_GATHER;
+    }
+
+    using PartKey = std::tuple<std::uint8_t, bool, std::int32_t>;
+    static PartKey part_key(const cw_nccl_shape_task &task) {
+        return {task.api_func, task.func == CW_NCCL_SEND, task.root};
+    }
+
+    std::uint32_t take_part(const cw_nccl_shape_task &task, const Launch &launch,
+                            std::uint32_t launch_index) {
+        const bool is_send = task.func == CW_NCCL_SEND;
+        // The root of Gather receives, that of Scatter sends.
+        const bool is_of_root = (task.api_func == CW_NCCL_GATHER) != is_send;
+        const std::int32_t root = task.api_func == CW_NCCL_ALL_TO_ALL ? 0
+                                  : is_of_root                        ? instance_.record.rank
+                                                                      : task.root;
+        const auto calls = by_func_.find({task.api_func, root});
+        if (calls == by_func_.end())
+            return NONE;
+        const std::vector<std::uint32_t> &all = calls->second;
+        const std::size_t end = first_later(all, launch.time_ns);
+        PartQueue &queue = parts_[part_key(task)];
+        if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0) {
+            while (queue.next_captured < end && is_launched(all[queue.next_captured]) &&
+                   joins_[all[queue.next_captured]].launch != launch_index)
+                ++queue.next_captured;
+            return queue.next_captured < end ? all[queue.next_captured++] : NONE;
+        }
+        if (queue.next >= end)
+            return NONE;
+        // As in take_called.
+        if (call_at(all[end - 1]).tid != launch.tid)
+            return all[queue.next++];
+        std::uint32_t &due = due_parts_[part_key(task)];
+        std::size_t i = end - 1;
+        while (i > queue.next && end - i < due && batch_of(all[i - 1]) == batch_of(all[end - 1]))
+            --i;
+        due -= due > 1 ? 1 : 0;
+        queue.next = i + 1;
+        return all[i];
+    }
+
+    // Gives each index of a task in the launch its call. Equal addresses are one task.
+    template <typename Take> void give_calls(Launch &launch, const Take &take) {
+        std::unordered_map<std::uint32_t, std::uint32_t> calls; // by address of the task
+        for (std::uint32_t i = 0; i < launch.n_tasks; ++i) {
+            const cw_nccl_task_ref &task = stream_.tasks[launch.first_task + i];
+            const auto [found, is_new] = calls.try_emplace(task.task, NONE);
+            if (is_new)
+                found->second = take(task, shape_task(launch, i));
+            task_calls_[launch.first_task + i] = found->second;
+        }
+    }
+
+    void match_tasks(Launch &launch, std::uint32_t index) {
+        if (index >= due_until_)
+            count_due(index);
+        give_calls(launch, [&](const cw_nccl_task_ref &task, const cw_nccl_shape_task *shape) {
+            Rung rung = Rung::Exact;
+            std::uint32_t call = NONE;
+            if (is_part(shape))
+                call = take_part(*shape, launch, index);
+            else if (const auto queue = by_hash_.find(task.arguments_hash); queue != by_hash_.end())
+                call = take_called(queue->second, launch, due_[task.arguments_hash], rung);
+            if (call != NONE)
+                join(call, index, rung);
+            return call;
+        });
+    }
+
+    // The first launch of a captured plan ties its calls, the later ones repeat them.
+    void match_captured(Launch &launch, std::uint32_t index) {
+        const auto [found, is_new] = plans_.try_emplace({launch.plan, launch.shape});
+        Plan &plan = found->second;
+        launch.replay = plan.launches++;
+        if (!is_new) {
+            const Launch &first = stream_.launches[plan.first];
+            launch.n_tasks = std::min(launch.n_tasks, first.n_tasks);
+            std::copy_n(task_calls_.begin() + first.first_task, launch.n_tasks,
+                        task_calls_.begin() + launch.first_task);
+            for (const std::uint32_t call : plan.calls)
+                join(call, index, Rung::Exact, plan.launches);
+            return;
+        }
+        plan.first = index;
+        give_calls(launch, [&](const cw_nccl_task_ref &task, const cw_nccl_shape_task *shape) {
+            Rung rung = Rung::Exact;
+            std::uint32_t call = NONE;
+            if (is_part(shape))
+                call = take_part(*shape, launch, index);
+            else if (const auto queue = by_hash_.find(task.arguments_hash); queue != by_hash_.end())
+                call = take_first(queue->second, launch, rung);
+            if (call != NONE)
+                join(call, index, rung);
+            return call;
+        });
+        plan.calls.assign(task_calls_.begin() + launch.first_task,
+                          task_calls_.begin() + launch.first_task + launch.n_tasks);
+        std::sort(plan.calls.begin(), plan.calls.end());
+        plan.calls.erase(std::unique(plan.calls.begin(), plan.calls.end()), plan.calls.end());
+        if (!plan.calls.empty() && plan.calls.back() == NONE)
+            plan.calls.pop_back();
+    }
+
+    // Before 2.24 a launch does not say what it is of. It takes the calls that wait, in their
+    // order; how many collectives, NCCL's own count tells.
+    void match_older(Launch &launch, std::uint32_t index) {
+        const Shape *shape =
+            launch.shape_index == NONE ? nullptr : &nccl_.shapes[launch.shape_index];
+        launch.n_tasks = static_cast<std::uint16_t>(
+            shape == nullptr ? 0 : std::min<std::size_t>(shape->tasks.size(), UINT16_MAX));
+        launch.first_task = static_cast<std::uint32_t>(task_calls_.size());
+        task_calls_.resize(task_calls_.size() + launch.n_tasks, NONE);
+        const bool is_own_count = (instance_.record.flags & CW_NCCL_COMM_SHARED) == 0 &&
+                                  (launch.flags & CW_NCCL_LAUNCH_LAUNCHED) != 0 && launched_before_;
+        std::uint64_t collectives = shape != nullptr && !shape->is_p2p ? 1 : 0;
+        if (is_own_count && launch.launched >= *launched_before_)
+            collectives = launch.launched - *launched_before_;
+        while (older_ < in_order_.size() && is_launched(in_order_[older_]))
+            ++older_;
+        for (std::uint32_t task = 0; task < launch.n_tasks; ++task) {
+            const cw_nccl_shape_task &wanted = shape->tasks[task];
+            if (task == 0 && shape->is_p2p && shape->tasks.size() > 1)
+                continue;
+            task_calls_[launch.first_task + task] =
+                take_older(launch, index, wanted, task == 0 ? collectives : 1);
+        }
+        cw_nccl_shape_task any{};
+        any.func = CW_NCCL_FUNC_UNKNOWN;
+        if (launch.n_tasks == 0 && collectives != 0)
+            take_older(launch, index, any, collectives);
+    }
+
+    // The first of `n` calls that are taken.
+    std::uint32_t take_older(const Launch &launch, std::uint32_t index,
+                             const cw_nccl_shape_task &wanted, std::uint64_t n) {
+        std::vector<std::uint32_t> waiting;
+        for (std::size_t i = older_; i < in_order_.size() && waiting.size() < MAX_WAITING; ++i) {
+            const Call &call = call_at(in_order_[i]);
+            if (call.time_ns > launch.time_ns)
+                break;
+            const bool fits = is_p2p(wanted.func)
+                                  ? call.func == wanted.func && call.root == wanted.root
+                                  : is_collective(call.func) &&
+                                        (wanted.func == call.func || wanted.func >= CW_NCCL_FUNCS);
+            if (fits && !is_launched(in_order_[i]))
+                waiting.push_back(in_order_[i]);
+        }
+        const Rung rung = waiting.size() == 1 && n <= 1 ? Rung::Exact : Rung::Inferred;
+        const std::size_t taken = std::min<std::uint64_t>(waiting.size(), n);
+        for (std::size_t i = 0; i < taken; ++i)
+            join(waiting[i], index, rung);
+        return taken == 0 ? NONE : waiting.front();
+    }
+
+    static constexpr std::size_t MAX_WAITING = 64;
+    static constexpr std::size_t MAX_LOOKED_AT = 1024;
+    static constexpr std::uint32_t FIRST_WITH_TASKS = 22400;
+    struct Plan {
+        std::uint32_t first = 0; // launch
+        std::uint32_t launches = 0;
+        std::vector<std::uint32_t> calls;
+    };
+
+    Identity &nccl_;
+    const Instance &instance_;
+    CommStream &stream_;
+    std::vector<CallJoin> &joins_;
+    std::vector<std::uint32_t> &task_calls_;
+    Rung best_ = Rung::Exact;
+    std::vector<std::uint32_t> batches_;
+    std::vector<std::uint32_t> in_order_; // all that can be launched
+    std::size_t older_ = 0;
+    Known launched_before_;
+    std::unordered_map<std::uint32_t, Queue> by_hash_;
+    std::map<std::pair<std::uint8_t, std::int32_t>, std::vector<std::uint32_t>> by_func_;
+    std::map<PartKey, PartQueue> parts_;
+    std::uint32_t due_until_ = 0;                          // launch
+    std::unordered_map<std::uint32_t, std::uint32_t> due_; // by hash
+    std::map<PartKey, std::uint32_t> due_parts_;
+    std::map<std::pair<std::uint64_t, std::uint64_t>, Plan> plans_;
+};
+
+// Collectives by their order, sends and receives by peer and direction.
+void number_calls(Identity &nccl, Instance &instance) {
+    const CommStream &stream = nccl.gathered.streams[instance.stream];
+    std::vector<CallJoin> &joins = nccl.call_joins[instance.stream];
+    std::unordered_map<std::uint64_t, std::uint32_t> by_peer;
+    std::uint32_t collectives = 0;
+    for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls; ++i) {
+        const Call &call = stream.calls[i];
+        if (is_failed(call)) {
+            ++instance.failed_calls;
+            continue;
+        }
+        if (is_collective(call.func))
+            joins[i].ordinal = collectives++;
+        else
+            joins[i].ordinal =
+                by_peer[std::uint64_t{call.func} << 32U | static_cast<std::uint32_t>(call.root)]++;
+    }
+    instance.n_collectives = collectives;
+}
+
+} // namespace
+
+void match_calls(Model &model) {
+    Identity &nccl = model.nccl;
+    nccl.call_joins.resize(nccl.gathered.streams.size());
+    nccl.task_calls.resize(nccl.gathered.streams.size());
+    for (std::size_t i = 0; i < nccl.gathered.streams.size(); ++i) {
+        nccl.call_joins[i].resize(nccl.gathered.streams[i].calls.size());
+        nccl.task_calls[i].assign(nccl.gathered.streams[i].tasks.size(), NONE);
+    }
+    for (Instance &instance : nccl.instances) {
+        number_calls(nccl, instance);
+        Matcher(model, instance).run();
+    }
+    for (CommStream &stream : nccl.gathered.streams)
+        stream.tasks = {};
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each rank sent and received for one operation, connection by connection.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "correlate/model/model.h"
+#include "correlate/nccl/link_meter.h"
+
+namespace collwire::identity {
+
+struct Part {
+    Index instance = NONE;
+    Index link = NONE;
+    std::int32_t peer = -1;
+    std::uint8_t channel = 0;
+    bool is_send = false;
+    OpShare share;
+};
+
+class Parts {
+public:
+    explicit Parts(const model::Model &model);
+
+    [[nodiscard]] std::vector<Part> of(const Operation &operation) const;
+
+private:
+    struct CallRef {
+        Index operation;
+        Index instance;
+        std::uint32_t call;
+        friend auto operator<=>(const CallRef &, const CallRef &) = default;
+    };
+    struct LaunchRef {
+        Index stream;
+        std::uint32_t call;
+        std::uint32_t launch;
+        friend auto operator<=>(const LaunchRef &, const LaunchRef &) = default;
+    };
+
+    void add_launch(const CallRef &ref, std::uint32_t launch, std::uint32_t replay,
+                    std::vector<Part> &parts) const;
+
+    const model::Model &model_;
+    const Identity &nccl_;
+    std::vector<CallRef> calls_[2]; // of collectives, of p2p
+    std::vector<LaunchRef> launches_;
+};
+
+} // namespace collwire::identity

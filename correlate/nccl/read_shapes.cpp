@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "correlate/nccl/op_bytes.h"
+#include "correlate/nccl/resolve.h"
+
+namespace collwire::identity {
+
+using model::Model;
+
+namespace {
+
+// Of one address; and processes of a host that another one's operations may be given to.
+constexpr std::size_t MAX_LOOKED_AT = 64;
+constexpr std::ptrdiff_t MAX_CONNECTIONS = 64;
+
+class Reader {
+public:
+    explicit Reader(Model &model) : model_(model), nccl_(model.nccl) {}
+
+    void run() {
+        connection_link_.assign(nccl_.gathered.connections.size(), NONE);
+        for (Index index = 0; index < nccl_.links.size(); ++index)
+            for (const Index connection : nccl_.links[index].connections)
+                connection_link_[connection] = index;
+        for (auto &[address, connections] : nccl_.gathered.connections_at)
+            std::stable_sort(connections.begin(), connections.end(), [&](Index a, Index b) {
+                return nccl_.gathered.connections[a].head.header.time_ns <
+                       nccl_.gathered.connections[b].head.header.time_ns;
+            });
+        for (const Instance &instance : nccl_.instances) {
+            std::vector<std::uint32_t> &tgids = processes_[instance.session];
+            if (tgids.empty() || tgids.back() != instance.record.tgid)
+                tgids.push_back(instance.record.tgid);
+        }
+        for (auto &[session, tgids] : processes_) {
+            std::sort(tgids.begin(), tgids.end());
+            tgids.erase(std::unique(tgids.begin(), tgids.end()), tgids.end());
+        }
+        for (Index index = 0; index < nccl_.instances.size(); ++index)
+            read_launches(index);
+        // What they look like is known now.
+        nccl_.gathered.shapes = {};
+        nccl_.gathered.shape_of_hash = {};
+    }
+
+private:
+    void read_launches(Index instance_index) {
+        const Instance &instance = nccl_.instances[instance_index];
+        CommStream &stream = nccl_.gathered.streams[instance.stream];
+        for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
+            Launch &launch = stream.launches[instance.first_launch + i];
+            if ((launch.flags & CW_NCCL_LAUNCH_TRUNCATED) != 0)
+                ++nccl_.ops_truncated;
+            if (launch.shape == 0) {
+                nccl_.launches_unreadable += launch.n_ops != 0 ? 1 : 0;
+                continue;
+            }
+            const auto found = nccl_.gathered.shape_of_hash.find(
+                {launch.shape, instance.session, instance.record.tgid});
+            if (found == nccl_.gathered.shape_of_hash.end()) {
+                ++nccl_.launches_unreadable;
+                continue;
+            }
+            const auto [known, is_new] =
+                shapes_.try_emplace(found->second, static_cast<Index>(nccl_.shapes.size()));
+            if (is_new)
+                nccl_.shapes.push_back(read(instance_index, found->second, stream, launch));
+            launch.shape_index = known->second;
+        }
+    }
+
+    Shape read(Index instance_index, Index gathered_index, const CommStream &stream,
+               const Launch &launch) {
+        GatheredShape &from = nccl_.gathered.shapes[gathered_index];
+        Shape shape;
+        shape.tasks = std::move(from.tasks);
+        shape.is_complete =
+            from.ops.size() == from.n_ops &&
+            std::find(from.has_op.begin(), from.has_op.end(), false) == from.has_op.end();
+        std::vector<OpFacts> facts(from.ops.size());
+        for (std::size_t i = 0; i < from.ops.size(); ++i) {
+            ShapeOp op;
+            op.task = from.ops[i].task;
+            op.channel = from.ops[i].channel;
+            op.peer = from.ops[i].peer;
+            if (from.has_op[i])
+                gather_facts(instance_index, from.ops[i], shape, op, facts[i]);
+            shape.ops.push_back(op);
+            if (from.has_op[i])
+                note(shape, from.ops[i]);
+        }
+        if (shape.tasks.empty())
+            make_up_tasks(shape, facts);
+        else
+            find_parts(shape, facts, stream, launch);
+        for (std::size_t i = 0; i < shape.ops.size(); ++i)
+            derive(shape.ops[i], facts[i]);
+        from = {};
+        return shape;
+    }
+
+    static void note(Shape &shape, const cw_nccl_op &op) {
+        if (shape.func == CW_NCCL_FUNC_UNKNOWN)
+            shape.func = op.func;
+        if (shape.protocol == CW_NCCL_PROTOCOL_UNKNOWN)
+            shape.protocol = op.protocol;
+        shape.is_p2p = shape.is_p2p || op.pattern == CW_NCCL_PATTERN_SEND ||
+                       op.pattern == CW_NCCL_PATTERN_RECV;
+        if (shape.algorithm == CW_NCCL_ALGORITHM_UNKNOWN)
+            shape.algorithm =
+                op.algorithm != CW_NCCL_ALGORITHM_UNKNOWN ? op.algorithm : algorithm_of(op.pattern);
+    }
+
+    // Before 2.24 an operation does not say.
+    static std::uint8_t algorithm_of(std::uint8_t pattern) {
+        switch (pattern) {
+        case CW_NCCL_PATTERN_RING:
+        case CW_NCCL_PATTERN_RING_TWICE:
+        case CW_NCCL_PATTERN_PIPELINE_FROM:
+        case CW_NCCL_PATTERN_PIPELINE_TO:
+            return CW_NCCL_RING;
+        case CW_NCCL_PATTERN_TREE_UP:
+        case CW_NCCL_PATTERN_TREE_DOWN:
+        case CW_NCCL_PATTERN_TREE_UP_DOWN:
+            return CW_NCCL_TREE;
+        case CW_NCCL_PATTERN_COLLNET_CHAIN:
+            return CW_NCCL_COLLNET_CHAIN;
+        case CW_NCCL_PATTERN_COLLNET_DIRECT:
+            return CW_NCCL_COLLNET_DIRECT;
+        case CW_NCCL_PATTERN_NVLS:
+            return CW_NCCL_NVLS;
+        case CW_NCCL_PATTERN_NVLS_TREE:
+            return CW_NCCL_NVLS_TREE;
+        case CW_NCCL_PATTERN_PAT_UP:
+        case CW_NCCL_PATTERN_PAT_DOWN:
+            return CW_NCCL_PAT;
+        default:
+            return CW_NCCL_ALGORITHM_UNKNOWN;
+        }
+    }
+
+    void gather_facts(Index instance_index, const cw_nccl_op &from, const Shape &shape, ShapeOp &op,
+                      OpFacts &facts) {
+        const Instance &instance = nccl_.instances[instance_index];
+        const Index connection = (from.flags & CW_NCCL_OP_OTHER_PROXY) != 0
+                                     ? other_connection(instance, from)
+                                     : own_connection(instance, from.connection);
+        if (connection == NONE)
+            return;
+        op.is_local =
+            nccl_.gathered.connections[connection].head.transport == CW_NCCL_TRANSPORT_LOCAL;
+        op.link = connection_link_[connection];
+        if (op.link == NONE)
+            return;
+        Link &link = nccl_.links[op.link];
+        if (std::find(link.instances.begin(), link.instances.end(), instance_index) ==
+                link.instances.end() &&
+            link.instances.size() < MAX_LOOKED_AT)
+            link.instances.push_back(instance_index);
+        link.rung = std::min(link.rung, instance.connections_rung);
+        const cw_nccl_connection &head = nccl_.gathered.connections[connection].head;
+        const bool is_shared = (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
+        if (op.peer < 0 && !is_shared)
+            op.peer = head.peer;
+        facts.op = from;
+        if (from.task < shape.tasks.size())
+            facts.task = shape.tasks[from.task];
+        facts.n_ranks = instance.record.n_ranks;
+        facts.rank = instance.record.rank;
+        facts.is_send = (head.flags & CW_NCCL_CONNECTION_SEND) != 0;
+        facts.peer = op.peer;
+        facts.version = instance.version;
+    }
+
+    // The newest one at that address that can be meant.
+    Index own_connection(const Instance &instance, std::uint64_t address) const {
+        const auto found =
+            nccl_.gathered.connections_at.find({address, instance.session, instance.record.tgid});
+        if (found == nccl_.gathered.connections_at.end())
+            return NONE;
+        // They are in the order of time.
+        const std::vector<Index> &all = found->second;
+        const std::uint64_t end_ns = instance.end_ns == 0 ? UINT64_MAX : instance.end_ns;
+        const auto after = std::upper_bound(
+            all.begin(), all.end(), end_ns, [&](std::uint64_t time_ns, Index index) {
+                return time_ns < nccl_.gathered.connections[index].head.header.time_ns;
+            });
+        Index best = NONE;
+        for (auto at = after; at != all.begin() && after - at < MAX_CONNECTIONS;) {
+            const Index index = *--at;
+            const cw_nccl_connection &head = nccl_.gathered.connections[index].head;
+            const bool is_own = head.comm == instance.record.comm;
+            if (head.header.time_ns >= instance.begin_ns) {
+                if (is_own)
+                    return index;
+                best = best == NONE ? index : best;
+                continue;
+            }
+            // What was told of another communicator at this address is of another connection.
+            if (!is_own && best == NONE)
+                best = index;
+            break;
+        }
+        return best;
+    }
+
+    // Of another process of the host: the only one with this address and peer.
+    Index other_connection(const Instance &instance, const cw_nccl_op &op) const {
+        Index best = NONE;
+        const std::vector<std::uint32_t> &tgids = processes_.at(instance.session);
+        for (std::size_t i = 0; i < std::min(tgids.size(), MAX_LOOKED_AT); ++i) {
+            if (tgids[i] == instance.record.tgid)
+                continue;
+            const auto found =
+                nccl_.gathered.connections_at.find({op.connection, instance.session, tgids[i]});
+            if (found == nccl_.gathered.connections_at.end())
+                continue;
+            for (std::size_t n = 0; n < std::min(found->second.size(), MAX_LOOKED_AT); ++n) {
+                const Index candidate = found->second[n];
+                const cw_nccl_connection &head = nccl_.gathered.connections[candidate].head;
+                const bool is_shared = (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
+                if (!is_shared && op.peer >= 0 && head.peer != op.peer)
+                    continue;
+                if (best != NONE)
+                    return NONE;
+                best = candidate;
+            }
+        }
+        return best;
+    }
+
+    // Sends and receives are spread over channels: which part is whose shows from all of them.
+    static void find_parts(const Shape &shape, std::vector<OpFacts> &facts,
+                           const CommStream &stream, const Launch &launch) {
+        std::map<std::pair<std::uint32_t, bool>, std::vector<std::size_t>> ops_of_task;
+        for (std::size_t i = 0; i < shape.ops.size(); ++i) {
+            const std::uint32_t task = shape.ops[i].task;
+            if (shape.ops[i].link == NONE || task >= launch.n_tasks)
+                continue;
+            const std::uint8_t pattern = facts[i].op.pattern;
+            if (pattern == CW_NCCL_PATTERN_SEND || pattern == CW_NCCL_PATTERN_RECV)
+                ops_of_task[{stream.tasks[launch.first_task + task].task, facts[i].is_send}]
+                    .push_back(i);
+        }
+        std::vector<OpFacts> together;
+        for (const auto &[task, ops] : ops_of_task) {
+            together.clear();
+            for (const std::size_t i : ops)
+                together.push_back(facts[i]);
+            find_part_bytes(together, 0);
+            for (std::size_t i = 0; i < ops.size(); ++i)
+                facts[ops[i]].part_bytes = together[i].part_bytes;
+        }
+    }
+
+    static void make_up_tasks(Shape &shape, const std::vector<OpFacts> &facts) {
+        shape.is_older = true;
+        shape.tasks.emplace_back();
+        shape.tasks.front().func = shape.is_p2p ? std::uint8_t{CW_NCCL_FUNC_UNKNOWN} : shape.func;
+        std::map<std::pair<bool, std::int32_t>, std::uint32_t> made;
+        for (std::size_t i = 0; i < shape.ops.size(); ++i) {
+            ShapeOp &op = shape.ops[i];
+            const std::uint8_t pattern = facts[i].op.pattern;
+            op.task = 0;
+            if (pattern != CW_NCCL_PATTERN_SEND && pattern != CW_NCCL_PATTERN_RECV)
+                continue;
+            const bool is_send = pattern == CW_NCCL_PATTERN_SEND;
+            const auto [found, is_new] = made.try_emplace(
+                {is_send, op.peer}, static_cast<std::uint32_t>(shape.tasks.size()));
+            op.task = found->second;
+            if (!is_new)
+                continue;
+            cw_nccl_shape_task task{};
+            task.func = is_send ? CW_NCCL_SEND : CW_NCCL_RECV;
+            task.root = op.peer;
+            shape.tasks.push_back(task);
+        }
+    }
+
+    static void derive(ShapeOp &op, const OpFacts &facts) {
+        if (op.link == NONE)
+            return;
+        if (const auto bytes = derive_op_bytes(facts)) {
+            op.is_known = true;
+            op.is_bound = bytes->is_bound;
+            op.payload_bytes = bytes->payload_bytes;
+            op.data_bytes = bytes->data_bytes;
+            op.messages = bytes->messages;
+            return;
+        }
+        // No step carries more than this.
+        op.is_bound = true;
+        op.payload_bytes = model::multiply_saturating(facts.op.nsteps, facts.op.nbytes);
+    }
+
+    Model &model_;
+    Identity &nccl_;
+    std::vector<Index> connection_link_;
+    std::unordered_map<Index, Index> shapes_;               // gathered: read
+    std::map<Index, std::vector<std::uint32_t>> processes_; // by session
+};
+
+} // namespace
+
+void read_shapes(Model &model) {
+    Reader(model).run();
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/nccl/resolve.h"
+
+#include <algorithm>
+
+namespace collwire::identity {
+
+void resolve(model::Model &model, const topology::Topology *topology) {
+    Identity &nccl = model.nccl;
+    nccl.recorded = std::any_of(model.sessions.begin(), model.sessions.end(),
+                                [](const model::Session &session) {
+                                    return !session.excluded && (session.flags & CW_NODE_NCCL) != 0;
+                                });
+    find_instances(model);
+    find_links(model, topology);
+    read_shapes(model);
+    join_communicators(model);
+    match_calls(model);
+    align(model);
+    make_operations(model);
+    account_operations(model);
+    find_findings(model);
+}
+
+Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid, std::uint64_t address,
+                  std::uint64_t time_ns) {
+    const auto found = nccl.gathered.stream_at.find({address, session, tgid});
+    if (found == nccl.gathered.stream_at.end())
+        return NONE;
+    // They are in the order of streams, and of times within one.
+    const auto after = std::upper_bound(
+        nccl.instances.begin(), nccl.instances.end(), std::pair(found->second, time_ns),
+        [](const std::pair<Index, std::uint64_t> &wanted, const Instance &instance) {
+            return wanted < std::pair(instance.stream, instance.begin_ns);
+        });
+    if (after != nccl.instances.begin() && (after - 1)->stream == found->second)
+        return static_cast<Index>(after - 1 - nccl.instances.begin());
+    if (after != nccl.instances.end() && after->stream == found->second)
+        return static_cast<Index>(after - nccl.instances.begin());
+    return NONE;
+}
+
+bool is_p2p(std::uint8_t func) {
+    return func == CW_NCCL_SEND || func == CW_NCCL_RECV;
+}
+
+bool is_collective(std::uint8_t func) {
+    return func <= CW_NCCL_ALL_REDUCE ||
+           (func >= CW_NCCL_ALL_TO_ALL && func <= CW_NCCL_ALL_GATHER_V);
+}
+
+bool is_failed(const Call &call) {
+    return (call.flags & CW_NCCL_CALL_FAILED) != 0;
+}
+
+bool never_launches(const Call &call, const Instance &instance) {
+    return is_failed(call) || (call.count == 0 && !is_p2p(call.func)) ||
+           instance.record.n_ranks <= 1 || (is_p2p(call.func) && call.root == instance.record.rank);
+}
+
+bool is_counted_by_nccl(const Call &call) {
+    return call.func <= CW_NCCL_ALL_REDUCE && call.count != 0 && !is_failed(call);
+}
+
+bool is_same_rank(const Instance &a, const Instance &b) {
+    return a.record.rank == b.record.rank && a.host == b.host && a.session != b.session &&
+           a.record.tgid == b.record.tgid && a.record.comm == b.record.comm &&
+           a.record.start_boottime_ns == b.record.start_boottime_ns;
+}
+
+} // namespace collwire::identity

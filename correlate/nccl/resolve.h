@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// From NCCL's records to whose bytes are whose: resolve() runs every step below in this order.
+#pragma once
+
+#include "correlate/model/model.h"
+
+namespace collwire::identity {
+
+// Needs paired queue pairs, their tiers and bytes.
+void resolve(model::Model &model, const topology::Topology *topology);
+
+// Puts the records in order, and tells the communicators at one address apart by time.
+void find_instances(model::Model &model);
+// Finds the queue pairs and sockets of connections, and what each is for. `topology` may be null.
+void find_links(model::Model &model, const topology::Topology *topology);
+// Finds the link of each operation of a launch, and computes its bytes.
+void read_shapes(model::Model &model);
+// Finds the ranks of each communicator: by the queue pairs of their connections, then by lifetime.
+void join_communicators(model::Model &model);
+// Finds the call that each task of a launch comes from.
+void match_calls(model::Model &model);
+// Numbers the calls alike on all ranks.
+void align(model::Model &model);
+// One operation for each collective of a communicator, and for each send and its receive.
+void make_operations(model::Model &model);
+// Gives each byte of a link to an operation, as far as that is known.
+void account_operations(model::Model &model);
+// What somebody should look at.
+void find_findings(model::Model &model);
+
+// ---- what several steps need
+
+// The communicator of a process at an address at some time. NONE: none.
+[[nodiscard]] Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid,
+                                std::uint64_t address, std::uint64_t time_ns);
+// A collective has one number on all ranks, in the order of calls. AlltoAll, Gather and Scatter are
+// collectives, too.
+[[nodiscard]] bool is_collective(std::uint8_t func);
+[[nodiscard]] bool is_p2p(std::uint8_t func); // Send, Recv
+// Refused by NCCL: it never was one.
+[[nodiscard]] bool is_failed(const Call &call);
+// Nothing of it is ever given to a proxy.
+[[nodiscard]] bool never_launches(const Call &call, const Instance &instance);
+// That seqNumber counts: of the five of before AlltoAll became a call.
+[[nodiscard]] bool is_counted_by_nccl(const Call &call);
+// A rank that is the same in one communicator, recorded once more after a pause.
+[[nodiscard]] bool is_same_rank(const Instance &a, const Instance &b);
+
+} // namespace collwire::identity

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/report/json_nccl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "correlate/capture/nccl_names.h"
+#include "correlate/nccl/describe.h"
+#include "correlate/report/names.h"
+#include "correlate/report/units.h"
+
+namespace collwire::report {
+
+using identity::Communicator;
+using identity::Instance;
+using identity::Operation;
+using identity::Rung;
+using model::Index;
+using model::Known;
+using model::Model;
+using model::NONE;
+using topology::Tier;
+
+namespace {
+
+// Ranks that are in no capture have an entry each, up to so many.
+constexpr std::int32_t MAX_MISSING_RANKS = 1024;
+// Far more than a communicator has channels.
+constexpr std::size_t MAX_CHANNELS = 256;
+
+Json utc_or_null(std::uint64_t realtime_ns) {
+    return realtime_ns == 0 ? Json(nullptr) : Json(utc(realtime_ns));
+}
+
+Json rank_json(const Model &model, const Instance &instance) {
+    const model::Host &host = model.hosts[instance.host];
+    Json json;
+    json["rank"] = instance.record.rank;
+    json["host"] = host.name;
+    json["pid"] = instance.record.tgid;
+    json["device"] = instance.record.cuda_dev;
+    json["missing"] = false;
+    json["bus_id"] =
+        instance.record.bus_id == 0
+            ? Json(nullptr)
+            : Json(fmt::format("{:04x}:{:02x}:{:02x}.{:x}", instance.record.bus_id >> 20,
+                               instance.record.bus_id >> 12 & 0xff,
+                               instance.record.bus_id >> 4 & 0xff, instance.record.bus_id & 0xf));
+    json["node"] = instance.record.node;
+    json["version"] = text_or_null(identity::version_text(instance.version));
+    json["from_creation"] = instance.created;
+    json["first_seen"] = utc(host.realtime_ns(instance.begin_ns));
+    json["ended"] = instance.ended ? Json(utc(host.realtime_ns(instance.end_ns))) : Json(nullptr);
+    json["seq_base"] = identity::seq_base_name(instance.seq_base);
+    json["seq_confidence"] =
+        instance.seq_base == identity::SeqBase::Aligned ? Json(instance.confidence) : Json(nullptr);
+    json["joined"] = instance.is_joined || instance.n_collectives == 0;
+    json["calls"] = instance.n_calls;
+    json["failed_calls"] = instance.failed_calls;
+    json["launches"] = instance.n_launches;
+    return json;
+}
+
+Json ranks_json(const Model &model, const Communicator &comm) {
+    Json ranks = Json::array();
+    std::int32_t next = 0;
+    const auto add_missing = [&](std::int32_t until) {
+        for (; next < until && next < MAX_MISSING_RANKS; ++next)
+            ranks.push_back({{"rank", next},
+                             {"host", nullptr},
+                             {"pid", nullptr},
+                             {"device", nullptr},
+                             {"missing", true}});
+    };
+    for (const Index index : comm.instances) {
+        const Instance &instance = model.nccl.instances[index];
+        add_missing(instance.record.rank);
+        ranks.push_back(rank_json(model, instance));
+        next = std::max(next, instance.record.rank) + (instance.record.rank == INT32_MAX ? 0 : 1);
+    }
+    add_missing(comm.n_ranks);
+    return ranks;
+}
+
+// Ring order from the lowest rank, trees by rank, and the devices that each channel uses.
+Json channels_json(const Model &model, Index comm_index) {
+    const identity::Identity &nccl = model.nccl;
+    const Communicator &comm = nccl.communicators[comm_index];
+    std::map<std::uint32_t, Json> channels;
+    const auto channel_of = [&](std::uint32_t number) -> Json & {
+        Json &json = channels[number];
+        if (json.is_null())
+            json = {{"channel", number},
+                    {"ring", nullptr},
+                    {"tree", Json::array()},
+                    {"nics", Json::array()}};
+        return json;
+    };
+    for (const Index index : comm.instances) {
+        const Instance &instance = nccl.instances[index];
+        const std::uint64_t end_ns = instance.end_ns == 0 ? UINT64_MAX : instance.end_ns;
+        const auto &told = nccl.gathered.streams[instance.stream].channels;
+        const auto first =
+            std::lower_bound(told.begin(), told.end(), instance.begin_ns,
+                             [](const identity::Channel &channel, std::uint64_t time_ns) {
+                                 return channel.time_ns < time_ns;
+                             });
+        for (auto at = first; at != told.end() && at->time_ns <= end_ns &&
+                              static_cast<std::size_t>(at - first) < MAX_CHANNELS;
+             ++at) {
+            const identity::Channel &channel = *at;
+            if (channel.record.channel > UINT8_MAX)
+                continue;
+            Json &json = channel_of(channel.record.channel);
+            if (json["ring"].is_null() && !channel.order.empty()) {
+                std::vector<std::int32_t> order = channel.order;
+                std::rotate(order.begin(), std::min_element(order.begin(), order.end()),
+                            order.end());
+                json["ring"] = order;
+            }
+            Json down = Json::array();
+            for (const std::int32_t rank : channel.record.tree_down)
+                if (rank >= 0)
+                    down.push_back(rank);
+            json["tree"].push_back(
+                {{"rank", instance.record.rank},
+                 {"up", channel.record.tree_up < 0 ? Json(nullptr) : Json(channel.record.tree_up)},
+                 {"down", std::move(down)}});
+        }
+    }
+    for (const Index link_index : comm.links) {
+        const identity::Link &link = nccl.links[link_index];
+        for (const Index qp_index : link.qps) {
+            const model::Qp &qp = model.qps[qp_index];
+            for (const std::int32_t number : link.channels)
+                if (number >= 0 && number <= UINT8_MAX && qp.device != NONE)
+                    channel_of(static_cast<std::uint32_t>(number))["nics"].push_back(
+                        {{"rank", link.rank},
+                         {"peer_rank", link.peer},
+                         {"direction", link.is_send() ? "send" : "recv"},
+                         {"device", model.devices[qp.device].name},
+                         {"port", qp.port_number}});
+        }
+    }
+    Json array = Json::array();
+    for (auto &[number, json] : channels)
+        array.push_back(std::move(json));
+    return array;
+}
+
+Json tiers_of(const Model &model, const Operation &operation, bool is_p2p) {
+    Json json = Json::object();
+    const auto &operations = is_p2p ? model.nccl.p2p : model.nccl.collectives;
+    const auto split =
+        model.nccl.bytes_by_tier.find({is_p2p, static_cast<Index>(&operation - operations.data())});
+    for (const Tier tier : ALL_TIERS) {
+        const std::size_t index = model::index_of(tier);
+        if ((operation.tiers & (1U << index)) == 0)
+            continue;
+        std::pair<std::uint64_t, std::uint64_t> bytes{operation.payload_bytes,
+                                                      operation.wire_bytes};
+        if (split != model.nccl.bytes_by_tier.end())
+            bytes = split->second[index];
+        json[std::string(topology::tier_name(tier))] = {
+            {"tx_payload_bytes", bytes.first},
+            {"tx_wire_bytes",
+             operation.has(identity::OPERATION_WIRE_KNOWN) ? Json(bytes.second) : Json(nullptr)}};
+    }
+    return json;
+}
+
+Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
+    Json array = Json::array();
+    for (const identity::Part &part : parts) {
+        const identity::Link &link = model.nccl.links[part.link];
+        Json qpns = Json::array();
+        for (const Index qp : link.qps)
+            qpns.push_back(model.qps[qp].key.qpn);
+        array.push_back({{"rank", model.nccl.instances[part.instance].record.rank},
+                         {"peer_rank", part.peer < 0 ? Json(nullptr) : Json(part.peer)},
+                         {"channel", part.channel},
+                         {"direction", part.is_send ? "send" : "recv"},
+                         {"transport", identity::transport_name(link.transport)},
+                         {"qpns", std::move(qpns)},
+                         {"payload_bytes",
+                          part.share.is_known ? Json(part.share.payload_bytes) : Json(nullptr)},
+                         {"source", identity::source_name(part.share.source)},
+                         {"rung", identity::rung_name(part.share.rung)}});
+    }
+    return array;
+}
+
+// What collectives and pairs have in common, from the kind of operation on.
+void add_operation(Json &json, const Model &model, const Operation &operation, bool is_p2p,
+                   const identity::Parts *parts) {
+    const auto if_has = [&](std::uint16_t flag, std::uint64_t value) {
+        return operation.has(flag) ? Json(value) : Json(nullptr);
+    };
+    json["count"] = operation.count;
+    json["datatype"] = identity::datatype_text(operation.datatype);
+    json["algorithm"] = text_or_null(identity::algorithm_text(operation.algorithm));
+    json["protocol"] = text_or_null(identity::protocol_text(operation.protocol));
+    json["channels"] = number_or_null(operation.n_channels);
+    json["size_bytes"] = known(identity::size_bytes(operation));
+    json["data_bytes"] = if_has(identity::OPERATION_DATA_KNOWN, operation.data_bytes);
+    json["tx_payload_bytes"] = if_has(identity::OPERATION_PAYLOAD_KNOWN, operation.payload_bytes);
+    json["tx_wire_bytes"] = if_has(identity::OPERATION_WIRE_KNOWN, operation.wire_bytes);
+    json["tiers"] = tiers_of(model, operation, is_p2p);
+    json["rung"] = identity::rung_name(operation.rung);
+    json["source"] = identity::source_name(identity::source_of(operation));
+    json["partial"] = operation.has(identity::OPERATION_PARTIAL);
+    json["truncated"] = operation.has(identity::OPERATION_TRUNCATED);
+    json["captured"] = operation.has(identity::OPERATION_CAPTURED);
+    json["launched"] = operation.has(identity::OPERATION_LAUNCHED);
+    json["launched_with"] = number_or_null(operation.batch);
+    json["called_realtime_ns"] = number_or_null(operation.called_realtime_ns);
+    json["launched_realtime_ns"] = number_or_null(operation.launched_realtime_ns);
+    if (parts != nullptr)
+        json["parts"] = parts_json(model, parts->of(operation));
+}
+
+Json replay_of(const Operation &operation) {
+    return operation.replay == NONE ? Json(nullptr) : Json(operation.replay);
+}
+
+} // namespace
+
+Json nccl_image_json(const Model &model, const identity::Image &image) {
+    Json rungs = Json::object();
+    for (std::size_t i = 0; i < image.rungs.size(); ++i)
+        if (const std::string_view name = capture::nccl_capability_name(i); !name.empty())
+            rungs[std::string(name)] = capture::rung_name(image.rungs[i]);
+    return {{"host", model.hosts[model.sessions[image.session].host].name},
+            {"path", image.path},
+            {"version", text_or_null(identity::version_text(image.version))},
+            {"build_id", text_or_null(image.build_id)},
+            {"rungs", std::move(rungs)},
+            {"reason", text_or_null(image.reason)}};
+}
+
+Json communicator_json(const Model &model, Index index) {
+    const Communicator &comm = model.nccl.communicators[index];
+    Json parameters = Json::object();
+    for (const auto &[name, values] : identity::params_of(model.nccl, comm)) {
+        if (values.size() == 1) {
+            parameters[name] = values.begin()->first;
+            continue;
+        }
+        for (const auto &[value, ranks] : values)
+            parameters[name].push_back({{"value", value}, {"ranks", ranks}});
+    }
+    const auto seen = static_cast<std::size_t>(std::count_if(
+        comm.instances.begin(), comm.instances.end(), [&, last = INT64_MIN](Index of) mutable {
+            const std::int64_t rank = model.nccl.instances[of].record.rank;
+            return std::exchange(last, rank) != rank;
+        }));
+    Json json;
+    json["id"] = index;
+    json["hash"] = identity::hash_text(comm.hash);
+    json["n_ranks"] = comm.n_ranks;
+    json["name"] = text_or_null(comm.name);
+    json["n_nodes"] = comm.n_nodes <= 0 ? Json(nullptr) : Json(comm.n_nodes);
+    json["parent"] = comm.parent == NONE ? Json(nullptr) : Json(comm.parent);
+    json["created"] = utc_or_null(comm.created_realtime_ns);
+    json["ended"] = utc_or_null(comm.ended_realtime_ns);
+    json["ranks_seen"] = seen;
+    json["ranks"] = ranks_json(model, comm);
+    json["channels"] = channels_json(model, index);
+    json["parameters"] = std::move(parameters);
+    return json;
+}
+
+Json collective_json(const Model &model, const Operation &operation, const identity::Parts *parts) {
+    Json json;
+    json["comm"] = operation.comm;
+    json["seq"] = operation.seq;
+    json["seq_base"] = identity::seq_base_name(operation.seq_base);
+    json["replay"] = replay_of(operation);
+    json["op"] = identity::func_text(operation.func);
+    json["reduction"] = identity::has_reduction(operation.func)
+                            ? text_or_null(capture::nccl_reduction_name(
+                                  static_cast<std::uint32_t>(operation.reduction)))
+                            : Json(nullptr);
+    json["root"] = identity::has_root(operation.func) ? Json(operation.root) : Json(nullptr);
+    json["ranks"] = operation.ranks;
+    json["differs"] = operation.has(identity::OPERATION_DIFFERS);
+    add_operation(json, model, operation, false, parts);
+    return json;
+}
+
+Json p2p_json(const Model &model, const Operation &operation, const identity::Parts *parts) {
+    Json json;
+    json["comm"] = operation.comm;
+    json["src_rank"] = operation.source;
+    json["dst_rank"] = operation.destination;
+    json["ordinal"] = operation.seq;
+    json["ordinal_base"] = identity::seq_base_name(operation.seq_base);
+    json["replay"] = replay_of(operation);
+    json["send_seen"] = operation.has(identity::OPERATION_SENT);
+    json["recv_seen"] = operation.has(identity::OPERATION_RECEIVED);
+    add_operation(json, model, operation, true, parts);
+    return json;
+}
+
+Json matrix_json(const identity::MatrixKey &key, const identity::MatrixCell &cell) {
+    return {{"comm", key.comm},
+            {"src_rank", key.source},
+            {"dst_rank", key.destination < 0 ? Json(nullptr) : Json(key.destination)},
+            {"transport", identity::transport_name(key.transport)},
+            {"payload_bytes", cell.payload_bytes},
+            {"wire_bytes", known(cell.wire_bytes)},
+            {"tier", topology::tier_name(key.tier)}};
+}
+
+Json identity_json(const Model &model) {
+    const identity::Identity &nccl = model.nccl;
+    if (!nccl.recorded)
+        return nullptr;
+    const identity::Totals &totals = nccl.totals;
+    const auto value = [&](std::uint64_t bytes) {
+        return totals.is_known ? Json(bytes) : Json(nullptr);
+    };
+    Json json;
+    for (const Rung rung : {Rung::Exact, Rung::Inferred, Rung::Process})
+        json[std::string(identity::rung_name(rung))] =
+            value(totals.by_rung[static_cast<std::size_t>(rung)]);
+    Json by_source = Json::object();
+    for (std::size_t i = 1; i < identity::BYTE_SOURCES; ++i)
+        by_source[std::string(identity::source_name(static_cast<identity::ByteSource>(i)))] =
+            value(totals.by_source[i]);
+    json["by_source"] = std::move(by_source);
+    json["connections_not_measured"] = totals.links_not_measured;
+    json["ops_truncated"] = nccl.ops_truncated;
+    json["launches_unreadable"] = nccl.launches_unreadable;
+    json["records_of_no_communicator"] = nccl.orphans;
+    return json;
+}
+
+Json control_json(const Model &model) {
+    if (!model.nccl.recorded)
+        return nullptr;
+    const identity::Control &control = model.nccl.control;
+    return {{"clear_to_send",
+             {{"payload_bytes", known(control.clear_to_send_payload_bytes)},
+              {"wire_bytes", known(control.clear_to_send_wire_bytes)}}},
+            {"flush",
+             {{"payload_bytes", known(control.flush_payload_bytes)},
+              {"wire_bytes", known(control.flush_wire_bytes)}}},
+            {"acknowledgements", {{"wire_bytes", known(control.ack_wire_bytes)}}},
+            {"socket_headers", {{"payload_bytes", known(control.socket_header_bytes)}}},
+            {"other_sockets", {{"payload_bytes", known(control.other_socket_bytes)}}}};
+}
+
+Json unjoined_json(const Model &model, const identity::Unjoined &unjoined) {
+    const Instance &instance = model.nccl.instances[unjoined.instance];
+    return {{"comm", instance.comm},
+            {"rank", instance.record.rank},
+            {"op", identity::func_text(unjoined.func)},
+            {"captured", unjoined.captured},
+            {"launches", unjoined.launches},
+            {"tx_payload_bytes", unjoined.payload_bytes}};
+}
+
+Json finding_json(const identity::Finding &finding) {
+    return {{"kind", finding.kind},
+            {"what", finding.what},
+            {"comms", finding.communicators},
+            {"hosts", finding.hosts},
+            {"evidence", finding.evidence}};
+}
+
+void add_nccl(Json &json, const Model &model, Index qp) {
+    const identity::Identity &nccl = model.nccl;
+    const identity::QpIdentity of = qp < nccl.qps.size() ? nccl.qps[qp] : identity::QpIdentity{};
+    json["role"] = text_or_null(identity::role_name(of.role));
+    const identity::Link *link = of.link == NONE ? nullptr : &nccl.links[of.link];
+    const Index comm = link == nullptr ? NONE : identity::only_communicator(nccl, *link);
+    const auto of_link = [&](bool is_known, std::int64_t value) {
+        return is_known ? Json(value) : Json(nullptr);
+    };
+    json["comm"] = of_link(comm != NONE, comm);
+    json["rank"] = of_link(link != nullptr && link->rank >= 0, link == nullptr ? 0 : link->rank);
+    json["peer_rank"] =
+        of_link(link != nullptr && link->peer >= 0, link == nullptr ? 0 : link->peer);
+    const bool has_one = link != nullptr && link->channels.size() == 1;
+    json["channel"] = of_link(has_one, has_one ? link->channels.front() : 0);
+    if (link != nullptr) {
+        json["identity_rung"] = identity::rung_name(std::min(of.rung, link->rung));
+        if (!has_one)
+            json["channels"] = link->channels;
+    }
+}
+
+} // namespace collwire::report

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's part of the JSON report.
+#pragma once
+
+#include "correlate/nccl/parts.h"
+#include "correlate/report/json_sections.h"
+
+namespace collwire::report {
+
+[[nodiscard]] Json nccl_image_json(const model::Model &model, const identity::Image &image);
+[[nodiscard]] Json communicator_json(const model::Model &model, model::Index index);
+// `parts`: null: without them.
+[[nodiscard]] Json collective_json(const model::Model &model, const identity::Operation &operation,
+                                   const identity::Parts *parts);
+[[nodiscard]] Json p2p_json(const model::Model &model, const identity::Operation &operation,
+                            const identity::Parts *parts);
+[[nodiscard]] Json matrix_json(const identity::MatrixKey &key, const identity::MatrixCell &cell);
+[[nodiscard]] Json identity_json(const model::Model &model);
+[[nodiscard]] Json control_json(const model::Model &model);
+[[nodiscard]] Json unjoined_json(const model::Model &model, const identity::Unjoined &unjoined);
+[[nodiscard]] Json finding_json(const identity::Finding &finding);
+// What a queue pair is to NCCL.
+void add_nccl(Json &qp_json, const model::Model &model, model::Index qp);
+
+} // namespace collwire::report

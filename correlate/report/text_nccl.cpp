@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/report/text_nccl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "correlate/nccl/describe.h"
+#include "correlate/report/table.h"
+#include "correlate/report/text_writer.h"
+#include "correlate/report/units.h"
+
+namespace collwire::report {
+
+using identity::Operation;
+using identity::Rung;
+using model::Index;
+using model::Known;
+using model::Model;
+using model::NONE;
+
+namespace {
+
+constexpr std::int32_t MATRIX_RANKS = 12;
+constexpr std::size_t MATRICES = 4;
+
+// Operations that are alike.
+struct Kind {
+    Index comm = NONE;
+    std::uint8_t func = 0;
+    Known size_bytes;
+    std::uint8_t algorithm = 0;
+    std::uint8_t protocol = 0;
+    friend auto operator<=>(const Kind &, const Kind &) = default;
+};
+struct KindSums {
+    std::uint64_t operations = 0;
+    std::uint64_t partial = 0;
+    std::uint64_t unknown = 0; // of no known bytes
+    std::uint64_t payload_bytes = 0;
+    Known wire_bytes;
+    Rung rung = Rung::Exact;
+    std::uint64_t first_ns = UINT64_MAX;
+    std::uint64_t last_ns = 0;
+};
+
+class Writer : private TextWriter {
+public:
+    Writer(const Model &model, const TextOptions &options)
+        : TextWriter(options), model_(model), nccl_(model.nccl) {}
+
+    std::string run() {
+        if (!nccl_.recorded && nccl_.instances.empty())
+            return {};
+        findings();
+        identity();
+        communicators();
+        operations();
+        matrices();
+        return std::move(text_);
+    }
+
+private:
+    void findings() {
+        if (nccl_.findings.empty())
+            return;
+        title("Findings, the loudest first");
+        std::size_t shown = 0;
+        for (const identity::Finding &finding : nccl_.findings) {
+            if (shown == options_.rows)
+                break;
+            wrapped("  " + printable(fmt::format("{}: {}", finding.kind, finding.what)), "    ",
+                    shown == 0 ? "1;33" : "33");
+            ++shown;
+        }
+        more(nccl_.findings.size(), shown, "findings");
+    }
+
+    void identity() {
+        title("NCCL's data, by how it is known whose it is");
+        const identity::Totals &totals = nccl_.totals;
+        if (!totals.is_known) {
+            line("  nothing was measured, and nothing could be computed");
+            return;
+        }
+        Known all = 0;
+        for (const std::uint64_t bytes : totals.by_rung)
+            model::add_known(all, bytes);
+        Table table({{"rung"},
+                     {"payload", Align::Right},
+                     {"bytes", Align::Right},
+                     {"share", Align::Right}});
+        for (const Rung rung : {Rung::Exact, Rung::Inferred, Rung::Process}) {
+            const std::uint64_t bytes = totals.by_rung[static_cast<std::size_t>(rung)];
+            table.add({std::string(identity::rung_name(rung)), human_bytes(bytes), grouped(bytes),
+                       share(bytes, all)});
+        }
+        text_ += table.text(width_);
+        std::string by;
+        for (const auto source : {identity::ByteSource::Wire, identity::ByteSource::Posted,
+                                  identity::ByteSource::Derived})
+            if (const std::uint64_t bytes = totals.by_source[static_cast<std::size_t>(source)];
+                bytes != 0)
+                by += fmt::format("{}{} {}", by.empty() ? "" : ", ", human_bytes(bytes),
+                                  source == identity::ByteSource::Wire ? "counted on the wire"
+                                  : source == identity::ByteSource::Posted
+                                      ? "posted"
+                                      : "computed from the operations alone");
+        if (!by.empty())
+            wrapped("  " + by, "  ", "");
+        const identity::Control &control = nccl_.control;
+        std::string beside;
+        const auto add = [&](std::string_view name, const Known &bytes) {
+            if (bytes && *bytes != 0)
+                beside +=
+                    fmt::format("{}{} {}", beside.empty() ? "" : ", ", human_bytes(*bytes), name);
+        };
+        add("clear-to-send", control.clear_to_send_payload_bytes);
+        add("flush", control.flush_payload_bytes);
+        add("acknowledgements", control.ack_wire_bytes);
+        add("of sizes on sockets", control.socket_header_bytes);
+        add("on other sockets", control.other_socket_bytes);
+        if (!beside.empty())
+            wrapped("  beside it " + beside, "  ", "");
+        if (nccl_.ops_truncated != 0)
+            line(fmt::format("  {} launch(es) had more operations than were walked",
+                             grouped(nccl_.ops_truncated)));
+        std::uint64_t unjoined = 0;
+        for (const identity::Unjoined &each : nccl_.unjoined)
+            unjoined += each.launches;
+        if (unjoined != 0)
+            line(fmt::format("  {} launch(es) of calls that are not in the captures",
+                             grouped(unjoined)));
+    }
+
+    std::string comm_text(Index index) const {
+        const identity::Communicator &comm = nccl_.communicators[index];
+        return comm.name.empty() ? fmt::format("{} {}", index, identity::hash_text(comm.hash))
+                                 : fmt::format("{} {}", index, printable(comm.name));
+    }
+
+    void communicators() {
+        if (nccl_.communicators.empty())
+            return;
+        std::vector<std::uint64_t> operations(nccl_.communicators.size());
+        std::vector<std::uint64_t> bytes(nccl_.communicators.size());
+        for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
+            for (const Operation &operation : *all) {
+                ++operations[operation.comm];
+                bytes[operation.comm] =
+                    model::add_saturating(bytes[operation.comm], operation.payload_bytes);
+            }
+        std::vector<Index> order(nccl_.communicators.size());
+        for (Index i = 0; i < order.size(); ++i)
+            order[i] = i;
+        const std::size_t shown = std::min(order.size(), options_.rows);
+        if (shown < order.size())
+            std::stable_sort(order.begin(), order.end(),
+                             [&](Index a, Index b) { return bytes[a] > bytes[b]; });
+        title(shown < order.size() ? "Communicators, the most sent first" : "Communicators");
+        Table table({{"id", Align::Right},
+                     {"hash"},
+                     {"name", Align::Left, true, 2},
+                     {"ranks", Align::Right},
+                     {"seen", Align::Right},
+                     {"hosts", Align::Left, true, 3},
+                     {"parent", Align::Right, false, 4},
+                     {"operations", Align::Right},
+                     {"payload", Align::Right}});
+        for (std::size_t i = 0; i < shown; ++i) {
+            const identity::Communicator &comm = nccl_.communicators[order[i]];
+            std::set<std::int32_t> ranks;
+            std::set<std::string> hosts;
+            for (const Index instance : comm.instances) {
+                ranks.insert(nccl_.instances[instance].record.rank);
+                hosts.insert(model_.hosts[nccl_.instances[instance].host].name);
+            }
+            std::string names;
+            for (const std::string &host : hosts)
+                names += (names.empty() ? "" : ",") + printable(host);
+            table.add({std::to_string(order[i]), identity::hash_text(comm.hash),
+                       comm.name.empty() ? "-" : printable(comm.name), std::to_string(comm.n_ranks),
+                       std::to_string(ranks.size()), names,
+                       comm.parent == NONE ? "-" : std::to_string(comm.parent),
+                       grouped(operations[order[i]]), human_bytes(bytes[order[i]])});
+        }
+        text_ += table.text(width_);
+        more(order.size(), shown, "communicators");
+    }
+
+    std::map<Kind, KindSums> kinds() const {
+        std::map<Kind, KindSums> kinds;
+        for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
+            for (const Operation &operation : *all) {
+                // A send is told with its receive.
+                const bool is_pair = operation.source >= 0 || operation.destination >= 0;
+                KindSums &sums = kinds[{
+                    operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func,
+                    identity::size_bytes(operation), operation.algorithm, operation.protocol}];
+                ++sums.operations;
+                sums.partial += operation.has(identity::OPERATION_PARTIAL) ? 1 : 0;
+                sums.unknown += operation.has(identity::OPERATION_PAYLOAD_KNOWN) ? 0 : 1;
+                sums.payload_bytes =
+                    model::add_saturating(sums.payload_bytes, operation.payload_bytes);
+                if (operation.has(identity::OPERATION_WIRE_KNOWN))
+                    model::add_known(sums.wire_bytes, operation.wire_bytes);
+                sums.rung = std::min(sums.rung, operation.rung);
+                sums.first_ns = std::min(sums.first_ns, operation.called_realtime_ns);
+                sums.last_ns = std::max(
+                    {sums.last_ns, operation.called_realtime_ns, operation.launched_realtime_ns});
+            }
+        return kinds;
+    }
+
+    void operations() {
+        const std::map<Kind, KindSums> all = kinds();
+        if (all.empty())
+            return;
+        std::vector<const std::pair<const Kind, KindSums> *> order;
+        for (const auto &kind : all)
+            order.push_back(&kind);
+        std::stable_sort(order.begin(), order.end(), [](const auto *a, const auto *b) {
+            return std::pair(a->second.payload_bytes, a->second.operations) >
+                   std::pair(b->second.payload_bytes, b->second.operations);
+        });
+        const std::size_t shown = std::min(order.size(), options_.rows);
+        title("Operations, the most sent first");
+        Table table({{"comm", Align::Left, true},
+                     {"operation"},
+                     {"size", Align::Right},
+                     {"algorithm", Align::Left, false, 4},
+                     {"protocol", Align::Left, false, 5},
+                     {"count", Align::Right},
+                     {"payload", Align::Right},
+                     {"on the link", Align::Right, false, 3},
+                     {"rung"},
+                     {"partial", Align::Right, false, 2},
+                     {"from", Align::Left, false, 6},
+                     {"to", Align::Left, false, 7}});
+        for (std::size_t i = 0; i < shown; ++i) {
+            const auto &[kind, sums] = *order[i];
+            const std::string algorithm = identity::algorithm_text(kind.algorithm);
+            const std::string protocol = identity::protocol_text(kind.protocol);
+            table.add({comm_text(kind.comm), identity::func_text(kind.func),
+                       human_bytes(kind.size_bytes), algorithm.empty() ? "-" : algorithm,
+                       protocol.empty() ? "-" : protocol, grouped(sums.operations),
+                       sums.unknown == sums.operations ? "-" : human_bytes(sums.payload_bytes),
+                       human_bytes(sums.wire_bytes), std::string(identity::rung_name(sums.rung)),
+                       grouped(sums.partial), utc_time(sums.first_ns), utc_time(sums.last_ns)});
+        }
+        text_ += table.text(width_);
+        more(order.size(), shown, "kinds of operations");
+    }
+
+    void matrices() {
+        std::map<Index, std::uint64_t> bytes;
+        for (const auto &[key, cell] : nccl_.matrix)
+            if (key.comm != NONE)
+                bytes[key.comm] = model::add_saturating(bytes[key.comm], cell.payload_bytes);
+        std::vector<std::pair<std::uint64_t, Index>> order;
+        for (const auto &[comm, sum] : bytes)
+            order.emplace_back(sum, comm);
+        std::sort(order.begin(), order.end(), [](const auto &a, const auto &b) {
+            return std::pair(b.first, a.second) < std::pair(a.first, b.second);
+        });
+        std::size_t shown = 0;
+        for (const auto &[sum, comm] : order) {
+            if (shown == MATRICES)
+                break;
+            matrix(comm);
+            ++shown;
+        }
+        more(order.size(), shown, "communicators with bytes from rank to rank");
+    }
+
+    void matrix(Index comm) {
+        std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> cells;
+        std::set<std::int32_t> ranks;
+        for (auto cell = nccl_.matrix.lower_bound({comm, INT32_MIN, INT32_MIN, 0, {}});
+             cell != nccl_.matrix.end() && cell->first.comm == comm; ++cell) {
+            const auto &[key, of] = *cell;
+            std::uint64_t &sum = cells[{key.source, key.destination}];
+            sum = model::add_saturating(sum, of.payload_bytes);
+            ranks.insert({key.source, key.destination});
+        }
+        title(fmt::format("From rank to rank of communicator {}, payload", comm_text(comm)));
+        const std::size_t needed = 12 + ranks.size() * 13;
+        if (static_cast<std::int32_t>(ranks.size()) <= MATRIX_RANKS && needed <= width_) {
+            std::vector<Column> columns = {{"from \\ to", Align::Left}};
+            for (const std::int32_t rank : ranks)
+                columns.push_back({rank < 0 ? "?" : std::to_string(rank), Align::Right});
+            Table table(columns);
+            for (const std::int32_t from : ranks) {
+                std::vector<std::string> row = {from < 0 ? "?" : std::to_string(from)};
+                for (const std::int32_t to : ranks) {
+                    const auto found = cells.find({from, to});
+                    row.push_back(found == cells.end() ? "" : human_bytes(found->second));
+                }
+                table.add(std::move(row));
+            }
+            text_ += table.text(width_);
+            return;
+        }
+        std::vector<std::pair<std::uint64_t, std::pair<std::int32_t, std::int32_t>>> order;
+        for (const auto &[pair, sum] : cells)
+            order.emplace_back(sum, pair);
+        std::stable_sort(order.begin(), order.end(),
+                         [](const auto &a, const auto &b) { return a.first > b.first; });
+        const std::size_t shown = std::min(order.size(), options_.rows);
+        Table table({{"from", Align::Right}, {"to", Align::Right}, {"payload", Align::Right}});
+        for (std::size_t i = 0; i < shown; ++i)
+            table.add({std::to_string(order[i].second.first),
+                       std::to_string(order[i].second.second), human_bytes(order[i].first)});
+        text_ += table.text(width_);
+        more(order.size(), shown, "pairs of ranks");
+    }
+
+    const Model &model_;
+    const identity::Identity &nccl_;
+};
+
+} // namespace
+
+std::string nccl_text(const Model &model, const TextOptions &options) {
+    return Writer(model, options).run();
+}
+
+} // namespace collwire::report

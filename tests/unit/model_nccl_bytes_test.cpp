@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which bytes of a connection are whose, and how that is known.
+#include "correlate/nccl/link_meter.h"
+#include "tests/support/model_of.h"
+#include "tests/support/nccl_builder.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+std::uint64_t of_rung(const model::Model &model, Rung rung) {
+    return model.nccl.totals.by_rung[static_cast<std::size_t>(rung)];
+}
+std::uint64_t of_source(const model::Model &model, ByteSource source) {
+    return model.nccl.totals.by_source[static_cast<std::size_t>(source)];
+}
+constexpr unsigned bit(ByteSource source) {
+    return 1U << static_cast<unsigned>(source);
+}
+
+// ---- one link
+
+struct Meter {
+    Link link;
+    std::vector<ByteSample> samples;
+    std::vector<std::tuple<double, std::uint64_t, bool>> ops; // when, bytes, whether that is known
+
+    void run(bool is_late = false, bool is_open = false, bool is_eager = false) {
+        link.source = ByteSource::Wire;
+        LinkMeter meter(link, samples, is_late, is_eager);
+        std::uint32_t order = 0;
+        for (const auto &[time, bytes, is_known] : ops)
+            meter.launch(op(bytes, is_known), seconds(time), order++);
+        meter.finish(order, is_open);
+    }
+    static ShapeOp op(std::uint64_t bytes, bool is_known = true) {
+        ShapeOp op;
+        op.payload_bytes = bytes;
+        op.is_known = true;
+        op.is_bound = !is_known;
+        return op;
+    }
+    [[nodiscard]] OpShare share(std::uint32_t order) const {
+        const auto &[time, bytes, is_known] = ops[order];
+        return share_of(link, op(bytes, is_known), order, 0);
+    }
+    // Without a time of the last byte pauses show by samples that did not come.
+    void sample(double time, std::uint64_t bytes) {
+        samples.push_back({seconds(time), 0, bytes, 0});
+    }
+};
+
+TEST(LinkMeter, WhatIsExpectedIsChecked) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 200, true}, {5, 300, true}};
+    meter.sample(2, 300);
+    meter.sample(6, 600);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    for (const Interval &interval : meter.link.intervals)
+        EXPECT_EQ(interval.kind, IntervalKind::Checked);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(meter.share(i).payload_bytes, std::get<1>(meter.ops[i]));
+        EXPECT_EQ(meter.share(i).source, ByteSource::Wire);
+        EXPECT_EQ(meter.share(i).rung, Rung::Exact);
+    }
+}
+
+// A sample in the middle of an operation is none at which all was done.
+TEST(LinkMeter, UnderLoadTheEndDecides) {
+    Meter meter;
+    for (int i = 0; i < 50; ++i)
+        meter.ops.emplace_back(1 + 0.1 * i, 1000, true);
+    for (int i = 2; i < 8; ++i)
+        meter.sample(i, static_cast<std::uint64_t>(i) * 7777);
+    meter.samples.back().payload_bytes = 50'000;
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 1U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Checked);
+}
+
+TEST(LinkMeter, OneOperationAloneIsMeasured) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {5, 999, false}, {10, 100, true}};
+    meter.sample(2, 100);
+    meter.sample(6, 350);
+    meter.sample(11, 450);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 3U);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Single);
+    EXPECT_EQ(meter.share(1).payload_bytes, 250U);
+    EXPECT_EQ(meter.share(1).rung, Rung::Exact);
+    EXPECT_EQ(meter.share(2).payload_bytes, 100U);
+}
+
+// The mistake stays where it is.
+TEST(LinkMeter, MoreThanExpected) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 100, true}, {5, 100, true}, {5.1, 100, true}};
+    meter.sample(2, 230);
+    meter.sample(6, 430);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Excess);
+    EXPECT_EQ(meter.link.intervals[0].measured_bytes, 230U);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Checked);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    EXPECT_EQ(meter.share(0).source, ByteSource::Derived) << "not what was measured";
+    EXPECT_EQ(meter.share(3).source, ByteSource::Wire);
+}
+
+TEST(LinkMeter, LessThanExpected) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 300, true}, {5, 100, true}, {5.1, 100, true}};
+    meter.sample(2, 200);
+    meter.sample(6, 400);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 1U) << "bytes may still come";
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Shortage);
+    meter.run(false, false, true);
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Shortage);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Checked);
+    EXPECT_EQ(meter.share(0).payload_bytes, 50U);
+    EXPECT_EQ(meter.share(1).payload_bytes, 150U);
+    EXPECT_EQ(meter.share(1).rung, Rung::Inferred);
+    EXPECT_EQ(meter.share(2).rung, Rung::Exact);
+}
+
+// One that waits for another rank is not done, however long it waits.
+TEST(LinkMeter, APauseIsNoEnd) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {4, 100, true}};
+    meter.sample(2, 30);
+    meter.sample(9, 200);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 1U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Checked);
+}
+
+TEST(LinkMeter, BytesOfNothingThatWasLaunched) {
+    Meter meter;
+    meter.ops = {{5, 100, true}};
+    meter.sample(2, 40); // in flight when the recorder came
+    meter.sample(6, 140);
+    meter.run(true);
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Excess);
+    EXPECT_EQ(meter.link.intervals[0].n_ops, 0U);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Checked);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+}
+
+// Of a link that was there before, the first bytes may be of others.
+TEST(LinkMeter, AFirstSingleOperationOfALateLinkIsNotTakenForAll) {
+    Meter meter;
+    meter.ops = {{1, 100, true}};
+    meter.sample(2, 140);
+    meter.run(true);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Excess);
+    EXPECT_TRUE(meter.link.intervals[0].is_first);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    meter.run(false);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Single);
+    EXPECT_EQ(meter.share(0).payload_bytes, 140U);
+}
+
+TEST(LinkMeter, TheRestGoesToThoseThatAreNotKnown) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 300, false}, {1.2, 600, false}};
+    meter.sample(2, 400);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 1U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Unknown);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    EXPECT_EQ(meter.share(1).payload_bytes, 100U) << "300 of the 900 that they can be at most";
+    EXPECT_EQ(meter.share(2).payload_bytes, 200U);
+    EXPECT_EQ(meter.share(2).rung, Rung::Inferred);
+}
+
+TEST(LinkMeter, NothingMeasured) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 300, false}};
+    meter.link.source = ByteSource::None;
+    LinkMeter none(meter.link, meter.samples, false, false);
+    none.launch(Meter::op(100), seconds(1), 0);
+    none.launch(Meter::op(300, false), seconds(1), 1);
+    none.finish(2, false);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    EXPECT_EQ(meter.share(0).source, ByteSource::Derived);
+    EXPECT_EQ(meter.share(0).rung, Rung::Exact);
+    EXPECT_FALSE(meter.share(1).is_known) << "a bound is no number";
+}
+
+TEST(ByteSeries, IsThinnedOutAndLosesNoBytes) {
+    ByteSeries series;
+    for (std::uint64_t i = 1; i <= 100'000; ++i) {
+        series.add({i * 1000, 0, i * 10, i * 11});
+        series.add({i * 1000, 0, i * 10, i * 11}); // read twice
+    }
+    EXPECT_LE(series.size(), ByteSeries::MAX_SAMPLES);
+    EXPECT_GE(series.size(), ByteSeries::MAX_SAMPLES / 2);
+    EXPECT_EQ(series.at(series.size() - 1).payload_bytes, 1'000'000U);
+    series.set_baseline({0, 0, 1000, 0});
+    EXPECT_EQ(series.at(series.size() - 1).payload_bytes, 999'000U);
+}
+
+// ---- whole recordings
+
+TEST(NcclBytes, TheLastOperationsMayStillBeUnderWay) {
+    RingPair ring;
+    ring.all_gather(12, 1000).all_gather(19, 2000).all_gather(19.1, 3000);
+    // Of the last one a third went out, of nobody else's.
+    for (std::uint64_t &sent : ring.sent)
+        sent -= 8000;
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    const auto &all = model.nccl.collectives;
+    ASSERT_EQ(all.size(), 3U);
+    EXPECT_FALSE(all[0].has(OPERATION_PARTIAL));
+    EXPECT_FALSE(all[1].has(OPERATION_PARTIAL));
+    EXPECT_TRUE(all[2].has(OPERATION_PARTIAL));
+    EXPECT_EQ(all[1].payload_bytes, 16'000U);
+    EXPECT_EQ(all[2].payload_bytes, 8'000U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 8'000 + 16'000 + 8'000U);
+}
+
+TEST(NcclBytes, ADifferenceIsToldAndStaysWhereItIs) {
+    RingPair ring;
+    ring.all_gather(12, 1000).all_gather(12.1, 1000);
+    ring.sends(0, 50);
+    ring.sample(14);
+    ring.all_gather(17, 1000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    EXPECT_EQ(of_rung(model, Rung::Exact), 6 * 4000U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 50U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+    EXPECT_EQ(of_source(model, ByteSource::Derived), 2 * 4000U);
+    EXPECT_EQ(model.nccl.collectives[2].sources, bit(ByteSource::Wire));
+}
+
+TEST(NcclBytes, PostsAreAnotherSource) {
+    std::vector<std::vector<std::byte>> captures;
+    RingPair ring;
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS | CW_NODE_NCCL});
+    node.device().port().gid(1).source("qp").source("posts").qp(RING_QPS[0][0]);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    rank.comm().connection(11.2, SENDS_AT, true, 1, {17}).call(12, call);
+    rank.shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call}).launch(13, 1, {call});
+    rank.call(12.5, call);
+    node.posts(RING_QPS[0][0], 15, CW_POST_WRITE_IMM, 2, 4000).clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.collectives.size(), 2U);
+    EXPECT_EQ(model.nccl.collectives[0].payload_bytes, 4000U);
+    EXPECT_EQ(model.nccl.collectives[0].sources, bit(ByteSource::Posted));
+    // 4 packets of 1024 with 58 of headers, and RETH 16 and ImmDt 4
+    EXPECT_EQ(model.nccl.collectives[0].wire_bytes, 4000 + 4 * 58 + 16 + 4U);
+    EXPECT_EQ(of_source(model, ByteSource::Posted), 8000U);
+}
+
+// Hardware without counters: NCCL's own fields alone.
+TEST(NcclBytes, DerivedIsAllThereIs) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL});
+    node.device(0, "mlx5_0", 0).port().gid(1).source("qp").qp(RING_QPS[0][0]);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    rank.comm().connection(11.2, SENDS_AT, true, 1, {17}).call(12, call);
+    rank.shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call});
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    const Operation &operation = model.nccl.collectives.at(0);
+    EXPECT_EQ(operation.payload_bytes, 4000U);
+    EXPECT_EQ(operation.sources, bit(ByteSource::Derived));
+    EXPECT_EQ(operation.rung, Rung::Exact);
+    EXPECT_FALSE(operation.has(OPERATION_WIRE_KNOWN));
+    EXPECT_EQ(model.nccl.totals.links_not_measured, 1U);
+    EXPECT_FALSE(model.nccl.control.clear_to_send_payload_bytes);
+}
+
+// Several queue pairs of a connection, on two devices: counted together, told apart by tier.
+TEST(NcclBytes, StripedOverQueuePairs) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+    constexpr QpOptions near{.qpn = 41, .local = 1, .remote = 2, .remote_qpn = 51};
+    constexpr QpOptions far{.qpn = 42, .local = 11, .remote = 3, .remote_qpn = 52, .dev_index = 1};
+    node.usual(1).device(1, "rxe1").port(1).gid(11, 1).qp(near).qp(far);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    rank.comm().connection(11.2, SENDS_AT, true, 1, {41, 42}).call(12, call);
+    rank.shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call});
+    node.wire(near, 15, {.requests = 3, .request_payload = 3000}, {});
+    node.wire(far, 15.001, {.requests = 1, .request_payload = 1000}, {});
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()}, R"({
+  "collwire_topology": 1,
+  "switches": [{"id": "spine0", "tier": "spine"}, {"id": "leaf0", "tier": "leaf", "uplinks": ["spine0"]},
+               {"id": "leaf1", "tier": "leaf", "uplinks": ["spine0"]}],
+  "ports": [{"host": "node0", "device": "rxe0", "port": 1, "ip": "10.0.0.1", "switch": "leaf0"},
+            {"host": "node0", "device": "rxe1", "port": 1, "ip": "10.0.0.11", "switch": "leaf0"},
+            {"host": "node1", "device": "rxe0", "port": 1, "ip": "10.0.0.2", "switch": "leaf0"},
+            {"host": "node2", "device": "rxe0", "port": 1, "ip": "10.0.0.3", "switch": "leaf1"}]})");
+    ASSERT_EQ(model.nccl.links.size(), 1U);
+    EXPECT_EQ(model.nccl.links[0].qps.size(), 2U);
+    const Operation &operation = model.nccl.collectives.at(0);
+    EXPECT_EQ(operation.payload_bytes, 4000U);
+    EXPECT_EQ(operation.sources, bit(ByteSource::Wire));
+    const auto &tiers = model.nccl.bytes_by_tier.at({false, 0});
+    EXPECT_EQ(tiers[model::index_of(topology::Tier::Leaf)],
+              (std::pair<std::uint64_t, std::uint64_t>{3000, 3174}));
+    EXPECT_EQ(tiers[model::index_of(topology::Tier::Spine)],
+              (std::pair<std::uint64_t, std::uint64_t>{1000, 1058}));
+    EXPECT_EQ(model.nccl.matrix.size(), 2U);
+}
+
+// Two connections over the same queue pairs, as NCCL shares them between ranks of a node.
+TEST(NcclBytes, SharedQueuePairs) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+    node.usual(1).qp(RING_QPS[0][0]);
+    NcclBuilder rank(node, {.n_ranks = 4});
+    const CallOptions one{.func = CW_NCCL_SEND, .count = 100, .root = 2};
+    const CallOptions other{.func = CW_NCCL_SEND, .count = 200, .root = 3};
+    rank.comm()
+        .connection(11.2, SENDS_AT, true, 2, {17}, 0, CW_NCCL_CONNECTION_SHARED)
+        .connection(11.2, SENDS_AT + 8, true, 3, {17}, 0, CW_NCCL_CONNECTION_SHARED)
+        .call(12, one)
+        .call(12.001, other);
+    rank.shape(12, 1, {one, other},
+               {NcclBuilder::p2p(SENDS_AT, true, 2, 400, 0),
+                NcclBuilder::p2p(SENDS_AT + 8, true, 3, 800, 1)});
+    rank.launch(12.1, 1, {one, other});
+    node.wire(RING_QPS[0][0], 15, {.requests = 2, .request_payload = 1200}, {}).clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.links.size(), 1U);
+    EXPECT_EQ(model.nccl.links[0].connections.size(), 2U);
+    ASSERT_EQ(model.nccl.p2p.size(), 2U);
+    EXPECT_EQ(model.nccl.p2p[0].payload_bytes, 400U);
+    EXPECT_EQ(model.nccl.p2p[1].payload_bytes, 800U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 1200U);
+    EXPECT_EQ(of_source(model, ByteSource::Wire), 1200U);
+}
+
+// PXN: the proxy of another rank of the node sends, over its own queue pair.
+TEST(NcclBytes, TheProxyOfAnotherRank) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+    QpOptions qp = RING_QPS[0][0];
+    qp.pid = 101;
+    node.usual(1).qp(qp);
+    NcclBuilder rank(node, {.n_ranks = 3});
+    NcclBuilder proxy(node, {.pid = 101, .comm = 0xbeef0000, .rank = 1, .n_ranks = 3});
+    const CallOptions call{.func = CW_NCCL_SEND, .count = 100, .root = 2};
+    rank.comm().call(12, call);
+    proxy.comm().connection(11.2, SENDS_AT, true, 2, {17});
+    cw_nccl_op op = NcclBuilder::p2p(SENDS_AT, true, 2, 400);
+    op.flags = CW_NCCL_OP_OTHER_PROXY;
+    rank.shape(12, 1, {call}, {op}).launch(12.1, 1, {call});
+    node.wire(qp, 15, {.requests = 1, .request_payload = 400}, {}).clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.communicators.size(), 1U);
+    ASSERT_EQ(model.nccl.p2p.size(), 1U);
+    EXPECT_EQ(model.nccl.p2p[0].payload_bytes, 400U);
+    EXPECT_EQ(model.nccl.p2p[0].rung, Rung::Exact);
+    ASSERT_EQ(model.nccl.matrix.size(), 1U);
+    EXPECT_EQ(model.nccl.matrix.begin()->first.source, 0) << "the rank whose data it is";
+    EXPECT_EQ(model.nccl.matrix.begin()->first.destination, 2);
+}
+
+// The record of the sender's connection was lost, the receiver's is here.
+TEST(NcclBytes, AConnectionThatOnlyTheOtherEndKnows) {
+    NodeBuilder sender({.flags = NCCL_NODE_FLAGS});
+    NodeBuilder receiver({.hostname = "node1", .session_id = 2, .flags = NCCL_NODE_FLAGS});
+    sender.usual(1).qp(RING_QPS[0][0]);
+    receiver.usual(2).qp(RING_QPS[1][1]);
+    NcclBuilder zero(sender, {});
+    NcclBuilder one(receiver, {.pid = 200, .rank = 1});
+    zero.comm();
+    one.comm().connection(11.2, RECEIVES_AT, false, 0, {18});
+    sender.wire(RING_QPS[0][0], 15, {.requests = 4, .request_payload = 4000}, {}).clock(20).end();
+    receiver.wire(RING_QPS[1][1], 15, {.requests = 1, .request_payload = 64}, {}).clock(20).end();
+    const model::Model model = model_of({sender.bytes(), receiver.bytes()});
+    const auto &qp = qp_of(model, "node0", 17);
+    const QpIdentity &identity = model.nccl.qps[static_cast<std::size_t>(&qp - model.qps.data())];
+    EXPECT_EQ(identity.role, Role::Data);
+    EXPECT_EQ(identity.rung, Rung::Inferred);
+    const Link &link = model.nccl.links.at(identity.link);
+    EXPECT_EQ(link.rank, 0);
+    EXPECT_EQ(link.peer, 1);
+    EXPECT_EQ(of_rung(model, Rung::Process), 4000U) << "of which operation is not known";
+    ASSERT_EQ(model.nccl.matrix.size(), 1U);
+    EXPECT_EQ(model.nccl.matrix.begin()->second.payload_bytes, 4000U);
+    EXPECT_EQ(model.nccl.control.clear_to_send_payload_bytes, 64U);
+}
+
+// What is not NCCL's connection in a process that runs NCCL is no more than the process's; a queue
+// pair that is connected to itself is NCCL's flush; another process is none of its business.
+TEST(NcclBytes, OtherQueuePairs) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+    constexpr QpOptions other{.qpn = 61, .local = 1, .remote = 9, .remote_qpn = 71};
+    constexpr QpOptions flush{.qpn = 62, .local = 1, .remote = 1, .remote_qpn = 62};
+    constexpr QpOptions storage{.qpn = 63, .local = 1, .remote = 9, .remote_qpn = 73, .pid = 999};
+    node.usual(1).qp(other).qp(flush).qp(storage);
+    NcclBuilder(node, {}).comm();
+    node.wire(other, 15, {.requests = 1, .request_payload = 700}, {});
+    node.wire(flush, 15, {.requests = 5}, {});
+    node.wire(storage, 15, {.requests = 1, .request_payload = 10'000}, {}).clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    const auto role = [&](std::uint32_t qpn) {
+        return model.nccl
+            .qps[static_cast<std::size_t>(&qp_of(model, "node0", qpn) - model.qps.data())]
+            .role;
+    };
+    EXPECT_EQ(role(61), Role::Other);
+    EXPECT_EQ(role(62), Role::Flush);
+    EXPECT_EQ(role(63), Role::None);
+    EXPECT_EQ(of_rung(model, Rung::Process), 700U);
+    EXPECT_EQ(model.nccl.control.flush_payload_bytes, 0U);
+    EXPECT_EQ(model.nccl.control.flush_wire_bytes, 5 * FRAME_HEADERS);
+}
+
+// A queue pair number is used again: the connection is of the one that lived then.
+TEST(NcclBytes, NumbersAndAddressesAreUsedAgain) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+    QpOptions first = RING_QPS[0][0];
+    QpOptions second = first;
+    first.created = 10.5;
+    second.created = 14;
+    node.usual(1).qp(first);
+    NcclBuilder a(node, {.created = 10.6});
+    const CallOptions call{.count = 1000};
+    a.comm().connection(11, SENDS_AT, true, 1, {17}).call(11, call);
+    a.shape(11, 1, {call}, {a.ring({.connection = SENDS_AT, .bytes = 4000})});
+    a.launch(11.1, 1, {call});
+    node.wire(first, 12, {.requests = 1, .request_payload = 4000}, {}).destroy(first, 13);
+    a.end(13);
+    node.qp(second);
+    NcclBuilder b(node, {.hash = 0x77, .created = 14.1});
+    const CallOptions small{.count = 10};
+    b.comm().connection(14.2, SENDS_AT, true, 1, {17}).call(15, small);
+    b.shape(15, 2, {small}, {b.ring({.connection = SENDS_AT, .bytes = 40})});
+    b.launch(15.1, 2, {small});
+    node.wire(second, 16, {.requests = 1, .request_payload = 40}, {}).clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.links.size(), 2U);
+    ASSERT_EQ(model.nccl.collectives.size(), 2U);
+    EXPECT_EQ(model.nccl.collectives[0].payload_bytes, 4000U);
+    EXPECT_EQ(model.nccl.collectives[1].payload_bytes, 40U);
+    EXPECT_NE(model.nccl.collectives[0].comm, model.nccl.collectives[1].comm);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 4040U);
+}
+
+// net_socket: 4 bytes of size before each message, and a greeting, are no payload.
+TEST(NcclBytes, Sockets) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+    rank.call(12, call).shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call}).call(16, call).launch(16.1, 1, {call});
+    rank.socket(12.5, 33, 13 + 4 + 4000).socket(17, 33, 13 + 2 * 4004);
+    rank.socket(17, 99, 500, 3000, 4000); // bootstrap
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.collectives.size(), 2U);
+    for (const Operation &operation : model.nccl.collectives)
+        EXPECT_EQ(operation.payload_bytes, 4000U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 8000U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+    EXPECT_EQ(model.nccl.control.socket_header_bytes, 13 + 2 * 4U);
+    EXPECT_EQ(model.nccl.control.other_socket_bytes, 500U);
+    EXPECT_EQ(model.nccl.matrix.begin()->first.transport, CW_NCCL_TRANSPORT_SOCKET);
+    EXPECT_FALSE(model.nccl.matrix.begin()->second.wire_bytes);
+}
+
+// The recorder came in the middle of a socket's life: what it carried before is not counted.
+TEST(NcclBytes, ASocketThatWasThereBefore) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {.flags = CW_NCCL_COMM_OUTSIDE | CW_NCCL_COMM_LAUNCHED, .launched = 7});
+    const CallOptions call{.count = 1000};
+    rank.comm().socket_connection(11, SENDS_AT, true, 1, 33).socket(11.5, 33, 1'000'000);
+    rank.call(12, call).shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call}, {.launched = 8}).socket(17, 33, 1'000'000 + 4004);
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.collectives.size(), 1U);
+    EXPECT_EQ(model.nccl.collectives[0].seq, 7U);
+    EXPECT_EQ(model.nccl.collectives[0].payload_bytes, 4000U);
+    EXPECT_EQ(model.nccl.collectives[0].sources, bit(ByteSource::Wire));
+    EXPECT_EQ(of_rung(model, Rung::Exact), 4000U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+}
+
+// A sender that is in no capture: what was received is told.
+TEST(NcclBytes, OnlyTheReceiverIsCaptured) {
+    NodeBuilder node({.hostname = "node1", .session_id = 2, .flags = NCCL_NODE_FLAGS});
+    node.usual(2).qp(RING_QPS[1][1]);
+    NcclBuilder one(node, {.pid = 200, .rank = 1});
+    one.comm().connection(11.2, RECEIVES_AT, false, 0, {18});
+    node.wire(RING_QPS[1][1], 15, {.requests = 1, .request_payload = 64},
+              {.requests = 4, .request_payload = 4000});
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.matrix.size(), 1U);
+    EXPECT_EQ(model.nccl.matrix.begin()->first.source, 0);
+    EXPECT_EQ(model.nccl.matrix.begin()->first.destination, 1);
+    EXPECT_EQ(model.nccl.matrix.begin()->second.payload_bytes, 4000U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U) << "sent by nobody here";
+}
+
+} // namespace
+} // namespace collwire::identity

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks are of one communicator.
+#include "correlate/nccl/describe.h"
+#include "tests/support/model_of.h"
+#include "tests/support/nccl_builder.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+constexpr std::uint32_t SEEN_LATER = CW_NCCL_COMM_LAUNCHED;
+
+struct Nodes {
+    NodeBuilder node[2] = {
+        NodeBuilder({.flags = NCCL_NODE_FLAGS}),
+        NodeBuilder({.hostname = "node1", .session_id = 2, .flags = NCCL_NODE_FLAGS})};
+    Nodes() {
+        node[0].usual(1);
+        node[1].usual(2);
+    }
+    NcclBuilder rank(int i, RankOptions options) {
+        options.rank = i;
+        options.pid = i == 0 ? 100 : 200;
+        return {node[i], options};
+    }
+    [[nodiscard]] model::Model model() {
+        for (NodeBuilder &each : node)
+            each.clock(20).end();
+        return model_of({node[0].bytes(), node[1].bytes()});
+    }
+};
+
+TEST(NcclCommunicators, RanksOfOneHashThatLivedTogetherAreOne) {
+    Nodes nodes;
+    nodes.rank(0, {.created = 11, .name = "tp0"}).comm().end(18);
+    nodes.rank(1, {.created = 11.01, .name = "tp0"}).comm().end(18.1);
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 1U);
+    const Communicator &comm = model.nccl.communicators[0];
+    EXPECT_EQ(comm.name, "tp0");
+    EXPECT_EQ(comm.hash, 0x1122334455667788U);
+    EXPECT_EQ(comm.n_ranks, 2);
+    EXPECT_EQ(comm.instances.size(), 2U);
+    EXPECT_EQ(comm.created_realtime_ns, nodes.node[1].realtime(11.01))
+        << "the last one to be ready";
+    EXPECT_EQ(comm.ended_realtime_ns, nodes.node[1].realtime(18.1));
+}
+
+TEST(NcclCommunicators, AHashThatIsUsedAgainIsAnotherOne) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i)
+        for (const double time : {11.0, 13.0, 15.0})
+            nodes.rank(i, {.comm = 0xa000, .created = time + 0.001 * i})
+                .comm()
+                .call(time + 0.5, {.count = 5})
+                .end(time + 1);
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 3U);
+    for (const Communicator &comm : model.nccl.communicators)
+        EXPECT_EQ(comm.instances.size(), 2U);
+    // Each counts from 0.
+    EXPECT_EQ(model.nccl.collectives.size(), 3U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_EQ(operation.seq, 0U);
+        EXPECT_EQ(operation.ranks, 2U);
+    }
+}
+
+// Two splits of one parent with the same color, before 2.24: one hash, at the same time.
+TEST(NcclCommunicators, TwoOfOneHashAtTheSameTime) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i) {
+        nodes.rank(i, {.comm = 0xa000, .created = 11 + 0.001 * i}).comm();
+        nodes.rank(i, {.comm = 0xb000, .created = 12 + 0.001 * i}).comm();
+    }
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 2U);
+    for (const Communicator &comm : model.nccl.communicators) {
+        ASSERT_EQ(comm.instances.size(), 2U);
+        EXPECT_EQ(model.nccl.instances[comm.instances[0]].record.comm,
+                  model.nccl.instances[comm.instances[1]].record.comm);
+    }
+}
+
+// Nothing tells which belongs to which: not guessed.
+TEST(NcclCommunicators, TwoOfOneHashThatNothingTellsApart) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i) {
+        nodes.rank(i, {.comm = 0xa000, .created = 11, .flags = SEEN_LATER}).comm();
+        nodes.rank(i, {.comm = 0xb000, .created = 11, .flags = SEEN_LATER}).comm();
+    }
+    EXPECT_EQ(nodes.model().nccl.communicators.size(), 4U);
+}
+
+TEST(NcclCommunicators, QueuePairsTellThemApart) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i) {
+        nodes.node[i].qp(RING_QPS[i][0]).qp(RING_QPS[i][1]);
+        // The addresses are in another order on the other node.
+        NcclBuilder first =
+            nodes.rank(i, {.comm = i == 0 ? 0xa000U : 0xb000U, .flags = SEEN_LATER});
+        NcclBuilder second =
+            nodes.rank(i, {.comm = i == 0 ? 0xb000U : 0xa000U, .flags = SEEN_LATER});
+        first.comm().connection(11.2, SENDS_AT, true, 1 - i, {RING_QPS[i][0].qpn});
+        first.connection(11.2, RECEIVES_AT, false, 1 - i, {RING_QPS[i][1].qpn});
+        second.comm();
+    }
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 2U);
+    for (const Communicator &comm : model.nccl.communicators) {
+        ASSERT_EQ(comm.instances.size(), 2U);
+        EXPECT_NE(model.nccl.instances[comm.instances[0]].record.comm,
+                  model.nccl.instances[comm.instances[1]].record.comm);
+    }
+}
+
+TEST(NcclCommunicators, OneThatWasThereBeforeTheOtherWasCreatedIsAnother) {
+    Nodes nodes;
+    nodes.rank(0, {.created = 10.5, .flags = SEEN_LATER}).comm().end(19);
+    nodes.rank(1, {.created = 16}).comm();
+    EXPECT_EQ(nodes.model().nccl.communicators.size(), 2U);
+}
+
+TEST(NcclCommunicators, ChildrenKnowTheirParents) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i) {
+        nodes.rank(i, {.comm = 0xa000, .created = 11}).comm();
+        nodes.rank(i, {.comm = 0xb000, .hash = 0x99, .created = 12, .parent = 0xa000}).comm();
+    }
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 2U);
+    EXPECT_EQ(model.nccl.communicators[0].parent, NONE);
+    EXPECT_EQ(model.nccl.communicators[1].parent, 0U);
+    EXPECT_EQ(model.nccl.communicators[1].hash, 0x99U);
+}
+
+// Read from the outside first, met in a call later, told again in a later segment: one.
+TEST(NcclCommunicators, ToldSeveralTimes) {
+    Nodes nodes;
+    NcclBuilder rank = nodes.rank(0, {.created = 11, .flags = SEEN_LATER | CW_NCCL_COMM_OUTSIDE});
+    rank.comm().call(12, {.count = 5});
+    cw_nccl_comm again = rank.comm_record();
+    again.header.time_ns = seconds(13);
+    again.flags = SEEN_LATER;
+    set_text(again.name, "named");
+    nodes.node[0].add(again);
+    rank.call(14, {.count = 6});
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 1U);
+    EXPECT_EQ(model.nccl.communicators[0].name, "named");
+    EXPECT_EQ(model.nccl.instances.size(), 1U);
+    EXPECT_EQ(model.nccl.instances[0].n_calls, 2U);
+}
+
+// The record of an end was lost; the address is another communicator's now.
+TEST(NcclCommunicators, AnAddressIsUsedAgainWithoutAnEnd) {
+    Nodes nodes;
+    nodes.rank(0, {.comm = 0xa000, .created = 11}).comm().call(12, {.count = 5});
+    nodes.rank(0, {.comm = 0xa000, .created = 13}).comm().call(14, {.count = 6});
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 2U);
+    EXPECT_EQ(model.nccl.collectives.size(), 2U);
+    EXPECT_EQ(model.nccl.collectives[1].seq, 0U);
+}
+
+TEST(NcclCommunicators, CallsOfNoneAreCounted) {
+    Nodes nodes;
+    NcclBuilder rank = nodes.rank(0, {.created = 11});
+    rank.call(12, {.count = 5}).call(13, {.count = 6});
+    const model::Model lost = nodes.model();
+    EXPECT_EQ(lost.nccl.orphans, 2U);
+    EXPECT_TRUE(lost.nccl.collectives.empty());
+}
+
+TEST(NcclCommunicators, AParameterThatDiffers) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i) {
+        nodes.rank(i, {}).comm();
+        for (const auto &[name, value] : {std::pair{"IbQpsPerConn", 1 + i}, {"IbTimeout", 20}}) {
+            auto param = make_record<cw_nccl_param>(CW_KIND_NCCL_PARAM, seconds(11));
+            param.tgid = i == 0 ? 100 : 200;
+            param.image_id = 1;
+            param.value = value;
+            set_text(param.name, name);
+            nodes.node[i].add(param);
+        }
+    }
+    const model::Model model = nodes.model();
+    const auto params = params_of(model.nccl, model.nccl.communicators[0]);
+    EXPECT_EQ(params.at("IbTimeout"), (ParamValues{{20, {0, 1}}}));
+    EXPECT_EQ(params.at("IbQpsPerConn"), (ParamValues{{1, {0}}, {2, {1}}}));
+}
+
+} // namespace
+} // namespace collwire::identity

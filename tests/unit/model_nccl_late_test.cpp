@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recorders that start in the middle of a job, at different moments.
+#include <gtest/gtest.h>
+
+#include "correlate/nccl/align_sequences.h"
+#include "tests/support/model_of.h"
+#include "tests/support/nccl_builder.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+constexpr std::uint32_t MET = CW_NCCL_COMM_LAUNCHED | CW_NCCL_COMM_OUTSIDE;
+
+// Ranks 0 and 1 make the same calls at times 10, 11, ... of which a recorder has those from some
+// time on.
+struct Job {
+    struct Rank {
+        double from = 0;
+        bool created = false;
+        bool counts = true; // NCCL does
+        std::uint32_t version = 22809;
+    };
+    std::vector<std::uint64_t> counts;
+
+    [[nodiscard]] model::Model record(const Rank &first, const Rank &second) const {
+        std::vector<std::vector<std::byte>> captures;
+        const Rank *ranks[2] = {&first, &second};
+        for (int i = 0; i < 2; ++i) {
+            const Rank &of = *ranks[i];
+            NodeBuilder node({.hostname = "node" + std::to_string(i),
+                              .session_id = static_cast<std::uint64_t>(i) + 1,
+                              .start = of.from,
+                              .flags = NCCL_NODE_FLAGS});
+            node.usual(static_cast<std::uint8_t>(i + 1));
+            std::uint64_t launched = 0;
+            std::size_t next = 0;
+            for (; next < counts.size() && 10.0 + static_cast<double>(next) < of.from; ++next)
+                launched += counts[next] != 0 ? 1 : 0;
+            NcclBuilder rank(node,
+                             {.pid = 100U + static_cast<std::uint32_t>(i),
+                              .rank = i,
+                              .created = of.from,
+                              .flags = of.created  ? CW_NCCL_COMM_CREATED | CW_NCCL_COMM_LAUNCHED
+                                       : of.counts ? MET
+                                                   : std::uint32_t{CW_NCCL_COMM_OUTSIDE},
+                              .launched = launched,
+                              .version = of.version});
+            rank.comm();
+            for (; next < counts.size(); ++next) {
+                const double time = 10.0 + static_cast<double>(next) + 0.003 * i;
+                const CallOptions call{.count = counts[next]};
+                rank.call(time, call);
+                if (counts[next] == 0)
+                    continue;
+                ++launched;
+                rank.launch(
+                    time + 0.0001, 0, {call},
+                    {.flags = of.counts ? std::uint8_t{CW_NCCL_LAUNCH_LAUNCHED} : std::uint8_t{0},
+                     .launched = launched});
+            }
+            node.clock(40).end(40);
+            captures.push_back(node.bytes());
+        }
+        return model_of(captures);
+    }
+};
+
+// By (seq): how many ranks and which size.
+std::map<std::uint64_t, std::pair<std::uint32_t, std::uint64_t>> by_seq(const model::Model &model) {
+    std::map<std::uint64_t, std::pair<std::uint32_t, std::uint64_t>> result;
+    for (const Operation &operation : model.nccl.collectives)
+        result[operation.seq] = {operation.ranks, operation.count};
+    return result;
+}
+
+const Instance &rank_of(const model::Model &model, std::int32_t rank) {
+    for (const Instance &instance : model.nccl.instances)
+        if (instance.record.rank == rank)
+            return instance;
+    ADD_FAILURE();
+    return model.nccl.instances[0];
+}
+
+TEST(NcclLate, PlacedByNcclsOwnCount) {
+    const Job job{{5, 5, 5, 5, 5, 5, 5, 5}};
+    const model::Model model = job.record({.from = 9, .created = true}, {.from = 12.5});
+    ASSERT_EQ(model.nccl.communicators.size(), 1U);
+    const auto all = by_seq(model);
+    ASSERT_EQ(all.size(), 8U);
+    for (const auto &[seq, of] : all)
+        EXPECT_EQ(of.first, seq < 3 ? 1U : 2U) << seq;
+    EXPECT_EQ(rank_of(model, 1).seq_base, SeqBase::Launched);
+    EXPECT_EQ(rank_of(model, 1).seq_of_first, 3U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_EQ(operation.has(OPERATION_PARTIAL), operation.seq < 3);
+        EXPECT_EQ(operation.seq_base, operation.seq < 3 ? SeqBase::Creation : SeqBase::Launched);
+    }
+}
+
+// Calls of size 0 are no business of NCCL's count, but they have a number.
+TEST(NcclLate, WhatNcclDoesNotCountIsCounted) {
+    const Job job{{5, 0, 0, 6, 5, 0, 7, 8}};
+    const model::Model model = job.record({.from = 9, .created = true}, {.from = 14.5});
+    EXPECT_EQ(rank_of(model, 1).seq_of_first, 5U);
+    const auto all = by_seq(model);
+    ASSERT_EQ(all.size(), 8U);
+    EXPECT_EQ(all.at(6), (std::pair<std::uint32_t, std::uint64_t>{2, 7}));
+    EXPECT_EQ(all.at(5), (std::pair<std::uint32_t, std::uint64_t>{2, 0}));
+}
+
+TEST(NcclLate, NobodySawTheCreation) {
+    const Job job{{5, 5, 5, 5, 5, 5, 5, 5}};
+    const model::Model model = job.record({.from = 11.5}, {.from = 14.5});
+    const auto all = by_seq(model);
+    ASSERT_EQ(all.size(), 6U);
+    EXPECT_EQ(all.begin()->first, 2U);
+    EXPECT_EQ(all.at(4).first, 1U);
+    EXPECT_EQ(all.at(5).first, 2U);
+    for (const Operation &operation : model.nccl.collectives)
+        EXPECT_EQ(operation.seq_base, SeqBase::Launched);
+}
+
+// A group was open when the recorder came: what it had called is launched after what was seen.
+TEST(NcclLate, CallsUnderWayAtTheStart) {
+    const CallOptions unseen{.count = 3, .buffer = 9};
+    const CallOptions seen{.count = 4};
+    NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
+    NcclBuilder first(early.usual(1), {.created = 9});
+    first.comm().call(10, unseen).call(10.001, unseen).call(10.002, seen);
+    first.launch(10.01, 0, {unseen, unseen, seen}, {.launched = 3}).call(11, seen);
+    first.launch(11.1, 0, {seen}, {.launched = 4});
+    NodeBuilder late(
+        {.hostname = "node1", .session_id = 2, .start = 10.0015, .flags = NCCL_NODE_FLAGS});
+    NcclBuilder second(late.usual(2),
+                       {.pid = 200, .rank = 1, .created = 10.0016, .flags = MET, .launched = 0});
+    second.comm().call(10.002, seen);
+    second.launch(10.01, 0, {unseen, unseen, seen}, {.launched = 3}).call(11, seen);
+    second.launch(11.1, 0, {seen}, {.launched = 4});
+    early.clock(20).end();
+    late.clock(20).end();
+    const model::Model model = model_of({early.bytes(), late.bytes()});
+    EXPECT_EQ(rank_of(model, 1).seq_of_first, 2U);
+    EXPECT_EQ(by_seq(model).at(2).first, 2U);
+    EXPECT_EQ(by_seq(model).at(3).first, 2U);
+}
+
+TEST(NcclLate, PlacedByTheSequenceWhereNothingCounts) {
+    const Job job{{1, 2, 3, 4, 5, 6, 7, 8}};
+    const model::Model model =
+        job.record({.from = 9, .created = true, .counts = false}, {.from = 12.5, .counts = false});
+    const auto all = by_seq(model);
+    ASSERT_EQ(all.size(), 8U);
+    EXPECT_EQ(all.at(3), (std::pair<std::uint32_t, std::uint64_t>{2, 4}));
+    EXPECT_EQ(rank_of(model, 1).seq_base, SeqBase::Aligned);
+    EXPECT_EQ(rank_of(model, 1).confidence, 1.0);
+}
+
+// All calls are alike; their times tell, and how surely.
+TEST(NcclLate, PlacedByTime) {
+    const Job job{std::vector<std::uint64_t>(20, 5)};
+    const model::Model model =
+        job.record({.from = 9, .created = true, .counts = false}, {.from = 12.5, .counts = false});
+    EXPECT_EQ(rank_of(model, 1).seq_of_first, 3U);
+    EXPECT_GT(rank_of(model, 1).confidence, 0.9);
+    EXPECT_LT(rank_of(model, 1).confidence, 1.0);
+}
+
+// NCCL's own count of before 2.26 is of all communicators that share connections.
+TEST(NcclLate, ASharedCountIsNotUsed) {
+    const Job job{{1, 2, 3, 4, 5, 6, 7, 8}};
+    const model::Model own = job.record({.from = 9, .created = true, .version = 22403},
+                                        {.from = 12.5, .version = 22403});
+    EXPECT_EQ(rank_of(own, 1).seq_base, SeqBase::Launched);
+}
+
+TEST(NcclLate, AWrongCountIsNotBelieved) {
+    NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
+    NcclBuilder first(early.usual(1), {.created = 9});
+    NodeBuilder late({.hostname = "node1", .session_id = 2, .start = 11, .flags = NCCL_NODE_FLAGS});
+    NcclBuilder second(late.usual(2),
+                       {.pid = 200, .rank = 1, .created = 11.5, .flags = MET, .launched = 0});
+    first.comm();
+    second.comm();
+    for (std::uint32_t i = 0; i < 8; ++i) {
+        first.call(10 + i, {.count = 1 + i});
+        if (i >= 2)
+            second.call(10.01 + i, {.count = 1 + i});
+    }
+    early.clock(20).end();
+    late.clock(20).end();
+    const model::Model model = model_of({early.bytes(), late.bytes()});
+    EXPECT_EQ(rank_of(model, 1).seq_base, SeqBase::Aligned) << "the calls at 0 are others";
+    EXPECT_EQ(rank_of(model, 1).seq_of_first, 2U);
+}
+
+// Neither count nor time nor size tells: the ranks are not put together.
+TEST(NcclLate, AmbiguousIsNotJoined) {
+    NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
+    NcclBuilder first(early.usual(1), {.created = 9, .flags = 0});
+    NodeBuilder late({.hostname = "node1", .session_id = 2, .start = 9, .flags = NCCL_NODE_FLAGS});
+    NcclBuilder second(late.usual(2), {.pid = 200, .rank = 1, .created = 9, .flags = 0});
+    first.comm();
+    second.comm();
+    for (int i = 0; i < 8; ++i) {
+        first.call(10 + i, {.count = 5});
+        second.call(10.5 + i, {.count = 5}); // half way between
+    }
+    early.clock(20).end();
+    late.clock(20).end();
+    const model::Model model = model_of({early.bytes(), late.bytes()});
+    ASSERT_EQ(model.nccl.communicators.size(), 1U);
+    ASSERT_EQ(model.nccl.collectives.size(), 16U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_EQ(operation.ranks, 1U);
+        EXPECT_TRUE(operation.has(OPERATION_PARTIAL));
+        EXPECT_EQ(operation.seq_base, SeqBase::Recording);
+    }
+}
+
+TEST(NcclLate, SendsAndReceivesArePlacedByTheirSequence) {
+    NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
+    NcclBuilder first(early.usual(1), {.created = 9});
+    NodeBuilder late({.hostname = "node1", .session_id = 2, .start = 11, .flags = NCCL_NODE_FLAGS});
+    NcclBuilder second(late.usual(2),
+                       {.pid = 200, .rank = 1, .created = 11, .flags = MET, .launched = 1});
+    first.comm();
+    second.comm();
+    for (std::uint32_t i = 0; i < 6; ++i) {
+        first.call(10 + i, {.func = CW_NCCL_SEND, .count = 10 + i, .root = 1});
+        if (i >= 2)
+            second.call(10.01 + i, {.func = CW_NCCL_RECV, .count = 10 + i, .root = 0});
+    }
+    early.clock(20).end();
+    late.clock(20).end();
+    const model::Model model = model_of({early.bytes(), late.bytes()});
+    ASSERT_EQ(model.nccl.p2p.size(), 6U);
+    for (const Operation &operation : model.nccl.p2p) {
+        EXPECT_EQ(operation.count, 10 + operation.seq);
+        EXPECT_EQ(operation.ranks, operation.seq < 2 ? 1U : 2U);
+        EXPECT_EQ(operation.has(OPERATION_PARTIAL), operation.seq < 2);
+    }
+}
+
+std::vector<SequenceItem> items(const std::vector<std::uint64_t> &signatures,
+                                std::uint64_t first_ns, std::uint64_t step_ns = 1000) {
+    std::vector<SequenceItem> result;
+    for (std::size_t i = 0; i < signatures.size(); ++i)
+        result.push_back({signatures[i], first_ns == 0 ? 0 : first_ns + i * step_ns});
+    return result;
+}
+
+TEST(AlignSequences, WithoutTimesOnlyAUniqueOffset) {
+    const auto found = align_sequences(items({1, 2, 3, 4}, 0), items({3, 4, 5}, 0));
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->offset, 2);
+    EXPECT_FALSE(align_sequences(items({1, 1, 1}, 0), items({1, 1}, 0)));
+    EXPECT_FALSE(align_sequences(items({1, 2}, 0), items({3}, 0)));
+    EXPECT_FALSE(align_sequences({}, items({3}, 0)));
+}
+
+TEST(AlignSequences, TheNearestInTimeIfItIsClearlyNearest) {
+    const std::vector<std::uint64_t> alike(100, 7);
+    constexpr std::uint64_t second = 1'000'000'000;
+    const auto found = align_sequences(items(alike, 50 * second, second),
+                                       items(alike, 60 * second + second / 100, second));
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->offset, 10);
+    EXPECT_NEAR(found->confidence, 0.99, 0.005);
+    EXPECT_FALSE(align_sequences(items(alike, 50 * second, second),
+                                 items(alike, 60 * second + second / 2, second)));
+}
+
+} // namespace
+} // namespace collwire::identity

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls, launches and what becomes of them.
+#include "tests/support/model_of.h"
+#include "tests/support/nccl_builder.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+const Operation &collective(const model::Model &model, std::uint64_t seq,
+                            std::uint32_t replay = NONE) {
+    for (const Operation &operation : model.nccl.collectives)
+        if (operation.seq == seq && operation.replay == replay)
+            return operation;
+    ADD_FAILURE() << "no collective " << seq;
+    static const Operation none;
+    return none;
+}
+
+std::uint64_t of_rung(const model::Model &model, Rung rung) {
+    return model.nccl.totals.by_rung[static_cast<std::size_t>(rung)];
+}
+
+TEST(NcclOperations, EachCollectiveHasItsBytes) {
+    RingPair ring;
+    ring.all_gather(12, 1000).sample(12.5).all_gather(13, 2000).all_gather(13.1, 3000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.communicators.size(), 1U);
+    ASSERT_EQ(model.nccl.collectives.size(), 3U);
+    for (std::uint64_t seq = 0; seq < 3; ++seq) {
+        const Operation &operation = collective(model, seq);
+        const std::uint64_t count = (seq + 1) * 1000;
+        EXPECT_EQ(operation.count, count);
+        EXPECT_EQ(operation.func, CW_NCCL_ALL_GATHER);
+        EXPECT_EQ(operation.datatype, 7);
+        EXPECT_EQ(operation.algorithm, CW_NCCL_RING);
+        EXPECT_EQ(operation.protocol, CW_NCCL_SIMPLE);
+        EXPECT_EQ(operation.n_channels, 1);
+        EXPECT_EQ(operation.ranks, 2U);
+        EXPECT_EQ(operation.rung, Rung::Exact);
+        EXPECT_EQ(operation.seq_base, SeqBase::Creation);
+        EXPECT_FALSE(operation.has(OPERATION_PARTIAL));
+        EXPECT_TRUE(operation.has(OPERATION_PAYLOAD_KNOWN));
+        EXPECT_EQ(operation.payload_bytes, 2 * count * 4) << "by two ranks";
+        EXPECT_EQ(operation.data_bytes, 2 * count * 4);
+        EXPECT_EQ(operation.sources, 1U << static_cast<unsigned>(ByteSource::Wire));
+        EXPECT_EQ(operation.tiers, 1U << model::index_of(topology::Tier::Leaf));
+    }
+    EXPECT_EQ(of_rung(model, Rung::Exact), 2 * 6000 * 4U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+    EXPECT_EQ(model.nccl.control.clear_to_send_payload_bytes, 2 * 640U);
+    ASSERT_EQ(model.nccl.matrix.size(), 2U);
+    for (const auto &[key, cell] : model.nccl.matrix) {
+        EXPECT_EQ(key.source + key.destination, 1);
+        EXPECT_EQ(key.transport, CW_NCCL_TRANSPORT_IB);
+        EXPECT_EQ(key.tier, topology::Tier::Leaf);
+        EXPECT_EQ(cell.payload_bytes, 6000 * 4U);
+        EXPECT_EQ(cell.wire_bytes, 6000 * 4U + ring.frames[0] * FRAME_HEADERS);
+    }
+}
+
+TEST(NcclOperations, QueuePairsHaveTheirRoles) {
+    RingPair ring;
+    ring.all_gather(12, 1000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    for (Index i = 0; i < model.qps.size(); ++i) {
+        const bool sends = model.qps[i].key.qpn % 10 == 7;
+        EXPECT_EQ(model.nccl.qps[i].role, sends ? Role::Data : Role::ClearToSend);
+        EXPECT_EQ(model.nccl.qps[i].rung, Rung::Exact);
+        const Link &link = model.nccl.links.at(model.nccl.qps[i].link);
+        EXPECT_EQ(link.is_send(), sends);
+        EXPECT_EQ(link.rank, model.hosts[model.qps[i].host].name == "node0" ? 0 : 1);
+        EXPECT_EQ(link.peer, 1 - link.rank);
+    }
+}
+
+// No call and no byte of them: of size 0, refused by NCCL.
+TEST(NcclOperations, ZeroSizeAndRefusedCalls) {
+    RingPair ring;
+    ring.all_gather(12, 1000);
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i]
+            .call(12.1, {.count = 0})
+            .call(12.2, {.count = 77, .flags = CW_NCCL_CALL_FAILED | CW_NCCL_CALL_RETURNED});
+    ring.all_gather(12.3, 2000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 3U) << "a refused call never was one";
+    const Operation &empty = collective(model, 1);
+    EXPECT_EQ(empty.count, 0U);
+    EXPECT_TRUE(empty.has(OPERATION_PAYLOAD_KNOWN));
+    EXPECT_EQ(empty.payload_bytes, 0U);
+    EXPECT_FALSE(empty.has(OPERATION_LAUNCHED));
+    EXPECT_FALSE(empty.has(OPERATION_PARTIAL));
+    EXPECT_EQ(empty.rung, Rung::Exact);
+    EXPECT_EQ(collective(model, 2).payload_bytes, 2 * 2000 * 4U);
+    EXPECT_EQ(model.nccl.instances[0].failed_calls, 1U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 2 * 3000 * 4U);
+}
+
+TEST(NcclOperations, OfASingleRankNothingIsSent) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+    node.usual(1);
+    NcclBuilder rank(node, {.n_ranks = 1});
+    rank.comm().call(12, {.count = 1000}).call(12.1, {.func = CW_NCCL_ALL_REDUCE, .count = 5});
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.collectives.size(), 2U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_TRUE(operation.has(OPERATION_PAYLOAD_KNOWN));
+        EXPECT_EQ(operation.payload_bytes, 0U);
+        EXPECT_FALSE(operation.has(OPERATION_PARTIAL));
+    }
+}
+
+TEST(NcclOperations, SendsAndReceivesByPeerAndDirection) {
+    RingPair ring;
+    const auto send = [&](double time, int from, std::uint64_t count) {
+        const CallOptions out{.func = CW_NCCL_SEND, .count = count, .root = 1 - from};
+        const CallOptions in{.func = CW_NCCL_RECV, .count = count, .root = from};
+        const std::uint64_t shape = 0x500 + count;
+        ring.rank[from].call(time, out);
+        ring.rank[from].shape(time, shape, {out},
+                              {NcclBuilder::p2p(SENDS_AT, true, 1 - from, count * 4)});
+        ring.rank[from].launch(time + 0.01, shape, {out});
+        ring.rank[1 - from].call(time + 0.005, in);
+        ring.rank[1 - from].shape(time, shape + 1, {in},
+                                  {NcclBuilder::p2p(RECEIVES_AT, false, from, count * 4)});
+        ring.rank[1 - from].launch(time + 0.01, shape + 1, {in});
+        ring.sends(from, count * 4);
+    };
+    send(12, 0, 100);
+    send(12.1, 1, 50);
+    send(12.2, 0, 300);
+    // To itself: never given to a proxy.
+    ring.rank[0].call(12.3, {.func = CW_NCCL_SEND, .count = 9, .root = 0});
+    ring.rank[0].call(12.3001, {.func = CW_NCCL_RECV, .count = 9, .root = 0});
+    ring.all_gather(12.5, 1000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 1U) << "sends do not count in seq";
+    EXPECT_EQ(model.nccl.collectives[0].seq, 0U);
+    ASSERT_EQ(model.nccl.p2p.size(), 4U);
+    const auto p2p = [&](std::int32_t from, std::int32_t to,
+                         std::uint64_t ordinal) -> const Operation & {
+        for (const Operation &operation : model.nccl.p2p)
+            if (operation.source == from && operation.destination == to && operation.seq == ordinal)
+                return operation;
+        ADD_FAILURE() << from << " to " << to << " " << ordinal;
+        return model.nccl.p2p[0];
+    };
+    EXPECT_EQ(p2p(0, 1, 0).payload_bytes, 400U);
+    EXPECT_EQ(p2p(0, 1, 1).payload_bytes, 1200U);
+    EXPECT_EQ(p2p(1, 0, 0).payload_bytes, 200U);
+    for (const Operation &operation : model.nccl.p2p) {
+        EXPECT_FALSE(operation.has(OPERATION_PARTIAL));
+        EXPECT_EQ(operation.rung, Rung::Exact);
+        EXPECT_TRUE(operation.has(OPERATION_PAYLOAD_KNOWN));
+    }
+    EXPECT_EQ(p2p(0, 0, 0).payload_bytes, 0U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 400 + 1200 + 200 + 2 * 4000U);
+}
+
+// Several calls in a group: NCCL sorts them by size, and launches them together or not.
+TEST(NcclOperations, AGroupIsLaunchedInAnotherOrder) {
+    RingPair ring;
+    const CallOptions small{.count = 100, .buffer = 1};
+    const CallOptions large{.count = 9000, .buffer = 2};
+    const CallOptions middle{.count = 500, .buffer = 3};
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        rank.call(12, small).call(12.001, large).call(12.002, middle);
+        std::vector<cw_nccl_op> ops = ring.ops(i, 9000 * 4, 0);
+        for (const cw_nccl_op &op : ring.ops(i, 500 * 4, 1))
+            ops.push_back(op);
+        rank.shape(12, 71, {large, middle}, ops).shape(12, 72, {small}, ring.ops(i, 100 * 4));
+        rank.launch(12.01, 71, {large, middle}, {.plan = 1, .launched = 2});
+        rank.launch(12.011, 72, {small}, {.plan = 2, .launched = 3});
+        ring.sends(i, 9600 * 4);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 3U);
+    EXPECT_EQ(collective(model, 0).payload_bytes, 2 * 400U);
+    EXPECT_EQ(collective(model, 1).payload_bytes, 2 * 36000U);
+    EXPECT_EQ(collective(model, 2).payload_bytes, 2 * 2000U);
+    EXPECT_EQ(collective(model, 0).batch, 1);
+    EXPECT_EQ(collective(model, 1).batch, 2);
+    for (const Operation &operation : model.nccl.collectives)
+        EXPECT_EQ(operation.rung, Rung::Exact);
+}
+
+// More tasks than a launch's record has room for, and one task in several places.
+TEST(NcclOperations, ManyTasksInALaunch) {
+    RingPair ring;
+    constexpr std::uint32_t N = 21;
+    for (int i = 0; i < 2; ++i) {
+        std::vector<CallOptions> tasks;
+        std::vector<cw_nccl_task_ref> refs;
+        std::vector<cw_nccl_op> ops;
+        for (std::uint32_t n = 0; n < N; ++n) {
+            const CallOptions call{.count = 100 + n % 7, .buffer = n % 7};
+            if (n < 7)
+                ring.rank[i].call(12 + 0.001 * n, call);
+            tasks.push_back(call);
+            refs.push_back({hash_of(call), n % 7 + 1});
+            for (const cw_nccl_op &op : ring.ops(i, 400, n))
+                ops.push_back(op);
+        }
+        ring.rank[i].shape(12, 99, tasks, ops).launch_refs(12.1, 99, refs, {.launched = 7});
+        ring.sends(i, N * 400);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 7U);
+    for (std::uint64_t seq = 0; seq < 7; ++seq) {
+        EXPECT_EQ(collective(model, seq).count, 100 + seq);
+        EXPECT_EQ(collective(model, seq).payload_bytes, 2 * 3 * 400U);
+        EXPECT_EQ(collective(model, seq).batch, 7) << seq;
+    }
+}
+
+// What NCCL makes sends and receives of is found by the order of such calls.
+TEST(NcclOperations, AlltoAllIsOneCollective) {
+    RingPair ring;
+    const CallOptions call{.func = CW_NCCL_ALL_TO_ALL, .count = 50};
+    for (int i = 0; i < 2; ++i) {
+        CallOptions send = call;
+        send.root = 1 - i;
+        CallOptions receive = send;
+        send.flags = 1; // the test's own sign
+        for (const double time : {12.0, 13.0}) {
+            ring.rank[i].call(time, call);
+            if (time == 12.0)
+                ring.rank[i].shape(time, 88, {send, receive},
+                                   {NcclBuilder::p2p(SENDS_AT, true, 1 - i, 200, 0),
+                                    NcclBuilder::p2p(RECEIVES_AT, false, 1 - i, 200, 1)});
+            ring.rank[i].launch_refs(time + 0.01, 88, {{111, 1}, {222, 2}});
+            ring.sends(i, 200);
+        }
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    EXPECT_TRUE(model.nccl.p2p.empty());
+    ASSERT_EQ(model.nccl.collectives.size(), 2U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_EQ(operation.func, CW_NCCL_ALL_TO_ALL);
+        EXPECT_EQ(operation.payload_bytes, 400U);
+        EXPECT_EQ(operation.rung, Rung::Exact);
+    }
+}
+
+// A captured call is launched once for each start of its graph; calls like it, made meanwhile, are
+// launched at once.
+TEST(NcclOperations, ReplaysOfAGraph) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    constexpr LaunchOptions replay{.plan = 0x6000,
+                                   .flags = CW_NCCL_LAUNCH_GRAPH | CW_NCCL_LAUNCH_LAUNCHED,
+                                   .launched = 1,
+                                   .tid = 7};
+    ring.all_gather(12, 1000);
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i].call(12.5, call); // captured
+    ring.all_gather(13, 1000);
+    for (int i = 0; i < 2; ++i)
+        for (const double time : {14.0, 15.0, 16.0}) {
+            ring.rank[i].launch(time, 1000, {call}, replay);
+            ring.sends(i, 4000);
+        }
+    ring.all_gather(17, 1000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 3 + 3U);
+    EXPECT_EQ(collective(model, 0).payload_bytes, 8000U);
+    EXPECT_EQ(collective(model, 2).payload_bytes, 8000U);
+    EXPECT_EQ(collective(model, 3).payload_bytes, 8000U);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        const Operation &operation = collective(model, 1, i);
+        EXPECT_TRUE(operation.has(OPERATION_CAPTURED));
+        EXPECT_EQ(operation.payload_bytes, 8000U);
+        EXPECT_EQ(operation.rung, Rung::Exact);
+        EXPECT_EQ(operation.launched_realtime_ns, ring.node[0].realtime(14.0 + i));
+    }
+    EXPECT_EQ(of_rung(model, Rung::Exact), 6 * 8000U);
+}
+
+TEST(NcclOperations, ALaunchWithoutACallIsTold) {
+    RingPair ring({.flags = CW_NCCL_COMM_LAUNCHED});
+    const CallOptions call{.count = 1000};
+    constexpr LaunchOptions replay{.plan = 0x6000, .flags = CW_NCCL_LAUNCH_GRAPH};
+    for (int i = 0; i < 2; ++i) {
+        ring.rank[i].shape(14, 1000, {call}, ring.ops(i, 4000));
+        ring.rank[i].launch(14, 1000, {call}, replay).launch(15, 1000, {call}, replay);
+        ring.sends(i, 8000);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    EXPECT_TRUE(model.nccl.collectives.empty());
+    ASSERT_EQ(model.nccl.unjoined.size(), 2U);
+    for (const Unjoined &unjoined : model.nccl.unjoined) {
+        EXPECT_EQ(unjoined.launches, 2U);
+        EXPECT_EQ(unjoined.payload_bytes, 8000U);
+        EXPECT_EQ(unjoined.func, CW_NCCL_ALL_GATHER);
+        EXPECT_TRUE(unjoined.captured);
+    }
+    EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 16000U);
+}
+
+TEST(NcclOperations, AWalkCutShortIsCounted) {
+    RingPair ring;
+    ring.all_gather(12, 1000);
+    const CallOptions call{.count = 5000};
+    for (int i = 0; i < 2; ++i) {
+        ring.rank[i].call(13, call).shape(13, 50, {call}, ring.ops(i, 1000));
+        ring.rank[i].launch(
+            13.1, 50, {call},
+            {.flags = CW_NCCL_LAUNCH_LAUNCHED | CW_NCCL_LAUNCH_TRUNCATED, .launched = 2});
+        ring.sends(i, 20'000);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    EXPECT_EQ(model.nccl.ops_truncated, 2U);
+    const Operation &operation = collective(model, 1);
+    EXPECT_TRUE(operation.has(OPERATION_TRUNCATED));
+    EXPECT_TRUE(operation.has(OPERATION_PARTIAL));
+    EXPECT_NE(operation.rung, Rung::Exact);
+    EXPECT_FALSE(collective(model, 0).has(OPERATION_TRUNCATED));
+}
+
+TEST(NcclOperations, TheSameFileTwiceChangesNothing) {
+    RingPair ring;
+    ring.all_gather(12, 1000).all_gather(12.5, 2000).sample(20);
+    std::vector<std::vector<std::byte>> captures = ring.captures();
+    captures.push_back(captures[0]);
+    captures.push_back(captures[1]);
+    const model::Model model = model_of(captures);
+    EXPECT_EQ(model.nccl.communicators.size(), 1U);
+    EXPECT_EQ(model.nccl.collectives.size(), 2U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 2 * 12000U);
+    EXPECT_EQ(model.nccl.links.size(), 4U);
+}
+
+// Before 2.24 a launch names no task: the order of calls has to do.
+TEST(NcclOperations, OlderVersionsGoByOrder) {
+    RingPair ring({.version = 22203});
+    const auto older = [&](double time, const std::vector<std::uint64_t> &counts) {
+        for (int i = 0; i < 2; ++i) {
+            std::uint64_t bytes = 0;
+            for (const std::uint64_t count : counts) {
+                ring.rank[i].call(time, {.func = CW_NCCL_ALL_REDUCE, .count = count});
+                bytes += count * 4;
+            }
+            cw_nccl_op op =
+                ring.rank[i].ring({.connection = SENDS_AT, .bytes = bytes}, CW_NCCL_ALL_REDUCE);
+            op.channel_bytes = 0;
+            op.peer = -1;
+            op.nsteps = 4;
+            op.algorithm = CW_NCCL_ALGORITHM_UNKNOWN;
+            op.pattern = CW_NCCL_PATTERN_RING_TWICE;
+            op.task = UINT32_MAX;
+            ring.rank[i].shape(time, bytes, {}, {op});
+            ring.launched += i == 0 ? counts.size() : 0;
+            ring.rank[i].launch_refs(time + 0.01, bytes, {}, {.launched = ring.launched});
+            ring.sends(i, bytes);
+        }
+        ring.sample(time + 0.5);
+    };
+    older(12, {100});
+    older(14, {300});
+    older(16, {50, 60}); // a group
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 4U);
+    EXPECT_EQ(collective(model, 0).rung, Rung::Exact);
+    EXPECT_EQ(collective(model, 0).payload_bytes, 800U) << "measured: one operation in between";
+    EXPECT_FALSE(collective(model, 0).has(OPERATION_DATA_KNOWN));
+    EXPECT_EQ(collective(model, 0).algorithm, CW_NCCL_RING);
+    EXPECT_EQ(collective(model, 1).payload_bytes, 2400U);
+    EXPECT_EQ(collective(model, 2).rung, Rung::Inferred);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 3200U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 880U);
+}
+
+} // namespace
+} // namespace collwire::identity

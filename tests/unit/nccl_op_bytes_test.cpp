@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations of official libraries, as they lay in the proxy's memory, and what NCCL's kernels then
+// sent or received on the connection: taken from the log of tests/cuda_double. Edge cases by hand.
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <span>
+#include <vector>
+
+#include "correlate/nccl/op_bytes.h"
+
+namespace collwire::identity {
+namespace {
+
+constexpr bool SEND = true, RECEIVE = false;
+
+struct ObservedCollective {
+    std::uint32_t version;
+    cw_nccl_pattern pattern;
+    cw_nccl_protocol protocol;
+    std::int32_t n_ranks, rank, peer;
+    bool is_send;
+    std::int32_t root, ring_index;
+    std::uint64_t channel_bytes, chunk_bytes;
+    std::uint32_t nsteps;
+    std::uint8_t chunk_steps, slice_steps;
+    std::uint64_t payload_bytes, messages;
+};
+
+// clang-format off
+constexpr ObservedCollective COLLECTIVES[] = {
+    {23203, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL, 2, 0, 1, SEND, 0, 0, 425984, 32768, 14, 1, 1, 851968, 14},
+    {22403, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL, 3, 0, 1, SEND, 0, 0, 1775064, 32768, 76, 1, 1, 4733472, 76},
+    {22809, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL, 4, 2, 3, SEND, 0, 2, 133120, 32768, 12, 1, 1, 399360, 12},
+    {22403, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL, 3, 0, 2, RECEIVE, 0, 0, 164, 32768, 4, 1, 1, 464, 4},
+    {22403, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL128, 2, 0, 1, SEND, 0, 0, 8388608, 576000, 16, 1, 1, 8949760, 16},
+    {22809, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL128, 3, 0, 1, SEND, 0, 0, 8396800, 576000, 20, 1, 1, 11943936, 20},
+    {23203, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL128, 4, 3, 0, SEND, 0, 3, 8388608, 576000, 24, 1, 1, 13430784, 24},
+    {22809, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL128, 4, 1, 2, SEND, 0, 1, 164, 576000, 6, 1, 1, 12288, 6},
+    {22809, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_SIMPLE, 2, 0, 1, SEND, 0, 0, 8380420, 2097152, 16, 4, 2, 8380420, 8},
+    {23203, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_SIMPLE, 3, 2, 1, RECEIVE, 0, 2, 8388608, 2097152, 32, 4, 2, 11184816, 16},
+    {22403, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_SIMPLE, 4, 3, 2, RECEIVE, 0, 3, 8396800, 2097152, 48, 4, 2, 12595200, 24},
+    {23203, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_SIMPLE, 4, 2, 3, SEND, 0, 2, 8, 2097152, 24, 4, 2, 16, 12},
+    {23203, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL, 3, 1, 2, SEND, 0, 1, 1001, 32768, 4, 1, 1, 2688, 4},
+    {22403, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL128, 4, 0, 1, SEND, 0, 0, 7, 576000, 6, 1, 1, 2048, 6},
+    {22809, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_SIMPLE, 3, 2, 0, SEND, 0, 2, 1, 2097152, 16, 4, 2, 1, 8},
+    {22809, CW_NCCL_PATTERN_RING, CW_NCCL_LL, 4, 1, 2, RECEIVE, 0, 2, 50176, 32768, 6, 1, 1, 301056, 6},
+    {23203, CW_NCCL_PATTERN_RING, CW_NCCL_LL, 3, 0, 2, RECEIVE, 0, 0, 80000, 32768, 6, 1, 1, 320000, 6},
+    {22403, CW_NCCL_PATTERN_RING, CW_NCCL_LL128, 3, 1, 2, SEND, 0, 1, 2101248, 576000, 8, 1, 1, 4485120, 8},
+    {22809, CW_NCCL_PATTERN_RING, CW_NCCL_LL128, 4, 3, 2, RECEIVE, 0, 3, 1130496, 576000, 6, 1, 1, 3618816, 6},
+    {23203, CW_NCCL_PATTERN_RING, CW_NCCL_SIMPLE, 4, 1, 2, SEND, 0, 1, 2105344, 2097152, 24, 4, 2, 6316032, 12},
+    {22403, CW_NCCL_PATTERN_RING, CW_NCCL_SIMPLE, 4, 0, 1, SEND, 0, 0, 2101248, 2097152, 24, 4, 2, 6303744, 12},
+    {22809, CW_NCCL_PATTERN_PIPELINE_FROM, CW_NCCL_LL, 3, 0, 2, RECEIVE, 1, 0, 1622016, 32768, 50, 1, 1, 3244032, 50},
+    {23203, CW_NCCL_PATTERN_PIPELINE_FROM, CW_NCCL_LL128, 3, 0, 2, RECEIVE, 1, 0, 8388608, 576000, 15, 1, 1, 8949760, 15},
+    {22403, CW_NCCL_PATTERN_PIPELINE_FROM, CW_NCCL_SIMPLE, 4, 1, 2, SEND, 1, 1, 1614496, 524288, 4, 1, 1, 1614496, 4},
+    {22809, CW_NCCL_PATTERN_PIPELINE_TO, CW_NCCL_LL, 3, 0, 2, RECEIVE, 1, 0, 69632, 32768, 3, 1, 1, 139264, 3},
+    {23203, CW_NCCL_PATTERN_PIPELINE_TO, CW_NCCL_LL128, 3, 1, 2, SEND, 2, 1, 1740160, 576000, 4, 1, 1, 1857536, 4},
+    {22403, CW_NCCL_PATTERN_PIPELINE_TO, CW_NCCL_SIMPLE, 3, 1, 2, SEND, 0, 1, 540672, 524288, 2, 1, 1, 540672, 2},
+    {22809, CW_NCCL_PATTERN_TREE_UP_DOWN, CW_NCCL_LL, 3, 0, 2, RECEIVE, 0, 0, 81920, 32768, 3, 1, 1, 163840, 3},
+    {23203, CW_NCCL_PATTERN_TREE_UP_DOWN, CW_NCCL_LL128, 2, 1, 0, SEND, 0, 1, 17888, 17280, 2, 1, 1, 20480, 2},
+    {22403, CW_NCCL_PATTERN_TREE_UP_DOWN, CW_NCCL_SIMPLE, 2, 0, 1, RECEIVE, 0, 0, 532480, 524288, 2, 1, 1, 532480, 2},
+    {23203, CW_NCCL_PATTERN_PAT_UP, CW_NCCL_SIMPLE, 3, 0, 2, RECEIVE, 0, 0, 16384, 65536, 1, 1, 1, 16384, 1},
+    {23203, CW_NCCL_PATTERN_PAT_UP, CW_NCCL_SIMPLE, 4, 1, 3, SEND, 0, 1, 16384, 65536, 1, 1, 1, 16384, 1},
+    {22809, CW_NCCL_PATTERN_PAT_UP, CW_NCCL_SIMPLE, 5, 0, 3, RECEIVE, 0, 0, 6544, 65536, 1, 1, 1, 13088, 1},
+    {22809, CW_NCCL_PATTERN_PAT_UP, CW_NCCL_SIMPLE, 5, 4, 0, RECEIVE, 0, 4, 523776, 131072, 4, 1, 1, 523776, 4},
+    {23203, CW_NCCL_PATTERN_PAT_DOWN, CW_NCCL_SIMPLE, 3, 2, 1, RECEIVE, 0, 2, 20000, 65536, 1, 1, 1, 20000, 1},
+    {23203, CW_NCCL_PATTERN_PAT_DOWN, CW_NCCL_SIMPLE, 4, 2, 3, RECEIVE, 0, 2, 100, 65536, 1, 1, 1, 200, 1},
+    {23203, CW_NCCL_PATTERN_PAT_DOWN, CW_NCCL_SIMPLE, 5, 3, 0, RECEIVE, 0, 3, 100, 65536, 1, 1, 1, 100, 1},
+    {22809, CW_NCCL_PATTERN_PAT_DOWN, CW_NCCL_SIMPLE, 4, 3, 1, RECEIVE, 0, 3, 78084, 65536, 2, 1, 1, 78084, 2},
+    {22809, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL, 4, 2, 1, SEND, 0, 1, 309248, 32768, 18, 1, 1, 927744, 18},
+    {22809, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL, 4, 2, 1, SEND, 0, 1, 8192, 32768, 6, 1, 1, 24576, 6},
+    {23203, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL128, 4, 1, 2, RECEIVE, 0, 2, 56646, 576000, 6, 1, 1, 98304, 6},
+    {23203, CW_NCCL_PATTERN_RING_TWICE, CW_NCCL_LL128, 4, 1, 2, RECEIVE, 0, 2, 492099, 576000, 6, 1, 1, 798720, 6},
+    {22809, CW_NCCL_PATTERN_PAT_UP, CW_NCCL_SIMPLE, 5, 0, 1, SEND, 0, 0, 100, 65536, 2, 1, 1, 400, 2},
+    {23203, CW_NCCL_PATTERN_PAT_UP, CW_NCCL_SIMPLE, 5, 3, 4, SEND, 0, 3, 6880, 65536, 2, 1, 1, 27520, 2},
+};
+// clang-format on
+
+OpFacts facts_of(const ObservedCollective &observed) {
+    OpFacts facts;
+    facts.version = observed.version;
+    facts.n_ranks = observed.n_ranks;
+    facts.rank = observed.rank;
+    facts.peer = observed.peer;
+    facts.is_send = observed.is_send;
+    facts.op.pattern = static_cast<std::uint8_t>(observed.pattern);
+    facts.op.protocol = static_cast<std::uint8_t>(observed.protocol);
+    facts.op.peer = observed.peer;
+    facts.op.root = observed.root;
+    facts.op.ring_index = observed.ring_index;
+    facts.op.channel_bytes = observed.channel_bytes;
+    facts.op.chunk_bytes = observed.chunk_bytes;
+    facts.op.nsteps = observed.nsteps;
+    facts.op.chunk_steps = observed.chunk_steps;
+    facts.op.slice_steps = observed.slice_steps;
+    return facts;
+}
+
+struct ObservedTransfer {
+    std::uint32_t version;
+    cw_nccl_protocol protocol;
+    bool is_send;
+    std::uint64_t task_bytes;
+    std::uint8_t task_channels; // until 2.27 not told
+    std::uint32_t p2p_channels, first_channel;
+    std::uint64_t chunk_bytes;
+    struct Part {
+        std::uint8_t channel;
+        std::uint64_t nbytes;
+        std::uint32_t nsteps;
+        std::uint64_t payload_bytes;
+    };
+    std::vector<Part> parts;
+};
+
+// clang-format off
+const ObservedTransfer TRANSFERS[] = {
+    {22403, CW_NCCL_SIMPLE, SEND, 400004, 0, 4, 1, 65536, {{1, 65536, 4, 200704}, {3, 65536, 4, 199300}}},
+    {22403, CW_NCCL_SIMPLE, RECEIVE, 302003, 0, 4, 3, 65536, {{1, 65536, 3, 150451}, {3, 65536, 3, 151552}}},
+    {22403, CW_NCCL_SIMPLE, SEND, 131688, 0, 4, 3, 65536, {{1, 62056, 1, 62056}, {3, 65536, 2, 69632}}},
+    {22403, CW_NCCL_SIMPLE, RECEIVE, 1291612, 0, 8, 1, 131072, {{1, 131072, 3, 323584}, {3, 131072, 3, 323584}, {5, 131072, 3, 323584}, {7, 131072, 3, 320860}}},
+    {22809, CW_NCCL_SIMPLE, SEND, 2034418, 2, 4, 2, 131072, {{2, 131072, 8, 1019904}, {3, 131072, 8, 1014514}}},
+    {22809, CW_NCCL_SIMPLE, SEND, 1159977, 2, 4, 3, 131072, {{0, 131072, 5, 578345}, {3, 131072, 5, 581632}}},
+    {22809, CW_NCCL_SIMPLE, SEND, 760551, 2, 2, 1, 65536, {{0, 65536, 6, 379623}, {1, 65536, 6, 380928}}},
+    {23203, CW_NCCL_SIMPLE, RECEIVE, 400004, 2, 8, 4, 65536, {{4, 65536, 4, 200704}, {5, 65536, 4, 199300}}},
+    {23203, CW_NCCL_SIMPLE, SEND, 1052580, 2, 8, 2, 131072, {{2, 131072, 5, 528384}, {3, 131072, 4, 524196}}},
+    {23203, CW_NCCL_SIMPLE, SEND, 1048576, 2, 8, 4, 131072, {{4, 131072, 4, 524288}, {5, 131072, 4, 524288}}},
+    {22403, CW_NCCL_SIMPLE, RECEIVE, 65536, 0, 4, 2, 32768, {{2, 32768, 2, 65536}}},
+    {22809, CW_NCCL_SIMPLE, RECEIVE, 84004, 1, 4, 1, 32768, {{1, 32768, 3, 84004}}},
+    {22809, CW_NCCL_SIMPLE, SEND, 4, 1, 4, 2, 32768, {{2, 4, 1, 4}}},
+    {22403, CW_NCCL_LL, RECEIVE, 20000, 0, 4, 3, 32768, {{3, 32768, 2, 40000}}},
+    {22809, CW_NCCL_LL, RECEIVE, 100, 1, 4, 1, 32768, {{1, 208, 1, 208}}},
+    {22809, CW_NCCL_LL, SEND, 23060, 1, 4, 2, 32768, {{2, 32768, 2, 46128}}},
+    {23203, CW_NCCL_LL, RECEIVE, 9261, 1, 4, 3, 32768, {{3, 18528, 1, 18528}}},
+};
+// clang-format on
+
+std::vector<OpFacts> facts_of(const ObservedTransfer &observed) {
+    std::vector<OpFacts> all;
+    for (const ObservedTransfer::Part &part : observed.parts) {
+        OpFacts facts;
+        facts.version = observed.version;
+        facts.n_ranks = 2;
+        facts.rank = 0;
+        facts.peer = 1;
+        facts.is_send = observed.is_send;
+        facts.task.bytes = observed.task_bytes;
+        facts.task.n_channels = observed.task_channels;
+        facts.op.pattern = observed.is_send ? CW_NCCL_PATTERN_SEND : CW_NCCL_PATTERN_RECV;
+        facts.op.protocol = static_cast<std::uint8_t>(observed.protocol);
+        facts.op.peer = facts.op.root = 1;
+        facts.op.chunk_bytes = observed.chunk_bytes;
+        facts.op.chunk_steps = facts.op.slice_steps = 1;
+        facts.op.channel = part.channel;
+        facts.op.nbytes = part.nbytes;
+        facts.op.nsteps = part.nsteps;
+        all.push_back(facts);
+    }
+    return all;
+}
+
+// A collective on a ring of 3, of which `rank` sends; Simple, chunks of 1024 bytes.
+OpFacts ring_of_three(std::int32_t rank, std::uint64_t channel_bytes, std::uint32_t nsteps) {
+    OpFacts facts;
+    facts.version = 22809;
+    facts.n_ranks = 3;
+    facts.rank = facts.op.ring_index = rank;
+    facts.peer = facts.op.peer = (rank + 1) % 3;
+    facts.is_send = true;
+    facts.op.pattern = CW_NCCL_PATTERN_RING_TWICE;
+    facts.op.protocol = CW_NCCL_SIMPLE;
+    facts.op.channel_bytes = channel_bytes;
+    facts.op.chunk_bytes = 1024;
+    facts.op.nsteps = nsteps;
+    facts.op.chunk_steps = 4;
+    facts.op.slice_steps = 2;
+    return facts;
+}
+
+TEST(NcclOpBytes, WhatCollectivesSent) {
+    for (const ObservedCollective &observed : COLLECTIVES) {
+        SCOPED_TRACE(std::distance(std::begin(COLLECTIVES), &observed));
+        const auto bytes = derive_op_bytes(facts_of(observed));
+        ASSERT_TRUE(bytes);
+        EXPECT_EQ(bytes->payload_bytes, observed.payload_bytes);
+        EXPECT_EQ(bytes->messages, observed.messages);
+        EXPECT_FALSE(bytes->is_bound);
+        EXPECT_LE(bytes->data_bytes, bytes->payload_bytes);
+        if (observed.protocol == CW_NCCL_SIMPLE && observed.pattern != CW_NCCL_PATTERN_PAT_UP) {
+            EXPECT_EQ(bytes->data_bytes, bytes->payload_bytes);
+        }
+    }
+}
+
+TEST(NcclOpBytes, WhatSendsAndReceivesCarried) {
+    for (const ObservedTransfer &observed : TRANSFERS) {
+        SCOPED_TRACE(observed.task_bytes);
+        std::vector<OpFacts> ops = facts_of(observed);
+        find_part_bytes(ops, observed.p2p_channels, observed.first_channel);
+        std::uint64_t data_bytes = 0;
+        for (std::size_t i = 0; i < ops.size(); i++) {
+            const auto bytes = derive_op_bytes(ops[i]);
+            ASSERT_TRUE(bytes);
+            EXPECT_EQ(bytes->payload_bytes, observed.parts[i].payload_bytes);
+            EXPECT_EQ(bytes->messages, observed.parts[i].nsteps);
+            EXPECT_FALSE(bytes->is_bound);
+            data_bytes += bytes->data_bytes;
+        }
+        EXPECT_EQ(data_bytes, observed.task_bytes);
+    }
+}
+
+TEST(NcclOpBytes, OneOperationOfASendAloneIsNeverTooLittle) {
+    for (const ObservedTransfer &observed : TRANSFERS) {
+        SCOPED_TRACE(observed.task_bytes);
+        const std::vector<OpFacts> ops = facts_of(observed);
+        for (std::size_t i = 0; i < ops.size(); i++) {
+            const auto bytes = derive_op_bytes(ops[i]);
+            ASSERT_TRUE(bytes);
+            EXPECT_GE(bytes->payload_bytes, observed.parts[i].payload_bytes);
+            EXPECT_EQ(bytes->messages, observed.parts[i].nsteps);
+            if (!bytes->is_bound) {
+                EXPECT_EQ(bytes->payload_bytes, observed.parts[i].payload_bytes);
+            }
+        }
+    }
+}
+
+TEST(NcclOpBytes, PartsAreFoundOnlyWhereTheyAreCertain) {
+    // Either channel can be the first one.
+    const ObservedTransfer reversed = TRANSFERS[0];
+    std::vector<OpFacts> ops = facts_of(reversed);
+    find_part_bytes(ops, reversed.p2p_channels);
+    EXPECT_FALSE(ops[0].part_bytes);
+    EXPECT_TRUE(derive_op_bytes(ops[0])->is_bound);
+    EXPECT_EQ(derive_op_bytes(ops[0])->data_bytes, 4u * 65536);
+
+    // 0 and 3 of 4 channels: the first is 3. Of more channels they could not be neighbours.
+    const ObservedTransfer wrapped = TRANSFERS[5];
+    ops = facts_of(wrapped);
+    find_part_bytes(ops, 0);
+    EXPECT_EQ(ops[0].part_bytes, 578345u);
+    EXPECT_EQ(ops[1].part_bytes, 581632u);
+
+    // An operation that is missing: nothing is certain, but for what says itself.
+    ops = facts_of(wrapped);
+    find_part_bytes(std::span(ops).first(1), 4, 3);
+    EXPECT_FALSE(ops[0].part_bytes);
+    EXPECT_TRUE(derive_op_bytes(ops[0])->is_bound);
+    EXPECT_EQ(derive_op_bytes(ops[0])->data_bytes, 581632u);
+
+    // A first channel that contradicts the operations.
+    ops = facts_of(wrapped);
+    find_part_bytes(ops, 4, 1);
+    EXPECT_FALSE(ops[0].part_bytes);
+
+    // Of two tasks.
+    ops = facts_of(wrapped);
+    ops[1].task.bytes++;
+    find_part_bytes(ops, 4, 3);
+    EXPECT_FALSE(ops[0].part_bytes);
+    std::vector<OpFacts> none;
+    find_part_bytes(none, 4, 3);
+    none.assign(2, OpFacts{});
+    none[0].task.bytes = none[1].task.bytes = 1;
+    none[0].op.pattern = none[1].op.pattern = CW_NCCL_PATTERN_SEND;
+    find_part_bytes(none, 4, 3);
+    EXPECT_FALSE(none[0].part_bytes);
+}
+
+TEST(NcclOpBytes, AllReduceOnARingSharesWhatIsLessThanALoop) {
+    // 40 bytes: chunks of 16, 16 and 8, each sent twice, but by the rank itself and its
+    // successor's.
+    EXPECT_EQ(derive_op_bytes(ring_of_three(0, 40, 16))->payload_bytes, 80u - 16 - 16);
+    EXPECT_EQ(derive_op_bytes(ring_of_three(1, 40, 16))->payload_bytes, 80u - 16 - 8);
+    EXPECT_EQ(derive_op_bytes(ring_of_three(2, 40, 16))->payload_bytes, 80u - 8 - 16);
+    // One byte: of rank 0's chunk, so only rank 1 sends it twice. Empty messages all the same.
+    EXPECT_EQ(derive_op_bytes(ring_of_three(0, 1, 16))->payload_bytes, 1u);
+    EXPECT_EQ(derive_op_bytes(ring_of_three(1, 1, 16))->payload_bytes, 2u);
+    EXPECT_EQ(derive_op_bytes(ring_of_three(2, 1, 16))->payload_bytes, 1u);
+    EXPECT_EQ(derive_op_bytes(ring_of_three(1, 1, 16))->messages, 8u);
+    // Two whole loops, and the same with one byte more.
+    EXPECT_EQ(derive_op_bytes(ring_of_three(2, 6144, 32)),
+              (OpBytes{.payload_bytes = 8192, .messages = 16, .data_bytes = 8192}));
+    EXPECT_EQ(derive_op_bytes(ring_of_three(2, 6145, 48)),
+              (OpBytes{.payload_bytes = 8193, .messages = 24, .data_bytes = 8193}));
+}
+
+TEST(NcclOpBytes, AllReduceOnARingSendsAllTwiceButOnceAround) {
+    for (const auto protocol : {CW_NCCL_SIMPLE, CW_NCCL_LL, CW_NCCL_LL128}) {
+        for (const std::uint64_t channel_bytes : {1u, 48u, 49u, 5759u, 5760u, 5761u, 100'003u}) {
+            std::uint64_t data_bytes = 0;
+            for (std::int32_t rank = 0; rank < 3; rank++) {
+                OpFacts facts = ring_of_three(rank, channel_bytes, 0);
+                facts.op.protocol = static_cast<std::uint8_t>(protocol);
+                facts.op.chunk_bytes = 1920;
+                facts.op.chunk_steps = facts.op.slice_steps = 1;
+                facts.op.nsteps = static_cast<std::uint32_t>((channel_bytes + 5759) / 5760 * 4);
+                const auto sent = derive_op_bytes(facts);
+                ASSERT_TRUE(sent);
+                data_bytes += sent->data_bytes;
+                // The receiver's end of the same connection.
+                facts.is_send = false;
+                facts.peer = facts.op.peer = rank;
+                facts.rank = facts.op.ring_index = (rank + 1) % 3;
+                EXPECT_EQ(derive_op_bytes(facts), sent);
+            }
+            EXPECT_EQ(data_bytes, 2 * 2 * channel_bytes);
+        }
+    }
+}
+
+TEST(NcclOpBytes, FlagsFillLinesOfEveryChunk) {
+    OpFacts facts = ring_of_three(0, 0, 2);
+    facts.op.pattern = CW_NCCL_PATTERN_TREE_UP_DOWN;
+    facts.op.chunk_steps = facts.op.slice_steps = 1;
+    const auto expect = [&](cw_nccl_protocol protocol, std::uint64_t channel_bytes,
+                            std::uint64_t chunk_bytes, std::uint64_t payload_bytes) {
+        facts.op.protocol = static_cast<std::uint8_t>(protocol);
+        facts.op.channel_bytes = channel_bytes;
+        facts.op.chunk_bytes = chunk_bytes;
+        facts.op.nsteps = static_cast<std::uint32_t>((channel_bytes - 1) / chunk_bytes + 1);
+        EXPECT_EQ(derive_op_bytes(facts), (OpBytes{.payload_bytes = payload_bytes,
+                                                   .messages = facts.op.nsteps,
+                                                   .data_bytes = channel_bytes}));
+    };
+    expect(CW_NCCL_LL, 1, 32768, 16);
+    expect(CW_NCCL_LL, 8, 32768, 16);
+    expect(CW_NCCL_LL, 9, 32768, 32);
+    expect(CW_NCCL_LL, 32769, 32768, 65536 + 16);
+    expect(CW_NCCL_LL128, 1, 576000, 2048);
+    expect(CW_NCCL_LL128, 1920, 576000, 2048);
+    expect(CW_NCCL_LL128, 1921, 576000, 4096);
+    expect(CW_NCCL_LL128, 576001, 576000, 614400 + 2048);
+    expect(CW_NCCL_SIMPLE, 524289, 524288, 524289);
+}
+
+TEST(NcclOpBytes, ReduceScatterOfPatLeavesRoomForRanksThatDoNotExist) {
+    // 5 ranks as if they were 8: of the distances 1, 3, 5, 7 those of 1 and 3 exist, a message has
+    // 2 of them, and 5 and 7 lie before.
+    OpFacts facts;
+    facts.n_ranks = 5;
+    facts.rank = 0;
+    facts.peer = 1;
+    facts.is_send = true;
+    facts.op.pattern = CW_NCCL_PATTERN_PAT_UP;
+    facts.op.protocol = CW_NCCL_SIMPLE;
+    facts.op.chunk_bytes = 65536;
+    facts.op.channel_bytes = 100;
+    facts.op.chunk_steps = facts.op.slice_steps = 1;
+    facts.op.nsteps = 2;
+    facts.version = 22602;
+    EXPECT_EQ(derive_op_bytes(facts),
+              (OpBytes{.payload_bytes = 400, .messages = 2, .data_bytes = 200}));
+    facts.version = 22501;
+    EXPECT_EQ(derive_op_bytes(facts),
+              (OpBytes{.payload_bytes = 200, .messages = 2, .data_bytes = 200}));
+
+    facts.op.pattern = CW_NCCL_PATTERN_PAT_DOWN; // sends the other way
+    facts.peer = 4;
+    facts.version = 22602;
+    EXPECT_EQ(derive_op_bytes(facts),
+              (OpBytes{.payload_bytes = 200, .messages = 2, .data_bytes = 200}));
+    facts.peer = 2; // 3 apart
+    EXPECT_FALSE(derive_op_bytes(facts));
+    facts.peer = 4;
+    facts.op.nsteps = 3; // more messages than there is to send
+    EXPECT_FALSE(derive_op_bytes(facts));
+}
+
+TEST(NcclOpBytes, RegisteredBuffers) {
+    // A ring of one rank on each node: messages of at most 1 GiB, a chunk each.
+    OpFacts facts = ring_of_three(0, (std::uint64_t{1} << 30) + 5, 4);
+    facts.op.pattern = CW_NCCL_PATTERN_RING;
+    facts.op.func = CW_NCCL_ALL_GATHER;
+    facts.op.registered = 1;
+    facts.op.chunk_bytes = std::uint64_t{1} << 30;
+    facts.op.chunk_steps = facts.op.slice_steps = 1;
+    const std::uint64_t bytes = 2 * facts.op.channel_bytes;
+    EXPECT_EQ(derive_op_bytes(facts),
+              (OpBytes{.payload_bytes = bytes, .messages = 4, .data_bytes = bytes}));
+
+    OpFacts send = facts_of(TRANSFERS[0])[0];
+    send.op.registered = 1;
+    send.op.nbytes = (std::uint64_t{1} << 30) + 1;
+    send.op.nsteps = 2;
+    EXPECT_EQ(
+        derive_op_bytes(send),
+        (OpBytes{.payload_bytes = send.op.nbytes, .messages = 2, .data_bytes = send.op.nbytes}));
+    send.op.nsteps = 3;
+    EXPECT_FALSE(derive_op_bytes(send));
+}
+
+TEST(NcclOpBytes, AnEmptySendIsOneEmptyMessage) {
+    OpFacts facts = facts_of(TRANSFERS[12])[0];
+    facts.op.nbytes = facts.task.bytes = 0;
+    EXPECT_EQ(derive_op_bytes(facts), (OpBytes{.messages = 1}));
+}
+
+TEST(NcclOpBytes, SendsOfAnUnknownTask) {
+    OpFacts several = facts_of(TRANSFERS[11])[0];
+    several.task = {};
+    EXPECT_EQ(
+        derive_op_bytes(several),
+        (OpBytes{
+            .payload_bytes = 3 * 32768, .messages = 3, .data_bytes = 3 * 32768, .is_bound = true}));
+    OpFacts one = facts_of(TRANSFERS[12])[0];
+    one.task = {};
+    EXPECT_EQ(derive_op_bytes(one), (OpBytes{.payload_bytes = 4, .messages = 1, .data_bytes = 4}));
+    OpFacts lines = facts_of(TRANSFERS[16])[0];
+    lines.task = {};
+    EXPECT_EQ(
+        derive_op_bytes(lines),
+        (OpBytes{.payload_bytes = 18528, .messages = 1, .data_bytes = 9264, .is_bound = true}));
+}
+
+TEST(NcclOpBytes, GroupedBroadcastsAreBounded) {
+    OpFacts facts = ring_of_three(0, 0, 2);
+    facts.version = 23203;
+    facts.op.pattern = CW_NCCL_PATTERN_RING;
+    facts.op.func = CW_NCCL_ALL_GATHER_V;
+    facts.op.protocol = CW_NCCL_LL;
+    facts.op.chunk_bytes = 32768;
+    facts.op.chunk_steps = facts.op.slice_steps = 1;
+    EXPECT_EQ(
+        derive_op_bytes(facts),
+        (OpBytes{
+            .payload_bytes = 2 * 65536, .messages = 2, .data_bytes = 2 * 32768, .is_bound = true}));
+}
+
+TEST(NcclOpBytes, EndsOfAPipelineHaveNoOperation) {
+    OpFacts facts = ring_of_three(1, 1024, 1);
+    facts.op.chunk_steps = facts.op.slice_steps = 1;
+    const auto is_known = [&](cw_nccl_pattern pattern, std::int32_t root) {
+        facts.op.pattern = static_cast<std::uint8_t>(pattern);
+        facts.op.root = root;
+        return derive_op_bytes(facts).has_value();
+    };
+    EXPECT_TRUE(is_known(CW_NCCL_PATTERN_PIPELINE_FROM, 1));
+    EXPECT_FALSE(is_known(CW_NCCL_PATTERN_PIPELINE_FROM, 2)); // has it already
+    EXPECT_TRUE(is_known(CW_NCCL_PATTERN_PIPELINE_TO, 2));
+    EXPECT_FALSE(is_known(CW_NCCL_PATTERN_PIPELINE_TO, 1)); // keeps it
+    facts.is_send = false;
+    facts.peer = facts.op.peer = 0;
+    EXPECT_TRUE(is_known(CW_NCCL_PATTERN_PIPELINE_FROM, 0));
+    EXPECT_FALSE(is_known(CW_NCCL_PATTERN_PIPELINE_FROM, 1));
+    EXPECT_TRUE(is_known(CW_NCCL_PATTERN_PIPELINE_TO, 1));
+    EXPECT_FALSE(is_known(CW_NCCL_PATTERN_PIPELINE_TO, 0));
+}
+
+TEST(NcclOpBytes, WhatIsNotKnown) {
+    const OpFacts known = ring_of_three(0, 3072, 16);
+    ASSERT_TRUE(derive_op_bytes(known));
+    const auto is_known_with = [&](auto change) {
+        OpFacts facts = known;
+        change(facts);
+        return derive_op_bytes(facts).has_value();
+    };
+    for (const auto pattern :
+         {CW_NCCL_PATTERN_COLLNET_CHAIN, CW_NCCL_PATTERN_COLLNET_DIRECT, CW_NCCL_PATTERN_NVLS,
+          CW_NCCL_PATTERN_NVLS_TREE, CW_NCCL_PATTERN_TREE_UP, CW_NCCL_PATTERN_TREE_DOWN,
+          CW_NCCL_PATTERN_PROFILER, CW_NCCL_PATTERN_UNKNOWN}) {
+        EXPECT_FALSE(is_known_with([&](OpFacts &facts) {
+            facts.op.pattern = static_cast<std::uint8_t>(pattern);
+        })) << pattern;
+    }
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.version = 22304; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.version = 0; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.protocol = 0xff; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.nsteps = 12; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.slice_steps = 0; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.chunk_steps = 0; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.chunk_bytes = 0; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.channel_bytes = 0; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.channel_bytes = ~0ULL; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.ring_index = 3; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.ring_index = -1; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.n_ranks = 1; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.peer = -1; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.peer = facts.rank; }));
+    EXPECT_FALSE(derive_op_bytes(OpFacts{}));
+
+    OpFacts transfer = facts_of(TRANSFERS[11])[0];
+    ASSERT_TRUE(derive_op_bytes(transfer));
+    transfer.op.nbytes--; // the first of several messages is full
+    EXPECT_FALSE(derive_op_bytes(transfer));
+    transfer.op.nbytes++;
+    transfer.is_send = true; // of a receive
+    EXPECT_FALSE(derive_op_bytes(transfer));
+    transfer.is_send = false;
+    transfer.part_bytes = 100'000; // 4 messages
+    EXPECT_FALSE(derive_op_bytes(transfer));
+}
+
+} // namespace
+} // namespace collwire::identity
