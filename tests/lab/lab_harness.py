@@ -149,11 +149,11 @@ def print_logs(out):
             print(f"--- {os.path.relpath(log, out)}\n{source.read()}", flush=True)
 
 
-def collwire_report(out):
+def collwire_report(out, *options):
     """The report over node<N>/capture of all nodes, as JSON, left in out/report.json too."""
     captures = sorted(glob.glob(os.path.join(out, "node*", "capture")))
     path = os.path.join(out, "report.json")
-    words = [COLLWIRE, "report", *captures, "--topology", os.path.join(out, "topology.json"), "--json", path]
+    words = [COLLWIRE, "report", *captures, "--topology", os.path.join(out, "topology.json"), "--json", path, *options]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     print(done.stdout + done.stderr, flush=True)
     assert done.returncode == 0, f"collwire report: exit status {done.returncode}"

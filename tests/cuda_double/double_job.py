@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the programs of the double: a process for each rank, on this machine."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+
+
+@dataclasses.dataclass
+class Job:
+    library: str
+    build: str
+    ranks: int
+    ranks_per_node: int = 1
+    id_place: str = ""
+    environment: dict = dataclasses.field(default_factory=dict)
+    limit_s: int = 240
+
+    def write_layout(self, directory):
+        subprocess.run([f"{self.build}/nccl_layout", self.library, directory], check=True, stdout=subprocess.DEVNULL)
+
+    def environment_of(self, rank, directory):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "COLLWIRE_CUDA_"))}
+        environment.update({
+            "LD_LIBRARY_PATH": f"{self.build}:{os.path.dirname(self.library)}",
+            "LD_PRELOAD": f"{self.build}/libcuda_double.so:{self.build}/libsend_counter.so",
+            "NCCL_HOSTID": f"node{rank // self.ranks_per_node}",
+            "NCCL_P2P_DISABLE": "1",
+            "NCCL_IB_DISABLE": "1",
+            "NCCL_NET_PLUGIN": "none",
+            "NCCL_SOCKET_IFNAME": "lo",
+            "NCCL_MAX_NCHANNELS": "2",
+            "NCCL_RAS_ENABLE": "0",
+            "NCCL_DEBUG": "WARN",
+            "COLLWIRE_CUDA_DEVICES": str(self.ranks_per_node),
+            "COLLWIRE_CUDA_LAYOUTS": directory,
+            "COLLWIRE_CUDA_LOG": f"{directory}/truth.{rank}",
+            "SEND_COUNTER": f"{directory}/sent.{rank}",
+            **self.environment,
+        })
+        return environment
+
+    def start(self, rank, directory, program, arguments):
+        words = [f"{self.build}/{program}", "--rank", str(rank), "--ranks", str(self.ranks), "--id", self.id_place or f"file:{directory}/id",
+                 "--device", str(rank % self.ranks_per_node), *arguments]
+        if program == "job":
+            words += ["--log", f"{directory}/job.{rank}"]
+        with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
+            return subprocess.Popen(words, env=self.environment_of(rank, directory), stdout=output, stderr=subprocess.STDOUT)
+
+
+def output_of(directory, rank):
+    with open(f"{directory}/output.{rank}", encoding="utf-8") as output:
+        return output.read()
+
+
+def wait_until_running(job, directory, processes):
+    end = time.monotonic() + job.limit_s
+    while not all("running" in output_of(directory, rank) for rank in range(job.ranks)):
+        assert time.monotonic() < end and all(process.poll() is None for process in processes), f"{job}: does not start"
+        time.sleep(0.1)
+
+
+def run_job(job, directory, program, arguments, end_after_s=None):
+    """The ranks' logs and counts are in the directory. `end_after_s`: then the last rank gets SIGTERM."""
+    job.write_layout(directory)
+    processes = []
+    try:
+        for rank in range(job.ranks):
+            processes.append(job.start(rank, directory, program, arguments))
+        if end_after_s is not None:
+            wait_until_running(job, directory, processes)
+            time.sleep(end_after_s)
+            processes[-1].send_signal(signal.SIGTERM)
+        for process in processes:
+            process.wait(timeout=job.limit_s)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for rank, process in enumerate(processes):
+        text = output_of(directory, rank)
+        assert process.returncode == 0 and "all data right" in text, f"{job} rank {rank}: exit {process.returncode}\n{text[-2000:]}"
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def counted_bytes(job, arguments):
+    """For every rank: the bytes and the posts of the double's log, and the bytes given to send()."""
+    with tempfile.TemporaryDirectory() as directory:
+        run_job(job, directory, "collectives", arguments)
+        counts = []
+        for rank in range(job.ranks):
+            sends = [connection for kernel in lines_of(f"{directory}/truth.{rank}") for connection in kernel["connections"]
+                     if connection["direction"] == "send"]
+            with open(f"{directory}/sent.{rank}", encoding="utf-8") as sent:
+                counts.append((sum(connection["bytes"] for connection in sends), sum(connection["posts"] for connection in sends),
+                               int(sent.read().split()[0])))
+        return counts
+
+
+def version_of(library):
+    with open(library, "rb") as file:
+        return tuple(int(part) for part in re.search(rb"NCCL version (\d+)\.(\d+)\.(\d+)", file.read()).groups())
+
+
+def fetched(version):
+    answer = subprocess.run([os.path.join(TOOLS, "fetch-nccl"), version], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise RuntimeError(answer.stderr.strip())
+    return answer.stdout.strip()

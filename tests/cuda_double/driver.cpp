@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's functions that NCCL asks the runtime for. Those that are missing here are answered
+// "not found", and NCCL then does without cuMem, multicast and stream memory operations.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "tests/cuda_double/memory.h"
+#include "tests/cuda_double/runtime.h"
+#include "tests/cuda_double/settings.h"
+
+namespace collwire::cuda_double {
+namespace {
+
+constexpr std::size_t kUuidBytes = 16;
+constexpr int kPointerMemoryType = 2;
+constexpr int kPointerDeviceOrdinal = 9;
+
+// A context is told apart by its address alone.
+void *context_of(int device) {
+    static char contexts[64];
+    return &contexts[device];
+}
+
+void *driver_function(const char *name) {
+    static void *self = [] {
+        Dl_info info;
+        return ::dladdr(reinterpret_cast<void *>(&driver_function), &info) != 0
+                   ? ::dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD)
+                   : nullptr;
+    }();
+    return self != nullptr ? ::dlsym(self, name) : nullptr;
+}
+
+} // namespace
+} // namespace collwire::cuda_double
+
+using namespace collwire::cuda_double;
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int cuGetErrorString(int error, const char **text) {
+    *text = cudaGetErrorString(error);
+    return cudaSuccess;
+}
+
+int cuGetErrorName(int error, const char **text) {
+    return cuGetErrorString(error, text);
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    *device = ordinal;
+    return cudaSuccess;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    *value = device_attribute(attribute, device);
+    return cudaSuccess;
+}
+
+int cuDeviceGetUuid(char *uuid, int device) {
+    std::memset(uuid, 0, kUuidBytes);
+    uuid[0] = static_cast<char>(device + 1);
+    return cudaSuccess;
+}
+
+int cuCtxGetCurrent(void **context) {
+    *context = context_of(current_device());
+    return cudaSuccess;
+}
+
+int cuCtxSetCurrent(void *) {
+    return cudaSuccess;
+}
+
+int cuCtxCreate(void **context, unsigned, int device) {
+    *context = context_of(device);
+    return cudaSuccess;
+}
+
+int cuCtxDestroy(void *) {
+    return cudaSuccess;
+}
+
+int cuCtxGetDevice(int *device) {
+    *device = current_device();
+    return cudaSuccess;
+}
+
+int cuMemGetAddressRange(void **begin, std::size_t *bytes, void *address) {
+    const auto allocation = allocation_of(address);
+    if (!allocation)
+        return cudaErrorInvalidValue;
+    if (begin != nullptr)
+        *begin = allocation->begin;
+    if (bytes != nullptr)
+        *bytes = allocation->bytes;
+    return cudaSuccess;
+}
+
+int cuPointerGetAttribute(void *value, int attribute, void *address) {
+    const auto allocation = allocation_of(address);
+    if (!allocation)
+        return cudaErrorInvalidValue;
+    switch (attribute) {
+    case kPointerMemoryType:
+        *static_cast<unsigned *>(value) = static_cast<unsigned>(allocation->kind);
+        return cudaSuccess;
+    case kPointerDeviceOrdinal:
+        *static_cast<int *>(value) = allocation->device;
+        return cudaSuccess;
+    default:
+        return cudaErrorNotSupported;
+    }
+}
+
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long,
+                                    int *found) {
+    *function = driver_function(name);
+    if (*function == nullptr && settings().verbose)
+        note(fmt::format("NCCL asked for {}: not found", name));
+    if (found != nullptr)
+        *found = *function != nullptr ? 0 : 1;
+    return *function != nullptr || found != nullptr ? cudaSuccess : failed(cudaErrorNotSupported);
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned,
+                                             unsigned long long flags, int *found) {
+    return cudaGetDriverEntryPoint(name, function, flags, found);
+}
+
+} // extern "C"
+#pragma GCC visibility pop

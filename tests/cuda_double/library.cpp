@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda_double/library.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <fmt/format.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "tests/cuda_double/settings.h"
+
+namespace collwire::cuda_double {
+namespace {
+
+// The bytes of an ELF file. The loader has accepted it; the section headers nobody has looked at.
+class ElfFile {
+public:
+    explicit ElfFile(const std::string &path) : path_(path) {
+        std::ifstream file(path, std::ios::binary);
+        bytes_.assign(std::istreambuf_iterator<char>(file), {});
+        const auto *header = at<Elf64_Ehdr>(0, 1);
+        sections_ = at<Elf64_Shdr>(header->e_shoff, header->e_shnum);
+        section_count_ = header->e_shnum;
+    }
+
+    [[nodiscard]] std::vector<Elf64_Shdr> sections(unsigned type) const {
+        std::vector<Elf64_Shdr> found;
+        std::copy_if(sections_, sections_ + section_count_, std::back_inserter(found),
+                     [&](const Elf64_Shdr &section) { return section.sh_type == type; });
+        return found;
+    }
+    [[nodiscard]] const Elf64_Shdr &section(std::size_t index) const {
+        if (index >= section_count_)
+            damaged();
+        return sections_[index];
+    }
+    template <class T> const T *at(std::uint64_t offset_bytes, std::uint64_t count) const {
+        if (offset_bytes > bytes_.size() || count > (bytes_.size() - offset_bytes) / sizeof(T))
+            damaged();
+        return reinterpret_cast<const T *>(bytes_.data() + offset_bytes);
+    }
+
+private:
+    [[noreturn]] void damaged() const {
+        fatal(fmt::format("{}: not a whole ELF file. Fix: install libnccl again", path_));
+    }
+
+    std::string path_;
+    std::vector<char> bytes_;
+    const Elf64_Shdr *sections_ = nullptr;
+    std::size_t section_count_ = 0;
+};
+
+std::string build_id_in(const ElfFile &file) {
+    const auto padded = [](std::uint64_t bytes) { return (bytes + 3) / 4 * 4; };
+    for (const Elf64_Shdr &section : file.sections(SHT_NOTE)) {
+        std::uint64_t at = section.sh_offset;
+        while (at + sizeof(Elf64_Nhdr) <= section.sh_offset + section.sh_size) {
+            const auto *note_header = file.at<Elf64_Nhdr>(at, 1);
+            const std::uint64_t content = at + sizeof *note_header + padded(note_header->n_namesz);
+            if (note_header->n_type == NT_GNU_BUILD_ID && note_header->n_namesz == sizeof "GNU") {
+                std::string text;
+                const auto *bytes = file.at<unsigned char>(content, note_header->n_descsz);
+                for (unsigned i = 0; i < note_header->n_descsz; i++)
+                    text += fmt::format("{:02x}", bytes[i]);
+                return text;
+            }
+            at = content + padded(note_header->n_descsz);
+        }
+    }
+    return {};
+}
+
+std::string layouts_folder() {
+    if (!settings().layouts.empty())
+        return settings().layouts;
+    Dl_info self;
+    if (::dladdr(reinterpret_cast<void *>(&layouts_folder), &self) == 0)
+        return "layouts";
+    const std::string path = self.dli_fname;
+    return path.substr(0, path.rfind('/') + 1) + "layouts";
+}
+
+} // namespace
+
+std::optional<Library> Library::find_mapped() {
+    struct Mapped {
+        std::string path;
+        std::uintptr_t base = 0;
+    } mapped;
+    ::dl_iterate_phdr(
+        [](dl_phdr_info *info, std::size_t, void *user) {
+            const std::string path = info->dlpi_name;
+            if (path.compare(path.rfind('/') + 1, 10, "libnccl.so") != 0)
+                return 0;
+            *static_cast<Mapped *>(user) = {path, info->dlpi_addr};
+            return 1;
+        },
+        &mapped);
+    if (mapped.path.empty())
+        return std::nullopt;
+    Library found;
+    found.path_ = mapped.path;
+    found.base_ = mapped.base;
+    found.read_file();
+    return found;
+}
+
+void Library::read_file() {
+    const ElfFile file(path_);
+    build_id_ = build_id_in(file);
+    for (const Elf64_Shdr &section : file.sections(SHT_SYMTAB)) {
+        const std::uint64_t count = section.sh_size / sizeof(Elf64_Sym);
+        const auto *symbol = file.at<Elf64_Sym>(section.sh_offset, count);
+        const Elf64_Shdr &strings = file.section(section.sh_link);
+        for (const auto *end = symbol + count; symbol != end; symbol++) {
+            const unsigned type = ELF64_ST_TYPE(symbol->st_info);
+            if ((type != STT_FUNC && type != STT_OBJECT) || symbol->st_shndx == SHN_UNDEF)
+                continue;
+            symbols_.push_back({file.at<char>(strings.sh_offset + symbol->st_name, 1),
+                                base_ + symbol->st_value, symbol->st_size, type == STT_FUNC});
+        }
+    }
+    if (symbols_.empty())
+        fatal(fmt::format("{} has no .symtab. Fix: NVIDIA's own build, not stripped", path_));
+    std::sort(symbols_.begin(), symbols_.end(),
+              [](const Symbol &a, const Symbol &b) { return a.address < b.address; });
+    for (std::size_t i = 0; i < symbols_.size(); i++)
+        index_of_.emplace(symbols_[i].name, i);
+    layout_ = Layout::read_file(layouts_folder() + "/" + build_id_ + ".layout");
+}
+
+const Symbol *Library::find(std::string_view name) const {
+    const auto found = index_of_.find(name);
+    return found != index_of_.end() ? &symbols_[found->second] : nullptr;
+}
+
+std::string Library::function_name_at(const void *address) const {
+    const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+    auto next = std::upper_bound(
+        symbols_.begin(), symbols_.end(), wanted,
+        [](std::uintptr_t value, const Symbol &symbol) { return value < symbol.address; });
+    while (next != symbols_.begin()) {
+        const Symbol &symbol = *--next;
+        if (!symbol.is_function)
+            continue;
+        if (wanted >= symbol.address + std::max<std::size_t>(symbol.size_bytes, 1))
+            break;
+        int status = 0;
+        char *demangled = abi::__cxa_demangle(symbol.name.c_str(), nullptr, nullptr, &status);
+        std::string name = demangled != nullptr ? demangled : symbol.name;
+        std::free(demangled);
+        return name;
+    }
+    return {};
+}
+
+} // namespace collwire::cuda_double

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment asks of the double, and how the double talks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace collwire::cuda_double {
+
+struct Settings {
+    std::string log_path;   // COLLWIRE_CUDA_LOG
+    std::string calls_path; // COLLWIRE_CUDA_CALLS
+    std::string layouts;    // COLLWIRE_CUDA_LAYOUTS: a folder
+    int devices = 1;        // COLLWIRE_CUDA_DEVICES
+    unsigned first_bus = 0; // COLLWIRE_CUDA_BUSID: hexadecimal
+    std::uint64_t hang_s = 0;
+    int driver_version = 0;
+    int runtime_version = 0;
+    bool verbose = false;
+};
+
+const Settings &settings();
+
+void note(const std::string &text);
+// `text` ends with what to do.
+[[noreturn]] void fatal(const std::string &text);
+
+std::uint64_t now_ns();
+
+} // namespace collwire::cuda_double

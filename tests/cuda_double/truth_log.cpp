@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda_double/truth_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "tests/cuda_double/settings.h"
+
+namespace collwire::cuda_double {
+namespace {
+
+std::FILE *log_file() {
+    static std::FILE *file = [] {
+        const std::string &path = settings().log_path;
+        std::FILE *opened = path.empty() ? nullptr : std::fopen(path.c_str(), "a");
+        if (opened == nullptr && !path.empty())
+            fatal(fmt::format("COLLWIRE_CUDA_LOG={}: {}. Fix: a path that can be written", path,
+                              std::strerror(errno)));
+        return opened;
+    }();
+    return file;
+}
+
+std::string json_of(const WorkDescription &work) {
+    const auto function = fmt::format(R"("function":"{}")", name_of(work.function));
+    return work.function.operation == Operation::SendRecv
+               ? fmt::format(R"({{{},"send_bytes":{},"receive_bytes":{}}})", function,
+                             work.send_bytes, work.receive_bytes)
+               : fmt::format(R"({{{},"bytes":{}}})", function, work.bytes);
+}
+
+} // namespace
+
+int KernelTruth::work_item(const std::string &key, const WorkDescription &description) {
+    const auto [found, is_new] = numbers_.emplace(key, static_cast<int>(works_.size()));
+    if (is_new)
+        works_.push_back(description);
+    return found->second;
+}
+
+void KernelTruth::add_transfer_bytes(int work, std::uint64_t sent, std::uint64_t received) {
+    WorkDescription &description = works_[static_cast<std::size_t>(work)];
+    description.send_bytes += sent;
+    description.receive_bytes += received;
+}
+
+void KernelTruth::add(int work, int channel, int peer, Direction direction, int connection,
+                      Protocol protocol, std::uint64_t step, std::uint64_t steps,
+                      std::uint64_t bytes) {
+    const Key key{work, channel, peer, direction, connection, protocol};
+    Posted &posted = posted_.try_emplace(key, Posted{step}).first->second;
+    posted.first_step = std::min(posted.first_step, step);
+    posted.steps += steps;
+    posted.posts++;
+    posted.bytes += bytes;
+}
+
+void KernelTruth::write(const Kernel &kernel) const {
+    std::FILE *file = log_file();
+    if (file == nullptr)
+        return;
+    std::string works;
+    for (const WorkDescription &work : works_)
+        works += (works.empty() ? "" : ",") + json_of(work);
+    std::string connections;
+    for (const auto &[key, posted] : posted_) {
+        connections += fmt::format(
+            R"({}{{"work":{},"channel":{},"peer":{},"direction":"{}","connection":{},)"
+            R"("protocol":"{}","first_step":{},"steps":{},"posts":{},"bytes":{}}})",
+            connections.empty() ? "" : ",", key.work, key.channel, key.peer,
+            key.direction == Direction::Send ? "send" : "receive", key.connection,
+            name_of(key.protocol), posted.first_step, posted.steps, posted.posts, posted.bytes);
+    }
+    const std::string host = kernel.host ? fmt::format(R"("comm":"{:#x}","comm_hash":"{:#018x}")",
+                                                       kernel.host->address, kernel.host->hash)
+                                         : R"("comm":null,"comm_hash":null)";
+    const std::string line = fmt::format(
+        R"({{"launched_ns":{},"begun_ns":{},"ended_ns":{},{},"device_comm":"{}","rank":{},)"
+        R"("ranks":{},"kernel":"{}","channel_mask":"{:#x}","aborted":{},"works":[{}],)"
+        R"("connections":[{}]}})"
+        "\n",
+        kernel.launched_ns, kernel.begun_ns, now_ns(), host,
+        static_cast<void *>(kernel.communicator.device()), kernel.communicator.rank(),
+        kernel.communicator.ranks(), kernel.name, kernel.channel_mask, kernel.is_aborted, works,
+        connections);
+    std::fwrite(line.data(), 1, line.size(), file);
+    std::fflush(file);
+}
+
+} // namespace collwire::cuda_double

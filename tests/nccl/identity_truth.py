@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report of collwire's against what the test double of CUDA and the job itself wrote down: which operation put how many bytes on which
+connection. Nothing in here is collwire's own arithmetic."""
+
+import collections
+import json
+
+TYPE_BYTES = {"ncclInt8": 1, "ncclUint8": 1, "ncclInt32": 4, "ncclUint32": 4, "ncclInt64": 8, "ncclUint64": 8, "ncclFloat16": 2, "ncclFloat32": 4,
+              "ncclFloat64": 8, "ncclBfloat16": 2}
+POINT_TO_POINT = ("Send", "Recv")
+MADE_OF_PAIRS = ("AlltoAll", "Gather", "Scatter")
+DIRECTIONS = {"send": "send", "receive": "recv"}
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+class Truth:
+    """Of the double's logs, all ranks: bytes on network connections by communicator. `same_node(rank, peer, comm)`: they share memory."""
+
+    def __init__(self, paths, same_node=lambda hash_, rank, peer: False):
+        self.works = collections.defaultdict(list)  # (hash, rank, function, bytes) -> parts of each, in the order of launches
+        self.pairs = collections.Counter()  # (hash, rank, peer, channel, direction) -> bytes of sends and receives
+        self.sent = collections.Counter()  # hash -> bytes
+        for path in paths:
+            for kernel in lines_of(path):
+                self._add(kernel, same_node)
+
+    def _add(self, kernel, same_node):
+        hash_, rank = kernel["comm_hash"], kernel["rank"]
+        parts = [collections.Counter() for _ in kernel["works"]]
+        for connection in kernel["connections"]:
+            if same_node(hash_, rank, connection["peer"]):
+                continue
+            direction = DIRECTIONS[connection["direction"]]
+            parts[connection["work"]][(connection["peer"], connection["channel"], direction)] += connection["bytes"]
+            if direction == "send":
+                self.sent[hash_] += connection["bytes"]
+        for work, of_work in zip(kernel["works"], parts):
+            function = work["function"].split("_")[0]
+            if function == "SendRecv":
+                for (peer, channel, direction), carried in of_work.items():
+                    self.pairs[(hash_, rank, peer, channel, direction)] += carried
+            else:
+                self.works[(hash_, rank, function, work["bytes"])].append(of_work)
+
+
+def only_of(report, pids):
+    """The report without the communicators of other jobs on the machine."""
+    ours = {comm["id"] for comm in report["communicators"] if {rank["pid"] for rank in comm["ranks"] if not rank["missing"]} <= set(pids)}
+    filtered = dict(report, communicators=[comm for comm in report["communicators"] if comm["id"] in ours])
+    for kind in ("collectives", "p2p", "matrix"):
+        filtered[kind] = [entry for entry in report[kind] if entry["comm"] in ours]
+    return filtered
+
+
+def operations_of(report):
+    """(hash, operation, kind) of every collective and pair."""
+    hashes = {comm["id"]: comm["hash"] for comm in report["communicators"]}
+    for kind in ("collectives", "p2p"):
+        for operation in report[kind]:
+            yield hashes[operation["comm"]], operation, kind
+
+
+def canonical(parts):
+    return tuple(sorted((key, carried) for key, carried in parts.items() if carried))
+
+
+def compare_bytes(report, truth):
+    """Every operation's bytes on every connection of every rank. Returns (figures compared, differences)."""
+    seen = collections.defaultdict(list)
+    pairs = collections.Counter()
+    for hash_, operation, kind in operations_of(report):
+        by_rank = collections.defaultdict(collections.Counter)
+        for part in operation["parts"]:
+            if part["transport"] == "local":
+                continue
+            by_rank[part["rank"]][(part["peer_rank"], part["channel"], part["direction"])] += part["payload_bytes"] or 0
+        if kind == "p2p" or operation["op"] in MADE_OF_PAIRS:
+            for rank, parts in by_rank.items():
+                for (peer, channel, direction), carried in parts.items():
+                    pairs[(hash_, rank, peer, channel, direction)] += carried
+            continue
+        size = operation["count"] * TYPE_BYTES[operation["datatype"]]
+        for rank, parts in by_rank.items():
+            seen[(hash_, rank, operation["op"], size)].append(parts)
+    figures, different = 0, []
+    for key in sorted(set(truth.works) | set(seen), key=str):
+        # Operations that are alike and in one group may be launched in another order.
+        expected = sorted(canonical(parts) for parts in truth.works[key] if canonical(parts))
+        found = sorted(canonical(parts) for parts in seen[key] if canonical(parts))
+        figures += sum(len(parts) for parts in expected)
+        if expected != found:
+            different.append(f"{key}: {len(found)} operations, the double has {len(expected)}: {first_difference(found, expected)}")
+    for key in sorted(set(truth.pairs) | set(pairs), key=str):
+        figures += 1
+        if truth.pairs[key] != pairs[key]:
+            different.append(f"pairs {key}: {pairs[key]}, the double has {truth.pairs[key]}")
+    return figures, different
+
+
+def first_difference(found, expected):
+    for mine, theirs in zip(found, expected):
+        if mine != theirs:
+            return f"{mine} against {theirs}"
+    return "one has more"
+
+
+def called(job_log):
+    """What a rank asked for, by communicator: its collectives in order, with those that were captured at their place."""
+    calls = collections.defaultdict(list)
+    for line in job_log:
+        if line["event"] == "call" and line["op"] not in POINT_TO_POINT and line["result"] == 0:
+            calls[(line["communicator"], line["instance"])].append((line["op"], line["count"], line["datatype"]))
+    return calls
+
+
+def compare_order(report, job_logs):
+    """The sequence numbers are the order in which the job called, on every communicator."""
+    reported = collections.defaultdict(dict)
+    for comm in report["communicators"]:
+        reported[comm["id"]] = {}
+    for collective in report["collectives"]:
+        if not collective["replay"]:
+            reported[collective["comm"]][collective["seq"]] = (collective["op"], collective["count"], collective["datatype"])
+    sequences = collections.Counter(tuple(of_comm[seq] for seq in sorted(of_comm)) for of_comm in reported.values() if of_comm)
+    expected = collections.Counter()
+    for members in group_members(job_logs).values():
+        expected[tuple(members)] += 1
+    different = [f"{count} communicators with {sequence[:5]}..." for sequence, count in ((expected - sequences) + (sequences - expected)).items()]
+    return sum(len(sequence) * count for sequence, count in expected.items()), different
+
+
+def group_members(job_logs):
+    """One list of calls for each communicator instance: all its ranks must have asked for the same."""
+    members = {}
+    for log in job_logs:
+        places = {(line["communicator"], line["instance"]): tuple(line.get("world_ranks") or ()) for line in log if line["event"] == "created"}
+        for place, calls in called(log).items():
+            key = (place, places.get(place))
+            assert members.setdefault(key, calls) == calls, f"the ranks of {key} asked for different things"
+    return members
