@@ -7,7 +7,7 @@
 
 namespace collwire::identity {
 
-Parts::Parts(const model::Model &model) : model_(model), nccl_(model.nccl) {
+Parts::Parts(const model::Model &model) : nccl_(model.nccl) {
     for (Index index = 0; index < nccl_.instances.size(); ++index) {
         const Instance &instance = nccl_.instances[index];
         const CommStream &stream = nccl_.gathered.streams[instance.stream];

@@ -43,7 +43,6 @@ private:
     void add_launch(const CallRef &ref, std::uint32_t launch, std::uint32_t replay,
                     std::vector<Part> &parts) const;
 
-    const model::Model &model_;
     const Identity &nccl_;
     std::vector<CallRef> calls_[2]; // of collectives, of p2p
     std::vector<LaunchRef> launches_;

@@ -18,7 +18,7 @@ constexpr std::ptrdiff_t MAX_CONNECTIONS = 64;
 
 class Reader {
 public:
-    explicit Reader(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit Reader(Model &model) : nccl_(model.nccl) {}
 
     void run() {
         connection_link_.assign(nccl_.gathered.connections.size(), NONE);
@@ -296,7 +296,6 @@ private:
         op.payload_bytes = model::multiply_saturating(facts.op.nsteps, facts.op.nbytes);
     }
 
-    Model &model_;
     Identity &nccl_;
     std::vector<Index> connection_link_;
     std::unordered_map<Index, Index> shapes_;               // gathered: read
