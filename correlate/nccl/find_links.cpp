@@ -153,11 +153,14 @@ private:
         const bool are_sockets = head.transport == CW_NCCL_TRANSPORT_SOCKET;
         std::vector<Index> endpoints;
         bool has_control = false;
+        bool is_cut_short = false;
         for (const cw_nccl_endpoint &endpoint : connection.endpoints) {
             const Index found =
                 are_sockets ? find_socket(connection, endpoint) : find_qp(connection, endpoint);
-            if (found == NONE)
+            if (found == NONE) {
+                is_cut_short = is_cut_short || endpoint.role != CW_NCCL_ROLE_FLUSH;
                 continue;
+            }
             if (!are_sockets && endpoint.role == CW_NCCL_ROLE_FLUSH) {
                 nccl_.qps[found].role = Role::Flush;
                 nccl_.qps[found].rung = Rung::Exact;
@@ -171,6 +174,7 @@ private:
         link.flags |= head.flags;
         link.connections.push_back(index);
         link.has_size_headers = link.has_size_headers || has_control;
+        link.is_cut_short = link.is_cut_short || is_cut_short;
         if (link.channels.size() < MAX_LOOKED_AT &&
             std::find(link.channels.begin(), link.channels.end(), head.channel) ==
                 link.channels.end())

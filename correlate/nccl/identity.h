@@ -216,6 +216,8 @@ struct Link {
     std::vector<std::int32_t> channels;
     Rung rung = Rung::Exact;
     bool is_mirrored = false; // known from the other end alone
+    // Its last bytes may be missing from what was measured, or those of one of its sockets.
+    bool is_cut_short = false;
     // Of its queue pairs, and how many bytes of all it carried over each.
     std::vector<std::pair<topology::Tier, std::uint64_t>> tiers;
     ByteSource source = ByteSource::None; // of what was measured

@@ -96,6 +96,11 @@ std::vector<ByteSample> read_samples(const Model &model, Link &link, bool is_lat
     std::sort(steps.begin(), steps.end(), [](const Step &a, const Step &b) {
         return std::tie(a.time_ns, a.part) < std::tie(b.time_ns, b.part);
     });
+    for (const Index socket : link.sockets) {
+        const std::uint32_t flags = model.nccl.gathered.sockets[socket].last.flags;
+        if ((flags & (CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL)) == CW_TCP_SOCKET_GONE)
+            link.is_cut_short = true;
+    }
     std::vector<ByteSample> parts(n);
     std::vector<ByteSample> samples;
     ByteSample sum;
@@ -332,12 +337,16 @@ void LinkMeter::finish(std::uint32_t order, bool is_open) {
         if (here != 0)
             close(IntervalKind::Excess, order);
     } else if (open_.n_unknown != 0) {
-        close(is_open ? IntervalKind::Unknown : single_or(IntervalKind::Unknown), order);
+        close(is_open || link_.is_cut_short ? IntervalKind::Unknown
+                                            : single_or(IntervalKind::Unknown),
+              order);
     } else if (here == open_.derived_bytes) {
         close(IntervalKind::Checked, order);
     } else if (here > open_.derived_bytes) {
         close(leave_out_greeting() ? IntervalKind::Checked : single_or(IntervalKind::Excess),
               order);
+    } else if (link_.is_cut_short) {
+        close(IntervalKind::Derived, order);
     } else if (is_open) {
         close(IntervalKind::InFlight, order);
     } else {

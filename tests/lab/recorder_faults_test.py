@@ -64,6 +64,7 @@ def check(results, kernel):
     assert one["pids"] == [one["wanted"]] * 5 and one["sent"] > 0, one
     assert results["early"]["verified"] and results["early"]["rounds"] > 1, results["early"]
     assert results["no-device"]["status"] == 4 and "Fix: " in results["no-device"]["said"], results["no-device"]
+    assert results["sockets-only"]["status"] == 0 and "no RDMA device" in results["sockets-only"]["said"], results["sockets-only"]
     print(results["no-device"]["said"])
 
     nobody = results["unprivileged"]

@@ -144,7 +144,8 @@ public:
         return *this;
     }
     NcclBuilder &socket(double time, std::uint32_t fd, std::uint64_t acked_bytes,
-                        std::uint16_t local_port = 1000, std::uint16_t remote_port = 2000) {
+                        std::uint16_t local_port = 1000, std::uint16_t remote_port = 2000,
+                        std::uint32_t flags = 0) {
         auto socket = make_record<cw_tcp_socket>(CW_KIND_TCP_SOCKET, seconds(time));
         socket.inode = 7000 + fd;
         socket.tgid = options_.pid;
@@ -155,6 +156,7 @@ public:
         std::memcpy(socket.remote_address, ipv4_gid(2).data(), 16);
         socket.local_port = local_port;
         socket.remote_port = remote_port;
+        socket.flags = flags;
         node_.add(socket);
         return *this;
     }

@@ -217,7 +217,8 @@ def no_device():
     """The last case: the node's RDMA devices go."""
     for device in sorted(os.listdir("/sys/class/infiniband")):
         subprocess.run(["rdma", "link", "delete", device], check=True)
-    results["no-device"] = record("-o", os.path.join(OUT, "no-device"), "--duration", "1s")
+    results["no-device"] = record("--no-nccl", "-o", os.path.join(OUT, "no-device"), "--duration", "1s")
+    results["sockets-only"] = record("-o", os.path.join(OUT, "sockets-only"), "--duration", "1s")
 
 
 def main():

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one connection carried, against what was launched on it.
+#include "correlate/nccl/link_meter.h"
+#include "tests/support/model_of.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+struct Meter {
+    Link link;
+    std::vector<ByteSample> samples;
+    std::vector<std::tuple<double, std::uint64_t, bool>> ops; // when, bytes, whether that is known
+
+    void run(bool is_late = false, bool is_open = false, bool is_eager = false) {
+        link.source = ByteSource::Wire;
+        LinkMeter meter(link, samples, is_late, is_eager);
+        std::uint32_t order = 0;
+        for (const auto &[time, bytes, is_known] : ops)
+            meter.launch(op(bytes, is_known), seconds(time), order++);
+        meter.finish(order, is_open);
+    }
+    static ShapeOp op(std::uint64_t bytes, bool is_known = true) {
+        ShapeOp op;
+        op.payload_bytes = bytes;
+        op.is_known = true;
+        op.is_bound = !is_known;
+        return op;
+    }
+    [[nodiscard]] OpShare share(std::uint32_t order) const {
+        const auto &[time, bytes, is_known] = ops[order];
+        return share_of(link, op(bytes, is_known), order, 0);
+    }
+    // Without a time of the last byte pauses show by samples that did not come.
+    void sample(double time, std::uint64_t bytes) {
+        samples.push_back({seconds(time), 0, bytes, 0});
+    }
+};
+
+TEST(LinkMeter, WhatIsExpectedIsChecked) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 200, true}, {5, 300, true}};
+    meter.sample(2, 300);
+    meter.sample(6, 600);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    for (const Interval &interval : meter.link.intervals)
+        EXPECT_EQ(interval.kind, IntervalKind::Checked);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(meter.share(i).payload_bytes, std::get<1>(meter.ops[i]));
+        EXPECT_EQ(meter.share(i).source, ByteSource::Wire);
+        EXPECT_EQ(meter.share(i).rung, Rung::Exact);
+    }
+}
+
+// A sample in the middle of an operation is none at which all was done.
+TEST(LinkMeter, UnderLoadTheEndDecides) {
+    Meter meter;
+    for (int i = 0; i < 50; ++i)
+        meter.ops.emplace_back(1 + 0.1 * i, 1000, true);
+    for (int i = 2; i < 8; ++i)
+        meter.sample(i, static_cast<std::uint64_t>(i) * 7777);
+    meter.samples.back().payload_bytes = 50'000;
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 1U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Checked);
+}
+
+TEST(LinkMeter, OneOperationAloneIsMeasured) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {5, 999, false}, {10, 100, true}};
+    meter.sample(2, 100);
+    meter.sample(6, 350);
+    meter.sample(11, 450);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 3U);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Single);
+    EXPECT_EQ(meter.share(1).payload_bytes, 250U);
+    EXPECT_EQ(meter.share(1).rung, Rung::Exact);
+    EXPECT_EQ(meter.share(2).payload_bytes, 100U);
+}
+
+// The mistake stays where it is.
+TEST(LinkMeter, MoreThanExpected) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 100, true}, {5, 100, true}, {5.1, 100, true}};
+    meter.sample(2, 230);
+    meter.sample(6, 430);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Excess);
+    EXPECT_EQ(meter.link.intervals[0].measured_bytes, 230U);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Checked);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    EXPECT_EQ(meter.share(0).source, ByteSource::Derived) << "not what was measured";
+    EXPECT_EQ(meter.share(3).source, ByteSource::Wire);
+}
+
+TEST(LinkMeter, LessThanExpected) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 300, true}, {5, 100, true}, {5.1, 100, true}};
+    meter.sample(2, 200);
+    meter.sample(6, 400);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 1U) << "bytes may still come";
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Shortage);
+    meter.run(false, false, true);
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Shortage);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Checked);
+    EXPECT_EQ(meter.share(0).payload_bytes, 50U);
+    EXPECT_EQ(meter.share(1).payload_bytes, 150U);
+    EXPECT_EQ(meter.share(1).rung, Rung::Inferred);
+    EXPECT_EQ(meter.share(2).rung, Rung::Exact);
+}
+
+// One that waits for another rank is not done, however long it waits.
+TEST(LinkMeter, APauseIsNoEnd) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {4, 100, true}};
+    meter.sample(2, 30);
+    meter.sample(9, 200);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 1U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Checked);
+}
+
+TEST(LinkMeter, BytesOfNothingThatWasLaunched) {
+    Meter meter;
+    meter.ops = {{5, 100, true}};
+    meter.sample(2, 40); // in flight when the recorder came
+    meter.sample(6, 140);
+    meter.run(true);
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Excess);
+    EXPECT_EQ(meter.link.intervals[0].n_ops, 0U);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Checked);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+}
+
+// Of a link that was there before, the first bytes may be of others.
+TEST(LinkMeter, AFirstSingleOperationOfALateLinkIsNotTakenForAll) {
+    Meter meter;
+    meter.ops = {{1, 100, true}};
+    meter.sample(2, 140);
+    meter.run(true);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Excess);
+    EXPECT_TRUE(meter.link.intervals[0].is_first);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    meter.run(false);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Single);
+    EXPECT_EQ(meter.share(0).payload_bytes, 140U);
+}
+
+TEST(LinkMeter, TheRestGoesToThoseThatAreNotKnown) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 300, false}, {1.2, 600, false}};
+    meter.sample(2, 400);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 1U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Unknown);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    EXPECT_EQ(meter.share(1).payload_bytes, 100U) << "300 of the 900 that they can be at most";
+    EXPECT_EQ(meter.share(2).payload_bytes, 200U);
+    EXPECT_EQ(meter.share(2).rung, Rung::Inferred);
+}
+
+TEST(LinkMeter, NothingMeasured) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {1.1, 300, false}};
+    meter.link.source = ByteSource::None;
+    LinkMeter none(meter.link, meter.samples, false, false);
+    none.launch(Meter::op(100), seconds(1), 0);
+    none.launch(Meter::op(300, false), seconds(1), 1);
+    none.finish(2, false);
+    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    EXPECT_EQ(meter.share(0).source, ByteSource::Derived);
+    EXPECT_EQ(meter.share(0).rung, Rung::Exact);
+    EXPECT_FALSE(meter.share(1).is_known) << "a bound is no number";
+}
+
+// The last counters of a socket that is gone were not read: what was launched is not doubted for
+// it.
+TEST(LinkMeter, ALastCountThatIsMissingTakesNothingAway) {
+    Meter meter;
+    meter.link.is_cut_short = true;
+    meter.ops = {{1, 100, true}, {5, 300, true}, {5.1, 200, true}};
+    meter.sample(2, 100);
+    meter.sample(5.2, 200);
+    meter.run();
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(meter.share(i).payload_bytes, std::get<1>(meter.ops[i]));
+        EXPECT_EQ(meter.share(i).rung, Rung::Exact);
+    }
+    EXPECT_EQ(meter.share(0).source, ByteSource::Wire);
+    EXPECT_EQ(meter.share(2).source, ByteSource::Derived);
+}
+
+TEST(LinkMeter, ALastCountThatIsMissingIsNotTheBytesOfAnOperation) {
+    Meter meter;
+    meter.link.is_cut_short = true;
+    meter.ops = {{1, 300, false}};
+    meter.sample(2, 100);
+    meter.run();
+    EXPECT_EQ(meter.share(0).rung, Rung::Inferred);
+}
+
+TEST(ByteSeries, IsThinnedOutAndLosesNoBytes) {
+    ByteSeries series;
+    for (std::uint64_t i = 1; i <= 100'000; ++i) {
+        series.add({i * 1000, 0, i * 10, i * 11});
+        series.add({i * 1000, 0, i * 10, i * 11}); // read twice
+    }
+    EXPECT_LE(series.size(), ByteSeries::MAX_SAMPLES);
+    EXPECT_GE(series.size(), ByteSeries::MAX_SAMPLES / 2);
+    EXPECT_EQ(series.at(series.size() - 1).payload_bytes, 1'000'000U);
+    series.set_baseline({0, 0, 1000, 0});
+    EXPECT_EQ(series.at(series.size() - 1).payload_bytes, 999'000U);
+}
+
+} // namespace
+} // namespace collwire::identity
