@@ -128,9 +128,9 @@ def skip_if_not_possible(status, said):
         skip(said.strip().splitlines()[-1].replace("lab: error: ", ""))
 
 
-def run_job(out, kernel, nodes, job, *options):
+def run_job(out, kernel, nodes, job, *options, limit_s=900):
     """Boots the nodes with a job of jobs/ that has to end well, and prints what it said on each."""
-    status, said = run("--nodes", str(nodes), "--kernel", kernel, "--limit", "900", "--boot-limit", "600", "--out", out,
+    status, said = run("--nodes", str(nodes), "--kernel", kernel, "--limit", str(limit_s), "--boot-limit", "600", "--out", out,
                        "--job", os.path.join(HERE, "jobs", job), *options)
     print_logs(out)
     assert status == 0, said
@@ -151,11 +151,16 @@ def print_logs(out):
 
 def collwire_report(out, *options):
     """The report over node<N>/capture of all nodes, as JSON, left in out/report.json too."""
-    captures = sorted(glob.glob(os.path.join(out, "node*", "capture")))
-    path = os.path.join(out, "report.json")
-    words = [COLLWIRE, "report", *captures, "--topology", os.path.join(out, "topology.json"), "--json", path, *options]
+    return report_of(sorted(glob.glob(os.path.join(out, "node*", "capture"))), os.path.join(out, "report.json"),
+                     "--topology", os.path.join(out, "topology.json"), *options)
+
+
+def report_of(captures, path, *options, quiet=False):
+    """The report over these captures, as JSON, left in `path` too. quiet: its text is shown if it fails only."""
+    words = [COLLWIRE, "report", *captures, "--json", path, *options]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    print(done.stdout + done.stderr, flush=True)
+    if not quiet or done.returncode != 0:
+        print(done.stdout + done.stderr, flush=True)
     assert done.returncode == 0, f"collwire report: exit status {done.returncode}"
     return load(path)
 

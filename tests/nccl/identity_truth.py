@@ -18,21 +18,21 @@ def lines_of(path):
 
 
 class Truth:
-    """Of the double's logs, all ranks: bytes on network connections by communicator. `same_node(rank, peer, comm)`: they share memory."""
+    """Of the double's logs, all ranks: bytes on network connections by communicator. `is_local(hash, rank, peer)`: they share memory."""
 
-    def __init__(self, paths, same_node=lambda hash_, rank, peer: False):
+    def __init__(self, logs, is_local=lambda hash_, rank, peer: False):
         self.works = collections.defaultdict(list)  # (hash, rank, function, bytes) -> parts of each, in the order of launches
         self.pairs = collections.Counter()  # (hash, rank, peer, channel, direction) -> bytes of sends and receives
         self.sent = collections.Counter()  # hash -> bytes
-        for path in paths:
-            for kernel in lines_of(path):
-                self._add(kernel, same_node)
+        for log in logs:
+            for kernel in log:
+                self._add(kernel, is_local)
 
-    def _add(self, kernel, same_node):
+    def _add(self, kernel, is_local):
         hash_, rank = kernel["comm_hash"], kernel["rank"]
         parts = [collections.Counter() for _ in kernel["works"]]
         for connection in kernel["connections"]:
-            if same_node(hash_, rank, connection["peer"]):
+            if is_local(hash_, rank, connection["peer"]):
                 continue
             direction = DIRECTIONS[connection["direction"]]
             parts[connection["work"]][(connection["peer"], connection["channel"], direction)] += connection["bytes"]
@@ -45,6 +45,17 @@ class Truth:
                     self.pairs[(hash_, rank, peer, channel, direction)] += carried
             else:
                 self.works[(hash_, rank, function, work["bytes"])].append(of_work)
+
+
+def same_node(job_logs, double_logs, ranks_per_node):
+    """For Truth: ranks of the world in a row share a node. The logs of a rank have the same place in both lists."""
+    places = {}  # hash of a communicator -> ranks of the world
+    for job, double in zip(job_logs, double_logs):
+        created = [line for line in job if line["event"] == "created"]
+        for kernel in double:
+            owners = [line for line in created if line["comm"] == kernel["comm"] and line["at_realtime_ns"] <= kernel["launched_ns"]]
+            places[kernel["comm_hash"]] = owners[-1]["world_ranks"]
+    return lambda hash_, rank, peer: places[hash_][rank] // ranks_per_node == places[hash_][peer] // ranks_per_node
 
 
 def only_of(report, pids):

@@ -1,28 +1,48 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of a job of official NCCL on each node, on the test double of CUDA. NCCL_LIBRARY: a libnccl.so.2; DOUBLE: where the double was
-built; JOB_PLAN and JOB_OPTIONS: of its job program; NCCL_OVER=socket: without RDMA. NCCL_* besides are NCCL's own."""
+"""Jobs of official NCCL on the test double of CUDA, each under a recorder of its own on every node. NCCL_LIBRARY: a libnccl.so.2; DOUBLE:
+where the double was built; NCCL_CASES: of tests/nccl/cases.py, with commas. What a case leaves is in $OUT/CASE."""
 
+import json
 import os
 import resource
 import subprocess
 import sys
+import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "nccl")]
 
-from lab_job import ADDRESS, NODE, NODES, OUT
+from cases import CASES
+from lab_job import ADDRESS, Barrier, NODE, NODES, OUT, poll_until
+from recording import Recorder
 
-ID_PORT = 20071
+# Below the ephemeral ones; another one for each case.
+FIRST_PORT = 20071
+LIMIT_S = 600
 
 
-def environment(layouts):
-    double = os.environ["DOUBLE"]
-    result = dict(os.environ)
+def write_topology(path, nics):
+    """For NCCL_TOPO_FILE: it has no place for several devices without a PCI address, which software devices lack."""
+    def pci(bus, kind, within):
+        return (f'<pci busid="0000:{bus:02x}:00.0" class="{kind}" vendor="0x10de" device="0x2330" subsystem_vendor="0x10de" '
+                f'subsystem_device="0x16c1" link_speed="32.0 GT/s PCIe" link_width="16">{within}</pci>')
+    devices = [pci(0x1b, "0x030200", '<gpu dev="0" sm="90" rank="0" gdr="0"/>')]
+    devices += [pci(0x2b + nic, "0x020700", f'<nic><net name="rxe{nic}" dev="{nic}"/></nic>') for nic in range(nics)]
+    with open(path, "w", encoding="ascii") as file:
+        file.write('<system version="1"><cpu numaid="0" affinity="ffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">'
+                   f'{"".join(devices)}</cpu></system>')
+
+
+def environment(case, directory, rank):
+    double, library = os.environ["DOUBLE"], os.environ["NCCL_LIBRARY"]
+    result = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     result.update({
-        "LD_LIBRARY_PATH": f"{double}:{os.path.dirname(os.environ['NCCL_LIBRARY'])}",
+        "LD_LIBRARY_PATH": f"{double}:{os.path.dirname(library)}",
         "LD_PRELOAD": f"{double}/libcuda_double.so",
-        "COLLWIRE_CUDA_LAYOUTS": layouts,
-        "COLLWIRE_CUDA_LOG": f"{OUT}/double.json",
+        "COLLWIRE_CUDA_DEVICES": str(case.ranks_per_node),
+        "COLLWIRE_CUDA_LAYOUTS": f"{OUT}/layouts",
+        "COLLWIRE_CUDA_LOG": f"{directory}/double.{rank}",
         "COLLWIRE_CUDA_HANG_S": "120",
         "NCCL_HOSTID": f"node{NODE}",
         "NCCL_SOCKET_IFNAME": "eth0",
@@ -33,26 +53,81 @@ def environment(layouts):
         "NCCL_GIN_TYPE": "2",
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET",
-        "NCCL_DEBUG_FILE": f"{OUT}/nccl.log",
+        "NCCL_DEBUG_FILE": f"{directory}/nccl.{rank}.log",
     })
-    if os.environ.get("NCCL_OVER") == "socket":
+    if case.over_sockets:
         result["NCCL_IB_DISABLE"] = "1"
     else:
-        result.update({"NCCL_IB_HCA": "rxe0", "NCCL_IB_GID_INDEX": "1"})
-    for name in ("NCCL_LIBRARY", "NCCL_OVER"):
-        result.pop(name, None)
+        result.update({"NCCL_IB_HCA": ",".join(f"rxe{nic}" for nic in range(case.nics)), "NCCL_IB_GID_INDEX": "1"})
+    if case.nics > 1:
+        result["NCCL_TOPO_FILE"] = f"{directory}/topology.xml"
+        write_topology(result["NCCL_TOPO_FILE"], case.nics)
+    result.update(case.environment)
     return result
 
 
+class Ranks:
+    """The processes of a case on this node."""
+
+    def __init__(self, case, directory, port):
+        self._directory, self._processes = directory, []
+        self._ranks = [NODE * case.ranks_per_node + local for local in range(case.ranks_per_node)]
+        for local, rank in enumerate(self._ranks):
+            words = [f"{os.environ['DOUBLE']}/job", "--rank", str(rank), "--ranks", str(NODES * case.ranks_per_node),
+                     "--id", f"tcp:{ADDRESS[0]}:{port}", "--device", str(local), "--plan", case.plan_path,
+                     "--log", f"{directory}/job.{rank}", *case.job_options]
+            with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
+                self._processes.append(subprocess.Popen(words, env=environment(case, directory, rank), stdout=output,
+                                                        stderr=subprocess.STDOUT))
+
+    def are_in_the_middle(self):
+        """An iteration of the plan is over."""
+        for rank in self._ranks:
+            with open(f"{self._directory}/job.{rank}", encoding="utf-8") as log:
+                if '"event":"waited"' not in log.read().replace(" ", ""):
+                    return False
+        return True
+
+    def wait(self):
+        """Exit statuses."""
+        try:
+            return [process.wait(timeout=LIMIT_S) for process in self._processes]
+        finally:
+            for process in self._processes:
+                process.kill()
+
+
+def run(case, barrier, port):
+    directory = os.path.join(OUT, case.name)
+    os.mkdir(directory)
+    if case.late_s:
+        ranks = Ranks(case, directory, port)
+        poll_until(ranks.are_in_the_middle, f"{case.name}: the job's middle")
+        barrier.wait()
+        time.sleep(case.late_s * NODE)
+        recorder = Recorder(f"{case.name}/capture", *case.record)
+    else:
+        recorder = Recorder(f"{case.name}/capture", "--nccl", os.environ["NCCL_LIBRARY"], *case.record)
+        barrier.wait()
+        ranks = Ranks(case, directory, port)
+    ready_ns = time.time_ns()
+    statuses = ranks.wait()
+    # Nobody's last packets may be missing.
+    barrier.wait()
+    status = recorder.stop()
+    with open(os.path.join(directory, "result.json"), "w", encoding="utf-8") as file:
+        json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": ready_ns}, file, indent=1)
+    print(f"{case.name}: ranks {statuses}, recorder {status}", flush=True)
+    return status == 0 and not any(statuses)
+
+
 def main():
-    layouts = f"{OUT}/layouts"
-    os.mkdir(layouts)
-    double = os.environ["DOUBLE"]
-    subprocess.run([f"{double}/nccl_layout", os.environ["NCCL_LIBRARY"], layouts], check=True)
+    os.mkdir(f"{OUT}/layouts")
+    subprocess.run([f"{os.environ['DOUBLE']}/nccl_layout", os.environ["NCCL_LIBRARY"], f"{OUT}/layouts"], check=True)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    words = [f"{double}/job", "--rank", str(NODE), "--ranks", str(NODES), "--id", f"tcp:{ADDRESS[0]}:{ID_PORT}", "--log", f"{OUT}/job.json",
-             "--plan", os.environ.get("JOB_PLAN", "training"), *os.environ.get("JOB_OPTIONS", "").split()]
-    sys.exit(subprocess.run(words, env=environment(layouts), check=False).returncode)
+    barrier = Barrier()
+    well = [run(CASES[name], barrier, FIRST_PORT + i) for i, name in enumerate(os.environ["NCCL_CASES"].split(","))]
+    sys.exit(0 if all(well) else 1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job of official NCCL on this machine, over sockets, on the test double of CUDA. A recorder is attached to it and ended, or killed, again
+and again: all data stay right, nobody is ptraced, the memory of the library is afterwards what it was before, and no iteration takes longer
+than those beside which a recorder only looked. Then jobs that die while a recorder comes.
+
+attach_safety_test.py --collwire FILE --build DIRECTORY --version VERSION [--rounds N]"""
+
+import argparse
+import hashlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cuda_double"))
+
+import double_job
+
+SKIPPED = 77
+RANKS = 2
+PATIENCE_S = 120
+# Rounds in which the recorder is killed.
+KILLED_EACH = 5
+# A machine that is shared is slow at times, with or without a recorder.
+SLOWEST_RATIO, SLOWEST_MARGIN_S = 2.0, 0.1
+
+
+def poll_until(condition, what):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {PATIENCE_S} s"
+        time.sleep(0.005)
+
+
+class Recorder:
+    def __init__(self, collwire, directory, pids, *options):
+        self.log = f"{directory}.log"
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([collwire, "record", "-o", directory, *options, *(word for pid in pids for word in ("-p", str(pid)))],
+                                            stdout=log, stderr=log)
+
+    def said(self):
+        with open(self.log, encoding="utf-8") as log:
+            return log.read()
+
+    def records(self):
+        return self.process.poll() is not None or "recording\n" in self.said()
+
+    def end(self, number=signal.SIGINT):
+        self.process.send_signal(number)
+        return self.process.wait(timeout=PATIENCE_S)
+
+
+class JobLog:
+    """What a rank has done so far."""
+
+    def __init__(self, path):
+        self._file = open(path, encoding="utf-8")
+        self._rest = ""
+        self.waited_ns, self.calls = [], []
+
+    def read(self):
+        *lines, self._rest = (self._rest + self._file.read()).split("\n")
+        for line in lines:
+            if '"event":"waited"' in line:
+                self.waited_ns.append(int(re.search(r'"at_ns":(\d+)', line)[1]))
+            elif '"event":"call"' in line:
+                self.calls.append(tuple(int(re.search(rf'"{name}":(\d+)', line)[1]) for name in ("at_ns", "returned_ns")))
+        return self
+
+    def iterations(self):
+        """(begin, seconds)"""
+        return [(begin, (end - begin) / 1e9) for begin, end in zip(self.waited_ns, self.waited_ns[1:])]
+
+
+def maps_of(pid):
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+        return maps.read()
+
+
+def code_of(pid):
+    """Digest of the library's code as it is in the memory of the process."""
+    digest = hashlib.sha256()
+    with open(f"/proc/{pid}/mem", "rb") as memory:
+        for begin, end in re.findall(r"^(\w+)-(\w+) r-xp .*libnccl", maps_of(pid), re.MULTILINE):
+            memory.seek(int(begin, 16))
+            digest.update(memory.read(int(end, 16) - int(begin, 16)))
+    return digest.hexdigest()
+
+
+def tracers_of(pid):
+    tracers = set()
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as status:
+                tracers.add(re.search(r"TracerPid:\s+(\d+)", status.read())[1])
+        except OSError: # it has ended
+            pass
+    return tracers
+
+
+class RunningJob:
+    def __init__(self, library, build, directory, *arguments):
+        job = double_job.Job(library, build, RANKS)
+        job.write_layout(directory)
+        self.directory = directory
+        self.processes = [job.start(rank, directory, "job", ["--plan", "training", *arguments]) for rank in range(RANKS)]
+        try:
+            double_job.wait_until_running(job, directory, self.processes)
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pids(self):
+        return [process.pid for process in self.processes]
+
+    def end(self):
+        self.processes[0].send_signal(signal.SIGTERM)
+        try:
+            return [process.wait(timeout=PATIENCE_S) for process in self.processes]
+        finally:
+            self.kill()
+
+    def kill(self, number=signal.SIGKILL):
+        for process in self.processes:
+            process.send_signal(number)
+        for process in self.processes:
+            process.wait(timeout=PATIENCE_S)
+
+
+def wait_for_iterations(log, n):
+    goal = len(log.read().waited_ns) + n
+    poll_until(lambda: len(log.read().waited_ns) >= goal, "the job goes on")
+
+
+def slowest(log, windows):
+    """Of the iterations and of the calls that touch one of the windows, in seconds."""
+    def touches(begin_ns, end_ns):
+        return any(begin_ns < end and end_ns > begin for begin, end in windows)
+    iterations = [seconds for begin, seconds in log.iterations() if touches(begin, begin + seconds * 1e9)]
+    calls = [(end - begin) / 1e9 for begin, end in log.calls if touches(begin, end)]
+    return len(iterations), max(iterations), max(calls)
+
+
+def attach_and_detach(arguments, library, directory, chance):
+    job = RunningJob(library, arguments.build, directory, "--count", "0")
+    log = JobLog(f"{directory}/job.0")
+    traced, only_looked = [], []
+    try:
+        code = [code_of(pid) for pid in job.pids]
+        changed = 0
+        for number in range(arguments.rounds):
+            begin_ns = time.monotonic_ns()
+            subprocess.run([arguments.collwire, "record", "--dry-run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            wait_for_iterations(log, 1)
+            only_looked.append((begin_ns, time.monotonic_ns()))
+
+            begin_ns = time.monotonic_ns()
+            recorder = Recorder(arguments.collwire, f"{directory}/{number}", job.pids)
+            try:
+                if number % KILLED_EACH == KILLED_EACH - 1:
+                    time.sleep(chance.uniform(0, 1.5))
+                    recorder.end(signal.SIGKILL)
+                else:
+                    poll_until(recorder.records, "recording")
+                    changed += code_of(job.pids[0]) != code[0]
+                    wait_for_iterations(log, 1)
+                    assert all(tracers_of(pid) == {"0"} for pid in job.pids), "somebody is ptraced"
+                    status = recorder.end()
+                    assert status == 0, f"round {number}: recorder ends with {status}: {recorder.said()}"
+            finally:
+                recorder.process.kill()
+            traced.append((begin_ns, time.monotonic_ns()))
+            assert all(process.poll() is None for process in job.processes), f"round {number}: the job has ended"
+        poll_until(lambda: [code_of(pid) for pid in job.pids] == code, "the library's code is what it was")
+        assert not any("[uprobes]" in maps_of(pid) for pid in job.pids), "a page of the kernel's for single-stepped probes is left"
+        assert changed, "no recorder ever put a probe into the library"
+    except BaseException:
+        job.kill()
+        raise
+    statuses = job.end()
+    outputs = [double_job.output_of(directory, rank) for rank in range(RANKS)]
+    assert statuses == [0] * RANKS and all("all data right" in output for output in outputs), (statuses, outputs)
+    log.read()
+    n_traced, iteration_s, call_s = slowest(log, traced)
+    n_looked, quiet_iteration_s, quiet_call_s = slowest(log, only_looked)
+    print(f"{arguments.rounds} recorders, {changed} seen in the library's code; slowest of {n_traced} iterations {iteration_s * 1e3:.1f} ms, of {n_looked} "
+          f"beside one that only looks {quiet_iteration_s * 1e3:.1f} ms; largest pause of a traced thread, the longest call: {call_s * 1e3:.2f} ms, beside one "
+          f"that only looks {quiet_call_s * 1e3:.2f} ms")
+    assert iteration_s <= SLOWEST_RATIO * quiet_iteration_s + SLOWEST_MARGIN_S, "an iteration was slower under a recorder"
+
+
+def dying(arguments, library, directory, chance):
+    """Jobs end, crash or are killed while a recorder begins, or reads."""
+    rounds = max(3, arguments.rounds // 25)
+    for number in range(rounds):
+        how = (signal.SIGTERM, signal.SIGSEGV, signal.SIGKILL)[number % 3]
+        place = f"{directory}/dying{number}"
+        os.mkdir(place)
+        job = RunningJob(library, arguments.build, place, "--count", "0")
+        recorder = Recorder(arguments.collwire, f"{place}/capture", job.pids)
+        try:
+            time.sleep(chance.uniform(0, 1.0))
+            job.kill(how)
+            poll_until(recorder.records, "recording, or ended")
+            status = recorder.end() if recorder.process.poll() is None else recorder.process.returncode
+            # All of its processes may be gone before it looked: said in one line, and no fault.
+            assert status == 0 or (status == 1 and recorder.said().count("\n") <= 2), f"{how.name}: {status}: {recorder.said()}"
+        finally:
+            recorder.process.kill()
+            job.kill()
+    print(f"{rounds} jobs that died while a recorder came: it bore them")
+
+
+def replaced(arguments, library, directory, chance):
+    """Processes that have the library for a moment, and then are another program."""
+    recorder = Recorder(arguments.collwire, f"{directory}/replaced", [])
+    try:
+        poll_until(recorder.records, "recording")
+        script = "import ctypes, os, sys, time; ctypes.CDLL(sys.argv[1]); time.sleep(float(sys.argv[2])); os.execv('/bin/true', ['true'])"
+        environment = dict(os.environ, LD_LIBRARY_PATH=arguments.build)
+        for _ in range(max(5, arguments.rounds // 10)):
+            done = subprocess.run([sys.executable, "-c", script, library, str(chance.uniform(0, 0.05))], env=environment, check=False)
+            assert done.returncode == 0, done
+        status = recorder.end()
+        assert status == 0, f"{status}: {recorder.said()}"
+    finally:
+        recorder.process.kill()
+    print("processes that became another program: borne")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--collwire", required=True)
+    parser.add_argument("--build", required=True, help="where the double was built")
+    parser.add_argument("--version", default="2.28.9")
+    parser.add_argument("--rounds", type=int, default=1000 if os.environ.get("COLLWIRE_FULL") == "1" else 100)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    can = subprocess.run([arguments.collwire, "record", "--duration", "1ms", "-o", "/dev/null/x"], capture_output=True, text=True, check=False)
+    if os.geteuid() != 0 or can.returncode in (3, 4):
+        print(f"skip: no recording here: {can.stderr.strip() or 'not root'}")
+        return SKIPPED
+    try:
+        library = double_job.fetched(arguments.version)
+    except RuntimeError as problem:
+        print(f"skip: {problem}")
+        return SKIPPED
+    print(f"seed {arguments.seed}")
+    chance = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory() as directory:
+        attach_and_detach(arguments, library, directory, chance)
+        dying(arguments, library, directory, chance)
+        replaced(arguments, library, directory, chance)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What official NCCL is made to do in the lab, on four nodes, and how it is recorded. The nodes and the test that judges both read this."""
+
+import dataclasses
+import os
+
+PLANS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plans")
+QUIET_MS = 2500
+
+WIRE = ()
+POSTED = ("--no-wire", "--posts=on")
+DERIVED = ("--no-wire", "--posts=off")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    plan: str
+    environment: dict = dataclasses.field(default_factory=dict)
+    job_options: tuple = ()
+    record: tuple = WIRE
+    ranks_per_node: int = 1
+    nics: int = 1
+    over_sockets: bool = False
+    # The recorders begin in the middle, each node's this much after the one before.
+    late_s: float = 0
+    fewest_figures: int = 20
+    fewest_calls: int = 3
+    first_version: tuple = (2, 18)
+
+    @property
+    def plan_path(self):
+        path = os.path.join(PLANS, f"{self.plan}.plan")
+        return path if os.path.exists(path) else self.plan
+
+    @property
+    def source(self):
+        """How the report is to know the bytes."""
+        return {WIRE: "wire", POSTED: "posted", DERIVED: "derived"}[self.record]
+
+    def runs_on(self, version):
+        return version >= self.first_version
+
+
+def _forced(algorithm, protocol, plan, first_version=(2, 18)):
+    return Case(f"{algorithm}-{protocol}".lower(), plan, {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol}, first_version=first_version)
+
+
+CASES = {case.name: case for case in (
+    # NCCL chooses.
+    Case("default", "everything", fewest_figures=300, fewest_calls=40),
+    Case("training", "training"),
+    *(_forced("Ring", protocol, "ring") for protocol in ("Simple", "LL", "LL128")),
+    *(_forced("Tree", protocol, "tree") for protocol in ("Simple", "LL", "LL128")),
+    _forced("PAT", "Simple", "pat", (2, 24)),
+    Case("shared-node", "training", ranks_per_node=2),
+    Case("two-qps", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2"}),
+    Case("two-qps-split", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2", "NCCL_IB_SPLIT_DATA_ON_QPS": "1"}),
+    Case("two-nics", "training", nics=2),
+    # The ways to the bytes of an operation.
+    Case("posted", "training", record=POSTED),
+    Case("derived", "training", record=DERIVED),
+    # Each operation can be seen by itself on the wire.
+    Case("apart", "apart", job_options=("--gap-ms", str(QUIET_MS))),
+    # Over ten seconds.
+    Case("late", "training", job_options=("--count", "6"), late_s=3.3),
+    Case("late-sockets", "training", job_options=("--count", "6"), late_s=3.3, over_sockets=True),
+    Case("sockets", "training", over_sockets=True),
+    Case("sockets-default", "everything", over_sockets=True, fewest_figures=300, fewest_calls=40),
+)}
+
+ALL = tuple(CASES)
+# Of every run of the tests.
+FEW = ("default", "posted", "derived", "sockets")
