@@ -35,40 +35,61 @@ class Ranks:
         return None if best is None or abs(launches[best][0] - time_ns) > APART_NS else best
 
 
-def compare(report, doubles, ready_ns, is_local):
-    """`ready_ns`: since when each log's rank was recorded. Returns (operations compared, problems)."""
-    ranks = Ranks(doubles, is_local)
-    problems, found, offsets = [], collections.defaultdict(dict), collections.defaultdict(set)
-    bases = {comm["hash"]: {rank["seq_base"] for rank in comm["ranks"] if rank["launches"]} for comm in report["communicators"]}
-    for hash_, operation, kind in truth.operations_of(report):
-        if kind == "p2p":
+def sent_by_ranks(operation):
+    sent = collections.defaultdict(collections.Counter)
+    for part in operation["parts"]:
+        if part["direction"] == "send" and part["transport"] != "local":
+            sent[part["rank"]][(part["peer_rank"], part["channel"])] += part["payload_bytes"] or 0
+    return sent
+
+
+def offsets_of(ranks, hash_, operations, bases):
+    """By how much the numbers of a communicator may differ from the places in the job: not at all where NCCL's own count gave them, else by
+    one number for all, that the times allow."""
+    if bases <= {"creation", "launched"}:
+        return [0]
+    nearest = {ranks.nearest((hash_, rank), operation["launched_realtime_ns"]) - operation["seq"]
+               for operation in operations for rank in sent_by_ranks(operation)
+               if ranks.nearest((hash_, rank), operation["launched_realtime_ns"]) is not None}
+    return sorted(nearest)
+
+
+def problems_of(ranks, hash_, operations, offset, ready_ns):
+    """(operations compared, problems) with the places in the job that far from the numbers."""
+    by_place = {operation["seq"] + offset: operation for operation in operations}
+    compared, problems = 0, []
+    for (of_hash, rank), launches in ranks.launches.items():
+        if of_hash != hash_:
             continue
-        sent = collections.defaultdict(collections.Counter)
-        for part in operation["parts"]:
-            if part["direction"] == "send" and part["transport"] != "local":
-                sent[part["rank"]][(part["peer_rank"], part["channel"])] += part["payload_bytes"] or 0
-        for rank, parts in sent.items():
-            index = ranks.nearest((hash_, rank), operation["launched_realtime_ns"])
-            if index is None:
-                problems.append(f"{hash_} rank {rank} seq {operation['seq']}: the double launched nothing then")
-                continue
-            offsets[hash_].add(index - operation["seq"])
-            found[(hash_, rank)][index] = (operation, parts)
-    for hash_, of_comm in offsets.items():
-        print(f"{hash_}: seq known by {bases[hash_]}, starts at {of_comm}")
-        if len(of_comm) != 1 or (bases[hash_] == {"launched"} and of_comm != {0}):
-            problems.append(f"{hash_}: one collective has several numbers: {of_comm}, by {bases[hash_]}")
-    compared = 0
-    for (hash_, rank), launches in ranks.launches.items():
-        for index, (launched_ns, log, parts) in enumerate(launches):
-            operation, ours = found[(hash_, rank)].get(index, (None, None))
+        for place, (launched_ns, log, parts) in enumerate(launches):
             if launched_ns < ready_ns[log] or not +parts:
                 continue
             compared += 1
-            if operation is None:
-                problems.append(f"{hash_} rank {rank}: the {index}-th collective, launched after the recorder was ready, is missing")
-            elif +ours != +parts:
+            operation = by_place.get(place)
+            ours = +sent_by_ranks(operation)[rank] if operation else {}
+            if not operation or not ours:
+                problems.append(f"{hash_} rank {rank}: collective {place}, launched after the recorder was ready, is missing")
+            elif ours != +parts:
                 problems.append(f"{hash_} rank {rank} seq {operation['seq']}: {dict(ours)}, the double has {dict(parts)}")
             elif operation["rung"] != "exact":
-                problems.append(f"{hash_} seq {operation['seq']}: {operation['rung']}")
+                problems.append(f"{hash_} seq {operation['seq']}: {operation['rung']}, partial {operation['partial']}")
+    return compared, problems
+
+
+def compare(report, doubles, ready_ns, is_local):
+    """`ready_ns`: since when each log's rank was recorded. Returns (operations compared, problems)."""
+    ranks = Ranks(doubles, is_local)
+    bases = {comm["hash"]: {rank["seq_base"] for rank in comm["ranks"] if rank["launches"]} for comm in report["communicators"]}
+    of_comm = collections.defaultdict(list)
+    for hash_, operation, kind in truth.operations_of(report):
+        if kind == "collectives":
+            of_comm[hash_].append(operation)
+    compared, problems = 0, []
+    for hash_ in sorted({hash_ for hash_, _ in ranks.launches}):
+        results = [problems_of(ranks, hash_, of_comm[hash_], offset, ready_ns)
+                   for offset in offsets_of(ranks, hash_, of_comm[hash_], bases.get(hash_, set()))]
+        n, best = min(results, key=lambda result: len(result[1]), default=(0, [f"{hash_}: not in the report"]))
+        print(f"{hash_}: {n} collectives of a rank, numbered by {bases.get(hash_)}, {len(best)} problems")
+        compared += n
+        problems += best
     return compared, problems

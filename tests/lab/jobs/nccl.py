@@ -6,6 +6,7 @@ where the double was built; NCCL_CASES: of tests/nccl/cases.py, with commas. Wha
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ from recording import Recorder
 # Below the ephemeral ones; another one for each case.
 FIRST_PORT = 20071
 LIMIT_S = 600
+# By all recorders.
+ITERATIONS_RECORDED = 4
 
 
 def write_topology(path, nics):
@@ -80,13 +83,18 @@ class Ranks:
                 self._processes.append(subprocess.Popen(words, env=environment(case, directory, rank), stdout=output,
                                                         stderr=subprocess.STDOUT))
 
-    def are_in_the_middle(self):
-        """An iteration of the plan is over."""
-        for rank in self._ranks:
-            with open(f"{self._directory}/job.{rank}", encoding="utf-8") as log:
-                if '"event":"waited"' not in log.read().replace(" ", ""):
-                    return False
-        return True
+    def iterations(self):
+        """Of the plan, that are over on all ranks of this node."""
+        def of_log(path):
+            if not os.path.exists(path):
+                return 0
+            with open(path, encoding="utf-8") as log:
+                return log.read().count('"event":"waited"')
+        return min(of_log(f"{self._directory}/job.{rank}") for rank in self._ranks)
+
+    def end(self):
+        """The job agrees with itself to end."""
+        self._processes[0].send_signal(signal.SIGTERM)
 
     def wait(self):
         """Exit statuses."""
@@ -100,23 +108,28 @@ class Ranks:
 def run(case, barrier, port):
     directory = os.path.join(OUT, case.name)
     os.mkdir(directory)
-    if case.late_s:
+    if case.late_s: # ends when it is told to
         ranks = Ranks(case, directory, port)
-        poll_until(ranks.are_in_the_middle, f"{case.name}: the job's middle")
+        poll_until(lambda: ranks.iterations() > 0, f"{case.name}: the job's middle")
         barrier.wait()
         time.sleep(case.late_s * NODE)
         recorder = Recorder(f"{case.name}/capture", *case.record)
+        barrier.wait()
+        goal = ranks.iterations() + ITERATIONS_RECORDED
+        poll_until(lambda: ranks.iterations() >= goal, f"{case.name}: the job goes on")
+        barrier.wait()
+        if NODE == 0:
+            ranks.end()
     else:
         recorder = Recorder(f"{case.name}/capture", "--nccl", os.environ["NCCL_LIBRARY"], *case.record)
         barrier.wait()
         ranks = Ranks(case, directory, port)
-    ready_ns = time.time_ns()
     statuses = ranks.wait()
     # Nobody's last packets may be missing.
     barrier.wait()
     status = recorder.stop()
     with open(os.path.join(directory, "result.json"), "w", encoding="utf-8") as file:
-        json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": ready_ns}, file, indent=1)
+        json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": recorder.ready_ns}, file, indent=1)
     print(f"{case.name}: ranks {statuses}, recorder {status}", flush=True)
     return status == 0 and not any(statuses)
 

@@ -49,6 +49,7 @@ class Recorder:
             self.process = subprocess.Popen([*prefix, "collwire", "record", "-o", self.directory, *options], stderr=file)
         poll_until(lambda: self.process.poll() is not None or "recording\n" in self.said(), f"{case}: recording")
         self.started_s = time.monotonic() - begin_s
+        self.ready_ns = time.time_ns()
 
     def said(self) -> str:
         with open(self.log, encoding="utf-8") as file:
