@@ -1,0 +1,162 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The demo on one machine: official NCCL over TCP sockets between ranks that each are a node to it, on the test double of CUDA, recorded by
+collwire from outside and reported.
+
+quick.py --library libnccl.so.2 --out DIR [--after SECONDS]      (tools/demo --quick builds, fetches NCCL and becomes root first)"""
+
+import argparse
+import ctypes
+import glob
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True  # it runs as root
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "cuda_double")]
+
+import double_job  # noqa: E402  (the path has to be set first)
+import verdict  # noqa: E402
+
+COLLWIRE = os.path.join(ROOT, "build", "release", "collwire")
+DOUBLE = os.path.join(ROOT, "build", "release", "tests", "cuda_double")
+RANKS = 4
+ITERATIONS = 3
+LIMIT_S = 300  # of the job, and of the recording, whatever happens to this program
+START_LIMIT_S = 60
+NOT_PERMITTED = 3
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+_begin = time.monotonic()
+_before_s = 0  # that tools/demo took
+
+
+class Problem(Exception):
+    """One line: what, where, what to do; and the exit status."""
+
+    def __init__(self, text, status=1):
+        super().__init__(text)
+        self.status = status
+
+
+def say(text):
+    print(f"[{_before_s + time.monotonic() - _begin:4.0f} s] {text}", flush=True)
+
+
+def end_in_order(number, _frame):
+    # Ctrl-C reaches this program from the terminal, and once more through the script that waits for it.
+    for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def as_recorder():
+    # Ctrl-C is for this program, which ends the recorder after the job; a death of this program is for the recorder, too.
+    os.setpgid(0, 0)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+
+
+class Recorder:
+    """`collwire record` as it stands beside any job, for the time of the block."""
+
+    def __init__(self, capture):
+        self.said = ""
+        self.process = subprocess.Popen([COLLWIRE, "record", "-o", capture, "--duration", f"{LIMIT_S}s"], stdin=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, preexec_fn=as_recorder)
+
+    def __enter__(self):
+        try:
+            self._wait_until_recording()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._end()
+
+    def _wait_until_recording(self):
+        end = time.monotonic() + START_LIMIT_S
+        while "recording" not in self.said.splitlines():
+            ready, _, _ = select.select([self.process.stderr], [], [], max(0.0, end - time.monotonic()))
+            part = os.read(self.process.stderr.fileno(), 4096) if ready else b""
+            if not part:
+                self._end()
+                raise Problem(f"collwire record did not begin: {self.said.strip() or 'it said nothing'}", self.process.returncode or 1)
+            self.said += part.decode(errors="replace")
+
+    def _end(self):
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGINT)
+            self.said += self.process.communicate()[1].decode(errors="replace")
+
+
+def run_job(library, scratch):
+    """Each rank has its own NCCL_HOSTID, so that NCCL takes them for nodes and goes over sockets. What they have in their environment is for
+    NCCL and for the double: collwire needs nothing there."""
+    job = double_job.Job(library, DOUBLE, RANKS, limit_s=LIMIT_S,
+                         environment={"LD_PRELOAD": f"{DOUBLE}/libcuda_double.so", "NCCL_NET": "Socket", "NCCL_SHM_DISABLE": "1"})
+    try:
+        double_job.run_job(job, scratch, "job", ["--plan", "training", "--count", str(ITERATIONS)])
+    except (AssertionError, subprocess.SubprocessError) as problem:
+        raise Problem(f"the job failed: {problem}") from problem
+
+
+def remove_earlier(out):
+    for path in [*glob.glob(f"{glob.escape(out)}/capture/*.cwc"), f"{out}/report.json"]:
+        if os.path.exists(path):
+            os.remove(path)
+
+
+def demonstrate(library, out):
+    os.makedirs(out, exist_ok=True)
+    remove_earlier(out)
+    version = ".".join(str(part) for part in double_job.version_of(library))
+    with tempfile.TemporaryDirectory(prefix="collwire-demo-") as scratch:
+        say("collwire record, beside whatever runs on this machine")
+        with Recorder(f"{out}/capture") as recorder:
+            say(f"official NCCL {version}: {RANKS} ranks on this machine, each a node to NCCL, over NET/Socket; no GPU: CUDA is a test double")
+            run_job(library, scratch)
+        if recorder.process.returncode != 0:
+            raise Problem(f"collwire record ended with {recorder.process.returncode}: {recorder.said.strip()}")
+        say("collwire report")
+        status = subprocess.run([COLLWIRE, "report", f"{out}/capture", "--json", f"{out}/report.json", "--detail"], check=False).returncode
+        if status != 0:
+            raise Problem(f"collwire report ended with {status}")
+        with open(f"{out}/report.json", encoding="utf-8") as file:
+            report = json.load(file)
+        if not verdict.compare(report, [f"{scratch}/truth.{rank}" for rank in range(RANKS)], [f"{scratch}/job.{rank}" for rank in range(RANKS)]):
+            raise Problem(f"the report is not what the double did; see {out}/report.json")
+    say(f"done, {time.monotonic() - _begin:.0f} s after build and download; the capture and the report are in {out}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--after", type=int, default=0, help="seconds that have passed")
+    arguments = parser.parse_args()
+    global _before_s
+    _before_s = arguments.after
+    if os.geteuid() != 0:
+        print("demo: recording needs root. Fix: sudo tools/demo --quick", file=sys.stderr)
+        return NOT_PERMITTED
+    for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, end_in_order)
+    try:
+        demonstrate(arguments.library, arguments.out)
+    except (Problem, OSError) as problem:
+        print(f"demo: {problem}", file=sys.stderr)
+        return getattr(problem, "status", 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
