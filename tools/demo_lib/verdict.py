@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a demo prints below the report, and whether it counts as shown: the report against the log of the test double of CUDA."""
+"""What the demos print below the report, and whether they count as shown: the report against the log of the test double of CUDA, and in the
+lab the tiers against the switches' counters."""
 
+import collections
+import json
 import os
 import sys
 
@@ -8,6 +11,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 sys.path.insert(0, os.path.join(ROOT, "tests", "nccl"))
 
 import identity_truth  # noqa: E402  (the path has to be set first)
+
+TIERS = ("leaf", "spine")
 
 
 def compare(report, logs, jobs):
@@ -21,3 +26,40 @@ def compare(report, logs, jobs):
     for line in different[:10]:
         print(f"  {line}")
     return figures > 0 and not different
+
+
+def print_tiers_of_communicators(report):
+    sent = collections.defaultdict(collections.Counter)
+    for kind in ("collectives", "p2p"):
+        for operation in report[kind]:
+            for tier, of_tier in operation["tiers"].items():
+                sent[operation["comm"]][tier] += of_tier["tx_payload_bytes"] or 0
+    print("\nPayload of each communicator, by the highest tier crossed")
+    for comm in report["communicators"]:
+        hosts = ",".join(sorted({rank["host"] for rank in comm["ranks"] if not rank["missing"]}))
+        tiers = "  ".join(f"{tier} {carried:>10,} B" for tier, carried in sorted(sent[comm["id"]].items()))
+        print(f"  {comm['id']:>2} {comm['name'] or '':<6} {hosts:<24} {tiers or 'nothing'}")
+
+
+def lab_verdict(out):
+    """Of a run of the lab in `out`, reported to out/report.json with --detail."""
+    with open(f"{out}/report.json", encoding="utf-8") as file:
+        report = json.load(file)
+    with open(f"{out}/fabric/links.json", encoding="utf-8") as file:
+        links = json.load(file)
+    nodes = [f"{out}/{name}" for name in sorted(os.listdir(out)) if os.path.exists(f"{out}/{name}/double.json")]
+    print_tiers_of_communicators(report)
+    wire_bytes = {tier: report["tiers"].get(tier, {}).get("tx_wire_bytes") or 0 for tier in TIERS}
+    uplink_bytes = sum(link["a_to_b_bytes"] for link in links if link["name"].startswith("leaf"))
+    print()
+    for tier in TIERS:
+        print(f"{tier} tier:".ljust(13) + f"{wire_bytes[tier]:,} bytes on the wire")
+    print(f"the switches' own counters, leaves to spine: {uplink_bytes:,} bytes (with ARP and TCP)")
+    is_same = compare(report, [f"{node}/double.json" for node in nodes], [f"{node}/job.json" for node in nodes])
+    if not all(wire_bytes.values()):
+        print("the report has no bytes on the leaf or on the spine tier")
+    return is_same and all(wire_bytes.values())
+
+
+if __name__ == "__main__":
+    sys.exit(0 if lab_verdict(sys.argv[1]) else 1)
