@@ -15,6 +15,7 @@ constexpr std::int32_t MAX_RANKS = 65536;
 constexpr std::int32_t MAX_CHANNELS = 64;
 constexpr std::size_t MAX_CONNECTIONS = 65536; // of all communicators together
 constexpr std::size_t MAX_READS = 1'000'000;   // about 1 s
+constexpr std::size_t MAX_BYTES = 256U << 20U; // 130 communicators of 4,096 ranks, 64 channels
 constexpr std::uint64_t MAX_PEER_BYTES = 16384;
 constexpr std::int32_t MAX_ENDPOINTS = 64;
 constexpr std::int32_t TRANSPORT_NET = 2; // P2P 0, SHM 1, NET 2, COLLNET 3
@@ -48,13 +49,17 @@ public:
 
 private:
     template <typename T> std::optional<T> value(std::uint64_t address) {
-        if (reads_ >= MAX_READS)
-            return std::nullopt;
-        ++reads_;
-        return process_.read<T>(address);
+        return may_read(sizeof(T)) ? process_.read<T>(address) : std::nullopt;
     }
     bool bytes(std::uint64_t address, std::span<std::byte> into) {
-        return reads_++ < MAX_READS && process_.read(address, into);
+        return may_read(into.size()) && process_.read(address, into);
+    }
+    bool may_read(std::size_t n_bytes) {
+        if (reads_ >= MAX_READS || n_bytes > MAX_BYTES - bytes_)
+            return false;
+        ++reads_;
+        bytes_ += n_bytes;
+        return true;
     }
     // A field of a layout; nothing where this build has none.
     template <typename T> std::optional<T> field(std::uint64_t base, std::uint32_t offset) {
@@ -299,6 +304,7 @@ private:
     const cw_nccl_layout &layout_;
     std::uint64_t bias_;
     std::size_t reads_ = 0;
+    std::size_t bytes_ = 0;
     std::size_t n_connections_ = 0;
 };
 

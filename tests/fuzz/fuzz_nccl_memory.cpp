@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators, connections and channels out of memory that may hold anything: loops, absurd
+// counts, addresses of nothing. What comes out makes sense, and reading ends.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <span>
+
+#include "tests/fuzz/nccl_memory.h"
+#include "userspace/nccl/channels.h"
+#include "userspace/nccl/layout.h"
+#include "userspace/nccl/live_comms.h"
+
+namespace collwire {
+namespace {
+
+namespace memory = nccl::memory;
+
+constexpr std::uint64_t REPEATED_BYTES = 1ULL << 30U;
+// What "bounded" of live_comms.h means.
+constexpr std::uint64_t MOST_READS = 1'000'000;
+constexpr std::uint64_t MOST_BYTES = 256ULL << 20U;
+constexpr std::size_t MOST_CONNECTIONS = 70'000;
+constexpr std::size_t COMMS_WITH_CHANNELS = 2; // the others are alike
+
+struct Image {
+    std::span<const std::byte> bytes;
+    bool repeats = false;
+    std::uint64_t reads = 0, bytes_read = 0;
+};
+Image image;
+
+void expect(bool holds) {
+    if (!holds)
+        std::abort();
+}
+
+void check(const nccl::LiveComm &live) {
+    expect(live.comm.n_ranks > 0 && live.comm.rank >= 0 && live.comm.rank < live.comm.n_ranks);
+    expect(std::ranges::find(live.comm.name, '\0') != std::end(live.comm.name));
+    for (const cw_nccl_connection &connection : live.connections) {
+        expect(connection.n <= CW_NCCL_ENDPOINTS);
+        expect(connection.first + connection.n <= connection.n_endpoints);
+        expect(connection.comm == live.comm.comm && connection.net_comm != 0);
+    }
+}
+
+void check(const std::vector<std::vector<std::byte>> &channels) {
+    expect(channels.size() <= 64);
+    for (const std::vector<std::byte> &bytes : channels) {
+        cw_nccl_channel record;
+        expect(bytes.size() >= sizeof(record));
+        std::memcpy(&record, bytes.data(), sizeof(record));
+        expect(record.header.length_bytes == bytes.size());
+        expect(bytes.size() >= sizeof(record) + std::size_t{record.n_order} * sizeof(std::int32_t));
+    }
+}
+
+nccl::Plan plan_of(std::span<const std::byte> head) {
+    nccl::Plan plan = memory::plan();
+    const auto flags = std::to_integer<unsigned>(head[0]);
+    plan.version = (flags & memory::COUNTS) != 0 ? "2.28.9" : "2.24.3";
+    if ((flags & memory::WITHOUT_QPS) != 0)
+        plan.offsets.erase("ncclIbQp");
+    if ((flags & memory::ONE_FIELD_IS) != 0) {
+        std::uint32_t value = 0;
+        std::memcpy(&value, &head[2], sizeof(value));
+        const auto which = std::to_integer<std::size_t>(head[1]) % plan.offsets.size();
+        std::next(plan.offsets.begin(), static_cast<std::ptrdiff_t>(which))->second.value = value;
+    }
+    return plan;
+}
+
+} // namespace
+
+// In the place of the real one, which reads processes.
+bool ProcessView::read(std::uint64_t address, std::span<std::byte> into) const {
+    ++image.reads;
+    const std::uint64_t most = image.repeats ? REPEATED_BYTES : image.bytes.size();
+    if (image.bytes.empty() || address < memory::BASE || address - memory::BASE > most ||
+        into.size() > most - (address - memory::BASE))
+        return false;
+    image.bytes_read += into.size();
+    std::size_t at = (address - memory::BASE) % image.bytes.size();
+    for (std::size_t done = 0; done < into.size(); at = 0) {
+        const std::size_t n = std::min(into.size() - done, image.bytes.size() - at);
+        std::memcpy(&into[done], &image.bytes[at], n);
+        done += n;
+    }
+    return true;
+}
+
+} // namespace collwire
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
+    using namespace collwire;
+    const auto input = std::as_bytes(std::span(data, size));
+    if (input.size() < memory::HEAD_BYTES)
+        return 0;
+    const nccl::Plan plan = plan_of(input.first(memory::HEAD_BYTES));
+    const auto layout = nccl::layout_of_plan(plan, 1);
+    if (!layout)
+        return 0;
+    image = {input.subspan(memory::HEAD_BYTES),
+             (std::to_integer<unsigned>(input[0]) & memory::REPEATS) != 0};
+    const ProcessView process{1};
+    const auto comms = nccl::read_comms(process, plan, *layout, memory::BIAS);
+    expect(image.reads <= MOST_READS && image.bytes_read <= MOST_BYTES);
+    std::size_t connections = 0;
+    for (const nccl::LiveComm &live : comms) {
+        check(live);
+        connections += live.connections.size();
+    }
+    expect(connections <= MOST_CONNECTIONS);
+    for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i)
+        check(nccl::read_channels(process, plan, comms[i].comm));
+    return 0;
+}
