@@ -3,6 +3,7 @@
 lab the tiers against the switches' counters."""
 
 import collections
+import glob
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ def compare(report, logs, jobs):
     """The job's communicators against what the double put into NCCL's buffers. `logs` of the double, `jobs` of its job program, a file for
     each rank. False: they differ."""
     report = identity_truth.only_of(report, {identity_truth.lines_of(job)[0]["pid"] for job in jobs})
-    truth = identity_truth.Truth(logs)
+    truth = identity_truth.Truth([identity_truth.lines_of(log) for log in logs])
     figures, different = identity_truth.compare_bytes(report, truth)
     print(f"\nThe double's own log: {sum(truth.sent.values()):,} bytes sent. Of its {figures} figures (bytes of an operation, rank, peer and "
           f"channel) {len(different)} differ from collwire's.")
@@ -47,7 +48,7 @@ def lab_verdict(out):
         report = json.load(file)
     with open(f"{out}/fabric/links.json", encoding="utf-8") as file:
         links = json.load(file)
-    nodes = [f"{out}/{name}" for name in sorted(os.listdir(out)) if os.path.exists(f"{out}/{name}/double.json")]
+    doubles, jobs = (sorted(glob.glob(f"{out}/node*/training/{name}.*")) for name in ("double", "job"))
     print_tiers_of_communicators(report)
     wire_bytes = {tier: report["tiers"].get(tier, {}).get("tx_wire_bytes") or 0 for tier in TIERS}
     uplink_bytes = sum(link["a_to_b_bytes"] for link in links if link["name"].startswith("leaf"))
@@ -55,7 +56,7 @@ def lab_verdict(out):
     for tier in TIERS:
         print(f"{tier} tier:".ljust(13) + f"{wire_bytes[tier]:,} bytes on the wire")
     print(f"the switches' own counters, leaves to spine: {uplink_bytes:,} bytes (with ARP and TCP)")
-    is_same = compare(report, [f"{node}/double.json" for node in nodes], [f"{node}/job.json" for node in nodes])
+    is_same = compare(report, doubles, jobs)
     if not all(wire_bytes.values()):
         print("the report has no bytes on the leaf or on the spine tier")
     return is_same and all(wire_bytes.values())
