@@ -19,8 +19,10 @@ from double_job import Job, counted_bytes, fetched, run_job, version_of
 from double_logs import check_logs
 
 SKIPPED = 77
-VERSIONS = ["2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
+VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
 FIRST_WITH_PAT = (2, 24)
+# Before it NCCL's kernels have no double.
+FIRST_WITH_KERNELS = (2, 20)
 SEND_HEADER_BYTES = 4
 COUNTED_BYTES = 300004
 RING_OPERATIONS = ["allreduce", "inplace", "max", "avg", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "alltoall",
@@ -100,8 +102,20 @@ def check_late_load(library, build):
     yield "loaded late by Python, 2 devices in a process: right"
 
 
+def check_init(library, build):
+    with tempfile.TemporaryDirectory() as directory:
+        plan = os.path.join(directory, "plan")
+        with open(plan, "w", encoding="utf-8") as file:
+            file.write("communicator half block 2\n")
+        run_job(Job(library, build, ranks=4), directory, "job", ["--plan", plan])
+    yield "4 ranks initialise and connect, split, and end: right"
+
+
 def check_library(library, build, quick):
-    for check in (check_algorithms(library, build, quick), check_plans(library, build, quick), check_late_load(library, build)):
+    checks = [check_init(library, build)]
+    if version_of(library) >= FIRST_WITH_KERNELS:
+        checks += [check_algorithms(library, build, quick), check_plans(library, build, quick), check_late_load(library, build)]
+    for check in checks:
         begin = time.monotonic()
         for line in check:
             print(f"{'.'.join(map(str, version_of(library)))}: {line} ({time.monotonic() - begin:.0f} s)", flush=True)
