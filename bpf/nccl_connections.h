@@ -7,6 +7,7 @@
 
 #define TRANSPORT_NET 2	 /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
 #define MAX_ENDPOINTS 64 /* NCCL has at most 128 queue pairs and 64 sockets a connection */
+#define MAX_FLUSH_QPS 8	 /* one for each device of a network that is several */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -18,7 +19,6 @@ struct {
 struct connection_read {
 	__u64 comm;
 	__u64 connection;
-	__u64 generation_ns;
 	__u64 proxy_state;
 	__u64 bias; /* where the file is in the process, less its addresses */
 	__u64 net_comm;
@@ -29,6 +29,7 @@ struct connection_read {
 	__s32 channel;
 	__s32 conn_index;
 	__s32 net_dev;
+	__u32 n_qps; /* of the endpoints, those that are no flush */
 	__u32 n_endpoints;
 };
 
@@ -85,7 +86,33 @@ static __always_inline void read_resources(struct connection_read *c)
 		c->transport = CW_NCCL_TRANSPORT_PLUGIN;
 }
 
-static __always_inline __u32 count_endpoints(struct connection_read *c)
+/* Of a receiver's device: it reads from itself, by which the GPU sees what has arrived. */
+static __always_inline __u64 flush_qp_at(const struct connection_read *c, __u32 device)
+{
+	__u64 at = c->net_comm + layout.ib_flush_qp;
+
+	if (HAS(ib_recv_devs))
+		at += layout.ib_recv_devs + (__u64)device * layout.ib_recv_dev_size;
+	return at;
+}
+
+/* None where NCCL has no GPUDirect; from 2.31 on they are made when the first is used. */
+static __always_inline __u32 count_flush_qps(const struct connection_read *c)
+{
+	__u64 first = 0;
+	__s32 n = 1;
+
+	if (!HAS(ib_flush_qp) || (c->flags & CW_NCCL_CONNECTION_SEND))
+		return 0;
+	if (HAS(ib_recv_devs) && (!HAS(ib_recv_dev_size) || !READ_FIELD(n, c->net_comm, ib_n_devs)))
+		return 0;
+	if (n < 1 || n > MAX_FLUSH_QPS)
+		return 0;
+	bpf_probe_read_user(&first, sizeof(first), (void *)flush_qp_at(c, 0));
+	return first ? n : 0;
+}
+
+static __always_inline void count_endpoints(struct connection_read *c)
 {
 	__s32 n = 0;
 	bool read = true;
@@ -98,10 +125,15 @@ static __always_inline __u32 count_endpoints(struct connection_read *c)
 		read = READ_FIELD(n, c->net_comm, socket_n_socks);
 	if (!read || n < 0 || n > MAX_ENDPOINTS) {
 		c->flags |= CW_NCCL_CONNECTION_FAULT;
-		return 0;
+		return;
 	}
+	c->n_qps = n;
+	c->n_endpoints = n;
 	/* The control socket is one more. */
-	return c->transport == CW_NCCL_TRANSPORT_SOCKET ? n + 1 : n;
+	if (c->transport == CW_NCCL_TRANSPORT_SOCKET)
+		c->n_endpoints++;
+	else if (c->transport == CW_NCCL_TRANSPORT_IB)
+		c->n_endpoints += count_flush_qps(c);
 }
 
 static __always_inline bool read_qp(const struct connection_read *c, __u32 i,
@@ -111,17 +143,22 @@ static __always_inline bool read_qp(const struct connection_read *c, __u32 i,
 	__u64 at = c->net_comm + (send ? layout.ib_send_qps : layout.ib_recv_qps);
 	__s32 device = 0;
 
-	if (HAS(ib_qp_size)) {
+	into->role = send ? CW_NCCL_ROLE_DATA : CW_NCCL_ROLE_CLEAR_TO_SEND;
+	if (i >= c->n_qps) {
+		device = i - c->n_qps;
+		at = flush_qp_at(c, device);
+		into->role = CW_NCCL_ROLE_FLUSH;
+	} else if (HAS(ib_qp_size)) {
 		at += (__u64)i * layout.ib_qp_size;
 		READ_FIELD(device, at, ib_qp_dev_index);
-		if (!READ_FIELD(into->address, at, ib_qp_qp))
-			return false;
-	} else if (bpf_probe_read_user(&into->address, sizeof(into->address),
-				       (void *)(at + i * sizeof(__u64)))) {
-		return false;
+	} else {
+		at += i * sizeof(__u64);
 	}
+	if (HAS(ib_qp_qp))
+		at += layout.ib_qp_qp;
+	if (bpf_probe_read_user(&into->address, sizeof(into->address), (void *)at))
+		return false;
 	into->device = device;
-	into->role = send ? CW_NCCL_ROLE_DATA : CW_NCCL_ROLE_CLEAR_TO_SEND;
 	return READ_FIELD(into->number, into->address, ibv_qp_num);
 }
 
@@ -202,11 +239,10 @@ static __always_inline bool note_connection(__u64 comm, const struct cw_nccl_com
 	__builtin_memset(&c, 0, sizeof(c));
 	c.comm = comm;
 	c.connection = connection;
-	c.generation_ns = entry->generation_ns;
 	c.proxy_state = entry->proxy_state;
 	c.bias = bias;
 	read_resources(&c);
-	c.n_endpoints = count_endpoints(&c);
+	count_endpoints(&c);
 	/* What is lost is told with the next new shape on it. */
 	if (!tell_endpoints(&c, first))
 		return false;

@@ -33,9 +33,13 @@ struct IbQp {
     std::uint64_t qp;
     std::int32_t device;
 };
+struct RecvDevice {
+    IbQp flush;
+};
 struct IbComm {
-    std::int32_t n_qps;
+    std::int32_t n_qps, n_devices;
     std::array<IbQp, 3> qps;
+    std::array<RecvDevice, 2> devices; // of a receiver
 };
 struct Socket {
     std::int32_t fd;
@@ -135,6 +139,10 @@ inline Plan plan() {
     }
     field("ncclIbNetCommBase.nqps", offsetof(IbComm, n_qps));
     field("ncclIbNetCommBase.qps", offsetof(IbComm, qps));
+    field("ncclIbNetCommBase.vProps.ndevs", offsetof(IbComm, n_devices));
+    field("ncclIbRecvComm.devs", offsetof(IbComm, devices));
+    field("ncclIbRecvCommDev", sizeof(RecvDevice));
+    field("ncclIbRecvCommDev.gpuFlush.qp", offsetof(RecvDevice, flush));
     field("ncclIbQp", sizeof(IbQp));
     field("ncclIbQp.qp", offsetof(IbQp, qp));
     field("ncclIbQp.devIndex", offsetof(IbQp, device));

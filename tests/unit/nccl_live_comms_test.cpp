@@ -25,9 +25,15 @@ struct IbQp {
     const Qp *qp;
     std::int32_t device;
 };
+struct RecvDevice {
+    std::int32_t other;
+    IbQp flush;
+};
 struct IbComm {
     std::int32_t n_qps;
     std::array<IbQp, 10> qps;
+    std::int32_t n_devices;
+    std::array<RecvDevice, 2> devices; // of a receiver
 };
 struct Resources {
     const IbComm *net_comm;
@@ -102,7 +108,12 @@ protected:
                          OFFSET("sendNetResources.channelId", Resources, channel),
                          OFFSET("sendNetResources.connIndex", Resources, conn_index),
                          OFFSET("sendNetResources.netDev", Resources, net_dev),
+                         OFFSET("recvNetResources.netRecvComm", Resources, net_comm),
                          OFFSET("ncclIbNetCommBase.nqps", IbComm, n_qps),
+                         OFFSET("ncclIbNetCommBase.vProps.ndevs", IbComm, n_devices),
+                         OFFSET("ncclIbRecvComm.devs", IbComm, devices),
+                         SIZE("ncclIbRecvCommDev", RecvDevice),
+                         OFFSET("ncclIbRecvCommDev.gpuFlush.qp", RecvDevice, flush),
                          OFFSET("ncclIbNetCommBase.qps", IbComm, qps),
                          SIZE("ncclIbQp", IbQp),
                          OFFSET("ncclIbQp.qp", IbQp, qp),
@@ -131,7 +142,7 @@ protected:
 
     Plan plan_;
     std::array<Qp, 10> qps_{};
-    IbComm ib_comm_{10, {}};
+    IbComm ib_comm_{10, {}, 2, {}};
     Resources resources_{&ib_comm_, 1, 2, 3, 0, 0};
     Connection connection_{1, 2, &resources_};
     Peer peer_{};
@@ -168,6 +179,32 @@ TEST_F(LiveComms, CommunicatorAndItsQueuePairs) {
     EXPECT_EQ(second.first, 8u);
     EXPECT_EQ(second.n, 2u);
     EXPECT_EQ(second.endpoints[1].number, 109u);
+}
+
+TEST_F(LiveComms, FlushQueuePairsOfAReceiver) {
+    ib_comm_.n_qps = 2;
+    ib_comm_.devices = {{{0, {&qps_[7], 0}}, {0, {&qps_[8], 0}}}};
+    ASSERT_EQ(read().at(0).connections.size(), 1u);
+    EXPECT_EQ(read()[0].connections[0].n_endpoints, 2u) << "a sender has none";
+    connection_.send = 0;
+    const auto comms = read();
+    const cw_nccl_connection &receiver = comms.at(0).connections.at(0);
+    ASSERT_EQ(receiver.n_endpoints, 4u);
+    ASSERT_EQ(receiver.n, 4u);
+    EXPECT_EQ(receiver.endpoints[1].role, CW_NCCL_ROLE_CLEAR_TO_SEND);
+    EXPECT_EQ(receiver.endpoints[2].role, CW_NCCL_ROLE_FLUSH);
+    EXPECT_EQ(receiver.endpoints[2].number, 107u);
+    EXPECT_EQ(receiver.endpoints[3].number, 108u);
+    EXPECT_EQ(receiver.endpoints[3].device, 1u);
+    EXPECT_EQ(receiver.flags & CW_NCCL_CONNECTION_FAULT, 0u);
+    for (const std::int32_t absurd : {-1, 0, 9, 1 << 30}) {
+        ib_comm_.n_devices = absurd;
+        EXPECT_EQ(read().at(0).connections.at(0).n_endpoints, 2u);
+    }
+    ib_comm_.n_devices = 2;
+    ib_comm_.devices = {}; // no GPUDirect
+    EXPECT_EQ(read().at(0).connections.at(0).n_endpoints, 2u);
+    EXPECT_EQ(read()[0].connections[0].flags & CW_NCCL_CONNECTION_FAULT, 0u);
 }
 
 TEST_F(LiveComms, WhatIsNotReadyOrNotHere) {

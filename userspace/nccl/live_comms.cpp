@@ -18,6 +18,7 @@ constexpr std::size_t MAX_READS = 1'000'000;   // about 1 s
 constexpr std::size_t MAX_BYTES = 256U << 20U; // 130 communicators of 4,096 ranks, 64 channels
 constexpr std::uint64_t MAX_PEER_BYTES = 16384;
 constexpr std::int32_t MAX_ENDPOINTS = 64;
+constexpr std::int32_t MAX_FLUSH_QPS = 8; // one for each device of a network that is several
 constexpr std::int32_t TRANSPORT_NET = 2; // P2P 0, SHM 1, NET 2, COLLNET 3
 constexpr int CONNECTORS = 2;             // of a peer and direction: collectives, point-to-point
 constexpr std::uint64_t MAGIC = 0x0280028002800280; // ncclComm.startMagic, 2.21 and later
@@ -247,14 +248,18 @@ private:
             connection.flags |= CW_NCCL_CONNECTION_FAULT;
             n = 0;
         }
+        const std::int32_t n_qps = n;
+        if (ib && !send)
+            n += count_flush_qps(connection.net_comm);
         connection.n_endpoints = static_cast<__u32>(n);
         std::int32_t i = 0;
         do {
             connection.first = static_cast<__u32>(i);
             connection.n = 0;
             for (; i < n && connection.n < CW_NCCL_ENDPOINTS; ++i) {
-                const auto endpoint = ib ? read_qp(connection.net_comm, send, i)
-                                         : read_socket(connection.net_comm, i);
+                const auto endpoint = !ib         ? read_socket(connection.net_comm, i)
+                                      : i < n_qps ? read_connection_qp(connection.net_comm, send, i)
+                                                  : read_flush_qp(connection.net_comm, i - n_qps);
                 if (!endpoint) {
                     connection.flags |= CW_NCCL_CONNECTION_FAULT;
                     i = n;
@@ -267,11 +272,44 @@ private:
         } while (i < n);
     }
 
-    std::optional<cw_nccl_endpoint> read_qp(std::uint64_t net_comm, bool send, std::int32_t i) {
+    // Of a receiver's device: as in bpf/nccl_connections.h.
+    [[nodiscard]] std::uint64_t flush_qp_at(std::uint64_t net_comm, std::int32_t device) const {
+        return net_comm + layout_.ib_recv_devs + layout_.ib_flush_qp +
+               static_cast<std::uint64_t>(device) * layout_.ib_recv_dev_size;
+    }
+
+    std::int32_t count_flush_qps(std::uint64_t net_comm) {
+        for (const std::uint32_t one :
+             {layout_.ib_flush_qp, layout_.ib_recv_devs, layout_.ib_recv_dev_size})
+            if (one == CW_NCCL_NO_FIELD)
+                return 0;
+        const auto n = field<std::int32_t>(net_comm, layout_.ib_n_devs).value_or(0);
+        if (n < 1 || n > MAX_FLUSH_QPS)
+            return 0;
+        return value<std::uint64_t>(flush_qp_at(net_comm, 0)).value_or(0) != 0 ? n : 0;
+    }
+
+    std::optional<cw_nccl_endpoint> read_connection_qp(std::uint64_t net_comm, bool send,
+                                                       std::int32_t i) {
         if (layout_.ib_qp_size == CW_NCCL_NO_FIELD)
             return std::nullopt; // 2.18, where nothing leads here
         const std::uint64_t at = net_comm + (send ? layout_.ib_send_qps : layout_.ib_recv_qps) +
                                  static_cast<std::uint64_t>(i) * layout_.ib_qp_size;
+        auto endpoint = read_qp(at, send ? CW_NCCL_ROLE_DATA : CW_NCCL_ROLE_CLEAR_TO_SEND);
+        if (endpoint)
+            endpoint->device =
+                static_cast<__u16>(field<std::int32_t>(at, layout_.ib_qp_dev_index).value_or(0));
+        return endpoint;
+    }
+
+    std::optional<cw_nccl_endpoint> read_flush_qp(std::uint64_t net_comm, std::int32_t device) {
+        auto endpoint = read_qp(flush_qp_at(net_comm, device), CW_NCCL_ROLE_FLUSH);
+        if (endpoint)
+            endpoint->device = static_cast<__u16>(device);
+        return endpoint;
+    }
+
+    std::optional<cw_nccl_endpoint> read_qp(std::uint64_t at, cw_nccl_role role) {
         const auto address = field<std::uint64_t>(at, layout_.ib_qp_qp);
         const auto number =
             address ? field<std::uint32_t>(*address, layout_.ibv_qp_num) : std::nullopt;
@@ -280,9 +318,7 @@ private:
         cw_nccl_endpoint endpoint = {};
         endpoint.address = *address;
         endpoint.number = *number;
-        endpoint.device =
-            static_cast<__u16>(field<std::int32_t>(at, layout_.ib_qp_dev_index).value_or(0));
-        endpoint.role = send ? CW_NCCL_ROLE_DATA : CW_NCCL_ROLE_CLEAR_TO_SEND;
+        endpoint.role = static_cast<__u8>(role);
         return endpoint;
     }
 

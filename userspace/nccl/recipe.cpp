@@ -177,12 +177,14 @@ constexpr std::array CONNECTION_FIELDS{
     FieldRecipe{"ncclSocket.fd|ncclSocket.socketDescriptor"},
     FieldRecipe{"sendNetResources.useGdr|sendResources.useGdr", Optional},
     FieldRecipe{"recvNetResources.useGdr|recvResources.useGdr", Optional},
-    FieldRecipe{"ncclIbRecvCommDev.gpuFlush.qp|ncclIbRecvComm.gpuFlush", Optional},
+    FieldRecipe{"ncclIbRecvCommDev.gpuFlush.qp|ncclIbRecvComm.gpuFlush.qp", Optional},
+    FieldRecipe{"ncclIbRecvComm.devs", Optional},
+    FieldRecipe{"ncclIbRecvCommDev", Optional},
+    FieldRecipe{"ncclIbNetCommBase.vProps.ndevs|ncclIbNetCommBase.ndevs", Optional},
     FieldRecipe{"ncclIbQp.devIndex", Optional},
     FieldRecipe{"ncclIbQp.remDevIdx", Optional},
     FieldRecipe{"ncclIbNetCommBase.isSend", Optional},
     FieldRecipe{"ncclIbNetCommBase.nDataQps", Optional},
-    FieldRecipe{"ncclIbNetCommBase.vProps", Optional},
     FieldRecipe{"ncclSocket.crypto", Optional},
 };
 

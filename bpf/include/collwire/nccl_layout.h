@@ -121,6 +121,10 @@
 	X(ib_qp_size, "ncclIbQp")                                                                  \
 	X(ib_qp_qp, "ncclIbQp.qp")                                                                 \
 	X(ib_qp_dev_index, "ncclIbQp.devIndex")                                                    \
+	X(ib_n_devs, "ncclIbNetCommBase.vProps.ndevs|ncclIbNetCommBase.ndevs")                     \
+	X(ib_recv_devs, "ncclIbRecvComm.devs")                                                     \
+	X(ib_recv_dev_size, "ncclIbRecvCommDev")                                                   \
+	X(ib_flush_qp, "ncclIbRecvCommDev.gpuFlush.qp|ncclIbRecvComm.gpuFlush.qp")                 \
 	X(ibv_qp_num, "ibv_qp.qp_num")                                                             \
 	X(socket_ctrl, "ncclNetSocketComm.ctrlSock")                                               \
 	X(socket_socks, "ncclNetSocketComm.socks")                                                 \
