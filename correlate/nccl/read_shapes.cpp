@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "correlate/nccl/op_bytes.h"
@@ -15,6 +16,8 @@ namespace {
 // Of one address; and processes of a host that another one's operations may be given to.
 constexpr std::size_t MAX_LOOKED_AT = 64;
 constexpr std::ptrdiff_t MAX_CONNECTIONS = 64;
+// The recorder looks for connections of another process after it was told of the launch.
+constexpr std::uint64_t READ_LATE_NS = 5'000'000'000;
 
 class Reader {
 public:
@@ -34,6 +37,8 @@ public:
             std::vector<std::uint32_t> &tgids = processes_[instance.session];
             if (tgids.empty() || tgids.back() != instance.record.tgid)
                 tgids.push_back(instance.record.tgid);
+            if (!is_shared(instance) && instance.record.proxy_state != 0)
+                owner_ranks_[proxies_of(instance)] = instance.record.rank;
         }
         for (auto &[session, tgids] : processes_) {
             std::sort(tgids.begin(), tgids.end());
@@ -162,8 +167,7 @@ private:
             link.instances.push_back(instance_index);
         link.rung = std::min(link.rung, instance.connections_rung);
         const cw_nccl_connection &head = nccl_.gathered.connections[connection].head;
-        const bool is_shared = (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
-        if (op.peer < 0 && !is_shared)
+        if (op.peer < 0 && !is_shared(instance))
             op.peer = head.peer;
         facts.op = from;
         if (from.task < shape.tasks.size())
@@ -207,29 +211,55 @@ private:
         return best;
     }
 
-    // Of another process of the host: the only one with this address and peer.
+    // It uses the proxies of the communicator that it was split from, and these know its rank.
+    static bool is_shared(const Instance &instance) {
+        return (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
+    }
+    static AddressKey proxies_of(const Instance &instance) {
+        return {instance.record.proxy_state, instance.session, instance.record.tgid};
+    }
+
+    // Of another rank's proxy, in its process: the connection at this address that is for the rank
+    // of this one. NCCL gives only what is sent to others' proxies (PXN).
     Index other_connection(const Instance &instance, const cw_nccl_op &op) const {
+        std::optional<std::int32_t> rank;
+        if (const auto owner = owner_ranks_.find(proxies_of(instance)); !is_shared(instance))
+            rank = instance.record.rank;
+        else if (owner != owner_ranks_.end())
+            rank = owner->second;
+        const std::uint64_t end_ns = instance.end_ns == 0
+                                         ? UINT64_MAX
+                                         : model::add_saturating(instance.end_ns, READ_LATE_NS);
         Index best = NONE;
+        bool best_is_of_its_life = false, is_ambiguous = false;
         const std::vector<std::uint32_t> &tgids = processes_.at(instance.session);
         for (std::size_t i = 0; i < std::min(tgids.size(), MAX_LOOKED_AT); ++i) {
-            if (tgids[i] == instance.record.tgid)
-                continue;
             const auto found =
                 nccl_.gathered.connections_at.find({op.connection, instance.session, tgids[i]});
             if (found == nccl_.gathered.connections_at.end())
                 continue;
-            for (std::size_t n = 0; n < std::min(found->second.size(), MAX_LOOKED_AT); ++n) {
-                const Index candidate = found->second[n];
-                const cw_nccl_connection &head = nccl_.gathered.connections[candidate].head;
-                const bool is_shared = (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
-                if (!is_shared && op.peer >= 0 && head.peer != op.peer)
+            // They are in the order of time: the first one of its life is it, else the last one.
+            const std::vector<Index> &all = found->second;
+            for (std::size_t n = all.size() - std::min(all.size(), MAX_LOOKED_AT); n < all.size();
+                 ++n) {
+                const cw_nccl_connection &head = nccl_.gathered.connections[all[n]].head;
+                if ((head.flags & CW_NCCL_CONNECTION_SEND) == 0 ||
+                    (!is_shared(instance) && op.peer >= 0 && head.peer != op.peer) ||
+                    (rank && head.rank != *rank))
                     continue;
-                if (best != NONE)
-                    return NONE;
-                best = candidate;
+                const bool is_of_its_life =
+                    head.header.time_ns >= instance.begin_ns && head.header.time_ns <= end_ns;
+                const bool is_same_process =
+                    best != NONE && nccl_.gathered.connections[best].head.tgid == head.tgid;
+                if (best_is_of_its_life && (!is_of_its_life || is_same_process))
+                    continue;
+                is_ambiguous = best != NONE && best_is_of_its_life == is_of_its_life &&
+                               (is_ambiguous || !is_same_process);
+                best = all[n];
+                best_is_of_its_life = is_of_its_life;
             }
         }
-        return best;
+        return is_ambiguous ? NONE : best;
     }
 
     // Sends and receives are spread over channels: which part is whose shows from all of them.
@@ -300,6 +330,7 @@ private:
     std::vector<Index> connection_link_;
     std::unordered_map<Index, Index> shapes_;               // gathered: read
     std::map<Index, std::vector<std::uint32_t>> processes_; // by session
+    ByAddress<std::int32_t> owner_ranks_;                   // by NCCL's proxies in a process
 };
 
 } // namespace

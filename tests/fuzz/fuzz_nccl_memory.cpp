@@ -39,14 +39,18 @@ void expect(bool holds) {
         std::abort();
 }
 
+void check(const std::vector<cw_nccl_connection> &connections, std::uint64_t comm) {
+    for (const cw_nccl_connection &connection : connections) {
+        expect(connection.n <= CW_NCCL_ENDPOINTS);
+        expect(connection.first + connection.n <= connection.n_endpoints);
+        expect(connection.comm == comm && connection.net_comm != 0);
+    }
+}
+
 void check(const nccl::LiveComm &live) {
     expect(live.comm.n_ranks > 0 && live.comm.rank >= 0 && live.comm.rank < live.comm.n_ranks);
     expect(std::ranges::find(live.comm.name, '\0') != std::end(live.comm.name));
-    for (const cw_nccl_connection &connection : live.connections) {
-        expect(connection.n <= CW_NCCL_ENDPOINTS);
-        expect(connection.first + connection.n <= connection.n_endpoints);
-        expect(connection.comm == live.comm.comm && connection.net_comm != 0);
-    }
+    check(live.connections, live.comm.comm);
 }
 
 void check(const std::vector<std::vector<std::byte>> &channels) {
@@ -118,5 +122,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     expect(connections <= MOST_CONNECTIONS);
     for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i)
         check(nccl::read_channels(process, plan, comms[i].comm));
+    std::uint16_t at = 0;
+    std::memcpy(&at, &input[memory::CONNECTION_BYTE], sizeof(at));
+    check(nccl::read_connection(process, plan, *layout, memory::BIAS, memory::BASE + 16,
+                                memory::BASE + at),
+          0);
     return 0;
 }

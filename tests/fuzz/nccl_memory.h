@@ -13,6 +13,7 @@ namespace collwire::nccl::memory {
 
 // An input is this many bytes that say how it is meant, and the memory from BASE on.
 inline constexpr std::size_t HEAD_BYTES = 8;
+inline constexpr std::size_t CONNECTION_BYTE = 6; // two bytes: where a connection is looked for
 inline constexpr std::uint64_t BASE = 0x10000;
 inline constexpr std::uint64_t BIAS = 0x1000;
 inline constexpr std::uint64_t MAGIC = 0x0280028002800280;

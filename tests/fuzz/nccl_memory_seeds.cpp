@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
                 return 1;
         }
     // A million peers of 16 KB each.
-    Writer absurd = process(REPEATS, NET_IB, {65536, 4096});
+    Writer absurd = process(REPEATS, NET_IB, {65536, 3});
     absurd.set_field("ncclConnector", 8000);
     return absurd.write(directory / "9-absurd") ? 0 : 1;
 }

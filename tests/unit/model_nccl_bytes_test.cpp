@@ -155,30 +155,6 @@ TEST(NcclBytes, SharedQueuePairs) {
 }
 
 // PXN: the proxy of another rank of the node sends, over its own queue pair.
-TEST(NcclBytes, TheProxyOfAnotherRank) {
-    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
-    QpOptions qp = RING_QPS[0][0];
-    qp.pid = 101;
-    node.usual(1).qp(qp);
-    NcclBuilder rank(node, {.n_ranks = 3});
-    NcclBuilder proxy(node, {.pid = 101, .comm = 0xbeef0000, .rank = 1, .n_ranks = 3});
-    const CallOptions call{.func = CW_NCCL_SEND, .count = 100, .root = 2};
-    rank.comm().call(12, call);
-    proxy.comm().connection(11.2, SENDS_AT, true, 2, {17});
-    cw_nccl_op op = NcclBuilder::p2p(SENDS_AT, true, 2, 400);
-    op.flags = CW_NCCL_OP_OTHER_PROXY;
-    rank.shape(12, 1, {call}, {op}).launch(12.1, 1, {call});
-    node.wire(qp, 15, {.requests = 1, .request_payload = 400}, {}).clock(20).end();
-    const model::Model model = model_of({node.bytes()});
-    ASSERT_EQ(model.nccl.communicators.size(), 1U);
-    ASSERT_EQ(model.nccl.p2p.size(), 1U);
-    EXPECT_EQ(model.nccl.p2p[0].payload_bytes, 400U);
-    EXPECT_EQ(model.nccl.p2p[0].rung, Rung::Exact);
-    ASSERT_EQ(model.nccl.matrix.size(), 1U);
-    EXPECT_EQ(model.nccl.matrix.begin()->first.source, 0) << "the rank whose data it is";
-    EXPECT_EQ(model.nccl.matrix.begin()->first.destination, 2);
-}
-
 // The record of the sender's connection was lost, the receiver's is here.
 TEST(NcclBytes, AConnectionThatOnlyTheOtherEndKnows) {
     NodeBuilder sender({.flags = NCCL_NODE_FLAGS});

@@ -250,6 +250,27 @@ TEST_F(LiveComms, MemoryThatLies) {
     EXPECT_TRUE(read().empty());
 }
 
+// Of another rank's proxy: its address is known from an operation.
+TEST_F(LiveComms, OneConnection) {
+    const auto layout = layout_of_plan(plan_, 1);
+    ASSERT_TRUE(layout.ok());
+    const auto read_at = [&](const void *address) {
+        return read_connection(ProcessView{getpid()}, plan_, *layout, BIAS,
+                               reinterpret_cast<std::uint64_t>(&proxy_state_),
+                               reinterpret_cast<std::uint64_t>(address));
+    };
+    const auto records = read_at(&connection_);
+    ASSERT_EQ(records.size(), 2u);
+    EXPECT_EQ(records[0].rank, 1);
+    EXPECT_EQ(records[0].comm, 0u);
+    EXPECT_EQ(records[0].transport, static_cast<unsigned>(CW_NCCL_TRANSPORT_IB));
+    EXPECT_EQ(records[1].endpoints[1].number, 109u);
+    EXPECT_TRUE(read_at(nullptr).empty());
+    EXPECT_TRUE(read_at(reinterpret_cast<const void *>(8)).empty());
+    resources_.net_comm = nullptr; // not connected yet
+    EXPECT_TRUE(read_at(&connection_).empty());
+}
+
 TEST_F(LiveComms, BiasOfAMapping) {
     PlannedFunction probe;
     probe.address = 0x97090;

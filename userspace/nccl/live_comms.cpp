@@ -48,6 +48,14 @@ public:
         return comms;
     }
 
+    std::vector<cw_nccl_connection> read_connection(std::uint64_t proxy_state,
+                                                    std::uint64_t address) {
+        LiveComm live;
+        live.comm.proxy_state = proxy_state;
+        add_connection(live, address);
+        return std::move(live.connections);
+    }
+
 private:
     template <typename T> std::optional<T> value(std::uint64_t address) {
         return may_read(sizeof(T)) ? process_.read<T>(address) : std::nullopt;
@@ -359,6 +367,12 @@ std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping)
 std::vector<LiveComm> read_comms(const ProcessView &process, const Plan &plan,
                                  const cw_nccl_layout &layout, std::uint64_t bias) {
     return Reader{process, plan, layout, bias}.read();
+}
+
+std::vector<cw_nccl_connection> read_connection(const ProcessView &process, const Plan &plan,
+                                                const cw_nccl_layout &layout, std::uint64_t bias,
+                                                std::uint64_t proxy_state, std::uint64_t address) {
+    return Reader{process, plan, layout, bias}.read_connection(proxy_state, address);
 }
 
 } // namespace collwire::nccl

@@ -29,4 +29,11 @@ struct LiveComm {
 std::vector<LiveComm> read_comms(const ProcessView &process, const Plan &plan,
                                  const cw_nccl_layout &layout, std::uint64_t bias);
 
+// One connection at a known address, in as many records as its endpoints need, without time,
+// process and communicator. `proxy_state`: of the communicator whose proxy has it. Empty: there is
+// none that is connected, or it is not of a network.
+std::vector<cw_nccl_connection> read_connection(const ProcessView &process, const Plan &plan,
+                                                const cw_nccl_layout &layout, std::uint64_t bias,
+                                                std::uint64_t proxy_state, std::uint64_t address);
+
 } // namespace collwire::nccl

@@ -211,6 +211,7 @@ void NcclSource::on_record(const cw_header &header) {
     case CW_KIND_NCCL_SHAPE_OPS: {
         const auto record = copy_of<cw_nccl_shape_ops>(header);
         keep({record.tgid, record.comm}, header);
+        note_elsewhere(record);
         break;
     }
     default:
@@ -259,6 +260,7 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
     to_look_at_.clear();
     if (!options_.told_of_mappings())
         look_around();
+    look_elsewhere();
     forget_ended();
     append_images(sink, everything);
     if (everything) {

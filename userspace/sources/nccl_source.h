@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -51,7 +52,15 @@ private:
         std::vector<Bytes> channels;
         std::map<std::tuple<std::uint64_t, std::uint32_t>, Bytes> connections; // address, first
         std::map<std::tuple<std::uint64_t, std::uint16_t, std::uint32_t>, Bytes>
-            shapes; // shape, kind, first
+            shapes;                        // shape, kind, first
+        std::set<std::uint64_t> elsewhere; // connections of other ranks' proxies that were met
+    };
+    // A connection of another rank's proxy, that only its process can tell of.
+    struct Elsewhere {
+        CommKey comm;
+        std::uint64_t connection = 0;
+        std::uint32_t proxy_index = 0;
+        unsigned looks = 0;
     };
     struct Process {
         std::uint64_t start_ticks = 0;
@@ -63,6 +72,9 @@ private:
     void look_into(pid_t pid);
     void add_outside(pid_t pid, const NcclImage &image, nccl::LiveComm &live);
     void on_comm(const cw_nccl_comm &record);
+    void note_elsewhere(const cw_nccl_shape_ops &record);
+    void look_elsewhere();
+    bool read_elsewhere(const Elsewhere &connection);
     void keep(const CommKey &key, const cw_header &header);
     void forget_ended();
     void look_around();
@@ -74,7 +86,8 @@ private:
     std::map<std::uint32_t, Process> processes_; // by tgid
     std::vector<Bytes> fresh_;                   // to be appended with the next sample
     std::vector<pid_t> to_look_at_;
-    std::map<pid_t, unsigned> looks_; // at processes that are not known to have NCCL
+    std::vector<Elsewhere> elsewhere_; // that are not found yet
+    std::map<pid_t, unsigned> looks_;  // at processes that are not known to have NCCL
     std::size_t images_told_ = 0;
 };
 
