@@ -231,7 +231,8 @@ OpShare share_of(const Link &link, const ShapeOp &op, std::uint32_t order, std::
 
 LinkMeter::LinkMeter(Link &link, const std::vector<ByteSample> &samples, bool is_late,
                      bool is_eager)
-    : link_(link), samples_(samples), is_late_(is_late), is_eager_(is_eager) {
+    : link_(link), samples_(samples), is_late_(is_late), is_eager_(is_eager),
+      is_settled_(!is_late) {
     link_.intervals.clear();
 }
 
@@ -243,10 +244,12 @@ void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t o
         // Bytes of nothing that was launched.
         if (measured_ != closed_)
             close(IntervalKind::Excess, order);
+        is_settled_ = is_settled_ || (next_ != 0 && is_quiet(next_ - 1));
         open_.begin = order;
     } else if (can_close_) {
         close(single_or(open_.n_unknown != 0 ? IntervalKind::Unknown : IntervalKind::Shortage),
               order);
+        is_settled_ = true;
         open_.begin = order;
     }
     can_close_ = false;
@@ -291,7 +294,7 @@ void LinkMeter::take_sample(std::size_t i) {
     } else if (here > open_.derived_bytes && is_quiet_here) {
         if (leave_out_greeting())
             return close(IntervalKind::Checked, order_ + 1);
-        close(single_or(IntervalKind::Excess), order_ + 1);
+        close(IntervalKind::Excess, order_ + 1);
     } else {
         can_close_ = is_eager_ && is_quiet_here;
     }
@@ -308,14 +311,14 @@ bool LinkMeter::leave_out_greeting() {
     return true;
 }
 
-// Of a link that was there before the recording, the first bytes may be of what was launched
-// before.
+// What a link that was there before the recording carries may be of what was launched before, until
+// it once was quiet or carried what was expected.
 IntervalKind LinkMeter::single_or(IntervalKind other) const {
-    const bool may_be_of_others = is_late_ && link_.intervals.empty();
-    return open_.n_ops == 1 && !may_be_of_others ? IntervalKind::Single : other;
+    return open_.n_ops == 1 && is_settled_ ? IntervalKind::Single : other;
 }
 
 void LinkMeter::close(IntervalKind kind, std::uint32_t end) {
+    is_settled_ = is_settled_ || kind == IntervalKind::Checked;
     open_.kind = kind;
     open_.end = end;
     open_.measured_bytes = subtract_or_zero(measured_, closed_);
@@ -343,8 +346,7 @@ void LinkMeter::finish(std::uint32_t order, bool is_open) {
     } else if (here == open_.derived_bytes) {
         close(IntervalKind::Checked, order);
     } else if (here > open_.derived_bytes) {
-        close(leave_out_greeting() ? IntervalKind::Checked : single_or(IntervalKind::Excess),
-              order);
+        close(leave_out_greeting() ? IntervalKind::Checked : IntervalKind::Excess, order);
     } else if (link_.is_cut_short) {
         close(IntervalKind::Derived, order);
     } else if (is_open) {

@@ -24,6 +24,8 @@ import nccl_packets as packets  # noqa: E402
 NODES = 4
 DOUBLE = os.path.join(harness.ROOT, "build", "release", "tests", "cuda_double")
 BOOT_S, CASE_S = 300, 600
+# Exit status of a report of which something is missing: a problem among others.
+LOST = 5
 # Before it an operation does not say which task it is of.
 FIRST_EXACT = (2, 24)
 
@@ -62,7 +64,7 @@ def check_connections(case, out, report):
 def check_case(case, out):
     captures = sorted(glob.glob(os.path.join(out, "node*", case.name, "capture")))
     report = harness.report_of(captures, os.path.join(out, f"{case.name}.json"), "--topology", os.path.join(out, "topology.json"),
-                               "--detail", quiet=True)
+                               "--detail", quiet=True, expected=(0, LOST))
     jobs = [truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, "job.*")))]
     doubles = [truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, "double.*")))]
     told, not_told = check_connections(case, out, report)
@@ -78,6 +80,8 @@ def check_case(case, out):
           f"exact {identity['exact']}, inferred {identity['inferred']}, process {identity['process']} of {sent} sent; by {sources_of(report)}; "
           f"{told} connections as NCCL tells of them")
     problems = different + out_of_order + not_told
+    if report["loss"]["records"]:
+        problems.append(f"lost: {report['loss']}")
     if (identity["exact"], identity["inferred"], identity["process"]) != (sent, 0, 0):
         problems.append(f"identity {identity}, the double sent {sent}")
     if sources_of(report) != {case.source}:

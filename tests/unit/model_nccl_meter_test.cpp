@@ -139,18 +139,33 @@ TEST(LinkMeter, BytesOfNothingThatWasLaunched) {
     EXPECT_EQ(meter.share(0).payload_bytes, 100U);
 }
 
-// Of a link that was there before, the first bytes may be of others.
-TEST(LinkMeter, AFirstSingleOperationOfALateLinkIsNotTakenForAll) {
+// Of a link that was there before, the bytes may be of others until it once was quiet.
+TEST(LinkMeter, ASingleOperationOfALateLinkIsNotTakenForAll) {
     Meter meter;
-    meter.ops = {{1, 100, true}};
-    meter.sample(2, 140);
+    meter.ops = {{1.5, 100, false}, {10, 100, false}};
+    meter.sample(1, 40);
+    meter.sample(1.9, 200);
+    meter.sample(9, 250);
+    meter.sample(11, 330);
     meter.run(true);
-    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Excess);
-    EXPECT_TRUE(meter.link.intervals[0].is_first);
-    EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    EXPECT_EQ(meter.share(0).rung, Rung::Inferred);
+    EXPECT_EQ(meter.share(1).rung, Rung::Exact);
+    EXPECT_EQ(meter.share(1).payload_bytes, 80U);
     meter.run(false);
-    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Single);
-    EXPECT_EQ(meter.share(0).payload_bytes, 140U);
+    EXPECT_EQ(meter.share(0).rung, Rung::Exact);
+}
+
+// What is known of an operation is not changed by bytes that nobody launched.
+TEST(LinkMeter, MoreThanASingleOperationIsNotAllOfIt) {
+    for (const bool is_late : {false, true}) {
+        Meter meter;
+        meter.ops = {{1, 100, true}};
+        meter.sample(2, 140);
+        meter.run(is_late);
+        EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Excess);
+        EXPECT_EQ(meter.link.intervals[0].is_first, is_late);
+        EXPECT_EQ(meter.share(0).payload_bytes, 100U);
+    }
 }
 
 TEST(LinkMeter, TheRestGoesToThoseThatAreNotKnown) {

@@ -251,9 +251,10 @@ class Comparison:
             for qp, following in zip(qps, qps[1:] + [None]):
                 self._direction_from_first(qp, following, "tx", flow)
 
-    def from_first(self) -> None:
+    def from_first(self, answers_too: bool = True) -> None:
         """Recorders that started late: each direction of a queue pair against what tshark has from the frame on that the report
-        names as its first, by PSN, opcode and time. A queue pair without one must have sent nothing since the recorder started."""
+        names as its first, by PSN, opcode and time. A queue pair without one must have sent nothing since the recorder started.
+        answers_too: what was sent to it, too, which holds if nobody ends before the last answer came."""
         groups = self.grouped()
         for key, flow in self.fabric.flows.items():
             if key not in groups and flow.frames[-1].time_s > min(self.clocks.begin_s(host) for host in self.hosts()):
@@ -264,7 +265,7 @@ class Comparison:
             qps = sorted(qps, key=lambda qp: qp["generation_ns"])
             for qp, following in zip(qps, qps[1:] + [None]):
                 self._direction_from_first(qp, following, "tx", flow)
-                if isinstance(key, Connected) and qp["preexisting"]:
+                if answers_too and isinstance(key, Connected) and qp["preexisting"]:
                     answers = self.fabric.flows.get(Connected(key.destination, key.source, qp["qpn"]))
                     self._direction_from_first(qp, following, "rx", answers)
 
