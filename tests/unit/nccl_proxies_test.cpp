@@ -49,8 +49,20 @@ TEST(NcclProxies, ByLocalRankAndByRank) {
     EXPECT_EQ(by_rank->comm.tgid, 101u);
     EXPECT_EQ(by_rank->rank, 10);
     EXPECT_FALSE(proxy_of(comms, comms[0], 9, false).has_value());
-    EXPECT_FALSE(proxy_of(comms, comms[0], ~0u, true).has_value());
+    EXPECT_FALSE(proxy_of(comms, comms[0], 255, true).has_value());
     EXPECT_FALSE(proxy_of(comms, comms[0], 8, true).has_value()) << "its own";
+}
+
+TEST(NcclProxies, MoreRanksThanAByteHas) {
+    auto comms = three();
+    for (cw_nccl_comm &comm : comms) {
+        comm.n_ranks = 1024;
+        comm.rank += 512;
+    }
+    const auto proxy = proxy_of(comms, comms[0], 9, true);
+    ASSERT_TRUE(proxy.has_value());
+    EXPECT_EQ(proxy->comm.tgid, 101u);
+    EXPECT_EQ(proxy->rank, 520);
 }
 
 // Split with shared proxies: the numbers are the parent's.
