@@ -29,7 +29,10 @@ Result<FileBytes> FileBytes::open(const std::string &path) {
         return error(ErrorKind::BadInput, fmt::format("{}: empty, or not a regular file", path));
     }
     const auto bytes = static_cast<std::size_t>(status.st_size);
-    void *at = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    // Into private mappings the kernel writes the breakpoints of uprobes, another tracer's, too.
+    void *at = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) // some file systems in user space have no shared ones
+        at = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     const int why = errno;
     close(fd);
     if (at == MAP_FAILED)
