@@ -240,12 +240,13 @@ Json nccl_image_json(const Model &model, const identity::Image &image) {
             {"reason", text_or_null(image.reason)}};
 }
 
-Json communicator_json(const Model &model, Index index) {
+Json communicator_json(const Model &model, Index index, bool detail) {
     const Communicator &comm = model.nccl.communicators[index];
     Json parameters = Json::object();
     for (const auto &[name, values] : identity::params_of(model.nccl, comm)) {
         if (values.size() == 1) {
-            parameters[name] = values.begin()->first;
+            if (detail)
+                parameters[name] = values.begin()->first;
             continue;
         }
         for (const auto &[value, ranks] : values)

@@ -8,7 +8,7 @@
 namespace collwire::report {
 
 [[nodiscard]] Json nccl_image_json(const model::Model &model, const identity::Image &image);
-[[nodiscard]] Json communicator_json(const model::Model &model, model::Index index);
+[[nodiscard]] Json communicator_json(const model::Model &model, model::Index index, bool detail);
 // `parts`: null: without them.
 [[nodiscard]] Json collective_json(const model::Model &model, const identity::Operation &operation,
                                    const identity::Parts *parts);

@@ -111,7 +111,7 @@ void write_nccl(Writer &writer, const Model &model, const JsonOptions &options) 
     writer.array("nccl", nccl.gathered.images,
                  [&](const identity::Image &image) { return nccl_image_json(model, image); });
     writer.array("communicators", indices_of(nccl.communicators),
-                 [&](Index index) { return communicator_json(model, index); });
+                 [&](Index index) { return communicator_json(model, index, options.detail); });
     writer.array("matrix", nccl.matrix,
                  [](const auto &cell) { return matrix_json(cell.first, cell.second); });
     writer.array("collectives", nccl.collectives, [&](const identity::Operation &operation) {

@@ -88,10 +88,13 @@ def compare_with_readelf(plan, library):
             symbols.setdefault(words[7].split("@")[0], set()).add((int(words[1], 16), int(words[2], 0)))
     for probe in plan["probes"]:
         assert any(begin <= probe["address"] < begin + size for begin, size in symbols[probe["symbol"]]), probe
+    for name, address in plan["parameters"].items():
+        at = {begin for symbol, places in symbols.items() if re.fullmatch(rf"_ZZ\d+ncclParam{name}vE5cache", symbol) for begin, _ in places}
+        assert at == {address}, (name, address, at)
     for name, address in plan["data"].items():
         at = {begin for symbol, places in symbols.items() if re.fullmatch(rf"(_ZL?\d+)?{name}", symbol) for begin, _ in places}
         assert address in at, (name, address, at)
-    return 1 + len(plan["probes"]) + len(plan["data"])
+    return 1 + len(plan["probes"]) + len(plan["data"]) + len(plan["parameters"])
 
 
 def compare_with_disassembler(plan, library):

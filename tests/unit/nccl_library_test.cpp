@@ -29,6 +29,16 @@ TEST(SymbolNames, BaseOfAMangledName) {
     EXPECT_EQ(base_name(""), "");
 }
 
+TEST(SymbolNames, ParameterOfItsVariable) {
+    EXPECT_EQ(parameter_name("_ZZ13ncclParamIbTcvE5cache"), "IbTc");
+    EXPECT_EQ(parameter_name("_ZZ21ncclParamIbQpsPerConnvE5cache"), "IbQpsPerConn");
+    for (const char *other :
+         {"", "_ZZ", "_ZZ13ncclParamIbTcvE7noCache", "_ZZ14ncclParamIbTcvE5cache",
+          "_ZZ13ncclParamIbTciE5cache", "_ZZ13ncclParamIbTc", "_ZZ9ncclCachevE5cache",
+          "_ZZ99999999999999999999ncclParamIbTcvE5cache", "_ZZvE5cache", "vE5cache"})
+        EXPECT_EQ(parameter_name(other), "") << other;
+}
+
 TEST(SymbolNames, FormByTheSuffix) {
     EXPECT_EQ(form_of("ncclBcast"), SymbolForm::Standard);
     EXPECT_EQ(form_of("_Zx.part.4"), SymbolForm::Part);

@@ -117,6 +117,7 @@ public:
         compare_with_getters();
         for (const CapabilityRecipe &recipe : capability_recipes())
             plan_.capabilities.push_back(capability(recipe));
+        plan_.parameters = file_.parameters();
         return std::move(plan_);
     }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include <fmt/format.h>
 #include <gelf.h>
@@ -14,6 +15,9 @@ namespace {
 
 constexpr std::size_t MAX_SEGMENTS = 256;
 constexpr std::size_t MAX_BUILD_ID_BYTES = 64;
+constexpr std::size_t MAX_PARAMETERS = 1024; // 2.32 has 229
+constexpr std::size_t MAX_PARAMETER_NAME_BYTES = 47;
+constexpr std::size_t PARAMETER_BYTES = 8;
 
 Error bad(std::string_view what) {
     return error(ErrorKind::BadInput, fmt::format("not a usable shared library: {}", what));
@@ -35,6 +39,22 @@ std::string_view base_name(std::string_view symbol) {
         return {};
     symbol.remove_prefix(static_cast<std::size_t>(end - symbol.data()));
     return length <= symbol.size() ? symbol.substr(0, length) : std::string_view{};
+}
+
+std::string_view parameter_name(std::string_view symbol) {
+    constexpr std::string_view LOCAL = "_ZZ", FUNCTION = "ncclParam", VARIABLE = "vE5cache";
+    if (!symbol.starts_with(LOCAL) || !symbol.ends_with(VARIABLE))
+        return {};
+    symbol.remove_prefix(LOCAL.size());
+    symbol.remove_suffix(VARIABLE.size());
+    const std::string_view name =
+        symbol.substr(std::min(symbol.find_first_not_of("0123456789"), symbol.size()));
+    std::size_t length = 0;
+    const auto [end, failed] =
+        std::from_chars(symbol.data(), symbol.data() + symbol.size(), length);
+    if (failed != std::errc{} || length != name.size() || !name.starts_with(FUNCTION))
+        return {};
+    return name.substr(FUNCTION.size());
 }
 
 SymbolForm form_of(std::string_view symbol) {
@@ -147,12 +167,11 @@ void LibraryFile::read_build_id(Elf_Data *notes) {
     }
 }
 
-LibraryFile::Symbols LibraryFile::find(std::span<const std::string_view> bases) const {
-    Symbols found;
+template <typename Visit> void LibraryFile::for_each_symbol(Visit visit) const {
     GElf_Shdr header{};
     Elf_Data *data = symbols_ == nullptr ? nullptr : elf_getdata(symbols_, nullptr);
     if (data == nullptr || gelf_getshdr(symbols_, &header) == nullptr || header.sh_entsize == 0)
-        return found;
+        return;
     const std::size_t n = data->d_size / header.sh_entsize;
     for (std::size_t i = 0; i < n; ++i) {
         GElf_Sym symbol{};
@@ -162,14 +181,36 @@ LibraryFile::Symbols LibraryFile::find(std::span<const std::string_view> bases) 
         if (symbol.st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_OBJECT))
             continue;
         const char *name = elf_strptr(elf_.get(), header.sh_link, symbol.st_name);
-        if (name == nullptr)
-            continue;
-        const std::string_view base = base_name(name);
-        if (base.empty() || !std::ranges::binary_search(bases, base))
-            continue;
-        found.emplace(base, LibrarySymbol{name, base, symbol.st_value, symbol.st_size,
-                                          type == STT_FUNC, form_of(name)});
+        if (name != nullptr)
+            visit(std::string_view{name}, symbol, type == STT_FUNC);
     }
+}
+
+LibraryFile::Symbols LibraryFile::find(std::span<const std::string_view> bases) const {
+    Symbols found;
+    for_each_symbol([&](std::string_view name, const GElf_Sym &symbol, bool is_function) {
+        const std::string_view base = base_name(name);
+        if (!base.empty() && std::ranges::binary_search(bases, base))
+            found.emplace(base, LibrarySymbol{name, base, symbol.st_value, symbol.st_size,
+                                              is_function, form_of(name)});
+    });
+    return found;
+}
+
+std::map<std::string, std::uint64_t> LibraryFile::parameters() const {
+    std::map<std::string, std::uint64_t> found;
+    std::set<std::string, std::less<>> several;
+    for_each_symbol([&](std::string_view symbol_name, const GElf_Sym &symbol, bool is_function) {
+        const std::string_view name = parameter_name(symbol_name);
+        if (is_function || name.empty() || name.size() > MAX_PARAMETER_NAME_BYTES ||
+            symbol.st_size != PARAMETER_BYTES || found.size() >= MAX_PARAMETERS)
+            return;
+        if (const auto [at, is_new] = found.try_emplace(std::string{name}, symbol.st_value);
+            !is_new && at->second != symbol.st_value)
+            several.emplace(name);
+    });
+    for (const std::string &name : several)
+        found.erase(name);
     return found;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,6 +55,8 @@ public:
     // All symbols with one of these bases, from .symtab, else from .dynsym.
     using Symbols = std::unordered_multimap<std::string_view, LibrarySymbol>;
     [[nodiscard]] Symbols find(std::span<const std::string_view> bases) const;
+    // Addresses of NCCL's parameters, by name. Without .symtab there are none.
+    [[nodiscard]] std::map<std::string, std::uint64_t> parameters() const;
 
 private:
     struct ElfCloser {
@@ -62,6 +65,7 @@ private:
 
     LibraryFile() = default;
     Result<void> read(std::span<const std::byte> bytes);
+    template <typename Visit> void for_each_symbol(Visit visit) const;
     Result<void> read_segments(std::span<const std::byte> bytes);
     void read_sections();
     void read_build_id(Elf_Data *notes);
@@ -73,6 +77,10 @@ private:
     bool has_symbol_table_ = false;
     bool has_debug_types_ = false;
 };
+
+// IbQpsPerConn of _ZZ21ncclParamIbQpsPerConnvE5cache, the variable that ncclParamIbQpsPerConn()
+// keeps its value in; empty for others.
+std::string_view parameter_name(std::string_view symbol);
 
 // Code that may jump into a function: itself and what was split off it.
 std::vector<CodeRange> jump_sources(const LibraryFile::Symbols &symbols,

@@ -33,7 +33,7 @@ struct Capability {
 
 struct PlannedFunction {
     std::string function;
-    std::string symbol; // as in the file
+    std::string symbol;      // as in the file
     std::uint64_t address = 0;
     std::uint64_t file_offset = 0;
     std::string instruction;                      // under the probe, AT&T syntax
@@ -56,8 +56,9 @@ struct Plan {
     bool has_debug_types = false;
     std::vector<Capability> capabilities;
     std::vector<PlannedFunction> probes;
-    std::map<std::string, PlannedOffset> offsets; // "type.field"; "type": its size
-    std::map<std::string, std::uint64_t> data;    // addresses of variables, in the file
+    std::map<std::string, PlannedOffset> offsets;    // "type.field"; "type": its size
+    std::map<std::string, std::uint64_t> data;       // addresses of variables, in the file
+    std::map<std::string, std::uint64_t> parameters; // where their values are kept: IbQpsPerConn
     std::map<std::string, std::int64_t> enumerators;
 };
 

@@ -51,6 +51,7 @@ Plan plan_of(const Json &document) {
                                                  value.at("elements").get<std::uint64_t>(),
                                                  value.at("source").get<std::string>()});
     plan.data = document.at("data").get<std::map<std::string, std::uint64_t>>();
+    plan.parameters = document.at("parameters").get<std::map<std::string, std::uint64_t>>();
     plan.enumerators = document.at("enumerators").get<std::map<std::string, std::int64_t>>();
     return plan;
 }
@@ -109,6 +110,7 @@ std::string render_json(const Plan &plan, std::string_view tool_version) {
                            {"probes", std::move(probes)},
                            {"offsets", std::move(offsets)},
                            {"data", plan.data},
+                           {"parameters", plan.parameters},
                            {"enumerators", plan.enumerators}};
     // Names come from the file: bytes that are no UTF-8 must not throw.
     return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

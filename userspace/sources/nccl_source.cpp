@@ -16,6 +16,7 @@
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/channels.h"
 #include "userspace/nccl/layout.h"
+#include "userspace/nccl/parameters.h"
 
 namespace collwire {
 namespace {
@@ -36,6 +37,17 @@ template <typename T> T copy_of(const cw_header &header) {
 
 template <std::size_t N> void put(char (&field)[N], std::string_view text) {
     std::memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+cw_nccl_param parameter_record(std::uint32_t tgid, std::uint32_t image_id, std::string_view name,
+                               std::int64_t value) {
+    cw_nccl_param record = {};
+    record.header = {sizeof(record), CW_KIND_NCCL_PARAM, CW_CPU_USERSPACE, monotonic_ns()};
+    record.tgid = tgid;
+    record.image_id = image_id;
+    record.value = value;
+    put(record.name, name);
+    return record;
 }
 
 void append(RecordSink &sink, const std::vector<std::byte> &record) {
@@ -164,7 +176,8 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
     const auto pid = static_cast<pid_t>(record.tgid);
     if (is_new || process->second.start_boottime_ns != record.start_boottime_ns ||
         process->second.image_id != record.image_id) {
-        process->second = {start_ticks(pid).value_or(0), record.image_id, record.start_boottime_ns};
+        process->second = {
+            start_ticks(pid).value_or(0), record.image_id, record.start_boottime_ns, {}, false};
         cw_nccl_process told = {};
         told.header = {sizeof(told), CW_KIND_NCCL_PROCESS, CW_CPU_USERSPACE, monotonic_ns()};
         told.tgid = record.tgid;
@@ -173,6 +186,7 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
         const auto *begin = reinterpret_cast<const std::byte *>(&told);
         fresh_.emplace_back(begin, begin + sizeof(told));
     }
+    look_at_parameters(record.tgid, process->second);
     Comm &comm = comms_[{record.tgid, record.comm}];
     comm = {};
     const auto *begin = reinterpret_cast<const std::byte *>(&record);
@@ -201,6 +215,9 @@ void NcclSource::on_record(const cw_header &header) {
     case CW_KIND_NCCL_CONNECTION: {
         const auto record = copy_of<cw_nccl_connection>(header);
         keep({record.tgid, record.comm}, header);
+        // What connections are made with was read for the first of them.
+        if (const auto process = processes_.find(record.tgid); process != processes_.end())
+            process->second.may_have_more = true;
         break;
     }
     case CW_KIND_NCCL_SHAPE_TASK: {
@@ -216,6 +233,31 @@ void NcclSource::on_record(const cw_header &header) {
     }
     default:
         break;
+    }
+}
+
+void NcclSource::look_at_parameters(std::uint32_t tgid, Process &process) {
+    process.may_have_more = false;
+    const NcclImage *image = images_.find(process.image_id);
+    ProcessView view{static_cast<pid_t>(tgid)};
+    if (image == nullptr || image->plan.parameters.empty() || !view.refresh())
+        return;
+    for (const Mapping &mapping : view.mappings()) {
+        if (!mapping.executable || images_.image_of(view.pid(), mapping) != image)
+            continue;
+        const auto bias = nccl::load_bias(image->plan, mapping);
+        if (!bias)
+            continue;
+        for (const auto &[name, value] : nccl::read_parameters(view, image->plan, *bias)) {
+            const auto [known, is_new] = process.parameters.try_emplace(name, value);
+            if (!is_new && known->second == value)
+                continue;
+            known->second = value;
+            const cw_nccl_param told = parameter_record(tgid, process.image_id, name, value);
+            const auto *begin = reinterpret_cast<const std::byte *>(&told);
+            fresh_.emplace_back(begin, begin + sizeof(told));
+        }
+        return;
     }
 }
 
@@ -262,6 +304,9 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
         look_around();
     look_elsewhere();
     forget_ended();
+    for (auto &[tgid, process] : processes_)
+        if (process.may_have_more)
+            look_at_parameters(tgid, process);
     append_images(sink, everything);
     if (everything) {
         for (const auto &[tgid, process] : processes_) {
@@ -272,6 +317,8 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
             record.image_id = process.image_id;
             record.start_boottime_ns = process.start_boottime_ns;
             sink.append(record.header);
+            for (const auto &[name, value] : process.parameters)
+                sink.append(parameter_record(tgid, process.image_id, name, value).header);
         }
         for (const auto &[key, comm] : comms_) {
             append(sink, comm.comm);

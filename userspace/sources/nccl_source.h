@@ -66,6 +66,8 @@ private:
         std::uint64_t start_ticks = 0;
         std::uint32_t image_id = 0;
         std::uint64_t start_boottime_ns = 0;
+        std::map<std::string, std::int64_t> parameters; // as they were told of
+        bool may_have_more = false;                     // parameters that are not told of
     };
 
     void look_at(const std::vector<pid_t> &pids);
@@ -76,6 +78,7 @@ private:
     void look_elsewhere();
     bool read_elsewhere(const Elsewhere &connection);
     void keep(const CommKey &key, const cw_header &header);
+    void look_at_parameters(std::uint32_t tgid, Process &process);
     void forget_ended();
     void look_around();
     void append_images(RecordSink &sink, bool everything);

@@ -9,6 +9,17 @@ int fake_socket_of_init(const ncclSocket *socket) {
     return socket->fd;
 }
 
+// As NCCL_PARAM makes them: read at the first use.
+__attribute__((noinline)) std::int64_t ncclParamIbTc() {
+    static std::int64_t cache = INT64_MIN;
+    if (__atomic_load_n(&cache, __ATOMIC_RELAXED) == INT64_MIN)
+        __atomic_store_n(&cache, 106, __ATOMIC_RELAXED);
+    return cache;
+}
+FAKE_API long fake_ib_tc() {
+    return ncclParamIbTc();
+}
+
 FAKE_API int ncclGetVersion(int *version) {
     if (version == nullptr)
         return 4;

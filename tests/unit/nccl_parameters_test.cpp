@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's parameters out of the memory of a process that runs it: this one, with the double.
+#include "tests/unit/nccl_fixture.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+#include "userspace/nccl/parameters.h"
+
+namespace collwire::nccl::test {
+namespace {
+
+TEST_F(FakeNccl, ParametersOnceTheyAreUsed) {
+    const auto plan = make_plan(*library_);
+    ASSERT_TRUE(plan.ok()) << plan.failure().message;
+    ASSERT_EQ(plan->parameters.size(), 1u);
+    ASSERT_TRUE(plan->parameters.contains("IbTc"));
+    const auto again = parse_plan(render_json(*plan, "test"));
+    ASSERT_TRUE(again.ok()) << again.failure().message;
+    EXPECT_EQ(again->parameters, plan->parameters);
+
+    void *loaded = dlopen(FAKE_NCCL, RTLD_NOW);
+    ASSERT_NE(loaded, nullptr) << dlerror();
+    const std::uint64_t bias = static_cast<link_map *>(loaded)->l_addr;
+    const ProcessView self{getpid()};
+    EXPECT_TRUE(read_parameters(self, *plan, bias).empty()) << "nobody has asked for it";
+    const auto use = reinterpret_cast<long (*)()>(dlsym(loaded, "fake_ib_tc"));
+    ASSERT_NE(use, nullptr);
+    EXPECT_EQ(use(), 106);
+    EXPECT_EQ(read_parameters(self, *plan, bias),
+              (std::map<std::string, std::int64_t>{{"IbTc", 106}}));
+    // Where nothing is, there is no value.
+    EXPECT_TRUE(read_parameters(self, *plan, bias + (1ULL << 46U)).empty());
+    dlclose(loaded);
+}
+
+} // namespace
+} // namespace collwire::nccl::test
