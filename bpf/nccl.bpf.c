@@ -6,7 +6,7 @@
  *
  * Nothing in here sits on a function that NCCL calls per message or while it waits.
  */
-#include "nccl_walk.h"
+#include "nccl_launches.h"
 
 /* ---- communicators: a few in the life of a process --------------------------------------------
  */
@@ -71,6 +71,24 @@ int comm_ends(struct pt_regs *ctx)
 /* ---- calls of the API ---------------------------------------------------------------------------
  */
 
+/* Threads in a call. Only with --api-returns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct cw_nccl_call_in_flight);
+} calls_in_flight SEC(".maps");
+
+const volatile bool watch_returns = false;
+
+static __noinline long note_call(__u64 comm, __u64 time_ns)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct cw_nccl_call_in_flight call = {.comm = comm, .time_ns = time_ns};
+
+	return bpf_map_update_elem(&calls_in_flight, &id, &call, BPF_ANY);
+}
+
 /* ncclResult_t ncclEnqueueCheck(struct ncclInfo *info) */
 SEC("uprobe")
 int enqueue_check(struct pt_regs *ctx)
@@ -117,371 +135,47 @@ int enqueue_check(struct pt_regs *ctx)
 	r->datatype = type;
 	r->flags = 0;
 	r->reserved = 0;
+	if (watch_returns)
+		note_call(comm, r->header.time_ns);
 	submit_bulk(r);
+	return 0;
+}
+
+SEC("uretprobe")
+int enqueue_returns(struct pt_regs *ctx)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct cw_nccl_call_in_flight *call = bpf_map_lookup_elem(&calls_in_flight, &id);
+	struct cw_nccl_return *r;
+
+	if (!call)
+		return 0;
+	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_return, CW_KIND_NCCL_RETURN, CW_LOSS_NCCL_CALL);
+	if (r) {
+		r->comm = call->comm;
+		r->call_ns = call->time_ns;
+		r->tgid = id >> 32;
+		r->tid = (__u32)id;
+		r->result = (__u32)PT_REGS_RC(ctx);
+		submit_bulk(r);
+	}
+	bpf_map_delete_elem(&calls_in_flight, &id);
 	return 0;
 }
 
 /* ---- launches -----------------------------------------------------------------------------------
  */
 
-static __always_inline struct cw_nccl_comm_entry *entry_of(struct ops_walk *w)
+static __always_inline void walk(struct ops_walk *w)
 {
-	struct cw_nccl_comm_key key = {.comm = w->comm, .tgid = w->tgid};
-
-	return bpf_map_lookup_elem(&comms, &key);
-}
-
-/* Hands on the tasks that are kept, when there are more than the launch's record holds. */
-static __always_inline void flush_tasks(struct ops_walk *w)
-{
-	struct cw_nccl_launch_tasks *r;
-	__u32 n = w->n_kept;
-
-	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_launch_tasks, CW_KIND_NCCL_LAUNCH_TASKS,
-			      CW_LOSS_NCCL_LAUNCH);
-	if (!r)
+	bpf_loop(MAX_STEPS, look_callback, w, 0);
+	if (!end_look(w))
 		return;
-	r->comm = w->comm;
-	r->plan = w->plan;
-	r->launch_ns = w->launch_ns;
-	r->tgid = w->tgid;
-	r->first = w->n_tasks - n;
-	r->n = n;
-	__builtin_memcpy(r->tasks, w->tasks, sizeof(r->tasks));
-	submit_bulk(r);
-}
-
-static __always_inline void keep_task(struct ops_walk *w, __u32 arguments_hash)
-{
-	__u32 i = w->n_kept;
-
-	if (i >= CW_NCCL_MORE_TASKS) {
-		w->n_tasks--; /* the one that is to be kept is not among the kept */
-		flush_tasks(w);
-		w->n_tasks++;
-		i = 0;
-	}
-	w->tasks[i & (CW_NCCL_MORE_TASKS - 1)].arguments_hash = arguments_hash;
-	w->tasks[i & (CW_NCCL_MORE_TASKS - 1)].task = (__u32)w->task;
-	w->n_kept = i + 1;
-}
-
-/* 1: the walk is over. */
-static __always_inline long look_step(struct ops_walk *w)
-{
-	struct cw_nccl_comm_entry *entry;
-	__u8 op[CW_NCCL_OP_HEAD_BYTES] COPIED, task[CW_NCCL_TASK_BYTES] COPIED;
-
-	if (!w->ops) {
-		/* Most have one list: the communicator is not looked up for the end of it. */
-		entry = w->proxy < w->n_proxies ? entry_of(w) : NULL;
-		if (!entry || !next_proxy(w, entry)) {
-			w->over = 1;
-			return 1;
-		}
-		return 0;
-	}
-	if (!read_op(w, op))
-		return 0;
-	if (HAS(op_task) && new_task(w, task)) {
-		w->hash = mix_task(w->hash, task, is_p2p(op));
-		keep_task(w, hash_of_task(task, is_p2p(op)));
-	}
-	w->hash = mix_op(w->hash, op, w->n_tasks);
-	w->n_ops++;
-	step_over(w, FROM_COPY(__s32, op, op_next));
-	return 0;
-}
-
-/* As in verbs_post.bpf.c: global, so that the verifier looks at it once. */
-__weak __noinline long look_any_step(struct ops_walk *w)
-{
-	return w ? look_step(w) : 1;
-}
-
-static long look_callback(__u32 step, void *w)
-{
-	(void)step;
-	return look_any_step(w) != 0;
-}
-
-static __always_inline void tell_task(struct ops_walk *w, const __u8 *op, const __u8 *task)
-{
-	struct cw_nccl_shape_task *r = RESERVE_RECORD_IN(
-		bulk_events, cw_nccl_shape_task, CW_KIND_NCCL_SHAPE_TASK, CW_LOSS_NCCL_SHAPE);
-
-	if (!r)
-		return;
-	r->comm = w->comm;
-	r->shape = w->hash;
-	r->tgid = w->tgid;
-	r->index = w->n_tasks - 1;
-	r->algorithm = BYTE_FROM_COPY(op, op_algorithm, CW_NCCL_ALGORITHM_UNKNOWN);
-	r->protocol = FROM_COPY(__u8, op, op_protocol);
-	if (is_p2p(op)) {
-		r->func = FROM_COPY(__u8, task, p2p_func);
-		r->count = FROM_COPY(__u64, task, p2p_count);
-		r->bytes = FROM_COPY(__u64, task, p2p_bytes);
-		r->datatype = FROM_COPY(__u8, task, p2p_datatype);
-		r->root = FROM_COPY(__s32, task, p2p_root);
-	} else {
-		__u8 n_channels = 0;
-
-		r->func = FROM_COPY(__u8, task, coll_func);
-		r->count = FROM_COPY(__u64, task, coll_count);
-		r->datatype = FROM_COPY(__u8, task, coll_datatype);
-		r->root = FROM_COPY(__s32, task, coll_root);
-		r->reduction = FROM_COPY(__s32, task, coll_op);
-		r->bytes = r->count * cw_nccl_type_bytes(r->datatype);
-		READ_FIELD(n_channels, w->task, coll_n_channels);
-		r->n_channels = n_channels;
-	}
-	r->api_func = BYTE_FROM_COPY(op, op_coll_api, r->func);
-	submit_bulk(r);
-}
-
-static __always_inline void copy_op(struct ops_walk *w, const __u8 *op, struct cw_nccl_op *into)
-{
-	__u32 pattern = FROM_COPY(__u8, op, op_pattern);
-
-	into->connection = FROM_COPY(__u64, op, op_connection);
-	into->nbytes = FROM_COPY(__u64, op, op_nbytes);
-	into->chunk_bytes = chunk_bytes_of(op);
-	into->slice_bytes = SIZE_FROM_COPY(op, op_slice_size);
-	into->loop_bytes = SIZE_FROM_COPY(op, op_loop_size);
-	into->loop_offset_bytes = SIZE_FROM_COPY(op, op_loop_offset);
-	into->channel_bytes = SIZE_FROM_COPY(op, op_channel_size);
-	into->nsteps = FROM_COPY(__u32, op, op_nsteps);
-	into->task = w->n_tasks - 1;
-	into->root = FROM_COPY(__s32, op, op_root);
-	into->peer = -1;
-	READ_FIELD(into->peer, next_op(w), op_peer);
-	into->channel = FROM_COPY(__u8, op, op_channel);
-	into->func = BYTE_FROM_COPY(op, op_coll, CW_NCCL_FUNC_UNKNOWN);
-	into->pattern = layout.patterns[pattern & (CW_NCCL_PATTERN_NUMBERS - 1)];
-	into->protocol = FROM_COPY(__u8, op, op_protocol);
-	into->algorithm = BYTE_FROM_COPY(op, op_algorithm, CW_NCCL_ALGORITHM_UNKNOWN);
-	into->slice_steps = FROM_COPY(__u8, op, op_slice_steps);
-	into->chunk_steps = FROM_COPY(__u8, op, op_chunk_steps);
-	into->datatype = FROM_COPY(__u8, op, op_dtype);
-	into->reduction = FROM_COPY(__u8, op, op_red_op);
-	into->registered = BYTE_FROM_COPY(op, op_reg, 0);
-	into->flags = w->other_proxy ? CW_NCCL_OP_OTHER_PROXY : 0;
-	into->proxy_index = w->proxy_index;
-	READ_FIELD(into->ring_index,
-		   w->comm + layout.comm_channels + (__u64)into->channel * layout.channel_size,
-		   channel_ring_index);
-}
-
-/* One operation a step: the record that it is in is told of whole. 1: the walk is over. */
-static __always_inline long tell_step(struct ops_walk *w)
-{
-	struct cw_nccl_shape_ops *r;
-	struct cw_nccl_comm_entry *entry = entry_of(w);
-	__u8 op[CW_NCCL_OP_HEAD_BYTES] COPIED, task[CW_NCCL_TASK_BYTES] COPIED;
-
-	if (!entry)
-		return 1;
-	if (!w->ops)
-		return next_proxy(w, entry) ? 0 : 1;
-	if (!read_op(w, op))
-		return 0;
-	if (HAS(op_task) && new_task(w, task))
-		tell_task(w, op, task);
-	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_shape_ops, CW_KIND_NCCL_SHAPE_OPS,
-			      CW_LOSS_NCCL_SHAPE);
-	if (!r) {
-		w->fault = 1;
-		return 1;
-	}
-	r->comm = w->comm;
-	r->shape = w->hash;
-	r->tgid = w->tgid;
-	r->n_ops = w->n_all_ops;
-	r->first = w->n_ops;
-	r->n = 1;
-	copy_op(w, op, &r->ops[0]);
-	submit_bulk(r);
-	w->n_ops++;
-	step_over(w, FROM_COPY(__s32, op, op_next));
-	return 0;
-}
-
-__weak __noinline long tell_any_step(struct ops_walk *w)
-{
-	return w ? tell_step(w) : 1;
-}
-
-static long tell_callback(__u32 step, void *w)
-{
-	(void)step;
-	return tell_any_step(w) != 0;
-}
-
-/* The connections of the operations, those that were not told of before. 1: the walk is over. */
-static __always_inline long connect_step(struct ops_walk *w)
-{
-	struct cw_nccl_comm_entry *entry = entry_of(w);
-	__u64 connection = 0;
-	__s32 next = -1;
-
-	if (!entry)
-		return 1;
-	if (!w->ops)
-		return next_proxy(w, entry) ? 0 : 1;
-	READ_FIELD(connection, next_op(w), op_connection);
-	if (!w->other_proxy &&
-	    note_connection(w->comm, entry, connection, w->bias, w->first_endpoint)) {
-		w->first_endpoint += CW_NCCL_ENDPOINTS;
-		return 0;
-	}
-	w->first_endpoint = 0;
-	READ_FIELD(next, next_op(w), op_next);
-	step_over(w, next);
-	return 0;
-}
-
-__weak __noinline long connect_any_step(struct ops_walk *w)
-{
-	return w ? connect_step(w) : 1;
-}
-
-static long connect_callback(__u32 step, void *w)
-{
-	(void)step;
-	return connect_any_step(w) != 0;
-}
-
-/* All of them are read: what the compiler makes of a choice is an address that the verifier
- * refuses. */
-static __always_inline __u64 plan_of(struct pt_regs *ctx)
-{
-	volatile __u64 kept[8] = {};
-
-	kept[CW_NCCL_RBX] = ctx->bx;
-	kept[CW_NCCL_RBP] = ctx->bp;
-	kept[CW_NCCL_R12] = ctx->r12;
-	kept[CW_NCCL_R13] = ctx->r13;
-	kept[CW_NCCL_R14] = ctx->r14;
-	kept[CW_NCCL_R15] = ctx->r15;
-	return kept[layout.plan_register & 7];
-}
-
-static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx)
-{
-	struct cw_nccl_comm_entry *entry;
-	__u64 id = bpf_get_current_pid_tgid();
-
-	if (!tgid_wanted(id >> 32))
-		return false;
-	w->comm = PT_REGS_PARM1(ctx);
-	w->tgid = id >> 32;
-	w->plan = plan_of(ctx);
-	w->bias = PT_REGS_IP(ctx) - layout.proxy_start;
-	w->launch_ns = bpf_ktime_get_ns();
-	entry = comm_entry(w->comm);
-	if (!entry) {
-		count_loss(CW_LOSS_NCCL_FAULT);
-		return false;
-	}
-	if (!entry->proxy_ops) { /* it was met before its proxy was there */
-		meet_proxies(w->comm);
-		entry = comm_entry(w->comm);
-		if (!entry)
-			return false;
-	}
-	w->generation_ns = entry->generation_ns;
-	w->proxy_ops = entry->proxy_ops;
-	w->n_proxies = entry->n_proxies;
-	begin_ops(w);
-	next_proxy(w, entry);
-	return true;
-}
-
-static __noinline long tell_launch(struct ops_walk *w, bool known)
-{
-	__u64 launched = 0;
-	struct cw_nccl_launch *r;
-	__u8 persistent = 0;
-
-	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_launch, CW_KIND_NCCL_LAUNCH,
-			      CW_LOSS_NCCL_LAUNCH);
-	if (!r)
-		return 1;
-	r->header.time_ns = w->launch_ns;
-	r->comm = w->comm;
-	r->tgid = w->tgid;
-	r->tid = (__u32)bpf_get_current_pid_tgid();
-	r->plan = w->plan;
-	r->shape = known ? w->hash : 0;
-	if (read_launched(w->comm, &launched)) {
-		r->launched = launched;
-		r->flags |= CW_NCCL_LAUNCH_LAUNCHED;
-	}
-	READ_FIELD(r->op_count, w->comm, comm_op_count);
-	if (w->plan && READ_FIELD(persistent, w->plan, plan_persistent) && persistent)
-		r->flags |= CW_NCCL_LAUNCH_GRAPH;
-	if (!w->over)
-		r->flags |= CW_NCCL_LAUNCH_TRUNCATED;
-	if (w->fault)
-		r->flags |= CW_NCCL_LAUNCH_FAULT;
-	r->n_ops = w->n_ops;
-	r->n_tasks = w->n_tasks;
-	if (w->n_tasks <= CW_NCCL_LAUNCH_TASKS)
-		__builtin_memcpy(r->tasks, w->tasks, sizeof(r->tasks));
-	submit_bulk(r);
-	return 0;
-}
-
-/* Whether what the launch looks like was told before; if not, it counts as told from now on. */
-static __always_inline bool is_known_shape(struct ops_walk *w)
-{
-	struct cw_nccl_shape_key key = {.shape = w->hash, .tgid = w->tgid};
-
-	if (bpf_map_lookup_elem(&shapes, &key))
-		return true;
-	bpf_map_update_elem(&shapes, &key, &w->launch_ns, BPF_ANY);
-	return false;
-}
-
-static __always_inline void forget_shape(struct ops_walk *w)
-{
-	struct cw_nccl_shape_key key = {.shape = w->hash, .tgid = w->tgid};
-
-	bpf_map_delete_elem(&shapes, &key);
-}
-
-/* The first walk is over: tells of the launch. True: what it looks like is to be told, too. */
-static __always_inline bool end_look(struct ops_walk *w)
-{
-	if (!w->over)
-		count_loss(CW_LOSS_NCCL_OPS_TRUNCATED);
-	if (w->fault)
-		count_loss(CW_LOSS_NCCL_FAULT);
-	w->hash = cw_nccl_mix(w->hash, w->n_ops) | 1;
-	if (w->n_tasks > CW_NCCL_LAUNCH_TASKS)
-		flush_tasks(w);
-	tell_launch(w, w->n_ops != 0);
-	if (!w->n_ops || is_known_shape(w))
-		return false;
-	w->n_all_ops = w->n_ops;
-	w->n_all_tasks = w->n_tasks;
-	return true;
-}
-
-static __always_inline void begin_again(struct ops_walk *w)
-{
-	__u64 hash = w->hash;
-
-	begin_ops(w);
-	w->hash = hash;
-}
-
-static __always_inline void end_tell(struct ops_walk *w)
-{
-	/* Not all of it could be told: the next launch like this tries again. */
-	if (w->n_ops != w->n_all_ops || w->n_tasks != w->n_all_tasks)
-		forget_shape(w);
+	begin_again(w);
+	bpf_loop(MAX_STEPS, tell_callback, w, 0);
+	end_tell(w);
+	begin_again(w);
+	bpf_loop(MAX_STEPS, connect_callback, w, 0);
 }
 
 /*
@@ -494,16 +188,36 @@ int proxy_start(struct pt_regs *ctx)
 	struct ops_walk w;
 
 	__builtin_memset(&w, 0, sizeof(w));
-	if (!begin_launch(&w, ctx))
+	w.plan = plan_of(ctx);
+	if (begin_launch(&w, ctx, true))
+		walk(&w);
+	return 0;
+}
+
+/* Whether a plan is launched without anything for a proxy: those with something go on to
+ * ncclProxyStart. */
+static __always_inline bool is_local(__u64 plan)
+{
+	__u64 first = 0;
+	__u8 persistent = 0;
+
+	return READ_FIELD(first, plan, plan_proxy_ops) && !first &&
+	       READ_FIELD(persistent, plan, plan_persistent) && !persistent;
+}
+
+/* ncclResult_t hostStreamPlanTask(struct ncclComm *comm, struct ncclKernelPlan *plan). Only with
+ * --local-launches. */
+SEC("uprobe")
+int plan_task(struct pt_regs *ctx)
+{
+	struct ops_walk w;
+
+	if (!is_local(PT_REGS_PARM2(ctx)))
 		return 0;
-	bpf_loop(MAX_STEPS, look_callback, &w, 0);
-	if (!end_look(&w))
-		return 0;
-	begin_again(&w);
-	bpf_loop(MAX_STEPS, tell_callback, &w, 0);
-	end_tell(&w);
-	begin_again(&w);
-	bpf_loop(MAX_STEPS, connect_callback, &w, 0);
+	__builtin_memset(&w, 0, sizeof(w));
+	w.plan = PT_REGS_PARM2(ctx);
+	if (begin_launch(&w, ctx, false))
+		walk(&w);
 	return 0;
 }
 
@@ -549,22 +263,15 @@ __weak __noinline int connect_here(void)
 	return w ? connect_step(w) : 1;
 }
 
-SEC("uprobe")
-int proxy_start_bounded(struct pt_regs *ctx)
+static __always_inline void walk_bounded(struct ops_walk *w)
 {
-	struct ops_walk *w = walk_here();
 	int i;
 
-	if (!w)
-		return 0;
-	__builtin_memset(w, 0, sizeof(*w));
-	if (!begin_launch(w, ctx))
-		return 0;
 	for (i = 0; i < BOUNDED_STEPS; i++)
 		if (look_here())
 			break;
 	if (!end_look(w))
-		return 0;
+		return;
 	begin_again(w);
 	for (i = 0; i < BOUNDED_STEPS; i++)
 		if (tell_here())
@@ -574,6 +281,33 @@ int proxy_start_bounded(struct pt_regs *ctx)
 	for (i = 0; i < BOUNDED_STEPS; i++)
 		if (connect_here())
 			break;
+}
+
+SEC("uprobe")
+int proxy_start_bounded(struct pt_regs *ctx)
+{
+	struct ops_walk *w = walk_here();
+
+	if (!w)
+		return 0;
+	__builtin_memset(w, 0, sizeof(*w));
+	w->plan = plan_of(ctx);
+	if (begin_launch(w, ctx, true))
+		walk_bounded(w);
+	return 0;
+}
+
+SEC("uprobe")
+int plan_task_bounded(struct pt_regs *ctx)
+{
+	struct ops_walk *w = walk_here();
+
+	if (!w || !is_local(PT_REGS_PARM2(ctx)))
+		return 0;
+	__builtin_memset(w, 0, sizeof(*w));
+	w->plan = PT_REGS_PARM2(ctx);
+	if (begin_launch(w, ctx, false))
+		walk_bounded(w);
 	return 0;
 }
 

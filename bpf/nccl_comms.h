@@ -139,6 +139,7 @@ static __always_inline void tell_comm(__u64 comm, const struct cw_nccl_comm_entr
 	READ_FIELD(r->n_nodes, comm, comm_n_nodes);
 	READ_FIELD(r->local_rank, comm, comm_local_rank);
 	READ_FIELD(r->local_ranks, comm, comm_local_ranks);
+	READ_FIELD(r->p2p_channels, comm, comm_p2p_channels);
 	if (read_launched(comm, &r->launched))
 		r->flags |= CW_NCCL_COMM_LAUNCHED;
 	if (READ_FIELD(shared, comm, comm_shared_res) && READ_FIELD(owner, shared, shared_owner) &&

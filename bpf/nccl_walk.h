@@ -29,6 +29,14 @@ struct {
 	__type(value, __u64);
 } shapes SEC(".maps");
 
+/* The plan's own lists of what it is for. */
+enum task_queue {
+	QUEUE_COLLS,
+	QUEUE_P2PS,
+	QUEUE_BCASTS,
+	QUEUES,
+};
+
 struct ops_walk {
 	__u64 comm;
 	__u64 plan;
@@ -54,7 +62,10 @@ struct ops_walk {
 	__u32 n_all_ops; /* as the first walk found them */
 	__u32 n_all_tasks;
 	__u32 first_endpoint; /* that is told of next */
-	__u32 reserved;
+	__u32 queue;	      /* enum task_queue: the next one */
+	__u64 listed;	      /* next task of the plan's own list; 0: the next list is due */
+	__u32 n_channels;     /* of the last operation without a task */
+	__u32 protocol;	      /* the same */
 	struct cw_nccl_task_ref tasks[CW_NCCL_MORE_TASKS];
 };
 
@@ -154,6 +165,8 @@ static __always_inline void begin_ops(struct ops_walk *w)
 	w->n_tasks = 0;
 	w->n_kept = 0;
 	w->over = 0;
+	w->queue = 0;
+	w->listed = 0;
 }
 
 /* On to the next proxy that was given something. False: there is none. */
@@ -162,7 +175,7 @@ static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_
 	struct nccl_proxy_ops list;
 	__u32 i = w->proxy;
 
-	if (i >= entry->n_proxies || i >= CW_NCCL_PROXIES)
+	if (i >= w->n_proxies || i >= CW_NCCL_PROXIES)
 		return false;
 	w->proxy = i + 1;
 	w->proxy_index = entry->proxies[i];
@@ -210,13 +223,109 @@ static __always_inline bool new_task(struct ops_walk *w, __u8 *task)
 
 	if (!READ_FIELD(address, next_op(w), op_task))
 		w->fault = 1;
-	if (address == w->task && w->n_tasks)
+	if (!address || (address == w->task && w->n_tasks)) {
+		w->task = address;
 		return false;
+	}
 	w->task = address;
 	w->n_tasks++;
 	if (bpf_probe_read_user(task, CW_NCCL_TASK_BYTES, (void *)address)) /* zeroes it */
 		w->fault = 1;
 	return true;
+}
+
+/*
+ * Operations name their tasks, but for the broadcasts of a group. Those, and what a plan without
+ * any operation is for, are in the plan.
+ */
+enum listed { LISTS_OVER, NEXT_LIST, NEXT_TASK };
+
+static __always_inline enum listed next_listed(struct ops_walk *w, __u8 *task)
+{
+	__u64 head = 0;
+
+	if (!HAS(op_task) || !w->plan)
+		return LISTS_OVER;
+	if (w->listed) {
+		if (!bpf_probe_read_user(task, CW_NCCL_TASK_BYTES, (void *)w->listed)) {
+			w->task = w->listed;
+			return NEXT_TASK;
+		}
+		w->fault = 1;
+		w->listed = 0;
+		return NEXT_LIST;
+	}
+	if (!w->queue && w->n_ops) {
+		w->queue = HAS(bcast_root) ? QUEUE_BCASTS : QUEUES;
+	} else if (!w->queue) {
+		__u8 persistent = 0;
+
+		/* Captured: this is no launch, and those to come will not be seen. */
+		READ_FIELD(persistent, w->plan, plan_persistent);
+		if (persistent)
+			return LISTS_OVER;
+	}
+	if (w->queue >= QUEUES)
+		return LISTS_OVER;
+	if (w->queue == QUEUE_COLLS)
+		READ_FIELD(head, w->plan, plan_colls);
+	else if (w->queue == QUEUE_P2PS)
+		READ_FIELD(head, w->plan, plan_p2ps);
+	else
+		READ_FIELD(head, w->plan, plan_bcasts);
+	w->listed = head;
+	w->queue++;
+	return NEXT_LIST;
+}
+
+/* Which list w->listed is of. */
+static __always_inline __u32 listed_queue(const struct ops_walk *w)
+{
+	return w->queue - 1;
+}
+
+/* Where a build has no such tasks, its layout is not looked at. */
+static __always_inline bool is_listed_bcast(const struct ops_walk *w)
+{
+	return HAS(bcast_root) && listed_queue(w) == QUEUE_BCASTS;
+}
+
+static __always_inline void step_over_listed(struct ops_walk *w, const __u8 *task)
+{
+	__u32 queue = listed_queue(w);
+
+	if (queue == QUEUE_COLLS)
+		w->listed = SIZE_FROM_COPY(task, coll_next);
+	else if (queue == QUEUE_P2PS)
+		w->listed = SIZE_FROM_COPY(task, p2p_next);
+	else if (is_listed_bcast(w))
+		w->listed = SIZE_FROM_COPY(task, bcast_next);
+	else
+		w->listed = 0;
+}
+
+static __always_inline __u32 hash_of_listed(const struct ops_walk *w, const __u8 *task)
+{
+	if (is_listed_bcast(w))
+		return cw_nccl_arguments_hash(
+			CW_NCCL_BROADCAST, FROM_COPY(__u64, task, bcast_sendbuff),
+			FROM_COPY(__u64, task, bcast_recvbuff), FROM_COPY(__u64, task, bcast_bytes),
+			FROM_COPY(__u32, task, bcast_root));
+	return hash_of_task(task, listed_queue(w) == QUEUE_P2PS);
+}
+
+static __always_inline __u64 mix_listed(const struct ops_walk *w, const __u8 *task)
+{
+	__u64 hash = w->hash;
+
+	if (is_listed_bcast(w)) {
+		hash = cw_nccl_mix(hash, FROM_COPY(__u64, task, bcast_bytes));
+		return cw_nccl_mix(hash, FROM_COPY(__u32, task, bcast_root));
+	}
+	if (listed_queue(w) ==
+	    QUEUE_P2PS) /* as mix_op: an AlltoAll looks like sends and receives */
+		hash = cw_nccl_mix(hash, BYTE_FROM_COPY(task, p2p_api, 0));
+	return mix_task(hash, task, listed_queue(w) == QUEUE_P2PS);
 }
 
 #endif

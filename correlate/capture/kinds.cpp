@@ -48,6 +48,7 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_NCCL_SHAPE_TASK, "nccl_shape_task"},
     {CW_KIND_NCCL_SHAPE_OPS, "nccl_shape_ops"},
     {CW_KIND_NCCL_CONNECTION, "nccl_connection"},
+    {CW_KIND_NCCL_RETURN, "nccl_return"},
     {CW_KIND_TCP_SOCKET, "tcp_socket"},
 });
 
@@ -80,6 +81,7 @@ constexpr auto PROBE_KINDS = std::to_array<NamedNumber>({
     {CW_PROBE_FEXIT, "fexit"},
     {CW_PROBE_UPROBE, "uprobe"},
     {CW_PROBE_TRACEPOINT, "tracepoint"},
+    {CW_PROBE_URETPROBE, "uretprobe"},
 });
 
 constexpr auto SOURCE_STATES = std::to_array<NamedNumber>({

@@ -47,6 +47,8 @@ constexpr auto COMM = std::to_array<Field>({
     FIELD(cw_nccl_comm, local_ranks),
     FIELD(cw_nccl_comm, color),
     FIELD(cw_nccl_comm, name),
+    FIELD(cw_nccl_comm, p2p_channels),
+    FIELD(cw_nccl_comm, reserved).as(FieldType::Reserved),
 });
 
 constexpr auto COMM_END = std::to_array<Field>({
@@ -87,6 +89,15 @@ constexpr auto CALL = std::to_array<Field>({
     FIELD(cw_nccl_call, datatype).named(nccl_datatype_name),
     FIELD(cw_nccl_call, flags).flags(nccl_call_flag_names),
     FIELD(cw_nccl_call, reserved).as(FieldType::Reserved),
+});
+
+constexpr auto RETURN = std::to_array<Field>({
+    FIELD(cw_nccl_return, comm),
+    FIELD(cw_nccl_return, call_ns),
+    FIELD(cw_nccl_return, tgid),
+    FIELD(cw_nccl_return, tid),
+    FIELD(cw_nccl_return, result).named(nccl_result_name),
+    FIELD(cw_nccl_return, reserved).as(FieldType::Reserved),
 });
 
 constexpr auto TASK_REF = std::to_array<Field>({
@@ -242,6 +253,8 @@ const RecordLayout *nccl_layout_of(std::uint64_t kind) {
         return layout<cw_nccl_param, PARAM>("cw_nccl_param");
     case CW_KIND_NCCL_CALL:
         return layout<cw_nccl_call, CALL>("cw_nccl_call");
+    case CW_KIND_NCCL_RETURN:
+        return layout<cw_nccl_return, RETURN>("cw_nccl_return");
     case CW_KIND_NCCL_LAUNCH:
         return layout<cw_nccl_launch, LAUNCH>("cw_nccl_launch");
     case CW_KIND_NCCL_LAUNCH_TASKS:

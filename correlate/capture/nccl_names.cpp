@@ -124,6 +124,18 @@ constexpr auto RUNGS = std::to_array<NamedNumber>({
     {CW_RUNG_EXACT, "exact"},
 });
 
+constexpr auto RESULTS = std::to_array<NamedNumber>({
+    {0, "ncclSuccess"},
+    {1, "ncclUnhandledCudaError"},
+    {2, "ncclSystemError"},
+    {3, "ncclInternalError"},
+    {4, "ncclInvalidArgument"},
+    {5, "ncclInvalidUsage"},
+    {6, "ncclRemoteError"},
+    {7, "ncclInProgress"},
+    {8, "ncclTimeout"},
+});
+
 constexpr auto COMM_FLAGS = std::to_array<NamedNumber>({
     {CW_NCCL_COMM_CREATED, "created"},
     {CW_NCCL_COMM_OUTSIDE, "outside"},
@@ -141,6 +153,7 @@ constexpr auto LAUNCH_FLAGS = std::to_array<NamedNumber>({
     {CW_NCCL_LAUNCH_TRUNCATED, "truncated"},
     {CW_NCCL_LAUNCH_LAUNCHED, "launched"},
     {CW_NCCL_LAUNCH_FAULT, "fault"},
+    {CW_NCCL_LAUNCH_LOCAL, "local"},
 });
 
 constexpr auto OP_FLAGS = std::to_array<NamedNumber>({
@@ -196,6 +209,9 @@ std::string_view nccl_datatype_name(std::uint64_t value) {
 }
 std::string_view nccl_reduction_name(std::uint64_t value) {
     return find(REDUCTIONS, value);
+}
+std::string_view nccl_result_name(std::uint64_t value) {
+    return find(RESULTS, value);
 }
 std::string_view rung_name(std::uint64_t value) {
     return find(RUNGS, value);

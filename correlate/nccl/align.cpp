@@ -119,7 +119,9 @@ private:
                 {model::mix(model::mix(count) ^
                             (std::uint64_t{call.func} << 40U | std::uint64_t{call.datatype} << 32U |
                              static_cast<std::uint32_t>(call.root))),
-                 call.time_ns, is_counted_by_nccl(call) && !is_captured});
+                 call.time_ns,
+                 is_counted_by_nccl(call) && !is_captured &&
+                     !is_grouped_broadcast(nccl_, instance, i)});
         }
         return items;
     }

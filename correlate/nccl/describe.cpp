@@ -64,6 +64,10 @@ std::string func_text(std::uint8_t func) {
     return text_or_number(capture::nccl_func_name(func), func);
 }
 
+std::string result_text(unsigned result) {
+    return text_or_number(capture::nccl_result_name(result), result);
+}
+
 std::string datatype_text(std::uint8_t datatype) {
     return text_or_number(capture::nccl_datatype_name(datatype), datatype);
 }

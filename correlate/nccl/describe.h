@@ -26,6 +26,7 @@ namespace collwire::identity {
 [[nodiscard]] std::string datatype_text(std::uint8_t datatype);
 [[nodiscard]] std::string algorithm_text(std::uint8_t algorithm); // "" of one that is not known
 [[nodiscard]] std::string protocol_text(std::uint8_t protocol);   // the same
+[[nodiscard]] std::string result_text(unsigned result);           // ncclInvalidArgument
 // Whether the reduction, the root means something in such an operation.
 [[nodiscard]] bool has_reduction(std::uint8_t func);
 [[nodiscard]] bool has_root(std::uint8_t func);

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
 #include "correlate/capture/kinds.h"
+#include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/resolve.h"
 
@@ -20,6 +22,8 @@ namespace {
 
 constexpr std::uint32_t PORT_ACTIVE = 4; // enum ib_port_state
 constexpr std::size_t NAMES_SHOWN = 4;
+// Since 2.26 NCCL counts for each communicator, and not what was captured.
+constexpr std::uint32_t FIRST_WITH_OWN_COUNT = 22600;
 
 // "a, b and 7 more"
 std::string list_of(const std::set<std::string> &names) {
@@ -42,6 +46,8 @@ public:
             return;
         index_devices();
         calls_that_differ();
+        refused_calls();
+        calls_that_were_not_started();
         tcp_beside_rdma();
         unused_nics();
         far_nics();
@@ -84,6 +90,12 @@ private:
             sum.communicators.insert(comm);
     }
 
+    void note(Sum &sum, const Instance &instance) const {
+        sum.hosts.insert(model_.hosts[instance.host].name);
+        if (instance.comm != NONE)
+            sum.communicators.insert(instance.comm);
+    }
+
     [[nodiscard]] const model::Host &host_of(const Link &link) const {
         return model_.hosts[model_.sessions[link.session].host];
     }
@@ -114,6 +126,79 @@ private:
                             "communicator {} on: arguments must be the same on all ranks",
                             sum.count, first, *sum.communicators.begin()),
                 sum, "collectives");
+    }
+
+    void refused_calls() {
+        Sum sum;
+        for (const Instance &instance : nccl_.instances) {
+            if (instance.failed_calls == 0)
+                continue;
+            sum.count += instance.failed_calls;
+            note(sum, instance);
+            const auto &calls = nccl_.gathered.streams[instance.stream].calls;
+            for (std::uint32_t i = 0; i < instance.n_calls; ++i)
+                if (const Call &call = calls[instance.first_call + i]; is_failed(call))
+                    sum.names.insert(fmt::format("{} ({})", capture::nccl_func_name(call.func),
+                                                 (call.flags & CW_NCCL_CALL_RETURNED) == 0
+                                                     ? "by its arguments"
+                                                     : result_text(call.result)));
+        }
+        if (sum.count != 0)
+            add("calls_refused",
+                fmt::format("NCCL refused {} call(s), which are in no other number: {}", sum.count,
+                            list_of(sum.names)),
+                sum, "calls");
+    }
+
+    // `seq` is wrong then from one of them on, and not known from which.
+    void calls_that_were_not_started() {
+        Sum sum;
+        for (const Instance &instance : nccl_.instances)
+            if (const std::uint64_t n = never_started(instance); n != 0) {
+                sum.count += n;
+                note(sum, instance);
+            }
+        if (sum.count != 0)
+            add("calls_not_started",
+                fmt::format("NCCL has started {} collective(s) fewer than were called: they were "
+                            "refused, or captured without anything for the network, and seq counts "
+                            "them. `collwire record --api-returns` tells which were refused",
+                            sum.count),
+                sum, "collectives");
+    }
+
+    // By NCCL's own count, at the last two moments at which all that was called was launched.
+    [[nodiscard]] std::uint64_t never_started(const Instance &instance) const {
+        if (instance.version < FIRST_WITH_OWN_COUNT || !instance.created ||
+            instance.returned_calls == instance.n_calls)
+            return 0;
+        const CommStream &stream = nccl_.gathered.streams[instance.stream];
+        std::uint64_t called = 0;
+        std::array<std::uint64_t, 2> missing{UINT64_MAX, UINT64_MAX};
+        std::uint32_t call = 0;
+        bool is_same_moment = false;
+        for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
+            const Launch &launch = stream.launches[instance.first_launch + i];
+            if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
+                return 0;
+            if ((launch.flags & CW_NCCL_LAUNCH_LAUNCHED) == 0)
+                continue;
+            for (; call < instance.n_calls &&
+                   stream.calls[instance.first_call + call].time_ns <= launch.time_ns;
+                 ++call) {
+                const std::uint32_t index = instance.first_call + call;
+                called += is_counted_by_nccl(stream.calls[index]) &&
+                                  !is_grouped_broadcast(nccl_, instance, index)
+                              ? 1
+                              : 0;
+                is_same_moment = false;
+            }
+            if (!is_same_moment)
+                missing[0] = missing[1];
+            missing[1] = model::subtract_or_zero(called, launch.launched);
+            is_same_moment = true;
+        }
+        return missing[0] == UINT64_MAX ? 0 : std::min(missing[0], missing[1]);
     }
 
     void tcp_beside_rdma() {

@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t FIRST_CALL_NS = 1'000'000'000;
 // The kernel gives a start time in nanoseconds, /proc in clock ticks of 10 ms.
 constexpr std::uint64_t START_TOLERANCE_NS = 20'000'000;
+constexpr std::uint32_t NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7; // ncclResult_t
 
 template <typename T, typename Less> void sort_unless_sorted(std::vector<T> &items, Less less) {
     if (!std::is_sorted(items.begin(), items.end(), less))
@@ -46,6 +47,31 @@ void put_in_order(CommStream &stream) {
                          stream.ends_ns.end());
     sort_unless_sorted(stream.channels,
                        [](const Channel &a, const Channel &b) { return a.time_ns < b.time_ns; });
+}
+
+void note_return(Call &call, std::uint32_t result) {
+    call.flags |= CW_NCCL_CALL_RETURNED;
+    call.result = static_cast<std::uint8_t>(std::min<std::uint32_t>(result, UINT8_MAX));
+    if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
+        call.flags |= CW_NCCL_CALL_FAILED;
+}
+
+// What each call returned.
+void join_returns(CommStream &stream) {
+    for (const Return &back : stream.returns)
+        for (auto call = std::lower_bound(
+                 stream.calls.begin(), stream.calls.end(), back.call_ns,
+                 [](const Call &a, std::uint64_t time_ns) { return a.time_ns < time_ns; });
+             call != stream.calls.end() && call->time_ns == back.call_ns; ++call)
+            if (call->tid == back.tid)
+                note_return(*call, back.result);
+    stream.returns = {};
+}
+
+// NCCL refuses these, whatever else there is (argcheck.cc).
+bool is_refused(const Call &call, const cw_nccl_comm &comm) {
+    return (is_collective(call.func) || is_p2p(call.func)) &&
+           (call.root < 0 || call.root >= comm.n_ranks || call.reduction < 0);
 }
 
 // The tasks of each launch one behind the other. Of a launch that lacks some, those before the gap.
@@ -136,6 +162,7 @@ private:
             return;
         }
         put_in_order(stream);
+        join_returns(stream);
         join_tasks(stream);
         const std::size_t first = nccl_.instances.size();
         auto end = stream.ends_ns.begin();
@@ -147,6 +174,7 @@ private:
         for (; end != stream.ends_ns.end(); ++end)
             close(first, *end);
         divide(first, stream);
+        mark_refused(first, stream);
     }
 
     void close(std::size_t first, std::uint64_t time_ns) {
@@ -206,6 +234,17 @@ private:
             stream.calls.begin(), stream.calls.end(), instance.begin_ns,
             [](const Call &a, std::uint64_t time_ns) { return a.time_ns < time_ns; });
         return call != stream.calls.end() && call->time_ns < comm.header.time_ns;
+    }
+
+    void mark_refused(std::size_t first, CommStream &stream) const {
+        for (std::size_t i = first; i < nccl_.instances.size(); ++i) {
+            const Instance &instance = nccl_.instances[i];
+            for (std::uint32_t call = instance.first_call;
+                 call < instance.first_call + instance.n_calls; ++call)
+                if ((stream.calls[call].flags & CW_NCCL_CALL_RETURNED) == 0 &&
+                    is_refused(stream.calls[call], instance.record))
+                    stream.calls[call].flags |= CW_NCCL_CALL_FAILED;
+        }
     }
 
     // Calls and launches belong to the newest communicator before them, until its end.

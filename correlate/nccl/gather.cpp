@@ -50,6 +50,8 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
     switch (header.kind) {
     case CW_KIND_NCCL_CALL:
         return add_call(session, record);
+    case CW_KIND_NCCL_RETURN:
+        return add_return(session, record);
     case CW_KIND_NCCL_LAUNCH:
         return add_launch(session, record);
     case CW_KIND_NCCL_LAUNCH_TASKS:
@@ -111,6 +113,15 @@ bool Gather::add_call(Index session, std::span<const std::byte> record) {
     call.datatype = from.datatype;
     call.flags = from.flags;
     stream_of(session, from.tgid, from.comm).calls.push_back(call);
+    return true;
+}
+
+bool Gather::add_return(Index session, std::span<const std::byte> record) {
+    const auto from = record_as<cw_nccl_return>(record);
+    if (!is_counted(counts_.returns, MAX_CALLS))
+        return false;
+    stream_of(session, from.tgid, from.comm)
+        .returns.push_back({from.call_ns, from.tid, from.result});
     return true;
 }
 

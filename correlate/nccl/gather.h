@@ -31,8 +31,8 @@ public:
 
 private:
     struct Counts {
-        std::uint64_t calls = 0, launches = 0, tasks = 0, shapes = 0, ranks = 0, comms = 0,
-                      ends = 0, channels = 0, params = 0, images = 0, processes = 0,
+        std::uint64_t calls = 0, returns = 0, launches = 0, tasks = 0, shapes = 0, ranks = 0,
+                      comms = 0, ends = 0, channels = 0, params = 0, images = 0, processes = 0,
                       connections = 0;
     };
 
@@ -40,6 +40,7 @@ private:
     GatheredShape &shape_of(Index session, std::uint32_t tgid, std::uint64_t comm,
                             std::uint64_t shape);
     bool add_call(Index session, std::span<const std::byte> record);
+    bool add_return(Index session, std::span<const std::byte> record);
     bool add_launch(Index session, std::span<const std::byte> record);
     bool add_launch_tasks(Index session, std::span<const std::byte> record);
     bool add_shape_task(Index session, std::span<const std::byte> record);

@@ -41,8 +41,15 @@ struct Call {
     std::int32_t reduction = 0;
     std::uint8_t func = 0;
     std::uint8_t datatype = 0;
-    std::uint8_t flags = 0; // enum cw_nccl_call_flags
+    std::uint8_t flags = 0;  // enum cw_nccl_call_flags
+    std::uint8_t result = 0; // of one that returned: ncclResult_t
     friend bool operator==(const Call &, const Call &) = default;
+};
+
+struct Return {
+    std::uint64_t call_ns = 0;
+    std::uint32_t tid = 0;
+    std::uint32_t result = 0;
 };
 
 struct Launch {
@@ -84,6 +91,7 @@ struct CommStream {
     std::vector<cw_nccl_comm> comms;
     std::vector<std::uint64_t> ends_ns;
     std::vector<Call> calls;
+    std::vector<Return> returns; // until calls know of them
     std::vector<Launch> launches;
     std::vector<cw_nccl_task_ref> tasks;
     std::vector<MoreTasks> more_tasks;

@@ -71,6 +71,7 @@ struct Instance {
     bool is_joined = false;         // its calls are put together with those of other ranks
     std::uint64_t n_collectives = 0;
     std::uint64_t failed_calls = 0;
+    std::uint64_t returned_calls = 0; // whose return was recorded
 };
 
 struct Communicator {

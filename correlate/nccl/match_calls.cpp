@@ -405,6 +405,7 @@ void number_calls(Identity &nccl, Instance &instance) {
     std::uint32_t collectives = 0;
     for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls; ++i) {
         const Call &call = stream.calls[i];
+        instance.returned_calls += (call.flags & CW_NCCL_CALL_RETURNED) != 0 ? 1 : 0;
         if (is_failed(call)) {
             ++instance.failed_calls;
             continue;

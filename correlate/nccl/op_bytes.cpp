@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "correlate/nccl/op_bytes_p2p.h"
 #include "correlate/nccl/protocol_bytes.h"
@@ -143,7 +144,42 @@ std::optional<OpBytes> grouped_broadcasts(const OpFacts &facts) {
     return most;
 }
 
+// Parts of a broadcast begin at multiples of this.
+constexpr std::uint64_t BROADCAST_ALIGN_BYTES = 256;
+
+std::uint64_t part_of_broadcast(std::uint64_t bytes, std::uint64_t part, std::uint64_t parts) {
+    const auto begin_of = [&](std::uint64_t index) {
+        return std::min(align_up(index * divide_up(bytes, parts), BROADCAST_ALIGN_BYTES), bytes);
+    };
+    return begin_of(part + 1) - begin_of(part);
+}
+
 } // namespace
+
+std::optional<std::vector<OpBytes>>
+derive_broadcast_bytes(const OpFacts &facts, std::span<const GroupedBroadcast> broadcasts,
+                       std::uint32_t channels) {
+    const cw_nccl_op &op = facts.op;
+    if (!is_sane(facts) || channels == 0 || op.channel >= channels)
+        return std::nullopt;
+    std::vector<OpBytes> all;
+    std::uint64_t chunks = 0;
+    for (const GroupedBroadcast &broadcast : broadcasts) {
+        if (broadcast.bytes > MOST_BYTES || broadcast.ring_depth < 0 ||
+            broadcast.ring_depth >= facts.n_ranks)
+            return std::nullopt;
+        // The root receives nothing, and the last one on its ring sends nothing.
+        const bool passes = broadcast.ring_depth != (facts.is_send ? facts.n_ranks - 1 : 0);
+        const CutBytes bytes = cut(
+            protocol_of(op), passes ? part_of_broadcast(broadcast.bytes, op.channel, channels) : 0,
+            op.chunk_bytes);
+        chunks += bytes.chunks;
+        all.push_back({.payload_bytes = bytes.payload_bytes,
+                       .messages = bytes.chunks,
+                       .data_bytes = bytes.data_bytes});
+    }
+    return chunks == op.nsteps ? std::optional(std::move(all)) : std::nullopt;
+}
 
 std::optional<OpBytes> derive_op_bytes(const OpFacts &facts) {
     const cw_nccl_op &op = facts.op;

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "collwire/records.h"
 
@@ -56,8 +57,22 @@ struct OpBytes {
 
 // Nothing if it is not known: CollNet, NVLS, a version before 2.24, or fields that contradict one
 // another. A bound: broadcasts that NCCL 2.29 and later makes one operation of
-// (CW_NCCL_ALL_GATHER_V), and parts of a send or receive that cannot be told apart.
+// (CW_NCCL_ALL_GATHER_V, see derive_broadcast_bytes), and parts of a send or receive that cannot be
+// told apart.
 std::optional<OpBytes> derive_op_bytes(const OpFacts &facts);
+
+// A broadcast of a group, as a rank meets it on the ring of one channel.
+struct GroupedBroadcast {
+    std::uint64_t bytes = 0;     // of all channels
+    std::int32_t ring_depth = 0; // how far down the ring from its root the rank is
+};
+
+// `op`: of grouped broadcasts (CW_NCCL_ALL_GATHER_V), on one of `channels`. What each of them puts
+// on its connection, in their order; 0 messages: nothing. Nothing if that is not what the operation
+// says of all of them together.
+std::optional<std::vector<OpBytes>>
+derive_broadcast_bytes(const OpFacts &op, std::span<const GroupedBroadcast> broadcasts,
+                       std::uint32_t channels);
 
 // `ops`: all operations of one task of send or receive. Fills part_bytes where it is certain.
 // Parts go to channels in an order that depends on two numbers that no operation has; with both,

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "correlate/nccl/op_bytes.h"
 #include "correlate/nccl/resolve.h"
@@ -18,6 +22,8 @@ constexpr std::size_t MAX_LOOKED_AT = 64;
 constexpr std::ptrdiff_t MAX_CONNECTIONS = 64;
 // The recorder looks for connections of another process after it was told of the launch.
 constexpr std::uint64_t READ_LATE_NS = 5'000'000'000;
+// Broadcasts of one launch: NCCL puts in one of each rank, and has no room for more.
+constexpr std::size_t MAX_GROUPED = 4096;
 
 class Reader {
 public:
@@ -44,8 +50,10 @@ public:
             std::sort(tgids.begin(), tgids.end());
             tgids.erase(std::unique(tgids.begin(), tgids.end()), tgids.end());
         }
-        for (Index index = 0; index < nccl_.instances.size(); ++index)
+        for (Index index = 0; index < nccl_.instances.size(); ++index) {
+            learn_first_channels(index);
             read_launches(index);
+        }
         // What they look like is known now.
         nccl_.gathered.shapes = {};
         nccl_.gathered.shape_of_hash = {};
@@ -83,7 +91,7 @@ private:
         Shape shape;
         shape.tasks = std::move(from.tasks);
         shape.is_complete =
-            from.ops.size() == from.n_ops &&
+            from.ops.size() == from.n_ops && (from.n_ops != 0 || launch.n_ops == 0) &&
             std::find(from.has_op.begin(), from.has_op.end(), false) == from.has_op.end();
         std::vector<OpFacts> facts(from.ops.size());
         for (std::size_t i = 0; i < from.ops.size(); ++i) {
@@ -100,23 +108,28 @@ private:
         if (shape.tasks.empty())
             make_up_tasks(shape, facts);
         else
-            find_parts(shape, facts, stream, launch);
+            find_parts(instance_index, shape, facts, stream, launch);
         for (std::size_t i = 0; i < shape.ops.size(); ++i)
             derive(shape.ops[i], facts[i]);
+        if (!shape.tasks.empty())
+            divide_among_broadcasts(instance_index, shape, facts);
         from = {};
         return shape;
     }
 
     static void note(Shape &shape, const cw_nccl_op &op) {
-        if (shape.func == CW_NCCL_FUNC_UNKNOWN)
+        // Sends and receives may go out with broadcasts of a group.
+        if (shape.func == CW_NCCL_FUNC_UNKNOWN || op.func == CW_NCCL_ALL_GATHER_V)
             shape.func = op.func;
         if (shape.protocol == CW_NCCL_PROTOCOL_UNKNOWN)
             shape.protocol = op.protocol;
         shape.is_p2p = shape.is_p2p || op.pattern == CW_NCCL_PATTERN_SEND ||
                        op.pattern == CW_NCCL_PATTERN_RECV;
         if (shape.algorithm == CW_NCCL_ALGORITHM_UNKNOWN)
-            shape.algorithm =
-                op.algorithm != CW_NCCL_ALGORITHM_UNKNOWN ? op.algorithm : algorithm_of(op.pattern);
+            shape.algorithm = op.algorithm != CW_NCCL_ALGORITHM_UNKNOWN &&
+                                      op.func != CW_NCCL_ALL_GATHER_V // which does not set it
+                                  ? op.algorithm
+                                  : algorithm_of(op.pattern);
     }
 
     // Before 2.24 an operation does not say.
@@ -263,8 +276,9 @@ private:
     }
 
     // Sends and receives are spread over channels: which part is whose shows from all of them.
-    static void find_parts(const Shape &shape, std::vector<OpFacts> &facts,
-                           const CommStream &stream, const Launch &launch) {
+    void find_parts(Index instance_index, const Shape &shape, std::vector<OpFacts> &facts,
+                    const CommStream &stream, const Launch &launch) const {
+        const std::uint32_t p2p_channels = nccl_.instances[instance_index].record.p2p_channels;
         std::map<std::pair<std::uint32_t, bool>, std::vector<std::size_t>> ops_of_task;
         for (std::size_t i = 0; i < shape.ops.size(); ++i) {
             const std::uint32_t task = shape.ops[i].task;
@@ -280,10 +294,121 @@ private:
             together.clear();
             for (const std::size_t i : ops)
                 together.push_back(facts[i]);
-            find_part_bytes(together, 0);
+            find_part_bytes(together, std::has_single_bit(p2p_channels) ? p2p_channels : 0,
+                            first_channel(instance_index, together.front()));
             for (std::size_t i = 0; i < ops.size(); ++i)
                 facts[ops[i]].part_bytes = together[i].part_bytes;
         }
+    }
+
+    using PairKey = std::tuple<Index, bool, std::int32_t>; // instance, sends, peer
+
+    // A send, or a receive, that is not divided goes over the channel that the parts of the others
+    // begin at.
+    void learn_first_channels(Index instance_index) {
+        const Instance &instance = nccl_.instances[instance_index];
+        const CommStream &stream = nccl_.gathered.streams[instance.stream];
+        std::unordered_set<Index> seen;
+        std::map<std::pair<std::uint32_t, bool>, std::pair<std::size_t, const cw_nccl_op *>> ops;
+        for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
+            const Launch &launch = stream.launches[instance.first_launch + i];
+            const auto found = nccl_.gathered.shape_of_hash.find(
+                {launch.shape, instance.session, instance.record.tgid});
+            if (found == nccl_.gathered.shape_of_hash.end() || !seen.insert(found->second).second)
+                continue;
+            const GatheredShape &shape = nccl_.gathered.shapes[found->second];
+            if (std::find(shape.has_op.begin(), shape.has_op.end(), false) != shape.has_op.end())
+                continue;
+            ops.clear();
+            for (const cw_nccl_op &op : shape.ops) {
+                const bool is_send = op.pattern == CW_NCCL_PATTERN_SEND;
+                if ((!is_send && op.pattern != CW_NCCL_PATTERN_RECV) || op.task >= launch.n_tasks)
+                    continue;
+                auto &[n, any] = ops[{stream.tasks[launch.first_task + op.task].task, is_send}];
+                ++n;
+                any = &op;
+            }
+            for (const auto &[task, of_task] : ops)
+                if (const auto &[n, op] = of_task; n == 1)
+                    note_first_channel({instance_index, task.second, op->peer}, op->channel);
+        }
+    }
+
+    void note_first_channel(const PairKey &pair, std::uint8_t channel) {
+        const auto [known, is_new] = first_channels_.try_emplace(pair, channel);
+        if (!is_new && known->second != channel)
+            known->second = std::nullopt;
+    }
+
+    [[nodiscard]] std::optional<std::uint32_t> first_channel(Index instance_index,
+                                                             const OpFacts &facts) const {
+        const auto found = first_channels_.find({instance_index, facts.is_send, facts.op.peer});
+        return found == first_channels_.end() ? std::nullopt : found->second;
+    }
+
+    // Broadcasts of a group share an operation: each gets its part of it.
+    void divide_among_broadcasts(Index instance_index, Shape &shape,
+                                 const std::vector<OpFacts> &facts) const {
+        std::vector<std::uint32_t> tasks;
+        for (std::uint32_t i = 0; i < shape.tasks.size(); ++i)
+            if (shape.tasks[i].header.length_bytes != 0 && shape.tasks[i].func == CW_NCCL_BROADCAST)
+                tasks.push_back(i);
+        const auto is_shared = [](const ShapeOp &op) { return op.task == CW_NCCL_NO_TASK; };
+        if (tasks.empty() || tasks.size() > MAX_GROUPED ||
+            std::none_of(shape.ops.begin(), shape.ops.end(), is_shared))
+            return;
+        std::vector<ShapeOp> divided;
+        for (std::size_t i = 0; i < shape.ops.size(); ++i) {
+            if (!is_shared(shape.ops[i])) {
+                divided.push_back(shape.ops[i]);
+                continue;
+            }
+            const auto parts = broadcast_parts(instance_index, shape, tasks, facts[i]);
+            for (std::size_t k = 0; k < tasks.size(); ++k) {
+                ShapeOp op = shape.ops[i];
+                op.task = tasks[k];
+                if (parts) {
+                    op.is_known = true;
+                    op.is_bound = false;
+                    op.payload_bytes = (*parts)[k].payload_bytes;
+                    op.data_bytes = (*parts)[k].data_bytes;
+                    op.messages = (*parts)[k].messages;
+                } else if (k != 0) {
+                    op.messages = 0; // all of them are the first one's
+                }
+                if (!parts || op.messages != 0)
+                    divided.push_back(op);
+            }
+        }
+        shape.ops = std::move(divided);
+    }
+
+    std::optional<std::vector<OpBytes>> broadcast_parts(Index instance_index, const Shape &shape,
+                                                        const std::vector<std::uint32_t> &tasks,
+                                                        const OpFacts &facts) const {
+        const Instance &instance = nccl_.instances[instance_index];
+        const CommStream &stream = nccl_.gathered.streams[instance.stream];
+        const Channel *ring = nullptr;
+        for (const Channel &channel : stream.channels)
+            if (channel.record.channel == facts.op.channel &&
+                channel.time_ns >= instance.begin_ns &&
+                (instance.end_ns == 0 || channel.time_ns <= instance.end_ns))
+                ring = &channel;
+        if (ring == nullptr ||
+            ring->order.size() != static_cast<std::size_t>(std::max(facts.n_ranks, 0)))
+            return std::nullopt;
+        std::vector<GroupedBroadcast> broadcasts;
+        for (const std::uint32_t task : tasks) {
+            const auto root =
+                std::find(ring->order.begin(), ring->order.end(), shape.tasks[task].root);
+            if (root == ring->order.end())
+                return std::nullopt;
+            // The order is down the ring from this rank on.
+            const auto down = static_cast<std::int32_t>(root - ring->order.begin());
+            broadcasts.push_back({.bytes = shape.tasks[task].bytes,
+                                  .ring_depth = down == 0 ? 0 : facts.n_ranks - down});
+        }
+        return derive_broadcast_bytes(facts, broadcasts, shape.tasks[tasks.front()].n_channels);
     }
 
     static void make_up_tasks(Shape &shape, const std::vector<OpFacts> &facts) {
@@ -328,9 +453,10 @@ private:
 
     Identity &nccl_;
     std::vector<Index> connection_link_;
-    std::unordered_map<Index, Index> shapes_;               // gathered: read
-    std::map<Index, std::vector<std::uint32_t>> processes_; // by session
-    ByAddress<std::int32_t> owner_ranks_;                   // by NCCL's proxies in a process
+    std::map<PairKey, std::optional<std::uint32_t>> first_channels_; // nothing: several
+    std::unordered_map<Index, Index> shapes_;                        // gathered: read
+    std::map<Index, std::vector<std::uint32_t>> processes_;          // by session
+    ByAddress<std::int32_t> owner_ranks_; // by NCCL's proxies in a process
 };
 
 } // namespace

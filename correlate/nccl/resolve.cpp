@@ -62,6 +62,15 @@ bool is_counted_by_nccl(const Call &call) {
     return call.func <= CW_NCCL_ALL_REDUCE && call.count != 0 && !is_failed(call);
 }
 
+bool is_grouped_broadcast(const Identity &nccl, const Instance &instance, std::uint32_t call) {
+    const CommStream &stream = nccl.gathered.streams[instance.stream];
+    const std::uint32_t launch = nccl.call_joins[instance.stream][call].launch;
+    if (stream.calls[call].func != CW_NCCL_BROADCAST || launch == NONE)
+        return false;
+    const Index shape = stream.launches[launch].shape_index;
+    return shape != NONE && nccl.shapes[shape].func == CW_NCCL_ALL_GATHER_V;
+}
+
 bool is_same_rank(const Instance &a, const Instance &b) {
     return a.record.rank == b.record.rank && a.host == b.host && a.session != b.session &&
            a.record.tgid == b.record.tgid && a.record.comm == b.record.comm &&

@@ -43,6 +43,9 @@ void find_findings(model::Model &model);
 [[nodiscard]] bool never_launches(const Call &call, const Instance &instance);
 // That seqNumber counts: of the five of before AlltoAll became a call.
 [[nodiscard]] bool is_counted_by_nccl(const Call &call);
+// A Broadcast that went out with others as one operation (2.29 and later): NCCL does not count it.
+[[nodiscard]] bool is_grouped_broadcast(const Identity &nccl, const Instance &instance,
+                                        std::uint32_t call);
 // A rank that is the same in one communicator, recorded once more after a pause.
 [[nodiscard]] bool is_same_rank(const Instance &a, const Instance &b);
 

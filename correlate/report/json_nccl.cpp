@@ -59,6 +59,7 @@ Json rank_json(const Model &model, const Instance &instance) {
     json["joined"] = instance.is_joined || instance.n_collectives == 0;
     json["calls"] = instance.n_calls;
     json["failed_calls"] = instance.failed_calls;
+    json["returned_calls"] = instance.returned_calls;
     json["launches"] = instance.n_launches;
     return json;
 }

@@ -19,6 +19,7 @@ enum class WorkType { PointToPoint, Collective, RegisteredCollective, Broadcast 
 enum class Storage { Arguments, Fifo, Persistent };
 
 constexpr std::uint64_t kP2pGrainBytes = 4096;
+constexpr int kFirstWithPartsInARow = 22800;
 
 struct BatchLayout {
     Field communicator, channel_mask, storage, work_mask, work_buffer; // of the arguments
@@ -348,9 +349,8 @@ private:
         const TransferLayout &layout = transfer_layout();
         const int number = truth.work_item(key, {batch.function, layout.send.bytes.read(work),
                                                  layout.receive.bytes.read(work), 0});
-        // Channels of one pair follow one another modulo a power of two.
-        const int part = (channel.id() - layout.channel_base.read_int(work)) &
-                         (layout.p2p_channels.read_int(work) - 1);
+        const int part = part_on(channel.id() - layout.channel_base.read_int(work),
+                                 layout.p2p_channels.read_int(work));
         const auto read_side = [&](const TransferLayout::Side &side, Direction direction) {
             return read_transfer(work, side, direction, part, number);
         };
@@ -369,6 +369,18 @@ private:
             batch.transfers.push_back(*send);
         if (receive)
             batch.transfers.push_back(*receive);
+    }
+
+    // Channels of one pair follow one another modulo a power of two: up to 2.27 in the order of
+    // their bits reversed (device.h ncclP2pChannelToPart).
+    static int part_on(int channels_behind, int channels) {
+        const int place = channels_behind & (channels - 1);
+        if (nccl_version() >= kFirstWithPartsInARow)
+            return place;
+        int part = 0;
+        for (int bit = 1; bit < channels; bit *= 2)
+            part = part * 2 + ((place & bit) != 0 ? 1 : 0);
+        return part;
     }
 
     // Nothing where this channel has no part.

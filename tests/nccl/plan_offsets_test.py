@@ -34,11 +34,16 @@ def plan_of(collwire, library):
     return plan, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
+BIT_FIELDS = ("ncclTaskColl.algorithm", "ncclTaskColl.protocol")
+
 # Runs inside of gdb.
 ASK_GDB = """
 import gdb, json
 def ask(expression):
     try:
+        if isinstance(expression, list):  # a bit field, which has no address
+            field = gdb.lookup_type(expression[0])[expression[1]]
+            return field.bitpos // 8 if expression[2] == "offset" else field.bitsize // 8
         return int(gdb.parse_and_eval(expression))
     except gdb.error as problem:
         return str(problem)
@@ -61,7 +66,10 @@ def compare_with_gdb(plan, library):
     expressions, expected = [], []
     for name, offset in plan["offsets"].items():
         kind, _, field = name.partition(".")
-        if field:
+        if f"{kind}.{field}" in BIT_FIELDS:
+            expressions += [[kind, field, "offset"], [kind, field, "size"]]
+            expected += [offset["value"], offset["size_bytes"]]
+        elif field:
             expressions.append(f"(unsigned long)&(('{kind}'*)0)->{field}")
             expected.append(offset["value"])
             expressions.append(f"sizeof((('{kind}'*)0)->{field})")

@@ -25,6 +25,7 @@ struct RankOptions {
     std::uint64_t parent = 0;
     std::uint32_t version = 22809;
     std::string_view name = "";
+    std::uint32_t p2p_channels = 0;
 };
 
 struct CallOptions {
@@ -34,6 +35,7 @@ struct CallOptions {
     std::uint64_t buffer = 0x7f0000000000;
     std::uint8_t flags = 0;
     std::uint32_t tid = 1;
+    std::int32_t reduction = 0;
 };
 
 // Any function of the arguments will do.
@@ -96,6 +98,7 @@ public:
         comm.n_ranks = options_.n_ranks;
         comm.n_nodes = options_.n_ranks;
         set_text(comm.name, options_.name);
+        comm.p2p_channels = options_.p2p_channels;
         return comm;
     }
     NcclBuilder &comm() {
@@ -118,10 +121,40 @@ public:
         call.stream = 0x5151;
         call.arguments_hash = hash_of(options);
         call.root = options.root;
+        call.reduction = options.reduction;
         call.func = options.func;
         call.datatype = 7; // ncclFloat32
         call.flags = options.flags;
         node_.add(call);
+        return *this;
+    }
+
+    // What the call of that time returned: ncclResult_t.
+    NcclBuilder &returned(double call_time, std::uint32_t result) {
+        auto back = make_record<cw_nccl_return>(CW_KIND_NCCL_RETURN, seconds(call_time) + 500, 0);
+        back.comm = options_.comm;
+        back.call_ns = seconds(call_time);
+        back.tgid = options_.pid;
+        back.tid = 1;
+        back.result = result;
+        node_.add(back);
+        return *this;
+    }
+    // A ring, from this rank on.
+    NcclBuilder &channel(double time, std::uint32_t number,
+                         const std::vector<std::int32_t> &order) {
+        struct {
+            cw_nccl_channel head;
+            std::int32_t order[16];
+        } record{.head = make_record<cw_nccl_channel>(CW_KIND_NCCL_CHANNEL, seconds(time)),
+                 .order = {}};
+        record.head.header.length_bytes = sizeof(record);
+        record.head.comm = options_.comm;
+        record.head.tgid = options_.pid;
+        record.head.channel = number;
+        record.head.n_order = static_cast<std::uint32_t>(order.size());
+        std::copy(order.begin(), order.end(), record.order);
+        node_.capture().add_header(record.head.header);
         return *this;
     }
 
@@ -163,7 +196,7 @@ public:
 
     // Tasks first, in the order of their indices.
     NcclBuilder &shape(double time, std::uint64_t shape, const std::vector<CallOptions> &tasks,
-                       const std::vector<cw_nccl_op> &ops) {
+                       const std::vector<cw_nccl_op> &ops, std::uint8_t n_channels = 0) {
         for (std::uint32_t i = 0; i < tasks.size(); ++i) {
             auto task = make_record<cw_nccl_shape_task>(CW_KIND_NCCL_SHAPE_TASK, seconds(time), 0);
             task.comm = options_.comm;
@@ -174,6 +207,7 @@ public:
             task.bytes = tasks[i].count * 4;
             task.root = tasks[i].root;
             task.func = task.api_func = tasks[i].func;
+            task.n_channels = n_channels;
             task.datatype = 7;
             task.algorithm = CW_NCCL_RING;
             task.protocol = CW_NCCL_SIMPLE;
@@ -267,7 +301,7 @@ public:
         launch.shape = shape;
         launch.launched = options.launched;
         launch.flags = options.flags;
-        launch.n_ops = shape == 0 ? 0 : 1;
+        launch.n_ops = shape == 0 || (options.flags & CW_NCCL_LAUNCH_LOCAL) != 0 ? 0 : 1;
         launch.n_tasks = static_cast<std::uint16_t>(n);
         if (n <= CW_NCCL_LAUNCH_TASKS)
             std::copy(refs.begin(), refs.end(), launch.tasks);

@@ -239,6 +239,88 @@ TEST(NcclBytes, NumbersAndAddressesAreUsedAgain) {
 }
 
 // net_socket: 4 bytes of size before each message, and a greeting, are no payload.
+// Four channels, bit-reversed as before 2.28: which part is the shorter one shows from a receive
+// that has one part alone.
+TEST(NcclBytes, PartsOfASendOverChannels) {
+    const auto payload_by_channel = [](bool has_short_one) {
+        RingPair ring({.version = 22403, .p2p_channels = 4});
+        const CallOptions call{.func = CW_NCCL_SEND, .count = 6000, .root = 1};
+        const CallOptions small{.func = CW_NCCL_SEND, .count = 10, .root = 1};
+        const auto op = [](std::uint64_t bytes, std::uint8_t channel) {
+            cw_nccl_op made = NcclBuilder::p2p(SENDS_AT + channel, true, 1, bytes);
+            made.channel = channel;
+            made.chunk_bytes = 4096;
+            made.nsteps = static_cast<std::uint32_t>((bytes + 4095) / 4096);
+            made.nbytes = std::min<std::uint64_t>(bytes, 4096);
+            return made;
+        };
+        for (std::uint8_t channel = 1; channel < 4; ++channel)
+            ring.rank[0].connection(11.2, SENDS_AT + channel, true, 1, {17}, channel);
+        // 24000 bytes: two parts of 12288 and 11712, as many messages each. Channel 3 is the first.
+        ring.rank[0].call(12, call).shape(12, 71, {call}, {op(11712, 1), op(12288, 3)});
+        ring.rank[0].launch(12.1, 71, {call});
+        if (has_short_one)
+            ring.rank[0]
+                .call(13, small)
+                .shape(13, 72, {small}, {op(40, 3)})
+                .launch(13.1, 72, {small});
+        const model::Model model = model_of(ring.captures());
+        std::map<std::uint8_t, std::pair<std::uint64_t, bool>> found;
+        for (const ShapeOp &of : model.nccl.shapes.at(0).ops)
+            found[of.channel] = {of.payload_bytes, of.is_bound};
+        return found;
+    };
+    const auto known = payload_by_channel(true);
+    EXPECT_EQ(known.at(3), std::pair(std::uint64_t{12288}, false));
+    EXPECT_EQ(known.at(1), std::pair(std::uint64_t{11712}, false));
+    EXPECT_TRUE(payload_by_channel(false).at(1).second);
+}
+
+// Broadcasts of a group are one operation on each connection: what of it is whose follows from the
+// ring, and, where that is not known, there is a bound.
+TEST(NcclBytes, GroupedBroadcasts) {
+    for (const bool knows_ring : {true, false}) {
+        RingPair ring({.version = 23203});
+        const CallOptions calls[2] = {{.func = CW_NCCL_BROADCAST, .count = 1000, .root = 0},
+                                      {.func = CW_NCCL_BROADCAST, .count = 500, .root = 1}};
+        for (int i = 0; i < 2; ++i) {
+            NcclBuilder &rank = ring.rank[i];
+            if (knows_ring)
+                rank.channel(11.1, 0, {i, 1 - i});
+            std::vector<cw_nccl_op> ops;
+            for (const bool send : {false, true}) {
+                cw_nccl_op op = rank.ring({.connection = send ? SENDS_AT : RECEIVES_AT,
+                                           .bytes = 4096,
+                                           .task = CW_NCCL_NO_TASK,
+                                           .peer = 1 - i},
+                                          CW_NCCL_ALL_GATHER_V);
+                op.channel_bytes = 0;
+                op.algorithm = 0; // it does not set it
+                ops.push_back(op);
+            }
+            for (const CallOptions &call : calls)
+                rank.call(12, call);
+            rank.shape(12, 73, {calls[0], calls[1]}, ops, 1);
+            rank.launch(12.1, 73, {calls[0], calls[1]}, {.launched = 0});
+            ring.sends(i, i == 0 ? 4000 : 2000);
+        }
+        ring.sample(20);
+        const model::Model model = model_of(ring.captures());
+        ASSERT_EQ(model.nccl.collectives.size(), 2U);
+        for (const Operation &operation : model.nccl.collectives) {
+            EXPECT_EQ(operation.func, CW_NCCL_BROADCAST);
+            EXPECT_EQ(operation.algorithm, CW_NCCL_RING);
+            // What was measured is of both, and nothing tells how much of it is of which.
+            EXPECT_EQ(operation.rung, knows_ring ? Rung::Exact : Rung::Inferred)
+                << operation.payload_bytes << " " << operation.flags;
+            if (knows_ring) {
+                EXPECT_EQ(operation.payload_bytes, operation.count * 4);
+            }
+        }
+        EXPECT_TRUE(model.nccl.unjoined.empty());
+    }
+}
+
 TEST(NcclBytes, Sockets) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
     node.usual(1);

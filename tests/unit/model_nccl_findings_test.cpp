@@ -133,6 +133,41 @@ TEST(NcclFindings, ParametersAndCallsThatDiffer) {
     EXPECT_EQ(model.nccl.findings[0].kind, "calls_differ") << "nothing is graver";
 }
 
+TEST(NcclFindings, RefusedCalls) {
+    RingPair ring;
+    ring.all_gather(12, 1000);
+    ring.rank[0].call(12.5, {.count = 9}).returned(12.5, 6);
+    ring.rank[1].call(12.5, {.func = CW_NCCL_BROADCAST, .root = 7});
+    ring.all_gather(13, 2000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    const Finding *refused = find(model, "calls_refused");
+    ASSERT_NE(refused, nullptr);
+    EXPECT_EQ(refused->evidence.at("calls"), 2U);
+    EXPECT_NE(refused->what.find("AllGather (ncclRemoteError)"), std::string::npos)
+        << refused->what;
+    EXPECT_NE(refused->what.find("Broadcast (by its arguments)"), std::string::npos)
+        << refused->what;
+    EXPECT_EQ(find(model, "calls_not_started"), nullptr) << "it is known which";
+}
+
+// NCCL counts one less than was called, and nothing tells which.
+TEST(NcclFindings, CallsThatWereNotStarted) {
+    RingPair ring;
+    ring.all_gather(12, 1000);
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i].call(12.5, {.count = 9});
+    ring.all_gather(13, 2000).all_gather(14, 3000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    const Finding *missing = find(model, "calls_not_started");
+    ASSERT_NE(missing, nullptr);
+    EXPECT_EQ(missing->evidence.at("collectives"), 2U) << "one on each rank";
+    // One that waits at the end of the recording was perhaps only called.
+    RingPair waits;
+    waits.all_gather(12, 1000).all_gather(13, 2000);
+    waits.rank[0].call(14, {.count = 9});
+    EXPECT_EQ(find(model_of(waits.captures()), "calls_not_started"), nullptr);
+}
+
 TEST(NcclFindings, BytesThatDiffer) {
     RingPair ring;
     ring.all_gather(12, 1000).all_gather(12.1, 1000);

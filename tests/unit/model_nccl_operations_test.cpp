@@ -99,6 +99,45 @@ TEST(NcclOperations, ZeroSizeAndRefusedCalls) {
     EXPECT_EQ(of_rung(model, Rung::Exact), 2 * 3000 * 4U);
 }
 
+TEST(NcclOperations, ReturnsTellWhichCallsWereRefused) {
+    constexpr std::uint32_t INVALID_USAGE = 5, IN_PROGRESS = 7;
+    RingPair ring;
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i]
+            .call(11.9, {.count = 77})
+            .returned(11.9, INVALID_USAGE)
+            .call(12, {.count = 1000})
+            .returned(12, IN_PROGRESS)
+            .call(12.1, {.count = 2000})
+            .returned(12.0999, INVALID_USAGE); // of no call
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 2U);
+    EXPECT_EQ(collective(model, 0).count, 1000U);
+    EXPECT_EQ(collective(model, 1).count, 2000U);
+    EXPECT_EQ(model.nccl.instances[0].failed_calls, 1U);
+    EXPECT_EQ(model.nccl.instances[0].returned_calls, 2U);
+}
+
+// NCCL refuses them whatever else there is: no return is needed to know.
+TEST(NcclOperations, CallsThatCannotBeAreRefused) {
+    RingPair ring;
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i]
+            .call(12, {.func = CW_NCCL_BROADCAST, .root = 2}) // of two ranks
+            .call(12.1, {.func = CW_NCCL_BROADCAST, .root = -1})
+            .call(12.2, {.func = CW_NCCL_ALL_REDUCE, .reduction = -1})
+            .call(12.3, {.func = CW_NCCL_SEND, .root = 2})
+            .call(12.4, {.func = CW_NCCL_BROADCAST, .count = 5, .root = 1})
+            // A window's operations have no root.
+            .call(12.5, {.func = CW_NCCL_WAIT_SIGNAL, .root = -1});
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 1U);
+    EXPECT_EQ(collective(model, 0).count, 5U);
+    EXPECT_TRUE(model.nccl.p2p.empty());
+    EXPECT_EQ(model.nccl.instances[0].failed_calls, 4U);
+    EXPECT_EQ(model.nccl.instances[0].returned_calls, 0U);
+}
+
 TEST(NcclOperations, OfASingleRankNothingIsSent) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
     node.usual(1);
@@ -248,6 +287,40 @@ TEST(NcclOperations, AlltoAllIsOneCollective) {
         EXPECT_EQ(operation.payload_bytes, 400U);
         EXPECT_EQ(operation.rung, Rung::Exact);
     }
+}
+
+// Within a node: what it did is known, and that it sent nothing.
+TEST(NcclOperations, ALaunchWithNothingForTheNetwork) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i]
+            .call(12, call)
+            .shape(12, 70, {call}, {})
+            .launch(12.001, 70, {call},
+                    {.flags = CW_NCCL_LAUNCH_LAUNCHED | CW_NCCL_LAUNCH_LOCAL, .launched = 1});
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 1U);
+    const Operation &operation = collective(model, 0);
+    EXPECT_EQ(operation.algorithm, CW_NCCL_RING);
+    EXPECT_EQ(operation.protocol, CW_NCCL_SIMPLE);
+    EXPECT_TRUE(operation.has(OPERATION_LAUNCHED));
+    EXPECT_FALSE(operation.has(OPERATION_PARTIAL));
+    EXPECT_TRUE(operation.has(OPERATION_PAYLOAD_KNOWN));
+    EXPECT_EQ(operation.payload_bytes, 0U);
+    EXPECT_EQ(operation.rung, Rung::Exact);
+}
+
+// Its operations were lost: that is not the same as none.
+TEST(NcclOperations, ALaunchWhoseOperationsWereLost) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i].call(12, call).shape(12, 70, {call}, {}).launch(12.001, 70, {call});
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 1U);
+    EXPECT_TRUE(collective(model, 0).has(OPERATION_PARTIAL));
+    EXPECT_FALSE(collective(model, 0).has(OPERATION_PAYLOAD_KNOWN));
 }
 
 // A captured call is launched once for each start of its graph; calls like it, made meanwhile, are

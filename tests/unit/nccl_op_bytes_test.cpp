@@ -428,6 +428,54 @@ TEST(NcclOpBytes, GroupedBroadcastsAreBounded) {
             .payload_bytes = 2 * 65536, .messages = 2, .data_bytes = 2 * 32768, .is_bound = true}));
 }
 
+// scheduler/allgatherv_sched.cc, by hand: rank 0 of a ring of three, two channels, LL.
+TEST(NcclOpBytes, GroupedBroadcastsShareAnOperation) {
+    OpFacts facts = ring_of_three(0, 0, 3);
+    facts.version = 23203;
+    facts.op.pattern = CW_NCCL_PATTERN_RING;
+    facts.op.func = CW_NCCL_ALL_GATHER_V;
+    facts.op.protocol = CW_NCCL_LL;
+    facts.op.chunk_bytes = 32768;
+    facts.op.chunk_steps = facts.op.slice_steps = 1;
+    facts.op.channel = 0;
+    facts.is_send = true;
+    // Channel 0 has [0, 50176) of 100000, [0, 256) of 300 and all of 7; what its next rank is the
+    // root of does not pass.
+    const GroupedBroadcast own{.bytes = 100000, .ring_depth = 0};
+    const GroupedBroadcast middle{.bytes = 300, .ring_depth = 1};
+    const GroupedBroadcast next{.bytes = 7, .ring_depth = 2};
+    const std::vector all{own, middle, next};
+    auto parts = derive_broadcast_bytes(facts, all, 2);
+    ASSERT_TRUE(parts);
+    EXPECT_EQ((*parts)[0],
+              (OpBytes{.payload_bytes = 2 * 50176, .messages = 2, .data_bytes = 50176}));
+    EXPECT_EQ((*parts)[1], (OpBytes{.payload_bytes = 512, .messages = 1, .data_bytes = 256}));
+    EXPECT_EQ((*parts)[2], OpBytes{});
+
+    facts.is_send = false; // its own is not received
+    facts.op.nsteps = 2;
+    parts = derive_broadcast_bytes(facts, all, 2);
+    ASSERT_TRUE(parts);
+    EXPECT_EQ((*parts)[0], OpBytes{});
+    EXPECT_EQ((*parts)[2], (OpBytes{.payload_bytes = 16, .messages = 1, .data_bytes = 7}));
+
+    facts.op.channel = 1; // the rest: 49824, 44, nothing
+    facts.op.nsteps = 1;
+    parts = derive_broadcast_bytes(facts, all, 2);
+    ASSERT_TRUE(parts);
+    EXPECT_EQ((*parts)[1].data_bytes, 44u);
+    EXPECT_EQ((*parts)[2], OpBytes{});
+
+    // What does not come to its messages, or cannot be, is not known.
+    EXPECT_FALSE(derive_broadcast_bytes(facts, all, 1));
+    EXPECT_FALSE(derive_broadcast_bytes(facts, all, 0));
+    facts.op.nsteps = 2;
+    EXPECT_FALSE(derive_broadcast_bytes(facts, all, 2));
+    facts.op.nsteps = 1;
+    EXPECT_FALSE(
+        derive_broadcast_bytes(facts, std::vector{own, {.bytes = 300, .ring_depth = 3}}, 2));
+}
+
 TEST(NcclOpBytes, EndsOfAPipelineHaveNoOperation) {
     OpFacts facts = ring_of_three(1, 1024, 1);
     facts.op.chunk_steps = facts.op.slice_steps = 1;

@@ -194,7 +194,7 @@ int measure(const Options &options) {
         fail(ready.failure().message);
 
     Job job{options.nccl, options.child_channels};
-    NcclImages ours{**maps, false};
+    NcclImages ours{**maps, {}};
     ours.attach();
     ours.look_at({getpid()});
     if (!ours.problems().empty())

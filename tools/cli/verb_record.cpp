@@ -122,9 +122,16 @@ void add_record(CLI::App &app, int &status, bool has_separator) {
                                   "A libnccl.so.2 that is yet to be loaded: probed from the start")
                      ->type_name("FILE")
                      ->allow_extra_args(false);
+    auto *returns = verb->add_flag("--api-returns", options.api_returns,
+                                   "Record what NCCL's calls return: one more trap a call");
+    auto *local = verb->add_flag("--local-launches", options.local_launches,
+                                 "Record NCCL's launches without anything for the network, too: "
+                                 "one more trap a launch");
     verb->add_flag("--no-nccl", arguments->no_nccl,
                    "Do not look into NCCL: bytes of queue pairs, without their collectives")
-        ->excludes(nccl);
+        ->excludes(nccl)
+        ->excludes(returns)
+        ->excludes(local);
     verb->add_flag("--no-wire", arguments->no_wire,
                    "Do not count the frames of software devices, as if they were hardware");
     verb->add_flag("--counters-only", options.counters_only,

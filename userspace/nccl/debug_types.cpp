@@ -42,6 +42,37 @@ std::optional<std::uint64_t> offset_of_member(Dwarf_Die &member) {
     return offset;
 }
 
+std::optional<std::uint64_t> number_of(Dwarf_Die &die, unsigned name) {
+    Dwarf_Attribute attribute;
+    Dwarf_Word value = 0;
+    if (dwarf_attr(&die, name, &attribute) == nullptr || dwarf_formudata(&attribute, &value) != 0)
+        return std::nullopt;
+    return value;
+}
+
+bool is_bit_field(Dwarf_Die &member) {
+    return dwarf_hasattr(&member, DW_AT_bit_size) != 0;
+}
+
+// Of a bit field, if it is whole bytes of its record.
+std::optional<FieldLayout> bytes_of_bit_field(Dwarf_Die &member, std::uint64_t type_bytes) {
+    const auto n_bits = number_of(member, DW_AT_bit_size);
+    auto first_bit = number_of(member, DW_AT_data_bit_offset);
+    // Until DWARF 4 from the most significant bit of what it shares.
+    const auto from_above = number_of(member, DW_AT_bit_offset);
+    const auto offset = offset_of_member(member);
+    if (!first_bit && from_above && offset && n_bits) {
+        const std::uint64_t shared_bits =
+            8 * number_of(member, DW_AT_byte_size).value_or(type_bytes);
+        if (*from_above + *n_bits > shared_bits)
+            return std::nullopt;
+        first_bit = *offset * 8 + shared_bits - *from_above - *n_bits;
+    }
+    if (!first_bit || !n_bits || *n_bits == 0 || *first_bit % 8 != 0 || *n_bits % 8 != 0)
+        return std::nullopt;
+    return FieldLayout{*first_bit / 8, *n_bits / 8, 0};
+}
+
 std::uint64_t elements_of(Dwarf_Die &type) {
     Dwarf_Die child;
     if (dwarf_tag(&type) != DW_TAG_array_type || dwarf_child(&type, &child) != 0)
@@ -97,6 +128,14 @@ private:
             if (!wanted.itself && !wanted.inside)
                 continue;
             auto type = type_of(member);
+            if (type && is_bit_field(member)) {
+                if (auto bytes = bytes_of_bit_field(member, size_of(*type));
+                    bytes && wanted.itself) {
+                    bytes->offset_bytes += at;
+                    found.emplace(full, *bytes);
+                }
+                continue;
+            }
             const auto offset = offset_of_member(member);
             if (!type || !offset)
                 continue;

@@ -208,7 +208,10 @@ private:
         if (std::ranges::any_of(
                 plan_.probes, [&](const PlannedFunction &probe) { return probe.function == name; }))
             return true;
-        PlannedFunction probe{std::string{name}, std::string{symbol.name}, 0, 0, {}, false, {}};
+        PlannedFunction probe;
+        probe.function = name;
+        probe.symbol = symbol.name;
+        probe.entry = symbol.address;
         for (std::size_t i = 0; i < ARGUMENT_NAMES.size(); ++i)
             if ((registers & (1u << i)) != 0)
                 probe.registers.emplace(fmt::format("argument_{}", i + 1), ARGUMENT_NAMES[i]);

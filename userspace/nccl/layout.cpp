@@ -108,11 +108,14 @@ Result<void> check_copies(const cw_nccl_layout &layout) {
         COPIED(op_channel, 1),      COPIED(op_dtype, 1),       COPIED(op_red_op, 1),
         COPIED(op_coll, 1),         COPIED(op_coll_api, 1),    COPIED(op_pattern, 1),
         COPIED(op_protocol, 1),     COPIED(op_algorithm, 1),   COPIED(op_reg, 1)};
-    const std::array task{COPIED(coll_func, 1),  COPIED(coll_sendbuff, 8), COPIED(coll_recvbuff, 8),
-                          COPIED(coll_count, 8), COPIED(coll_root, 4),     COPIED(coll_datatype, 4),
-                          COPIED(coll_op, 4),    COPIED(p2p_func, 1),      COPIED(p2p_buff, 8),
-                          COPIED(p2p_count, 8),  COPIED(p2p_datatype, 4),  COPIED(p2p_root, 4),
-                          COPIED(p2p_bytes, 8)};
+    const std::array task{
+        COPIED(coll_func, 1),      COPIED(coll_sendbuff, 8), COPIED(coll_recvbuff, 8),
+        COPIED(coll_count, 8),     COPIED(coll_root, 4),     COPIED(coll_datatype, 4),
+        COPIED(coll_op, 4),        COPIED(p2p_func, 1),      COPIED(p2p_buff, 8),
+        COPIED(p2p_count, 8),      COPIED(p2p_datatype, 4),  COPIED(p2p_root, 4),
+        COPIED(p2p_bytes, 8),      COPIED(p2p_api, 1),       COPIED(coll_next, 8),
+        COPIED(p2p_next, 8),       COPIED(bcast_next, 8),    COPIED(bcast_sendbuff, 8),
+        COPIED(bcast_recvbuff, 8), COPIED(bcast_bytes, 8),   COPIED(bcast_root, 4)};
     const std::array info{COPIED(info_coll, 4),  COPIED(info_sendbuff, 8), COPIED(info_recvbuff, 8),
                           COPIED(info_count, 8), COPIED(info_datatype, 4), COPIED(info_op, 4),
                           COPIED(info_root, 4),  COPIED(info_comm, 8),     COPIED(info_stream, 8)};
@@ -168,6 +171,11 @@ Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id) 
 #define FILL(member, names) layout.member = offset_in(plan, names);
     CW_NCCL_OFFSETS(FILL)
 #undef FILL
+    // The programs look for one of them alone.
+    if (layout.bcast_next == CW_NCCL_NO_FIELD || layout.bcast_sendbuff == CW_NCCL_NO_FIELD ||
+        layout.bcast_recvbuff == CW_NCCL_NO_FIELD || layout.bcast_bytes == CW_NCCL_NO_FIELD ||
+        layout.plan_bcasts == CW_NCCL_NO_FIELD)
+        layout.bcast_root = CW_NCCL_NO_FIELD;
     layout.image_id = image_id;
     layout.seq_numbers_count = version_number(plan.version) >= FIRST_THAT_COUNTS ? 1 : 0;
     layout.net_ib = data_address(plan, "ncclNetIb");

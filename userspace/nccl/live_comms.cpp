@@ -108,6 +108,7 @@ private:
         comm.local_rank = field<std::int32_t>(address, layout_.comm_local_rank).value_or(-1);
         comm.local_ranks = field<std::int32_t>(address, layout_.comm_local_ranks).value_or(0);
         comm.proxy_state = field<std::uint64_t>(address, layout_.comm_proxy_state).value_or(0);
+        comm.p2p_channels = field<std::uint32_t>(address, layout_.comm_p2p_channels).value_or(0);
         comm.op_count = field<std::uint64_t>(address, layout_.comm_op_count).value_or(0);
         comm.flags = CW_NCCL_COMM_OUTSIDE;
         read_launched(comm);

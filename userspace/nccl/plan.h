@@ -34,6 +34,7 @@ struct Capability {
 struct PlannedFunction {
     std::string function;
     std::string symbol;      // as in the file
+    std::uint64_t entry = 0; // its first instruction, where probes of its return go
     std::uint64_t address = 0;
     std::uint64_t file_offset = 0;
     std::string instruction;                      // under the probe, AT&T syntax

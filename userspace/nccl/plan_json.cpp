@@ -42,8 +42,9 @@ Plan plan_of(const Json &document) {
     for (const Json &value : document.at("probes"))
         plan.probes.push_back(
             {value.at("function").get<std::string>(), value.at("symbol").get<std::string>(),
-             value.at("address").get<std::uint64_t>(), value.at("offset").get<std::uint64_t>(),
-             value.at("instruction").get<std::string>(), value.at("emulated").get<bool>(),
+             value.at("entry").get<std::uint64_t>(), value.at("address").get<std::uint64_t>(),
+             value.at("offset").get<std::uint64_t>(), value.at("instruction").get<std::string>(),
+             value.at("emulated").get<bool>(),
              value.at("registers").get<std::map<std::string, std::string>>()});
     for (const auto &[name, value] : document.at("offsets").items())
         plan.offsets.emplace(name, PlannedOffset{value.at("value").get<std::uint64_t>(),
@@ -87,6 +88,7 @@ std::string render_json(const Plan &plan, std::string_view tool_version) {
     for (const PlannedFunction &probe : plan.probes)
         probes.push_back({{"function", probe.function},
                           {"symbol", probe.symbol},
+                          {"entry", probe.entry},
                           {"address", probe.address},
                           {"offset", probe.file_offset},
                           {"instruction", probe.instruction},

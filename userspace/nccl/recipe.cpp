@@ -114,6 +114,24 @@ constexpr std::array OPERATION_FIELDS{
     FieldRecipe{"ncclProxyOp.collAPI", Optional},
     FieldRecipe{"ncclProxyState.peerArraySize", Optional}, // there: indexed by rank, not local rank
     FieldRecipe{"ncclComm.seqNumber", Optional},
+    FieldRecipe{"ncclComm.p2pnChannels", Optional},
+    FieldRecipe{"ncclProxyOp.nChannels", Optional},
+    // What a plan without operations is of.
+    FieldRecipe{"ncclKernelPlan.proxyOpQueue.head", Optional},
+    FieldRecipe{"ncclKernelPlan.collTaskQueue.head", Optional},
+    FieldRecipe{"ncclKernelPlan.p2pTaskQueue.head", Optional},
+    FieldRecipe{"ncclTaskColl.next", Optional},
+    FieldRecipe{"ncclTaskColl.algorithm", Optional},
+    FieldRecipe{"ncclTaskColl.protocol", Optional},
+    FieldRecipe{"ncclTaskP2p.next", Optional},
+    FieldRecipe{"ncclTaskP2p.nChannels", Optional},
+    // Broadcasts of a group are one operation from 2.29 on.
+    FieldRecipe{"ncclKernelPlan.bcastTaskQueue.head", Optional},
+    FieldRecipe{"ncclTaskBcast.next", Optional},
+    FieldRecipe{"ncclTaskBcast.sendbuff", Optional},
+    FieldRecipe{"ncclTaskBcast.recvbuff", Optional},
+    FieldRecipe{"ncclTaskBcast.count", Optional},
+    FieldRecipe{"ncclTaskBcast.root", Optional},
 };
 
 constexpr std::array CONNECTION_FUNCTIONS{

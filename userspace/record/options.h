@@ -21,6 +21,8 @@ struct RecordOptions {
     bool wire = true;
     bool nccl = true;
     std::vector<std::string> nccl_files; // probed before anybody maps them
+    bool api_returns = false;            // of NCCL's calls
+    bool local_launches = false;         // of NCCL's that have nothing for the network
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;

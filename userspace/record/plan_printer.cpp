@@ -11,12 +11,14 @@ namespace {
 void print_probe(std::FILE *out, const PlannedProbe &probe) {
     std::string where = fmt::format("{}:{}", probe.module_or_file, probe.function);
     std::string how;
-    if (probe.kind == CW_PROBE_UPROBE) {
+    if (probe.kind == CW_PROBE_UPROBE || probe.kind == CW_PROBE_URETPROBE) {
         // From the start of the file, as uprobes are placed.
         where =
             fmt::format("{}+{:#x} ({})", probe.module_or_file, probe.offset_bytes, probe.function);
         how = fmt::format("`{}`, {}", probe.instruction,
                           probe.emulated ? "emulated" : "single-stepped");
+        if (probe.kind == CW_PROBE_URETPROBE)
+            how = "and its return";
     }
     fmt::print(out, "  {:<10} {:<60} {:>6} ns a hit  {}\n", capture::probe_kind_name(probe.kind),
                where, probe.expected_cost_ns, how);

@@ -114,7 +114,9 @@ void append_probes(RecordSink &sink, const Sources &sources) {
             probe.probe_kind = planned.kind;
             if (planned.placed)
                 probe.flags |= CW_PROBE_PLACED;
-            if (planned.kind == CW_PROBE_UPROBE && planned.emulated)
+            const bool is_uprobe =
+                planned.kind == CW_PROBE_UPROBE || planned.kind == CW_PROBE_URETPROBE;
+            if (is_uprobe && planned.emulated)
                 probe.flags |= CW_PROBE_EMULATED;
             probe.offset_bytes = planned.offset_bytes;
             probe.expected_cost_ns = planned.expected_cost_ns;

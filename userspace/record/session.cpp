@@ -93,8 +93,10 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     if (auto added = add(std::move(mappings)); !added)
         return added;
     NcclOptions nccl;
-    nccl.filter_by_tgid = filter;
+    nccl.probes.filter_by_tgid = filter;
     nccl.files = options.nccl_files;
+    nccl.probes.api_returns = options.api_returns;
+    nccl.probes.local_launches = options.local_launches;
     nccl.told_of_mappings = [this] { return works("mappings"); };
     SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;

@@ -6,6 +6,7 @@
 #include "userspace/sources/nccl_images.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <utility>
@@ -24,7 +25,43 @@ namespace {
 
 // Measured with collwire-bench-nccl.
 constexpr std::uint32_t EMULATED_COST_NS = 600;
+constexpr std::uint32_t RETURN_COST_NS = 2000;
 constexpr std::size_t MAX_SEEN_FILES = 65536;
+
+using Programs = decltype(::nccl::progs);
+
+struct Site {
+    std::string_view function;
+    bool at_return;
+    bool NcclProbes::*wanted; // null: always
+    bpf_program *(*program)(const Programs &);
+};
+
+// The ends of communicators and of their creation first: what is seen of a call counts from there.
+constexpr std::array SITES{
+    Site{"commCleanup", false, nullptr, [](const Programs &of) { return of.comm_ends; }},
+    Site{"ncclCommInitRankFunc", true, nullptr, [](const Programs &of) { return of.init_ends; }},
+    Site{"ncclCommInitRankFunc", false, nullptr, [](const Programs &of) { return of.init_begins; }},
+    Site{"ncclProxyStart", false, nullptr,
+         [](const Programs &of) {
+             return bpf_program__autoload(of.proxy_start) ? of.proxy_start : of.proxy_start_bounded;
+         }},
+    Site{"hostStreamPlanTask", false, &NcclProbes::local_launches,
+         [](const Programs &of) {
+             return bpf_program__autoload(of.plan_task) ? of.plan_task : of.plan_task_bounded;
+         }},
+    Site{"ncclEnqueueCheck", true, &NcclProbes::api_returns,
+         [](const Programs &of) { return of.enqueue_returns; }},
+    Site{"ncclEnqueueCheck", false, nullptr, [](const Programs &of) { return of.enqueue_check; }},
+};
+
+// Up to 2.26 NCCL calls ncclProxyStart for each launch.
+constexpr std::uint32_t FIRST_WITH_UNSEEN_LAUNCHES = 22700;
+
+bool sees_all_launches(const nccl::Plan &plan) {
+    const std::uint32_t version = nccl::version_number(plan.version);
+    return version != 0 && version < FIRST_WITH_UNSEEN_LAUNCHES;
+}
 
 bool asked_for_bounded_walk() {
     const char *value = std::getenv("COLLWIRE_NO_BPF_LOOP");
@@ -57,7 +94,6 @@ Result<void> NcclImages::put_back() {
         if (!file)
             return std::move(file).failure();
         image->file = std::move(*file);
-        image->probes.clear();
         if (auto placed = place_all(*image); !placed)
             return placed;
         image->file = MappedFile{};
@@ -110,6 +146,8 @@ std::vector<std::string> NcclImages::problems() const {
                             "launches of more than about 1,000 operations are truncated: "
                             "{}",
                             image->path, image->loop_refused));
+        for (const std::string &missing : image->missing)
+            all.push_back(fmt::format("{}: {}", image->path, missing));
     }
     return all;
 }
@@ -182,6 +220,7 @@ void NcclImages::add(Candidate candidate) {
     if (plan) {
         image->plan = std::move(*plan);
         image->plan.file = image->path;
+        plan_probes(*image);
     } else {
         image->problem = std::move(plan).failure().message;
     }
@@ -200,6 +239,8 @@ void NcclImages::place(NcclImage &image) {
         for (bpf_link *link : image.links)
             bpf_link__destroy(link);
         image.links.clear();
+        for (PlannedProbe &probe : image.probes)
+            probe.placed = false;
         image.problem = std::move(placed).failure().message;
     } else {
         image.placed_ns = monotonic_ns();
@@ -228,58 +269,74 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
         return opened;
     bpf_program__set_autoload((*programs)->progs.proxy_start, loop);
     bpf_program__set_autoload((*programs)->progs.proxy_start_bounded, !loop);
+    bpf_program__set_autoload((*programs)->progs.plan_task, loop && wanted_.local_launches);
+    bpf_program__set_autoload((*programs)->progs.plan_task_bounded,
+                              !loop && wanted_.local_launches);
     (*programs)->rodata->layout = *layout;
-    (*programs)->rodata->filter_by_tgid = filter_by_tgid_;
+    bpf_program__set_autoload((*programs)->progs.enqueue_returns, wanted_.api_returns);
+    (*programs)->rodata->filter_by_tgid = wanted_.filter_by_tgid;
+    (*programs)->rodata->watch_returns = wanted_.api_returns;
     if (auto loaded = programs->load(maps_); !loaded)
         return loaded;
     image.programs = std::move(programs);
     return {};
 }
 
-Result<void> NcclImages::place_one(NcclImage &image, std::string_view function,
-                                   bpf_program *program, bool at_return) {
-    const nccl::PlannedFunction *planned = nccl::find_probe(image.plan, function);
-    if (planned == nullptr)
-        return error(ErrorKind::Unsupported, fmt::format("{} is not in it", function));
+void NcclImages::plan_probes(NcclImage &image) const {
+    for (const Site &site : SITES) {
+        if (site.wanted != nullptr && !(wanted_.*site.wanted))
+            continue;
+        if (site.wanted == &NcclProbes::local_launches && sees_all_launches(image.plan))
+            continue;
+        const nccl::PlannedFunction *planned = nccl::find_probe(image.plan, site.function);
+        PlannedProbe probe;
+        probe.kind = site.at_return ? CW_PROBE_URETPROBE : CW_PROBE_UPROBE;
+        probe.source = "nccl";
+        probe.function = site.function;
+        probe.module_or_file = image.path;
+        probe.emulated = false;
+        if (planned != nullptr) {
+            // Behind the first push a return address is no longer where the kernel looks for it.
+            const std::uint64_t into = site.at_return ? planned->address - planned->entry : 0;
+            probe.offset_bytes = planned->file_offset - into;
+            probe.instruction = into == 0 ? planned->instruction : std::string{};
+            probe.emulated = into == 0 && planned->emulated;
+        }
+        probe.expected_cost_ns = site.at_return ? RETURN_COST_NS : EMULATED_COST_NS;
+        image.probes.push_back(std::move(probe));
+    }
+}
+
+Result<void> NcclImages::place_one(NcclImage &image, PlannedProbe &probe, bpf_program *program) {
+    if (nccl::find_probe(image.plan, probe.function) == nullptr)
+        return error(ErrorKind::Unsupported, fmt::format("{} is not in it", probe.function));
     const LibbpfLog log;
     errno = 0;
-    bpf_link *link = bpf_program__attach_uprobe(
-        program, at_return, -1, image.file.own_path().c_str(), planned->file_offset);
+    bpf_link *link = bpf_program__attach_uprobe(program, probe.kind == CW_PROBE_URETPROBE, -1,
+                                                image.file.own_path().c_str(), probe.offset_bytes);
     if (link == nullptr)
-        return bpf_error(fmt::format("uprobe on {}", function), errno, log.text());
+        return bpf_error(fmt::format("uprobe on {}", probe.function), errno, log.text());
     image.links.push_back(link);
-    PlannedProbe probe;
-    probe.kind = CW_PROBE_UPROBE;
-    probe.source = "nccl";
-    probe.function = function;
-    probe.module_or_file = image.path;
-    probe.offset_bytes = planned->file_offset;
-    probe.instruction = planned->instruction;
-    probe.emulated = planned->emulated;
-    probe.expected_cost_ns = EMULATED_COST_NS;
     probe.placed = true;
-    image.probes.push_back(std::move(probe));
     return {};
 }
 
-// The ends of communicators and of their creation first: what is seen of a call counts from there.
 Result<void> NcclImages::place_all(NcclImage &image) {
     const auto &programs = (*image.programs)->progs;
-    if (auto placed = place_one(image, "commCleanup", programs.comm_ends, false); !placed)
-        return placed;
-    if (auto placed = place_one(image, "ncclCommInitRankFunc", programs.init_ends, true); !placed)
-        return placed;
-    if (auto placed = place_one(image, "ncclCommInitRankFunc", programs.init_begins, false);
-        !placed)
-        return placed;
-    if (auto placed =
-            place_one(image, "ncclProxyStart",
-                      bpf_program__autoload(programs.proxy_start) ? programs.proxy_start
-                                                                  : programs.proxy_start_bounded,
-                      false);
-        !placed)
-        return placed;
-    return place_one(image, "ncclEnqueueCheck", programs.enqueue_check, false);
+    image.missing.clear();
+    for (PlannedProbe &probe : image.probes) {
+        const bool at_return = probe.kind == CW_PROBE_URETPROBE;
+        const auto site = std::ranges::find_if(SITES, [&](const Site &one) {
+            return one.function == probe.function && one.at_return == at_return;
+        });
+        auto placed = place_one(image, probe, site->program(programs));
+        if (placed)
+            continue;
+        if (site->wanted == nullptr)
+            return placed;
+        image.missing.push_back(std::move(placed).failure().message);
+    }
+    return {};
 }
 
 } // namespace collwire

@@ -21,6 +21,13 @@ struct nccl; // the skeleton of bpf/nccl.bpf.c
 
 namespace collwire {
 
+// What is probed besides the calls and launches.
+struct NcclProbes {
+    bool filter_by_tgid = false;
+    bool api_returns = false;
+    bool local_launches = false;
+};
+
 struct NcclImage {
     NcclImage();
     ~NcclImage();
@@ -32,8 +39,9 @@ struct NcclImage {
     std::string path; // in the mount namespace of the process that it was met in
     MappedFile file;  // until its probes are placed
     nccl::Plan plan;
-    std::string problem;      // why it is not traced; empty: it is
-    std::string loop_refused; // why long lists are walked in part only; empty: they are not
+    std::string problem;              // why it is not traced; empty: it is
+    std::string loop_refused;         // why long lists are walked in part only; empty: they are not
+    std::vector<std::string> missing; // what was asked for and is not probed, a clause each
     std::unique_ptr<Skeleton<::nccl>> programs;
     std::vector<bpf_link *> links;
     std::vector<PlannedProbe> probes;
@@ -42,8 +50,7 @@ struct NcclImage {
 
 class NcclImages {
 public:
-    NcclImages(const SharedMaps &maps, bool filter_by_tgid)
-        : maps_(maps), filter_by_tgid_(filter_by_tgid) {}
+    NcclImages(const SharedMaps &maps, NcclProbes wanted) : maps_(maps), wanted_(wanted) {}
     NcclImages(const NcclImages &) = delete;
     NcclImages &operator=(const NcclImages &) = delete;
     ~NcclImages();
@@ -88,12 +95,12 @@ private:
     void place(NcclImage &image);
     Result<void> load(NcclImage &image);
     Result<void> load(NcclImage &image, bool loop);
-    Result<void> place_all(NcclImage &image);
-    Result<void> place_one(NcclImage &image, std::string_view function, bpf_program *program,
-                           bool at_return);
+    static Result<void> place_all(NcclImage &image);
+    void plan_probes(NcclImage &image) const;
+    static Result<void> place_one(NcclImage &image, PlannedProbe &probe, bpf_program *program);
 
     const SharedMaps &maps_;
-    bool filter_by_tgid_;
+    NcclProbes wanted_;
     bool attached_ = false;
     std::set<SeenFile> seen_;
     std::vector<std::unique_ptr<NcclImage>> images_;

@@ -57,7 +57,7 @@ void append(RecordSink &sink, const std::vector<std::byte> &record) {
 } // namespace
 
 NcclSource::NcclSource(const SharedMaps &maps, NcclOptions options)
-    : options_(std::move(options)), images_(maps, options_.filter_by_tgid) {}
+    : options_(std::move(options)), images_(maps, options_.probes) {}
 
 NcclSource::~NcclSource() = default;
 
@@ -281,8 +281,8 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
             cw_probe probe = {};
             probe.header = {sizeof(probe), CW_KIND_PROBE, CW_CPU_USERSPACE, image.placed_ns};
             probe.probe_kind = planned.kind;
-            probe.flags =
-                CW_PROBE_PLACED | (planned.emulated ? std::uint32_t{CW_PROBE_EMULATED} : 0u);
+            probe.flags = (planned.placed ? std::uint32_t{CW_PROBE_PLACED} : 0u) |
+                          (planned.emulated ? std::uint32_t{CW_PROBE_EMULATED} : 0u);
             probe.offset_bytes = planned.offset_bytes;
             probe.expected_cost_ns = planned.expected_cost_ns;
             put(probe.source, planned.source);

@@ -16,7 +16,7 @@
 namespace collwire {
 
 struct NcclOptions {
-    bool filter_by_tgid = false;
+    NcclProbes probes;
     std::vector<std::string> files; // that are probed before anybody maps them
     // Whether CW_KIND_FILE_MAPPED records come. Without them processes are looked at again and
     // again: each with every sample while it is young, later less often.

@@ -36,6 +36,7 @@
 	X(comm_shared_res, "ncclComm.sharedRes")                                                   \
 	X(comm_proxy_state, "ncclComm.proxyState")                                                 \
 	X(comm_channels, "ncclComm.channels")                                                      \
+	X(comm_p2p_channels, "ncclComm.p2pnChannels")                                              \
 	X(comm_name, "ncclComm.config.commName")                                                   \
 	X(shared_owner, "ncclSharedResources.owner")                                               \
 	X(shared_coll_op_count, "ncclSharedResources.collOpCount")                                 \
@@ -81,6 +82,7 @@
 	X(op_protocol, "ncclProxyOp.protocol")                                                     \
 	X(op_algorithm, "ncclProxyOp.algorithm")                                                   \
 	X(op_reg, "ncclProxyOp.reg")                                                               \
+	X(op_n_channels, "ncclProxyOp.nChannels")                                                  \
 	X(coll_func, "ncclTaskColl.func")                                                          \
 	X(coll_sendbuff, "ncclTaskColl.sendbuff")                                                  \
 	X(coll_recvbuff, "ncclTaskColl.recvbuff")                                                  \
@@ -89,13 +91,28 @@
 	X(coll_datatype, "ncclTaskColl.datatype")                                                  \
 	X(coll_op, "ncclTaskColl.opHost|ncclTaskColl.op")                                          \
 	X(coll_n_channels, "ncclTaskColl.nChannels")                                               \
+	X(coll_next, "ncclTaskColl.next")                                                          \
+	X(coll_algorithm, "ncclTaskColl.algorithm")                                                \
+	X(coll_protocol, "ncclTaskColl.protocol")                                                  \
+	X(p2p_next, "ncclTaskP2p.next")                                                            \
+	X(p2p_api, "ncclTaskP2p.collAPI")                                                          \
+	X(p2p_n_channels, "ncclTaskP2p.nChannels")                                                 \
 	X(p2p_func, "ncclTaskP2p.func")                                                            \
 	X(p2p_buff, "ncclTaskP2p.buff")                                                            \
 	X(p2p_count, "ncclTaskP2p.count")                                                          \
 	X(p2p_datatype, "ncclTaskP2p.datatype")                                                    \
 	X(p2p_root, "ncclTaskP2p.root")                                                            \
 	X(p2p_bytes, "ncclTaskP2p.bytes")                                                          \
+	X(bcast_next, "ncclTaskBcast.next")                                                        \
+	X(bcast_sendbuff, "ncclTaskBcast.sendbuff")                                                \
+	X(bcast_recvbuff, "ncclTaskBcast.recvbuff")                                                \
+	X(bcast_bytes, "ncclTaskBcast.count")                                                      \
+	X(bcast_root, "ncclTaskBcast.root")                                                        \
 	X(plan_persistent, "ncclKernelPlan.persistent")                                            \
+	X(plan_proxy_ops, "ncclKernelPlan.proxyOpQueue.head")                                      \
+	X(plan_colls, "ncclKernelPlan.collTaskQueue.head")                                         \
+	X(plan_p2ps, "ncclKernelPlan.p2pTaskQueue.head")                                           \
+	X(plan_bcasts, "ncclKernelPlan.bcastTaskQueue.head")                                       \
 	X(connection_send, "ncclProxyConnection.send")                                             \
 	X(connection_transport, "ncclProxyConnection.transport")                                   \
 	X(connection_shared, "ncclProxyConnection.shared")                                         \

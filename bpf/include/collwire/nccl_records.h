@@ -139,6 +139,8 @@ struct cw_nccl_comm {
 	__s32 local_ranks;
 	__s32 color; /* of the split that made it */
 	char name[CW_NAME_BYTES];
+	__u32 p2p_channels; /* that sends and receives go to, a power of two; 0: not known */
+	__u32 reserved;
 };
 
 struct cw_nccl_comm_end {
@@ -175,7 +177,7 @@ struct cw_nccl_param {
 };
 
 enum cw_nccl_call_flags {
-	CW_NCCL_CALL_FAILED = 1 << 0, /* with --api-returns: it returned an error */
+	CW_NCCL_CALL_FAILED = 1 << 0, /* it returned an error */
 	CW_NCCL_CALL_RETURNED = 1 << 1,
 };
 
@@ -192,8 +194,19 @@ struct cw_nccl_call {
 	__s32 reduction;      /* ncclRedOp_t */
 	__u8 func;	      /* enum cw_nccl_func */
 	__u8 datatype;	      /* ncclDataType_t */
-	__u8 flags;	      /* enum cw_nccl_call_flags */
+	__u8 flags;	      /* enum cw_nccl_call_flags, of a writer that waits for the return */
 	__u8 reserved;
+};
+
+/* With --api-returns: a call came back. Of one that hangs there is none. */
+struct cw_nccl_return {
+	struct cw_header header;
+	__u64 comm;
+	__u64 call_ns; /* time of the cw_nccl_call */
+	__u32 tgid;
+	__u32 tid;
+	__u32 result; /* ncclResult_t: 7, in progress, is no error */
+	__u32 reserved;
 };
 
 /* A task of a launch: which call it comes from is in the hash of its arguments. */
@@ -207,6 +220,7 @@ enum cw_nccl_launch_flags {
 	CW_NCCL_LAUNCH_TRUNCATED = 1 << 1, /* more operations than were walked */
 	CW_NCCL_LAUNCH_LAUNCHED = 1 << 2,  /* `launched` is valid */
 	CW_NCCL_LAUNCH_FAULT = 1 << 3,	   /* some of it could not be read */
+	CW_NCCL_LAUNCH_LOCAL = 1 << 4,	   /* its plan has nothing for a proxy */
 };
 
 #define CW_NCCL_LAUNCH_TASKS 4
@@ -269,6 +283,9 @@ enum cw_nccl_op_flags {
 	CW_NCCL_OP_OTHER_PROXY = 1 << 0, /* given to the proxy of another rank (PXN) */
 };
 
+/* Of grouped broadcasts: an operation is of all of them that go over its connection. */
+#define CW_NCCL_NO_TASK (~0U)
+
 /* One operation of the proxy: what a connection is to carry for a task. NCCL's ncclProxyOp. */
 struct cw_nccl_op {
 	__u64 connection; /* its address in the process of its proxy */
@@ -279,7 +296,7 @@ struct cw_nccl_op {
 	__u64 loop_offset_bytes;
 	__u64 channel_bytes;
 	__u32 nsteps;
-	__u32 task; /* index of its task in the shape */
+	__u32 task; /* index of its task in the shape, or CW_NCCL_NO_TASK */
 	__s32 root;
 	__s32 peer;
 	__s32 ring_index; /* this rank's place in the ring of the channel */

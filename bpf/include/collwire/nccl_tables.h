@@ -25,6 +25,11 @@ struct cw_nccl_comm_entry {
 	__u32 proxies[CW_NCCL_PROXIES]; /* indices into proxy_ops */
 };
 
+struct cw_nccl_call_in_flight {
+	__u64 comm;
+	__u64 time_ns; /* of its CW_KIND_NCCL_CALL record */
+};
+
 struct cw_nccl_shape_key {
 	__u64 shape;
 	__u32 tgid;

@@ -68,6 +68,7 @@ enum cw_kind {
 	CW_KIND_NCCL_SHAPE_TASK = 73,
 	CW_KIND_NCCL_SHAPE_OPS = 74,
 	CW_KIND_NCCL_CONNECTION = 75,
+	CW_KIND_NCCL_RETURN = 76,
 	CW_KIND_TCP_SOCKET = 80, /* sampled by the recorder */
 	/* From here on for the recorder alone: not written. */
 	CW_KIND_RECORDER = 0xf000,
@@ -223,6 +224,7 @@ enum cw_probe_kind {
 	CW_PROBE_FEXIT = 4,
 	CW_PROBE_UPROBE = 5,
 	CW_PROBE_TRACEPOINT = 6,
+	CW_PROBE_URETPROBE = 7,
 };
 
 enum cw_probe_flags {
@@ -614,11 +616,12 @@ CW_ASSERT_SIZE(cw_counter_samples, 32);
 CW_ASSERT_SIZE(cw_loss, 32);
 CW_ASSERT_SIZE(cw_nccl_image, 600);
 CW_ASSERT_SIZE(cw_nccl_process, 32);
-CW_ASSERT_SIZE(cw_nccl_comm, 192);
+CW_ASSERT_SIZE(cw_nccl_comm, 200);
 CW_ASSERT_SIZE(cw_nccl_comm_end, 32);
 CW_ASSERT_SIZE(cw_nccl_channel, 64);
 CW_ASSERT_SIZE(cw_nccl_param, 80);
 CW_ASSERT_SIZE(cw_nccl_call, 64);
+CW_ASSERT_SIZE(cw_nccl_return, 48);
 CW_ASSERT_SIZE(cw_nccl_launch, 104);
 CW_ASSERT_SIZE(cw_nccl_launch_tasks, 112);
 CW_ASSERT_SIZE(cw_nccl_shape_task, 72);
