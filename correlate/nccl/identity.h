@@ -14,6 +14,7 @@
 #include "collwire/records.h"
 #include "correlate/model/known.h"
 #include "correlate/nccl/gathered.h"
+#include "correlate/nccl/op_bytes.h"
 
 namespace collwire::identity {
 
@@ -170,6 +171,7 @@ struct Shape {
     // Before 2.24 operations do not say of which task they are: the tasks are made up, one for all
     // collectives and one for each peer and direction.
     bool is_older = false;
+    std::vector<OpFacts> older_facts; // of each operation, until calls are matched
 };
 
 enum class IntervalKind : std::uint8_t {

@@ -64,7 +64,7 @@ private:
     const std::vector<ByteSample> &samples_;
     bool is_late_;
     bool is_eager_;
-    bool is_settled_; // what it carries is of what was launched in the recording
+    bool is_settled_;      // what it carries is of what was launched in the recording
     std::size_t next_ = 0; // sample
     std::uint64_t measured_ = 0;
     std::uint64_t closed_ = 0; // of measured_, in closed intervals

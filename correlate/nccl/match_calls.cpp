@@ -7,6 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "correlate/nccl/match_older.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -40,25 +41,22 @@ public:
                 (key.first == CW_LOSS_NCCL_CALL || key.first == CW_LOSS_NCCL_LAUNCH ||
                  key.first == CW_LOSS_RECORD_WRITE))
                 best_ = Rung::Inferred;
-        best_ = std::min(best_, instance.operations_rung);
+        // What older versions do not say of operations follows from their order.
+        is_older_ = is_older(nccl_, instance);
+        if (!is_older_ || instance.operations_rung == Rung::Process)
+            best_ = std::min(best_, instance.operations_rung);
     }
 
     void run() {
+        if (is_older_)
+            return match_older(nccl_, instance_, best_);
         line_up_calls();
         for (std::uint32_t i = 0; i < instance_.n_launches; ++i) {
             Launch &launch = stream_.launches[instance_.first_launch + i];
-            const bool is_older =
-                launch.shape_index != NONE
-                    ? nccl_.shapes[launch.shape_index].is_older
-                    : instance_.version != 0 && instance_.version < FIRST_WITH_TASKS;
-            if (is_older)
-                match_older(launch, instance_.first_launch + i);
-            else if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
+            if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
                 match_captured(launch, instance_.first_launch + i);
             else
                 match_tasks(launch, instance_.first_launch + i);
-            if ((launch.flags & CW_NCCL_LAUNCH_LAUNCHED) != 0)
-                launched_before_ = launch.launched;
         }
     }
 
@@ -86,7 +84,6 @@ private:
             if (call.func >= CW_NCCL_ALL_TO_ALL && call.func <= CW_NCCL_GATHER)
                 by_func_[{call.func, call.func == CW_NCCL_ALL_TO_ALL ? 0 : call.root}].push_back(
                     index);
-            in_order_.push_back(index);
         }
     }
 
@@ -318,60 +315,7 @@ private:
             plan.calls.pop_back();
     }
 
-    // Before 2.24 a launch does not say what it is of. It takes the calls that wait, in their
-    // order; how many collectives, NCCL's own count tells.
-    void match_older(Launch &launch, std::uint32_t index) {
-        const Shape *shape =
-            launch.shape_index == NONE ? nullptr : &nccl_.shapes[launch.shape_index];
-        launch.n_tasks = static_cast<std::uint16_t>(
-            shape == nullptr ? 0 : std::min<std::size_t>(shape->tasks.size(), UINT16_MAX));
-        launch.first_task = static_cast<std::uint32_t>(task_calls_.size());
-        task_calls_.resize(task_calls_.size() + launch.n_tasks, NONE);
-        const bool is_own_count = (instance_.record.flags & CW_NCCL_COMM_SHARED) == 0 &&
-                                  (launch.flags & CW_NCCL_LAUNCH_LAUNCHED) != 0 && launched_before_;
-        std::uint64_t collectives = shape != nullptr && !shape->is_p2p ? 1 : 0;
-        if (is_own_count && launch.launched >= *launched_before_)
-            collectives = launch.launched - *launched_before_;
-        while (older_ < in_order_.size() && is_launched(in_order_[older_]))
-            ++older_;
-        for (std::uint32_t task = 0; task < launch.n_tasks; ++task) {
-            const cw_nccl_shape_task &wanted = shape->tasks[task];
-            if (task == 0 && shape->is_p2p && shape->tasks.size() > 1)
-                continue;
-            task_calls_[launch.first_task + task] =
-                take_older(launch, index, wanted, task == 0 ? collectives : 1);
-        }
-        cw_nccl_shape_task any{};
-        any.func = CW_NCCL_FUNC_UNKNOWN;
-        if (launch.n_tasks == 0 && collectives != 0)
-            take_older(launch, index, any, collectives);
-    }
-
-    // The first of `n` calls that are taken.
-    std::uint32_t take_older(const Launch &launch, std::uint32_t index,
-                             const cw_nccl_shape_task &wanted, std::uint64_t n) {
-        std::vector<std::uint32_t> waiting;
-        for (std::size_t i = older_; i < in_order_.size() && waiting.size() < MAX_WAITING; ++i) {
-            const Call &call = call_at(in_order_[i]);
-            if (call.time_ns > launch.time_ns)
-                break;
-            const bool fits = is_p2p(wanted.func)
-                                  ? call.func == wanted.func && call.root == wanted.root
-                                  : is_collective(call.func) &&
-                                        (wanted.func == call.func || wanted.func >= CW_NCCL_FUNCS);
-            if (fits && !is_launched(in_order_[i]))
-                waiting.push_back(in_order_[i]);
-        }
-        const Rung rung = waiting.size() == 1 && n <= 1 ? Rung::Exact : Rung::Inferred;
-        const std::size_t taken = std::min<std::uint64_t>(waiting.size(), n);
-        for (std::size_t i = 0; i < taken; ++i)
-            join(waiting[i], index, rung);
-        return taken == 0 ? NONE : waiting.front();
-    }
-
-    static constexpr std::size_t MAX_WAITING = 64;
     static constexpr std::size_t MAX_LOOKED_AT = 1024;
-    static constexpr std::uint32_t FIRST_WITH_TASKS = 22400;
     struct Plan {
         std::uint32_t first = 0; // launch
         std::uint32_t launches = 0;
@@ -384,10 +328,8 @@ private:
     std::vector<CallJoin> &joins_;
     std::vector<std::uint32_t> &task_calls_;
     Rung best_ = Rung::Exact;
+    bool is_older_ = false;
     std::vector<std::uint32_t> batches_;
-    std::vector<std::uint32_t> in_order_; // all that can be launched
-    std::size_t older_ = 0;
-    Known launched_before_;
     std::unordered_map<std::uint32_t, Queue> by_hash_;
     std::map<std::pair<std::uint8_t, std::int32_t>, std::vector<std::uint32_t>> by_func_;
     std::map<PartKey, PartQueue> parts_;
@@ -435,6 +377,8 @@ void match_calls(Model &model) {
     }
     for (CommStream &stream : nccl.gathered.streams)
         stream.tasks = {};
+    for (Shape &shape : nccl.shapes)
+        shape.older_facts = {};
 }
 
 } // namespace collwire::identity

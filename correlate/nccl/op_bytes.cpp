@@ -13,11 +13,12 @@
 namespace collwire::identity {
 namespace {
 
-constexpr std::uint32_t OLDEST_VERSION = 22400; // the first whose operations have channelSize
+// The oldest whose kernels do as these formulas say, once it is known what a channel has. The first
+// whose operations say it (channelSize) is 2.24.
+constexpr std::uint32_t OLDEST_VERSION = 22000;
 // From here on a message of a PAT ReduceScatter has room for ranks that do not exist (collectives.h
 // PatRSAlgorithm, 2.25.1 against 2.26.2).
 constexpr std::uint32_t PAT_WITH_GAPS_VERSION = 22600;
-constexpr std::uint64_t RING_ALIGN_BYTES = 16;
 constexpr std::int32_t MOST_RANKS = 1 << 20;
 
 bool is_sane(const OpFacts &facts) {
@@ -69,7 +70,7 @@ std::optional<OpBytes> twice_around(const OpFacts &facts) {
     const cw_nccl_op &op = facts.op;
     const cw_nccl_protocol protocol = protocol_of(op);
     const auto n_ranks = static_cast<std::uint64_t>(facts.n_ranks);
-    if (op.ring_index < 0 || op.ring_index >= facts.n_ranks)
+    if (op.ring_index < 0 || op.ring_index >= facts.n_ranks || facts.ring_align_bytes == 0)
         return std::nullopt;
     const std::uint64_t index = static_cast<std::uint64_t>(op.ring_index);
     const std::uint64_t sender = facts.is_send ? index : (index + n_ranks - 1) % n_ranks;
@@ -83,7 +84,7 @@ std::optional<OpBytes> twice_around(const OpFacts &facts) {
 
     if (rest_bytes != 0) {
         const std::uint64_t chunk_bytes =
-            align_up(divide_up(rest_bytes, n_ranks), RING_ALIGN_BYTES);
+            align_up(divide_up(rest_bytes, n_ranks), facts.ring_align_bytes);
         CutBytes rest = cut(protocol, rest_bytes, chunk_bytes);
         rest *= 2;
         for (const std::uint64_t place : {sender, (sender + 1) % n_ranks}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many bytes and messages one operation of NCCL's proxy carries, computed from the operation's
-// own fields: nothing is counted. NCCL 2.24 and later.
+// own fields: nothing is counted. NCCL 2.24 and later; 2.20 to 2.23 with the channel's part of its
+// call filled in, which older_plan.h finds.
 //
 // The bytes are those that the transport is given: the sizes that NCCL's kernel writes into the
 // FIFO of the connection, a message each. LL's and LL128's flags are in them, net_socket's headers
@@ -44,6 +45,8 @@ struct OpFacts {
     // Of a send or a receive whose bytes are spread over channels: this operation's part of them.
     // find_part_bytes() tells it where the fields alone do not.
     std::optional<std::uint64_t> part_bytes;
+    // What an AllReduce on a ring rounds the chunks of its last loop up to (all_reduce.h runRing).
+    std::uint64_t ring_align_bytes = 16;
 };
 
 struct OpBytes {
@@ -55,10 +58,10 @@ struct OpBytes {
     bool operator==(const OpBytes &) const = default;
 };
 
-// Nothing if it is not known: CollNet, NVLS, a version before 2.24, or fields that contradict one
-// another. A bound: broadcasts that NCCL 2.29 and later makes one operation of
-// (CW_NCCL_ALL_GATHER_V, see derive_broadcast_bytes), and parts of a send or receive that cannot be
-// told apart.
+// Nothing if it is not known: CollNet, NVLS, a version before 2.20, before 2.24 an operation whose
+// channel_bytes were not filled in, or fields that contradict one another. A bound: broadcasts that
+// NCCL 2.29 and later makes one operation of (CW_NCCL_ALL_GATHER_V, see derive_broadcast_bytes),
+// and parts of a send or receive that cannot be told apart.
 std::optional<OpBytes> derive_op_bytes(const OpFacts &facts);
 
 // A broadcast of a group, as a rank meets it on the ring of one channel.

@@ -113,6 +113,8 @@ private:
             derive(shape.ops[i], facts[i]);
         if (!shape.tasks.empty())
             divide_among_broadcasts(instance_index, shape, facts);
+        if (shape.is_older)
+            shape.older_facts = std::move(facts);
         from = {};
         return shape;
     }

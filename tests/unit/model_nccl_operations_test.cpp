@@ -455,5 +455,49 @@ TEST(NcclOperations, OlderVersionsGoByOrder) {
     EXPECT_EQ(of_rung(model, Rung::Inferred), 880U);
 }
 
+// What NCCL makes of a call is known, though: of calls whose operations look alike, too.
+TEST(NcclOperations, OlderVersionsByWhatNcclMakesOfCalls) {
+    RingPair ring({.version = 22203});
+    const auto launch = [&](double time, std::uint64_t shape,
+                            const std::vector<std::uint64_t> &counts) {
+        for (int i = 0; i < 2; ++i) {
+            std::vector<cw_nccl_op> ops;
+            for (const std::uint64_t count : counts) {
+                ring.rank[i].call(time, {.func = CW_NCCL_ALL_REDUCE, .count = count});
+                cw_nccl_op op =
+                    ring.rank[i].ring({.connection = SENDS_AT, .bytes = 65536}, CW_NCCL_ALL_REDUCE);
+                op.channel_bytes = 0;
+                op.peer = -1;
+                op.nsteps = 2;
+                op.algorithm = CW_NCCL_ALGORITHM_UNKNOWN;
+                op.pattern = CW_NCCL_PATTERN_RING_TWICE;
+                op.ring_index = i;
+                op.task = UINT32_MAX;
+                ops.push_back(op);
+                ring.sends(i, count * 4);
+            }
+            ring.rank[i].shape(time, shape, {}, ops);
+            ring.launched += i == 0 ? counts.size() : 0;
+            ring.rank[i].launch_refs(time + 0.001, shape, {}, {.launched = ring.launched});
+        }
+    };
+    launch(12, 1, {100});
+    launch(12.1, 1, {300}); // looks like the one before
+    launch(12.2, 2, {500, 600});
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 4U);
+    const std::uint64_t counts[] = {100, 300, 500, 600};
+    for (std::uint64_t seq = 0; seq < 4; ++seq) {
+        const Operation &operation = collective(model, seq);
+        EXPECT_EQ(operation.rung, Rung::Exact) << seq;
+        EXPECT_EQ(operation.payload_bytes, 2 * counts[seq] * 4) << "by two ranks";
+        EXPECT_TRUE(operation.has(OPERATION_DATA_KNOWN));
+        EXPECT_EQ(operation.algorithm, CW_NCCL_RING);
+        EXPECT_EQ(operation.batch, seq < 2 ? 1 : 2);
+    }
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
+}
+
 } // namespace
 } // namespace collwire::identity
