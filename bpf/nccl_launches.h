@@ -47,40 +47,55 @@ static __always_inline void keep_task(struct ops_walk *w, __u32 arguments_hash)
 	w->n_kept = i + 1;
 }
 
+static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task)
+{
+	struct cw_nccl_comm_entry *entry;
+	enum listed listed;
+
+	/* Most have one list: the communicator is not looked up for the end of it. */
+	entry = w->proxy < w->n_proxies ? entry_of(w) : NULL;
+	if (entry && next_proxy(w, entry))
+		return 0;
+	listed = next_listed(w, task);
+	if (listed == LISTS_OVER) {
+		w->over = 1;
+		return 1;
+	}
+	if (listed == NEXT_TASK) {
+		w->n_tasks++;
+		w->hash = mix_listed(w, task);
+		keep_task(w, hash_of_listed(w, task));
+		step_over_listed(w, task);
+	}
+	return 0;
+}
+
+static __always_inline void look_at_task(struct ops_walk *w, __u64 address, bool p2p, __u8 *task)
+{
+	if (!new_task(w, address, task))
+		return;
+	w->hash = mix_task(w->hash, task, p2p);
+	keep_task(w, hash_of_task(task, p2p));
+}
+
 /* 1: the walk is over. */
 static __always_inline long look_step(struct ops_walk *w)
 {
-	struct cw_nccl_comm_entry *entry;
-	__u8 op[CW_NCCL_OP_HEAD_BYTES] COPIED, task[CW_NCCL_TASK_BYTES] COPIED;
-	enum listed listed;
+	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* of an operation, then of its task: the stack is short */
+	__u64 hash;
+	__s32 next;
 
-	if (!w->ops) {
-		/* Most have one list: the communicator is not looked up for the end of it. */
-		entry = w->proxy < w->n_proxies ? entry_of(w) : NULL;
-		if (entry && next_proxy(w, entry))
-			return 0;
-		listed = next_listed(w, task);
-		if (listed == LISTS_OVER) {
-			w->over = 1;
-			return 1;
-		}
-		if (listed == NEXT_TASK) {
-			w->n_tasks++;
-			w->hash = mix_listed(w, task);
-			keep_task(w, hash_of_listed(w, task));
-			step_over_listed(w, task);
-		}
+	if (!w->ops)
+		return look_at_lists(w, copy);
+	if (!read_op(w, copy, sizeof(copy)))
 		return 0;
-	}
-	if (!read_op(w, op))
-		return 0;
-	if (HAS(op_task) && new_task(w, task)) {
-		w->hash = mix_task(w->hash, task, is_p2p(op));
-		keep_task(w, hash_of_task(task, is_p2p(op)));
-	}
-	w->hash = mix_op(w->hash, op, w->n_tasks);
+	hash = hash_of_op(copy);
+	next = FROM_COPY(__s32, copy, op_next);
+	if (HAS(op_task))
+		look_at_task(w, FROM_COPY(__u64, copy, op_task), is_p2p(copy), copy);
+	w->hash = cw_nccl_mix(w->hash, hash);
 	w->n_ops++;
-	step_over(w, FROM_COPY(__s32, op, op_next));
+	step_over(w, next);
 	return 0;
 }
 
@@ -229,9 +244,9 @@ static __always_inline long tell_step(struct ops_walk *w)
 		}
 		return 0;
 	}
-	if (!read_op(w, op))
+	if (!read_op(w, op, sizeof(op)))
 		return 0;
-	if (HAS(op_task) && new_task(w, task))
+	if (HAS(op_task) && new_task(w, task_of_next(w), task))
 		tell_task(w, op, task);
 	if (HAS(op_task) && !w->task) {
 		READ_FIELD(w->n_channels, next_op(w), op_n_channels);

@@ -130,29 +130,31 @@ static __always_inline __u64 mix_task(__u64 hash, const __u8 *task, bool p2p)
 					 FROM_COPY(__u8, task, coll_func));
 }
 
-static __always_inline __u64 mix_op(__u64 hash, const __u8 *op, __u32 task)
+/* Of what an operation looks like. The products do not wait for one another. */
+static __always_inline __u64 hash_of_op(const __u8 *op)
 {
-	hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_connection));
-	hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_nbytes));
-	hash = cw_nccl_mix(hash, chunk_bytes_of(op));
+	__u64 sum = FROM_COPY(__u64, op, op_connection) * 0x9e3779b97f4a7c15ull;
+
+	sum += FROM_COPY(__u64, op, op_nbytes) * 0xbf58476d1ce4e5b9ull;
+	sum += chunk_bytes_of(op) * 0x94d049bb133111ebull;
 	if (HAS(op_channel_size)) {
-		hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_slice_size));
-		hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_loop_size));
-		hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_loop_offset));
-		hash = cw_nccl_mix(hash, FROM_COPY(__u64, op, op_channel_size));
+		sum += FROM_COPY(__u64, op, op_slice_size) * 0xd6e8feb86659fd93ull;
+		sum += FROM_COPY(__u64, op, op_loop_size) * 0xa0761d6478bd642full;
+		sum += FROM_COPY(__u64, op, op_loop_offset) * 0xe7037ed1a0b428dbull;
+		sum += FROM_COPY(__u64, op, op_channel_size) * 0x8ebc6af09c88c6e3ull;
 	}
-	hash = cw_nccl_mix(hash, (__u64)FROM_COPY(__u32, op, op_nsteps) << 32 | task);
-	if (!HAS(op_task))
-		hash = cw_nccl_mix(hash, FROM_COPY(__u32, op, op_root));
+	sum += ((__u64)FROM_COPY(__u32, op, op_nsteps) << 32 |
+		(HAS(op_task) ? 0 : FROM_COPY(__u32, op, op_root))) *
+	       0x589965cc75374cc3ull;
 	/* The call, too: an AlltoAll looks like the sends and receives that it is made of. */
-	return cw_nccl_mix(hash, (__u64)BYTE_FROM_COPY(op, op_coll_api, 0) << 56 |
-					 (__u64)FROM_COPY(__u8, op, op_channel) << 48 |
-					 (__u64)BYTE_FROM_COPY(op, op_algorithm, 0xff) << 40 |
-					 (__u64)FROM_COPY(__u8, op, op_pattern) << 32 |
-					 (__u32)FROM_COPY(__u8, op, op_protocol) << 24 |
-					 FROM_COPY(__u8, op, op_slice_steps) << 16 |
-					 FROM_COPY(__u8, op, op_chunk_steps) << 8 |
-					 BYTE_FROM_COPY(op, op_reg, 0));
+	return sum + ((__u64)BYTE_FROM_COPY(op, op_coll_api, 0) << 56 |
+		      (__u64)FROM_COPY(__u8, op, op_channel) << 48 |
+		      (__u64)BYTE_FROM_COPY(op, op_algorithm, 0xff) << 40 |
+		      (__u64)FROM_COPY(__u8, op, op_pattern) << 32 |
+		      (__u32)FROM_COPY(__u8, op, op_protocol) << 24 |
+		      FROM_COPY(__u8, op, op_slice_steps) << 16 |
+		      FROM_COPY(__u8, op, op_chunk_steps) << 8 | BYTE_FROM_COPY(op, op_reg, 0)) *
+			     0x1d8e4e27c47d124full;
 }
 
 static __always_inline void begin_ops(struct ops_walk *w)
@@ -205,10 +207,11 @@ static __always_inline void step_over(struct ops_walk *w, __s32 next)
 	w->next = next;
 }
 
-/* Copies the next operation of the list, and steps over it. */
-static __always_inline bool read_op(struct ops_walk *w, __u8 *op)
+/* Copies the next operation of the list, or its first `bytes`. */
+static __always_inline bool read_op(struct ops_walk *w, __u8 *op, __u32 bytes)
 {
-	if (bpf_probe_read_user(op, CW_NCCL_OP_HEAD_BYTES, (void *)next_op(w))) {
+	if (bpf_probe_read_user(op, layout.op_size < bytes ? layout.op_size : bytes,
+				(void *)next_op(w))) {
 		w->fault = 1;
 		w->ops = 0;
 		return false;
@@ -216,13 +219,9 @@ static __always_inline bool read_op(struct ops_walk *w, __u8 *op)
 	return true;
 }
 
-/* Reads the task if the operation is of another one than the operation before. */
-static __always_inline bool new_task(struct ops_walk *w, __u8 *task)
+/* Reads the task if it is another one than that of the operation before. */
+static __always_inline bool new_task(struct ops_walk *w, __u64 address, __u8 *task)
 {
-	__u64 address = 0;
-
-	if (!READ_FIELD(address, next_op(w), op_task))
-		w->fault = 1;
 	if (!address || (address == w->task && w->n_tasks)) {
 		w->task = address;
 		return false;
@@ -232,6 +231,15 @@ static __always_inline bool new_task(struct ops_walk *w, __u8 *task)
 	if (bpf_probe_read_user(task, CW_NCCL_TASK_BYTES, (void *)address)) /* zeroes it */
 		w->fault = 1;
 	return true;
+}
+
+static __always_inline __u64 task_of_next(struct ops_walk *w)
+{
+	__u64 address = 0;
+
+	if (!READ_FIELD(address, next_op(w), op_task))
+		w->fault = 1;
+	return address;
 }
 
 /*

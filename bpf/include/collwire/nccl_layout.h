@@ -163,8 +163,9 @@ enum cw_nccl_register {
 #define CW_NCCL_PATTERN_NUMBERS 32
 
 /* What the programs copy of an operation and of a task: all that they look at must lie in there,
- * but an operation's task and peer. */
+ * but an operation's peer; its task lies behind what else is copied of it. */
 #define CW_NCCL_OP_HEAD_BYTES 96
+#define CW_NCCL_OP_BYTES      176
 #define CW_NCCL_TASK_BYTES    56
 #define CW_NCCL_INFO_BYTES    80
 

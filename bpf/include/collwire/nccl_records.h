@@ -246,7 +246,7 @@ struct cw_nccl_launch {
 	struct cw_nccl_task_ref tasks[CW_NCCL_LAUNCH_TASKS];
 };
 
-#define CW_NCCL_MORE_TASKS 8
+#define CW_NCCL_MORE_TASKS 4
 
 struct cw_nccl_launch_tasks {
 	struct cw_header header;

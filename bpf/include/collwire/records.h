@@ -623,7 +623,7 @@ CW_ASSERT_SIZE(cw_nccl_param, 80);
 CW_ASSERT_SIZE(cw_nccl_call, 64);
 CW_ASSERT_SIZE(cw_nccl_return, 48);
 CW_ASSERT_SIZE(cw_nccl_launch, 104);
-CW_ASSERT_SIZE(cw_nccl_launch_tasks, 112);
+CW_ASSERT_SIZE(cw_nccl_launch_tasks, 80);
 CW_ASSERT_SIZE(cw_nccl_shape_task, 72);
 CW_ASSERT_SIZE(cw_nccl_op, 88);
 CW_ASSERT_SIZE(cw_nccl_shape_ops, 136);
