@@ -5,6 +5,7 @@
 
 #include "userspace/loader/kernel_functions.h"
 #include "userspace/loader/libbpf_log.h"
+#include "userspace/loader/return_probes.h"
 
 namespace collwire {
 namespace {
@@ -45,6 +46,14 @@ TEST(LibbpfLog, TakesTheLastLineWithoutAVerifierLog) {
                                   "libbpf: failed to load object 'shared'\n"),
               "map 'events': failed to create: Invalid argument(-22)");
     EXPECT_EQ(cause_in_libbpf_log(""), "");
+}
+
+TEST(ReturnProbes, AreLeftOutWhereAFilterMayRefuseThem) {
+    for (const char *release : {"6.11.0-19-generic", "6.11", "6.12.0", "6.12.13-amd64", "6.13.2"})
+        EXPECT_TRUE(may_refuse_return_probes(release)) << release;
+    for (const char *release : {"5.10.0-28-amd64", "6.1.0-56-amd64", "6.10.9", "6.12.14", "6.13.3",
+                                "6.14.0-rc2", "6.18.5", "7.2.0", "", "nonsense", "6"})
+        EXPECT_FALSE(may_refuse_return_probes(release)) << release;
 }
 
 } // namespace

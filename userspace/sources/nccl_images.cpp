@@ -16,6 +16,7 @@
 
 #include "userspace/base/clock.h"
 #include "userspace/loader/libbpf_log.h"
+#include "userspace/loader/return_probes.h"
 #include "userspace/nccl/file_plan.h"
 #include "userspace/nccl/find_nccl.h"
 #include "userspace/nccl/layout.h"
@@ -289,6 +290,8 @@ void NcclImages::plan_probes(NcclImage &image) const {
             continue;
         if (site.wanted == &NcclProbes::local_launches && sees_all_launches(image.plan))
             continue;
+        if (site.at_return && may_refuse_return_probes())
+            continue;
         const nccl::PlannedFunction *planned = nccl::find_probe(image.plan, site.function);
         PlannedProbe probe;
         probe.kind = site.at_return ? CW_PROBE_URETPROBE : CW_PROBE_UPROBE;
@@ -325,6 +328,11 @@ Result<void> NcclImages::place_one(NcclImage &image, PlannedProbe &probe, bpf_pr
 Result<void> NcclImages::place_all(NcclImage &image) {
     const auto &programs = (*image.programs)->progs;
     image.missing.clear();
+    if (may_refuse_return_probes())
+        image.missing.emplace_back(
+            "no probe at the end of a function, since a seccomp filter could end the process for "
+            "it: a communicator is met at its first call, and --api-returns tells nothing. Fix: "
+            "Linux 6.14, 6.13.3 or 6.12.14");
     for (PlannedProbe &probe : image.probes) {
         const bool at_return = probe.kind == CW_PROBE_URETPROBE;
         const auto site = std::ranges::find_if(SITES, [&](const Site &one) {
