@@ -81,7 +81,8 @@ static __always_inline void look_at_task(struct ops_walk *w, __u64 address, bool
 /* 1: the walk is over. */
 static __always_inline long look_step(struct ops_walk *w)
 {
-	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* of an operation, then of its task: the stack is short */
+	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* of an operation, then of its task: the stack is short
+					     */
 	__u64 hash;
 	__s32 next;
 
