@@ -85,11 +85,14 @@ class Node:
         share = "security_model=passthrough,multidevs=remap"
         # Where there can be one CPU only, QEMU leaves out the guest's barriers, and its thread for virtio runs beside it (docs/lab.md).
         cpus = f"{setup.cpus},maxcpus={max(setup.cpus, 2)}"
+        # no_timer_check: on a busy machine an emulated timer's interrupts come too late for the kernel's test of them, and it panics.
+        words = (f"console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh={_LOCKUP_S // 2} net.ifnames=0 random.trust_cpu=on "
+                 "no_timer_check")
         command = [
             "qemu-system-x86_64", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
             "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", cpus, "-m", str(setup.memory_mib),
             "-kernel", setup.kernel.vmlinuz, "-initrd", setup.initramfs,
-            "-append", f"console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh={_LOCKUP_S // 2} net.ifnames=0 random.trust_cpu=on",
+            "-append", words,
             "-chardev", f"file,id=console,path={_escape(self.directory)}/console", "-serial", "chardev:console",
             "-chardev", f"socket,id=agent,fd={agent.fileno()}", "-serial", "chardev:agent",
             "-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor,mode=control",
