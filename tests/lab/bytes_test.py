@@ -15,7 +15,7 @@ def check_run(arguments, out):
     report = harness.collwire_report(out)
     harness.compare(out, *(["--lossy"] if arguments.loss else []))
     traffic.check_benchmarks(out, report, packets_counted=True)
-    traffic.check_tiers(report)
+    traffic.check_tiers(report, arguments.kernel)
     traffic.check_mlx5(report)
     if arguments.loss:
         again = sum(qp["retransmitted_wire_bytes"] or 0 for qp in report["qps"])

@@ -16,7 +16,7 @@ def check_run(arguments, out):
     report = harness.collwire_report(out)
     harness.compare(out, "--posted", *(["--lossy"] if arguments.loss else []))
     traffic.check_benchmarks(out, report, packets_counted=False)
-    traffic.check_tiers(report)
+    traffic.check_tiers(report, arguments.kernel)
     posts = [source for source in report["sources"] if source["name"] == "posts"]
     assert len(posts) == traffic.NODES and all(source["state"] == "on" for source in posts), posts
     assert not report["unmatched_posts"], report["unmatched_posts"]

@@ -7,11 +7,17 @@ import lab_harness as harness
 
 NODES = 3
 
+# A kernel that takes the CPU from tasks in the middle of kernel code, as this one does, keeps a call from both programs of a function
+# where two tasks stand in them (docs/sources/rxe_wire.md). An emulated CPU is slow enough for that; the figures are compared all the same.
+MISSES_CALLS = "newest"
+
 
 def run_benchmarks(out, kernel, loss_percent, record_options=""):
     """Boots the nodes and runs jobs/benchmarks.py under a recorder on each."""
     # The programs of source mlx5 load and attach without the hardware.
     options = ["--pcap", "--env", "RECORDED_JOB=benchmarks.py", "--env", "RECORDED_MODULES=mlx5_ib"]
+    if kernel == MISSES_CALLS:
+        options += ["--env", "RECORDED_MAY_MISS_CALLS=1"]
     if record_options:
         options += ["--env", f"RECORD_OPTIONS={record_options}"]
     if loss_percent:
@@ -58,11 +64,12 @@ def check_benchmarks(out, report, packets_counted):
     assert checked >= 20, checked
 
 
-def check_tiers(report):
+def check_tiers(report, kernel):
     tiers = report["tiers"]
     for tier in ("leaf", "spine"):
         assert tiers[tier]["tx_wire_bytes"] > 0, tiers
-    assert report["loss"]["records"] == 0, report["loss"]
+    bearable = ("probe_missed",) if kernel == MISSES_CALLS else ()
+    assert all(entry["class"] in bearable for entry in report["loss"]["entries"]), report["loss"]
 
 
 def check_mlx5(report):
