@@ -56,7 +56,8 @@ CASES = {case.name: case for case in (
     Case("shared-node", "training", ranks_per_node=2),
     Case("two-qps", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2"}),
     Case("two-qps-split", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2", "NCCL_IB_SPLIT_DATA_ON_QPS": "1"}),
-    Case("two-nics", "training", nics=2),
+    # rxe's devices have no place on a PCI bus: with two of them 2.20 compares paths that are not there, and crashes.
+    Case("two-nics", "training", nics=2, first_version=(2, 24)),
     # The ways to the bytes of an operation.
     Case("posted", "training", record=POSTED),
     Case("derived", "training", record=DERIVED),

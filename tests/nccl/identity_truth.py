@@ -20,22 +20,22 @@ def lines_of(path):
 
 
 class Truth:
-    """Of the double's logs, all ranks: bytes on network connections by communicator. `is_local(hash, rank, peer)`: they share memory."""
+    """Of the double's logs, all ranks: bytes on network connections by communicator. `is_local(log, kernel, peer)`: they share memory."""
 
-    def __init__(self, logs, is_local=lambda hash_, rank, peer: False):
+    def __init__(self, logs, is_local=lambda log, kernel, peer: False):
         self.works = collections.defaultdict(list)  # (hash, rank, function, bytes) -> parts of each, in the order of launches
         self.pairs = collections.Counter()  # (hash, rank, peer, channel, direction) -> bytes of sends and receives
         self.grouped = collections.Counter()  # the same, of broadcasts that NCCL makes one operation of
         self.sent = collections.Counter()  # hash -> bytes
-        for log in logs:
-            for kernel in log:
-                self._add(kernel, is_local)
+        for log, kernels in enumerate(logs):
+            for kernel in kernels:
+                self._add(log, kernel, is_local)
 
-    def _add(self, kernel, is_local):
+    def _add(self, log, kernel, is_local):
         hash_, rank = kernel["comm_hash"], kernel["rank"]
         parts = [collections.Counter() for _ in kernel["works"]]
         for connection in kernel["connections"]:
-            if is_local(hash_, rank, connection["peer"]):
+            if is_local(log, kernel, connection["peer"]):
                 continue
             direction = DIRECTIONS[connection["direction"]]
             parts[connection["work"]][(connection["peer"], connection["channel"], direction)] += connection["bytes"]
@@ -51,15 +51,17 @@ class Truth:
                 self.works[(hash_, rank, function, work["bytes"])].append(of_work)
 
 
-def same_node(job_logs, double_logs, ranks_per_node):
+def same_node(job_logs, ranks_per_node):
     """For Truth: ranks of the world in a row share a node. The logs of a rank have the same place in both lists."""
-    places = {}  # hash of a communicator -> ranks of the world
-    for job, double in zip(job_logs, double_logs):
-        created = [line for line in job if line["event"] == "created"]
-        for kernel in double:
-            owners = [line for line in created if line["comm"] == kernel["comm"] and line["at_realtime_ns"] <= kernel["launched_ns"]]
-            places[kernel["comm_hash"]] = owners[-1]["world_ranks"]
-    return lambda hash_, rank, peer: places[hash_][rank] // ranks_per_node == places[hash_][peer] // ranks_per_node
+    created = [[line for line in log if line["event"] == "created"] for log in job_logs]
+
+    def is_local(log, kernel, peer):
+        # Neither hash nor address is of one communicator only.
+        owners = [line for line in created[log] if line["comm"] == kernel["comm"] and line["at_realtime_ns"] <= kernel["launched_ns"]]
+        places = owners[-1]["world_ranks"]
+        return places[kernel["rank"]] // ranks_per_node == places[peer] // ranks_per_node
+
+    return is_local
 
 
 def only_of(report, pids):

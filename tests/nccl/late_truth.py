@@ -5,34 +5,39 @@ was launched since then has one number on all ranks, and is known to the byte.""
 import bisect
 import collections
 
-import identity_truth as truth
-
 # Between the double's launch of a kernel and NCCL's of its proxies.
 APART_NS = 1_000_000_000
 
 
-class Ranks:
-    """The collectives of each rank of each communicator, in the order of launches."""
+class Launches:
+    """The collectives of one rank of one communicator, in the order of launches."""
 
-    def __init__(self, doubles, is_local):
-        self.launches = collections.defaultdict(list)  # (hash, rank) -> (launched_ns, log, parts)
-        for log, kernels in enumerate(doubles):
-            for kernel in sorted(kernels, key=lambda kernel: kernel["launched_ns"]):
-                parts = [collections.Counter() for _ in kernel["works"]]
-                for connection in kernel["connections"]:
-                    if connection["direction"] == "send" and not is_local(kernel["comm_hash"], kernel["rank"], connection["peer"]):
-                        parts[connection["work"]][(connection["peer"], connection["channel"])] += connection["bytes"]
-                for work, of_work in zip(kernel["works"], parts):
-                    if not work["function"].startswith("SendRecv"):
-                        self.launches[(kernel["comm_hash"], kernel["rank"])].append((kernel["launched_ns"], log, of_work))
+    def __init__(self, log):
+        self.log = log
+        self.launched = []  # (launched_ns, parts)
 
-    def nearest(self, key, time_ns):
+    def nearest(self, time_ns):
         """Index of the launch that is nearest in time; None if none is near."""
-        launches = self.launches[key]
-        at = bisect.bisect(launches, time_ns, key=lambda launch: launch[0])
-        near = [index for index in (at - 1, at) if 0 <= index < len(launches)]
-        best = min(near, key=lambda index: abs(launches[index][0] - time_ns), default=None)
-        return None if best is None or abs(launches[best][0] - time_ns) > APART_NS else best
+        at = bisect.bisect(self.launched, time_ns, key=lambda launch: launch[0])
+        near = [index for index in (at - 1, at) if 0 <= index < len(self.launched)]
+        best = min(near, key=lambda index: abs(self.launched[index][0] - time_ns), default=None)
+        return None if best is None or abs(self.launched[best][0] - time_ns) > APART_NS else best
+
+
+def launches_of(doubles, is_local):
+    """(hash, rank, log) -> the Launches of each such communicator of the process: before 2.24 split ones can have one hash."""
+    found = collections.defaultdict(dict)
+    for log, kernels in enumerate(doubles):
+        for kernel in sorted(kernels, key=lambda kernel: kernel["launched_ns"]):
+            parts = [collections.Counter() for _ in kernel["works"]]
+            for connection in kernel["connections"]:
+                if connection["direction"] == "send" and not is_local(log, kernel, connection["peer"]):
+                    parts[connection["work"]][(connection["peer"], connection["channel"])] += connection["bytes"]
+            for work, of_work in zip(kernel["works"], parts):
+                if not work["function"].startswith("SendRecv"):
+                    of_comm = found[(kernel["comm_hash"], kernel["rank"], log)].setdefault(kernel["comm"], Launches(log))
+                    of_comm.launched.append((kernel["launched_ns"], of_work))
+    return {key: list(of_key.values()) for key, of_key in found.items()}
 
 
 def sent_by_ranks(operation):
@@ -43,53 +48,70 @@ def sent_by_ranks(operation):
     return sent
 
 
-def offsets_of(ranks, hash_, operations, bases):
+def offsets_of(launches, rank, operations, bases):
     """By how much the numbers of a communicator may differ from the places in the job: not at all where NCCL's own count gave them, else by
     one number for all, that the times allow."""
     if bases <= {"creation", "launched"}:
-        return [0]
-    nearest = {ranks.nearest((hash_, rank), operation["launched_realtime_ns"]) - operation["seq"]
-               for operation in operations for rank in sent_by_ranks(operation)
-               if ranks.nearest((hash_, rank), operation["launched_realtime_ns"]) is not None}
-    return sorted(nearest)
+        return {0}
+    near = ((launches.nearest(operation["launched_realtime_ns"]), operation["seq"]) for operation in operations
+            if rank in sent_by_ranks(operation))
+    return {place - seq for place, seq in near if place is not None}
 
 
-def problems_of(ranks, hash_, operations, offset, ready_ns):
+def problems_of(name, launches, rank, operations, offset, ready_ns):
     """(operations compared, problems) with the places in the job that far from the numbers."""
     by_place = {operation["seq"] + offset: operation for operation in operations}
     compared, problems = 0, []
-    for (of_hash, rank), launches in ranks.launches.items():
-        if of_hash != hash_:
+    for place, (launched_ns, parts) in enumerate(launches.launched):
+        if launched_ns < ready_ns[launches.log] or not +parts:
             continue
-        for place, (launched_ns, log, parts) in enumerate(launches):
-            if launched_ns < ready_ns[log] or not +parts:
-                continue
-            compared += 1
-            operation = by_place.get(place)
-            ours = +sent_by_ranks(operation)[rank] if operation else {}
-            if not operation or not ours:
-                problems.append(f"{hash_} rank {rank}: collective {place}, launched after the recorder was ready, is missing")
-            elif ours != +parts:
-                problems.append(f"{hash_} rank {rank} seq {operation['seq']}: {dict(ours)}, the double has {dict(parts)}")
-            elif operation["rung"] != "exact":
-                problems.append(f"{hash_} seq {operation['seq']}: {operation['rung']}, partial {operation['partial']}")
+        compared += 1
+        operation = by_place.get(place)
+        ours = +sent_by_ranks(operation)[rank] if operation else {}
+        if not operation or not ours:
+            problems.append(f"{name} rank {rank}: collective {place}, launched after the recorder was ready, is missing")
+        elif ours != +parts:
+            problems.append(f"{name} rank {rank} seq {operation['seq']}: {dict(ours)}, the double has {dict(parts)}")
+        elif operation["rung"] != "exact":
+            problems.append(f"{name} seq {operation['seq']}: {operation['rung']}, partial {operation['partial']}")
     return compared, problems
 
 
-def compare(report, doubles, ready_ns, is_local):
-    """`ready_ns`: since when each log's rank was recorded. Returns (operations compared, problems)."""
-    ranks = Ranks(doubles, is_local)
-    bases = {comm["hash"]: {rank["seq_base"] for rank in comm["ranks"] if rank["launches"]} for comm in report["communicators"]}
+def best_for(comm, logs, operations, truth_of, taken, ready_ns):
+    """[(compared, problems, launches)] of each rank, by what the double has of the communicator: of several with one hash in a process those
+    that fit best, with one offset for all ranks."""
+    bases = {rank["seq_base"] for rank in comm["ranks"] if rank["launches"]}
+    choices = {rank["rank"]: [launches for launches in truth_of.get((comm["hash"], rank["rank"], logs.get((rank["host"], rank["pid"]))), ())
+                              if launches not in taken] for rank in comm["ranks"] if not rank["missing"]}
+    offsets = {offset for rank, of_rank in choices.items() for launches in of_rank for offset in offsets_of(launches, rank, operations, bases)}
+    best = None
+    for offset in sorted(offsets):
+        results = []
+        for rank, of_rank in choices.items():
+            tried = [(*problems_of(comm["hash"], launches, rank, operations, offset, ready_ns), launches) for launches in of_rank]
+            if tried:
+                results.append(min(tried, key=lambda result: len(result[1])))
+        if best is None or sum(len(problems) for _, problems, _ in results) < sum(len(problems) for _, problems, _ in best):
+            best = results
+    return best or []
+
+
+def compare(report, doubles, logs, ready_ns, is_local):
+    """`logs`: (host, pid) -> log of the double. `ready_ns`: since when each log's rank was recorded. Returns (operations compared,
+    problems)."""
+    truth_of = launches_of(doubles, is_local)
     of_comm = collections.defaultdict(list)
-    for hash_, operation, kind in truth.operations_of(report):
-        if kind == "collectives":
-            of_comm[hash_].append(operation)
-    compared, problems = 0, []
-    for hash_ in sorted({hash_ for hash_, _ in ranks.launches}):
-        results = [problems_of(ranks, hash_, of_comm[hash_], offset, ready_ns)
-                   for offset in offsets_of(ranks, hash_, of_comm[hash_], bases.get(hash_, set()))]
-        n, best = min(results, key=lambda result: len(result[1]), default=(0, [f"{hash_}: not in the report"]))
-        print(f"{hash_}: {n} collectives of a rank, numbered by {bases.get(hash_)}, {len(best)} problems")
-        compared += n
-        problems += best
+    for operation in report["collectives"]:
+        of_comm[operation["comm"]].append(operation)
+    compared, problems, taken = 0, [], []
+    for comm in report["communicators"]:
+        for n, of_rank, launches in best_for(comm, logs, of_comm[comm["id"]], truth_of, taken, ready_ns) if of_comm[comm["id"]] else []:
+            taken.append(launches)
+            compared += n
+            problems += of_rank
+    for (hash_, rank, log), of_key in truth_of.items():
+        for launches in of_key:
+            recorded = sum(launched_ns >= ready_ns[log] and bool(+parts) for launched_ns, parts in launches.launched)
+            if launches not in taken and recorded:
+                problems.append(f"{hash_} rank {rank}: {recorded} collectives of a communicator that is not in the report")
     return compared, problems
