@@ -197,16 +197,19 @@ int measure(const Options &options) {
     if (!maps)
         fail(maps.failure().message);
     Seen seen;
-    auto ring = EventRing::create(**maps, [&seen](const cw_header &header) {
-        if (header.kind == CW_KIND_NCCL_CALL || header.kind == CW_KIND_NCCL_LAUNCH)
-            seen.bytes += header.length_bytes;
-        seen.calls += header.kind == CW_KIND_NCCL_CALL;
-        if (header.kind == CW_KIND_NCCL_LAUNCH) {
-            ++seen.launches;
-            cw_nccl_launch launch;
+    const auto self = static_cast<std::uint32_t>(getpid()); // others may use this file, too
+    auto ring = EventRing::create(**maps, [&seen, self](const cw_header &header) {
+        cw_nccl_call call{};
+        cw_nccl_launch launch{};
+        if (header.kind == CW_KIND_NCCL_CALL)
+            std::memcpy(&call, &header, sizeof(call));
+        else if (header.kind == CW_KIND_NCCL_LAUNCH)
             std::memcpy(&launch, &header, sizeof(launch));
-            seen.ops += launch.n_ops;
-        }
+        if (call.tgid != self && launch.tgid != self)
+            return;
+        seen.bytes += header.length_bytes;
+        ++(call.tgid == self ? seen.calls : seen.launches);
+        seen.ops += launch.n_ops;
     });
     Skeleton<empty_uprobe> empty{"empty probe"};
     auto ready = ring ? empty.open() : std::move(ring).failure();
