@@ -71,6 +71,10 @@ struct pt_regs {
 		cs, flags, sp, ss;
 };
 
+struct files_struct {
+	struct fdtable *fdt;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -78,6 +82,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	__u64 start_boottime;
 	void *mm;
+	struct files_struct *files;
 };
 
 /* before Linux 5.5, and in some enterprise kernels */
@@ -140,6 +145,7 @@ struct super_block {
 };
 
 struct inode {
+	unsigned short i_mode;
 	unsigned long i_ino;
 	long long i_size;
 	struct super_block *i_sb;
@@ -147,6 +153,11 @@ struct inode {
 
 struct file {
 	struct inode *f_inode;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
 };
 
 struct ns_common {

@@ -8,6 +8,8 @@
 #define TRANSPORT_NET 2	 /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
 #define MAX_ENDPOINTS 64 /* NCCL has at most 128 queue pairs and 64 sockets a connection */
 #define MAX_FLUSH_QPS 8	 /* one for each device of a network that is several */
+#define INODE_TYPE    0170000
+#define INODE_SOCKET  0140000
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -162,6 +164,24 @@ static __always_inline bool read_qp(const struct connection_read *c, __u32 i,
 	return READ_FIELD(into->number, into->address, ibv_qp_num);
 }
 
+/* Of a descriptor of this process. Its number may be another socket's by the time that the recorder
+ * hears of it. 0: it is none. */
+static __noinline __u64 socket_inode(__u32 fd)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file *file = NULL;
+	struct inode *inode;
+
+	if (fd >= BPF_CORE_READ(table, max_fds))
+		return 0;
+	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
+	inode = BPF_CORE_READ(file, f_inode);
+	if ((BPF_CORE_READ(inode, i_mode) & INODE_TYPE) != INODE_SOCKET)
+		return 0;
+	return BPF_CORE_READ(inode, i_ino);
+}
+
 static __always_inline bool read_socket(const struct connection_read *c, __u32 i,
 					struct cw_nccl_endpoint *into)
 {
@@ -211,6 +231,8 @@ static __always_inline bool tell_endpoints(const struct connection_read *c, __u3
 			read = read_qp(c, first + i, &r->endpoints[i]);
 		else
 			read = read_socket(c, first + i, &r->endpoints[i]);
+		if (c->transport == CW_NCCL_TRANSPORT_SOCKET && read)
+			r->socket_inodes[i] = socket_inode(r->endpoints[i].number);
 		if (!read) {
 			r->flags |= CW_NCCL_CONNECTION_FAULT;
 			break;

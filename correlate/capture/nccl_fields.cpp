@@ -210,6 +210,7 @@ constexpr auto CONNECTION = std::to_array<Field>({
     FIELD(cw_nccl_connection, first),
     FIELD(cw_nccl_connection, n),
     STRUCT_FIELD(cw_nccl_connection, endpoints, ENDPOINT).used_by(FIELD(cw_nccl_connection, n)),
+    FIELD(cw_nccl_connection, socket_inodes).used_by(FIELD(cw_nccl_connection, n)),
 });
 
 constexpr auto TCP_SOCKET = std::to_array<Field>({

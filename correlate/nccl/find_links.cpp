@@ -17,8 +17,6 @@ namespace {
 constexpr std::size_t MAX_LOOKED_AT = 256;
 // Communicators that share a link.
 constexpr std::size_t MAX_INSTANCES = 64;
-// A record of a socket is made with the next sample.
-constexpr std::uint64_t SOCKET_LATE_NS = 5'000'000'000;
 
 class Finder {
 public:
@@ -56,7 +54,7 @@ private:
         }
         for (Index index = 0; index < nccl_.gathered.sockets.size(); ++index) {
             const Socket &socket = nccl_.gathered.sockets[index];
-            sockets_[AddressKey{socket.fd, socket.session, socket.tgid}].push_back(index);
+            sockets_[AddressKey{socket.last.inode, socket.session, socket.tgid}].push_back(index);
         }
     }
 
@@ -93,29 +91,24 @@ private:
         return is_ambiguous ? NONE : best;
     }
 
-    Index find_socket(const GatheredConnection &connection,
-                      const cw_nccl_endpoint &endpoint) const {
+    // Never by its descriptor: that is another socket's as soon as it is closed. NONE: there is no
+    // such socket, or several could be it.
+    Index find_socket(const GatheredConnection &connection, std::uint64_t inode) const {
         const std::uint64_t time_ns = connection.head.header.time_ns;
-        const auto found =
-            sockets_.find({endpoint.number, connection.session, connection.head.tgid});
-        if (found == sockets_.end())
+        const auto found = sockets_.find({inode, connection.session, connection.head.tgid});
+        if (inode == 0 || found == sockets_.end())
             return NONE;
-        Index best = NONE;
-        std::uint64_t best_apart_ns = UINT64_MAX;
+        Index only = NONE;
         const std::vector<Index> &all = found->second;
         for (std::size_t i = 0; i < std::min(all.size(), MAX_LOOKED_AT); ++i) {
             const Socket &socket = nccl_.gathered.sockets[all[i]];
-            if (socket.last.header.time_ns < time_ns ||
-                socket.first_ns > model::add_saturating(time_ns, SOCKET_LATE_NS))
+            if (socket.last.header.time_ns < time_ns)
                 continue;
-            const std::uint64_t apart_ns =
-                socket.first_ns > time_ns ? socket.first_ns - time_ns : time_ns - socket.first_ns;
-            if (apart_ns < best_apart_ns) {
-                best = all[i];
-                best_apart_ns = apart_ns;
-            }
+            if (only != NONE)
+                return NONE;
+            only = all[i];
         }
-        return best;
+        return only;
     }
 
     // The link of these endpoints; those of a connection that have none yet join it.
@@ -154,9 +147,10 @@ private:
         std::vector<Index> endpoints;
         bool has_control = false;
         bool is_cut_short = false;
-        for (const cw_nccl_endpoint &endpoint : connection.endpoints) {
-            const Index found =
-                are_sockets ? find_socket(connection, endpoint) : find_qp(connection, endpoint);
+        for (std::size_t i = 0; i < connection.endpoints.size(); ++i) {
+            const cw_nccl_endpoint &endpoint = connection.endpoints[i];
+            const Index found = are_sockets ? find_socket(connection, connection.socket_inodes[i])
+                                            : find_qp(connection, endpoint);
             if (found == NONE) {
                 is_cut_short = is_cut_short || endpoint.role != CW_NCCL_ROLE_FLUSH;
                 continue;
@@ -298,7 +292,7 @@ private:
     const topology::Topology *topology_;
     std::set<std::pair<Index, std::uint32_t>> processes_; // session, process
     ByAddress<std::vector<Index>> qps_;                   // by number
-    ByAddress<std::vector<Index>> sockets_;               // by descriptor
+    ByAddress<std::vector<Index>> sockets_;               // by inode
     std::unordered_map<Index, Index> link_of_qp_, link_of_socket_;
     ByAddress<Index> link_of_net_comm_;
 };

@@ -230,12 +230,14 @@ bool Gather::add_connection(Index session, std::span<const std::byte> record) {
     for (std::size_t i = same.size(); i > 0 && same.size() - i < MAX_LOOKED_AT; --i) {
         GatheredConnection &known = gathered_.connections[same[i - 1]];
         const std::uint64_t known_ns = known.head.header.time_ns;
-        const std::uint64_t apart = known_ns > from.header.time_ns ? known_ns - from.header.time_ns
-                                                                   : from.header.time_ns - known_ns;
-        // Another part of it, or the same capture twice. One that is told again in a later segment
-        // finds its queue pairs taken already.
-        if (known.head.comm == from.comm && known.head.net_comm == from.net_comm &&
-            apart < SAME_CONNECTION_NS) {
+        // The same one again, of a later segment or the same capture, or another part of it. One
+        // that comes later is of a connection that was made at the same addresses.
+        const bool is_of_it = from.first == known.head.first
+                                  ? from.header.time_ns == known_ns
+                                  : from.first > known.head.first &&
+                                        from.header.time_ns >= known_ns &&
+                                        from.header.time_ns - known_ns < SAME_CONNECTION_NS;
+        if (known.head.comm == from.comm && known.head.net_comm == from.net_comm && is_of_it) {
             connection = &known;
             break;
         }
@@ -248,9 +250,12 @@ bool Gather::add_connection(Index session, std::span<const std::byte> record) {
         connection->head = from;
     }
     connection->head.flags |= from.flags;
-    if (connection->endpoints.size() < from.first + n)
+    if (connection->endpoints.size() < from.first + n) {
         connection->endpoints.resize(from.first + n);
+        connection->socket_inodes.resize(from.first + n);
+    }
     std::copy_n(from.endpoints, n, connection->endpoints.begin() + from.first);
+    std::copy_n(from.socket_inodes, n, connection->socket_inodes.begin() + from.first);
     return true;
 }
 
@@ -305,7 +310,6 @@ bool Gather::add_socket(Index session, std::span<const std::byte> record, bool f
         socket = &gathered_.sockets.back();
         socket->session = session;
         socket->tgid = from.tgid;
-        socket->fd = from.fd;
         socket->first_ns = from.header.time_ns;
         // Without its first segment the recording begins here.
         if (!from_start)

@@ -112,6 +112,7 @@ struct GatheredConnection {
     Index session = NONE;
     cw_nccl_connection head{}; // of its first record
     std::vector<cw_nccl_endpoint> endpoints;
+    std::vector<std::uint64_t> socket_inodes; // by endpoint; 0: no socket, or not known
 };
 
 struct Image {
@@ -141,7 +142,6 @@ struct Param {
 struct Socket {
     Index session = NONE;
     std::uint32_t tgid = 0;
-    std::uint32_t fd = 0;
     cw_tcp_socket last{};
     std::uint64_t first_ns = 0;
     ByteSeries acked; // payload_bytes; wire_bytes is 0

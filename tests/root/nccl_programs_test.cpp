@@ -14,13 +14,17 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "collwire/nccl_layout.h"
 // Behind it: the skeleton names its type.
 #include "nccl.skel.h"
 
 #include "tests/root/bpf_here.h"
+#include "tests/support/tcp_pair.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
@@ -53,8 +57,17 @@ struct IbComm {
     std::array<IbQp, 9> qps;
     std::array<RecvDevice, 2> devices;
 };
+struct Socket {
+    std::uint64_t other = 0;
+    std::int32_t fd = -1;
+};
+struct SocketComm {
+    Socket control;
+    std::int32_t n_sockets = 0;
+    std::array<Socket, 9> sockets;
+};
 struct Resources {
-    const IbComm *net_comm = nullptr;
+    const void *net_comm = nullptr;
     std::int32_t rank = 0, remote_rank = 1, channel = 0, conn_index = 0, net_dev = 0;
 };
 struct Connection {
@@ -85,7 +98,7 @@ struct Comm {
     std::array<std::uint64_t, 4> channels{};
 };
 
-cw_nccl_layout layout_for(const int *net_ib) {
+cw_nccl_layout layout_for(const int *net_ib, const int *net_socket) {
     cw_nccl_layout layout;
     std::memset(&layout, 0xff, sizeof(layout)); // nothing is known of it
     layout.comm_start_magic = offsetof(Comm, magic);
@@ -133,12 +146,18 @@ cw_nccl_layout layout_for(const int *net_ib) {
     layout.ib_recv_dev_size = sizeof(RecvDevice);
     layout.ib_flush_qp = offsetof(RecvDevice, flush);
     layout.ibv_qp_num = offsetof(Qp, number);
+    layout.socket_ctrl = offsetof(SocketComm, control);
+    layout.socket_socks = offsetof(SocketComm, sockets);
+    layout.socket_n_socks = offsetof(SocketComm, n_sockets);
+    layout.socket_size = sizeof(Socket);
+    layout.socket_fd = offsetof(Socket, fd);
     layout.image_id = 1;
     layout.plan_register = CW_NCCL_NOWHERE;
     layout.seq_numbers_count = 0;
     // The file is where its addresses say.
     layout.proxy_start = reinterpret_cast<std::uint64_t>(&nccl_programs_test_start);
     layout.net_ib = reinterpret_cast<std::uint64_t>(net_ib);
+    layout.net_socket = reinterpret_cast<std::uint64_t>(net_socket);
     return layout;
 }
 
@@ -190,7 +209,7 @@ protected:
             wanted = is_it ? program : wanted;
         }
         ASSERT_NE(wanted, nullptr);
-        programs->rodata->layout = layout_for(&net_ib_);
+        programs->rodata->layout = layout_for(&net_ib_, &net_socket_);
         const auto loaded = programs.load(**maps);
         ASSERT_TRUE(loaded) << loaded.failure().message;
         bpf_uprobe_opts where{};
@@ -224,7 +243,7 @@ protected:
     std::array<Op, 2> own_ops_{};
     std::array<Op, 1> other_ops_{};
     std::array<ProxyOps, 2> proxies_{};
-    int net_ib_ = 0;
+    int net_ib_ = 0, net_socket_ = 0;
     ProxyState proxy_state_{proxies_.data(), &net_ib_};
     Comm comm_{.proxy_state = &proxy_state_};
     bpf_link *link_ = nullptr;
@@ -282,6 +301,47 @@ TEST_P(NcclPrograms, OperationForAnotherRanksProxy) {
     EXPECT_EQ(ops[2].ops[0].proxy_index, 1);
     for (const cw_nccl_connection &each : connections())
         EXPECT_NE(each.connection, ELSEWHERE) << "an address of another process is not read here";
+}
+
+std::uint64_t inode_of(int fd) {
+    struct stat status {};
+    return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+// What is behind a descriptor now, before its number is another socket's.
+TEST_P(NcclPrograms, SocketsByTheirInodes) {
+    std::array<test::Fd, 8> sockets;
+    for (test::Fd &each : sockets)
+        each = test::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const test::Fd file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    SocketComm comm;
+    comm.n_sockets = 9;
+    comm.control.fd = sockets[0].get();
+    for (std::size_t i = 1; i < sockets.size(); ++i)
+        comm.sockets[i - 1].fd = sockets[i].get();
+    comm.sockets[7].fd = file.get();
+    comm.sockets[8].fd = 1 << 30;
+    resources_.net_comm = &comm;
+    proxy_state_.net = &net_socket_;
+    std::array<std::uint64_t, 8> inodes{};
+    for (std::size_t i = 0; i < sockets.size(); ++i)
+        inodes[i] = inode_of(sockets[i].get());
+    launch();
+    const auto all = connections();
+    ASSERT_EQ(all.size(), 4U);
+    EXPECT_EQ(all[0].transport, static_cast<unsigned>(CW_NCCL_TRANSPORT_SOCKET));
+    EXPECT_EQ(all[0].n_endpoints, 10U);
+    ASSERT_EQ(all[0].n, 8U);
+    for (std::size_t i = 0; i < sockets.size(); ++i) {
+        EXPECT_EQ(all[0].endpoints[i].number, sockets[i].number());
+        EXPECT_NE(inodes[i], 0U);
+        EXPECT_EQ(all[0].socket_inodes[i], inodes[i]);
+    }
+    ASSERT_EQ(all[1].n, 2U);
+    EXPECT_EQ(all[1].endpoints[0].number, file.number());
+    EXPECT_EQ(all[1].socket_inodes[0], 0U) << "no socket";
+    EXPECT_EQ(all[1].socket_inodes[1], 0U) << "not open";
+    EXPECT_EQ(all[0].flags & CW_NCCL_CONNECTION_FAULT, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Walks, NcclPrograms, testing::Values("proxy_start", "proxy_start_bounded"),

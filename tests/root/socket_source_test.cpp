@@ -24,6 +24,7 @@
 #include "tests/support/tcp_pair.h"
 #include "userspace/base/clock.h"
 #include "userspace/base/file_limit.h"
+#include "userspace/inventory/process.h"
 #include "userspace/sources/socket_source.h"
 
 namespace collwire {
@@ -130,6 +131,9 @@ protected:
         if (source->states().at(0).state == CW_SOURCE_UNAVAILABLE)
             GTEST_SKIP() << source->states().at(0).reason;
     }
+    void watch(const Helper &helper, std::uint32_t fd, bool connected) {
+        source->watch(helper.tgid(), fd, socket_inode(helper.tgid(), fd), connected);
+    }
     template <typename Condition> TcpRecords sample_until(Condition condition) {
         TcpRecords records;
         for (int i = 0; i < 1000 && !condition(records); ++i) {
@@ -176,8 +180,8 @@ TEST_F(RootSockets, InAnotherNetworkNamespace) {
     helper.go();
     const auto connected = static_cast<std::uint32_t>(helper.next());
     const auto accepted = static_cast<std::uint32_t>(helper.next());
-    source->watch(helper.tgid(), connected, true);
-    source->watch(helper.tgid(), accepted, false);
+    watch(helper, connected, true);
+    watch(helper, accepted, false);
     helper.go();
     helper.next();
     TcpRecords records;
@@ -220,11 +224,12 @@ bool become_nobody() {
 
 // Whether a recorder without privileges says this of a socket of another process.
 bool nobody_says(std::uint32_t tgid, std::uint32_t fd, const std::string &reason) {
+    const std::uint64_t inode = socket_inode(tgid, fd);
     Helper looker([&](Helper &self) {
         SocketSource mine{SocketOptions{}};
         if (!become_nobody() || !mine.prepare() || !mine.attach())
             _exit(1);
-        mine.watch(tgid, fd, true);
+        mine.watch(tgid, fd, inode, true);
         const SourceState state = mine.states().at(0);
         self.say(state.state == CW_SOURCE_DEGRADED && mine.n_watched() == 0 &&
                          state.reason.find(reason) != std::string::npos &&
@@ -249,7 +254,8 @@ TEST_F(RootSockets, WhatIsNotPermittedIsSaid) {
         });
         const auto fd = static_cast<std::uint32_t>(helper.next());
         EXPECT_TRUE(nobody_says(helper.tgid(), fd,
-                                is_own ? "entering the network namespace" : "file descriptors"));
+                                is_own ? "entering the network namespace"
+                                       : "network namespaces of other users' processes"));
     }
 }
 
@@ -263,7 +269,8 @@ TEST_F(RootSockets, WithoutPrivilegesInTheOwnNamespace) {
         Listener listener;
         TcpPair pair(listener);
         const auto fd = pair.connected.number();
-        mine.watch(static_cast<std::uint32_t>(getpid()), fd, true);
+        const auto tgid = static_cast<std::uint32_t>(getpid());
+        mine.watch(tgid, fd, socket_inode(tgid, fd), true);
         TcpRecords records;
         sample_into(records, mine);
         move_in_helper(pair.connected, pair.accepted, 4321);
@@ -323,7 +330,7 @@ TEST_F(RootSockets, MoreEndsThanTheKernelCanTellOf) {
         self.wait_for_word();
     });
     const auto fd = static_cast<std::uint32_t>(helper.next());
-    source->watch(helper.tgid(), fd, true);
+    watch(helper, fd, true);
     helper.go();
     helper.next();
     TcpRecords records;
@@ -462,8 +469,8 @@ protected:
         for (std::size_t i = 0; i < CONNECTIONS; ++i) {
             sending.push_back(static_cast<std::uint32_t>(sender.next()));
             receiving.push_back(static_cast<std::uint32_t>(receiver.next()));
-            source->watch(sender.tgid(), sending.back(), true);
-            source->watch(receiver.tgid(), receiving.back(), false);
+            watch(sender, sending.back(), true);
+            watch(receiver, receiving.back(), false);
         }
         sender.go();
         sender.next();
@@ -590,7 +597,7 @@ TEST_F(RootSockets, CostOfAThousand) {
     });
     const std::uint64_t begin = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < 1000; ++i)
-        source->watch(helper.tgid(), static_cast<std::uint32_t>(helper.next()), i % 2 == 0);
+        watch(helper, static_cast<std::uint32_t>(helper.next()), i % 2 == 0);
     TcpRecords first;
     sample_into(first, *source);
     const double adopted_ms = static_cast<double>(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - begin) / 1e6;

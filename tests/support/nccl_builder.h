@@ -12,6 +12,9 @@
 
 namespace collwire::test {
 
+// Of a socket of which nothing else is said: this and its descriptor.
+inline constexpr std::uint64_t SOCKET_INODES = 7000;
+
 struct RankOptions {
     std::uint32_t pid = 100;
     std::uint64_t comm = 0xc0de0000;
@@ -168,19 +171,28 @@ public:
         node_.add(connection);
         return *this;
     }
-    NcclBuilder &socket_connection(double time, std::uint64_t address, bool send, std::int32_t peer,
-                                   std::uint32_t fd) {
+    [[nodiscard]] cw_nccl_connection socket_connection_record(double time, std::uint64_t address,
+                                                              bool send, std::int32_t peer,
+                                                              std::uint32_t fd) const {
         auto connection = connection_record(time, address, send, peer, 0);
         connection.transport = CW_NCCL_TRANSPORT_SOCKET;
         add_endpoint(connection, fd, CW_NCCL_ROLE_CONTROL);
+        connection.socket_inodes[0] = SOCKET_INODES + fd;
+        return connection;
+    }
+    NcclBuilder &socket_connection(double time, std::uint64_t address, bool send, std::int32_t peer,
+                                   std::uint32_t fd, std::uint64_t inode = 0) {
+        auto connection = socket_connection_record(time, address, send, peer, fd);
+        if (inode != 0)
+            connection.socket_inodes[0] = inode;
         node_.add(connection);
         return *this;
     }
     NcclBuilder &socket(double time, std::uint32_t fd, std::uint64_t acked_bytes,
                         std::uint16_t local_port = 1000, std::uint16_t remote_port = 2000,
-                        std::uint32_t flags = 0) {
+                        std::uint32_t flags = 0, std::uint64_t inode = 0) {
         auto socket = make_record<cw_tcp_socket>(CW_KIND_TCP_SOCKET, seconds(time));
-        socket.inode = 7000 + fd;
+        socket.inode = inode == 0 ? SOCKET_INODES + fd : inode;
         socket.tgid = options_.pid;
         socket.fd = fd;
         socket.acked_bytes = acked_bytes;

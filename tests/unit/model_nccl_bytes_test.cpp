@@ -238,7 +238,6 @@ TEST(NcclBytes, NumbersAndAddressesAreUsedAgain) {
     EXPECT_EQ(of_rung(model, Rung::Exact), 4040U);
 }
 
-// net_socket: 4 bytes of size before each message, and a greeting, are no payload.
 // Four channels, bit-reversed as before 2.28: which part is the shorter one shows from a receive
 // that has one part alone.
 TEST(NcclBytes, PartsOfASendOverChannels) {
@@ -321,6 +320,7 @@ TEST(NcclBytes, GroupedBroadcasts) {
     }
 }
 
+// net_socket: 4 bytes of size before each message, and a greeting, are no payload.
 TEST(NcclBytes, Sockets) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
     node.usual(1);
@@ -343,6 +343,63 @@ TEST(NcclBytes, Sockets) {
     EXPECT_EQ(model.nccl.control.other_socket_bytes, 500U);
     EXPECT_EQ(model.nccl.matrix.begin()->first.transport, CW_NCCL_TRANSPORT_SOCKET);
     EXPECT_FALSE(model.nccl.matrix.begin()->second.wire_bytes);
+}
+
+// The same descriptor, and the same addresses in NCCL: of a communicator that was destroyed, and of
+// the next one. The socket of either may be closed before it is seen.
+TEST(NcclBytes, ADescriptorThatIsUsedAgain) {
+    constexpr std::uint32_t ENDED = CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL;
+    for (const unsigned seen : {1U, 2U, 3U}) {
+        SCOPED_TRACE(seen);
+        NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+        node.usual(1);
+        const CallOptions call{.count = 1000};
+        const auto live = [&](std::uint64_t hash, double time, std::uint64_t inode) {
+            NcclBuilder rank(node, {.hash = hash, .created = time});
+            rank.comm().socket_connection(time + 0.1, SENDS_AT, true, 1, 33, inode);
+            rank.call(time + 0.1, call)
+                .shape(time + 0.1, hash, {call},
+                       {rank.ring({.connection = SENDS_AT, .bytes = 4000})})
+                .launch(time + 0.2, hash, {call})
+                .end(time + 0.4);
+        };
+        live(0x77, 12, 501);
+        live(0x78, 12.5, 502);
+        NcclBuilder rank(node, {});
+        if ((seen & 1U) != 0)
+            rank.socket(13, 33, 4 + 1000, 1000, 2000, ENDED, 501);
+        if ((seen & 2U) != 0)
+            rank.socket(13, 33, 4 + 3000, 1001, 2000, ENDED, 502);
+        node.clock(20).end();
+        const model::Model model = model_of({node.bytes()});
+        ASSERT_EQ(model.nccl.links.size(), 2U);
+        ASSERT_EQ(model.nccl.collectives.size(), 2U);
+        for (const Operation &operation : model.nccl.collectives) {
+            const bool is_first = model.nccl.communicators[operation.comm].hash == 0x77;
+            const bool is_seen = (seen & (is_first ? 1U : 2U)) != 0;
+            EXPECT_EQ(operation.payload_bytes, !is_seen ? 4000U : is_first ? 1000U : 3000U);
+            EXPECT_EQ(operation.sources, bit(is_seen ? ByteSource::Wire : ByteSource::Derived));
+        }
+    }
+}
+
+// What says no more than the descriptor may be of another socket.
+TEST(NcclBytes, ASocketThatIsNotKnown) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    auto connection = rank.socket_connection_record(11.2, SENDS_AT, true, 1, 33);
+    connection.socket_inodes[0] = 0;
+    rank.comm();
+    node.add(connection);
+    rank.call(12, call).shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call}).socket(12.5, 33, 13 + 4 + 1000);
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.collectives.size(), 1U);
+    EXPECT_EQ(model.nccl.collectives[0].payload_bytes, 4000U);
+    EXPECT_EQ(model.nccl.collectives[0].sources, bit(ByteSource::Derived));
 }
 
 // Closed before its last counters were read.

@@ -5,9 +5,13 @@
 #include <cstring>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/tcp_pair.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/live_comms.h"
 
@@ -35,8 +39,17 @@ struct IbComm {
     std::int32_t n_devices;
     std::array<RecvDevice, 2> devices; // of a receiver
 };
+struct Socket {
+    std::uint64_t other;
+    std::int32_t fd;
+};
+struct SocketComm {
+    Socket control;
+    std::int32_t n_sockets;
+    std::array<Socket, 2> sockets;
+};
 struct Resources {
-    const IbComm *net_comm;
+    const void *net_comm;
     std::int32_t rank, remote_rank, channel, conn_index, net_dev;
 };
 struct Connection {
@@ -118,11 +131,17 @@ protected:
                          SIZE("ncclIbQp", IbQp),
                          OFFSET("ncclIbQp.qp", IbQp, qp),
                          OFFSET("ncclIbQp.devIndex", IbQp, device),
-                         OFFSET("ibv_qp.qp_num", Qp, number)};
+                         OFFSET("ibv_qp.qp_num", Qp, number),
+                         OFFSET("ncclNetSocketComm.ctrlSock", SocketComm, control),
+                         OFFSET("ncclNetSocketComm.nSocks", SocketComm, n_sockets),
+                         OFFSET("ncclNetSocketComm.socks", SocketComm, sockets),
+                         SIZE("ncclSocket", Socket),
+                         OFFSET("ncclSocket.fd", Socket, fd)};
         // Addresses in the file: less the bias.
         plan_.data = {{"ncclComms", reinterpret_cast<std::uint64_t>(&table_) - BIAS},
                       {"nNcclComms", reinterpret_cast<std::uint64_t>(&n_comms_) - BIAS},
-                      {"ncclNetIb", 0x500}};
+                      {"ncclNetIb", 0x500},
+                      {"ncclNetSocket", 0x600}};
         proxy_state_.net = 0x500 + BIAS;
         comm_.proxy_state = &proxy_state_;
         for (std::size_t i = 0; i < qps_.size(); ++i) {
@@ -221,6 +240,27 @@ TEST_F(LiveComms, WhatIsNotReadyOrNotHere) {
     peer_.send[0].connected = 1;
     connection_.transport = 1; // SHM
     EXPECT_TRUE(read().at(0).connections.empty());
+}
+
+TEST_F(LiveComms, SocketsByTheirInodes) {
+    const collwire::test::Fd first(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const collwire::test::Fd second(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const collwire::test::Fd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const SocketComm comm{{0, first.get()}, 2, {{{0, file.get()}, {0, second.get()}}}};
+    resources_.net_comm = &comm;
+    proxy_state_.net = 0x600 + BIAS;
+    const auto comms = read();
+    ASSERT_EQ(comms.at(0).connections.size(), 1u);
+    const cw_nccl_connection &connection = comms[0].connections[0];
+    EXPECT_EQ(connection.transport, static_cast<unsigned>(CW_NCCL_TRANSPORT_SOCKET));
+    ASSERT_EQ(connection.n, 3u);
+    EXPECT_EQ(connection.endpoints[0].number, first.number());
+    struct stat status {};
+    ASSERT_EQ(fstat(first.get(), &status), 0);
+    EXPECT_EQ(connection.socket_inodes[0], status.st_ino);
+    EXPECT_EQ(connection.socket_inodes[1], 0u) << "no socket";
+    ASSERT_EQ(fstat(second.get(), &status), 0);
+    EXPECT_EQ(connection.socket_inodes[2], status.st_ino);
 }
 
 TEST_F(LiveComms, NetworkOfAPlugin) {

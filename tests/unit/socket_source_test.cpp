@@ -2,6 +2,7 @@
 // Sockets of this process over loopback: what the kernel counts of them is what they were given.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "tests/support/tcp_pair.h"
+#include "userspace/inventory/process.h"
 #include "userspace/sources/socket_source.h"
 
 namespace collwire {
@@ -30,6 +32,10 @@ std::uint32_t own_tgid() {
     return static_cast<std::uint32_t>(getpid());
 }
 
+std::uint64_t inode_of(const Fd &fd) {
+    return socket_inode(own_tgid(), fd.number());
+}
+
 class Sockets : public testing::Test {
 protected:
     void SetUp() override { start({}); }
@@ -44,7 +50,9 @@ protected:
         ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
         ASSERT_TRUE(listener.is_there);
     }
-    void watch(const Fd &fd, bool connected) { source->watch(own_tgid(), fd.number(), connected); }
+    void watch(const Fd &fd, bool connected) {
+        source->watch(own_tgid(), fd.number(), inode_of(fd), connected);
+    }
     void watch(const TcpPair &pair) {
         ASSERT_TRUE(pair.is_there());
         watch(pair.connected, true);
@@ -175,12 +183,15 @@ TEST_F(Sockets, OfConnectionsOverSocketsOnly) {
     record.endpoints[0].number = pair.connected.number();
     record.endpoints[1].number = pair.accepted.number();
     record.endpoints[2].number = ~0U; // not open yet
+    record.socket_inodes[0] = inode_of(pair.connected);
+    record.socket_inodes[1] = inode_of(pair.accepted);
     source->on_record(record.header);
     source->on_record(record.header); // again: the same sockets
     EXPECT_EQ(sample().all.size(), 2U);
     EXPECT_EQ(source->n_watched(), 2U);
     record.n = 1;
     record.endpoints[0].number = other.connected.number();
+    record.socket_inodes[0] = inode_of(other.connected);
     record.transport = CW_NCCL_TRANSPORT_IB;
     source->on_record(record.header);
     record.transport = CW_NCCL_TRANSPORT_SOCKET;
@@ -195,6 +206,7 @@ TEST_F(Sockets, OfConnectionsOverSocketsOnly) {
     record.n = 4'000'000;
     for (cw_nccl_endpoint &endpoint : record.endpoints)
         endpoint.number = other.connected.number();
+    std::ranges::fill(record.socket_inodes, inode_of(other.connected));
     source->on_record(record.header);
     EXPECT_EQ(sample().all.size(), 1U);
     EXPECT_EQ(source->n_watched(), 3U);
@@ -322,8 +334,10 @@ TEST_F(Sockets, WhatNobodyReadsIsWrittenAllTheSame) {
 TEST_F(Sockets, ClosedBeforeItIsLookedAt) {
     TcpPair pair(listener);
     const std::uint32_t fd = pair.connected.number();
+    const std::uint64_t inode = inode_of(pair.connected);
     pair.connected.reset();
-    source->watch(own_tgid(), fd, true);
+    source->watch(own_tgid(), fd, inode, true);
+    sample();
     EXPECT_EQ(source->n_watched(), 0U);
     EXPECT_EQ(source->states().at(0).state, CW_SOURCE_DEGRADED);
     EXPECT_NE(reasons().find("1 sockets were closed before"), std::string::npos) << reasons();
@@ -331,6 +345,32 @@ TEST_F(Sockets, ClosedBeforeItIsLookedAt) {
     watch(file, true);
     EXPECT_NE(reasons().find("2 sockets were closed before"), std::string::npos) << reasons();
     EXPECT_EQ(sample().all.size(), 0U);
+}
+
+// By the time that the connection is told of.
+TEST_F(Sockets, ItsDescriptorIsAnotherSockets) {
+    TcpPair first(listener);
+    ASSERT_TRUE(first.is_there());
+    cw_nccl_connection record{};
+    record.header = {sizeof(record), CW_KIND_NCCL_CONNECTION, 0, 0};
+    record.tgid = own_tgid();
+    record.transport = CW_NCCL_TRANSPORT_SOCKET;
+    record.n_endpoints = 1;
+    record.n = 1;
+    record.endpoints[0].number = first.connected.number();
+    record.socket_inodes[0] = inode_of(first.connected);
+    first.connected.reset();
+    const TcpPair second(listener);
+    ASSERT_EQ(second.connected.number(), record.endpoints[0].number);
+    source->on_record(record.header);
+    EXPECT_EQ(sample().all.size(), 0U);
+    EXPECT_EQ(source->n_watched(), 0U);
+    EXPECT_NE(reasons().find("1 sockets were closed before"), std::string::npos) << reasons();
+    record.socket_inodes[0] = inode_of(second.connected);
+    source->on_record(record.header);
+    const auto records = sample();
+    ASSERT_EQ(records.all.size(), 1U);
+    EXPECT_EQ(records.all[0].inode, inode_of(second.connected));
 }
 
 TEST_F(Sockets, NoTcpSocket) {

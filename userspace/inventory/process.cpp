@@ -2,6 +2,7 @@
 #include "userspace/inventory/process.h"
 
 #include <algorithm>
+#include <array>
 
 #include <unistd.h>
 
@@ -89,6 +90,19 @@ bool same_start(std::uint64_t start_boottime_ns, std::uint64_t rounded_ns) {
 std::optional<std::uint64_t> process_start_ns(const std::string &root, std::uint32_t pid) {
     const auto stat = read_stat(process_directory(root, pid));
     return stat ? std::optional(stat->start_ticks * clock_tick_ns()) : std::nullopt;
+}
+
+std::uint64_t socket_inode(std::uint32_t pid, std::uint32_t fd) {
+    constexpr std::string_view BEGIN = "socket:[";
+    const std::string path = process_directory("", pid) + "/fd/" + std::to_string(fd);
+    std::array<char, 64> target{};
+    const ssize_t size = readlink(path.c_str(), target.data(), target.size());
+    std::string_view text(target.data(), size < 0 ? 0 : static_cast<std::size_t>(size));
+    if (!text.starts_with(BEGIN) || !text.ends_with(']'))
+        return 0;
+    text.remove_prefix(BEGIN.size());
+    text.remove_suffix(1);
+    return parse_number(text).value_or(0);
 }
 
 Result<cw_process> read_process(const std::string &root, std::uint32_t pid,

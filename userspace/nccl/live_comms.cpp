@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "userspace/inventory/process.h"
+
 namespace collwire::nccl {
 namespace {
 
@@ -266,7 +268,9 @@ private:
             connection.first = static_cast<__u32>(i);
             connection.n = 0;
             for (; i < n && connection.n < CW_NCCL_ENDPOINTS; ++i) {
-                const auto endpoint = !ib         ? read_socket(connection.net_comm, i)
+                __u64 &inode = connection.socket_inodes[connection.n];
+                inode = 0;
+                const auto endpoint = !ib         ? read_socket(connection.net_comm, i, inode)
                                       : i < n_qps ? read_connection_qp(connection.net_comm, send, i)
                                                   : read_flush_qp(connection.net_comm, i - n_qps);
                 if (!endpoint) {
@@ -331,7 +335,10 @@ private:
         return endpoint;
     }
 
-    std::optional<cw_nccl_endpoint> read_socket(std::uint64_t net_comm, std::int32_t i) {
+    // Its descriptor is looked up between two looks at its number: in that time no connection is
+    // closed and another one made in its place.
+    std::optional<cw_nccl_endpoint> read_socket(std::uint64_t net_comm, std::int32_t i,
+                                                __u64 &inode) {
         cw_nccl_endpoint endpoint = {};
         endpoint.role = i == 0 ? CW_NCCL_ROLE_CONTROL : CW_NCCL_ROLE_DATA;
         endpoint.address = i == 0 ? net_comm + layout_.socket_ctrl
@@ -341,6 +348,9 @@ private:
         if (!fd)
             return std::nullopt;
         endpoint.number = *fd;
+        const std::uint64_t found = socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
+        if (field<std::uint32_t>(endpoint.address, layout_.socket_fd) == fd)
+            inode = found;
         return endpoint;
     }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "userspace/base/clock.h"
+#include "userspace/inventory/process.h"
 
 namespace collwire {
 namespace {
@@ -28,28 +29,6 @@ constexpr unsigned MOST_SAMPLES_WITH_LOSS = 5;
 std::uint64_t inode_of(int fd) {
     struct stat status {};
     return fstat(fd, &status) == 0 ? status.st_ino : 0;
-}
-
-// The socket behind a file descriptor; 0: there is none, with errno.
-std::uint64_t socket_inode(std::uint32_t tgid, std::uint32_t fd) {
-    std::array<char, 64> target{};
-    const std::string path = fmt::format("/proc/{}/fd/{}", tgid, fd);
-    const ssize_t size = readlink(path.c_str(), target.data(), target.size());
-    if (size < 0)
-        return 0;
-    errno = ENOTSOCK;
-    std::string_view text(target.data(), static_cast<std::size_t>(size));
-    constexpr std::string_view BEGIN = "socket:[";
-    if (!text.starts_with(BEGIN))
-        return 0;
-    std::uint64_t inode = 0;
-    text.remove_prefix(BEGIN.size());
-    for (const char digit : text) {
-        if (digit < '0' || digit > '9')
-            break;
-        inode = inode * 10 + static_cast<std::uint64_t>(digit - '0');
-    }
-    return inode;
 }
 
 bool is_ipv4(const TcpSocketId &id) {
@@ -126,25 +105,22 @@ void SocketSource::on_record(const cw_header &record) {
     const bool connected = (connection.flags & CW_NCCL_CONNECTION_SEND) != 0;
     const std::uint32_t n = std::min<std::uint32_t>(connection.n, CW_NCCL_ENDPOINTS);
     for (std::uint32_t i = 0; i < n; ++i)
-        add(connection.tgid, connection.endpoints[i].number, connected);
+        add(connection.tgid, connection.endpoints[i].number, connection.socket_inodes[i],
+            connected);
     search_where_due();
 }
 
-void SocketSource::watch(std::uint32_t tgid, std::uint32_t fd, bool connected) {
-    add(tgid, fd, connected);
+void SocketSource::watch(std::uint32_t tgid, std::uint32_t fd, std::uint64_t inode,
+                         bool connected) {
+    add(tgid, fd, inode, connected);
     search_where_due();
 }
 
-void SocketSource::add(std::uint32_t tgid, std::uint32_t fd, bool connected) {
+void SocketSource::add(std::uint32_t tgid, std::uint32_t fd, std::uint64_t inode, bool connected) {
     if (!unavailable_.empty() || static_cast<std::int32_t>(fd) < 0)
         return;
-    const std::uint64_t inode = socket_inode(tgid, fd);
     if (inode == 0) {
-        if (errno == EACCES || errno == EPERM)
-            problems_.insert("file descriptors of other users' processes cannot be read. Fix: run "
-                             "as root");
-        else
-            ++n_closed_early_;
+        ++n_closed_early_;
         return;
     }
     if (inodes_.contains(inode))

@@ -44,8 +44,9 @@ public:
     void sample(RecordSink &sink, bool everything) override;
     void detach() override { last_sample_ = true; }
 
-    // A file descriptor that is a TCP socket; `connected`: made by connect(), not by accept().
-    void watch(std::uint32_t tgid, std::uint32_t fd, bool connected);
+    // A TCP socket and the file descriptor that it has until it is closed; `connected`: made by
+    // connect(), not by accept().
+    void watch(std::uint32_t tgid, std::uint32_t fd, std::uint64_t inode, bool connected);
     [[nodiscard]] std::size_t n_watched() const;
 
 private:
@@ -76,7 +77,7 @@ private:
         std::unordered_map<std::uint64_t, Watched> sockets; // by cookie
     };
 
-    void add(std::uint32_t tgid, std::uint32_t fd, bool connected);
+    void add(std::uint32_t tgid, std::uint32_t fd, std::uint64_t inode, bool connected);
     void search_where_due();
     Place *place_of(std::uint32_t tgid);
     void search(Place &place);

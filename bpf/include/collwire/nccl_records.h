@@ -382,6 +382,7 @@ struct cw_nccl_connection {
 	__u32 first;
 	__u32 n;
 	struct cw_nccl_endpoint endpoints[CW_NCCL_ENDPOINTS];
+	__u64 socket_inodes[CW_NCCL_ENDPOINTS]; /* of each endpoint; 0: no socket, or not known */
 };
 
 enum cw_tcp_socket_flags {
