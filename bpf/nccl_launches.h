@@ -266,6 +266,7 @@ static __always_inline long tell_step(struct ops_walk *w)
 	r->first = w->n_ops;
 	r->n = 1;
 	copy_op(w, op, &r->ops[0]);
+	r->proxy_indices[0] = w->proxy_index;
 	submit_bulk(r);
 	w->n_ops++;
 	step_over(w, FROM_COPY(__s32, op, op_next));

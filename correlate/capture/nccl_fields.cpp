@@ -183,6 +183,8 @@ constexpr auto SHAPE_OPS = std::to_array<Field>({
     FIELD(cw_nccl_shape_ops, first),
     FIELD(cw_nccl_shape_ops, n),
     STRUCT_FIELD(cw_nccl_shape_ops, ops, OP).used_by(FIELD(cw_nccl_shape_ops, n)),
+    FIELD(cw_nccl_shape_ops, proxy_indices).used_by(FIELD(cw_nccl_shape_ops, n)),
+    FIELD(cw_nccl_shape_ops, reserved).as(FieldType::Reserved),
 });
 
 constexpr auto ENDPOINT = std::to_array<Field>({

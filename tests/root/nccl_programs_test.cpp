@@ -96,6 +96,7 @@ struct Comm {
     std::int32_t rank = 0, n_ranks = 4, local_rank = 0, local_ranks = 2;
     const ProxyState *proxy_state = nullptr;
     std::array<std::uint64_t, 4> channels{};
+    const std::int32_t *local_rank_to_rank = nullptr;
 };
 
 cw_nccl_layout layout_for(const int *net_ib, const int *net_socket) {
@@ -209,7 +210,7 @@ protected:
             wanted = is_it ? program : wanted;
         }
         ASSERT_NE(wanted, nullptr);
-        programs->rodata->layout = layout_for(&net_ib_, &net_socket_);
+        programs->rodata->layout = layout_;
         const auto loaded = programs.load(**maps);
         ASSERT_TRUE(loaded) << loaded.failure().message;
         bpf_uprobe_opts where{};
@@ -246,6 +247,7 @@ protected:
     int net_ib_ = 0, net_socket_ = 0;
     ProxyState proxy_state_{proxies_.data(), &net_ib_};
     Comm comm_{.proxy_state = &proxy_state_};
+    cw_nccl_layout layout_ = layout_for(&net_ib_, &net_socket_);
     bpf_link *link_ = nullptr;
     std::vector<std::vector<std::byte>> records_;
 };
@@ -299,8 +301,29 @@ TEST_P(NcclPrograms, OperationForAnotherRanksProxy) {
     EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
     EXPECT_EQ(ops[2].ops[0].connection, ELSEWHERE);
     EXPECT_EQ(ops[2].ops[0].proxy_index, 1);
+    EXPECT_EQ(ops[2].proxy_indices[0], 1U);
     for (const cw_nccl_connection &each : connections())
         EXPECT_NE(each.connection, ELSEWHERE) << "an address of another process is not read here";
+}
+
+// As from 2.30 on, on a node to which every 300th rank was given.
+TEST_P(NcclPrograms, ProxiesByRank) {
+    layout_.proxy_state_by_rank = 0;
+    layout_.comm_local_rank_to_rank = offsetof(Comm, local_rank_to_rank);
+    const std::array<std::int32_t, 2> ranks{0, 300};
+    comm_.local_rank_to_rank = ranks.data();
+    std::vector<ProxyOps> proxies(301);
+    proxies[0] = proxies_[0];
+    proxies[300] = proxies_[1];
+    proxies[44] = proxies_[1]; // 300, to a byte
+    proxy_state_.ops = proxies.data();
+    launch();
+    const auto ops = told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
+    ASSERT_EQ(ops.size(), 3U);
+    EXPECT_EQ(ops[0].proxy_indices[0], 0U);
+    EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
+    EXPECT_EQ(ops[2].proxy_indices[0], 300U);
+    EXPECT_EQ(ops[2].ops[0].proxy_index, 300 % 256);
 }
 
 std::uint64_t inode_of(int fd) {

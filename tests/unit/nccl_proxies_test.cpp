@@ -53,16 +53,19 @@ TEST(NcclProxies, ByLocalRankAndByRank) {
     EXPECT_FALSE(proxy_of(comms, comms[0], 8, true).has_value()) << "its own";
 }
 
+// A node of 256, to which ranks were given in turn.
 TEST(NcclProxies, MoreRanksThanAByteHas) {
     auto comms = three();
     for (cw_nccl_comm &comm : comms) {
         comm.n_ranks = 1024;
-        comm.rank += 512;
+        comm.rank = 8 + comm.local_rank * 256;
     }
-    const auto proxy = proxy_of(comms, comms[0], 9, true);
+    const auto proxy = proxy_of(comms, comms[0], 8 + 256, true);
     ASSERT_TRUE(proxy.has_value());
     EXPECT_EQ(proxy->comm.tgid, 101u);
-    EXPECT_EQ(proxy->rank, 520);
+    EXPECT_EQ(proxy->rank, 8);
+    EXPECT_EQ(proxy_of(comms, comms[0], 8 + 512, true)->comm.tgid, 102u);
+    EXPECT_FALSE(proxy_of(comms, comms[0], 8 + 768, true).has_value());
 }
 
 // Split with shared proxies: the numbers are the parent's.

@@ -29,14 +29,14 @@ bool are_of_one(const cw_nccl_comm &a, const cw_nccl_comm &b) {
 } // namespace
 
 std::optional<ProxyOf> proxy_of(std::span<const cw_nccl_comm> comms, const cw_nccl_comm &comm,
-                                std::uint8_t index, bool by_rank) {
+                                std::uint32_t index, bool by_rank) {
     const cw_nccl_comm *owner = owner_of(comms, comm);
     if (owner == nullptr)
         return std::nullopt;
     std::optional<ProxyOf> found;
     for (const cw_nccl_comm &other : comms) {
         const std::int32_t at = by_rank ? other.rank : other.local_rank;
-        if (!are_of_one(*owner, other) || at < 0 || static_cast<std::uint8_t>(at) != index)
+        if (!are_of_one(*owner, other) || at < 0 || static_cast<std::uint32_t>(at) != index)
             continue;
         if (found)
             return std::nullopt; // communicators may have the same hash

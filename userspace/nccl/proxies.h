@@ -16,11 +16,11 @@ struct ProxyOf {
     std::int32_t rank = -1; // by which that proxy knows the rank that gives it operations
 };
 
-// `comms`: all that are known on this machine. `index` is that of NCCL's own list, its lowest byte,
-// as records of operations have it: by rank from 2.30 on, before by local rank, both of the
-// communicator that `comm` was split from if they share their proxies. Nothing: the rank is not
+// `comms`: all that are known on this machine. `index` is that of NCCL's own list: by rank from
+// 2.30 on, before by local rank, both of the communicator that `comm` was split from if they share
+// their proxies. Nothing: the rank is not
 // known here, or two could be it.
 std::optional<ProxyOf> proxy_of(std::span<const cw_nccl_comm> comms, const cw_nccl_comm &comm,
-                                std::uint8_t index, bool by_rank);
+                                std::uint32_t index, bool by_rank);
 
 } // namespace collwire::nccl

@@ -36,7 +36,7 @@ void NcclSource::note_elsewhere(const cw_nccl_shape_ops &record) {
             elsewhere_.size() >= MAX_ELSEWHERE ||
             !found->second.elsewhere.insert(op.connection).second)
             continue;
-        elsewhere_.push_back({found->first, op.connection, op.proxy_index});
+        elsewhere_.push_back({found->first, op.connection, record.proxy_indices[i]});
         if (read_elsewhere(elsewhere_.back()))
             elsewhere_.pop_back();
     }

@@ -59,7 +59,7 @@ private:
     struct Elsewhere {
         CommKey comm;
         std::uint64_t connection = 0;
-        std::uint8_t proxy_index = 0;
+        std::uint32_t proxy_index = 0;
         unsigned looks = 0;
     };
     struct Process {

@@ -311,7 +311,7 @@ struct cw_nccl_op {
 	__u8 reduction;
 	__u8 registered;
 	__u8 flags;	  /* enum cw_nccl_op_flags */
-	__u8 proxy_index; /* of its pool of operations */
+	__u8 proxy_index; /* lowest byte of cw_nccl_shape_ops.proxy_indices */
 };
 
 #define CW_NCCL_SHAPE_OPS 1
@@ -325,6 +325,10 @@ struct cw_nccl_shape_ops {
 	__u32 first;
 	__u32 n;
 	struct cw_nccl_op ops[CW_NCCL_SHAPE_OPS];
+	/* Of each, in NCCL's list of the proxies' pools: from 2.30 on by rank, before by local
+	 * rank. */
+	__u32 proxy_indices[CW_NCCL_SHAPE_OPS];
+	__u32 reserved;
 };
 
 enum cw_nccl_transport {

@@ -626,7 +626,7 @@ CW_ASSERT_SIZE(cw_nccl_launch, 104);
 CW_ASSERT_SIZE(cw_nccl_launch_tasks, 80);
 CW_ASSERT_SIZE(cw_nccl_shape_task, 72);
 CW_ASSERT_SIZE(cw_nccl_op, 88);
-CW_ASSERT_SIZE(cw_nccl_shape_ops, 136);
+CW_ASSERT_SIZE(cw_nccl_shape_ops, 144);
 CW_ASSERT_SIZE(cw_nccl_connection, 280);
 CW_ASSERT_SIZE(cw_tcp_socket, 144);
 
