@@ -43,11 +43,34 @@ bool is_for_the_recorder(const std::string &enumerator) {
     return enumerator == "CW_KIND_RECORDER" || enumerator == "CW_KIND_FILE_MAPPED";
 }
 
+using Fields = std::vector<std::pair<std::string, std::string>>; // name, type in the document
+
 struct Header {
-    std::map<std::string, std::vector<std::string>>
-        structs; // name: fields but the header, in order
+    std::map<std::string, Fields> structs; // without their headers, in order
     std::map<std::string, std::vector<std::pair<std::string, std::string>>> enums; // name, number
 };
+
+// Numbers that lengths of arrays are given by.
+std::map<std::string, std::string> numbers_of(const std::string &text) {
+    std::map<std::string, std::string> numbers;
+    for (const auto &match :
+         all_matches(text, std::regex(R"((?:#define\s+)?(CW_\w+)\s*(?:=\s*|\s)(\d+)\b)")))
+        numbers[match[1]] = match[2];
+    return numbers;
+}
+
+// "__u64", "CW_WIRE_CLASSES" as "u64[4]"; "char", "64" as "text[64]". `length` may be empty.
+std::string documented_type(std::string type, const std::string &length,
+                            const std::map<std::string, std::string> &numbers) {
+    if (type.starts_with("__"))
+        type.erase(0, 2);
+    if (type == "char")
+        type = "text";
+    if (length.empty())
+        return type;
+    const auto found = numbers.find(length);
+    return type + "[" + (found == numbers.end() ? length : found->second) + "]";
+}
 
 const Header &header() {
     static const Header PARSED = [] {
@@ -56,6 +79,7 @@ const Header &header() {
                            read_source("bpf/include/collwire/nccl_records.h");
         text = std::regex_replace(text, std::regex(R"(/\*[^*]*(\*[^/][^*]*)*\*/)"), "");
         text = std::regex_replace(text, std::regex(R"(#ifndef __cplusplus\n[^#]*#endif)"), "");
+        const auto numbers = numbers_of(text);
         for (const auto &match :
              all_matches(text, std::regex(R"((struct|enum) (cw_\w+) \{([^}]*)\};)"))) {
             const std::string body = match[3];
@@ -66,9 +90,11 @@ const Header &header() {
                         parsed.enums[match[2]].emplace_back(entry[1], entry[2]);
                 continue;
             }
-            for (const auto &field : all_matches(body, std::regex(R"((\w+)(\[\w+\])?;)")))
-                if (field[1] != "header" && match[2] != "cw_file_mapped")
-                    parsed.structs[match[2]].push_back(field[1]);
+            for (const auto &field :
+                 all_matches(body, std::regex(R"(((?:struct )?\w+)\s+(\w+)(?:\[(\w+)\])?;)")))
+                if (field[2] != "header" && match[2] != "cw_file_mapped")
+                    parsed.structs[match[2]].emplace_back(
+                        field[2], documented_type(field[1], field[3], numbers));
         }
         return parsed;
     }();
@@ -94,9 +120,13 @@ std::vector<std::pair<std::string, std::string>> table_below(const std::string &
 
 TEST(CaptureDocument, ParsesTheHeaderAtAll) {
     EXPECT_GE(header().structs.size(), 44U);
-    EXPECT_EQ(header().structs.at("cw_end"), (std::vector<std::string>{"reason", "exit_status"}));
+    EXPECT_EQ(header().structs.at("cw_end"), (Fields{{"reason", "u32"}, {"exit_status", "u32"}}));
     EXPECT_EQ(header().structs.at("cw_counter_samples"),
-              (std::vector<std::string>{"read_begin_ns", "n", "reserved"}));
+              (Fields{{"read_begin_ns", "u64"}, {"n", "u32"}, {"reserved", "u32"}}));
+    EXPECT_EQ(header().structs.at("cw_nccl_launch_tasks").back(),
+              (std::pair<std::string, std::string>{"tasks", "struct cw_nccl_task_ref[4]"}));
+    EXPECT_EQ(header().structs.at("cw_nccl_param").back(),
+              (std::pair<std::string, std::string>{"name", "text[48]"}));
     EXPECT_GE(header().enums.size(), 29U);
 }
 
@@ -116,18 +146,14 @@ TEST(CaptureDocument, EveryKindIsNamedAfterItsEnumeratorAndInTheTable) {
     }
 }
 
-TEST(CaptureDocument, EveryStructHasItsFieldsInOrder) {
+TEST(CaptureDocument, EveryStructHasItsFieldsInOrderWithTheirTypesAndLengths) {
     for (const auto &[name, fields] : header().structs) {
         if (name == "cw_header")
             continue;
         auto rows = table_below("### " + name);
         ASSERT_FALSE(rows.empty()) << name;
         rows.erase(rows.begin());
-        std::vector<std::string> documented;
-        documented.reserve(rows.size());
-        for (const auto &row : rows)
-            documented.push_back(row.first);
-        EXPECT_EQ(documented, fields) << name;
+        EXPECT_EQ(rows, fields) << name;
     }
 }
 
@@ -153,7 +179,10 @@ TEST(CaptureDocument, FieldTablesFollowTheHeader) {
         std::vector<std::string> names;
         for (const Field &field : layout->fields)
             names.emplace_back(field.name);
-        EXPECT_EQ(names, header().structs.at(std::string(layout->struct_name))) << kind.name;
+        std::vector<std::string> expected;
+        for (const auto &[name, type] : header().structs.at(std::string(layout->struct_name)))
+            expected.push_back(name);
+        EXPECT_EQ(names, expected) << kind.name;
     }
 }
 
