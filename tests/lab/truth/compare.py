@@ -40,7 +40,7 @@ def mac_of(port: dict) -> str:
 class Fabric:
     """The lab's own files: links with their counters, ports, packets."""
 
-    def __init__(self, directory: str, path_mtu_bytes: int):
+    def __init__(self, directory: str, path_mtu_bytes: int, restart_s: Optional[float] = None):
         self.directory = directory
         with open(os.path.join(directory, "fabric", "links.json"), encoding="utf-8") as file:
             self.links = json.load(file)
@@ -56,7 +56,7 @@ class Fabric:
         self.received: Dict[Tuple[str, int], int] = defaultdict(int)  # (address, QPN): what was sent to it
         self.datagrams: Dict[Tuple[str, int, str, int], int] = defaultdict(int)  # both ends
         for port in self.ports:
-            self.flows.update(flows_from(self.packets[port["switch_port"]], port["ip"], path_mtu_bytes))
+            self.flows.update(flows_from(self.packets[port["switch_port"]], port["ip"], path_mtu_bytes, restart_s))
             for frame in self.sent_by(port):
                 self.received[(frame.destination, frame.dest_qpn)] += frame.wire_bytes
                 if frame.source_qpn is not None:

@@ -2,7 +2,7 @@
 """Sums of the frames that one queue pair sent, from a packet capture at the sender's port."""
 
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, NamedTuple, Tuple, Union
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from frames import ATOMIC_REQUESTS, Frame, PSN_MODULUS, READ_REQUEST
 
@@ -42,6 +42,11 @@ class Flow:
     payload_bytes: int = 0
     frames: List[Sent] = field(default_factory=list)
     udp_sports: set = field(default_factory=set)
+    # Of senders that all begin with one PSN: after so long without a request it is of another queue pair, to which the device gave
+    # a number that was free again.
+    restart_s: Optional[float] = None
+    _first_request: int = -1
+    _last_request_s: float = 0
     _next_request: int = -1
     _next_response: int = -1
 
@@ -70,6 +75,11 @@ class Flow:
         if frame.is_response:
             again, self._next_response = _advance(self._next_response, frame.psn, 1)
             return again
+        if self._first_request < 0:
+            self._first_request = frame.psn
+        if self.restart_s is not None and frame.psn == self._first_request and frame.time_s - self._last_request_s > self.restart_s:
+            self._next_request = -1
+        self._last_request_s = frame.time_s
         span = 1
         if frame.operation == READ_REQUEST:
             span = max(1, -(-frame.dma_bytes // path_mtu_bytes))
@@ -95,10 +105,10 @@ def key_of(frame: Frame) -> FlowKey:
     return Connected(frame.source, frame.destination, frame.dest_qpn)
 
 
-def flows_from(frames: Iterable[Frame], source: str, path_mtu_bytes: int) -> Dict[FlowKey, Flow]:
+def flows_from(frames: Iterable[Frame], source: str, path_mtu_bytes: int, restart_s: Optional[float] = None) -> Dict[FlowKey, Flow]:
     """What the node with the address `source` sent, by flow."""
     flows: Dict[FlowKey, Flow] = {}
     for frame in frames:
         if frame.kind == "roce" and frame.source == source:
-            flows.setdefault(key_of(frame), Flow()).add(frame, path_mtu_bytes)
+            flows.setdefault(key_of(frame), Flow(restart_s=restart_s)).add(frame, path_mtu_bytes)
     return flows

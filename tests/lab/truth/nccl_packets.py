@@ -9,6 +9,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from compare import Comparison, Fabric
 
 PATH_MTU_BYTES = 1024
+# NCCL's queue pairs all begin with PSN 0. What is sent again is sent after 1.1 s (NCCL_IB_TIMEOUT 18).
+RESTART_S = 2.0
 # Between two operations nothing is sent for so long.
 SILENCE_S = 1.0
 
@@ -16,7 +18,7 @@ SILENCE_S = 1.0
 def compare(out, reports):
     """`reports`: (case of tests/nccl/cases.py, its report). Every queue pair's bytes, and those of each operation where operations are
     apart. Returns what is different."""
-    fabric = Fabric(out, PATH_MTU_BYTES)
+    fabric = Fabric(out, PATH_MTU_BYTES, RESTART_S)
     flows, known, problems, compared = fabric.flows, set(), [], 0
     for case, report in reports:
         comparison = Comparison(fabric, report)
