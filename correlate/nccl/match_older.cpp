@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "correlate/nccl/older_plan.h"
@@ -38,7 +39,19 @@ private:
 
     [[nodiscard]] const Call &call_at(std::uint32_t i) const { return stream_.calls[i]; }
 
+    // Of the process; 0: not told. NCCL reads it once.
+    [[nodiscard]] std::int64_t parameter(std::string_view name) const {
+        const auto found = nccl_.params_of_process.find({instance_.session, instance_.record.tgid});
+        if (found == nccl_.params_of_process.end())
+            return 0;
+        for (const Index index : found->second)
+            if (const Param &param = nccl_.gathered.params[index]; param.name == name)
+                return param.value;
+        return 0;
+    }
+
     void make_rules() {
+        set_threads(rules_, parameter("Nthreads"), parameter("Ll128Nthreads"));
         rules_.version = instance_.version;
         rules_.n_ranks = instance_.record.n_ranks;
         rules_.is_one_rank_a_node =

@@ -306,6 +306,17 @@ place_shares(const OlderRules &rules, std::span<const OlderCall> calls,
 
 } // namespace
 
+// getNthreads: what it does not take becomes the most that it takes, or the least.
+void set_threads(OlderRules &rules, std::int64_t n_threads, std::int64_t n_ll128_threads) {
+    const auto taken = [](std::int64_t wanted, std::int64_t least, std::int64_t most) {
+        if (wanted <= 0 || wanted % static_cast<std::int64_t>(WARP) != 0)
+            return static_cast<std::uint64_t>(most); // which is the default, too
+        return static_cast<std::uint64_t>(std::clamp(wanted, least, most));
+    };
+    rules.ll_threads = taken(n_threads, 64, 512);
+    rules.ll128_threads = taken(n_ll128_threads, 160, 640);
+}
+
 std::vector<std::uint32_t> order_of_calls(const OlderRules &rules,
                                           std::span<const OlderCall> calls) {
     return rules.version < FIRST_WITH_CELLS ? sorted_queue(calls) : binned_queue(rules, calls);

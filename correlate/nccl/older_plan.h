@@ -37,9 +37,13 @@ struct OlderRules {
     bool is_one_rank_a_node = false;
     std::uint32_t channels_seen = 0;   // with a collective: NCCL has as many of them at least
     std::uint32_t most_channels = 64;  // and at most
-    std::uint64_t ll_threads = 512;    // NCCL_NTHREADS, of each block at most
-    std::uint64_t ll128_threads = 640; // NCCL_LL128_NTHREADS
+    std::uint64_t ll_threads = 512;    // of each block at most
+    std::uint64_t ll128_threads = 640; // the same
 };
+
+// What NCCL makes of its parameters Nthreads and Ll128Nthreads (NCCL_NTHREADS,
+// NCCL_LL128_NTHREADS); 0 or less: its default.
+void set_threads(OlderRules &rules, std::int64_t n_threads, std::int64_t n_ll128_threads);
 
 // What an operation was found to be.
 struct OlderOp {

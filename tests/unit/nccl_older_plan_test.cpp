@@ -246,6 +246,23 @@ TEST(NcclOlderPlan, ShareUnits) {
     EXPECT_EQ(share_unit_bytes(rules, CW_NCCL_LL128, true, 4096), 480 * 10U);
 }
 
+TEST(NcclOlderPlan, ThreadsOfItsParameters) {
+    OlderRules rules = rules_of(22005);
+    const auto threads = [&rules](std::int64_t all, std::int64_t ll128) {
+        set_threads(rules, all, ll128);
+        return std::pair(rules.ll_threads, rules.ll128_threads);
+    };
+    using Pair = std::pair<std::uint64_t, std::uint64_t>;
+    EXPECT_EQ(threads(-2, -2), Pair(512, 640));
+    EXPECT_EQ(threads(128, 320), Pair(128, 320));
+    EXPECT_EQ(threads(32, 64), Pair(64, 160)) << "the least";
+    EXPECT_EQ(threads(1024, 1024), Pair(512, 640)) << "the most";
+    EXPECT_EQ(threads(100, 200), Pair(512, 640)) << "no multiple of a warp";
+    threads(128, 320);
+    EXPECT_EQ(share_unit_bytes(rules, LL, true, 1 << 20), 8 * 128U);
+    EXPECT_EQ(share_unit_bytes(rules, CW_NCCL_LL128, true, 1 << 20), 480 * 10U);
+}
+
 TEST(NcclOlderPlan, FilledChannels) {
     std::vector<std::uint64_t> used(3, 0);
     using Shares = std::vector<OlderShare>;
