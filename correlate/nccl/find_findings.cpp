@@ -68,7 +68,10 @@ private:
         std::set<std::string> names;
     };
 
+    // Nothing where nothing was counted.
     void add(std::string kind, std::string what, const Sum &sum, std::string_view counted) {
+        if (sum.count == 0)
+            return;
         Finding finding;
         finding.kind = std::move(kind);
         finding.what = std::move(what);
@@ -88,6 +91,15 @@ private:
         sum.hosts.insert(host_of(link).name);
         if (const Index comm = only_communicator(nccl_, link); comm != NONE)
             sum.communicators.insert(comm);
+    }
+
+    // All links that `is_one(link, names)` is true for, which may add to the names.
+    template <typename IsOne> [[nodiscard]] Sum links_that(IsOne is_one) const {
+        Sum sum;
+        for (const Link &link : nccl_.links)
+            if (is_one(link, sum.names))
+                note(sum, link);
+        return sum;
     }
 
     void note(Sum &sum, const Instance &instance) const {
@@ -143,11 +155,10 @@ private:
                                                      ? "by its arguments"
                                                      : result_text(call.result)));
         }
-        if (sum.count != 0)
-            add("calls_refused",
-                fmt::format("NCCL refused {} call(s), which are in no other number: {}", sum.count,
-                            list_of(sum.names)),
-                sum, "calls");
+        add("calls_refused",
+            fmt::format("NCCL refused {} call(s), which are in no other number: {}", sum.count,
+                        list_of(sum.names)),
+            sum, "calls");
     }
 
     // `seq` is wrong then from one of them on, and not known from which.
@@ -158,13 +169,12 @@ private:
                 sum.count += n;
                 note(sum, instance);
             }
-        if (sum.count != 0)
-            add("calls_not_started",
-                fmt::format("NCCL has started {} collective(s) fewer than were called: they were "
-                            "refused, or captured without anything for the network, and seq counts "
-                            "them. `collwire record --api-returns` tells which were refused",
-                            sum.count),
-                sum, "collectives");
+        add("calls_not_started",
+            fmt::format("NCCL has started {} collective(s) fewer than were called: they were "
+                        "refused, or captured without anything for the network, and seq counts "
+                        "them. `collwire record --api-returns` tells which were refused",
+                        sum.count),
+            sum, "collectives");
     }
 
     // By NCCL's own count, at the last two moments at which all that was called was launched.
@@ -202,19 +212,15 @@ private:
     }
 
     void tcp_beside_rdma() {
-        Sum sum;
-        for (const Link &link : nccl_.links)
-            if (link.transport == CW_NCCL_TRANSPORT_SOCKET && link.is_send() &&
-                active_.contains(model_.sessions[link.session].host))
-                note(sum, link);
-        for (const std::string &host : sum.hosts)
-            sum.names.insert(host);
-        if (sum.count != 0)
-            add("tcp_with_rdma",
-                fmt::format("{} connection(s) go over TCP sockets on {}, where RDMA devices with "
-                            "an active port are",
-                            sum.count, list_of(sum.names)),
-                sum, "connections");
+        const Sum sum = links_that([this](const Link &link, auto &) {
+            return link.transport == CW_NCCL_TRANSPORT_SOCKET && link.is_send() &&
+                   active_.contains(model_.sessions[link.session].host);
+        });
+        add("tcp_with_rdma",
+            fmt::format("{} connection(s) go over TCP sockets on {}, where RDMA devices with "
+                        "an active port are",
+                        sum.count, list_of(sum.hosts)),
+            sum, "connections");
     }
 
     void unused_nics() {
@@ -230,38 +236,35 @@ private:
                     sum.names.insert(model_.hosts[host].name + " " + model_.devices[device].name);
                 }
         }
-        if (sum.count != 0)
-            add("unused_nic",
-                fmt::format("{} device(s) with an active port carry no connection of NCCL's, "
-                            "although others of their host do: {}",
-                            sum.count, list_of(sum.names)),
-                sum, "devices");
+        add("unused_nic",
+            fmt::format("{} device(s) with an active port carry no connection of NCCL's, "
+                        "although others of their host do: {}",
+                        sum.count, list_of(sum.names)),
+            sum, "devices");
     }
 
     // What is known of the place of a GPU is where its process may run.
     void far_nics() {
-        Sum sum;
-        for (const Link &link : nccl_.links) {
+        const Sum sum = links_that([this](const Link &link, auto &names) {
             if (!link.is_send() || link.qps.empty())
-                continue;
+                return false;
             const Qp &qp = model_.qps[link.qps.front()];
             if (qp.process == NONE || qp.device == NONE)
-                continue;
+                return false;
             const std::int32_t node = model_.processes[qp.process].numa_node;
             const model::Device &device = model_.devices[qp.device];
             if (node < 0 || device.numa_node < 0 || device.numa_node == node ||
                 !has_device_at(qp.host, node))
-                continue;
-            note(sum, link);
-            sum.names.insert(fmt::format("{} {}", model_.hosts[qp.host].name, device.name));
-        }
-        if (sum.count != 0)
-            add("far_nic",
-                fmt::format("{} connection(s) use a device on another NUMA node than their "
-                            "process, which has one on its own: {}. The place of the GPU itself "
-                            "is not recorded",
-                            sum.count, list_of(sum.names)),
-                sum, "connections");
+                return false;
+            names.insert(fmt::format("{} {}", model_.hosts[qp.host].name, device.name));
+            return true;
+        });
+        add("far_nic",
+            fmt::format("{} connection(s) use a device on another NUMA node than their "
+                        "process, which has one on its own: {}. The place of the GPU itself "
+                        "is not recorded",
+                        sum.count, list_of(sum.names)),
+            sum, "connections");
     }
 
     [[nodiscard]] bool has_device_at(Index host, std::int32_t node) const {
@@ -272,25 +275,21 @@ private:
     }
 
     void cross_rail() {
-        Sum sum;
-        for (const Link &link : nccl_.links) {
-            if (!link.is_send())
-                continue;
-            const bool crosses = std::any_of(link.qps.begin(), link.qps.end(), [&](Index index) {
-                const Qp &qp = model_.qps[index];
-                if (qp.port == NONE || qp.remote_port == NONE)
-                    return false;
-                const auto &own = model_.ports[qp.port].rail;
-                const auto &other = model_.ports[qp.remote_port].rail;
-                return own && other && *own != *other;
-            });
-            if (crosses)
-                note(sum, link);
-        }
-        if (sum.count != 0)
-            add("cross_rail",
-                fmt::format("{} connection(s) go from one rail to another", sum.count), sum,
-                "connections");
+        const Sum sum = links_that([this](const Link &link, auto &) {
+            return link.is_send() && std::ranges::any_of(link.qps, [this](Index index) {
+                       return crosses_rails(model_.qps[index]);
+                   });
+        });
+        add("cross_rail", fmt::format("{} connection(s) go from one rail to another", sum.count),
+            sum, "connections");
+    }
+
+    [[nodiscard]] bool crosses_rails(const Qp &qp) const {
+        if (qp.port == NONE || qp.remote_port == NONE)
+            return false;
+        const auto &own = model_.ports[qp.port].rail;
+        const auto &other = model_.ports[qp.remote_port].rail;
+        return own && other && *own != *other;
     }
 
     template <typename Value>
@@ -310,11 +309,10 @@ private:
             sum.names.insert(fmt::format("{} {} against {} {}", model_.hosts[qp.host].name, *own,
                                          model_.hosts[model_.qps[qp.peer].host].name, *other));
         }
-        if (sum.count != 0)
-            add(kind,
-                fmt::format("{} differs between the ends of {} queue pair(s): {}", what, sum.count,
-                            list_of(sum.names)),
-                sum, "queue_pairs");
+        add(kind,
+            fmt::format("{} differs between the ends of {} queue pair(s): {}", what, sum.count,
+                        list_of(sum.names)),
+            sum, "queue_pairs");
     }
 
     void different_ends() {
@@ -354,23 +352,21 @@ private:
     }
 
     void without_gpu_direct() {
-        Sum sum;
-        for (const Link &link : nccl_.links)
-            if (link.transport == CW_NCCL_TRANSPORT_IB && !link.is_mirrored &&
-                (link.flags & (CW_NCCL_CONNECTION_GDR | CW_NCCL_CONNECTION_FAULT)) == 0) {
-                note(sum, link);
-                for (const Index qp : link.qps)
-                    if (const Index device = model_.qps[qp].device; device != NONE)
-                        sum.names.insert(
-                            model_.devices[device].name +
-                            (model_.devices[device].is_software() ? " (software)" : ""));
-            }
-        if (sum.count != 0)
-            add("gpu_direct_off",
-                fmt::format("{} connection(s) do not use GPUDirect RDMA, so their data goes "
-                            "through the host's memory: {}",
-                            sum.count, list_of(sum.names)),
-                sum, "connections");
+        const Sum sum = links_that([this](const Link &link, auto &names) {
+            if (link.transport != CW_NCCL_TRANSPORT_IB || link.is_mirrored ||
+                (link.flags & (CW_NCCL_CONNECTION_GDR | CW_NCCL_CONNECTION_FAULT)) != 0)
+                return false;
+            for (const Index qp : link.qps)
+                if (const Index device = model_.qps[qp].device; device != NONE)
+                    names.insert(model_.devices[device].name +
+                                 (model_.devices[device].is_software() ? " (software)" : ""));
+            return true;
+        });
+        add("gpu_direct_off",
+            fmt::format("{} connection(s) do not use GPUDirect RDMA, so their data goes "
+                        "through the host's memory: {}",
+                        sum.count, list_of(sum.names)),
+            sum, "connections");
     }
 
     void different_bytes() {

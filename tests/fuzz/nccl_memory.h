@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "userspace/nccl/plan.h"
 
@@ -90,69 +91,78 @@ struct Roots {
 inline constexpr std::uint64_t NET_IB = 0x500;
 inline constexpr std::uint64_t NET_SOCKET = 0x600;
 
+struct Field {
+    const char *name;
+    std::size_t value;
+};
+inline constexpr auto FIELDS = std::to_array<Field>({
+    {"ncclComm.startMagic", offsetof(Comm, magic)},
+    {"ncclComm.commHash", offsetof(Comm, hash)},
+    {"ncclComm.rank", offsetof(Comm, rank)},
+    {"ncclComm.nRanks", offsetof(Comm, n_ranks)},
+    {"ncclComm.initState", offsetof(Comm, state)},
+    {"ncclComm.nChannels", offsetof(Comm, n_channels)},
+    {"ncclComm.proxyState", offsetof(Comm, proxy_state)},
+    {"ncclComm.config.commName", offsetof(Comm, name)},
+    {"ncclComm.sharedRes", offsetof(Comm, shared)},
+    {"ncclComm.seqNumber", offsetof(Comm, seq_number)},
+    {"ncclComm.channels", offsetof(Comm, channels)},
+    {"ncclSharedResources.owner", offsetof(SharedResources, owner)},
+    {"ncclSharedResources.collOpCount", offsetof(SharedResources, coll_op_count)},
+    {"ncclChannel", sizeof(Channel)},
+    {"ncclChannel.peers", offsetof(Channel, peers)},
+    {"ncclChannel.ring.prev", offsetof(Channel, prev)},
+    {"ncclChannel.ring.next", offsetof(Channel, next)},
+    {"ncclChannel.ring.index", offsetof(Channel, index)},
+    {"ncclChannel.ring.userRanks", offsetof(Channel, user_ranks)},
+    {"ncclChannel.tree.up", offsetof(Channel, up)},
+    {"ncclChannel.tree.down", offsetof(Channel, down)},
+    {"ncclChannelPeer.send", offsetof(Peer, send)},
+    {"ncclChannelPeer.recv", offsetof(Peer, receive)},
+    {"ncclConnector", sizeof(Connector)},
+    {"ncclConnector.connected", offsetof(Connector, connected)},
+    {"ncclConnector.proxyConn.sameProcess", offsetof(Connector, same_process)},
+    {"ncclConnector.proxyConn.connection", offsetof(Connector, connection)},
+    {"ncclProxyState.ncclNet", offsetof(ProxyState, net)},
+    {"ncclProxyConnection.send", offsetof(Connection, send)},
+    {"ncclProxyConnection.transport", offsetof(Connection, transport)},
+    {"ncclProxyConnection.shared", offsetof(Connection, shared)},
+    {"ncclProxyConnection.transportResources", offsetof(Connection, resources)},
+    {"ncclIbNetCommBase.nqps", offsetof(IbComm, n_qps)},
+    {"ncclIbNetCommBase.qps", offsetof(IbComm, qps)},
+    {"ncclIbNetCommBase.vProps.ndevs", offsetof(IbComm, n_devices)},
+    {"ncclIbRecvComm.devs", offsetof(IbComm, devices)},
+    {"ncclIbRecvCommDev", sizeof(RecvDevice)},
+    {"ncclIbRecvCommDev.gpuFlush.qp", offsetof(RecvDevice, flush)},
+    {"ncclIbQp", sizeof(IbQp)},
+    {"ncclIbQp.qp", offsetof(IbQp, qp)},
+    {"ncclIbQp.devIndex", offsetof(IbQp, device)},
+    {"ibv_qp.qp_num", offsetof(Qp, number)},
+    {"ncclNetSocketComm.ctrlSock", offsetof(SocketComm, control)},
+    {"ncclNetSocketComm.socks", offsetof(SocketComm, sockets)},
+    {"ncclNetSocketComm.nSocks", offsetof(SocketComm, n_sockets)},
+    {"ncclSocket", sizeof(Socket)},
+    {"ncclSocket.fd", offsetof(Socket, fd)},
+});
+// In sendNetResources and recvNetResources.
+inline constexpr auto RESOURCES = std::to_array<Field>({
+    {"tpRank", offsetof(Resources, rank)},
+    {"tpRemoteRank", offsetof(Resources, remote_rank)},
+    {"channelId", offsetof(Resources, channel)},
+    {"connIndex", offsetof(Resources, conn_index)},
+    {"netDev", offsetof(Resources, net_dev)},
+    {"useGdr", offsetof(Resources, use_gdr)},
+});
+
 inline Plan plan() {
     Plan plan;
-    const auto field = [&plan](const char *name, std::size_t offset) {
-        plan.offsets[name].value = offset;
-    };
-    field("ncclComm.startMagic", offsetof(Comm, magic));
-    field("ncclComm.commHash", offsetof(Comm, hash));
-    field("ncclComm.rank", offsetof(Comm, rank));
-    field("ncclComm.nRanks", offsetof(Comm, n_ranks));
-    field("ncclComm.initState", offsetof(Comm, state));
-    field("ncclComm.nChannels", offsetof(Comm, n_channels));
-    field("ncclComm.proxyState", offsetof(Comm, proxy_state));
-    field("ncclComm.config.commName", offsetof(Comm, name));
-    field("ncclComm.sharedRes", offsetof(Comm, shared));
-    field("ncclComm.seqNumber", offsetof(Comm, seq_number));
-    field("ncclComm.channels", offsetof(Comm, channels));
-    field("ncclSharedResources.owner", offsetof(SharedResources, owner));
-    field("ncclSharedResources.collOpCount", offsetof(SharedResources, coll_op_count));
-    field("ncclChannel", sizeof(Channel));
-    field("ncclChannel.peers", offsetof(Channel, peers));
-    field("ncclChannel.ring.prev", offsetof(Channel, prev));
-    field("ncclChannel.ring.next", offsetof(Channel, next));
-    field("ncclChannel.ring.index", offsetof(Channel, index));
-    field("ncclChannel.ring.userRanks", offsetof(Channel, user_ranks));
-    field("ncclChannel.tree.up", offsetof(Channel, up));
-    field("ncclChannel.tree.down", offsetof(Channel, down));
-    field("ncclChannelPeer.send", offsetof(Peer, send));
-    field("ncclChannelPeer.recv", offsetof(Peer, receive));
-    field("ncclConnector", sizeof(Connector));
-    field("ncclConnector.connected", offsetof(Connector, connected));
-    field("ncclConnector.proxyConn.sameProcess", offsetof(Connector, same_process));
-    field("ncclConnector.proxyConn.connection", offsetof(Connector, connection));
-    field("ncclProxyState.ncclNet", offsetof(ProxyState, net));
-    field("ncclProxyConnection.send", offsetof(Connection, send));
-    field("ncclProxyConnection.transport", offsetof(Connection, transport));
-    field("ncclProxyConnection.shared", offsetof(Connection, shared));
-    field("ncclProxyConnection.transportResources", offsetof(Connection, resources));
-    for (const char *side : {"send", "recv"}) {
-        const std::string resources = std::string{side} + "NetResources.";
-        const char *net_comm = side[0] == 's' ? "netSendComm" : "netRecvComm";
-        field((resources + net_comm).c_str(), offsetof(Resources, net_comm));
-        field((resources + "tpRank").c_str(), offsetof(Resources, rank));
-        field((resources + "tpRemoteRank").c_str(), offsetof(Resources, remote_rank));
-        field((resources + "channelId").c_str(), offsetof(Resources, channel));
-        field((resources + "connIndex").c_str(), offsetof(Resources, conn_index));
-        field((resources + "netDev").c_str(), offsetof(Resources, net_dev));
-        field((resources + "useGdr").c_str(), offsetof(Resources, use_gdr));
-    }
-    field("ncclIbNetCommBase.nqps", offsetof(IbComm, n_qps));
-    field("ncclIbNetCommBase.qps", offsetof(IbComm, qps));
-    field("ncclIbNetCommBase.vProps.ndevs", offsetof(IbComm, n_devices));
-    field("ncclIbRecvComm.devs", offsetof(IbComm, devices));
-    field("ncclIbRecvCommDev", sizeof(RecvDevice));
-    field("ncclIbRecvCommDev.gpuFlush.qp", offsetof(RecvDevice, flush));
-    field("ncclIbQp", sizeof(IbQp));
-    field("ncclIbQp.qp", offsetof(IbQp, qp));
-    field("ncclIbQp.devIndex", offsetof(IbQp, device));
-    field("ibv_qp.qp_num", offsetof(Qp, number));
-    field("ncclNetSocketComm.ctrlSock", offsetof(SocketComm, control));
-    field("ncclNetSocketComm.socks", offsetof(SocketComm, sockets));
-    field("ncclNetSocketComm.nSocks", offsetof(SocketComm, n_sockets));
-    field("ncclSocket", sizeof(Socket));
-    field("ncclSocket.fd", offsetof(Socket, fd));
+    for (const auto &[name, value] : FIELDS)
+        plan.offsets[name].value = value;
+    plan.offsets["sendNetResources.netSendComm"].value = offsetof(Resources, net_comm);
+    plan.offsets["recvNetResources.netRecvComm"].value = offsetof(Resources, net_comm);
+    for (const std::string resources : {"sendNetResources.", "recvNetResources."})
+        for (const auto &[name, value] : RESOURCES)
+            plan.offsets[resources + name].value = value;
     plan.data = {{"ncclComms", BASE - BIAS + offsetof(Roots, comms)},
                  {"nNcclComms", BASE - BIAS + offsetof(Roots, n_comms)},
                  {"ncclNetIb", NET_IB},
