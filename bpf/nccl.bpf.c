@@ -163,6 +163,63 @@ int enqueue_returns(struct pt_regs *ctx)
 	return 0;
 }
 
+/* ---- what a proxy does --------------------------------------------------------------------------
+ */
+
+/* Not inlined: all of it is told of in one place. */
+static __noinline long tell_progress(__u64 args, __s32 index, __u32 flags)
+{
+	__u64 id = bpf_get_current_pid_tgid(), connection = 0, base = 0;
+	__u64 sub = args + layout.args_subs + (__s64)index * layout.sub_size;
+	struct cw_nccl_progress *r;
+	__s32 transport = -1;
+	__u32 nsteps = 0;
+
+	if (!tgid_wanted(id >> 32))
+		return 0;
+	if (!READ_FIELD(connection, sub, sub_connection) || !READ_FIELD(nsteps, sub, sub_nsteps) ||
+	    !READ_FIELD(base, sub, sub_base) ||
+	    !READ_FIELD(transport, connection, connection_transport)) {
+		count_loss(CW_LOSS_NCCL_PROGRESS);
+		return 1;
+	}
+	if (transport != TRANSPORT_NET)
+		return 0;
+	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_progress, CW_KIND_NCCL_PROGRESS,
+			      CW_LOSS_NCCL_PROGRESS);
+	if (!r)
+		return 1;
+	r->connection = connection;
+	r->group = args;
+	r->base_steps = flags & CW_NCCL_PROGRESS_END ? base : 0;
+	r->tgid = id >> 32;
+	r->tid = (__u32)id;
+	r->nsteps = nsteps;
+	r->flags = flags;
+	submit_bulk(r);
+	return 0;
+}
+
+/*
+ * ncclResult_t ncclProfilerStartProxyOpEvent(int sub, struct ncclProxyArgs *args), before 2.27
+ * ncclProfilerStart{Send,Recv}ProxyOpEvent. With the one below once for each operation and
+ * connection. All three only with --network-times.
+ */
+SEC("uprobe")
+int proxy_op_begins(struct pt_regs *ctx)
+{
+	tell_progress(PT_REGS_PARM2(ctx), (__s32)PT_REGS_PARM1(ctx), 0);
+	return 0;
+}
+
+/* ncclResult_t ncclProfilerStopProxyOpEvent(int sub, struct ncclProxyArgs *args) */
+SEC("uprobe")
+int proxy_op_ends(struct pt_regs *ctx)
+{
+	tell_progress(PT_REGS_PARM2(ctx), (__s32)PT_REGS_PARM1(ctx), CW_NCCL_PROGRESS_END);
+	return 0;
+}
+
 /* ---- launches -----------------------------------------------------------------------------------
  */
 

@@ -49,6 +49,8 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_NCCL_SHAPE_OPS, "nccl_shape_ops"},
     {CW_KIND_NCCL_CONNECTION, "nccl_connection"},
     {CW_KIND_NCCL_RETURN, "nccl_return"},
+    {CW_KIND_NCCL_PROGRESS, "nccl_progress"},
+    {CW_KIND_NCCL_STEPS, "nccl_steps"},
     {CW_KIND_TCP_SOCKET, "tcp_socket"},
 });
 
@@ -222,6 +224,7 @@ constexpr auto LOSS_CLASSES = std::to_array<NamedNumber>({
     {CW_LOSS_NCCL_CONNECTION, "nccl_connection"},
     {CW_LOSS_NCCL_OPS_TRUNCATED, "nccl_ops_truncated"},
     {CW_LOSS_NCCL_FAULT, "nccl_fault"},
+    {CW_LOSS_NCCL_PROGRESS, "nccl_progress"},
 });
 static_assert(LOSS_CLASSES.size() == CW_LOSS_CLASSES);
 

@@ -100,6 +100,25 @@ constexpr auto RETURN = std::to_array<Field>({
     FIELD(cw_nccl_return, reserved).as(FieldType::Reserved),
 });
 
+constexpr auto PROGRESS = std::to_array<Field>({
+    FIELD(cw_nccl_progress, connection),
+    FIELD(cw_nccl_progress, group),
+    FIELD(cw_nccl_progress, base_steps),
+    FIELD(cw_nccl_progress, tgid),
+    FIELD(cw_nccl_progress, tid),
+    FIELD(cw_nccl_progress, nsteps),
+    FIELD(cw_nccl_progress, flags).flags(nccl_progress_flag_names),
+});
+
+constexpr auto STEPS = std::to_array<Field>({
+    FIELD(cw_nccl_steps, connection),
+    FIELD(cw_nccl_steps, steps),
+    FIELD(cw_nccl_steps, read_ns),
+    FIELD(cw_nccl_steps, unchanged_ns),
+    FIELD(cw_nccl_steps, tgid),
+    FIELD(cw_nccl_steps, flags).flags(nccl_steps_flag_names),
+});
+
 constexpr auto TASK_REF = std::to_array<Field>({
     FIELD(cw_nccl_task_ref, arguments_hash),
     FIELD(cw_nccl_task_ref, task),
@@ -258,6 +277,10 @@ const RecordLayout *nccl_layout_of(std::uint64_t kind) {
         return layout<cw_nccl_call, CALL>("cw_nccl_call");
     case CW_KIND_NCCL_RETURN:
         return layout<cw_nccl_return, RETURN>("cw_nccl_return");
+    case CW_KIND_NCCL_PROGRESS:
+        return layout<cw_nccl_progress, PROGRESS>("cw_nccl_progress");
+    case CW_KIND_NCCL_STEPS:
+        return layout<cw_nccl_steps, STEPS>("cw_nccl_steps");
     case CW_KIND_NCCL_LAUNCH:
         return layout<cw_nccl_launch, LAUNCH>("cw_nccl_launch");
     case CW_KIND_NCCL_LAUNCH_TASKS:

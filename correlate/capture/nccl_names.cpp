@@ -75,6 +75,7 @@ constexpr auto CAPABILITIES = std::to_array<NamedNumber>({
     {CW_NCCL_GRAPHS, "graphs"},
     {CW_NCCL_ERRORS, "errors"},
     {CW_NCCL_INSPECT, "inspect"},
+    {CW_NCCL_TIMES, "times"},
 });
 
 constexpr auto TRANSPORTS = std::to_array<NamedNumber>({
@@ -134,6 +135,15 @@ constexpr auto RESULTS = std::to_array<NamedNumber>({
     {6, "ncclRemoteError"},
     {7, "ncclInProgress"},
     {8, "ncclTimeout"},
+});
+
+constexpr auto PROGRESS_FLAGS = std::to_array<NamedNumber>({
+    {CW_NCCL_PROGRESS_END, "end"},
+});
+
+constexpr auto STEPS_FLAGS = std::to_array<NamedNumber>({
+    {CW_NCCL_STEPS_IDLE, "idle"},
+    {CW_NCCL_STEPS_BUSY, "busy"},
 });
 
 constexpr auto COMM_FLAGS = std::to_array<NamedNumber>({
@@ -226,6 +236,12 @@ std::span<const NamedNumber> nccl_comm_flag_names() {
 }
 std::span<const NamedNumber> nccl_call_flag_names() {
     return CALL_FLAGS;
+}
+std::span<const NamedNumber> nccl_progress_flag_names() {
+    return PROGRESS_FLAGS;
+}
+std::span<const NamedNumber> nccl_steps_flag_names() {
+    return STEPS_FLAGS;
 }
 std::span<const NamedNumber> nccl_launch_flag_names() {
     return LAUNCH_FLAGS;

@@ -30,6 +30,8 @@ namespace collwire::capture {
 
 [[nodiscard]] std::span<const NamedNumber> nccl_comm_flag_names();
 [[nodiscard]] std::span<const NamedNumber> nccl_call_flag_names();
+[[nodiscard]] std::span<const NamedNumber> nccl_progress_flag_names();
+[[nodiscard]] std::span<const NamedNumber> nccl_steps_flag_names();
 [[nodiscard]] std::span<const NamedNumber> nccl_launch_flag_names();
 [[nodiscard]] std::span<const NamedNumber> nccl_op_flag_names();
 [[nodiscard]] std::span<const NamedNumber> nccl_connection_flag_names();

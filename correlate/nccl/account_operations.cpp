@@ -194,21 +194,12 @@ private:
     // The operation that a task of a launch is of; null: none is known.
     Operation *operation_of(const LaunchRef &ref, const Launch &launch, std::uint32_t task,
                             bool *is_p2p_operation = nullptr) {
-        if (task >= launch.n_tasks)
+        const auto [is_pair, index] =
+            identity::operation_of(nccl_, nccl_.instances[ref.instance], launch, task);
+        if (index == NONE)
             return nullptr;
-        const std::uint32_t call = task_calls_of(ref)[launch.first_task + task];
-        if (call == NONE)
-            return nullptr;
-        const Instance &instance = nccl_.instances[ref.instance];
-        const Call &of = nccl_.gathered.streams[instance.stream].calls[call];
-        const CallJoin &join = nccl_.call_joins[instance.stream][call];
-        if (join.operation == NONE)
-            return nullptr;
-        const bool is_pair = is_p2p(of.func);
         if (is_p2p_operation != nullptr)
             *is_p2p_operation = is_pair;
-        const Index index =
-            join.operation + ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 ? launch.replay : 0);
         return is_pair ? &nccl_.p2p[index] : &nccl_.collectives[index];
     }
 
@@ -254,9 +245,11 @@ private:
             operation.flags |= OPERATION_TRUNCATED | OPERATION_PARTIAL;
         if ((launch.flags & CW_NCCL_LAUNCH_FAULT) != 0)
             operation.flags |= OPERATION_PARTIAL;
-        operation.launched_realtime_ns =
-            std::max(operation.launched_realtime_ns,
-                     model_.hosts[nccl_.instances[ref.instance].host].realtime_ns(launch.time_ns));
+        const std::uint64_t launched_ns =
+            model_.hosts[nccl_.instances[ref.instance].host].realtime_ns(launch.time_ns);
+        operation.launched_realtime_ns = std::max(operation.launched_realtime_ns, launched_ns);
+        if (operation.begin_realtime_ns == 0 || launched_ns < operation.begin_realtime_ns)
+            operation.begin_realtime_ns = launched_ns;
     }
 
     // What the tasks of the launch say of their operations.

@@ -29,6 +29,20 @@ std::string_view seq_base_name(SeqBase base) {
     return names[static_cast<std::size_t>(base)];
 }
 
+std::string_view end_known_name(EndKnown known) {
+    switch (known) {
+    case EndKnown::Measured:
+        return "measured";
+    case EndKnown::Sampled:
+        return "sampled";
+    case EndKnown::Bounded:
+        return "bounded";
+    case EndKnown::No:
+        break;
+    }
+    return "";
+}
+
 std::string_view role_name(Role role) {
     static constexpr std::array<std::string_view, 5> names{"", "data", "clear_to_send", "flush",
                                                            "other"};

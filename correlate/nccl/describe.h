@@ -15,7 +15,8 @@ namespace collwire::identity {
 [[nodiscard]] std::string_view rung_name(Rung rung);
 [[nodiscard]] std::string_view source_name(ByteSource source);
 [[nodiscard]] std::string_view seq_base_name(SeqBase base);
-[[nodiscard]] std::string_view role_name(Role role); // "" of None
+[[nodiscard]] std::string_view role_name(Role role);           // "" of None
+[[nodiscard]] std::string_view end_known_name(EndKnown known); // "" of No
 [[nodiscard]] std::string_view transport_name(std::uint32_t transport);
 // "2.28.9"; "" of 0
 [[nodiscard]] std::string version_text(std::uint32_t version);

@@ -56,6 +56,10 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_launch(session, record);
     case CW_KIND_NCCL_LAUNCH_TASKS:
         return add_launch_tasks(session, record);
+    case CW_KIND_NCCL_PROGRESS:
+        return add_progress(session, record);
+    case CW_KIND_NCCL_STEPS:
+        return add_steps(session, record);
     case CW_KIND_NCCL_SHAPE_TASK:
         return add_shape_task(session, record);
     case CW_KIND_NCCL_SHAPE_OPS:
@@ -203,6 +207,26 @@ bool Gather::add_shape_ops(Index session, std::span<const std::byte> record) {
         shape.ops[from.first + i] = from.ops[i];
         shape.has_op[from.first + i] = true;
     }
+    return true;
+}
+
+bool Gather::add_progress(Index session, std::span<const std::byte> record) {
+    const auto from = record_as<cw_nccl_progress>(record);
+    if (!is_counted(counts_.progress, MAX_CALLS))
+        return false;
+    gathered_.progress[{from.connection, session, from.tgid}].push_back(
+        {from.header.time_ns, from.group, from.base_steps, from.nsteps,
+         (from.flags & CW_NCCL_PROGRESS_END) != 0});
+    return true;
+}
+
+bool Gather::add_steps(Index session, std::span<const std::byte> record) {
+    const auto from = record_as<cw_nccl_steps>(record);
+    if (!is_counted(counts_.steps, MAX_CALLS))
+        return false;
+    gathered_.steps[{from.connection, session, from.tgid}].push_back(
+        {from.read_ns, from.header.time_ns, from.unchanged_ns, from.steps,
+         (from.flags & CW_NCCL_STEPS_IDLE) != 0, (from.flags & CW_NCCL_STEPS_BUSY) != 0});
     return true;
 }
 

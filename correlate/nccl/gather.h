@@ -12,7 +12,7 @@ namespace collwire::identity {
 
 // What one capture may hold, far beyond what a recorder writes. A file of some KiB can hold
 // millions of equal records.
-inline constexpr std::uint64_t MAX_CALLS = 20'000'000; // and launches
+inline constexpr std::uint64_t MAX_CALLS = 20'000'000; // and launches, and what is seen of them
 inline constexpr std::uint64_t MAX_TASKS = 100'000'000;
 inline constexpr std::uint64_t MAX_SHAPE_RECORDS = 4'000'000;
 inline constexpr std::uint64_t MAX_ORDER_RANKS = 10'000'000;
@@ -33,7 +33,7 @@ private:
     struct Counts {
         std::uint64_t calls = 0, returns = 0, launches = 0, tasks = 0, shapes = 0, ranks = 0,
                       comms = 0, ends = 0, channels = 0, params = 0, images = 0, processes = 0,
-                      connections = 0;
+                      connections = 0, progress = 0, steps = 0;
     };
 
     CommStream &stream_of(Index session, std::uint32_t tgid, std::uint64_t address);
@@ -45,6 +45,8 @@ private:
     bool add_launch_tasks(Index session, std::span<const std::byte> record);
     bool add_shape_task(Index session, std::span<const std::byte> record);
     bool add_shape_ops(Index session, std::span<const std::byte> record);
+    bool add_progress(Index session, std::span<const std::byte> record);
+    bool add_steps(Index session, std::span<const std::byte> record);
     bool add_channel(Index session, std::span<const std::byte> record);
     bool add_connection(Index session, std::span<const std::byte> record);
     bool add_image(Index session, std::span<const std::byte> record);

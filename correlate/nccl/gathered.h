@@ -12,6 +12,7 @@
 #include "collwire/records.h"
 #include "correlate/model/known.h"
 #include "correlate/nccl/byte_series.h"
+#include "correlate/nccl/connection_times.h"
 
 namespace collwire::identity {
 
@@ -158,6 +159,9 @@ struct Gathered {
     std::vector<NcclProcess> processes;
     std::vector<Param> params;
     std::vector<Socket> sockets;
+    // By address of the connection.
+    ByAddress<std::vector<StepSample>> steps;
+    ByAddress<std::vector<ProgressEvent>> progress;
 };
 
 } // namespace collwire::identity

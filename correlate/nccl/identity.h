@@ -103,6 +103,7 @@ enum OperationFlags : std::uint16_t {
     OPERATION_BOUND = 1 << 11,        // of a part no more is known than a bound
     OPERATION_DATA_UNKNOWN = 1 << 12, // of a part
     OPERATION_WIRE_UNKNOWN = 1 << 13,
+    OPERATION_END_UNKNOWN = 1 << 14, // of a part
 };
 
 // A collective of a communicator, or a send with its receive.
@@ -113,7 +114,14 @@ struct Operation {
     std::uint64_t payload_bytes = 0;
     std::uint64_t wire_bytes = 0;
     std::uint64_t called_realtime_ns = 0;   // the first call
+    std::uint64_t begin_realtime_ns = 0;    // the first launch; 0: none
     std::uint64_t launched_realtime_ns = 0; // the last launch; 0: none
+    // Of the last part of those ranks that were recorded. 0: not known
+    std::uint64_t end_after_realtime_ns = 0;
+    std::uint64_t end_before_realtime_ns = 0;
+    // Of the slowest rank, from its launch to its end, by its own clock: between these.
+    std::uint64_t least_duration_ns = 0;
+    std::uint64_t most_duration_ns = 0;
     Index comm = NONE;
     std::uint32_t replay = NONE; // of a CUDA graph, from 0
     std::int32_t source = -1;    // p2p; of a collective -1
@@ -132,6 +140,7 @@ struct Operation {
     SeqBase seq_base = SeqBase::Creation;
     std::uint8_t sources = 0; // bits by ByteSource
     std::uint8_t tiers = 0;   // bits by topology::Tier
+    EndKnown end_known = EndKnown::No;
 
     [[nodiscard]] bool has(std::uint16_t flag) const { return (flags & flag) != 0; }
 };
@@ -151,9 +160,13 @@ struct ShapeOp {
     std::uint32_t task = 0; // index in the launch
     std::int32_t peer = -1;
     std::uint8_t channel = 0;
-    bool is_local = false; // its connection is not over the network
-    bool is_known = false; // the three below
-    bool is_bound = false; // payload_bytes is no more than a bound
+    bool is_local = false;     // its connection is not over the network
+    bool is_known = false;     // the three below
+    bool is_bound = false;     // payload_bytes is no more than a bound
+    bool is_continued = false; // of the same operation of the proxy as the one before
+    std::uint8_t chunk_steps = 0;
+    std::uint32_t nsteps = 0;
+    Index connection = NONE; // in Gathered
     std::uint64_t payload_bytes = 0;
     std::uint64_t data_bytes = 0;
     std::uint64_t messages = 0;

@@ -2,8 +2,10 @@
 #include "correlate/nccl/parts.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "correlate/nccl/resolve.h"
+#include "correlate/nccl/time_operations.h"
 
 namespace collwire::identity {
 
@@ -32,6 +34,27 @@ Parts::Parts(const model::Model &model) : nccl_(model.nccl) {
         std::sort(calls.begin(), calls.end());
     std::sort(launches_.begin(), launches_.end());
     launches_.erase(std::unique(launches_.begin(), launches_.end()), launches_.end());
+    find_times(model);
+}
+
+void Parts::find_times(const model::Model &model) {
+    OperationTimer(model).for_each([&](const PlaceOfOp &at, const OpTime &time) {
+        if (time.known != EndKnown::No || time.after_ns != 0)
+            times_.push_back({nccl_.instances[at.instance].stream, at.launch, at.op, time});
+    });
+    std::sort(times_.begin(), times_.end(), [](const TimedRef &a, const TimedRef &b) {
+        return std::tie(a.stream, a.launch, a.op) < std::tie(b.stream, b.launch, b.op);
+    });
+}
+
+OpTime Parts::time_of(Index stream, std::uint32_t launch, std::uint32_t op) const {
+    const auto wanted = std::tie(stream, launch, op);
+    const auto found = std::lower_bound(
+        times_.begin(), times_.end(), wanted,
+        [](const TimedRef &a, const auto &of) { return std::tie(a.stream, a.launch, a.op) < of; });
+    const bool is_it =
+        found != times_.end() && std::tie(found->stream, found->launch, found->op) == wanted;
+    return is_it ? found->time : OpTime{};
 }
 
 std::vector<Part> Parts::of(const Operation &operation) const {
@@ -68,8 +91,13 @@ void Parts::add_launch(const CallRef &ref, std::uint32_t index, std::uint32_t re
             nccl_.task_calls[stream][launch.first_task + op.task] != ref.call)
             continue;
         const Link &link = nccl_.links[op.link];
-        Part part{ref.instance, op.link,        op.peer,
-                  op.channel,   link.is_send(), share_of(link, op, launch.order, i)};
+        Part part{ref.instance,
+                  op.link,
+                  op.peer,
+                  op.channel,
+                  link.is_send(),
+                  share_of(link, op, launch.order, i),
+                  time_of(stream, index, i)};
         part.share.rung =
             std::min({part.share.rung, link.rung, nccl_.call_joins[stream][ref.call].rung});
         parts.push_back(part);

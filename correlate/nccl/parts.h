@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "correlate/model/model.h"
+#include "correlate/nccl/connection_times.h"
 #include "correlate/nccl/link_meter.h"
 
 namespace collwire::identity {
@@ -18,6 +19,7 @@ struct Part {
     std::uint8_t channel = 0;
     bool is_send = false;
     OpShare share;
+    OpTime time;
 };
 
 class Parts {
@@ -40,12 +42,22 @@ private:
         friend auto operator<=>(const LaunchRef &, const LaunchRef &) = default;
     };
 
+    struct TimedRef {
+        Index stream;
+        std::uint32_t launch;
+        std::uint32_t op;
+        OpTime time;
+    };
+
+    void find_times(const model::Model &model);
+    [[nodiscard]] OpTime time_of(Index stream, std::uint32_t launch, std::uint32_t op) const;
     void add_launch(const CallRef &ref, std::uint32_t launch, std::uint32_t replay,
                     std::vector<Part> &parts) const;
 
     const Identity &nccl_;
     std::vector<CallRef> calls_[2]; // of collectives, of p2p
     std::vector<LaunchRef> launches_;
+    std::vector<TimedRef> times_; // of which something is known
 };
 
 } // namespace collwire::identity

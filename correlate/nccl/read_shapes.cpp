@@ -172,6 +172,9 @@ private:
             return;
         op.is_local =
             nccl_.gathered.connections[connection].head.transport == CW_NCCL_TRANSPORT_LOCAL;
+        op.connection = connection;
+        op.nsteps = from.nsteps;
+        op.chunk_steps = from.chunk_steps;
         op.link = connection_link_[connection];
         if (op.link == NONE)
             return;
@@ -366,6 +369,7 @@ private:
                 continue;
             }
             const auto parts = broadcast_parts(instance_index, shape, tasks, facts[i]);
+            const std::size_t first = divided.size();
             for (std::size_t k = 0; k < tasks.size(); ++k) {
                 ShapeOp op = shape.ops[i];
                 op.task = tasks[k];
@@ -378,6 +382,7 @@ private:
                 } else if (k != 0) {
                     op.messages = 0; // all of them are the first one's
                 }
+                op.is_continued = divided.size() > first;
                 if (!parts || op.messages != 0)
                     divided.push_back(op);
             }

@@ -19,6 +19,7 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     align(model);
     make_operations(model);
     account_operations(model);
+    time_operations(model);
     find_findings(model);
 }
 
@@ -38,6 +39,20 @@ Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid, std::
     if (after != nccl.instances.end() && after->stream == found->second)
         return static_cast<Index>(after - nccl.instances.begin());
     return NONE;
+}
+
+std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instance,
+                                    const Launch &launch, std::uint32_t task) {
+    if (task >= launch.n_tasks)
+        return {false, NONE};
+    const std::uint32_t call = nccl.task_calls[instance.stream][launch.first_task + task];
+    if (call == NONE)
+        return {false, NONE};
+    const CallJoin &join = nccl.call_joins[instance.stream][call];
+    if (join.operation == NONE)
+        return {false, NONE};
+    return {is_p2p(nccl.gathered.streams[instance.stream].calls[call].func),
+            join.operation + ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 ? launch.replay : 0)};
 }
 
 bool is_p2p(std::uint8_t func) {

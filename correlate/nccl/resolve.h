@@ -2,6 +2,8 @@
 // From NCCL's records to whose bytes are whose: resolve() runs every step below in this order.
 #pragma once
 
+#include <utility>
+
 #include "correlate/model/model.h"
 
 namespace collwire::identity {
@@ -25,6 +27,8 @@ void align(model::Model &model);
 void make_operations(model::Model &model);
 // Gives each byte of a link to an operation, as far as that is known.
 void account_operations(model::Model &model);
+// Finds when operations ended.
+void time_operations(model::Model &model);
 // What somebody should look at.
 void find_findings(model::Model &model);
 
@@ -33,6 +37,10 @@ void find_findings(model::Model &model);
 // The communicator of a process at an address at some time. NONE: none.
 [[nodiscard]] Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid,
                                 std::uint64_t address, std::uint64_t time_ns);
+// The operation that a task of a launch is of: whether it is a pair, and its index. NONE: none is
+// known.
+[[nodiscard]] std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instance,
+                                                  const Launch &launch, std::uint32_t task);
 // A collective has one number on all ranks, in the order of calls. AlltoAll, Gather and Scatter are
 // collectives, too.
 [[nodiscard]] bool is_collective(std::uint8_t func);

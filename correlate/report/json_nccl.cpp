@@ -179,7 +179,12 @@ Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
         Json qpns = Json::array();
         for (const Index qp : link.qps)
             qpns.push_back(model.qps[qp].key.qpn);
-        array.push_back({{"rank", model.nccl.instances[part.instance].record.rank},
+        const Instance &instance = model.nccl.instances[part.instance];
+        const auto realtime = [&](std::uint64_t time_ns) {
+            return number_or_null(time_ns == 0 ? 0
+                                               : model.hosts[instance.host].realtime_ns(time_ns));
+        };
+        array.push_back({{"rank", instance.record.rank},
                          {"peer_rank", part.peer < 0 ? Json(nullptr) : Json(part.peer)},
                          {"channel", part.channel},
                          {"direction", part.is_send ? "send" : "recv"},
@@ -188,7 +193,12 @@ Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
                          {"payload_bytes",
                           part.share.is_known ? Json(part.share.payload_bytes) : Json(nullptr)},
                          {"source", identity::source_name(part.share.source)},
-                         {"rung", identity::rung_name(part.share.rung)}});
+                         {"rung", identity::rung_name(part.share.rung)},
+                         {"begin_realtime_ns", realtime(part.time.begin_ns)},
+                         {"end_realtime_ns", realtime(part.time.end_ns)},
+                         {"end_after_realtime_ns", realtime(part.time.after_ns)},
+                         {"end_before_realtime_ns", realtime(part.time.before_ns)},
+                         {"end_known", text_or_null(identity::end_known_name(part.time.known))}});
     }
     return array;
 }
@@ -217,7 +227,19 @@ void add_operation(Json &json, const Model &model, const Operation &operation, b
     json["launched"] = operation.has(identity::OPERATION_LAUNCHED);
     json["launched_with"] = number_or_null(operation.batch);
     json["called_realtime_ns"] = number_or_null(operation.called_realtime_ns);
+    json["begin_realtime_ns"] = number_or_null(operation.begin_realtime_ns);
     json["launched_realtime_ns"] = number_or_null(operation.launched_realtime_ns);
+    json["end_realtime_ns"] = operation.end_known == identity::EndKnown::Measured
+                                  ? Json(operation.end_before_realtime_ns)
+                                  : Json(nullptr);
+    json["end_after_realtime_ns"] = number_or_null(operation.end_after_realtime_ns);
+    json["end_before_realtime_ns"] = number_or_null(operation.end_before_realtime_ns);
+    json["end_known"] = text_or_null(identity::end_known_name(operation.end_known));
+    const auto if_ended = [&](std::uint64_t value) {
+        return operation.end_known == identity::EndKnown::No ? Json(nullptr) : Json(value);
+    };
+    json["least_duration_ns"] = if_ended(operation.least_duration_ns);
+    json["most_duration_ns"] = if_ended(operation.most_duration_ns);
     if (parts != nullptr)
         json["parts"] = parts_json(model, parts->of(operation));
 }

@@ -45,7 +45,21 @@ struct KindSums {
     Rung rung = Rung::Exact;
     std::uint64_t first_ns = UINT64_MAX;
     std::uint64_t last_ns = 0;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> durations; // most, least: of those known
 };
+
+// The least that so many of a hundred do not exceed: the time, or a bound where samples are too far
+// apart to tell more.
+std::string duration_text(std::vector<std::pair<std::uint64_t, std::uint64_t>> &durations,
+                          std::size_t percent) {
+    if (durations.empty())
+        return "-";
+    const auto at = durations.begin() +
+                    static_cast<std::ptrdiff_t>((durations.size() * percent + 99) / 100 - 1);
+    std::nth_element(durations.begin(), at, durations.end());
+    const auto &[most, least] = *at;
+    return (most - least > most / 10 ? "<" : "") + short_duration(most);
+}
 
 class Writer : private TextWriter {
 public:
@@ -208,6 +222,9 @@ private:
                 if (operation.has(identity::OPERATION_WIRE_KNOWN))
                     model::add_known(sums.wire_bytes, operation.wire_bytes);
                 sums.rung = std::min(sums.rung, operation.rung);
+                if (operation.end_known != identity::EndKnown::No)
+                    sums.durations.emplace_back(operation.most_duration_ns,
+                                                operation.least_duration_ns);
                 sums.first_ns = std::min(sums.first_ns, operation.called_realtime_ns);
                 sums.last_ns = std::max(
                     {sums.last_ns, operation.called_realtime_ns, operation.launched_realtime_ns});
@@ -216,11 +233,11 @@ private:
     }
 
     void operations() {
-        const std::map<Kind, KindSums> all = kinds();
+        std::map<Kind, KindSums> all = kinds();
         if (all.empty())
             return;
-        std::vector<const std::pair<const Kind, KindSums> *> order;
-        for (const auto &kind : all)
+        std::vector<std::pair<const Kind, KindSums> *> order;
+        for (auto &kind : all)
             order.push_back(&kind);
         std::stable_sort(order.begin(), order.end(), [](const auto *a, const auto *b) {
             return std::pair(a->second.payload_bytes, a->second.operations) >
@@ -236,20 +253,24 @@ private:
                      {"count", Align::Right},
                      {"payload", Align::Right},
                      {"on the link", Align::Right, false, 3},
+                     {"time", Align::Right, false, 1},
+                     {"p99", Align::Right, false, 6},
                      {"rung"},
                      {"partial", Align::Right, false, 2},
-                     {"from", Align::Left, false, 6},
-                     {"to", Align::Left, false, 7}});
+                     {"from", Align::Left, false, 7},
+                     {"to", Align::Left, false, 8}});
         for (std::size_t i = 0; i < shown; ++i) {
-            const auto &[kind, sums] = *order[i];
+            auto &[kind, sums] = *order[i];
             const std::string algorithm = identity::algorithm_text(kind.algorithm);
             const std::string protocol = identity::protocol_text(kind.protocol);
             table.add({comm_text(kind.comm), identity::func_text(kind.func),
                        human_bytes(kind.size_bytes), algorithm.empty() ? "-" : algorithm,
                        protocol.empty() ? "-" : protocol, grouped(sums.operations),
                        sums.unknown == sums.operations ? "-" : human_bytes(sums.payload_bytes),
-                       human_bytes(sums.wire_bytes), std::string(identity::rung_name(sums.rung)),
-                       grouped(sums.partial), utc_time(sums.first_ns), utc_time(sums.last_ns)});
+                       human_bytes(sums.wire_bytes), duration_text(sums.durations, 50),
+                       duration_text(sums.durations, 99),
+                       std::string(identity::rung_name(sums.rung)), grouped(sums.partial),
+                       utc_time(sums.first_ns), utc_time(sums.last_ns)});
         }
         text_ += table.text(width_);
         more(order.size(), shown, "kinds of operations");

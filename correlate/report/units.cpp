@@ -93,6 +93,13 @@ std::string duration(std::uint64_t ns) {
     return fmt::format("{} h {} min", seconds / 3600, seconds % 3600 / 60);
 }
 
+std::string short_duration(std::uint64_t ns) {
+    const auto us = static_cast<double>(ns) / 1e3;
+    if (ns < 1'000'000)
+        return fmt::format("{:.0f} us", us);
+    return ns < NS_PER_S ? fmt::format("{:.1f} ms", us / 1e3) : duration(ns);
+}
+
 std::string printable(std::string_view text) {
     std::string safe(text);
     for (char &character : safe)

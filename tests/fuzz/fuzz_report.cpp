@@ -78,8 +78,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *bytes, std::size_t siz
     }
     const identity::Identity &nccl = model.nccl;
     require(nccl.qps.size() == model.qps.size());
-    for (const identity::Operation &operation : nccl.collectives)
+    for (const identity::Operation &operation : nccl.collectives) {
         require(operation.comm < nccl.communicators.size());
+        require(operation.end_known == identity::EndKnown::No ||
+                (operation.least_duration_ns <= operation.most_duration_ns &&
+                 operation.end_after_realtime_ns <= operation.end_before_realtime_ns));
+    }
     for (const identity::Communicator &comm : nccl.communicators)
         require(!comm.instances.empty());
     for (const identity::Link &link : nccl.links)

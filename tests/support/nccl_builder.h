@@ -143,6 +143,34 @@ public:
         node_.add(back);
         return *this;
     }
+    // How far a connection is, at `time`.
+    NcclBuilder &steps(double time, std::uint64_t connection, std::uint64_t steps,
+                       std::uint32_t flags = CW_NCCL_STEPS_IDLE) {
+        auto record = make_record<cw_nccl_steps>(CW_KIND_NCCL_STEPS, seconds(time));
+        record.connection = connection;
+        record.steps = steps;
+        record.read_ns = seconds(time) - 1000;
+        record.tgid = options_.pid;
+        record.flags = flags;
+        node_.add(record);
+        return *this;
+    }
+    // An operation on a connection, from its begin to its end.
+    NcclBuilder &progress(double begin, double end, std::uint64_t connection, std::uint64_t base,
+                          std::uint32_t nsteps = 1) {
+        for (const bool is_end : {false, true}) {
+            auto record = make_record<cw_nccl_progress>(CW_KIND_NCCL_PROGRESS,
+                                                        seconds(is_end ? end : begin), 0);
+            record.connection = connection;
+            record.group = 0xa465;
+            record.base_steps = is_end ? base : 0;
+            record.tgid = options_.pid;
+            record.nsteps = nsteps;
+            record.flags = is_end ? std::uint32_t{CW_NCCL_PROGRESS_END} : 0U;
+            node_.add(record);
+        }
+        return *this;
+    }
     // A ring, from this rank on.
     NcclBuilder &channel(double time, std::uint32_t number,
                          const std::vector<std::int32_t> &order) {

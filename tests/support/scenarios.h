@@ -188,6 +188,16 @@ using Captures = std::vector<std::vector<std::byte>>;
             16, 600, {p2p},
             {NcclBuilder::p2p(i == 0 ? SENDS_AT : RECEIVES_AT, i == 0, 1 - i, 400)});
         rank.launch(16.1, 600, {p2p});
+        // What is measured of the first two replays, and sampled of what was before and behind.
+        for (const std::uint64_t connection : {SENDS_AT, RECEIVES_AT}) {
+            const bool is_p2p = connection == (i == 0 ? SENDS_AT : RECEIVES_AT);
+            rank.steps(12.5, connection, 1)
+                .steps(13.06, connection, 2, CW_NCCL_STEPS_BUSY)
+                .steps(14, connection, 3)
+                .progress(14.51, 14.52 + 0.01 * i, connection, 3)
+                .progress(15.01, 15.04, connection, 4)
+                .steps(17, connection, is_p2p ? 7 : 6);
+        }
     }
     ring.sends(0, 400);
     ring.sample(17).all_gather(18, 4000);

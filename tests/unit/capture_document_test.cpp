@@ -230,6 +230,8 @@ TEST(CaptureDocument, EveryNumberHasAName) {
     expect_flags("cw_nccl_call_flags", nccl_call_flag_names());
     expect_flags("cw_nccl_launch_flags", nccl_launch_flag_names());
     expect_flags("cw_nccl_op_flags", nccl_op_flag_names());
+    expect_flags("cw_nccl_progress_flags", nccl_progress_flag_names());
+    expect_flags("cw_nccl_steps_flags", nccl_steps_flag_names());
     expect_flags("cw_nccl_connection_flags", nccl_connection_flag_names());
     expect_flags("cw_tcp_socket_flags", tcp_socket_flag_names());
 }

@@ -49,7 +49,7 @@ TEST_F(FakeNccl, PlanOfAFile) {
     EXPECT_EQ(plan->build_id, library_->build_id());
     EXPECT_EQ(plan->build_id.size(), 40u);
     EXPECT_TRUE(plan->has_symbol_table && plan->has_debug_types);
-    ASSERT_EQ(plan->capabilities.size(), 7u);
+    ASSERT_EQ(plan->capabilities.size(), 8u);
     EXPECT_EQ(plan->offsets.at("ncclComm.commHash").value, offsetof(ncclComm, commHash));
     EXPECT_EQ(plan->offsets.at("ncclComm.channels").elements, 64u);
     EXPECT_EQ(plan->offsets.at("ncclComm.rank").source, "dwarf, code of a getter");

@@ -126,9 +126,28 @@ TEST(ReportJson, HasEveryFieldOfNccl) {
     EXPECT_FALSE(comm.at("parameters").contains("IbQpsPerConn"))
         << "the same on all ranks: --detail";
     EXPECT_EQ(comm.at("parameters").at("IbTimeout").size(), 2U);
-    for (const char *field :
-         {"comm", "seq", "seq_base", "op", "count", "datatype", "algorithm", "protocol", "channels",
-          "data_bytes", "tx_payload_bytes", "tx_wire_bytes", "tiers", "rung", "partial"})
+    for (const char *field : {"comm",
+                              "seq",
+                              "seq_base",
+                              "op",
+                              "count",
+                              "datatype",
+                              "algorithm",
+                              "protocol",
+                              "channels",
+                              "data_bytes",
+                              "tx_payload_bytes",
+                              "tx_wire_bytes",
+                              "tiers",
+                              "rung",
+                              "partial",
+                              "begin_realtime_ns",
+                              "end_realtime_ns",
+                              "end_after_realtime_ns",
+                              "end_before_realtime_ns",
+                              "end_known",
+                              "least_duration_ns",
+                              "most_duration_ns"})
         for (const auto &collective : json.at("collectives"))
             EXPECT_TRUE(collective.contains(field)) << field;
     const auto &first = json.at("collectives").at(0);

@@ -27,6 +27,10 @@ TEST(ReportUnits, NumbersForPeople) {
     EXPECT_EQ(utc(1'767'323'045'000'000'042ULL), "2026-01-02T03:04:05.000000042Z");
     EXPECT_EQ(duration(12'340'000'000), "12.3 s");
     EXPECT_EQ(duration(200'000'000'000), "3 min 20 s");
+    EXPECT_EQ(short_duration(0), "0 us");
+    EXPECT_EQ(short_duration(123'400), "123 us");
+    EXPECT_EQ(short_duration(12'340'000), "12.3 ms");
+    EXPECT_EQ(short_duration(12'340'000'000), "12.3 s");
     EXPECT_EQ(printable("a\x1b[1mb\n"), "a?[1mb?");
 }
 

@@ -127,11 +127,15 @@ void add_record(CLI::App &app, int &status, bool has_separator) {
     auto *local = verb->add_flag("--local-launches", options.local_launches,
                                  "Record NCCL's launches without anything for the network, too: "
                                  "one more trap a launch");
+    auto *times = verb->add_flag("--network-times", options.network_times,
+                                 "Record when NCCL's operations begin and end on each connection: "
+                                 "two more traps for each");
     verb->add_flag("--no-nccl", arguments->no_nccl,
                    "Do not look into NCCL: bytes of queue pairs, without their collectives")
         ->excludes(nccl)
         ->excludes(returns)
-        ->excludes(local);
+        ->excludes(local)
+        ->excludes(times);
     verb->add_flag("--no-wire", arguments->no_wire,
                    "Do not count the frames of software devices, as if they were hardware");
     verb->add_flag("--counters-only", options.counters_only,

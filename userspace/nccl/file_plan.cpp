@@ -307,6 +307,10 @@ private:
                        ? Rung::Inferred
                        : Rung::Process;
         }
+        if (capability == "times") // by samples of it
+            return has_field("sendNetResources.step") || has_field("sendResources.step")
+                       ? Rung::Inferred
+                       : Rung::Process;
         return Rung::Inferred;
     }
 
@@ -319,6 +323,8 @@ private:
             return "computed from the operation's own fields";
         if (capability.name == "inspect")
             return "a scan of the process's memory";
+        if (capability.name == "times")
+            return "samples of what connections count";
         return plan_.has_debug_types ? "DWARF, and the order of calls"
                                      : "exported functions, threads and order";
     }

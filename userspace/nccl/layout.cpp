@@ -61,8 +61,8 @@ constexpr std::array<std::pair<std::string_view, cw_nccl_register>, 6> REGISTERS
     {"r15", CW_NCCL_R15},
 }};
 
-constexpr std::array<std::string_view, CW_NCCL_CAPABILITIES - 1> CAPABILITIES{
-    "communicators", "operations", "connections", "bytes", "graphs", "errors", "inspect"};
+constexpr std::array<std::string_view, CW_NCCL_CAPABILITIES> CAPABILITIES{
+    "communicators", "operations", "connections", "bytes", "graphs", "errors", "inspect", "times"};
 
 std::uint32_t offset_in(const Plan &plan, std::string_view names) {
     for (;;) {

@@ -278,6 +278,24 @@ constexpr std::array INSPECT_FIELDS{
     FieldRecipe{"ncclComm", Optional},
 };
 
+// From 2.23 on. 2.27 made one function of two.
+constexpr std::array TIME_FUNCTIONS{
+    FunctionRecipe{"ncclProfilerStartProxyOpEvent|ncclProfilerStartSendProxyOpEvent", Exact, TWO},
+    FunctionRecipe{"ncclProfilerStartProxyOpEvent|ncclProfilerStartRecvProxyOpEvent", Exact, TWO},
+    FunctionRecipe{"ncclProfilerStopProxyOpEvent", Exact, TWO},
+};
+constexpr std::array TIME_FIELDS{
+    FieldRecipe{"ncclProxyArgs.subs"},
+    FieldRecipe{"ncclProxyArgs.state"},
+    FieldRecipe{"ncclProxySubArgs"},
+    FieldRecipe{"ncclProxySubArgs.connection"},
+    FieldRecipe{"ncclProxySubArgs.nsteps"},
+    FieldRecipe{"ncclProxySubArgs.base"},
+    FieldRecipe{"ncclProxyConnection.proxyAppendPtr"},
+    FieldRecipe{"sendNetResources.step|sendResources.step"},
+    FieldRecipe{"recvNetResources.step|recvResources.step"},
+};
+
 constexpr std::array CAPABILITIES{
     CapabilityRecipe{"communicators", COMMUNICATOR_FUNCTIONS, {}, COMMUNICATOR_FIELDS},
     CapabilityRecipe{"operations", OPERATION_FUNCTIONS, {}, OPERATION_FIELDS},
@@ -286,6 +304,7 @@ constexpr std::array CAPABILITIES{
     CapabilityRecipe{"graphs", GRAPH_FUNCTIONS, {}, GRAPH_FIELDS},
     CapabilityRecipe{"errors", ERROR_FUNCTIONS, ERROR_DATA, ERROR_FIELDS},
     CapabilityRecipe{"inspect", {}, INSPECT_DATA, INSPECT_FIELDS},
+    CapabilityRecipe{"times", TIME_FUNCTIONS, {}, TIME_FIELDS},
 };
 
 constexpr std::array<std::string_view, 11> UNITS{

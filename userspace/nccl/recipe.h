@@ -37,7 +37,7 @@ struct CapabilityRecipe {
     std::span<const FieldRecipe> fields;
 };
 
-// communicators, operations, connections, bytes, graphs, errors, inspect: in this order.
+// communicators, operations, connections, bytes, graphs, errors, inspect, times: in this order.
 std::span<const CapabilityRecipe> capability_recipes();
 
 // Ends of the names of the units that define the types. Every type of a recipe is complete in one

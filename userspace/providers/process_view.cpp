@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
@@ -166,6 +167,24 @@ bool ProcessView::read(std::uint64_t address, std::span<std::byte> into) const {
     // An address of another process. NOLINTNEXTLINE(performance-no-int-to-ptr)
     const iovec remote{reinterpret_cast<void *>(address), into.size()};
     return process_vm_readv(pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(into.size());
+}
+
+std::size_t ProcessView::read_words(std::span<const std::uint64_t> addresses,
+                                    std::span<std::uint64_t> into) const {
+    std::vector<iovec> remote;
+    std::size_t n_read = 0;
+    for (std::size_t first = 0; first < addresses.size() && n_read == first; first += IOV_MAX) {
+        const auto some =
+            addresses.subspan(first, std::min<std::size_t>(IOV_MAX, addresses.size() - first));
+        remote.clear();
+        for (const std::uint64_t address : some)
+            // An address of another process. NOLINTNEXTLINE(performance-no-int-to-ptr)
+            remote.push_back({reinterpret_cast<void *>(address), sizeof(std::uint64_t)});
+        const iovec local{into.data() + first, some.size_bytes()};
+        const ssize_t n_bytes = process_vm_readv(pid_, &local, 1, remote.data(), remote.size(), 0);
+        n_read += n_bytes < 0 ? 0 : static_cast<std::size_t>(n_bytes) / sizeof(std::uint64_t);
+    }
+    return n_read;
 }
 
 const Mapping *ProcessView::mapping_of(std::uint64_t address) const {

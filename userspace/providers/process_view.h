@@ -75,6 +75,10 @@ public:
         }
         return value;
     }
+    // Words of 8 bytes, one behind the other in the order of their addresses: how many of the
+    // first could be read.
+    [[nodiscard]] std::size_t read_words(std::span<const std::uint64_t> addresses,
+                                         std::span<std::uint64_t> into) const;
     // As of the last refresh.
     [[nodiscard]] const std::vector<Mapping> &mappings() const { return mappings_; }
     [[nodiscard]] const Mapping *mapping_of(std::uint64_t address) const;

@@ -23,6 +23,7 @@ struct RecordOptions {
     std::vector<std::string> nccl_files; // probed before anybody maps them
     bool api_returns = false;            // of NCCL's calls
     bool local_launches = false;         // of NCCL's that have nothing for the network
+    bool network_times = false;          // begin and end of NCCL's operations, by connection
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;

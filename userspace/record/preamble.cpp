@@ -53,6 +53,7 @@ constexpr std::array<std::string_view, CW_LOSS_CLASSES> LOSS_NAMES{
     "connections of NCCL",
     "launches of NCCL with more operations than are walked",
     "looks into NCCL's memory that failed",
+    "begins and ends of operations of NCCL",
 };
 
 // One state for each device: the worst, with the reasons of all.

@@ -97,6 +97,7 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     nccl.files = options.nccl_files;
     nccl.probes.api_returns = options.api_returns;
     nccl.probes.local_launches = options.local_launches;
+    nccl.probes.network_times = options.network_times;
     nccl.told_of_mappings = [this] { return works("mappings"); };
     SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;

@@ -52,6 +52,14 @@ constexpr std::array SITES{
          [](const Programs &of) {
              return bpf_program__autoload(of.plan_task) ? of.plan_task : of.plan_task_bounded;
          }},
+    Site{"ncclProfilerStopProxyOpEvent", false, &NcclProbes::network_times,
+         [](const Programs &of) { return of.proxy_op_ends; }},
+    Site{"ncclProfilerStartProxyOpEvent", false, &NcclProbes::network_times,
+         [](const Programs &of) { return of.proxy_op_begins; }},
+    Site{"ncclProfilerStartSendProxyOpEvent", false, &NcclProbes::network_times,
+         [](const Programs &of) { return of.proxy_op_begins; }},
+    Site{"ncclProfilerStartRecvProxyOpEvent", false, &NcclProbes::network_times,
+         [](const Programs &of) { return of.proxy_op_begins; }},
     Site{"ncclEnqueueCheck", true, &NcclProbes::api_returns,
          [](const Programs &of) { return of.enqueue_returns; }},
     Site{"ncclEnqueueCheck", false, nullptr, [](const Programs &of) { return of.enqueue_check; }},
@@ -63,6 +71,16 @@ constexpr std::uint32_t FIRST_WITH_UNSEEN_LAUNCHES = 22700;
 bool sees_all_launches(const nccl::Plan &plan) {
     const std::uint32_t version = nccl::version_number(plan.version);
     return version != 0 && version < FIRST_WITH_UNSEEN_LAUNCHES;
+}
+
+bool is_measured(const nccl::Plan &plan) {
+    const nccl::Capability *times = nccl::find_capability(plan, "times");
+    return times != nullptr && times->rung == nccl::Rung::Exact;
+}
+
+// Which functions tell of operations depends on the version. Ends alone tell less than samples.
+bool has_times(const nccl::Plan &plan, std::string_view function) {
+    return is_measured(plan) && nccl::find_probe(plan, function) != nullptr;
 }
 
 bool asked_for_bounded_walk() {
@@ -276,6 +294,8 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
                               !loop && wanted_.local_launches);
     (*programs)->rodata->layout = *layout;
     bpf_program__set_autoload((*programs)->progs.enqueue_returns, wanted_.api_returns);
+    bpf_program__set_autoload((*programs)->progs.proxy_op_begins, wanted_.network_times);
+    bpf_program__set_autoload((*programs)->progs.proxy_op_ends, wanted_.network_times);
     (*programs)->rodata->filter_by_tgid = wanted_.filter_by_tgid;
     (*programs)->rodata->watch_returns = wanted_.api_returns;
     if (auto loaded = programs->load(maps_); !loaded)
@@ -291,6 +311,8 @@ void NcclImages::plan_probes(NcclImage &image) const {
         if (site.wanted == &NcclProbes::local_launches && sees_all_launches(image.plan))
             continue;
         if (site.at_return && may_refuse_return_probes())
+            continue;
+        if (site.wanted == &NcclProbes::network_times && !has_times(image.plan, site.function))
             continue;
         const nccl::PlannedFunction *planned = nccl::find_probe(image.plan, site.function);
         PlannedProbe probe;
@@ -325,7 +347,7 @@ Result<void> NcclImages::place_one(NcclImage &image, PlannedProbe &probe, bpf_pr
     return {};
 }
 
-Result<void> NcclImages::place_all(NcclImage &image) {
+Result<void> NcclImages::place_all(NcclImage &image) const {
     const auto &programs = (*image.programs)->progs;
     image.missing.clear();
     if (may_refuse_return_probes())
@@ -333,6 +355,10 @@ Result<void> NcclImages::place_all(NcclImage &image) {
             "no probe at the end of a function, since a seccomp filter could end the process for "
             "it: a communicator is met at its first call, and --api-returns tells nothing. Fix: "
             "Linux 6.14, 6.13.3 or 6.12.14");
+    if (wanted_.network_times && !is_measured(image.plan))
+        image.missing.emplace_back(
+            "nothing in it tells when an operation begins and ends on a connection, as NCCL does "
+            "from 2.23 on: ends are sampled, --network-times adds nothing");
     for (PlannedProbe &probe : image.probes) {
         const bool at_return = probe.kind == CW_PROBE_URETPROBE;
         const auto site = std::ranges::find_if(SITES, [&](const Site &one) {

@@ -26,6 +26,7 @@ struct NcclProbes {
     bool filter_by_tgid = false;
     bool api_returns = false;
     bool local_launches = false;
+    bool network_times = false;
 };
 
 struct NcclImage {
@@ -95,7 +96,7 @@ private:
     void place(NcclImage &image);
     Result<void> load(NcclImage &image);
     Result<void> load(NcclImage &image, bool loop);
-    static Result<void> place_all(NcclImage &image);
+    Result<void> place_all(NcclImage &image) const;
     void plan_probes(NcclImage &image) const;
     static Result<void> place_one(NcclImage &image, PlannedProbe &probe, bpf_program *program);
 

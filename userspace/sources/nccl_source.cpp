@@ -29,6 +29,9 @@ constexpr std::size_t MAX_KEPT_SHAPES = 65536;
 constexpr unsigned YOUNG_LOOKS = 60;
 constexpr unsigned LATER_LOOKS = 30;
 
+// Before, a connection counts the steps of an operation when it is done.
+constexpr std::uint32_t FIRST_THAT_COUNTS_AT_BEGIN = 22000;
+
 template <typename T> T copy_of(const cw_header &header) {
     T record{};
     std::memcpy(&record, &header, std::min<std::size_t>(sizeof(T), header.length_bytes));
@@ -166,6 +169,7 @@ void NcclSource::add_outside(pid_t pid, const NcclImage &image, nccl::LiveComm &
         const auto *at = reinterpret_cast<const std::byte *>(&connection);
         fresh_.emplace_back(at, at + sizeof(connection));
         keep({tgid, comm.comm}, connection.header);
+        watch_steps(connection, {tgid, comm.comm});
         if (options_.on_connection)
             options_.on_connection(connection.header);
     }
@@ -210,11 +214,13 @@ void NcclSource::on_record(const cw_header &header) {
     case CW_KIND_NCCL_COMM_END: {
         const auto record = copy_of<cw_nccl_comm_end>(header);
         comms_.erase({record.tgid, record.comm});
+        steps_.forget(record.tgid, record.comm);
         break;
     }
     case CW_KIND_NCCL_CONNECTION: {
         const auto record = copy_of<cw_nccl_connection>(header);
         keep({record.tgid, record.comm}, header);
+        watch_steps(record, {record.tgid, record.comm});
         // What connections are made with was read for the first of them.
         if (const auto process = processes_.find(record.tgid); process != processes_.end())
             process->second.may_have_more = true;
@@ -308,6 +314,9 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
         if (process.may_have_more)
             look_at_parameters(tgid, process);
     append_images(sink, everything);
+    // What is launched while the probes are taken off is not recorded: no step of it is, either.
+    for (const cw_nccl_steps &record : detached_ ? last_steps_ : steps_.sample(everything))
+        sink.append(record.header);
     if (everything) {
         for (const auto &[tgid, process] : processes_) {
             cw_nccl_process record = {};
@@ -334,6 +343,35 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
             append(sink, record);
     }
     fresh_.clear();
+}
+
+void NcclSource::watch_steps(const cw_nccl_connection &connection, const CommKey &key) {
+    const auto found = comms_.find(key);
+    if (found == comms_.end())
+        return;
+    cw_nccl_comm comm{};
+    std::memcpy(&comm, found->second.comm.data(),
+                std::min(sizeof(comm), found->second.comm.size()));
+    const NcclImage *image = images_.find(comm.image_id);
+    if (image == nullptr)
+        return;
+    auto layout = layouts_.find(image->id);
+    if (layout == layouts_.end()) {
+        const auto made = nccl::layout_of_plan(image->plan, image->id);
+        if (!made)
+            return;
+        layout = layouts_.emplace(image->id, *made).first;
+    }
+    // One that it shares with others is of the communicator that it was split from.
+    const bool is_lasting = (comm.flags & CW_NCCL_COMM_SHARED) != 0 || connection.tgid != key.tgid;
+    steps_.add(connection, layout->second, is_lasting,
+               nccl::version_number(image->plan.version) >= FIRST_THAT_COUNTS_AT_BEGIN);
+}
+
+void NcclSource::detach() {
+    last_steps_ = steps_.sample(false);
+    detached_ = true;
+    images_.detach();
 }
 
 void NcclSource::look_around() {
@@ -367,6 +405,7 @@ void NcclSource::forget_ended() {
         const auto now = start_ticks(static_cast<pid_t>(tgid));
         if (now && *now == process.start_ticks)
             return false;
+        steps_.forget(tgid);
         const NcclImage *image = images_.find(process.image_id);
         for (auto comm = comms_.lower_bound({tgid, 0});
              comm != comms_.end() && comm->first.tgid == tgid;) {

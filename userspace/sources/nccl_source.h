@@ -12,6 +12,7 @@
 
 #include "userspace/nccl/live_comms.h"
 #include "userspace/sources/nccl_images.h"
+#include "userspace/sources/nccl_steps.h"
 
 namespace collwire {
 
@@ -37,7 +38,7 @@ public:
     [[nodiscard]] std::vector<SourceState> states() const override;
     void on_record(const cw_header &header) override;
     void sample(RecordSink &sink, bool everything) override;
-    void detach() override { images_.detach(); }
+    void detach() override;
 
 private:
     using Bytes = std::vector<std::byte>;
@@ -78,6 +79,7 @@ private:
     void look_elsewhere();
     bool read_elsewhere(const Elsewhere &connection);
     void keep(const CommKey &key, const cw_header &header);
+    void watch_steps(const cw_nccl_connection &connection, const CommKey &comm);
     void look_at_parameters(std::uint32_t tgid, Process &process);
     void forget_ended();
     void look_around();
@@ -86,8 +88,12 @@ private:
     NcclOptions options_;
     NcclImages images_;
     std::map<CommKey, Comm> comms_;
-    std::map<std::uint32_t, Process> processes_; // by tgid
-    std::vector<Bytes> fresh_;                   // to be appended with the next sample
+    std::map<std::uint32_t, Process> processes_;      // by tgid
+    std::vector<Bytes> fresh_;                        // to be appended with the next sample
+    std::map<std::uint32_t, cw_nccl_layout> layouts_; // by image
+    NcclSteps steps_;
+    std::vector<cw_nccl_steps> last_steps_; // as of the end
+    bool detached_ = false;
     std::vector<pid_t> to_look_at_;
     std::vector<Elsewhere> elsewhere_; // that are not found yet
     std::map<pid_t, unsigned> looks_;  // at processes that are not known to have NCCL

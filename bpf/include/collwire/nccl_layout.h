@@ -117,6 +117,7 @@
 	X(connection_transport, "ncclProxyConnection.transport")                                   \
 	X(connection_shared, "ncclProxyConnection.shared")                                         \
 	X(connection_resources, "ncclProxyConnection.transportResources")                          \
+	X(connection_append, "ncclProxyConnection.proxyAppendPtr")                                 \
 	X(send_net_comm, "sendNetResources.netSendComm|sendResources.netSendComm")                 \
 	X(send_tp_rank, "sendNetResources.tpRank|sendResources.tpRank")                            \
 	X(send_tp_remote_rank, "sendNetResources.tpRemoteRank|sendResources.tpRemoteRank")         \
@@ -131,6 +132,14 @@
 	X(recv_use_gdr, "recvNetResources.useGdr|recvResources.useGdr")                            \
 	X(recv_channel, "recvNetResources.channelId|recvResources.channelId")                      \
 	X(recv_conn_index, "recvNetResources.connIndex|recvResources.connIndex")                   \
+	X(send_step, "sendNetResources.step|sendResources.step")                                   \
+	X(recv_step, "recvNetResources.step|recvResources.step")                                   \
+	X(args_subs, "ncclProxyArgs.subs")                                                         \
+	X(args_state, "ncclProxyArgs.state")                                                       \
+	X(sub_size, "ncclProxySubArgs")                                                            \
+	X(sub_connection, "ncclProxySubArgs.connection")                                           \
+	X(sub_nsteps, "ncclProxySubArgs.nsteps")                                                   \
+	X(sub_base, "ncclProxySubArgs.base")                                                       \
 	X(ib_send_n_qps, "ncclIbNetCommBase.nqps|ncclIbSendComm.nqps")                             \
 	X(ib_send_qps, "ncclIbNetCommBase.qps|ncclIbSendComm.qps")                                 \
 	X(ib_recv_n_qps, "ncclIbNetCommBase.nqps|ncclIbRecvComm.nqps")                             \

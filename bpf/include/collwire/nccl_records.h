@@ -80,7 +80,8 @@ enum cw_nccl_capability {
 	CW_NCCL_GRAPHS = 4,
 	CW_NCCL_ERRORS = 5,
 	CW_NCCL_INSPECT = 6,
-	CW_NCCL_CAPABILITIES = 8, /* with room */
+	CW_NCCL_TIMES = 7,
+	CW_NCCL_CAPABILITIES = 8,
 };
 
 enum cw_rung {
@@ -387,6 +388,41 @@ struct cw_nccl_connection {
 	__u32 n;
 	struct cw_nccl_endpoint endpoints[CW_NCCL_ENDPOINTS];
 	__u64 socket_inodes[CW_NCCL_ENDPOINTS]; /* of each endpoint; 0: no socket, or not known */
+};
+
+enum cw_nccl_progress_flags {
+	CW_NCCL_PROGRESS_END = 1 << 0, /* else: begin */
+};
+
+/* With --network-times: a proxy begins or ends an operation on a connection. */
+struct cw_nccl_progress {
+	struct cw_header header;
+	__u64 connection;
+	__u64 group;	  /* of operations that the proxy works on together: their begin and end */
+	__u64 base_steps; /* of an end: steps of the connection before this operation */
+	__u32 tgid;
+	__u32 tid;
+	__u32 nsteps; /* of the operation */
+	__u32 flags;  /* enum cw_nccl_progress_flags */
+};
+
+enum cw_nccl_steps_flags {
+	CW_NCCL_STEPS_IDLE = 1 << 0, /* nothing is under way there, and nothing waits */
+	CW_NCCL_STEPS_BUSY = 1 << 1, /* the operation that `steps` ends with is under way */
+};
+
+/*
+ * How far a connection is: NCCL's own count of steps, as of the end of the operation that it began
+ * last. Read between read_ns and header.time_ns.
+ */
+struct cw_nccl_steps {
+	struct cw_header header;
+	__u64 connection;
+	__u64 steps;
+	__u64 read_ns;
+	__u64 unchanged_ns; /* until then it was as the record before says; 0: there is none */
+	__u32 tgid;
+	__u32 flags; /* enum cw_nccl_steps_flags */
 };
 
 enum cw_tcp_socket_flags {

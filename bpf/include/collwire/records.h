@@ -16,7 +16,7 @@
 #endif
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 0
+#define CW_SCHEMA_MINOR 1
 
 #define CW_NAME_BYTES	 64 /* IB_DEVICE_NAME_MAX, RDMA counter names */
 #define CW_IFNAME_BYTES	 16
@@ -69,6 +69,8 @@ enum cw_kind {
 	CW_KIND_NCCL_SHAPE_OPS = 74,
 	CW_KIND_NCCL_CONNECTION = 75,
 	CW_KIND_NCCL_RETURN = 76,
+	CW_KIND_NCCL_PROGRESS = 77,
+	CW_KIND_NCCL_STEPS = 78, /* sampled by the recorder */
 	CW_KIND_TCP_SOCKET = 80, /* sampled by the recorder */
 	/* From here on for the recorder alone: not written. */
 	CW_KIND_RECORDER = 0xf000,
@@ -569,7 +571,8 @@ enum cw_loss_class {
 	CW_LOSS_NCCL_CONNECTION = 17, /* ring buffer or table full: connections that are not here */
 	CW_LOSS_NCCL_OPS_TRUNCATED = 18, /* launches with more operations than are walked */
 	CW_LOSS_NCCL_FAULT = 19,	 /* NCCL's memory could not be read */
-	CW_LOSS_CLASSES = 20,
+	CW_LOSS_NCCL_PROGRESS = 20,	 /* begins and ends of operations that are not here */
+	CW_LOSS_CLASSES = 21,
 };
 
 struct cw_loss {
@@ -622,6 +625,8 @@ CW_ASSERT_SIZE(cw_nccl_channel, 64);
 CW_ASSERT_SIZE(cw_nccl_param, 80);
 CW_ASSERT_SIZE(cw_nccl_call, 64);
 CW_ASSERT_SIZE(cw_nccl_return, 48);
+CW_ASSERT_SIZE(cw_nccl_progress, 56);
+CW_ASSERT_SIZE(cw_nccl_steps, 56);
 CW_ASSERT_SIZE(cw_nccl_launch, 104);
 CW_ASSERT_SIZE(cw_nccl_launch_tasks, 80);
 CW_ASSERT_SIZE(cw_nccl_shape_task, 72);

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/nccl/time_operations.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "correlate/model/counters.h"
+#include "correlate/nccl/resolve.h"
+
+namespace collwire::identity {
+
+using model::Host;
+using model::Model;
+
+namespace {
+
+constexpr int MAX_ANCESTORS = 64;
+
+// The communicator that made the connections of this one: those of its parent, where it shares
+// them. NONE: not recorded.
+Index maker_of(const Identity &nccl, Index instance) {
+    for (int i = 0; i < MAX_ANCESTORS && instance != NONE; ++i) {
+        if ((nccl.instances[instance].record.flags & CW_NCCL_COMM_SHARED) == 0)
+            return instance;
+        instance = nccl.instances[instance].parent;
+    }
+    return NONE;
+}
+
+} // namespace
+
+OperationTimer::OperationTimer(const Model &model) : model_(model), nccl_(model.nccl) {
+    put_launches_in_order();
+    for (const auto &[key, connections] : nccl_.gathered.connections_at) {
+        const auto steps = nccl_.gathered.steps.find(key);
+        const auto progress = nccl_.gathered.progress.find(key);
+        const bool has_steps = steps != nccl_.gathered.steps.end();
+        const bool has_progress = progress != nccl_.gathered.progress.end();
+        if (has_steps || has_progress)
+            connections_.try_emplace(
+                key, Connection{{births_of(connections),
+                                 has_steps ? steps->second : std::vector<StepSample>{},
+                                 has_progress ? progress->second : std::vector<ProgressEvent>{}},
+                                {}});
+    }
+    for_each_op(
+        [](Connection *connection, const TimedOp &op, bool is_continued, const PlaceOfOp &) {
+            if (connection != nullptr && !is_continued)
+                connection->times.learn(op);
+        });
+    for (auto &[key, connection] : connections_)
+        connection.times.learned();
+}
+
+void OperationTimer::put_launches_in_order() {
+    for (Index index = 0; index < nccl_.instances.size(); ++index)
+        for (std::uint32_t i = 0; i < nccl_.instances[index].n_launches; ++i)
+            launches_.push_back({index, nccl_.instances[index].first_launch + i, 0});
+    const auto order_of = [this](const PlaceOfOp &at) {
+        const Instance &instance = nccl_.instances[at.instance];
+        return std::pair(instance.session,
+                         nccl_.gathered.streams[instance.stream].launches[at.launch].order);
+    };
+    std::stable_sort(
+        launches_.begin(), launches_.end(),
+        [&](const PlaceOfOp &a, const PlaceOfOp &b) { return order_of(a) < order_of(b); });
+}
+
+std::vector<Birth> OperationTimer::births_of(const std::vector<Index> &connections) const {
+    std::vector<Birth> births;
+    for (const Index index : connections) {
+        const GatheredConnection &connection = nccl_.gathered.connections[index];
+        const Index maker =
+            connection.head.comm == 0
+                ? NONE
+                : maker_of(nccl_,
+                           instance_at(nccl_, connection.session, connection.head.tgid,
+                                       connection.head.comm, connection.head.header.time_ns));
+        if (maker == NONE)
+            continue;
+        const Instance &instance = nccl_.instances[maker];
+        // It is told of again in each segment, and with each communicator that uses it.
+        if (std::none_of(births.begin(), births.end(),
+                         [&](const Birth &known) { return known.time_ns == instance.begin_ns; }))
+            births.push_back({instance.begin_ns, instance.created});
+    }
+    return births;
+}
+
+template <typename Visit> void OperationTimer::for_each_op(Visit visit) {
+    for (PlaceOfOp at : launches_) {
+        const Instance &instance = nccl_.instances[at.instance];
+        const Launch &launch = nccl_.gathered.streams[instance.stream].launches[at.launch];
+        if (launch.shape_index == NONE)
+            continue;
+        const Shape &shape = nccl_.shapes[launch.shape_index];
+        for (at.op = 0; at.op < shape.ops.size(); ++at.op) {
+            const ShapeOp &op = shape.ops[at.op];
+            if (!op.is_local)
+                visit(connection_of(op), TimedOp{launch.time_ns, op.nsteps, op.chunk_steps},
+                      op.is_continued, at);
+        }
+    }
+}
+
+void OperationTimer::for_each(const std::function<void(const PlaceOfOp &, const OpTime &)> &visit) {
+    for_each_op(
+        [&](Connection *connection, const TimedOp &op, bool is_continued, const PlaceOfOp &at) {
+            if (connection != nullptr && !is_continued)
+                connection->last = connection->times.next(op);
+            visit(at, connection == nullptr ? OpTime{} : connection->last);
+        });
+}
+
+OperationTimer::Connection *OperationTimer::connection_of(const ShapeOp &op) {
+    if (op.connection == NONE)
+        return nullptr;
+    const GatheredConnection &of = nccl_.gathered.connections[op.connection];
+    const auto found = connections_.find({of.head.connection, of.session, of.head.tgid});
+    return found == connections_.end() ? nullptr : &found->second;
+}
+
+namespace {
+
+void add_part(Operation &operation, const Host &host, std::uint64_t launch_ns, const OpTime &time) {
+    const bool is_measured = time.known == EndKnown::Measured;
+    const std::uint64_t after_ns = is_measured ? time.end_ns : time.after_ns;
+    const std::uint64_t before_ns = is_measured ? time.end_ns : time.before_ns;
+    const auto raise = [](std::uint64_t &most, std::uint64_t value) {
+        most = std::max(most, value);
+    };
+    if (after_ns != 0) {
+        raise(operation.end_after_realtime_ns, host.realtime_ns(after_ns));
+        raise(operation.least_duration_ns, model::subtract_or_zero(after_ns, launch_ns));
+    }
+    if (time.known == EndKnown::No) {
+        operation.flags |= OPERATION_END_UNKNOWN;
+        return;
+    }
+    raise(operation.end_before_realtime_ns, host.realtime_ns(before_ns));
+    raise(operation.most_duration_ns, model::subtract_or_zero(before_ns, launch_ns));
+    operation.end_known = operation.end_known == EndKnown::No
+                              ? time.known
+                              : std::min(operation.end_known, time.known);
+}
+
+void complete(Operation &operation) {
+    if (operation.has(OPERATION_END_UNKNOWN)) {
+        operation.end_known = EndKnown::No;
+        operation.end_before_realtime_ns = operation.most_duration_ns = 0;
+        return;
+    }
+    // The last of its parts was measured, whatever is known of the others.
+    if (operation.end_known != EndKnown::No &&
+        operation.end_after_realtime_ns == operation.end_before_realtime_ns)
+        operation.end_known = EndKnown::Measured;
+}
+
+} // namespace
+
+void time_operations(Model &model) {
+    Identity &nccl = model.nccl;
+    if (nccl.gathered.steps.empty() && nccl.gathered.progress.empty())
+        return;
+    OperationTimer(model).for_each([&](const PlaceOfOp &at, const OpTime &time) {
+        const Instance &instance = nccl.instances[at.instance];
+        const Launch &launch = nccl.gathered.streams[instance.stream].launches[at.launch];
+        const auto [is_pair, index] =
+            operation_of(nccl, instance, launch, nccl.shapes[launch.shape_index].ops[at.op].task);
+        if (index != NONE)
+            add_part(is_pair ? nccl.p2p[index] : nccl.collectives[index],
+                     model.hosts[instance.host], launch.time_ns, time);
+    });
+    for (std::vector<Operation> *operations : {&nccl.collectives, &nccl.p2p})
+        for (Operation &operation : *operations)
+            complete(operation);
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// When each operation of a launch began and ended on its connection.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "correlate/model/model.h"
+#include "correlate/nccl/connection_times.h"
+
+namespace collwire::identity {
+
+struct PlaceOfOp {
+    Index instance = NONE;
+    std::uint32_t launch = 0; // in its stream
+    std::uint32_t op = 0;     // of its shape
+};
+
+class OperationTimer {
+public:
+    explicit OperationTimer(const model::Model &model);
+
+    // Once. All of the network, also those of which nothing is known.
+    void for_each(const std::function<void(const PlaceOfOp &, const OpTime &)> &visit);
+
+private:
+    struct Connection {
+        ConnectionTimes times;
+        OpTime last;
+    };
+
+    template <typename Visit> void for_each_op(Visit visit);
+    [[nodiscard]] Connection *connection_of(const ShapeOp &op);
+    [[nodiscard]] std::vector<Birth> births_of(const std::vector<Index> &connections) const;
+    void put_launches_in_order();
+
+    const model::Model &model_;
+    const Identity &nccl_;
+    std::vector<PlaceOfOp> launches_; // by session and time; `op` is 0
+    ByAddress<Connection> connections_;
+};
+
+} // namespace collwire::identity

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job of official NCCL on this machine, over sockets, on the test double of CUDA, recorded with --network-times. When the report says that its
+operations began and ended is held against the job's own log (calls, waits) and the double's (kernels), and what samples say against what was measured.
+
+times_test.py --collwire FILE --build DIRECTORY --version VERSION [--ranks N] [--keep DIRECTORY]"""
+
+import argparse
+import bisect
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "cuda_double"), HERE]
+
+import double_job
+import identity_truth
+
+SKIPPED = 77
+PATIENCE_S = 120
+NOT_PERMITTED, UNSUPPORTED = 3, 4
+# From here on NCCL tells of begins and ends.
+FIRST_MEASURED = (2, 23)
+# A thread of NCCL's may wait for a processor. Half of the ends are nearer than this to the end of the kernel.
+LATEST_NS, MEDIAN_NS = 5_000_000_000, 50_000_000
+
+
+class Recorder:
+    def __init__(self, collwire, directory, *options):
+        self.log = f"{directory}.log"
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([collwire, "record", "-o", directory, *options], stdout=log, stderr=log)
+        end = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None and "recording\n" not in self.said():
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.05)
+
+    def said(self):
+        with open(self.log, encoding="utf-8") as log:
+            return log.read()
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=PATIENCE_S)
+
+
+def report_of(collwire, directory, capture, logs):
+    path = os.path.join(directory, "report.json")
+    subprocess.run([collwire, "report", capture, "--detail", "--json", path], check=True, stdout=subprocess.DEVNULL)
+    with open(path, encoding="utf-8") as file:
+        return identity_truth.only_of(json.load(file), {log[0]["pid"] for log in logs})
+
+
+class Truth:
+    def __init__(self, directory, ranks, logs):
+        self.kernels = collections.defaultdict(list)  # (hash, rank) -> of each collective: its name and its kernel
+        for rank in range(ranks):
+            for kernel in identity_truth.lines_of(f"{directory}/truth.{rank}"):
+                for work in kernel["works"]:
+                    name = work["function"].split("_")[0]
+                    if name != "SendRecv":
+                        self.kernels[(kernel["comm_hash"], kernel["rank"])].append((name, kernel))
+        self.pair_calls = collections.defaultdict(list)  # (pid, comm rank, op, peer) -> begin of each call
+        self.waits = {}  # pid -> when all was done
+        for log in logs:
+            pid = log[0]["pid"]
+            self.waits[pid] = [line["at_realtime_ns"] for line in log if line["event"] == "waited"]
+            for line in log:
+                if line["event"] == "call" and line["op"] in identity_truth.POINT_TO_POINT:
+                    self.pair_calls[(pid, line["rank"], line["op"], line["peer"])].append(line["at_realtime_ns"])
+
+    def waited_ns(self, pid, called_ns):
+        return self.waits[pid][bisect.bisect(self.waits[pid], called_ns)]
+
+
+class Check:
+    def __init__(self):
+        self.figures, self.wrong = 0, []
+
+    def __call__(self, earlier_ns, later_ns, what):
+        self.figures += 1
+        if earlier_ns > later_ns:
+            self.wrong.append(f"{what}: {(earlier_ns - later_ns) / 1e6:.3f} ms too late")
+
+
+def check_part(check, part, name):
+    """What samples say of what was measured. Returns whether they say it from both sides."""
+    assert part["end_known"] == "measured", f"{name}: {part['end_known']}"
+    check(part["begin_realtime_ns"], part["end_realtime_ns"], f"{name}: begin and end")
+    if part["end_after_realtime_ns"]:
+        check(part["end_after_realtime_ns"], part["end_realtime_ns"], f"{name}: sampled before the end")
+    if part["end_before_realtime_ns"]:
+        check(part["end_realtime_ns"], part["end_before_realtime_ns"], f"{name}: end before a sample")
+    return bool(part["end_before_realtime_ns"])
+
+
+def check_report(report, truth):
+    check, apart_ns, sampled, parts = Check(), [], 0, 0
+    communicators = {comm["id"]: comm for comm in report["communicators"]}
+    pids = {comm["id"]: {rank["rank"]: rank["pid"] for rank in comm["ranks"]} for comm in report["communicators"]}
+    for operation in report["collectives"]:
+        comm = communicators[operation["comm"]]
+        for part in operation["parts"]:
+            name = f"{comm['name']} {operation['op']} {operation['seq']} rank {part['rank']} {part['direction']} channel {part['channel']}"
+            kernel_name, kernel = truth.kernels[(comm["hash"], part["rank"])][operation["seq"]]
+            assert kernel_name == operation["op"], f"{name}: the double has a {kernel_name}"
+            sampled += check_part(check, part, name)
+            parts += 1
+            check(kernel["begun_ns"], part["end_realtime_ns"], f"{name}: its kernel's begin")
+            check(part["begin_realtime_ns"], kernel["ended_ns"], f"{name}: its kernel's end")
+            check(part["end_realtime_ns"], kernel["ended_ns"] + LATEST_NS, f"{name}: long behind its kernel's end")
+            apart_ns.append(abs(part["end_realtime_ns"] - kernel["ended_ns"]))
+        ends = [part["end_realtime_ns"] for part in operation["parts"]]
+        if ends:
+            assert operation["end_known"] == "measured" and operation["end_realtime_ns"] == max(ends), operation
+    calls = collections.Counter()
+    for operation in report["p2p"]:
+        for rank, op, peer in ((operation["src_rank"], "Send", operation["dst_rank"]), (operation["dst_rank"], "Recv", operation["src_rank"])):
+            pid = pids[operation["comm"]][rank]
+            key = (pid, rank, op, peer)
+            name = f"{communicators[operation['comm']]['name']} {op} {operation['ordinal']} of rank {rank} with {peer}"
+            # Several communicators may have the same ranks: the job's are told apart by their order alone.
+            called_ns = truth.pair_calls[key][calls[key]]
+            calls[key] += 1
+            for part in operation["parts"]:
+                if part["rank"] != rank:
+                    continue
+                sampled += check_part(check, part, name)
+                parts += 1
+                check(called_ns, part["begin_realtime_ns"], f"{name}: its call")
+                check(part["end_realtime_ns"], truth.waited_ns(pid, called_ns) + LATEST_NS, f"{name}: long behind the end of its stream")
+    return check, sorted(apart_ns), sampled, parts
+
+
+def run(arguments, library, directory):
+    ranks = arguments.ranks
+    job = double_job.Job(library, arguments.build, ranks)
+    recorder = Recorder(arguments.collwire, f"{directory}/capture", "--network-times", "--interval", "50ms", "--nccl", library)
+    if recorder.process.poll() in (NOT_PERMITTED, UNSUPPORTED):
+        print(f"skip: {recorder.said().strip().splitlines()[-1]}")
+        return SKIPPED
+    try:
+        double_job.run_job(job, directory, "job", ["--plan", "training", "--seconds", "3"])
+    finally:
+        status = recorder.end()
+    assert status == 0, recorder.said()
+    logs = [identity_truth.lines_of(f"{directory}/job.{rank}") for rank in range(ranks)]
+    report = report_of(arguments.collwire, directory, f"{directory}/capture", logs)
+    operations = len(report["collectives"]) + len(report["p2p"])
+    assert operations >= 20, f"{operations} operations"
+    if double_job.version_of(library)[:2] < FIRST_MEASURED:
+        known = collections.Counter(operation["end_known"] for kind in ("collectives", "p2p") for operation in report[kind])
+        print(f"{operations} operations: {dict(known)}")
+        assert "measured" not in known and "--network-times adds nothing" in recorder.said()
+        return 0
+    check, apart_ns, sampled, parts = check_report(report, Truth(directory, ranks, logs))
+    median_ns = apart_ns[len(apart_ns) // 2]
+    print(f"{operations} operations, {parts} parts, all measured, {sampled} sampled, too; {check.figures} comparisons, {len(check.wrong)} wrong; "
+          f"from the kernel's end: median {median_ns / 1e3:.0f} us, most {apart_ns[-1] / 1e6:.0f} ms")
+    assert not check.wrong, "\n".join(check.wrong[:20])
+    assert sampled >= parts // 2, "samples are too few"
+    assert median_ns <= MEDIAN_NS, f"half of the ends are further than {median_ns / 1e6:.1f} ms from their kernel's"
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--collwire", required=True)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--version", required=True)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--keep", default="")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("skip: needs root")
+        return SKIPPED
+    try:
+        library = double_job.fetched(arguments.version)
+    except (OSError, RuntimeError) as problem:
+        print(f"skip: {problem}")
+        return SKIPPED
+    if arguments.keep:
+        os.makedirs(arguments.keep)
+        return run(arguments, library, arguments.keep)
+    with tempfile.TemporaryDirectory() as directory:
+        return run(arguments, library, directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
