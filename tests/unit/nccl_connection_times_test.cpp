@@ -83,6 +83,10 @@ TEST(ConnectionTimes, AnEndThatIsOfAnotherSizeIsOfNoOperation) {
     EXPECT_EQ(times[0].known, EndKnown::Measured);
     EXPECT_EQ(times[0].begin_ns, 0U) << "its begin was not seen";
     expect_nothing(times[1]);
+    expect_nothing(times_of({MADE}, {op(10)}, {}, {end(15, 1, 3)})[0]);
+    const auto other = times_of({MADE}, {op(10)}, {}, {begin(11, 5), end(15, 0)});
+    EXPECT_EQ(other[0].end_ns, 15 * MS);
+    EXPECT_EQ(other[0].begin_ns, 0U) << "that was the begin of another one";
 }
 
 TEST(ConnectionTimes, ALostEndIsBoundedByTheNext) {
@@ -123,6 +127,11 @@ TEST(ConnectionTimes, NoSampleIsOfBeforeTheLaunch) {
         times_of({MADE}, {op(10), op(500)}, {sample(100, 4, IDLE), sample(1000, 8, IDLE, 450)});
     expect_between(times[0], 10, 100);
     expect_between(times[1], 500, 1000);
+    // While the connection is looked at.
+    const TimedOp in_between{100 * MS + 500, 4, 1};
+    const auto during =
+        times_of({MADE}, {in_between}, {sample(100, 0, IDLE), sample(1000, 4, IDLE)});
+    EXPECT_EQ(during[0].after_ns, in_between.launch_ns);
 }
 
 TEST(ConnectionTimes, MeasuredEndsLieWithinWhatIsSampled) {
@@ -169,6 +178,17 @@ TEST(ConnectionTimes, APauseThatIsNone) {
                                 {end(2010, 400), end(3010, 404)});
     for (const OpTime &time : times)
         expect_nothing(time);
+    // Twice the same: what was added between is of the first of them.
+    const auto twice = times_of({MET}, {op(1000), op(1995), op(3000), op(4000)},
+                                {sample(2000, 400, IDLE), sample(3005, 404, IDLE, 2900)},
+                                {end(2010, 400), end(3010, 404), end(4005, 408)});
+    for (const OpTime &time : twice)
+        expect_nothing(time);
+}
+
+// The first operation of all ends, launched before anybody looked.
+TEST(ConnectionTimes, LateBehindTheFirstLaunch) {
+    expect_nothing(times_of({MET}, {op(1000)}, {}, {begin(1002), end(1005, 0)})[0]);
 }
 
 TEST(ConnectionTimes, PausesThatDoNotFit) {
@@ -204,6 +224,8 @@ TEST(ConnectionTimes, AnAddressThatIsUsedAgain) {
                  {sample(1000, 4, IDLE), sample(7000, 4, IDLE, 5900)}, {end(15, 0), end(6005, 0)});
     EXPECT_EQ(times[0].end_ns, 15 * MS);
     EXPECT_EQ(times[1].end_ns, 6005 * MS);
+    EXPECT_EQ(times[1].after_ns, 6000 * MS);
+    EXPECT_EQ(times[1].before_ns, 7000 * MS + 1000);
     const auto without =
         times_of({MADE}, {op(10), op(6000)}, {sample(1000, 4, IDLE), sample(7000, 4, IDLE, 5900)});
     expect_nothing(without[1]);
