@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 collwire_test(model_test LABEL unit
-  SOURCES model_bytes_test.cpp model_pairing_test.cpp model_ports_test.cpp model_posted_test.cpp
+  SOURCES model_bytes_test.cpp model_pairing_test.cpp model_ports_test.cpp model_posted_test.cpp model_recordings_test.cpp
   LIBS collwire_model collwire_zstd)
 collwire_test(report_test LABEL unit
   SOURCES report_golden_test.cpp report_units_test.cpp
@@ -17,6 +17,6 @@ if(TARGET report_cli_test)
 endif()
 collwire_test(model_nccl_test LABEL unit
   SOURCES model_nccl_operations_test.cpp model_nccl_communicators_test.cpp model_nccl_late_test.cpp model_nccl_bytes_test.cpp
-          model_nccl_meter_test.cpp model_nccl_findings_test.cpp model_nccl_pxn_test.cpp
+          model_nccl_meter_test.cpp model_nccl_findings_test.cpp model_nccl_older_test.cpp model_nccl_pxn_test.cpp
           model_nccl_times_test.cpp nccl_connection_times_test.cpp
   LIBS collwire_model collwire_zstd)

@@ -3,15 +3,13 @@
 #include "correlate/nccl/link_meter.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
+#include "tests/support/nccl_model.h"
 
 namespace collwire::identity {
 namespace {
 
 using namespace collwire::test;
 
-std::uint64_t of_rung(const model::Model &model, Rung rung) {
-    return model.nccl.totals.by_rung[static_cast<std::size_t>(rung)];
-}
 std::uint64_t of_source(const model::Model &model, ByteSource source) {
     return model.nccl.totals.by_source[static_cast<std::size_t>(source)];
 }
