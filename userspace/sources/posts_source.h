@@ -76,6 +76,7 @@ private:
         std::uint64_t created_ns; // 0: before the recording
     };
 
+    [[nodiscard]] static bool is_gone(pid_t pid);
     Result<void> load(bool bounded);
     [[nodiscard]] bool wants_device(std::string_view device) const;
     [[nodiscard]] bool wants_library(std::string_view path) const;
