@@ -59,9 +59,18 @@ TEST(NcclLayout, OffsetsAndWhatIsNotThere) {
     EXPECT_EQ(layout_of_plan(plan, 7)->seq_numbers_count, 0u);
 }
 
+// As 2.23 has it.
+TEST(NcclLayout, ATaskWithoutBytes) {
+    auto plan = plan_with({{"ncclProxyOp.task", 104}, {"ncclProxyOp.chunkSize", 36}});
+    EXPECT_EQ(layout_of_plan(plan, 1)->op_task, CW_NCCL_NO_FIELD);
+    plan.offsets["ncclProxyOp.channelSize"] = {80, 8, 0, "test"};
+    EXPECT_EQ(layout_of_plan(plan, 1)->op_task, 104U);
+}
+
 TEST(NcclLayout, RefusesWhatTheProgramsWouldMisread) {
     const auto far_field = plan_with({{"ncclProxyOp.reg", CW_NCCL_OP_HEAD_BYTES}});
-    const auto far_task = plan_with({{"ncclProxyOp.task", 160}, {"ncclTaskP2p.bytes", 56}});
+    const auto far_task = plan_with(
+        {{"ncclProxyOp.task", 160}, {"ncclProxyOp.channelSize", 80}, {"ncclTaskP2p.bytes", 56}});
     auto renumbered = plan_with({});
     renumbered.enumerators = {{"ncclFuncAllReduce", 3}};
     for (const Plan &plan : {far_field, far_task, renumbered}) {

@@ -174,6 +174,9 @@ Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id) 
 #define FILL(member, names) layout.member = offset_in(plan, names);
     CW_NCCL_OFFSETS(FILL)
 #undef FILL
+    // 2.23 says the task of an operation, but not its bytes: it is read as what came before.
+    if (layout.op_channel_size == CW_NCCL_NO_FIELD)
+        layout.op_task = CW_NCCL_NO_FIELD;
     // The programs look for one of them alone.
     if (layout.bcast_next == CW_NCCL_NO_FIELD || layout.bcast_sendbuff == CW_NCCL_NO_FIELD ||
         layout.bcast_recvbuff == CW_NCCL_NO_FIELD || layout.bcast_bytes == CW_NCCL_NO_FIELD ||
