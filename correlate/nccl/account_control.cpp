@@ -43,6 +43,9 @@ public:
     explicit Accountant(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
+        for (const Link &link : nccl_.links)
+            if (link.is_send() && link.lacks_queue_pairs() && link.attributed_bytes != 0)
+                lack_queue_pairs_.insert({link.session, link.tgid});
         for (const Link &link : nccl_.links) {
             if (link.is_send())
                 add_rest(link);
@@ -65,8 +68,15 @@ private:
 
     // Bytes that no operation accounts for.
     void add_rest(const Link &link) {
+        if (!link.is_of_own_network())
+            return;
         if (link.source == ByteSource::None) {
             ++nccl_.totals.links_not_measured;
+            return;
+        }
+        // Of which connection its queue pairs are is known from the other end alone: one of these.
+        if (link.is_mirrored && lack_queue_pairs_.contains({link.session, link.tgid})) {
+            add_known(nccl_.totals.perhaps_counted_bytes, link.measured_bytes);
             return;
         }
         std::uint64_t headers = link.greeting_bytes;
@@ -144,6 +154,8 @@ private:
             add_known(control.flush_payload_bytes, sent.payload_bytes);
             add_known(control.flush_wire_bytes, sent.wire_bytes);
         } else if (identity.role == Role::Other && sent.payload_bytes) {
+            if (lack_queue_pairs_.contains({qp.session, qp.tgid}))
+                return add_known(nccl_.totals.perhaps_counted_bytes, sent.payload_bytes);
             add_total(Rung::Process,
                       qp.bytes.rung == BytesRung::Wire ? ByteSource::Wire : ByteSource::Posted,
                       *sent.payload_bytes);
@@ -166,6 +178,9 @@ private:
 
     Model &model_;
     Identity &nccl_;
+    // Sessions and processes with connections whose bytes are counted, and some of whose queue
+    // pairs were not found.
+    std::set<std::pair<Index, std::uint32_t>> lack_queue_pairs_;
 };
 
 } // namespace

@@ -314,9 +314,8 @@ private:
         }
         if (!share.is_known)
             return;
-        nccl_.totals.is_known = true;
-        add(nccl_.totals.by_rung[static_cast<std::size_t>(share.rung)], share.payload_bytes);
-        add(nccl_.totals.by_source[static_cast<std::size_t>(share.source)], share.payload_bytes);
+        if (link.is_of_own_network())
+            add_to_totals(share);
         const Instance &instance = nccl_.instances[ref.instance];
         add_to_matrix(nccl_, link, instance.comm, instance.record.rank, op.peer,
                       share.payload_bytes, share.wire_bytes);
@@ -325,6 +324,12 @@ private:
     }
 
     static void add(std::uint64_t &sum, std::uint64_t value) { sum = add_saturating(sum, value); }
+
+    void add_to_totals(const OpShare &share) {
+        nccl_.totals.is_known = true;
+        add(nccl_.totals.by_rung[static_cast<std::size_t>(share.rung)], share.payload_bytes);
+        add(nccl_.totals.by_source[static_cast<std::size_t>(share.source)], share.payload_bytes);
+    }
 
     void add_to(Operation &operation, bool is_pair, const Link &link, const ShapeOp &op,
                 const OpShare &share) {

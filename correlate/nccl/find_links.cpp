@@ -146,7 +146,7 @@ private:
         const bool are_sockets = head.transport == CW_NCCL_TRANSPORT_SOCKET;
         std::vector<Index> endpoints;
         bool has_control = false;
-        bool is_cut_short = false;
+        bool is_cut_short = connection.endpoints.size() < head.n_endpoints;
         for (std::size_t i = 0; i < connection.endpoints.size(); ++i) {
             const cw_nccl_endpoint &endpoint = connection.endpoints[i];
             const Index found = are_sockets ? find_socket(connection, connection.socket_inodes[i])

@@ -247,6 +247,14 @@ struct Link {
     std::vector<Interval> intervals;
 
     [[nodiscard]] bool is_send() const { return (flags & CW_NCCL_CONNECTION_SEND) != 0; }
+    // What a plugin does is not known; its queue pairs are of no link.
+    [[nodiscard]] bool is_of_own_network() const {
+        return transport == CW_NCCL_TRANSPORT_IB || transport == CW_NCCL_TRANSPORT_SOCKET;
+    }
+    // They may be among those of no known connection, or of one that is known from its other end.
+    [[nodiscard]] bool lacks_queue_pairs() const {
+        return transport == CW_NCCL_TRANSPORT_IB && !is_mirrored && (qps.empty() || is_cut_short);
+    }
 };
 
 struct QpIdentity {
@@ -269,12 +277,15 @@ struct MatrixCell {
     Known wire_bytes;
 };
 
-// First-transmission data payload on NCCL's connections, each byte once.
+// First-transmission data payload on the connections of NCCL's own networks, each byte once.
 struct Totals {
     bool is_known = false;
     std::array<std::uint64_t, RUNGS> by_rung{};
     std::array<std::uint64_t, BYTE_SOURCES> by_source{};
     std::uint64_t links_not_measured = 0;
+    // In none of these sums: of queue pairs of no known connection, in processes whose connections
+    // lack some. They may be bytes that are in the sums already.
+    Known perhaps_counted_bytes;
 };
 
 // Not data.

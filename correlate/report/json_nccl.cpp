@@ -355,6 +355,7 @@ Json identity_json(const Model &model) {
         by_source[std::string(identity::source_name(static_cast<identity::ByteSource>(i)))] =
             value(totals.by_source[i]);
     json["by_source"] = std::move(by_source);
+    json["perhaps_counted_bytes"] = known(totals.perhaps_counted_bytes);
     json["connections_not_measured"] = totals.links_not_measured;
     json["ops_truncated"] = nccl.ops_truncated;
     json["launches_unreadable"] = nccl.launches_unreadable;

@@ -137,6 +137,7 @@ private:
         add("acknowledgements", control.ack_wire_bytes);
         add("of sizes on sockets", control.socket_header_bytes);
         add("on other sockets", control.other_socket_bytes);
+        add("on other queue pairs, which may be counted already", totals.perhaps_counted_bytes);
         if (!beside.empty())
             wrapped("  beside it " + beside, "  ", "");
         if (nccl_.ops_truncated != 0)

@@ -205,6 +205,78 @@ TEST(NcclBytes, OtherQueuePairs) {
     EXPECT_EQ(model.nccl.control.flush_wire_bytes, 5 * FRAME_HEADERS);
 }
 
+// What operations put on it is computed; that its queue pairs sent the same is not known.
+TEST(NcclBytes, APluginsConnectionIsInNoSumOfNcclsOwn) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS | CW_NODE_NCCL});
+    constexpr QpOptions of_plugin{.qpn = 61, .local = 1, .remote = 9, .remote_qpn = 71};
+    node.device().port().gid(1).source("qp").source("posts").qp(of_plugin);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    cw_nccl_connection connection = rank.socket_connection_record(11.2, SENDS_AT, true, 1, 0);
+    connection.transport = CW_NCCL_TRANSPORT_PLUGIN;
+    connection.n = connection.n_endpoints = 0;
+    rank.comm().call(12, call);
+    node.add(connection);
+    rank.shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call});
+    node.posts(of_plugin, 15, CW_POST_WRITE_IMM, 1, 4000).clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 4000U);
+    EXPECT_FALSE(model.nccl.totals.perhaps_counted_bytes);
+    EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, 4000U);
+    ASSERT_EQ(model.nccl.matrix.size(), 1U);
+    EXPECT_EQ(model.nccl.matrix.begin()->first.transport, CW_NCCL_TRANSPORT_PLUGIN);
+    EXPECT_EQ(model.nccl.matrix.begin()->second.payload_bytes, 4000U);
+}
+
+// A connection of two queue pairs, of which `found` were found; the others are in the capture
+// without anything that ties them to it.
+TEST(NcclBytes, QueuePairsThatWereNotFoundAreNotCountedAgain) {
+    for (const std::uint64_t found : {0U, 1U}) {
+        SCOPED_TRACE(found);
+        NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+        constexpr QpOptions other{.qpn = 61, .local = 1, .remote = 9, .remote_qpn = 71};
+        node.usual(1).qp(RING_QPS[0][0]).qp(other);
+        NcclBuilder rank(node, {});
+        const CallOptions call{.count = 1000};
+        rank.comm().connection(11.2, SENDS_AT, true, 1, {found == 0 ? 98U : 17U, 99});
+        rank.call(12, call).shape(12, 1, {call},
+                                  {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+        rank.launch(12.1, 1, {call});
+        if (found != 0)
+            node.wire(RING_QPS[0][0], 15, {.requests = 2, .request_payload = 2000}, {});
+        node.wire(other, 15, {.requests = 4, .request_payload = 4000 - found * 2000}, {});
+        node.clock(20).end();
+        const model::Model model = model_of({node.bytes()});
+        EXPECT_EQ(of_rung(model, Rung::Exact), 4000U);
+        EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+        EXPECT_EQ(model.nccl.totals.perhaps_counted_bytes, 4000 - found * 2000);
+    }
+}
+
+// The receiver's end names the queue pair that was not found at the sender's.
+TEST(NcclBytes, AMirroredConnectionIsNotCountedAgain) {
+    RingPair ring;
+    ring.rank[0].connection(11.3, SENDS_AT + 8, true, 1, {99}, 1);
+    const CallOptions call{.count = 1000};
+    ring.rank[0].call(12, call).shape(
+        12, 1, {call}, {ring.rank[0].ring({.connection = SENDS_AT + 8, .bytes = 500})});
+    ring.rank[0].launch(12.1, 1, {call});
+    constexpr QpOptions sends{.qpn = 37, .local = 1, .remote = 2, .remote_qpn = 38, .pid = 100};
+    constexpr QpOptions receives{.qpn = 38, .local = 2, .remote = 1, .remote_qpn = 37, .pid = 200};
+    ring.node[0].qp(sends);
+    ring.node[1].qp(receives);
+    ring.rank[1].connection(11.3, RECEIVES_AT + 8, false, 0, {38}, 1);
+    ring.node[0].wire(sends, 15, {.requests = 1, .request_payload = 500}, {});
+    const model::Model model = model_of(ring.captures());
+    EXPECT_EQ(of_rung(model, Rung::Exact), 500U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+    EXPECT_EQ(model.nccl.totals.perhaps_counted_bytes, 500U);
+    ASSERT_EQ(model.nccl.matrix.size(), 1U);
+    EXPECT_EQ(model.nccl.matrix.begin()->second.payload_bytes, 500U);
+}
+
 // A queue pair number is used again: the connection is of the one that lived then.
 TEST(NcclBytes, NumbersAndAddressesAreUsedAgain) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
