@@ -84,42 +84,55 @@ private:
         for (Index index = 0; index < nccl_.links.size(); ++index)
             if (Link &link = nccl_.links[index]; link.session == session && link.is_send())
                 samples[index] = read_samples(model_, link, is_late(link));
-        meter(samples, false);
-        // Where what was measured is never what was expected, pauses have to do.
+        meter(samples, {});
+        // Where what was measured is never what was expected, pauses have to do. What was under way
+        // at the end may pause as long as it wants.
         std::unordered_map<Index, std::vector<ByteSample>> again;
         std::unordered_map<Index, std::vector<Interval>> before;
-        for (auto &[index, of_link] : samples)
-            if (unchecked(nccl_.links[index]) > 1) {
-                before[index] = nccl_.links[index].intervals;
-                again[index] = std::move(of_link);
-            }
+        std::unordered_map<Index, std::uint32_t> eager_until;
+        for (auto &[index, of_link] : samples) {
+            const std::vector<Interval> &intervals = nccl_.links[index].intervals;
+            if (unchecked(intervals) - in_flight(intervals) <= 1)
+                continue;
+            eager_until[index] = in_flight(intervals) != 0 ? intervals.back().begin : UINT32_MAX;
+            before[index] = intervals;
+            again[index] = std::move(of_link);
+        }
         if (!again.empty()) {
-            meter(again, true);
+            meter(again, eager_until);
             for (auto &[index, intervals] : before) {
-                Link after = nccl_.links[index];
-                std::swap(after.intervals, intervals);
-                if (unchecked(after) <= unchecked(nccl_.links[index]))
-                    nccl_.links[index].intervals = std::move(after.intervals);
+                std::vector<Interval> &after = nccl_.links[index].intervals;
+                if (unchecked(intervals) <= unchecked(after))
+                    after = std::move(intervals);
             }
         }
         find_ends();
     }
 
     // Operations whose bytes are not what was measured.
-    static std::uint64_t unchecked(const Link &link) {
-        std::uint64_t ops = 0;
-        for (const Interval &interval : link.intervals)
-            if (interval.kind == IntervalKind::Shortage || interval.kind == IntervalKind::Excess ||
-                interval.kind == IntervalKind::InFlight)
+    static std::uint64_t unchecked(const std::vector<Interval> &intervals) {
+        std::uint64_t ops = in_flight(intervals);
+        for (const Interval &interval : intervals)
+            if (interval.kind == IntervalKind::Shortage || interval.kind == IntervalKind::Excess)
                 ops += interval.n_ops;
         return ops;
     }
+    // Those that the recording ended before.
+    static std::uint64_t in_flight(const std::vector<Interval> &intervals) {
+        return !intervals.empty() && intervals.back().kind == IntervalKind::InFlight
+                   ? intervals.back().n_ops
+                   : 0;
+    }
 
-    void meter(const std::unordered_map<Index, std::vector<ByteSample>> &samples, bool is_eager) {
+    // `eager_until`: by link; none: 0.
+    void meter(const std::unordered_map<Index, std::vector<ByteSample>> &samples,
+               const std::unordered_map<Index, std::uint32_t> &eager_until) {
         std::unordered_map<Index, LinkMeter> meters;
-        for (const auto &[index, of_link] : samples)
+        for (const auto &[index, of_link] : samples) {
+            const auto until = eager_until.find(index);
             meters.try_emplace(index, nccl_.links[index], of_link, is_late(nccl_.links[index]),
-                               is_eager);
+                               until == eager_until.end() ? 0 : until->second);
+        }
         for_each_send([&](const Launch &launch, const ShapeOp &op, std::uint32_t) {
             if (const auto found = meters.find(op.link); found != meters.end())
                 found->second.launch(op, launch.time_ns, launch.order);

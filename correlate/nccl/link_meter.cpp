@@ -230,8 +230,8 @@ OpShare share_of(const Link &link, const ShapeOp &op, std::uint32_t order, std::
 }
 
 LinkMeter::LinkMeter(Link &link, const std::vector<ByteSample> &samples, bool is_late,
-                     bool is_eager)
-    : link_(link), samples_(samples), is_late_(is_late), is_eager_(is_eager),
+                     std::uint32_t eager_until)
+    : link_(link), samples_(samples), is_late_(is_late), eager_until_(eager_until),
       is_settled_(!is_late) {
     link_.intervals.clear();
 }
@@ -247,7 +247,8 @@ void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t o
         is_settled_ = is_settled_ || (next_ != 0 && is_quiet(next_ - 1));
         open_.begin = order;
     } else if (can_close_) {
-        close(single_or(open_.n_unknown != 0 ? IntervalKind::Unknown : IntervalKind::Shortage),
+        // Bytes of what is known may still come.
+        close(open_.n_unknown != 0 ? single_or(IntervalKind::Unknown) : IntervalKind::Shortage,
               order);
         is_settled_ = true;
         open_.begin = order;
@@ -296,7 +297,7 @@ void LinkMeter::take_sample(std::size_t i) {
             return close(IntervalKind::Checked, order_ + 1);
         close(IntervalKind::Excess, order_ + 1);
     } else {
-        can_close_ = is_eager_ && is_quiet_here;
+        can_close_ = order_ < eager_until_ && is_quiet_here;
     }
 }
 

@@ -44,8 +44,10 @@ struct OpShare {
 
 class LinkMeter {
 public:
-    // `is_eager`: a pause counts as a moment at which all is done, even if bytes are missing.
-    LinkMeter(Link &link, const std::vector<ByteSample> &samples, bool is_late, bool is_eager);
+    // A pause after the launch of what is before `eager_until` (an order) counts as a moment at
+    // which all is done, even if bytes are missing.
+    LinkMeter(Link &link, const std::vector<ByteSample> &samples, bool is_late,
+              std::uint32_t eager_until = 0);
 
     // Operations in the order of their launches.
     void launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t order);
@@ -63,7 +65,7 @@ private:
     Link &link_;
     const std::vector<ByteSample> &samples_;
     bool is_late_;
-    bool is_eager_;
+    std::uint32_t eager_until_;
     bool is_settled_;      // what it carries is of what was launched in the recording
     std::size_t next_ = 0; // sample
     std::uint64_t measured_ = 0;

@@ -35,6 +35,30 @@ TEST(NcclBytes, TheLastOperationsMayStillBeUnderWay) {
     EXPECT_EQ(of_rung(model, Rung::Exact), 8'000 + 16'000 + 8'000U);
 }
 
+// One that hangs is not done, whatever is launched behind it, and whatever was wrong before.
+TEST(NcclBytes, AnOperationThatHangs) {
+    for (const std::uint64_t excess : {0U, 50U}) {
+        SCOPED_TRACE(excess);
+        RingPair ring;
+        ring.all_gather(11.5, 100).all_gather(11.6, 100);
+        for (int i = 0; i < 2; ++i)
+            ring.sends(i, excess);
+        ring.sample(12);
+        ring.all_gather(14, 1000);
+        for (std::uint64_t &sent : ring.sent)
+            sent -= 2000;
+        ring.sample(15).all_gather(17, 1000);
+        const model::Model model = model_of(ring.captures());
+        const auto &all = model.nccl.collectives;
+        ASSERT_EQ(all.size(), 4U);
+        EXPECT_FALSE(all[1].has(OPERATION_PARTIAL));
+        EXPECT_TRUE(all[2].has(OPERATION_PARTIAL));
+        EXPECT_TRUE(all[3].has(OPERATION_PARTIAL));
+        EXPECT_EQ(all[2].payload_bytes, 2 * 2000U);
+        EXPECT_EQ(all[3].payload_bytes, 0U);
+    }
+}
+
 TEST(NcclBytes, ADifferenceIsToldAndStaysWhereItIs) {
     RingPair ring;
     ring.all_gather(12, 1000).all_gather(12.1, 1000);

@@ -13,9 +13,9 @@ struct Meter {
     std::vector<ByteSample> samples;
     std::vector<std::tuple<double, std::uint64_t, bool>> ops; // when, bytes, whether that is known
 
-    void run(bool is_late = false, bool is_open = false, bool is_eager = false) {
+    void run(bool is_late = false, bool is_open = false, std::uint32_t eager_until = 0) {
         link.source = ByteSource::Wire;
-        LinkMeter meter(link, samples, is_late, is_eager);
+        LinkMeter meter(link, samples, is_late, eager_until);
         std::uint32_t order = 0;
         for (const auto &[time, bytes, is_known] : ops)
             meter.launch(op(bytes, is_known), seconds(time), order++);
@@ -105,7 +105,7 @@ TEST(LinkMeter, LessThanExpected) {
     meter.run();
     ASSERT_EQ(meter.link.intervals.size(), 1U) << "bytes may still come";
     EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Shortage);
-    meter.run(false, false, true);
+    meter.run(false, false, UINT32_MAX);
     ASSERT_EQ(meter.link.intervals.size(), 2U);
     EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Shortage);
     EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Checked);
@@ -124,6 +124,19 @@ TEST(LinkMeter, APauseIsNoEnd) {
     meter.run();
     ASSERT_EQ(meter.link.intervals.size(), 1U);
     EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Checked);
+}
+
+// Bytes of a single operation that is known may still come, whatever is launched behind it.
+TEST(LinkMeter, APauseOfASingleOperationIsNoEnd) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {4, 100, true}};
+    meter.sample(2, 30);
+    meter.run(false, true, UINT32_MAX);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Shortage);
+    EXPECT_EQ(meter.share(0).rung, Rung::Inferred);
+    meter.run(false, true, 0);
+    ASSERT_EQ(meter.link.intervals.size(), 1U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::InFlight);
 }
 
 TEST(LinkMeter, BytesOfNothingThatWasLaunched) {
@@ -185,7 +198,7 @@ TEST(LinkMeter, NothingMeasured) {
     Meter meter;
     meter.ops = {{1, 100, true}, {1.1, 300, false}};
     meter.link.source = ByteSource::None;
-    LinkMeter none(meter.link, meter.samples, false, false);
+    LinkMeter none(meter.link, meter.samples, false);
     none.launch(Meter::op(100), seconds(1), 0);
     none.launch(Meter::op(300, false), seconds(1), 1);
     none.finish(2, false);
