@@ -4,10 +4,12 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "correlate/capture/reader.h"
 #include "correlate/nccl/common_clock.h"
 #include "correlate/nccl/describe.h"
+#include "correlate/nccl/join_lifetimes.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -16,32 +18,6 @@ using model::Model;
 
 namespace {
 
-// Clocks are this far apart, and lives are not compared finer.
-constexpr std::uint64_t SLACK_NS = 2'000'000'000;
-// Communicators of one hash that are looked at; and how much nearer the nearest has to be.
-constexpr std::size_t MAX_LOOKED_AT = 32;
-constexpr std::uint64_t CLEARLY_NEARER = 4;
-
-// Instances that belong together, and what others are compared with.
-struct Group {
-    std::vector<Index> instances;
-    std::set<std::int32_t> ranks;
-    std::uint64_t latest_begin_ns = 0;
-    std::uint64_t first_end_ns = UINT64_MAX;
-    std::uint64_t created_ns = 0; // 0: not seen
-    std::uint64_t begin_ns = UINT64_MAX;
-
-    void take(const Group &other) {
-        instances.insert(instances.end(), other.instances.begin(), other.instances.end());
-        ranks.insert(other.ranks.begin(), other.ranks.end());
-        latest_begin_ns = std::max(latest_begin_ns, other.latest_begin_ns);
-        first_end_ns = std::min(first_end_ns, other.first_end_ns);
-        begin_ns = std::min(begin_ns, other.begin_ns);
-        if (created_ns == 0)
-            created_ns = other.created_ns;
-    }
-};
-
 class Joiner {
 public:
     explicit Joiner(Model &model) : model_(model), nccl_(model.nccl), clock_(model) {}
@@ -49,6 +25,9 @@ public:
     void run() {
         leader_.resize(nccl_.instances.size());
         std::iota(leader_.begin(), leader_.end(), Index{0});
+        ranks_.resize(nccl_.instances.size());
+        for (Index index = 0; index < nccl_.instances.size(); ++index)
+            ranks_[index].emplace(nccl_.instances[index].record.rank, index);
         join_recordings();
         join_by_queue_pairs();
         join_by_sockets();
@@ -67,7 +46,23 @@ private:
             index = leader_[index] = leader_[leader_[index]];
         return index;
     }
-    void unite(Index a, Index b) { leader_[leader_of(b)] = leader_of(a); }
+    // Of two instances of one rank in a communicator the one was recorded after the other.
+    void unite(Index a, Index b) {
+        a = leader_of(a);
+        b = leader_of(b);
+        if (a == b)
+            return;
+        if (ranks_[a].size() < ranks_[b].size())
+            std::swap(a, b);
+        for (const auto &[rank, instance] : ranks_[b])
+            if (const auto found = ranks_[a].find(rank);
+                found != ranks_[a].end() &&
+                !is_same_rank(nccl_.instances[found->second], nccl_.instances[instance]))
+                return;
+        ranks_[a].merge(ranks_[b]);
+        ranks_[b].clear();
+        leader_[b] = a;
+    }
 
     // One rank in several recordings of a host, one after the other.
     void join_recordings() {
@@ -98,20 +93,24 @@ private:
                (a.record.rank != b.record.rank || is_same_rank(a, b));
     }
 
-    // The two ends of a connection: the one instance of the other end that can be meant.
-    void join_ends(const Link &a_link, const Link &b_link) {
-        for (const Index a : a_link.instances) {
-            Index match = NONE;
-            bool is_ambiguous = false;
-            for (const Index b : b_link.instances) {
-                if (!can_be_one(nccl_.instances[a], nccl_.instances[b]))
-                    continue;
-                is_ambiguous = is_ambiguous || match != NONE;
-                match = b;
-            }
-            if (match != NONE && !is_ambiguous)
-                unite(a, match);
+    // NONE: none, or several.
+    [[nodiscard]] Index only_partner(Index of, const Link &link) const {
+        Index only = NONE;
+        for (const Index other : link.instances) {
+            if (!can_be_one(nccl_.instances[of], nccl_.instances[other]))
+                continue;
+            if (only != NONE)
+                return NONE;
+            only = other;
         }
+        return only;
+    }
+
+    // The two ends of a connection: instances of which each can only mean the other.
+    void join_ends(const Link &a_link, const Link &b_link) {
+        for (const Index a : a_link.instances)
+            if (const Index b = only_partner(a, b_link); b != NONE && only_partner(b, a_link) == a)
+                unite(a, b);
     }
 
     void join_by_queue_pairs() {
@@ -148,88 +147,45 @@ private:
     }
 
     void join_by_lifetime() {
-        std::map<Index, Group> by_leader;
+        std::map<Index, LivingGroup> by_leader;
         for (Index index = 0; index < nccl_.instances.size(); ++index)
             by_leader[leader_of(index)].take(group_of(index));
-        std::map<std::pair<std::uint64_t, std::int32_t>, std::vector<Group>> by_hash;
+        std::map<std::pair<std::uint64_t, std::int32_t>, std::vector<LivingGroup>> by_hash;
         for (auto &[leader, group] : by_leader) {
             const cw_nccl_comm &record = nccl_.instances[leader].record;
             by_hash[{record.comm_hash, record.n_ranks}].push_back(std::move(group));
         }
         for (auto &[hash, groups] : by_hash)
-            for (Group &group : joined(std::move(groups)))
+            for (LivingGroup &group : join_lifetimes(std::move(groups)))
                 add_communicator(group);
     }
 
-    Group group_of(Index index) const {
+    [[nodiscard]] LivingGroup group_of(Index index) const {
         const Instance &instance = nccl_.instances[index];
-        Group group;
+        const model::Session &session = model_.sessions[instance.session];
+        const auto time_ns = [&](std::uint64_t monotonic_ns) {
+            return clock_.time_ns(instance.host, monotonic_ns);
+        };
+        LivingGroup group;
         group.instances = {index};
         group.ranks = {instance.record.rank};
-        group.begin_ns = group.latest_begin_ns = clock_.time_ns(instance.host, instance.begin_ns);
+        group.begin_ns = group.latest_begin_ns = time_ns(instance.begin_ns);
         if (instance.end_ns != 0)
-            group.first_end_ns = clock_.time_ns(instance.host, instance.end_ns);
+            group.first_end_ns = time_ns(instance.end_ns);
         if (instance.created)
             group.created_ns = group.begin_ns;
+        const bool may_miss =
+            session.loss.end() !=
+            std::find_if(session.loss.begin(), session.loss.end(), [](const auto &entry) {
+                return entry.second != 0 && (entry.first.first == CW_LOSS_NCCL_COMM ||
+                                             entry.first.first == CW_LOSS_RECORD_WRITE);
+            });
+        group.watched_from_ns = may_miss ? UINT64_MAX : time_ns(session.begin_ns);
+        group.watched_until_ns = time_ns(session.end_ns);
         return group;
     }
 
-    std::vector<Group> joined(std::vector<Group> groups) const {
-        // Those that were seen from their creation first: what was met later is compared with them.
-        std::stable_sort(groups.begin(), groups.end(), [](const Group &a, const Group &b) {
-            return std::pair(a.created_ns == 0, a.begin_ns) <
-                   std::pair(b.created_ns == 0, b.begin_ns);
-        });
-        std::vector<Group> whole;
-        for (const Group &group : groups) {
-            Group *best = nullptr;
-            std::uint64_t best_ns = UINT64_MAX;
-            std::uint64_t second_ns = UINT64_MAX;
-            for (std::size_t i = whole.size(); i > 0 && whole.size() - i < MAX_LOOKED_AT; --i) {
-                if (!fit(whole[i - 1], group))
-                    continue;
-                const std::uint64_t apart_ns = apart(whole[i - 1], group);
-                if (apart_ns < best_ns) {
-                    second_ns = best_ns;
-                    best_ns = apart_ns;
-                    best = &whole[i - 1];
-                } else {
-                    second_ns = std::min(second_ns, apart_ns);
-                }
-            }
-            const bool is_clear = second_ns == UINT64_MAX || second_ns / CLEARLY_NEARER > best_ns;
-            if (best != nullptr && is_clear)
-                best->take(group);
-            else
-                whole.push_back(group);
-        }
-        return whole;
-    }
-
-    static bool fit(const Group &a, const Group &b) {
-        const auto is_after = [](std::uint64_t time_ns, std::uint64_t end_ns) {
-            return end_ns < UINT64_MAX - SLACK_NS && time_ns > end_ns + SLACK_NS;
-        };
-        if (is_after(b.latest_begin_ns, a.first_end_ns) ||
-            is_after(a.latest_begin_ns, b.first_end_ns))
-            return false;
-        // What was there before the other was created is another one.
-        if ((a.created_ns != 0 && is_after(a.created_ns, b.begin_ns)) ||
-            (b.created_ns != 0 && is_after(b.created_ns, a.begin_ns)))
-            return false;
-        return std::none_of(b.ranks.begin(), b.ranks.end(),
-                            [&](std::int32_t rank) { return a.ranks.contains(rank); });
-    }
-
-    // Of two that were met at some time only, no one is nearer than another.
-    static std::uint64_t apart(const Group &a, const Group &b) {
-        if (a.created_ns == 0 || b.created_ns == 0)
-            return 0;
-        return a.created_ns > b.created_ns ? a.created_ns - b.created_ns
-                                           : b.created_ns - a.created_ns;
-    }
-
-    void add_communicator(Group &group) {
+    void add_communicator(LivingGroup &group) {
         std::sort(group.instances.begin(), group.instances.end(), [&](Index a, Index b) {
             const Instance &one = nccl_.instances[a];
             const Instance &other = nccl_.instances[b];
@@ -327,6 +283,7 @@ private:
     Identity &nccl_;
     CommonClock clock_;
     std::vector<Index> leader_;
+    std::vector<std::map<std::int32_t, Index>> ranks_; // by leader: an instance of each rank
 };
 
 } // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks are of one communicator.
 #include "correlate/nccl/describe.h"
+#include "correlate/nccl/join_lifetimes.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
@@ -91,6 +92,86 @@ TEST(NcclCommunicators, TwoOfOneHashThatNothingTellsApart) {
         nodes.rank(i, {.comm = 0xb000, .created = 11, .flags = SEEN_LATER}).comm();
     }
     EXPECT_EQ(nodes.model().nccl.communicators.size(), 4U);
+}
+
+// The first two that began are of one only by chance.
+TEST(NcclCommunicators, TheFirstThatFitsIsNotTheOnlyOne) {
+    Nodes nodes;
+    nodes.rank(0, {.comm = 0xa000, .created = 11, .flags = SEEN_LATER}).comm();
+    nodes.rank(1, {.comm = 0xb000, .created = 11.1, .flags = SEEN_LATER}).comm();
+    nodes.rank(0, {.comm = 0xb000, .created = 11.2, .flags = SEEN_LATER}).comm();
+    nodes.rank(1, {.comm = 0xa000, .created = 11.3, .flags = SEEN_LATER}).comm();
+    EXPECT_EQ(nodes.model().nccl.communicators.size(), 4U);
+}
+
+// What is known of one leaves a single choice for the others.
+TEST(NcclCommunicators, WhatIsLeftIsTheOnlyOne) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder first = nodes.rank(i, {.comm = 0xa000, .flags = SEEN_LATER});
+        nodes.node[i].qp(RING_QPS[i][0]).qp(RING_QPS[i][1]);
+        first.comm().connection(11.2, SENDS_AT, true, 1 - i, {RING_QPS[i][0].qpn});
+        first.connection(11.2, RECEIVES_AT, false, 1 - i, {RING_QPS[i][1].qpn});
+        nodes.rank(i, {.comm = 0xb000, .flags = SEEN_LATER}).comm();
+    }
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 2U);
+    for (const Communicator &comm : model.nccl.communicators)
+        EXPECT_EQ(comm.instances.size(), 2U);
+}
+
+// Clocks are further apart than creations, but ranks create in one order.
+TEST(NcclCommunicators, CreatedInOneOrder) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i)
+        for (const std::uint64_t comm : {0xa000U, 0xb000U, 0xc000U})
+            nodes
+                .rank(i, {.comm = comm,
+                          .created = 11 + static_cast<double>(comm >> 12U) * 0.001 + 0.0012 * i})
+                .comm();
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 3U);
+    for (const Communicator &comm : model.nccl.communicators) {
+        ASSERT_EQ(comm.instances.size(), 2U);
+        EXPECT_EQ(model.nccl.instances[comm.instances[0]].record.comm,
+                  model.nccl.instances[comm.instances[1]].record.comm);
+    }
+}
+
+// Two communicators use a connection of which the other end tells that one does.
+TEST(NcclCommunicators, ASharedConnectionThatIsHalfKnown) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i) {
+        nodes.node[i].qp(RING_QPS[i][0]).qp(RING_QPS[i][1]);
+        NcclBuilder first = nodes.rank(i, {.comm = 0xa000, .flags = SEEN_LATER});
+        NcclBuilder second = nodes.rank(i, {.comm = 0xb000, .flags = SEEN_LATER});
+        first.comm().connection(11.2, i == 0 ? SENDS_AT : RECEIVES_AT, i == 0, 1 - i,
+                                {RING_QPS[i][i].qpn});
+        second.comm();
+        if (i == 0)
+            second.connection(11.2, SENDS_AT, true, 1, {RING_QPS[0][0].qpn});
+    }
+    EXPECT_EQ(nodes.model().nccl.communicators.size(), 4U);
+}
+
+// Ranks of one hash, in communicators that follow each other: as many as there are in a large job.
+TEST(NcclCommunicators, ManyRanks) {
+    constexpr std::int32_t n_ranks = 4096;
+    std::vector<LivingGroup> groups;
+    for (std::int32_t i = 0; i < 4 * n_ranks; ++i) {
+        LivingGroup group;
+        group.instances = {static_cast<Index>(i)};
+        group.ranks = {i % n_ranks};
+        group.begin_ns = group.latest_begin_ns = group.created_ns =
+            NS * static_cast<std::uint64_t>(1 + i / n_ranks) +
+            static_cast<std::uint64_t>(i) % 7 * 1'000'000;
+        groups.push_back(std::move(group));
+    }
+    const std::vector<LivingGroup> joined = join_lifetimes(std::move(groups));
+    ASSERT_EQ(joined.size(), 4U);
+    for (const LivingGroup &group : joined)
+        for (const Index index : group.instances)
+            EXPECT_EQ(index / n_ranks, group.instances.front() / n_ranks);
 }
 
 TEST(NcclCommunicators, QueuePairsTellThemApart) {
