@@ -1,158 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <csignal>
-#include <cstring>
-#include <optional>
+#include <numeric>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <grp.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "userspace/code/file_bytes.h"
 #include "userspace/nccl/file_plan.h"
 #include "userspace/nccl/find_nccl.h"
+#include "userspace/nccl/reader_process.h"
 
 namespace collwire::nccl {
 namespace {
 
-// Ten times what the largest official build takes, and more.
-constexpr rlim_t MAX_CPU_S = 10;
-constexpr rlim_t MAX_MEMORY_BYTES = 1UL << 30;
-constexpr std::size_t MAX_ANSWER_BYTES = 16UL << 20;
-constexpr unsigned NOBODY = 65534;
+constexpr char NCCL = '1';
+constexpr char OTHER = '0';
+constexpr char UNOPENED = '-';
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool HAS_SHADOW = true; // terabytes of it
-#else
-constexpr bool HAS_SHADOW = false;
-#endif
-
-void limit(decltype(RLIMIT_CPU) what, rlim_t most) {
-    const rlimit value{most, most};
-    (void)setrlimit(what, &value);
-}
-
-// Whoever rules the reader through the file then has nothing that the caller had.
-bool give_up_privileges() {
-    limit(RLIMIT_CPU, MAX_CPU_S);
-    limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_FSIZE, 0);
-    limit(RLIMIT_NPROC, 0);
-    if (!HAS_SHADOW)
-        limit(RLIMIT_DATA, MAX_MEMORY_BYTES);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return false;
-    if (geteuid() != 0)
-        return true;
-    return setgroups(0, nullptr) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&
-           setresuid(NOBODY, NOBODY, NOBODY) == 0;
-}
-
-void write_all(int fd, std::string_view text) {
-    while (!text.empty()) {
-        const ssize_t n = write(fd, text.data(), text.size());
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return;
-        text.remove_prefix(static_cast<std::size_t>(n));
-    }
-}
-
-bool defines_nccl(const FileBytes &file) {
-    const auto library = LibraryFile::parse(file.bytes());
-    if (!library)
-        return false;
+bool defines_nccl(const LibraryFile &library) {
     constexpr std::array<std::string_view, 1> NAME{"ncclAllReduce"};
-    const auto symbols = library->find(NAME);
+    const auto symbols = library.find(NAME);
     return std::ranges::any_of(symbols, [](const auto &symbol) { return symbol.second.function; });
 }
 
+// A line.
+std::string look_of(const Result<FileBytes> &file) {
+    if (!file)
+        return fmt::format("{}\n", UNOPENED);
+    if (file->bytes().size() < LEAST_FILE_BYTES)
+        return fmt::format("{}\n", OTHER);
+    const auto library = LibraryFile::parse(file->bytes());
+    if (!library || !defines_nccl(*library))
+        return fmt::format("{}\n", OTHER);
+    return fmt::format("{}{}\n", NCCL, library->build_id());
+}
+
+FileLook look_from(std::string_view line) {
+    using enum FileLook::Verdict;
+    if (line.starts_with(NCCL))
+        return {Nccl, std::string{line.substr(1)}, {}};
+    return {line.starts_with(UNOPENED) ? Unopened : Other, {}, {}};
+}
+
 // "P" and the plan, or "E", the kind of the error, and its message.
-std::string answer_of(const FileBytes &file) {
-    const auto library = LibraryFile::parse(file.bytes());
+std::string answer_of(const Result<FileBytes> &file, const std::string &path) {
+    const auto refused = [](const Error &why) {
+        return fmt::format("E{}{}", static_cast<int>(why.kind), why.message);
+    };
+    if (!file)
+        return refused(file.failure());
+    const auto library = LibraryFile::parse(file->bytes());
     if (!library)
-        return fmt::format("E{}{}", static_cast<int>(library.failure().kind),
-                           library.failure().message);
+        return refused(Error{library.failure()}.in(path));
     const auto plan = make_plan(*library);
     if (!plan)
-        return fmt::format("E{}{}", static_cast<int>(plan.failure().kind), plan.failure().message);
+        return refused(Error{plan.failure()}.in(path));
     return "P" + render_json(*plan, "");
-}
-
-// What `answer` writes into the pipe that it is given, in a process without privileges.
-struct Answer {
-    std::string text;
-    int status = 0;  // of waitpid
-    int problem = 0; // errno: there was no process
-};
-
-std::string read_all(int fd) {
-    std::string text;
-    std::array<char, 65536> part{};
-    while (text.size() < MAX_ANSWER_BYTES) {
-        const ssize_t n = read(fd, part.data(), part.size());
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        text.append(part.data(), static_cast<std::size_t>(n));
-    }
-    return text;
-}
-
-template <typename Function> Answer ask_child(const Function &answer) {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0)
-        return {{}, 0, errno};
-    const pid_t pid = fork();
-    if (pid == 0) {
-        close(ends[0]);
-        // A caller that died leaves nobody to read.
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (!give_up_privileges())
-            _exit(1);
-        answer(ends[1]);
-        _exit(0);
-    }
-    const int why = errno;
-    close(ends[1]);
-    Answer result;
-    if (pid > 0)
-        result.text = read_all(ends[0]);
-    close(ends[0]);
-    if (pid < 0) {
-        result.problem = why;
-        return result;
-    }
-    while (waitpid(pid, &result.status, 0) < 0 && errno == EINTR) {
-    }
-    return result;
-}
-
-std::string end_of(int status) {
-    if (WIFSIGNALED(status))
-        return fmt::format("its reader was ended by signal {} ({})", WTERMSIG(status),
-                           strsignal(WTERMSIG(status)));
-    return "its reader could not start";
 }
 
 } // namespace
 
 Result<Plan> plan_of_file(const std::string &path) {
-    const auto file = FileBytes::open(path);
-    if (!file)
-        return file.failure();
-    const Answer answer = ask_child([&file](int fd) { write_all(fd, answer_of(*file)); });
-    if (answer.problem != 0)
-        return error(ErrorKind::Failed,
-                     fmt::format("a process: {}", std::strerror(answer.problem)));
+    const ReaderAnswer answer =
+        ask_reader({&path, 1}, {}, [&path](int fd, std::span<const Result<FileBytes>> files) {
+            write_all(fd, answer_of(files.front(), path));
+        });
+    if (!answer.ran)
+        return error(ErrorKind::Failed, answer.problem);
     if (answer.text.starts_with('P')) {
         auto plan = parse_plan(std::string_view{answer.text}.substr(1));
         if (!plan)
@@ -161,35 +74,50 @@ Result<Plan> plan_of_file(const std::string &path) {
         return plan;
     }
     if (answer.text.size() > 2 && answer.text[0] == 'E')
-        return error(static_cast<ErrorKind>(answer.text[1] - '0'),
-                     fmt::format("{}: {}", path, answer.text.substr(2)));
-    return error(ErrorKind::BadInput,
-                 fmt::format("{}: {}: not NCCL, or damaged. Fix: name another copy", path,
-                             end_of(answer.status)));
+        return error(static_cast<ErrorKind>(answer.text[1] - '0'), answer.text.substr(2));
+    return error(
+        ErrorKind::BadInput,
+        fmt::format("{}: {}: not NCCL, or damaged. Fix: name another copy", path, answer.problem));
 }
 
-std::vector<bool> define_nccl(std::span<const std::string> paths) {
-    std::vector<bool> found(paths.size(), false);
-    std::vector<std::optional<FileBytes>> files;
-    files.reserve(paths.size());
-    for (const std::string &path : paths) {
-        auto file = FileBytes::open(path);
-        const bool large = file && file->bytes().size() >= LEAST_FILE_BYTES;
-        files.push_back(large ? std::optional{std::move(*file)} : std::nullopt);
+std::vector<FileLook> look_for_nccl(std::span<const std::string> paths, const ReaderTimes &times) {
+    const auto end = std::chrono::steady_clock::now() + times.all;
+    std::vector<FileLook> looks(paths.size());
+    std::vector<std::size_t> left(paths.size());
+    std::iota(left.begin(), left.end(), std::size_t{0});
+    while (!left.empty()) {
+        const auto time_left = std::chrono::duration_cast<std::chrono::milliseconds>(
+            end - std::chrono::steady_clock::now());
+        if (time_left.count() <= 0)
+            break;
+        std::vector<std::string> of_reader;
+        for (const std::size_t i : left)
+            of_reader.push_back(paths[i]);
+        const ReaderAnswer answer =
+            ask_reader(of_reader, {times.silence, time_left},
+                       [](int fd, std::span<const Result<FileBytes>> files) {
+                           for (const Result<FileBytes> &file : files)
+                               write_all(fd, look_of(file));
+                       });
+        if (!answer.ran)
+            break;
+        std::size_t n_looked = 0;
+        std::string_view rest{answer.text};
+        for (; n_looked < left.size() && rest.find('\n') != std::string_view::npos; ++n_looked) {
+            looks[left[n_looked]] = look_from(rest.substr(0, rest.find('\n')));
+            rest.remove_prefix(rest.find('\n') + 1);
+        }
+        const bool in_time = std::chrono::steady_clock::now() < end;
+        // What ends a reader gets one that has read nothing before. It, or what cannot be opened,
+        // is given up then.
+        const std::size_t culprit = answer.n_opened < left.size() ? answer.n_opened : n_looked;
+        if (in_time && culprit < left.size() && (culprit == 0 || answer.n_opened < left.size())) {
+            looks[left[culprit]] = {FileLook::Verdict::Unreadable, {}, answer.problem};
+            left.erase(left.begin() + static_cast<std::ptrdiff_t>(culprit));
+        }
+        left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(n_looked));
     }
-    // A file that ends its reader is not NCCL; a new reader goes on behind it.
-    for (std::size_t next = 0; next < files.size();) {
-        const Answer answer = ask_child([&files, next](int fd) {
-            for (std::size_t i = next; i < files.size(); ++i)
-                write_all(fd, files[i] && defines_nccl(*files[i]) ? "1" : "0");
-        });
-        if (answer.problem != 0)
-            return found;
-        for (std::size_t i = 0; i < answer.text.size() && next + i < files.size(); ++i)
-            found[next + i] = answer.text[i] == '1';
-        next += answer.text.size() + 1;
-    }
-    return found;
+    return looks;
 }
 
 } // namespace collwire::nccl

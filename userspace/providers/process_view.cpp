@@ -147,7 +147,7 @@ Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
 }
 
 std::string MappedFile::own_path() const {
-    return fmt::format("/proc/self/fd/{}", fd_);
+    return fmt::format("/proc/{}/fd/{}", getpid(), fd_);
 }
 
 std::vector<Mapping> parse_maps(std::string_view text) {

@@ -46,7 +46,8 @@ public:
     // When its bytes were written last.
     [[nodiscard]] timespec changed() const { return changed_; }
     [[nodiscard]] bool is_open() const { return fd_ >= 0; }
-    // A path by which this process, and the kernel for it, reach the file while it is open here.
+    // A path by which this process, its children, and the kernel for them reach the file while it
+    // is open here.
     [[nodiscard]] std::string own_path() const;
 
 private:

@@ -207,9 +207,9 @@ void NcclImages::look_at(const std::vector<pid_t> &pids) {
     std::vector<std::string> paths;
     for (const Candidate &candidate : candidates)
         paths.push_back(candidate.file.own_path());
-    const auto is_nccl = nccl::define_nccl(paths);
+    const auto looks = nccl::look_for_nccl(paths);
     for (std::size_t i = 0; i < candidates.size(); ++i)
-        if (is_nccl[i] && !is_known(candidates[i].file))
+        if (looks[i].verdict == nccl::FileLook::Verdict::Nccl && !is_known(candidates[i].file))
             add(std::move(candidates[i]));
 }
 
@@ -219,7 +219,8 @@ Result<void> NcclImages::add_file(const std::string &path) {
         return std::move(file).failure();
     if (is_known(*file))
         return {};
-    if (!nccl::define_nccl(std::vector{file->own_path()}).front())
+    if (nccl::look_for_nccl(std::vector{file->own_path()}).front().verdict !=
+        nccl::FileLook::Verdict::Nccl)
         return error(ErrorKind::BadInput,
                      fmt::format("{}: not NCCL. Fix: name libnccl.so.2, or the library that it was "
                                  "linked into",
