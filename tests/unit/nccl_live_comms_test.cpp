@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators and connections out of the memory of this process, laid out as no NCCL has them.
 #include <array>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/tcp_pair.h"
+#include "userspace/nccl/comm_copies.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/live_comms.h"
 
@@ -240,6 +244,67 @@ TEST_F(LiveComms, WhatIsNotReadyOrNotHere) {
     peer_.send[0].connected = 1;
     connection_.transport = 1; // SHM
     EXPECT_TRUE(read().at(0).connections.empty());
+}
+
+TEST_F(LiveComms, ForkedProcessHasCopies) {
+    const pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    ASSERT_GT(child, 0);
+    const auto layout = layout_of_plan(plan_, 1);
+    auto copied = read_comms(ProcessView{child}, plan_, *layout, BIAS);
+    kill(child, SIGKILL);
+    ASSERT_EQ(copied.size(), 1u) << "a copy looks like what it is a copy of";
+    auto own = read();
+    own.at(0).comm.tgid = static_cast<std::uint32_t>(getpid());
+    copied[0].comm.tgid = static_cast<std::uint32_t>(child);
+    CommCopies copies;
+    EXPECT_FALSE(copies.is_copy(copied[0].comm));
+    copies.add(own[0].comm);
+    EXPECT_TRUE(copies.is_copy(copied[0].comm)) << "not waited for: it has its parent still";
+    EXPECT_FALSE(copies.is_copy(own[0].comm));
+    copied[0].comm.image_id = 2; // another copy of NCCL
+    EXPECT_FALSE(copies.is_copy(copied[0].comm));
+    copied[0].comm.image_id = own[0].comm.image_id;
+    copied[0].comm.rank = 2;
+    EXPECT_FALSE(copies.is_copy(copied[0].comm));
+    waitpid(child, nullptr, 0);
+}
+
+TEST(CommCopies, OfAnAncestor) {
+    // 1 - 90 - 20 - 30, and 1 - 40
+    const ParentOf parent = [](pid_t pid) -> std::optional<pid_t> {
+        switch (pid) {
+        case 30:
+            return 20;
+        case 20:
+            return 90;
+        case 90:
+        case 40:
+            return 1;
+        case 1:
+            return 0;
+        default:
+            return std::nullopt;
+        }
+    };
+    CommCopies copies(parent);
+    cw_nccl_comm comm{};
+    comm.comm_hash = 7;
+    comm.tgid = 90;
+    copies.add(comm);
+    comm.tgid = 30;
+    EXPECT_TRUE(copies.is_copy(comm));
+    comm.tgid = 40; // another rank, whose memory happens to lie the same
+    EXPECT_FALSE(copies.is_copy(comm));
+    comm.tgid = 50; // it has ended
+    EXPECT_FALSE(copies.is_copy(comm));
+    const std::vector<pid_t> sorted = {1, 40, 90, 20, 30};
+    EXPECT_EQ(ancestors_first(std::vector<pid_t>{1, 20, 30, 40, 90}, parent), sorted);
+    const ParentOf endless = [](pid_t pid) { return pid == 1 ? 2 : 1; };
+    EXPECT_EQ(ancestors_first(std::vector<pid_t>{1, 2}, endless).size(), 2u);
+    EXPECT_FALSE(CommCopies(endless).is_copy(comm));
 }
 
 TEST_F(LiveComms, SocketsByTheirInodes) {

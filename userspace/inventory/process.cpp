@@ -92,6 +92,11 @@ std::optional<std::uint64_t> process_start_ns(const std::string &root, std::uint
     return stat ? std::optional(stat->start_ticks * clock_tick_ns()) : std::nullopt;
 }
 
+std::optional<std::uint32_t> parent_pid(const std::string &root, std::uint32_t pid) {
+    const auto stat = read_stat(process_directory(root, pid));
+    return stat ? std::optional(stat->parent_pid) : std::nullopt;
+}
+
 std::uint64_t socket_inode(std::uint32_t pid, std::uint32_t fd) {
     constexpr std::string_view BEGIN = "socket:[";
     const std::string path = process_directory("", pid) + "/fd/" + std::to_string(fd);

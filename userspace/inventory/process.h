@@ -31,6 +31,9 @@ bool same_start(std::uint64_t start_boottime_ns, std::uint64_t rounded_ns);
 // When a process started in CLOCK_BOOTTIME ns rounded down to a tick; nullopt if there is none.
 std::optional<std::uint64_t> process_start_ns(const std::string &root, std::uint32_t pid);
 
+// nullopt: there is no such process.
+std::optional<std::uint32_t> parent_pid(const std::string &root, std::uint32_t pid);
+
 // The socket behind a file descriptor, as the kernel numbers it. 0: there is none that may be seen.
 std::uint64_t socket_inode(std::uint32_t pid, std::uint32_t fd);
 

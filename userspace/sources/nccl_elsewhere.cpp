@@ -3,7 +3,6 @@
 // process, which has no operation on them: nothing there tells of them. They are read from the
 // outside when the first operation on them is seen.
 #include <algorithm>
-#include <cstring>
 
 #include "userspace/base/clock.h"
 #include "userspace/nccl/layout.h"
@@ -16,12 +15,6 @@ namespace {
 // The proxy's communicator may be told of later than an operation for it.
 constexpr unsigned MAX_LOOKS = 5;
 constexpr std::size_t MAX_ELSEWHERE = 4096; // at once; what is beyond has no bytes
-
-cw_nccl_comm record_of(const std::vector<std::byte> &bytes) {
-    cw_nccl_comm record{};
-    std::memcpy(&record, bytes.data(), std::min(sizeof(record), bytes.size()));
-    return record;
-}
 
 } // namespace
 
@@ -55,8 +48,8 @@ bool NcclSource::read_elsewhere(const Elsewhere &wanted) {
         return true;
     std::vector<cw_nccl_comm> comms;
     for (const auto &[key, comm] : comms_)
-        comms.push_back(record_of(comm.comm));
-    const cw_nccl_comm own = record_of(found->second.comm);
+        comms.push_back(comm.record);
+    const cw_nccl_comm &own = found->second.record;
     const NcclImage *image = images_.find(own.image_id);
     if (image == nullptr)
         return true;

@@ -85,8 +85,7 @@ Result<void> NcclSource::attach() {
     const auto pids = all_processes();
     images_.look_at(pids);
     if (!images_.all().empty())
-        for (const pid_t pid : pids)
-            look_into(pid);
+        look_into(pids);
     return {};
 }
 
@@ -123,8 +122,16 @@ void NcclSource::keep(const CommKey &key, const cw_header &header) {
     }
 }
 
-// Communicators that a process had before its calls were seen. The programs take them for known.
-void NcclSource::look_into(pid_t pid) {
+// Communicators that processes had before their calls were seen. The programs take them for known.
+void NcclSource::look_into(const std::vector<pid_t> &pids) {
+    nccl::CommCopies copies;
+    for (const auto &[key, comm] : comms_)
+        copies.add(comm.record);
+    for (const pid_t pid : nccl::ancestors_first(pids))
+        look_into(pid, copies);
+}
+
+void NcclSource::look_into(pid_t pid, nccl::CommCopies &copies) {
     ProcessView view{pid};
     if (!view.refresh())
         return;
@@ -136,21 +143,25 @@ void NcclSource::look_into(pid_t pid) {
         const auto bias = nccl::load_bias(image->plan, mapping);
         if (!layout || !bias)
             continue;
-        for (nccl::LiveComm &live : nccl::read_comms(view, image->plan, *layout, *bias))
-            add_outside(pid, *image, live);
+        for (nccl::LiveComm &live : nccl::read_comms(view, image->plan, *layout, *bias)) {
+            live.comm.tgid = static_cast<std::uint32_t>(pid);
+            live.comm.image_id = image->id;
+            if (copies.is_copy(live.comm))
+                continue; // the rank is its ancestor
+            copies.add(live.comm);
+            add_outside(*image, live);
+        }
     }
 }
 
-void NcclSource::add_outside(pid_t pid, const NcclImage &image, nccl::LiveComm &live) {
+void NcclSource::add_outside(const NcclImage &image, nccl::LiveComm &live) {
     cw_nccl_comm &comm = live.comm;
-    const auto tgid = static_cast<std::uint32_t>(pid);
+    const std::uint32_t tgid = comm.tgid;
     const auto start_ns = process_start_ns("", tgid);
     if (!start_ns)
         return;
     const std::uint64_t now_ns = monotonic_ns();
     comm.header = {sizeof(comm), CW_KIND_NCCL_COMM, CW_CPU_USERSPACE, now_ns};
-    comm.tgid = tgid;
-    comm.image_id = image.id;
     comm.start_boottime_ns = *start_ns;
     const cw_nccl_comm_key key = {comm.comm, tgid, 0};
     cw_nccl_comm_entry entry = {};
@@ -193,8 +204,7 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
     look_at_parameters(record.tgid, process->second);
     Comm &comm = comms_[{record.tgid, record.comm}];
     comm = {};
-    const auto *begin = reinterpret_cast<const std::byte *>(&record);
-    comm.comm.assign(begin, begin + sizeof(record));
+    comm.record = record;
     const NcclImage *image = images_.find(record.image_id);
     if (image == nullptr)
         return;
@@ -330,7 +340,7 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
                 sink.append(parameter_record(tgid, process.image_id, name, value).header);
         }
         for (const auto &[key, comm] : comms_) {
-            append(sink, comm.comm);
+            sink.append(comm.record.header);
             for (const Bytes &channel : comm.channels)
                 append(sink, channel);
             for (const auto &[address, connection] : comm.connections)
@@ -349,9 +359,7 @@ void NcclSource::watch_steps(const cw_nccl_connection &connection, const CommKey
     const auto found = comms_.find(key);
     if (found == comms_.end())
         return;
-    cw_nccl_comm comm{};
-    std::memcpy(&comm, found->second.comm.data(),
-                std::min(sizeof(comm), found->second.comm.size()));
+    const cw_nccl_comm &comm = found->second.record;
     const NcclImage *image = images_.find(comm.image_id);
     if (image == nullptr)
         return;
@@ -392,10 +400,8 @@ void NcclSource::look_around() {
 void NcclSource::look_at(const std::vector<pid_t> &pids) {
     const std::size_t before = images_.all().size();
     images_.look_at(pids);
-    if (images_.all().size() == before)
-        return;
-    for (const pid_t pid : pids)
-        look_into(pid);
+    if (images_.all().size() != before)
+        look_into(pids);
 }
 
 // A process that ends does not end its communicators. Its number goes to another one some day.

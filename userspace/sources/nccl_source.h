@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "userspace/nccl/comm_copies.h"
 #include "userspace/nccl/live_comms.h"
 #include "userspace/sources/nccl_images.h"
 #include "userspace/sources/nccl_steps.h"
@@ -49,7 +50,7 @@ private:
     };
     // What is known of a communicator as records, for a new segment of the capture.
     struct Comm {
-        Bytes comm;
+        cw_nccl_comm record{};
         std::vector<Bytes> channels;
         std::map<std::tuple<std::uint64_t, std::uint32_t>, Bytes> connections; // address, first
         std::map<std::tuple<std::uint64_t, std::uint16_t, std::uint32_t>, Bytes>
@@ -72,8 +73,9 @@ private:
     };
 
     void look_at(const std::vector<pid_t> &pids);
-    void look_into(pid_t pid);
-    void add_outside(pid_t pid, const NcclImage &image, nccl::LiveComm &live);
+    void look_into(const std::vector<pid_t> &pids);
+    void look_into(pid_t pid, nccl::CommCopies &copies);
+    void add_outside(const NcclImage &image, nccl::LiveComm &live);
     void on_comm(const cw_nccl_comm &record);
     void note_elsewhere(const cw_nccl_shape_ops &record);
     void look_elsewhere();

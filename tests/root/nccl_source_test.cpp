@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the recorder reads of processes that had communicators before it was there: processes that
+// were forked, that are not asked for, that have two copies of NCCL. Their NCCL is a test double.
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/root/bpf_here.h"
+#include "userspace/loader/shared_maps.h"
+#include "userspace/sources/nccl_source.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::uint64_t MAGIC = 0x0280028002800280;
+
+// As tests/root/nccl_double/init.cc has it.
+struct Comm {
+    std::uint64_t magic = MAGIC, hash = 0;
+    std::int32_t rank = 0, n_ranks = 2, local_rank = 0, local_ranks = 2, state = 0;
+    void *proxy_state = nullptr;
+};
+
+struct Records {
+    template <typename T> [[nodiscard]] std::vector<T> of(std::uint16_t kind, pid_t pid) const {
+        std::vector<T> found;
+        for (const auto &bytes : all) {
+            T record{};
+            std::memcpy(&record, bytes.data(), std::min(sizeof(record), bytes.size()));
+            if (record.header.kind == kind && record.tgid == static_cast<std::uint32_t>(pid))
+                found.push_back(record);
+        }
+        return found;
+    }
+    std::vector<std::vector<std::byte>> all;
+};
+
+class Sink : public RecordSink {
+public:
+    explicit Sink(Records &into) : into_(into) {}
+    void append(const cw_header &record) override {
+        const auto *begin = reinterpret_cast<const std::byte *>(&record);
+        into_.all.emplace_back(begin, begin + record.length_bytes);
+    }
+
+private:
+    Records &into_;
+};
+
+// A process that does something and then waits to be ended.
+class Child {
+public:
+    explicit Child(const std::function<void()> &action) {
+        int ready[2] = {-1, -1};
+        if (pipe(ready) != 0)
+            return;
+        pid_ = fork();
+        if (pid_ == 0) {
+            action();
+            const char byte = 1;
+            if (write(ready[1], &byte, 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        close(ready[1]);
+        char byte = 0;
+        is_ready_ = read(ready[0], &byte, 1) == 1;
+        close(ready[0]);
+    }
+    Child(const Child &) = delete;
+    Child &operator=(const Child &) = delete;
+    ~Child() { end(); }
+    void end() {
+        if (pid_ > 0) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        pid_ = -1;
+    }
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    [[nodiscard]] bool is_ready() const { return is_ready_; }
+
+private:
+    pid_t pid_ = -1;
+    bool is_ready_ = false;
+};
+
+// The communicators that this process has with the NCCL of a file.
+void have_comms(const std::string &file, std::vector<Comm *> &comms) {
+    void *library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    auto *table = static_cast<Comm ***>(dlsym(library, "ncclComms"));
+    auto *count = static_cast<int *>(dlsym(library, "nNcclComms"));
+    ASSERT_TRUE(table != nullptr && count != nullptr);
+    *table = comms.data();
+    *count = static_cast<int>(comms.size());
+}
+
+class NcclSources : public testing::Test {
+protected:
+    void SetUp() override {
+        if (const std::string reason = test::no_bpf_because(); !reason.empty())
+            GTEST_SKIP() << reason;
+        comm_.hash = 0xabc;
+    }
+    void start(NcclOptions options = {}) {
+        auto maps = SharedMaps::create({});
+        ASSERT_TRUE(maps) << maps.failure().message;
+        maps_ = std::move(maps).value();
+        source_ = std::make_unique<NcclSource>(*maps_, std::move(options));
+        ASSERT_TRUE(source_->prepare());
+        ASSERT_TRUE(source_->attach());
+        const SourceState state = source_->states().at(0);
+        ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
+    }
+    [[nodiscard]] Records sample_everything() const {
+        Records records;
+        Sink sink(records);
+        source_->sample(sink, true);
+        return records;
+    }
+    static std::vector<cw_nccl_comm> comms_of(const Records &records, const Child &child) {
+        return records.of<cw_nccl_comm>(CW_KIND_NCCL_COMM, child.pid());
+    }
+
+    Comm comm_;
+    std::vector<Comm *> comms_{&comm_};
+    std::unique_ptr<SharedMaps> maps_;
+    std::unique_ptr<NcclSource> source_;
+};
+
+// As PyTorch's loaders of data are.
+TEST_F(NcclSources, WhatWasForkedFromARankIsNone) {
+    int forked[2] = {-1, -1};
+    ASSERT_EQ(pipe(forked), 0);
+    const Child rank([&] {
+        have_comms(NCCL_DOUBLE, comms_);
+        const pid_t loader = fork();
+        if (loader == 0)
+            for (;;)
+                pause();
+        (void)!write(forked[1], &loader, sizeof(loader));
+    });
+    ASSERT_TRUE(rank.is_ready());
+    pid_t loader = -1;
+    ASSERT_EQ(read(forked[0], &loader, sizeof(loader)), static_cast<ssize_t>(sizeof(loader)));
+    start();
+    const auto records = sample_everything();
+    kill(loader, SIGKILL);
+    ASSERT_EQ(comms_of(records, rank).size(), 1U);
+    EXPECT_EQ(comms_of(records, rank)[0].comm_hash, 0xabcU);
+    EXPECT_TRUE(records.of<cw_nccl_comm>(CW_KIND_NCCL_COMM, loader).empty());
+    EXPECT_TRUE(records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, loader).empty());
+}
+
+} // namespace
+} // namespace collwire
