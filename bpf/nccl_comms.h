@@ -110,7 +110,8 @@ static __always_inline void find_proxies(struct cw_nccl_comm_entry *entry, __u64
 		entry->more_proxies = 1;
 }
 
-static __always_inline void tell_comm(__u64 comm, const struct cw_nccl_comm_entry *entry,
+/* False: it is lost. */
+static __always_inline bool tell_comm(__u64 comm, const struct cw_nccl_comm_entry *entry,
 				      __u32 flags, __u64 parent, __s32 color)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -118,7 +119,7 @@ static __always_inline void tell_comm(__u64 comm, const struct cw_nccl_comm_entr
 	struct cw_nccl_comm *r = RESERVE_RECORD(cw_nccl_comm, CW_KIND_NCCL_COMM, CW_LOSS_NCCL_COMM);
 
 	if (!r)
-		return;
+		return false;
 	r->header.time_ns = entry->generation_ns;
 	r->tgid = id >> 32;
 	r->tid = (__u32)id;
@@ -148,6 +149,7 @@ static __always_inline void tell_comm(__u64 comm, const struct cw_nccl_comm_entr
 	if (READ_FIELD(name, comm, comm_name) && name)
 		bpf_probe_read_user_str(r->name, sizeof(r->name), (void *)name);
 	bpf_ringbuf_submit(r, 0);
+	return true;
 }
 
 /* The memory there is a communicator, as far as this build can tell. */
@@ -183,8 +185,11 @@ static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 co
 	entry->mm = mm_of_current();
 	entry->generation_ns = bpf_ktime_get_ns();
 	find_proxies(entry, comm);
-	tell_comm(comm, entry, flags, parent, color);
-	return 0;
+	if (tell_comm(comm, entry, flags, parent, color))
+		return 0;
+	/* Nobody knows it: it is met anew at its next call or launch. */
+	bpf_map_delete_elem(&comms, &key);
+	return 1;
 }
 
 static __noinline long meet_proxies(__u64 comm)
@@ -197,7 +202,7 @@ static __noinline long meet_proxies(__u64 comm)
 	return 0;
 }
 
-/* NULL: it is no communicator, or there is no room for it. */
+/* NULL: it is no communicator, or there is no room for it, which is counted. */
 static __always_inline struct cw_nccl_comm_entry *comm_entry(__u64 comm)
 {
 	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};

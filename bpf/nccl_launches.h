@@ -346,7 +346,8 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 	w->launch_ns = bpf_ktime_get_ns();
 	entry = comm_entry(w->comm);
 	if (!entry) {
-		count_loss(CW_LOSS_NCCL_FAULT);
+		if (!is_comm(w->comm))
+			count_loss(CW_LOSS_NCCL_FAULT);
 		return false;
 	}
 	if (!entry->proxy_ops) { /* it was met before its proxy was there */

@@ -191,35 +191,49 @@ protected:
 
     void TearDown() override { bpf_link__destroy(link_); }
 
-    // What is told of one launch.
-    void launch() {
-        auto maps = SharedMaps::create({});
+    void load(const SharedMapOptions &options = {}) {
+        auto maps = SharedMaps::create(options);
         ASSERT_TRUE(maps) << maps.failure().message;
-        auto ring = EventRing::create(**maps, [this](const cw_header &header) {
+        maps_ = std::move(maps).value();
+        auto ring = EventRing::create(*maps_, [this](const cw_header &header) {
             const auto *begin = reinterpret_cast<const std::byte *>(&header);
             records_.emplace_back(begin, begin + header.length_bytes);
         });
         ASSERT_TRUE(ring) << ring.failure().message;
-        Skeleton<::nccl> programs{"NCCL programs"};
-        const auto opened = programs.open();
+        ring_ = std::move(ring).value();
+        const auto opened = programs_.open();
         ASSERT_TRUE(opened) << opened.failure().message;
         bpf_program *wanted = nullptr, *program = nullptr;
-        bpf_object__for_each_program(program, programs.object()) {
+        bpf_object__for_each_program(program, programs_.object()) {
             const bool is_it = std::string{bpf_program__name(program)} == GetParam();
             bpf_program__set_autoload(program, is_it);
             wanted = is_it ? program : wanted;
         }
         ASSERT_NE(wanted, nullptr);
-        programs->rodata->layout = layout_;
-        const auto loaded = programs.load(**maps);
+        programs_->rodata->layout = layout_;
+        const auto loaded = programs_.load(*maps_);
         ASSERT_TRUE(loaded) << loaded.failure().message;
         bpf_uprobe_opts where{};
         where.sz = sizeof(where);
         where.func_name = "nccl_programs_test_start";
         link_ = bpf_program__attach_uprobe_opts(wanted, -1, "/proc/self/exe", 0, &where);
         ASSERT_NE(link_, nullptr) << std::strerror(errno);
+    }
+
+    // What is told of one launch.
+    void launch() {
+        if (link_ == nullptr) {
+            ASSERT_NO_FATAL_FAILURE(load());
+        }
         EXPECT_EQ(nccl_programs_test_start(&comm_), 0);
-        (void)(*ring)->consume();
+        (void)ring_->consume();
+    }
+
+    [[nodiscard]] std::uint64_t lost(cw_loss_class loss_class) const {
+        std::uint64_t n = 0;
+        for (const LossCount &count : maps_->losses())
+            n += count.loss_class == loss_class ? count.records : 0;
+        return n;
     }
 
     template <typename T> [[nodiscard]] std::vector<T> told(std::uint16_t kind) const {
@@ -248,6 +262,9 @@ protected:
     ProxyState proxy_state_{proxies_.data(), &net_ib_};
     Comm comm_{.proxy_state = &proxy_state_};
     cw_nccl_layout layout_ = layout_for(&net_ib_, &net_socket_);
+    std::unique_ptr<SharedMaps> maps_;
+    std::unique_ptr<EventRing> ring_;
+    Skeleton<::nccl> programs_{"NCCL programs"};
     bpf_link *link_ = nullptr;
     std::vector<std::vector<std::byte>> records_;
 };
@@ -365,6 +382,29 @@ TEST_P(NcclPrograms, SocketsByTheirInodes) {
     EXPECT_EQ(all[1].socket_inodes[0], 0U) << "no socket";
     EXPECT_EQ(all[1].socket_inodes[1], 0U) << "not open";
     EXPECT_EQ(all[0].flags & CW_NCCL_CONNECTION_FAULT, 0U);
+}
+
+// The record of a communicator is told until there is room for it: without it nothing of the
+// communicator is joined with anything.
+TEST_P(NcclPrograms, CommunicatorThatTheRingHadNoRoomFor) {
+    SharedMapOptions options;
+    options.ring_bytes = 4096;
+    ASSERT_NO_FATAL_FAILURE(load(options));
+    std::vector<Comm> others(32, Comm{});
+    for (Comm &other : others)
+        EXPECT_EQ(nccl_programs_test_start(&other), 0);
+    EXPECT_EQ(nccl_programs_test_start(&comm_), 0);
+    EXPECT_GT(lost(CW_LOSS_NCCL_COMM), 0U);
+    EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U) << "they are communicators";
+    (void)ring_->consume();
+    for (const auto &each : told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH))
+        EXPECT_NE(each.comm, reinterpret_cast<std::uint64_t>(&comm_));
+    records_.clear();
+    launch();
+    const auto comms = told<cw_nccl_comm>(CW_KIND_NCCL_COMM);
+    ASSERT_EQ(comms.size(), 1U);
+    EXPECT_EQ(comms[0].comm, reinterpret_cast<std::uint64_t>(&comm_));
+    EXPECT_EQ(told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).size(), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Walks, NcclPrograms, testing::Values("proxy_start", "proxy_start_bounded"),

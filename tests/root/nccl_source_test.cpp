@@ -5,16 +5,19 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <bpf/bpf.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collwire/nccl_tables.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/sources/nccl_source.h"
@@ -107,12 +110,34 @@ void have_comms(const std::string &file, std::vector<Comm *> &comms) {
     *count = static_cast<int>(comms.size());
 }
 
+// Entries of the programs' tables of communicators that are of this process.
+std::size_t entries_of(pid_t pid) {
+    std::size_t n = 0;
+    for (std::uint32_t id = 0; bpf_map_get_next_id(id, &id) == 0;) {
+        const int fd = bpf_map_get_fd_by_id(id);
+        if (fd < 0)
+            continue;
+        bpf_map_info info{};
+        std::uint32_t size = sizeof(info);
+        cw_nccl_comm_key key{}, *before = nullptr;
+        if (bpf_obj_get_info_by_fd(fd, &info, &size) == 0 && std::string{info.name} == "comms" &&
+            info.key_size == sizeof(key))
+            while (bpf_map_get_next_key(fd, before, &key) == 0) {
+                before = &key;
+                n += key.tgid == static_cast<std::uint32_t>(pid) ? 1 : 0;
+            }
+        close(fd);
+    }
+    return n;
+}
+
 class NcclSources : public testing::Test {
 protected:
     void SetUp() override {
         if (const std::string reason = test::no_bpf_because(); !reason.empty())
             GTEST_SKIP() << reason;
         comm_.hash = 0xabc;
+        other_.hash = 0xdef;
     }
     void start(NcclOptions options = {}) {
         auto maps = SharedMaps::create({});
@@ -134,8 +159,8 @@ protected:
         return records.of<cw_nccl_comm>(CW_KIND_NCCL_COMM, child.pid());
     }
 
-    Comm comm_;
-    std::vector<Comm *> comms_{&comm_};
+    Comm comm_, other_;
+    std::vector<Comm *> comms_{&comm_}, others_{&other_};
     std::unique_ptr<SharedMaps> maps_;
     std::unique_ptr<NcclSource> source_;
 };
@@ -162,6 +187,33 @@ TEST_F(NcclSources, WhatWasForkedFromARankIsNone) {
     EXPECT_EQ(comms_of(records, rank)[0].comm_hash, 0xabcU);
     EXPECT_TRUE(records.of<cw_nccl_comm>(CW_KIND_NCCL_COMM, loader).empty());
     EXPECT_TRUE(records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, loader).empty());
+}
+
+TEST_F(NcclSources, TwoCopiesOfNcclInAProcess) {
+    const std::string second = NCCL_DOUBLE ".second";
+    std::filesystem::copy_file(NCCL_DOUBLE, second,
+                               std::filesystem::copy_options::overwrite_existing);
+    Child rank([&] {
+        have_comms(NCCL_DOUBLE, comms_);
+        have_comms(second, others_);
+    });
+    ASSERT_TRUE(rank.is_ready());
+    start();
+    for (int i = 0; i < 2; ++i) {
+        const auto records = sample_everything();
+        EXPECT_EQ(comms_of(records, rank).size(), 2U);
+        const auto told = records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, rank.pid());
+        ASSERT_EQ(told.size(), 2U);
+        EXPECT_NE(told[0].image_id, told[1].image_id);
+        EXPECT_EQ(told[0].start_boottime_ns, told[1].start_boottime_ns);
+    }
+    const pid_t pid = rank.pid();
+    EXPECT_EQ(entries_of(pid), 2U);
+    rank.end();
+    const auto records = sample_everything();
+    EXPECT_TRUE(records.of<cw_nccl_comm>(CW_KIND_NCCL_COMM, pid).empty());
+    EXPECT_EQ(entries_of(pid), 0U) << "there is no room for others in the end";
+    std::filesystem::remove(second);
 }
 
 } // namespace

@@ -42,6 +42,16 @@ template <std::size_t N> void put(char (&field)[N], std::string_view text) {
     std::memcpy(field, text.data(), std::min(text.size(), N - 1));
 }
 
+cw_nccl_process process_record(std::uint32_t tgid, std::uint32_t image_id,
+                               std::uint64_t start_boottime_ns) {
+    cw_nccl_process record = {};
+    record.header = {sizeof(record), CW_KIND_NCCL_PROCESS, CW_CPU_USERSPACE, monotonic_ns()};
+    record.tgid = tgid;
+    record.image_id = image_id;
+    record.start_boottime_ns = start_boottime_ns;
+    return record;
+}
+
 cw_nccl_param parameter_record(std::uint32_t tgid, std::uint32_t image_id, std::string_view name,
                                std::int64_t value) {
     cw_nccl_param record = {};
@@ -187,21 +197,18 @@ void NcclSource::add_outside(const NcclImage &image, nccl::LiveComm &live) {
 }
 
 void NcclSource::on_comm(const cw_nccl_comm &record) {
-    const auto [process, is_new] = processes_.try_emplace(record.tgid);
+    const ProcessKey key = {record.tgid, record.image_id};
+    const auto [entry, is_new] = processes_.try_emplace(key);
+    Process &process = entry->second;
     const auto pid = static_cast<pid_t>(record.tgid);
-    if (is_new || process->second.start_boottime_ns != record.start_boottime_ns ||
-        process->second.image_id != record.image_id) {
-        process->second = {
-            start_ticks(pid).value_or(0), record.image_id, record.start_boottime_ns, {}, false};
-        cw_nccl_process told = {};
-        told.header = {sizeof(told), CW_KIND_NCCL_PROCESS, CW_CPU_USERSPACE, monotonic_ns()};
-        told.tgid = record.tgid;
-        told.image_id = record.image_id;
-        told.start_boottime_ns = record.start_boottime_ns;
+    if (is_new || !same_start(process.start_boottime_ns, record.start_boottime_ns)) {
+        process = {start_ticks(pid).value_or(0), record.start_boottime_ns, {}, false};
+        const cw_nccl_process told =
+            process_record(key.tgid, key.image_id, process.start_boottime_ns);
         const auto *begin = reinterpret_cast<const std::byte *>(&told);
         fresh_.emplace_back(begin, begin + sizeof(told));
     }
-    look_at_parameters(record.tgid, process->second);
+    look_at_parameters(key, process);
     Comm &comm = comms_[{record.tgid, record.comm}];
     comm = {};
     comm.record = record;
@@ -229,11 +236,14 @@ void NcclSource::on_record(const cw_header &header) {
     }
     case CW_KIND_NCCL_CONNECTION: {
         const auto record = copy_of<cw_nccl_connection>(header);
-        keep({record.tgid, record.comm}, header);
-        watch_steps(record, {record.tgid, record.comm});
+        const CommKey key = {record.tgid, record.comm};
+        keep(key, header);
+        watch_steps(record, key);
         // What connections are made with was read for the first of them.
-        if (const auto process = processes_.find(record.tgid); process != processes_.end())
-            process->second.may_have_more = true;
+        if (const auto comm = comms_.find(key); comm != comms_.end())
+            if (const auto process = processes_.find({key.tgid, comm->second.record.image_id});
+                process != processes_.end())
+                process->second.may_have_more = true;
         break;
     }
     case CW_KIND_NCCL_SHAPE_TASK: {
@@ -252,10 +262,10 @@ void NcclSource::on_record(const cw_header &header) {
     }
 }
 
-void NcclSource::look_at_parameters(std::uint32_t tgid, Process &process) {
+void NcclSource::look_at_parameters(const ProcessKey &key, Process &process) {
     process.may_have_more = false;
-    const NcclImage *image = images_.find(process.image_id);
-    ProcessView view{static_cast<pid_t>(tgid)};
+    const NcclImage *image = images_.find(key.image_id);
+    ProcessView view{static_cast<pid_t>(key.tgid)};
     if (image == nullptr || image->plan.parameters.empty() || !view.refresh())
         return;
     for (const Mapping &mapping : view.mappings()) {
@@ -269,7 +279,7 @@ void NcclSource::look_at_parameters(std::uint32_t tgid, Process &process) {
             if (!is_new && known->second == value)
                 continue;
             known->second = value;
-            const cw_nccl_param told = parameter_record(tgid, process.image_id, name, value);
+            const cw_nccl_param told = parameter_record(key.tgid, key.image_id, name, value);
             const auto *begin = reinterpret_cast<const std::byte *>(&told);
             fresh_.emplace_back(begin, begin + sizeof(told));
         }
@@ -320,24 +330,18 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
         look_around();
     look_elsewhere();
     forget_ended();
-    for (auto &[tgid, process] : processes_)
+    for (auto &[key, process] : processes_)
         if (process.may_have_more)
-            look_at_parameters(tgid, process);
+            look_at_parameters(key, process);
     append_images(sink, everything);
     // What is launched while the probes are taken off is not recorded: no step of it is, either.
     for (const cw_nccl_steps &record : detached_ ? last_steps_ : steps_.sample(everything))
         sink.append(record.header);
     if (everything) {
-        for (const auto &[tgid, process] : processes_) {
-            cw_nccl_process record = {};
-            record.header = {sizeof(record), CW_KIND_NCCL_PROCESS, CW_CPU_USERSPACE,
-                             monotonic_ns()};
-            record.tgid = tgid;
-            record.image_id = process.image_id;
-            record.start_boottime_ns = process.start_boottime_ns;
-            sink.append(record.header);
+        for (const auto &[key, process] : processes_) {
+            sink.append(process_record(key.tgid, key.image_id, process.start_boottime_ns).header);
             for (const auto &[name, value] : process.parameters)
-                sink.append(parameter_record(tgid, process.image_id, name, value).header);
+                sink.append(parameter_record(key.tgid, key.image_id, name, value).header);
         }
         for (const auto &[key, comm] : comms_) {
             sink.append(comm.record.header);
@@ -407,21 +411,31 @@ void NcclSource::look_at(const std::vector<pid_t> &pids) {
 // A process that ends does not end its communicators. Its number goes to another one some day.
 void NcclSource::forget_ended() {
     std::erase_if(processes_, [this](const auto &entry) {
-        const auto &[tgid, process] = entry;
-        const auto now = start_ticks(static_cast<pid_t>(tgid));
+        const auto &[key, process] = entry;
+        const auto now = start_ticks(static_cast<pid_t>(key.tgid));
         if (now && *now == process.start_ticks)
             return false;
-        steps_.forget(tgid);
-        const NcclImage *image = images_.find(process.image_id);
-        for (auto comm = comms_.lower_bound({tgid, 0});
-             comm != comms_.end() && comm->first.tgid == tgid;) {
-            const cw_nccl_comm_key key = {comm->first.comm, tgid, 0};
-            if (image != nullptr && image->programs)
-                (void)bpf_map_delete_elem(bpf_map__fd((*image->programs)->maps.comms), &key);
-            comm = comms_.erase(comm);
-        }
+        steps_.forget(key.tgid);
+        forget_comms(key, process);
         return true;
     });
+}
+
+void NcclSource::forget_comms(const ProcessKey &key, const Process &process) {
+    const NcclImage *image = images_.find(key.image_id);
+    for (auto at = comms_.lower_bound({key.tgid, 0});
+         at != comms_.end() && at->first.tgid == key.tgid;) {
+        const cw_nccl_comm &record = at->second.record;
+        if (record.image_id != key.image_id ||
+            !same_start(record.start_boottime_ns, process.start_boottime_ns)) {
+            ++at;
+            continue;
+        }
+        const cw_nccl_comm_key entry = {record.comm, key.tgid, 0};
+        if (image != nullptr && image->programs)
+            (void)bpf_map_delete_elem(bpf_map__fd((*image->programs)->maps.comms), &entry);
+        at = comms_.erase(at);
+    }
 }
 
 } // namespace collwire

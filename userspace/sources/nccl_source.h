@@ -64,9 +64,14 @@ private:
         std::uint32_t proxy_index = 0;
         unsigned looks = 0;
     };
+    // That a process has mapped an image: it may have several.
+    struct ProcessKey {
+        std::uint32_t tgid = 0;
+        std::uint32_t image_id = 0;
+        friend auto operator<=>(const ProcessKey &, const ProcessKey &) = default;
+    };
     struct Process {
         std::uint64_t start_ticks = 0;
-        std::uint32_t image_id = 0;
         std::uint64_t start_boottime_ns = 0;
         std::map<std::string, std::int64_t> parameters; // as they were told of
         bool may_have_more = false;                     // parameters that are not told of
@@ -82,15 +87,16 @@ private:
     bool read_elsewhere(const Elsewhere &connection);
     void keep(const CommKey &key, const cw_header &header);
     void watch_steps(const cw_nccl_connection &connection, const CommKey &comm);
-    void look_at_parameters(std::uint32_t tgid, Process &process);
+    void look_at_parameters(const ProcessKey &key, Process &process);
     void forget_ended();
+    void forget_comms(const ProcessKey &key, const Process &process);
     void look_around();
     void append_images(RecordSink &sink, bool everything);
 
     NcclOptions options_;
     NcclImages images_;
     std::map<CommKey, Comm> comms_;
-    std::map<std::uint32_t, Process> processes_;      // by tgid
+    std::map<ProcessKey, Process> processes_;
     std::vector<Bytes> fresh_;                        // to be appended with the next sample
     std::map<std::uint32_t, cw_nccl_layout> layouts_; // by image
     NcclSteps steps_;
