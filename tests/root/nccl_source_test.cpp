@@ -216,5 +216,19 @@ TEST_F(NcclSources, TwoCopiesOfNcclInAProcess) {
     std::filesystem::remove(second);
 }
 
+TEST_F(NcclSources, ProcessesThatAreNotAskedFor) {
+    const Child wanted([&] { have_comms(NCCL_DOUBLE, comms_); });
+    const Child other([&] { have_comms(NCCL_DOUBLE, others_); });
+    ASSERT_TRUE(wanted.is_ready() && other.is_ready());
+    NcclOptions options;
+    options.probes.filter_by_tgid = true;
+    options.pids = {static_cast<std::uint32_t>(wanted.pid())};
+    start(std::move(options));
+    const auto records = sample_everything();
+    EXPECT_EQ(comms_of(records, wanted).size(), 1U);
+    EXPECT_TRUE(comms_of(records, other).empty());
+    EXPECT_TRUE(records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, other.pid()).empty());
+}
+
 } // namespace
 } // namespace collwire

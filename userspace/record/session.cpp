@@ -94,6 +94,7 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
         return added;
     NcclOptions nccl;
     nccl.probes.filter_by_tgid = filter;
+    nccl.pids = options.pids;
     nccl.files = options.nccl_files;
     nccl.probes.api_returns = options.api_returns;
     nccl.probes.local_launches = options.local_launches;

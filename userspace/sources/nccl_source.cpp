@@ -138,7 +138,10 @@ void NcclSource::look_into(const std::vector<pid_t> &pids) {
     for (const auto &[key, comm] : comms_)
         copies.add(comm.record);
     for (const pid_t pid : nccl::ancestors_first(pids))
-        look_into(pid, copies);
+        if (options_.pids.empty() ||
+            std::ranges::find(options_.pids, static_cast<std::uint32_t>(pid)) !=
+                options_.pids.end())
+            look_into(pid, copies);
 }
 
 void NcclSource::look_into(pid_t pid, nccl::CommCopies &copies) {
