@@ -16,3 +16,4 @@ if(TARGET nccl_test)
     FAKE_NCCL_NO_DEBUG="$<TARGET_FILE:fake_nccl>.no-debug"
     FAKE_NCCL_STRIPPED="$<TARGET_FILE:fake_nccl>.stripped")
 endif()
+collwire_test(nccl_shapes_test LABEL unit SOURCES nccl_shapes_test.cpp LIBS collwire_sources)

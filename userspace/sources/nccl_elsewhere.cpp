@@ -80,7 +80,7 @@ bool NcclSource::read_elsewhere(const Elsewhere &wanted) {
             connection.tgid = proxy->comm.tgid;
             const auto *at = reinterpret_cast<const std::byte *>(&connection);
             fresh_.emplace_back(at, at + sizeof(connection));
-            keep(wanted.comm, connection.header);
+            keep(wanted.comm, connection);
             watch_steps(connection, wanted.comm);
             if (options_.on_connection)
                 options_.on_connection(connection.header);

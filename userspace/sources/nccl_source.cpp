@@ -21,10 +21,6 @@
 namespace collwire {
 namespace {
 
-// What is kept of one communicator for new segments: a capture without it has the operations
-// without their shapes.
-constexpr std::size_t MAX_KEPT_SHAPES = 65536;
-
 // Reading what a process has mapped takes 0.1 to 1 ms.
 constexpr unsigned YOUNG_LOOKS = 60;
 constexpr unsigned LATER_LOOKS = 30;
@@ -109,27 +105,13 @@ std::vector<SourceState> NcclSource::states() const {
     return {{CW_SOURCE_DEGRADED, std::move(reason)}};
 }
 
-void NcclSource::keep(const CommKey &key, const cw_header &header) {
+void NcclSource::keep(const CommKey &key, const cw_nccl_connection &connection) {
     const auto found = comms_.find(key);
     if (found == comms_.end())
         return;
-    Comm &comm = found->second;
-    const auto *begin = reinterpret_cast<const std::byte *>(&header);
-    Bytes bytes(begin, begin + header.length_bytes);
-    if (header.kind == CW_KIND_NCCL_CONNECTION) {
-        const auto record = copy_of<cw_nccl_connection>(header);
-        comm.connections.insert_or_assign({record.connection, record.first}, std::move(bytes));
-        return;
-    }
-    if (comm.shapes.size() >= MAX_KEPT_SHAPES)
-        return;
-    if (header.kind == CW_KIND_NCCL_SHAPE_TASK) {
-        const auto record = copy_of<cw_nccl_shape_task>(header);
-        comm.shapes.insert_or_assign({record.shape, header.kind, record.index}, std::move(bytes));
-    } else {
-        const auto record = copy_of<cw_nccl_shape_ops>(header);
-        comm.shapes.insert_or_assign({record.shape, header.kind, record.first}, std::move(bytes));
-    }
+    const auto *begin = reinterpret_cast<const std::byte *>(&connection);
+    found->second.connections.insert_or_assign({connection.connection, connection.first},
+                                               Bytes(begin, begin + sizeof(connection)));
 }
 
 // Communicators that processes had before their calls were seen. The programs take them for known.
@@ -192,7 +174,7 @@ void NcclSource::add_outside(const NcclImage &image, nccl::LiveComm &live) {
         connection.tgid = tgid;
         const auto *at = reinterpret_cast<const std::byte *>(&connection);
         fresh_.emplace_back(at, at + sizeof(connection));
-        keep({tgid, comm.comm}, connection.header);
+        keep({tgid, comm.comm}, connection);
         watch_steps(connection, {tgid, comm.comm});
         if (options_.on_connection)
             options_.on_connection(connection.header);
@@ -240,7 +222,7 @@ void NcclSource::on_record(const cw_header &header) {
     case CW_KIND_NCCL_CONNECTION: {
         const auto record = copy_of<cw_nccl_connection>(header);
         const CommKey key = {record.tgid, record.comm};
-        keep(key, header);
+        keep(key, record);
         watch_steps(record, key);
         // What connections are made with was read for the first of them.
         if (const auto comm = comms_.find(key); comm != comms_.end())
@@ -249,14 +231,17 @@ void NcclSource::on_record(const cw_header &header) {
                 process->second.may_have_more = true;
         break;
     }
-    case CW_KIND_NCCL_SHAPE_TASK: {
-        const auto record = copy_of<cw_nccl_shape_task>(header);
-        keep({record.tgid, record.comm}, header);
+    case CW_KIND_NCCL_LAUNCH: {
+        const auto record = copy_of<cw_nccl_launch>(header);
+        shapes_.use(record.tgid, record.shape);
         break;
     }
+    case CW_KIND_NCCL_SHAPE_TASK:
+        shapes_.keep(copy_of<cw_nccl_shape_task>(header));
+        break;
     case CW_KIND_NCCL_SHAPE_OPS: {
         const auto record = copy_of<cw_nccl_shape_ops>(header);
-        keep({record.tgid, record.comm}, header);
+        shapes_.keep(record);
         note_elsewhere(record);
         break;
     }
@@ -352,14 +337,20 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
                 append(sink, channel);
             for (const auto &[address, connection] : comm.connections)
                 append(sink, connection);
-            for (const auto &[shape, record] : comm.shapes)
-                append(sink, record);
         }
+        shapes_.begin_segment();
     } else {
         for (const Bytes &record : fresh_)
             append(sink, record);
     }
     fresh_.clear();
+    shapes_.append(sink);
+}
+
+std::vector<LossCount> NcclSource::losses() const {
+    if (shapes_.lost() == 0)
+        return {};
+    return {{CW_LOSS_NCCL_SHAPE, CW_CPU_USERSPACE, shapes_.lost()}};
 }
 
 void NcclSource::watch_steps(const cw_nccl_connection &connection, const CommKey &key) {

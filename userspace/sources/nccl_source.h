@@ -13,6 +13,7 @@
 #include "userspace/nccl/comm_copies.h"
 #include "userspace/nccl/live_comms.h"
 #include "userspace/sources/nccl_images.h"
+#include "userspace/sources/nccl_shapes.h"
 #include "userspace/sources/nccl_steps.h"
 
 namespace collwire {
@@ -40,6 +41,7 @@ public:
     [[nodiscard]] std::vector<SourceState> states() const override;
     void on_record(const cw_header &header) override;
     void sample(RecordSink &sink, bool everything) override;
+    [[nodiscard]] std::vector<LossCount> losses() const override;
     void detach() override;
 
 private:
@@ -54,8 +56,6 @@ private:
         cw_nccl_comm record{};
         std::vector<Bytes> channels;
         std::map<std::tuple<std::uint64_t, std::uint32_t>, Bytes> connections; // address, first
-        std::map<std::tuple<std::uint64_t, std::uint16_t, std::uint32_t>, Bytes>
-            shapes;                        // shape, kind, first
         std::set<std::uint64_t> elsewhere; // connections of other ranks' proxies that were met
     };
     // A connection of another rank's proxy, that only its process can tell of.
@@ -86,7 +86,7 @@ private:
     void note_elsewhere(const cw_nccl_shape_ops &record);
     void look_elsewhere();
     bool read_elsewhere(const Elsewhere &connection);
-    void keep(const CommKey &key, const cw_header &header);
+    void keep(const CommKey &key, const cw_nccl_connection &connection);
     void watch_steps(const cw_nccl_connection &connection, const CommKey &comm);
     void look_at_parameters(const ProcessKey &key, Process &process);
     void forget_ended();
@@ -100,6 +100,7 @@ private:
     std::map<ProcessKey, Process> processes_;
     std::vector<Bytes> fresh_;                        // to be appended with the next sample
     std::map<std::uint32_t, cw_nccl_layout> layouts_; // by image
+    NcclShapes shapes_;
     NcclSteps steps_;
     std::vector<cw_nccl_steps> last_steps_; // as of the end
     bool detached_ = false;

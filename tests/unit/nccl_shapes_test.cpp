@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What launches look like is in each segment that has such a launch, and in no other.
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "userspace/sources/nccl_shapes.h"
+
+namespace collwire {
+namespace {
+
+constexpr std::uint32_t TGID = 7;
+constexpr std::uint64_t COMM = 0x1000;
+
+class Sink : public RecordSink {
+public:
+    void append(const cw_header &record) override {
+        if (record.kind == CW_KIND_NCCL_SHAPE_TASK)
+            tasks.push_back(reinterpret_cast<const cw_nccl_shape_task &>(record));
+        else
+            ops.push_back(reinterpret_cast<const cw_nccl_shape_ops &>(record));
+    }
+    std::vector<cw_nccl_shape_task> tasks;
+    std::vector<cw_nccl_shape_ops> ops;
+};
+
+cw_nccl_shape_task task_of(std::uint64_t shape, std::uint32_t index) {
+    cw_nccl_shape_task record{};
+    record.header = {sizeof(record), CW_KIND_NCCL_SHAPE_TASK, 0, 1};
+    record.tgid = TGID;
+    record.comm = COMM;
+    record.shape = shape;
+    record.index = index;
+    return record;
+}
+
+cw_nccl_shape_ops ops_of(std::uint64_t shape, std::uint32_t first) {
+    cw_nccl_shape_ops record{};
+    record.header = {sizeof(record), CW_KIND_NCCL_SHAPE_OPS, 0, 1};
+    record.tgid = TGID;
+    record.comm = COMM;
+    record.shape = shape;
+    record.first = first;
+    record.n = 1;
+    return record;
+}
+
+// A launch of a new shape, as the programs tell of it.
+void launch_new(NcclShapes &shapes, std::uint64_t shape, std::uint32_t n_ops) {
+    shapes.use(TGID, shape);
+    shapes.keep(task_of(shape, 0));
+    for (std::uint32_t i = 0; i < n_ops; ++i)
+        shapes.keep(ops_of(shape, i));
+}
+
+std::size_t n_appended(NcclShapes &shapes) {
+    Sink sink;
+    shapes.append(sink);
+    return sink.tasks.size() + sink.ops.size();
+}
+
+TEST(NcclShapes, OnceInEachSegmentThatHasALaunchOfIt) {
+    NcclShapes shapes;
+    launch_new(shapes, 1, 3);
+    launch_new(shapes, 2, 1);
+    shapes.use(TGID, 1);
+    EXPECT_EQ(n_appended(shapes), 0U) << "the programs told of them";
+    shapes.begin_segment();
+    EXPECT_EQ(n_appended(shapes), 0U) << "nothing was launched in it";
+    shapes.use(TGID, 1);
+    shapes.use(TGID, 1);
+    Sink sink;
+    shapes.append(sink);
+    ASSERT_EQ(sink.tasks.size(), 1U);
+    ASSERT_EQ(sink.ops.size(), 3U);
+    EXPECT_EQ(sink.ops[2].shape, 1U);
+    EXPECT_EQ(sink.ops[2].first, 2U);
+    shapes.use(TGID, 1);
+    EXPECT_EQ(n_appended(shapes), 0U);
+    // Launched at the end of one segment, told in the next.
+    shapes.begin_segment();
+    shapes.use(TGID, 2);
+    shapes.begin_segment();
+    EXPECT_EQ(n_appended(shapes), 2U);
+    EXPECT_EQ(shapes.lost(), 0U);
+}
+
+TEST(NcclShapes, ToldAgainAndNotInOrder) {
+    NcclShapes shapes;
+    for (const std::uint32_t first : {2U, 0U, 1U, 2U, 0U})
+        shapes.keep(ops_of(1, first));
+    auto changed = ops_of(1, 1);
+    changed.n_ops = 3;
+    shapes.keep(changed);
+    shapes.begin_segment();
+    shapes.use(TGID, 1);
+    Sink sink;
+    shapes.append(sink);
+    ASSERT_EQ(sink.ops.size(), 3U);
+    for (std::uint32_t i = 0; i < 3; ++i)
+        EXPECT_EQ(sink.ops[i].first, i);
+    EXPECT_EQ(sink.ops[1].n_ops, 3U);
+}
+
+// All-to-all whose sizes are others each time.
+TEST(NcclShapes, BoundedOverAll) {
+    constexpr std::size_t BOUND = 64U << 10U;
+    NcclShapes shapes(BOUND);
+    for (std::uint64_t shape = 1; shape <= 10'000; ++shape) {
+        launch_new(shapes, shape, 16);
+        EXPECT_LE(shapes.bytes(), BOUND);
+    }
+    EXPECT_EQ(n_appended(shapes), 0U);
+    shapes.begin_segment();
+    EXPECT_EQ(n_appended(shapes), 0U);
+    EXPECT_EQ(shapes.lost(), 0U) << "nobody asks for them";
+    shapes.use(TGID, 10'000);
+    EXPECT_EQ(n_appended(shapes), 17U);
+    EXPECT_EQ(shapes.lost(), 0U);
+    shapes.use(TGID, 1);
+    shapes.use(TGID, 1);
+    EXPECT_EQ(n_appended(shapes), 0U);
+    EXPECT_EQ(shapes.lost(), 2U) << "launches that cannot be told apart in this segment";
+    launch_new(shapes, 1, 16); // the programs have forgotten it, too
+    shapes.use(TGID, 1);
+    EXPECT_EQ(n_appended(shapes), 0U);
+    EXPECT_EQ(shapes.lost(), 2U);
+    shapes.begin_segment();
+    shapes.use(TGID, 1);
+    EXPECT_EQ(n_appended(shapes), 17U);
+}
+
+TEST(NcclShapes, WhatIsUsedStays) {
+    NcclShapes shapes(64U << 10U);
+    launch_new(shapes, 1, 16);
+    for (std::uint64_t shape = 2; shape <= 1'000; ++shape) {
+        launch_new(shapes, shape, 16);
+        shapes.use(TGID, 1);
+    }
+    shapes.begin_segment();
+    shapes.use(TGID, 1);
+    EXPECT_EQ(n_appended(shapes), 17U);
+    EXPECT_EQ(shapes.lost(), 0U);
+}
+
+TEST(NcclShapes, CutWhileItWaits) {
+    NcclShapes shapes(8U << 10U);
+    launch_new(shapes, 1, 4);
+    shapes.begin_segment();
+    shapes.use(TGID, 1);
+    for (std::uint64_t shape = 2; shape <= 50; ++shape)
+        launch_new(shapes, shape, 16);
+    EXPECT_EQ(n_appended(shapes), 0U);
+    EXPECT_EQ(shapes.lost(), 1U);
+}
+
+TEST(NcclShapes, ProcessesAndWhatCouldNotBeRead) {
+    NcclShapes shapes;
+    launch_new(shapes, 1, 2);
+    shapes.begin_segment();
+    shapes.use(TGID + 1, 1);
+    EXPECT_EQ(n_appended(shapes), 0U);
+    shapes.use(TGID, 0); // it could not be told what it looks like
+    EXPECT_EQ(n_appended(shapes), 0U);
+    shapes.use(TGID, 1);
+    EXPECT_EQ(n_appended(shapes), 3U);
+    EXPECT_EQ(shapes.lost(), 0U);
+}
+
+} // namespace
+} // namespace collwire
