@@ -30,7 +30,7 @@ Index maker_of(const Identity &nccl, Index instance) {
 
 } // namespace
 
-OperationTimer::OperationTimer(const Model &model) : model_(model), nccl_(model.nccl) {
+OperationTimer::OperationTimer(const Model &model) : nccl_(model.nccl) {
     put_launches_in_order();
     for (const auto &[key, connections] : nccl_.gathered.connections_at) {
         const auto steps = nccl_.gathered.steps.find(key);

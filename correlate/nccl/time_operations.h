@@ -35,7 +35,6 @@ private:
     [[nodiscard]] std::vector<Birth> births_of(const std::vector<Index> &connections) const;
     void put_launches_in_order();
 
-    const model::Model &model_;
     const Identity &nccl_;
     std::vector<PlaceOfOp> launches_; // by session and time; `op` is 0
     ByAddress<Connection> connections_;
