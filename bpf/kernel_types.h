@@ -148,6 +148,7 @@ struct inode {
 	unsigned short i_mode;
 	unsigned long i_ino;
 	long long i_size;
+	__u32 i_generation;
 	struct super_block *i_sb;
 };
 

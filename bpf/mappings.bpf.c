@@ -2,43 +2,45 @@
 /*
  * Files that a process maps to execute code from, each the first time that anybody does: a library
  * may be loaded at any moment (dlopen). For the recorder alone, never in a capture. A mapping is
- * made a few times in the life of a process.
+ * made a few times in the life of a process. The recorder takes a file out of seen_files that it
+ * could not look at.
  */
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/tables.h"
 
 #define PROT_EXEC 4
 
 /* Smaller ones hold nothing that is looked for. */
 const volatile __u64 least_file_bytes = 0;
 
-struct file_key {
-	__u64 inode;
-	__u64 device;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
-	__type(key, struct file_key);
+	__type(key, struct cw_file_key);
 	__type(value, __u8);
 } seen_files SEC(".maps");
 
 static __always_inline int on_mapping(struct file *file, unsigned long prot)
 {
-	struct file_key key = {};
+	struct cw_file_key key = {};
 	struct cw_file_mapped *e;
 	struct inode *inode;
+	__u64 size;
 	__u8 one = 1;
 
 	if (!file || !(prot & PROT_EXEC))
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
-	if ((__u64)BPF_CORE_READ(inode, i_size) < least_file_bytes)
+	size = (__u64)BPF_CORE_READ(inode, i_size);
+	if (size < least_file_bytes)
 		return 0;
 	key.inode = BPF_CORE_READ(inode, i_ino);
 	key.device = BPF_CORE_READ(inode, i_sb, s_dev);
+	key.address = (__u64)inode;
+	key.size = size;
+	key.generation = BPF_CORE_READ(inode, i_generation);
 	if (bpf_map_update_elem(&seen_files, &key, &one, BPF_NOEXIST))
 		return 0;
 	e = RESERVE_RECORD(cw_file_mapped, CW_KIND_FILE_MAPPED, CW_LOSS_NCCL_COMM);
@@ -47,6 +49,7 @@ static __always_inline int on_mapping(struct file *file, unsigned long prot)
 		return 0;
 	}
 	e->tgid = bpf_get_current_pid_tgid() >> 32;
+	e->inode = key.inode;
 	bpf_ringbuf_submit(e, 0);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -67,6 +68,31 @@ std::optional<Mapping> parse_line(std::string_view line) {
         mapping.path = line;
     }
     return mapping;
+}
+
+std::int64_t ns_of(const statx_timestamp &time) {
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+std::optional<FileStatus> status_at(int folder, const char *path, int flags) {
+    struct statx got {};
+    if (::statx(folder, path, flags | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &got) != 0 ||
+        !S_ISREG(got.stx_mode)) {
+        return std::nullopt;
+    }
+    return FileStatus{
+        {makedev(got.stx_dev_major, got.stx_dev_minor), got.stx_ino, ns_of(got.stx_mtime)},
+        got.stx_size,
+        ns_of(got.stx_ctime),
+        got.stx_nlink};
+}
+
+std::string exact_path(pid_t pid, const Mapping &mapping) {
+    return fmt::format("/proc/{}/map_files/{:x}-{:x}", pid, mapping.begin, mapping.end);
+}
+
+std::string named_path(pid_t pid, const Mapping &mapping) {
+    return fmt::format("/proc/{}/root{}", pid, mapping.path);
 }
 
 bool holds_uverbs(const std::filesystem::path &fd_folder) {
@@ -131,13 +157,12 @@ Result<MappedFile> MappedFile::open(const std::string &path) {
 }
 
 Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
-    const std::string exact =
-        fmt::format("/proc/{}/map_files/{:x}-{:x}", pid, mapping.begin, mapping.end);
+    const std::string exact = exact_path(pid, mapping);
     if (const int fd = ::open(exact.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); fd >= 0) {
         return from_fd(fd, exact);
     }
     // map_files needs CAP_SYS_ADMIN. By name the file may be another one by now: compare.
-    const std::string named = fmt::format("/proc/{}/root{}", pid, mapping.path);
+    const std::string named = named_path(pid, mapping);
     auto file = open(named);
     if (file && file->inode() != mapping.inode) {
         return error(ErrorKind::Failed,
@@ -146,8 +171,29 @@ Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
     return file;
 }
 
+std::optional<FileStatus> MappedFile::status() const {
+    return status_at(fd_, "", AT_EMPTY_PATH);
+}
+
+std::string MappedFile::path_of(pid_t pid, const Mapping &mapping) {
+    std::string exact = exact_path(pid, mapping);
+    return status_of(exact) ? exact : named_path(pid, mapping);
+}
+
 std::string MappedFile::own_path() const {
     return fmt::format("/proc/{}/fd/{}", getpid(), fd_);
+}
+
+std::optional<FileStatus> status_of(const std::string &path) {
+    return status_at(AT_FDCWD, path.c_str(), 0);
+}
+
+std::optional<FileStatus> status_of(pid_t pid, const Mapping &mapping) {
+    if (auto status = status_of(exact_path(pid, mapping))) {
+        return status;
+    }
+    auto status = status_of(named_path(pid, mapping));
+    return status && status->identity.inode == mapping.inode ? status : std::nullopt;
 }
 
 std::vector<Mapping> parse_maps(std::string_view text) {

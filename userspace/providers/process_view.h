@@ -28,6 +28,26 @@ struct Mapping {
     std::string path; // in the process's mount namespace; empty if anonymous
 };
 
+// Tells a file from others, and from what it was before it was written again.
+struct FileIdentity {
+    dev_t device = 0;
+    ino_t inode = 0;
+    std::int64_t written_ns = 0;
+    friend auto operator<=>(const FileIdentity &, const FileIdentity &) = default;
+};
+
+struct FileStatus {
+    FileIdentity identity;
+    std::uint64_t bytes = 0;
+    std::int64_t changed_ns = 0; // it, its names or its rights
+    std::uint32_t n_names = 0;
+    friend bool operator==(const FileStatus &, const FileStatus &) = default;
+};
+
+// Of regular files. As this machine knows it: nobody else is asked, which might not answer.
+std::optional<FileStatus> status_of(const std::string &path);
+std::optional<FileStatus> status_of(pid_t pid, const Mapping &mapping);
+
 // An open file, the same one that a process has mapped, even if it was replaced or deleted since.
 class MappedFile {
 public:
@@ -40,12 +60,15 @@ public:
 
     static Result<MappedFile> open(pid_t pid, const Mapping &mapping);
     static Result<MappedFile> open(const std::string &path);
+    // The path by which open would open it.
+    static std::string path_of(pid_t pid, const Mapping &mapping);
 
     [[nodiscard]] dev_t device() const { return device_; }
     [[nodiscard]] ino_t inode() const { return inode_; }
     // When its bytes were written last.
     [[nodiscard]] timespec changed() const { return changed_; }
     [[nodiscard]] bool is_open() const { return fd_ >= 0; }
+    [[nodiscard]] std::optional<FileStatus> status() const;
     // A path by which this process, its children, and the kernel for them reach the file while it
     // is open here.
     [[nodiscard]] std::string own_path() const;

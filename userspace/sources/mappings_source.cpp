@@ -3,6 +3,10 @@
 
 #include "userspace/sources/mappings_source.h"
 
+#include <bpf/bpf.h>
+
+#include "collwire/tables.h"
+
 namespace collwire {
 namespace {
 
@@ -26,6 +30,20 @@ MappingsSource::~MappingsSource() = default;
 bool MappingsSource::configure() {
     skeleton_->rodata->least_file_bytes = least_file_bytes_;
     return need("security_mmap_file");
+}
+
+void MappingsSource::tell_again(const std::set<std::uint64_t> &inodes) {
+    if (!skeleton_.is_loaded() || inodes.empty())
+        return;
+    const int seen = bpf_map__fd(skeleton_->maps.seen_files);
+    std::vector<cw_file_key> found;
+    cw_file_key key = {};
+    for (const cw_file_key *before = nullptr; bpf_map_get_next_key(seen, before, &key) == 0;
+         before = &key)
+        if (inodes.contains(key.inode))
+            found.push_back(key);
+    for (const cw_file_key &each : found)
+        (void)bpf_map_delete_elem(seen, &each);
 }
 
 } // namespace collwire

@@ -2,6 +2,9 @@
 // Tells the other sources of files that a process maps for the first time (bpf/mappings.bpf.c).
 #pragma once
 
+#include <cstdint>
+#include <set>
+
 #include "userspace/sources/probed_source.h"
 
 struct mappings; // the skeleton of bpf/mappings.bpf.c
@@ -14,6 +17,9 @@ public:
     MappingsSource(const SharedMaps &maps, std::uint64_t least_file_bytes,
                    HookMode mode = default_hook_mode());
     ~MappingsSource() override;
+
+    // Whoever maps a file with one of these numbers next is told of again.
+    void tell_again(const std::set<std::uint64_t> &inodes);
 
 private:
     bool applicable() override { return true; }

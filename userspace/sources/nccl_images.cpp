@@ -17,8 +17,6 @@
 #include "userspace/base/clock.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/return_probes.h"
-#include "userspace/nccl/file_plan.h"
-#include "userspace/nccl/find_nccl.h"
 #include "userspace/nccl/layout.h"
 
 namespace collwire {
@@ -28,7 +26,6 @@ namespace {
 constexpr std::uint32_t EMULATED_COST_NS = 600;
 constexpr std::uint32_t RETURN_COST_NS =
     2000; // not measured: a trap at the call, one at its return
-constexpr std::size_t MAX_SEEN_FILES = 65536;
 
 using Programs = decltype(::nccl::progs);
 
@@ -88,10 +85,6 @@ bool asked_for_bounded_walk() {
     return value != nullptr && std::string_view{value} == "1";
 }
 
-bool same(const timespec &a, const timespec &b) {
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
 } // namespace
 
 NcclImage::NcclImage() = default;
@@ -141,22 +134,8 @@ NcclImage *NcclImages::find(std::uint32_t id) const {
     return found == images_.end() ? nullptr : found->get();
 }
 
-NcclImage *NcclImages::image_of(pid_t pid, const Mapping &mapping) const {
-    const auto name = [](std::string_view path) { return path.substr(path.rfind('/') + 1); };
-    for (const auto &image : images_) {
-        // Files of other names are not opened.
-        if (name(image->path) != name(mapping.path))
-            continue;
-        const auto file = MappedFile::open(pid, mapping);
-        if (file && file->device() == image->device && file->inode() == image->inode &&
-            same(file->changed(), image->changed))
-            return image.get();
-    }
-    return nullptr;
-}
-
 std::vector<std::string> NcclImages::problems() const {
-    std::vector<std::string> all;
+    std::vector<std::string> all = unreadable_;
     for (const auto &image : images_) {
         if (!image->problem.empty())
             all.push_back(fmt::format("{}: {}", image->path, image->problem));
@@ -174,80 +153,6 @@ std::vector<std::string> NcclImages::problems() const {
 
 std::uint64_t NcclImages::missed() const {
     return 0; // the kernel does not tell it of uprobes
-}
-
-bool NcclImages::is_known(const MappedFile &file) const {
-    return std::ranges::any_of(images_, [&file](const auto &image) {
-        return image->device == file.device() && image->inode == file.inode() &&
-               same(image->changed, file.changed());
-    });
-}
-
-void NcclImages::collect(pid_t pid, std::vector<Candidate> &candidates) {
-    ProcessView view{pid};
-    if (!view.refresh())
-        return;
-    for (const Mapping &mapping : view.mappings()) {
-        if (!mapping.executable || mapping.inode == 0 || mapping.path.empty())
-            continue;
-        if (seen_.size() >= MAX_SEEN_FILES)
-            seen_.clear();
-        if (!seen_.insert({mapping.inode, mapping.path}).second)
-            continue;
-        auto file = MappedFile::open(pid, mapping);
-        if (file && !is_known(*file))
-            candidates.push_back({std::move(*file), mapping.path});
-    }
-}
-
-void NcclImages::look_at(const std::vector<pid_t> &pids) {
-    std::vector<Candidate> candidates;
-    for (const pid_t pid : pids)
-        collect(pid, candidates);
-    std::vector<std::string> paths;
-    for (const Candidate &candidate : candidates)
-        paths.push_back(candidate.file.own_path());
-    const auto looks = nccl::look_for_nccl(paths);
-    for (std::size_t i = 0; i < candidates.size(); ++i)
-        if (looks[i].verdict == nccl::FileLook::Verdict::Nccl && !is_known(candidates[i].file))
-            add(std::move(candidates[i]));
-}
-
-Result<void> NcclImages::add_file(const std::string &path) {
-    auto file = MappedFile::open(path);
-    if (!file)
-        return std::move(file).failure();
-    if (is_known(*file))
-        return {};
-    if (nccl::look_for_nccl(std::vector{file->own_path()}).front().verdict !=
-        nccl::FileLook::Verdict::Nccl)
-        return error(ErrorKind::BadInput,
-                     fmt::format("{}: not NCCL. Fix: name libnccl.so.2, or the library that it was "
-                                 "linked into",
-                                 path));
-    add({std::move(*file), path});
-    return {};
-}
-
-void NcclImages::add(Candidate candidate) {
-    auto image = std::make_unique<NcclImage>();
-    image->id = static_cast<std::uint32_t>(images_.size() + 1);
-    image->device = candidate.file.device();
-    image->inode = candidate.file.inode();
-    image->changed = candidate.file.changed();
-    image->path = std::move(candidate.path);
-    image->file = std::move(candidate.file);
-    auto plan = nccl::plan_of_file(image->file.own_path());
-    if (plan) {
-        image->plan = std::move(*plan);
-        image->plan.file = image->path;
-        plan_probes(*image);
-    } else {
-        image->problem = std::move(plan).failure().message;
-    }
-    images_.push_back(std::move(image));
-    if (attached_)
-        place(*images_.back());
 }
 
 void NcclImages::place(NcclImage &image) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <ctime>
 #include <memory>
 #include <set>
 #include <string>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "userspace/loader/skeleton.h"
+#include "userspace/nccl/find_nccl.h"
 #include "userspace/nccl/plan.h"
 #include "userspace/providers/process_view.h"
 #include "userspace/record/source.h"
@@ -34,11 +34,9 @@ struct NcclImage {
     ~NcclImage();
 
     std::uint32_t id = 0;
-    dev_t device = 0;
-    ino_t inode = 0;
-    timespec changed{};
-    std::string path; // in the mount namespace of the process that it was met in
-    MappedFile file;  // until its probes are placed
+    FileStatus status; // when its plan was made
+    std::string path;  // in the mount namespace of the process that it was met in
+    MappedFile file;   // until its probes are placed
     nccl::Plan plan;
     std::string problem;              // why it is not traced; empty: it is
     std::string loop_refused;         // why long lists are walked in part only; empty: they are not
@@ -63,8 +61,13 @@ public:
     void lift();
     Result<void> put_back();
 
-    // Finds images that these processes have mapped. Files that were looked at before cost nothing.
-    void look_at(const std::vector<pid_t> &pids);
+    // What look_at came to.
+    struct Looked {
+        std::set<std::uint64_t> inodes; // of mapped files of which it is known now what they are
+        std::vector<pid_t> again;       // these have files that there was no time for
+    };
+    // Finds images that these processes have mapped. Files that were looked at before cost little.
+    Looked look_at(const std::vector<pid_t> &pids);
 
     // A file that nobody has mapped yet: its first user meets the probes. BadInput if it is no
     // NCCL.
@@ -80,19 +83,19 @@ public:
     [[nodiscard]] std::uint64_t missed() const;
 
 private:
-    struct SeenFile {
-        std::uint64_t inode;
-        std::string path;
-        friend auto operator<=>(const SeenFile &, const SeenFile &) = default;
-    };
     struct Candidate {
-        MappedFile file;
-        std::string path;
+        pid_t pid;
+        Mapping mapping;
+        FileStatus status;
+        std::string file; // a path that leads to it from here
     };
 
-    void collect(pid_t pid, std::vector<Candidate> &candidates);
-    [[nodiscard]] bool is_known(const MappedFile &file) const;
-    void add(Candidate candidate);
+    void collect(pid_t pid, std::vector<Candidate> &candidates, Looked &looked);
+    // False: what it is is not known.
+    bool judge(Candidate candidate, const nccl::FileLook &look);
+    [[nodiscard]] NcclImage *image_of(const FileIdentity &file) const;
+    void add(MappedFile file, std::string path);
+    void unreadable(std::string problem);
     void place(NcclImage &image);
     Result<void> load(NcclImage &image);
     Result<void> load(NcclImage &image, bool loop);
@@ -103,7 +106,8 @@ private:
     const SharedMaps &maps_;
     NcclProbes wanted_;
     bool attached_ = false;
-    std::set<SeenFile> seen_;
+    std::set<FileIdentity> others_; // that are no images
+    std::vector<std::string> unreadable_;
     std::vector<std::unique_ptr<NcclImage>> images_;
 };
 

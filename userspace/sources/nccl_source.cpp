@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <bpf/bpf.h>
 #include <fmt/format.h>
@@ -74,7 +75,7 @@ Result<void> NcclSource::prepare() {
     for (const std::string &file : options_.files)
         if (auto added = images_.add_file(file); !added)
             return added;
-    images_.look_at(all_processes());
+    again_ = images_.look_at(all_processes()).again;
     return {};
 }
 
@@ -89,7 +90,7 @@ Result<void> NcclSource::attach() {
     images_.attach();
     // Those that came between prepare and now.
     const auto pids = all_processes();
-    images_.look_at(pids);
+    again_ = images_.look_at(pids).again;
     if (!images_.all().empty())
         look_into(pids);
     return {};
@@ -206,10 +207,12 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
 
 void NcclSource::on_record(const cw_header &header) {
     switch (header.kind) {
-    case CW_KIND_FILE_MAPPED:
-        to_look_at_.push_back(static_cast<pid_t>(copy_of<cw_file_mapped>(header).tgid));
-        look_at({to_look_at_.back()});
+    case CW_KIND_FILE_MAPPED: {
+        const auto record = copy_of<cw_file_mapped>(header);
+        told_.push_back({static_cast<pid_t>(record.tgid), record.inode, false});
+        look_at({told_.back().pid});
         break;
+    }
     case CW_KIND_NCCL_COMM:
         on_comm(copy_of<cw_nccl_comm>(header));
         break;
@@ -283,7 +286,7 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
         record.header = {sizeof(record), CW_KIND_NCCL_IMAGE, CW_CPU_USERSPACE, monotonic_ns()};
         record.image_id = image.id;
         record.version = nccl::version_number(image.plan.version);
-        record.inode = image.inode;
+        record.inode = image.status.identity.inode;
         nccl::put_rungs(image.plan, record);
         put(record.build_id, image.plan.build_id);
         put(record.path, image.path);
@@ -310,10 +313,7 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
 }
 
 void NcclSource::sample(RecordSink &sink, bool everything) {
-    // A process that was told of may not have finished its mapping then.
-    if (!to_look_at_.empty())
-        look_at(to_look_at_);
-    to_look_at_.clear();
+    look_at_told();
     if (!options_.told_of_mappings())
         look_around();
     look_elsewhere();
@@ -397,9 +397,30 @@ void NcclSource::look_around() {
 // What an image did before it had its probes is not known: it is looked into then.
 void NcclSource::look_at(const std::vector<pid_t> &pids) {
     const std::size_t before = images_.all().size();
-    images_.look_at(pids);
+    const auto looked = images_.look_at(pids);
+    again_.insert(again_.end(), looked.again.begin(), looked.again.end());
+    for (ToldMapping &told : told_)
+        told.is_known = told.is_known || looked.inodes.contains(told.inode);
     if (images_.all().size() != before)
         look_into(pids);
+}
+
+void NcclSource::look_at_told() {
+    // A process that was told of may not have finished its mapping then.
+    std::vector<pid_t> pids = std::exchange(again_, {});
+    for (const ToldMapping &told : told_)
+        if (std::ranges::find(pids, told.pid) == pids.end())
+            pids.push_back(told.pid);
+    if (!pids.empty())
+        look_at(pids);
+    // It may have ended before anybody looked. Others will map what it had.
+    std::set<std::uint64_t> inodes;
+    for (const ToldMapping &told : told_)
+        if (!told.is_known)
+            inodes.insert(told.inode);
+    told_.clear();
+    if (!inodes.empty() && options_.tell_again)
+        options_.tell_again(inodes);
 }
 
 // A process that ends does not end its communicators. Its number goes to another one some day.

@@ -25,6 +25,8 @@ struct NcclOptions {
     // Whether CW_KIND_FILE_MAPPED records come. Without them processes are looked at again and
     // again: each with every sample while it is young, later less often.
     std::function<bool()> told_of_mappings = [] { return true; };
+    // Whoever maps a file with one of these numbers next is told of, as if it were the first.
+    std::function<void(const std::set<std::uint64_t> &inodes)> tell_again = {};
     // Gets the connections that do not come through the ring buffer.
     std::function<void(const cw_header &)> on_connection = {};
 };
@@ -78,7 +80,14 @@ private:
         bool may_have_more = false;                     // parameters that are not told of
     };
 
+    struct ToldMapping {
+        pid_t pid = 0;
+        std::uint64_t inode = 0;
+        bool is_known = false; // what the file is
+    };
+
     void look_at(const std::vector<pid_t> &pids);
+    void look_at_told();
     void look_into(const std::vector<pid_t> &pids);
     void look_into(pid_t pid, nccl::CommCopies &copies);
     void add_outside(const NcclImage &image, nccl::LiveComm &live);
@@ -104,7 +113,8 @@ private:
     NcclSteps steps_;
     std::vector<cw_nccl_steps> last_steps_; // as of the end
     bool detached_ = false;
-    std::vector<pid_t> to_look_at_;
+    std::vector<ToldMapping> told_;    // since the last sample
+    std::vector<pid_t> again_;         // that have files which there was no time for
     std::vector<Elsewhere> elsewhere_; // that are not found yet
     std::map<pid_t, unsigned> looks_;  // at processes that are not known to have NCCL
     std::size_t images_told_ = 0;

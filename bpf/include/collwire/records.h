@@ -544,6 +544,7 @@ struct cw_file_mapped {
 	struct cw_header header;
 	__u32 tgid;
 	__u32 reserved;
+	__u64 inode;
 };
 
 /* ---- loss

@@ -28,6 +28,18 @@ struct cw_epoch_key {
 	__u32 qpn;
 };
 
+/*
+ * A file that was mapped. Its number goes to the next file when it is gone, and on some file
+ * systems (snapshots of btrfs) several have one.
+ */
+struct cw_file_key {
+	__u64 inode;
+	__u64 device;
+	__u64 address; /* of struct inode */
+	__u64 size;
+	__u64 generation;
+};
+
 /* Frames in flight to one destination of a datagram queue pair. */
 struct cw_ud_peer_key {
 	struct cw_qp_key qp;
