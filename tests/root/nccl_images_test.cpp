@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -38,7 +39,7 @@ namespace {
 
 // NCCL's own is larger than the double.
 void write_nccl(const std::string &path) {
-    std::ifstream in{FAKE_NCCL, std::ios::binary};
+    std::ifstream in{NCCL_DOUBLE, std::ios::binary};
     std::ofstream out{path, std::ios::binary};
     out << in.rdbuf() << std::string(nccl::LEAST_FILE_BYTES, '\0');
 }
@@ -139,6 +140,185 @@ TEST_F(NcclImageFiles, OfOnePathAndNumberInTwoFileSystems) {
     Mapper two{file("libnccl.so.2")};
     (void)images.look_at({two.pid()});
     EXPECT_EQ(images.all().size(), 2U);
+}
+
+std::size_t n_probed(const NcclImages &images) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        images.all(), [](const auto &image) { return !image->links.empty(); }));
+}
+
+// One file under two names and two device numbers, as two containers of one image show it.
+class NcclImagesOfContainers : public NcclImageFiles {
+protected:
+    void SetUp() override {
+        NcclImageFiles::SetUp();
+        if (IsSkipped())
+            return;
+        mkdir(file("lower").c_str(), 0700);
+        write_nccl(file("lower/libnccl.so.2"));
+        for (const std::string name : {"one", "two"}) {
+            for (const char *part : {"", "/upper", "/work", "/merged"})
+                ASSERT_EQ(mkdir(file(name + part).c_str(), 0700), 0);
+            const std::string options = "lowerdir=" + file("lower") +
+                                        ",upperdir=" + file(name + "/upper") +
+                                        ",workdir=" + file(name + "/work");
+            if (mount("overlay", file(name + "/merged").c_str(), "overlay", 0, options.c_str()) !=
+                0)
+                GTEST_SKIP() << "no overlay mounts here";
+        }
+    }
+    void TearDown() override {
+        for (const char *name : {"one/merged", "two/merged"})
+            umount2(file(name).c_str(), MNT_DETACH);
+        NcclImageFiles::TearDown();
+    }
+    static const Mapping *mapping_of_nccl(ProcessView &view) {
+        EXPECT_TRUE(view.refresh());
+        const auto found = std::ranges::find_if(view.mappings(), [](const Mapping &mapping) {
+            return mapping.path.find("libnccl") != std::string::npos;
+        });
+        return found == view.mappings().end() ? nullptr : &*found;
+    }
+};
+
+TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
+    Mapper one{file("one/merged/libnccl.so.2")};
+    Mapper two{file("two/merged/libnccl.so.2")};
+    for (const bool before : {true, false}) {
+        NcclImages images{*maps_, {}};
+        if (before)
+            (void)images.look_at({one.pid(), two.pid()});
+        images.attach();
+        (void)images.look_at({one.pid()});
+        (void)images.look_at({two.pid()});
+        ASSERT_EQ(images.problems(), std::vector<std::string>{});
+        EXPECT_EQ(images.all().size(), 1U);
+        EXPECT_EQ(n_probed(images), 1U);
+        for (const Mapper *each : {&one, &two}) {
+            ProcessView view{each->pid()};
+            const Mapping *mapping = mapping_of_nccl(view);
+            ASSERT_NE(mapping, nullptr);
+            EXPECT_NE(images.image_of(each->pid(), *mapping), nullptr);
+        }
+    }
+}
+
+TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
+    write_nccl(file("libnccl.so.2"));
+    Mapper mapper{file("libnccl.so.2")};
+    NcclImages images{*maps_, {}};
+    images.attach();
+    (void)images.look_at({mapper.pid()});
+    ASSERT_EQ(n_probed(images), 1U);
+    std::filesystem::remove(file("libnccl.so.2"));
+    ProcessView view{mapper.pid()};
+    ASSERT_TRUE(view.refresh());
+    bool is_known = false;
+    for (const Mapping &mapping : view.mappings())
+        is_known = is_known || images.image_of(mapper.pid(), mapping) != nullptr;
+    EXPECT_TRUE(is_known);
+    EXPECT_TRUE(images.give_up(1).empty()) << "the code is what it was";
+    EXPECT_EQ(n_probed(images), 1U);
+}
+
+// A probe holds the file system that its file is on.
+TEST_F(NcclImageFiles, OfEndedContainersAreLetGo) {
+    const std::string container = file("container");
+    ASSERT_EQ(mkdir(container.c_str(), 0700), 0);
+    ASSERT_EQ(mount("tmpfs", container.c_str(), "tmpfs", 0, nullptr), 0);
+    const std::string path = container + "/libnccl.so.2";
+    write_nccl(path);
+    NcclImages images{*maps_, {}, 10};
+    images.attach();
+    {
+        Mapper first{path};
+        (void)images.look_at({first.pid()});
+        ASSERT_EQ(images.problems(), std::vector<std::string>{});
+        ASSERT_EQ(n_probed(images), 1U);
+        EXPECT_TRUE(images.give_up(100).empty());
+        EXPECT_TRUE(images.give_up(200).empty());
+        // The container's own name of it.
+        images.all().front()->stays = false;
+    }
+    {
+        Mapper second{path}; // not told of
+        EXPECT_TRUE(images.give_up(300).empty()) << "it was used a moment ago";
+        EXPECT_TRUE(images.give_up(400).empty()) << "the second process maps it";
+    }
+    EXPECT_TRUE(images.give_up(500).empty());
+    EXPECT_EQ(n_probed(images), 1U);
+    EXPECT_EQ(images.give_up(600), std::set<std::uint64_t>{inode_of(path)});
+    EXPECT_EQ(n_probed(images), 0U);
+    EXPECT_EQ(images.problems(), std::vector<std::string>{});
+    Mapper third{path};
+    (void)images.look_at({third.pid()});
+    EXPECT_EQ(n_probed(images), 1U);
+    EXPECT_EQ(images.all().size(), 2U) << "the record of the first stays";
+    images.detach();
+}
+
+TEST_F(NcclImageFiles, OfThisMachineStayUntilTheyAreDeleted) {
+    write_nccl(file("libnccl.so.2"));
+    NcclImages images{*maps_, {}, 10};
+    images.attach();
+    {
+        Mapper first{file("libnccl.so.2")};
+        (void)images.look_at({first.pid()});
+    }
+    for (const std::uint64_t now : {100U, 200U, 300U})
+        EXPECT_TRUE(images.give_up(now).empty());
+    EXPECT_EQ(n_probed(images), 1U);
+    std::filesystem::remove(file("libnccl.so.2"));
+    for (const std::uint64_t now : {400U, 500U})
+        (void)images.give_up(now);
+    EXPECT_EQ(n_probed(images), 0U);
+}
+
+// cp over it, rsync --inplace --times: at the places of the probes there is other code now.
+TEST_F(NcclImageFiles, ThatAreWrittenAgainLoseTheirProbes) {
+    const std::string path = file("libnccl.so.2");
+    for (const bool keeps_time : {false, true}) {
+        write_nccl(path);
+        Mapper mapper{path};
+        NcclImages images{*maps_, {}};
+        images.attach();
+        (void)images.look_at({mapper.pid()});
+        ASSERT_EQ(n_probed(images), 1U);
+        struct stat before {};
+        ASSERT_EQ(stat(path.c_str(), &before), 0);
+        {
+            std::fstream out{path, std::ios::binary | std::ios::in | std::ios::out};
+            out << std::string(4096, 'x');
+        }
+        if (keeps_time) {
+            const std::array times{before.st_atim, before.st_mtim};
+            ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times.data(), 0), 0);
+        }
+        EXPECT_EQ(images.give_up(1), std::set<std::uint64_t>{before.st_ino});
+        EXPECT_EQ(n_probed(images), 0U);
+        ASSERT_EQ(images.problems().size(), 1U);
+        EXPECT_NE(images.problems().front().find("was written again"), std::string::npos);
+        write_nccl(path);
+        Mapper next{path};
+        (void)images.look_at({next.pid()});
+        EXPECT_EQ(n_probed(images), 1U) << "the next one is another file";
+    }
+}
+
+TEST_F(NcclImageFiles, ThatAreWrittenAgainBeforeTheyAreProbed) {
+    const std::string path = file("libnccl.so.2");
+    write_nccl(path);
+    Mapper mapper{path};
+    NcclImages images{*maps_, {}};
+    (void)images.look_at({mapper.pid()});
+    ASSERT_EQ(images.all().size(), 1U);
+    {
+        std::fstream out{path, std::ios::binary | std::ios::in | std::ios::out};
+        out << std::string(4096, 'x');
+    }
+    images.attach();
+    EXPECT_EQ(n_probed(images), 0U);
+    EXPECT_EQ(images.problems().size(), 1U);
 }
 
 class Nothing : public RecordSink {

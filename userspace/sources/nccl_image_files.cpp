@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the files that processes have mapped are NCCL.
+// Which of the files that processes have mapped are NCCL, and for how long.
 #include "collwire/nccl_layout.h"
 // Behind it: the skeleton names its type.
 #include "nccl.skel.h"
@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include <bpf/libbpf.h>
 #include <fmt/format.h>
 
 #include "userspace/nccl/file_plan.h"
@@ -18,12 +19,13 @@ namespace {
 
 constexpr std::size_t MAX_OTHERS = 65536;
 constexpr std::size_t MAX_UNREADABLE = 32;
+constexpr std::byte BREAKPOINT{0xcc};
 
 } // namespace
 
 NcclImage *NcclImages::image_of(const FileIdentity &file) const {
     const auto found = std::ranges::find_if(
-        images_, [&file](const auto &image) { return image->status.identity == file; });
+        images_, [&file](const auto &image) { return image->names.contains(file); });
     return found == images_.end() ? nullptr : found->get();
 }
 
@@ -45,8 +47,10 @@ void NcclImages::collect(pid_t pid, std::vector<Candidate> &candidates, Looked &
         if (!status)
             continue;
         const FileIdentity &file = status->identity;
-        if (status->bytes < nccl::LEAST_FILE_BYTES || others_.contains(file) ||
-            image_of(file) != nullptr) {
+        NcclImage *image = image_of(file);
+        if (image != nullptr)
+            note_user(*image, pid);
+        if (image != nullptr || status->bytes < nccl::LEAST_FILE_BYTES || others_.contains(file)) {
             looked.inodes.insert({mapping.inode, file.inode});
         } else if (std::ranges::none_of(candidates, [&file](const Candidate &known) {
                        return known.status.identity == file;
@@ -84,11 +88,22 @@ bool NcclImages::judge(Candidate candidate, const nccl::FileLook &look) {
     if (look.verdict == NotReached || !is_there)
         return false;
     if (look.verdict == Nccl) {
+        if (NcclImage *same = probed_in(candidate.pid, candidate.mapping, look.build_id)) {
+            same->names.insert(candidate.status.identity);
+            note_user(*same, candidate.pid);
+            return true;
+        }
         auto file = MappedFile::open(candidate.pid, candidate.mapping);
         const auto opened = file ? file->status() : std::nullopt;
         if (!opened || opened->identity != candidate.status.identity)
             return false;
-        add(std::move(*file), std::move(candidate.mapping.path));
+        NcclImage *image = add(std::move(*file), *opened, candidate.mapping.path);
+        note_user(*image, candidate.pid);
+        const auto here = status_of(image->path);
+        image->stays = here && here->identity == opened->identity;
+        image->met.emplace(candidate.pid, std::move(candidate.mapping));
+        if (attached_)
+            place(*image);
         return true;
     }
     if (look.verdict != Other)
@@ -119,14 +134,20 @@ Result<void> NcclImages::add_file(const std::string &path) {
                      fmt::format("{}: {}not NCCL. Fix: name libnccl.so.2, or the library that it "
                                  "was linked into",
                                  path, look.problem.empty() ? "" : look.problem + ": "));
-    add(std::move(*file), path);
+    if (!status)
+        return error(ErrorKind::BadInput, fmt::format("{}: not a regular file", path));
+    NcclImage *image = add(std::move(*file), *status, path);
+    image->stays = true;
+    if (attached_)
+        place(*image);
     return {};
 }
 
-void NcclImages::add(MappedFile file, std::string path) {
+NcclImage *NcclImages::add(MappedFile file, const FileStatus &status, std::string path) {
     auto image = std::make_unique<NcclImage>();
-    image->id = static_cast<std::uint32_t>(images_.size() + 1);
-    image->status = file.status().value_or(FileStatus{});
+    image->id = ++last_id_;
+    image->status = status;
+    image->names.insert(status.identity);
     image->path = std::move(path);
     image->file = std::move(file);
     auto plan = nccl::plan_of_file(image->file.own_path());
@@ -136,10 +157,140 @@ void NcclImages::add(MappedFile file, std::string path) {
         plan_probes(*image);
     } else {
         image->problem = std::move(plan).failure().message;
+        image->file = MappedFile{};
     }
     images_.push_back(std::move(image));
-    if (attached_)
-        place(*images_.back());
+    return images_.back().get();
+}
+
+// By their breakpoints in memory: what files of a container are below its overlay nobody tells.
+NcclImage *NcclImages::probed_in(pid_t pid, const Mapping &mapping,
+                                 std::string_view build_id) const {
+    const ProcessView view{pid};
+    const auto has = [&](const PlannedProbe &probe) {
+        return view.read<std::byte>(mapping.begin + (probe.offset_bytes - mapping.file_offset)) ==
+               BREAKPOINT;
+    };
+    const auto lies_in_it = [&mapping](const PlannedProbe &probe) {
+        return probe.placed && probe.offset_bytes >= mapping.file_offset &&
+               probe.offset_bytes - mapping.file_offset < mapping.end - mapping.begin;
+    };
+    for (const auto &image : images_) {
+        if (image->links.empty() || image->plan.build_id != build_id)
+            continue;
+        std::size_t n_there = 0;
+        std::size_t n_wanted = 0;
+        for (const PlannedProbe &probe : image->probes)
+            if (lies_in_it(probe)) {
+                ++n_wanted;
+                n_there += has(probe) ? 1 : 0;
+            }
+        if (n_wanted != 0 && n_there == n_wanted)
+            return image.get();
+    }
+    return nullptr;
+}
+
+void NcclImages::note_user(NcclImage &image, pid_t pid) {
+    if (image.users.contains(pid))
+        return;
+    if (const auto start = start_ticks(pid))
+        image.users.emplace(pid, *start);
+}
+
+// Another time of writing may be the same code (touch), and without one the code may be another
+// (rsync --times).
+bool NcclImages::is_what_was_planned(NcclImage &image) {
+    const auto now = image.file.status();
+    if (now == image.status)
+        return true;
+    if (!now || now->identity != image.status.identity || now->bytes != image.status.bytes)
+        return false;
+    auto plan = nccl::plan_of_file(image.file.own_path());
+    if (!plan)
+        return false;
+    plan->file = image.path;
+    if (nccl::render_json(*plan, "") != nccl::render_json(image.plan, ""))
+        return false;
+    image.status = *now;
+    return true;
+}
+
+void NcclImages::give_up(NcclImage &image) {
+    for (bpf_link *link : image.links)
+        bpf_link__destroy(link);
+    image.links.clear();
+    image.programs.reset();
+    for (PlannedProbe &probe : image.probes)
+        probe.placed = false;
+    image.file = MappedFile{};
+    image.names.clear();
+    image.users.clear();
+    image.met.reset();
+}
+
+void NcclImages::find_users() {
+    for (const pid_t pid : all_processes()) {
+        ProcessView view{pid};
+        if (!view.refresh())
+            continue;
+        for (const Mapping &mapping : view.mappings())
+            if (NcclImage *image = mapping.executable ? image_of(pid, mapping) : nullptr)
+                note_user(*image, pid);
+    }
+}
+
+std::set<std::uint64_t> NcclImages::give_up(std::uint64_t now_ns) {
+    std::set<std::uint64_t> anew;
+    const auto forget = [&anew](NcclImage &image) {
+        for (const FileIdentity &name : image.names)
+            anew.insert(name.inode);
+        give_up(image);
+    };
+    for (const auto &image : images_)
+        if (!image->links.empty() && !is_what_was_planned(*image)) {
+            image->problem = "was written again while its probes were in it: what runs with it is "
+                             "not recorded any more. Fix: install to a new file and rename it";
+            forget(*image);
+        }
+    if (now_ns - looked_for_unused_ns_ < spare_unused_ns_)
+        return anew;
+    looked_for_unused_ns_ = now_ns;
+    std::vector<NcclImage *> unused;
+    for (const auto &image : images_) {
+        const auto is_over = [](const auto &user) {
+            return start_ticks(user.first) != user.second;
+        };
+        const bool was_used = std::erase_if(image->users, is_over) != 0;
+        const auto status = image->stays ? image->file.status() : std::nullopt;
+        if (image->links.empty() || !image->users.empty() || (status && status->n_names != 0))
+            image->unused_since_ns = 0;
+        else if (image->unused_since_ns == 0 || was_used)
+            image->unused_since_ns = now_ns;
+        else
+            unused.push_back(image.get());
+    }
+    if (!unused.empty())
+        find_users(); // that mapped it without being told of
+    for (NcclImage *image : unused)
+        if (image->users.empty())
+            forget(*image);
+    return anew;
+}
+
+// Those found before there were probes.
+void NcclImages::become_one() {
+    std::erase_if(images_, [this](const auto &image) {
+        if (!image->met || !image->links.empty())
+            return false;
+        const auto &[pid, mapping] = *image->met;
+        NcclImage *same = probed_in(pid, mapping, image->plan.build_id);
+        if (same == nullptr)
+            return false;
+        same->names.insert(image->names.begin(), image->names.end());
+        same->users.insert(image->users.begin(), image->users.end());
+        return true;
+    });
 }
 
 } // namespace collwire

@@ -100,17 +100,10 @@ void NcclImages::detach() {
 }
 
 Result<void> NcclImages::put_back() {
-    for (const auto &image : images_) {
-        if (!image->programs)
-            continue;
-        auto file = MappedFile::open(image->path);
-        if (!file)
-            return std::move(file).failure();
-        image->file = std::move(*file);
-        if (auto placed = place_all(*image); !placed)
-            return placed;
-        image->file = MappedFile{};
-    }
+    for (const auto &image : images_)
+        if (image->programs)
+            if (auto placed = place_all(*image); !placed)
+                return placed;
     return {};
 }
 
@@ -124,8 +117,10 @@ void NcclImages::lift() {
 
 void NcclImages::attach() {
     attached_ = true;
-    for (const auto &image : images_)
-        place(*image);
+    for (std::size_t i = 0; i < images_.size(); ++i) {
+        place(*images_[i]);
+        become_one();
+    }
 }
 
 NcclImage *NcclImages::find(std::uint32_t id) const {
@@ -159,19 +154,22 @@ void NcclImages::place(NcclImage &image) {
     if (image.placed_ns != 0 || !image.problem.empty())
         return;
     auto placed = load(image);
+    // Its plan was made seconds ago.
+    const bool is_same = is_what_was_planned(image);
+    if (placed && !is_same)
+        placed = error(ErrorKind::Failed, "was written again before its probes were placed");
     if (placed)
         placed = place_all(image);
-    if (!placed) {
-        for (bpf_link *link : image.links)
-            bpf_link__destroy(link);
-        image.links.clear();
-        for (PlannedProbe &probe : image.probes)
-            probe.placed = false;
-        image.problem = std::move(placed).failure().message;
-    } else {
+    image.met.reset();
+    if (placed) {
         image.placed_ns = monotonic_ns();
+        return;
     }
-    image.file = MappedFile{};
+    image.problem = std::move(placed).failure().message;
+    // Unless it is another file now, it is not looked at again.
+    auto names = is_same ? std::move(image.names) : std::set<FileIdentity>{};
+    give_up(image);
+    image.names = std::move(names);
 }
 
 Result<void> NcclImages::load(NcclImage &image) {

@@ -4,10 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "userspace/loader/skeleton.h"
@@ -34,9 +37,15 @@ struct NcclImage {
     ~NcclImage();
 
     std::uint32_t id = 0;
-    FileStatus status; // when its plan was made
-    std::string path;  // in the mount namespace of the process that it was met in
-    MappedFile file;   // until its probes are placed
+    FileStatus status; // as its plan was made of it
+    // Containers of one image, and overlays, show one file as many.
+    std::set<FileIdentity> names;
+    std::map<pid_t, std::uint64_t> users; // processes that mapped it, and their start_ticks
+    std::uint64_t unused_since_ns = 0;    // 0: used when last looked at
+    bool stays = false;                   // it is this machine's own
+    std::string path; // in the mount namespace of the process that it was met in
+    MappedFile file;  // as long as its probes are there
+    std::optional<std::pair<pid_t, Mapping>> met; // until its probes are placed
     nccl::Plan plan;
     std::string problem;              // why it is not traced; empty: it is
     std::string loop_refused;         // why long lists are walked in part only; empty: they are not
@@ -49,7 +58,11 @@ struct NcclImage {
 
 class NcclImages {
 public:
-    NcclImages(const SharedMaps &maps, NcclProbes wanted) : maps_(maps), wanted_(wanted) {}
+    static constexpr std::uint64_t MINUTE_NS = 60'000'000'000;
+
+    // `spare_unused_ns`: for how long an image that nobody maps keeps its probes.
+    NcclImages(const SharedMaps &maps, NcclProbes wanted, std::uint64_t spare_unused_ns = MINUTE_NS)
+        : maps_(maps), wanted_(wanted), spare_unused_ns_(spare_unused_ns) {}
     NcclImages(const NcclImages &) = delete;
     NcclImages &operator=(const NcclImages &) = delete;
     ~NcclImages();
@@ -68,6 +81,12 @@ public:
     };
     // Finds images that these processes have mapped. Files that were looked at before cost little.
     Looked look_at(const std::vector<pid_t> &pids);
+
+    // Takes the probes off files that were written again, at whose places there is other code now,
+    // and off those that no process has mapped for a while: a probe keeps the file system of an
+    // ended container from going away. Those of this machine itself stay as long as they have a
+    // name. The inodes of files to be looked at anew.
+    std::set<std::uint64_t> give_up(std::uint64_t now_ns);
 
     // A file that nobody has mapped yet: its first user meets the probes. BadInput if it is no
     // NCCL.
@@ -94,7 +113,15 @@ private:
     // False: what it is is not known.
     bool judge(Candidate candidate, const nccl::FileLook &look);
     [[nodiscard]] NcclImage *image_of(const FileIdentity &file) const;
-    void add(MappedFile file, std::string path);
+    NcclImage *add(MappedFile file, const FileStatus &status, std::string path);
+    // The image whose probes are in this mapping of a file with this build.
+    [[nodiscard]] NcclImage *probed_in(pid_t pid, const Mapping &mapping,
+                                       std::string_view build_id) const;
+    void become_one();
+    static void note_user(NcclImage &image, pid_t pid);
+    [[nodiscard]] static bool is_what_was_planned(NcclImage &image);
+    static void give_up(NcclImage &image);
+    void find_users();
     void unreadable(std::string problem);
     void place(NcclImage &image);
     Result<void> load(NcclImage &image);
@@ -105,6 +132,9 @@ private:
 
     const SharedMaps &maps_;
     NcclProbes wanted_;
+    std::uint64_t spare_unused_ns_;
+    std::uint64_t looked_for_unused_ns_ = 0;
+    std::uint32_t last_id_ = 0;
     bool attached_ = false;
     std::set<FileIdentity> others_; // that are no images
     std::vector<std::string> unreadable_;

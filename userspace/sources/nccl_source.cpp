@@ -67,7 +67,7 @@ void append(RecordSink &sink, const std::vector<std::byte> &record) {
 } // namespace
 
 NcclSource::NcclSource(const SharedMaps &maps, NcclOptions options)
-    : options_(std::move(options)), images_(maps, options_.probes) {}
+    : options_(std::move(options)), images_(maps, options_.probes, options_.spare_unused_ns) {}
 
 NcclSource::~NcclSource() = default;
 
@@ -314,6 +314,8 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
 
 void NcclSource::sample(RecordSink &sink, bool everything) {
     look_at_told();
+    if (const auto anew = images_.give_up(monotonic_ns()); !anew.empty() && options_.tell_again)
+        options_.tell_again(anew);
     if (!options_.told_of_mappings())
         look_around();
     look_elsewhere();

@@ -27,6 +27,8 @@ struct NcclOptions {
     std::function<bool()> told_of_mappings = [] { return true; };
     // Whoever maps a file with one of these numbers next is told of, as if it were the first.
     std::function<void(const std::set<std::uint64_t> &inodes)> tell_again = {};
+    // For how long an image that nobody maps keeps its probes.
+    std::uint64_t spare_unused_ns = NcclImages::MINUTE_NS;
     // Gets the connections that do not come through the ring buffer.
     std::function<void(const cw_header &)> on_connection = {};
 };
