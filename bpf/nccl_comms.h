@@ -107,7 +107,7 @@ static __always_inline void find_proxies(struct cw_nccl_comm_entry *entry, __u64
 		entry->n_proxies = i + 1;
 	}
 	if (local_ranks > CW_NCCL_PROXIES)
-		entry->more_proxies = 1;
+		entry->n_proxies = local_ranks;
 }
 
 /* False: it is lost. */

@@ -5,9 +5,9 @@
 
 #include "nccl_comms.h"
 
-#define TRANSPORT_NET 2	 /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
-#define MAX_ENDPOINTS 64 /* NCCL has at most 128 queue pairs and 64 sockets a connection */
-#define MAX_FLUSH_QPS 8	 /* one for each device of a network that is several */
+#define TRANSPORT_NET 2	  /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
+#define MAX_ENDPOINTS 128 /* NCCL has at most 128 queue pairs and 64 sockets a connection */
+#define MAX_FLUSH_QPS 8	  /* one for each device of a network that is several */
 #define INODE_TYPE    0170000
 #define INODE_SOCKET  0140000
 

@@ -366,6 +366,12 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 	return true;
 }
 
+/* Operations may be left that were not looked at. */
+static __always_inline bool is_truncated(const struct ops_walk *w)
+{
+	return !w->over || w->n_proxies > CW_NCCL_PROXIES;
+}
+
 static __noinline long tell_launch(struct ops_walk *w, bool known)
 {
 	__u64 launched = 0;
@@ -389,7 +395,7 @@ static __noinline long tell_launch(struct ops_walk *w, bool known)
 	READ_FIELD(r->op_count, w->comm, comm_op_count);
 	if (w->plan && READ_FIELD(persistent, w->plan, plan_persistent) && persistent)
 		r->flags |= CW_NCCL_LAUNCH_GRAPH;
-	if (!w->over)
+	if (is_truncated(w))
 		r->flags |= CW_NCCL_LAUNCH_TRUNCATED;
 	else if (!w->n_ops)
 		r->flags |= CW_NCCL_LAUNCH_LOCAL;
@@ -424,7 +430,7 @@ static __always_inline void forget_shape(struct ops_walk *w)
 /* The first walk is over: tells of the launch. True: what it looks like is to be told, too. */
 static __always_inline bool end_look(struct ops_walk *w)
 {
-	if (!w->over)
+	if (is_truncated(w))
 		count_loss(CW_LOSS_NCCL_OPS_TRUNCATED);
 	if (w->fault)
 		count_loss(CW_LOSS_NCCL_FAULT);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -382,6 +383,72 @@ TEST_P(NcclPrograms, SocketsByTheirInodes) {
     EXPECT_EQ(all[1].socket_inodes[0], 0U) << "no socket";
     EXPECT_EQ(all[1].socket_inodes[1], 0U) << "not open";
     EXPECT_EQ(all[0].flags & CW_NCCL_CONNECTION_FAULT, 0U);
+}
+
+// As where many GPUs reach one another over NVLink: each is a rank of one node.
+TEST_P(NcclPrograms, ManyRanksOnANode) {
+    std::vector<ProxyOps> proxies(100);
+    comm_.local_ranks = 100;
+    comm_.local_rank = 99;
+    proxies[99] = proxies_[0];
+    proxies[70] = proxies_[1];
+    proxy_state_.ops = proxies.data();
+    launch();
+    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    ASSERT_EQ(launches.size(), 1U);
+    EXPECT_EQ(launches[0].n_ops, 3U);
+    EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_TRUNCATED), 0);
+    const auto ops = told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
+    ASSERT_EQ(ops.size(), 3U);
+    EXPECT_EQ(ops[0].proxy_indices[0], 70U);
+    EXPECT_EQ(ops[0].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
+    EXPECT_EQ(ops[2].proxy_indices[0], 99U);
+    EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, 0);
+    EXPECT_EQ(connections().size(), 4U);
+    EXPECT_EQ(lost(CW_LOSS_NCCL_OPS_TRUNCATED), 0U);
+}
+
+TEST_P(NcclPrograms, MoreRanksOnANodeThanAreLookedAt) {
+    std::vector<ProxyOps> proxies(200);
+    comm_.local_ranks = 200;
+    comm_.local_rank = 199;
+    proxies[199] = proxies_[0];
+    proxy_state_.ops = proxies.data();
+    launch();
+    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    ASSERT_EQ(launches.size(), 1U);
+    EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_TRUNCATED),
+              CW_NCCL_LAUNCH_TRUNCATED)
+        << "it may have something for a proxy";
+    EXPECT_EQ(lost(CW_LOSS_NCCL_OPS_TRUNCATED), 1U);
+}
+
+// The most that NCCL allows itself, and more.
+TEST_P(NcclPrograms, ManyQueuePairs) {
+    std::vector<std::byte> memory(sizeof(IbComm) + 128 * sizeof(IbQp));
+    auto *many = new (memory.data()) IbComm(ib_comm_);
+    many->devices = {};
+    layout_.ib_send_qps = layout_.ib_recv_qps = sizeof(IbComm);
+    std::vector<IbQp> qps(128, IbQp{&qps_[3], 1});
+    std::memcpy(memory.data() + sizeof(IbComm), qps.data(), qps.size() * sizeof(IbQp));
+    many->n_qps = 128;
+    resources_.net_comm = many;
+    launch();
+    ASSERT_EQ(connections().size(), 32U) << "of a receiver and a sender";
+    EXPECT_EQ(connections()[0].n_endpoints, 128U);
+    EXPECT_EQ(connections()[15].first, 120U);
+    EXPECT_EQ(connections()[15].n, 8U);
+    EXPECT_EQ(connections()[15].endpoints[7].number, 103U);
+    for (const cw_nccl_connection &each : connections())
+        EXPECT_EQ(each.flags & CW_NCCL_CONNECTION_FAULT, 0U);
+}
+
+TEST_P(NcclPrograms, AbsurdNumberOfQueuePairs) {
+    ib_comm_.n_qps = 129;
+    launch();
+    ASSERT_EQ(connections().size(), 2U);
+    EXPECT_EQ(connections()[0].n_endpoints, 0U);
+    EXPECT_EQ(connections()[0].flags & CW_NCCL_CONNECTION_FAULT, CW_NCCL_CONNECTION_FAULT);
 }
 
 // The record of a communicator is told until there is room for it: without it nothing of the

@@ -328,6 +328,36 @@ TEST_F(LiveComms, SocketsByTheirInodes) {
     EXPECT_EQ(connection.socket_inodes[2], status.st_ino);
 }
 
+// The most that NCCL allows itself.
+TEST_F(LiveComms, ManyQueuePairsAndSockets) {
+    struct {
+        IbComm head{128, {}, 2, {}};
+        std::array<IbQp, 128> qps{};
+    } many;
+    many.qps.fill({&qps_[3], 1});
+    plan_.offsets["ncclIbNetCommBase.qps"].value = sizeof(IbComm);
+    resources_.net_comm = &many;
+    auto comms = read();
+    ASSERT_EQ(comms.at(0).connections.size(), 16u);
+    EXPECT_EQ(comms[0].connections[15].n_endpoints, 128u);
+    EXPECT_EQ(comms[0].connections[15].endpoints[7].number, 103u);
+    EXPECT_EQ(comms[0].connections[15].flags & CW_NCCL_CONNECTION_FAULT, 0u);
+    struct {
+        SocketComm head{{0, 0}, 64, {}};
+        std::array<Socket, 64> sockets{};
+    } sockets;
+    plan_.offsets["ncclNetSocketComm.socks"].value = sizeof(SocketComm);
+    resources_.net_comm = &sockets;
+    proxy_state_.net = 0x600 + BIAS;
+    comms = read();
+    ASSERT_EQ(comms.at(0).connections.size(), 9u);
+    EXPECT_EQ(comms[0].connections[8].n_endpoints, 65u) << "one controls";
+    EXPECT_EQ(comms[0].connections[8].flags & CW_NCCL_CONNECTION_FAULT, 0u);
+    sockets.head.n_sockets = -1;
+    EXPECT_EQ(read().at(0).connections.at(0).n_endpoints, 0u);
+    EXPECT_NE(read()[0].connections[0].flags & CW_NCCL_CONNECTION_FAULT, 0u);
+}
+
 TEST_F(LiveComms, NetworkOfAPlugin) {
     proxy_state_.net = 0x7777;
     const auto comms = read();

@@ -19,10 +19,10 @@ constexpr std::size_t MAX_CONNECTIONS = 65536; // of all communicators together
 constexpr std::size_t MAX_READS = 1'000'000;   // about 1 s
 constexpr std::size_t MAX_BYTES = 256U << 20U; // 130 communicators of 4,096 ranks, 64 channels
 constexpr std::uint64_t MAX_PEER_BYTES = 16384;
-constexpr std::int32_t MAX_ENDPOINTS = 64;
-constexpr std::int32_t MAX_FLUSH_QPS = 8; // one for each device of a network that is several
-constexpr std::int32_t TRANSPORT_NET = 2; // P2P 0, SHM 1, NET 2, COLLNET 3
-constexpr int CONNECTORS = 2;             // of a peer and direction: collectives, point-to-point
+constexpr std::int32_t MAX_ENDPOINTS = 128; // NCCL has at most 128 queue pairs and 64 sockets
+constexpr std::int32_t MAX_FLUSH_QPS = 8;   // one for each device of a network that is several
+constexpr std::int32_t TRANSPORT_NET = 2;   // P2P 0, SHM 1, NET 2, COLLNET 3
+constexpr int CONNECTORS = 2;               // of a peer and direction: collectives, point-to-point
 constexpr std::uint64_t MAGIC = 0x0280028002800280; // ncclComm.startMagic, 2.21 and later
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
@@ -253,11 +253,13 @@ private:
             n = field<std::int32_t>(connection.net_comm,
                                     send ? layout_.ib_send_n_qps : layout_.ib_recv_n_qps)
                     .value_or(-1);
-        else if (socket) // the control socket is one more
-            n = field<std::int32_t>(connection.net_comm, layout_.socket_n_socks).value_or(-2) + 1;
+        else if (socket)
+            n = field<std::int32_t>(connection.net_comm, layout_.socket_n_socks).value_or(-1);
         if (n < 0 || n > MAX_ENDPOINTS) {
             connection.flags |= CW_NCCL_CONNECTION_FAULT;
             n = 0;
+        } else if (socket) {
+            ++n; // the control socket
         }
         const std::int32_t n_qps = n;
         if (ib && !send)
