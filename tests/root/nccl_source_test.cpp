@@ -230,5 +230,42 @@ TEST_F(NcclSources, ProcessesThatAreNotAskedFor) {
     EXPECT_TRUE(records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, other.pid()).empty());
 }
 
+// A segment begins with everything that its records refer to, but what launches looked like in
+// earlier ones would fill it.
+TEST_F(NcclSources, NewSegmentHasNoShapesOfEarlierLaunches) {
+    const auto tgid = static_cast<std::uint32_t>(getpid());
+    start();
+    cw_nccl_comm comm{};
+    comm.header = {sizeof(comm), CW_KIND_NCCL_COMM, 0, 1};
+    comm.tgid = tgid;
+    comm.comm = 8;
+    source_->on_record(comm.header);
+    cw_nccl_launch launch{};
+    launch.header = {sizeof(launch), CW_KIND_NCCL_LAUNCH, 0, 1};
+    launch.tgid = tgid;
+    launch.comm = comm.comm;
+    cw_nccl_shape_ops ops{};
+    ops.header = {sizeof(ops), CW_KIND_NCCL_SHAPE_OPS, 0, 1};
+    ops.tgid = tgid;
+    ops.comm = comm.comm;
+    for (std::uint64_t shape = 1; shape <= 100; ++shape) {
+        launch.shape = ops.shape = shape;
+        source_->on_record(launch.header);
+        source_->on_record(ops.header);
+    }
+    const auto shapes = [&] {
+        std::vector<std::uint64_t> found;
+        for (const auto &each :
+             sample_everything().of<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS, getpid()))
+            found.push_back(each.shape);
+        return found;
+    };
+    EXPECT_TRUE(shapes().empty());
+    launch.shape = 42;
+    source_->on_record(launch.header);
+    EXPECT_EQ(shapes(), std::vector<std::uint64_t>{42});
+    EXPECT_TRUE(source_->losses().empty());
+}
+
 } // namespace
 } // namespace collwire
