@@ -47,9 +47,9 @@ public:
             best_ = std::min(best_, instance.operations_rung);
     }
 
-    void run() {
+    void run(ChannelsOfCommunicators &channels) {
         if (is_older_)
-            return match_older(nccl_, instance_, best_);
+            return match_older(nccl_, instance_, best_, channels);
         line_up_calls();
         for (std::uint32_t i = 0; i < instance_.n_launches; ++i) {
             Launch &launch = stream_.launches[instance_.first_launch + i];
@@ -371,9 +371,10 @@ void match_calls(Model &model) {
         nccl.call_joins[i].resize(nccl.gathered.streams[i].calls.size());
         nccl.task_calls[i].assign(nccl.gathered.streams[i].tasks.size(), NONE);
     }
+    ChannelsOfCommunicators channels;
     for (Instance &instance : nccl.instances) {
         number_calls(nccl, instance);
-        Matcher(model, instance).run();
+        Matcher(model, instance).run(channels);
     }
     for (CommStream &stream : nccl.gathered.streams)
         stream.tasks = {};

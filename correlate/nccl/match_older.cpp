@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "correlate/nccl/older_plan.h"
@@ -19,14 +20,15 @@ constexpr std::size_t MOST_WINDOWS = 64;
 
 class OlderMatcher {
 public:
-    OlderMatcher(Identity &nccl, const Instance &instance, Rung best)
+    OlderMatcher(Identity &nccl, const Instance &instance, Rung best,
+                 ChannelsOfCommunicators &channels)
         : nccl_(nccl), instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]), task_calls_(nccl.task_calls[instance.stream]),
           best_(best) {
         is_counted_ = (instance.record.flags & CW_NCCL_COMM_SHARED) == 0;
         if ((instance.record.flags & CW_NCCL_COMM_LAUNCHED) != 0)
             launched_before_ = instance.record.launched;
-        make_rules();
+        make_rules(channels);
     }
 
     void run() {
@@ -50,16 +52,25 @@ private:
         return 0;
     }
 
-    void make_rules() {
+    void make_rules(ChannelsOfCommunicators &channels) {
         set_threads(rules_, parameter("Nthreads"), parameter("Ll128Nthreads"));
         rules_.version = instance_.version;
         rules_.n_ranks = instance_.record.n_ranks;
         rules_.is_one_rank_a_node =
             instance_.record.n_nodes > 0 && instance_.record.n_nodes == instance_.record.n_ranks;
-        std::set<std::int32_t> ranks;
-        std::set<Index> shapes;
         if (instance_.comm == NONE)
             return;
+        const auto [known, is_new] = channels.try_emplace(instance_.comm);
+        if (is_new)
+            known->second = look_at_channels();
+        rules_.channels_seen = known->second.channels;
+        if (rules_.channels_seen != 0 && known->second.of_all_ranks)
+            rules_.most_channels = rules_.channels_seen;
+    }
+
+    [[nodiscard]] ChannelsSeen look_at_channels() const {
+        std::set<std::int32_t> ranks;
+        std::unordered_set<Index> shapes;
         for (const Index index : nccl_.communicators[instance_.comm].instances) {
             const Instance &other = nccl_.instances[index];
             ranks.insert(other.record.rank);
@@ -68,14 +79,15 @@ private:
                 if (const Index shape = launches[other.first_launch + i].shape_index; shape != NONE)
                     shapes.insert(shape);
         }
+        ChannelsSeen seen;
         for (const Index shape : shapes)
-            for (const ShapeOp &op : nccl_.shapes[shape].ops)
-                if (!nccl_.shapes[shape].is_p2p)
-                    rules_.channels_seen = std::max<std::uint32_t>(rules_.channels_seen,
-                                                                   std::uint32_t{op.channel} + 1);
-        if (rules_.channels_seen != 0 &&
-            ranks.size() == static_cast<std::size_t>(std::max(instance_.record.n_ranks, 0)))
-            rules_.most_channels = rules_.channels_seen;
+            if (!nccl_.shapes[shape].is_p2p)
+                for (const ShapeOp &op : nccl_.shapes[shape].ops)
+                    seen.channels =
+                        std::max<std::uint32_t>(seen.channels, std::uint32_t{op.channel} + 1);
+        seen.of_all_ranks =
+            ranks.size() == static_cast<std::size_t>(std::max(instance_.record.n_ranks, 0));
+        return seen;
     }
 
     // ---- which calls a launch is of
@@ -444,8 +456,9 @@ bool is_older(const Identity &nccl, const Instance &instance) {
     return false;
 }
 
-void match_older(Identity &nccl, const Instance &instance, Rung best) {
-    OlderMatcher(nccl, instance, best).run();
+void match_older(Identity &nccl, const Instance &instance, Rung best,
+                 ChannelsOfCommunicators &channels) {
+    OlderMatcher(nccl, instance, best, channels).run();
 }
 
 } // namespace collwire::identity
