@@ -338,6 +338,7 @@ struct Identity {
     std::vector<Unjoined> unjoined;
     std::uint64_t ops_truncated = 0;       // launches with more operations than were walked
     std::uint64_t launches_unreadable = 0; // of no known shape
+    std::uint64_t replays_left_out = 0;    // of captured operations: too many to be one each
     std::uint64_t orphans = 0;             // calls and launches of no known communicator
     std::vector<Finding> findings;         // the loudest first
 };

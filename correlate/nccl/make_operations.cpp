@@ -30,7 +30,8 @@ struct Range {
 
 class Maker {
 public:
-    explicit Maker(Model &model) : model_(model), nccl_(model.nccl), clock_(model) {}
+    Maker(Model &model, std::uint64_t most_replays)
+        : model_(model), nccl_(model.nccl), clock_(model), replays_left_(most_replays) {}
 
     void run() {
         for (Index comm = 0; comm < nccl_.communicators.size(); ++comm) {
@@ -96,6 +97,8 @@ private:
                         std::uint32_t &most = repeats[calls->first_number + i - range.begin];
                         most = std::max(most, join.launches);
                     }
+            for (std::uint32_t &repeat : repeats)
+                leave_out_replays(repeat);
             std::vector<Index> first; // operation, by number
             for (std::uint64_t i = 0; i < repeats.size(); ++i) {
                 first.push_back(static_cast<Index>(into.size()));
@@ -110,6 +113,14 @@ private:
             for (const Calls *calls : range.calls)
                 take_calls(into, *calls, range.begin, first, repeats);
         }
+    }
+
+    void leave_out_replays(std::uint32_t &repeats) {
+        const std::uint64_t wanted = repeats - std::min(repeats, 1U);
+        const std::uint64_t kept = std::min(wanted, replays_left_);
+        nccl_.replays_left_out += wanted - kept;
+        replays_left_ -= kept;
+        repeats -= static_cast<std::uint32_t>(wanted - kept);
     }
 
     static std::vector<Range> ranges_of(const std::vector<Calls> &all) {
@@ -138,6 +149,7 @@ private:
             CallJoin &join = joins_of(calls.instance)[calls.calls[i]];
             const std::uint64_t number = calls.first_number + i - begin;
             join.operation = first[number];
+            join.launches = std::min(join.launches, repeats[number]);
             const bool captured = is_captured(calls.instance, join);
             const std::uint64_t called_ns = model_.hosts[instance.host].realtime_ns(call.time_ns);
             for (std::uint32_t replay = 0; replay < repeats[number]; ++replay)
@@ -264,12 +276,13 @@ private:
     Model &model_;
     Identity &nccl_;
     CommonClock clock_;
+    std::uint64_t replays_left_; // to be made
 };
 
 } // namespace
 
-void make_operations(Model &model) {
-    Maker(model).run();
+void make_operations(Model &model, std::uint64_t most_replays) {
+    Maker(model, most_replays).run();
 }
 
 } // namespace collwire::identity

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "correlate/nccl/captured_plans.h"
 #include "correlate/nccl/match_older.h"
 #include "correlate/nccl/resolve.h"
 
@@ -33,19 +34,9 @@ class Matcher {
 public:
     Matcher(Model &model, const Instance &instance)
         : nccl_(model.nccl), instance_(instance), stream_(nccl_.gathered.streams[instance.stream]),
-          joins_(nccl_.call_joins[instance.stream]),
-          task_calls_(nccl_.task_calls[instance.stream]) {
-        const model::Session &session = model.sessions[instance.session];
-        for (const auto &[key, records] : session.loss)
-            if (records != 0 &&
-                (key.first == CW_LOSS_NCCL_CALL || key.first == CW_LOSS_NCCL_LAUNCH ||
-                 key.first == CW_LOSS_RECORD_WRITE))
-                best_ = Rung::Inferred;
-        // What older versions do not say of operations follows from their order.
-        is_older_ = is_older(nccl_, instance);
-        if (!is_older_ || instance.operations_rung == Rung::Process)
-            best_ = std::min(best_, instance.operations_rung);
-    }
+          joins_(nccl_.call_joins[instance.stream]), task_calls_(nccl_.task_calls[instance.stream]),
+          is_older_(is_older(nccl_, instance)), best_(best_known(model)),
+          plans_(nccl_, instance, best_) {}
 
     void run(ChannelsOfCommunicators &channels) {
         if (is_older_)
@@ -58,9 +49,23 @@ public:
             else
                 match_tasks(launch, instance_.first_launch + i);
         }
+        plans_.finish([](const Call &call) { return std::uint64_t{call.arguments_hash}; });
     }
 
 private:
+    [[nodiscard]] Rung best_known(const Model &model) const {
+        Rung best = Rung::Exact;
+        for (const auto &[key, records] : model.sessions[instance_.session].loss)
+            if (records != 0 &&
+                (key.first == CW_LOSS_NCCL_CALL || key.first == CW_LOSS_NCCL_LAUNCH ||
+                 key.first == CW_LOSS_RECORD_WRITE))
+                best = Rung::Inferred;
+        // What older versions do not say of operations follows from their order.
+        if (!is_older_ || instance_.operations_rung == Rung::Process)
+            best = std::min(best, instance_.operations_rung);
+        return best;
+    }
+
     [[nodiscard]] const Call &call_at(std::uint32_t i) const { return stream_.calls[i]; }
 
     void line_up_calls() {
@@ -92,15 +97,8 @@ private:
     }
     [[nodiscard]] bool is_launched(std::uint32_t call) const { return joins_[call].launch != NONE; }
 
-    // `launches`: of a captured one so far.
-    void join(std::uint32_t call, std::uint32_t launch, Rung rung, std::uint32_t launches = 1) {
-        CallJoin &join = joins_[call];
-        if (join.launch == NONE) {
-            join.launch = launch;
-            join.rung = std::min(rung, best_);
-        }
-        join.rung = std::min(join.rung, rung);
-        join.launches = std::max(join.launches, launches);
+    void join(std::uint32_t call, std::uint32_t launch, Rung rung) {
+        join_call(joins_[call], launch, std::min(rung, best_));
     }
 
     // A thread launches what it called before it calls again: an earlier call with equal arguments
@@ -283,19 +281,11 @@ private:
 
     // The first launch of a captured plan ties its calls, the later ones repeat them.
     void match_captured(Launch &launch, std::uint32_t index) {
-        const auto [found, is_new] = plans_.try_emplace({launch.plan, launch.shape});
-        Plan &plan = found->second;
-        launch.replay = plan.launches++;
-        if (!is_new) {
-            const Launch &first = stream_.launches[plan.first];
-            launch.n_tasks = std::min(launch.n_tasks, first.n_tasks);
-            std::copy_n(task_calls_.begin() + first.first_task, launch.n_tasks,
-                        task_calls_.begin() + launch.first_task);
-            for (const std::uint32_t call : plan.calls)
-                join(call, index, Rung::Exact, plan.launches);
+        if (const std::uint32_t first = plans_.add(index); first != NONE) {
+            launch.n_tasks = std::min(launch.n_tasks, stream_.launches[first].n_tasks);
+            launch.first_task = stream_.launches[first].first_task;
             return;
         }
-        plan.first = index;
         give_calls(launch, [&](const cw_nccl_task_ref &task, const cw_nccl_shape_task *shape) {
             Rung rung = Rung::Exact;
             std::uint32_t call = NONE;
@@ -307,28 +297,17 @@ private:
                 join(call, index, rung);
             return call;
         });
-        plan.calls.assign(task_calls_.begin() + launch.first_task,
-                          task_calls_.begin() + launch.first_task + launch.n_tasks);
-        std::sort(plan.calls.begin(), plan.calls.end());
-        plan.calls.erase(std::unique(plan.calls.begin(), plan.calls.end()), plan.calls.end());
-        if (!plan.calls.empty() && plan.calls.back() == NONE)
-            plan.calls.pop_back();
     }
 
     static constexpr std::size_t MAX_LOOKED_AT = 1024;
-    struct Plan {
-        std::uint32_t first = 0; // launch
-        std::uint32_t launches = 0;
-        std::vector<std::uint32_t> calls;
-    };
 
     Identity &nccl_;
     const Instance &instance_;
     CommStream &stream_;
     std::vector<CallJoin> &joins_;
     std::vector<std::uint32_t> &task_calls_;
-    Rung best_ = Rung::Exact;
-    bool is_older_ = false;
+    bool is_older_;
+    Rung best_;
     std::vector<std::uint32_t> batches_;
     std::unordered_map<std::uint32_t, Queue> by_hash_;
     std::map<std::pair<std::uint8_t, std::int32_t>, std::vector<std::uint32_t>> by_func_;
@@ -336,7 +315,7 @@ private:
     std::uint32_t due_until_ = 0;                          // launch
     std::unordered_map<std::uint32_t, std::uint32_t> due_; // by hash
     std::map<PartKey, std::uint32_t> due_parts_;
-    std::map<std::pair<std::uint64_t, std::uint64_t>, Plan> plans_;
+    CapturedPlans plans_;
 };
 
 // Collectives by their order, sends and receives by peer and direction.

@@ -8,6 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "correlate/model/address.h"
+#include "correlate/nccl/captured_plans.h"
 #include "correlate/nccl/older_plan.h"
 #include "correlate/nccl/resolve.h"
 
@@ -24,7 +26,7 @@ public:
                  ChannelsOfCommunicators &channels)
         : nccl_(nccl), instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]), task_calls_(nccl.task_calls[instance.stream]),
-          best_(best) {
+          best_(best), plans_(nccl, instance, best) {
         is_counted_ = (instance.record.flags & CW_NCCL_COMM_SHARED) == 0;
         if ((instance.record.flags & CW_NCCL_COMM_LAUNCHED) != 0)
             launched_before_ = instance.record.launched;
@@ -34,6 +36,7 @@ public:
     void run() {
         for (std::uint32_t i = 0; i < instance_.n_launches; ++i)
             match(instance_.first_launch + i);
+        plans_.finish(likeness);
     }
 
 private:
@@ -98,8 +101,9 @@ private:
         const std::size_t before = waiting_.size();
         add_called_until(launch.time_ns);
         const Known counted = count_launched(launch);
-        if (is_captured && repeat(launch, index))
-            return;
+        if (is_captured)
+            if (const std::uint32_t first = plans_.add(index); first != NONE)
+                return repeat(launch, stream_.launches[first]);
         // What a thread called since it launched last is what it launches now.
         is_called_here_ =
             !is_captured && waiting_.size() > before &&
@@ -113,7 +117,7 @@ private:
         choose(launch, index, counted);
         forget();
         if (is_captured)
-            plans_[{launch.plan, launch.shape}] = {index, 1, chosen_};
+            plans_.set_calls(chosen_);
     }
 
     void add_called_until(std::uint64_t time_ns) {
@@ -138,22 +142,21 @@ private:
         return launch.launched - *before;
     }
 
-    // A captured launch that was there before.
-    bool repeat(Launch &launch, std::uint32_t index) {
-        const auto found = plans_.find({launch.plan, launch.shape});
-        if (found == plans_.end())
-            return false;
-        Plan &plan = found->second;
-        const Launch &first = stream_.launches[plan.first];
-        launch.replay = plan.launches++;
-        launch.first_task = static_cast<std::uint32_t>(task_calls_.size());
+    static void repeat(Launch &launch, const Launch &first) {
+        launch.first_task = first.first_task;
         launch.n_tasks = first.n_tasks;
         launch.shape_index = first.shape_index;
-        for (std::uint32_t i = 0; i < first.n_tasks; ++i)
-            task_calls_.push_back(task_calls_[first.first_task + i]);
-        for (const std::uint32_t call : plan.calls)
-            join(call, index, Rung::Exact, plan.launches);
-        return true;
+    }
+
+    // All but the buffers: no launch tells of those.
+    static std::uint64_t likeness(const Call &call) {
+        std::uint64_t like = call.count;
+        for (const std::uint64_t value :
+             {std::uint64_t{call.func} << 8U | call.datatype,
+              std::uint64_t{static_cast<std::uint32_t>(call.root)} << 32U |
+                  static_cast<std::uint32_t>(call.reduction)})
+            like = model::mix(like) ^ value;
+        return like;
     }
 
     void choose(Launch &launch, std::uint32_t index, const Known &counted) {
@@ -243,14 +246,8 @@ private:
             }
     }
 
-    void join(std::uint32_t call, std::uint32_t launch, Rung rung, std::uint32_t launches = 1) {
-        CallJoin &join = joins_[call];
-        if (join.launch == NONE) {
-            join.launch = launch;
-            join.rung = std::min(rung, best_);
-        }
-        join.rung = std::min(join.rung, rung);
-        join.launches = std::max(join.launches, launches);
+    void join(std::uint32_t call, std::uint32_t launch, Rung rung) {
+        join_call(joins_[call], launch, std::min(rung, best_));
     }
 
     // What was launched waits no longer. Nor does a send or receive that a thread called right
@@ -418,12 +415,6 @@ private:
         }
     }
 
-    struct Plan {
-        std::uint32_t first = 0; // launch
-        std::uint32_t launches = 0;
-        Calls calls;
-    };
-
     Identity &nccl_;
     const Instance &instance_;
     CommStream &stream_;
@@ -441,7 +432,7 @@ private:
     Calls variant_calls_;
     bool is_choice_ = false; // other sends or receives wait that could be it
     std::map<std::pair<Index, std::vector<OlderCall>>, Index> variants_;
-    std::map<std::pair<std::uint64_t, std::uint64_t>, Plan> plans_;
+    CapturedPlans plans_;
 };
 
 } // namespace

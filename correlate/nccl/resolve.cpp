@@ -49,10 +49,11 @@ std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instan
     if (call == NONE)
         return {false, NONE};
     const CallJoin &join = nccl.call_joins[instance.stream][call];
-    if (join.operation == NONE)
+    const std::uint32_t replay = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 ? launch.replay : 0;
+    if (join.operation == NONE || replay >= join.launches)
         return {false, NONE};
     return {is_p2p(nccl.gathered.streams[instance.stream].calls[call].func),
-            join.operation + ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 ? launch.replay : 0)};
+            join.operation + replay};
 }
 
 bool is_p2p(std::uint8_t func) {
@@ -84,6 +85,15 @@ bool is_grouped_broadcast(const Identity &nccl, const Instance &instance, std::u
         return false;
     const Index shape = stream.launches[launch].shape_index;
     return shape != NONE && nccl.shapes[shape].func == CW_NCCL_ALL_GATHER_V;
+}
+
+void join_call(CallJoin &join, std::uint32_t launch, Rung rung, std::uint32_t launches) {
+    if (join.launch == NONE) {
+        join.launch = launch;
+        join.rung = rung;
+    }
+    join.rung = std::min(join.rung, rung);
+    join.launches = std::max(join.launches, launches);
 }
 
 bool is_same_rank(const Instance &a, const Instance &b) {

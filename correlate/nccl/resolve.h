@@ -2,6 +2,7 @@
 // From NCCL's records to whose bytes are whose: resolve() runs every step below in this order.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "correlate/model/model.h"
@@ -23,8 +24,11 @@ void join_communicators(model::Model &model);
 void match_calls(model::Model &model);
 // Numbers the calls alike on all ranks.
 void align(model::Model &model);
-// One operation for each collective of a communicator, and for each send and its receive.
-void make_operations(model::Model &model);
+// Each is an operation, which a small capture can tell of in large numbers.
+inline constexpr std::uint64_t MAX_REPLAYS = 20'000'000;
+// One operation for each collective of a communicator, and for each send and its receive; of a
+// captured one for each launch, up to `most_replays` besides the first of each.
+void make_operations(model::Model &model, std::uint64_t most_replays = MAX_REPLAYS);
 // Gives each byte of a link to an operation, as far as that is known.
 void account_operations(model::Model &model);
 // Finds when operations ended.
@@ -54,6 +58,8 @@ void find_findings(model::Model &model);
 // A Broadcast that went out with others as one operation (2.29 and later): NCCL does not count it.
 [[nodiscard]] bool is_grouped_broadcast(const Identity &nccl, const Instance &instance,
                                         std::uint32_t call);
+// Of a call and its first launch; `launches`: of a captured one so far.
+void join_call(CallJoin &join, std::uint32_t launch, Rung rung, std::uint32_t launches = 1);
 // A rank that is the same in one communicator, recorded once more after a pause.
 [[nodiscard]] bool is_same_rank(const Instance &a, const Instance &b);
 

@@ -310,9 +310,12 @@ public:
 
     NcclBuilder &launch(double time, std::uint64_t shape, const std::vector<CallOptions> &tasks,
                         const LaunchOptions &options = {}) {
+        // A captured plan keeps its tasks.
+        const bool is_captured = (options.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+        auto captured = static_cast<std::uint32_t>(options.plan);
         std::vector<cw_nccl_task_ref> refs;
         for (const CallOptions &task : tasks)
-            refs.push_back({hash_of(task), next_task_++});
+            refs.push_back({hash_of(task), is_captured ? ++captured : next_task_++});
         return launch_refs(time, shape, refs, options);
     }
     NcclBuilder &launch_refs(double time, std::uint64_t shape,

@@ -310,40 +310,6 @@ TEST(NcclOperations, ALaunchWhoseOperationsWereLost) {
     EXPECT_FALSE(collective(model, 0).has(OPERATION_PAYLOAD_KNOWN));
 }
 
-// A captured call is launched once for each start of its graph; calls like it, made meanwhile, are
-// launched at once.
-TEST(NcclOperations, ReplaysOfAGraph) {
-    RingPair ring;
-    const CallOptions call{.count = 1000};
-    constexpr LaunchOptions replay{.plan = 0x6000,
-                                   .flags = CW_NCCL_LAUNCH_GRAPH | CW_NCCL_LAUNCH_LAUNCHED,
-                                   .launched = 1,
-                                   .tid = 7};
-    ring.all_gather(12, 1000);
-    for (int i = 0; i < 2; ++i)
-        ring.rank[i].call(12.5, call); // captured
-    ring.all_gather(13, 1000);
-    for (int i = 0; i < 2; ++i)
-        for (const double time : {14.0, 15.0, 16.0}) {
-            ring.rank[i].launch(time, 1000, {call}, replay);
-            ring.sends(i, 4000);
-        }
-    ring.all_gather(17, 1000).sample(20);
-    const model::Model model = model_of(ring.captures());
-    ASSERT_EQ(model.nccl.collectives.size(), 3 + 3U);
-    EXPECT_EQ(collective(model, 0).payload_bytes, 8000U);
-    EXPECT_EQ(collective(model, 2).payload_bytes, 8000U);
-    EXPECT_EQ(collective(model, 3).payload_bytes, 8000U);
-    for (std::uint32_t i = 0; i < 3; ++i) {
-        const Operation &operation = collective(model, 1, i);
-        EXPECT_TRUE(operation.has(OPERATION_CAPTURED));
-        EXPECT_EQ(operation.payload_bytes, 8000U);
-        EXPECT_EQ(operation.rung, Rung::Exact);
-        EXPECT_EQ(operation.launched_realtime_ns, ring.node[0].realtime(14.0 + i));
-    }
-    EXPECT_EQ(of_rung(model, Rung::Exact), 6 * 8000U);
-}
-
 TEST(NcclOperations, ALaunchWithoutACallIsTold) {
     RingPair ring({.flags = CW_NCCL_COMM_LAUNCHED});
     const CallOptions call{.count = 1000};

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that were captured into CUDA graphs, and the launches of those.
+#include "correlate/nccl/resolve.h"
+#include "tests/support/model_of.h"
+#include "tests/support/nccl_builder.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+constexpr std::uint64_t PLAN = 0x6000;
+constexpr LaunchOptions REPLAY{
+    .plan = PLAN, .flags = CW_NCCL_LAUNCH_GRAPH | CW_NCCL_LAUNCH_LAUNCHED, .launched = 1, .tid = 7};
+
+const Operation &collective(const model::Model &model, std::uint64_t seq,
+                            std::uint32_t replay = NONE) {
+    for (const Operation &operation : model.nccl.collectives)
+        if (operation.seq == seq && operation.replay == replay)
+            return operation;
+    ADD_FAILURE() << "no collective " << seq;
+    static const Operation none;
+    return none;
+}
+
+std::uint64_t of_rung(const model::Model &model, Rung rung) {
+    return model.nccl.totals.by_rung[static_cast<std::size_t>(rung)];
+}
+
+std::size_t replays_of(const model::Model &model, std::uint64_t seq) {
+    return static_cast<std::size_t>(
+        std::count_if(model.nccl.collectives.begin(), model.nccl.collectives.end(),
+                      [&](const Operation &operation) { return operation.seq == seq; }));
+}
+
+// A captured call is launched once for each start of its graph; calls like it, made meanwhile, are
+// launched at once.
+TEST(NcclGraphs, ReplaysOfAGraph) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    ring.all_gather(12, 1000);
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i].call(12.5, call); // captured
+    ring.all_gather(13, 1000);
+    for (int i = 0; i < 2; ++i)
+        for (const double time : {14.0, 15.0, 16.0}) {
+            ring.rank[i].launch(time, 1000, {call}, REPLAY);
+            ring.sends(i, 4000);
+        }
+    ring.all_gather(17, 1000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 3 + 3U);
+    EXPECT_EQ(collective(model, 0).payload_bytes, 8000U);
+    EXPECT_EQ(collective(model, 2).payload_bytes, 8000U);
+    EXPECT_EQ(collective(model, 3).payload_bytes, 8000U);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        const Operation &operation = collective(model, 1, i);
+        EXPECT_TRUE(operation.has(OPERATION_CAPTURED));
+        EXPECT_EQ(operation.payload_bytes, 8000U);
+        EXPECT_EQ(operation.rung, Rung::Exact);
+        EXPECT_EQ(operation.launched_realtime_ns, ring.node[0].realtime(14.0 + i));
+    }
+    EXPECT_EQ(of_rung(model, Rung::Exact), 6 * 8000U);
+}
+
+// The graph is gone, the same was captured again, and its plan is where the old one was.
+TEST(NcclGraphs, APlanInTheMemoryOfAnEarlierOne) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        rank.shape(12, 1000, {call}, ring.ops(i, 4000));
+        LaunchOptions again = REPLAY;
+        // The other rank has a plan that was not there before.
+        again.plan = i == 0 ? PLAN : PLAN + 0x1000;
+        rank.call(12, call);
+        for (const double time : {12.1, 12.2, 12.3})
+            rank.launch(time, 1000, {call}, REPLAY);
+        rank.call(13, call);
+        for (const double time : {13.1, 13.2})
+            rank.launch(time, 1000, {call}, again);
+        ring.sends(i, 5 * 4000);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    EXPECT_EQ(replays_of(model, 0), 3U);
+    EXPECT_EQ(replays_of(model, 1), 2U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_EQ(operation.payload_bytes, 8000U);
+        EXPECT_FALSE(operation.has(OPERATION_PARTIAL));
+        EXPECT_EQ(operation.rung, operation.seq == 0 ? Rung::Exact : Rung::Inferred)
+            << "the second capture may have never been launched";
+    }
+    EXPECT_EQ(collective(model, 1, 1).launched_realtime_ns, ring.node[0].realtime(13.2));
+}
+
+// Its tasks are others: nothing has to be guessed.
+TEST(NcclGraphs, APlanWithOtherTasksIsAnotherOne) {
+    RingPair ring;
+    const CallOptions call{.count = 1000}, other{.count = 1000, .buffer = 0x7f1111110000};
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        rank.shape(12, 1000, {call}, ring.ops(i, 4000));
+        rank.call(12, call).launch(12.1, 1000, {call}, REPLAY).launch(12.2, 1000, {call}, REPLAY);
+        rank.call(13, other).launch(13.1, 1000, {other}, REPLAY);
+        rank.call(14, other);
+        for (const double time : {14.1, 14.2, 14.3})
+            rank.launch_refs(time, 1000, {{hash_of(other), 0x7777}}, REPLAY);
+        ring.sends(i, 6 * 4000);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    for (std::uint64_t seq = 0; seq < 3; ++seq)
+        EXPECT_EQ(replays_of(model, seq), (std::array<std::size_t, 3>{2, 1, 3})[seq]);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_EQ(operation.payload_bytes, 8000U);
+        EXPECT_EQ(operation.rung, Rung::Exact);
+    }
+}
+
+// A call like the captured one that is launched by itself, however late, was not captured again.
+TEST(NcclGraphs, ACallBetweenReplaysIsNoCapture) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        rank.shape(12, 1000, {call}, ring.ops(i, 4000));
+        rank.call(12, call).launch(12.1, 1000, {call}, REPLAY);
+        rank.call(12.15, call);
+        rank.launch(12.2, 1000, {call}, REPLAY);
+        rank.launch(12.25, 1000, {call}, {.launched = 2, .tid = 7});
+        rank.launch(12.3, 1000, {call}, REPLAY);
+        ring.sends(i, 4 * 4000);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    EXPECT_EQ(replays_of(model, 0), 3U);
+    EXPECT_EQ(replays_of(model, 1), 1U);
+    EXPECT_FALSE(collective(model, 1).has(OPERATION_CAPTURED));
+    EXPECT_EQ(of_rung(model, Rung::Exact), 8 * 4000U);
+}
+
+TEST(NcclGraphs, OlderPlansInTheMemoryOfEarlierOnes) {
+    RingPair ring({.version = 22203});
+    const CallOptions call{.func = CW_NCCL_ALL_REDUCE, .count = 100};
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        cw_nccl_op op = rank.ring({.connection = SENDS_AT, .bytes = 65536}, CW_NCCL_ALL_REDUCE);
+        op.channel_bytes = 0;
+        op.peer = -1;
+        op.nsteps = 2;
+        op.algorithm = CW_NCCL_ALGORITHM_UNKNOWN;
+        op.pattern = CW_NCCL_PATTERN_RING_TWICE;
+        op.ring_index = i;
+        op.task = UINT32_MAX;
+        rank.shape(12, 1, {}, {op});
+        LaunchOptions replay = REPLAY;
+        for (const double begin : {12.0, 13.0}) {
+            rank.call(begin, call);
+            for (const double time : {begin + 0.1, begin + 0.2, begin + 0.3}) {
+                rank.launch(time, 1, {}, replay);
+                ++replay.launched;
+                ring.sends(i, 400);
+            }
+        }
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    EXPECT_EQ(replays_of(model, 0), 3U);
+    EXPECT_EQ(replays_of(model, 1), 3U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_EQ(operation.payload_bytes, 800U);
+        EXPECT_EQ(operation.rung, operation.seq == 0 ? Rung::Exact : Rung::Inferred);
+    }
+}
+
+// Launches that tell of no task are replays of no call.
+TEST(NcclGraphs, ReplaysCountForTheTasksThatTheyHave) {
+    constexpr std::uint32_t CALLS = 100, REPLAYS = 1000;
+    RingPair ring;
+    std::vector<CallOptions> calls;
+    for (std::uint32_t i = 0; i < CALLS; ++i)
+        calls.push_back({.count = 1000, .buffer = i});
+    ring.rank[0].shape(12, 1000, calls, ring.ops(0, 4000));
+    for (const CallOptions &call : calls)
+        ring.rank[0].call(12, call);
+    ring.rank[0].launch(12.1, 1000, calls, REPLAY);
+    for (std::uint32_t i = 0; i < REPLAYS; ++i)
+        ring.rank[0].launch(13 + 0.001 * i, 1000, {}, REPLAY);
+    const model::Model model = model_of(ring.captures());
+    EXPECT_EQ(model.nccl.collectives.size(), CALLS);
+}
+
+TEST(NcclGraphs, MoreReplaysThanAReportLists) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i) {
+        ring.rank[i].shape(12, 1000, {call}, ring.ops(i, 4000)).call(12, call);
+        for (const double time : {12.1, 12.2, 12.3, 12.4})
+            ring.rank[i].launch(time, 1000, {call}, REPLAY);
+    }
+    model::Model model = model_of(ring.captures());
+    EXPECT_EQ(model.nccl.collectives.size(), 4U);
+    EXPECT_EQ(model.nccl.replays_left_out, 0U);
+    model.nccl.collectives.clear();
+    make_operations(model, 2);
+    EXPECT_EQ(model.nccl.collectives.size(), 3U);
+    EXPECT_EQ(model.nccl.replays_left_out, 1U);
+    const Instance &instance = model.nccl.instances[0];
+    for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
+        const Launch &launch =
+            model.nccl.gathered.streams[instance.stream].launches[instance.first_launch + i];
+        EXPECT_EQ(operation_of(model.nccl, instance, launch, 0).second, i < 3 ? i : NONE);
+    }
+}
+
+} // namespace
+} // namespace collwire::identity
