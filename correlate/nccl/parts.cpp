@@ -2,6 +2,7 @@
 #include "correlate/nccl/parts.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 #include "correlate/nccl/resolve.h"
@@ -20,21 +21,36 @@ Parts::Parts(const model::Model &model) : nccl_(model.nccl) {
                 calls_[is_p2p(stream.calls[call].func) ? 1 : 0].push_back(
                     {joins[call].operation, index, call});
         }
-        const std::vector<std::uint32_t> &task_calls = nccl_.task_calls[instance.stream];
-        for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
-            const std::uint32_t launch = instance.first_launch + i;
-            for (std::uint32_t task = 0; task < stream.launches[launch].n_tasks; ++task)
-                if (const std::uint32_t call =
-                        task_calls[stream.launches[launch].first_task + task];
-                    call != NONE)
-                    launches_.push_back({instance.stream, call, launch});
-        }
+        find_tasks(instance);
     }
     for (std::vector<CallRef> &calls : calls_)
         std::sort(calls.begin(), calls.end());
-    std::sort(launches_.begin(), launches_.end());
-    launches_.erase(std::unique(launches_.begin(), launches_.end()), launches_.end());
+    std::sort(tasks_.begin(), tasks_.end());
+    for (const Shape &shape : nccl_.shapes) {
+        std::vector<std::uint32_t> &ops = ops_of_shapes_.emplace_back(shape.ops.size());
+        std::iota(ops.begin(), ops.end(), 0U);
+        std::stable_sort(ops.begin(), ops.end(), [&](std::uint32_t a, std::uint32_t b) {
+            return shape.ops[a].task < shape.ops[b].task;
+        });
+    }
     find_times(model);
+}
+
+void Parts::find_tasks(const Instance &instance) {
+    const std::vector<CallJoin> &joins = nccl_.call_joins[instance.stream];
+    const std::vector<std::uint32_t> &task_calls = nccl_.task_calls[instance.stream];
+    for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
+        const std::uint32_t index = instance.first_launch + i;
+        const Launch &launch = nccl_.gathered.streams[instance.stream].launches[index];
+        const bool is_captured = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+        const std::uint32_t replay = is_captured ? launch.replay : 0;
+        if (launch.shape_index == NONE)
+            continue;
+        for (std::uint32_t task = 0; task < launch.n_tasks; ++task)
+            if (const std::uint32_t call = task_calls[launch.first_task + task];
+                call != NONE && replay < joins[call].launches)
+                tasks_.push_back({instance.stream, call, replay, index, task});
+    }
 }
 
 void Parts::find_times(const model::Model &model) {
@@ -65,43 +81,56 @@ std::vector<Part> Parts::of(const Operation &operation) const {
     const auto first = static_cast<Index>(&operation - operations.data()) - replay;
     const std::vector<CallRef> &calls = calls_[is_pair ? 1 : 0];
     std::vector<Part> parts;
+    std::vector<std::uint32_t> ops;
     for (auto call = std::lower_bound(calls.begin(), calls.end(), CallRef{first, 0, 0});
          call != calls.end() && call->operation == first; ++call) {
         const Index stream = nccl_.instances[call->instance].stream;
-        for (auto launch = std::lower_bound(launches_.begin(), launches_.end(),
-                                            LaunchRef{stream, call->call, 0});
-             launch != launches_.end() && launch->stream == stream && launch->call == call->call;
-             ++launch)
-            add_launch(*call, launch->launch, operation.replay, parts);
+        const auto is_of_call = [&](const TaskRef &task) {
+            return task.stream == stream && task.call == call->call && task.replay == replay;
+        };
+        auto task = std::lower_bound(tasks_.begin(), tasks_.end(),
+                                     TaskRef{stream, call->call, replay, 0, 0});
+        while (task != tasks_.end() && is_of_call(*task)) {
+            const std::uint32_t launch = task->launch;
+            ops.clear();
+            for (; task != tasks_.end() && is_of_call(*task) && task->launch == launch; ++task)
+                add_ops_of(*task, ops);
+            std::sort(ops.begin(), ops.end());
+            for (const std::uint32_t op : ops)
+                add_op(*call, launch, op, parts);
+        }
     }
     return parts;
 }
 
-void Parts::add_launch(const CallRef &ref, std::uint32_t index, std::uint32_t replay,
-                       std::vector<Part> &parts) const {
+void Parts::add_ops_of(const TaskRef &ref, std::vector<std::uint32_t> &into) const {
+    const Index index = nccl_.gathered.streams[ref.stream].launches[ref.launch].shape_index;
+    const Shape &shape = nccl_.shapes[index];
+    const std::vector<std::uint32_t> &ops = ops_of_shapes_[index];
+    for (auto op = std::lower_bound(
+             ops.begin(), ops.end(), ref.task,
+             [&](std::uint32_t i, std::uint32_t task) { return shape.ops[i].task < task; });
+         op != ops.end() && shape.ops[*op].task == ref.task; ++op)
+        if (shape.ops[*op].link != NONE)
+            into.push_back(*op);
+}
+
+void Parts::add_op(const CallRef &ref, std::uint32_t index, std::uint32_t op_index,
+                   std::vector<Part> &parts) const {
     const Index stream = nccl_.instances[ref.instance].stream;
     const Launch &launch = nccl_.gathered.streams[stream].launches[index];
-    const bool is_captured = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
-    if (launch.shape_index == NONE || (is_captured && launch.replay != replay))
-        return;
-    const Shape &shape = nccl_.shapes[launch.shape_index];
-    for (std::uint32_t i = 0; i < shape.ops.size(); ++i) {
-        const ShapeOp &op = shape.ops[i];
-        if (op.link == NONE || op.task >= launch.n_tasks ||
-            nccl_.task_calls[stream][launch.first_task + op.task] != ref.call)
-            continue;
-        const Link &link = nccl_.links[op.link];
-        Part part{ref.instance,
-                  op.link,
-                  op.peer,
-                  op.channel,
-                  link.is_send(),
-                  share_of(link, op, launch.order, i),
-                  time_of(stream, index, i)};
-        part.share.rung =
-            std::min({part.share.rung, link.rung, nccl_.call_joins[stream][ref.call].rung});
-        parts.push_back(part);
-    }
+    const ShapeOp &op = nccl_.shapes[launch.shape_index].ops[op_index];
+    const Link &link = nccl_.links[op.link];
+    Part part{ref.instance,
+              op.link,
+              op.peer,
+              op.channel,
+              link.is_send(),
+              share_of(link, op, launch.order, op_index),
+              time_of(stream, index, op_index)};
+    part.share.rung =
+        std::min({part.share.rung, link.rung, nccl_.call_joins[stream][ref.call].rung});
+    parts.push_back(part);
 }
 
 } // namespace collwire::identity

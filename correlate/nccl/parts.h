@@ -35,11 +35,13 @@ private:
         std::uint32_t call;
         friend auto operator<=>(const CallRef &, const CallRef &) = default;
     };
-    struct LaunchRef {
+    struct TaskRef {
         Index stream;
         std::uint32_t call;
+        std::uint32_t replay; // 0 of what was not captured
         std::uint32_t launch;
-        friend auto operator<=>(const LaunchRef &, const LaunchRef &) = default;
+        std::uint32_t task;
+        friend auto operator<=>(const TaskRef &, const TaskRef &) = default;
     };
 
     struct TimedRef {
@@ -49,15 +51,18 @@ private:
         OpTime time;
     };
 
+    void find_tasks(const Instance &instance);
     void find_times(const model::Model &model);
     [[nodiscard]] OpTime time_of(Index stream, std::uint32_t launch, std::uint32_t op) const;
-    void add_launch(const CallRef &ref, std::uint32_t launch, std::uint32_t replay,
-                    std::vector<Part> &parts) const;
+    void add_ops_of(const TaskRef &ref, std::vector<std::uint32_t> &into) const;
+    void add_op(const CallRef &ref, std::uint32_t launch, std::uint32_t op,
+                std::vector<Part> &parts) const;
 
     const Identity &nccl_;
     std::vector<CallRef> calls_[2]; // of collectives, of p2p
-    std::vector<LaunchRef> launches_;
-    std::vector<TimedRef> times_; // of which something is known
+    std::vector<TaskRef> tasks_;
+    std::vector<std::vector<std::uint32_t>> ops_of_shapes_; // by task
+    std::vector<TimedRef> times_;                           // of which something is known
 };
 
 } // namespace collwire::identity

@@ -24,6 +24,8 @@ constexpr std::ptrdiff_t MAX_CONNECTIONS = 64;
 constexpr std::uint64_t READ_LATE_NS = 5'000'000'000;
 // Broadcasts of one launch: NCCL puts in one of each rank, and has no room for more.
 constexpr std::size_t MAX_GROUPED = 4096;
+// Of them together, with the operations that they share: each pair may become an entry.
+constexpr std::size_t MAX_DIVIDED = 10'000'000;
 
 class Reader {
 public:
@@ -353,22 +355,35 @@ private:
 
     // Broadcasts of a group share an operation: each gets its part of it.
     void divide_among_broadcasts(Index instance_index, Shape &shape,
-                                 const std::vector<OpFacts> &facts) const {
+                                 const std::vector<OpFacts> &facts) {
         std::vector<std::uint32_t> tasks;
         for (std::uint32_t i = 0; i < shape.tasks.size(); ++i)
             if (shape.tasks[i].header.length_bytes != 0 && shape.tasks[i].func == CW_NCCL_BROADCAST)
                 tasks.push_back(i);
         const auto is_shared = [](const ShapeOp &op) { return op.task == CW_NCCL_NO_TASK; };
-        if (tasks.empty() || tasks.size() > MAX_GROUPED ||
-            std::none_of(shape.ops.begin(), shape.ops.end(), is_shared))
+        const auto n_shared =
+            static_cast<std::size_t>(std::count_if(shape.ops.begin(), shape.ops.end(), is_shared));
+        if (tasks.empty() || n_shared == 0 || tasks.size() > MAX_GROUPED ||
+            n_shared > divisions_left_ / tasks.size())
             return;
+        divisions_left_ -= n_shared * tasks.size();
+        std::map<std::uint8_t, std::optional<std::vector<GroupedBroadcast>>> of_channels;
         std::vector<ShapeOp> divided;
         for (std::size_t i = 0; i < shape.ops.size(); ++i) {
             if (!is_shared(shape.ops[i])) {
                 divided.push_back(shape.ops[i]);
                 continue;
             }
-            const auto parts = broadcast_parts(instance_index, shape, tasks, facts[i]);
+            std::optional<std::vector<OpBytes>> parts;
+            if (shape.ops[i].link != NONE) {
+                const auto [known, is_new] = of_channels.try_emplace(shape.ops[i].channel);
+                if (is_new)
+                    known->second =
+                        broadcasts_of(instance_index, shape, tasks, shape.ops[i].channel);
+                if (known->second)
+                    parts = derive_broadcast_bytes(facts[i], *known->second,
+                                                   shape.tasks[tasks.front()].n_channels);
+            }
             const std::size_t first = divided.size();
             for (std::size_t k = 0; k < tasks.size(); ++k) {
                 ShapeOp op = shape.ops[i];
@@ -390,32 +405,33 @@ private:
         shape.ops = std::move(divided);
     }
 
-    std::optional<std::vector<OpBytes>> broadcast_parts(Index instance_index, const Shape &shape,
-                                                        const std::vector<std::uint32_t> &tasks,
-                                                        const OpFacts &facts) const {
+    // As this rank meets them on a channel.
+    std::optional<std::vector<GroupedBroadcast>>
+    broadcasts_of(Index instance_index, const Shape &shape, const std::vector<std::uint32_t> &tasks,
+                  std::uint8_t channel_number) const {
         const Instance &instance = nccl_.instances[instance_index];
         const CommStream &stream = nccl_.gathered.streams[instance.stream];
         const Channel *ring = nullptr;
         for (const Channel &channel : stream.channels)
-            if (channel.record.channel == facts.op.channel &&
-                channel.time_ns >= instance.begin_ns &&
+            if (channel.record.channel == channel_number && channel.time_ns >= instance.begin_ns &&
                 (instance.end_ns == 0 || channel.time_ns <= instance.end_ns))
                 ring = &channel;
-        if (ring == nullptr ||
-            ring->order.size() != static_cast<std::size_t>(std::max(facts.n_ranks, 0)))
+        const std::int32_t n_ranks = instance.record.n_ranks;
+        if (ring == nullptr || ring->order.size() != static_cast<std::size_t>(std::max(n_ranks, 0)))
             return std::nullopt;
+        // The order is down the ring from this rank on.
+        std::unordered_map<std::int32_t, std::int32_t> down;
+        for (std::int32_t i = 0; i < n_ranks; ++i)
+            down.try_emplace(ring->order[static_cast<std::size_t>(i)], i);
         std::vector<GroupedBroadcast> broadcasts;
         for (const std::uint32_t task : tasks) {
-            const auto root =
-                std::find(ring->order.begin(), ring->order.end(), shape.tasks[task].root);
-            if (root == ring->order.end())
+            const auto root = down.find(shape.tasks[task].root);
+            if (root == down.end())
                 return std::nullopt;
-            // The order is down the ring from this rank on.
-            const auto down = static_cast<std::int32_t>(root - ring->order.begin());
             broadcasts.push_back({.bytes = shape.tasks[task].bytes,
-                                  .ring_depth = down == 0 ? 0 : facts.n_ranks - down});
+                                  .ring_depth = root->second == 0 ? 0 : n_ranks - root->second});
         }
-        return derive_broadcast_bytes(facts, broadcasts, shape.tasks[tasks.front()].n_channels);
+        return broadcasts;
     }
 
     static void make_up_tasks(Shape &shape, const std::vector<OpFacts> &facts) {
@@ -464,6 +480,7 @@ private:
     std::unordered_map<Index, Index> shapes_;                        // gathered: read
     std::map<Index, std::vector<std::uint32_t>> processes_;          // by session
     ByAddress<std::int32_t> owner_ranks_; // by NCCL's proxies in a process
+    std::size_t divisions_left_ = MAX_DIVIDED;
 };
 
 } // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that were captured into CUDA graphs, and the launches of those.
+#include "correlate/nccl/parts.h"
 #include "correlate/nccl/resolve.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
@@ -211,6 +212,34 @@ TEST(NcclGraphs, MoreReplaysThanAReportLists) {
         const Launch &launch =
             model.nccl.gathered.streams[instance.stream].launches[instance.first_launch + i];
         EXPECT_EQ(operation_of(model.nccl, instance, launch, 0).second, i < 3 ? i : NONE);
+    }
+}
+
+// What each rank sent is told replay by replay, and call by call.
+TEST(NcclGraphs, ReplaysHaveTheirOwnParts) {
+    RingPair ring;
+    const CallOptions calls[2] = {{.count = 1000, .buffer = 1}, {.count = 500, .buffer = 2}};
+    for (int i = 0; i < 2; ++i) {
+        std::vector<cw_nccl_op> ops = ring.ops(i, 4000, 0);
+        for (const cw_nccl_op &op : ring.ops(i, 2000, 1))
+            ops.insert(ops.begin() + 1, op);
+        NcclBuilder &rank = ring.rank[i];
+        rank.shape(12, 1000, {calls[0], calls[1]}, ops).call(12, calls[0]).call(12, calls[1]);
+        for (const double time : {12.1, 12.2, 12.3})
+            rank.launch(time, 1000, {calls[0], calls[1]}, REPLAY);
+        ring.sends(i, 3 * 6000);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 6U);
+    const Parts parts(model);
+    for (const Operation &operation : model.nccl.collectives) {
+        const std::vector<Part> of_it = parts.of(operation);
+        ASSERT_EQ(of_it.size(), 4U) << "of two ranks, sends and receives";
+        for (const Part &part : of_it)
+            if (part.is_send) {
+                EXPECT_EQ(part.share.payload_bytes, operation.count * 4);
+            }
     }
 }
 
