@@ -233,6 +233,7 @@ static __always_inline void walk(struct ops_walk *w)
 	end_tell(w);
 	begin_again(w);
 	bpf_loop(MAX_STEPS, connect_callback, w, 0);
+	end_connect(w);
 }
 
 /*
@@ -280,23 +281,54 @@ int plan_task(struct pt_regs *ctx)
 
 /*
  * The same without bpf_loop (before Linux 5.17). A global function is verified once, however often
- * it is called, but takes no pointers there (before 5.12): it finds the walk by itself. Such
- * kernels do not preempt the program of a uprobe.
+ * it is called, but takes no pointers there (before 5.12): it finds the walk by itself. Kernels
+ * from 6.0 on preempt the program of a uprobe, and some of them refuse bpf_loop: who finds the walk
+ * taken leaves its launch out.
  */
 #define BOUNDED_STEPS 1024
+
+struct walk_place {
+	__u64 users;
+	struct ops_walk walk;
+};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct ops_walk);
+	__type(value, struct walk_place);
 } ops_walks SEC(".maps");
 
-static __always_inline struct ops_walk *walk_here(void)
+static __always_inline struct walk_place *walk_place_here(void)
 {
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&ops_walks, &zero);
+}
+
+static __always_inline struct ops_walk *walk_here(void)
+{
+	struct walk_place *place = walk_place_here();
+
+	return place ? &place->walk : NULL;
+}
+
+static __always_inline void leave_walk(struct walk_place *place)
+{
+	__sync_fetch_and_add(&place->users, -1);
+}
+
+/* NULL: another thread that was preempted on this CPU is in the middle of it. */
+static __always_inline struct ops_walk *enter_walk(struct walk_place *place)
+{
+	__sync_fetch_and_add(&place->users, 1);
+	if (*(volatile __u64 *)&place->users != 1) {
+		leave_walk(place);
+		count_loss(CW_LOSS_NCCL_LAUNCH);
+		return NULL;
+	}
+	__builtin_memset(&place->walk, 0, sizeof(place->walk));
+	return &place->walk;
 }
 
 __weak __noinline int look_here(void)
@@ -338,33 +370,34 @@ static __always_inline void walk_bounded(struct ops_walk *w)
 	for (i = 0; i < BOUNDED_STEPS; i++)
 		if (connect_here())
 			break;
+	end_connect(w);
+}
+
+static __always_inline void launch_bounded(struct pt_regs *ctx, __u64 plan, bool has_ops)
+{
+	struct walk_place *place = walk_place_here();
+	struct ops_walk *w = place ? enter_walk(place) : NULL;
+
+	if (!w)
+		return;
+	w->plan = plan;
+	if (begin_launch(w, ctx, has_ops))
+		walk_bounded(w);
+	leave_walk(place);
 }
 
 SEC("uprobe")
 int proxy_start_bounded(struct pt_regs *ctx)
 {
-	struct ops_walk *w = walk_here();
-
-	if (!w)
-		return 0;
-	__builtin_memset(w, 0, sizeof(*w));
-	w->plan = plan_of(ctx);
-	if (begin_launch(w, ctx, true))
-		walk_bounded(w);
+	launch_bounded(ctx, plan_of(ctx), true);
 	return 0;
 }
 
 SEC("uprobe")
 int plan_task_bounded(struct pt_regs *ctx)
 {
-	struct ops_walk *w = walk_here();
-
-	if (!w || !is_local(PT_REGS_PARM2(ctx)))
-		return 0;
-	__builtin_memset(w, 0, sizeof(*w));
-	w->plan = PT_REGS_PARM2(ctx);
-	if (begin_launch(w, ctx, false))
-		walk_bounded(w);
+	if (is_local(PT_REGS_PARM2(ctx)))
+		launch_bounded(ctx, PT_REGS_PARM2(ctx), false);
 	return 0;
 }
 

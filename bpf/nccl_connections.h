@@ -11,11 +11,13 @@
 #define INODE_TYPE    0170000
 #define INODE_SOCKET  0140000
 
+#define CONNECTION_TOLD 4 /* or given up: how often it is tried to read one */
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct cw_nccl_connection_key);
-	__type(value, __u8);
+	__type(value, __u8); /* failed tries, or CONNECTION_TOLD */
 } connections SEC(".maps");
 
 struct connection_read {
@@ -197,7 +199,7 @@ static __always_inline bool read_socket(const struct connection_read *c, __u32 i
 }
 
 /* One record: up to CW_NCCL_ENDPOINTS of the endpoints. False: it is lost. */
-static __always_inline bool tell_endpoints(const struct connection_read *c, __u32 first)
+static __always_inline bool tell_endpoints(struct connection_read *c, __u32 first)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	struct cw_nccl_connection *r;
@@ -235,6 +237,7 @@ static __always_inline bool tell_endpoints(const struct connection_read *c, __u3
 			r->socket_inodes[i] = socket_inode(r->endpoints[i].number);
 		if (!read) {
 			r->flags |= CW_NCCL_CONNECTION_FAULT;
+			c->flags |= CW_NCCL_CONNECTION_FAULT;
 			break;
 		}
 		r->n = i + 1;
@@ -243,21 +246,31 @@ static __always_inline bool tell_endpoints(const struct connection_read *c, __u3
 	return true;
 }
 
-/*
- * Tells of a connection of this process that was not told of before: of some of its endpoints, from
- * `first` on. True: there are more.
- */
-static __always_inline bool note_connection(__u64 comm, const struct cw_nccl_comm_entry *entry,
-					    __u64 connection, __u64 bias, __u32 first)
+enum connection_left {
+	NOTHING_LEFT,
+	MORE_ENDPOINTS,
+	UNREAD, /* its memory is not there: to be tried with a later launch */
+};
+
+/* Tells of a connection of this process that was not told of before: of some of its endpoints, from
+ * `first` on. */
+static __always_inline enum connection_left note_connection(__u64 comm,
+							    const struct cw_nccl_comm_entry *entry,
+							    __u64 connection, __u64 bias,
+							    __u32 first)
 {
 	struct cw_nccl_connection_key key = {.connection = connection,
 					     .generation_ns = entry->generation_ns,
 					     .tgid = bpf_get_current_pid_tgid() >> 32};
 	struct connection_read c;
-	__u8 one = 1;
+	__u8 *known, tries;
 
-	if (!connection || bpf_map_lookup_elem(&connections, &key))
-		return false;
+	if (!connection)
+		return NOTHING_LEFT;
+	known = bpf_map_lookup_elem(&connections, &key);
+	tries = known ? *known : 0;
+	if (tries >= CONNECTION_TOLD)
+		return NOTHING_LEFT;
 	__builtin_memset(&c, 0, sizeof(c));
 	c.comm = comm;
 	c.connection = connection;
@@ -267,11 +280,17 @@ static __always_inline bool note_connection(__u64 comm, const struct cw_nccl_com
 	count_endpoints(&c);
 	/* What is lost is told with the next new shape on it. */
 	if (!tell_endpoints(&c, first))
-		return false;
+		return NOTHING_LEFT;
+	if (c.flags & CW_NCCL_CONNECTION_FAULT) {
+		tries++;
+		bpf_map_update_elem(&connections, &key, &tries, BPF_ANY);
+		return UNREAD;
+	}
 	if (first + CW_NCCL_ENDPOINTS < c.n_endpoints)
-		return true;
-	bpf_map_update_elem(&connections, &key, &one, BPF_ANY);
-	return false;
+		return MORE_ENDPOINTS;
+	tries = CONNECTION_TOLD;
+	bpf_map_update_elem(&connections, &key, &tries, BPF_ANY);
+	return NOTHING_LEFT;
 }
 
 #endif

@@ -288,6 +288,7 @@ static long tell_callback(__u32 step, void *w)
 static __always_inline long connect_step(struct ops_walk *w)
 {
 	struct cw_nccl_comm_entry *entry = entry_of(w);
+	enum connection_left left = NOTHING_LEFT;
 	__u64 connection = 0;
 	__s32 next = -1;
 
@@ -296,11 +297,14 @@ static __always_inline long connect_step(struct ops_walk *w)
 	if (!w->ops)
 		return next_proxy(w, entry) ? 0 : 1;
 	READ_FIELD(connection, next_op(w), op_connection);
-	if (!w->other_proxy &&
-	    note_connection(w->comm, entry, connection, w->bias, w->first_endpoint)) {
+	if (!w->other_proxy)
+		left = note_connection(w->comm, entry, connection, w->bias, w->first_endpoint);
+	if (left == MORE_ENDPOINTS) {
 		w->first_endpoint += CW_NCCL_ENDPOINTS;
 		return 0;
 	}
+	if (left == UNREAD)
+		w->unread = 1;
 	w->first_endpoint = 0;
 	READ_FIELD(next, next_op(w), op_next);
 	step_over(w, next);
@@ -457,6 +461,13 @@ static __always_inline void end_tell(struct ops_walk *w)
 {
 	/* Not all of it could be told: the next launch like this tries again. */
 	if (w->n_ops != w->n_all_ops || w->n_tasks != w->n_all_tasks)
+		forget_shape(w);
+}
+
+static __always_inline void end_connect(struct ops_walk *w)
+{
+	/* NCCL's memory may be there again by the next launch like this. */
+	if (w->unread)
 		forget_shape(w);
 }
 

@@ -56,7 +56,8 @@ struct ops_walk {
 	__u32 n_ops;
 	__u32 n_tasks;
 	__u32 n_kept; /* in tasks */
-	__u32 fault;
+	__u16 fault;
+	__u16 unread; /* a connection */
 	__u32 over;
 	__u32 other_proxy;
 	__u32 n_all_ops; /* as the first walk found them */
@@ -146,6 +147,11 @@ static __always_inline __u64 hash_of_op(const __u8 *op)
 	sum += ((__u64)FROM_COPY(__u32, op, op_nsteps) << 32 |
 		(HAS(op_task) ? 0 : FROM_COPY(__u32, op, op_root))) *
 	       0x589965cc75374cc3ull;
+	/* Before 2.24 no task tells: AllGather and ReduceScatter can be alike in all else. */
+	if (!HAS(op_task))
+		sum += ((__u64)BYTE_FROM_COPY(op, op_coll, 0xff) << 16 |
+			FROM_COPY(__u8, op, op_dtype) << 8 | FROM_COPY(__u8, op, op_red_op)) *
+		       0xe9846af9b1a615d5ull;
 	/* The call, too: an AlltoAll looks like the sends and receives that it is made of. */
 	return sum + ((__u64)BYTE_FROM_COPY(op, op_coll_api, 0) << 56 |
 		      (__u64)FROM_COPY(__u8, op, op_channel) << 48 |

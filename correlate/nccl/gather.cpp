@@ -26,6 +26,13 @@ bool is_counted(std::uint64_t &count, std::uint64_t limit, std::uint64_t n = 1) 
     return true;
 }
 
+// Its memory could not be read before.
+bool is_read_again(const cw_nccl_connection &known, const cw_nccl_connection &from) {
+    return (known.flags & CW_NCCL_CONNECTION_FAULT) != 0 && from.first == known.first &&
+           from.header.time_ns > known.header.time_ns &&
+           (known.net_comm == 0 || known.net_comm == from.net_comm);
+}
+
 } // namespace
 
 std::size_t AddressHash::operator()(const AddressKey &key) const {
@@ -261,8 +268,17 @@ bool Gather::add_connection(Index session, std::span<const std::byte> record) {
                                   : from.first > known.head.first &&
                                         from.header.time_ns >= known_ns &&
                                         from.header.time_ns - known_ns < SAME_CONNECTION_NS;
-        if (known.head.comm == from.comm && known.head.net_comm == from.net_comm && is_of_it) {
+        if (known.head.comm != from.comm)
+            continue;
+        if (known.head.net_comm == from.net_comm && is_of_it) {
             connection = &known;
+            break;
+        }
+        if (is_read_again(known.head, from)) {
+            connection = &known;
+            known.head = from;
+            known.endpoints.clear();
+            known.socket_inodes.clear();
             break;
         }
     }

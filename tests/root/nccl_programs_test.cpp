@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -80,7 +82,7 @@ struct Op {
     std::int32_t next = -1, root = 0;
     std::uint32_t nsteps = 1, chunk_size = 4096;
     std::uint8_t channel = 0, pattern = 0, protocol = 2, slice_steps = 1, chunk_steps = 1,
-                 dtype = 0, red_op = 0;
+                 dtype = 0, red_op = 0, coll = 0;
     std::array<std::uint8_t, CW_NCCL_OP_HEAD_BYTES> rest{};
 };
 struct ProxyOps { // as NCCL has them
@@ -221,11 +223,12 @@ protected:
         ASSERT_NE(link_, nullptr) << std::strerror(errno);
     }
 
-    // What is told of one launch.
+    // What is told of one more launch.
     void launch() {
         if (link_ == nullptr) {
             ASSERT_NO_FATAL_FAILURE(load());
         }
+        records_.clear();
         EXPECT_EQ(nccl_programs_test_start(&comm_), 0);
         (void)ring_->consume();
     }
@@ -249,6 +252,11 @@ protected:
     }
     [[nodiscard]] std::vector<cw_nccl_connection> connections() const {
         return told<cw_nccl_connection>(CW_KIND_NCCL_CONNECTION);
+    }
+
+    [[nodiscard]] std::uint64_t shape() const {
+        const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+        return launches.size() == 1 ? launches[0].shape : 0;
     }
 
     static constexpr std::uint64_t ELSEWHERE = 0x7123456789a0;
@@ -472,6 +480,94 @@ TEST_P(NcclPrograms, CommunicatorThatTheRingHadNoRoomFor) {
     ASSERT_EQ(comms.size(), 1U);
     EXPECT_EQ(comms[0].comm, reinterpret_cast<std::uint64_t>(&comm_));
     EXPECT_EQ(told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).size(), 1U);
+}
+
+// With nothing left out of them: a build that has every field.
+TEST_P(NcclPrograms, TheKernelTakesThemWhole) {
+    std::memset(&layout_, 0, sizeof(layout_));
+    layout_.op_size = CW_NCCL_OP_BYTES;
+    layout_.plan_register = CW_NCCL_RBX;
+    layout_.seq_numbers_count = 5;
+    load();
+}
+
+// A page that is not in memory, as one that is being moved to another node's: the next launch is no
+// new one, but its connections are read again. Not for ever.
+TEST_P(NcclPrograms, AConnectionThatIsReadLater) {
+    void *const page =
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(page, MAP_FAILED);
+    send_.resources = static_cast<const Resources *>(page); // never touched so far
+    launch();
+    ASSERT_EQ(connections().size(), 3U);
+    EXPECT_EQ(connections()[2].flags & CW_NCCL_CONNECTION_FAULT, CW_NCCL_CONNECTION_FAULT);
+    launch();
+    ASSERT_EQ(connections().size(), 1U) << "that one only";
+    std::memcpy(page, &resources_, sizeof(resources_));
+    launch();
+    ASSERT_EQ(connections().size(), 2U);
+    EXPECT_EQ(connections()[0].connection, reinterpret_cast<std::uint64_t>(&send_));
+    EXPECT_EQ(connections()[0].n_endpoints, 9U);
+    EXPECT_EQ(connections()[0].flags & CW_NCCL_CONNECTION_FAULT, 0U);
+    launch();
+    EXPECT_TRUE(connections().empty());
+    EXPECT_TRUE(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty());
+    munmap(page, 4096);
+}
+
+TEST_P(NcclPrograms, AConnectionThatCannotBeRead) {
+    send_.resources = nullptr;
+    for (int i = 0; i < 4; ++i) {
+        launch();
+        EXPECT_FALSE(connections().empty());
+    }
+    launch(); // given up; and so it is known
+    EXPECT_TRUE(connections().empty());
+    launch();
+    EXPECT_TRUE(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty());
+}
+
+// Before 2.24 nothing else tells them apart.
+TEST_P(NcclPrograms, OperationsOfOtherFunctionsLookDifferent) {
+    layout_.op_coll = offsetof(Op, coll);
+    launch();
+    std::set<std::uint64_t> shapes{shape()};
+    for (std::uint8_t Op::*const field : {&Op::coll, &Op::dtype, &Op::red_op}) {
+        own_ops_[0].*field = 3;
+        launch();
+        EXPECT_TRUE(shapes.insert(shape()).second);
+        EXPECT_EQ(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).size(), 3U);
+    }
+    EXPECT_FALSE(shapes.contains(0));
+}
+
+// Where the walk lies in a map of the CPU, another thread may be in the middle of one.
+TEST_P(NcclPrograms, AWalkThatIsTaken) {
+    if (std::string{GetParam()} != "proxy_start_bounded")
+        GTEST_SKIP() << "each has its own";
+    ASSERT_NO_FATAL_FAILURE(load());
+    const bpf_map *const walks = bpf_object__find_map_by_name(programs_.object(), "ops_walks");
+    ASSERT_NE(walks, nullptr);
+    const std::size_t bytes =
+        bpf_map__value_size(walks) * static_cast<std::size_t>(libbpf_num_possible_cpus());
+    std::vector<std::uint64_t> places(bytes / sizeof(std::uint64_t));
+    const auto set_users = [&](std::uint64_t users) {
+        for (std::size_t at = 0; at < bytes; at += bpf_map__value_size(walks))
+            places[at / sizeof(std::uint64_t)] = users;
+        const std::uint32_t zero = 0;
+        EXPECT_EQ(bpf_map__update_elem(walks, &zero, sizeof(zero), places.data(), bytes, BPF_ANY),
+                  0);
+    };
+    set_users(1);
+    launch();
+    EXPECT_TRUE(told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).empty());
+    EXPECT_EQ(lost(CW_LOSS_NCCL_LAUNCH), 1U);
+    set_users(0);
+    for (int i = 0; i < 2; ++i) {
+        launch();
+        EXPECT_EQ(told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).size(), 1U);
+    }
+    EXPECT_EQ(lost(CW_LOSS_NCCL_LAUNCH), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Walks, NcclPrograms, testing::Values("proxy_start", "proxy_start_bounded"),

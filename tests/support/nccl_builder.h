@@ -408,12 +408,15 @@ struct RingPair {
     std::uint64_t frames[2] = {0, 0};
     std::uint64_t launched = 0;
 
-    explicit RingPair(RankOptions options = {})
+    // `is_unread_first`: the connections that send are told of once more before, without endpoints.
+    explicit RingPair(RankOptions options = {}, bool is_unread_first = false)
         : rank{NcclBuilder(node[0], of_rank(options, 0)),
                NcclBuilder(node[1], of_rank(options, 1))} {
         for (int i = 0; i < 2; ++i) {
             node[i].usual(static_cast<std::uint8_t>(i + 1)).qp(RING_QPS[i][0]).qp(RING_QPS[i][1]);
             rank[i].comm();
+            if (is_unread_first)
+                rank[i].connection(11.1, SENDS_AT, true, 1 - i, {}, 0, CW_NCCL_CONNECTION_FAULT);
             rank[i].connection(11.2, SENDS_AT, true, 1 - i, {RING_QPS[i][0].qpn});
             rank[i].connection(11.2, RECEIVES_AT, false, 1 - i, {RING_QPS[i][1].qpn});
         }

@@ -63,6 +63,20 @@ TEST(NcclOperations, QueuePairsHaveTheirRoles) {
     }
 }
 
+// What could not be read with one launch was read with a later one.
+TEST(NcclOperations, AConnectionThatWasReadLater) {
+    RingPair ring({}, true);
+    ring.all_gather(12, 1000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.links.size(), 4U);
+    EXPECT_EQ(model.nccl.totals.links_not_measured, 0U);
+    for (const Link &link : model.nccl.links) {
+        EXPECT_EQ(link.qps.size(), 1U);
+        EXPECT_EQ(link.flags & CW_NCCL_CONNECTION_FAULT, 0U);
+    }
+    EXPECT_EQ(of_rung(model, Rung::Exact), 2 * 4000U);
+}
+
 // No call and no byte of them: of size 0, refused by NCCL.
 TEST(NcclOperations, ZeroSizeAndRefusedCalls) {
     RingPair ring;
