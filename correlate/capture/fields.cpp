@@ -29,6 +29,7 @@ constexpr auto NODE = std::to_array<Field>({
     FIELD(cw_node, kernel_release),
     FIELD(cw_node, tool_version),
     FIELD(cw_node, machine_id),
+    FIELD(cw_node, sample_interval_ns),
 });
 
 constexpr auto DEVICE = std::to_array<Field>({
@@ -286,6 +287,10 @@ constexpr auto LOSS = std::to_array<Field>({
     FIELD(cw_loss, records),
 });
 
+constexpr auto SAMPLE_GAP = std::to_array<Field>({
+    FIELD(cw_sample_gap, begin_ns),
+});
+
 } // namespace
 
 const RecordLayout *layout_of(std::uint64_t kind) {
@@ -336,6 +341,8 @@ const RecordLayout *layout_of(std::uint64_t kind) {
         return layout<cw_counter_samples, COUNTER_SAMPLES>("cw_counter_samples");
     case CW_KIND_LOSS:
         return layout<cw_loss, LOSS>("cw_loss");
+    case CW_KIND_SAMPLE_GAP:
+        return layout<cw_sample_gap, SAMPLE_GAP>("cw_sample_gap");
     default:
         return nccl_layout_of(kind);
     }

@@ -36,6 +36,7 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_COUNTER_DEF, "counter_def"},
     {CW_KIND_COUNTER_SAMPLES, "counter_samples"},
     {CW_KIND_LOSS, "loss"},
+    {CW_KIND_SAMPLE_GAP, "sample_gap"},
     {CW_KIND_NCCL_IMAGE, "nccl_image"},
     {CW_KIND_NCCL_PROCESS, "nccl_process"},
     {CW_KIND_NCCL_COMM, "nccl_comm"},

@@ -133,6 +133,8 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
         return add_counter_def(record);
     case CW_KIND_COUNTER_SAMPLES:
         return add_counter_samples(record);
+    case CW_KIND_SAMPLE_GAP:
+        return add_sample_gap(record_as<cw_sample_gap>(record).begin_ns, header.time_ns);
     case CW_KIND_LOSS:
         return add_loss(record);
     default: // END is in the summary; what is not NCCL's either is of a newer minor version
@@ -192,6 +194,10 @@ void Ingest::add_node(std::span<const std::byte> record) {
     segment_is_first_ = (node.flags & CW_NODE_FIRST_SEGMENT) != 0;
     segment_start_ns_ = node.header.time_ns;
     Session &current = session();
+    current.sample_interval_ns = node.sample_interval_ns;
+    // Those in between may be missing.
+    if (!is_new)
+        add_sample_gap(current.end_ns, segment_start_ns_);
     current.flags |= node.flags;
     current.segments.insert(node.segment);
     if (segment_is_first_) {
@@ -371,6 +377,18 @@ void Ingest::add_loss(std::span<const std::byte> record) {
     const auto from = record_as<cw_loss>(record);
     std::uint64_t &records = session().loss[{from.loss_class, from.header.cpu}];
     records = std::max<std::uint64_t>(records, from.records);
+}
+
+void Ingest::add_sample_gap(std::uint64_t begin_ns, std::uint64_t end_ns) {
+    auto &gaps = session().sample_gaps;
+    if (begin_ns >= end_ns)
+        return;
+    if (gaps.size() < MAX_SAMPLE_GAPS) {
+        gaps.emplace_back(begin_ns, end_ns);
+        return;
+    }
+    gaps.back().first = std::min(gaps.back().first, begin_ns);
+    gaps.back().second = std::max(gaps.back().second, end_ns);
 }
 
 // ---- counters of ports

@@ -22,6 +22,7 @@ namespace collwire::model {
 // A file of some KiB can hold millions of equal records.
 inline constexpr std::uint64_t MAX_EVENTS = 100'000;
 inline constexpr std::uint64_t MAX_CLOCK_ANCHORS = 100'000; // a recorder writes one a minute
+inline constexpr std::size_t MAX_SAMPLE_GAPS = 100'000;     // of a recording
 inline constexpr std::uint64_t MAX_GIDS = 100'000;    // differing ones; a port has 256 at once
 inline constexpr std::uint32_t MAX_PORT_NUMBER = 255; // rdma_port_t of an adapter, and verbs'
 
@@ -94,6 +95,7 @@ private:
     void add_process(std::span<const std::byte> record);
     void add_source(std::span<const std::byte> record);
     void add_loss(std::span<const std::byte> record);
+    void add_sample_gap(std::uint64_t begin_ns, std::uint64_t end_ns);
     void add_qp_event(std::span<const std::byte> record);
     void add_qp_wire(std::span<const std::byte> record);
     void add_ud_peer(std::span<const std::byte> record);

@@ -93,12 +93,28 @@ void subtract(cw_post_counters &from, const cw_post_counters &baseline, std::uin
 
 identity::ByteSample sample_of(const cw_wire_counters &wire, std::uint64_t time_ns) {
     const cw_wire_direction &tx = wire.tx;
-    return {time_ns, tx.last_ns, tx.payload_bytes[CW_WIRE_REQUEST],
-            add_saturating(tx.wire_bytes[CW_WIRE_REQUEST], tx.wire_bytes[CW_WIRE_RETRANSMIT])};
+    return {.time_ns = time_ns,
+            .last_ns = tx.last_ns,
+            .payload_bytes = tx.payload_bytes[CW_WIRE_REQUEST],
+            .wire_bytes =
+                add_saturating(tx.wire_bytes[CW_WIRE_REQUEST], tx.wire_bytes[CW_WIRE_RETRANSMIT])};
 }
 
 identity::ByteSample sample_of(const cw_post_counters &posts, std::uint64_t time_ns) {
-    return {time_ns, 0, posted_payload_bytes(posts), 0};
+    return {.time_ns = time_ns, .payload_bytes = posted_payload_bytes(posts)};
+}
+
+// Puts them in the order of time.
+void join_overlapping(std::vector<std::pair<std::uint64_t, std::uint64_t>> &gaps) {
+    std::sort(gaps.begin(), gaps.end());
+    std::size_t n = 0;
+    for (const auto &gap : gaps) {
+        if (n != 0 && gap.first <= gaps[n - 1].second)
+            gaps[n - 1].second = std::max(gaps[n - 1].second, gap.second);
+        else
+            gaps[n++] = gap;
+    }
+    gaps.resize(n);
 }
 
 // Where the first segment is missing, the first sample is where counting begins.
@@ -356,6 +372,7 @@ void Ingest::finish_sessions() {
     for (Index index = 0; index < model_.sessions.size(); ++index) {
         Session &current = model_.sessions[index];
         current.end_ns = std::max(current.end_ns, current.begin_ns);
+        join_overlapping(current.sample_gaps);
         // A recorder writes the states of its sources before its devices.
         for (auto &[key, source] : current.sources)
             if (const auto found = devices_by_index_.find({index, key.second});

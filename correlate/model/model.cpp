@@ -34,6 +34,22 @@ bool Session::watched_queue_pairs() const {
     return found != sources.end() && found->second.state == CW_SOURCE_ON;
 }
 
+std::uint64_t Session::unchanged_ns(std::uint64_t from_ns, std::uint64_t until_ns) const {
+    const bool lost_samples = std::any_of(loss.begin(), loss.end(), [](const auto &of) {
+        return of.first.first == CW_LOSS_RECORD_WRITE && of.second != 0;
+    });
+    if (sample_interval_ns == 0 || lost_samples || until_ns <= from_ns)
+        return 0;
+    std::uint64_t known_ns = until_ns - from_ns;
+    auto gap = std::upper_bound(
+        sample_gaps.begin(), sample_gaps.end(), from_ns,
+        [](std::uint64_t time_ns, const auto &each) { return time_ns < each.second; });
+    for (; gap != sample_gaps.end() && gap->first < until_ns; ++gap)
+        known_ns -= std::min(gap->second, until_ns) - std::max(gap->first, from_ns);
+    // It was read once more in the last of these intervals.
+    return subtract_or_zero(known_ns, add_saturating(sample_interval_ns, sample_interval_ns / 2));
+}
+
 bool Model::watched_queue_pairs() const {
     const auto is_used = [](const Session &session) { return !session.excluded; };
     return std::any_of(sessions.begin(), sessions.end(), is_used) &&

@@ -106,12 +106,18 @@ struct Session {
     std::uint64_t last_wire_sample_ns = 0;
     std::uint64_t first_counters_ns = 0; // when the counters of ports were read first; 0: never
     std::uint64_t probes_placed = 0;
+    std::uint64_t sample_interval_ns = 0; // 0: not known
+    // In which nothing was sampled, in the order of time: begin, end.
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> sample_gaps;
     std::map<std::pair<std::string, std::uint32_t>, SourceInfo> sources; // name, dev_index
     std::vector<Counter> counters;
     std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> loss; // class, cpu
 
     // Without that no queue pair in it does not mean that there was none.
     [[nodiscard]] bool watched_queue_pairs() const;
+    // For how long, at least, a counter did not change that was read at `from_ns`, and came again,
+    // or did not to the end, at `until_ns`.
+    [[nodiscard]] std::uint64_t unchanged_ns(std::uint64_t from_ns, std::uint64_t until_ns) const;
 };
 
 struct Device {

@@ -80,14 +80,14 @@ private:
 
     // The intervals of each link that sends.
     void measure(Index session) {
-        std::unordered_map<Index, std::vector<ByteSample>> samples;
+        std::unordered_map<Index, std::vector<LinkSample>> samples;
         for (Index index = 0; index < nccl_.links.size(); ++index)
             if (Link &link = nccl_.links[index]; link.session == session && link.is_send())
                 samples[index] = read_samples(model_, link, is_late(link));
         meter(samples, {});
         // Where what was measured is never what was expected, pauses have to do. What was under way
         // at the end may pause as long as it wants.
-        std::unordered_map<Index, std::vector<ByteSample>> again;
+        std::unordered_map<Index, std::vector<LinkSample>> again;
         std::unordered_map<Index, std::vector<Interval>> before;
         std::unordered_map<Index, std::uint32_t> eager_until;
         for (auto &[index, of_link] : samples) {
@@ -125,7 +125,7 @@ private:
     }
 
     // `eager_until`: by link; none: 0.
-    void meter(const std::unordered_map<Index, std::vector<ByteSample>> &samples,
+    void meter(const std::unordered_map<Index, std::vector<LinkSample>> &samples,
                const std::unordered_map<Index, std::uint32_t> &eager_until) {
         std::unordered_map<Index, LinkMeter> meters;
         for (const auto &[index, of_link] : samples) {

@@ -9,10 +9,11 @@ using model::subtract_or_zero;
 
 void ByteSeries::add(const ByteSample &sample) {
     if (!samples_.empty()) {
-        const ByteSample &last = samples_.back();
+        ByteSample &last = samples_.back();
         if (sample.time_ns <= last.time_ns ||
             (sample.payload_bytes == last.payload_bytes && sample.wire_bytes == last.wire_bytes))
             return;
+        last.changed_ns = sample.time_ns;
     }
     if (samples_.size() == MAX_SAMPLES) {
         // Every second one, the last among them.

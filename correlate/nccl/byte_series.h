@@ -14,6 +14,7 @@ struct ByteSample {
     std::uint64_t last_ns = 0; // of the last byte before it; 0: not known
     std::uint64_t payload_bytes = 0;
     std::uint64_t wire_bytes = 0;
+    std::uint64_t changed_ns = 0; // when they were others; 0: never
 };
 
 class ByteSeries {

@@ -353,11 +353,12 @@ bool Gather::add_socket(Index session, std::span<const std::byte> record, bool f
         socket->first_ns = from.header.time_ns;
         // Without its first segment the recording begins here.
         if (!from_start)
-            socket->acked.set_baseline({from.header.time_ns, 0, from.acked_bytes, 0});
+            socket->acked.set_baseline(
+                {.time_ns = from.header.time_ns, .payload_bytes = from.acked_bytes});
     }
     if (from.header.time_ns >= socket->last.header.time_ns)
         socket->last = from;
-    socket->acked.add({from.header.time_ns, 0, from.acked_bytes, 0});
+    socket->acked.add({.time_ns = from.header.time_ns, .payload_bytes = from.acked_bytes});
     return true;
 }
 

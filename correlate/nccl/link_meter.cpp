@@ -22,10 +22,8 @@ constexpr std::uint64_t GREETING_BYTES = 64;
 constexpr std::uint64_t TOGETHER_NS = 100'000'000;
 // A counter may be read this long after its time was taken.
 constexpr std::uint64_t READ_LATE_NS = 2'000'000;
-// Nothing moved for this long: by the time of the last frame; by samples that did not come, where
-// there is one a second when something moves.
+// Nothing moved for this long: by the time of the last frame, or by samples that did not come.
 constexpr std::uint64_t QUIET_NS = 200'000'000;
-constexpr std::uint64_t QUIET_SAMPLES_NS = 1'500'000'000;
 
 ByteSource source_of(const Model &model, const Link &link) {
     if (!link.sockets.empty())
@@ -60,6 +58,25 @@ Known posted_wire_bytes(const Model &model, const Link &link) {
     return sum;
 }
 
+bool is_quiet(const model::Session &session, const ByteSample &sample) {
+    // Some of its queue pairs moved on, and the samples of that were thinned out.
+    if (sample.changed_ns != 0 && sample.changed_ns <= sample.time_ns)
+        return false;
+    if (sample.last_ns != 0 && sample.time_ns >= add_saturating(sample.last_ns, QUIET_NS))
+        return true;
+    const std::uint64_t until_ns = sample.changed_ns != 0 ? sample.changed_ns : session.end_ns;
+    return session.unchanged_ns(sample.time_ns, until_ns) >= QUIET_NS;
+}
+
+// The first change of any.
+std::uint64_t changed_ns(const std::vector<ByteSample> &parts) {
+    std::uint64_t first_ns = 0;
+    for (const ByteSample &part : parts)
+        if (part.changed_ns != 0 && (first_ns == 0 || part.changed_ns < first_ns))
+            first_ns = part.changed_ns;
+    return first_ns;
+}
+
 } // namespace
 
 std::uint64_t part_of(std::uint64_t value, std::uint64_t part, std::uint64_t whole,
@@ -78,7 +95,7 @@ std::uint64_t bytes_on(const Link &link, const ShapeOp &op) {
                : op.payload_bytes;
 }
 
-std::vector<ByteSample> read_samples(const Model &model, Link &link, bool is_late) {
+std::vector<LinkSample> read_samples(const Model &model, Link &link, bool is_late) {
     link.source = source_of(model, link);
     if (link.source == ByteSource::None)
         return {};
@@ -102,7 +119,12 @@ std::vector<ByteSample> read_samples(const Model &model, Link &link, bool is_lat
             link.is_cut_short = true;
     }
     std::vector<ByteSample> parts(n);
-    std::vector<ByteSample> samples;
+    for (std::uint32_t part = 0; part < n; ++part)
+        if (const ByteSeries *series = series_of(model, link, part);
+            series != nullptr && series->size() != 0)
+            parts[part].changed_ns = series->at(0).time_ns;
+    const model::Session &session = model.sessions[link.session];
+    std::vector<LinkSample> samples;
     ByteSample sum;
     for (const Step &step : steps) {
         const ByteSample now = series_of(model, link, step.part)->at(step.sample);
@@ -111,17 +133,17 @@ std::vector<ByteSample> read_samples(const Model &model, Link &link, bool is_lat
         sum.last_ns = std::max(sum.last_ns, now.last_ns);
         sum.time_ns = now.time_ns;
         parts[step.part] = now;
-        if (!samples.empty() && samples.back().time_ns + TOGETHER_NS > now.time_ns)
-            samples.back() = sum;
-        else
-            samples.push_back(sum);
+        sum.changed_ns = changed_ns(parts);
+        if (samples.empty() || samples.back().time_ns + TOGETHER_NS <= now.time_ns)
+            samples.emplace_back();
+        samples.back() = {sum.time_ns, sum.payload_bytes, sum.wire_bytes, is_quiet(session, sum)};
     }
     // A socket is counted from when it was opened on: what came before its first sample is not of
     // this recording.
     if (is_late && !link.sockets.empty() && !samples.empty()) {
         link.measured_from_ns = samples.front().time_ns;
         const std::uint64_t before = samples.front().payload_bytes;
-        for (ByteSample &sample : samples)
+        for (LinkSample &sample : samples)
             sample.payload_bytes -= before;
         sum.payload_bytes -= before;
     }
@@ -229,7 +251,7 @@ OpShare share_of(const Link &link, const ShapeOp &op, std::uint32_t order, std::
     return share;
 }
 
-LinkMeter::LinkMeter(Link &link, const std::vector<ByteSample> &samples, bool is_late,
+LinkMeter::LinkMeter(Link &link, const std::vector<LinkSample> &samples, bool is_late,
                      std::uint32_t eager_until)
     : link_(link), samples_(samples), is_late_(is_late), eager_until_(eager_until),
       is_settled_(!is_late) {
@@ -244,7 +266,7 @@ void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t o
         // Bytes of nothing that was launched.
         if (measured_ != closed_)
             close(IntervalKind::Excess, order);
-        is_settled_ = is_settled_ || (next_ != 0 && is_quiet(next_ - 1));
+        is_settled_ = is_settled_ || (next_ != 0 && samples_[next_ - 1].is_quiet);
         open_.begin = order;
     } else if (can_close_) {
         // Bytes of what is known may still come.
@@ -270,14 +292,6 @@ void LinkMeter::take_samples(std::uint64_t until_ns) {
         take_sample(next_);
 }
 
-bool LinkMeter::is_quiet(std::size_t i) const {
-    const ByteSample &sample = samples_[i];
-    if (sample.last_ns != 0 && sample.time_ns >= add_saturating(sample.last_ns, QUIET_NS))
-        return true;
-    return i + 1 == samples_.size() ||
-           samples_[i + 1].time_ns >= add_saturating(sample.time_ns, QUIET_SAMPLES_NS);
-}
-
 void LinkMeter::take_sample(std::size_t i) {
     measured_ = samples_[i].payload_bytes;
     wire_ = samples_[i].wire_bytes;
@@ -285,7 +299,7 @@ void LinkMeter::take_sample(std::size_t i) {
     if (open_.n_ops == 0)
         return;
     const std::uint64_t here = subtract_or_zero(measured_, closed_);
-    const bool is_quiet_here = is_quiet(i);
+    const bool is_quiet_here = samples_[i].is_quiet;
     if (open_.n_unknown != 0) {
         can_close_ = is_quiet_here && here != 0;
         return;

@@ -20,10 +20,17 @@ namespace collwire::identity {
     return op.is_known && !op.is_bound;
 }
 
+struct LinkSample {
+    std::uint64_t time_ns = 0;
+    std::uint64_t payload_bytes = 0;
+    std::uint64_t wire_bytes = 0;
+    bool is_quiet = false; // nothing moved for a while, before it or behind it
+};
+
 // Its queue pairs or sockets together. Fills source, measured_bytes, wire_bytes, tiers and, where
 // it is not the start of the recording, since when it is measured. `is_late`: it may have been
 // there before.
-[[nodiscard]] std::vector<ByteSample> read_samples(const model::Model &model, Link &link,
+[[nodiscard]] std::vector<LinkSample> read_samples(const model::Model &model, Link &link,
                                                    bool is_late);
 
 // What one operation carried, by the interval that it is in.
@@ -46,7 +53,7 @@ class LinkMeter {
 public:
     // A pause after the launch of what is before `eager_until` (an order) counts as a moment at
     // which all is done, even if bytes are missing.
-    LinkMeter(Link &link, const std::vector<ByteSample> &samples, bool is_late,
+    LinkMeter(Link &link, const std::vector<LinkSample> &samples, bool is_late,
               std::uint32_t eager_until = 0);
 
     // Operations in the order of their launches.
@@ -57,13 +64,12 @@ public:
 private:
     void take_samples(std::uint64_t until_ns);
     void take_sample(std::size_t i);
-    [[nodiscard]] bool is_quiet(std::size_t i) const;
     [[nodiscard]] IntervalKind single_or(IntervalKind other) const;
     void close(IntervalKind kind, std::uint32_t end);
     [[nodiscard]] bool leave_out_greeting();
 
     Link &link_;
-    const std::vector<ByteSample> &samples_;
+    const std::vector<LinkSample> &samples_;
     bool is_late_;
     std::uint32_t eager_until_;
     bool is_settled_;      // what it carries is of what was launched in the recording

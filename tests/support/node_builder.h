@@ -36,6 +36,7 @@ struct NodeOptions {
     double clock_ahead = 0; // of realtime
     std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_WIRE;
     std::string machine_id = {};
+    std::uint64_t sample_interval_ns = NS;
 };
 
 struct QpOptions {
@@ -75,6 +76,7 @@ public:
         node.flags = options_.flags;
         node.realtime_ns = realtime(options_.start);
         node.record_start_ns = seconds(options_.start);
+        node.sample_interval_ns = options_.sample_interval_ns;
         set_text(node.hostname, options_.hostname);
         set_text(node.boot_id,
                  options_.boot_id.empty() ? "boot-of-" + options_.hostname : options_.boot_id);
@@ -313,6 +315,12 @@ public:
         loss.loss_class = loss_class;
         loss.records = records;
         return add(loss);
+    }
+
+    NodeBuilder &sample_gap(double begin, double end) {
+        auto gap = make_record<cw_sample_gap>(CW_KIND_SAMPLE_GAP, seconds(end));
+        gap.begin_ns = seconds(begin);
+        return add(gap);
     }
 
     template <typename T> NodeBuilder &add(const T &record) {

@@ -538,6 +538,63 @@ TEST(NcclBytes, ASocketThatWasThereBefore) {
     EXPECT_EQ(of_rung(model, Rung::Process), 0U);
 }
 
+// One of which no more than a bound is known has what was carried up to a pause. What is none by
+// the recorder's own interval is none.
+TEST(NcclBytes, APauseIsLongerThanTheInterval) {
+    struct Case {
+        double interval;
+        double gap_begin; // up to the last sample; 0: none
+        Rung rung;
+    };
+    for (const auto &[interval, gap_begin, rung] :
+         {Case{1, 0, Rung::Exact}, Case{2, 0, Rung::Inferred}, Case{0, 0, Rung::Inferred},
+          Case{1, 15, Rung::Inferred}}) {
+        SCOPED_TRACE(interval);
+        NodeBuilder node(
+            {.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS, .sample_interval_ns = seconds(interval)});
+        node.usual(1);
+        NcclBuilder rank(node, {});
+        const CallOptions call{.count = 1000};
+        cw_nccl_op op = rank.ring({.connection = SENDS_AT, .bytes = 9000});
+        op.pattern = CW_NCCL_PATTERN_NVLS_TREE;
+        rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+        rank.call(12, call).shape(12, 1, {call}, {op}).launch(12.1, 1, {call});
+        rank.socket(13, 33, 1000).socket(15, 33, 3000);
+        rank.call(15.5, call).launch(15.6, 1, {call}).socket(17, 33, 5000);
+        if (gap_begin != 0)
+            node.sample_gap(gap_begin, 17);
+        node.clock(20).end();
+        const model::Model model = model_of({node.bytes()});
+        EXPECT_EQ(model.nccl.collectives.at(0).rung, rung);
+    }
+}
+
+// A segment of the recording is not here.
+TEST(NcclBytes, WhatIsMissingIsNoPause) {
+    std::vector<std::vector<std::byte>> captures;
+    for (const std::uint32_t segment : {0U, 2U}) {
+        NodeBuilder node({.segment = segment,
+                          .start = segment == 0 ? 10.0 : 17.0,
+                          .flags = CW_NODE_NCCL | CW_NODE_SOCKETS |
+                                   (segment == 0 ? std::uint32_t{CW_NODE_FIRST_SEGMENT} : 0U)});
+        NcclBuilder rank(node, {});
+        const CallOptions call{.count = 1000};
+        if (segment == 0) {
+            cw_nccl_op op = rank.ring({.connection = SENDS_AT, .bytes = 9000});
+            op.pattern = CW_NCCL_PATTERN_NVLS_TREE;
+            rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+            rank.call(12, call).shape(12, 1, {call}, {op}).launch(12.1, 1, {call});
+            rank.socket(13, 33, 1000).call(14, call).launch(14.1, 1, {call});
+        } else {
+            rank.socket(17.1, 33, 5000);
+            node.clock(20).end();
+        }
+        captures.push_back(node.bytes());
+    }
+    const model::Model model = model_of(captures);
+    EXPECT_EQ(model.nccl.collectives.at(0).rung, Rung::Inferred);
+}
+
 // A sender that is in no capture: what was received is told.
 TEST(NcclBytes, OnlyTheReceiverIsCaptured) {
     NodeBuilder node({.hostname = "node1", .session_id = 2, .flags = NCCL_NODE_FLAGS});

@@ -10,11 +10,14 @@ using namespace collwire::test;
 
 struct Meter {
     Link link;
-    std::vector<ByteSample> samples;
+    std::vector<LinkSample> samples;
     std::vector<std::tuple<double, std::uint64_t, bool>> ops; // when, bytes, whether that is known
 
     void run(bool is_late = false, bool is_open = false, std::uint32_t eager_until = 0) {
         link.source = ByteSource::Wire;
+        for (std::size_t i = 0; i < samples.size(); ++i)
+            samples[i].is_quiet = i + 1 == samples.size() ||
+                                  samples[i + 1].time_ns >= samples[i].time_ns + seconds(1.5);
         LinkMeter meter(link, samples, is_late, eager_until);
         std::uint32_t order = 0;
         for (const auto &[time, bytes, is_known] : ops)
@@ -32,10 +35,7 @@ struct Meter {
         const auto &[time, bytes, is_known] = ops[order];
         return share_of(link, op(bytes, is_known), order, 0);
     }
-    // Without a time of the last byte pauses show by samples that did not come.
-    void sample(double time, std::uint64_t bytes) {
-        samples.push_back({seconds(time), 0, bytes, 0});
-    }
+    void sample(double time, std::uint64_t bytes) { samples.push_back({seconds(time), bytes}); }
 };
 
 TEST(LinkMeter, WhatIsExpectedIsChecked) {
@@ -237,14 +237,38 @@ TEST(LinkMeter, ALastCountThatIsMissingIsNotTheBytesOfAnOperation) {
 TEST(ByteSeries, IsThinnedOutAndLosesNoBytes) {
     ByteSeries series;
     for (std::uint64_t i = 1; i <= 100'000; ++i) {
-        series.add({i * 1000, 0, i * 10, i * 11});
-        series.add({i * 1000, 0, i * 10, i * 11}); // read twice
+        for (int read = 0; read < 2; ++read)
+            series.add({.time_ns = i * 1000, .payload_bytes = i * 10, .wire_bytes = i * 11});
     }
     EXPECT_LE(series.size(), ByteSeries::MAX_SAMPLES);
     EXPECT_GE(series.size(), ByteSeries::MAX_SAMPLES / 2);
     EXPECT_EQ(series.at(series.size() - 1).payload_bytes, 1'000'000U);
-    series.set_baseline({0, 0, 1000, 0});
+    for (std::size_t i = 0; i + 1 < series.size(); ++i)
+        ASSERT_EQ(series.at(i).changed_ns, series.at(i).time_ns + 1000) << "no pause";
+    EXPECT_EQ(series.at(series.size() - 1).changed_ns, 0U);
+    series.set_baseline({.payload_bytes = 1000});
     EXPECT_EQ(series.at(series.size() - 1).payload_bytes, 999'000U);
+}
+
+TEST(Session, KnowsHowLongACounterDidNotChange) {
+    model::Session session;
+    const auto unchanged = [&](double from, double until) {
+        return session.unchanged_ns(seconds(from), seconds(until));
+    };
+    EXPECT_EQ(unchanged(10, 90), 0U) << "of an interval that is not known";
+    session.sample_interval_ns = NS;
+    EXPECT_EQ(unchanged(10, 11), 0U);
+    EXPECT_EQ(unchanged(10, 12), NS / 2);
+    EXPECT_EQ(unchanged(12, 10), 0U);
+    session.sample_interval_ns = 2 * NS;
+    EXPECT_EQ(unchanged(10, 12), 0U);
+    EXPECT_EQ(unchanged(10, 14), NS);
+    session.sample_gaps = {{seconds(10), seconds(14)}, {seconds(20), seconds(29)}};
+    EXPECT_EQ(unchanged(10, 14), 0U);
+    EXPECT_EQ(unchanged(14, 20), 3 * NS);
+    EXPECT_EQ(unchanged(12, 21), 3 * NS) << "less 2 and 1";
+    session.loss[{CW_LOSS_RECORD_WRITE, 0}] = 1;
+    EXPECT_EQ(unchanged(14, 20), 0U);
 }
 
 } // namespace

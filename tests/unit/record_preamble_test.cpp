@@ -37,9 +37,12 @@ public:
             std::memcpy(&states.emplace_back(), &record, sizeof(cw_source));
         if (record.kind == CW_KIND_LOSS)
             std::memcpy(&losses.emplace_back(), &record, sizeof(cw_loss));
+        if (record.kind == CW_KIND_SAMPLE_GAP)
+            std::memcpy(&gaps.emplace_back(), &record, sizeof(cw_sample_gap));
     }
     std::vector<cw_source> states;
     std::vector<cw_loss> losses;
+    std::vector<cw_sample_gap> gaps;
 };
 
 class States : public testing::Test {
@@ -135,6 +138,24 @@ TEST(Losses, OfOneClassAndCpuAreSummed) {
     table.append(sink, now, false);
     ASSERT_EQ(sink.losses.size(), 3U);
     EXPECT_EQ(sink.losses[2].records, 8U);
+}
+
+TEST(SampleGaps, AreToldWhereSamplesComeLate) {
+    SampleGaps gaps(1000);
+    Sink sink;
+    gaps.start(10'000);
+    gaps.append(sink, 11'000, 11'100);
+    gaps.append(sink, 12'300, 12'500);
+    EXPECT_TRUE(sink.gaps.empty());
+    gaps.append(sink, 13'300, 13'900); // takes long
+    gaps.append(sink, 14'300, 14'400);
+    gaps.append(sink, 19'300, 19'400); // comes late
+    gaps.append(sink, 20'300, 20'400);
+    ASSERT_EQ(sink.gaps.size(), 2U);
+    EXPECT_EQ(sink.gaps[0].begin_ns, 12'300U);
+    EXPECT_EQ(sink.gaps[0].header.time_ns, 13'900U);
+    EXPECT_EQ(sink.gaps[1].begin_ns, 14'300U);
+    EXPECT_EQ(sink.gaps[1].header.time_ns, 19'400U);
 }
 
 } // namespace

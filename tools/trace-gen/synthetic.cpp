@@ -161,6 +161,7 @@ private:
         node.boottime_ns = START_NS;
         node.record_start_ns = START_NS;
         node.n_cpus = 1;
+        node.sample_interval_ns = SECOND_NS;
         put(node.hostname, host_);
         put(node.boot_id, fmt::format("00000000-0000-4000-8000-{:012x}", node_));
         put(node.kernel_release, "synthetic");

@@ -81,7 +81,8 @@ std::string without_digits(std::string_view text) {
 
 } // namespace
 
-NodeIdentity::NodeIdentity() : node_(read_node("")) {
+NodeIdentity::NodeIdentity(std::uint64_t sample_interval_ns) : node_(read_node("")) {
+    node_.sample_interval_ns = sample_interval_ns;
     put(node_.tool_version, COLLWIRE_VERSION);
     if (getrandom(&node_.session_id, sizeof node_.session_id, 0) !=
         static_cast<ssize_t>(sizeof node_.session_id))
@@ -106,6 +107,16 @@ void NodeIdentity::append(RecordSink &sink, std::uint32_t segment, std::uint32_t
 void append_clock(RecordSink &sink) {
     const cw_clock clock = read_clock();
     sink.append(clock.header);
+}
+
+void SampleGaps::append(RecordSink &sink, std::uint64_t begin_ns, std::uint64_t end_ns) {
+    if (end_ns - last_begin_ns_ > interval_ns_ + interval_ns_ / 2) {
+        auto gap = made_now<cw_sample_gap>(CW_KIND_SAMPLE_GAP);
+        gap.header.time_ns = end_ns;
+        gap.begin_ns = last_begin_ns_;
+        sink.append(gap.header);
+    }
+    last_begin_ns_ = begin_ns;
 }
 
 void append_probes(RecordSink &sink, const Sources &sources) {

@@ -17,7 +17,7 @@ namespace collwire {
 class NodeIdentity {
 public:
     // Reads the node and draws a session id.
-    NodeIdentity();
+    explicit NodeIdentity(std::uint64_t sample_interval_ns);
     [[nodiscard]] std::string hostname() const;
     void set_record_start(std::uint64_t monotonic_ns) { node_.record_start_ns = monotonic_ns; }
     void append(RecordSink &sink, std::uint32_t segment, std::uint32_t flags) const;
@@ -30,6 +30,20 @@ using Sources = std::vector<std::unique_ptr<Source>>;
 
 void append_clock(RecordSink &sink);
 void append_probes(RecordSink &sink, const Sources &sources);
+
+// Where sources were not sampled for more than one and a half intervals.
+class SampleGaps {
+public:
+    explicit SampleGaps(std::uint64_t interval_ns) : interval_ns_(interval_ns) {}
+    void start(std::uint64_t now_ns) { last_begin_ns_ = now_ns; }
+    // They were sampled in this time. A gap is from what was read first the last time to what is
+    // read last now.
+    void append(RecordSink &sink, std::uint64_t begin_ns, std::uint64_t end_ns);
+
+private:
+    std::uint64_t interval_ns_;
+    std::uint64_t last_begin_ns_ = 0;
+};
 
 // What each source can do, as last appended: one state for a source and device.
 class StateTable {

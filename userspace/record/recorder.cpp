@@ -95,7 +95,8 @@ private:
 
 class Recorder {
 public:
-    explicit Recorder(const RecordOptions &options) : options_(options) {}
+    explicit Recorder(const RecordOptions &options)
+        : options_(options), node_(options.interval_ns), gaps_(options.interval_ns) {}
     int run();
 
 private:
@@ -106,6 +107,7 @@ private:
     void on_tick();
     void preamble(RecordSink &sink, std::uint32_t segment);
     void sample(RecordSink &sink, bool everything);
+    void sample_again(RecordSink &sink);
     [[nodiscard]] std::vector<LossCount> losses() const;
     void flush();
     int finish();
@@ -117,6 +119,7 @@ private:
     Session session_;
     std::unique_ptr<capture::CaptureWriter> writer_;
     NodeIdentity node_;
+    SampleGaps gaps_;
     LossTable losses_;
     StateTable states_;
     std::uint64_t last_clock_ns_ = 0;
@@ -158,6 +161,12 @@ void Recorder::sample(RecordSink &sink, bool everything) {
     losses_.append(sink, losses(), everything);
 }
 
+void Recorder::sample_again(RecordSink &sink) {
+    const std::uint64_t begin_ns = monotonic_ns();
+    sample(sink, false);
+    gaps_.append(sink, begin_ns, monotonic_ns());
+}
+
 std::vector<LossCount> Recorder::losses() const {
     auto all = session_.losses();
     all.push_back({CW_LOSS_RECORD_WRITE, CW_CPU_USERSPACE, writer_->lost_records()});
@@ -177,6 +186,7 @@ Result<void> Recorder::begin() {
         return attached;
     node_.set_record_start(monotonic_ns());
     last_clock_ns_ = monotonic_ns();
+    gaps_.start(last_clock_ns_);
     // The queue pairs that were there, as far as they can be had before others crowd them.
     while (session_.consume_some() && monotonic_ns() - last_clock_ns_ < FIRST_EVENTS_NS)
         flush(); // the writer holds one block before the preamble
@@ -210,7 +220,7 @@ void Recorder::on_signal(const signalfd_siginfo &info) {
 
 void Recorder::on_tick() {
     Buffer buffer;
-    sample(buffer, false);
+    sample_again(buffer);
     const std::uint64_t now_ns = monotonic_ns();
     if (now_ns - last_clock_ns_ >= CLOCK_INTERVAL_NS) {
         append_clock(buffer);
@@ -273,7 +283,7 @@ int Recorder::finish() {
     session_.detach();
     session_.consume();
     Buffer buffer;
-    sample(buffer, false);
+    sample_again(buffer);
     append_clock(buffer);
     buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
     flush();

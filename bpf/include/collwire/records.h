@@ -55,6 +55,7 @@ enum cw_kind {
 	CW_KIND_COUNTER_DEF = 40,
 	CW_KIND_COUNTER_SAMPLES = 41,
 	CW_KIND_LOSS = 48,
+	CW_KIND_SAMPLE_GAP = 49,
 	/* NCCL: nccl_records.h */
 	CW_KIND_NCCL_IMAGE = 64,
 	CW_KIND_NCCL_PROCESS = 65,
@@ -119,6 +120,7 @@ struct cw_node {
 	char kernel_release[72];
 	char tool_version[32];
 	char machine_id[40];
+	__u64 sample_interval_ns; /* between two readings of a counter; 0: not known */
 };
 
 enum cw_link_layer {
@@ -583,6 +585,12 @@ struct cw_loss {
 	__u64 records; /* cumulative */
 };
 
+/* Nothing was sampled for more than one and a half intervals, up to header.time_ns. */
+struct cw_sample_gap {
+	struct cw_header header;
+	__u64 begin_ns;
+};
+
 #include "collwire/nccl_records.h"
 
 #ifdef __cplusplus
@@ -593,7 +601,7 @@ struct cw_loss {
 
 CW_ASSERT_SIZE(cw_header, 16);
 CW_ASSERT_SIZE(cw_qp_key, 16);
-CW_ASSERT_SIZE(cw_node, 312);
+CW_ASSERT_SIZE(cw_node, 320);
 CW_ASSERT_SIZE(cw_device, 216);
 CW_ASSERT_SIZE(cw_port, 104);
 CW_ASSERT_SIZE(cw_gid, 64);
@@ -618,6 +626,7 @@ CW_ASSERT_SIZE(cw_counter_def, 96);
 CW_ASSERT_SIZE(cw_counter_sample, 16);
 CW_ASSERT_SIZE(cw_counter_samples, 32);
 CW_ASSERT_SIZE(cw_loss, 32);
+CW_ASSERT_SIZE(cw_sample_gap, 24);
 CW_ASSERT_SIZE(cw_nccl_image, 600);
 CW_ASSERT_SIZE(cw_nccl_process, 32);
 CW_ASSERT_SIZE(cw_nccl_comm, 200);
