@@ -424,6 +424,8 @@ private:
             !nccl_.communicators[operation.comm].is_incomplete)
             operation.flags |=
                 OPERATION_PAYLOAD_KNOWN | OPERATION_DATA_KNOWN | OPERATION_WIRE_KNOWN;
+        if (!operation.has(OPERATION_PAYLOAD_KNOWN))
+            operation.rung = Rung::Process;
     }
 
     using UnjoinedKey = std::tuple<Index, std::uint8_t, bool>;

@@ -34,6 +34,10 @@ public:
         : model_(model), nccl_(model.nccl), clock_(model), replays_left_(most_replays) {}
 
     void run() {
+        has_links_.resize(nccl_.instances.size());
+        for (const Link &link : nccl_.links)
+            for (const Index instance : link.instances)
+                has_links_[instance] = true;
         for (Index comm = 0; comm < nccl_.communicators.size(); ++comm) {
             make_collectives(comm);
             make_p2p(comm);
@@ -152,10 +156,42 @@ private:
             join.launches = std::min(join.launches, repeats[number]);
             const bool captured = is_captured(calls.instance, join);
             const std::uint64_t called_ns = model_.hosts[instance.host].realtime_ns(call.time_ns);
-            for (std::uint32_t replay = 0; replay < repeats[number]; ++replay)
-                take_call(into[join.operation + replay], instance, call, called_ns, captured,
-                          calls.base);
+            const bool is_waited_for = join.launch == NONE && may_launch(instance, call);
+            const bool may_be_lost = is_waited_for && loses_launches(instance);
+            const bool may_come = is_waited_for && may_come_later(calls.instance, call);
+            for (std::uint32_t replay = 0; replay < repeats[number]; ++replay) {
+                Operation &operation = into[join.operation + replay];
+                take_call(operation, instance, call, called_ns, captured, calls.base);
+                if (may_be_lost || may_come || (captured && replay >= join.launches))
+                    operation.flags |= OPERATION_PARTIAL;
+                if (may_be_lost)
+                    operation.rung = std::min(operation.rung, Rung::Inferred);
+            }
         }
+    }
+
+    [[nodiscard]] bool may_launch(const Instance &instance, const Call &call) const {
+        return !never_launches(call, instance) && nccl_.communicators[instance.comm].n_nodes != 1;
+    }
+    [[nodiscard]] bool loses_launches(const Instance &instance) const {
+        const auto &loss = model_.sessions[instance.session].loss;
+        return std::any_of(loss.begin(), loss.end(), [](const auto &of) {
+            const auto &[loss_class, cpu] = of.first;
+            return of.second != 0 &&
+                   (loss_class == CW_LOSS_NCCL_LAUNCH || loss_class == CW_LOSS_NCCL_FAULT ||
+                    loss_class == CW_LOSS_RECORD_WRITE);
+        });
+    }
+    // Its group may have been open when the recording ended. A rank without anything on the network
+    // never launches.
+    [[nodiscard]] bool may_come_later(Index index, const Call &call) const {
+        const Instance &instance = nccl_.instances[index];
+        if (instance.ended || (instance.n_launches == 0 && !has_links_[index]))
+            return false;
+        return instance.n_launches == 0 ||
+               call.time_ns > stream_of(index)
+                                  .launches[instance.first_launch + instance.n_launches - 1]
+                                  .time_ns;
     }
 
     static void take_call(Operation &operation, const Instance &instance, const Call &call,
@@ -277,6 +313,7 @@ private:
     Identity &nccl_;
     CommonClock clock_;
     std::uint64_t replays_left_; // to be made
+    std::vector<bool> has_links_; // by instance
 };
 
 } // namespace

@@ -64,6 +64,26 @@ TEST(NcclGraphs, ReplaysOfAGraph) {
     EXPECT_EQ(of_rung(model, Rung::Exact), 6 * 8000U);
 }
 
+// A recording that ended before the others' has fewer replays.
+TEST(NcclGraphs, ReplaysThatOneRankDoesNotHave) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i) {
+        ring.rank[i].call(12, call).shape(12, 1000, {call}, ring.ops(i, 4000));
+        for (int replay = 0; replay < 3 - i; ++replay) {
+            ring.rank[i].launch(13 + replay, 1000, {call},
+                                {.plan = 0x6000, .flags = CW_NCCL_LAUNCH_GRAPH});
+            ring.sends(i, 4000);
+        }
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 3U);
+    EXPECT_FALSE(collective(model, 0, 1).has(OPERATION_PARTIAL));
+    EXPECT_TRUE(collective(model, 0, 2).has(OPERATION_PARTIAL));
+    EXPECT_EQ(collective(model, 0, 2).payload_bytes, 4000U);
+}
+
 // The graph is gone, the same was captured again, and its plan is where the old one was.
 TEST(NcclGraphs, APlanInTheMemoryOfAnEarlierOne) {
     RingPair ring;

@@ -324,6 +324,52 @@ TEST(NcclOperations, ALaunchWhoseOperationsWereLost) {
     EXPECT_FALSE(collective(model, 0).has(OPERATION_PAYLOAD_KNOWN));
 }
 
+// A group that was open when the recording ended. If the communicator has ended, it never was
+// launched.
+TEST(NcclOperations, CalledAndNotLaunchedAnyMore) {
+    for (const bool has_ended : {false, true}) {
+        RingPair ring;
+        ring.all_gather(12, 1000);
+        for (NcclBuilder &rank : ring.rank) {
+            rank.call(19, {.count = 2000});
+            if (has_ended)
+                rank.end(19.5);
+        }
+        ring.sample(20);
+        const model::Model model = model_of(ring.captures());
+        EXPECT_FALSE(collective(model, 0).has(OPERATION_PARTIAL));
+        const Operation &last = collective(model, 1);
+        EXPECT_EQ(last.has(OPERATION_PARTIAL), !has_ended);
+        EXPECT_EQ(last.has(OPERATION_PAYLOAD_KNOWN), has_ended);
+        EXPECT_EQ(last.rung, has_ended ? Rung::Exact : Rung::Process);
+    }
+}
+
+// The launch of one rank is not here, or of both: it may have been lost, if some were.
+TEST(NcclOperations, LaunchesThatMayBeLost) {
+    for (const bool has_loss : {false, true}) {
+        RingPair ring;
+        const CallOptions one{.count = 1000};
+        const CallOptions none{.count = 3000};
+        for (int i = 0; i < 2; ++i)
+            ring.rank[i].call(12, one).call(12.5, none);
+        ring.rank[0].shape(12, 7, {one}, ring.ops(0, 4000)).launch(12.1, 7, {one});
+        ring.sends(0, 4000);
+        ring.all_gather(13, 2000).sample(20);
+        if (has_loss)
+            ring.node[1].loss(CW_LOSS_NCCL_LAUNCH, 0, 1);
+        const model::Model model = model_of(ring.captures());
+        ASSERT_EQ(model.nccl.collectives.size(), 3U);
+        EXPECT_EQ(collective(model, 0).payload_bytes, 4000U);
+        EXPECT_EQ(collective(model, 0).has(OPERATION_PARTIAL), has_loss);
+        EXPECT_EQ(collective(model, 0).rung, has_loss ? Rung::Inferred : Rung::Exact);
+        EXPECT_EQ(collective(model, 1).has(OPERATION_PARTIAL), has_loss);
+        EXPECT_EQ(collective(model, 1).has(OPERATION_PAYLOAD_KNOWN), !has_loss);
+        EXPECT_EQ(collective(model, 1).rung, has_loss ? Rung::Process : Rung::Exact);
+        EXPECT_FALSE(collective(model, 2).has(OPERATION_PARTIAL));
+    }
+}
+
 TEST(NcclOperations, ALaunchWithoutACallIsTold) {
     RingPair ring({.flags = CW_NCCL_COMM_LAUNCHED});
     const CallOptions call{.count = 1000};
