@@ -122,8 +122,7 @@ private:
             link.qps.empty() ? topology::Tier::Unknown : model_.qps[link.qps.front()].tier;
         MatrixCell &cell =
             nccl_.matrix[{instance.comm, link.peer, link.rank, link.transport, tier}];
-        cell.payload_bytes = add_saturating(cell.payload_bytes, payload_bytes);
-        add_known(cell.wire_bytes, wire_bytes);
+        cell.add(payload_bytes, wire_bytes);
     }
 
     // The sender is in no capture, so what was received is all that is known of it.
@@ -216,6 +215,15 @@ by_tier(const Link &link, std::uint64_t payload_bytes, std::uint64_t wire_bytes)
     return parts;
 }
 
+void MatrixCell::add(std::uint64_t payload, const Known &wire) {
+    payload_bytes = add_saturating(payload_bytes, payload);
+    lacks_wire_bytes = lacks_wire_bytes || !wire;
+    if (lacks_wire_bytes)
+        wire_bytes.reset();
+    else
+        add_known(wire_bytes, wire);
+}
+
 void add_to_matrix(Identity &nccl, const Link &link, Index comm, std::int32_t source,
                    std::int32_t destination, std::uint64_t payload_bytes, const Known &wire_bytes) {
     const auto parts = by_tier(link, payload_bytes, wire_bytes.value_or(0));
@@ -224,9 +232,7 @@ void add_to_matrix(Identity &nccl, const Link &link, Index comm, std::int32_t so
             continue;
         MatrixCell &cell = nccl.matrix[{comm, source, destination, link.transport,
                                         static_cast<topology::Tier>(tier)}];
-        cell.payload_bytes = add_saturating(cell.payload_bytes, parts[tier].first);
-        if (wire_bytes)
-            add_known(cell.wire_bytes, parts[tier].second);
+        cell.add(parts[tier].first, wire_bytes ? Known(parts[tier].second) : std::nullopt);
     }
 }
 

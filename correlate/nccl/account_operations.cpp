@@ -309,6 +309,8 @@ private:
         if (op.link == NONE) {
             if (operation != nullptr)
                 operation->flags |= OPERATION_PARTIAL;
+            else
+                note_unjoined(ref, launch, shape, op, {});
             return;
         }
         Link &link = nccl_.links[op.link];
@@ -410,11 +412,15 @@ private:
         if (entry.launches == 0 || last != launch.order)
             ++entry.launches;
         last = launch.order;
-        if (share.is_known)
-            add(entry.payload_bytes, share.payload_bytes);
+        if (!share.is_known)
+            entry.payload_bytes.reset();
+        else if (entry.payload_bytes)
+            add(*entry.payload_bytes, share.payload_bytes);
     }
 
     void complete(Operation &operation) const {
+        if (operation.has(OPERATION_BOUND) && operation.has(OPERATION_PAYLOAD_KNOWN))
+            operation.flags |= OPERATION_PARTIAL;
         if (operation.has(OPERATION_DATA_UNKNOWN))
             operation.flags &= static_cast<std::uint16_t>(~OPERATION_DATA_KNOWN);
         if (operation.has(OPERATION_WIRE_UNKNOWN))

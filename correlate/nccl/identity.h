@@ -274,7 +274,10 @@ struct MatrixKey {
 };
 struct MatrixCell {
     std::uint64_t payload_bytes = 0;
-    Known wire_bytes;
+    Known wire_bytes;              // of all of them
+    bool lacks_wire_bytes = false; // of some they are not known
+
+    void add(std::uint64_t payload, const Known &wire);
 };
 
 // First-transmission data payload on the connections of NCCL's own networks, each byte once.
@@ -303,7 +306,7 @@ struct Unjoined {
     std::uint8_t func = CW_NCCL_FUNC_UNKNOWN;
     bool captured = false;
     std::uint64_t launches = 0;
-    std::uint64_t payload_bytes = 0;
+    Known payload_bytes = 0; // of all of them
 };
 
 struct Finding {

@@ -385,7 +385,7 @@ Json unjoined_json(const Model &model, const identity::Unjoined &unjoined) {
             {"op", identity::func_text(unjoined.func)},
             {"captured", unjoined.captured},
             {"launches", unjoined.launches},
-            {"tx_payload_bytes", unjoined.payload_bytes}};
+            {"tx_payload_bytes", known(unjoined.payload_bytes)}};
 }
 
 Json finding_json(const identity::Finding &finding) {

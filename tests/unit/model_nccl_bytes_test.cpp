@@ -149,6 +149,51 @@ TEST(NcclBytes, StripedOverQueuePairs) {
     EXPECT_EQ(model.nccl.matrix.size(), 2U);
 }
 
+// Of an algorithm without a formula: measured on one host alone.
+TEST(NcclBytes, ASumOfWhatIsKnownIsPartial) {
+    NodeBuilder counts({.flags = NCCL_NODE_FLAGS});
+    NodeBuilder does_not(
+        {.hostname = "node1", .session_id = 2, .flags = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL});
+    counts.usual(1).qp(RING_QPS[0][0]);
+    does_not.device(0, "mlx5_0", 0).port().gid(2).source("qp").qp(RING_QPS[1][0]);
+    const CallOptions call{.count = 1000};
+    const CallOptions captured{.count = 2000};
+    std::vector<std::vector<std::byte>> captures;
+    for (int i = 0; i < 2; ++i) {
+        NodeBuilder &node = i == 0 ? counts : does_not;
+        NcclBuilder rank(node, RingPair::of_rank({}, i));
+        cw_nccl_op op = rank.ring({.connection = SENDS_AT, .bytes = 9000, .peer = 1 - i});
+        op.pattern = CW_NCCL_PATTERN_NVLS_TREE;
+        rank.comm().connection(11.2, SENDS_AT, true, 1 - i, {RING_QPS[i][0].qpn});
+        rank.call(12, call).shape(12, 1, {call}, {op}).launch(12.1, 1, {call});
+        rank.shape(16, 2, {captured}, {op});
+        rank.launch(16, 2, {captured}, {.plan = 0x6000, .flags = CW_NCCL_LAUNCH_GRAPH});
+    }
+    counts.wire(RING_QPS[0][0], 13, {.requests = 4, .request_payload = 4000, .first = 12.1}, {});
+    counts.wire(RING_QPS[0][0], 17, {.requests = 6, .request_payload = 6000, .first = 12.1}, {});
+    captures.push_back(counts.clock(20).end().bytes());
+    captures.push_back(does_not.clock(20).end().bytes());
+    const model::Model model = model_of(captures);
+    ASSERT_EQ(model.nccl.collectives.size(), 1U);
+    const Operation &operation = model.nccl.collectives[0];
+    EXPECT_EQ(operation.payload_bytes, 4000U);
+    EXPECT_TRUE(operation.has(OPERATION_PARTIAL));
+    ASSERT_EQ(model.nccl.unjoined.size(), 2U);
+    EXPECT_EQ(model.nccl.unjoined[0].payload_bytes, 2000U);
+    EXPECT_FALSE(model.nccl.unjoined[1].payload_bytes);
+}
+
+TEST(NcclBytes, FramesOfAPartAreNotTakenForThoseOfAll) {
+    MatrixCell cell;
+    cell.add(1000, 1100);
+    EXPECT_EQ(cell.wire_bytes, 1100U);
+    cell.add(500, std::nullopt);
+    EXPECT_FALSE(cell.wire_bytes);
+    cell.add(1000, 1100);
+    EXPECT_FALSE(cell.wire_bytes);
+    EXPECT_EQ(cell.payload_bytes, 2500U);
+}
+
 // Two connections over the same queue pairs, as NCCL shares them between ranks of a node.
 TEST(NcclBytes, SharedQueuePairs) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
