@@ -82,8 +82,7 @@ private:
         std::uint64_t headers = link.greeting_bytes;
         std::uint64_t of_nobody = 0;
         for (const Interval &interval : link.intervals) {
-            headers =
-                add_saturating(headers, interval.derived_bytes - interval.derived_payload_bytes);
+            headers = add_saturating(headers, interval.header_bytes);
             const std::uint64_t excess =
                 subtract_or_zero(interval.measured_bytes, interval.derived_bytes);
             if (interval.kind != IntervalKind::Excess)

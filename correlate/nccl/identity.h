@@ -160,10 +160,11 @@ struct ShapeOp {
     std::uint32_t task = 0; // index in the launch
     std::int32_t peer = -1;
     std::uint8_t channel = 0;
-    bool is_local = false;     // its connection is not over the network
-    bool is_known = false;     // the three below
-    bool is_bound = false;     // payload_bytes is no more than a bound
-    bool is_continued = false; // of the same operation of the proxy as the one before
+    bool is_local = false;             // its connection is not over the network
+    bool is_known = false;             // the three below
+    bool is_bound = false;             // payload_bytes is no more than a bound
+    bool has_unknown_messages = false; // how many they are is a guess
+    bool is_continued = false;         // of the same operation of the proxy as the one before
     std::uint8_t chunk_steps = 0;
     std::uint32_t nsteps = 0;
     Index connection = NONE; // in Gathered
@@ -202,8 +203,8 @@ struct Interval {
     std::uint32_t begin = 0; // order of launches
     std::uint32_t end = 0;
     std::uint64_t derived_bytes = 0; // of those that are known, net_socket's headers included
-    std::uint64_t derived_payload_bytes = 0;
-    std::uint64_t bound_bytes = 0; // of the others
+    std::uint64_t bound_bytes = 0;   // of the others
+    std::uint64_t header_bytes = 0;  // net_socket's, of all of them
     std::uint64_t measured_bytes = 0;
     std::uint64_t wire_bytes = 0; // of those, where frames were counted
     std::uint64_t n_ops = 0;

@@ -198,6 +198,8 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
         return share;
     case IntervalKind::Single:
         share.payload_bytes = payload_in(link, op, interval->measured_bytes);
+        if (link.has_size_headers && op.has_unknown_messages)
+            share.rung = Rung::Inferred;
         return share;
     case IntervalKind::Shortage:
         share.payload_bytes =
@@ -278,9 +280,9 @@ void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t o
     can_close_ = false;
     order_ = order;
     ++open_.n_ops;
+    open_.header_bytes = add_saturating(open_.header_bytes, bytes_on(link_, op) - op.payload_bytes);
     if (is_certain(op)) {
         open_.derived_bytes = add_saturating(open_.derived_bytes, bytes_on(link_, op));
-        open_.derived_payload_bytes = add_saturating(open_.derived_payload_bytes, op.payload_bytes);
     } else {
         open_.bound_bytes = add_saturating(open_.bound_bytes, bytes_on(link_, op));
         ++open_.n_unknown;

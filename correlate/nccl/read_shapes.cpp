@@ -472,6 +472,9 @@ private:
         // No step carries more than this.
         op.is_bound = true;
         op.payload_bytes = model::multiply_saturating(facts.op.nsteps, facts.op.nbytes);
+        const std::uint32_t slice_steps = std::max<std::uint32_t>(facts.op.slice_steps, 1);
+        op.messages = (facts.op.nsteps + std::uint64_t{slice_steps} - 1) / slice_steps;
+        op.has_unknown_messages = facts.op.nsteps % slice_steps != 0;
     }
 
     Identity &nccl_;

@@ -484,6 +484,31 @@ TEST(NcclBytes, Sockets) {
     EXPECT_FALSE(model.nccl.matrix.begin()->second.wire_bytes);
 }
 
+// Before each message its size is sent, whether or not there is a formula.
+TEST(NcclBytes, SizesOnSocketsAreNoPayloadOfWhatIsNotKnown) {
+    for (const std::uint8_t slice_steps : {std::uint8_t{2}, std::uint8_t{3}}) {
+        NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+        node.usual(1);
+        NcclBuilder rank(node, {});
+        const CallOptions call{.count = 1000};
+        cw_nccl_op op = rank.ring({.connection = SENDS_AT, .bytes = 9000});
+        op.pattern = CW_NCCL_PATTERN_NVLS_TREE;
+        op.nsteps = 8;
+        op.slice_steps = slice_steps;
+        rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+        rank.call(12, call).shape(12, 1, {call}, {op}).launch(12.1, 1, {call});
+        const std::uint64_t messages = (8U + slice_steps - 1) / slice_steps;
+        rank.socket(13, 33, 4000 + 4 * messages).end(19);
+        node.clock(20).end();
+        const model::Model model = model_of({node.bytes()});
+        const Operation &operation = model.nccl.collectives.at(0);
+        EXPECT_EQ(operation.payload_bytes, 4000U);
+        EXPECT_EQ(operation.rung, slice_steps == 2 ? Rung::Exact : Rung::Inferred);
+        EXPECT_EQ(model.nccl.control.socket_header_bytes, 4 * messages);
+        EXPECT_EQ(of_rung(model, operation.rung), 4000U);
+    }
+}
+
 // The same descriptor, and the same addresses in NCCL: of a communicator that was destroyed, and of
 // the next one. The socket of either may be closed before it is seen.
 TEST(NcclBytes, ADescriptorThatIsUsedAgain) {
