@@ -377,6 +377,11 @@ void Ingest::add_loss(std::span<const std::byte> record) {
     const auto from = record_as<cw_loss>(record);
     std::uint64_t &records = session().loss[{from.loss_class, from.header.cpu}];
     records = std::max<std::uint64_t>(records, from.records);
+    if (from.records == 0)
+        return;
+    const auto [first, is_new] =
+        session().first_loss_ns.try_emplace(from.loss_class, from.header.time_ns);
+    first->second = std::min<std::uint64_t>(first->second, from.header.time_ns);
 }
 
 void Ingest::add_sample_gap(std::uint64_t begin_ns, std::uint64_t end_ns) {

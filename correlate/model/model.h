@@ -112,6 +112,7 @@ struct Session {
     std::map<std::pair<std::string, std::uint32_t>, SourceInfo> sources; // name, dev_index
     std::vector<Counter> counters;
     std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> loss; // class, cpu
+    std::map<std::uint32_t, std::uint64_t> first_loss_ns; // by class: when it was told first
 
     // Without that no queue pair in it does not mean that there was none.
     [[nodiscard]] bool watched_queue_pairs() const;

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
-#include "correlate/model/address.h"
 #include "correlate/nccl/align_sequences.h"
 #include "correlate/nccl/common_clock.h"
+#include "correlate/nccl/count_places.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -23,15 +24,6 @@ constexpr std::size_t MAX_COMPARED = 4096;
 // Since 2.26 NCCL counts for each communicator, and not what was captured.
 constexpr std::uint32_t FIRST_WITH_OWN_COUNT = 22600;
 
-// No program gets there.
-constexpr std::uint64_t MAX_POSITION = 1ULL << 48U;
-
-struct Item {
-    std::uint64_t signature = 0;
-    std::uint64_t time_ns = 0; // monotonic
-    bool is_counted = false;   // by NCCL
-};
-
 class Aligner {
 public:
     explicit Aligner(Model &model) : nccl_(model.nccl), clock_(model) {
@@ -41,89 +33,85 @@ public:
     }
 
     void run(const Communicator &comm) {
-        for (const Index index : comm.instances) {
-            Instance &instance = nccl_.instances[index];
-            if (instance.created) {
-                instance.seq_base = SeqBase::Creation;
-                instance.is_joined = true;
-            }
-        }
+        has_counts_ = std::all_of(comm.instances.begin(), comm.instances.end(), [&](Index index) {
+            return has_own_count(nccl_.instances[index]);
+        });
+        for (const Index index : comm.instances)
+            if (nccl_.instances[index].created)
+                join(nccl_.instances[index], 0, SeqBase::Creation);
         choose_reference(comm);
         if (reference_ == NONE)
             return;
+        places_ = {};
+        add_places(nccl_.instances[reference_], sequence_);
         for (const Index index : comm.instances)
-            if (index != reference_ && nccl_.instances[index].seq_base != SeqBase::Creation)
-                place(nccl_.instances[index]);
+            if (const Instance &instance = nccl_.instances[index];
+                instance.created && index != reference_ &&
+                places_.ends_before(last_count(instance)))
+                add_places(instance, sequence_of(instance));
+        place_by_counts(comm);
+        bool is_aligned = false;
+        for (const Index index : comm.instances)
+            if (Instance &instance = nccl_.instances[index]; !instance.is_joined)
+                is_aligned = place_by_sequence(instance) || is_aligned;
+        if (Instance &reference = nccl_.instances[reference_];
+            is_aligned && reference.seq_base == SeqBase::Recording) {
+            reference.seq_base = SeqBase::Aligned;
+            reference.confidence = 1;
+        }
+        is_numbered_ = nccl_.instances[reference_].seq_base >= SeqBase::Launched;
+        divide(comm);
     }
 
 private:
     using SharingKey = std::tuple<Index, std::uint32_t, std::uint64_t>;
 
+    static void join(Instance &instance, std::uint64_t seq, SeqBase base) {
+        instance.seq_base = base;
+        instance.seq_of_first = seq;
+        instance.is_joined = true;
+    }
+
+    [[nodiscard]] CallSequence sequence_of(const Instance &instance) const {
+        return call_sequence(nccl_, instance, has_counts_);
+    }
+
     // The one that all others are compared with: seen from the creation, else met first.
     void choose_reference(const Communicator &comm) {
         reference_ = NONE;
-        std::uint64_t best_position = 0;
+        std::tuple<bool, bool, std::uint64_t, std::uint64_t, std::uint64_t> best;
         for (const Index index : comm.instances) {
             const Instance &instance = nccl_.instances[index];
             if (instance.n_collectives == 0)
                 continue;
-            const Known position = instance.created ? Known(0) : position_of(instance);
-            if (reference_ == NONE) {
-                reference_ = index;
-                best_position = position.value_or(UINT64_MAX);
+            const std::uint64_t position =
+                instance.created ? 0 : seq_by_own_count(sequence_of(instance)).value_or(UINT64_MAX);
+            const auto rank = std::tuple(
+                instance.created, instance.calls_whole_until_ns == UINT64_MAX,
+                instance.created ? instance.n_collectives : 0, ~position, instance.n_collectives);
+            if (reference_ != NONE && rank <= best)
                 continue;
-            }
-            const Instance &best = nccl_.instances[reference_];
-            const auto rank = [](const Instance &of, std::uint64_t at) {
-                return std::tuple(of.created, of.created ? of.n_collectives : 0, ~at,
-                                  of.n_collectives);
-            };
-            const std::uint64_t at = position.value_or(UINT64_MAX);
-            if (rank(instance, at) > rank(best, best_position)) {
-                reference_ = index;
-                best_position = at;
-            }
+            reference_ = index;
+            best = rank;
         }
         if (reference_ == NONE)
             return;
         Instance &reference = nccl_.instances[reference_];
-        reference.is_joined = true;
-        items_ = items_of(reference);
-        counted_.clear();
-        for (std::uint32_t i = 0; i < items_.size(); ++i)
-            if (items_[i].is_counted)
-                counted_.push_back(i);
-        reference_position_ = reference.created ? Known(0) : position_of(reference);
-        if (!reference.created && reference_position_) {
-            reference.seq_base = SeqBase::Launched;
-            reference.seq_of_first = *reference_position_;
-        }
+        sequence_ = sequence_of(reference);
+        if (reference.created)
+            return;
+        if (const Known seq = seq_by_own_count(sequence_))
+            join(reference, *seq, SeqBase::Launched);
+        else
+            join(reference, 0, SeqBase::Recording);
     }
 
-    [[nodiscard]] std::vector<Item> items_of(const Instance &instance) const {
-        std::vector<Item> items;
-        items.reserve(instance.n_collectives);
-        const CommStream &stream = nccl_.gathered.streams[instance.stream];
-        const std::vector<CallJoin> &joins = nccl_.call_joins[instance.stream];
-        for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls;
-             ++i) {
-            const Call &call = stream.calls[i];
-            if (is_failed(call) || !is_collective(call.func))
-                continue;
-            const bool is_captured =
-                joins[i].launch != NONE &&
-                (stream.launches[joins[i].launch].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
-            // Each rank of AllGatherV has a count of its own.
-            const std::uint64_t count = call.func == CW_NCCL_ALL_GATHER_V ? 0 : call.count;
-            items.push_back(
-                {model::mix(model::mix(count) ^
-                            (std::uint64_t{call.func} << 40U | std::uint64_t{call.datatype} << 32U |
-                             static_cast<std::uint32_t>(call.root))),
-                 call.time_ns,
-                 is_counted_by_nccl(call) && !is_captured &&
-                     !is_grouped_broadcast(nccl_, instance, i)});
-        }
-        return items;
+    // Where no rank tells more: as if NCCL had counted all.
+    static Known seq_by_own_count(const CallSequence &sequence) {
+        for (const CountedAt &at : sequence.counted_at)
+            if (at.items != 0 && at.items <= sequence.n_whole)
+                return model::subtract_or_zero(at.counted, at.items);
+        return std::nullopt;
     }
 
     [[nodiscard]] bool has_own_count(const Instance &instance) const {
@@ -131,106 +119,178 @@ private:
             return true;
         const auto sharing =
             sharing_.find({instance.session, instance.record.tgid, instance.record.proxy_state});
-        return (instance.record.flags & CW_NCCL_COMM_SHARED) == 0 &&
-               (sharing == sharing_.end() || sharing->second == 1);
+        if ((instance.record.flags & CW_NCCL_COMM_SHARED) != 0 ||
+            (sharing != sharing_.end() && sharing->second != 1))
+            return false;
+        // Repetitions of graphs are counted, too.
+        const auto first =
+            nccl_.gathered.streams[instance.stream].launches.begin() + instance.first_launch;
+        return std::none_of(first, first + instance.n_launches, [](const Launch &launch) {
+            return (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+        });
     }
 
-    // How many collectives NCCL had counted before the first one here. No more have been started
-    // than were called, and at some moment all of them were.
-    [[nodiscard]] Known position_of(const Instance &instance) const {
-        if (!has_own_count(instance))
-            return std::nullopt;
-        Known position;
-        if ((instance.record.flags & CW_NCCL_COMM_LAUNCHED) != 0)
-            position = instance.record.launched;
+    [[nodiscard]] std::uint64_t last_count(const Instance &instance) const {
         const CommStream &stream = nccl_.gathered.streams[instance.stream];
-        const std::vector<Item> items = items_of(instance);
-        std::size_t item = 0;
-        std::uint64_t counted = 0;
-        for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
-            const Launch &launch = stream.launches[instance.first_launch + i];
-            if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 && instance.version != 0 &&
-                instance.version < FIRST_WITH_OWN_COUNT)
-                return std::nullopt; // repetitions are counted, too
-            for (; item < items.size() && items[item].time_ns <= launch.time_ns; ++item)
-                counted += items[item].is_counted ? 1 : 0;
-            if ((launch.flags & CW_NCCL_LAUNCH_LAUNCHED) != 0)
-                position = std::max(position.value_or(0),
-                                    model::subtract_or_zero(launch.launched, counted));
-        }
-        return position.value_or(0) <= MAX_POSITION ? position : std::nullopt;
+        for (std::uint32_t i = instance.n_launches; i > 0; --i)
+            if (const Launch &launch = stream.launches[instance.first_launch + i - 1];
+                (launch.flags & CW_NCCL_LAUNCH_LAUNCHED) != 0)
+                return launch.launched;
+        return 0;
     }
 
-    void place(Instance &instance) {
-        const std::vector<Item> items = items_of(instance);
-        if (items.empty())
+    void add_places(const Instance &instance, const CallSequence &sequence) {
+        places_.add(sequence, sequence.n_whole, instance.seq_of_first);
+    }
+
+    // What one rank that was placed saw may be what another one needs.
+    void place_by_counts(const Communicator &comm) {
+        if (!has_counts_)
             return;
-        if (const Known seq = seq_by_count(instance, items); seq && agrees(items, *seq)) {
-            instance.seq_base = SeqBase::Launched;
-            instance.seq_of_first = *seq;
-            instance.is_joined = true;
-            return;
-        }
-        const auto sequence = [&](const std::vector<Item> &from, Index host) {
+        for (bool is_changed = true; std::exchange(is_changed, false);)
+            for (const Index index : comm.instances) {
+                Instance &instance = nccl_.instances[index];
+                if (instance.is_joined)
+                    continue;
+                const CallSequence sequence = sequence_of(instance);
+                const Known seq = places_.seq_of(sequence, sequence.n_whole);
+                if (!seq || !agrees(sequence, *seq))
+                    continue;
+                join(instance, *seq, SeqBase::Launched);
+                add_places(instance, sequence);
+                is_changed = true;
+            }
+    }
+
+    bool place_by_sequence(Instance &instance) {
+        const CallSequence own = sequence_of(instance);
+        if (own.n_whole == 0)
+            return false;
+        const auto sequence = [&](const CallSequence &from, Index host) {
             std::vector<SequenceItem> result;
-            result.reserve(from.size());
-            for (const Item &item : from)
-                result.push_back({item.signature, clock_.time_ns(host, item.time_ns)});
+            result.reserve(from.n_whole);
+            for (std::uint32_t i = 0; i < from.n_whole; ++i)
+                result.push_back(
+                    {from.items[i].signature, clock_.time_ns(host, from.items[i].time_ns)});
             return result;
         };
         const Instance &reference = nccl_.instances[reference_];
         const auto found =
-            align_sequences(sequence(items_, reference.host), sequence(items, instance.host));
+            align_sequences(sequence(sequence_, reference.host), sequence(own, instance.host));
         const auto base = static_cast<std::int64_t>(reference.seq_of_first);
         if (!found || base + found->offset < 0)
-            return;
-        instance.is_joined = true;
-        instance.seq_base = SeqBase::Aligned;
-        instance.seq_of_first = static_cast<std::uint64_t>(base + found->offset);
+            return false;
+        join(instance, static_cast<std::uint64_t>(base + found->offset), SeqBase::Aligned);
         instance.confidence = found->confidence;
+        return true;
     }
 
-    // By the place of the same count in the reference.
-    [[nodiscard]] Known seq_by_count(const Instance &instance,
-                                     const std::vector<Item> &items) const {
-        const Known position = position_of(instance);
-        if (!position || !reference_position_ || *position < *reference_position_)
-            return std::nullopt;
-        std::uint64_t uncounted = 0; // before the first that is counted
-        while (uncounted < items.size() && !items[uncounted].is_counted)
-            ++uncounted;
-        if (uncounted == items.size())
-            return std::nullopt;
-        const std::uint64_t wanted = *position - *reference_position_;
-        std::uint64_t place = 0;
-        if (wanted < counted_.size())
-            place = counted_[wanted];
-        else
-            place = items_.size() + (wanted - counted_.size());
-        const std::uint64_t seq = nccl_.instances[reference_].seq_of_first + place;
-        return seq >= uncounted ? Known(seq - uncounted) : std::nullopt;
-    }
-
-    [[nodiscard]] bool agrees(const std::vector<Item> &items, std::uint64_t seq) const {
+    [[nodiscard]] bool agrees(const CallSequence &of, std::uint64_t seq) const {
         const std::uint64_t reference_seq = nccl_.instances[reference_].seq_of_first;
         const std::uint64_t begin = std::max(seq, reference_seq);
-        const std::uint64_t end = std::min(seq + items.size(), reference_seq + items_.size());
+        const std::uint64_t end = std::min(seq + of.n_whole, reference_seq + sequence_.n_whole);
         if (begin >= end)
             return true;
         const std::uint64_t stride = std::max<std::uint64_t>(1, (end - begin) / MAX_COMPARED);
         for (std::uint64_t at = begin; at < end; at += stride)
-            if (items[at - seq].signature != items_[at - reference_seq].signature)
+            if (of.items[at - seq].signature != sequence_.items[at - reference_seq].signature)
                 return false;
         return true;
+    }
+
+    // ---- ranks of which calls are missing
+
+    // What is before the first that may be missing has its numbers; from there on only what NCCL's
+    // count places.
+    void divide(const Communicator &comm) {
+        const bool has_gaps =
+            std::any_of(comm.instances.begin(), comm.instances.end(), [&](Index index) {
+                return nccl_.instances[index].calls_whole_until_ns != UINT64_MAX;
+            });
+        if (!has_gaps)
+            return;
+        is_all_counted_ =
+            std::all_of(comm.instances.begin(), comm.instances.end(), [&](Index index) {
+                const CallSequence sequence = sequence_of(nccl_.instances[index]);
+                return std::all_of(sequence.items.begin(), sequence.items.end(),
+                                   [](const CallItem &item) { return item.is_counted; });
+            });
+        for (const Index index : comm.instances)
+            if (Instance &instance = nccl_.instances[index];
+                instance.calls_whole_until_ns != UINT64_MAX)
+                divide(instance, sequence_of(instance));
+    }
+
+    void divide(Instance &instance, const CallSequence &sequence) {
+        if (sequence.is_whole())
+            return;
+        std::vector<SeqRun> &runs = instance.runs;
+        if (instance.is_joined && sequence.n_whole != 0)
+            runs.push_back({0, sequence.n_whole, instance.seq_of_first, instance.seq_base});
+        const CountedAt *before = nullptr;
+        for (const CountedAt &at : sequence.counted_at) {
+            const CountedAt *last = std::exchange(before, &at);
+            if (at.items <= sequence.n_whole)
+                continue;
+            const std::uint32_t item = at.items - 1;
+            const Known seq = seq_at(CallSequence::position(at), sequence.items[item].signature);
+            if (!seq) {
+                before = nullptr;
+                continue;
+            }
+            const std::uint64_t next_seq = runs.empty() ? 0 : runs.back().seq + runs.back().n;
+            const std::uint32_t next = runs.empty() ? 0 : runs.back().first + runs.back().n;
+            const bool is_known = !runs.empty() || instance.created;
+            if (is_known && (item < next || *seq < next_seq + (item - next)))
+                continue;
+            const bool is_all_here = is_known && last != nullptr && last->items <= next &&
+                                     *seq == next_seq + (item - next) &&
+                                     sequence.is_consistent(*last, at);
+            add_run(runs, is_all_here ? SeqRun{next, at.items - next, next_seq, SeqBase::Launched}
+                                      : SeqRun{item, 1, *seq, SeqBase::Launched});
+        }
+        sum_up(instance);
+    }
+
+    static void add_run(std::vector<SeqRun> &runs, const SeqRun &run) {
+        if (!runs.empty() && runs.back().base == run.base &&
+            runs.back().first + runs.back().n == run.first &&
+            runs.back().seq + runs.back().n == run.seq)
+            runs.back().n += run.n;
+        else
+            runs.push_back(run);
+    }
+
+    // Where calls of all ranks are missing, nobody tells of what NCCL does not count: then there is
+    // none if none was ever seen.
+    [[nodiscard]] Known seq_at(std::uint64_t position, std::uint64_t signature) const {
+        if (!is_numbered_)
+            return std::nullopt;
+        if (const CountPlaces::Place *place = places_.find(position); place != nullptr)
+            return place->signature == signature ? Known(place->seq) : std::nullopt;
+        return is_all_counted_ ? Known(position) : std::nullopt;
+    }
+
+    static void sum_up(Instance &instance) {
+        std::uint64_t joined = 0;
+        for (const SeqRun &run : instance.runs) {
+            instance.seq_base = std::min(instance.seq_base, run.base);
+            joined += run.n;
+        }
+        instance.is_joined = joined == instance.n_collectives;
+        if (!instance.is_joined)
+            instance.seq_base = SeqBase::Recording;
     }
 
     Identity &nccl_;
     CommonClock clock_;
     std::map<SharingKey, std::uint32_t> sharing_; // communicators by state of their proxy
+    bool has_counts_ = false;                     // NCCL's own are of this communicator alone
+    bool is_numbered_ = false;                    // from the creation, or by NCCL's count
+    bool is_all_counted_ = false;
     Index reference_ = NONE;
-    std::vector<Item> items_;            // of the reference
-    std::vector<std::uint32_t> counted_; // those of them that NCCL counts
-    Known reference_position_;
+    CallSequence sequence_; // of the reference
+    CountPlaces places_;
 };
 
 } // namespace

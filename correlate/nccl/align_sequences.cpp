@@ -13,6 +13,9 @@ constexpr std::int64_t MAX_PAIRS = 512;
 // How much nearer in time than all others the best must be.
 constexpr double CLEARLY_NEARER = 4;
 constexpr double LEAST_APART_NS = 1e6;
+// What one rank's recording has after the other's is over is the same only by chance. Clocks are
+// this far apart.
+constexpr std::uint64_t SLACK_NS = 2'000'000'000;
 
 struct Fit {
     std::int64_t offset = 0;
@@ -47,6 +50,11 @@ bool has_times(std::span<const SequenceItem> items) {
     return items.front().time_ns != 0;
 }
 
+bool overlap(std::span<const SequenceItem> a, std::span<const SequenceItem> b) {
+    return a.front().time_ns <= b.back().time_ns + SLACK_NS &&
+           b.front().time_ns <= a.back().time_ns + SLACK_NS;
+}
+
 // Where b begins in a.
 std::int64_t offset_by_time(std::span<const SequenceItem> a, std::span<const SequenceItem> b) {
     const auto nearest = [](std::span<const SequenceItem> items, std::uint64_t time_ns) {
@@ -67,6 +75,8 @@ std::optional<Alignment> align_sequences(std::span<const SequenceItem> a,
     if (a.empty() || b.empty())
         return std::nullopt;
     const bool by_time = has_times(a) && has_times(b);
+    if (by_time && !overlap(a, b))
+        return std::nullopt;
     const auto n_a = static_cast<std::int64_t>(a.size());
     const auto n_b = static_cast<std::int64_t>(b.size());
     std::int64_t first = 1 - n_b;

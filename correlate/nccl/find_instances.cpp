@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t FIRST_CALL_NS = 1'000'000'000;
 // The kernel gives a start time in nanoseconds, /proc in clock ticks of 10 ms.
 constexpr std::uint64_t START_TOLERANCE_NS = 20'000'000;
+constexpr std::uint64_t ONE_MOMENT_NS = 1'000'000'000;
 constexpr std::uint32_t NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7; // ncclResult_t
 
 template <typename T, typename Less> void sort_unless_sorted(std::vector<T> &items, Less less) {
@@ -133,12 +134,43 @@ Rung rung_of(std::uint8_t rung) {
     return rung >= CW_RUNG_EXACT ? Rung::Exact : static_cast<Rung>(rung);
 }
 
+// 0: none.
+std::uint64_t clock_reading_before(const Model &model, const model::Session &session,
+                                   std::uint64_t time_ns) {
+    std::uint64_t latest_ns = 0;
+    for (const model::ClockAnchor &reading : model.hosts[session.host].anchors)
+        if (reading.monotonic_ns >= session.begin_ns && reading.monotonic_ns < time_ns)
+            latest_ns = std::max(latest_ns, reading.monotonic_ns);
+    return latest_ns;
+}
+
+// Until when no call of a recording is missing. When some were lost is known by the moment that
+// told of it, and by one before, at which none had been: clock readings are of such moments. What
+// could not be written is up to one of them older.
+std::uint64_t calls_whole_until_ns(const Model &model, const model::Session &session) {
+    std::uint64_t told_ns = UINT64_MAX;
+    for (const std::uint32_t loss_class :
+         {CW_LOSS_NCCL_CALL, CW_LOSS_NCCL_FAULT, CW_LOSS_RECORD_WRITE})
+        if (const auto first = session.first_loss_ns.find(loss_class);
+            first != session.first_loss_ns.end())
+            told_ns = std::min(told_ns, first->second);
+    if (told_ns == UINT64_MAX)
+        return UINT64_MAX;
+    if (!session.from_start)
+        return 0;
+    // A segment begins with two readings of one moment.
+    const std::uint64_t latest_ns = clock_reading_before(model, session, told_ns);
+    return clock_reading_before(model, session, model::subtract_or_zero(latest_ns, ONE_MOMENT_NS));
+}
+
 class Finder {
 public:
     explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         index_processes();
+        for (const model::Session &session : model_.sessions)
+            whole_until_ns_.push_back(calls_whole_until_ns(model_, session));
         for (const Image &image : nccl_.gathered.images)
             by_id_[{image.session, image.image_id}] = &image;
         for (const NcclProcess &process : nccl_.gathered.processes)
@@ -212,6 +244,7 @@ private:
         added.host = model_.sessions[stream.session].host;
         added.record = comm;
         added.begin_ns = comm.header.time_ns;
+        added.calls_whole_until_ns = whole_until_ns_[stream.session];
         added.created = is_created;
         added.from_start = is_created || ((comm.flags & CW_NCCL_COMM_LAUNCHED) != 0 &&
                                           comm.launched == 0 && comm.op_count == 0);
@@ -327,6 +360,7 @@ private:
     std::map<std::tuple<Index, std::uint32_t, std::uint64_t>, Index> processes_;
     std::map<std::pair<Index, std::uint32_t>, const Image *> by_id_;  // session, image
     std::map<std::pair<Index, std::uint32_t>, std::uint32_t> images_; // session, process
+    std::vector<std::uint64_t> whole_until_ns_;                       // by session
 };
 
 } // namespace

@@ -45,6 +45,14 @@ enum class SeqBase : std::uint8_t {
 
 enum class Role : std::uint8_t { None, Data, ClearToSend, Flush, Other };
 
+// Collectives of an instance with numbers that follow each other.
+struct SeqRun {
+    std::uint32_t first = 0; // of its collectives
+    std::uint32_t n = 0;
+    std::uint64_t seq = 0; // of the first
+    SeqBase base = SeqBase::Recording;
+};
+
 // One rank's communicator in one recording.
 struct Instance {
     Index stream = NONE;
@@ -66,10 +74,13 @@ struct Instance {
     // In its stream, in the order of time.
     std::uint32_t first_call = 0, n_calls = 0;
     std::uint32_t first_launch = 0, n_launches = 0;
+    std::uint64_t calls_whole_until_ns = UINT64_MAX; // from then on calls may be missing
+    // The whole of it: the weakest base, the first number, and whether all of it is joined.
     SeqBase seq_base = SeqBase::Recording;
     std::uint64_t seq_of_first = 0; // seq of its first collective here
     double confidence = 0;          // of Aligned: 0 to 1
     bool is_joined = false;         // its calls are put together with those of other ranks
+    std::vector<SeqRun> runs;       // that are joined; none: all of it, or nothing
     std::uint64_t n_collectives = 0;
     std::uint64_t failed_calls = 0;
     std::uint64_t returned_calls = 0; // whose return was recorded
@@ -126,6 +137,7 @@ struct Operation {
     std::uint32_t replay = NONE; // of a CUDA graph, from 0
     std::int32_t source = -1;    // p2p; of a collective -1
     std::int32_t destination = -1;
+    std::int32_t rank = -1; // whose calls seq counts, where those are of no other's: Recording
     std::int32_t root = -1;
     std::int32_t reduction = 0;
     std::uint32_t ranks = 0; // that called it, as far as it was recorded
@@ -147,9 +159,7 @@ struct Operation {
 
 // What became of a call.
 struct CallJoin {
-    std::uint32_t ordinal = 0; // of its kind in its instance: collectives; sends to, receives from
-                               // a peer
-    Index operation = NONE;    // the first of the replays of a captured one
+    Index operation = NONE;      // the first of the replays of a captured one
     std::uint32_t launch = NONE; // the first
     std::uint32_t launches = 0;
     Rung rung = Rung::Process;

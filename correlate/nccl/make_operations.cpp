@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "correlate/capture/nccl_names.h"
-#include "correlate/nccl/align_sequences.h"
 #include "correlate/nccl/common_clock.h"
+#include "correlate/nccl/number_pairs.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -19,6 +20,12 @@ struct Calls {
     std::vector<std::uint32_t> calls;
     std::uint64_t first_number = 0;
     SeqBase base = SeqBase::Recording;
+};
+
+// Sends of a rank to another, or the receives there, before or after the first that may be missing.
+struct PairCalls : Calls {
+    bool is_send = false;
+    bool may_miss = false;
 };
 
 // Numbers from `begin` on, without a gap, and whose they are.
@@ -71,21 +78,53 @@ private:
     void make_collectives(Index comm) {
         std::vector<Calls> joined;
         std::vector<std::vector<Calls>> alone;
+        next_number_.clear();
         for (const Index index : nccl_.communicators[comm].instances) {
             const Instance &instance = nccl_.instances[index];
             Calls calls{index,
                         calls_of(index, [](const Call &call) { return is_collective(call.func); }),
                         instance.seq_of_first, instance.seq_base};
-            if (calls.calls.empty())
-                continue;
-            if (instance.is_joined)
+            std::uint32_t next = 0;
+            for (const SeqRun &run : instance.runs) {
+                add_alone(alone, part_of(calls, next, run.first));
+                next = run.first + run.n;
+                if (run.base == SeqBase::Recording) {
+                    add_alone(alone, part_of(calls, run.first, next));
+                    continue;
+                }
+                joined.push_back(part_of(calls, run.first, next));
+                joined.back().first_number = run.seq;
+                joined.back().base = run.base;
+            }
+            if (next != 0)
+                calls = part_of(calls, next, calls.calls.size());
+            if (!instance.is_joined || !instance.runs.empty() || calls.base == SeqBase::Recording)
+                add_alone(alone, std::move(calls));
+            else if (!calls.calls.empty())
                 joined.push_back(std::move(calls));
-            else
-                alone.push_back({std::move(calls)});
         }
         add_operations(comm, nccl_.collectives, joined, nullptr);
         for (const std::vector<Calls> &calls : alone)
             add_operations(comm, nccl_.collectives, calls, nullptr);
+    }
+
+    static Calls part_of(const Calls &calls, std::size_t begin, std::size_t end) {
+        return {calls.instance,
+                {calls.calls.begin() + static_cast<std::ptrdiff_t>(begin),
+                 calls.calls.begin() + static_cast<std::ptrdiff_t>(end)},
+                calls.first_number,
+                calls.base};
+    }
+
+    // They are told by their rank, so no two of one may have a number.
+    void add_alone(std::vector<std::vector<Calls>> &alone, Calls calls) {
+        if (calls.calls.empty())
+            return;
+        std::uint64_t &next = next_number_[nccl_.instances[calls.instance].record.rank];
+        calls.base = SeqBase::Recording;
+        calls.first_number = next;
+        next += calls.calls.size();
+        alone.push_back({std::move(calls)});
     }
 
     // The operations of calls that are numbered alike, by number.
@@ -214,6 +253,8 @@ private:
             operation.flags |= OPERATION_CAPTURED;
         operation.called_realtime_ns = std::min(operation.called_realtime_ns, called_ns);
         operation.seq_base = std::min(operation.seq_base, base);
+        if (base == SeqBase::Recording)
+            operation.rank = instance.record.rank;
         if (is_p2p(call.func))
             operation.flags |= call.func == CW_NCCL_SEND ? OPERATION_SENT : OPERATION_RECEIVED;
         // A send to itself has its receive in the same rank.
@@ -223,66 +264,66 @@ private:
 
     // Sends of one rank to another, and the receives there.
     void make_p2p(Index comm) {
-        std::map<std::pair<std::int32_t, std::int32_t>,
-                 std::pair<std::vector<Calls>, std::vector<Calls>>>
-            pairs; // source, destination: sends, receives
+        std::map<std::pair<std::int32_t, std::int32_t>, std::vector<PairCalls>>
+            pairs; // source, destination
         for (const Index index : nccl_.communicators[comm].instances) {
             const Instance &instance = nccl_.instances[index];
-            std::map<std::pair<std::uint8_t, std::int32_t>, Calls> by_peer;
+            std::map<std::tuple<std::uint8_t, std::int32_t, bool>, PairCalls> by_peer;
             for (const std::uint32_t i :
                  calls_of(index, [](const Call &call) { return is_p2p(call.func); })) {
                 const Call &call = stream_of(index).calls[i];
-                Calls &calls = by_peer[{call.func, call.root}];
+                const bool may_miss = call.time_ns >= instance.calls_whole_until_ns;
+                PairCalls &calls = by_peer[{call.func, call.root, may_miss}];
                 calls.instance = index;
+                calls.is_send = call.func == CW_NCCL_SEND;
+                calls.may_miss = may_miss;
                 calls.base = instance.created      ? SeqBase::Creation
                              : instance.from_start ? SeqBase::Launched
                                                    : SeqBase::Recording;
                 calls.calls.push_back(i);
             }
             for (auto &[key, calls] : by_peer) {
-                const auto &[func, peer] = key;
-                if (func == CW_NCCL_SEND)
-                    pairs[{instance.record.rank, peer}].first.push_back(std::move(calls));
-                else
-                    pairs[{peer, instance.record.rank}].second.push_back(std::move(calls));
+                const std::int32_t rank = instance.record.rank;
+                const std::int32_t peer = std::get<1>(key);
+                pairs[calls.is_send ? std::pair(rank, peer) : std::pair(peer, rank)].push_back(
+                    std::move(calls));
             }
         }
-        for (auto &[key, both] : pairs) {
+        for (auto &[key, all] : pairs) {
             Operation pair;
             pair.source = key.first;
             pair.destination = key.second;
-            auto &[sends, receives] = both;
-            if (sends.size() == 1 && receives.size() == 1 && align(sends[0], receives[0])) {
-                add_operations(comm, nccl_.p2p, {std::move(sends[0]), std::move(receives[0])},
-                               &pair);
-                continue;
-            }
-            for (std::vector<Calls> *all : {&sends, &receives})
-                for (Calls &calls : *all)
-                    add_operations(comm, nccl_.p2p, {std::move(calls)}, &pair);
+            add_pair(comm, pair, all);
         }
     }
 
-    // The k-th send is the k-th receive, where both were seen from the start.
-    bool align(Calls &sends, Calls &receives) {
-        const auto is_from_start = [](const Calls &calls) {
-            return calls.base >= SeqBase::Launched;
-        };
-        if (is_from_start(sends) && is_from_start(receives))
-            return true;
-        const auto found = align_sequences(sequence_of(sends), sequence_of(receives));
-        if (!found)
-            return false;
-        // sends[i + offset] is receives[i]
-        const auto distance =
-            static_cast<std::uint64_t>(found->offset < 0 ? -found->offset : found->offset);
-        const bool is_receives_later = found->offset >= 0;
-        (is_receives_later ? receives : sends).first_number = distance;
-        // The one that was seen from the start cannot have begun before.
-        if (is_from_start(is_receives_later ? receives : sends) && distance != 0)
-            return false;
-        sends.base = receives.base = SeqBase::Aligned;
-        return true;
+    void add_pair(Index comm, const Operation &pair, std::vector<PairCalls> &all) {
+        std::vector<EndCalls> ends;
+        for (const PairCalls &calls : all)
+            if (!calls.may_miss)
+                ends.push_back({calls.calls.size(), {}, calls.is_send, calls.base, std::nullopt});
+        if (needs_items(ends))
+            for (std::size_t i = 0, end = 0; i < all.size(); ++i)
+                if (!all[i].may_miss)
+                    ends[end++].items = sequence_of(all[i]);
+        number_pairs(ends);
+        std::vector<Calls> joined;
+        std::vector<std::vector<Calls>> alone;
+        next_number_.clear();
+        auto end = ends.begin();
+        for (PairCalls &calls : all) {
+            const EndCalls *of = calls.may_miss ? nullptr : &*end++;
+            if (of == nullptr || !of->number) {
+                add_alone(alone, std::move(calls));
+                continue;
+            }
+            calls.first_number = *of->number;
+            calls.base = of->base;
+            joined.push_back(std::move(calls));
+        }
+        add_operations(comm, nccl_.p2p, joined, &pair);
+        for (const std::vector<Calls> &calls : alone)
+            add_operations(comm, nccl_.p2p, calls, &pair);
     }
 
     std::vector<SequenceItem> sequence_of(const Calls &calls) const {
@@ -314,6 +355,7 @@ private:
     CommonClock clock_;
     std::uint64_t replays_left_; // to be made
     std::vector<bool> has_links_; // by instance
+    std::map<std::int32_t, std::uint64_t> next_number_; // by rank: of calls that are told by it
 };
 
 } // namespace

@@ -55,11 +55,10 @@ public:
 private:
     [[nodiscard]] Rung best_known(const Model &model) const {
         Rung best = Rung::Exact;
-        for (const auto &[key, records] : model.sessions[instance_.session].loss)
-            if (records != 0 &&
-                (key.first == CW_LOSS_NCCL_CALL || key.first == CW_LOSS_NCCL_LAUNCH ||
-                 key.first == CW_LOSS_RECORD_WRITE))
-                best = Rung::Inferred;
+        const model::Session &session = model.sessions[instance_.session];
+        if (session.first_loss_ns.contains(CW_LOSS_NCCL_LAUNCH) ||
+            instance_.calls_whole_until_ns != UINT64_MAX)
+            best = Rung::Inferred;
         // What older versions do not say of operations follows from their order.
         if (!is_older_ || instance_.operations_rung == Rung::Process)
             best = std::min(best, instance_.operations_rung);
@@ -318,11 +317,8 @@ private:
     CapturedPlans plans_;
 };
 
-// Collectives by their order, sends and receives by peer and direction.
-void number_calls(Identity &nccl, Instance &instance) {
+void count_calls(Identity &nccl, Instance &instance) {
     const CommStream &stream = nccl.gathered.streams[instance.stream];
-    std::vector<CallJoin> &joins = nccl.call_joins[instance.stream];
-    std::unordered_map<std::uint64_t, std::uint32_t> by_peer;
     std::uint32_t collectives = 0;
     for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls; ++i) {
         const Call &call = stream.calls[i];
@@ -331,11 +327,7 @@ void number_calls(Identity &nccl, Instance &instance) {
             ++instance.failed_calls;
             continue;
         }
-        if (is_collective(call.func))
-            joins[i].ordinal = collectives++;
-        else
-            joins[i].ordinal =
-                by_peer[std::uint64_t{call.func} << 32U | static_cast<std::uint32_t>(call.root)]++;
+        collectives += is_collective(call.func) ? 1 : 0;
     }
     instance.n_collectives = collectives;
 }
@@ -352,7 +344,7 @@ void match_calls(Model &model) {
     }
     ChannelsOfCommunicators channels;
     for (Instance &instance : nccl.instances) {
-        number_calls(nccl, instance);
+        count_calls(nccl, instance);
         Matcher(model, instance).run(channels);
     }
     for (CommStream &stream : nccl.gathered.streams)

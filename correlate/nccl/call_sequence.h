@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives of an instance in their order, and what NCCL's own count says of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "correlate/nccl/identity.h"
+
+namespace collwire::identity {
+
+struct CallItem {
+    std::uint64_t signature = 0; // equal for one collective on all ranks
+    std::uint64_t time_ns = 0;   // monotonic
+    bool is_counted = false;     // by NCCL
+};
+
+// A moment at which all that had been called was started, and the last of it is here.
+struct CountedAt {
+    std::uint32_t items = 0;   // called until then, of those that are here
+    std::uint64_t counted = 0; // by NCCL
+};
+
+struct CallSequence {
+    std::vector<CallItem> items;
+    std::vector<CountedAt> counted_at;
+    std::uint32_t n_whole = 0; // before the first that may be missing
+
+    [[nodiscard]] bool is_whole() const { return n_whole == items.size(); }
+    // NCCL's count of a collective that is the last one of such a moment.
+    [[nodiscard]] static std::uint64_t position(const CountedAt &at) { return at.counted - 1; }
+    // Whether NCCL counted what is here between two moments, and nothing else.
+    [[nodiscard]] bool is_consistent(const CountedAt &from, const CountedAt &to) const;
+};
+
+// `has_counts`: NCCL's are of this communicator alone.
+[[nodiscard]] CallSequence call_sequence(const Identity &nccl, const Instance &instance,
+                                         bool has_counts);
+
+} // namespace collwire::identity

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// What number calls have where records of calls were lost.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/support/model_of.h"
+#include "tests/support/nccl_builder.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+// Two ranks make the same calls at times 10, 11, ...; of those of rank 1 some are not here.
+struct Job {
+    std::vector<CallOptions> calls = std::vector<CallOptions>(30, {.func = CW_NCCL_ALL_REDUCE});
+    std::set<std::size_t> lost = {};
+    cw_loss_class loss = CW_LOSS_NCCL_CALL;
+    bool all_ranks = false; // lose records
+    std::uint32_t version = 22809;
+    std::uint32_t flags = CW_NCCL_COMM_CREATED | CW_NCCL_COMM_LAUNCHED;
+
+    [[nodiscard]] model::Model record() const {
+        std::vector<std::vector<std::byte>> captures;
+        for (int i = 0; i < 2; ++i) {
+            NodeBuilder node({.hostname = "node" + std::to_string(i),
+                              .session_id = static_cast<std::uint64_t>(i) + 1,
+                              .start = 9,
+                              .flags = NCCL_NODE_FLAGS});
+            node.usual(static_cast<std::uint8_t>(i + 1)).clock(15.5).clock(18.5).clock(21.5);
+            NcclBuilder rank(node, {.pid = 100U + static_cast<std::uint32_t>(i),
+                                    .rank = i,
+                                    .created = 9.5,
+                                    .flags = flags,
+                                    .version = version});
+            rank.comm();
+            std::uint64_t launched = 0;
+            for (std::size_t next = 0; next < calls.size(); ++next) {
+                const double time = 10.0 + static_cast<double>(next) + 0.003 * i;
+                if (i == 0 || !lost.contains(next))
+                    rank.call(time, calls[next]);
+                launched += calls[next].func <= CW_NCCL_ALL_REDUCE ? 1 : 0;
+                rank.launch(time + 0.0001, 0, {calls[next]}, {.launched = launched});
+            }
+            if (i == 1 || all_ranks)
+                node.loss(loss, 0, 1, 22);
+            node.clock(50).end(50);
+            captures.push_back(node.bytes());
+        }
+        return model_of(captures);
+    }
+};
+
+// The number of each call of a rank that is put together with others', by its time. -1: it is not.
+std::map<std::size_t, std::int64_t> numbers_of(const model::Model &model, std::int32_t rank) {
+    std::map<std::size_t, std::int64_t> numbers;
+    const Identity &nccl = model.nccl;
+    for (const Instance &instance : nccl.instances) {
+        if (instance.record.rank != rank)
+            continue;
+        for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls;
+             ++i) {
+            const Operation &operation =
+                nccl.collectives[nccl.call_joins[instance.stream][i].operation];
+            const std::uint64_t time_ns = nccl.gathered.streams[instance.stream].calls[i].time_ns;
+            numbers[(time_ns - 10 * NS) / NS] = operation.seq_base == SeqBase::Recording
+                                                    ? -1
+                                                    : static_cast<std::int64_t>(operation.seq);
+            EXPECT_EQ(operation.rank, operation.seq_base == SeqBase::Recording ? rank : -1);
+        }
+    }
+    return numbers;
+}
+
+// All but those that may have been called with a lost one: which of the two was first is not known.
+void expect_numbers(const Job &job) {
+    const model::Model model = job.record();
+    for (const std::int32_t rank : {0, 1}) {
+        const auto numbers = numbers_of(model, rank);
+        EXPECT_EQ(numbers.size(), job.calls.size() - (rank == 0 ? 0 : job.lost.size()));
+        for (const auto &[call, number] : numbers) {
+            const bool is_before = rank == 1 && job.lost.contains(call + 1);
+            EXPECT_EQ(number, is_before ? -1 : static_cast<std::int64_t>(call)) << rank;
+        }
+    }
+    for (const Operation &operation : model.nccl.collectives) {
+        if (operation.seq_base == SeqBase::Recording)
+            continue;
+        const bool is_here =
+            !job.lost.contains(operation.seq) && !job.lost.contains(operation.seq + 1);
+        EXPECT_EQ(operation.ranks, is_here ? 2U : 1U);
+    }
+}
+
+TEST(NcclLoss, WhatFollowsALostCallHasItsNumber) {
+    expect_numbers({.lost = {12}});
+    expect_numbers({.lost = {12, 13, 20}});
+    expect_numbers({.lost = {10}, .loss = CW_LOSS_RECORD_WRITE});
+}
+
+TEST(NcclLoss, ACallWhoseMemoryCouldNotBeRead) {
+    const Job job{.lost = {12}, .loss = CW_LOSS_NCCL_FAULT};
+    expect_numbers(job);
+    const model::Model model = job.record();
+    const Instance &instance = model.nccl.instances[1];
+    for (const CallJoin &join : model.nccl.call_joins[instance.stream])
+        EXPECT_EQ(join.rung, Rung::Inferred);
+}
+
+TEST(NcclLoss, OfAllRanks) {
+    expect_numbers({.lost = {12}, .all_ranks = true});
+}
+
+// NCCL counts nothing of AlltoAll; the other rank's calls tell that one was there.
+TEST(NcclLoss, ACallThatNcclDoesNotCount) {
+    Job job{.lost = {12}};
+    job.calls[12].func = job.calls[14].func = CW_NCCL_ALL_TO_ALL;
+    const model::Model model = job.record();
+    const auto numbers = numbers_of(model, 1);
+    for (const auto &[call, number] : numbers)
+        EXPECT_EQ(number, static_cast<std::int64_t>(call));
+    // Where it cannot be told, it is not.
+    Job all = job;
+    all.all_ranks = true;
+    const model::Model untold = all.record();
+    for (const auto &[call, number] : numbers_of(untold, 1))
+        EXPECT_TRUE(number == -1 || number == static_cast<std::int64_t>(call)) << call;
+}
+
+// Before 2.26 the count may be of several communicators.
+TEST(NcclLoss, WithoutACountOnlyWhatWasBefore) {
+    const Job job{.lost = {12},
+                  .version = 22403,
+                  .flags = CW_NCCL_COMM_CREATED | CW_NCCL_COMM_LAUNCHED | CW_NCCL_COMM_SHARED};
+    const model::Model model = job.record();
+    for (const auto &[call, number] : numbers_of(model, 1))
+        EXPECT_EQ(number, call < 9 ? static_cast<std::int64_t>(call) : -1)
+            << "the reading before the last one without loss is at 18.5";
+    EXPECT_FALSE(model.nccl.instances[1].is_joined);
+    EXPECT_TRUE(model.nccl.instances[0].is_joined);
+}
+
+TEST(NcclLoss, SendsAndReceivesEndWithIt) {
+    NodeBuilder node[2] = {
+        NodeBuilder({.start = 9, .flags = NCCL_NODE_FLAGS}),
+        NodeBuilder({.hostname = "node1", .session_id = 2, .start = 9, .flags = NCCL_NODE_FLAGS})};
+    for (int i = 0; i < 2; ++i) {
+        node[i].usual(static_cast<std::uint8_t>(i + 1)).clock(15.5).clock(18.5).clock(21.5);
+        NcclBuilder rank(node[i],
+                         {.pid = 100U + static_cast<std::uint32_t>(i), .rank = i, .created = 9.5});
+        rank.comm();
+        for (int call = 0; call < 20; ++call)
+            if (i == 0 || call != 10)
+                rank.call(10.0 + call,
+                          {.func = i == 0 ? std::uint8_t{CW_NCCL_SEND} : std::uint8_t{CW_NCCL_RECV},
+                           .root = 1 - i});
+    }
+    node[1].loss(CW_LOSS_NCCL_CALL, 0, 1, 22);
+    std::vector<std::vector<std::byte>> captures;
+    for (NodeBuilder &each : node)
+        captures.push_back(each.clock(50).end(50).bytes());
+    const model::Model model = model_of(captures);
+    ASSERT_EQ(model.nccl.p2p.size(), 30U);
+    for (const Operation &operation : model.nccl.p2p) {
+        const bool is_alone = operation.seq_base == SeqBase::Recording;
+        EXPECT_EQ(operation.rank, is_alone ? 1 : -1);
+        EXPECT_EQ(operation.ranks, !is_alone && operation.seq < 9 ? 2U : 1U);
+    }
+}
+
+} // namespace
+} // namespace collwire::identity
