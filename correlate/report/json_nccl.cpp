@@ -85,6 +85,23 @@ Json ranks_json(const Model &model, const Communicator &comm) {
     return ranks;
 }
 
+// All of them, as ranges: a communicator may have many thousands.
+Json missing_json(const Model &model, const Communicator &comm) {
+    Json missing = Json::array();
+    std::int64_t next = 0;
+    const auto add = [&](std::int64_t until) {
+        if (next < until)
+            missing.push_back({{"first", next}, {"last", until - 1}});
+    };
+    for (const Index index : comm.instances) {
+        const std::int64_t rank = model.nccl.instances[index].record.rank;
+        add(std::min<std::int64_t>(rank, comm.n_ranks));
+        next = std::max(next, rank + 1);
+    }
+    add(comm.n_ranks);
+    return missing;
+}
+
 // Ring order from the lowest rank, trees by rank, and the devices that each channel uses.
 Json channels_json(const Model &model, Index comm_index) {
     const identity::Identity &nccl = model.nccl;
@@ -248,6 +265,10 @@ Json replay_of(const Operation &operation) {
     return operation.replay == NONE ? Json(nullptr) : Json(operation.replay);
 }
 
+Json rank_of(const Operation &operation) {
+    return operation.rank < 0 ? Json(nullptr) : Json(operation.rank);
+}
+
 } // namespace
 
 Json nccl_image_json(const Model &model, const identity::Image &image) {
@@ -291,6 +312,7 @@ Json communicator_json(const Model &model, Index index, bool detail) {
     json["ended"] = utc_or_null(comm.ended_realtime_ns);
     json["ranks_seen"] = seen;
     json["ranks"] = ranks_json(model, comm);
+    json["missing_ranks"] = missing_json(model, comm);
     json["channels"] = channels_json(model, index);
     json["parameters"] = std::move(parameters);
     return json;
@@ -301,6 +323,7 @@ Json collective_json(const Model &model, const Operation &operation, const ident
     json["comm"] = operation.comm;
     json["seq"] = operation.seq;
     json["seq_base"] = identity::seq_base_name(operation.seq_base);
+    json["rank"] = rank_of(operation);
     json["replay"] = replay_of(operation);
     json["op"] = identity::func_text(operation.func);
     json["reduction"] = identity::has_reduction(operation.func)
@@ -321,6 +344,7 @@ Json p2p_json(const Model &model, const Operation &operation, const identity::Pa
     json["dst_rank"] = operation.destination;
     json["ordinal"] = operation.seq;
     json["ordinal_base"] = identity::seq_base_name(operation.seq_base);
+    json["rank"] = rank_of(operation);
     json["replay"] = replay_of(operation);
     json["send_seen"] = operation.has(identity::OPERATION_SENT);
     json["recv_seen"] = operation.has(identity::OPERATION_RECEIVED);

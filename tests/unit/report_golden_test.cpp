@@ -112,6 +112,15 @@ TEST(ReportJson, HasEveryFieldThatReadersRelyOn) {
     }
 }
 
+TEST(ReportJson, MissingRanksAreAllThere) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+    NcclBuilder(node.usual(1), {.rank = 2, .n_ranks = 5000}).comm();
+    const auto json = nlohmann::json::parse(json_of(model_of({node.end().bytes()})));
+    const auto &missing = json.at("communicators").at(0).at("missing_ranks");
+    EXPECT_EQ(missing,
+              nlohmann::json::parse(R"([{"first": 0, "last": 1}, {"first": 3, "last": 4999}])"));
+}
+
 TEST(ReportJson, HasEveryFieldOfNccl) {
     const auto json = nlohmann::json::parse(json_of(model_of(nccl_job())));
     ASSERT_EQ(json.at("communicators").size(), 1U);
@@ -129,6 +138,7 @@ TEST(ReportJson, HasEveryFieldOfNccl) {
     for (const char *field : {"comm",
                               "seq",
                               "seq_base",
+                              "rank",
                               "op",
                               "count",
                               "datatype",
@@ -157,7 +167,7 @@ TEST(ReportJson, HasEveryFieldOfNccl) {
     EXPECT_EQ(first.at("protocol"), "SIMPLE");
     EXPECT_EQ(first.at("rung"), "exact");
     EXPECT_FALSE(first.contains("parts"));
-    for (const char *field : {"comm", "src_rank", "dst_rank", "ordinal"})
+    for (const char *field : {"comm", "src_rank", "dst_rank", "ordinal", "rank"})
         EXPECT_TRUE(json.at("p2p").at(0).contains(field)) << field;
     for (const char *field :
          {"comm", "src_rank", "dst_rank", "transport", "payload_bytes", "wire_bytes", "tier"})
