@@ -98,6 +98,8 @@ bool NcclImages::judge(Candidate candidate, const nccl::FileLook &look) {
         if (!opened || opened->identity != candidate.status.identity)
             return false;
         NcclImage *image = add(std::move(*file), *opened, candidate.mapping.path);
+        if (image == nullptr)
+            return false;
         note_user(*image, candidate.pid);
         const auto here = status_of(image->path);
         image->stays = here && here->identity == opened->identity;
@@ -137,6 +139,8 @@ Result<void> NcclImages::add_file(const std::string &path) {
     if (!status)
         return error(ErrorKind::BadInput, fmt::format("{}: not a regular file", path));
     NcclImage *image = add(std::move(*file), *status, path);
+    if (image == nullptr)
+        return error(ErrorKind::Failed, fmt::format("{}: no process to read it with", path));
     image->stays = true;
     if (attached_)
         place(*image);
@@ -151,6 +155,8 @@ NcclImage *NcclImages::add(MappedFile file, const FileStatus &status, std::strin
     image->path = std::move(path);
     image->file = std::move(file);
     auto plan = nccl::plan_of_file(image->file.own_path());
+    if (!plan && plan.failure().kind == ErrorKind::Failed)
+        return nullptr;
     if (plan) {
         image->plan = std::move(*plan);
         image->plan.file = image->path;

@@ -113,6 +113,7 @@ private:
     // False: what it is is not known.
     bool judge(Candidate candidate, const nccl::FileLook &look);
     [[nodiscard]] NcclImage *image_of(const FileIdentity &file) const;
+    // Null: nobody could read it now.
     NcclImage *add(MappedFile file, const FileStatus &status, std::string path);
     // The image whose probes are in this mapping of a file with this build.
     [[nodiscard]] NcclImage *probed_in(pid_t pid, const Mapping &mapping,

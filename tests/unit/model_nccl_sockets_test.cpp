@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of sockets: whose they are, and which sockets are a connection's.
+#include "correlate/nccl/link_meter.h"
+#include "tests/support/model_of.h"
+#include "tests/support/nccl_builder.h"
+#include "tests/support/nccl_model.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+std::uint64_t of_source(const model::Model &model, ByteSource source) {
+    return model.nccl.totals.by_source[static_cast<std::size_t>(source)];
+}
+constexpr unsigned bit(ByteSource source) {
+    return 1U << static_cast<unsigned>(source);
+}
+
+// net_socket: 4 bytes of size before each message, and a greeting, are no payload.
+TEST(NcclSockets, TheirBytes) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+    rank.call(12, call).shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call}).call(16, call).launch(16.1, 1, {call});
+    rank.socket(12.5, 33, 13 + 4 + 4000).socket(17, 33, 13 + 2 * 4004);
+    rank.socket(17, 99, 500, 3000, 4000); // bootstrap
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.collectives.size(), 2U);
+    for (const Operation &operation : model.nccl.collectives)
+        EXPECT_EQ(operation.payload_bytes, 4000U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 8000U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+    EXPECT_EQ(model.nccl.control.socket_header_bytes, 13 + 2 * 4U);
+    EXPECT_EQ(model.nccl.control.other_socket_bytes, 500U);
+    EXPECT_EQ(model.nccl.matrix.begin()->first.transport, CW_NCCL_TRANSPORT_SOCKET);
+    EXPECT_FALSE(model.nccl.matrix.begin()->second.wire_bytes);
+}
+
+// Before each message its size is sent, whether or not there is a formula.
+TEST(NcclSockets, SizesOnSocketsAreNoPayloadOfWhatIsNotKnown) {
+    for (const std::uint8_t slice_steps : {std::uint8_t{2}, std::uint8_t{3}}) {
+        NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+        node.usual(1);
+        NcclBuilder rank(node, {});
+        const CallOptions call{.count = 1000};
+        cw_nccl_op op = rank.ring({.connection = SENDS_AT, .bytes = 9000});
+        op.pattern = CW_NCCL_PATTERN_NVLS_TREE;
+        op.nsteps = 8;
+        op.slice_steps = slice_steps;
+        rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+        rank.call(12, call).shape(12, 1, {call}, {op}).launch(12.1, 1, {call});
+        const std::uint64_t messages = (8U + slice_steps - 1) / slice_steps;
+        rank.socket(13, 33, 4000 + 4 * messages).end(19);
+        node.clock(20).end();
+        const model::Model model = model_of({node.bytes()});
+        const Operation &operation = model.nccl.collectives.at(0);
+        EXPECT_EQ(operation.payload_bytes, 4000U);
+        EXPECT_EQ(operation.rung, slice_steps == 2 ? Rung::Exact : Rung::Inferred);
+        EXPECT_EQ(model.nccl.control.socket_header_bytes, 4 * messages);
+        EXPECT_EQ(of_rung(model, operation.rung), 4000U);
+    }
+}
+
+// The same descriptor, and the same addresses in NCCL: of a communicator that was destroyed, and of
+// the next one. The socket of either may be closed before it is seen.
+TEST(NcclSockets, ADescriptorThatIsUsedAgain) {
+    constexpr std::uint32_t ENDED = CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL;
+    for (const unsigned seen : {1U, 2U, 3U}) {
+        SCOPED_TRACE(seen);
+        NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+        node.usual(1);
+        const CallOptions call{.count = 1000};
+        const auto live = [&](std::uint64_t hash, double time, std::uint64_t inode) {
+            NcclBuilder rank(node, {.hash = hash, .created = time});
+            rank.comm().socket_connection(time + 0.1, SENDS_AT, true, 1, 33, inode);
+            rank.call(time + 0.1, call)
+                .shape(time + 0.1, hash, {call},
+                       {rank.ring({.connection = SENDS_AT, .bytes = 4000})})
+                .launch(time + 0.2, hash, {call})
+                .end(time + 0.4);
+        };
+        live(0x77, 12, 501);
+        live(0x78, 12.5, 502);
+        NcclBuilder rank(node, {});
+        if ((seen & 1U) != 0)
+            rank.socket(13, 33, 4 + 1000, 1000, 2000, ENDED, 501);
+        if ((seen & 2U) != 0)
+            rank.socket(13, 33, 4 + 3000, 1001, 2000, ENDED, 502);
+        node.clock(20).end();
+        const model::Model model = model_of({node.bytes()});
+        ASSERT_EQ(model.nccl.links.size(), 2U);
+        ASSERT_EQ(model.nccl.collectives.size(), 2U);
+        for (const Operation &operation : model.nccl.collectives) {
+            const bool is_first = model.nccl.communicators[operation.comm].hash == 0x77;
+            const bool is_seen = (seen & (is_first ? 1U : 2U)) != 0;
+            EXPECT_EQ(operation.payload_bytes, !is_seen ? 4000U : is_first ? 1000U : 3000U);
+            EXPECT_EQ(operation.sources, bit(is_seen ? ByteSource::Wire : ByteSource::Derived));
+        }
+    }
+}
+
+// What says no more than the descriptor may be of another socket.
+TEST(NcclSockets, ASocketThatIsNotKnown) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    auto connection = rank.socket_connection_record(11.2, SENDS_AT, true, 1, 33);
+    connection.socket_inodes[0] = 0;
+    rank.comm();
+    node.add(connection);
+    rank.call(12, call).shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call}).socket(12.5, 33, 13 + 4 + 1000);
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.collectives.size(), 1U);
+    EXPECT_EQ(model.nccl.collectives[0].payload_bytes, 4000U);
+    EXPECT_EQ(model.nccl.collectives[0].sources, bit(ByteSource::Derived));
+}
+
+// Closed before its last counters were read.
+TEST(NcclSockets, ASocketThatWasClosedUnseen) {
+    for (const std::uint32_t flags :
+         {CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL, CW_TCP_SOCKET_GONE + 0}) {
+        NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+        node.usual(1);
+        NcclBuilder rank(node, {});
+        const CallOptions call{.count = 1000};
+        rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+        rank.call(12, call).shape(12, 1, {call},
+                                  {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+        rank.launch(12.1, 1, {call}).call(16, call).launch(16.1, 1, {call});
+        rank.socket(12.5, 33, 13 + 4004).socket(17, 33, 13 + 4004 + 1000, 1000, 2000, flags);
+        node.clock(20).end();
+        const model::Model model = model_of({node.bytes()});
+        const bool is_final = (flags & CW_TCP_SOCKET_FINAL) != 0;
+        ASSERT_EQ(model.nccl.collectives.size(), 2U);
+        EXPECT_EQ(model.nccl.collectives[1].payload_bytes, is_final ? 1000U : 4000U);
+        EXPECT_EQ(model.nccl.collectives[1].sources,
+                  bit(is_final ? ByteSource::Wire : ByteSource::Derived));
+    }
+}
+
+// The recorder came in the middle of a socket's life: what it carried before is not counted.
+TEST(NcclSockets, ASocketThatWasThereBefore) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {.flags = CW_NCCL_COMM_OUTSIDE | CW_NCCL_COMM_LAUNCHED, .launched = 7});
+    const CallOptions call{.count = 1000};
+    rank.comm().socket_connection(11, SENDS_AT, true, 1, 33).socket(11.5, 33, 1'000'000);
+    rank.call(12, call).shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call}, {.launched = 8}).socket(17, 33, 1'000'000 + 4004);
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.collectives.size(), 1U);
+    EXPECT_EQ(model.nccl.collectives[0].seq, 7U);
+    EXPECT_EQ(model.nccl.collectives[0].payload_bytes, 4000U);
+    EXPECT_EQ(model.nccl.collectives[0].sources, bit(ByteSource::Wire));
+    EXPECT_EQ(of_rung(model, Rung::Exact), 4000U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+}
+
+} // namespace
+} // namespace collwire::identity
