@@ -1,11 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs on a launch: what they read of its connections.
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
 #include "tests/root/nccl_programs.h"
+#include "tests/support/tcp_pair.h"
 
 namespace collwire::test {
 namespace {
 
 class NcclConnections : public NcclPrograms {};
+
+std::uint64_t inode_of(int fd) {
+    struct stat status {};
+    return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
 
 TEST_P(NcclConnections, FlushQueuePairs) {
     launch();

@@ -11,25 +11,17 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <new>
-#include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 
 #include "collwire/nccl_layout.h"
 // Behind it: the skeleton names its type.
 #include "nccl.skel.h"
 
 #include "tests/root/bpf_here.h"
-#include "tests/support/tcp_pair.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
@@ -99,7 +91,7 @@ struct Comm {
     const std::int32_t *local_rank_to_rank = nullptr;
 };
 
-cw_nccl_layout layout_for(const int *net_ib, const int *net_socket) {
+inline cw_nccl_layout layout_for(const int *net_ib, const int *net_socket) {
     cw_nccl_layout layout;
     std::memset(&layout, 0xff, sizeof(layout)); // nothing is known of it
     layout.comm_start_magic = offsetof(Comm, magic);

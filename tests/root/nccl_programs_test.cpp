@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs on a launch: operations, proxies and what is told of each.
+#include <set>
+#include <vector>
+
 #include "tests/root/nccl_programs.h"
 
 extern "C" __attribute__((noinline, visibility("default"))) int
@@ -42,11 +45,6 @@ TEST_P(NcclPrograms, ProxiesByRank) {
     EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
     EXPECT_EQ(ops[2].proxy_indices[0], 300U);
     EXPECT_EQ(ops[2].ops[0].proxy_index, 300 % 256);
-}
-
-std::uint64_t inode_of(int fd) {
-    struct stat status {};
-    return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
 // As where many GPUs reach one another over NVLink: each is a rank of one node.
