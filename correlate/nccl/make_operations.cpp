@@ -353,8 +353,8 @@ private:
     Model &model_;
     Identity &nccl_;
     CommonClock clock_;
-    std::uint64_t replays_left_; // to be made
-    std::vector<bool> has_links_; // by instance
+    std::uint64_t replays_left_;                        // to be made
+    std::vector<bool> has_links_;                       // by instance
     std::map<std::int32_t, std::uint64_t> next_number_; // by rank: of calls that are told by it
 };
 

@@ -166,7 +166,8 @@ TEST_P(NcclConnections, AConnectionThatCannotBeRead) {
     EXPECT_TRUE(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Walks, NcclConnections, testing::Values("proxy_start", "proxy_start_bounded"),
+INSTANTIATE_TEST_SUITE_P(Walks, NcclConnections,
+                         testing::Values("proxy_start", "proxy_start_bounded"),
                          [](const auto &of) { return std::string{of.param}; });
 
 } // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs of a process that are no connection of NCCL, or not found to be one.
-#include "correlate/nccl/link_meter.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
@@ -9,13 +8,6 @@ namespace collwire::identity {
 namespace {
 
 using namespace collwire::test;
-
-std::uint64_t of_source(const model::Model &model, ByteSource source) {
-    return model.nccl.totals.by_source[static_cast<std::size_t>(source)];
-}
-constexpr unsigned bit(ByteSource source) {
-    return 1U << static_cast<unsigned>(source);
-}
 
 // What is not NCCL's connection in a process that runs NCCL is no more than the process's; a queue
 // pair that is connected to itself is NCCL's flush; another process is none of its business.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of sockets: whose they are, and which sockets are a connection's.
-#include "correlate/nccl/link_meter.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
@@ -10,9 +9,6 @@ namespace {
 
 using namespace collwire::test;
 
-std::uint64_t of_source(const model::Model &model, ByteSource source) {
-    return model.nccl.totals.by_source[static_cast<std::size_t>(source)];
-}
 constexpr unsigned bit(ByteSource source) {
     return 1U << static_cast<unsigned>(source);
 }

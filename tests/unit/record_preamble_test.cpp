@@ -23,7 +23,9 @@ public:
     Result<void> attach() override { return {}; }
     [[nodiscard]] std::vector<SourceState> states() const override { return now; }
     void sample(RecordSink &, bool) override {}
+    [[nodiscard]] bool has_read_all() const override { return read_all; }
     void detach() override {}
+    bool read_all = true;
     std::vector<SourceState> now{{CW_SOURCE_ON, {}}};
 
 private:
@@ -144,18 +146,38 @@ TEST(SampleGaps, AreToldWhereSamplesComeLate) {
     SampleGaps gaps(1000);
     Sink sink;
     gaps.start(10'000);
-    gaps.append(sink, 11'000, 11'100);
-    gaps.append(sink, 12'300, 12'500);
+    gaps.append(sink, {}, 11'000, 11'100);
+    gaps.append(sink, {}, 12'300, 12'500);
     EXPECT_TRUE(sink.gaps.empty());
-    gaps.append(sink, 13'300, 13'900); // takes long
-    gaps.append(sink, 14'300, 14'400);
-    gaps.append(sink, 19'300, 19'400); // comes late
-    gaps.append(sink, 20'300, 20'400);
+    gaps.append(sink, {}, 13'300, 13'900); // takes long
+    gaps.append(sink, {}, 14'300, 14'400);
+    gaps.append(sink, {}, 19'300, 19'400); // comes late
+    gaps.append(sink, {}, 20'300, 20'400);
     ASSERT_EQ(sink.gaps.size(), 2U);
     EXPECT_EQ(sink.gaps[0].begin_ns, 12'300U);
     EXPECT_EQ(sink.gaps[0].header.time_ns, 13'900U);
     EXPECT_EQ(sink.gaps[1].begin_ns, 14'300U);
     EXPECT_EQ(sink.gaps[1].header.time_ns, 19'400U);
+}
+
+// What one of them did not read may have changed meanwhile.
+TEST(SampleGaps, AreToldWhereASourceDidNotReadAll) {
+    Sources sources;
+    sources.push_back(std::make_unique<TestSource>("posts"));
+    sources.push_back(std::make_unique<TestSource>("sockets"));
+    bool &has_read_all = static_cast<TestSource &>(*sources[0]).read_all;
+    SampleGaps gaps(1000);
+    Sink sink;
+    gaps.start(10'000);
+    gaps.append(sink, sources, 11'000, 11'100);
+    has_read_all = false;
+    gaps.append(sink, sources, 12'000, 12'100);
+    has_read_all = true;
+    gaps.append(sink, sources, 13'000, 13'100);
+    gaps.append(sink, sources, 14'000, 14'100);
+    ASSERT_EQ(sink.gaps.size(), 1U);
+    EXPECT_EQ(sink.gaps[0].begin_ns, 11'000U);
+    EXPECT_EQ(sink.gaps[0].header.time_ns, 13'100U);
 }
 
 } // namespace

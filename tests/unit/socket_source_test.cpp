@@ -165,8 +165,25 @@ TEST_F(Sockets, NotBeforeTheIntervalIsOver) {
     TcpPair::move(pair.connected, pair.accepted, 1000);
     usleep(100'000);
     EXPECT_EQ(sample().all.size(), 0U);
+    EXPECT_FALSE(source->has_read_all());
     source->detach();
     EXPECT_EQ(sample().all.size(), 2U);
+    EXPECT_TRUE(source->has_read_all());
+}
+
+TEST_F(Sockets, ANewSegmentPutsNothingOff) {
+    SocketOptions options;
+    options.interval_ns = 10'000'000'000;
+    start(options);
+    const TcpPair pair(listener);
+    watch(pair);
+    EXPECT_EQ(sample().all.size(), 2U);
+    const std::uint64_t read_ns = now_ns;
+    sample(true);
+    do
+        sample();
+    while (!source->has_read_all());
+    EXPECT_LE(now_ns - read_ns, options.interval_ns);
 }
 
 TEST_F(Sockets, OfConnectionsOverSocketsOnly) {

@@ -109,7 +109,10 @@ void append_clock(RecordSink &sink) {
     sink.append(clock.header);
 }
 
-void SampleGaps::append(RecordSink &sink, std::uint64_t begin_ns, std::uint64_t end_ns) {
+void SampleGaps::append(RecordSink &sink, const Sources &sources, std::uint64_t begin_ns,
+                        std::uint64_t end_ns) {
+    if (!std::ranges::all_of(sources, [](const auto &source) { return source->has_read_all(); }))
+        return;
     if (end_ns - last_begin_ns_ > interval_ns_ + interval_ns_ / 2) {
         auto gap = made_now<cw_sample_gap>(CW_KIND_SAMPLE_GAP);
         gap.header.time_ns = end_ns;

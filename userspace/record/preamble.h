@@ -37,8 +37,9 @@ public:
     explicit SampleGaps(std::uint64_t interval_ns) : interval_ns_(interval_ns) {}
     void start(std::uint64_t now_ns) { last_begin_ns_ = now_ns; }
     // They were sampled in this time. A gap is from what was read first the last time to what is
-    // read last now.
-    void append(RecordSink &sink, std::uint64_t begin_ns, std::uint64_t end_ns);
+    // read last now. Where one of them did not read all that it has, nothing was read.
+    void append(RecordSink &sink, const Sources &sources, std::uint64_t begin_ns,
+                std::uint64_t end_ns);
 
 private:
     std::uint64_t interval_ns_;

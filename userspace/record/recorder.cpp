@@ -164,7 +164,7 @@ void Recorder::sample(RecordSink &sink, bool everything) {
 void Recorder::sample_again(RecordSink &sink) {
     const std::uint64_t begin_ns = monotonic_ns();
     sample(sink, false);
-    gaps_.append(sink, begin_ns, monotonic_ns());
+    gaps_.append(sink, session_.sources(), begin_ns, monotonic_ns());
 }
 
 std::vector<LossCount> Recorder::losses() const {

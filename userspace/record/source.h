@@ -70,6 +70,9 @@ public:
     // Appends what changed since the last call; with `everything`, the whole state (a new segment
     // starts with it).
     virtual void sample(RecordSink &sink, bool everything) = 0;
+    // Whether the last sample read all counters that it has: one that it did not append is as
+    // before.
+    [[nodiscard]] virtual bool has_read_all() const { return true; }
     // Losses that only this source knows of (not those in the shared BPF loss table).
     [[nodiscard]] virtual std::vector<LossCount> losses() const { return {}; }
     // Removes every probe; sample may still be called once afterwards for the last counts.

@@ -130,7 +130,8 @@ void PostsSource::sample(RecordSink &sink, bool everything) {
             sink.append(tie.header);
     KeyMap<Counted> all;
     // Sums of a part would be less than what was told before. The next sample has them.
-    if (!read_counters(all))
+    has_read_all_ = read_counters(all);
+    if (!has_read_all_)
         return;
     for (const auto &[key, counted] : all) {
         const cw_post_counters &counters = counted.counters;

@@ -57,6 +57,7 @@ public:
     // Queue pairs lead to the libraries of processes that use RDMA from now on.
     void on_record(const cw_header &header) override;
     void sample(RecordSink &sink, bool everything) override;
+    [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     void detach() override { sites_.detach(); }
 
 private:
@@ -117,6 +118,7 @@ private:
     std::map<pid_t, ProcessView> views_;
     std::vector<PendingQp> pending_;
     QpMap<pid_t> resolved_; // whose functions are known: nothing more is to be found in them
+    bool has_read_all_ = true;
     std::uint64_t unresolved_qps_ = 0;
     std::uint64_t late_qps_ = 0; // that may have posted before their probes were in place
     bool any_library_ = true;    // a device here has a driver library of unknown name

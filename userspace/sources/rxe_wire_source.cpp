@@ -274,7 +274,7 @@ std::vector<LossCount> RxeWireSource::losses() const {
 void RxeWireSource::sample_counters(RecordSink &sink, bool everything) {
     const auto now = monotonic_ns();
     // What is not seen now is with the next sample.
-    (void)wire_reader_->for_each(
+    has_read_all_ = wire_reader_->for_each(
         [&](std::span<const std::byte> key, std::span<const std::byte> values) {
             cw_qp_wire record = {};
             std::memcpy(&record.key, key.data(), sizeof(record.key));

@@ -36,6 +36,7 @@ public:
     ~RxeWireSource() override;
 
     void sample(RecordSink &sink, bool everything) override;
+    [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     [[nodiscard]] std::vector<LossCount> losses() const override;
 
 private:
@@ -60,6 +61,7 @@ private:
     QpMap<std::uint64_t> seen_; // frames of each queue pair when last appended
     std::unordered_map<cw_ud_peer_key, std::uint64_t, PeerKeyHash, PeerKeyEqual> seen_peers_;
     std::uint64_t tx_destructor_ = 0; // address of the kernel's function, 0: not known
+    bool has_read_all_ = true;
     std::uint64_t calls_without_return_ = 0;
     QpMap<bool> gone_; // no longer live when last sampled: goes at the next sample
 };

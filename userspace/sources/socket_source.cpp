@@ -249,12 +249,16 @@ void SocketSource::give_up(Place &place) {
 
 void SocketSource::sample(RecordSink &sink, bool everything) {
     const std::uint64_t now = options_.clock();
-    // A tick that comes a little early counts: else a jitter of 1 ms would double the interval.
-    if (!everything && !last_sample_ && now + options_.interval_ns / 10 < due_ns_)
-        return;
-    due_ns_ += options_.interval_ns;
-    if (due_ns_ <= now)
-        due_ns_ = now + options_.interval_ns;
+    // A new segment's start may come at any time: the ticks go on as they were.
+    if (!everything) {
+        // A tick that comes a little early counts: else a jitter of 1 ms would double the interval.
+        has_read_all_ = last_sample_ || now + options_.interval_ns / 10 >= due_ns_;
+        if (!has_read_all_)
+            return;
+        due_ns_ += options_.interval_ns;
+        if (due_ns_ <= now)
+            due_ns_ = now + options_.interval_ns;
+    }
     for (auto entry = places_.begin(); entry != places_.end();) {
         Place &place = entry->second;
         place.lost_notices = false;
@@ -304,8 +308,10 @@ void SocketSource::read_counters(RecordSink &sink, Place &place, bool everything
         if (!watched.is_missing && take_counters(watched, *socket))
             watched.is_due = true;
     });
-    if (!read)
+    if (!read) {
+        has_read_all_ = false;
         fail(read.failure(), "sockets are not counted");
+    }
     for (const auto &[cookie, watched] : place.sockets) {
         if (watched.is_due && watched.has_counters)
             write(sink, watched, 0);

@@ -42,6 +42,7 @@ public:
     void on_record(const cw_header &record) override;
     // Writes nothing before the interval is over, unless everything is asked for or after detach.
     void sample(RecordSink &sink, bool everything) override;
+    [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     void detach() override { last_sample_ = true; }
 
     // A TCP socket and the file descriptor that it has until it is closed; `connected`: made by
@@ -101,6 +102,7 @@ private:
     std::size_t n_closed_early_ = 0;
     std::size_t n_not_found_ = 0;
     std::uint64_t due_ns_ = 0;
+    bool has_read_all_ = true;
     bool last_sample_ = false;
 };
 

@@ -585,7 +585,7 @@ struct cw_loss {
 	__u64 records; /* cumulative */
 };
 
-/* Nothing was sampled for more than one and a half intervals, up to header.time_ns. */
+/* Not all counters were read for more than one and a half intervals, up to header.time_ns. */
 struct cw_sample_gap {
 	struct cw_header header;
 	__u64 begin_ns;
