@@ -72,10 +72,19 @@ void limit_resources() {
         limit(RLIMIT_DATA, private_bytes() + MAX_MEMORY_BYTES);
 }
 
-// Probes and maps live as long as anybody has their descriptors.
-bool close_all_but(unsigned fd) {
-    return (fd == 0 || syscall(SYS_close_range, 0U, fd - 1, 0U) == 0) &&
-           syscall(SYS_close_range, fd + 1, ~0U, 0U) == 0;
+// Probes and maps live as long as anybody has their descriptors. close_range() came with Linux 5.9.
+bool close_all_but(int fd) {
+    const std::vector<std::string> open = list_directory("/proc/self/fd");
+    for (const std::string &name : open) {
+        int number = -1;
+        const auto read = std::from_chars(name.data(), name.data() + name.size(), number);
+        if (read.ec != std::errc{})
+            return false;
+        // The list's own is closed already.
+        if (number != fd && close(number) != 0 && errno != EBADF)
+            return false;
+    }
+    return !open.empty();
 }
 
 // Ring buffers and tables that the kernel shares with the caller.
@@ -127,8 +136,7 @@ bool end_with(pid_t caller) {
 
 bool read_files(std::span<const std::string> paths, const ReaderWork &work, int fd, pid_t caller) {
     limit_resources();
-    if (!end_with(caller) || !close_all_but(static_cast<unsigned>(fd)) ||
-        !let_go_of_shared_memory())
+    if (!end_with(caller) || !close_all_but(fd) || !let_go_of_shared_memory())
         return false;
     std::vector<Result<FileBytes>> files;
     files.reserve(paths.size());
