@@ -80,7 +80,7 @@ def problems_of(name, launches, rank, operations, offset, ready_ns):
 def best_for(comm, logs, operations, truth_of, taken, ready_ns):
     """[(compared, problems, launches)] of each rank, by what the double has of the communicator: of several with one hash in a process those
     that fit best, with one offset for all ranks."""
-    bases = {rank["seq_base"] for rank in comm["ranks"] if rank["launches"]}
+    bases = {rank["seq_base"] for rank in comm["ranks"] if not rank["missing"] and rank["launches"]}
     choices = {rank["rank"]: [launches for launches in truth_of.get((comm["hash"], rank["rank"], logs.get((rank["host"], rank["pid"]))), ())
                               if launches not in taken] for rank in comm["ranks"] if not rank["missing"]}
     offsets = {offset for rank, of_rank in choices.items() for launches in of_rank for offset in offsets_of(launches, rank, operations, bases)}

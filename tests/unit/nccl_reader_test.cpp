@@ -119,6 +119,7 @@ TEST(NcclReader, IsNotWaitedForWithoutEnd) {
         EXPECT_LT(steady_clock::now() - begin, milliseconds{5000});
         EXPECT_EQ(answer.text, "some");
         EXPECT_EQ(answer.problem, "its reader did not end in time");
+        EXPECT_FALSE(answer.in_time);
     }
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "nothing of it is left";
 }
@@ -135,6 +136,21 @@ TEST(NcclReader, MayTakeItsTimeIfItSaysSomething) {
     EXPECT_GE(steady_clock::now() - begin, SHORT.all);
     EXPECT_LT(steady_clock::now() - begin, milliseconds{5000});
     EXPECT_GT(answer.text.size(), 1U);
+}
+
+// One that has something to do is not silent: it may get little of a CPU.
+TEST(NcclReader, MayTakeItsTimeIfItGetsOn) {
+    constexpr ReaderTimes times{milliseconds{200}, milliseconds{10'000}};
+    const ReaderAnswer answer =
+        ask_reader(SELF, times, [](int fd, std::span<const Result<FileBytes>>) {
+            const auto end = steady_clock::now() + milliseconds{900};
+            while (steady_clock::now() < end) {
+            }
+            write_all(fd, "read");
+        });
+    EXPECT_EQ(answer.problem, "");
+    EXPECT_TRUE(answer.in_time);
+    EXPECT_EQ(answer.text, "read");
 }
 
 TEST(NcclReader, ThatBreaksSaysHow) {

@@ -75,9 +75,11 @@ Result<Plan> plan_of_file(const std::string &path) {
     }
     if (answer.text.size() > 2 && answer.text[0] == 'E')
         return error(static_cast<ErrorKind>(answer.text[1] - '0'), answer.text.substr(2));
-    return error(
-        ErrorKind::BadInput,
-        fmt::format("{}: {}: not NCCL, or damaged. Fix: name another copy", path, answer.problem));
+    return error(ErrorKind::BadInput,
+                 fmt::format("{}: {}: {}", path, answer.problem,
+                             answer.in_time ? "not NCCL, or damaged. Fix: name another copy"
+                                            : "its file system does not answer, or every CPU is "
+                                              "busy. Fix: record again, or name another copy"));
 }
 
 std::vector<FileLook> look_for_nccl(std::span<const std::string> paths, const ReaderTimes &times) {

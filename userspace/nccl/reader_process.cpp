@@ -164,6 +164,32 @@ std::string end_of(int status) {
     return WEXITSTATUS(status) == 0 ? std::string{} : "its reader could not start";
 }
 
+// What of /proc/PID/stat moves with a process that gets on: its state, page faults and CPU time.
+struct Activity {
+    char state = 0;
+    std::string counts;
+};
+
+Activity activity_of(pid_t pid) {
+    constexpr int MINOR_FAULTS = 7; // proc(5), from the state on; major ones, user and system time
+    constexpr int SYSTEM_TIME = 12;
+    const auto text = read_file(fmt::format("/proc/{}/stat", pid), MAX_PROC_BYTES);
+    const std::size_t name_end = text ? text->rfind(") ") : std::string::npos;
+    Activity now;
+    if (name_end == std::string::npos)
+        return now;
+    std::string_view rest = std::string_view{*text}.substr(name_end + 2);
+    for (int field = 0; field <= SYSTEM_TIME && !rest.empty(); ++field) {
+        const std::string_view value = rest.substr(0, rest.find(' '));
+        if (field == 0)
+            now.state = value.empty() ? '\0' : value[0];
+        if (field >= MINOR_FAULTS)
+            now.counts.append(value).append(1, ' ');
+        rest.remove_prefix(std::min(value.size() + 1, rest.size()));
+    }
+    return now;
+}
+
 class Reader {
 public:
     Reader(pid_t pid, int fd)
@@ -183,8 +209,12 @@ public:
         while (process_ >= 0 && !ended && text_.size() < MAX_ANSWER_BYTES) {
             const auto until = std::min(end, heard + times.silence);
             const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now()).count();
-            if (left <= 0)
+            if (left <= 0 && (until == end || !gets_on()))
                 break;
+            if (left <= 0) {
+                heard = steady_clock::now();
+                continue;
+            }
             // It may close its end and live on.
             ended = wait(static_cast<int>(left));
             if (read_what_is_there())
@@ -192,6 +222,7 @@ public:
         }
         ReaderAnswer answer;
         answer.ran = true;
+        answer.in_time = ended;
         answer.problem = ended ? reap() : stop();
         for (; answer.n_opened < std::min(n_files, text_.size()); ++answer.n_opened)
             if (text_[answer.n_opened] != OPENED)
@@ -205,6 +236,14 @@ private:
     bool wait(int most_ms) {
         std::array<pollfd, 2> on{{{process_, POLLIN, 0}, {closed_ ? -1 : fd_, POLLIN, 0}}};
         return poll(on.data(), on.size(), most_ms) > 0 && on[0].revents != 0;
+    }
+
+    // It reads from a slow disk, or waits for a CPU, as where the threads of a job spin on all.
+    bool gets_on() {
+        Activity now = activity_of(pid_);
+        const bool moved = now.state == 'R' || now.counts != last_.counts;
+        last_ = std::move(now);
+        return moved;
     }
 
     bool read_what_is_there() {
@@ -243,6 +282,7 @@ private:
     int fd_;
     int process_;
     bool closed_ = false;
+    Activity last_;
     std::string text_;
 };
 

@@ -19,9 +19,10 @@ namespace collwire::nccl {
 
 // The caller waits no longer than this, whatever the file system that a file is on does.
 struct ReaderTimes {
-    // Without a word of the reader. Ten times what the largest official build takes, and more.
-    std::chrono::milliseconds silence{10'000};
-    std::chrono::milliseconds all{20'000};
+    // Without a word of the reader, or a sign that it gets on. A hundred times what the largest
+    // official build takes, and more.
+    std::chrono::milliseconds silence{5'000};
+    std::chrono::milliseconds all{60'000};
 };
 
 struct ReaderAnswer {
@@ -29,6 +30,7 @@ struct ReaderAnswer {
     std::size_t n_opened = 0; // of the files, whether there was anything to open or not
     std::string problem;      // how the reader ended; empty: in order
     bool ran = false;         // there was one
+    bool in_time = true;
 };
 
 // Runs in the reader, and writes to the descriptor.
