@@ -72,6 +72,15 @@ constexpr auto GID = std::to_array<Field>({
     FIELD(cw_gid, netdev),
 });
 
+constexpr auto PCI_FUNCTION = std::to_array<Field>({
+    FIELD(cw_pci_function, vendor),
+    FIELD(cw_pci_function, class_code),
+    FIELD(cw_pci_function, numa_node),
+    FIELD(cw_pci_function, reserved).as(FieldType::Reserved),
+    FIELD(cw_pci_function, pci_address),
+    FIELD(cw_pci_function, path),
+});
+
 constexpr auto CLOCK = std::to_array<Field>({
     FIELD(cw_clock, realtime_ns),
     FIELD(cw_clock, boottime_ns),
@@ -313,6 +322,8 @@ const RecordLayout *layout_of(std::uint64_t kind) {
         return layout<cw_source, SOURCE>("cw_source");
     case CW_KIND_END:
         return layout<cw_end, END>("cw_end");
+    case CW_KIND_PCI_FUNCTION:
+        return layout<cw_pci_function, PCI_FUNCTION>("cw_pci_function");
     case CW_KIND_QP_CREATE:
     case CW_KIND_QP_STATE:
     case CW_KIND_QP_EXISTING:

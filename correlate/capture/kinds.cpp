@@ -20,6 +20,7 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_PROBE, "probe"},
     {CW_KIND_SOURCE, "source"},
     {CW_KIND_END, "end"},
+    {CW_KIND_PCI_FUNCTION, "pci_function"},
     {CW_KIND_QP_CREATE, "qp_create"},
     {CW_KIND_QP_STATE, "qp_state"},
     {CW_KIND_QP_EXISTING, "qp_existing"},

@@ -10,6 +10,7 @@
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/netdevs.h"
+#include "userspace/inventory/pci_functions.h"
 #include "userspace/inventory/process.h"
 #include "userspace/inventory/rdma_devices.h"
 
@@ -33,5 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     std::uint8_t gid[16];
     (void)collwire::parse_gid(text, gid);
     (void)collwire::pci_address_or_empty(std::string(text));
+    if (collwire::pci_path(text).size() > size)
+        std::abort();
     return 0;
 }

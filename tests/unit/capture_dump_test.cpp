@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -145,6 +146,22 @@ TEST(RecordJson, NumbersOfNcclHaveItsNames) {
     const auto rungs = record_json(image.header, bytes_of(image)).at("rungs");
     EXPECT_EQ(rungs.at("bytes"), 1);
     EXPECT_EQ(rungs.size(), 8U);
+}
+
+TEST(RecordJson, PlaceOfAFunction) {
+    auto function = make_record<cw_pci_function>(CW_KIND_PCI_FUNCTION, 5);
+    function.vendor = 0x10de;
+    function.class_code = 0x030200;
+    function.numa_node = -1;
+    set_text(function.pci_address, "0000:01:00.0");
+    std::memset(function.path, 'x', sizeof(function.path)); // no zero behind it
+    const auto json = record_json(function.header, bytes_of(function));
+    EXPECT_EQ(json.at("kind"), "pci_function");
+    EXPECT_EQ(json.at("vendor"), 0x10de);
+    EXPECT_EQ(json.at("class_code"), 0x030200);
+    EXPECT_EQ(json.at("numa_node"), -1);
+    EXPECT_EQ(json.at("pci_address"), "0000:01:00.0");
+    EXPECT_EQ(json.at("path"), std::string(256, 'x'));
 }
 
 TEST(RecordJson, TextThatIsNoUtf8CanBePrinted) {

@@ -108,6 +108,25 @@ protected:
     std::uint64_t now_ns_ = 5'000'000'000;
 };
 
+TEST_F(SourceTree, PlacesOfGpusAreWrittenOnce) {
+    tree_.pci_function("pci0000:00/0000:00:01.0/0000:01:00.0", "0x030200");
+    InventorySource source(inventory());
+    ASSERT_TRUE(source.prepare());
+    source.sample(records_, true);
+    const auto written = records_.of<cw_pci_function>(CW_KIND_PCI_FUNCTION);
+    ASSERT_EQ(written.size(), 1u);
+    EXPECT_STREQ(written[0].pci_address, "0000:01:00.0");
+    EXPECT_GT(written[0].header.time_ns, 0u);
+    records_.clear();
+    cw_async_event changed{};
+    changed.header = {sizeof(changed), CW_KIND_ASYNC_EVENT, 0, 1};
+    source.on_record(changed.header);
+    source.sample(records_, false);
+    EXPECT_EQ(records_.size(), 0u);
+    source.sample(records_, true);
+    EXPECT_EQ(records_.of<cw_pci_function>(CW_KIND_PCI_FUNCTION).size(), 1u) << "a new segment";
+}
+
 TEST_F(SourceTree, InventoryWritesOnceAndOnChange) {
     InventorySource source(inventory());
     ASSERT_TRUE(source.prepare());

@@ -66,6 +66,17 @@ public:
         file(device + "/carrier_down_count", "1\n");
     }
 
+    // `path`: below /sys/devices; its last part is the address.
+    void pci_function(const std::string &path, std::string_view class_code,
+                      std::string_view numa_node = "0", std::string_view vendor = "0x10de") const {
+        const std::string function = "/sys/devices/" + path;
+        file(function + "/class", std::string(class_code) + "\n");
+        file(function + "/vendor", std::string(vendor) + "\n");
+        file(function + "/numa_node", std::string(numa_node) + "\n");
+        link("/sys/bus/pci/devices/" + path.substr(path.rfind('/') + 1),
+             "../../../devices/" + path);
+    }
+
     // A device whose function is below PCI; returns nothing, add ports with port().
     void pci_device(const std::string &name, const std::string &address,
                     const std::string &driver) const {

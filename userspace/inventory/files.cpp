@@ -66,6 +66,11 @@ std::optional<std::uint64_t> read_number(const std::string &path) {
     return parse_number(*line);
 }
 
+std::int32_t read_numa_node(const std::string &directory) {
+    const auto node = read_number(directory + "/numa_node"); // "-1" is no number
+    return node && *node <= INT32_MAX ? static_cast<std::int32_t>(*node) : -1;
+}
+
 std::vector<std::string> list_directory(const std::string &path) {
     std::vector<std::string> names;
     DIR *directory = opendir(path.c_str());

@@ -23,6 +23,8 @@ Result<std::string> read_file(const std::string &path, std::size_t limit_bytes);
 std::optional<std::string> read_line(const std::string &path);
 // The first number in a file, whose text must be all digits (base 10) or 0x and hex digits.
 std::optional<std::uint64_t> read_number(const std::string &path);
+// Of a device, by its directory in sysfs; -1: unknown or none.
+std::int32_t read_numa_node(const std::string &directory);
 // Names in a directory without dot files, sorted; empty if it cannot be read.
 std::vector<std::string> list_directory(const std::string &path);
 // Where a symbolic link points, as it is stored.

@@ -44,11 +44,6 @@ bool is_siw(const std::string &name, const std::optional<std::uint32_t> &driver_
     return driver_id ? *driver_id == RDMA_DRIVER_SIW : name.starts_with("siw");
 }
 
-std::int32_t numa_node_of(const std::string &directory) {
-    const auto node = read_number(directory + "/device/numa_node"); // "-1" is no number
-    return node && *node <= INT32_MAX ? static_cast<std::int32_t>(*node) : -1;
-}
-
 std::string netdev_of_pci(const std::string &root, const std::string &directory, std::uint32_t port,
                           std::size_t n_ports) {
     std::vector<std::string> candidates;
@@ -161,7 +156,7 @@ void read_device(const std::string &root, const NetlinkFacts &facts, RdmaDevice 
         device.module = is_rxe(directory, driver_id) ? "rdma_rxe" : "siw";
         set_text(record.driver, device.module);
     } else {
-        record.numa_node = numa_node_of(directory);
+        record.numa_node = read_numa_node(directory + "/device");
         const std::string driver = link_name(directory + "/device/driver");
         set_text(record.driver, driver);
         set_text(record.pci_address, pci_address_or_empty(link_name(directory + "/device")));

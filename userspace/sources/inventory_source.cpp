@@ -49,6 +49,7 @@ Result<void> InventorySource::prepare() {
 void InventorySource::scan() {
     names_ = rdma_device_names(options_.root);
     devices_ = scan_rdma_devices(options_.root, options_.netlink());
+    pci_functions_ = read_pci_functions(options_.root, devices_);
     scanned_ns_ = monotonic_ns();
     stale_ = false;
 }
@@ -162,6 +163,9 @@ void InventorySource::write_changes(RecordSink &sink, bool everything) {
             write_gids(sink, port, everything);
         }
     }
+    for (const cw_pci_function &function : pci_functions_)
+        write_if_changed(sink, written_pci_functions_, std::string(function.pci_address), function,
+                         everything);
 }
 
 void InventorySource::write_gids(RecordSink &sink, const RdmaPort &port, bool everything) {

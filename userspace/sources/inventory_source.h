@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Source "inventory": which devices, ports and addresses a node has, and which processes own queue
-// pairs. Nothing in the kernel: it works without privileges as far as sysfs and /proc allow.
+// Source "inventory": which devices, ports and addresses a node has, where its GPUs are, and which
+// processes own queue pairs. Nothing in the kernel: it works without privileges as far as sysfs and
+// /proc allow.
 #pragma once
 
 #include <functional>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "userspace/inventory/pci_functions.h"
 #include "userspace/inventory/process.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/record/source.h"
@@ -57,15 +59,17 @@ private:
 
     InventoryOptions options_;
     std::vector<RdmaDevice> devices_;
+    std::vector<cw_pci_function> pci_functions_;
     std::vector<std::string> names_;
     std::uint64_t scanned_ns_ = 0;
     std::uint64_t looked_ns_ = 0; // at processes
     bool stale_ = false;
-    // what was written last, by device index, port, GID index
+    // what was written last, by device index, port, GID index, PCI address
     std::map<std::uint32_t, cw_device> written_devices_;
     std::map<std::pair<std::uint32_t, std::uint32_t>, cw_port> written_ports_;
     std::map<std::pair<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t>, cw_gid>
         written_gids_;
+    std::map<std::string, cw_pci_function> written_pci_functions_;
     std::set<std::uint32_t> reported_gone_; // by the kernel's own event
     std::map<ProcessKey, Process> processes_;
 };

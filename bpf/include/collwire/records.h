@@ -36,6 +36,7 @@ enum cw_kind {
 	CW_KIND_PROBE = 7,
 	CW_KIND_SOURCE = 8,
 	CW_KIND_END = 9,
+	CW_KIND_PCI_FUNCTION = 10,
 	/* queue pairs: from the ring buffer, all of them struct cw_qp_event */
 	CW_KIND_QP_CREATE = 16,
 	CW_KIND_QP_STATE = 17,
@@ -182,6 +183,20 @@ struct cw_gid {
 	__u32 type; /* enum cw_gid_type */
 	__u8 gid[16];
 	char netdev[CW_IFNAME_BYTES];
+};
+
+/*
+ * Where a GPU, another accelerator or an RDMA device is. The path is that of sysfs from the host
+ * bridge on: "pci0000:00/0000:00:01.0/0000:01:00.0".
+ */
+struct cw_pci_function {
+	struct cw_header header;
+	__u32 vendor;	  /* PCI's number; 0: not known */
+	__u32 class_code; /* 24 bits as PCI has them: 0x030200 is a 3D controller; 0: not known */
+	__s32 numa_node;  /* -1: unknown or none */
+	__u32 reserved;
+	char pci_address[16]; /* "0000:01:00.0" */
+	char path[256];	      /* empty: not known, or longer than this */
 };
 
 /* REALTIME and BOOTTIME against the MONOTONIC of every other record; at start and once a minute. */
@@ -605,6 +620,7 @@ CW_ASSERT_SIZE(cw_node, 320);
 CW_ASSERT_SIZE(cw_device, 216);
 CW_ASSERT_SIZE(cw_port, 104);
 CW_ASSERT_SIZE(cw_gid, 64);
+CW_ASSERT_SIZE(cw_pci_function, 304);
 CW_ASSERT_SIZE(cw_clock, 40);
 CW_ASSERT_SIZE(cw_process, 2272);
 CW_ASSERT_SIZE(cw_probe, 456);

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the GPUs, other accelerators and RDMA devices of a node are, from /sys/bus/pci. `root` goes
+// before every path.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collwire/records.h"
+#include "userspace/inventory/rdma_devices.h"
+
+namespace collwire {
+
+// By address; record times are 0.
+std::vector<cw_pci_function> read_pci_functions(const std::string &root,
+                                                const std::vector<RdmaDevice> &devices);
+
+// What a link of /sys/bus/pci/devices points to, from the host bridge on; empty if that is not
+// understood.
+std::string_view pci_path(std::string_view link_target);
+
+} // namespace collwire
