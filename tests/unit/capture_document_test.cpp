@@ -76,6 +76,7 @@ const Header &header() {
     static const Header PARSED = [] {
         Header parsed;
         std::string text = read_source("bpf/include/collwire/records.h") +
+                           read_source("bpf/include/collwire/node_records.h") +
                            read_source("bpf/include/collwire/nccl_records.h");
         text = std::regex_replace(text, std::regex(R"(/\*[^*]*(\*[^/][^*]*)*\*/)"), "");
         text = std::regex_replace(text, std::regex(R"(#ifndef __cplusplus\n[^#]*#endif)"), "");
