@@ -88,16 +88,19 @@ private:
             else if (capture.session == NONE)
                 warn(fmt::format("{}: not used: it holds no record of its node", capture.path));
             const std::uint64_t beyond = capture.events_left_out + capture.anchors_left_out +
-                                         capture.gids_left_out + capture.nccl_left_out;
+                                         capture.gids_left_out + capture.pci_functions_left_out +
+                                         capture.nccl_left_out;
             if (capture.unusable_records != beyond && capture.session != NONE)
                 warn(fmt::format(
                     "{}: {} records left out: what they belong to was never described in it",
                     capture.path, capture.unusable_records - beyond));
             if (beyond != 0)
-                warn(fmt::format("{}: {} events, {} clock readings, {} addresses of ports and {} "
-                                 "records of NCCL's left out: more than a recorder writes",
+                warn(fmt::format("{}: {} events, {} clock readings, {} addresses of ports, {} PCI "
+                                 "functions and {} records of NCCL's left out: more than a "
+                                 "recorder writes",
                                  capture.path, capture.events_left_out, capture.anchors_left_out,
-                                 capture.gids_left_out, capture.nccl_left_out));
+                                 capture.gids_left_out, capture.pci_functions_left_out,
+                                 capture.nccl_left_out));
         }
         std::set<std::string> open;
         for (const Capture &capture : model_.captures)

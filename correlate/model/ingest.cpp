@@ -40,7 +40,7 @@ void Ingest::begin_capture(std::string path) {
     model_.captures.push_back(std::move(capture));
     session_ = NONE;
     counter_by_id_.clear();
-    n_events_ = n_anchors_ = n_gids_ = n_probes_ = 0;
+    n_events_ = n_anchors_ = n_gids_ = n_pci_functions_ = n_probes_ = 0;
     nccl_.begin_capture();
 }
 
@@ -95,6 +95,8 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
         return add_port(record);
     case CW_KIND_GID:
         return add_gid(record);
+    case CW_KIND_PCI_FUNCTION:
+        return add_pci_function(record);
     case CW_KIND_CLOCK: {
         const auto clock = record_as<cw_clock>(record);
         return add_anchor(header.time_ns, clock.realtime_ns);

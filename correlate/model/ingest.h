@@ -23,8 +23,9 @@ namespace collwire::model {
 inline constexpr std::uint64_t MAX_EVENTS = 100'000;
 inline constexpr std::uint64_t MAX_CLOCK_ANCHORS = 100'000; // a recorder writes one a minute
 inline constexpr std::size_t MAX_SAMPLE_GAPS = 100'000;     // of a recording
-inline constexpr std::uint64_t MAX_GIDS = 100'000;    // differing ones; a port has 256 at once
-inline constexpr std::uint32_t MAX_PORT_NUMBER = 255; // rdma_port_t of an adapter, and verbs'
+inline constexpr std::uint64_t MAX_GIDS = 100'000; // differing ones; a port has 256 at once
+inline constexpr std::uint64_t MAX_PCI_FUNCTIONS = 100'000; // of different addresses
+inline constexpr std::uint32_t MAX_PORT_NUMBER = 255;       // rdma_port_t of an adapter, and verbs'
 
 // Files in any order; the segments of one recording should come in ascending order (what grows
 // within a segment that comes late is not told apart). The same file twice changes nothing.
@@ -92,6 +93,7 @@ private:
     void add_device(std::span<const std::byte> record);
     void add_port(std::span<const std::byte> record);
     void add_gid(std::span<const std::byte> record);
+    void add_pci_function(std::span<const std::byte> record);
     void add_process(std::span<const std::byte> record);
     void add_source(std::span<const std::byte> record);
     void add_loss(std::span<const std::byte> record);
@@ -143,8 +145,8 @@ private:
     std::unordered_map<std::string, Index> counters_;        // session, device, port, source, name
     std::unordered_map<std::uint32_t, Index> counter_by_id_; // of the capture that was begun last
     std::set<std::pair<Index, Gid>> gids_;                   // port, address
-    std::uint64_t n_events_ = 0, n_anchors_ = 0, n_gids_ = 0,
-                  n_probes_ = 0; // of the capture that was begun last
+    // Of the capture that was begun last.
+    std::uint64_t n_events_ = 0, n_anchors_ = 0, n_gids_ = 0, n_pci_functions_ = 0, n_probes_ = 0;
 };
 
 } // namespace collwire::model

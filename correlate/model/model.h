@@ -18,6 +18,7 @@
 #include "correlate/model/address.h"
 #include "correlate/model/counters.h"
 #include "correlate/model/known.h"
+#include "correlate/model/pci_place.h"
 #include "correlate/nccl/byte_series.h"
 #include "correlate/nccl/identity.h"
 
@@ -44,9 +45,10 @@ struct Capture {
     // Before the node record, of what was never defined, of a port with an impossible number, or
     // beyond the limits of ingest.h.
     std::uint64_t unusable_records = 0;
-    std::uint64_t events_left_out = 0;  // these four: beyond the limits, in unusable_records, too
+    std::uint64_t events_left_out = 0;  // these five: beyond the limits, in unusable_records, too
     std::uint64_t anchors_left_out = 0; // of clocks
     std::uint64_t gids_left_out = 0;
+    std::uint64_t pci_functions_left_out = 0;
     std::uint64_t nccl_left_out = 0; // records of NCCL's; the same
     std::uint64_t first_time_ns = 0;
     std::uint64_t last_time_ns = 0;
@@ -64,7 +66,8 @@ struct Host {
     std::string boot_id;
     std::string machine_id; // empty: not known
     std::string kernel_release;
-    std::vector<ClockAnchor> anchors; // in the order of time
+    std::vector<ClockAnchor> anchors;           // in the order of time
+    std::map<std::string, PciPlace> pci_places; // by address
 
     [[nodiscard]] std::uint64_t realtime_ns(std::uint64_t monotonic_ns) const;
 };

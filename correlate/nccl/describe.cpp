@@ -68,6 +68,11 @@ std::string hash_text(std::uint64_t hash) {
     return fmt::format("0x{:016x}", hash);
 }
 
+std::string bus_id_text(std::uint64_t bus_id) {
+    return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", bus_id >> 20U, bus_id >> 12U & 0xffU,
+                       bus_id >> 4U & 0xffU, bus_id & 0xfU);
+}
+
 namespace {
 std::string text_or_number(std::string_view name, unsigned number) {
     return name.empty() ? std::to_string(number) : std::string(name);

@@ -22,6 +22,8 @@ namespace collwire::identity {
 [[nodiscard]] std::string version_text(std::uint32_t version);
 // "0x1122334455667788"
 [[nodiscard]] std::string hash_text(std::uint64_t hash);
+// "0000:07:00.0": the address that NCCL has in a number.
+[[nodiscard]] std::string bus_id_text(std::uint64_t bus_id);
 // As NCCL names it, or its number.
 [[nodiscard]] std::string func_text(std::uint8_t func);
 [[nodiscard]] std::string datatype_text(std::uint8_t datatype);

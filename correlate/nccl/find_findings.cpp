@@ -10,6 +10,7 @@
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
+#include "correlate/nccl/far_nics.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -243,35 +244,23 @@ private:
             sum, "devices");
     }
 
-    // What is known of the place of a GPU is where its process may run.
     void far_nics() {
-        const Sum sum = links_that([this](const Link &link, auto &names) {
-            if (!link.is_send() || link.qps.empty())
-                return false;
-            const Qp &qp = model_.qps[link.qps.front()];
-            if (qp.process == NONE || qp.device == NONE)
-                return false;
-            const std::int32_t node = model_.processes[qp.process].numa_node;
-            const model::Device &device = model_.devices[qp.device];
-            if (node < 0 || device.numa_node < 0 || device.numa_node == node ||
-                !has_device_at(qp.host, node))
-                return false;
-            names.insert(fmt::format("{} {}", model_.hosts[qp.host].name, device.name));
-            return true;
-        });
+        const FarNics far(model_, active_);
+        const Sum by_gpu = links_that(
+            [&far](const Link &link, auto &names) { return far.is_far_by_gpu(link, names); });
+        add("far_nic",
+            fmt::format("{} connection(s) use a device that is further from their GPU than another "
+                        "one with an active port: {}. By the places of both on PCI",
+                        by_gpu.count, list_of(by_gpu.names)),
+            by_gpu, "connections");
+        const Sum by_cpus = links_that(
+            [&far](const Link &link, auto &names) { return far.is_far_by_cpus(link, names); });
         add("far_nic",
             fmt::format("{} connection(s) use a device on another NUMA node than their "
-                        "process, which has one on its own: {}. The place of the GPU itself "
-                        "is not recorded",
-                        sum.count, list_of(sum.names)),
-            sum, "connections");
-    }
-
-    [[nodiscard]] bool has_device_at(Index host, std::int32_t node) const {
-        const auto active = active_.find(host);
-        return active != active_.end() &&
-               std::any_of(active->second.begin(), active->second.end(),
-                           [&](Index device) { return model_.devices[device].numa_node == node; });
+                        "process, which has one on its own: {}. By the CPUs that the process may "
+                        "run on: the place of its GPU is not known",
+                        by_cpus.count, list_of(by_cpus.names)),
+            by_cpus, "connections");
     }
 
     void cross_rail() {

@@ -42,12 +42,9 @@ Json rank_json(const Model &model, const Instance &instance) {
     json["pid"] = instance.record.tgid;
     json["device"] = instance.record.cuda_dev;
     json["missing"] = false;
-    json["bus_id"] =
-        instance.record.bus_id == 0
-            ? Json(nullptr)
-            : Json(fmt::format("{:04x}:{:02x}:{:02x}.{:x}", instance.record.bus_id >> 20,
-                               instance.record.bus_id >> 12 & 0xff,
-                               instance.record.bus_id >> 4 & 0xff, instance.record.bus_id & 0xf));
+    json["bus_id"] = instance.record.bus_id == 0
+                         ? Json(nullptr)
+                         : Json(identity::bus_id_text(instance.record.bus_id));
     json["node"] = instance.record.node;
     json["version"] = text_or_null(identity::version_text(instance.version));
     json["from_creation"] = instance.created;

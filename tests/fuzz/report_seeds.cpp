@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "correlate/capture/reader.h"
+#include "tests/support/gpu_node.h"
 #include "tests/support/scenarios.h"
 
 int main(int argc, char **argv) {
@@ -20,7 +21,8 @@ int main(int argc, char **argv) {
         {"good", test::good_cluster()},
         {"troubled", test::troubled_cluster()},
         {"posted", test::posted_only()},
-        {"nccl", test::nccl_job()}};
+        {"nccl", test::nccl_job()},
+        {"far_nic", test::far_nic_job()}};
     for (const auto &[name, captures] : scenarios) {
         std::ofstream file(directory / name, std::ios::binary);
         for (const auto &bytes : captures) {

@@ -29,6 +29,7 @@ struct RankOptions {
     std::uint32_t version = 22809;
     std::string_view name = "";
     std::uint32_t p2p_channels = 0;
+    std::uint64_t bus_id = 0;
 };
 
 struct CallOptions {
@@ -93,6 +94,7 @@ public:
         comm.comm = options_.comm;
         comm.comm_hash = options_.hash;
         comm.start_boottime_ns = options_.pid_start_ns;
+        comm.bus_id = options_.bus_id;
         comm.parent = options_.parent;
         comm.launched = options_.launched;
         comm.image_id = options_.version == 0 ? 0 : 1;

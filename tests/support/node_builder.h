@@ -109,6 +109,18 @@ public:
         return *this;
     }
 
+    // Of a GPU, by default.
+    NodeBuilder &pci_function(std::string_view address, std::string_view path,
+                              std::int32_t numa_node, std::uint32_t class_code = 0x030200) {
+        auto function = make_record<cw_pci_function>(CW_KIND_PCI_FUNCTION, seconds(options_.start));
+        function.vendor = 0x10de;
+        function.class_code = class_code;
+        function.numa_node = numa_node;
+        set_text(function.pci_address, address);
+        set_text(function.path, path);
+        return add(function);
+    }
+
     [[nodiscard]] cw_port port_record(double time, std::uint32_t dev_index = 0) const {
         auto port = make_record<cw_port>(CW_KIND_PORT, seconds(time));
         port.dev_index = dev_index;

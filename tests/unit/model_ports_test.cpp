@@ -393,13 +393,21 @@ TEST(ModelLimits, EventsClocksAndAddressesOfOneCaptureAreBounded) {
         gid.gid[8] = 1;
         node.add(gid);
     }
+    for (std::uint64_t i = 0; i < MAX_PCI_FUNCTIONS + beyond; ++i) {
+        bound_block(i);
+        node.pci_function(std::to_string(i), "pci0000:00", 0);
+    }
+    node.pci_function("0", "pci0000:00", 1); // again
     const Model model = model_of({node.end().bytes()});
     EXPECT_EQ(model.captures[0].events_left_out, beyond);
     EXPECT_EQ(model.captures[0].anchors_left_out, beyond);
     EXPECT_EQ(model.captures[0].gids_left_out, beyond);
-    EXPECT_EQ(model.captures[0].unusable_records, 3 * beyond);
+    EXPECT_EQ(model.captures[0].pci_functions_left_out, beyond);
+    EXPECT_EQ(model.hosts.at(0).pci_places.size(), MAX_PCI_FUNCTIONS);
+    EXPECT_EQ(model.captures[0].unusable_records, 4 * beyond);
     EXPECT_EQ(model.ports.at(0).gids.size(), MAX_GIDS);
-    EXPECT_TRUE(has_warning(model, "7 events, 7 clock readings, 7 addresses of ports and 0 "));
+    EXPECT_TRUE(has_warning(model, "7 events, 7 clock readings, 7 addresses of ports, 7 PCI "
+                                   "functions and 0 "));
 }
 
 TEST(ModelLimits, PortBeyond255IsNone) {
