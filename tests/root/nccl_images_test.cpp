@@ -240,14 +240,18 @@ TEST_F(NcclImageFiles, OfEndedContainersAreLetGo) {
         // The container's own name of it.
         images.all().front()->stays = false;
     }
+    const std::set<std::uint64_t> told_again{inode_of(path)};
     {
         Mapper second{path}; // not told of
         EXPECT_TRUE(images.give_up(300).empty()) << "it was used a moment ago";
-        EXPECT_TRUE(images.give_up(400).empty()) << "the second process maps it";
+        EXPECT_EQ(images.give_up(400), told_again);
+        EXPECT_TRUE(images.give_up(500).empty());
+        EXPECT_EQ(n_probed(images), 1U) << "the second process maps it";
     }
-    EXPECT_TRUE(images.give_up(500).empty());
-    EXPECT_EQ(n_probed(images), 1U);
-    EXPECT_EQ(images.give_up(600), std::set<std::uint64_t>{inode_of(path)});
+    EXPECT_TRUE(images.give_up(600).empty());
+    EXPECT_EQ(images.give_up(700), told_again);
+    EXPECT_EQ(n_probed(images), 1U) << "nobody is told of yet";
+    EXPECT_TRUE(images.give_up(800).empty());
     EXPECT_EQ(n_probed(images), 0U);
     EXPECT_EQ(images.problems(), std::vector<std::string>{});
     Mapper third{path};
@@ -269,7 +273,7 @@ TEST_F(NcclImageFiles, OfThisMachineStayUntilTheyAreDeleted) {
         EXPECT_TRUE(images.give_up(now).empty());
     EXPECT_EQ(n_probed(images), 1U);
     std::filesystem::remove(file("libnccl.so.2"));
-    for (const std::uint64_t now : {400U, 500U})
+    for (const std::uint64_t now : {400U, 500U, 600U})
         (void)images.give_up(now);
     EXPECT_EQ(n_probed(images), 0U);
 }
@@ -357,6 +361,48 @@ TEST_F(NcclImageFiles, ThatNobodyLookedAtAreToBeToldOfAgain) {
     EXPECT_FALSE(source.plan().empty());
     source.sample(sink, false);
     EXPECT_TRUE(again.empty());
+}
+
+std::size_t n_placed(const NcclSource &source, const std::string &path) {
+    const auto plan = source.plan();
+    return static_cast<std::size_t>(std::ranges::count_if(plan, [&path](const auto &probe) {
+        return probe.placed && probe.module_or_file.starts_with(path);
+    }));
+}
+
+// A mapping is told of from the moment on that its file is told of again, and not before.
+TEST_F(NcclImageFiles, ThatAreMappedWhileTheyAreLetGoKeepTheirProbes) {
+    const std::string path = file("libnccl.so.2");
+    write_nccl(path);
+    const int kept = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const std::string still = "/proc/self/fd/" + std::to_string(kept);
+    std::unique_ptr<Mapper> late;
+    unsigned n_told = 0;
+    NcclOptions options;
+    options.spare_unused_ns = 1;
+    options.tell_again = [&](const auto &) {
+        if (n_told++ == 0)
+            late = std::make_unique<Mapper>(still);
+    };
+    NcclSource source{*maps_, options};
+    {
+        const Mapper first{path};
+        ASSERT_TRUE(source.prepare());
+        ASSERT_TRUE(source.attach());
+    }
+    ASSERT_GT(n_placed(source, path), 0U);
+    std::filesystem::remove(path);
+    Nothing sink;
+    for (int i = 0; i < 5; ++i)
+        source.sample(sink, false);
+    ASSERT_NE(late, nullptr);
+    EXPECT_GT(n_placed(source, path), 0U);
+    late.reset();
+    for (int i = 0; i < 5; ++i)
+        source.sample(sink, false);
+    EXPECT_EQ(n_placed(source, path), 0U);
+    source.detach();
+    close(kept);
 }
 
 // collective -h, ldd, a first attempt that fails.

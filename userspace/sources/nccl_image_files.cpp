@@ -232,6 +232,7 @@ void NcclImages::give_up(NcclImage &image) {
     image.file = MappedFile{};
     image.names.clear();
     image.users.clear();
+    image.is_due = false;
     image.met.reset();
 }
 
@@ -246,41 +247,50 @@ void NcclImages::find_users() {
     }
 }
 
+void NcclImages::let_go_due() {
+    std::vector<NcclImage *> due;
+    for (const auto &image : images_)
+        if (std::exchange(image->is_due, false))
+            due.push_back(image.get());
+    if (!due.empty())
+        find_users(); // that mapped it without being told of
+    for (NcclImage *image : due)
+        if (image->users.empty())
+            give_up(*image);
+}
+
 std::set<std::uint64_t> NcclImages::give_up(std::uint64_t now_ns) {
     std::set<std::uint64_t> anew;
-    const auto forget = [&anew](NcclImage &image) {
+    const auto tell_again = [&anew](const NcclImage &image) {
         for (const FileIdentity &name : image.names)
             anew.insert(name.inode);
-        give_up(image);
     };
     for (const auto &image : images_)
         if (!image->links.empty() && !is_what_was_planned(*image)) {
             image->problem = "was written again while its probes were in it: what runs with it is "
                              "not recorded any more. Fix: install to a new file and rename it";
-            forget(*image);
+            tell_again(*image);
+            give_up(*image);
         }
+    let_go_due();
     if (now_ns - looked_for_unused_ns_ < spare_unused_ns_)
         return anew;
     looked_for_unused_ns_ = now_ns;
-    std::vector<NcclImage *> unused;
     for (const auto &image : images_) {
         const auto is_over = [](const auto &user) {
             return start_ticks(user.first) != user.second;
         };
         const bool was_used = std::erase_if(image->users, is_over) != 0;
         const auto status = image->stays ? image->file.status() : std::nullopt;
-        if (image->links.empty() || !image->users.empty() || (status && status->n_names != 0))
+        if (image->links.empty() || !image->users.empty() || (status && status->n_names != 0)) {
             image->unused_since_ns = 0;
-        else if (image->unused_since_ns == 0 || was_used)
+        } else if (image->unused_since_ns == 0 || was_used) {
             image->unused_since_ns = now_ns;
-        else
-            unused.push_back(image.get());
+        } else {
+            image->is_due = true;
+            tell_again(*image);
+        }
     }
-    if (!unused.empty())
-        find_users(); // that mapped it without being told of
-    for (NcclImage *image : unused)
-        if (image->users.empty())
-            forget(*image);
     return anew;
 }
 

@@ -42,9 +42,10 @@ struct NcclImage {
     std::set<FileIdentity> names;
     std::map<pid_t, std::uint64_t> users; // processes that mapped it, and their start_ticks
     std::uint64_t unused_since_ns = 0;    // 0: used when last looked at
-    bool stays = false;                   // it is this machine's own
-    std::string path; // in the mount namespace of the process that it was met in
-    MappedFile file;  // as long as its probes are there
+    bool is_due = false; // loses its probes with the next look, unless it has users then
+    bool stays = false;  // it is this machine's own
+    std::string path;    // in the mount namespace of the process that it was met in
+    MappedFile file;     // as long as its probes are there
     std::optional<std::pair<pid_t, Mapping>> met; // until its probes are placed
     nccl::Plan plan;
     std::string problem;              // why it is not traced; empty: it is
@@ -85,7 +86,8 @@ public:
     // Takes the probes off files that were written again, at whose places there is other code now,
     // and off those that no process has mapped for a while: a probe keeps the file system of an
     // ended container from going away. Those of this machine itself stay as long as they have a
-    // name. The inodes of files to be looked at anew.
+    // name. Whoever maps a file with one of the inodes that this gives is to be told of again: the
+    // unused ones lose their probes with the next call, so nobody maps one in between unseen.
     std::set<std::uint64_t> give_up(std::uint64_t now_ns);
 
     // A file that nobody has mapped yet: its first user meets the probes. BadInput if it is no
@@ -122,6 +124,7 @@ private:
     static void note_user(NcclImage &image, pid_t pid);
     [[nodiscard]] static bool is_what_was_planned(NcclImage &image);
     static void give_up(NcclImage &image);
+    void let_go_due();
     void find_users();
     void unreadable(std::string problem);
     void place(NcclImage &image);
