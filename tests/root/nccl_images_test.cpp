@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -307,6 +308,50 @@ TEST_F(NcclImageFiles, ThatAreWrittenAgainLoseTheirProbes) {
         (void)images.look_at({next.pid()});
         EXPECT_EQ(n_probed(images), 1U) << "the next one is another file";
     }
+}
+
+// touch, and file systems that tell the time or the size of a file anew.
+TEST_F(NcclImageFiles, OfTheSameCodeKeepTheirProbesAtAnotherTimeOfWriting) {
+    const std::string path = file("libnccl.so.2");
+    write_nccl(path);
+    Mapper mapper{path};
+    NcclImages images{*maps_, {}};
+    images.attach();
+    (void)images.look_at({mapper.pid()});
+    ASSERT_EQ(n_probed(images), 1U);
+    const auto touch = [&path] {
+        const std::array<timespec, 2> times{{{1, 0}, {1, 0}}};
+        return utimensat(AT_FDCWD, path.c_str(), times.data(), 0) == 0;
+    };
+    const auto grow = [&path] {
+        std::ofstream{path, std::ios::binary | std::ios::app} << '\0';
+        return true;
+    };
+    for (const auto &change : {std::function<bool()>{touch}, std::function<bool()>{grow}}) {
+        ASSERT_TRUE(change());
+        EXPECT_TRUE(images.give_up(1).empty());
+        EXPECT_EQ(n_probed(images), 1U);
+        EXPECT_EQ(images.problems(), std::vector<std::string>{});
+        const Mapper later{path};
+        (void)images.look_at({later.pid()});
+        EXPECT_EQ(images.all().size(), 1U) << "it is known by the new time, too";
+        EXPECT_TRUE(images.all().front()->users.contains(later.pid()));
+    }
+}
+
+// cp of a file over itself: no time is left to look at it while it is empty.
+TEST_F(NcclImageFiles, OfTheSameCodeWithoutBreakpointsLoseTheirProbes) {
+    const std::string path = file("libnccl.so.2");
+    write_nccl(path);
+    Mapper mapper{path};
+    NcclImages images{*maps_, {}};
+    images.attach();
+    (void)images.look_at({mapper.pid()});
+    ASSERT_EQ(n_probed(images), 1U);
+    write_nccl(path);
+    EXPECT_FALSE(images.give_up(1).empty());
+    EXPECT_EQ(n_probed(images), 0U);
+    EXPECT_EQ(images.problems().size(), 1U);
 }
 
 TEST_F(NcclImageFiles, ThatAreWrittenAgainBeforeTheyAreProbed) {

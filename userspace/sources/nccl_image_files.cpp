@@ -21,6 +21,29 @@ constexpr std::size_t MAX_OTHERS = 65536;
 constexpr std::size_t MAX_UNREADABLE = 32;
 constexpr std::byte BREAKPOINT{0xcc};
 
+// Of an image's probes, in a mapping of its file.
+struct Breakpoints {
+    std::size_t n_wanted = 0;
+    std::size_t n_there = 0;
+    std::size_t n_other = 0; // something else is there; the rest could not be read
+};
+
+Breakpoints breakpoints_in(const ProcessView &view, const Mapping &mapping,
+                           const NcclImage &image) {
+    Breakpoints found;
+    for (const PlannedProbe &probe : image.probes) {
+        if (!probe.placed || probe.offset_bytes < mapping.file_offset ||
+            probe.offset_bytes - mapping.file_offset >= mapping.end - mapping.begin)
+            continue;
+        ++found.n_wanted;
+        const auto code =
+            view.read<std::byte>(mapping.begin + (probe.offset_bytes - mapping.file_offset));
+        if (code)
+            ++(*code == BREAKPOINT ? found.n_there : found.n_other);
+    }
+    return found;
+}
+
 } // namespace
 
 NcclImage *NcclImages::image_of(const FileIdentity &file) const {
@@ -173,28 +196,29 @@ NcclImage *NcclImages::add(MappedFile file, const FileStatus &status, std::strin
 NcclImage *NcclImages::probed_in(pid_t pid, const Mapping &mapping,
                                  std::string_view build_id) const {
     const ProcessView view{pid};
-    const auto has = [&](const PlannedProbe &probe) {
-        return view.read<std::byte>(mapping.begin + (probe.offset_bytes - mapping.file_offset)) ==
-               BREAKPOINT;
-    };
-    const auto lies_in_it = [&mapping](const PlannedProbe &probe) {
-        return probe.placed && probe.offset_bytes >= mapping.file_offset &&
-               probe.offset_bytes - mapping.file_offset < mapping.end - mapping.begin;
-    };
     for (const auto &image : images_) {
         if (image->links.empty() || image->plan.build_id != build_id)
             continue;
-        std::size_t n_there = 0;
-        std::size_t n_wanted = 0;
-        for (const PlannedProbe &probe : image->probes)
-            if (lies_in_it(probe)) {
-                ++n_wanted;
-                n_there += has(probe) ? 1 : 0;
-            }
-        if (n_wanted != 0 && n_there == n_wanted)
+        const Breakpoints found = breakpoints_in(view, mapping, *image);
+        if (found.n_wanted != 0 && found.n_there == found.n_wanted)
             return image.get();
     }
     return nullptr;
+}
+
+// A file that is written from its beginning (cp) loses the pages that processes have of it, and the
+// breakpoints with them.
+bool NcclImages::has_lost_breakpoints(const NcclImage &image) const {
+    for (const auto &[pid, start] : image.users) {
+        ProcessView view{pid};
+        if (!view.refresh())
+            continue;
+        for (const Mapping &mapping : view.mappings())
+            if (mapping.executable && image_of(pid, mapping) == &image &&
+                breakpoints_in(view, mapping, image).n_other != 0)
+                return true;
+    }
+    return false;
 }
 
 void NcclImages::note_user(NcclImage &image, pid_t pid) {
@@ -204,13 +228,14 @@ void NcclImages::note_user(NcclImage &image, pid_t pid) {
         image.users.emplace(pid, *start);
 }
 
-// Another time of writing may be the same code (touch), and without one the code may be another
-// (rsync --times).
-bool NcclImages::is_what_was_planned(NcclImage &image) {
+// Another time of writing, or another size, may be the same code (touch, a file system of other
+// machines), and without one the code may be another (rsync --times).
+bool NcclImages::is_what_was_planned(NcclImage &image) const {
     const auto now = image.file.status();
     if (now == image.status)
         return true;
-    if (!now || now->identity != image.status.identity || now->bytes != image.status.bytes)
+    const FileIdentity &before = image.status.identity;
+    if (!now || now->identity.device != before.device || now->identity.inode != before.inode)
         return false;
     auto plan = nccl::plan_of_file(image.file.own_path());
     if (!plan)
@@ -218,8 +243,25 @@ bool NcclImages::is_what_was_planned(NcclImage &image) {
     plan->file = image.path;
     if (nccl::render_json(*plan, "") != nccl::render_json(image.plan, ""))
         return false;
-    image.status = *now;
-    return true;
+    take_over(image, *now);
+    return !has_lost_breakpoints(image);
+}
+
+// The other names may be of this file, and have its new time, or of copies that have not.
+void NcclImages::take_over(NcclImage &image, const FileStatus &now) {
+    const FileIdentity before = std::exchange(image.status, now).identity;
+    if (now.identity == before)
+        return;
+    const auto names = std::exchange(image.names, {now.identity});
+    for (FileIdentity name : names) {
+        if (name == before)
+            continue;
+        image.names.insert(name);
+        if (name.written_ns == before.written_ns) {
+            name.written_ns = now.identity.written_ns;
+            image.names.insert(name);
+        }
+    }
 }
 
 void NcclImages::give_up(NcclImage &image) {

@@ -122,7 +122,10 @@ private:
                                        std::string_view build_id) const;
     void become_one();
     static void note_user(NcclImage &image, pid_t pid);
-    [[nodiscard]] static bool is_what_was_planned(NcclImage &image);
+    // Known by what its file is like now, if its code is the same.
+    [[nodiscard]] bool is_what_was_planned(NcclImage &image) const;
+    static void take_over(NcclImage &image, const FileStatus &now);
+    [[nodiscard]] bool has_lost_breakpoints(const NcclImage &image) const;
     static void give_up(NcclImage &image);
     void let_go_due();
     void find_users();
