@@ -18,7 +18,6 @@ namespace collwire {
 namespace {
 
 constexpr std::size_t MAX_OTHERS = 65536;
-constexpr std::size_t MAX_UNREADABLE = 32;
 constexpr std::byte BREAKPOINT{0xcc};
 
 // Of an image's probes, in a mapping of its file.
@@ -42,6 +41,12 @@ Breakpoints breakpoints_in(const ProcessView &view, const Mapping &mapping,
             ++(*code == BREAKPOINT ? found.n_there : found.n_other);
     }
     return found;
+}
+
+bool is_deleted(const NcclImage &image) {
+    const auto status = image.file.is_open() ? image.file.status() : status_of(image.path);
+    return !status || status->n_names == 0 ||
+           (!image.file.is_open() && !image.names.contains(status->identity));
 }
 
 } // namespace
@@ -132,18 +137,13 @@ bool NcclImages::judge(Candidate candidate, const nccl::FileLook &look) {
         return true;
     }
     if (look.verdict != Other)
-        unreadable(fmt::format("{}: {}: whether it has NCCL in it is not known",
-                               candidate.mapping.path,
-                               look.verdict == Unopened ? "cannot be opened" : look.problem));
+        keep_problem(fmt::format("{}: {}: whether it has NCCL in it is not known",
+                                 candidate.mapping.path,
+                                 look.verdict == Unopened ? "cannot be opened" : look.problem));
     if (others_.size() >= MAX_OTHERS)
         others_.clear();
     others_.insert(candidate.status.identity);
     return true;
-}
-
-void NcclImages::unreadable(std::string problem) {
-    if (unreadable_.size() < MAX_UNREADABLE)
-        unreadable_.push_back(std::move(problem));
 }
 
 Result<void> NcclImages::add_file(const std::string &path) {
@@ -319,12 +319,14 @@ std::set<std::uint64_t> NcclImages::give_up(std::uint64_t now_ns) {
         return anew;
     looked_for_unused_ns_ = now_ns;
     for (const auto &image : images_) {
+        const bool is_waiting = image->links.empty() && image->problem.empty();
+        if (image->names.empty() || is_waiting)
+            continue;
         const auto is_over = [](const auto &user) {
             return start_ticks(user.first) != user.second;
         };
         const bool was_used = std::erase_if(image->users, is_over) != 0;
-        const auto status = image->stays ? image->file.status() : std::nullopt;
-        if (image->links.empty() || !image->users.empty() || (status && status->n_names != 0)) {
+        if (!image->users.empty() || (image->stays && !is_deleted(*image))) {
             image->unused_since_ns = 0;
         } else if (image->unused_since_ns == 0 || was_used) {
             image->unused_since_ns = now_ns;

@@ -27,6 +27,8 @@ constexpr std::uint32_t EMULATED_COST_NS = 600;
 constexpr std::uint32_t RETURN_COST_NS =
     2000; // not measured: a trap at the call, one at its return
 
+constexpr std::size_t MAX_KEPT_PROBLEMS = 32;
+
 using Programs = decltype(::nccl::progs);
 
 struct Site {
@@ -85,6 +87,20 @@ bool asked_for_bounded_walk() {
     return value != nullptr && std::string_view{value} == "1";
 }
 
+std::vector<std::string> problems_of(const NcclImage &image) {
+    std::vector<std::string> all;
+    if (!image.problem.empty())
+        all.push_back(fmt::format("{}: {}", image.path, image.problem));
+    else if (!image.loop_refused.empty())
+        all.push_back(fmt::format("{}: the kernel refused the program that walks long lists, so "
+                                  "launches of more than about 1,000 operations are truncated: "
+                                  "{}",
+                                  image.path, image.loop_refused));
+    for (const std::string &missing : image.missing)
+        all.push_back(fmt::format("{}: {}", image.path, missing));
+    return all;
+}
+
 } // namespace
 
 NcclImage::NcclImage() = default;
@@ -130,20 +146,28 @@ NcclImage *NcclImages::find(std::uint32_t id) const {
 }
 
 std::vector<std::string> NcclImages::problems() const {
-    std::vector<std::string> all = unreadable_;
-    for (const auto &image : images_) {
-        if (!image->problem.empty())
-            all.push_back(fmt::format("{}: {}", image->path, image->problem));
-        else if (!image->loop_refused.empty())
-            all.push_back(
-                fmt::format("{}: the kernel refused the program that walks long lists, so "
-                            "launches of more than about 1,000 operations are truncated: "
-                            "{}",
-                            image->path, image->loop_refused));
-        for (const std::string &missing : image->missing)
-            all.push_back(fmt::format("{}: {}", image->path, missing));
-    }
+    std::vector<std::string> all = kept_problems_;
+    for (const auto &image : images_)
+        for (std::string &problem : problems_of(*image))
+            if (std::ranges::find(all, problem) == all.end())
+                all.push_back(std::move(problem));
     return all;
+}
+
+void NcclImages::keep_problem(std::string problem) {
+    if (kept_problems_.size() < MAX_KEPT_PROBLEMS &&
+        std::ranges::find(kept_problems_, problem) == kept_problems_.end())
+        kept_problems_.push_back(std::move(problem));
+}
+
+void NcclImages::forget(const std::function<bool(const NcclImage &)> &is_over) {
+    std::erase_if(images_, [&](const auto &image) {
+        if (!image->names.empty() || !is_over(*image))
+            return false;
+        for (std::string &problem : problems_of(*image))
+            keep_problem(std::move(problem));
+        return true;
+    });
 }
 
 std::uint64_t NcclImages::missed() const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,7 +39,7 @@ struct NcclImage {
 
     std::uint32_t id = 0;
     FileStatus status; // as its plan was made of it
-    // Containers of one image, and overlays, show one file as many.
+    // Containers of one image, and overlays, show one file as many. Empty: it was given up.
     std::set<FileIdentity> names;
     std::map<pid_t, std::uint64_t> users; // processes that mapped it, and their start_ticks
     std::uint64_t unused_since_ns = 0;    // 0: used when last looked at
@@ -89,6 +90,8 @@ public:
     // name. Whoever maps a file with one of the inodes that this gives is to be told of again: the
     // unused ones lose their probes with the next call, so nobody maps one in between unseen.
     std::set<std::uint64_t> give_up(std::uint64_t now_ns);
+    // Forgets those that were given up and are over, but what was said of them.
+    void forget(const std::function<bool(const NcclImage &)> &is_over);
 
     // A file that nobody has mapped yet: its first user meets the probes. BadInput if it is no
     // NCCL.
@@ -129,7 +132,7 @@ private:
     static void give_up(NcclImage &image);
     void let_go_due();
     void find_users();
-    void unreadable(std::string problem);
+    void keep_problem(std::string problem);
     void place(NcclImage &image);
     Result<void> load(NcclImage &image);
     Result<void> load(NcclImage &image, bool loop);
@@ -143,8 +146,8 @@ private:
     std::uint64_t looked_for_unused_ns_ = 0;
     std::uint32_t last_id_ = 0;
     bool attached_ = false;
-    std::set<FileIdentity> others_; // that are no images
-    std::vector<std::string> unreadable_;
+    std::set<FileIdentity> others_;          // that are no images
+    std::vector<std::string> kept_problems_; // of files that are no images, or none any more
     std::vector<std::unique_ptr<NcclImage>> images_;
 };
 

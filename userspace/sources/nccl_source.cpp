@@ -279,9 +279,11 @@ void NcclSource::look_at_parameters(const ProcessKey &key, Process &process) {
 }
 
 void NcclSource::append_images(RecordSink &sink, bool everything) {
-    const auto &images = images_.all();
-    for (std::size_t i = everything ? 0 : images_told_; i < images.size(); ++i) {
-        const NcclImage &image = *images[i];
+    for (const auto &each : images_.all()) {
+        const NcclImage &image = *each;
+        if (!everything && image.id <= last_told_)
+            continue;
+        last_told_ = std::max(last_told_, image.id);
         cw_nccl_image record = {};
         record.header = {sizeof(record), CW_KIND_NCCL_IMAGE, CW_CPU_USERSPACE, monotonic_ns()};
         record.image_id = image.id;
@@ -309,11 +311,13 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
             sink.append(probe.header);
         }
     }
-    images_told_ = images.size();
 }
 
 void NcclSource::sample(RecordSink &sink, bool everything) {
     look_at_told();
+    // Records that were sampled before a new segment began may be written behind its beginning.
+    if (!everything)
+        forget_images();
     if (const auto anew = images_.give_up(monotonic_ns()); !anew.empty() && options_.tell_again)
         options_.tell_again(anew);
     if (!options_.told_of_mappings())
@@ -347,6 +351,17 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
     }
     fresh_.clear();
     shapes_.append(sink);
+}
+
+// Whatever refers to them is of processes that have ended.
+void NcclSource::forget_images() {
+    images_.forget([this](const NcclImage &image) {
+        return image.id <= last_told_ && std::ranges::none_of(processes_, [&](const auto &entry) {
+                   return entry.first.image_id == image.id;
+               });
+    });
+    std::erase_if(layouts_,
+                  [this](const auto &entry) { return images_.find(entry.first) == nullptr; });
 }
 
 std::vector<LossCount> NcclSource::losses() const {

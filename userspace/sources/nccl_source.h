@@ -103,6 +103,7 @@ private:
     void forget_ended();
     void forget_comms(const ProcessKey &key, const Process &process);
     void look_around();
+    void forget_images();
     void append_images(RecordSink &sink, bool everything);
 
     NcclOptions options_;
@@ -119,7 +120,7 @@ private:
     std::vector<pid_t> again_;         // that have files which there was no time for
     std::vector<Elsewhere> elsewhere_; // that are not found yet
     std::map<pid_t, unsigned> looks_;  // at processes that are not known to have NCCL
-    std::size_t images_told_ = 0;
+    std::uint32_t last_told_ = 0;      // the image with the greatest number that was told of
 };
 
 } // namespace collwire

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files with NCCL in them: what is told of them, and who is told of again.
+#include "mappings.skel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "tests/root/nccl_image_files.h"
+#include "userspace/loader/event_ring.h"
+#include "userspace/sources/mappings_source.h"
+#include "userspace/sources/nccl_source.h"
+
+namespace collwire {
+namespace {
+
+class NcclImagesTold : public NcclImageFiles {};
+
+class Nothing : public RecordSink {
+public:
+    void append(const cw_header &) override {}
+};
+
+// As the kernel's probe does, which not every kernel takes.
+void tell(NcclSource &source, pid_t pid, std::uint64_t inode) {
+    cw_file_mapped record = {};
+    record.header = {sizeof(record), CW_KIND_FILE_MAPPED, CW_CPU_USERSPACE, 1};
+    record.tgid = static_cast<std::uint32_t>(pid);
+    record.inode = inode;
+    source.on_record(record.header);
+}
+
+// A process that has ended is all that is known of a file.
+TEST_F(NcclImagesTold, ThatNobodyLookedAtAreToBeToldOfAgain) {
+    std::set<std::uint64_t> again;
+    NcclOptions options;
+    options.tell_again = [&](const auto &inodes) { again = inodes; };
+    NcclSource source{*maps_, options};
+    ASSERT_TRUE(source.prepare());
+    Nothing sink;
+    write_nccl(file("libnccl.so.2"));
+    const std::uint64_t inode = inode_of(file("libnccl.so.2"));
+    pid_t ended = 0;
+    {
+        Mapper first{file("libnccl.so.2")};
+        ended = first.pid();
+    }
+    tell(source, ended, inode);
+    source.sample(sink, false);
+    EXPECT_EQ(again, std::set<std::uint64_t>{inode});
+    again.clear();
+    Mapper second{file("libnccl.so.2")};
+    tell(source, second.pid(), inode);
+    EXPECT_FALSE(source.plan().empty());
+    source.sample(sink, false);
+    EXPECT_TRUE(again.empty());
+}
+
+std::size_t n_placed(const NcclSource &source, const std::string &path) {
+    const auto plan = source.plan();
+    return static_cast<std::size_t>(std::ranges::count_if(plan, [&path](const auto &probe) {
+        return probe.placed && probe.module_or_file.starts_with(path);
+    }));
+}
+
+// What the images of this folder are told as.
+class ImagesIn : public RecordSink {
+public:
+    explicit ImagesIn(std::string folder) : folder_(std::move(folder)) {}
+    void append(const cw_header &header) override {
+        cw_nccl_image record{};
+        std::memcpy(&record, &header, std::min<std::size_t>(sizeof(record), header.length_bytes));
+        if (header.kind == CW_KIND_NCCL_IMAGE && std::string_view{record.path}.starts_with(folder_))
+            all.push_back(record);
+    }
+    std::vector<cw_nccl_image> all;
+
+private:
+    std::string folder_;
+};
+
+std::vector<cw_nccl_image> next_segment(NcclSource &source, const std::string &folder) {
+    ImagesIn images{folder};
+    source.sample(images, true);
+    return images.all;
+}
+
+void sample_often(NcclSource &source) {
+    Nothing sink;
+    for (int i = 0; i < 6; ++i)
+        source.sample(sink, false);
+}
+
+bool has_probes_of(const NcclSource &source, const std::string &folder) {
+    return std::ranges::any_of(source.plan(), [&folder](const auto &probe) {
+        return probe.module_or_file.starts_with(folder);
+    });
+}
+
+// A job of containers every few minutes, for months.
+TEST_F(NcclImagesTold, ThatWereLetGoAreNotInLaterSegments) {
+    NcclOptions options;
+    options.spare_unused_ns = 1;
+    NcclSource source{*maps_, options};
+    ASSERT_TRUE(source.prepare());
+    ASSERT_TRUE(source.attach());
+    for (const bool is_traced : {true, false}) {
+        const std::string path = file(is_traced ? "libnccl.so.2" : "libnccl.so.3");
+        write_nccl(path);
+        if (!is_traced)
+            rename_in(path, "ncclEnqueueCheck", "ncclEnqueueOther");
+        std::vector<cw_nccl_image> told;
+        {
+            const Mapper job{path};
+            tell(source, job.pid(), inode_of(path));
+            sample_often(source);
+            told = next_segment(source, folder_);
+            ASSERT_EQ(told.size(), 1U);
+            EXPECT_EQ(told[0].reason[0] == '\0', is_traced) << told[0].reason;
+            std::filesystem::remove(path);
+        }
+        sample_often(source);
+        EXPECT_TRUE(next_segment(source, folder_).empty());
+        EXPECT_FALSE(has_probes_of(source, folder_));
+        const auto state = source.states().front();
+        EXPECT_EQ(state.reason.find(path) != std::string::npos, !is_traced) << state.reason;
+    }
+    source.detach();
+}
+
+// A later segment has the communicators of running processes, and what they refer to.
+TEST_F(NcclImagesTold, ThatWereGivenUpAreToldAsLongAsTheirProcessesRun) {
+    const std::string path = file("libnccl.so.2");
+    write_nccl(path);
+    NcclSource source{*maps_, {}};
+    {
+        const Mapper job{path};
+        ASSERT_TRUE(source.prepare());
+        ASSERT_TRUE(source.attach());
+        const auto told = next_segment(source, folder_);
+        ASSERT_EQ(told.size(), 1U);
+        cw_nccl_comm comm = {};
+        comm.header = {sizeof(comm), CW_KIND_NCCL_COMM, 0, 1};
+        comm.tgid = static_cast<std::uint32_t>(job.pid());
+        comm.image_id = told[0].image_id;
+        comm.comm = 8;
+        source.on_record(comm.header);
+        std::ofstream{path, std::ios::binary | std::ios::in} << std::string(4096, 'x');
+        sample_often(source);
+        ASSERT_EQ(n_placed(source, path), 0U);
+        EXPECT_EQ(next_segment(source, folder_).size(), 1U);
+    }
+    sample_often(source);
+    EXPECT_TRUE(next_segment(source, folder_).empty());
+    EXPECT_NE(source.states().front().reason.find("written again"), std::string::npos);
+    source.detach();
+}
+
+// A mapping is told of from the moment on that its file is told of again, and not before.
+TEST_F(NcclImagesTold, ThatAreMappedWhileTheyAreLetGoKeepTheirProbes) {
+    const std::string path = file("libnccl.so.2");
+    write_nccl(path);
+    const int kept = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const std::string still = "/proc/self/fd/" + std::to_string(kept);
+    std::unique_ptr<Mapper> late;
+    unsigned n_told = 0;
+    NcclOptions options;
+    options.spare_unused_ns = 1;
+    options.tell_again = [&](const auto &) {
+        if (n_told++ == 0)
+            late = std::make_unique<Mapper>(still);
+    };
+    NcclSource source{*maps_, options};
+    {
+        const Mapper first{path};
+        ASSERT_TRUE(source.prepare());
+        ASSERT_TRUE(source.attach());
+    }
+    ASSERT_GT(n_placed(source, path), 0U);
+    std::filesystem::remove(path);
+    Nothing sink;
+    for (int i = 0; i < 5; ++i)
+        source.sample(sink, false);
+    ASSERT_NE(late, nullptr);
+    EXPECT_GT(n_placed(source, path), 0U);
+    late.reset();
+    for (int i = 0; i < 5; ++i)
+        source.sample(sink, false);
+    EXPECT_EQ(n_placed(source, path), 0U);
+    source.detach();
+    close(kept);
+}
+
+// collective -h, ldd, a first attempt that fails.
+TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
+    std::unique_ptr<NcclSource> source;
+    unsigned n_told = 0;
+    auto ring = EventRing::create(*maps_, [&](const cw_header &header) {
+        n_told += header.kind == CW_KIND_FILE_MAPPED ? 1 : 0;
+        source->on_record(header);
+    });
+    ASSERT_TRUE(ring) << ring.failure().message;
+    MappingsSource mappings{*maps_, nccl::LEAST_FILE_BYTES};
+    NcclOptions options;
+    options.tell_again = [&](const auto &inodes) { mappings.tell_again(inodes); };
+    source = std::make_unique<NcclSource>(*maps_, options);
+    ASSERT_TRUE(mappings.prepare());
+    ASSERT_TRUE(mappings.attach());
+    if (mappings.states().front().state != CW_SOURCE_ON)
+        GTEST_SKIP() << mappings.states().front().reason;
+    ASSERT_TRUE(source->prepare());
+    ASSERT_TRUE(source->attach());
+    const std::size_t n_before = source->states().size();
+    Nothing sink;
+    write_nccl(file("libnccl.so.2"));
+    const auto plan_size = source->plan().size();
+    { Mapper first{file("libnccl.so.2")}; }
+    ASSERT_TRUE((*ring)->consume());
+    EXPECT_GE(n_told, 1U);
+    source->sample(sink, false);
+    EXPECT_EQ(source->plan().size(), plan_size);
+    Mapper second{file("libnccl.so.2")};
+    ASSERT_TRUE((*ring)->consume());
+    source->sample(sink, false);
+    EXPECT_GT(source->plan().size(), plan_size);
+    EXPECT_EQ(source->states().size(), n_before);
+    source->detach();
+    mappings.detach();
+}
+
+} // namespace
+} // namespace collwire
