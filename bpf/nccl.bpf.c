@@ -101,7 +101,7 @@ int enqueue_check(struct pt_regs *ctx)
 	if (!tgid_wanted(id >> 32))
 		return 0;
 	if (bpf_probe_read_user(info, sizeof(info), (void *)PT_REGS_PARM1(ctx))) {
-		count_loss(CW_LOSS_NCCL_FAULT);
+		count_loss(CW_LOSS_NCCL_CALL);
 		return 0;
 	}
 	comm = FROM_COPY(__u64, info, info_comm);

@@ -149,8 +149,7 @@ std::uint64_t clock_reading_before(const Model &model, const model::Session &ses
 // could not be written is up to one of them older.
 std::uint64_t calls_whole_until_ns(const Model &model, const model::Session &session) {
     std::uint64_t told_ns = UINT64_MAX;
-    for (const std::uint32_t loss_class :
-         {CW_LOSS_NCCL_CALL, CW_LOSS_NCCL_FAULT, CW_LOSS_RECORD_WRITE})
+    for (const std::uint32_t loss_class : {CW_LOSS_NCCL_CALL, CW_LOSS_RECORD_WRITE})
         if (const auto first = session.first_loss_ns.find(loss_class);
             first != session.first_loss_ns.end())
             told_ns = std::min(told_ns, first->second);

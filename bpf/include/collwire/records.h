@@ -391,12 +391,12 @@ enum cw_loss_class {
 	CW_LOSS_RECORD_WRITE = 11, /* records that could not be written (disk full) */
 	CW_LOSS_UD_PEER_TABLE = 12, /* destinations of UD QPs: in the QP's sum, not under a peer */
 	CW_LOSS_NCCL_COMM = 13,	    /* ring buffer or table full: a communicator or its end */
-	CW_LOSS_NCCL_CALL = 14,	    /* ring buffer full: calls of NCCL that are not here */
+	CW_LOSS_NCCL_CALL = 14,	    /* ring buffer full, or not read: calls that are not here */
 	CW_LOSS_NCCL_LAUNCH = 15, /* ring buffer full, or two at once: launches that are not here */
 	CW_LOSS_NCCL_SHAPE = 16,  /* ring buffer or table full: what a launch does is not told */
 	CW_LOSS_NCCL_CONNECTION = 17, /* ring buffer or table full: connections that are not here */
 	CW_LOSS_NCCL_OPS_TRUNCATED = 18, /* launches with more operations than are walked */
-	CW_LOSS_NCCL_FAULT = 19,	 /* NCCL's memory could not be read */
+	CW_LOSS_NCCL_FAULT = 19,	 /* launches whose memory could not be read */
 	CW_LOSS_NCCL_PROGRESS = 20,	 /* begins and ends of operations that are not here */
 	CW_LOSS_CLASSES = 21,
 };
