@@ -30,7 +30,7 @@ static __always_inline int on_mapping(struct file *file, unsigned long prot)
 	__u64 size;
 	__u8 one = 1;
 
-	if (!file || !(prot & PROT_EXEC))
+	if (!file || !(prot & PROT_EXEC) || !tgid_wanted(bpf_get_current_pid_tgid() >> 32))
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
 	size = (__u64)BPF_CORE_READ(inode, i_size);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/root/nccl_image_files.h"
@@ -203,6 +204,56 @@ TEST_F(NcclImagesTold, ThatAreMappedWhileTheyAreLetGoKeepTheirProbes) {
     close(kept);
 }
 
+TEST_F(NcclImagesTold, OfProcessesThatAreNotAskedForGetNoProbes) {
+    for (const char *name : {"wanted.so", "other.so", "later.so"})
+        write_nccl(file(name));
+    const Mapper wanted{file("wanted.so")};
+    const Mapper other{file("other.so")};
+    NcclOptions options;
+    options.probes.pids = {static_cast<std::uint32_t>(wanted.pid())};
+    options.told_of_mappings = [] { return false; };
+    NcclSource source{*maps_, options};
+    ASSERT_TRUE(source.prepare());
+    ASSERT_TRUE(source.attach());
+    const Mapper later{file("later.so")};
+    sample_often(source);
+    EXPECT_GT(n_placed(source, file("wanted.so")), 0U);
+    EXPECT_FALSE(has_probes_of(source, file("other.so")));
+    EXPECT_FALSE(has_probes_of(source, file("later.so")));
+    source.detach();
+}
+
+// A process that is asked for may be the second to map a file.
+TEST_F(NcclImagesTold, MappingsOfProcessesThatAreNotAskedForAreNotTold) {
+    std::vector<std::uint32_t> told;
+    auto ring = EventRing::create(*maps_, [&](const cw_header &header) {
+        if (header.kind != CW_KIND_FILE_MAPPED)
+            return;
+        cw_file_mapped record = {};
+        std::memcpy(&record, &header, std::min<std::size_t>(sizeof(record), header.length_bytes));
+        told.push_back(record.tgid);
+    });
+    ASSERT_TRUE(ring) << ring.failure().message;
+    const auto self = static_cast<std::uint32_t>(getpid());
+    ASSERT_TRUE(maps_->want_tgid(self));
+    MappingsSource mappings{*maps_, nccl::LEAST_FILE_BYTES, true};
+    ASSERT_TRUE(mappings.prepare());
+    ASSERT_TRUE(mappings.attach());
+    if (mappings.states().front().state != CW_SOURCE_ON)
+        GTEST_SKIP() << mappings.states().front().reason;
+    const std::string path = file("libnccl.so.2");
+    write_nccl(path);
+    const Mapper other{path};
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    void *own = mmap(nullptr, nccl::LEAST_FILE_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+    close(fd);
+    ASSERT_NE(own, MAP_FAILED);
+    munmap(own, nccl::LEAST_FILE_BYTES);
+    ASSERT_TRUE((*ring)->consume());
+    EXPECT_EQ(told, std::vector{self});
+    mappings.detach();
+}
+
 // collective -h, ldd, a first attempt that fails.
 TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
     std::unique_ptr<NcclSource> source;
@@ -212,7 +263,7 @@ TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
         source->on_record(header);
     });
     ASSERT_TRUE(ring) << ring.failure().message;
-    MappingsSource mappings{*maps_, nccl::LEAST_FILE_BYTES};
+    MappingsSource mappings{*maps_, nccl::LEAST_FILE_BYTES, false};
     NcclOptions options;
     options.tell_again = [&](const auto &inodes) { mappings.tell_again(inodes); };
     source = std::make_unique<NcclSource>(*maps_, options);

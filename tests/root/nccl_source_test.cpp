@@ -221,8 +221,7 @@ TEST_F(NcclSources, ProcessesThatAreNotAskedFor) {
     const Child other([&] { have_comms(NCCL_DOUBLE, others_); });
     ASSERT_TRUE(wanted.is_ready() && other.is_ready());
     NcclOptions options;
-    options.probes.filter_by_tgid = true;
-    options.pids = {static_cast<std::uint32_t>(wanted.pid())};
+    options.probes.pids = {static_cast<std::uint32_t>(wanted.pid())};
     start(std::move(options));
     const auto records = sample_everything();
     EXPECT_EQ(comms_of(records, wanted).size(), 1U);

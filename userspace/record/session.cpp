@@ -89,14 +89,13 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
             return added;
     if (!options.nccl)
         return {};
-    auto mappings = std::make_unique<MappingsSource>(*maps_, nccl::LEAST_FILE_BYTES, mode);
+    auto mappings = std::make_unique<MappingsSource>(*maps_, nccl::LEAST_FILE_BYTES, filter, mode);
     MappingsSource *told_by = mappings.get();
     if (auto added = add(std::move(mappings)); !added)
         return added;
     NcclOptions nccl;
     nccl.tell_again = [told_by](const auto &inodes) { told_by->tell_again(inodes); };
-    nccl.probes.filter_by_tgid = filter;
-    nccl.pids = options.pids;
+    nccl.probes.pids = options.pids;
     nccl.files = options.nccl_files;
     nccl.probes.api_returns = options.api_returns;
     nccl.probes.local_launches = options.local_launches;

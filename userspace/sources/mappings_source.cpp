@@ -22,13 +22,15 @@ Hook mmap_hook() {
 } // namespace
 
 MappingsSource::MappingsSource(const SharedMaps &maps, std::uint64_t least_file_bytes,
-                               HookMode mode)
-    : ProbedSource(maps, "mappings", {mmap_hook()}, mode), least_file_bytes_(least_file_bytes) {}
+                               bool filter_by_tgid, HookMode mode)
+    : ProbedSource(maps, "mappings", {mmap_hook()}, mode), least_file_bytes_(least_file_bytes),
+      filter_by_tgid_(filter_by_tgid) {}
 
 MappingsSource::~MappingsSource() = default;
 
 bool MappingsSource::configure() {
     skeleton_->rodata->least_file_bytes = least_file_bytes_;
+    skeleton_->rodata->filter_by_tgid = filter_by_tgid_;
     return need("security_mmap_file");
 }
 

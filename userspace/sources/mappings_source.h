@@ -14,7 +14,7 @@ namespace collwire {
 class MappingsSource : public ProbedSource<mappings> {
 public:
     // Smaller files are not told of.
-    MappingsSource(const SharedMaps &maps, std::uint64_t least_file_bytes,
+    MappingsSource(const SharedMaps &maps, std::uint64_t least_file_bytes, bool filter_by_tgid,
                    HookMode mode = default_hook_mode());
     ~MappingsSource() override;
 
@@ -25,6 +25,7 @@ private:
     bool applicable() override { return true; }
     bool configure() override;
     std::uint64_t least_file_bytes_;
+    bool filter_by_tgid_;
 };
 
 } // namespace collwire

@@ -88,6 +88,11 @@ void NcclImages::collect(pid_t pid, std::vector<Candidate> &candidates, Looked &
     }
 }
 
+std::vector<pid_t> NcclImages::processes() const {
+    return wanted_.pids.empty() ? all_processes()
+                                : std::vector<pid_t>{wanted_.pids.begin(), wanted_.pids.end()};
+}
+
 NcclImages::Looked NcclImages::look_at(const std::vector<pid_t> &pids) {
     Looked looked;
     std::vector<Candidate> candidates;
@@ -279,7 +284,7 @@ void NcclImages::give_up(NcclImage &image) {
 }
 
 void NcclImages::find_users() {
-    for (const pid_t pid : all_processes()) {
+    for (const pid_t pid : processes()) {
         ProcessView view{pid};
         if (!view.refresh())
             continue;

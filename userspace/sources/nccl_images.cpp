@@ -224,7 +224,7 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
     bpf_program__set_autoload((*programs)->progs.enqueue_returns, wanted_.api_returns);
     bpf_program__set_autoload((*programs)->progs.proxy_op_begins, wanted_.network_times);
     bpf_program__set_autoload((*programs)->progs.proxy_op_ends, wanted_.network_times);
-    (*programs)->rodata->filter_by_tgid = wanted_.filter_by_tgid;
+    (*programs)->rodata->filter_by_tgid = !wanted_.pids.empty();
     (*programs)->rodata->watch_returns = wanted_.api_returns;
     if (auto loaded = programs->load(maps_); !loaded)
         return loaded;

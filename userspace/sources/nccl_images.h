@@ -25,9 +25,9 @@ struct nccl; // the skeleton of bpf/nccl.bpf.c
 
 namespace collwire {
 
-// What is probed besides the calls and launches.
+// Whose NCCL is probed, and what besides the calls and launches.
 struct NcclProbes {
-    bool filter_by_tgid = false;
+    std::vector<std::uint32_t> pids; // nothing of other processes is looked at; empty: all
     bool api_returns = false;
     bool local_launches = false;
     bool network_times = false;
@@ -64,7 +64,7 @@ public:
 
     // `spare_unused_ns`: for how long an image that nobody maps keeps its probes.
     NcclImages(const SharedMaps &maps, NcclProbes wanted, std::uint64_t spare_unused_ns = MINUTE_NS)
-        : maps_(maps), wanted_(wanted), spare_unused_ns_(spare_unused_ns) {}
+        : maps_(maps), wanted_(std::move(wanted)), spare_unused_ns_(spare_unused_ns) {}
     NcclImages(const NcclImages &) = delete;
     NcclImages &operator=(const NcclImages &) = delete;
     ~NcclImages();
@@ -76,6 +76,8 @@ public:
     void lift();
     Result<void> put_back();
 
+    // Those that may map an image.
+    [[nodiscard]] std::vector<pid_t> processes() const;
     // What look_at came to.
     struct Looked {
         std::set<std::uint64_t> inodes; // of mapped files of which it is known now what they are

@@ -75,7 +75,7 @@ Result<void> NcclSource::prepare() {
     for (const std::string &file : options_.files)
         if (auto added = images_.add_file(file); !added)
             return added;
-    again_ = images_.look_at(all_processes()).again;
+    again_ = images_.look_at(images_.processes()).again;
     return {};
 }
 
@@ -89,7 +89,7 @@ std::vector<PlannedProbe> NcclSource::plan() const {
 Result<void> NcclSource::attach() {
     images_.attach();
     // Those that came between prepare and now.
-    const auto pids = all_processes();
+    const auto pids = images_.processes();
     again_ = images_.look_at(pids).again;
     if (!images_.all().empty())
         look_into(pids);
@@ -121,10 +121,7 @@ void NcclSource::look_into(const std::vector<pid_t> &pids) {
     for (const auto &[key, comm] : comms_)
         copies.add(comm.record);
     for (const pid_t pid : nccl::ancestors_first(pids))
-        if (options_.pids.empty() ||
-            std::ranges::find(options_.pids, static_cast<std::uint32_t>(pid)) !=
-                options_.pids.end())
-            look_into(pid, copies);
+        look_into(pid, copies);
 }
 
 void NcclSource::look_into(pid_t pid, nccl::CommCopies &copies) {
@@ -400,7 +397,7 @@ void NcclSource::detach() {
 void NcclSource::look_around() {
     std::map<pid_t, unsigned> looks;
     std::vector<pid_t> due;
-    for (const pid_t pid : all_processes()) {
+    for (const pid_t pid : images_.processes()) {
         const auto before = looks_.find(pid);
         const unsigned n = before == looks_.end() ? 0 : before->second + 1;
         looks.emplace(pid, n);

@@ -20,8 +20,7 @@ namespace collwire {
 
 struct NcclOptions {
     NcclProbes probes;
-    std::vector<std::uint32_t> pids; // whose memory is read; empty: all
-    std::vector<std::string> files;  // that are probed before anybody maps them
+    std::vector<std::string> files; // that are probed before anybody maps them
     // Whether CW_KIND_FILE_MAPPED records come. Without them processes are looked at again and
     // again: each with every sample while it is young, later less often.
     std::function<bool()> told_of_mappings = [] { return true; };
