@@ -79,10 +79,10 @@ private:
             add_known(nccl_.totals.perhaps_counted_bytes, link.measured_bytes);
             return;
         }
-        std::uint64_t headers = link.greeting_bytes;
+        const std::uint64_t headers =
+            add_saturating(link.greeting_bytes, link.attributed_header_bytes);
         std::uint64_t of_nobody = 0;
         for (const Interval &interval : link.intervals) {
-            headers = add_saturating(headers, interval.header_bytes);
             const std::uint64_t excess =
                 subtract_or_zero(interval.measured_bytes, interval.derived_bytes);
             if (interval.kind != IntervalKind::Excess)

@@ -335,6 +335,7 @@ private:
         add_to_matrix(nccl_, link, instance.comm, instance.record.rank, op.peer,
                       share.payload_bytes, share.wire_bytes);
         add(link.attributed_bytes, share.payload_bytes);
+        add(link.attributed_header_bytes, share.header_bytes);
         add(link.attributed_wire_bytes, share.wire_bytes.value_or(0));
     }
 

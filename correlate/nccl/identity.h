@@ -214,7 +214,6 @@ struct Interval {
     std::uint32_t end = 0;
     std::uint64_t derived_bytes = 0; // of those that are known, net_socket's headers included
     std::uint64_t bound_bytes = 0;   // of the others
-    std::uint64_t header_bytes = 0;  // net_socket's, of all of them
     std::uint64_t measured_bytes = 0;
     std::uint64_t wire_bytes = 0; // of those, where frames were counted
     std::uint64_t n_ops = 0;
@@ -251,7 +250,8 @@ struct Link {
     std::uint64_t measured_bytes = 0;     // of all its time in the recording
     std::uint64_t attributed_bytes = 0;   // of operations
     std::uint64_t attributed_wire_bytes = 0;
-    std::uint64_t greeting_bytes = 0; // what net_socket says on a new socket
+    std::uint64_t attributed_header_bytes = 0; // net_socket's, of what it carried of operations
+    std::uint64_t greeting_bytes = 0;          // what net_socket says on a new socket
     Known wire_bytes;
     std::uint64_t begin_ns = 0;
     std::uint64_t measured_from_ns = 0; // 0: from the start

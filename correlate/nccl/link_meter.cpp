@@ -175,9 +175,19 @@ const Interval *interval_of(const Link &link, std::uint32_t order) {
     return &*(after - 1);
 }
 
-// Without net_socket's headers.
-std::uint64_t payload_in(const Link &link, const ShapeOp &op, std::uint64_t bytes) {
-    return subtract_or_zero(bytes, bytes_on(link, op) - op.payload_bytes);
+// Of so many bytes of an operation the headers of net_socket are no payload.
+void split(OpShare &share, const Link &link, const ShapeOp &op, std::uint64_t bytes) {
+    share.header_bytes = std::min(bytes, bytes_on(link, op) - op.payload_bytes);
+    share.payload_bytes = bytes - share.header_bytes;
+}
+
+// Before each message that has begun there is its size.
+void split_first(OpShare &share, const Link &link, const ShapeOp &op, std::uint64_t bytes) {
+    const std::uint64_t begun = bytes == 0 || !link.has_size_headers
+                                    ? 0
+                                    : part_of(op.messages, bytes - 1, bytes_on(link, op)) + 1;
+    share.header_bytes = std::min(bytes, model::multiply_saturating(begun, SIZE_HEADER_BYTES));
+    share.payload_bytes = bytes - share.header_bytes;
 }
 
 } // namespace
@@ -189,21 +199,29 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
                       std::uint32_t order, std::uint32_t op_index) {
     OpShare derived;
     if (is_certain(op))
-        derived = {op.payload_bytes, {}, true, true, ByteSource::Derived, Rung::Exact};
+        derived = {op.payload_bytes, 0, {}, true, true, ByteSource::Derived, Rung::Exact};
     if (interval == nullptr)
         return derived;
-    OpShare share{op.payload_bytes, {}, true, true, link.source, Rung::Exact};
+    const std::uint64_t headers = bytes_on(link, op) - op.payload_bytes;
+    if (derived.is_known)
+        derived.header_bytes =
+            part_of(headers, std::min(interval->measured_bytes, interval->derived_bytes),
+                    interval->derived_bytes);
+    OpShare share{op.payload_bytes, headers, {}, true, true, link.source, Rung::Exact};
     switch (interval->kind) {
     case IntervalKind::Checked:
         return share;
     case IntervalKind::Single:
-        share.payload_bytes = payload_in(link, op, interval->measured_bytes);
+        split(share, link, op, interval->measured_bytes);
         if (link.has_size_headers && op.has_unknown_messages)
             share.rung = Rung::Inferred;
         return share;
     case IntervalKind::Shortage:
         share.payload_bytes =
             part_of(op.payload_bytes, interval->measured_bytes, interval->derived_bytes);
+        share.header_bytes =
+            part_of(bytes_on(link, op), interval->measured_bytes, interval->derived_bytes) -
+            share.payload_bytes;
         share.rung = Rung::Inferred;
         return share;
     case IntervalKind::Unknown: {
@@ -212,10 +230,10 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
         // What the others leave, by how much each can be at most.
         const std::uint64_t rest =
             subtract_or_zero(interval->measured_bytes, interval->derived_bytes);
-        share.payload_bytes = payload_in(
-            link, op,
-            interval->bound_bytes == 0 ? rest / interval->n_unknown
-                                       : part_of(bytes_on(link, op), rest, interval->bound_bytes));
+        split(share, link, op,
+              interval->bound_bytes == 0
+                  ? rest / interval->n_unknown
+                  : part_of(bytes_on(link, op), rest, interval->bound_bytes));
         share.rung = Rung::Inferred;
         return share;
     }
@@ -225,7 +243,7 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
         if (here < last)
             return share;
         share.is_whole = false;
-        share.payload_bytes = here == last ? std::min(op.payload_bytes, interval->last_bytes) : 0;
+        split_first(share, link, op, here == last ? interval->last_bytes : 0);
         return share;
     }
     case IntervalKind::Excess:
@@ -280,7 +298,6 @@ void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t o
     can_close_ = false;
     order_ = order;
     ++open_.n_ops;
-    open_.header_bytes = add_saturating(open_.header_bytes, bytes_on(link_, op) - op.payload_bytes);
     if (is_certain(op)) {
         open_.derived_bytes = add_saturating(open_.derived_bytes, bytes_on(link_, op));
     } else {

@@ -36,7 +36,8 @@ struct LinkSample {
 // What one operation carried, by the interval that it is in.
 struct OpShare {
     std::uint64_t payload_bytes = 0;
-    Known wire_bytes; // its share of the frames
+    std::uint64_t header_bytes = 0; // net_socket's, of what was measured
+    Known wire_bytes;               // its share of the frames
     bool is_known = false;
     bool is_whole = true; // false: the recording ended before
     ByteSource source = ByteSource::None;

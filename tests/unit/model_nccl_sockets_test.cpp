@@ -63,6 +63,50 @@ TEST(NcclSockets, SizesOnSocketsAreNoPayloadOfWhatIsNotKnown) {
     }
 }
 
+// Sizes of messages that were not sent are in no sum, and hide no bytes that were.
+TEST(NcclSockets, SizesOfWhatWasNotSent) {
+    for (const bool is_bound : {false, true}) {
+        SCOPED_TRACE(is_bound);
+        NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+        node.usual(1);
+        NcclBuilder rank(node, {});
+        const CallOptions first{.count = 1000}, last{.count = 3000};
+        cw_nccl_op op = rank.ring({.connection = SENDS_AT, .bytes = 4'000'000});
+        op.nsteps = 1000;
+        op.slice_steps = 1;
+        if (is_bound)
+            op.pattern = CW_NCCL_PATTERN_NVLS_TREE;
+        rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+        rank.call(12, first)
+            .shape(12, 1, {first}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})})
+            .launch(12.1, 1, {first});
+        // More than the first one makes: of nobody.
+        rank.socket(13, 33, 4 + 4000 + 5000).socket(18, 33, 4 + 4000 + 5000);
+        rank.call(19, last).shape(19, 2, {last}, {op}).launch(19.1, 2, {last});
+        rank.socket(20, 33, 4 + 4000 + 5000);
+        const model::Model model = model_of({node.clock(20).end().bytes()});
+        EXPECT_EQ(model.nccl.control.socket_header_bytes, 4U);
+        EXPECT_EQ(of_rung(model, Rung::Exact) + of_rung(model, Rung::Inferred) +
+                      of_rung(model, Rung::Process),
+                  9000U);
+    }
+}
+
+// Of an operation that was under way when the recording ended.
+TEST(NcclSockets, SizesOfAMessageThatIsUnderWay) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+    rank.shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.call(12, call).launch(12.1, 1, {call}).call(19, call).launch(19.1, 1, {call});
+    rank.socket(18, 33, 4004).socket(20, 33, 4004 + 1500);
+    const model::Model model = model_of({node.clock(20).end().bytes()});
+    EXPECT_EQ(of_rung(model, Rung::Exact), 4000 + 1496U);
+    EXPECT_EQ(model.nccl.control.socket_header_bytes, 2 * 4U);
+}
+
 // The same descriptor, and the same addresses in NCCL: of a communicator that was destroyed, and of
 // the next one. The socket of either may be closed before it is seen.
 TEST(NcclSockets, ADescriptorThatIsUsedAgain) {
@@ -132,7 +176,7 @@ TEST(NcclSockets, ASocketThatWasClosedUnseen) {
         rank.call(12, call).shape(12, 1, {call},
                                   {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
         rank.launch(12.1, 1, {call}).call(16, call).launch(16.1, 1, {call});
-        rank.socket(12.5, 33, 13 + 4004).socket(17, 33, 13 + 4004 + 1000, 1000, 2000, flags);
+        rank.socket(12.5, 33, 13 + 4004).socket(17, 33, 13 + 4004 + 4 + 1000, 1000, 2000, flags);
         node.clock(20).end();
         const model::Model model = model_of({node.bytes()});
         const bool is_final = (flags & CW_TCP_SOCKET_FINAL) != 0;
