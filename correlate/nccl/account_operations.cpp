@@ -218,8 +218,8 @@ private:
 
     [[nodiscard]] Rung rung_of_call(const LaunchRef &ref, const Launch &launch,
                                     std::uint32_t task) const {
-        const std::uint32_t call = task_calls_of(ref)[launch.first_task + task];
-        return nccl_.call_joins[nccl_.instances[ref.instance].stream][call].rung;
+        return identity::rung_of_call(nccl_, nccl_.instances[ref.instance], launch,
+                                      task_calls_of(ref)[launch.first_task + task]);
     }
 
     // Nothing is known of what was launched but whose it is.
@@ -419,7 +419,7 @@ private:
             add(*entry.payload_bytes, share.payload_bytes);
     }
 
-    void complete(Operation &operation) const {
+    static void complete(Operation &operation) {
         if (operation.has(OPERATION_BOUND) && operation.has(OPERATION_PAYLOAD_KNOWN))
             operation.flags |= OPERATION_PARTIAL;
         if (operation.has(OPERATION_DATA_UNKNOWN))
@@ -428,7 +428,7 @@ private:
             operation.flags &= static_cast<std::uint16_t>(~OPERATION_WIRE_KNOWN);
         // Nothing was given to a proxy that sends, on any rank: nothing was sent.
         if (!operation.has(OPERATION_HAS_BYTES) && !operation.has(OPERATION_PARTIAL) &&
-            !nccl_.communicators[operation.comm].is_incomplete)
+            !operation.has(OPERATION_LACKS_RECORDS))
             operation.flags |=
                 OPERATION_PAYLOAD_KNOWN | OPERATION_DATA_KNOWN | OPERATION_WIRE_KNOWN;
         if (!operation.has(OPERATION_PAYLOAD_KNOWN))

@@ -144,15 +144,16 @@ std::uint64_t clock_reading_before(const Model &model, const model::Session &ses
     return latest_ns;
 }
 
-// Until when no call of a recording is missing. When some were lost is known by the moment that
-// told of it, and by one before, at which none had been: clock readings are of such moments. What
-// could not be written is up to one of them older.
-std::uint64_t calls_whole_until_ns(const Model &model, const model::Session &session) {
+// Until when nothing of a recording is missing that is counted as one of these classes. When some
+// were lost is known by the moment that told of it, and by one before, at which none had been:
+// clock readings are of such moments. What could not be written is up to one of them older.
+template <typename IsOfThem>
+std::uint64_t whole_until_ns(const Model &model, const model::Session &session,
+                             IsOfThem is_of_them) {
     std::uint64_t told_ns = UINT64_MAX;
-    for (const std::uint32_t loss_class : {CW_LOSS_NCCL_CALL, CW_LOSS_RECORD_WRITE})
-        if (const auto first = session.first_loss_ns.find(loss_class);
-            first != session.first_loss_ns.end())
-            told_ns = std::min(told_ns, first->second);
+    for (const auto &[loss_class, first_ns] : session.first_loss_ns)
+        if (is_of_them(loss_class) || loss_class == CW_LOSS_RECORD_WRITE)
+            told_ns = std::min(told_ns, first_ns);
     if (told_ns == UINT64_MAX)
         return UINT64_MAX;
     if (!session.from_start)
@@ -162,6 +163,24 @@ std::uint64_t calls_whole_until_ns(const Model &model, const model::Session &ses
     return clock_reading_before(model, session, model::subtract_or_zero(latest_ns, ONE_MOMENT_NS));
 }
 
+struct WholeUntil {
+    std::uint64_t calls_ns = UINT64_MAX;
+    std::uint64_t launches_ns = UINT64_MAX;
+    std::uint64_t all_ns = UINT64_MAX;
+};
+WholeUntil whole_until(const Model &model, const model::Session &session) {
+    return {whole_until_ns(model, session,
+                           [](std::uint32_t loss) { return loss == CW_LOSS_NCCL_CALL; }),
+            whole_until_ns(model, session,
+                           [](std::uint32_t loss) {
+                               return loss == CW_LOSS_NCCL_LAUNCH || loss == CW_LOSS_NCCL_FAULT;
+                           }),
+            whole_until_ns(model, session, [](std::uint32_t loss) {
+                return loss == CW_LOSS_PROBE_MISSED ||
+                       (loss >= CW_LOSS_NCCL_COMM && loss <= CW_LOSS_NCCL_FAULT);
+            })};
+}
+
 class Finder {
 public:
     explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {}
@@ -169,7 +188,7 @@ public:
     void run() {
         index_processes();
         for (const model::Session &session : model_.sessions)
-            whole_until_ns_.push_back(calls_whole_until_ns(model_, session));
+            whole_until_.push_back(whole_until(model_, session));
         for (const Image &image : nccl_.gathered.images)
             by_id_[{image.session, image.image_id}] = &image;
         for (const NcclProcess &process : nccl_.gathered.processes)
@@ -243,7 +262,10 @@ private:
         added.host = model_.sessions[stream.session].host;
         added.record = comm;
         added.begin_ns = comm.header.time_ns;
-        added.calls_whole_until_ns = whole_until_ns_[stream.session];
+        const WholeUntil &whole_until = whole_until_[stream.session];
+        added.calls_whole_until_ns = whole_until.calls_ns;
+        added.launches_whole_until_ns = whole_until.launches_ns;
+        added.whole_until_ns = whole_until.all_ns;
         added.created = is_created;
         added.from_start = is_created || ((comm.flags & CW_NCCL_COMM_LAUNCHED) != 0 &&
                                           comm.launched == 0 && comm.op_count == 0);
@@ -359,7 +381,7 @@ private:
     std::map<std::tuple<Index, std::uint32_t, std::uint64_t>, Index> processes_;
     std::map<std::pair<Index, std::uint32_t>, const Image *> by_id_;  // session, image
     std::map<std::pair<Index, std::uint32_t>, std::uint32_t> images_; // session, process
-    std::vector<std::uint64_t> whole_until_ns_;                       // by session
+    std::vector<WholeUntil> whole_until_;                             // by session
 };
 
 } // namespace

@@ -74,7 +74,10 @@ struct Instance {
     // In its stream, in the order of time.
     std::uint32_t first_call = 0, n_calls = 0;
     std::uint32_t first_launch = 0, n_launches = 0;
-    std::uint64_t calls_whole_until_ns = UINT64_MAX; // from then on calls may be missing
+    // From then on some may be missing: calls, launches, anything that these need.
+    std::uint64_t calls_whole_until_ns = UINT64_MAX;
+    std::uint64_t launches_whole_until_ns = UINT64_MAX;
+    std::uint64_t whole_until_ns = UINT64_MAX;
     // The whole of it: the weakest base, the first number, and whether all of it is joined.
     SeqBase seq_base = SeqBase::Recording;
     std::uint64_t seq_of_first = 0; // seq of its first collective here
@@ -94,7 +97,6 @@ struct Communicator {
     Index parent = NONE;
     std::vector<Index> instances;          // by rank, then by time
     std::vector<Index> links;              // that it uses alone
-    bool is_incomplete = false;            // records of one of its ranks were lost, or never made
     std::uint64_t created_realtime_ns = 0; // 0: not seen
     std::uint64_t ended_realtime_ns = 0;   // 0: not seen
 };
@@ -114,7 +116,8 @@ enum OperationFlags : std::uint16_t {
     OPERATION_BOUND = 1 << 11,        // of a part no more is known than a bound
     OPERATION_DATA_UNKNOWN = 1 << 12, // of a part
     OPERATION_WIRE_UNKNOWN = 1 << 13,
-    OPERATION_END_UNKNOWN = 1 << 14, // of a part
+    OPERATION_END_UNKNOWN = 1 << 14,   // of a part
+    OPERATION_LACKS_RECORDS = 1 << 15, // perhaps: some of a rank were lost then, or are never made
 };
 
 // A collective of a communicator, or a send with its receive.

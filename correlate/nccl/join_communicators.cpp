@@ -207,7 +207,6 @@ private:
             if (instance.created)
                 comm.created_realtime_ns =
                     std::max(comm.created_realtime_ns, host.realtime_ns(instance.begin_ns));
-            comm.is_incomplete = comm.is_incomplete || is_incomplete(instance);
             all_ended = all_ended && instance.ended;
             if (instance.ended)
                 comm.ended_realtime_ns =
@@ -216,19 +215,6 @@ private:
         if (!all_ended)
             comm.ended_realtime_ns = 0;
         nccl_.communicators.push_back(std::move(comm));
-    }
-
-    // What it gave to a proxy may not be here.
-    [[nodiscard]] bool is_incomplete(const Instance &instance) const {
-        if (instance.operations_rung == Rung::Process)
-            return true;
-        const auto &loss = model_.sessions[instance.session].loss;
-        return std::any_of(loss.begin(), loss.end(), [](const auto &entry) {
-            const std::uint32_t loss_class = entry.first.first;
-            return entry.second != 0 &&
-                   (loss_class == CW_LOSS_RECORD_WRITE || loss_class == CW_LOSS_PROBE_MISSED ||
-                    (loss_class >= CW_LOSS_NCCL_COMM && loss_class <= CW_LOSS_NCCL_FAULT));
-        });
     }
 
     void order_communicators() {

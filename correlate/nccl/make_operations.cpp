@@ -196,7 +196,8 @@ private:
             const bool captured = is_captured(calls.instance, join);
             const std::uint64_t called_ns = model_.hosts[instance.host].realtime_ns(call.time_ns);
             const bool is_waited_for = join.launch == NONE && may_launch(instance, call);
-            const bool may_be_lost = is_waited_for && loses_launches(instance);
+            const bool may_be_lost =
+                is_waited_for && call.time_ns >= instance.launches_whole_until_ns;
             const bool may_come = is_waited_for && may_come_later(calls.instance, call);
             for (std::uint32_t replay = 0; replay < repeats[number]; ++replay) {
                 Operation &operation = into[join.operation + replay];
@@ -205,6 +206,8 @@ private:
                     operation.flags |= OPERATION_PARTIAL;
                 if (may_be_lost)
                     operation.rung = std::min(operation.rung, Rung::Inferred);
+                if (may_lack_records(instance, call, captured))
+                    operation.flags |= OPERATION_LACKS_RECORDS;
             }
         }
     }
@@ -212,15 +215,14 @@ private:
     [[nodiscard]] bool may_launch(const Instance &instance, const Call &call) const {
         return !never_launches(call, instance) && nccl_.communicators[instance.comm].n_nodes != 1;
     }
-    [[nodiscard]] bool loses_launches(const Instance &instance) const {
-        const auto &loss = model_.sessions[instance.session].loss;
-        return std::any_of(loss.begin(), loss.end(), [](const auto &of) {
-            const auto &[loss_class, cpu] = of.first;
-            return of.second != 0 &&
-                   (loss_class == CW_LOSS_NCCL_LAUNCH || loss_class == CW_LOSS_NCCL_FAULT ||
-                    loss_class == CW_LOSS_RECORD_WRITE);
-        });
+
+    // The graph of a captured call may be launched at any time after it.
+    static bool may_lack_records(const Instance &instance, const Call &call, bool captured) {
+        return instance.operations_rung == Rung::Process ||
+               (captured ? instance.whole_until_ns != UINT64_MAX
+                         : call.time_ns >= instance.whole_until_ns);
     }
+
     // Its group may have been open when the recording ended. A rank without anything on the network
     // never launches.
     [[nodiscard]] bool may_come_later(Index index, const Call &call) const {

@@ -35,7 +35,7 @@ public:
     Matcher(Model &model, const Instance &instance)
         : nccl_(model.nccl), instance_(instance), stream_(nccl_.gathered.streams[instance.stream]),
           joins_(nccl_.call_joins[instance.stream]), task_calls_(nccl_.task_calls[instance.stream]),
-          is_older_(is_older(nccl_, instance)), best_(best_known(model)),
+          is_older_(is_older(nccl_, instance)), best_(best_known()),
           plans_(nccl_, instance, best_) {}
 
     void run(ChannelsOfCommunicators &channels) {
@@ -53,16 +53,10 @@ public:
     }
 
 private:
-    [[nodiscard]] Rung best_known(const Model &model) const {
-        Rung best = Rung::Exact;
-        const model::Session &session = model.sessions[instance_.session];
-        if (session.first_loss_ns.contains(CW_LOSS_NCCL_LAUNCH) ||
-            instance_.calls_whole_until_ns != UINT64_MAX)
-            best = Rung::Inferred;
-        // What older versions do not say of operations follows from their order.
-        if (!is_older_ || instance_.operations_rung == Rung::Process)
-            best = std::min(best, instance_.operations_rung);
-        return best;
+    // What older versions do not say of operations follows from their order.
+    [[nodiscard]] Rung best_known() const {
+        return !is_older_ || instance_.operations_rung == Rung::Process ? instance_.operations_rung
+                                                                        : Rung::Exact;
     }
 
     [[nodiscard]] const Call &call_at(std::uint32_t i) const { return stream_.calls[i]; }

@@ -129,7 +129,8 @@ void Parts::add_op(const CallRef &ref, std::uint32_t index, std::uint32_t op_ind
               share_of(link, op, launch.order, op_index),
               time_of(stream, index, op_index)};
     part.share.rung =
-        std::min({part.share.rung, link.rung, nccl_.call_joins[stream][ref.call].rung});
+        std::min({part.share.rung, link.rung,
+                  rung_of_call(nccl_, nccl_.instances[ref.instance], launch, ref.call)});
     parts.push_back(part);
 }
 

@@ -56,6 +56,14 @@ std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instan
             join.operation + replay};
 }
 
+Rung rung_of_call(const Identity &nccl, const Instance &instance, const Launch &launch,
+                  std::uint32_t call) {
+    const bool may_be_of_another =
+        launch.time_ns >= std::min(instance.calls_whole_until_ns, instance.launches_whole_until_ns);
+    return std::min(nccl.call_joins[instance.stream][call].rung,
+                    may_be_of_another ? Rung::Inferred : Rung::Exact);
+}
+
 bool is_p2p(std::uint8_t func) {
     return func == CW_NCCL_SEND || func == CW_NCCL_RECV;
 }

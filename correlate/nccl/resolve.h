@@ -45,6 +45,9 @@ void find_findings(model::Model &model);
 // known.
 [[nodiscard]] std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instance,
                                                   const Launch &launch, std::uint32_t task);
+// How well it is known that a task of a launch is of a call.
+[[nodiscard]] Rung rung_of_call(const Identity &nccl, const Instance &instance,
+                                const Launch &launch, std::uint32_t call);
 // A collective has one number on all ranks, in the order of calls. AlltoAll, Gather and Scatter are
 // collectives, too.
 [[nodiscard]] bool is_collective(std::uint8_t func);

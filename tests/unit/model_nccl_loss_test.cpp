@@ -7,6 +7,7 @@
 
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
+#include "tests/support/nccl_model.h"
 
 namespace collwire::identity {
 namespace {
@@ -169,6 +170,69 @@ TEST(NcclLoss, SendsAndReceivesEndWithIt) {
         EXPECT_EQ(operation.rank, is_alone ? 1 : -1);
         EXPECT_EQ(operation.ranks, !is_alone && operation.seq < 9 ? 2U : 1U);
     }
+}
+
+// What was called before is known as if nothing had been lost, what never goes to a proxy included.
+TEST(NcclLoss, LaunchesBeforeALostOne) {
+    for (const cw_loss_class loss : {CW_LOSS_NCCL_LAUNCH, CW_LOSS_NCCL_FAULT, CW_LOSS_NCCL_CALL,
+                                     CW_LOSS_NCCL_SHAPE, CW_LOSS_RECORD_WRITE}) {
+        SCOPED_TRACE(loss);
+        RingPair ring;
+        const CallOptions local{.func = CW_NCCL_ALL_REDUCE, .count = 1};
+        for (const double time : {12.0, 300.0}) {
+            ring.all_gather(time, 1000);
+            for (NcclBuilder &rank : ring.rank)
+                rank.call(time + 1, local);
+            ring.all_gather(time + 2, 1000).sample(time + 5);
+        }
+        std::vector<std::vector<std::byte>> captures;
+        for (NodeBuilder &node : ring.node) {
+            for (const double time : {72.0, 132.0, 192.0, 252.0, 312.0})
+                node.clock(time);
+            captures.push_back(node.loss(loss, 0, 1, 320).clock(372).end(372).bytes());
+        }
+        const model::Model model = model_of(captures);
+        for (std::uint64_t seq = 0; seq < 3; ++seq) {
+            const Operation &operation = collective(model, seq);
+            EXPECT_FALSE(operation.has(OPERATION_PARTIAL)) << seq;
+            EXPECT_TRUE(operation.has(OPERATION_PAYLOAD_KNOWN)) << seq;
+            EXPECT_EQ(operation.payload_bytes, seq == 1 ? 0U : 8000U) << seq;
+            EXPECT_EQ(operation.rung, Rung::Exact) << seq;
+        }
+        if (loss == CW_LOSS_NCCL_CALL || loss == CW_LOSS_RECORD_WRITE)
+            continue; // the numbers of those behind it are a rank's own
+        EXPECT_EQ(collective(model, 4).has(OPERATION_PARTIAL), loss != CW_LOSS_NCCL_SHAPE);
+        EXPECT_FALSE(collective(model, 4).has(OPERATION_PAYLOAD_KNOWN));
+        EXPECT_EQ(collective(model, 3).rung,
+                  loss == CW_LOSS_NCCL_SHAPE ? Rung::Exact : Rung::Inferred);
+    }
+}
+
+// Replays of a captured call before the loss, and after it.
+TEST(NcclLoss, ReplaysBeforeALostLaunch) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    constexpr LaunchOptions replay{.plan = 0x6000,
+                                   .flags = CW_NCCL_LAUNCH_GRAPH | CW_NCCL_LAUNCH_LAUNCHED};
+    for (int i = 0; i < 2; ++i)
+        ring.rank[i].shape(12, 1000, {call}, ring.ops(i, 4000)).call(12, call);
+    for (const double time : {13.0, 300.0}) {
+        for (int i = 0; i < 2; ++i) {
+            ring.rank[i].launch(time, 1000, {call}, replay);
+            ring.sends(i, 4000);
+        }
+        ring.sample(time + 5);
+    }
+    std::vector<std::vector<std::byte>> captures;
+    for (NodeBuilder &node : ring.node) {
+        for (const double time : {72.0, 132.0, 192.0, 252.0, 312.0})
+            node.clock(time);
+        node.loss(CW_LOSS_NCCL_LAUNCH, 0, 1, 320).clock(372).end(372);
+        captures.push_back(node.bytes());
+    }
+    const model::Model model = model_of(captures);
+    EXPECT_EQ(collective(model, 0, 0).rung, Rung::Exact);
+    EXPECT_EQ(collective(model, 0, 1).rung, Rung::Inferred);
 }
 
 } // namespace
