@@ -28,27 +28,48 @@ struct PairCalls : Calls {
     bool may_miss = false;
 };
 
-// Numbers from `begin` on, without a gap, and whose they are.
+// Numbers from `begin` on, without a gap, and whose they are: each is an operation.
 struct Range {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
-    std::vector<const Calls *> calls;
+    std::vector<Calls> calls;
+    Index comm = NONE;
+    bool is_pair = false;
+    std::int32_t source = -1; // of a pair
+    std::int32_t destination = -1;
+    std::vector<std::uint32_t> repeats; // by number: a captured call is one for each launch
 };
+
+// The most that each may have so that all together have no more than `most`, and those that want
+// less than others leave it to these.
+std::uint32_t fair_share(std::vector<std::uint32_t> wanted, std::uint64_t most) {
+    std::sort(wanted.begin(), wanted.end());
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        const std::uint64_t share = most / (wanted.size() - i);
+        if (wanted[i] > share)
+            return static_cast<std::uint32_t>(share);
+        most -= wanted[i];
+    }
+    return UINT32_MAX;
+}
 
 class Maker {
 public:
-    Maker(Model &model, std::uint64_t most_replays)
-        : model_(model), nccl_(model.nccl), clock_(model), replays_left_(most_replays) {}
+    explicit Maker(Model &model) : model_(model), nccl_(model.nccl), clock_(model) {}
 
-    void run() {
+    void run(std::uint64_t most_replays) {
         has_links_.resize(nccl_.instances.size());
         for (const Link &link : nccl_.links)
             for (const Index instance : link.instances)
                 has_links_[instance] = true;
         for (Index comm = 0; comm < nccl_.communicators.size(); ++comm) {
-            make_collectives(comm);
-            make_p2p(comm);
+            number_collectives(comm);
+            number_p2p(comm);
         }
+        leave_out_replays(most_replays);
+        reserve();
+        for (const Range &range : ranges_)
+            add_operations(range, range.is_pair ? nccl_.p2p : nccl_.collectives);
         for (std::vector<Operation> *operations : {&nccl_.collectives, &nccl_.p2p})
             for (Operation &operation : *operations)
                 complete(operation);
@@ -75,7 +96,7 @@ private:
         return calls;
     }
 
-    void make_collectives(Index comm) {
+    void number_collectives(Index comm) {
         std::vector<Calls> joined;
         std::vector<std::vector<Calls>> alone;
         next_number_.clear();
@@ -103,9 +124,11 @@ private:
             else if (!calls.calls.empty())
                 joined.push_back(std::move(calls));
         }
-        add_operations(comm, nccl_.collectives, joined, nullptr);
-        for (const std::vector<Calls> &calls : alone)
-            add_operations(comm, nccl_.collectives, calls, nullptr);
+        Range like;
+        like.comm = comm;
+        add_ranges(like, std::move(joined));
+        for (std::vector<Calls> &calls : alone)
+            add_ranges(like, std::move(calls));
     }
 
     static Calls part_of(const Calls &calls, std::size_t begin, std::size_t end) {
@@ -127,79 +150,96 @@ private:
         alone.push_back({std::move(calls)});
     }
 
-    // The operations of calls that are numbered alike, by number.
-    void add_operations(Index comm, std::vector<Operation> &into, const std::vector<Calls> &all,
-                        const Operation *pair) {
-        for (const Range &range : ranges_of(all)) {
-            // A captured call is one operation for each launch of its graph.
-            std::vector<std::uint32_t> repeats(range.end - range.begin, 1);
-            for (const Calls *calls : range.calls)
-                for (std::size_t i = 0; i < calls->calls.size(); ++i)
-                    if (const CallJoin &join = joins_of(calls->instance)[calls->calls[i]];
-                        is_captured(calls->instance, join)) {
-                        std::uint32_t &most = repeats[calls->first_number + i - range.begin];
-                        most = std::max(most, join.launches);
-                    }
-            for (std::uint32_t &repeat : repeats)
-                leave_out_replays(repeat);
-            std::vector<Index> first; // operation, by number
-            for (std::uint64_t i = 0; i < repeats.size(); ++i) {
-                first.push_back(static_cast<Index>(into.size()));
-                Operation operation = pair != nullptr ? *pair : Operation{};
-                operation.comm = comm;
-                operation.seq = range.begin + i;
-                for (std::uint32_t replay = 0; replay < repeats[i]; ++replay) {
-                    operation.replay = replay;
-                    into.push_back(operation);
-                }
-            }
-            for (const Calls *calls : range.calls)
-                take_calls(into, *calls, range.begin, first, repeats);
-        }
-    }
-
-    void leave_out_replays(std::uint32_t &repeats) {
-        const std::uint64_t wanted = repeats - std::min(repeats, 1U);
-        const std::uint64_t kept = std::min(wanted, replays_left_);
-        nccl_.replays_left_out += wanted - kept;
-        replays_left_ -= kept;
-        repeats -= static_cast<std::uint32_t>(wanted - kept);
-    }
-
-    static std::vector<Range> ranges_of(const std::vector<Calls> &all) {
-        std::vector<const Calls *> ordered;
-        for (const Calls &calls : all)
-            ordered.push_back(&calls);
-        std::stable_sort(ordered.begin(), ordered.end(), [](const Calls *a, const Calls *b) {
-            return a->first_number < b->first_number;
+    // Calls that are numbered alike, by number.
+    void add_ranges(const Range &like, std::vector<Calls> all) {
+        std::stable_sort(all.begin(), all.end(), [](const Calls &a, const Calls &b) {
+            return a.first_number < b.first_number;
         });
-        std::vector<Range> ranges;
-        for (const Calls *calls : ordered) {
-            const std::uint64_t end = calls->first_number + calls->calls.size();
-            if (ranges.empty() || calls->first_number > ranges.back().end)
-                ranges.push_back({calls->first_number, end, {}});
-            ranges.back().end = std::max(ranges.back().end, end);
-            ranges.back().calls.push_back(calls);
+        const std::size_t first = ranges_.size();
+        for (Calls &calls : all) {
+            const std::uint64_t end = calls.first_number + calls.calls.size();
+            if (ranges_.size() == first || calls.first_number > ranges_.back().end) {
+                ranges_.push_back(like);
+                ranges_.back().begin = calls.first_number;
+            }
+            ranges_.back().end = std::max(ranges_.back().end, end);
+            ranges_.back().calls.push_back(std::move(calls));
         }
-        return ranges;
+        for (std::size_t i = first; i < ranges_.size(); ++i)
+            count_repeats(ranges_[i]);
     }
 
-    void take_calls(std::vector<Operation> &into, const Calls &calls, std::uint64_t begin,
-                    const std::vector<Index> &first, const std::vector<std::uint32_t> &repeats) {
+    void count_repeats(Range &range) {
+        range.repeats.assign(range.end - range.begin, 1);
+        for (const Calls &calls : range.calls)
+            for (std::size_t i = 0; i < calls.calls.size(); ++i)
+                if (const CallJoin &join = joins_of(calls.instance)[calls.calls[i]];
+                    is_captured(calls.instance, join)) {
+                    std::uint32_t &most = range.repeats[calls.first_number + i - range.begin];
+                    most = std::max(most, join.launches);
+                }
+    }
+
+    // Each call keeps its first one.
+    void leave_out_replays(std::uint64_t most_replays) {
+        std::vector<std::uint32_t> wanted;
+        for (const Range &range : ranges_)
+            for (const std::uint32_t repeats : range.repeats)
+                if (repeats > 1)
+                    wanted.push_back(repeats - 1);
+        const std::uint64_t share = fair_share(std::move(wanted), most_replays);
+        for (Range &range : ranges_)
+            for (std::uint32_t &repeats : range.repeats)
+                if (repeats > share + 1) {
+                    nccl_.replays_left_out += repeats - (share + 1);
+                    repeats = static_cast<std::uint32_t>(share + 1);
+                }
+    }
+
+    void reserve() {
+        std::uint64_t collectives = 0;
+        std::uint64_t p2p = 0;
+        for (const Range &range : ranges_)
+            for (const std::uint32_t repeats : range.repeats)
+                (range.is_pair ? p2p : collectives) += repeats;
+        nccl_.collectives.reserve(collectives);
+        nccl_.p2p.reserve(p2p);
+    }
+
+    void add_operations(const Range &range, std::vector<Operation> &into) {
+        std::vector<Index> first; // operation, by number
+        first.reserve(range.repeats.size());
+        Operation operation;
+        operation.comm = range.comm;
+        operation.source = range.source;
+        operation.destination = range.destination;
+        for (std::uint64_t i = 0; i < range.repeats.size(); ++i) {
+            first.push_back(static_cast<Index>(into.size()));
+            operation.seq = range.begin + i;
+            for (operation.replay = 0; operation.replay < range.repeats[i]; ++operation.replay)
+                into.push_back(operation);
+        }
+        for (const Calls &calls : range.calls)
+            take_calls(into, range, calls, first);
+    }
+
+    void take_calls(std::vector<Operation> &into, const Range &range, const Calls &calls,
+                    const std::vector<Index> &first) {
         const Instance &instance = nccl_.instances[calls.instance];
         for (std::size_t i = 0; i < calls.calls.size(); ++i) {
             const Call &call = stream_of(calls.instance).calls[calls.calls[i]];
             CallJoin &join = joins_of(calls.instance)[calls.calls[i]];
-            const std::uint64_t number = calls.first_number + i - begin;
-            join.operation = first[number];
-            join.launches = std::min(join.launches, repeats[number]);
+            const std::uint64_t number = calls.first_number + i;
+            const std::uint32_t repeats = range.repeats[number - range.begin];
+            join.operation = first[number - range.begin];
+            join.launches = std::min(join.launches, repeats);
             const bool captured = is_captured(calls.instance, join);
             const std::uint64_t called_ns = model_.hosts[instance.host].realtime_ns(call.time_ns);
             const bool is_waited_for = join.launch == NONE && may_launch(instance, call);
             const bool may_be_lost =
                 is_waited_for && call.time_ns >= instance.launches_whole_until_ns;
             const bool may_come = is_waited_for && may_come_later(calls.instance, call);
-            for (std::uint32_t replay = 0; replay < repeats[number]; ++replay) {
+            for (std::uint32_t replay = 0; replay < repeats; ++replay) {
                 Operation &operation = into[join.operation + replay];
                 take_call(operation, instance, call, called_ns, captured, calls.base);
                 if (may_be_lost || may_come || (captured && replay >= join.launches))
@@ -265,7 +305,7 @@ private:
     }
 
     // Sends of one rank to another, and the receives there.
-    void make_p2p(Index comm) {
+    void number_p2p(Index comm) {
         std::map<std::pair<std::int32_t, std::int32_t>, std::vector<PairCalls>>
             pairs; // source, destination
         for (const Index index : nccl_.communicators[comm].instances) {
@@ -292,14 +332,16 @@ private:
             }
         }
         for (auto &[key, all] : pairs) {
-            Operation pair;
+            Range pair;
+            pair.comm = comm;
+            pair.is_pair = true;
             pair.source = key.first;
             pair.destination = key.second;
-            add_pair(comm, pair, all);
+            number_pair(pair, all);
         }
     }
 
-    void add_pair(Index comm, const Operation &pair, std::vector<PairCalls> &all) {
+    void number_pair(const Range &pair, std::vector<PairCalls> &all) {
         std::vector<EndCalls> ends;
         for (const PairCalls &calls : all)
             if (!calls.may_miss)
@@ -323,9 +365,9 @@ private:
             calls.base = of->base;
             joined.push_back(std::move(calls));
         }
-        add_operations(comm, nccl_.p2p, joined, &pair);
-        for (const std::vector<Calls> &calls : alone)
-            add_operations(comm, nccl_.p2p, calls, &pair);
+        add_ranges(pair, std::move(joined));
+        for (std::vector<Calls> &calls : alone)
+            add_ranges(pair, std::move(calls));
     }
 
     std::vector<SequenceItem> sequence_of(const Calls &calls) const {
@@ -355,15 +397,15 @@ private:
     Model &model_;
     Identity &nccl_;
     CommonClock clock_;
-    std::uint64_t replays_left_;                        // to be made
-    std::vector<bool> has_links_;                       // by instance
+    std::vector<bool> has_links_; // by instance
+    std::vector<Range> ranges_;
     std::map<std::int32_t, std::uint64_t> next_number_; // by rank: of calls that are told by it
 };
 
 } // namespace
 
 void make_operations(Model &model, std::uint64_t most_replays) {
-    Maker(model, most_replays).run();
+    Maker(model).run(most_replays);
 }
 
 } // namespace collwire::identity

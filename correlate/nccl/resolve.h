@@ -25,9 +25,10 @@ void match_calls(model::Model &model);
 // Numbers the calls alike on all ranks.
 void align(model::Model &model);
 // Each is an operation, which a small capture can tell of in large numbers.
-inline constexpr std::uint64_t MAX_REPLAYS = 20'000'000;
+inline constexpr std::uint64_t MAX_REPLAYS = 1'000'000;
 // One operation for each collective of a communicator, and for each send and its receive; of a
-// captured one for each launch, up to `most_replays` besides the first of each.
+// captured one for each launch, up to `most_replays` besides the first of each, which all share
+// alike.
 void make_operations(model::Model &model, std::uint64_t most_replays = MAX_REPLAYS);
 // Gives each byte of a link to an operation, as far as that is known.
 void account_operations(model::Model &model);

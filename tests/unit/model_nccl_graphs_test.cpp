@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that were captured into CUDA graphs, and the launches of those.
+#include <tuple>
+
 #include "correlate/nccl/parts.h"
 #include "correlate/nccl/resolve.h"
 #include "tests/support/model_of.h"
@@ -232,6 +234,37 @@ TEST(NcclGraphs, MoreReplaysThanAReportLists) {
         const Launch &launch =
             model.nccl.gathered.streams[instance.stream].launches[instance.first_launch + i];
         EXPECT_EQ(operation_of(model.nccl, instance, launch, 0).second, i < 3 ? i : NONE);
+    }
+}
+
+// No call takes what others need.
+TEST(NcclGraphs, ReplaysLeftOutOfAllCallsAlike) {
+    RingPair ring;
+    const std::size_t replays[3] = {10, 3, 10};
+    for (int i = 0; i < 2; ++i)
+        for (std::uint64_t of = 0; of < 3; ++of) {
+            const CallOptions call{.count = 1000, .buffer = of};
+            LaunchOptions replay = REPLAY;
+            replay.plan = PLAN + of * 0x1000;
+            NcclBuilder &rank = ring.rank[i];
+            rank.shape(12, 1000 + of, {call}, ring.ops(i, 4000))
+                .call(12 + 0.1 * static_cast<double>(of), call);
+            for (std::size_t k = 0; k < replays[of]; ++k)
+                rank.launch(13 + 0.01 * static_cast<double>(k), 1000 + of, {call}, replay);
+        }
+    const std::vector<std::vector<std::byte>> captures = ring.captures();
+    for (const auto &[most, left, left_out] :
+         {std::tuple<std::uint64_t, std::array<std::size_t, 3>, std::uint64_t>{10, {5, 3, 5}, 10},
+          {2, {1, 1, 1}, 20},
+          {12, {6, 3, 6}, 8},
+          {20, {10, 3, 10}, 0}}) {
+        SCOPED_TRACE(most);
+        model::Model model = model_of(captures);
+        model.nccl.collectives.clear();
+        make_operations(model, most);
+        EXPECT_EQ(model.nccl.replays_left_out, left_out);
+        for (std::uint64_t of = 0; of < 3; ++of)
+            EXPECT_EQ(replays_of(model, of), left[of]);
     }
 }
 
