@@ -6,6 +6,7 @@
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/common_clock.h"
 #include "correlate/nccl/number_pairs.h"
+#include "correlate/nccl/open_groups.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -55,13 +56,10 @@ std::uint32_t fair_share(std::vector<std::uint32_t> wanted, std::uint64_t most) 
 
 class Maker {
 public:
-    explicit Maker(Model &model) : model_(model), nccl_(model.nccl), clock_(model) {}
+    explicit Maker(Model &model)
+        : model_(model), nccl_(model.nccl), clock_(model), open_groups_(model) {}
 
     void run(std::uint64_t most_replays) {
-        has_links_.resize(nccl_.instances.size());
-        for (const Link &link : nccl_.links)
-            for (const Index instance : link.instances)
-                has_links_[instance] = true;
         for (Index comm = 0; comm < nccl_.communicators.size(); ++comm) {
             number_collectives(comm);
             number_p2p(comm);
@@ -219,14 +217,18 @@ private:
             for (operation.replay = 0; operation.replay < range.repeats[i]; ++operation.replay)
                 into.push_back(operation);
         }
+        const std::vector<bool> ended = ended_before_next_call(range);
         for (const Calls &calls : range.calls)
-            take_calls(into, range, calls, first);
+            take_calls(into, range, calls, first, ended);
     }
 
+    // The last one first: what is known of a group is known of those before in it.
+    // `ended`: ended_before_next_call.
     void take_calls(std::vector<Operation> &into, const Range &range, const Calls &calls,
-                    const std::vector<Index> &first) {
+                    const std::vector<Index> &first, const std::vector<bool> &ended) {
         const Instance &instance = nccl_.instances[calls.instance];
-        for (std::size_t i = 0; i < calls.calls.size(); ++i) {
+        bool has_ended = false; // the group of the call
+        for (std::size_t i = calls.calls.size(); i-- > 0;) {
             const Call &call = stream_of(calls.instance).calls[calls.calls[i]];
             CallJoin &join = joins_of(calls.instance)[calls.calls[i]];
             const std::uint64_t number = calls.first_number + i;
@@ -238,7 +240,12 @@ private:
             const bool is_waited_for = join.launch == NONE && may_launch(instance, call);
             const bool may_be_lost =
                 is_waited_for && call.time_ns >= instance.launches_whole_until_ns;
-            const bool may_come = is_waited_for && may_come_later(calls.instance, call);
+            bool may_come = false;
+            if (open_groups_.may_hold(calls.instance, call)) {
+                has_ended =
+                    is_before_same_thread(calls, i) && (has_ended || ended[number - range.begin]);
+                may_come = is_waited_for && !has_ended;
+            }
             for (std::uint32_t replay = 0; replay < repeats; ++replay) {
                 Operation &operation = into[join.operation + replay];
                 take_call(operation, instance, call, called_ns, captured, calls.base);
@@ -263,16 +270,27 @@ private:
                          : call.time_ns >= instance.whole_until_ns);
     }
 
-    // Its group may have been open when the recording ended. A rank without anything on the network
-    // never launches.
-    [[nodiscard]] bool may_come_later(Index index, const Call &call) const {
-        const Instance &instance = nccl_.instances[index];
-        if (instance.ended || (instance.n_launches == 0 && !has_links_[index]))
-            return false;
-        return instance.n_launches == 0 ||
-               call.time_ns > stream_of(index)
-                                  .launches[instance.first_launch + instance.n_launches - 1]
-                                  .time_ns;
+    [[nodiscard]] bool is_before_same_thread(const Calls &calls, std::size_t i) const {
+        const std::vector<Call> &all = stream_of(calls.instance).calls;
+        return i + 1 < calls.calls.size() && all[calls.calls[i]].tid == all[calls.calls[i + 1]].tid;
+    }
+
+    // By number. Collectives are in the same groups on all ranks: where one of them launched it
+    // before it called again, its group is not that of the next call.
+    [[nodiscard]] std::vector<bool> ended_before_next_call(const Range &range) {
+        std::vector<bool> ended(range.repeats.size());
+        if (range.is_pair)
+            return ended;
+        for (const Calls &calls : range.calls) {
+            const CommStream &stream = stream_of(calls.instance);
+            const std::vector<CallJoin> &joins = joins_of(calls.instance);
+            for (std::size_t i = 0; i + 1 < calls.calls.size(); ++i)
+                if (const std::uint32_t launch = joins[calls.calls[i]].launch;
+                    launch != NONE && is_before_same_thread(calls, i) &&
+                    stream.launches[launch].time_ns < stream.calls[calls.calls[i + 1]].time_ns)
+                    ended[calls.first_number + i - range.begin] = true;
+        }
+        return ended;
     }
 
     static void take_call(Operation &operation, const Instance &instance, const Call &call,
@@ -397,7 +415,7 @@ private:
     Model &model_;
     Identity &nccl_;
     CommonClock clock_;
-    std::vector<bool> has_links_; // by instance
+    OpenGroups open_groups_;
     std::vector<Range> ranges_;
     std::map<std::int32_t, std::uint64_t> next_number_; // by rank: of calls that are told by it
 };
