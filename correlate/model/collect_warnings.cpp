@@ -268,10 +268,9 @@ private:
                              "whose bytes are of them is not known",
                              nccl.launches_unreadable));
         if (nccl.replays_left_out != 0)
-            warn(
-                fmt::format("{} replay(s) of CUDA graphs' operations were left out: there are more "
-                            "than a report lists; their bytes are of no operation",
-                            nccl.replays_left_out));
+            warn(fmt::format("{} replay(s) of CUDA graphs' operations are not listed: there are "
+                             "more than a report has room for; their bytes are told by rank",
+                             nccl.replays_left_out));
         if (nccl.orphans != 0)
             warn(fmt::format("{} call(s) and launch(es) of NCCL's are of no communicator that is "
                              "in the captures",

@@ -49,8 +49,10 @@ public:
             measure(session);
             give_bytes();
         }
-        for (auto &[key, unjoined] : unjoined_)
+        for (const auto &[key, unjoined] : unjoined_)
             nccl_.unjoined.push_back(unjoined.first);
+        for (const auto &[key, replays] : replays_)
+            nccl_.replays.push_back(replays.first);
         account_control(model_);
         for (std::vector<Operation> *operations : {&nccl_.collectives, &nccl_.p2p})
             for (Operation &operation : *operations)
@@ -310,7 +312,7 @@ private:
             if (operation != nullptr)
                 operation->flags |= OPERATION_PARTIAL;
             else
-                note_unjoined(ref, launch, shape, op, {});
+                note_unlisted(unlisted_of(ref, launch, op), ref, launch, shape, op, {});
             return;
         }
         Link &link = nccl_.links[op.link];
@@ -320,12 +322,15 @@ private:
         share.rung = std::min(share.rung, link.rung);
         if ((launch.flags & (CW_NCCL_LAUNCH_TRUNCATED | CW_NCCL_LAUNCH_FAULT)) != 0)
             share.rung = std::min(share.rung, Rung::Inferred);
-        if (operation == nullptr) {
-            share.rung = std::min(share.rung, Rung::Inferred);
-            note_unjoined(ref, launch, shape, op, share);
-        } else {
+        if (operation != nullptr) {
             share.rung = std::min(share.rung, rung_of_call(ref, launch, op.task));
             add_to(*operation, is_pair, link, op, share);
+        } else {
+            Unlisted &unlisted = unlisted_of(ref, launch, op);
+            share.rung =
+                std::min(share.rung, &unlisted == &replays_ ? rung_of_call(ref, launch, op.task)
+                                                            : Rung::Inferred);
+            note_unlisted(unlisted, ref, launch, shape, op, share);
         }
         if (!share.is_known)
             return;
@@ -399,20 +404,30 @@ private:
         }
     }
 
-    void note_unjoined(const LaunchRef &ref, const Launch &launch, const Shape &shape,
-                       const ShapeOp &op, const OpShare &share) {
+    // By instance, kind and whether they were captured; and the last launch.
+    using Unlisted =
+        std::map<std::tuple<Index, std::uint8_t, bool>, std::pair<UnlistedLaunches, std::uint32_t>>;
+
+    Unlisted &unlisted_of(const LaunchRef &ref, const Launch &launch, const ShapeOp &op) {
+        return is_left_out(nccl_, nccl_.instances[ref.instance], launch, op.task) ? replays_
+                                                                                  : unjoined_;
+    }
+
+    static void note_unlisted(Unlisted &unlisted, const LaunchRef &ref, const Launch &launch,
+                              const Shape &shape, const ShapeOp &op, const OpShare &share) {
         const bool is_captured = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
         std::uint8_t func = shape.func;
         if (op.task < shape.tasks.size() && shape.tasks[op.task].header.length_bytes != 0)
             func = is_p2p(shape.tasks[op.task].func) ? shape.tasks[op.task].api_func
                                                      : shape.tasks[op.task].func;
-        auto &[entry, last] = unjoined_[{ref.instance, func, is_captured}];
+        auto &[entry, last] = unlisted[{ref.instance, func, is_captured}];
         entry.instance = ref.instance;
         entry.func = func;
         entry.captured = is_captured;
         if (entry.launches == 0 || last != launch.order)
             ++entry.launches;
         last = launch.order;
+        entry.rung = std::min(entry.rung, share.rung);
         if (!share.is_known)
             entry.payload_bytes.reset();
         else if (entry.payload_bytes)
@@ -435,12 +450,10 @@ private:
             operation.rung = Rung::Process;
     }
 
-    using UnjoinedKey = std::tuple<Index, std::uint8_t, bool>;
-
     Model &model_;
     Identity &nccl_;
     std::vector<LaunchRef> launches_; // of a recording, in the order of time
-    std::map<UnjoinedKey, std::pair<Unjoined, std::uint32_t>> unjoined_; // and its last launch
+    Unlisted unjoined_, replays_;
 };
 
 } // namespace

@@ -314,13 +314,14 @@ struct Control {
     Known other_socket_bytes;  // bootstrap, out of band, RAS: what else NCCL's processes sent
 };
 
-// Launches that no call was found for.
-struct Unjoined {
+// Launches of no operation: no call was found for them, or they are replays that are not listed.
+struct UnlistedLaunches {
     Index instance = NONE;
     std::uint8_t func = CW_NCCL_FUNC_UNKNOWN;
     bool captured = false;
     std::uint64_t launches = 0;
     Known payload_bytes = 0; // of all of them
+    Rung rung = Rung::Exact; // the weakest of those bytes
 };
 
 struct Finding {
@@ -352,12 +353,13 @@ struct Identity {
     std::map<MatrixKey, MatrixCell> matrix;
     Totals totals;
     Control control;
-    std::vector<Unjoined> unjoined;
-    std::uint64_t ops_truncated = 0;       // launches with more operations than were walked
-    std::uint64_t launches_unreadable = 0; // of no known shape
-    std::uint64_t replays_left_out = 0;    // of captured operations: too many to be one each
-    std::uint64_t orphans = 0;             // calls and launches of no known communicator
-    std::vector<Finding> findings;         // the loudest first
+    std::vector<UnlistedLaunches> unjoined; // of no known call
+    std::vector<UnlistedLaunches> replays;  // beyond those of their calls that are operations
+    std::uint64_t ops_truncated = 0;        // launches with more operations than were walked
+    std::uint64_t launches_unreadable = 0;  // of no known shape
+    std::uint64_t replays_left_out = 0;     // of captured operations: too many to be one each
+    std::uint64_t orphans = 0;              // calls and launches of no known communicator
+    std::vector<Finding> findings;          // the loudest first
 };
 
 } // namespace collwire::identity

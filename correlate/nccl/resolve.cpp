@@ -41,19 +41,40 @@ Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid, std::
     return NONE;
 }
 
+namespace {
+
+std::uint32_t call_of(const Identity &nccl, const Instance &instance, const Launch &launch,
+                      std::uint32_t task) {
+    return task < launch.n_tasks ? nccl.task_calls[instance.stream][launch.first_task + task]
+                                 : NONE;
+}
+
+std::uint32_t replay_of(const Launch &launch) {
+    return (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 ? launch.replay : 0;
+}
+
+} // namespace
+
 std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instance,
                                     const Launch &launch, std::uint32_t task) {
-    if (task >= launch.n_tasks)
-        return {false, NONE};
-    const std::uint32_t call = nccl.task_calls[instance.stream][launch.first_task + task];
+    const std::uint32_t call = call_of(nccl, instance, launch, task);
     if (call == NONE)
         return {false, NONE};
     const CallJoin &join = nccl.call_joins[instance.stream][call];
-    const std::uint32_t replay = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 ? launch.replay : 0;
+    const std::uint32_t replay = replay_of(launch);
     if (join.operation == NONE || replay >= join.launches)
         return {false, NONE};
     return {is_p2p(nccl.gathered.streams[instance.stream].calls[call].func),
             join.operation + replay};
+}
+
+bool is_left_out(const Identity &nccl, const Instance &instance, const Launch &launch,
+                 std::uint32_t task) {
+    const std::uint32_t call = call_of(nccl, instance, launch, task);
+    if (call == NONE)
+        return false;
+    const CallJoin &join = nccl.call_joins[instance.stream][call];
+    return join.operation != NONE && replay_of(launch) >= join.launches;
 }
 
 Rung rung_of_call(const Identity &nccl, const Instance &instance, const Launch &launch,

@@ -46,6 +46,9 @@ void find_findings(model::Model &model);
 // known.
 [[nodiscard]] std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instance,
                                                   const Launch &launch, std::uint32_t task);
+// Whether it is a replay that is left out: its call is known, and is of no operation.
+[[nodiscard]] bool is_left_out(const Identity &nccl, const Instance &instance, const Launch &launch,
+                               std::uint32_t task);
 // How well it is known that a task of a launch is of a call.
 [[nodiscard]] Rung rung_of_call(const Identity &nccl, const Instance &instance,
                                 const Launch &launch, std::uint32_t call);

@@ -399,7 +399,7 @@ Json control_json(const Model &model) {
             {"other_sockets", {{"payload_bytes", known(control.other_socket_bytes)}}}};
 }
 
-Json unjoined_json(const Model &model, const identity::Unjoined &unjoined) {
+Json unjoined_json(const Model &model, const identity::UnlistedLaunches &unjoined) {
     const Instance &instance = model.nccl.instances[unjoined.instance];
     return {{"comm", instance.comm},
             {"rank", instance.record.rank},
@@ -407,6 +407,16 @@ Json unjoined_json(const Model &model, const identity::Unjoined &unjoined) {
             {"captured", unjoined.captured},
             {"launches", unjoined.launches},
             {"tx_payload_bytes", known(unjoined.payload_bytes)}};
+}
+
+Json replays_json(const Model &model, const identity::UnlistedLaunches &replays) {
+    const Instance &instance = model.nccl.instances[replays.instance];
+    return {{"comm", instance.comm},
+            {"rank", instance.record.rank},
+            {"op", identity::func_text(replays.func)},
+            {"launches", replays.launches},
+            {"tx_payload_bytes", known(replays.payload_bytes)},
+            {"rung", identity::rung_name(replays.rung)}};
 }
 
 Json finding_json(const identity::Finding &finding) {

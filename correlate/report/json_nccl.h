@@ -17,7 +17,10 @@ namespace collwire::report {
 [[nodiscard]] Json matrix_json(const identity::MatrixKey &key, const identity::MatrixCell &cell);
 [[nodiscard]] Json identity_json(const model::Model &model);
 [[nodiscard]] Json control_json(const model::Model &model);
-[[nodiscard]] Json unjoined_json(const model::Model &model, const identity::Unjoined &unjoined);
+[[nodiscard]] Json unjoined_json(const model::Model &model,
+                                 const identity::UnlistedLaunches &unjoined);
+[[nodiscard]] Json replays_json(const model::Model &model,
+                                const identity::UnlistedLaunches &replays);
 [[nodiscard]] Json finding_json(const identity::Finding &finding);
 // What a queue pair is to NCCL.
 void add_nccl(Json &qp_json, const model::Model &model, model::Index qp);

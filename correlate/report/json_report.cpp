@@ -120,8 +120,11 @@ void write_nccl(Writer &writer, const Model &model, const JsonOptions &options) 
     writer.array("p2p", nccl.p2p, [&](const identity::Operation &operation) {
         return p2p_json(model, operation, parts.get());
     });
-    writer.array("unjoined", nccl.unjoined, [&](const identity::Unjoined &unjoined) {
+    writer.array("unjoined", nccl.unjoined, [&](const identity::UnlistedLaunches &unjoined) {
         return unjoined_json(model, unjoined);
+    });
+    writer.array("replays_left_out", nccl.replays, [&](const identity::UnlistedLaunches &replays) {
+        return replays_json(model, replays);
     });
 }
 

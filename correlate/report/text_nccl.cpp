@@ -143,12 +143,23 @@ private:
         if (nccl_.ops_truncated != 0)
             line(fmt::format("  {} launch(es) had more operations than were walked",
                              grouped(nccl_.ops_truncated)));
-        std::uint64_t unjoined = 0;
-        for (const identity::Unjoined &each : nccl_.unjoined)
-            unjoined += each.launches;
-        if (unjoined != 0)
-            line(fmt::format("  {} launch(es) of calls that are not in the captures",
-                             grouped(unjoined)));
+        unlisted(nccl_.unjoined, "launch(es) of calls that are not in the captures");
+        unlisted(nccl_.replays, "replay(s) beyond those that are listed of their calls");
+    }
+
+    void unlisted(const std::vector<identity::UnlistedLaunches> &all, std::string_view what) {
+        std::uint64_t launches = 0;
+        Known payload_bytes = 0;
+        for (const identity::UnlistedLaunches &each : all) {
+            launches += each.launches;
+            if (!each.payload_bytes)
+                payload_bytes.reset();
+            else if (payload_bytes)
+                model::add_known(payload_bytes, each.payload_bytes);
+        }
+        if (launches != 0)
+            line(fmt::format("  {} {}{}", grouped(launches), what,
+                             payload_bytes ? ": " + human_bytes(*payload_bytes) : ""));
     }
 
     std::string comm_text(Index index) const {

@@ -268,6 +268,38 @@ TEST(NcclGraphs, ReplaysLeftOutOfAllCallsAlike) {
     }
 }
 
+// Their call is known, and so are their bytes.
+TEST(NcclGraphs, BytesOfReplaysLeftOut) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i) {
+        ring.rank[i].shape(12, 1000, {call}, ring.ops(i, 4000)).call(12, call);
+        for (const double time : {12.1, 12.2, 12.3, 12.4, 12.5})
+            ring.rank[i].launch(time, 1000, {call}, REPLAY);
+        ring.sends(i, 5 * 4000);
+    }
+    model::Model model = model_of(ring.sample(20).captures());
+    Identity &nccl = model.nccl;
+    EXPECT_TRUE(nccl.replays.empty());
+    nccl.collectives.clear();
+    nccl.totals = {};
+    for (Link &link : nccl.links)
+        link.attributed_bytes = link.attributed_wire_bytes = 0;
+    make_operations(model, 2);
+    account_operations(model);
+    EXPECT_EQ(nccl.collectives.size(), 3U);
+    EXPECT_TRUE(nccl.unjoined.empty());
+    ASSERT_EQ(nccl.replays.size(), 2U);
+    for (const UnlistedLaunches &replays : nccl.replays) {
+        EXPECT_EQ(replays.func, CW_NCCL_ALL_GATHER);
+        EXPECT_EQ(replays.launches, 2U);
+        EXPECT_EQ(replays.payload_bytes, 8000U);
+        EXPECT_EQ(replays.rung, Rung::Exact);
+    }
+    EXPECT_EQ(of_rung(model, Rung::Exact), 2 * 5 * 4000U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
+}
+
 // What each rank sent is told replay by replay, and call by call.
 TEST(NcclGraphs, ReplaysHaveTheirOwnParts) {
     RingPair ring;

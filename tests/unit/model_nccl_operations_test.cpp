@@ -383,7 +383,7 @@ TEST(NcclOperations, ALaunchWithoutACallIsTold) {
     const model::Model model = model_of(ring.captures());
     EXPECT_TRUE(model.nccl.collectives.empty());
     ASSERT_EQ(model.nccl.unjoined.size(), 2U);
-    for (const Unjoined &unjoined : model.nccl.unjoined) {
+    for (const UnlistedLaunches &unjoined : model.nccl.unjoined) {
         EXPECT_EQ(unjoined.launches, 2U);
         EXPECT_EQ(unjoined.payload_bytes, 8000U);
         EXPECT_EQ(unjoined.func, CW_NCCL_ALL_GATHER);
