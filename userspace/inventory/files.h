@@ -49,7 +49,7 @@ template <typename... Parts> std::string concatenated(const Parts &...parts) {
 // Copies what fits, keeps a terminating zero, zero-fills the rest.
 template <std::size_t N> void set_text(char (&field)[N], std::string_view text) {
     std::memset(field, 0, N);
-    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
+    text.copy(field, N - 1); // unlike memcpy(), it takes an empty text from nowhere
 }
 
 } // namespace collwire
