@@ -98,7 +98,7 @@ int enqueue_check(struct pt_regs *ctx)
 	struct cw_nccl_call *r;
 	__u32 func, type;
 
-	if (!tgid_wanted(id >> 32))
+	if (is_held() || !tgid_wanted(id >> 32))
 		return 0;
 	if (bpf_probe_read_user(info, sizeof(info), (void *)PT_REGS_PARM1(ctx))) {
 		count_loss(CW_LOSS_NCCL_CALL);
@@ -175,7 +175,7 @@ static __noinline long tell_progress(__u64 args, __s32 index, __u32 flags)
 	__s32 transport = -1;
 	__u32 nsteps = 0;
 
-	if (!tgid_wanted(id >> 32))
+	if (is_held() || !tgid_wanted(id >> 32))
 		return 0;
 	if (!READ_FIELD(connection, sub, sub_connection) || !READ_FIELD(nsteps, sub, sub_nsteps) ||
 	    !READ_FIELD(base, sub, sub_base) ||
@@ -237,7 +237,8 @@ static __always_inline void walk(struct ops_walk *w)
 }
 
 /*
- * ncclResult_t ncclProxyStart(struct ncclComm *comm), once for each launch. Its only caller keeps
+ * ncclResult_t ncclProxyStart(struct ncclComm *comm), once for each launch, from 2.27 on for those
+ * with something for a proxy. Its only caller keeps
  * the plan in a register that is left alone on the way here.
  */
 SEC("uprobe")
@@ -249,6 +250,19 @@ int proxy_start(struct pt_regs *ctx)
 	w.plan = plan_of(ctx);
 	if (begin_launch(&w, ctx, true))
 		walk(&w);
+	return 0;
+}
+
+/*
+ * In ncclLocalOpAppend, where a list of operations has grown as long as NCCL lets it (1,024 up to
+ * 2.26, 2,048 since) and all but its end goes to the proxy. Once for as many operations, so whoever
+ * never does that pays nothing.
+ */
+SEC("uprobe")
+int ops_posted_early(struct pt_regs *ctx)
+{
+	(void)ctx;
+	note_early_post();
 	return 0;
 }
 

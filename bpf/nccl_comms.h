@@ -64,46 +64,70 @@ static __always_inline bool read_launched(__u64 comm, __u64 *launched)
 	       READ_FIELD(*launched, shared, shared_coll_op_count);
 }
 
-/* The entries of proxyOps that operations of this communicator may be in. */
+/* The memory there is a communicator, as far as this build can tell. */
+static __always_inline bool is_comm(__u64 comm)
+{
+	__u64 magic = 0;
+
+	if (!comm)
+		return false;
+	if (HAS(comm_start_magic))
+		return READ_FIELD(magic, comm, comm_start_magic) && magic == NCCL_MAGIC;
+	return READ_FIELD(magic, comm, comm_hash);
+}
+
+/* A word of an array of ints, where there is one. */
+static __always_inline __s32 int_at(__u64 array, __s64 i, __s32 otherwise)
+{
+	__s32 value = otherwise;
+
+	if (array)
+		bpf_probe_read_user(&value, sizeof(value), (void *)(array + i * 4));
+	return value;
+}
+
+/* The entries of proxyOps that operations of this communicator may be in: of all local ranks of the
+ * communicator whose connections it has, as ncclProxyStart goes through them. One that shares
+ * connections (splitShare) may send through a rank that it has not. Since 2.30 the entries are by
+ * rank of that communicator, before by its local rank. */
 static __always_inline void find_proxies(struct cw_nccl_comm_entry *entry, __u64 comm)
 {
-	__u64 state = 0, to_rank = 0, top_ranks = 0, top_local_ranks = 0;
+	__u64 state = 0, to_rank = 0, top = comm, shared = 0, owner = 0;
+	__u64 top_ranks = 0, top_local_ranks = 0;
 	__s32 local_rank = 0, local_ranks = 0;
 	__u32 i;
 
 	if (!READ_FIELD(state, comm, comm_proxy_state) ||
 	    !READ_FIELD(entry->proxy_ops, state, proxy_state_ops) ||
-	    !READ_FIELD(local_rank, comm, comm_local_rank) ||
-	    !READ_FIELD(local_ranks, comm, comm_local_ranks))
+	    !READ_FIELD(local_rank, comm, comm_local_rank))
 		return;
-	entry->proxy_state = state;
 	READ_FIELD(to_rank, comm, comm_local_rank_to_rank);
 	READ_FIELD(top_ranks, comm, comm_top_parent_ranks);
 	READ_FIELD(top_local_ranks, comm, comm_top_parent_local_ranks);
-	entry->own = ~0u;
+	if (HAS(proxy_state_by_rank))
+		entry->own = int_at(top_ranks, int_at(to_rank, local_rank, local_rank),
+				    int_at(to_rank, local_rank, local_rank));
+	else
+		entry->own = int_at(top_local_ranks, local_rank, local_rank);
+	if (READ_FIELD(shared, comm, comm_shared_res) && READ_FIELD(owner, shared, shared_owner) &&
+	    owner != comm && is_comm(owner)) {
+		top = owner;
+		top_ranks = top_local_ranks = 0;
+		READ_FIELD(to_rank, top, comm_local_rank_to_rank);
+	}
+	if (!READ_FIELD(local_ranks, top, comm_local_ranks))
+		return;
+	entry->proxy_state = state;
 	for (i = 0; i < CW_NCCL_PROXIES; i++) {
-		__s32 index = i;
-
 		if ((__s32)i >= local_ranks)
 			break;
-		/* Since 2.30 the entries are by rank of the top parent, before by its local rank.
-		 */
 		if (HAS(proxy_state_by_rank)) {
-			__s32 rank = i;
+			__s32 rank = int_at(to_rank, i, i);
 
-			if (to_rank)
-				bpf_probe_read_user(&rank, sizeof(rank), (void *)(to_rank + i * 4));
-			index = rank;
-			if (top_ranks)
-				bpf_probe_read_user(&index, sizeof(index),
-						    (void *)(top_ranks + (__s64)rank * 4));
-		} else if (top_local_ranks) {
-			bpf_probe_read_user(&index, sizeof(index),
-					    (void *)(top_local_ranks + i * 4));
+			entry->proxies[i] = int_at(top_ranks, rank, rank);
+		} else {
+			entry->proxies[i] = int_at(top_local_ranks, i, i);
 		}
-		if ((__s32)i == local_rank)
-			entry->own = index;
-		entry->proxies[i] = index;
 		entry->n_proxies = i + 1;
 	}
 	if (local_ranks > CW_NCCL_PROXIES)
@@ -141,7 +165,11 @@ static __always_inline bool tell_comm(__u64 comm, const struct cw_nccl_comm_entr
 	READ_FIELD(r->local_rank, comm, comm_local_rank);
 	READ_FIELD(r->local_ranks, comm, comm_local_ranks);
 	READ_FIELD(r->p2p_channels, comm, comm_p2p_channels);
-	if (read_launched(comm, &r->launched))
+	/* Of what it starts until all is in place nothing is told: it is like one that was there.
+	 */
+	if (is_held())
+		r->flags &= ~CW_NCCL_COMM_CREATED;
+	else if (read_launched(comm, &r->launched))
 		r->flags |= CW_NCCL_COMM_LAUNCHED;
 	if (READ_FIELD(shared, comm, comm_shared_res) && READ_FIELD(owner, shared, shared_owner) &&
 	    owner != comm)
@@ -150,18 +178,6 @@ static __always_inline bool tell_comm(__u64 comm, const struct cw_nccl_comm_entr
 		bpf_probe_read_user_str(r->name, sizeof(r->name), (void *)name);
 	bpf_ringbuf_submit(r, 0);
 	return true;
-}
-
-/* The memory there is a communicator, as far as this build can tell. */
-static __always_inline bool is_comm(__u64 comm)
-{
-	__u64 magic = 0;
-
-	if (!comm)
-		return false;
-	if (HAS(comm_start_magic))
-		return READ_FIELD(magic, comm, comm_start_magic) && magic == NCCL_MAGIC;
-	return READ_FIELD(magic, comm, comm_hash);
 }
 
 /* Makes the entry of a communicator that is met for the first time, and tells of it. Not inlined:

@@ -5,19 +5,18 @@
 
 #include "nccl_comms.h"
 
-#define TRANSPORT_NET 2	  /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
-#define MAX_ENDPOINTS 128 /* NCCL has at most 128 queue pairs and 64 sockets a connection */
-#define MAX_FLUSH_QPS 8	  /* one for each device of a network that is several */
-#define INODE_TYPE    0170000
-#define INODE_SOCKET  0140000
-
-#define CONNECTION_TOLD 4 /* or given up: how often it is tried to read one */
+#define TRANSPORT_NET	  2 /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
+#define TRANSPORT_COLLNET 3
+#define MAX_ENDPOINTS	  128 /* NCCL has at most 128 queue pairs and 64 sockets a connection */
+#define MAX_FLUSH_QPS	  8   /* one for each device of a network that is several */
+#define INODE_TYPE	  0170000
+#define INODE_SOCKET	  0140000
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct cw_nccl_connection_key);
-	__type(value, __u8); /* failed tries, or CONNECTION_TOLD */
+	__type(value, __u8); /* failed tries, or CW_NCCL_CONNECTION_TOLD */
 } connections SEC(".maps");
 
 struct connection_read {
@@ -55,6 +54,12 @@ static __always_inline void read_resources(struct connection_read *c)
 		c->flags |= CW_NCCL_CONNECTION_SEND;
 	if (shared)
 		c->flags |= CW_NCCL_CONNECTION_SHARED;
+	if (transport == TRANSPORT_COLLNET) {
+		/* Its resources are others: how it sends is not followed. */
+		c->transport = CW_NCCL_TRANSPORT_COLLNET;
+		c->rank = c->peer = c->channel = c->conn_index = c->net_dev = -1;
+		return;
+	}
 	if (transport != TRANSPORT_NET) {
 		c->transport = CW_NCCL_TRANSPORT_LOCAL;
 		return;
@@ -269,7 +274,7 @@ static __always_inline enum connection_left note_connection(__u64 comm,
 		return NOTHING_LEFT;
 	known = bpf_map_lookup_elem(&connections, &key);
 	tries = known ? *known : 0;
-	if (tries >= CONNECTION_TOLD)
+	if (tries >= CW_NCCL_CONNECTION_TOLD)
 		return NOTHING_LEFT;
 	__builtin_memset(&c, 0, sizeof(c));
 	c.comm = comm;
@@ -288,7 +293,7 @@ static __always_inline enum connection_left note_connection(__u64 comm,
 	}
 	if (first + CW_NCCL_ENDPOINTS < c.n_endpoints)
 		return MORE_ENDPOINTS;
-	tries = CONNECTION_TOLD;
+	tries = CW_NCCL_CONNECTION_TOLD;
 	bpf_map_update_elem(&connections, &key, &tries, BPF_ANY);
 	return NOTHING_LEFT;
 }

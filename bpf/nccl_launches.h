@@ -3,6 +3,7 @@
 #ifndef COLLWIRE_NCCL_LAUNCHES_H
 #define COLLWIRE_NCCL_LAUNCHES_H
 
+#include "nccl_early_posts.h"
 #include "nccl_walk.h"
 
 static __always_inline struct cw_nccl_comm_entry *entry_of(struct ops_walk *w)
@@ -341,8 +342,10 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 {
 	struct cw_nccl_comm_entry *entry;
 	__u64 id = bpf_get_current_pid_tgid();
+	/* Taken before all else: it is of this launch, and of none behind it. */
+	bool posted_early = has_ops && has_posted_early(id);
 
-	if (!tgid_wanted(id >> 32))
+	if (is_held() || !tgid_wanted(id >> 32))
 		return false;
 	w->comm = PT_REGS_PARM1(ctx);
 	w->tgid = id >> 32;
@@ -364,6 +367,7 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 	w->proxy_ops = entry->proxy_ops;
 	begin_ops(w);
 	if (has_ops) {
+		w->posted_early = posted_early;
 		w->n_proxies = entry->n_proxies;
 		next_proxy(w, entry);
 	}
@@ -373,7 +377,7 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 /* Operations may be left that were not looked at. */
 static __always_inline bool is_truncated(const struct ops_walk *w)
 {
-	return !w->over || w->n_proxies > CW_NCCL_PROXIES;
+	return !w->over || w->posted_early || w->n_proxies > CW_NCCL_PROXIES;
 }
 
 static __noinline long tell_launch(struct ops_walk *w, bool known)

@@ -2,8 +2,8 @@
 /*
  * The operations that a launch gives to the proxies: NCCL's lists, read at the entry of
  * ncclProxyStart. proxyOps has one list for each proxy: pool, and first and last index in it.
- * Walked once to know what the launch looks like, and once more to tell of it if nobody has seen
- * that yet.
+ * Walked once to know what the launch looks like, and twice more to tell of it and of its
+ * connections if nobody has seen that yet.
  */
 #ifndef COLLWIRE_NCCL_WALK_H
 #define COLLWIRE_NCCL_WALK_H
@@ -57,7 +57,8 @@ struct ops_walk {
 	__u32 n_tasks;
 	__u32 n_kept; /* in tasks */
 	__u16 fault;
-	__u16 unread; /* a connection */
+	__u8 unread;	   /* a connection */
+	__u8 posted_early; /* operations, before this: they are in no list any more */
 	__u32 over;
 	__u32 other_proxy;
 	__u32 n_all_ops; /* as the first walk found them */
@@ -186,6 +187,9 @@ static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_
 	if (i >= w->n_proxies || i >= CW_NCCL_PROXIES)
 		return false;
 	w->proxy = i + 1;
+	/* The verifier may know the bounds of a copy alone. */
+	barrier_var(i);
+	i &= CW_NCCL_PROXIES - 1;
 	w->proxy_index = entry->proxies[i];
 	w->other_proxy = entry->proxies[i] != entry->own;
 	if (bpf_probe_read_user(&list, sizeof(list),

@@ -150,7 +150,7 @@ static __always_inline bool begin_walk(struct walk *w, struct pt_regs *ctx)
 	struct cw_ibv_qp qp;
 	__u32 *epoch;
 
-	if (!tgid_wanted(tgid))
+	if (is_held() || !tgid_wanted(tgid))
 		return false;
 	if (bpf_probe_read_user(&qp, sizeof(qp), (void *)qp_address)) {
 		count_loss(CW_LOSS_POST_FAULT);

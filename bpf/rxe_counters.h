@@ -11,8 +11,8 @@
  * wrong and nothing is counted. */
 __u64 layout_mismatches = 0;
 __u64 layout_matches = 0;
-/* Monotonic time from which on every frame passes our probes: a queue pair made later has no
- * history that we missed. */
+/* Monotonic time from which on every frame that passes our probes is counted: a queue pair made
+ * later has no history that we missed. */
 __u64 complete_since_ns = 0;
 
 struct {

@@ -100,6 +100,8 @@ int BPF_PROG(netdev_start, struct sk_buff *skb, struct net_device *dev)
 	struct place place;
 	const void *qp;
 
+	if (is_held())
+		return 0;
 	if ((__u64)BPF_CORE_READ(skb, destructor) != layout.tx_destructor) {
 		if (is_orphan(skb))
 			count_loss(CW_LOSS_WIRE_FRAME);
@@ -131,6 +133,8 @@ static __always_inline void loopback(struct cw_call_key key, bool may_drop, cons
 	struct cw_live_qp *live;
 	struct place place;
 
+	if (is_held())
+		return;
 	if (READ_AT(const void *, pkt, layout.pkt_qp) != qp) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
 		return;
@@ -245,6 +249,8 @@ static __always_inline int count_received(const void *qp, struct cw_live_qp *liv
 	__u32 frame_class;
 	int lost = 0;
 
+	if (is_held())
+		return 0;
 	if (!read_frame(&f, place, skb, live)) {
 		__sync_fetch_and_add(&layout_mismatches, 1);
 		count_loss(CW_LOSS_WIRE_FRAME);

@@ -20,7 +20,7 @@ struct {
 
 /*
  * Records that come in the rhythm of a program's calls, and that nobody waits for. Waking the
- * recorder costs a program of a virtual machine 15 us: it comes by itself, once a second, and is
+ * recorder costs a program of a virtual machine 15 us: it comes by itself, at each tick, and is
  * woken when a sixteenth of this fills up.
  */
 #define BULK_BYTES (16 << 20)
@@ -64,7 +64,38 @@ struct {
 	__type(value, __u8);
 } tgid_filter SEC(".maps");
 
+/*
+ * CW_HELD: the recorder is placing its probes one after the other, and what passes some of them
+ * would be half a record. Until all are in place nothing is counted, and nothing told of that
+ * happens all the time. What exists, comes and goes is told of as ever. CW_OVER: they are taken off
+ * one after the other, and the recording has ended: nothing is told of at all.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} held SEC(".maps");
+
 const volatile bool filter_by_tgid = false;
+
+static __always_inline __u64 hold_state(void)
+{
+	__u32 zero = 0;
+	volatile __u64 *h = bpf_map_lookup_elem(&held, &zero);
+
+	return h ? *h : CW_NOT_HELD;
+}
+
+static __always_inline bool is_held(void)
+{
+	return hold_state() != CW_NOT_HELD;
+}
+
+static __always_inline bool is_over(void)
+{
+	return hold_state() == CW_OVER;
+}
 
 static __always_inline void count_loss(enum cw_loss_class loss_class)
 {
@@ -81,10 +112,13 @@ static __always_inline bool tgid_wanted(__u32 tgid)
 	return !filter_by_tgid || bpf_map_lookup_elem(&tgid_filter, &tgid);
 }
 
-/* A zeroed record in the ring buffer with its header filled in, or NULL: then the loss is counted.
+/* A zeroed record in the ring buffer with its header filled in, or NULL: then the loss is counted,
+ * unless the recording is over.
  */
 #define RESERVE_RECORD(type, record_kind, loss_class)                                              \
-	RESERVE_RECORD_IN(events, type, record_kind, loss_class)
+	(is_over() ? (struct type *)NULL : RESERVE_RECORD_IN(events, type, record_kind, loss_class))
+
+/* The same for what is_held() was asked for. */
 
 #define RESERVE_RECORD_IN(ring, type, record_kind, loss_class)                                     \
 	({                                                                                         \

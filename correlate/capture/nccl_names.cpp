@@ -84,6 +84,7 @@ constexpr auto TRANSPORTS = std::to_array<NamedNumber>({
     {CW_NCCL_TRANSPORT_SOCKET, "socket"},
     {CW_NCCL_TRANSPORT_PLUGIN, "plugin"},
     {CW_NCCL_TRANSPORT_LOCAL, "local"},
+    {CW_NCCL_TRANSPORT_COLLNET, "collnet"},
 });
 
 constexpr auto ROLES = std::to_array<NamedNumber>({

@@ -15,8 +15,6 @@ namespace {
 
 using topology::Tier;
 
-constexpr const char *DESTINATION_NOT_KNOWN = "(destination not known)";
-
 void add_rung(Sums &sums, const Qp &qp, const Known &tx_wire_bytes) {
     add_known(sums.tx_wire_bytes_by_rung[static_cast<std::size_t>(qp.bytes.rung)], tx_wire_bytes);
 }
@@ -79,6 +77,8 @@ std::vector<Part> datagram_parts(const Qp &qp) {
     return parts;
 }
 
+} // namespace
+
 std::string destination_of(const Qp &qp) {
     if (qp.had_several_peers)
         return "(several, one after the other)";
@@ -90,6 +90,8 @@ std::string destination_of(const Qp &qp) {
         return "LID " + std::to_string(qp.address.dlid);
     return DESTINATION_NOT_KNOWN;
 }
+
+namespace {
 
 bool has_destination(const Qp &qp) {
     const bool has_address = qp.has(CW_QP_ADDRESS) && (!is_zero(qp.dgid()) || qp.address.dlid != 0);

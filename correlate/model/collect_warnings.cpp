@@ -154,8 +154,11 @@ private:
 
     void bytes() {
         if (model_.total.qps_without_bytes != 0)
-            warn(fmt::format("{} of {} queue pairs: bytes not measured",
-                             model_.total.qps_without_bytes, model_.total.qps));
+            warn(fmt::format("{} of {} queue pairs: bytes not measured{}",
+                             model_.total.qps_without_bytes, model_.total.qps,
+                             model_.total.derived_tx_payload_bytes
+                                 ? "; the payload of NCCL's operations on them is computed"
+                                 : ""));
         unknown_tier();
         if (!model_.sessions.empty() && !model_.watched_queue_pairs())
             warn("not every recording watched queue pairs: where none is seen that is not 0");

@@ -75,6 +75,8 @@ bool Ingest::end_capture(const capture::ReadSummary &summary) {
     constexpr std::uint32_t ROTATED = 2;
     const bool ended = summary.end && summary.end->reason != ROTATED;
     session().ended = session().ended || ended;
+    if (ended) // what was read later was counted until then
+        session().end_ns = summary.end->header.time_ns;
     session().probes_placed = std::max(session().probes_placed, n_probes_);
     return true;
 }

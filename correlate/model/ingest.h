@@ -118,6 +118,8 @@ private:
     Index qp_of(const cw_qp_key &key);
     Index posts_of(const cw_verbs_key &key);
     void add_event(Event event);
+    Event event_of_device(const cw_header &header, std::uint32_t dev_index,
+                          std::string_view device);
     void add_anchor(std::uint64_t monotonic_ns, std::uint64_t realtime_ns);
     [[nodiscard]] Index device_with_port(std::uint32_t dev_index, std::uint32_t port);
     void finish_sessions();

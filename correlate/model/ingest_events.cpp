@@ -20,18 +20,24 @@ void Ingest::add_event(Event event) {
     model_.events.push_back(std::move(event));
 }
 
+Event Ingest::event_of_device(const cw_header &header, std::uint32_t dev_index,
+                              std::string_view device) {
+    Event event;
+    event.time_ns = header.time_ns;
+    event.host = session().host;
+    event.device = device_by_index(dev_index);
+    if (event.device == NONE && !device.empty())
+        event.device = device_by_name(device);
+    return event;
+}
+
 void Ingest::add_async_event(std::span<const std::byte> record) {
     const auto from = record_as<cw_async_event>(record);
     if (from.port > MAX_PORT_NUMBER) {
         ++model_.captures.back().unusable_records;
         return;
     }
-    Event event;
-    event.time_ns = from.header.time_ns;
-    event.host = session().host;
-    event.device = device_by_index(from.dev_index);
-    if (event.device == NONE && from.device[0] != 0)
-        event.device = device_by_name(text_of(from.device));
+    Event event = event_of_device(from.header, from.dev_index, text_of(from.device));
     event.port_number = from.port;
     if (event.device != NONE && from.port != 0)
         event.port = port_of(event.device, from.port);
@@ -72,12 +78,7 @@ void Ingest::add_device_gone(std::span<const std::byte> record) {
     // The kernel's own word for it and the look at sysfs that missed the device may cross.
     if (!gone_devices_.emplace(session_, from.dev_index).second)
         return;
-    Event event;
-    event.time_ns = from.header.time_ns;
-    event.host = session().host;
-    event.device = device_by_index(from.dev_index);
-    if (event.device == NONE && from.device[0] != 0)
-        event.device = device_by_name(text_of(from.device));
+    Event event = event_of_device(from.header, from.dev_index, text_of(from.device));
     event.kind = "device_gone";
     event.what = fmt::format("device {} was removed", text_of(from.device));
     add_event(std::move(event));

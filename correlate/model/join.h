@@ -27,6 +27,9 @@ void find_tiers(Model &model, const topology::Topology *topology);
 void measure(Model &model);
 // Sums, and the ports' own counters against them.
 void account(Model &model);
+// Of a queue pair in a node pair: a host, an address, or that it is not known.
+[[nodiscard]] std::string destination_of(const Qp &qp);
+inline constexpr const char *DESTINATION_NOT_KNOWN = "(destination not known)";
 // Completes and orders the events, and adds those that only their effects tell of.
 void conclude_events(Model &model);
 // Losses, and everything that a reader should know before the numbers.

@@ -149,6 +149,9 @@ struct PortBytes {
     std::uint64_t counter_resets = 0;
     std::uint64_t qps_without_bytes = 0;
     Known self_tx_wire_bytes; // never reached the port
+    // Payload of NCCL's TCP sockets on its interface, what was sent again included. In none of the
+    // above but the counter of an interface.
+    Known tcp_tx_bytes, tcp_rx_bytes;
 };
 
 struct Port {
@@ -354,6 +357,21 @@ struct Event {
     std::vector<std::string> peers; // hosts at the other end
 };
 
+// Of NCCL's TCP sockets, which are no queue pairs. Payload of TCP: whatever was written on them.
+struct TcpSums {
+    std::uint64_t sockets = 0;
+    Known tx_payload_bytes; // that the other end has acknowledged
+    Known rx_payload_bytes;
+    Known retransmitted_bytes;
+    // Of connections that send and have no socket that was counted: how many, and what their
+    // operations come to.
+    std::uint64_t connections_without_bytes = 0;
+    Known derived_tx_payload_bytes;
+
+    [[nodiscard]] bool is_used() const { return sockets != 0 || connections_without_bytes != 0; }
+};
+
+// Of queue pairs, but for tcp.
 struct Sums {
     std::uint64_t qps = 0;
     std::uint64_t qps_without_bytes = 0;
@@ -364,6 +382,9 @@ struct Sums {
     Known retransmitted_wire_bytes;
     Known rx_wire_bytes_from_uncaptured;
     std::array<Known, 3> tx_wire_bytes_by_rung; // by BytesRung
+    // In none of the above: what NCCL's operations come to on queue pairs that nothing measured.
+    Known derived_tx_payload_bytes;
+    TcpSums tcp;
 };
 
 struct ProcessSums {

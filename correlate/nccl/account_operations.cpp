@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "correlate/nccl/account_control.h"
+#include "correlate/nccl/describe.h"
 #include "correlate/nccl/link_meter.h"
 #include "correlate/nccl/resolve.h"
 
@@ -23,30 +24,36 @@ struct LaunchRef {
     std::uint32_t launch = 0;
 };
 
+struct Recording {
+    std::vector<LaunchRef> launches;
+    std::vector<Index> links; // that send
+};
+
 class Accountant {
 public:
     explicit Accountant(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
-        std::map<Index, std::vector<LaunchRef>> by_session;
+        std::map<Index, Recording> by_session;
         for (Index index = 0; index < nccl_.instances.size(); ++index) {
             const Instance &instance = nccl_.instances[index];
             const auto &launches = nccl_.gathered.streams[instance.stream].launches;
-            std::vector<LaunchRef> &refs = by_session[instance.session];
+            std::vector<LaunchRef> &refs = by_session[instance.session].launches;
             for (std::uint32_t i = 0; i < instance.n_launches; ++i)
                 refs.push_back({launches[instance.first_launch + i].time_ns, index,
                                 instance.first_launch + i});
         }
         for (Index index = 0; index < nccl_.links.size(); ++index)
-            by_session.try_emplace(nccl_.links[index].session);
-        for (auto &[session, refs] : by_session) {
-            launches_ = std::move(refs);
+            if (const Link &link = nccl_.links[index]; link.is_send())
+                by_session[link.session].links.push_back(index);
+        for (auto &[session, recording] : by_session) {
+            launches_ = std::move(recording.launches);
             std::stable_sort(
                 launches_.begin(), launches_.end(),
                 [](const LaunchRef &a, const LaunchRef &b) { return a.time_ns < b.time_ns; });
             for (std::uint32_t order = 0; order < launches_.size(); ++order)
                 launch_of(launches_[order]).order = order;
-            measure(session);
+            measure(recording.links);
             give_bytes();
         }
         for (const auto &[key, unjoined] : unjoined_)
@@ -55,8 +62,10 @@ public:
             nccl_.replays.push_back(replays.first);
         account_control(model_);
         for (std::vector<Operation> *operations : {&nccl_.collectives, &nccl_.p2p})
-            for (Operation &operation : *operations)
+            for (Operation &operation : *operations) {
                 complete(operation);
+                add_to_communicator(operation);
+            }
     }
 
 private:
@@ -80,12 +89,12 @@ private:
         }
     }
 
-    // The intervals of each link that sends.
-    void measure(Index session) {
+    // The intervals of each link of the recording.
+    void measure(const std::vector<Index> &links) {
         std::unordered_map<Index, std::vector<LinkSample>> samples;
-        for (Index index = 0; index < nccl_.links.size(); ++index)
-            if (Link &link = nccl_.links[index]; link.session == session && link.is_send())
-                samples[index] = read_samples(model_, link, is_late(link));
+        for (const Index index : links)
+            samples[index] =
+                read_samples(model_, nccl_.links[index], is_late(nccl_, nccl_.links[index]));
         meter(samples, {});
         // Where what was measured is never what was expected, pauses have to do. What was under way
         // at the end may pause as long as it wants.
@@ -108,7 +117,7 @@ private:
                     after = std::move(intervals);
             }
         }
-        find_ends();
+        find_ends(links);
     }
 
     // Operations whose bytes are not what was measured.
@@ -132,7 +141,8 @@ private:
         std::unordered_map<Index, LinkMeter> meters;
         for (const auto &[index, of_link] : samples) {
             const auto until = eager_until.find(index);
-            meters.try_emplace(index, nccl_.links[index], of_link, is_late(nccl_.links[index]),
+            meters.try_emplace(index, nccl_.links[index], of_link,
+                               is_late(nccl_, nccl_.links[index]),
                                until == eager_until.end() ? 0 : until->second);
         }
         for_each_send([&](const Launch &launch, const ShapeOp &op, std::uint32_t) {
@@ -144,13 +154,6 @@ private:
                            is_open(nccl_.links[index]));
     }
 
-    // It may have carried bytes of what was launched before the recording.
-    [[nodiscard]] bool is_late(const Link &link) const {
-        return link.instances.empty() ||
-               std::any_of(link.instances.begin(), link.instances.end(),
-                           [&](Index index) { return !nccl_.instances[index].from_start; });
-    }
-
     // Still there when the recording ended.
     [[nodiscard]] bool is_open(const Link &link) const {
         return std::none_of(link.instances.begin(), link.instances.end(),
@@ -160,9 +163,9 @@ private:
     }
 
     // Where the bytes of a link end that was at work when the recording ended.
-    void find_ends() {
+    void find_ends(const std::vector<Index> &links) {
         std::unordered_map<Index, std::uint64_t> left;
-        for (Index index = 0; index < nccl_.links.size(); ++index) {
+        for (const Index index : links) {
             Link &link = nccl_.links[index];
             if (!link.intervals.empty() && link.intervals.back().kind == IntervalKind::InFlight) {
                 link.intervals.back().last_order = UINT32_MAX;
@@ -320,8 +323,6 @@ private:
             return;
         OpShare share = share_of(link, op, launch.order, op_index);
         share.rung = std::min(share.rung, link.rung);
-        if ((launch.flags & (CW_NCCL_LAUNCH_TRUNCATED | CW_NCCL_LAUNCH_FAULT)) != 0)
-            share.rung = std::min(share.rung, Rung::Inferred);
         if (operation != nullptr) {
             share.rung = std::min(share.rung, rung_of_call(ref, launch, op.task));
             add_to(*operation, is_pair, link, op, share);
@@ -441,13 +442,23 @@ private:
             operation.flags &= static_cast<std::uint16_t>(~OPERATION_DATA_KNOWN);
         if (operation.has(OPERATION_WIRE_UNKNOWN))
             operation.flags &= static_cast<std::uint16_t>(~OPERATION_WIRE_KNOWN);
-        // Nothing was given to a proxy that sends, on any rank: nothing was sent.
+        // Nothing was given to a proxy that sends, on any rank: nothing was sent. What has to cross
+        // goes by ways that are not seen, such as from the GPU (GIN), or was never launched.
         if (!operation.has(OPERATION_HAS_BYTES) && !operation.has(OPERATION_PARTIAL) &&
-            !operation.has(OPERATION_LACKS_RECORDS))
+            !operation.has(OPERATION_LACKS_RECORDS) && !operation.crosses_nodes)
             operation.flags |=
                 OPERATION_PAYLOAD_KNOWN | OPERATION_DATA_KNOWN | OPERATION_WIRE_KNOWN;
         if (!operation.has(OPERATION_PAYLOAD_KNOWN))
             operation.rung = Rung::Process;
+    }
+
+    void add_to_communicator(const Operation &operation) {
+        const TierBytes bytes = bytes_by_tier(nccl_, operation);
+        for (std::size_t tier = 0; tier < model::TIERS; ++tier)
+            if ((operation.tiers & (1U << tier)) != 0)
+                nccl_.tiers[{operation.comm, static_cast<topology::Tier>(tier)}].add(
+                    bytes[tier].first,
+                    operation.has(OPERATION_WIRE_KNOWN) ? Known(bytes[tier].second) : std::nullopt);
     }
 
     Model &model_;

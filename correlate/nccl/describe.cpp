@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 #include <utility>
 
 #include "correlate/capture/nccl_names.h"
 #include "correlate/model/counters.h"
+#include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
 
@@ -50,8 +52,8 @@ std::string_view role_name(Role role) {
 }
 
 std::string_view transport_name(std::uint32_t transport) {
-    static constexpr std::array<std::string_view, 5> names{"unknown", "NET/IB", "NET/Socket",
-                                                           "NET/Plugin", "local"};
+    static constexpr std::array<std::string_view, 6> names{"unknown",    "NET/IB", "NET/Socket",
+                                                           "NET/Plugin", "local",  "CollNet"};
     return transport < names.size() ? names[transport] : names[0];
 }
 
@@ -125,6 +127,38 @@ ByteSource source_of(const Operation &operation) {
     return ByteSource::None;
 }
 
+std::string_view socket_role_name(const SocketIdentity &socket) {
+    if (socket.link == NONE)
+        return {};
+    return socket.role == CW_NCCL_ROLE_CONTROL ? "control" : "data";
+}
+
+std::string address_text(const std::uint8_t (&address)[16]) {
+    model::Gid gid{};
+    std::copy_n(address, gid.size(), gid.begin());
+    return model::short_gid_text(gid);
+}
+
+std::string endpoint_text(const std::uint8_t (&address)[16], std::uint16_t port) {
+    const std::string text = address_text(address);
+    return text.find(':') == std::string::npos ? fmt::format("{}:{}", text, port)
+                                               : fmt::format("[{}]:{}", text, port);
+}
+
+TierBytes bytes_by_tier(const Identity &nccl, const Operation &operation) {
+    const bool is_pair = is_p2p(operation.func);
+    const std::vector<Operation> &operations = is_pair ? nccl.p2p : nccl.collectives;
+    const auto split =
+        nccl.bytes_by_tier.find({is_pair, static_cast<Index>(&operation - operations.data())});
+    if (split != nccl.bytes_by_tier.end())
+        return split->second;
+    TierBytes bytes{};
+    for (std::size_t tier = 0; tier < model::TIERS; ++tier)
+        if ((operation.tiers & (1U << tier)) != 0)
+            bytes[tier] = {operation.payload_bytes, operation.wire_bytes};
+    return bytes;
+}
+
 Index only_communicator(const Identity &nccl, const Link &link) {
     Index only = NONE;
     for (const Index instance : link.instances) {
@@ -162,6 +196,18 @@ std::map<std::string, ParamValues> params_of(const Identity &nccl, const Communi
         of_value.insert(of_value.end(), of_process.begin(), of_process.end());
     }
     return params;
+}
+
+OtherCalls other_calls(const Identity &nccl) {
+    OtherCalls others;
+    for (const Instance &instance : nccl.instances) {
+        const std::vector<Call> &calls = nccl.gathered.streams[instance.stream].calls;
+        for (std::uint32_t i = 0; i < instance.n_calls; ++i)
+            if (const Call &call = calls[instance.first_call + i];
+                !is_collective(call.func) && !is_p2p(call.func))
+                ++others[{instance.comm, instance.record.rank, call.func}];
+    }
+    return others;
 }
 
 } // namespace collwire::identity

@@ -2,9 +2,13 @@
 // Words and numbers for the outputs.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "correlate/model/model.h"
@@ -15,7 +19,11 @@ namespace collwire::identity {
 [[nodiscard]] std::string_view rung_name(Rung rung);
 [[nodiscard]] std::string_view source_name(ByteSource source);
 [[nodiscard]] std::string_view seq_base_name(SeqBase base);
-[[nodiscard]] std::string_view role_name(Role role);           // "" of None
+[[nodiscard]] std::string_view role_name(Role role);                           // "" of None
+[[nodiscard]] std::string_view socket_role_name(const SocketIdentity &socket); // the same
+// "10.0.0.1", "fe80::1"; with its port "10.0.0.1:2000", "[fe80::1]:2000".
+[[nodiscard]] std::string address_text(const std::uint8_t (&address)[16]);
+[[nodiscard]] std::string endpoint_text(const std::uint8_t (&address)[16], std::uint16_t port);
 [[nodiscard]] std::string_view end_known_name(EndKnown known); // "" of No
 [[nodiscard]] std::string_view transport_name(std::uint32_t transport);
 // "2.28.9"; "" of 0
@@ -38,6 +46,10 @@ namespace collwire::identity {
 // Of one kind, or the weakest of several.
 [[nodiscard]] ByteSource source_of(const Operation &operation);
 
+// Payload and wire bytes of an operation, for each tier in its `tiers`.
+using TierBytes = std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIERS>;
+[[nodiscard]] TierBytes bytes_by_tier(const Identity &nccl, const Operation &operation);
+
 // The one communicator that a link is used by; NONE: several, or none is known.
 [[nodiscard]] Index only_communicator(const Identity &nccl, const Link &link);
 
@@ -45,5 +57,10 @@ namespace collwire::identity {
 using ParamValues = std::map<std::int64_t, std::vector<std::int32_t>>;
 [[nodiscard]] std::map<std::string, ParamValues> params_of(const Identity &nccl,
                                                            const Communicator &comm);
+
+// Calls that are no operation here, neither collective nor pair (PutSignal, Signal, WaitSignal), by
+// communicator, rank and function.
+using OtherCalls = std::map<std::tuple<Index, std::int32_t, std::uint8_t>, std::uint64_t>;
+[[nodiscard]] OtherCalls other_calls(const Identity &nccl);
 
 } // namespace collwire::identity

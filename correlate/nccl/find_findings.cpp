@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/far_nics.h"
+#include "correlate/nccl/param_text.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -25,6 +28,9 @@ constexpr std::uint32_t PORT_ACTIVE = 4; // enum ib_port_state
 constexpr std::size_t NAMES_SHOWN = 4;
 // Since 2.26 NCCL counts for each communicator, and not what was captured.
 constexpr std::uint32_t FIRST_WITH_OWN_COUNT = 22600;
+// From then on the receiver of a connection takes the sender's traffic class.
+constexpr std::uint32_t FIRST_WITH_SENDERS_CLASS = 22707;
+constexpr std::int64_t NOT_SET = -1; // of a parameter of NCCL's
 
 // "a, b and 7 more"
 std::string list_of(const std::set<std::string> &names) {
@@ -281,16 +287,18 @@ private:
         return own && other && *own != *other;
     }
 
-    template <typename Value>
-    void different(const std::string &kind, const std::string &what, Value value) {
+    // Of pairs of queue pairs for which `is_meant(index, peer)`.
+    template <typename Value, typename IsMeant>
+    void different(const std::string &kind, const std::string &what, Value value, IsMeant is_meant,
+                   std::string_view then = "") {
         Sum sum;
         for (Index index = 0; index < model_.qps.size(); ++index) {
             const Qp &qp = model_.qps[index];
-            if (qp.peer == NONE || qp.peer <= index || nccl_.qps[index].link == NONE)
+            if (qp.peer == NONE || qp.peer <= index)
                 continue;
             const auto own = value(qp);
             const auto other = value(model_.qps[qp.peer]);
-            if (!own || !other || *own == *other)
+            if (!own || !other || *own == *other || !is_meant(index, qp.peer))
                 continue;
             ++sum.count;
             sum.hosts.insert(model_.hosts[qp.host].name);
@@ -299,25 +307,78 @@ private:
                                          model_.hosts[model_.qps[qp.peer].host].name, *other));
         }
         add(kind,
-            fmt::format("{} differs between the ends of {} queue pair(s): {}", what, sum.count,
-                        list_of(sum.names)),
+            fmt::format("{} differs between the ends of {} queue pair(s): {}{}", what, sum.count,
+                        list_of(sum.names), then),
             sum, "queue_pairs");
     }
 
     void different_ends() {
-        different("mtu_differs", "the path MTU", [](const Qp &qp) {
-            return qp.path_mtu_bytes() == 0 ? std::optional<std::uint32_t>() : qp.path_mtu_bytes();
+        const auto is_ours = [this](Index qp, Index) { return nccl_.qps[qp].link != NONE; };
+        // NCCL's queue pairs take the smaller of both ports, so that theirs are alike.
+        const auto mtu_of_port = [this](const Qp &qp) -> std::optional<std::uint32_t> {
+            if (qp.port == NONE || model_.ports[qp.port].active_mtu_bytes == 0)
+                return std::nullopt;
+            return model_.ports[qp.port].active_mtu_bytes;
+        };
+        different("mtu_differs", "the ports' active MTU", mtu_of_port, is_ours,
+                  ". NCCL uses the smaller one on both");
+        // Of any application: what is longer than the receiver's is an error there.
+        different(
+            "mtu_differs", "the path MTU",
+            [](const Qp &qp) {
+                return qp.path_mtu_bytes() == 0 ? std::optional<std::uint32_t>()
+                                                : qp.path_mtu_bytes();
+            },
+            [](Index, Index) { return true; });
+        different(
+            "gid_type_differs", "the type of the address (GID)",
+            [](const Qp &qp) {
+                return qp.has(CW_QP_SGID) && qp.address.gid_type != CW_GID_UNKNOWN
+                           ? std::optional(capture::gid_type_name(qp.address.gid_type))
+                           : std::nullopt;
+            },
+            is_ours);
+        different(
+            "traffic_class_differs", "the traffic class",
+            [](const Qp &qp) {
+                return qp.has(CW_QP_ADDRESS) && qp.has(CW_QP_GRH)
+                           ? std::optional<unsigned>(qp.address.traffic_class)
+                           : std::nullopt;
+            },
+            [&](Index a, Index b) {
+                return is_ours(a, b) && !has_own_class(a) && !has_own_class(b);
+            });
+    }
+
+    // The receiver's end of a connection has another traffic class by design: NCCL_IB_FIFO_TC.
+    [[nodiscard]] bool has_own_class(Index qp) const {
+        const QpIdentity &of = nccl_.qps[qp];
+        if (of.role != Role::ClearToSend || of.link == NONE)
+            return false;
+        const Link &link = nccl_.links[of.link];
+        if (link.transport != CW_NCCL_TRANSPORT_IB)
+            return false;
+        if (const auto value = param_of(link.session, link.tgid, "IbFifoTc"))
+            return *value != NOT_SET && (*value & 0xff) == model_.qps[qp].address.traffic_class;
+        // Nothing tells whether it is set. Later ones take the sender's class otherwise.
+        return std::ranges::any_of(link.instances, [this](Index index) {
+            return nccl_.instances[index].version >= FIRST_WITH_SENDERS_CLASS;
         });
-        different("gid_type_differs", "the type of the address (GID)", [](const Qp &qp) {
-            return qp.has(CW_QP_SGID) && qp.address.gid_type != CW_GID_UNKNOWN
-                       ? std::optional(capture::gid_type_name(qp.address.gid_type))
-                       : std::nullopt;
-        });
-        different("traffic_class_differs", "the traffic class", [](const Qp &qp) {
-            return qp.has(CW_QP_ADDRESS) && qp.has(CW_QP_GRH)
-                       ? std::optional<unsigned>(qp.address.traffic_class)
-                       : std::nullopt;
-        });
+    }
+
+    // The newest that was read.
+    [[nodiscard]] std::optional<std::int64_t> param_of(Index session, std::uint32_t tgid,
+                                                       std::string_view name) const {
+        const auto found = nccl_.params_of_process.find({session, tgid});
+        if (found == nccl_.params_of_process.end())
+            return std::nullopt;
+        const Param *newest = nullptr;
+        for (const Index index : found->second) {
+            const Param &param = nccl_.gathered.params[index];
+            if (param.name == name && (newest == nullptr || param.time_ns >= newest->time_ns))
+                newest = &param;
+        }
+        return newest == nullptr ? std::nullopt : std::optional(newest->value);
     }
 
     void different_parameters() {
@@ -330,7 +391,8 @@ private:
                 ++sum.count;
                 sum.communicators.insert(index);
                 for (const auto &[value, ranks] : values)
-                    sum.names.insert(fmt::format("{} on {} rank(s)", value, ranks.size()));
+                    sum.names.insert(
+                        fmt::format("{} on {} rank(s)", param_text(name, value), ranks.size()));
             }
         for (const auto &[name, sum] : by_name)
             add("parameter_differs",
@@ -358,12 +420,24 @@ private:
             sum, "connections");
     }
 
+    // What was launched before the recording and sent in it is more than was launched. It may stand
+    // for as many bytes of the first interval that were not sent yet, and come out once, later.
+    static std::uint64_t most_under_way(const Link &link) {
+        if (link.intervals.empty() || !link.intervals.front().is_first)
+            return 0;
+        std::uint64_t most = link.intervals.front().derived_bytes;
+        for (const Interval &interval : link.intervals)
+            most = std::max(most, interval.most_bytes);
+        return most;
+    }
+
     void different_bytes() {
         Sum sum;
         std::uint64_t more = 0;
         std::uint64_t less = 0;
         for (const Link &link : nccl_.links) {
             bool differs = false;
+            std::uint64_t under_way = most_under_way(link);
             for (const Interval &interval : link.intervals) {
                 if (interval.n_ops == 0 || interval.is_first)
                     continue;
@@ -372,9 +446,12 @@ private:
                                          interval.kind == IntervalKind::Single;
                 if (!is_compared || interval.n_unknown != 0)
                     continue;
+                const std::uint64_t excess =
+                    model::subtract_or_zero(interval.measured_bytes, interval.derived_bytes);
+                if (excess != 0 && excess <= std::exchange(under_way, 0))
+                    continue;
                 differs = differs || interval.measured_bytes != interval.derived_bytes;
-                more = add_saturating(
-                    more, model::subtract_or_zero(interval.measured_bytes, interval.derived_bytes));
+                more = add_saturating(more, excess);
                 less = add_saturating(
                     less, model::subtract_or_zero(interval.derived_bytes, interval.measured_bytes));
             }

@@ -46,8 +46,16 @@ void put_in_order(CommStream &stream) {
     std::sort(stream.ends_ns.begin(), stream.ends_ns.end());
     stream.ends_ns.erase(std::unique(stream.ends_ns.begin(), stream.ends_ns.end()),
                          stream.ends_ns.end());
-    sort_unless_sorted(stream.channels,
-                       [](const Channel &a, const Channel &b) { return a.time_ns < b.time_ns; });
+    // Each segment of a recording tells of them again.
+    sort_unless_sorted(stream.channels, [](const Channel &a, const Channel &b) {
+        return std::tie(a.time_ns, a.record.channel) < std::tie(b.time_ns, b.record.channel);
+    });
+    stream.channels.erase(std::unique(stream.channels.begin(), stream.channels.end(),
+                                      [](const Channel &a, const Channel &b) {
+                                          return std::tie(a.time_ns, a.record.channel) ==
+                                                 std::tie(b.time_ns, b.record.channel);
+                                      }),
+                          stream.channels.end());
 }
 
 void note_return(Call &call, std::uint32_t result) {
@@ -242,6 +250,9 @@ private:
             const bool is_told_again = !is_created || comm.header.time_ns == last.begin_ns;
             if (!last.ended && is_same(last.record, comm) &&
                 (is_told_again || (!last.created && !has_calls(stream, last, comm)))) {
+                // Read later, a name may be what was written in its place.
+                if (is_created || (!last.created && last.record.name[0] == 0))
+                    std::copy(std::begin(comm.name), std::end(comm.name), last.record.name);
                 last.created = last.created || is_created;
                 last.from_start = last.from_start || is_created;
                 last.record.flags |= comm.flags & ~std::uint32_t{CW_NCCL_COMM_LAUNCHED};
@@ -249,8 +260,6 @@ private:
                                          &cw_nccl_comm::bus_id, &cw_nccl_comm::start_boottime_ns})
                     if (last.record.*field == 0)
                         last.record.*field = comm.*field;
-                if (last.record.name[0] == 0)
-                    std::copy(std::begin(comm.name), std::end(comm.name), last.record.name);
                 return;
             }
             if (!last.ended)

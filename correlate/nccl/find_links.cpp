@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t MAX_LOOKED_AT = 256;
 // Communicators that share a link.
 constexpr std::size_t MAX_INSTANCES = 64;
+// Queue pairs or sockets of a link: far more than NCCL gives a connection.
+constexpr std::size_t MAX_ENDPOINTS = 512;
 
 class Finder {
 public:
@@ -25,6 +27,7 @@ public:
 
     void run() {
         nccl_.qps.assign(model_.qps.size(), {});
+        nccl_.sockets.assign(nccl_.gathered.sockets.size(), {});
         find_processes();
         index_endpoints();
         for (Index index = 0; index < nccl_.gathered.connections.size(); ++index)
@@ -161,6 +164,8 @@ private:
                 continue;
             }
             has_control = has_control || endpoint.role == CW_NCCL_ROLE_CONTROL;
+            if (are_sockets)
+                nccl_.sockets[found].role = static_cast<std::uint16_t>(endpoint.role);
             endpoints.push_back(found);
         }
         const Index link_index = link_of(connection, endpoints, are_sockets);
@@ -173,12 +178,19 @@ private:
             std::find(link.channels.begin(), link.channels.end(), head.channel) ==
                 link.channels.end())
             link.channels.push_back(head.channel);
+        std::vector<Index> &of_link = are_sockets ? link.sockets : link.qps;
         for (const Index endpoint : endpoints) {
-            const bool is_new = (are_sockets ? link_of_socket_ : link_of_qp_)
-                                    .try_emplace(endpoint, link_index)
-                                    .second;
-            if (is_new)
-                (are_sockets ? link.sockets : link.qps).push_back(endpoint);
+            auto &link_of_endpoint = are_sockets ? link_of_socket_ : link_of_qp_;
+            if (link_of_endpoint.contains(endpoint))
+                continue;
+            if (of_link.size() == MAX_ENDPOINTS) {
+                link.is_cut_short = true;
+                break;
+            }
+            link_of_endpoint.emplace(endpoint, link_index);
+            of_link.push_back(endpoint);
+            if (are_sockets)
+                nccl_.sockets[endpoint].link = link_index;
         }
         if (head.comm != 0) {
             const Index instance =
@@ -194,7 +206,10 @@ private:
         for (Index index = 0; index < nccl_.links.size(); ++index)
             for (const Index qp : nccl_.links[index].qps)
                 nccl_.qps[qp] = {nccl_.links[index].is_send() ? Role::Data : Role::ClearToSend,
-                                 Rung::Exact, index, true};
+                                 Rung::Exact,
+                                 index,
+                                 true,
+                                 {}};
     }
 
     // The same address at both ends, or one of the same host, never leaves it.
@@ -218,6 +233,8 @@ private:
                 link.tiers = {{topology::Tier::Self, 0}};
             else
                 link.tiers = {{tier_between(local, remote), 0}};
+            for (const Index index : link.sockets)
+                nccl_.sockets[index].tier = link.tiers.front().first;
         }
     }
 
@@ -268,9 +285,16 @@ private:
                 nccl_.links.push_back(std::move(link));
             }
             Link &link = nccl_.links[found->second];
+            if (link.qps.size() == MAX_ENDPOINTS) {
+                link.is_cut_short = true;
+                continue;
+            }
             link.qps.push_back(index);
-            identity = {link.is_send() ? Role::Data : Role::ClearToSend, Rung::Inferred,
-                        found->second, true};
+            identity = {link.is_send() ? Role::Data : Role::ClearToSend,
+                        Rung::Inferred,
+                        found->second,
+                        true,
+                        {}};
         }
     }
 

@@ -350,7 +350,8 @@ bool Gather::add_socket(Index session, std::span<const std::byte> record, bool f
         socket = &gathered_.sockets.back();
         socket->session = session;
         socket->tgid = from.tgid;
-        socket->first_ns = from.header.time_ns;
+        socket->first = from;
+        socket->is_counted_from_first = !from_start;
         // Without its first segment the recording begins here.
         if (!from_start)
             socket->acked.set_baseline(

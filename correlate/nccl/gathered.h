@@ -143,9 +143,10 @@ struct Param {
 struct Socket {
     Index session = NONE;
     std::uint32_t tgid = 0;
+    cw_tcp_socket first{};
     cw_tcp_socket last{};
-    std::uint64_t first_ns = 0;
-    ByteSeries acked; // payload_bytes; wire_bytes is 0
+    bool is_counted_from_first = false; // what it carried before is of no recording that is here
+    ByteSeries acked;                   // payload_bytes; wire_bytes is 0
 };
 
 struct Gathered {

@@ -95,6 +95,7 @@ struct Communicator {
     std::int32_t n_nodes = 0; // 0: not known
     std::string name;
     Index parent = NONE;
+    bool parent_known = false;             // of NONE: it has none
     std::vector<Index> instances;          // by rank, then by time
     std::vector<Index> links;              // that it uses alone
     std::uint64_t created_realtime_ns = 0; // 0: not seen
@@ -106,8 +107,8 @@ enum OperationFlags : std::uint16_t {
     OPERATION_DATA_KNOWN = 1 << 1,
     OPERATION_PAYLOAD_KNOWN = 1 << 2,
     OPERATION_WIRE_KNOWN = 1 << 3,
-    OPERATION_TRUNCATED = 1 << 4, // not all of what was launched for it was walked
-    OPERATION_LAUNCHED = 1 << 5,  // something was given to a proxy
+    OPERATION_TRUNCATED = 1 << 4, // not all of what was launched for it was seen
+    OPERATION_LAUNCHED = 1 << 5,  // its launch was seen
     OPERATION_CAPTURED = 1 << 6,  // into a CUDA graph
     OPERATION_DIFFERS = 1 << 7,   // ranks gave different arguments
     OPERATION_SENT = 1 << 8,      // p2p: the send is here
@@ -156,6 +157,7 @@ struct Operation {
     std::uint8_t sources = 0; // bits by ByteSource
     std::uint8_t tiers = 0;   // bits by topology::Tier
     EndKnown end_known = EndKnown::No;
+    bool crosses_nodes = false; // if it is launched, some of it goes over the network
 
     [[nodiscard]] bool has(std::uint16_t flag) const { return (flags & flag) != 0; }
 };
@@ -221,6 +223,7 @@ struct Interval {
     std::uint64_t wire_bytes = 0; // of those, where frames were counted
     std::uint64_t n_ops = 0;
     std::uint64_t n_unknown = 0;
+    std::uint64_t most_bytes = 0; // of one operation
     IntervalKind kind = IntervalKind::Derived;
     bool is_first = false; // of a link that was there before the recording
     // InFlight: where the measured bytes end.
@@ -261,7 +264,7 @@ struct Link {
     std::vector<Interval> intervals;
 
     [[nodiscard]] bool is_send() const { return (flags & CW_NCCL_CONNECTION_SEND) != 0; }
-    // What a plugin does is not known; its queue pairs are of no link.
+    // What a plugin does, CollNet's included, is not known; its queue pairs are of no link.
     [[nodiscard]] bool is_of_own_network() const {
         return transport == CW_NCCL_TRANSPORT_IB || transport == CW_NCCL_TRANSPORT_SOCKET;
     }
@@ -276,6 +279,22 @@ struct QpIdentity {
     Rung rung = Rung::Process;
     Index link = NONE;
     bool is_of_nccl = false; // of a process that runs NCCL
+    // Where nothing measured it, and its connection has no other: what the operations come to.
+    Known derived_payload_bytes;
+};
+
+struct SocketIdentity {
+    Index link = NONE;                 // its connection; NONE: none is known
+    std::uint16_t role = 0;            // enum cw_nccl_role, of its connection
+    Index peer = NONE;                 // in Gathered: the other end
+    Index port = NONE;                 // in Model: whose interface has its address
+    std::string remote_host;           // empty: not known
+    std::uint64_t counted_from_ns = 0; // 0: from when it was opened
+    bool is_cut_short = false;         // closed before its last counters were read
+    topology::Tier tier = topology::Tier::Unknown;
+    Known tx_bytes; // that the other end has acknowledged
+    Known rx_bytes;
+    Known retransmitted_bytes;
 };
 
 struct MatrixKey {
@@ -311,7 +330,7 @@ struct Control {
     Known flush_payload_bytes, flush_wire_bytes;
     Known ack_wire_bytes;
     Known socket_header_bytes; // net_socket's sizes, and what it says when it connects
-    Known other_socket_bytes;  // bootstrap, out of band, RAS: what else NCCL's processes sent
+    Known other_socket_bytes;  // of sockets that were watched as a connection's and are none
 };
 
 // Launches of no operation: no call was found for them, or they are replays that are not listed.
@@ -345,11 +364,13 @@ struct Identity {
     std::vector<std::vector<std::uint32_t>> task_calls; // by stream and task: call; NONE: none
     std::vector<Shape> shapes;
     std::vector<Link> links;
-    std::vector<QpIdentity> qps; // by Model::qps
+    std::vector<QpIdentity> qps;         // by Model::qps
+    std::vector<SocketIdentity> sockets; // by Gathered::sockets
     // Of operations over several tiers: payload and wire bytes by tier. Key: p2p or not, index.
     std::map<std::pair<bool, Index>,
              std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIERS>>
         bytes_by_tier;
+    std::map<std::pair<Index, topology::Tier>, MatrixCell> tiers; // of communicators' operations
     std::map<MatrixKey, MatrixCell> matrix;
     Totals totals;
     Control control;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "correlate/capture/reader.h"
+#include "correlate/nccl/comm_name.h"
 #include "correlate/nccl/common_clock.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/join_lifetimes.h"
@@ -198,12 +199,13 @@ private:
         comm.n_ranks = record.n_ranks;
         comm.instances = std::move(group.instances);
         bool all_ended = true;
+        std::vector<ReadName> names;
         for (const Index index : comm.instances) {
             const Instance &instance = nccl_.instances[index];
             const model::Host &host = model_.hosts[instance.host];
             comm.n_nodes = std::max(comm.n_nodes, instance.record.n_nodes);
-            if (comm.name.empty())
-                comm.name = std::string(capture::text_of(instance.record.name));
+            names.push_back(
+                {std::string(capture::text_of(instance.record.name)), instance.created});
             if (instance.created)
                 comm.created_realtime_ns =
                     std::max(comm.created_realtime_ns, host.realtime_ns(instance.begin_ns));
@@ -212,6 +214,7 @@ private:
                 comm.ended_realtime_ns =
                     std::max(comm.ended_realtime_ns, host.realtime_ns(instance.end_ns));
         }
+        comm.name = agreed_name(names);
         if (!all_ended)
             comm.ended_realtime_ns = 0;
         nccl_.communicators.push_back(std::move(comm));
@@ -239,10 +242,20 @@ private:
     }
 
     void find_parents() {
-        for (Communicator &comm : nccl_.communicators)
-            for (const Index index : comm.instances)
-                if (const Index parent = nccl_.instances[index].parent; parent != NONE)
-                    comm.parent = nccl_.instances[parent].comm;
+        for (Communicator &comm : nccl_.communicators) {
+            bool has_none = false;
+            bool has_one = false;
+            for (const Index index : comm.instances) {
+                const Instance &instance = nccl_.instances[index];
+                if (instance.parent != NONE)
+                    comm.parent = nccl_.instances[instance.parent].comm;
+                has_one = has_one || instance.record.parent != 0 ||
+                          (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
+                has_none = has_none || instance.created;
+            }
+            // Who its parent is, is known from its creation alone.
+            comm.parent_known = comm.parent != NONE || (has_none && !has_one);
+        }
     }
 
     // Links that are known from the other end: whose they are follows from that, too.

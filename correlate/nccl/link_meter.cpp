@@ -95,10 +95,23 @@ std::uint64_t bytes_on(const Link &link, const ShapeOp &op) {
                : op.payload_bytes;
 }
 
+bool is_late(const Identity &nccl, const Link &link) {
+    return link.instances.empty() ||
+           std::any_of(link.instances.begin(), link.instances.end(),
+                       [&](Index index) { return !nccl.instances[index].from_start; });
+}
+
 std::vector<LinkSample> read_samples(const Model &model, Link &link, bool is_late) {
     link.source = source_of(model, link);
-    if (link.source == ByteSource::None)
+    if (link.source == ByteSource::None) {
+        // What it carries is of its one tier; how much of it each queue pair does is not known.
+        const auto same_tier = [&](Index qp) {
+            return model.qps[qp].tier == model.qps[link.qps.front()].tier;
+        };
+        if (!link.qps.empty() && std::all_of(link.qps.begin(), link.qps.end(), same_tier))
+            link.tiers = {{model.qps[link.qps.front()].tier, 0}};
         return {};
+    }
     struct Step {
         std::uint64_t time_ns;
         std::uint32_t part;
@@ -298,6 +311,7 @@ void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t o
     can_close_ = false;
     order_ = order;
     ++open_.n_ops;
+    open_.most_bytes = std::max(open_.most_bytes, bytes_on(link_, op));
     if (is_certain(op)) {
         open_.derived_bytes = add_saturating(open_.derived_bytes, bytes_on(link_, op));
     } else {

@@ -5,6 +5,7 @@
 
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/common_clock.h"
+#include "correlate/nccl/cut_launches.h"
 #include "correlate/nccl/number_pairs.h"
 #include "correlate/nccl/open_groups.h"
 #include "correlate/nccl/resolve.h"
@@ -57,7 +58,8 @@ std::uint32_t fair_share(std::vector<std::uint32_t> wanted, std::uint64_t most) 
 class Maker {
 public:
     explicit Maker(Model &model)
-        : model_(model), nccl_(model.nccl), clock_(model), open_groups_(model) {}
+        : model_(model), nccl_(model.nccl), clock_(model), open_groups_(model),
+          cut_launches_(model) {}
 
     void run(std::uint64_t most_replays) {
         for (Index comm = 0; comm < nccl_.communicators.size(); ++comm) {
@@ -227,6 +229,7 @@ private:
     void take_calls(std::vector<Operation> &into, const Range &range, const Calls &calls,
                     const std::vector<Index> &first, const std::vector<bool> &ended) {
         const Instance &instance = nccl_.instances[calls.instance];
+        const bool is_between_nodes = !range.is_pair || is_between_known_nodes(range);
         bool has_ended = false; // the group of the call
         for (std::size_t i = calls.calls.size(); i-- > 0;) {
             const Call &call = stream_of(calls.instance).calls[calls.calls[i]];
@@ -240,6 +243,10 @@ private:
             const bool is_waited_for = join.launch == NONE && may_launch(instance, call);
             const bool may_be_lost =
                 is_waited_for && call.time_ns >= instance.launches_whole_until_ns;
+            const bool may_be_cut =
+                join.launch == NONE ? is_waited_for && cut_launches_.may_hold(calls.instance, call)
+                                    : (stream_of(calls.instance).launches[join.launch].flags &
+                                       CW_NCCL_LAUNCH_TRUNCATED) != 0;
             bool may_come = false;
             if (open_groups_.may_hold(calls.instance, call)) {
                 has_ended =
@@ -251,16 +258,38 @@ private:
                 take_call(operation, instance, call, called_ns, captured, calls.base);
                 if (may_be_lost || may_come || (captured && replay >= join.launches))
                     operation.flags |= OPERATION_PARTIAL;
-                if (may_be_lost)
+                if (may_be_cut)
+                    operation.flags |= OPERATION_TRUNCATED | OPERATION_PARTIAL;
+                if (may_be_lost || may_be_cut)
                     operation.rung = std::min(operation.rung, Rung::Inferred);
                 if (may_lack_records(instance, call, captured))
                     operation.flags |= OPERATION_LACKS_RECORDS;
+                if (is_between_nodes && call.count != 0 && may_launch(instance, call))
+                    operation.crosses_nodes = true;
             }
         }
     }
 
     [[nodiscard]] bool may_launch(const Instance &instance, const Call &call) const {
         return !never_launches(call, instance) && nccl_.communicators[instance.comm].n_nodes != 1;
+    }
+
+    [[nodiscard]] bool is_between_known_nodes(const Range &pair) const {
+        const std::int32_t from = node_of(pair.comm, pair.source);
+        const std::int32_t to = node_of(pair.comm, pair.destination);
+        return from >= 0 && to >= 0 && from != to;
+    }
+
+    // -1: not known
+    [[nodiscard]] std::int32_t node_of(Index comm, std::int32_t rank) const {
+        const std::vector<Index> &instances = nccl_.communicators[comm].instances;
+        const auto found = std::lower_bound(instances.begin(), instances.end(), rank,
+                                            [this](Index index, std::int32_t wanted) {
+                                                return nccl_.instances[index].record.rank < wanted;
+                                            });
+        return found == instances.end() || nccl_.instances[*found].record.rank != rank
+                   ? -1
+                   : nccl_.instances[*found].record.node;
     }
 
     // The graph of a captured call may be launched at any time after it.
@@ -337,9 +366,8 @@ private:
                 calls.instance = index;
                 calls.is_send = call.func == CW_NCCL_SEND;
                 calls.may_miss = may_miss;
-                calls.base = instance.created      ? SeqBase::Creation
-                             : instance.from_start ? SeqBase::Launched
-                                                   : SeqBase::Recording;
+                // NCCL's counts say what was started, and sends within a node never are.
+                calls.base = instance.created ? SeqBase::Creation : SeqBase::Recording;
                 calls.calls.push_back(i);
             }
             for (auto &[key, calls] : by_peer) {
@@ -416,6 +444,7 @@ private:
     Identity &nccl_;
     CommonClock clock_;
     OpenGroups open_groups_;
+    CutLaunches cut_launches_;
     std::vector<Range> ranges_;
     std::map<std::int32_t, std::uint64_t> next_number_; // by rank: of calls that are told by it
 };

@@ -38,9 +38,9 @@ public:
           is_older_(is_older(nccl_, instance)), best_(best_known()),
           plans_(nccl_, instance, best_) {}
 
-    void run(ChannelsOfCommunicators &channels) {
+    void run(OlderReport &older) {
         if (is_older_)
-            return match_older(nccl_, instance_, best_, channels);
+            return match_older(nccl_, instance_, best_, older);
         line_up_calls();
         for (std::uint32_t i = 0; i < instance_.n_launches; ++i) {
             Launch &launch = stream_.launches[instance_.first_launch + i];
@@ -236,9 +236,12 @@ private:
         if (call_at(all[end - 1]).tid != launch.tid)
             return all[queue.next++];
         std::uint32_t &due = due_parts_[part_key(task)];
-        std::size_t i = end - 1;
-        while (i > queue.next && end - i < due && batch_of(all[i - 1]) == batch_of(all[end - 1]))
-            --i;
+        const auto of_batch = std::lower_bound(
+            all.begin(), all.begin() + static_cast<std::ptrdiff_t>(end), batch_of(all[end - 1]),
+            [&](std::uint32_t call, std::uint32_t batch) { return batch_of(call) < batch; });
+        const std::size_t i =
+            std::max({queue.next, end - std::min<std::size_t>(end, std::max(due, 1U)),
+                      static_cast<std::size_t>(of_batch - all.begin())});
         due -= due > 1 ? 1 : 0;
         queue.next = i + 1;
         return all[i];
@@ -336,10 +339,10 @@ void match_calls(Model &model) {
         nccl.call_joins[i].resize(nccl.gathered.streams[i].calls.size());
         nccl.task_calls[i].assign(nccl.gathered.streams[i].tasks.size(), NONE);
     }
-    ChannelsOfCommunicators channels;
+    OlderReport older;
     for (Instance &instance : nccl.instances) {
         count_calls(nccl, instance);
-        Matcher(model, instance).run(channels);
+        Matcher(model, instance).run(older);
     }
     for (CommStream &stream : nccl.gathered.streams)
         stream.tasks = {};

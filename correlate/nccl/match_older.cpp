@@ -18,19 +18,19 @@ namespace collwire::identity {
 namespace {
 
 constexpr std::size_t MOST_WAITING = 4096;
+constexpr std::size_t FEW_WAITING = 64; // where no looks are left
 constexpr std::size_t MOST_WINDOWS = 64;
 
 class OlderMatcher {
 public:
-    OlderMatcher(Identity &nccl, const Instance &instance, Rung best,
-                 ChannelsOfCommunicators &channels)
+    OlderMatcher(Identity &nccl, const Instance &instance, Rung best, OlderReport &report)
         : nccl_(nccl), instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]), task_calls_(nccl.task_calls[instance.stream]),
-          best_(best), plans_(nccl, instance, best) {
+          best_(best), looks_left_(report.looks_left), plans_(nccl, instance, best) {
         is_counted_ = (instance.record.flags & CW_NCCL_COMM_SHARED) == 0;
         if ((instance.record.flags & CW_NCCL_COMM_LAUNCHED) != 0)
             launched_before_ = instance.record.launched;
-        make_rules(channels);
+        make_rules(report.channels);
     }
 
     void run() {
@@ -55,7 +55,7 @@ private:
         return 0;
     }
 
-    void make_rules(ChannelsOfCommunicators &channels) {
+    void make_rules(std::map<Index, ChannelsSeen> &channels) {
         set_threads(rules_, parameter("Nthreads"), parameter("Ll128Nthreads"));
         rules_.version = instance_.version;
         rules_.n_ranks = instance_.record.n_ranks;
@@ -95,6 +95,8 @@ private:
 
     // ---- which calls a launch is of
 
+    void look_at(std::size_t n) { looks_left_ -= std::min<std::uint64_t>(looks_left_, n); }
+
     void match(std::uint32_t index) {
         Launch &launch = stream_.launches[index];
         const bool is_captured = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
@@ -114,6 +116,7 @@ private:
                                waiting_.end());
         else
             candidates_ = waiting_;
+        look_at(waiting_.size());
         choose(launch, index, counted);
         forget();
         if (is_captured)
@@ -128,8 +131,9 @@ private:
             if (!never_launches(call_at(call), instance_))
                 waiting_.push_back(call);
         }
-        if (waiting_.size() > 2 * MOST_WAITING)
-            waiting_.erase(waiting_.begin(), waiting_.end() - MOST_WAITING);
+        const std::size_t most = looks_left_ != 0 ? MOST_WAITING : FEW_WAITING;
+        if (waiting_.size() > 2 * most)
+            waiting_.erase(waiting_.begin(), waiting_.end() - static_cast<std::ptrdiff_t>(most));
     }
 
     // How many collectives a launch is of, by NCCL's own count.
@@ -173,8 +177,10 @@ private:
         const bool is_all = wanted == 0 || wanted == collectives.size();
         // What was called last, or, where others may have been called since, what waits longest. It
         // is sure only if nothing else that waits can be it.
-        const std::size_t windows =
-            is_all ? 1 : std::min(collectives.size() - wanted + 1, MOST_WINDOWS);
+        const std::size_t windows = looks_left_ == 0 ? 0
+                                    : is_all
+                                        ? 1
+                                        : std::min(collectives.size() - wanted + 1, MOST_WINDOWS);
         Index found = NONE;
         bool is_choice = false;
         Calls calls;
@@ -195,7 +201,7 @@ private:
             }
         }
         if (found == NONE)
-            return choose_by_order(launch, index, collectives, wanted, is_all);
+            return choose_by_order(launch, index, collectives, wanted, is_all && looks_left_ != 0);
         const bool is_counted = counted || is_called_here_ || wanted == 0;
         launch.shape_index = found;
         give(launch, index, calls,
@@ -212,6 +218,10 @@ private:
         const bool is_single = is_all && wanted == 1;
         const Calls first(collectives.begin(),
                           collectives.begin() + static_cast<std::ptrdiff_t>(wanted));
+        std::map<std::pair<std::uint8_t, std::int32_t>, std::uint32_t> transfers;
+        for (const std::uint32_t call : candidates_)
+            if (is_p2p(call_at(call).func))
+                transfers.try_emplace({call_at(call).func, call_at(call).root}, call);
         Calls calls(n_tasks, NONE);
         for (std::size_t task = 0; task < n_tasks; ++task) {
             const cw_nccl_shape_task &told = shape->tasks[task];
@@ -219,11 +229,8 @@ private:
                 calls[task] = first.empty() ? NONE : first.front();
                 continue;
             }
-            for (const std::uint32_t call : candidates_)
-                if (call_at(call).func == told.func && call_at(call).root == told.root) {
-                    calls[task] = call;
-                    break;
-                }
+            if (const auto found = transfers.find({told.func, told.root}); found != transfers.end())
+                calls[task] = found->second;
         }
         give(launch, index, calls, is_single && n_tasks == 1 ? Rung::Exact : Rung::Inferred);
         for (const std::uint32_t call : first)
@@ -253,11 +260,14 @@ private:
     // What was launched waits no longer. Nor does a send or receive that a thread called right
     // before: it goes to no proxy.
     void forget() {
-        const std::set<std::uint32_t> gone(chosen_.begin(), chosen_.end());
-        const std::set<std::uint32_t> candidates(candidates_.begin(), candidates_.end());
+        Calls gone = chosen_;
+        std::sort(gone.begin(), gone.end());
+        const auto has = [](const Calls &sorted, std::uint32_t call) {
+            return std::binary_search(sorted.begin(), sorted.end(), call);
+        };
         std::erase_if(waiting_, [&](std::uint32_t call) {
-            return gone.contains(call) ||
-                   (is_called_here_ && is_p2p(call_at(call).func) && candidates.contains(call));
+            return has(gone, call) ||
+                   (is_called_here_ && is_p2p(call_at(call).func) && has(candidates_, call));
         });
     }
 
@@ -297,6 +307,7 @@ private:
             return NONE;
         const Shape &shape = nccl_.shapes[shape_index];
         const std::vector<OpFacts> &facts = shape.older_facts;
+        look_at(facts.size() + collectives.size());
         std::map<std::pair<bool, std::int32_t>, std::vector<std::size_t>> transfers;
         std::vector<std::size_t> ops;
         for (std::size_t i = 0; i < facts.size(); ++i) {
@@ -348,6 +359,7 @@ private:
     // Sends to a peer, or receives from it: all that a thread called right before, else one.
     Calls calls_with(bool is_send, std::int32_t peer, std::size_t n_ops) {
         Calls calls;
+        look_at(candidates_.size());
         for (const std::uint32_t call : candidates_) {
             if (call_at(call).func != (is_send ? CW_NCCL_SEND : CW_NCCL_RECV) ||
                 call_at(call).root != peer)
@@ -364,6 +376,7 @@ private:
     static std::vector<OpFacts> facts_of(const std::vector<OpFacts> &facts,
                                          const std::vector<std::size_t> &ops) {
         std::vector<OpFacts> some;
+        some.reserve(ops.size());
         for (const std::size_t i : ops)
             some.push_back(facts[i]);
         return some;
@@ -421,6 +434,7 @@ private:
     std::vector<CallJoin> &joins_;
     std::vector<std::uint32_t> &task_calls_;
     Rung best_;
+    std::uint64_t &looks_left_;
     OlderRules rules_;
     bool is_counted_ = false;
     Known launched_before_;
@@ -447,9 +461,8 @@ bool is_older(const Identity &nccl, const Instance &instance) {
     return false;
 }
 
-void match_older(Identity &nccl, const Instance &instance, Rung best,
-                 ChannelsOfCommunicators &channels) {
-    OlderMatcher(nccl, instance, best, channels).run();
+void match_older(Identity &nccl, const Instance &instance, Rung best, OlderReport &report) {
+    OlderMatcher(nccl, instance, best, report).run();
 }
 
 } // namespace collwire::identity

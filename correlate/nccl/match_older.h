@@ -19,12 +19,18 @@ struct ChannelsSeen {
     std::uint32_t channels = 0;
     bool of_all_ranks = false;
 };
-using ChannelsOfCommunicators = std::map<Index, ChannelsSeen>;
+
+// Of all instances of a report.
+struct OlderReport {
+    std::map<Index, ChannelsSeen> channels; // by communicator
+    // Calls and operations that are still looked at. Then launches are of the calls that wait
+    // longest, as where nothing tells.
+    std::uint64_t looks_left = 400'000'000;
+};
 
 // Finds the calls of its launches. Each launch then has a task for each of its calls; where several
 // launches look alike and their calls are different, each gets a shape of its own.
 // `best`: nothing is better known than this.
-void match_older(Identity &nccl, const Instance &instance, Rung best,
-                 ChannelsOfCommunicators &channels);
+void match_older(Identity &nccl, const Instance &instance, Rung best, OlderReport &report);
 
 } // namespace collwire::identity

@@ -8,7 +8,7 @@ namespace collwire::identity {
 namespace {
 
 bool is_from_start(const EndCalls &calls) {
-    return calls.base >= SeqBase::Launched;
+    return calls.base == SeqBase::Creation;
 }
 
 class Numberer {

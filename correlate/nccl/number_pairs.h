@@ -16,7 +16,7 @@ struct EndCalls {
     std::uint64_t n = 0;
     std::vector<SequenceItem> items; // of all, or none if that is not asked for
     bool is_send = false;
-    SeqBase base = SeqBase::Recording;   // from Launched on it was seen from the start
+    SeqBase base = SeqBase::Recording;   // Creation: it was seen from the start
     std::optional<std::uint64_t> number; // of the first; none: it is not known
 };
 

@@ -73,23 +73,61 @@ OpTime Parts::time_of(Index stream, std::uint32_t launch, std::uint32_t op) cons
     return is_it ? found->time : OpTime{};
 }
 
-std::vector<Part> Parts::of(const Operation &operation) const {
+namespace {
+
+std::uint32_t replay_of(const Operation &operation) {
+    return operation.replay == NONE ? 0 : operation.replay;
+}
+
+} // namespace
+
+std::span<const Parts::CallRef> Parts::calls_named_by(const Operation &operation) const {
     const bool is_pair = is_p2p(operation.func);
     const std::vector<Operation> &operations = is_pair ? nccl_.p2p : nccl_.collectives;
-    const std::uint32_t replay = operation.replay == NONE ? 0 : operation.replay;
     // Calls name the first replay.
-    const auto first = static_cast<Index>(&operation - operations.data()) - replay;
+    const auto first = static_cast<Index>(&operation - operations.data()) - replay_of(operation);
     const std::vector<CallRef> &calls = calls_[is_pair ? 1 : 0];
+    const auto begin = std::lower_bound(calls.begin(), calls.end(), CallRef{first, 0, 0});
+    const auto end = std::find_if(begin, calls.end(),
+                                  [first](const CallRef &call) { return call.operation != first; });
+    return {begin, end};
+}
+
+std::vector<OperationCall> Parts::calls_of(const Operation &operation) const {
+    const std::uint32_t replay = replay_of(operation);
+    std::vector<OperationCall> result;
+    for (const CallRef &ref : calls_named_by(operation)) {
+        const Index index = nccl_.instances[ref.instance].stream;
+        const CommStream &stream = nccl_.gathered.streams[index];
+        const CallJoin &join = nccl_.call_joins[index][ref.call];
+        const auto task =
+            std::lower_bound(tasks_.begin(), tasks_.end(), TaskRef{index, ref.call, replay, 0, 0});
+        std::uint32_t launch = replay == 0 ? join.launch : NONE;
+        if (task != tasks_.end() && task->stream == index && task->call == ref.call &&
+            task->replay == replay)
+            launch = task->launch;
+        result.push_back({ref.instance, &stream.calls[ref.call],
+                          launch == NONE ? nullptr : &stream.launches[launch]});
+    }
+    std::stable_sort(result.begin(), result.end(),
+                     [this](const OperationCall &a, const OperationCall &b) {
+                         return nccl_.instances[a.instance].record.rank <
+                                nccl_.instances[b.instance].record.rank;
+                     });
+    return result;
+}
+
+std::vector<Part> Parts::of(const Operation &operation) const {
+    const std::uint32_t replay = replay_of(operation);
     std::vector<Part> parts;
     std::vector<std::uint32_t> ops;
-    for (auto call = std::lower_bound(calls.begin(), calls.end(), CallRef{first, 0, 0});
-         call != calls.end() && call->operation == first; ++call) {
-        const Index stream = nccl_.instances[call->instance].stream;
+    for (const CallRef &call : calls_named_by(operation)) {
+        const Index stream = nccl_.instances[call.instance].stream;
         const auto is_of_call = [&](const TaskRef &task) {
-            return task.stream == stream && task.call == call->call && task.replay == replay;
+            return task.stream == stream && task.call == call.call && task.replay == replay;
         };
         auto task = std::lower_bound(tasks_.begin(), tasks_.end(),
-                                     TaskRef{stream, call->call, replay, 0, 0});
+                                     TaskRef{stream, call.call, replay, 0, 0});
         while (task != tasks_.end() && is_of_call(*task)) {
             const std::uint32_t launch = task->launch;
             ops.clear();
@@ -97,7 +135,7 @@ std::vector<Part> Parts::of(const Operation &operation) const {
                 add_ops_of(*task, ops);
             std::sort(ops.begin(), ops.end());
             for (const std::uint32_t op : ops)
-                add_op(*call, launch, op, parts);
+                add_op(call, launch, op, parts);
         }
     }
     return parts;
@@ -123,6 +161,7 @@ void Parts::add_op(const CallRef &ref, std::uint32_t index, std::uint32_t op_ind
     const Link &link = nccl_.links[op.link];
     Part part{ref.instance,
               op.link,
+              op.connection,
               op.peer,
               op.channel,
               link.is_send(),

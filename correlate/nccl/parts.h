@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank sent and received for one operation, connection by connection.
+// What each rank called for one operation, and sent and received, connection by connection.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace collwire::identity {
 struct Part {
     Index instance = NONE;
     Index link = NONE;
+    Index connection = NONE; // in Gathered
     std::int32_t peer = -1;
     std::uint8_t channel = 0;
     bool is_send = false;
@@ -22,11 +24,19 @@ struct Part {
     OpTime time;
 };
 
+struct OperationCall {
+    Index instance = NONE;
+    const Call *call = nullptr;
+    const Launch *launch = nullptr; // null: none is known of it
+};
+
 class Parts {
 public:
     explicit Parts(const model::Model &model);
 
     [[nodiscard]] std::vector<Part> of(const Operation &operation) const;
+    // By rank.
+    [[nodiscard]] std::vector<OperationCall> calls_of(const Operation &operation) const;
 
 private:
     struct CallRef {
@@ -51,6 +61,7 @@ private:
         OpTime time;
     };
 
+    [[nodiscard]] std::span<const CallRef> calls_named_by(const Operation &operation) const;
     void find_tasks(const Instance &instance);
     void find_times(const model::Model &model);
     [[nodiscard]] OpTime time_of(Index stream, std::uint32_t launch, std::uint32_t op) const;

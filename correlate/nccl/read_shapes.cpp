@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "correlate/nccl/neighbours.h"
 #include "correlate/nccl/op_bytes.h"
 #include "correlate/nccl/resolve.h"
 
@@ -187,8 +188,12 @@ private:
             link.instances.push_back(instance_index);
         link.rung = std::min(link.rung, instance.connections_rung);
         const cw_nccl_connection &head = nccl_.gathered.connections[connection].head;
-        if (op.peer < 0 && !is_shared(instance))
-            op.peer = head.peer;
+        if (op.peer < 0)
+            op.peer = is_shared(instance)
+                          ? neighbour_of(channel_of(nccl_.gathered.streams[instance.stream],
+                                                    instance, op.channel),
+                                         from, (head.flags & CW_NCCL_CONNECTION_SEND) != 0)
+                          : head.peer;
         facts.op = from;
         if (from.task < shape.tasks.size())
             facts.task = shape.tasks[from.task];
@@ -411,11 +416,7 @@ private:
                   std::uint8_t channel_number) const {
         const Instance &instance = nccl_.instances[instance_index];
         const CommStream &stream = nccl_.gathered.streams[instance.stream];
-        const Channel *ring = nullptr;
-        for (const Channel &channel : stream.channels)
-            if (channel.record.channel == channel_number && channel.time_ns >= instance.begin_ns &&
-                (instance.end_ns == 0 || channel.time_ns <= instance.end_ns))
-                ring = &channel;
+        const Channel *ring = channel_of(stream, instance, channel_number);
         const std::int32_t n_ranks = instance.record.n_ranks;
         if (ring == nullptr || ring->order.size() != static_cast<std::size_t>(std::max(n_ranks, 0)))
             return std::nullopt;

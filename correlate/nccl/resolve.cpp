@@ -19,6 +19,8 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     align(model);
     make_operations(model);
     account_operations(model);
+    account_sockets(model);
+    account_derived(model);
     time_operations(model);
     find_findings(model);
 }
@@ -80,7 +82,9 @@ bool is_left_out(const Identity &nccl, const Instance &instance, const Launch &l
 Rung rung_of_call(const Identity &nccl, const Instance &instance, const Launch &launch,
                   std::uint32_t call) {
     const bool may_be_of_another =
-        launch.time_ns >= std::min(instance.calls_whole_until_ns, instance.launches_whole_until_ns);
+        launch.time_ns >=
+            std::min(instance.calls_whole_until_ns, instance.launches_whole_until_ns) ||
+        (launch.flags & (CW_NCCL_LAUNCH_TRUNCATED | CW_NCCL_LAUNCH_FAULT)) != 0;
     return std::min(nccl.call_joins[instance.stream][call].rung,
                     may_be_of_another ? Rung::Inferred : Rung::Exact);
 }

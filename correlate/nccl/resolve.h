@@ -32,6 +32,10 @@ inline constexpr std::uint64_t MAX_REPLAYS = 1'000'000;
 void make_operations(model::Model &model, std::uint64_t most_replays = MAX_REPLAYS);
 // Gives each byte of a link to an operation, as far as that is known.
 void account_operations(model::Model &model);
+// Adds NCCL's sockets, and what the operations come to on connections that nothing measured, to the
+// sums of the model.
+void account_sockets(model::Model &model);
+void account_derived(model::Model &model);
 // Finds when operations ended.
 void time_operations(model::Model &model);
 // What somebody should look at.

@@ -8,6 +8,7 @@
 
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
+#include "correlate/report/json_links.h"
 #include "correlate/report/names.h"
 #include "correlate/report/units.h"
 
@@ -147,17 +148,9 @@ Json channels_json(const Model &model, Index comm_index) {
     }
     for (const Index link_index : comm.links) {
         const identity::Link &link = nccl.links[link_index];
-        for (const Index qp_index : link.qps) {
-            const model::Qp &qp = model.qps[qp_index];
-            for (const std::int32_t number : link.channels)
-                if (number >= 0 && number <= UINT8_MAX && qp.device != NONE)
-                    channel_of(static_cast<std::uint32_t>(number))["nics"].push_back(
-                        {{"rank", link.rank},
-                         {"peer_rank", link.peer},
-                         {"direction", link.is_send() ? "send" : "recv"},
-                         {"device", model.devices[qp.device].name},
-                         {"port", qp.port_number}});
-        }
+        for (auto &[number, nic] : nics_json(model, link))
+            if (number >= 0 && number <= UINT8_MAX)
+                channel_of(static_cast<std::uint32_t>(number))["nics"].push_back(std::move(nic));
     }
     Json array = Json::array();
     for (auto &[number, json] : channels)
@@ -165,23 +158,18 @@ Json channels_json(const Model &model, Index comm_index) {
     return array;
 }
 
-Json tiers_of(const Model &model, const Operation &operation, bool is_p2p) {
+Json tiers_of(const Model &model, const Operation &operation) {
     Json json = Json::object();
-    const auto &operations = is_p2p ? model.nccl.p2p : model.nccl.collectives;
-    const auto split =
-        model.nccl.bytes_by_tier.find({is_p2p, static_cast<Index>(&operation - operations.data())});
+    const identity::TierBytes bytes = identity::bytes_by_tier(model.nccl, operation);
     for (const Tier tier : ALL_TIERS) {
         const std::size_t index = model::index_of(tier);
         if ((operation.tiers & (1U << index)) == 0)
             continue;
-        std::pair<std::uint64_t, std::uint64_t> bytes{operation.payload_bytes,
-                                                      operation.wire_bytes};
-        if (split != model.nccl.bytes_by_tier.end())
-            bytes = split->second[index];
         json[std::string(topology::tier_name(tier))] = {
-            {"tx_payload_bytes", bytes.first},
-            {"tx_wire_bytes",
-             operation.has(identity::OPERATION_WIRE_KNOWN) ? Json(bytes.second) : Json(nullptr)}};
+            {"tx_payload_bytes", bytes[index].first},
+            {"tx_wire_bytes", operation.has(identity::OPERATION_WIRE_KNOWN)
+                                  ? Json(bytes[index].second)
+                                  : Json(nullptr)}};
     }
     return json;
 }
@@ -193,6 +181,9 @@ Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
         Json qpns = Json::array();
         for (const Index qp : link.qps)
             qpns.push_back(model.qps[qp].key.qpn);
+        Json sockets = Json::array();
+        for (const Index socket : link.sockets)
+            sockets.push_back(socket_ends_json(model, socket));
         const Instance &instance = model.nccl.instances[part.instance];
         const auto realtime = [&](std::uint64_t time_ns) {
             return number_or_null(time_ns == 0 ? 0
@@ -203,7 +194,9 @@ Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
                          {"channel", part.channel},
                          {"direction", part.is_send ? "send" : "recv"},
                          {"transport", identity::transport_name(link.transport)},
+                         {"connection", connection_number(model, part.connection)},
                          {"qpns", std::move(qpns)},
+                         {"sockets", std::move(sockets)},
                          {"payload_bytes",
                           part.share.is_known ? Json(part.share.payload_bytes) : Json(nullptr)},
                          {"source", identity::source_name(part.share.source)},
@@ -217,8 +210,23 @@ Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
     return array;
 }
 
+Json calls_json(const Model &model, const std::vector<identity::OperationCall> &calls) {
+    Json array = Json::array();
+    for (const auto &[index, call, launch] : calls) {
+        const Instance &instance = model.nccl.instances[index];
+        array.push_back(
+            {{"rank", instance.record.rank},
+             {"op", identity::func_text(call->func)},
+             {"thread", number_or_null(call->tid)},
+             {"stream", fmt::format("{:#x}", call->stream)},
+             {"called_realtime_ns", model.hosts[instance.host].realtime_ns(call->time_ns)},
+             {"launch", launch == nullptr ? Json(nullptr) : Json(launch->order)}});
+    }
+    return array;
+}
+
 // What collectives and pairs have in common, from the kind of operation on.
-void add_operation(Json &json, const Model &model, const Operation &operation, bool is_p2p,
+void add_operation(Json &json, const Model &model, const Operation &operation,
                    const identity::Parts *parts) {
     const auto if_has = [&](std::uint16_t flag, std::uint64_t value) {
         return operation.has(flag) ? Json(value) : Json(nullptr);
@@ -232,7 +240,7 @@ void add_operation(Json &json, const Model &model, const Operation &operation, b
     json["data_bytes"] = if_has(identity::OPERATION_DATA_KNOWN, operation.data_bytes);
     json["tx_payload_bytes"] = if_has(identity::OPERATION_PAYLOAD_KNOWN, operation.payload_bytes);
     json["tx_wire_bytes"] = if_has(identity::OPERATION_WIRE_KNOWN, operation.wire_bytes);
-    json["tiers"] = tiers_of(model, operation, is_p2p);
+    json["tiers"] = tiers_of(model, operation);
     json["rung"] = identity::rung_name(operation.rung);
     json["source"] = identity::source_name(identity::source_of(operation));
     json["partial"] = operation.has(identity::OPERATION_PARTIAL);
@@ -254,8 +262,10 @@ void add_operation(Json &json, const Model &model, const Operation &operation, b
     };
     json["least_duration_ns"] = if_ended(operation.least_duration_ns);
     json["most_duration_ns"] = if_ended(operation.most_duration_ns);
-    if (parts != nullptr)
+    if (parts != nullptr) {
+        json["calls"] = calls_json(model, parts->calls_of(operation));
         json["parts"] = parts_json(model, parts->of(operation));
+    }
 }
 
 Json replay_of(const Operation &operation) {
@@ -305,12 +315,14 @@ Json communicator_json(const Model &model, Index index, bool detail) {
     json["name"] = text_or_null(comm.name);
     json["n_nodes"] = comm.n_nodes <= 0 ? Json(nullptr) : Json(comm.n_nodes);
     json["parent"] = comm.parent == NONE ? Json(nullptr) : Json(comm.parent);
+    json["parent_known"] = comm.parent_known;
     json["created"] = utc_or_null(comm.created_realtime_ns);
     json["ended"] = utc_or_null(comm.ended_realtime_ns);
     json["ranks_seen"] = seen;
     json["ranks"] = ranks_json(model, comm);
     json["missing_ranks"] = missing_json(model, comm);
     json["channels"] = channels_json(model, index);
+    json["tiers"] = tiers_of_communicator(model, index);
     json["parameters"] = std::move(parameters);
     return json;
 }
@@ -330,7 +342,7 @@ Json collective_json(const Model &model, const Operation &operation, const ident
     json["root"] = identity::has_root(operation.func) ? Json(operation.root) : Json(nullptr);
     json["ranks"] = operation.ranks;
     json["differs"] = operation.has(identity::OPERATION_DIFFERS);
-    add_operation(json, model, operation, false, parts);
+    add_operation(json, model, operation, parts);
     return json;
 }
 
@@ -345,13 +357,13 @@ Json p2p_json(const Model &model, const Operation &operation, const identity::Pa
     json["replay"] = replay_of(operation);
     json["send_seen"] = operation.has(identity::OPERATION_SENT);
     json["recv_seen"] = operation.has(identity::OPERATION_RECEIVED);
-    add_operation(json, model, operation, true, parts);
+    add_operation(json, model, operation, parts);
     return json;
 }
 
 Json matrix_json(const identity::MatrixKey &key, const identity::MatrixCell &cell) {
     return {{"comm", key.comm},
-            {"src_rank", key.source},
+            {"src_rank", key.source < 0 ? Json(nullptr) : Json(key.source)},
             {"dst_rank", key.destination < 0 ? Json(nullptr) : Json(key.destination)},
             {"transport", identity::transport_name(key.transport)},
             {"payload_bytes", cell.payload_bytes},
@@ -419,6 +431,14 @@ Json replays_json(const Model &model, const identity::UnlistedLaunches &replays)
             {"rung", identity::rung_name(replays.rung)}};
 }
 
+Json other_calls_json(const identity::OtherCalls::value_type &calls) {
+    const auto &[comm, rank, func] = calls.first;
+    return {{"comm", comm == NONE ? Json(nullptr) : Json(comm)},
+            {"rank", rank},
+            {"op", identity::func_text(func)},
+            {"calls", calls.second}};
+}
+
 Json finding_json(const identity::Finding &finding) {
     return {{"kind", finding.kind},
             {"what", finding.what},
@@ -432,21 +452,10 @@ void add_nccl(Json &json, const Model &model, Index qp) {
     const identity::QpIdentity of = qp < nccl.qps.size() ? nccl.qps[qp] : identity::QpIdentity{};
     json["role"] = text_or_null(identity::role_name(of.role));
     const identity::Link *link = of.link == NONE ? nullptr : &nccl.links[of.link];
-    const Index comm = link == nullptr ? NONE : identity::only_communicator(nccl, *link);
-    const auto of_link = [&](bool is_known, std::int64_t value) {
-        return is_known ? Json(value) : Json(nullptr);
-    };
-    json["comm"] = of_link(comm != NONE, comm);
-    json["rank"] = of_link(link != nullptr && link->rank >= 0, link == nullptr ? 0 : link->rank);
-    json["peer_rank"] =
-        of_link(link != nullptr && link->peer >= 0, link == nullptr ? 0 : link->peer);
-    const bool has_one = link != nullptr && link->channels.size() == 1;
-    json["channel"] = of_link(has_one, has_one ? link->channels.front() : 0);
-    if (link != nullptr) {
+    add_link(json, nccl, link);
+    if (link != nullptr)
         json["identity_rung"] = identity::rung_name(std::min(of.rung, link->rung));
-        if (!has_one)
-            json["channels"] = link->channels;
-    }
+    json["derived_tx_payload_bytes"] = known(of.derived_payload_bytes);
 }
 
 } // namespace collwire::report

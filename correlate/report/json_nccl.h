@@ -2,6 +2,7 @@
 // NCCL's part of the JSON report.
 #pragma once
 
+#include "correlate/nccl/describe.h"
 #include "correlate/nccl/parts.h"
 #include "correlate/report/json_sections.h"
 
@@ -21,6 +22,7 @@ namespace collwire::report {
                                  const identity::UnlistedLaunches &unjoined);
 [[nodiscard]] Json replays_json(const model::Model &model,
                                 const identity::UnlistedLaunches &replays);
+[[nodiscard]] Json other_calls_json(const identity::OtherCalls::value_type &calls);
 [[nodiscard]] Json finding_json(const identity::Finding &finding);
 // What a queue pair is to NCCL.
 void add_nccl(Json &qp_json, const model::Model &model, model::Index qp);

@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "correlate/capture/kinds.h"
+#include "correlate/report/json_links.h"
 #include "correlate/report/json_nccl.h"
 #include "correlate/report/json_sections.h"
 #include "correlate/report/names.h"
@@ -126,6 +127,7 @@ void write_nccl(Writer &writer, const Model &model, const JsonOptions &options) 
     writer.array("replays_left_out", nccl.replays, [&](const identity::UnlistedLaunches &replays) {
         return replays_json(model, replays);
     });
+    writer.array("other_calls", identity::other_calls(nccl), other_calls_json);
 }
 
 } // namespace
@@ -173,6 +175,8 @@ void write_json(const Model &model, std::ostream &out, const JsonOptions &option
                     {"reason", posts.reason}};
     });
     writer.array("qps", model.qps, [&](const model::Qp &qp) { return qp_json(model, qp); });
+    writer.array("sockets", sockets_in_order(model),
+                 [&](Index index) { return socket_json(model, index); });
 }
 
 } // namespace collwire::report

@@ -84,6 +84,26 @@ Json known(const Known &value) {
     return value ? Json(*value) : Json(nullptr);
 }
 
+namespace {
+
+Json tcp_json(const model::TcpSums &tcp) {
+    if (!tcp.is_used())
+        return nullptr;
+    return {{"sockets", tcp.sockets},
+            {"tx_payload_bytes", known(tcp.tx_payload_bytes)},
+            {"rx_payload_bytes", known(tcp.rx_payload_bytes)},
+            {"retransmitted_bytes", known(tcp.retransmitted_bytes)},
+            {"connections_without_bytes", tcp.connections_without_bytes},
+            {"derived_tx_payload_bytes", known(tcp.derived_tx_payload_bytes)}};
+}
+
+// Something that is no queue pair's was, or may have been, sent there.
+bool has_tcp(const model::Sums &sums) {
+    return sums.tcp.tx_payload_bytes.value_or(0) != 0 || sums.tcp.connections_without_bytes != 0;
+}
+
+} // namespace
+
 Json sums_json(const model::Sums &sums) {
     Json by_rung = Json::object();
     for (std::size_t i = 0; i < sums.tx_wire_bytes_by_rung.size(); ++i)
@@ -98,7 +118,9 @@ Json sums_json(const model::Sums &sums) {
             {"rx_payload_bytes", known(sums.rx_payload_bytes)},
             {"retransmitted_wire_bytes", known(sums.retransmitted_wire_bytes)},
             {"rx_wire_bytes_from_uncaptured", known(sums.rx_wire_bytes_from_uncaptured)},
-            {"tx_wire_bytes_by_rung", std::move(by_rung)}};
+            {"tx_wire_bytes_by_rung", std::move(by_rung)},
+            {"derived_tx_payload_bytes", known(sums.derived_tx_payload_bytes)},
+            {"tcp", tcp_json(sums.tcp)}};
 }
 
 Json tiers_json(const Model &model) {
@@ -106,12 +128,12 @@ Json tiers_json(const Model &model) {
     const bool saw_all = model.watched_queue_pairs() && model.total.qps_without_bytes == 0;
     const model::Sums &unknown = model.tiers[model::index_of(Tier::Unknown)];
     const bool placed_all = model.has_topology && unknown.tx_wire_bytes.value_or(0) == 0 &&
-                            unknown.tx_payload_bytes.value_or(0) == 0;
+                            unknown.tx_payload_bytes.value_or(0) == 0 && !has_tcp(unknown);
     Json json = Json::object();
     for (const Tier tier : ALL_TIERS) {
         model::Sums sums = model.tiers[model::index_of(tier)];
         const bool of_fabric = tier != Tier::Self && tier != Tier::Unknown;
-        const bool is_told = saw_all && (!of_fabric || placed_all);
+        const bool is_told = saw_all && (!of_fabric || placed_all) && !has_tcp(sums);
         for (Known *bytes : {&sums.tx_wire_bytes, &sums.tx_payload_bytes})
             if (bytes->value_or(0) == 0)
                 *bytes = is_told ? Known(0) : Known();
@@ -238,6 +260,8 @@ Json port_json(const Model &model, Index index) {
     json["unexplained_rx_bytes"] = unexplained(bytes.rx_wire_bytes, bytes.explained_rx_bytes);
     json["uncertainty_bytes"] = known(bytes.uncertainty_bytes);
     json["self_tx_wire_bytes"] = known(bytes.self_tx_wire_bytes);
+    json["tcp_tx_payload_bytes"] = known(bytes.tcp_tx_bytes);
+    json["tcp_rx_payload_bytes"] = known(bytes.tcp_rx_bytes);
     json["source"] = bytes.source;
     json["source_note"] = text_or_null(bytes.source_note);
     json["counter_resets"] = bytes.counter_resets;

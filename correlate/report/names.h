@@ -36,5 +36,7 @@ struct Window {
 // By name; ports by host, device and number.
 [[nodiscard]] std::vector<model::Index> hosts_in_order(const model::Model &model);
 [[nodiscard]] std::vector<model::Index> ports_in_order(const model::Model &model);
+// NCCL's, of the recordings that are used: by host, process and local port.
+[[nodiscard]] std::vector<model::Index> sockets_in_order(const model::Model &model);
 
 } // namespace collwire::report

@@ -27,7 +27,9 @@ std::string Table::text(std::size_t width) const {
         for (const auto &row : rows_)
             widths[i] = std::max(widths[i], row[i].size());
     }
-    std::vector<bool> shown(columns_.size(), true);
+    std::vector<bool> shown(columns_.size());
+    for (std::size_t i = 0; i < columns_.size(); ++i)
+        shown[i] = columns_[i].is_wanted;
     const auto total = [&] {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < columns_.size(); ++i)

@@ -15,6 +15,7 @@ struct Column {
     bool flexible = false; // is shortened first where the table is too wide
     std::size_t drop_order =
         0; // columns of the highest order leave the table where that is not enough; 0: never
+    bool is_wanted = true; // else it is not there at all
 };
 
 // Text in columns, two spaces apart, no line longer than `width` unless the columns that must stay

@@ -2,6 +2,7 @@
 #include "correlate/report/text_nccl.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -47,6 +48,10 @@ struct KindSums {
     std::uint64_t last_ns = 0;
     std::vector<std::pair<std::uint64_t, std::uint64_t>> durations; // most, least: of those known
 };
+
+std::string rank_text(std::int32_t rank) {
+    return rank < 0 ? "?" : std::to_string(rank);
+}
 
 // The least that so many of a hundred do not exceed: the time, or a bound where samples are too far
 // apart to tell more.
@@ -113,13 +118,17 @@ private:
                        share(bytes, all)});
         }
         text_ += table.text(width_);
+        const char *counted = model_.total.tcp.sockets == 0 ? "counted on the wire"
+                              : model_.total.tx_payload_bytes.value_or(0) == 0
+                                  ? "counted by the kernel on sockets"
+                                  : "counted on the wire, or by the kernel on sockets";
         std::string by;
         for (const auto source : {identity::ByteSource::Wire, identity::ByteSource::Posted,
                                   identity::ByteSource::Derived})
             if (const std::uint64_t bytes = totals.by_source[static_cast<std::size_t>(source)];
                 bytes != 0)
                 by += fmt::format("{}{} {}", by.empty() ? "" : ", ", human_bytes(bytes),
-                                  source == identity::ByteSource::Wire ? "counted on the wire"
+                                  source == identity::ByteSource::Wire ? counted
                                   : source == identity::ByteSource::Posted
                                       ? "posted"
                                       : "computed from the operations alone");
@@ -145,6 +154,20 @@ private:
                              grouped(nccl_.ops_truncated)));
         unlisted(nccl_.unjoined, "launch(es) of calls that are not in the captures");
         unlisted(nccl_.replays, "replay(s) beyond those that are listed of their calls");
+        other_calls();
+    }
+
+    void other_calls() {
+        std::uint64_t n = 0;
+        std::set<std::string> names;
+        for (const auto &[of, calls] : identity::other_calls(nccl_)) {
+            n += calls;
+            names.insert(identity::func_text(std::get<2>(of)));
+        }
+        if (n != 0)
+            wrapped(fmt::format("  {} call(s) that are in no operation below: {}", grouped(n),
+                                fmt::join(names, ", ")),
+                    "  ", "");
     }
 
     void unlisted(const std::vector<identity::UnlistedLaunches> &all, std::string_view what) {
@@ -172,13 +195,16 @@ private:
         if (nccl_.communicators.empty())
             return;
         std::vector<std::uint64_t> operations(nccl_.communicators.size());
-        std::vector<std::uint64_t> bytes(nccl_.communicators.size());
+        std::vector<Known> bytes(nccl_.communicators.size());
         for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
             for (const Operation &operation : *all) {
                 ++operations[operation.comm];
-                bytes[operation.comm] =
-                    model::add_saturating(bytes[operation.comm], operation.payload_bytes);
+                if (operation.has(identity::OPERATION_PAYLOAD_KNOWN))
+                    model::add_known(bytes[operation.comm], operation.payload_bytes);
             }
+        for (Index i = 0; i < bytes.size(); ++i)
+            if (operations[i] == 0)
+                bytes[i] = 0;
         std::vector<Index> order(nccl_.communicators.size());
         for (Index i = 0; i < order.size(); ++i)
             order[i] = i;
@@ -210,7 +236,9 @@ private:
             table.add({std::to_string(order[i]), identity::hash_text(comm.hash),
                        comm.name.empty() ? "-" : printable(comm.name), std::to_string(comm.n_ranks),
                        std::to_string(ranks.size()), names,
-                       comm.parent == NONE ? "-" : std::to_string(comm.parent),
+                       comm.parent != NONE ? std::to_string(comm.parent)
+                       : comm.parent_known ? "-"
+                                           : "?",
                        grouped(operations[order[i]]), human_bytes(bytes[order[i]])});
         }
         text_ += table.text(width_);
@@ -233,7 +261,9 @@ private:
                     model::add_saturating(sums.payload_bytes, operation.payload_bytes);
                 if (operation.has(identity::OPERATION_WIRE_KNOWN))
                     model::add_known(sums.wire_bytes, operation.wire_bytes);
-                sums.rung = std::min(sums.rung, operation.rung);
+                // What is not known stands on no rung, and lowers none.
+                if (operation.has(identity::OPERATION_PAYLOAD_KNOWN))
+                    sums.rung = std::min(sums.rung, operation.rung);
                 if (operation.end_known != identity::EndKnown::No)
                     sums.durations.emplace_back(operation.most_duration_ns,
                                                 operation.least_duration_ns);
@@ -249,6 +279,7 @@ private:
         if (all.empty())
             return;
         std::vector<std::pair<const Kind, KindSums> *> order;
+        order.reserve(all.size());
         for (auto &kind : all)
             order.push_back(&kind);
         std::stable_sort(order.begin(), order.end(), [](const auto *a, const auto *b) {
@@ -257,12 +288,16 @@ private:
         });
         const std::size_t shown = std::min(order.size(), options_.rows);
         title("Operations, the most sent first");
+        const bool all_known =
+            std::none_of(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown),
+                         [](const auto *kind) { return kind->second.unknown != 0; });
+        bool has_bounds = false;
         Table table({{"comm", Align::Left, true},
                      {"operation"},
                      {"size", Align::Right},
                      {"algorithm", Align::Left, false, 4},
                      {"protocol", Align::Left, false, 5},
-                     {"count", Align::Right},
+                     {all_known ? "count" : "count (unknown)", Align::Right},
                      {"payload", Align::Right},
                      {"on the link", Align::Right, false, 3},
                      {"time", Align::Right, false, 1},
@@ -275,16 +310,27 @@ private:
             auto &[kind, sums] = *order[i];
             const std::string algorithm = identity::algorithm_text(kind.algorithm);
             const std::string protocol = identity::protocol_text(kind.protocol);
-            table.add({comm_text(kind.comm), identity::func_text(kind.func),
-                       human_bytes(kind.size_bytes), algorithm.empty() ? "-" : algorithm,
-                       protocol.empty() ? "-" : protocol, grouped(sums.operations),
-                       sums.unknown == sums.operations ? "-" : human_bytes(sums.payload_bytes),
-                       human_bytes(sums.wire_bytes), duration_text(sums.durations, 50),
-                       duration_text(sums.durations, 99),
-                       std::string(identity::rung_name(sums.rung)), grouped(sums.partial),
-                       utc_time(sums.first_ns), utc_time(sums.last_ns)});
+            const bool is_known = sums.unknown != sums.operations;
+            const std::string time = duration_text(sums.durations, 50);
+            const std::string p99 = duration_text(sums.durations, 99);
+            has_bounds = has_bounds || time.starts_with('<') || p99.starts_with('<');
+            table.add(
+                {comm_text(kind.comm), identity::func_text(kind.func), human_bytes(kind.size_bytes),
+                 algorithm.empty() ? "-" : algorithm, protocol.empty() ? "-" : protocol,
+                 grouped(sums.operations) +
+                     (sums.unknown == 0 ? "" : fmt::format(" ({})", grouped(sums.unknown))),
+                 is_known ? human_bytes(sums.payload_bytes) : "-", human_bytes(sums.wire_bytes),
+                 time, p99, is_known ? std::string(identity::rung_name(sums.rung)) : "-",
+                 grouped(sums.partial), utc_time(sums.first_ns), utc_time(sums.last_ns)});
         }
         text_ += table.text(width_);
+        if (!all_known)
+            wrapped("  unknown: of so many not all bytes are known; the rung is that of the others",
+                    "  ", "");
+        if (has_bounds)
+            wrapped("  time: `<` is a bound and no measurement, as connections are looked at only "
+                    "so often. `collwire record --network-times` measures",
+                    "  ", "");
         more(order.size(), shown, "kinds of operations");
     }
 
@@ -294,6 +340,7 @@ private:
             if (key.comm != NONE)
                 bytes[key.comm] = model::add_saturating(bytes[key.comm], cell.payload_bytes);
         std::vector<std::pair<std::uint64_t, Index>> order;
+        order.reserve(bytes.size());
         for (const auto &[comm, sum] : bytes)
             order.emplace_back(sum, comm);
         std::sort(order.begin(), order.end(), [](const auto &a, const auto &b) {
@@ -324,10 +371,10 @@ private:
         if (static_cast<std::int32_t>(ranks.size()) <= MATRIX_RANKS && needed <= width_) {
             std::vector<Column> columns = {{"from \\ to", Align::Left}};
             for (const std::int32_t rank : ranks)
-                columns.push_back({rank < 0 ? "?" : std::to_string(rank), Align::Right});
+                columns.push_back({rank_text(rank), Align::Right});
             Table table(columns);
             for (const std::int32_t from : ranks) {
-                std::vector<std::string> row = {from < 0 ? "?" : std::to_string(from)};
+                std::vector<std::string> row = {rank_text(from)};
                 for (const std::int32_t to : ranks) {
                     const auto found = cells.find({from, to});
                     row.push_back(found == cells.end() ? "" : human_bytes(found->second));
@@ -338,6 +385,7 @@ private:
             return;
         }
         std::vector<std::pair<std::uint64_t, std::pair<std::int32_t, std::int32_t>>> order;
+        order.reserve(cells.size());
         for (const auto &[pair, sum] : cells)
             order.emplace_back(sum, pair);
         std::stable_sort(order.begin(), order.end(),
@@ -345,8 +393,8 @@ private:
         const std::size_t shown = std::min(order.size(), options_.rows);
         Table table({{"from", Align::Right}, {"to", Align::Right}, {"payload", Align::Right}});
         for (std::size_t i = 0; i < shown; ++i)
-            table.add({std::to_string(order[i].second.first),
-                       std::to_string(order[i].second.second), human_bytes(order[i].first)});
+            table.add({rank_text(order[i].second.first), rank_text(order[i].second.second),
+                       human_bytes(order[i].first)});
         text_ += table.text(width_);
         more(order.size(), shown, "pairs of ranks");
     }

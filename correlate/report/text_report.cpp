@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
 
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_nccl.h"
+#include "correlate/report/text_sockets.h"
+#include "correlate/report/text_tiers.h"
 #include "correlate/report/text_writer.h"
 #include "correlate/report/units.h"
 
@@ -25,8 +29,33 @@ using topology::Tier;
 
 namespace {
 
-constexpr std::size_t BAR_WIDTH = 20;
 constexpr std::size_t MATRIX_HOSTS = 12;
+
+bool has_beside(const model::Sums &sums) {
+    return sums.tcp.is_used() || sums.derived_tx_payload_bytes;
+}
+
+// The counter is the interface's, so TCP is in it.
+bool counts_tcp(const model::PortBytes &bytes) {
+    return bytes.source == "netdev";
+}
+
+// What is told of pairs of hosts, each by itself.
+struct PairBytes {
+    const char *title;
+    bool (*has)(const model::Sums &);
+    Known (*bytes)(const model::Sums &);
+};
+constexpr std::array<PairBytes, 3> PAIR_BYTES = {{
+    {"Sent between hosts, on the link",
+     [](const model::Sums &sums) { return sums.tx_wire_bytes || sums.qps_without_bytes != 0; },
+     [](const model::Sums &sums) { return sums.tx_wire_bytes; }},
+    {"Sent between hosts over TCP, payload",
+     [](const model::Sums &sums) { return sums.tcp.sockets != 0; },
+     [](const model::Sums &sums) { return sums.tcp.tx_payload_bytes; }},
+    {"Sent between hosts, payload computed from NCCL's operations",
+     [](const model::Sums &sums) { return computed(sums).has_value(); }, computed},
+}};
 
 class Writer : private TextWriter {
 public:
@@ -36,10 +65,11 @@ public:
         header();
         warnings();
         text_ += nccl_text(model_, options_);
-        tiers();
+        text_ += tiers_text(model_, options_);
         node_pairs();
         ports();
         qps();
+        text_ += sockets_text(model_, options_);
         processes();
         events();
         return std::move(text_);
@@ -47,10 +77,11 @@ public:
 
 private:
     void header();
+    void sent();
     void warnings();
-    void tiers();
     void node_pairs();
-    bool matrix();
+    [[nodiscard]] std::optional<std::string> matrix(const PairBytes &of) const;
+    void node_pair_list();
     void ports();
     void qps();
     void processes();
@@ -89,8 +120,7 @@ void Writer::header() {
         names += (shown++ == 0 ? "" : ", ") + printable(model_.hosts[host].name);
     }
     field("  hosts     " + names);
-    field("  sent      " + exact_bytes(model_.total.tx_wire_bytes) + " on the link, " +
-          exact_bytes(model_.total.tx_payload_bytes) + " payload");
+    sent();
     std::string known_by;
     for (const model::BytesRung rung : {model::BytesRung::Wire, model::BytesRung::Posted}) {
         const Known &bytes = model_.total.tx_wire_bytes_by_rung[static_cast<std::size_t>(rung)];
@@ -100,12 +130,41 @@ void Writer::header() {
                 rung == model::BytesRung::Wire ? "counted frame by frame"
                                                : "computed from posted work requests");
     }
-    if (!known_by.empty())
+    const bool has_sent = model_.total.tx_wire_bytes.value_or(0) != 0 || !has_beside(model_.total);
+    if (!known_by.empty() && has_sent)
         field("  known by  " + known_by);
-    if (model_.total.retransmitted_wire_bytes)
+    if (model_.total.retransmitted_wire_bytes && has_sent)
         field("  resent    " + exact_bytes(model_.total.retransmitted_wire_bytes));
     const std::string lost = fmt::format("  lost      {} record(s)", grouped(model_.lost_records));
     line(model_.lost_records == 0 ? lost : colored(lost, "1;31"));
+}
+
+// Queue pairs by themselves; what is known of sockets, and what was computed, has its own lines.
+void Writer::sent() {
+    const model::Sums &total = model_.total;
+    const bool is_measured = total.tx_wire_bytes || total.tx_payload_bytes;
+    if (is_measured || !has_beside(total))
+        field("  sent      " + exact_bytes(total.tx_wire_bytes) + " on the link, " +
+              exact_bytes(total.tx_payload_bytes) + " payload" +
+              (has_beside(total) ? ", by queue pairs" : ""));
+    if (total.derived_tx_payload_bytes)
+        field(fmt::format(
+            "  {}  {} payload, computed from NCCL's operations: nothing measured these queue pairs",
+            is_measured ? "computed" : "sent    ", exact_bytes(total.derived_tx_payload_bytes)));
+    const model::TcpSums &tcp = total.tcp;
+    if (tcp.sockets != 0)
+        field(fmt::format("  by TCP    {} payload on {} socket(s) of NCCL's{}; frames not counted",
+                          exact_bytes(tcp.tx_payload_bytes), grouped(tcp.sockets),
+                          tcp.retransmitted_bytes.value_or(0) == 0
+                              ? ""
+                              : ", " + human_bytes(tcp.retransmitted_bytes) + " sent again"));
+    if (tcp.connections_without_bytes != 0)
+        field(fmt::format("  by TCP    on {} connection(s) of NCCL's not measured{}",
+                          grouped(tcp.connections_without_bytes),
+                          tcp.derived_tx_payload_bytes
+                              ? ": " + exact_bytes(tcp.derived_tx_payload_bytes) +
+                                    " payload, computed from its operations"
+                              : ""));
 }
 
 void Writer::warnings() {
@@ -122,48 +181,25 @@ void Writer::warnings() {
     more(model_.warnings.size(), shown, "warnings");
 }
 
-void Writer::tiers() {
-    title("Sent, by the highest tier crossed");
-    Table table({{"tier"},
-                 {"on the link", Align::Right},
-                 {"bytes", Align::Right},
-                 {"payload", Align::Right},
-                 {"share", Align::Right},
-                 {"", Align::Left, false, 1}});
-    for (const Tier tier : ALL_TIERS) {
-        const model::Sums &sums = model_.tiers[model::index_of(tier)];
-        if (sums.qps == 0)
-            continue;
-        table.add({std::string(topology::tier_name(tier)), human_bytes(sums.tx_wire_bytes),
-                   sums.tx_wire_bytes ? grouped(*sums.tx_wire_bytes) : "-",
-                   human_bytes(sums.tx_payload_bytes),
-                   share(sums.tx_wire_bytes, model_.total.tx_wire_bytes),
-                   bar(sums.tx_wire_bytes, model_.total.tx_wire_bytes, BAR_WIDTH)});
-    }
-    if (table.empty())
-        line("  no queue pair was seen");
-    else
-        text_ += table.text(width_);
-}
-
-bool Writer::matrix() {
+// nothing: there are too many hosts for it.
+std::optional<std::string> Writer::matrix(const PairBytes &of) const {
     std::set<std::string> sources;
     std::set<std::string> destinations;
     std::map<std::pair<std::string, std::string>, Known> cells;
     for (const model::NodePair &pair : model_.node_pairs) {
-        if (!pair.all.tx_wire_bytes && pair.all.qps_without_bytes == 0)
+        if (!of.has(pair.all))
             continue;
         sources.insert(pair.source);
         destinations.insert(pair.destination);
-        cells[{pair.source, pair.destination}] = pair.all.tx_wire_bytes;
+        cells[{pair.source, pair.destination}] = of.bytes(pair.all);
     }
-    if (sources.empty() || sources.size() > MATRIX_HOSTS || destinations.size() > MATRIX_HOSTS)
-        return false;
+    if (sources.size() > MATRIX_HOSTS || destinations.size() > MATRIX_HOSTS)
+        return std::nullopt;
     std::size_t needed = 12;
     for (const std::string &destination : destinations)
         needed += std::max<std::size_t>(destination.size(), 11) + 2;
     if (needed > width_)
-        return false;
+        return std::nullopt;
     std::vector<Column> columns = {{"from \\ to", Align::Left, true}};
     for (const std::string &destination : destinations)
         columns.push_back({printable(destination), Align::Right});
@@ -176,34 +212,58 @@ bool Writer::matrix() {
         }
         table.add(std::move(row));
     }
-    title("Sent between hosts, on the link");
-    text_ += table.text(width_);
-    return true;
+    return table.text(width_);
 }
 
 void Writer::node_pairs() {
-    if (model_.node_pairs.empty() || matrix())
-        return;
+    std::vector<PairBytes> kinds;
+    std::vector<std::string> matrices;
+    const bool is_measured = model_.total.tx_wire_bytes || !computed(model_.total);
+    for (const PairBytes &kind : PAIR_BYTES)
+        if ((&kind != PAIR_BYTES.data() || is_measured) &&
+            std::any_of(model_.node_pairs.begin(), model_.node_pairs.end(),
+                        [&](const model::NodePair &pair) { return kind.has(pair.all); }))
+            kinds.push_back(kind);
+    for (const PairBytes &kind : kinds)
+        if (auto text = matrix(kind))
+            matrices.push_back(std::move(*text));
+    if (matrices.size() < kinds.size())
+        return node_pair_list();
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        title(kinds[i].title);
+        text_ += matrices[i];
+    }
+}
+
+void Writer::node_pair_list() {
     std::vector<const model::NodePair *> pairs;
     for (const model::NodePair &pair : model_.node_pairs)
         pairs.push_back(&pair);
     const std::size_t shown = std::min(pairs.size(), options_.rows);
-    std::partial_sort(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(shown),
-                      pairs.end(), [](const model::NodePair *a, const model::NodePair *b) {
-                          return std::tie(b->all.tx_wire_bytes, a->source, a->destination) <
-                                 std::tie(a->all.tx_wire_bytes, b->source, b->destination);
-                      });
+    const auto beside = [](const model::NodePair *pair) {
+        return std::max(pair->all.tcp.tx_payload_bytes, computed(pair->all));
+    };
+    std::partial_sort(
+        pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(shown), pairs.end(),
+        [&](const model::NodePair *a, const model::NodePair *b) {
+            return std::tuple(b->all.tx_wire_bytes, beside(b), a->source, a->destination) <
+                   std::tuple(a->all.tx_wire_bytes, beside(a), b->source, b->destination);
+        });
     title("Sent between hosts, the most first");
     Table table({{"from", Align::Left, true},
                  {"to", Align::Left, true},
                  {"on the link", Align::Right},
                  {"payload", Align::Right, false, 1},
-                 {"share", Align::Right}});
+                 {"share", Align::Right},
+                 {"TCP payload", Align::Right, false, 0, has_tcp(model_)},
+                 {"computed", Align::Right, false, 0, computed(model_.total).has_value()}});
     for (std::size_t i = 0; i < shown; ++i)
         table.add({printable(pairs[i]->source), printable(pairs[i]->destination),
                    human_bytes(pairs[i]->all.tx_wire_bytes),
                    human_bytes(pairs[i]->all.tx_payload_bytes),
-                   share(pairs[i]->all.tx_wire_bytes, model_.total.tx_wire_bytes)});
+                   share(pairs[i]->all.tx_wire_bytes, model_.total.tx_wire_bytes),
+                   human_bytes(pairs[i]->all.tcp.tx_payload_bytes),
+                   human_bytes(computed(pairs[i]->all))});
     text_ += table.text(width_);
     more(pairs.size(), shown, "pairs");
 }
@@ -227,6 +287,9 @@ void Writer::ports() {
                          [&](const model::Port *a, const model::Port *b) {
                              return unexplained(a) > unexplained(b);
                          });
+    const bool of_tcp = std::any_of(ports.begin(), ports.end(), [](const model::Port *port) {
+        return port->bytes.tcp_tx_bytes && counts_tcp(port->bytes);
+    });
     title(shown < ports.size() ? "Ports, sent, the most unexplained first" : "Ports, sent");
     Table table({{"host", Align::Left, true},
                  {"device"},
@@ -236,6 +299,7 @@ void Writer::ports() {
                  {"explained", Align::Right},
                  {"unexplained", Align::Right},
                  {"", Align::Right, false, 4},
+                 {"of it TCP", Align::Right, false, 0, of_tcp},
                  {"+-", Align::Right, false, 5},
                  {"counter", Align::Left, false, 1}});
     for (std::size_t i = 0; i < shown; ++i) {
@@ -244,6 +308,7 @@ void Writer::ports() {
         const model::PortBytes &bytes = port.bytes;
         std::string rest = "-";
         std::string rest_share;
+        const bool is_counted = counts_tcp(bytes);
         if (bytes.tx_wire_bytes && bytes.explained_tx_bytes) {
             const bool negative = *bytes.explained_tx_bytes > *bytes.tx_wire_bytes;
             rest = negative ? "-" + human_bytes(*bytes.explained_tx_bytes - *bytes.tx_wire_bytes)
@@ -256,7 +321,8 @@ void Writer::ports() {
                    std::to_string(port.number),
                    port.switch_id.empty() ? "-" : printable(port.switch_id),
                    human_bytes(bytes.tx_wire_bytes), human_bytes(bytes.explained_tx_bytes), rest,
-                   rest_share, human_bytes(bytes.uncertainty_bytes), bytes.source});
+                   rest_share, human_bytes(is_counted ? bytes.tcp_tx_bytes : std::nullopt),
+                   human_bytes(bytes.uncertainty_bytes), bytes.source});
     }
     text_ += table.text(width_);
     more(ports.size(), shown, "ports");
@@ -268,9 +334,15 @@ void Writer::qps() {
         qps.push_back(&qp);
     if (qps.empty())
         return;
-    const auto weight = [](const Qp *qp) {
+    const auto computed_of = [&](const Qp *qp) {
+        const auto index = static_cast<std::size_t>(qp - model_.qps.data());
+        return index < model_.nccl.qps.size() ? model_.nccl.qps[index].derived_payload_bytes
+                                              : Known();
+    };
+    const auto weight = [&](const Qp *qp) {
         const model::QpBytes &bytes = qp->bytes;
-        return std::max(bytes.tx_wire_bytes.value_or(0), bytes.tx_payload_bytes.value_or(0));
+        return std::max({bytes.tx_wire_bytes.value_or(0), bytes.tx_payload_bytes.value_or(0),
+                         computed_of(qp).value_or(0)});
     };
     const std::size_t shown = std::min(qps.size(), options_.rows);
     std::partial_sort(qps.begin(), qps.begin() + static_cast<std::ptrdiff_t>(shown), qps.end(),
@@ -279,19 +351,21 @@ void Writer::qps() {
                       });
     const bool resent = model_.total.retransmitted_wire_bytes.value_or(0) != 0;
     title(shown < qps.size() ? "Queue pairs, the most sent first" : "Queue pairs");
-    Table table({{"host", Align::Left, true},
-                 {"device"},
-                 {"qpn", Align::Right},
-                 {"type", Align::Left, false, 4},
-                 {"to", Align::Left, true},
-                 {"pid", Align::Right, false, 6},
-                 {"process", Align::Left, true, 5},
-                 {"tier"},
-                 {"sent", Align::Right},
-                 {"payload", Align::Right, false, 3},
-                 {"received", Align::Right, false, 2},
-                 {"resent", Align::Right, false, resent ? std::size_t{2} : std::size_t{9}},
-                 {"by", Align::Left, false, 1}});
+    Table table(
+        {{"host", Align::Left, true},
+         {"device"},
+         {"qpn", Align::Right},
+         {"type", Align::Left, false, 4},
+         {"to", Align::Left, true},
+         {"pid", Align::Right, false, 6},
+         {"process", Align::Left, true, 5},
+         {"tier"},
+         {"sent", Align::Right},
+         {"payload", Align::Right, false, 3},
+         {"computed", Align::Right, false, 0, model_.total.derived_tx_payload_bytes.has_value()},
+         {"received", Align::Right, false, 2},
+         {"resent", Align::Right, false, resent ? std::size_t{2} : std::size_t{9}},
+         {"by", Align::Left, false, 1}});
     for (std::size_t i = 0; i < shown; ++i) {
         const Qp &qp = *qps[i];
         const model::QpBytes &bytes = qp.bytes;
@@ -314,8 +388,8 @@ void Writer::qps() {
              : qp.has(CW_QP_KERNEL) ? "(kernel)"
                                     : "-",
              std::string(topology::tier_name(qp.tier)), human_bytes(bytes.tx_wire_bytes),
-             human_bytes(bytes.tx_payload_bytes), human_bytes(bytes.rx_wire_bytes),
-             human_bytes(bytes.retransmitted_wire_bytes),
+             human_bytes(bytes.tx_payload_bytes), human_bytes(computed_of(&qp)),
+             human_bytes(bytes.rx_wire_bytes), human_bytes(bytes.retransmitted_wire_bytes),
              std::string(rung_name(bytes.rung)) + (qp.damaged_by.empty() ? "" : " (incomplete)")});
     }
     text_ += table.text(width_);
@@ -329,10 +403,13 @@ void Writer::processes() {
     for (const model::ProcessSums &of_process : model_.process_sums)
         sums.push_back(&of_process);
     const std::size_t shown = std::min(sums.size(), options_.rows);
-    std::stable_sort(sums.begin(), sums.end(),
-                     [](const model::ProcessSums *a, const model::ProcessSums *b) {
-                         return a->all.tx_wire_bytes > b->all.tx_wire_bytes;
-                     });
+    std::stable_sort(
+        sums.begin(), sums.end(), [](const model::ProcessSums *a, const model::ProcessSums *b) {
+            const auto weight = [](const model::Sums &all) {
+                return std::tuple(all.tx_wire_bytes, all.tcp.tx_payload_bytes, computed(all));
+            };
+            return weight(a->all) > weight(b->all);
+        });
     title(shown < sums.size() ? "Processes, the most sent first" : "Processes");
     Table table({{"host", Align::Left, true},
                  {"pid", Align::Right},
@@ -341,19 +418,23 @@ void Writer::processes() {
                  {"qps", Align::Right},
                  {"sent", Align::Right},
                  {"payload", Align::Right},
+                 {"TCP payload", Align::Right, false, 0, has_tcp(model_)},
+                 {"computed", Align::Right, false, 0, computed(model_.total).has_value()},
                  {"received", Align::Right, false, 2}});
     for (std::size_t i = 0; i < shown; ++i) {
         const model::Process &process = model_.processes[sums[i]->process];
+        const std::string name = process_title(process);
         std::string job = "-";
         if (!process.slurm_job.empty())
             job = "slurm " + process.slurm_job;
         else if (!process.pod_uid.empty())
             job = "pod " + process.pod_uid;
         table.add({printable(model_.hosts[process.host].name), std::to_string(process.pid),
-                   printable(process_title(process)), printable(job),
+                   name.empty() ? "-" : printable(name), printable(job),
                    std::to_string(sums[i]->all.qps), human_bytes(sums[i]->all.tx_wire_bytes),
                    human_bytes(sums[i]->all.tx_payload_bytes),
-                   human_bytes(sums[i]->all.rx_wire_bytes)});
+                   human_bytes(sums[i]->all.tcp.tx_payload_bytes),
+                   human_bytes(computed(sums[i]->all)), human_bytes(sums[i]->all.rx_wire_bytes)});
     }
     text_ += table.text(width_);
     more(sums.size(), shown, "processes");

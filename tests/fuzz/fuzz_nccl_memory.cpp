@@ -24,6 +24,7 @@ constexpr std::uint64_t REPEATED_BYTES = 1ULL << 30U;
 // What "bounded" of live_comms.h means.
 constexpr std::uint64_t MOST_READS = 1'000'000;
 constexpr std::uint64_t MOST_BYTES = 256ULL << 20U;
+constexpr std::size_t CHANNEL_BYTES = 32U << 20U;
 constexpr std::size_t MOST_CONNECTIONS = 70'000;
 constexpr std::size_t COMMS_WITH_CHANNELS = 2; // the others are alike
 
@@ -98,6 +99,17 @@ bool ProcessView::read(std::uint64_t address, std::span<std::byte> into) const {
     return true;
 }
 
+// One call of the kernel.
+std::size_t ProcessView::read_words(std::span<const std::uint64_t> addresses,
+                                    std::span<std::uint64_t> into) const {
+    const std::uint64_t reads = image.reads + 1;
+    std::size_t n = 0;
+    while (n < addresses.size() && read(addresses[n], std::as_writable_bytes(into.subspan(n, 1))))
+        ++n;
+    image.reads = reads;
+    return n;
+}
+
 } // namespace collwire
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
@@ -112,7 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     image = {input.subspan(memory::HEAD_BYTES),
              (std::to_integer<unsigned>(input[0]) & memory::REPEATS) != 0};
     const ProcessView process{1};
-    const auto comms = nccl::read_comms(process, plan, *layout, memory::BIAS);
+    const auto comms = nccl::read_comms(process, plan, *layout, memory::BIAS).comms;
     expect(image.reads <= MOST_READS && image.bytes_read <= MOST_BYTES);
     std::size_t connections = 0;
     for (const nccl::LiveComm &live : comms) {
@@ -121,7 +133,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     }
     expect(connections <= MOST_CONNECTIONS);
     for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i)
-        check(nccl::read_channels(process, plan, comms[i].comm));
+        check(nccl::read_channels(process, plan, comms[i].comm, CHANNEL_BYTES));
     std::uint16_t at = 0;
     std::memcpy(&at, &input[memory::CONNECTION_BYTE], sizeof(at));
     check(nccl::read_connection(process, plan, *layout, memory::BIAS, memory::BASE + 16,

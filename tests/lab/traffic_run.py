@@ -7,17 +7,11 @@ import lab_harness as harness
 
 NODES = 3
 
-# A kernel that takes the CPU from tasks in the middle of kernel code, as this one does, keeps a call from both programs of a function
-# where two tasks stand in them (docs/sources/rxe_wire.md). An emulated CPU is slow enough for that; the figures are compared all the same.
-MISSES_CALLS = "newest"
-
-
 def run_benchmarks(out, kernel, loss_percent, record_options=""):
     """Boots the nodes and runs jobs/benchmarks.py under a recorder on each."""
     # The programs of source mlx5 load and attach without the hardware.
     options = ["--pcap", "--env", "RECORDED_JOB=benchmarks.py", "--env", "RECORDED_MODULES=mlx5_ib"]
-    if kernel == MISSES_CALLS:
-        options += ["--env", "RECORDED_MAY_MISS_CALLS=1"]
+    options += harness.missed_calls_options(kernel)
     if record_options:
         options += ["--env", f"RECORD_OPTIONS={record_options}"]
     if loss_percent:
@@ -68,8 +62,7 @@ def check_tiers(report, kernel):
     tiers = report["tiers"]
     for tier in ("leaf", "spine"):
         assert tiers[tier]["tx_wire_bytes"] > 0, tiers
-    bearable = ("probe_missed",) if kernel == MISSES_CALLS else ()
-    assert all(entry["class"] in bearable for entry in report["loss"]["entries"]), report["loss"]
+    assert not harness.losses(report, kernel), report["loss"]
 
 
 def check_mlx5(report):

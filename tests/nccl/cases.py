@@ -26,6 +26,13 @@ class Case:
     late_s: float = 0
     fewest_figures: int = 20
     fewest_calls: int = 3
+    fewest_pairs: int = 0
+    # Operations of the proxy in one launch of a rank.
+    fewest_in_launch: int = 0
+    # It may be that not all of them are looked at, if that is counted.
+    is_cut: bool = False
+    # Communicators have the connections of their parents, which NCCL tells of by the parents' ranks.
+    shares_connections: bool = False
     first_version: tuple = (2, 18)
 
     @property
@@ -48,7 +55,7 @@ def _forced(algorithm, protocol, plan, first_version=(2, 18)):
 
 CASES = {case.name: case for case in (
     # NCCL chooses.
-    Case("default", "everything", fewest_figures=300, fewest_calls=40),
+    Case("default", "everything", fewest_figures=300, fewest_calls=40, fewest_pairs=40),
     Case("training", "training"),
     *(_forced("Ring", protocol, "ring") for protocol in ("Simple", "LL", "LL128")),
     *(_forced("Tree", protocol, "tree") for protocol in ("Simple", "LL", "LL128")),
@@ -67,9 +74,27 @@ CASES = {case.name: case for case in (
     Case("late", "training", job_options=("--count", "0"), late_s=3.3),
     Case("late-sockets", "training", job_options=("--count", "0"), late_s=3.3, over_sockets=True),
     Case("sockets", "training", over_sockets=True),
-    Case("sockets-default", "everything", over_sockets=True, fewest_figures=300, fewest_calls=40),
+    Case("sockets-default", "everything", over_sockets=True, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
+    # Launches of many operations. NCCL hands over no more than 2,048 to a proxy at once where it has 64 channels, 1,024 where it has 32.
+    Case("many-pairs", "many-pairs", {"NCCL_MAX_NCHANNELS": "4", "NCCL_MIN_P2P_NCHANNELS": "4", "NCCL_MAX_P2P_NCHANNELS": "4",
+                                      "NCCL_NCHANNELS_PER_NET_PEER": "4", "NCCL_P2P_NET_CHUNKSIZE": "4096"},
+         over_sockets=True, fewest_calls=0, fewest_pairs=1344, fewest_in_launch=1001, is_cut=True),
+    Case("many-trees", "many-trees", {"NCCL_MAX_NCHANNELS": "4", "NCCL_ALGO": "Tree"},
+         over_sockets=True, fewest_figures=2000, fewest_calls=600, fewest_in_launch=2049, is_cut=True),
+    # Communicators on the connections of the one that they came from.
+    Case("shared", "shared", {"NCCL_COMM_SPLIT_SHARE_RESOURCES": "1"}, over_sockets=True, fewest_calls=9, fewest_pairs=30, first_version=(2, 20),
+         shares_connections=True),
+    Case("shrunk", "shrunk", over_sockets=True, fewest_calls=4, fewest_pairs=14, first_version=(2, 27)),
+    Case("shrunk-shared", "shrunk", {"NCCL_COMM_SHRINK_SHARE_RESOURCES": "1"}, over_sockets=True, fewest_calls=4, fewest_pairs=14,
+         first_version=(2, 27), shares_connections=True),
 )}
 
-ALL = tuple(CASES)
+# For versions whose kernels have no double.
+CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
+
+# Those on one machine, over sockets.
+HERE = ("sockets-default", "many-pairs", "many-trees", "shared", "shrunk-shared")
+HERE_FULL = (*HERE, "shrunk")
+ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], "communicators"))
 # Of every run of the tests.
 FEW = ("default", "posted", "derived", "sockets")

@@ -40,6 +40,25 @@ def launches_of(doubles, is_local):
     return {key: list(of_key.values()) for key, of_key in found.items()}
 
 
+def most_under_way(doubles, ready_ns, is_local):
+    """Bytes that may have been under way when recorders began: of each connection the most that it ever had launched and not done, before
+    its recorder was ready. What was not launched yet is of an operation that is recorded, and what was done is in no sum."""
+    of_connection = collections.defaultdict(list)  # (launched_ns, ended_ns, bytes)
+    for log, kernels in enumerate(doubles):
+        for kernel in kernels:
+            if kernel["launched_ns"] >= ready_ns[log]:
+                continue
+            sent = collections.Counter()
+            for connection in kernel["connections"]:
+                if connection["direction"] == "send" and not is_local(log, kernel, connection["peer"]):
+                    is_pair = kernel["works"][connection["work"]]["function"].startswith("SendRecv")
+                    sent[(log, kernel["comm"], connection["peer"], connection["channel"], is_pair)] += connection["bytes"]
+            for key, bytes_ in sent.items():
+                of_connection[key].append((kernel["launched_ns"], kernel["ended_ns"], bytes_))
+    return sum(max(sum(bytes_ for began, ended, bytes_ in kernels if began <= launched <= ended) for launched, _, _ in kernels)
+               for kernels in of_connection.values())
+
+
 def sent_by_ranks(operation):
     sent = collections.defaultdict(collections.Counter)
     for part in operation["parts"]:

@@ -5,56 +5,20 @@ operations began and ended is held against the job's own log (calls, waits) and 
 
 times_test.py --collwire FILE --build DIRECTORY --version VERSION [--ranks N] [--keep DIRECTORY]"""
 
-import argparse
 import bisect
 import collections
-import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "cuda_double"), HERE]
+sys.dont_write_bytecode = True  # it runs as root
 
+import one_machine
 import double_job
 import identity_truth
 
-SKIPPED = 77
-PATIENCE_S = 120
-NOT_PERMITTED, UNSUPPORTED = 3, 4
 # From here on NCCL tells of begins and ends.
 FIRST_MEASURED = (2, 23)
 # A thread of NCCL's may wait for a processor. Half of the ends are nearer than this to the end of the kernel.
 LATEST_NS, MEDIAN_NS = 5_000_000_000, 50_000_000
-
-
-class Recorder:
-    def __init__(self, collwire, directory, *options):
-        self.log = f"{directory}.log"
-        with open(self.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen([collwire, "record", "-o", directory, *options], stdout=log, stderr=log)
-        end = time.monotonic() + PATIENCE_S
-        while self.process.poll() is None and "recording\n" not in self.said():
-            assert time.monotonic() < end, self.said()
-            time.sleep(0.05)
-
-    def said(self):
-        with open(self.log, encoding="utf-8") as log:
-            return log.read()
-
-    def end(self):
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout=PATIENCE_S)
-
-
-def report_of(collwire, directory, capture, logs):
-    path = os.path.join(directory, "report.json")
-    subprocess.run([collwire, "report", capture, "--detail", "--json", path], check=True, stdout=subprocess.DEVNULL)
-    with open(path, encoding="utf-8") as file:
-        return identity_truth.only_of(json.load(file), {log[0]["pid"] for log in logs})
 
 
 class Truth:
@@ -141,24 +105,15 @@ def check_report(report, truth):
 def run(arguments, library, directory):
     ranks = arguments.ranks
     job = double_job.Job(library, arguments.build, ranks)
-    recorder = Recorder(arguments.collwire, f"{directory}/capture", "--network-times", "--interval", "50ms", "--nccl", library)
-    if recorder.process.poll() in (NOT_PERMITTED, UNSUPPORTED):
-        print(f"skip: {recorder.said().strip().splitlines()[-1]}")
-        return SKIPPED
-    try:
-        double_job.run_job(job, directory, "job", ["--plan", "training", "--seconds", "3"])
-    finally:
-        status = recorder.end()
-    assert status == 0, recorder.said()
-    logs = [identity_truth.lines_of(f"{directory}/job.{rank}") for rank in range(ranks)]
-    report = report_of(arguments.collwire, directory, f"{directory}/capture", logs)
+    report, logs, said = one_machine.record(arguments.collwire, job, directory, ["--plan", "training", "--seconds", "3"],
+                                            "--network-times", "--interval", "50ms")
     operations = len(report["collectives"]) + len(report["p2p"])
     assert operations >= 20, f"{operations} operations"
     if double_job.version_of(library)[:2] < FIRST_MEASURED:
         known = collections.Counter(operation["end_known"] for kind in ("collectives", "p2p") for operation in report[kind])
         print(f"{operations} operations: {dict(known)}")
-        assert "measured" not in known and "--network-times adds nothing" in recorder.said()
-        return 0
+        assert "measured" not in known and "--network-times adds nothing" in said
+        return
     check, apart_ns, sampled, parts = check_report(report, Truth(directory, ranks, logs))
     median_ns = apart_ns[len(apart_ns) // 2]
     print(f"{operations} operations, {parts} parts, all measured, {sampled} sampled, too; {check.figures} comparisons, {len(check.wrong)} wrong; "
@@ -166,31 +121,7 @@ def run(arguments, library, directory):
     assert not check.wrong, "\n".join(check.wrong[:20])
     assert sampled >= parts // 2, "samples are too few"
     assert median_ns <= MEDIAN_NS, f"half of the ends are further than {median_ns / 1e6:.1f} ms from their kernel's"
-    return 0
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--collwire", required=True)
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--version", required=True)
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--keep", default="")
-    arguments = parser.parse_args()
-    if os.geteuid() != 0:
-        print("skip: needs root")
-        return SKIPPED
-    try:
-        library = double_job.fetched(arguments.version)
-    except (OSError, RuntimeError) as problem:
-        print(f"skip: {problem}")
-        return SKIPPED
-    if arguments.keep:
-        os.makedirs(arguments.keep)
-        return run(arguments, library, arguments.keep)
-    with tempfile.TemporaryDirectory() as directory:
-        return run(arguments, library, directory)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(one_machine.main(one_machine.arguments_of(__doc__, ("--ranks", {"type": int, "default": 4})), run))

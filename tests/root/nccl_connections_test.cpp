@@ -102,6 +102,25 @@ TEST_P(NcclConnections, SocketsByTheirInodes) {
     EXPECT_EQ(all[0].flags & CW_NCCL_CONNECTION_FAULT, 0U);
 }
 
+// Its resources are laid out in another way, so nothing of them is read; but it is on the network.
+TEST_P(NcclConnections, CollNetIsNotLocal) {
+    send_.transport = 3;
+    receive_.transport = 1;
+    launch();
+    ASSERT_EQ(connections().size(), 2U);
+    const cw_nccl_connection shared_memory = connections()[0], collnet = connections()[1];
+    EXPECT_EQ(shared_memory.transport, static_cast<unsigned>(CW_NCCL_TRANSPORT_LOCAL));
+    EXPECT_EQ(collnet.connection, reinterpret_cast<std::uint64_t>(&send_));
+    EXPECT_EQ(collnet.transport, static_cast<unsigned>(CW_NCCL_TRANSPORT_COLLNET));
+    EXPECT_EQ(collnet.flags, static_cast<unsigned>(CW_NCCL_CONNECTION_SEND));
+    EXPECT_EQ(collnet.n_endpoints, 0U);
+    for (const std::int32_t number :
+         {collnet.rank, collnet.peer, collnet.channel, collnet.conn_index, collnet.net_dev})
+        EXPECT_EQ(number, -1);
+    launch();
+    EXPECT_TRUE(connections().empty());
+}
+
 // The most that NCCL allows itself, and more.
 TEST_P(NcclConnections, ManyQueuePairs) {
     std::vector<std::byte> memory(sizeof(IbComm) + 128 * sizeof(IbQp));

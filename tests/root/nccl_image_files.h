@@ -30,8 +30,8 @@
 namespace collwire {
 
 // NCCL's own is larger than the double.
-inline void write_nccl(const std::string &path) {
-    std::ifstream in{NCCL_DOUBLE, std::ios::binary};
+inline void write_nccl(const std::string &path, const char *from = NCCL_DOUBLE) {
+    std::ifstream in{from, std::ios::binary};
     std::ofstream out{path, std::ios::binary};
     out << in.rdbuf() << std::string(nccl::LEAST_FILE_BYTES, '\0');
 }

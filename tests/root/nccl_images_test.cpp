@@ -99,6 +99,28 @@ TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
     }
 }
 
+// Refused before anything is loaded, with what to do, and promised as nothing.
+TEST_F(NcclImageFiles, ThatWereStrippedAreRefused) {
+    write_nccl(file("libnccl.so.2"), NCCL_DOUBLE_STRIPPED);
+    Mapper mapper{file("libnccl.so.2")};
+    NcclImages images{*maps_, {}};
+    images.attach();
+    (void)images.look_at({mapper.pid()});
+    ASSERT_EQ(images.all().size(), 1U);
+    const NcclImage &image = *images.all().front();
+    EXPECT_TRUE(image.problem.starts_with("it was stripped: it has no symbols (.symtab) and no "
+                                          "types (DWARF)"))
+        << image.problem;
+    EXPECT_NE(image.problem.find("Fix: "), std::string::npos);
+    EXPECT_EQ(image.programs, nullptr);
+    EXPECT_TRUE(image.probes.empty());
+    for (const nccl::Capability &capability : image.plan.capabilities)
+        EXPECT_EQ(capability.rung, nccl::Rung::Process) << capability.name;
+    ASSERT_EQ(images.problems().size(), 1U);
+    (void)images.look_at({mapper.pid()});
+    EXPECT_EQ(images.all().size(), 1U) << "it is known";
+}
+
 TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
     write_nccl(file("libnccl.so.2"));
     Mapper mapper{file("libnccl.so.2")};

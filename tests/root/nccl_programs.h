@@ -27,6 +27,7 @@
 #include "userspace/loader/skeleton.h"
 
 extern "C" int nccl_programs_test_start(void *comm);
+extern "C" void nccl_programs_test_post();
 
 namespace collwire::test {
 
@@ -89,6 +90,8 @@ struct Comm {
     const ProxyState *proxy_state = nullptr;
     std::array<std::uint64_t, 4> channels{};
     const std::int32_t *local_rank_to_rank = nullptr;
+    const Comm *const *shared = nullptr; // its owner
+    const std::int32_t *top_parent_local_ranks = nullptr, *top_parent_ranks = nullptr;
 };
 
 inline cw_nccl_layout layout_for(const int *net_ib, const int *net_socket) {
@@ -181,7 +184,10 @@ protected:
         proxies_[1] = {other_ops_.data(), 0, 1, -1, 0, 0};
     }
 
-    void TearDown() override { bpf_link__destroy(link_); }
+    void TearDown() override {
+        bpf_link__destroy(link_);
+        bpf_link__destroy(post_link_);
+    }
 
     void load(const SharedMapOptions &options = {}) {
         auto maps = SharedMaps::create(options);
@@ -197,9 +203,9 @@ protected:
         ASSERT_TRUE(opened) << opened.failure().message;
         bpf_program *wanted = nullptr, *program = nullptr;
         bpf_object__for_each_program(program, programs_.object()) {
-            const bool is_it = std::string{bpf_program__name(program)} == GetParam();
-            bpf_program__set_autoload(program, is_it);
-            wanted = is_it ? program : wanted;
+            const std::string name = bpf_program__name(program);
+            bpf_program__set_autoload(program, name == GetParam() || name == "ops_posted_early");
+            wanted = name == GetParam() ? program : wanted;
         }
         ASSERT_NE(wanted, nullptr);
         programs_->rodata->layout = layout_;
@@ -210,6 +216,10 @@ protected:
         where.func_name = "nccl_programs_test_start";
         link_ = bpf_program__attach_uprobe_opts(wanted, -1, "/proc/self/exe", 0, &where);
         ASSERT_NE(link_, nullptr) << std::strerror(errno);
+        where.func_name = "nccl_programs_test_post";
+        post_link_ = bpf_program__attach_uprobe_opts(programs_->progs.ops_posted_early, -1,
+                                                     "/proc/self/exe", 0, &where);
+        ASSERT_NE(post_link_, nullptr) << std::strerror(errno);
     }
 
     // What is told of one more launch.
@@ -239,6 +249,15 @@ protected:
         }
         return all;
     }
+    // An operation in the list of another rank's proxy, then two in that of its own.
+    void expect_other_then_own(std::uint32_t other, std::uint32_t own) const {
+        const auto ops = told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
+        ASSERT_EQ(ops.size(), 3U);
+        EXPECT_EQ(ops[0].proxy_indices[0], other);
+        EXPECT_EQ(ops[0].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
+        EXPECT_EQ(ops[2].proxy_indices[0], own);
+        EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, 0);
+    }
     [[nodiscard]] std::vector<cw_nccl_connection> connections() const {
         return told<cw_nccl_connection>(CW_KIND_NCCL_CONNECTION);
     }
@@ -263,7 +282,7 @@ protected:
     std::unique_ptr<SharedMaps> maps_;
     std::unique_ptr<EventRing> ring_;
     Skeleton<::nccl> programs_{"NCCL programs"};
-    bpf_link *link_ = nullptr;
+    bpf_link *link_ = nullptr, *post_link_ = nullptr;
     std::vector<std::vector<std::byte>> records_;
 };
 

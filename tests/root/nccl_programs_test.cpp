@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs on a launch: operations, proxies and what is told of each.
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "tests/root/nccl_programs.h"
@@ -9,6 +10,10 @@ extern "C" __attribute__((noinline, visibility("default"))) int
 nccl_programs_test_start(void *comm) {
     asm volatile("" : : "r"(comm) : "memory");
     return 0;
+}
+
+extern "C" __attribute__((noinline, visibility("default"))) void nccl_programs_test_post() {
+    asm volatile("" : : : "memory");
 }
 
 namespace collwire::test {
@@ -47,6 +52,57 @@ TEST_P(NcclPrograms, ProxiesByRank) {
     EXPECT_EQ(ops[2].ops[0].proxy_index, 300 % 256);
 }
 
+// Of a communicator that shares its parent's connections, one may be of a rank that it has not.
+TEST_P(NcclPrograms, ProxyOfARankOfTheParent) {
+    layout_.comm_shared_res = offsetof(Comm, shared);
+    layout_.shared_owner = 0;
+    layout_.comm_top_parent_local_ranks = offsetof(Comm, top_parent_local_ranks);
+    Comm parent{};
+    const Comm *owner = &parent;
+    parent.shared = &owner;
+    const std::array<std::int32_t, 1> local_ranks{1};
+    comm_.shared = &owner;
+    comm_.local_ranks = 1;
+    comm_.top_parent_local_ranks = local_ranks.data();
+    std::swap(proxies_[0], proxies_[1]); // its own is the parent's second
+    launch();
+    expect_other_then_own(0, 1);
+}
+
+// The same since 2.30, and with a parent that has ended.
+TEST_P(NcclPrograms, ProxyOfARankOfTheParentByRank) {
+    layout_.proxy_state_by_rank = 0;
+    layout_.comm_local_rank_to_rank = offsetof(Comm, local_rank_to_rank);
+    layout_.comm_shared_res = offsetof(Comm, shared);
+    layout_.shared_owner = 0;
+    layout_.comm_top_parent_ranks = offsetof(Comm, top_parent_ranks);
+    Comm parent{}, ended{};
+    const Comm *owner = &parent, *gone = &ended;
+    ended.magic = 0;
+    const std::array<std::int32_t, 2> of_parent{8, 9};
+    const std::array<std::int32_t, 1> own{0}, top{9};
+    parent.shared = &owner;
+    parent.local_rank_to_rank = of_parent.data();
+    comm_.shared = &owner;
+    comm_.local_ranks = 1;
+    comm_.local_rank_to_rank = own.data();
+    comm_.top_parent_ranks = top.data();
+    std::vector<ProxyOps> proxies(10);
+    proxies[8] = proxies_[1];
+    proxies[9] = proxies_[0];
+    proxy_state_.ops = proxies.data();
+    launch();
+    expect_other_then_own(8, 9);
+    Comm child = comm_;
+    child.shared = &gone;
+    records_.clear();
+    EXPECT_EQ(nccl_programs_test_start(&child), 0);
+    (void)ring_->consume();
+    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    ASSERT_EQ(launches.size(), 1U);
+    EXPECT_EQ(launches[0].n_ops, 2U) << "its own rank's";
+}
+
 // As where many GPUs reach one another over NVLink: each is a rank of one node.
 TEST_P(NcclPrograms, ManyRanksOnANode) {
     std::vector<ProxyOps> proxies(100);
@@ -60,12 +116,7 @@ TEST_P(NcclPrograms, ManyRanksOnANode) {
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].n_ops, 3U);
     EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_TRUNCATED), 0);
-    const auto ops = told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
-    ASSERT_EQ(ops.size(), 3U);
-    EXPECT_EQ(ops[0].proxy_indices[0], 70U);
-    EXPECT_EQ(ops[0].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
-    EXPECT_EQ(ops[2].proxy_indices[0], 99U);
-    EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, 0);
+    expect_other_then_own(70, 99);
     EXPECT_EQ(connections().size(), 4U);
     EXPECT_EQ(lost(CW_LOSS_NCCL_OPS_TRUNCATED), 0U);
 }
@@ -83,6 +134,33 @@ TEST_P(NcclPrograms, MoreRanksOnANodeThanAreLookedAt) {
               CW_NCCL_LAUNCH_TRUNCATED)
         << "it may have something for a proxy";
     EXPECT_EQ(lost(CW_LOSS_NCCL_OPS_TRUNCATED), 1U);
+}
+
+// What a thread hands over before a launch is in none of the lists at the launch.
+TEST_P(NcclPrograms, OperationsHandedOverBeforeTheLaunch) {
+    ASSERT_NO_FATAL_FAILURE(load());
+    const auto is_truncated = [this] {
+        const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+        return launches.size() == 1 && (launches[0].flags & CW_NCCL_LAUNCH_TRUNCATED) != 0;
+    };
+    launch();
+    EXPECT_FALSE(is_truncated());
+    nccl_programs_test_post();
+    nccl_programs_test_post();
+    launch();
+    EXPECT_TRUE(is_truncated());
+    launch();
+    EXPECT_FALSE(is_truncated()) << "that was the launch before";
+    std::thread{nccl_programs_test_post}.join();
+    launch();
+    EXPECT_FALSE(is_truncated()) << "that was a launch of another thread";
+    EXPECT_EQ(lost(CW_LOSS_NCCL_OPS_TRUNCATED), 1U);
+    ASSERT_TRUE(maps_->hold(CW_HELD));
+    nccl_programs_test_post();
+    launch();
+    ASSERT_TRUE(maps_->hold(CW_NOT_HELD));
+    launch();
+    EXPECT_FALSE(is_truncated()) << "that was a launch before the recording began";
 }
 
 // The record of a communicator is told until there is room for it: without it nothing of the

@@ -81,6 +81,19 @@ std::size_t n_open(const char *path) {
     return n;
 }
 
+TEST_F(Posts, NothingIsCountedBeforeTheRecordingBegins) {
+    Child child{FAKE_PROVIDER_1};
+    const auto qp = child.run(make_qp, 17);
+    PostsRecorder recorder{PostsOptions{}};
+    recorder.see_qp(child.pid(), qp);
+    ASSERT_TRUE(recorder.maps->hold(CW_HELD));
+    child.run(post_all_chains, 0);
+    ASSERT_TRUE(recorder.maps->hold(CW_NOT_HELD));
+    child.run(post_all_chains, 0);
+    recorder.sample();
+    expect_equal(recorder.counters(child.pid(), 17), expected(CHAINS));
+}
+
 TEST_F(Posts, SingleStepOnlyWhenAskedFor) {
     Child child{FAKE_PROVIDER_5};
     const auto qp = child.run(make_qp, 1);

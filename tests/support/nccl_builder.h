@@ -30,6 +30,7 @@ struct RankOptions {
     std::string_view name = "";
     std::uint32_t p2p_channels = 0;
     std::uint64_t bus_id = 0;
+    std::int32_t n_nodes = 0; // 0: each rank is on one of its own
 };
 
 struct CallOptions {
@@ -101,7 +102,8 @@ public:
         comm.flags = options_.flags;
         comm.rank = options_.rank;
         comm.n_ranks = options_.n_ranks;
-        comm.n_nodes = options_.n_ranks;
+        comm.n_nodes = options_.n_nodes == 0 ? options_.n_ranks : options_.n_nodes;
+        comm.node = options_.rank % std::max(comm.n_nodes, 1);
         set_text(comm.name, options_.name);
         comm.p2p_channels = options_.p2p_channels;
         return comm;
@@ -218,9 +220,10 @@ public:
         node_.add(connection);
         return *this;
     }
-    NcclBuilder &socket(double time, std::uint32_t fd, std::uint64_t acked_bytes,
-                        std::uint16_t local_port = 1000, std::uint16_t remote_port = 2000,
-                        std::uint32_t flags = 0, std::uint64_t inode = 0) {
+    [[nodiscard]] cw_tcp_socket
+    socket_record(double time, std::uint32_t fd, std::uint64_t acked_bytes,
+                  std::uint16_t local_port = 1000, std::uint16_t remote_port = 2000,
+                  std::uint32_t flags = 0, std::uint64_t inode = 0) const {
         auto socket = make_record<cw_tcp_socket>(CW_KIND_TCP_SOCKET, seconds(time));
         socket.inode = inode == 0 ? SOCKET_INODES + fd : inode;
         socket.tgid = options_.pid;
@@ -232,7 +235,12 @@ public:
         socket.local_port = local_port;
         socket.remote_port = remote_port;
         socket.flags = flags;
-        node_.add(socket);
+        return socket;
+    }
+    NcclBuilder &socket(double time, std::uint32_t fd, std::uint64_t acked_bytes,
+                        std::uint16_t local_port = 1000, std::uint16_t remote_port = 2000,
+                        std::uint32_t flags = 0, std::uint64_t inode = 0) {
+        node_.add(socket_record(time, fd, acked_bytes, local_port, remote_port, flags, inode));
         return *this;
     }
 

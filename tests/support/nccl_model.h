@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 
 #include "correlate/model/model.h"
+#include "correlate/nccl/parts.h"
 
 namespace collwire::test {
 
@@ -22,6 +24,34 @@ inline const identity::Operation &collective(const model::Model &model, std::uin
 
 inline std::uint64_t of_rung(const model::Model &model, identity::Rung rung) {
     return model.nccl.totals.by_rung[static_cast<std::size_t>(rung)];
+}
+
+// What the parts of an operation say that was sent, by rung.
+inline std::array<std::uint64_t, identity::RUNGS> parts_by_rung(const identity::Parts &parts,
+                                                                const identity::Operation &of) {
+    std::array<std::uint64_t, identity::RUNGS> result{};
+    for (const identity::Part &part : parts.of(of))
+        if (part.is_send)
+            result[static_cast<std::size_t>(part.share.rung)] += part.share.payload_bytes;
+    return result;
+}
+
+// Parts say of bytes what operations and their sums do.
+inline void expect_same_in_parts(const model::Model &model) {
+    const identity::Parts parts(model);
+    std::array<std::uint64_t, identity::RUNGS> sums{};
+    for (const auto *operations : {&model.nccl.collectives, &model.nccl.p2p})
+        for (const identity::Operation &operation : *operations) {
+            const auto by_rung = parts_by_rung(parts, operation);
+            std::uint64_t sum = 0;
+            for (std::size_t rung = 0; rung < identity::RUNGS; ++rung) {
+                sum += by_rung[rung];
+                sums[rung] += by_rung[rung];
+            }
+            EXPECT_EQ(sum, operation.payload_bytes) << operation.seq;
+        }
+    for (const identity::Rung rung : {identity::Rung::Inferred, identity::Rung::Exact})
+        EXPECT_EQ(sums[static_cast<std::size_t>(rung)], of_rung(model, rung));
 }
 
 } // namespace collwire::test

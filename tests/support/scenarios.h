@@ -207,4 +207,63 @@ using Captures = std::vector<std::vector<std::byte>>;
     return ring.captures();
 }
 
+// Two ranks over NET/Socket: a connection each way with a socket for sizes and one for data, and
+// one more of node0 whose socket nobody saw. Nothing goes over the queue pairs that the kernel
+// made.
+[[nodiscard]] inline Captures socket_job() {
+    constexpr std::uint32_t FLAGS = NCCL_NODE_FLAGS | CW_NODE_SOCKETS;
+    constexpr std::uint64_t UNSEEN_AT = 0x55000;
+    NodeBuilder nodes[2] = {NodeBuilder({.flags = FLAGS}),
+                            NodeBuilder({.hostname = "node1", .session_id = 2, .flags = FLAGS})};
+    for (int i = 0; i < 2; ++i) {
+        NodeBuilder &node = nodes[i];
+        const auto pid = static_cast<std::uint32_t>(100 + i);
+        node.usual(static_cast<std::uint8_t>(i + 1)).datagram_qp({.qpn = 1, .pid = pid});
+        NcclBuilder rank(node, {.pid = pid, .rank = i});
+        rank.comm();
+        for (const bool is_send : {true, false}) {
+            auto connection = rank.socket_connection_record(11.2, is_send ? SENDS_AT : RECEIVES_AT,
+                                                            is_send, 1 - i, is_send ? 33 : 35);
+            cw_nccl_endpoint &data = connection.endpoints[1];
+            data.number = connection.endpoints[0].number + 1;
+            data.role = CW_NCCL_ROLE_DATA;
+            connection.socket_inodes[1] = SOCKET_INODES + data.number;
+            connection.n = connection.n_endpoints = 2;
+            node.add(connection);
+        }
+        const CallOptions call{.count = 25'000};
+        std::vector<cw_nccl_op> ops = {
+            rank.ring({.connection = RECEIVES_AT, .bytes = 100'000, .peer = 1 - i}),
+            rank.ring({.connection = SENDS_AT, .bytes = 100'000, .peer = 1 - i})};
+        if (i == 0) {
+            auto unseen = rank.socket_connection_record(11.3, UNSEEN_AT, true, 1, 37);
+            unseen.conn_index = 1;
+            node.add(unseen);
+            ops.push_back(rank.ring({.connection = UNSEEN_AT, .bytes = 3000}));
+        }
+        rank.call(12, call).shape(12, 1, {call}, ops).launch(12.1, 1, {call});
+        const auto add = [&](std::uint32_t fd, bool is_send, std::uint64_t bytes) {
+            // The end that sends on node0 is 4033 there and 5033 on node1, and the other way round.
+            const auto port = static_cast<int>(fd);
+            const auto local = static_cast<std::uint16_t>(4000 + 1000 * i + port);
+            const auto remote =
+                static_cast<std::uint16_t>(5000 - 1000 * i + port + (is_send ? 2 : -2));
+            auto socket = rank.socket_record(13, fd, is_send ? bytes : 0, local, remote);
+            socket.received_bytes = is_send ? 0 : bytes;
+            socket.retransmitted_bytes = i == 0 && fd == 34 ? 1448 : 0;
+            socket.sent_bytes = socket.acked_bytes + socket.retransmitted_bytes;
+            socket.rtt_us = 250 + fd;
+            if (i == 1)
+                std::swap(socket.local_address, socket.remote_address);
+            node.add(socket);
+        };
+        add(33, true, 13 + 4);
+        add(34, true, 100'000);
+        add(35, false, 13 + 4);
+        add(36, false, 100'000);
+        node.netdev(20, 110'000, 109'000).clock(20).end();
+    }
+    return {nodes[0].bytes(), nodes[1].bytes()};
+}
+
 } // namespace collwire::test

@@ -18,7 +18,7 @@ TEST_F(Writer, WritesThePreambleFirstAndTheEndLast) {
     append_qp();
     writer->begin(now_ns);
     append_qp();
-    ASSERT_TRUE(writer->close(now_ns + 5, 1, 3));
+    ASSERT_TRUE(writer->close(now_ns + 9, 1, 3, now_ns + 5));
     const auto content = read_file_content(storage->files.at(writer->file_name()).bytes);
     EXPECT_EQ(content.kinds,
               (std::vector<std::uint16_t>{CW_KIND_NODE, CW_KIND_DEVICE, CW_KIND_DEVICE,

@@ -137,6 +137,28 @@ TEST(ProbePoint, JumpsOnlyFromWhereTheFunctionIs) {
     EXPECT_FALSE(emulated({itself, split_off}));
 }
 
+TEST(ProbePoint, ShortJumpFromBeforeAPlaceInTheMiddle) {
+    ElfBuilder elf;
+    // je to the push; nop-like mov; from here: xor; push
+    elf.code(ENTRY, {0x74, 0x05, 0x48, 0x8b, 0x76, 0x08, 0x90, 0x53});
+    const auto image = ElfImage::parse(elf.build());
+    ASSERT_TRUE(image.ok());
+    const auto chosen = [&](std::uint64_t function) {
+        const CodeRange sources[] = {{function, ENTRY + 8 - function}};
+        return choose_probe_point(image.value().code(), ENTRY + 2, 0, sources);
+    };
+    // As if nothing were before it, the nop is as good as any.
+    const auto alone = chosen(ENTRY + 2);
+    ASSERT_TRUE(alone.ok());
+    EXPECT_EQ(alone.value().address, ENTRY + 6);
+    elf.code(ENTRY, {0x74, 0x04, 0x48, 0x8b, 0x76, 0x08, 0x90, 0x53}); // je to the nop
+    const auto jumped_over = ElfImage::parse(elf.build());
+    ASSERT_TRUE(jumped_over.ok());
+    const CodeRange whole[] = {{ENTRY, 8}};
+    const auto passed = choose_probe_point(jumped_over.value().code(), ENTRY + 2, 0, whole);
+    EXPECT_TRUE(!passed.ok() || !passed.value().emulated || passed.value().address != ENTRY + 6);
+}
+
 TEST(ProbePoint, RegistersThatTheCallerKeeps) {
     // mov %rsp,%rbp; push %rbx
     EXPECT_TRUE(choose({0x48, 0x89, 0xe5, 0x53}).emulated);

@@ -3,7 +3,7 @@ collwire_test(model_test LABEL unit
   SOURCES model_bytes_test.cpp model_pairing_test.cpp model_ports_test.cpp model_posted_test.cpp model_recordings_test.cpp
   LIBS collwire_model collwire_zstd)
 collwire_test(report_test LABEL unit
-  SOURCES report_golden_test.cpp report_units_test.cpp
+  SOURCES report_golden_test.cpp report_nccl_test.cpp report_sockets_test.cpp report_units_test.cpp
   LIBS collwire_report collwire_zstd nlohmann_json::nlohmann_json)
 if(TARGET report_test)
   target_compile_definitions(report_test PRIVATE COLLWIRE_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
@@ -20,5 +20,6 @@ collwire_test(model_nccl_test LABEL unit
           model_nccl_meter_test.cpp model_nccl_findings_test.cpp model_nccl_far_nics_test.cpp model_nccl_graphs_test.cpp model_nccl_older_test.cpp
           model_nccl_loss_test.cpp model_nccl_open_groups_test.cpp model_nccl_pxn_test.cpp
           model_nccl_queue_pairs_test.cpp model_nccl_sockets_test.cpp
-          model_nccl_times_test.cpp nccl_connection_times_test.cpp
+          model_nccl_transports_test.cpp
+          model_nccl_times_test.cpp nccl_connection_times_test.cpp nccl_neighbours_test.cpp
   LIBS collwire_model collwire_zstd)

@@ -33,6 +33,7 @@ TEST(NcclBytes, TheLastOperationsMayStillBeUnderWay) {
     EXPECT_EQ(all[1].payload_bytes, 16'000U);
     EXPECT_EQ(all[2].payload_bytes, 8'000U);
     EXPECT_EQ(of_rung(model, Rung::Exact), 8'000 + 16'000 + 8'000U);
+    expect_same_in_parts(model);
 }
 
 // One that hangs is not done, whatever is launched behind it, and whatever was wrong before.
@@ -112,6 +113,21 @@ TEST(NcclBytes, DerivedIsAllThereIs) {
     EXPECT_FALSE(operation.has(OPERATION_WIRE_KNOWN));
     EXPECT_EQ(model.nccl.totals.links_not_measured, 1U);
     EXPECT_FALSE(model.nccl.control.clear_to_send_payload_bytes);
+    EXPECT_EQ(model.nccl.qps.at(0).derived_payload_bytes, 4000U);
+}
+
+// One of its two queue pairs is known: how much of it went over that one is not.
+TEST(NcclBytes, DerivedIsOfAllQueuePairsOfAConnection) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL});
+    node.device(0, "mlx5_0", 0).port().gid(1).source("qp").qp(RING_QPS[0][0]);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    rank.comm().connection(11.2, SENDS_AT, true, 1, {17, 99}).call(12, call);
+    rank.shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call});
+    const model::Model model = model_of({node.clock(20).end().bytes()});
+    EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, 4000U);
+    EXPECT_FALSE(model.nccl.qps.at(0).derived_payload_bytes);
 }
 
 // Several queue pairs of a connection, on two devices: counted together, told apart by tier.

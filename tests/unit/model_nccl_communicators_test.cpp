@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks are of one communicator.
+#include "correlate/nccl/comm_name.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/join_lifetimes.h"
 #include "tests/support/model_of.h"
@@ -11,6 +12,7 @@ namespace {
 using namespace collwire::test;
 
 constexpr std::uint32_t SEEN_LATER = CW_NCCL_COMM_LAUNCHED;
+constexpr std::uint32_t CREATED = CW_NCCL_COMM_CREATED | CW_NCCL_COMM_LAUNCHED;
 
 struct Nodes {
     NodeBuilder node[2] = {
@@ -214,6 +216,60 @@ TEST(NcclCommunicators, ChildrenKnowTheirParents) {
     EXPECT_EQ(model.nccl.communicators[0].parent, NONE);
     EXPECT_EQ(model.nccl.communicators[1].parent, 0U);
     EXPECT_EQ(model.nccl.communicators[1].hash, 0x99U);
+}
+
+// Without its creation nothing tells whether it has one.
+TEST(NcclCommunicators, NoParentIsKnownFromACreationAlone) {
+    Nodes nodes;
+    for (int i = 0; i < 2; ++i) {
+        nodes.rank(i, {.comm = 0xa000, .created = 11, .flags = i == 0 ? SEEN_LATER : CREATED})
+            .comm();
+        nodes.rank(i, {.comm = 0xb000, .hash = 0x99, .created = 12, .flags = SEEN_LATER}).comm();
+        nodes.rank(i, {.comm = 0xc000, .hash = 0x9a, .created = 13, .parent = 0xd000}).comm();
+        nodes.rank(i, {.comm = 0xe000, .hash = 0x9b, .created = 14, .parent = 0xb000}).comm();
+    }
+    const model::Model model = nodes.model();
+    ASSERT_EQ(model.nccl.communicators.size(), 4U);
+    EXPECT_TRUE(model.nccl.communicators[0].parent_known) << "one rank tells";
+    EXPECT_FALSE(model.nccl.communicators[1].parent_known);
+    EXPECT_FALSE(model.nccl.communicators[2].parent_known) << "one that is in no capture";
+    EXPECT_TRUE(model.nccl.communicators[3].parent_known);
+    EXPECT_EQ(model.nccl.communicators[3].parent, 1U);
+}
+
+// NCCL keeps a pointer to the caller's text, which may be something else by then.
+TEST(NcclCommunicators, NamesThatWereReadLater) {
+    const auto name_of = [](std::string_view a, std::string_view b, std::uint32_t b_flags) {
+        Nodes nodes;
+        nodes.rank(0, {.flags = SEEN_LATER, .name = a}).comm();
+        nodes.rank(1, {.flags = b_flags, .name = b}).comm();
+        const model::Model model = nodes.model();
+        return model.nccl.communicators.size() == 1 ? model.nccl.communicators[0].name : "(two)";
+    };
+    EXPECT_EQ(name_of("tp0", "tp0", SEEN_LATER), "tp0");
+    EXPECT_EQ(name_of("tp0", "", SEEN_LATER), "tp0");
+    EXPECT_EQ(name_of("\x01", "\x01", SEEN_LATER), "");
+    EXPECT_EQ(name_of("tp0", "\x01", SEEN_LATER), "");
+    EXPECT_EQ(name_of("tp0", "/home/a/key", SEEN_LATER), "") << "ranks do not agree";
+    EXPECT_EQ(name_of("/home/a/key", "tp0", CREATED), "tp0") << "the text was needed then";
+}
+
+TEST(NcclCommunicators, NamesAreText) {
+    const auto alone = [](const std::string &text) {
+        const ReadName name{text, true};
+        return agreed_name({&name, 1});
+    };
+    EXPECT_EQ(alone("tensor parallel, 3"), "tensor parallel, 3");
+    EXPECT_EQ(alone("caf\xc3\xa9 \xe2\x82\xac"), "caf\xc3\xa9 \xe2\x82\xac");
+    for (const char *text : {"a\x1b[31m", "a\x7f", "a\tb", "\xc2\x85", "\xff\xfe", "\xc0\xaf",
+                             "caf\xc3", "\xed\xa0\x80"})
+        EXPECT_EQ(alone(text), "") << text;
+    // As long as there is room for: the last character is not all there.
+    const std::string room(CW_NAME_BYTES - 2, 'x');
+    EXPECT_EQ(alone(room + "\xc3"), room);
+    EXPECT_EQ(alone(room + "\xff"), "");
+    EXPECT_EQ(alone(room.substr(1) + "\xc3\xa9"), room.substr(1) + "\xc3\xa9");
+    EXPECT_EQ(alone(room.substr(1) + "\xe2\x82"), room.substr(1));
 }
 
 // Read from the outside first, met in a call later, told again in a later segment: one.

@@ -224,27 +224,34 @@ TEST(NcclLate, AmbiguousIsNotJoined) {
     }
 }
 
+// That NCCL started nothing before a rank was met does not say that nothing was called: `launched`
+// counts collectives alone.
 TEST(NcclLate, SendsAndReceivesArePlacedByTheirSequence) {
-    NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
-    NcclBuilder first(early.usual(1), {.created = 9});
-    NodeBuilder late({.hostname = "node1", .session_id = 2, .start = 11, .flags = NCCL_NODE_FLAGS});
-    NcclBuilder second(late.usual(2),
-                       {.pid = 200, .rank = 1, .created = 11, .flags = MET, .launched = 1});
-    first.comm();
-    second.comm();
-    for (std::uint32_t i = 0; i < 6; ++i) {
-        first.call(10 + i, {.func = CW_NCCL_SEND, .count = 10 + i, .root = 1});
-        if (i >= 2)
-            second.call(10.01 + i, {.func = CW_NCCL_RECV, .count = 10 + i, .root = 0});
-    }
-    early.clock(20).end();
-    late.clock(20).end();
-    const model::Model model = model_of({early.bytes(), late.bytes()});
-    ASSERT_EQ(model.nccl.p2p.size(), 6U);
-    for (const Operation &operation : model.nccl.p2p) {
-        EXPECT_EQ(operation.count, 10 + operation.seq);
-        EXPECT_EQ(operation.ranks, operation.seq < 2 ? 1U : 2U);
-        EXPECT_EQ(operation.has(OPERATION_PARTIAL), operation.seq < 2);
+    for (const std::uint64_t launched : {0U, 1U}) {
+        NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
+        NcclBuilder first(early.usual(1), {.created = 9});
+        NodeBuilder late(
+            {.hostname = "node1", .session_id = 2, .start = 11, .flags = NCCL_NODE_FLAGS});
+        NcclBuilder second(
+            late.usual(2),
+            {.pid = 200, .rank = 1, .created = 11, .flags = MET, .launched = launched});
+        first.comm();
+        second.comm();
+        for (std::uint32_t i = 0; i < 6; ++i) {
+            first.call(10 + i, {.func = CW_NCCL_SEND, .count = 10 + i, .root = 1});
+            if (i >= 2)
+                second.call(10.01 + i, {.func = CW_NCCL_RECV, .count = 10 + i, .root = 0});
+        }
+        early.clock(20).end();
+        late.clock(20).end();
+        const model::Model model = model_of({early.bytes(), late.bytes()});
+        ASSERT_EQ(model.nccl.p2p.size(), 6U) << launched;
+        for (const Operation &operation : model.nccl.p2p) {
+            EXPECT_EQ(operation.count, 10 + operation.seq);
+            EXPECT_EQ(operation.ranks, operation.seq < 2 ? 1U : 2U);
+            EXPECT_EQ(operation.has(OPERATION_PARTIAL), operation.seq < 2);
+            EXPECT_EQ(operation.seq_base, operation.seq < 2 ? SeqBase::Creation : SeqBase::Aligned);
+        }
     }
 }
 

@@ -292,7 +292,7 @@ TEST(NcclOperations, AlltoAllIsOneCollective) {
 
 // Within a node: what it did is known, and that it sent nothing.
 TEST(NcclOperations, ALaunchWithNothingForTheNetwork) {
-    RingPair ring;
+    RingPair ring({.n_nodes = 1});
     const CallOptions call{.count = 1000};
     for (int i = 0; i < 2; ++i)
         ring.rank[i]
@@ -324,8 +324,8 @@ TEST(NcclOperations, ALaunchWhoseOperationsWereLost) {
     EXPECT_FALSE(collective(model, 0).has(OPERATION_PAYLOAD_KNOWN));
 }
 
-// A group that was open when the recording ended. If the communicator has ended, it never was
-// launched.
+// A group that was open when the recording ended. If the communicator has ended, no launch is to
+// come; whether there was one that is not seen is not known.
 TEST(NcclOperations, CalledAndNotLaunchedAnyMore) {
     for (const bool has_ended : {false, true}) {
         RingPair ring;
@@ -340,8 +340,8 @@ TEST(NcclOperations, CalledAndNotLaunchedAnyMore) {
         EXPECT_FALSE(collective(model, 0).has(OPERATION_PARTIAL));
         const Operation &last = collective(model, 1);
         EXPECT_EQ(last.has(OPERATION_PARTIAL), !has_ended);
-        EXPECT_EQ(last.has(OPERATION_PAYLOAD_KNOWN), has_ended);
-        EXPECT_EQ(last.rung, has_ended ? Rung::Exact : Rung::Process);
+        EXPECT_FALSE(last.has(OPERATION_PAYLOAD_KNOWN));
+        EXPECT_EQ(last.rung, Rung::Process);
     }
 }
 
@@ -364,8 +364,8 @@ TEST(NcclOperations, LaunchesThatMayBeLost) {
         EXPECT_EQ(collective(model, 0).has(OPERATION_PARTIAL), has_loss);
         EXPECT_EQ(collective(model, 0).rung, has_loss ? Rung::Inferred : Rung::Exact);
         EXPECT_EQ(collective(model, 1).has(OPERATION_PARTIAL), has_loss);
-        EXPECT_EQ(collective(model, 1).has(OPERATION_PAYLOAD_KNOWN), !has_loss);
-        EXPECT_EQ(collective(model, 1).rung, has_loss ? Rung::Process : Rung::Exact);
+        EXPECT_FALSE(collective(model, 1).has(OPERATION_PAYLOAD_KNOWN));
+        EXPECT_EQ(collective(model, 1).rung, Rung::Process);
         EXPECT_FALSE(collective(model, 2).has(OPERATION_PARTIAL));
     }
 }
@@ -394,24 +394,56 @@ TEST(NcclOperations, ALaunchWithoutACallIsTold) {
 }
 
 TEST(NcclOperations, AWalkCutShortIsCounted) {
+    for (const std::uint8_t flag : {CW_NCCL_LAUNCH_TRUNCATED, CW_NCCL_LAUNCH_FAULT}) {
+        RingPair ring;
+        ring.all_gather(12, 1000);
+        const CallOptions call{.count = 5000};
+        for (int i = 0; i < 2; ++i) {
+            ring.rank[i].call(13, call).shape(13, 50, {call}, ring.ops(i, 20'000));
+            ring.rank[i].launch(13.1, 50, {call},
+                                {.flags = static_cast<std::uint8_t>(CW_NCCL_LAUNCH_LAUNCHED | flag),
+                                 .launched = 2});
+            ring.sends(i, 20'000);
+        }
+        ring.sample(20);
+        const model::Model model = model_of(ring.captures());
+        const bool is_truncated = flag == CW_NCCL_LAUNCH_TRUNCATED;
+        EXPECT_EQ(model.nccl.ops_truncated, is_truncated ? 2U : 0U);
+        const Operation &operation = collective(model, 1);
+        EXPECT_EQ(operation.has(OPERATION_TRUNCATED), is_truncated);
+        EXPECT_TRUE(operation.has(OPERATION_PARTIAL));
+        EXPECT_EQ(operation.rung, Rung::Inferred);
+        EXPECT_FALSE(collective(model, 0).has(OPERATION_TRUNCATED));
+        EXPECT_EQ(of_rung(model, Rung::Inferred), 2 * 20'000U);
+        expect_same_in_parts(model);
+    }
+}
+
+// What NCCL hands over before a launch has left no task in it, and its calls no launch.
+TEST(NcclOperations, CallsOfALaunchOfWhichNotAllWasSeen) {
     RingPair ring;
     ring.all_gather(12, 1000);
-    const CallOptions call{.count = 5000};
+    const CallOptions seen{.count = 5000}, unseen{.count = 6000};
     for (int i = 0; i < 2; ++i) {
-        ring.rank[i].call(13, call).shape(13, 50, {call}, ring.ops(i, 1000));
-        ring.rank[i].launch(
-            13.1, 50, {call},
-            {.flags = CW_NCCL_LAUNCH_LAUNCHED | CW_NCCL_LAUNCH_TRUNCATED, .launched = 2});
+        ring.rank[i].call(12.5, unseen).call(13, unseen).call(13.01, seen);
+        ring.rank[i].shape(13.1, 50, {seen}, ring.ops(i, 1000));
+        std::uint8_t flags = CW_NCCL_LAUNCH_LAUNCHED;
+        if (i == 0)
+            flags |= CW_NCCL_LAUNCH_TRUNCATED;
+        ring.rank[i].launch(13.1, 50, {seen}, {.flags = flags, .launched = 4});
         ring.sends(i, 20'000);
+        ring.rank[i].call(14, unseen);
     }
-    ring.sample(20);
+    ring.all_gather(15, 3000).sample(20);
     const model::Model model = model_of(ring.captures());
-    EXPECT_EQ(model.nccl.ops_truncated, 2U);
-    const Operation &operation = collective(model, 1);
-    EXPECT_TRUE(operation.has(OPERATION_TRUNCATED));
-    EXPECT_TRUE(operation.has(OPERATION_PARTIAL));
-    EXPECT_NE(operation.rung, Rung::Exact);
-    EXPECT_FALSE(collective(model, 0).has(OPERATION_TRUNCATED));
+    for (const Operation &operation : model.nccl.collectives) {
+        const bool is_of_it = operation.seq >= 1 && operation.seq <= 3;
+        EXPECT_EQ(operation.has(OPERATION_TRUNCATED), is_of_it) << operation.seq;
+        EXPECT_EQ(operation.has(OPERATION_PARTIAL), is_of_it) << operation.seq;
+        // That behind it was not launched by a proxy at all.
+        EXPECT_EQ(operation.rung != Rung::Exact, is_of_it || operation.seq == 4) << operation.seq;
+    }
+    EXPECT_EQ(model.nccl.collectives.size(), 6U);
 }
 
 TEST(NcclOperations, TheSameFileTwiceChangesNothing) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs of a process that are no connection of NCCL, or not found to be one.
+#include "correlate/nccl/describe.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
@@ -58,6 +59,46 @@ TEST(NcclQueuePairs, APluginsConnectionIsInNoSumOfNcclsOwn) {
     ASSERT_EQ(model.nccl.matrix.size(), 1U);
     EXPECT_EQ(model.nccl.matrix.begin()->first.transport, CW_NCCL_TRANSPORT_PLUGIN);
     EXPECT_EQ(model.nccl.matrix.begin()->second.payload_bytes, 4000U);
+}
+
+// The network reduces by ways that are not followed: that is not the same as nothing.
+TEST(NcclQueuePairs, WhatCollNetSendsIsNotKnown) {
+    constexpr std::uint64_t REDUCES_AT = 0x66000;
+    RingPair ring;
+    const CallOptions call{.func = CW_NCCL_ALL_REDUCE, .count = 1000};
+    for (NcclBuilder &rank : ring.rank) {
+        cw_nccl_connection connection =
+            rank.socket_connection_record(11.3, REDUCES_AT, true, -1, 0);
+        connection.transport = CW_NCCL_TRANSPORT_COLLNET;
+        connection.net_comm = 0;
+        connection.rank = connection.channel = connection.conn_index = connection.net_dev = -1;
+        connection.n = connection.n_endpoints = 0;
+        rank.node().add(connection);
+        cw_nccl_op op =
+            rank.ring({.connection = REDUCES_AT, .bytes = 4000, .peer = -1}, CW_NCCL_ALL_REDUCE);
+        op.pattern = CW_NCCL_PATTERN_NVLS;
+        op.algorithm = CW_NCCL_NVLS;
+        rank.call(12, call).shape(12, 70, {call}, {op}).launch(12.1, 70, {call});
+    }
+    ring.all_gather(13, 1000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    const Operation &reduced = collective(model, 0);
+    EXPECT_TRUE(reduced.has(OPERATION_LAUNCHED));
+    EXPECT_FALSE(reduced.has(OPERATION_PARTIAL)) << "all of it was seen";
+    EXPECT_FALSE(reduced.has(OPERATION_PAYLOAD_KNOWN));
+    EXPECT_FALSE(reduced.has(OPERATION_DATA_KNOWN));
+    EXPECT_FALSE(reduced.has(OPERATION_WIRE_KNOWN));
+    EXPECT_EQ(reduced.rung, Rung::Process);
+    EXPECT_EQ(collective(model, 1).rung, Rung::Exact);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 2 * 4000U);
+    EXPECT_EQ(model.nccl.totals.links_not_measured, 0U) << "it is not of NCCL's own networks";
+    const auto parts = Parts(model).of(reduced);
+    ASSERT_EQ(parts.size(), 2U);
+    for (const Part &part : parts) {
+        EXPECT_EQ(transport_name(model.nccl.links[part.link].transport), "CollNet");
+        EXPECT_FALSE(part.share.is_known);
+        EXPECT_EQ(part.peer, -1);
+    }
 }
 
 // A connection of two queue pairs, of which `found` were found; the others are in the capture

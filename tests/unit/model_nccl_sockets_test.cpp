@@ -206,5 +206,44 @@ TEST(NcclSockets, ASocketThatWasThereBefore) {
     EXPECT_EQ(of_rung(model, Rung::Process), 0U);
 }
 
+// The recorder of one end stopped and came back: both of its records are of the socket at the other
+// end, and that one is with the one that it shares most of its time with.
+TEST(NcclSockets, TheOtherEndInTwoRecordings) {
+    const auto recorded = [](bool is_near, std::uint64_t session, double from, double until,
+                             std::uint32_t pid) {
+        NodeBuilder node({.hostname = is_near ? "node0" : "node1",
+                          .session_id = session,
+                          .start = from,
+                          .flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+        node.usual(is_near ? 1 : 2);
+        NcclBuilder rank(node, {.pid = pid, .rank = is_near ? 0 : 1, .created = from});
+        for (const double time : {from + 0.5, until - 0.5}) {
+            cw_tcp_socket socket = rank.socket_record(time, 33, 1000);
+            if (!is_near) {
+                std::swap(socket.local_address, socket.remote_address);
+                std::swap(socket.local_port, socket.remote_port);
+            }
+            node.add(socket);
+        }
+        return node.clock(until).end(until).bytes();
+    };
+    for (const bool is_same : {true, false}) {
+        const model::Model model =
+            model_of({recorded(true, 1, 10, 30, 100), recorded(false, 2, 10, 15, 200),
+                      recorded(false, 3, 16, 30, is_same ? 200U : 201U)});
+        ASSERT_EQ(model.nccl.sockets.size(), 3U);
+        for (Index index = 0; index < 3; ++index) {
+            const Index session = model.nccl.gathered.sockets[index].session;
+            const bool is_near = model.hosts[model.sessions[session].host].name == "node0";
+            const Index peer = model.nccl.sockets[index].peer;
+            EXPECT_EQ(peer != NONE, is_same || !is_near);
+            if (peer != NONE && is_near) {
+                EXPECT_EQ(model.nccl.gathered.sockets[peer].first.header.time_ns, seconds(16.5));
+            }
+            EXPECT_EQ(model.nccl.sockets[index].remote_host, is_near ? "node1" : "node0");
+        }
+    }
+}
+
 } // namespace
 } // namespace collwire::identity

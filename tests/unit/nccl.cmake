@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Plans of NCCL files. The double keeps its own compiler flags: its code and DWARF are what is tested.
-add_library(fake_nccl SHARED fake_nccl/init.cc fake_nccl/enqueue.cc fake_nccl/transport/net.cc)
+add_library(fake_nccl SHARED fake_nccl/init.cc fake_nccl/enqueue.cc fake_nccl/proxy.cc fake_nccl/transport/net.cc)
 target_include_directories(fake_nccl PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_options(fake_nccl PRIVATE -O2 -g -fvisibility=hidden -fcf-protection=none -fno-sanitize=all)
 target_link_options(fake_nccl PRIVATE -fno-sanitize=all -Wl,--build-id=sha1)

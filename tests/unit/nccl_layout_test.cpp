@@ -151,13 +151,22 @@ protected:
         record_.n_ranks = 3;
     }
 
-    [[nodiscard]] auto read() const { return read_channels(ProcessView{getpid()}, plan_, record_); }
+    [[nodiscard]] auto read(std::size_t bytes_left = 1024) const {
+        return read_channels(ProcessView{getpid()}, plan_, record_, bytes_left);
+    }
 
     Plan plan_;
     std::array<std::int32_t, 3> order_{0, 1, 2};
     Comm comm_;
     cw_nccl_comm record_{};
 };
+
+TEST_F(Channels, OrdersThatThereIsNoRoomFor) {
+    const auto records = read(12 + 8); // for one of two
+    ASSERT_EQ(records.size(), 2u);
+    EXPECT_EQ(records[0].size(), sizeof(cw_nccl_channel) + 16);
+    EXPECT_EQ(records[1].size(), sizeof(cw_nccl_channel));
+}
 
 TEST_F(Channels, RingAndTree) {
     const auto records = read();

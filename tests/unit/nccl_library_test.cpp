@@ -113,6 +113,25 @@ TEST_F(FakeNccl, OnlyTheUnitsThatAreAskedFor) {
     EXPECT_TRUE(types.ambiguous.empty());
 }
 
+// A copy of a function in another, and calls of one that has none.
+TEST_F(FakeNccl, WhereOthersPassAFunction) {
+    const auto debug = DebugInfo::open(library_->elf());
+    ASSERT_TRUE(debug.has_value());
+    const auto append = symbol("ncclLocalOpAppend");
+    const auto copies = debug->passings_of(symbol("ncclProxyPost").address);
+    ASSERT_EQ(copies.size(), 1u);
+    EXPECT_EQ(copies[0].function, "ncclLocalOpAppend");
+    EXPECT_EQ(copies[0].entry, append.address);
+    EXPECT_EQ(copies[0].bytes, append.bytes);
+    EXPECT_GT(copies[0].address, append.address) << "its test comes first";
+    EXPECT_LT(copies[0].address, append.address + append.bytes);
+
+    const auto calls = debug->passings_of(symbol("fakeFinish").address);
+    ASSERT_EQ(calls.size(), 1u);
+    EXPECT_EQ(calls[0].function, "fake_append");
+    EXPECT_TRUE(debug->passings_of(append.address + 1).empty());
+}
+
 // The truth is the register itself: the double's ncclProxyStart writes all of them down.
 TEST_F(FakeNccl, WhereACallerKeepsItsParameter) {
     const auto debug = DebugInfo::open(library_->elf());

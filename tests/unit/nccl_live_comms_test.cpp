@@ -160,7 +160,7 @@ protected:
     [[nodiscard]] std::vector<LiveComm> read() const {
         const auto layout = layout_of_plan(plan_, 1);
         EXPECT_TRUE(layout.ok());
-        return read_comms(ProcessView{getpid()}, plan_, *layout, BIAS);
+        return read_comms(ProcessView{getpid()}, plan_, *layout, BIAS).comms;
     }
 
     Plan plan_;
@@ -246,6 +246,52 @@ TEST_F(LiveComms, WhatIsNotReadyOrNotHere) {
     EXPECT_TRUE(read().at(0).connections.empty());
 }
 
+TEST_F(LiveComms, PeersThatCannotBeRead) {
+    const auto *nowhere = reinterpret_cast<const Peer *>(0x10);
+    peers_ = {nowhere, nowhere, &peer_};
+    EXPECT_EQ(read().at(0).connections.size(), 2U);
+}
+
+// Of 4,096 ranks, each of which a channel has a struct for.
+TEST_F(LiveComms, LargeCommunicators) {
+    const Peer alone{};
+    std::vector<const Peer *> peers(4096, &alone);
+    peers[17] = &peer_;
+    Comm large = comm_;
+    large.n_ranks = 4096;
+    for (Channel &channel : large.channels)
+        channel.peers = peers.data();
+    const std::vector<const Comm *> all(8, &large);
+    table_ = all.data();
+    n_comms_ = 8;
+    const auto layout = layout_of_plan(plan_, 1);
+    const auto comms = read_comms(ProcessView{getpid()}, plan_, *layout, BIAS);
+    EXPECT_FALSE(comms.is_cut);
+    ASSERT_EQ(comms.comms.size(), 8U);
+    EXPECT_EQ(comms.comms[7].connections.size(), 128U) << "two records for each channel";
+    const std::vector<const Comm *> more(64, &large);
+    table_ = more.data();
+    n_comms_ = 64;
+    EXPECT_TRUE(read_comms(ProcessView{getpid()}, plan_, *layout, BIAS).is_cut);
+}
+
+TEST_F(LiveComms, GoneWhileItIsRead) {
+    const auto layout = layout_of_plan(plan_, 1);
+    const cw_nccl_comm comm = read().at(0).comm;
+    const auto is_there = [&] {
+        return collwire::nccl::is_there(ProcessView{getpid()}, plan_, *layout, BIAS, comm);
+    };
+    EXPECT_TRUE(is_there());
+    comm_.hash = 1; // another one at its address
+    EXPECT_FALSE(is_there());
+    comm_.hash = 0xabcdef;
+    entries_[1] = nullptr;
+    EXPECT_FALSE(is_there());
+    entries_[1] = &comm_;
+    comm_.magic = 0;
+    EXPECT_FALSE(is_there());
+}
+
 TEST_F(LiveComms, ForkedProcessHasCopies) {
     const pid_t child = fork();
     if (child == 0)
@@ -253,7 +299,7 @@ TEST_F(LiveComms, ForkedProcessHasCopies) {
             pause();
     ASSERT_GT(child, 0);
     const auto layout = layout_of_plan(plan_, 1);
-    auto copied = read_comms(ProcessView{child}, plan_, *layout, BIAS);
+    auto copied = read_comms(ProcessView{child}, plan_, *layout, BIAS).comms;
     kill(child, SIGKILL);
     ASSERT_EQ(copied.size(), 1u) << "a copy looks like what it is a copy of";
     auto own = read();

@@ -65,12 +65,26 @@ TEST_F(FakeNccl, PlanOfAFile) {
     EXPECT_EQ(start->address, symbol("ncclProxyStart").address);
 }
 
+// Where operations are handed over before a launch: in the copy of ncclProxyPost, behind the test.
+TEST_F(FakeNccl, ProbeInsideOfAFunction) {
+    const auto plan = make_plan(*library_);
+    ASSERT_TRUE(plan.ok());
+    const auto early =
+        std::ranges::find(plan->probes, "ncclLocalOpAppend", &PlannedFunction::function);
+    ASSERT_NE(early, plan->probes.end());
+    const auto append = symbol("ncclLocalOpAppend");
+    EXPECT_EQ(early->entry, append.address);
+    EXPECT_GT(early->address, append.address);
+    EXPECT_LT(early->address, append.address + append.bytes);
+    EXPECT_TRUE(early->emulated) << early->instruction;
+}
+
 TEST_F(FakeNccl, WhatIsMissingLowersTheRung) {
     const auto plan = make_plan(*library_);
     ASSERT_TRUE(plan.ok());
     const Capability *operations = find_capability(*plan, "operations");
     ASSERT_NE(operations, nullptr);
-    EXPECT_EQ(operations->rung, Rung::Inferred);
+    EXPECT_EQ(operations->rung, Rung::Process) << "nothing is recorded without it";
     EXPECT_TRUE(lacks(*operations, "ncclEnqueueCheck"));
     EXPECT_FALSE(lacks(*operations, "ncclProxyStart"));
     EXPECT_EQ(find_capability(*plan, "bytes")->rung, Rung::Process);
@@ -96,10 +110,56 @@ TEST_F(FakeNccl, StrippedCopies) {
         EXPECT_EQ(plan->version, "2.99.7");
         EXPECT_EQ(plan->build_id, library_->build_id());
         EXPECT_TRUE(plan->offsets.empty());
-        for (const Capability &capability : plan->capabilities)
-            EXPECT_NE(capability.rung, Rung::Exact) << capability.name;
-        EXPECT_EQ(find_capability(*plan, "inspect")->rung, Rung::Process);
+        EXPECT_NE(plan->not_recorded.find("it was stripped: it has no "), std::string::npos)
+            << plan->not_recorded;
+        EXPECT_EQ(plan->not_recorded.find("symbols") == std::string::npos, symbols);
+        EXPECT_NE(plan->not_recorded.find("Fix: "), std::string::npos);
+        for (const Capability &capability : plan->capabilities) {
+            EXPECT_EQ(capability.rung, Rung::Process) << capability.name;
+            EXPECT_TRUE(lacks(capability, "types (DWARF)")) << capability.name;
+            EXPECT_EQ(capability.source, "");
+        }
+        for (const PlannedFunction &probe : plan->probes)
+            EXPECT_EQ(placed_when(*plan, probe), Placed::Never) << probe.function;
     }
+}
+
+TEST_F(FakeNccl, WhatIsRefusedStandsOnNoRung) {
+    const auto plan = make_plan(*library_);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_NE(plan->not_recorded.find("ncclEnqueueCheck, ncclComm.nRanks (ncclCommCount reads it"),
+              std::string::npos)
+        << plan->not_recorded;
+    for (const Capability &capability : plan->capabilities) {
+        EXPECT_EQ(capability.rung, Rung::Process) << capability.name;
+        EXPECT_EQ(std::ranges::count(capability.missing, "ncclEnqueueCheck"), 1) << capability.name;
+    }
+}
+
+// What doctor says of a probe is what the recorder does.
+TEST(NcclPlan, WhenProbesArePlaced) {
+    Plan plan;
+    plan.version = "2.28.9";
+    plan.capabilities.push_back({"times", Rung::Exact, {}, {}});
+    const auto placed = [&](std::string_view function) {
+        PlannedFunction probe;
+        probe.function = function;
+        return placed_name(placed_when(plan, probe));
+    };
+    for (const std::string_view function :
+         {"ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart"})
+        EXPECT_EQ(placed(function), "always") << function;
+    EXPECT_EQ(placed("hostStreamPlanTask"), "--local-launches");
+    EXPECT_EQ(placed("ncclProfilerStopProxyOpEvent"), "--network-times");
+    for (const std::string_view function :
+         {"ncclRasCommFini", "ncclIbCloseSend", "hostStreamPlanCallback", "ncclDebugLog"})
+        EXPECT_EQ(placed(function), "") << function;
+    plan.version = "2.26.5";
+    EXPECT_EQ(placed("hostStreamPlanTask"), "") << "ncclProxyStart tells of each launch";
+    plan.capabilities[0].rung = Rung::Inferred;
+    EXPECT_EQ(placed("ncclProfilerStopProxyOpEvent"), "") << "ends alone tell less than samples";
+    plan.not_recorded = "a reason";
+    EXPECT_EQ(placed("ncclProxyStart"), "");
 }
 
 TEST_F(FakeNccl, DocumentsComeBackAsTheyWere) {

@@ -83,7 +83,8 @@ INSTANTIATE_TEST_SUITE_P(Recordings, ReportGolden,
                          testing::Values(Scenario{"good", good_cluster},
                                          Scenario{"troubled", troubled_cluster},
                                          Scenario{"posted", posted_only},
-                                         Scenario{"nccl", nccl_job}),
+                                         Scenario{"nccl", nccl_job},
+                                         Scenario{"sockets", socket_job}),
                          [](const auto &scenario) { return std::string(scenario.param.name); });
 
 TEST(ReportJson, HasEveryFieldThatReadersRelyOn) {

@@ -171,6 +171,39 @@ TEST_F(Sockets, NotBeforeTheIntervalIsOver) {
     EXPECT_TRUE(source->has_read_all());
 }
 
+// Nothing that is launched later is recorded.
+TEST_F(Sockets, NothingIsCountedBehindTheEnd) {
+    const TcpPair pair(listener);
+    watch(pair);
+    sample();
+    TcpPair::move(pair.connected, pair.accepted, 1000);
+    usleep(100'000);
+    source->end();
+    TcpPair::move(pair.connected, pair.accepted, 500);
+    usleep(100'000);
+    source->detach();
+    const auto last = sample();
+    ASSERT_EQ(last.all.size(), 2U);
+    EXPECT_EQ(std::max(last.all[0].acked_bytes, last.all[1].acked_bytes), 1000U);
+    EXPECT_EQ(std::max(last.all[0].received_bytes, last.all[1].received_bytes), 1000U);
+    EXPECT_EQ(sample().all.size(), 0U);
+}
+
+// What is launched right behind the beginning is measured from there.
+TEST_F(Sockets, ReadBeforeAnythingCounts) {
+    const TcpPair pair(listener);
+    watch(pair);
+    TcpPair::move(pair.connected, pair.accepted, 500);
+    usleep(100'000);
+    source->baseline();
+    TcpPair::move(pair.connected, pair.accepted, 1000);
+    usleep(100'000);
+    const auto first = sample(true);
+    ASSERT_EQ(first.all.size(), 4U);
+    EXPECT_EQ(std::max(first.all[0].acked_bytes, first.all[1].acked_bytes), 500U);
+    EXPECT_EQ(std::max(first.all[2].acked_bytes, first.all[3].acked_bytes), 1500U);
+}
+
 TEST_F(Sockets, ANewSegmentPutsNothingOff) {
     SocketOptions options;
     options.interval_ns = 10'000'000'000;

@@ -103,15 +103,16 @@ void add_record(CLI::App &app, int &status, bool has_separator) {
     auto arguments = std::make_shared<Arguments>();
     RecordOptions &options = arguments->options;
     CLI::App *verb = app.add_subcommand(
-        "record", "Record what every RDMA queue pair of this node sends and receives");
+        "record", "Record what every RDMA queue pair of this node sends and receives, and which of "
+                  "NCCL's operations it is for");
     verb->add_option("-o,--output", options.directory, "Directory for the capture (mode 0600)")
         ->type_name("DIR")
         ->capture_default_str();
     verb->add_option("--duration", arguments->duration, "Stop after this time: 90s, 30m, 12h");
-    CLI::Option *pids =
-        verb->add_option("-p,--pid", arguments->pids, "Only queue pairs of these processes")
-            ->type_name("PID")
-            ->delimiter(',');
+    CLI::Option *pids = verb->add_option("-p,--pid", arguments->pids,
+                                         "Only queue pairs, sockets and NCCL of these processes")
+                            ->type_name("PID")
+                            ->delimiter(',');
     CLI::Option *posts =
         verb->add_option("--posts", arguments->posts,
                          "Count posted work requests: auto does so only where nothing cheaper "

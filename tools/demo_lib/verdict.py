@@ -2,7 +2,6 @@
 """What the demos print below the report, and whether they count as shown: the report against the log of the test double of CUDA, and in the
 lab the tiers against the switches' counters."""
 
-import collections
 import glob
 import json
 import os
@@ -30,15 +29,10 @@ def compare(report, logs, jobs):
 
 
 def print_tiers_of_communicators(report):
-    sent = collections.defaultdict(collections.Counter)
-    for kind in ("collectives", "p2p"):
-        for operation in report[kind]:
-            for tier, of_tier in operation["tiers"].items():
-                sent[operation["comm"]][tier] += of_tier["tx_payload_bytes"] or 0
     print("\nPayload of each communicator, by the highest tier crossed")
     for comm in report["communicators"]:
         hosts = ",".join(sorted({rank["host"] for rank in comm["ranks"] if not rank["missing"]}))
-        tiers = "  ".join(f"{tier} {carried:>10,} B" for tier, carried in sorted(sent[comm["id"]].items()))
+        tiers = "  ".join(f"{tier} {carried['tx_payload_bytes']:>10,} B" for tier, carried in sorted(comm["tiers"].items()))
         print(f"  {comm['id']:>2} {comm['name'] or '':<6} {hosts:<24} {tiers or 'nothing'}")
 
 

@@ -106,7 +106,7 @@ Result<void> CaptureWriter::open_segment(std::uint32_t segment) {
                         "or give another directory with -o",
                         options_.directory, name, std::strerror(-status), options_.directory));
     if (file_) {
-        write_end(2, 0);
+        write_end(now_ns_, 2, 0);
         file_->close();
         closed_.push_back(std::move(current_));
     }
@@ -280,12 +280,13 @@ bool CaptureWriter::write_all(std::span<const std::byte> bytes) {
     return false;
 }
 
-bool CaptureWriter::write_end(std::uint32_t reason, std::uint32_t exit_status) {
+bool CaptureWriter::write_end(std::uint64_t time_ns, std::uint32_t reason,
+                              std::uint32_t exit_status) {
     cw_end end{};
     end.header.length_bytes = sizeof(end);
     end.header.kind = CW_KIND_END;
     end.header.cpu = CW_CPU_USERSPACE;
-    end.header.time_ns = now_ns_;
+    end.header.time_ns = time_ns;
     end.reason = reason;
     end.exit_status = exit_status;
     end_block_.clear();
@@ -338,7 +339,7 @@ void CaptureWriter::delete_expired() {
 }
 
 Result<void> CaptureWriter::close(std::uint64_t now_ns, std::uint32_t reason,
-                                  std::uint32_t exit_status) {
+                                  std::uint32_t exit_status, std::uint64_t ended_ns) {
     if (closed_for_good_)
         return {};
     now_ns_ = std::max(now_ns_, now_ns);
@@ -348,7 +349,7 @@ Result<void> CaptureWriter::close(std::uint64_t now_ns, std::uint32_t reason,
     closed_for_good_ = true;
     if (exit_status == EXIT_DONE && lost_records_ != 0)
         exit_status = EXIT_LOSS;
-    const bool ended = write_end(reason, exit_status);
+    const bool ended = write_end(ended_ns == 0 ? now_ns_ : ended_ns, reason, exit_status);
     const int synced = file_->sync();
     const int closed = file_->close();
     file_.reset();

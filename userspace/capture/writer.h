@@ -72,12 +72,13 @@ public:
     // of records when many come.
     void rotate_if_due(std::uint64_t now_ns);
 
-    // Writes what is buffered and an END record of this time, and closes the file. Later calls of
-    // anything do nothing. An exit status of 0 is written as EXIT_LOSS where records were lost, at
-    // the last moment, too; a file in which there is nothing at all is removed. Fails where the END
-    // record alone could not be written or the file system reports a late error; an END that goes
-    // the way of other records is their loss, not a failure.
-    Result<void> close(std::uint64_t now_ns, std::uint32_t reason, std::uint32_t exit_status);
+    // Writes what is buffered and an END record of ended_ns (0: of now), and closes the file. Later
+    // calls of anything do nothing. An exit status of 0 is written as EXIT_LOSS where records were
+    // lost, at the last moment, too; a file in which there is nothing at all is removed. Fails
+    // where the END record alone could not be written or the file system reports a late error; an
+    // END that goes the way of other records is their loss, not a failure.
+    Result<void> close(std::uint64_t now_ns, std::uint32_t reason, std::uint32_t exit_status,
+                       std::uint64_t ended_ns = 0);
 
     // Appended records (preambles aside: those are written again) that are in no file. Cumulative.
     [[nodiscard]] std::uint64_t lost_records() const { return lost_records_; }
@@ -108,7 +109,7 @@ private:
     bool write_pending();
     bool write_block(BlockEncoder &encoder);
     bool write_all(std::span<const std::byte> bytes);
-    bool write_end(std::uint32_t reason, std::uint32_t exit_status);
+    bool write_end(std::uint64_t time_ns, std::uint32_t reason, std::uint32_t exit_status);
     bool make_room(std::uint64_t more_bytes);
     bool delete_oldest();
     void delete_expired();

@@ -99,17 +99,17 @@ struct Range { // (after, last]
     }
 };
 
-// Short jumps reach as far as this from the point on; any in [entry, there) are found by decoding.
+// Short jumps reach as far as this from the point on; any in [begin, there) are found by decoding.
 bool jumped_into_from_near(const CodeView &code, Disassembler &disassembler, Range range,
-                           std::uint64_t entry, std::uint64_t end) {
-    for (std::uint64_t address = entry; address < end;) {
+                           std::uint64_t begin, std::uint64_t entry, std::uint64_t end) {
+    for (std::uint64_t address = begin; address < end;) {
         const cs_insn *instruction = disassembler.decode(code.bytes_from(address), address);
         if (instruction == nullptr)
             break;
         if (disassembler.in_group(*instruction, CS_GRP_JUMP)) {
             const auto target = direct_target(*instruction);
-            // To the entry, too: a loop around the whole function would count each round.
-            if (target && (range.holds(*target) || *target == entry))
+            // To the entry from behind it, too: a loop around all would count each round.
+            if (target && (range.holds(*target) || (*target == entry && address >= entry)))
                 return true;
         }
         address += instruction->size;
@@ -137,7 +137,12 @@ bool long_jump_into(std::span<const std::byte> code, std::uint64_t begin, Range 
 // Does any code jump between the entry and the point?
 bool jumped_into(const CodeView &code, Disassembler &disassembler, Range range, std::uint64_t entry,
                  std::span<const CodeRange> jump_sources) {
-    if (jumped_into_from_near(code, disassembler, range, entry,
+    // Where the entry is in the middle of a function, what is before it may jump, too.
+    std::uint64_t begin = entry;
+    for (const CodeRange &source : jump_sources)
+        if (entry >= source.begin && entry - source.begin < source.bytes)
+            begin = source.begin;
+    if (jumped_into_from_near(code, disassembler, range, begin, entry,
                               range.last + SHORT_JUMP_REACH_BYTES))
         return true;
     if (range.after == range.last)

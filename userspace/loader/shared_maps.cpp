@@ -18,6 +18,7 @@ SharedMaps::SharedMaps(shared *skeleton) : skeleton_(skeleton) {
     live_qps_fd_ = bpf_map__fd(skeleton->maps.live_qps);
     post_epochs_fd_ = bpf_map__fd(skeleton->maps.post_epochs);
     tgid_filter_fd_ = bpf_map__fd(skeleton->maps.tgid_filter);
+    held_fd_ = bpf_map__fd(skeleton->maps.held);
 }
 
 SharedMaps::~SharedMaps() {
@@ -63,6 +64,21 @@ Result<void> SharedMaps::want_tgid(std::uint32_t tgid) const {
     if (const int failed = bpf_map_update_elem(tgid_filter_fd_, &tgid, &yes, BPF_ANY); failed != 0)
         return bpf_error("process filter", failed, {});
     return {};
+}
+
+Result<void> SharedMaps::hold(cw_hold state) const {
+    const std::uint32_t zero = 0;
+    const std::uint64_t value = state;
+    if (const int failed = bpf_map_update_elem(held_fd_, &zero, &value, BPF_ANY); failed != 0)
+        return bpf_error("beginning, or ending, to count", failed, {});
+    return {};
+}
+
+cw_hold SharedMaps::held() const {
+    const std::uint32_t zero = 0;
+    std::uint64_t value = CW_NOT_HELD;
+    (void)bpf_map_lookup_elem(held_fd_, &zero, &value);
+    return static_cast<cw_hold>(value);
 }
 
 void SharedMaps::discard_events() const {

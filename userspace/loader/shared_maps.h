@@ -45,6 +45,10 @@ public:
     // Adds a thread group to those that are recorded when the programs filter by thread group.
     Result<void> want_tgid(std::uint32_t tgid) const;
 
+    // Programs begin with CW_NOT_HELD.
+    Result<void> hold(cw_hold state) const;
+    [[nodiscard]] cw_hold held() const;
+
     // Throws away every event that was not read yet: they came from a program that cannot be
     // trusted.
     void discard_events() const;
@@ -61,6 +65,7 @@ private:
     int live_qps_fd_ = -1;
     int post_epochs_fd_ = -1;
     int tgid_filter_fd_ = -1;
+    int held_fd_ = -1;
 };
 
 } // namespace collwire

@@ -41,10 +41,14 @@ struct Offsets {
 };
 
 std::vector<std::int32_t> read_order(const ProcessView &process, std::uint64_t at,
-                                     std::int32_t n_ranks) {
+                                     std::int32_t n_ranks, std::size_t &bytes_left) {
     const auto address = process.read<std::uint64_t>(at);
     if (!address || n_ranks <= 0 || n_ranks > MAX_RANKS)
         return {};
+    const std::size_t bytes = static_cast<std::size_t>(n_ranks) * sizeof(std::int32_t);
+    if (bytes > bytes_left)
+        return {};
+    bytes_left -= bytes;
     std::vector<std::int32_t> order(static_cast<std::size_t>(n_ranks));
     if (!process.read(*address, std::as_writable_bytes(std::span{order})))
         return {};
@@ -54,7 +58,8 @@ std::vector<std::int32_t> read_order(const ProcessView &process, std::uint64_t a
 } // namespace
 
 std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, const Plan &plan,
-                                                  const cw_nccl_comm &comm) {
+                                                  const cw_nccl_comm &comm,
+                                                  std::size_t bytes_left) {
     const auto offsets = Offsets::of(plan);
     if (!offsets)
         return {};
@@ -71,7 +76,7 @@ std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, co
         const auto up = process.read<std::int32_t>(at + offsets->up);
         if (!down || !prev || !next || !index || !up)
             break;
-        const auto order = read_order(process, at + offsets->user_ranks, comm.n_ranks);
+        const auto order = read_order(process, at + offsets->user_ranks, comm.n_ranks, bytes_left);
         const std::size_t order_bytes = (order.size() + order.size() % 2) * sizeof(std::int32_t);
         record.header = {static_cast<__u32>(sizeof(record) + order_bytes), CW_KIND_NCCL_CHANNEL,
                          CW_CPU_USERSPACE, monotonic_ns()};

@@ -236,9 +236,11 @@ bool calls(Dwarf_Die &site, std::string_view callee) {
     return false;
 }
 
-// Addresses behind the calls of `callee` anywhere in a function.
+// Addresses behind the calls of `callee` anywhere in a function; where copies of it begin there,
+// too, if they are asked for.
+enum class Copies { Left, Taken };
 void add_return_addresses(Dwarf_Die &parent, std::string_view callee, unsigned depth,
-                          std::vector<std::uint64_t> &addresses) {
+                          std::vector<std::uint64_t> &addresses, Copies copies = Copies::Left) {
     Dwarf_Die child;
     if (depth == 0 || dwarf_child(&parent, &child) != 0)
         return;
@@ -252,8 +254,12 @@ void add_return_addresses(Dwarf_Die &parent, std::string_view callee, unsigned d
                                  dwarf_formaddr(&attribute, &after) == 0);
             if (placed && calls(child, callee))
                 addresses.push_back(after);
+        } else if (Dwarf_Addr entry = 0;
+                   copies == Copies::Taken && tag == DW_TAG_inlined_subroutine &&
+                   name_of(child) == callee && dwarf_entrypc(&child, &entry) == 0) {
+            addresses.push_back(entry);
         } else if (tag == DW_TAG_lexical_block || tag == DW_TAG_inlined_subroutine) {
-            add_return_addresses(child, callee, depth - 1, addresses);
+            add_return_addresses(child, callee, depth - 1, addresses, copies);
         }
     } while (dwarf_siblingof(&child, &child) == 0);
 }
@@ -343,6 +349,34 @@ std::optional<unsigned> DebugInfo::parameter_at_call(std::uint64_t caller, std::
         common = here;
     }
     return common;
+}
+
+std::vector<DebugInfo::Passing> DebugInfo::passings_of(std::uint64_t callee) const {
+    std::vector<Passing> all;
+    auto function = function_at(dwarf_.get(), callee);
+    if (!function)
+        return all;
+    const std::string_view name = name_of(function->die);
+    Dwarf_Die &die = function->die;
+    if (dwarf_child(&function->unit, &die) != 0)
+        return all;
+    do {
+        Passing passing;
+        Dwarf_Addr entry = 0;
+        if (dwarf_tag(&die) != DW_TAG_subprogram || dwarf_entrypc(&die, &entry) != 0)
+            continue;
+        passing.function = name_of(die);
+        passing.entry = entry;
+        if (Dwarf_Addr end = 0; dwarf_highpc(&die, &end) == 0 && end > entry)
+            passing.bytes = end - entry;
+        std::vector<std::uint64_t> addresses;
+        add_return_addresses(die, name, MAX_DEPTH, addresses, Copies::Taken);
+        for (const std::uint64_t address : addresses) {
+            passing.address = address;
+            all.push_back(passing);
+        }
+    } while (dwarf_siblingof(&die, &die) == 0);
+    return all;
 }
 
 } // namespace collwire::nccl

@@ -57,6 +57,16 @@ public:
                                                             std::string_view callee,
                                                             std::string_view parameter) const;
 
+    // In the unit of the function at `callee`, where other functions enter the copy of it that the
+    // compiler put into them, or come back from a call of it.
+    struct Passing {
+        std::string_view function; // that it is in
+        std::uint64_t entry = 0;   // of that
+        std::uint64_t bytes = 0;   // of its code; 0: it is in several parts
+        std::uint64_t address = 0;
+    };
+    [[nodiscard]] std::vector<Passing> passings_of(std::uint64_t callee) const;
+
 private:
     struct Closer {
         void operator()(Dwarf *dwarf) const { dwarf_end(dwarf); }

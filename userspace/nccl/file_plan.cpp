@@ -7,18 +7,21 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "userspace/nccl/code_facts.h"
 #include "userspace/nccl/debug_types.h"
+#include "userspace/nccl/layout.h"
 #include "userspace/nccl/recipe.h"
 
 namespace collwire::nccl {
 namespace {
 
 // Read for what their code says, or for what they call; no probes go there.
-constexpr std::array<std::string_view, 8> OTHER_FUNCTIONS{
+constexpr std::array<std::string_view, 11> OTHER_FUNCTIONS{
     "ncclAllReduce",    "ncclGetVersion",    "ncclCommUserRank",  "ncclCommCount",
-    "ncclCommCuDevice", "sendProxyProgress", "recvProxyProgress", "hostStreamPlanTask"};
+    "ncclCommCuDevice", "sendProxyProgress", "recvProxyProgress", "hostStreamPlanTask",
+    "ncclProxyPost",    "ncclLocalOpAppend", "SaveProxy"};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> GETTERS{{
     {"ncclCommUserRank", "ncclComm.rank"},
@@ -118,6 +121,7 @@ public:
         for (const CapabilityRecipe &recipe : capability_recipes())
             plan_.capabilities.push_back(capability(recipe));
         plan_.parameters = file_.parameters();
+        lower_what_is_not_recorded();
         return std::move(plan_);
     }
 
@@ -172,6 +176,8 @@ private:
             exact = have(data, result) && exact;
         for (const FieldRecipe &field : recipe.fields)
             exact = have(field, result) && exact;
+        if (recipe.name == "operations")
+            exact = plan_early_post(result) && exact;
         if (recipe.name == "bytes")
             exact = exact && sums_bytes(result);
         if (recipe.name == "graphs") // a replay repeats the operations of its first launch
@@ -203,6 +209,49 @@ private:
         return standard ? part : nullptr;
     }
 
+    // A list of operations that grows too long is handed to its proxy before the launch: in
+    // ncclLocalOpAppend, which has a copy of ncclProxyPost, or calls it, or is itself a copy
+    // elsewhere.
+    bool plan_early_post(Capability &capability) {
+        constexpr std::string_view NAME = "ncclLocalOpAppend";
+        const LibrarySymbol *post = function("ncclProxyPost");
+        auto passings = post != nullptr && debug_ ? debug_->passings_of(post->address)
+                                                  : std::vector<DebugInfo::Passing>{};
+        std::erase_if(passings,
+                      [](const auto &passing) { return passing.function == "ncclProxyStart"; });
+        if (passings.size() == 1) {
+            PlannedFunction probe;
+            probe.function = NAME;
+            probe.symbol = passings[0].function;
+            for (const auto &[name, symbol] : symbols_)
+                if (symbol.function && symbol.address == passings[0].entry)
+                    probe.symbol = symbol.name;
+            probe.entry = passings[0].entry;
+            std::vector<CodeRange> sources;
+            if (passings[0].bytes != 0)
+                sources.push_back({passings[0].entry, passings[0].bytes});
+            if (take_point(probe, passings[0].address, 0, sources)) {
+                plan_.probes.push_back(std::move(probe));
+                return true;
+            }
+        }
+        capability.missing.emplace_back(
+            fmt::format("{}: where it calls ncclProxyPost ({} places)", NAME, passings.size()));
+        return false;
+    }
+
+    [[nodiscard]] bool take_point(PlannedFunction &probe, std::uint64_t from, unsigned registers,
+                                  std::span<const CodeRange> sources) const {
+        const auto point = choose_probe_point(file_.code(), from, registers, sources);
+        if (!point)
+            return false;
+        probe.address = point->address;
+        probe.file_offset = point->file_offset;
+        probe.instruction = point->instruction;
+        probe.emulated = point->emulated;
+        return true;
+    }
+
     bool plan_probe(std::string_view name, const LibrarySymbol &symbol, unsigned registers,
                     Capability &capability) {
         if (std::ranges::any_of(
@@ -229,13 +278,8 @@ private:
         // Exported symbols alone do not name the parts that were split off.
         const auto sources =
             file_.has_symbol_table() ? jump_sources(symbols_, symbol) : std::vector<CodeRange>{};
-        const auto point = choose_probe_point(file_.code(), symbol.address, registers, sources);
-        if (!point)
+        if (!take_point(probe, symbol.address, registers, sources))
             return false;
-        probe.address = point->address;
-        probe.file_offset = point->file_offset;
-        probe.instruction = point->instruction;
-        probe.emulated = point->emulated;
         plan_.probes.push_back(std::move(probe));
         return complete;
     }
@@ -296,17 +340,60 @@ private:
         return types_.layouts.find(name) != types_.layouts.end();
     }
 
+    // What the recorder refuses stands on no rung, however much of it is in the file.
+    void lower_what_is_not_recorded() {
+        const std::vector<std::string> lacks = needed_and_missing();
+        if (!lacks.empty()) {
+            const bool is_stripped = !plan_.has_symbol_table || !file_.has_debug_types();
+            plan_.not_recorded =
+                is_stripped
+                    ? fmt::format("it was stripped: it has no {}, so the memory of its processes "
+                                  "cannot be read, and bytes are the process's. Fix: the file as "
+                                  "NVIDIA publishes it",
+                                  fmt::join(lacks, " and no "))
+                    : fmt::format("not as it has to be: {}. So the memory of its processes cannot "
+                                  "be read, and bytes are the process's. Fix: the file as NVIDIA "
+                                  "publishes it",
+                                  fmt::join(lacks, ", "));
+        } else if (const auto layout = layout_of_plan(plan_, 0); !layout) {
+            plan_.not_recorded =
+                layout.failure().message +
+                ": this collwire does not know such a build. Fix: a newer collwire";
+        }
+        if (plan_.not_recorded.empty())
+            return;
+        for (Capability &capability : plan_.capabilities) {
+            capability.rung = Rung::Process;
+            capability.source.clear();
+            for (std::size_t i = lacks.size(); i > 0; --i)
+                if (std::ranges::find(capability.missing, lacks[i - 1]) == capability.missing.end())
+                    capability.missing.insert(capability.missing.begin(), lacks[i - 1]);
+        }
+    }
+
+    [[nodiscard]] std::vector<std::string> needed_and_missing() const {
+        std::vector<std::string> lacks;
+        if (!plan_.has_symbol_table)
+            lacks.emplace_back("symbols (.symtab)");
+        if (!plan_.has_debug_types)
+            lacks.emplace_back(file_.has_debug_types() ? "types that this collwire finds (DWARF)"
+                                                       : "types (DWARF)");
+        else
+            for (const std::string_view name : NEEDED_FUNCTIONS)
+                if (find_probe(plan_, name) == nullptr)
+                    lacks.emplace_back(name);
+        lacks.insert(lacks.end(), refused_.begin(), refused_.end());
+        return lacks;
+    }
+
+    // What there is instead. Of a file that is not recorded: lower_what_is_not_recorded().
     [[nodiscard]] Rung weaker(std::string_view capability) const {
+        if (capability == "errors" || capability == "inspect")
+            return Rung::Process;
         if (capability == "bytes")
             return has_field("ncclProxyOp.channelSize") && has_field("ncclProxyOp.loopSize")
                        ? Rung::Inferred
                        : Rung::Process;
-        if (capability == "inspect") {
-            const bool by_scan = has_field("ncclComm.startMagic") && has_field("ncclComm.endMagic");
-            return by_scan || (plan_.has_debug_types && data("ncclLastProxyState") != nullptr)
-                       ? Rung::Inferred
-                       : Rung::Process;
-        }
         if (capability == "times") // by samples of it
             return has_field("sendNetResources.step") || has_field("sendResources.step")
                        ? Rung::Inferred
@@ -316,17 +403,18 @@ private:
 
     [[nodiscard]] std::string source_of(const Capability &capability) const {
         if (capability.rung == Rung::Exact)
-            return "the file's own symbols and DWARF";
+            return capability.name == "errors" || capability.name == "bytes"
+                       ? "the file's own symbols and DWARF; no recording reads it yet"
+                       : "the file's own symbols and DWARF";
         if (capability.rung == Rung::Process)
             return {};
         if (capability.name == "bytes")
             return "computed from the operation's own fields";
-        if (capability.name == "inspect")
-            return "a scan of the process's memory";
         if (capability.name == "times")
             return "samples of what connections count";
-        return plan_.has_debug_types ? "DWARF, and the order of calls"
-                                     : "exported functions, threads and order";
+        return capability.name == "operations" || capability.name == "graphs"
+                   ? "DWARF, and the order of calls"
+                   : "DWARF, without what is missing";
     }
 
     const LibraryFile &file_;

@@ -19,6 +19,12 @@ Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id);
 
 const PlannedFunction *find_probe(const Plan &plan, std::string_view function);
 
+// NCCL of this plan calls ncclProxyStart for each launch.
+bool sees_all_launches(const Plan &plan);
+
+// It tells when operations begin and end on a connection.
+bool measures_times(const Plan &plan);
+
 // The plan's rungs as a record has them.
 void put_rungs(const Plan &plan, cw_nccl_image &record);
 

@@ -17,12 +17,12 @@ constexpr std::int32_t MAX_RANKS = 65536;
 constexpr std::int32_t MAX_CHANNELS = 64;
 constexpr std::size_t MAX_CONNECTIONS = 65536; // of all communicators together
 constexpr std::size_t MAX_READS = 1'000'000;   // about 1 s
-constexpr std::size_t MAX_BYTES = 256U << 20U; // 130 communicators of 4,096 ranks, 64 channels
-constexpr std::uint64_t MAX_PEER_BYTES = 16384;
-constexpr std::int32_t MAX_ENDPOINTS = 128; // NCCL has at most 128 queue pairs and 64 sockets
-constexpr std::int32_t MAX_FLUSH_QPS = 8;   // one for each device of a network that is several
-constexpr std::int32_t TRANSPORT_NET = 2;   // P2P 0, SHM 1, NET 2, COLLNET 3
-constexpr int CONNECTORS = 2;               // of a peer and direction: collectives, point-to-point
+constexpr std::size_t MAX_BYTES = 256U << 20U; // 24 communicators of 4,096 ranks, 64 channels
+constexpr std::size_t WORDS_AT_ONCE = 1024;    // IOV_MAX
+constexpr std::int32_t MAX_ENDPOINTS = 128;    // NCCL has at most 128 queue pairs and 64 sockets
+constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a network that is several
+constexpr std::int32_t TRANSPORT_NET = 2;      // P2P 0, SHM 1, NET 2, COLLNET 3
+constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
 constexpr std::uint64_t MAGIC = 0x0280028002800280; // ncclComm.startMagic, 2.21 and later
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
@@ -32,22 +32,22 @@ public:
            std::uint64_t bias)
         : process_(process), plan_(plan), layout_(layout), bias_(bias) {}
 
-    std::vector<LiveComm> read() {
+    LiveComms read() {
         const auto table = data("ncclComms");
         const auto count = data("nNcclComms");
         if (!table || !count)
             return {};
         const auto array = value<std::uint64_t>(*table);
         const auto n = value<std::int32_t>(*count);
-        std::vector<LiveComm> comms;
         if (!array || !n)
-            return comms;
+            return {};
+        std::vector<LiveComm> comms;
         for (std::int32_t i = 0; i < std::min(*n, MAX_COMMS); ++i) {
             const auto address = value<std::uint64_t>(*array + static_cast<std::uint64_t>(i) * 8);
             if (address && *address != 0)
                 add_comm(*address, comms);
         }
-        return comms;
+        return {std::move(comms), is_cut_ || *n > MAX_COMMS};
     }
 
     std::vector<cw_nccl_connection> read_connection(std::uint64_t proxy_state,
@@ -58,6 +58,27 @@ public:
         return std::move(live.connections);
     }
 
+    bool has(const cw_nccl_comm &comm) {
+        const auto table = data("ncclComms");
+        const auto count = data("nNcclComms");
+        const auto array = table ? value<std::uint64_t>(*table) : std::nullopt;
+        const auto n = count ? value<std::int32_t>(*count) : std::nullopt;
+        if (!array || !n || *n <= 0)
+            return false;
+        std::vector<std::uint64_t> all(static_cast<std::size_t>(std::min(*n, MAX_COMMS)));
+        return bytes(*array, std::as_writable_bytes(std::span{all})) &&
+               std::ranges::find(all, comm.comm) != all.end() &&
+               field<std::uint64_t>(comm.comm, layout_.comm_start_magic) == MAGIC &&
+               field<std::uint64_t>(comm.comm, layout_.comm_hash) == comm.comm_hash &&
+               field<std::int32_t>(comm.comm, layout_.comm_rank) == comm.rank;
+    }
+
+    void read_counts(cw_nccl_comm &comm) {
+        comm.op_count = field<std::uint64_t>(comm.comm, layout_.comm_op_count).value_or(0);
+        comm.flags &= ~std::uint32_t{CW_NCCL_COMM_LAUNCHED};
+        read_launched(comm);
+    }
+
 private:
     template <typename T> std::optional<T> value(std::uint64_t address) {
         return may_read(sizeof(T)) ? process_.read<T>(address) : std::nullopt;
@@ -66,8 +87,10 @@ private:
         return may_read(into.size()) && process_.read(address, into);
     }
     bool may_read(std::size_t n_bytes) {
-        if (reads_ >= MAX_READS || n_bytes > MAX_BYTES - bytes_)
+        if (reads_ >= MAX_READS || n_bytes > MAX_BYTES - bytes_) {
+            is_cut_ = true;
             return false;
+        }
         ++reads_;
         bytes_ += n_bytes;
         return true;
@@ -111,15 +134,15 @@ private:
         comm.local_ranks = field<std::int32_t>(address, layout_.comm_local_ranks).value_or(0);
         comm.proxy_state = field<std::uint64_t>(address, layout_.comm_proxy_state).value_or(0);
         comm.p2p_channels = field<std::uint32_t>(address, layout_.comm_p2p_channels).value_or(0);
-        comm.op_count = field<std::uint64_t>(address, layout_.comm_op_count).value_or(0);
         comm.flags = CW_NCCL_COMM_OUTSIDE;
-        read_launched(comm);
+        read_counts(comm);
         read_name(comm);
         add_connections(live);
         comms.push_back(std::move(live));
     }
 
     void read_launched(cw_nccl_comm &comm) {
+        comm.launched = 0;
         const auto shared = field<std::uint64_t>(comm.comm, layout_.comm_shared_res);
         if (shared && field<std::uint64_t>(*shared, layout_.shared_owner) != comm.comm)
             comm.flags |= CW_NCCL_COMM_SHARED;
@@ -165,14 +188,10 @@ private:
                                         arrays[1], layout_.comm_channels, layout_.channel_size})
             if (one == CW_NCCL_NO_FIELD)
                 return;
-        // A peer is read at once: there are channels times ranks of them.
-        const std::uint64_t peer_bytes =
-            std::max<std::uint64_t>(arrays[0], arrays[1]) + std::uint64_t{CONNECTORS} * size;
         const std::uint64_t last =
-            std::max({connected + 4ULL, pointer + 8ULL, same_process + 4ULL});
-        if (peer_bytes > MAX_PEER_BYTES || last > size)
+            std::max({connected + 8ULL, pointer + 8ULL, same_process + 8ULL});
+        if (last > size)
             return;
-        std::vector<std::byte> peer(peer_bytes);
         std::vector<std::uint64_t> table(
             static_cast<std::size_t>(std::min(live.comm.n_ranks, MAX_RANKS)));
         for (std::int32_t channel = 0; channel < MAX_CHANNELS; ++channel) {
@@ -182,28 +201,40 @@ private:
             if (!address || *address == 0 ||
                 !bytes(*address, std::as_writable_bytes(std::span{table})))
                 continue; // not made
-            for (const std::uint64_t of_rank : table) {
-                if (of_rank == 0 || !bytes(of_rank, peer))
-                    continue;
-                const auto in_peer = [&peer]<typename T>(std::uint64_t where, T &into) {
-                    std::memcpy(&into, peer.data() + where, sizeof(into));
-                };
+            // There are channels times ranks of them, and few are connected.
+            std::vector<std::uint64_t> connectors;
+            for (const std::uint64_t of_rank : table)
                 for (const std::uint32_t array : arrays)
-                    for (std::uint64_t i = 0; i < CONNECTORS; ++i) {
-                        const std::uint64_t connector = array + i * size;
-                        std::int32_t is_connected = 0, is_here = 0;
-                        std::uint64_t connection = 0;
-                        in_peer(connector + connected, is_connected);
-                        in_peer(connector + same_process, is_here);
-                        in_peer(connector + pointer, connection);
-                        if (is_connected != 0 && is_here != 0)
-                            add_connection(live, connection);
-                    }
-            }
+                    for (std::uint64_t i = 0; of_rank != 0 && i < CONNECTORS; ++i)
+                        connectors.push_back(of_rank + array + i * size);
+            keep_where_set(connectors, connected);
+            keep_where_set(connectors, same_process);
+            for (const std::uint64_t connector : connectors)
+                add_connection(live, value<std::uint64_t>(connector + pointer).value_or(0));
         }
     }
 
+    // Of these structs, those in which the int at `offset` is not 0.
+    void keep_where_set(std::vector<std::uint64_t> &structs, std::uint64_t offset) {
+        std::vector<std::uint64_t> kept;
+        for (std::size_t first = 0; first < structs.size();) {
+            const std::size_t n = std::min(structs.size() - first, WORDS_AT_ONCE);
+            std::vector<std::uint64_t> places, words(n);
+            for (std::size_t i = 0; i < n; ++i)
+                places.push_back(structs[first + i] + offset);
+            if (!may_read(n * sizeof(std::uint64_t)))
+                break;
+            const std::size_t n_read = process_.read_words(places, words);
+            for (std::size_t i = 0; i < n_read; ++i)
+                if (static_cast<std::uint32_t>(words[i]) != 0)
+                    kept.push_back(structs[first + i]);
+            first += n_read < n ? n_read + 1 : n; // past one that cannot be read
+        }
+        structs = std::move(kept);
+    }
+
     void add_connection(LiveComm &live, std::uint64_t address) {
+        is_cut_ = is_cut_ || n_connections_ >= MAX_CONNECTIONS;
         if (address == 0 || n_connections_ >= MAX_CONNECTIONS ||
             field<std::int32_t>(address, layout_.connection_transport) != TRANSPORT_NET)
             return;
@@ -363,6 +394,7 @@ private:
     std::size_t reads_ = 0;
     std::size_t bytes_ = 0;
     std::size_t n_connections_ = 0;
+    bool is_cut_ = false;
 };
 
 } // namespace
@@ -377,9 +409,19 @@ std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping)
     return std::nullopt;
 }
 
-std::vector<LiveComm> read_comms(const ProcessView &process, const Plan &plan,
-                                 const cw_nccl_layout &layout, std::uint64_t bias) {
+LiveComms read_comms(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+                     std::uint64_t bias) {
     return Reader{process, plan, layout, bias}.read();
+}
+
+bool is_there(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+              std::uint64_t bias, const cw_nccl_comm &comm) {
+    return Reader{process, plan, layout, bias}.has(comm);
+}
+
+void read_counts(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+                 cw_nccl_comm &comm) {
+    Reader{process, plan, layout, 0}.read_counts(comm);
 }
 
 std::vector<cw_nccl_connection> read_connection(const ProcessView &process, const Plan &plan,

@@ -24,10 +24,23 @@ struct LiveComm {
     std::vector<cw_nccl_connection> connections;
 };
 
+struct LiveComms {
+    std::vector<LiveComm> comms;
+    bool is_cut = false; // there was more than is looked at
+};
+
 // Those that are ready for use. Whatever the process has there, it is bounded in time and memory;
 // what could not be read is left out.
-std::vector<LiveComm> read_comms(const ProcessView &process, const Plan &plan,
-                                 const cw_nccl_layout &layout, std::uint64_t bias);
+LiveComms read_comms(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+                     std::uint64_t bias);
+
+// Whether it is what it was when it was read.
+bool is_there(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+              std::uint64_t bias, const cw_nccl_comm &comm);
+
+// How much a communicator has started by now, into `comm`.
+void read_counts(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+                 cw_nccl_comm &comm);
 
 // One connection at a known address, in as many records as its endpoints need, without time,
 // process and communicator. `proxy_state`: of the communicator whose proxy has it. Empty: there is

@@ -55,6 +55,8 @@ struct Plan {
     std::string build_id; // hex; empty if the file has none
     bool has_symbol_table = false;
     bool has_debug_types = false;
+    // Why collwire records nothing of it, a sentence with what to do; empty: it does.
+    std::string not_recorded;
     std::vector<Capability> capabilities;
     std::vector<PlannedFunction> probes;
     std::map<std::string, PlannedOffset> offsets;    // "type.field"; "type": its size
@@ -64,6 +66,17 @@ struct Plan {
 };
 
 const Capability *find_capability(const Plan &plan, std::string_view name);
+
+// When `collwire record` places the probe on a function of a plan.
+enum class Placed {
+    Always,
+    LocalLaunches, // with --local-launches
+    NetworkTimes,  // with --network-times
+    Never,         // not by this version of collwire
+};
+Placed placed_when(const Plan &plan, const PlannedFunction &probe);
+// "always", "--local-launches"; empty: never
+std::string_view placed_name(Placed placed);
 
 // One JSON document.
 std::string render_json(const Plan &plan, std::string_view tool_version);

@@ -35,6 +35,7 @@ Plan plan_of(const Json &document) {
     plan.build_id = text_of(document.at("build_id"));
     plan.has_symbol_table = document.at("symbol_table").get<bool>();
     plan.has_debug_types = document.at("debug_types").get<bool>();
+    plan.not_recorded = text_of(document.at("not_recorded"));
     for (const auto &[name, value] : document.at("capabilities").items())
         plan.capabilities.push_back({name, rung_of(value.at("rung").get<std::string>()),
                                      text_of(value.at("source")),
@@ -93,7 +94,8 @@ std::string render_json(const Plan &plan, std::string_view tool_version) {
                           {"offset", probe.file_offset},
                           {"instruction", probe.instruction},
                           {"emulated", probe.emulated},
-                          {"registers", probe.registers}});
+                          {"registers", probe.registers},
+                          {"placed", text_or_null(placed_name(placed_when(plan, probe)))}});
     Json offsets = Json::object();
     for (const auto &[name, offset] : plan.offsets)
         offsets[name] = {{"value", offset.value},
@@ -108,6 +110,7 @@ std::string render_json(const Plan &plan, std::string_view tool_version) {
                            {"build_id", text_or_null(plan.build_id)},
                            {"symbol_table", plan.has_symbol_table},
                            {"debug_types", plan.has_debug_types},
+                           {"not_recorded", text_or_null(plan.not_recorded)},
                            {"capabilities", std::move(capabilities)},
                            {"probes", std::move(probes)},
                            {"offsets", std::move(offsets)},

@@ -30,17 +30,24 @@ std::string render_text(const Plan &plan) {
     fmt::format_to(out, "  symbols: {}; types: {}\n\n",
                    plan.has_symbol_table ? ".symtab" : "exported only",
                    plan.has_debug_types ? "DWARF" : "none");
+    if (!plan.not_recorded.empty())
+        fmt::format_to(out, "  not recorded: {}\n\n", plan.not_recorded);
     for (const Capability &capability : plan.capabilities) {
         fmt::format_to(out, "  {:<15}{:<9}{}\n", capability.name, rung_name(capability.rung),
-                       capability.source);
+                       capability.source.empty() ? "-" : capability.source);
         if (!capability.missing.empty())
             fmt::format_to(out, "  {:<24}not here: {}\n", "",
                            joined(capability.missing, MOST_MISSING));
     }
-    fmt::format_to(out, "\n  {:<30}{:>10}  {:<16}{}\n", "probe", "address", "", "instruction");
-    for (const PlannedFunction &probe : plan.probes)
-        fmt::format_to(out, "  {:<30}{:>10x}  {:<16}{}\n", probe.function, probe.address,
+    if (!plan.probes.empty())
+        fmt::format_to(out, "\n  {:<34}{:>10}  {:<17}{:<16}{}\n", "probe", "address", "placed", "",
+                       "instruction");
+    for (const PlannedFunction &probe : plan.probes) {
+        const std::string_view placed = placed_name(placed_when(plan, probe));
+        fmt::format_to(out, "  {:<34}{:>10x}  {:<17}{:<16}{}\n", probe.function, probe.address,
+                       placed.empty() ? "no" : placed,
                        probe.emulated ? "emulated" : "single-stepped", probe.instruction);
+    }
     fmt::format_to(out, "\n  {} offsets, {} enumerators: --json\n", plan.offsets.size(),
                    plan.enumerators.size());
     return text;

@@ -2,6 +2,7 @@
 // What collwire needs to know of an NCCL to have a capability, and what it does without.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string_view>
 
@@ -39,6 +40,10 @@ struct CapabilityRecipe {
 
 // communicators, operations, connections, bytes, graphs, errors, inspect, times: in this order.
 std::span<const CapabilityRecipe> capability_recipes();
+
+// Without any of them it is not known what happens when: nothing is recorded.
+inline constexpr std::array<std::string_view, 4> NEEDED_FUNCTIONS{
+    "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart"};
 
 // Ends of the names of the units that define the types. Every type of a recipe is complete in one
 // of them in 2.18 to 2.32; coll_net.cc, which has types of the same names, is none of them.

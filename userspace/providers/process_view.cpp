@@ -153,12 +153,12 @@ Result<MappedFile> MappedFile::from_fd(int fd, const std::string &what) {
 }
 
 Result<MappedFile> MappedFile::open(const std::string &path) {
-    return from_fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), path);
+    return from_fd(::open(path.c_str(), O_PATH | O_CLOEXEC), path);
 }
 
 Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
     const std::string exact = exact_path(pid, mapping);
-    if (const int fd = ::open(exact.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); fd >= 0) {
+    if (const int fd = ::open(exact.c_str(), O_PATH | O_CLOEXEC); fd >= 0) {
         return from_fd(fd, exact);
     }
     // map_files needs CAP_SYS_ADMIN. By name the file may be another one by now: compare.

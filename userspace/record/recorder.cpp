@@ -24,6 +24,7 @@
 #include "userspace/record/child.h"
 #include "userspace/record/plan_printer.h"
 #include "userspace/record/preamble.h"
+#include "userspace/record/record_buffer.h"
 #include "userspace/record/say.h"
 #include "userspace/record/session.h"
 #include "userspace/record/signals.h"
@@ -74,25 +75,6 @@ enum class EndReason : std::uint32_t { Over = 0, Signal = 1 };
 
 // Sources are sampled into this before anything is written: a write may begin a new segment, and
 // its preamble samples every source again.
-class Buffer : public RecordSink {
-public:
-    void append(const cw_header &record) override {
-        const auto *begin = reinterpret_cast<const std::byte *>(&record);
-        bytes_.insert(bytes_.end(), begin, begin + record.length_bytes);
-    }
-    template <typename Take> void hand_over(Take take) const {
-        // Records are multiples of 8 bytes, so each stays aligned.
-        for (std::size_t at = 0; at < bytes_.size();) {
-            const auto &record = *reinterpret_cast<const cw_header *>(bytes_.data() + at);
-            take(record);
-            at += record.length_bytes;
-        }
-    }
-
-private:
-    std::vector<std::byte> bytes_;
-};
-
 class Recorder {
 public:
     explicit Recorder(const RecordOptions &options)
@@ -184,7 +166,10 @@ void Recorder::flush() {
 Result<void> Recorder::begin() {
     if (auto attached = session_.attach(); !attached)
         return attached;
-    node_.set_record_start(monotonic_ns());
+    const auto begun = session_.begin();
+    if (!begun)
+        return begun.failure();
+    node_.set_record_start(*begun);
     last_clock_ns_ = monotonic_ns();
     gaps_.start(last_clock_ns_);
     // The queue pairs that were there, as far as they can be had before others crowd them.
@@ -219,7 +204,7 @@ void Recorder::on_signal(const signalfd_siginfo &info) {
 }
 
 void Recorder::on_tick() {
-    Buffer buffer;
+    RecordBuffer buffer;
     sample_again(buffer);
     const std::uint64_t now_ns = monotonic_ns();
     if (now_ns - last_clock_ns_ >= CLOCK_INTERVAL_NS) {
@@ -280,26 +265,28 @@ void Recorder::loop() {
 }
 
 int Recorder::finish() {
+    const std::uint64_t ended_ns = session_.end();
     session_.detach();
     session_.consume();
-    Buffer buffer;
+    RecordBuffer buffer;
     sample_again(buffer);
+    buffer.end_at(ended_ns); // nothing was counted since
     append_clock(buffer);
     buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
     flush();
     // What that write lost is told of, too, if there is room for so much: also what was told before
     // in a write that failed.
-    Buffer loss;
+    RecordBuffer loss;
     losses_.append(loss, losses(), true);
     loss.hand_over([this](const cw_header &record) { writer_->append(record); });
-    const auto closed =
-        writer_->close(monotonic_ns(), static_cast<std::uint32_t>(reason_),
-                       static_cast<std::uint32_t>(losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS));
+    const auto closed = writer_->close(
+        monotonic_ns(), static_cast<std::uint32_t>(reason_),
+        static_cast<std::uint32_t>(losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS), ended_ns);
     if (!closed)
         say("{}", closed.failure().message);
     if (const auto failure = writer_->take_failure())
         say("{}", failure->message);
-    Buffer unwritten;
+    RecordBuffer unwritten;
     losses_.append(unwritten, losses(), false);
     const int status = losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS;
     if (status == EXIT_LOSS)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "userspace/base/clock.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/nccl/find_nccl.h"
@@ -25,6 +26,7 @@ namespace {
 // A segment of the least --max is written within so many records of the ring buffer.
 constexpr std::size_t CONSUME_RECORDS = 512;
 constexpr std::chrono::milliseconds CONSUME_TIME{100};
+constexpr std::uint64_t LAST_EVENTS_NS = 1'000'000'000;
 
 } // namespace
 
@@ -63,6 +65,8 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
     if (!maps)
         return std::move(maps).failure();
     maps_ = std::move(maps).value();
+    if (auto held = maps_->hold(CW_HELD); !held)
+        return held;
     for (const std::uint32_t pid : options.pids) {
         if (auto wanted = maps_->want_tgid(pid); !wanted)
             return wanted;
@@ -70,6 +74,9 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
     auto ring = EventRing::create(*maps_, [this](const cw_header &record) {
         if (callback_)
             callback_(record);
+        // For a library that is mapped now no probes are placed any more.
+        if (is_ending_ && record.kind == CW_KIND_FILE_MAPPED)
+            return;
         for (const auto &source : sources_)
             source->on_record(record);
     });
@@ -181,6 +188,18 @@ Result<void> Session::attach() {
     return {};
 }
 
+Result<std::uint64_t> Session::begin() {
+    for (const auto &source : sources_)
+        source->baseline();
+    const std::uint64_t since_ns = monotonic_ns();
+    if (maps_)
+        if (auto begun = maps_->hold(CW_NOT_HELD); !begun)
+            return std::move(begun).failure();
+    for (const auto &source : sources_)
+        source->begin();
+    return since_ns;
+}
+
 void Session::consume() {
     if (ring_)
         static_cast<void>(ring_->consume());
@@ -191,6 +210,20 @@ bool Session::consume_some() {
         return false;
     const auto more = ring_->consume_some(CONSUME_RECORDS, CONSUME_TIME);
     return more && *more;
+}
+
+// While probes are taken off one after the other, what passes some of them would be half a record.
+std::uint64_t Session::end() {
+    is_ending_ = true;
+    // Of what is still on its way, connections have counters that are to be read.
+    for (const std::uint64_t since_ns = monotonic_ns();
+         consume_some() && monotonic_ns() - since_ns < LAST_EVENTS_NS;)
+        ;
+    for (const auto &source : sources_)
+        source->end();
+    if (maps_)
+        static_cast<void>(maps_->hold(CW_OVER));
+    return monotonic_ns();
 }
 
 // Backwards: what counts per queue pair goes before `qp`, which tells one life of a number from the

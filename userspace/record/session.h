@@ -24,12 +24,18 @@ public:
     // Decides what can be recorded here, loads it, places nothing. Not permitted and unsupported
     // machines are errors that say what still works.
     Result<void> prepare(const RecordOptions &options);
+    // Places everything. Nothing is counted yet.
     Result<void> attach();
+    // From now on everything is, everywhere at once. Returns since when.
+    Result<std::uint64_t> begin();
     // Hands over what the ring buffer holds; call it when no more comes.
     void consume();
     // Hands over a part of it; whether there may be more. Short enough that a caller who asks for
     // the next part again and again gets to its other work in between.
     bool consume_some();
+    // The last moment of the recording: nothing is counted, and nothing told of, any more. Returns
+    // when that was.
+    std::uint64_t end();
     void detach();
 
     [[nodiscard]] const Sources &sources() const { return sources_; }
@@ -55,6 +61,7 @@ private:
     std::unique_ptr<SharedMaps> maps_;
     std::unique_ptr<EventRing> ring_;
     Sources sources_;
+    bool is_ending_ = false;
 };
 
 } // namespace collwire

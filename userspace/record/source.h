@@ -46,10 +46,11 @@ struct LossCount {
     std::uint64_t records; // cumulative
 };
 
-// A source of records. The recorder calls prepare and attach once in this order, then on_record
-// and sample from one thread, then detach. What cannot work on this machine is a state with its
-// reason, never an error and never silent; an Error from prepare or attach stops the recording: a
-// source that nothing is worth recording without, or that was asked for by name.
+// A source of records. The recorder calls prepare, attach, baseline and begin once in this order,
+// then on_record and sample from one thread, then end and detach. What cannot work on this machine
+// is a state with its reason, never an error and never silent; an Error from prepare or attach
+// stops the recording: a source that nothing is worth recording without, or that was asked for by
+// name.
 class Source {
 public:
     Source() = default;
@@ -63,6 +64,11 @@ public:
     // Every probe that attach would place (placed = false before attach, the truth afterwards).
     [[nodiscard]] virtual std::vector<PlannedProbe> plan() const = 0;
     virtual Result<void> attach() = 0;
+    // All sources are attached, and nothing counts before this is over: what a source reads by
+    // itself it reads now.
+    virtual void baseline() {}
+    // What programs count counts from now on.
+    virtual void begin() {}
     [[nodiscard]] virtual std::vector<SourceState> states() const = 0;
 
     // Every record that came through the ring buffer, after the writer got it.
@@ -75,6 +81,9 @@ public:
     [[nodiscard]] virtual bool has_read_all() const { return true; }
     // Losses that only this source knows of (not those in the shared BPF loss table).
     [[nodiscard]] virtual std::vector<LossCount> losses() const { return {}; }
+    // Programs stop counting right behind this: what a source reads by itself it reads now, for the
+    // last time.
+    virtual void end() {}
     // Removes every probe; sample may still be called once afterwards for the last counts.
     virtual void detach() = 0;
 };

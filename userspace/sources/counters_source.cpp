@@ -216,7 +216,15 @@ std::vector<SourceState> CountersSource::states() const {
     return states;
 }
 
+void CountersSource::end() {
+    last_sample_ = true;
+    sample(last_, false);
+    has_ended_ = true;
+}
+
 void CountersSource::sample(RecordSink &sink, bool everything) {
+    if (has_ended_)
+        return last_.hand_over([&sink](const cw_header &record) { sink.append(record); });
     const std::uint64_t now = options_.clock();
     // A tick that comes a little early counts: else a jitter of 1 ms would double the interval.
     if (!everything && !last_sample_ && now + options_.interval_ns / 10 < due_ns_)

@@ -9,6 +9,7 @@
 
 #include "userspace/inventory/counters.h"
 #include "userspace/inventory/rdma_devices.h"
+#include "userspace/record/record_buffer.h"
 #include "userspace/record/source.h"
 
 namespace collwire {
@@ -35,6 +36,8 @@ public:
     void on_record(const cw_header &record) override;
     // Writes nothing before the interval is over, unless everything is asked for or after detach.
     void sample(RecordSink &sink, bool everything) override;
+    // Queue pairs are not counted any more when their probes are taken off, which takes a while.
+    void end() override;
     void detach() override { last_sample_ = true; }
 
 private:
@@ -70,6 +73,8 @@ private:
     std::uint32_t next_id_ = 1;
     std::uint64_t due_ns_ = 0;
     bool last_sample_ = false;
+    bool has_ended_ = false;
+    RecordBuffer last_; // of the end
     std::vector<cw_counter_sample> samples_;
     std::vector<std::uint64_t> buffer_; // of one COUNTER_SAMPLES record
 };

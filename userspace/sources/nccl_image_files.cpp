@@ -18,6 +18,8 @@ namespace collwire {
 namespace {
 
 constexpr std::size_t MAX_OTHERS = 65536;
+// Each costs the kernel some 10 MiB. A node has a few; a program can copy one as often as it wants.
+constexpr std::ptrdiff_t MAX_PROBED = 64;
 constexpr std::byte BREAKPOINT{0xcc};
 
 // Of an image's probes, in a mapping of its file.
@@ -99,6 +101,7 @@ NcclImages::Looked NcclImages::look_at(const std::vector<pid_t> &pids) {
     for (const pid_t pid : pids)
         collect(pid, candidates, looked);
     std::vector<std::string> paths;
+    paths.reserve(candidates.size());
     for (const Candidate &candidate : candidates)
         paths.push_back(candidate.file);
     const auto looks = nccl::look_for_nccl(paths);
@@ -124,6 +127,14 @@ bool NcclImages::judge(Candidate candidate, const nccl::FileLook &look) {
         if (NcclImage *same = probed_in(candidate.pid, candidate.mapping, look.build_id)) {
             same->names.insert(candidate.status.identity);
             note_user(*same, candidate.pid);
+            return true;
+        }
+        if (std::ranges::count_if(
+                images_, [](const auto &image) { return image->file.is_open(); }) >= MAX_PROBED) {
+            keep_problem(fmt::format("{} files with NCCL are probed, and more are mapped: those "
+                                     "are not traced. Fix: --pid",
+                                     MAX_PROBED));
+            others_.insert(candidate.status.identity);
             return true;
         }
         auto file = MappedFile::open(candidate.pid, candidate.mapping);
@@ -188,11 +199,14 @@ NcclImage *NcclImages::add(MappedFile file, const FileStatus &status, std::strin
     if (plan) {
         image->plan = std::move(*plan);
         image->plan.file = image->path;
-        plan_probes(*image);
+        image->problem = image->plan.not_recorded;
     } else {
         image->problem = std::move(plan).failure().message;
-        image->file = MappedFile{};
     }
+    if (image->problem.empty())
+        plan_probes(*image);
+    else
+        image->file = MappedFile{};
     images_.push_back(std::move(image));
     return images_.back().get();
 }

@@ -26,6 +26,11 @@ namespace {
 constexpr unsigned YOUNG_LOOKS = 60;
 constexpr unsigned LATER_LOOKS = 30;
 
+// The order of ranks in rings: of all communicators, and since the last sample. 500 communicators
+// of 4,096 ranks with 32 channels have 256 MiB.
+constexpr std::size_t MAX_RING_BYTES = 256U << 20U;
+constexpr std::size_t MAX_FRESH_RING_BYTES = 64U << 20U;
+
 // Before, a connection counts the steps of an operation when it is done.
 constexpr std::uint32_t FIRST_THAT_COUNTS_AT_BEGIN = 22000;
 
@@ -97,7 +102,11 @@ Result<void> NcclSource::attach() {
 }
 
 std::vector<SourceState> NcclSource::states() const {
-    const auto problems = images_.problems();
+    auto problems = images_.problems();
+    if (is_cut_)
+        problems.emplace_back("a process has more communicators, ranks or connections than are "
+                              "read from its memory: the others are met with their first calls and "
+                              "launches. Fix: start the recording before the job");
     if (problems.empty())
         return {{CW_SOURCE_ON, {}}};
     std::string reason = problems.front();
@@ -115,70 +124,6 @@ void NcclSource::keep(const CommKey &key, const cw_nccl_connection &connection) 
                                                Bytes(begin, begin + sizeof(connection)));
 }
 
-// Communicators that processes had before their calls were seen. The programs take them for known.
-void NcclSource::look_into(const std::vector<pid_t> &pids) {
-    nccl::CommCopies copies;
-    for (const auto &[key, comm] : comms_)
-        copies.add(comm.record);
-    for (const pid_t pid : nccl::ancestors_first(pids))
-        look_into(pid, copies);
-}
-
-void NcclSource::look_into(pid_t pid, nccl::CommCopies &copies) {
-    ProcessView view{pid};
-    if (!view.refresh())
-        return;
-    for (const Mapping &mapping : view.mappings()) {
-        NcclImage *image = mapping.executable ? images_.image_of(pid, mapping) : nullptr;
-        if (image == nullptr || !image->programs)
-            continue;
-        const auto layout = nccl::layout_of_plan(image->plan, image->id);
-        const auto bias = nccl::load_bias(image->plan, mapping);
-        if (!layout || !bias)
-            continue;
-        for (nccl::LiveComm &live : nccl::read_comms(view, image->plan, *layout, *bias)) {
-            live.comm.tgid = static_cast<std::uint32_t>(pid);
-            live.comm.image_id = image->id;
-            if (copies.is_copy(live.comm))
-                continue; // the rank is its ancestor
-            copies.add(live.comm);
-            add_outside(*image, live);
-        }
-    }
-}
-
-void NcclSource::add_outside(const NcclImage &image, nccl::LiveComm &live) {
-    cw_nccl_comm &comm = live.comm;
-    const std::uint32_t tgid = comm.tgid;
-    const auto start_ns = process_start_ns("", tgid);
-    if (!start_ns)
-        return;
-    const std::uint64_t now_ns = monotonic_ns();
-    comm.header = {sizeof(comm), CW_KIND_NCCL_COMM, CW_CPU_USERSPACE, now_ns};
-    comm.start_boottime_ns = *start_ns;
-    const cw_nccl_comm_key key = {comm.comm, tgid, 0};
-    cw_nccl_comm_entry entry = {};
-    entry.generation_ns = now_ns;
-    entry.proxy_state = comm.proxy_state;
-    // Its own call may have been seen meanwhile.
-    if (bpf_map_update_elem(bpf_map__fd((*image.programs)->maps.comms), &key, &entry,
-                            BPF_NOEXIST) != 0)
-        return;
-    const auto *begin = reinterpret_cast<const std::byte *>(&comm);
-    fresh_.emplace_back(begin, begin + sizeof(comm));
-    on_comm(comm);
-    for (cw_nccl_connection &connection : live.connections) {
-        connection.header = {sizeof(connection), CW_KIND_NCCL_CONNECTION, CW_CPU_USERSPACE, now_ns};
-        connection.tgid = tgid;
-        const auto *at = reinterpret_cast<const std::byte *>(&connection);
-        fresh_.emplace_back(at, at + sizeof(connection));
-        keep({tgid, comm.comm}, connection);
-        watch_steps(connection, {tgid, comm.comm});
-        if (options_.on_connection)
-            options_.on_connection(connection.header);
-    }
-}
-
 void NcclSource::on_comm(const cw_nccl_comm &record) {
     const ProcessKey key = {record.tgid, record.image_id};
     const auto [entry, is_new] = processes_.try_emplace(key);
@@ -193,13 +138,28 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
     }
     look_at_parameters(key, process);
     Comm &comm = comms_[{record.tgid, record.comm}];
-    comm = {};
+    // Its creation may end when it was read from the outside already.
+    if ((comm.record.flags & CW_NCCL_COMM_OUTSIDE) == 0 ||
+        comm.record.comm_hash != record.comm_hash || comm.record.rank != record.rank)
+        comm = {};
     comm.record = record;
     const NcclImage *image = images_.find(record.image_id);
     if (image == nullptr)
         return;
-    comm.channels = nccl::read_channels(ProcessView{pid}, image->plan, record);
+    comm.channels = nccl::read_channels(ProcessView{pid}, image->plan, record, ring_bytes_left());
+    for (const Bytes &channel : comm.channels)
+        fresh_channel_bytes_ += channel.size();
     fresh_.insert(fresh_.end(), comm.channels.begin(), comm.channels.end());
+}
+
+// A program can make up communicators of 16 MiB each.
+std::size_t NcclSource::ring_bytes_left() const {
+    std::size_t kept = 0;
+    for (const auto &[key, comm] : comms_)
+        for (const Bytes &channel : comm.channels)
+            kept += channel.size();
+    return std::min(MAX_RING_BYTES - std::min(kept, MAX_RING_BYTES),
+                    MAX_FRESH_RING_BYTES - std::min(fresh_channel_bytes_, MAX_FRESH_RING_BYTES));
 }
 
 void NcclSource::on_record(const cw_header &header) {
@@ -210,9 +170,12 @@ void NcclSource::on_record(const cw_header &header) {
         look_at({told_.back().pid});
         break;
     }
-    case CW_KIND_NCCL_COMM:
-        on_comm(copy_of<cw_nccl_comm>(header));
+    case CW_KIND_NCCL_COMM: {
+        const auto record = copy_of<cw_nccl_comm>(header);
+        on_comm(record);
+        tell_waiting(record);
         break;
+    }
     case CW_KIND_NCCL_COMM_END: {
         const auto record = copy_of<cw_nccl_comm_end>(header);
         comms_.erase({record.tgid, record.comm});
@@ -311,14 +274,8 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
 }
 
 void NcclSource::sample(RecordSink &sink, bool everything) {
-    look_at_told();
-    // Records that were sampled before a new segment began may be written behind its beginning.
-    if (!everything)
-        forget_images();
-    if (const auto anew = images_.give_up(monotonic_ns()); !anew.empty() && options_.tell_again)
-        options_.tell_again(anew);
-    if (!options_.told_of_mappings())
-        look_around();
+    if (!ended_)
+        look_at_files(everything);
     look_elsewhere();
     forget_ended();
     for (auto &[key, process] : processes_)
@@ -326,7 +283,9 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
             look_at_parameters(key, process);
     append_images(sink, everything);
     // What is launched while the probes are taken off is not recorded: no step of it is, either.
-    for (const cw_nccl_steps &record : detached_ ? last_steps_ : steps_.sample(everything))
+    if (!ended_)
+        keep_steps(everything);
+    for (const cw_nccl_steps &record : std::exchange(kept_steps_, {}))
         sink.append(record.header);
     if (everything) {
         for (const auto &[key, process] : processes_) {
@@ -347,7 +306,24 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
             append(sink, record);
     }
     fresh_.clear();
+    fresh_channel_bytes_ = 0;
     shapes_.append(sink);
+}
+
+void NcclSource::look_at_files(bool everything) {
+    look_at_told();
+    // Records that were sampled before a new segment began may be written behind its beginning.
+    if (!everything)
+        forget_images();
+    if (const auto anew = images_.give_up(monotonic_ns()); !anew.empty() && options_.tell_again)
+        options_.tell_again(anew);
+    if (!options_.told_of_mappings())
+        look_around();
+}
+
+void NcclSource::keep_steps(bool everything) {
+    const std::vector<cw_nccl_steps> now = steps_.sample(everything);
+    kept_steps_.insert(kept_steps_.end(), now.begin(), now.end());
 }
 
 // Whatever refers to them is of processes that have ended.
@@ -367,30 +343,40 @@ std::vector<LossCount> NcclSource::losses() const {
     return {{CW_LOSS_NCCL_SHAPE, CW_CPU_USERSPACE, shapes_.lost()}};
 }
 
+const cw_nccl_layout *NcclSource::layout_of(const NcclImage &image) {
+    auto layout = layouts_.find(image.id);
+    if (layout == layouts_.end()) {
+        const auto made = nccl::layout_of_plan(image.plan, image.id);
+        if (!made)
+            return nullptr;
+        layout = layouts_.emplace(image.id, *made).first;
+    }
+    return &layout->second;
+}
+
 void NcclSource::watch_steps(const cw_nccl_connection &connection, const CommKey &key) {
     const auto found = comms_.find(key);
     if (found == comms_.end())
         return;
     const cw_nccl_comm &comm = found->second.record;
     const NcclImage *image = images_.find(comm.image_id);
-    if (image == nullptr)
+    const cw_nccl_layout *layout = image == nullptr ? nullptr : layout_of(*image);
+    if (layout == nullptr)
         return;
-    auto layout = layouts_.find(image->id);
-    if (layout == layouts_.end()) {
-        const auto made = nccl::layout_of_plan(image->plan, image->id);
-        if (!made)
-            return;
-        layout = layouts_.emplace(image->id, *made).first;
-    }
     // One that it shares with others is of the communicator that it was split from.
     const bool is_lasting = (comm.flags & CW_NCCL_COMM_SHARED) != 0 || connection.tgid != key.tgid;
-    steps_.add(connection, layout->second, is_lasting,
+    steps_.add(connection, *layout, is_lasting,
                nccl::version_number(image->plan.version) >= FIRST_THAT_COUNTS_AT_BEGIN);
 }
 
+void NcclSource::end() {
+    keep_steps(false);
+    ended_ = true;
+}
+
 void NcclSource::detach() {
-    last_steps_ = steps_.sample(false);
-    detached_ = true;
+    if (!ended_)
+        end();
     images_.detach();
 }
 
@@ -415,8 +401,9 @@ void NcclSource::look_at(const std::vector<pid_t> &pids) {
     again_.insert(again_.end(), looked.again.begin(), looked.again.end());
     for (ToldMapping &told : told_)
         told.is_known = told.is_known || looked.inodes.contains(told.inode);
+    // Others may have mapped it, too, and have communicators by now.
     if (images_.all().size() != before)
-        look_into(pids);
+        look_into(images_.processes());
 }
 
 void NcclSource::look_at_told() {
@@ -445,6 +432,8 @@ void NcclSource::forget_ended() {
         if (now && *now == process.start_ticks)
             return false;
         steps_.forget(key.tgid);
+        std::erase_if(waiting_,
+                      [tgid = key.tgid](const auto &each) { return each.first.tgid == tgid; });
         forget_comms(key, process);
         return true;
     });

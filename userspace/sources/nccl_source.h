@@ -42,9 +42,12 @@ public:
     [[nodiscard]] std::vector<PlannedProbe> plan() const override;
     Result<void> attach() override;
     [[nodiscard]] std::vector<SourceState> states() const override;
+    void baseline() override { keep_steps(false); }
+    void begin() override;
     void on_record(const cw_header &header) override;
     void sample(RecordSink &sink, bool everything) override;
     [[nodiscard]] std::vector<LossCount> losses() const override;
+    void end() override;
     void detach() override;
 
 private:
@@ -68,6 +71,14 @@ private:
         std::uint32_t proxy_index = 0;
         unsigned looks = 0;
     };
+    // Connections that were read of a communicator that the programs met first, whose record is on
+    // its way.
+    struct Waiting {
+        std::uint64_t generation_ns = 0; // of that record
+        std::uint64_t comm_hash = 0;     // as it was read
+        std::int32_t rank = 0;
+        std::vector<cw_nccl_connection> connections;
+    };
     // That a process has mapped an image: it may have several.
     struct ProcessKey {
         std::uint32_t tgid = 0;
@@ -88,16 +99,26 @@ private:
     };
 
     void look_at(const std::vector<pid_t> &pids);
+    void look_at_files(bool everything);
     void look_at_told();
+    void keep_steps(bool everything);
     void look_into(const std::vector<pid_t> &pids);
     void look_into(pid_t pid, nccl::CommCopies &copies);
-    void add_outside(const NcclImage &image, nccl::LiveComm &live);
+    // `is_there`: whether it is what was read.
+    void add_outside(const NcclImage &image, nccl::LiveComm &live,
+                     const std::function<bool()> &is_there);
+    void tell_connections(const NcclImage &image, const CommKey &key,
+                          std::vector<cw_nccl_connection> &connections);
+    void tell_waiting(const cw_nccl_comm &record);
     void on_comm(const cw_nccl_comm &record);
+    [[nodiscard]] std::size_t ring_bytes_left() const;
     void note_elsewhere(const cw_nccl_shape_ops &record);
     void look_elsewhere();
     bool read_elsewhere(const Elsewhere &connection);
     void keep(const CommKey &key, const cw_nccl_connection &connection);
     void watch_steps(const cw_nccl_connection &connection, const CommKey &comm);
+    // Null: there is none.
+    const cw_nccl_layout *layout_of(const NcclImage &image);
     void look_at_parameters(const ProcessKey &key, Process &process);
     void forget_ended();
     void forget_comms(const ProcessKey &key, const Process &process);
@@ -108,13 +129,16 @@ private:
     NcclOptions options_;
     NcclImages images_;
     std::map<CommKey, Comm> comms_;
+    std::map<CommKey, Waiting> waiting_;
     std::map<ProcessKey, Process> processes_;
     std::vector<Bytes> fresh_;                        // to be appended with the next sample
+    std::size_t fresh_channel_bytes_ = 0;             // of these, rings
+    bool is_cut_ = false;                             // of a process not all was read
     std::map<std::uint32_t, cw_nccl_layout> layouts_; // by image
     NcclShapes shapes_;
     NcclSteps steps_;
-    std::vector<cw_nccl_steps> last_steps_; // as of the end
-    bool detached_ = false;
+    std::vector<cw_nccl_steps> kept_steps_; // of the baseline, of the end
+    bool ended_ = false;
     std::vector<ToldMapping> told_;    // since the last sample
     std::vector<pid_t> again_;         // that have files which there was no time for
     std::vector<Elsewhere> elsewhere_; // that are not found yet

@@ -17,8 +17,11 @@ void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &
     Process &process = processes_[connection.tgid];
     const auto known = process.connections.find(connection.connection);
     const bool is_known = known != process.connections.end();
-    if (is_known && known->second.counter.net_comm == connection.net_comm)
+    if (is_known && known->second.counter.net_comm == connection.net_comm) {
+        if (is_lasting)
+            known->second.comm = 0; // another communicator has it, too
         return;
+    }
     const auto counter = nccl::find_step_counter(ProcessView{static_cast<pid_t>(connection.tgid)},
                                                  layout, connection);
     if (!counter || (!is_known && process.connections.size() >= MAX_CONNECTIONS))

@@ -230,8 +230,16 @@ Result<void> RxeWireSource::on_attached() {
                          sizeof(cw_wire_counters), true);
     peers_reader_.emplace(bpf_map__fd(skeleton_->maps.ud_peers), sizeof(cw_ud_peer_key),
                           sizeof(cw_ud_peer_counters), true);
-    skeleton_->bss->complete_since_ns = monotonic_ns();
+    if (maps_.held() == CW_NOT_HELD)
+        begin();
     return {};
+}
+
+void RxeWireSource::begin() {
+    if (!wire_reader_)
+        return;
+    unseen_before_ = unseen();
+    skeleton_->bss->complete_since_ns = monotonic_ns();
 }
 
 void RxeWireSource::check_layout() {
@@ -260,12 +268,18 @@ void RxeWireSource::sample(RecordSink &sink, bool everything) {
     forget(skeleton_->maps.marks);
 }
 
-std::vector<LossCount> RxeWireSource::losses() const {
+std::uint64_t RxeWireSource::unseen() const {
     auto missed = hooks_.missed() + calls_without_return_;
     // Frames to other nodes pass the programs of the loopback, too, which do nothing with them.
     if (skeleton_.is_loaded())
         missed += calls_unseen_by_both(hooks_, bpf_map__fd(skeleton_->maps.twice),
                                        skeleton_->bss->loopback_seen != 0);
+    return missed;
+}
+
+std::vector<LossCount> RxeWireSource::losses() const {
+    const auto now = unseen();
+    const auto missed = now - std::min(now, unseen_before_);
     if (missed == 0)
         return {};
     return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};

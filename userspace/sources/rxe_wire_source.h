@@ -35,6 +35,7 @@ public:
     RxeWireSource(const SharedMaps &maps, RxeWireOptions options);
     ~RxeWireSource() override;
 
+    void begin() override;
     void sample(RecordSink &sink, bool everything) override;
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     [[nodiscard]] std::vector<LossCount> losses() const override;
@@ -54,6 +55,7 @@ private:
     void sample_peers(RecordSink &sink, bool everything);
     void forget_destroyed();
     void check_layout();
+    [[nodiscard]] std::uint64_t unseen() const;
 
     RxeWireOptions options_;
     std::optional<MapReader> wire_reader_;
@@ -63,7 +65,8 @@ private:
     std::uint64_t tx_destructor_ = 0; // address of the kernel's function, 0: not known
     bool has_read_all_ = true;
     std::uint64_t calls_without_return_ = 0;
-    QpMap<bool> gone_; // no longer live when last sampled: goes at the next sample
+    std::uint64_t unseen_before_ = 0; // before anything was counted: no loss
+    QpMap<bool> gone_;                // no longer live when last sampled: goes at the next sample
 };
 
 } // namespace collwire

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -247,7 +248,23 @@ void SocketSource::give_up(Place &place) {
     }
 }
 
+void SocketSource::read_now() {
+    for (auto &[inode, place] : places_) {
+        if (!place.pending.empty())
+            search(place);
+        read_counters(kept_, place, false);
+    }
+}
+
+void SocketSource::end() {
+    read_now();
+    for (auto &[inode, place] : places_)
+        for (auto &[cookie, watched] : place.sockets)
+            watched.is_over = watched.was_read;
+}
+
 void SocketSource::sample(RecordSink &sink, bool everything) {
+    kept_.hand_over([&sink](const cw_header &record) { sink.append(record); });
     const std::uint64_t now = options_.clock();
     // A new segment's start may come at any time: the ticks go on as they were.
     if (!everything) {
@@ -278,7 +295,7 @@ void SocketSource::take_notices(RecordSink &sink, Place &place) {
         return;
     const auto taken = place.notices->take([&](const TcpSocket &socket) {
         const auto found = place.sockets.find(socket.id.cookie);
-        if (found == place.sockets.end())
+        if (found == place.sockets.end() || found->second.is_over)
             return;
         static_cast<void>(take_counters(found->second, socket));
         end(sink, place, socket.id.cookie,
@@ -298,15 +315,18 @@ void SocketSource::read_counters(RecordSink &sink, Place &place, bool everything
     ids.reserve(place.sockets.size());
     for (auto &[cookie, watched] : place.sockets) {
         watched.is_due = everything;
-        if (!watched.is_missing)
+        watched.was_read = false;
+        if (!watched.is_missing && !watched.is_over)
             ids.push_back(watched.id);
     }
     const auto read = place.diag.read(ids, [&](std::size_t index, const TcpSocket *socket) {
         Watched &watched = place.sockets.at(ids[index].cookie);
         // What stands there without counters, in TIME_WAIT or as its like, is all that is left.
         watched.is_missing = socket == nullptr || !socket->info;
-        if (!watched.is_missing && take_counters(watched, *socket))
-            watched.is_due = true;
+        if (watched.is_missing)
+            return;
+        watched.was_read = true;
+        watched.is_due = take_counters(watched, *socket) || watched.is_due;
     });
     if (!read) {
         has_read_all_ = false;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "userspace/netlink/sock_diag.h"
+#include "userspace/record/record_buffer.h"
 #include "userspace/record/source.h"
 #include "userspace/sources/socket_bytes.h"
 
@@ -43,6 +44,9 @@ public:
     // Writes nothing before the interval is over, unless everything is asked for or after detach.
     void sample(RecordSink &sink, bool everything) override;
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
+    void baseline() override { read_now(); }
+    // Of sockets that are there this is the last reading: more that they carry is in no sample.
+    void end() override;
     void detach() override { last_sample_ = true; }
 
     // A TCP socket and the file descriptor that it has until it is closed; `connected`: made by
@@ -63,8 +67,10 @@ private:
         cw_tcp_socket record{};
         bool has_counters = false;
         bool is_due = false;
+        bool was_read = false;   // by the last reading
         bool is_missing = false; // the kernel does not find it by its addresses any more
         bool was_waited_for = false;
+        bool is_over = false; // its counters are those of the end
     };
     // A network namespace. It lasts as long as sockets in it are watched.
     struct Place {
@@ -85,6 +91,7 @@ private:
     void adopt(Place &place, const TcpSocket &socket, const Pending &pending);
     void give_up(Place &place);
     void take_notices(RecordSink &sink, Place &place);
+    void read_now();
     void read_counters(RecordSink &sink, Place &place, bool everything);
     void end_missing(RecordSink &sink, Place &place);
     void end(RecordSink &sink, Place &place, std::uint64_t cookie, std::uint32_t flags);
@@ -104,6 +111,7 @@ private:
     std::uint64_t due_ns_ = 0;
     bool has_read_all_ = true;
     bool last_sample_ = false;
+    RecordBuffer kept_; // of the baseline, of the end
 };
 
 } // namespace collwire

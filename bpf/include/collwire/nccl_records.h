@@ -337,7 +337,8 @@ enum cw_nccl_transport {
 	CW_NCCL_TRANSPORT_IB = 1,     /* NCCL's own net_ib */
 	CW_NCCL_TRANSPORT_SOCKET = 2, /* NCCL's own net_socket */
 	CW_NCCL_TRANSPORT_PLUGIN = 3,
-	CW_NCCL_TRANSPORT_LOCAL = 4, /* P2P, SHM: nothing on the network */
+	CW_NCCL_TRANSPORT_LOCAL = 4,   /* P2P, SHM: nothing on the network */
+	CW_NCCL_TRANSPORT_COLLNET = 5, /* the network's own reduction: ranks are -1, no endpoints */
 };
 
 enum cw_nccl_connection_flags {

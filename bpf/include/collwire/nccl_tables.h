@@ -42,5 +42,7 @@ struct cw_nccl_connection_key {
 	__u32 tgid;
 	__u32 reserved;
 };
+/* Or given up: how often it is tried to read one. */
+#define CW_NCCL_CONNECTION_TOLD 4
 
 #endif

@@ -22,7 +22,7 @@ struct cw_node {
 	__u32 flags;	       /* enum cw_node_flags */
 	__u64 realtime_ns;     /* CLOCK_REALTIME at header.time_ns */
 	__u64 boottime_ns;     /* CLOCK_BOOTTIME at header.time_ns */
-	__u64 record_start_ns; /* monotonic; when the last probe was in place */
+	__u64 record_start_ns; /* monotonic; all probes were in place, and counting began */
 	__u32 recorder_pid;
 	__u32 n_cpus;
 	char hostname[CW_NAME_BYTES];
@@ -167,7 +167,7 @@ struct cw_probe {
 	__u64 offset_bytes;
 	__u32 expected_cost_ns;
 	__u32 reserved;
-	char source[32]; /* collwire's name for the source: qp, rxe_wire, posts, ports, mlx5 */
+	char source[32]; /* of ours: qp, rxe_wire, posts, ports, mlx5, mappings, nccl */
 	char function[CW_NAME_BYTES];
 	char module_or_file[256];
 	char instruction[64]; /* uprobe: disassembly of the instruction under it */

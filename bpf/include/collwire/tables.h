@@ -9,6 +9,13 @@ struct cw_losses {
 	__u64 records[CW_LOSS_CLASSES];
 };
 
+/* Whether programs count, and tell of anything. */
+enum cw_hold {
+	CW_NOT_HELD = 0,
+	CW_HELD = 1, /* not yet */
+	CW_OVER = 2, /* not any more */
+};
+
 struct cw_live_qp {
 	struct cw_qp_key key;
 	__u64 start_boottime_ns; /* of the owner's thread group leader */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_double/job/communicator.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <climits>
@@ -97,11 +98,28 @@ void Communicators::create(const std::string &name) {
     }
     ncclConfig_t config = named_config(name);
     const Moment at = Moment::now();
-    require(ncclCommSplit(find(kWorld)->handle, color, rank_, &part.handle,
-                          has_names_ ? &config : nullptr),
-            "ncclCommSplit");
+    if (plan.shape == Shape::Without)
+        shrink(plan, part, config);
+    else
+        require(ncclCommSplit(find(kWorld)->handle, color, rank_, &part.handle,
+                              has_names_ ? &config : nullptr),
+                "ncclCommSplit");
     if (color != NCCL_SPLIT_NOCOLOR)
         created(std::move(part), at);
+}
+
+// Those that are left out take no part in it.
+void Communicators::shrink(const CommunicatorPlan &plan, Communicator &part, ncclConfig_t &config) {
+    using Function =
+        ncclResult_t (*)(ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int flags);
+    const auto function = reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, "ncclCommShrink"));
+    if (function == nullptr)
+        give_up("this NCCL has no ncclCommShrink. Fix: 2.27 or later");
+    std::vector<int> excluded = plan.ranks;
+    if (plan.color_of(rank_) != NCCL_SPLIT_NOCOLOR)
+        require(function(find(kWorld)->handle, excluded.data(), static_cast<int>(excluded.size()),
+                         &part.handle, &config, 0),
+                "ncclCommShrink");
 }
 
 void Communicators::created(Communicator communicator, const Moment &at) {

@@ -46,6 +46,7 @@ public:
 
 private:
     void add_world(const std::string &id_place);
+    void shrink(const CommunicatorPlan &plan, Communicator &part, ncclConfig_t &config);
     void created(Communicator communicator, const Moment &at);
     void release(const std::string &name, const char *event, ncclResult_t (*function)(ncclComm_t),
                  const char *function_name);

@@ -58,11 +58,9 @@ const std::map<std::string, OperationKind> kOperations = {
     {"error", OperationKind::Error},
 };
 
-const std::map<std::string, Shape> kShapes = {{"whole", Shape::Whole},
-                                              {"block", Shape::Block},
-                                              {"stride", Shape::Stride},
-                                              {"alone", Shape::Alone},
-                                              {"list", Shape::List}};
+const std::map<std::string, Shape> kShapes = {
+    {"whole", Shape::Whole}, {"block", Shape::Block}, {"stride", Shape::Stride},
+    {"alone", Shape::Alone}, {"list", Shape::List},   {"without", Shape::Without}};
 
 template <class Integer> Integer number_in(const std::string &word, const std::string &unit = "") {
     Integer value{};
@@ -125,6 +123,8 @@ private:
             begin_loop();
         else if (first == "group")
             open_block({.kind = StepKind::Group});
+        else if (first == "repeat")
+            open_block({.kind = StepKind::Repeat, .number = number_in<int>(word(1))});
         else if (first == "capture")
             open_block({.kind = StepKind::Capture,
                         .communicator = known(word(1)),
@@ -149,7 +149,8 @@ private:
 
     void add_communicator(const Words &words) {
         if (words.size() < 3 || kShapes.count(words[2]) == 0)
-            throw PlanError("communicator NAME whole, block N, stride N, alone, or list R ...");
+            throw PlanError("communicator NAME whole, block N, stride N, alone, list R ..., or "
+                            "without R ...");
         CommunicatorPlan communicator{words[1], kShapes.at(words[2]), 0, {}};
         if (communicator.name == kWorld || names_.count(communicator.name) != 0)
             throw PlanError(fmt::format("a second communicator {}", communicator.name));
@@ -174,8 +175,9 @@ private:
     }
 
     void add(const Step &step) {
-        if (blocks_.size() > 1 && step.kind != StepKind::Operation && step.kind != StepKind::Group)
-            throw PlanError("only operations and groups in here");
+        if (blocks_.size() > 1 && step.kind != StepKind::Operation &&
+            step.kind != StepKind::Group && step.kind != StepKind::Repeat)
+            throw PlanError("only operations, groups and repeats in here");
         blocks_.back()->push_back(step);
     }
     void open_block(const Step &step) {
@@ -258,9 +260,11 @@ int CommunicatorPlan::color_of(int rank) const {
     case Shape::Alone:
         return rank;
     case Shape::List:
+    case Shape::Without:
         break;
     }
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end() ? 0 : NCCL_SPLIT_NOCOLOR;
+    const bool is_named = std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+    return is_named == (shape == Shape::List) ? 0 : NCCL_SPLIT_NOCOLOR;
 }
 
 Plan parse_plan(const std::string &text) {

@@ -46,20 +46,20 @@ struct Operation {
     bool uses_config = false; // the function with Config behind its name (2.31)
 };
 
-enum class StepKind { Operation, Group, Capture, Wait, Sleep, Create, Destroy, Abort };
+enum class StepKind { Operation, Group, Repeat, Capture, Wait, Sleep, Create, Destroy, Abort };
 
 struct Step {
     StepKind kind = StepKind::Wait;
     Operation operation{};
-    std::string communicator{}; // of all kinds but the first
-    int number = 0;             // replays; milliseconds
+    std::string communicator{}; // of those that name one
+    int number = 0;             // repetitions, replays; milliseconds
     bool is_stuck = false;      // an Abort in the middle of an operation
-    std::vector<Step> steps{};  // of a group or capture
+    std::vector<Step> steps{};  // of a group, repetition or capture
 };
 
-enum class Shape { Whole, Block, Stride, Alone, List };
+enum class Shape { Whole, Block, Stride, Alone, List, Without };
 
-// A part of the world that each rank is in, or (List) not.
+// A part of the world that each rank is in, or (List, Without) not.
 struct CommunicatorPlan {
     std::string name;
     Shape shape = Shape::Whole;

@@ -18,6 +18,7 @@ std::string error_of(const std::string &text) {
 TEST(job_plan, reads_communicators_and_steps) {
     const Plan plan = parse_plan("communicator tp block 2 # neighbours\n"
                                  "communicator odd list 1 3\n"
+                                 "communicator few without 1 3\n"
                                  "tp broadcast 1KiB int8 root 1 inplace\n"
                                  "loop\n"
                                  "group\n"
@@ -29,10 +30,12 @@ TEST(job_plan, reads_communicators_and_steps) {
                                  "end\n"
                                  "sleep 20ms\n"
                                  "abort odd stuck\n");
-    ASSERT_EQ(plan.communicators.size(), 2U);
+    ASSERT_EQ(plan.communicators.size(), 3U);
     EXPECT_EQ(plan.communicators[0].color_of(3), 1);
     EXPECT_EQ(plan.communicators[1].color_of(3), 0);
     EXPECT_EQ(plan.communicators[1].color_of(2), NCCL_SPLIT_NOCOLOR);
+    EXPECT_EQ(plan.communicators[2].color_of(3), NCCL_SPLIT_NOCOLOR);
+    EXPECT_EQ(plan.communicators[2].color_of(2), 0);
     ASSERT_EQ(plan.once.size(), 1U);
     const Operation &broadcast = plan.once[0].operation;
     EXPECT_EQ(broadcast.kind, OperationKind::Broadcast);
@@ -50,6 +53,20 @@ TEST(job_plan, reads_communicators_and_steps) {
     EXPECT_TRUE(plan.loop[3].is_stuck);
 }
 
+TEST(job_plan, repeats_what_is_in_a_group) {
+    const Plan plan = parse_plan("group\n"
+                                 "  repeat 3\n"
+                                 "    world allreduce 8\n"
+                                 "  end\n"
+                                 "end\n");
+    ASSERT_EQ(plan.loop.size(), 1U);
+    ASSERT_EQ(plan.loop[0].steps.size(), 1U);
+    const Step &repeat = plan.loop[0].steps[0];
+    EXPECT_EQ(repeat.kind, StepKind::Repeat);
+    EXPECT_EQ(repeat.number, 3);
+    EXPECT_EQ(repeat.steps.size(), 1U);
+}
+
 TEST(job_plan, without_a_loop_everything_is_repeated) {
     const Plan plan = parse_plan("world allreduce 8\nwait\n");
     EXPECT_TRUE(plan.once.empty());
@@ -62,7 +79,8 @@ TEST(job_plan, names_the_line_of_a_mistake) {
     EXPECT_EQ(error_of("world dance"), "plan, line 1: dance is no operation");
     EXPECT_EQ(error_of("world allreduce 8GB"), "plan, line 1: 8GB is no size: B, KiB or MiB");
     EXPECT_EQ(error_of("world sendrecv 8 inplace"), "plan, line 1: sendrecv has no form in place");
-    EXPECT_EQ(error_of("group\nwait\nend"), "plan, line 2: only operations and groups in here");
+    EXPECT_EQ(error_of("group\nwait\nend"),
+              "plan, line 2: only operations, groups and repeats in here");
     EXPECT_EQ(error_of("group\nworld allreduce 8\n"), "plan: an end is missing");
     EXPECT_EQ(error_of("destroy world"), "plan, line 1: the world stays as long as the job");
     EXPECT_EQ(error_of("communicator a block"), "plan, line 1: block and stride take a number of "

@@ -71,6 +71,11 @@ void Runner::run_step(const Step &step) {
         return run_operation(step.operation);
     case StepKind::Group:
         return run_group(step.steps);
+    case StepKind::Repeat:
+        for (int time = 0; time < step.number; time++)
+            for (const Step &each : step.steps)
+                run_step(each);
+        return;
     case StepKind::Capture:
         return run_capture(step);
     case StepKind::Wait:

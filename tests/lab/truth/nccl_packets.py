@@ -15,11 +15,12 @@ RESTART_S = 2.0
 SILENCE_S = 1.0
 
 
-def compare(out, reports):
+def compare(out, reports, others=()):
     """`reports`: (case of tests/nccl/cases.py, its report). Every queue pair's bytes, and those of each operation where operations are
-    apart. Returns what is different."""
+    apart. `others`: reports whose queue pairs were there, too, and are not judged. Returns what is different."""
     fabric = Fabric(out, PATH_MTU_BYTES, RESTART_S)
-    flows, known, problems, compared = fabric.flows, set(), [], 0
+    flows, problems, compared = fabric.flows, [], 0
+    known = {key for report in others for key in Comparison(fabric, report).grouped()}
     for case, report in reports:
         comparison = Comparison(fabric, report)
         keys = set(comparison.grouped())

@@ -41,6 +41,18 @@ PROBED int ncclProxyStart(ncclComm *comm) {
     return 0;
 }
 
+int ncclProxyPost(int operations);
+__attribute__((noinline)) int ncclProxyPost(int operations) {
+    double_calls = double_calls + operations;
+    return 0;
+}
+
+// The doubles' lists never grow that long.
+int ncclLocalOpAppend(int operations);
+PROBED int ncclLocalOpAppend(int operations) {
+    return operations == 1024 ? ncclProxyPost(operations) + 1 : 0;
+}
+
 PROBED int ncclEnqueueCheck(ncclInfo *info) {
     double_calls = double_calls + info->coll;
     return ncclProxyStart(info->comm);

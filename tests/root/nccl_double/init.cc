@@ -23,11 +23,41 @@ struct ncclProxyState {
     ncclProxyOps *proxyOps;
     void *ncclNet;
 };
+struct ncclProxyConnection {
+    int send, transport;
+    void *transportResources;
+};
+struct sendNetResources {
+    void *netSendComm;
+    int tpRank, tpRemoteRank, netDev, channelId, connIndex;
+};
+struct recvNetResources {
+    void *netRecvComm;
+    int tpRank, tpRemoteRank, netDev, channelId, connIndex;
+};
+struct ncclConnector {
+    struct {
+        int sameProcess;
+        ncclProxyConnection *connection;
+    } proxyConn;
+    int connected;
+};
+struct ncclChannelPeer {
+    ncclConnector send[2], recv[2];
+};
+struct ncclChannel {
+    ncclChannelPeer **peers;
+};
 struct ncclComm {
     std::uint64_t startMagic, commHash;
     int rank, nRanks, localRank, localRanks, initState;
     ncclProxyState *proxyState;
+    ncclChannel channels[64];
 };
+// That they are described in it.
+__attribute__((visibility("default"))) sendNetResources ncclSendResources;
+__attribute__((visibility("default"))) recvNetResources ncclRecvResources;
+__attribute__((visibility("default"))) ncclProxyConnection ncclConnection;
 struct ncclInfo {
     int coll;
     const void *sendbuff;
@@ -57,6 +87,18 @@ __attribute__((visibility("default"), noinline)) int ncclEnqueueCheck(ncclInfo *
     return info->coll + info->datatype + info->op + info->root +
            static_cast<int>(info->count + (info->sendbuff == info->recvbuff) +
                             (info->stream != nullptr) + (info->comm != nullptr));
+}
+
+int ncclProxyPost(int operations);
+__attribute__((noinline)) int ncclProxyPost(int operations) {
+    asm volatile("" : : "r"(operations) : "memory");
+    return 0;
+}
+
+// The lists here never grow that long.
+int ncclLocalOpAppend(int operations);
+__attribute__((visibility("default"), noinline)) int ncclLocalOpAppend(int operations) {
+    return operations == 1024 ? ncclProxyPost(operations) + 1 : 0;
 }
 
 __attribute__((visibility("default"), noinline)) int ncclProxyStart(ncclComm *comm) {

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What NCCL's operations come to on connections that nothing measured: where to, and over which
+// tier. In no sum of what was measured.
+#include "correlate/model/join.h"
+#include "correlate/model/more_sums.h"
+#include "correlate/nccl/describe.h"
+#include "correlate/nccl/resolve.h"
+
+namespace collwire::identity {
+
+using model::add_known;
+using model::Model;
+
+namespace {
+
+class Accountant {
+public:
+    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
+
+    void run() {
+        for (const Link &link : nccl_.links) {
+            if (!link.is_send() || !link.is_of_own_network() || link.source != ByteSource::None)
+                continue;
+            const bool is_tcp = link.transport == CW_NCCL_TRANSPORT_SOCKET;
+            if (is_tcp)
+                for_each_sum(link, [](model::Sums &sums, std::uint64_t) {
+                    ++sums.tcp.connections_without_bytes;
+                });
+            // Nothing that is known was launched on it.
+            if (link.attributed_bytes == 0)
+                continue;
+            for_each_sum(link, [&](model::Sums &sums, std::uint64_t bytes) {
+                add_known(is_tcp ? sums.tcp.derived_tx_payload_bytes
+                                 : sums.derived_tx_payload_bytes,
+                          bytes);
+            });
+            if (link.qps.size() == 1 && !link.is_cut_short)
+                nccl_.qps[link.qps.front()].derived_payload_bytes = link.attributed_bytes;
+        }
+    }
+
+private:
+    // The sums that the link is in, and its bytes in each.
+    template <typename Visit> void for_each_sum(const Link &link, Visit visit) {
+        const std::uint64_t bytes = link.attributed_bytes;
+        const Index host = model_.sessions[link.session].host;
+        visit(model_.total, bytes);
+        const topology::Tier tier =
+            link.tiers.empty() ? topology::Tier::Unknown : link.tiers.front().first;
+        visit(model_.tiers[model::index_of(tier)], bytes);
+        visit(sums_.process_of(host, link.tgid).all, bytes);
+        const auto [destination, is_captured] = destination_of(link);
+        visit(sums_.pair_of(host, destination, is_captured).all, bytes);
+    }
+
+    [[nodiscard]] std::pair<std::string, bool> destination_of(const Link &link) const {
+        if (!link.qps.empty()) {
+            const model::Qp &qp = model_.qps[link.qps.front()];
+            return {model::destination_of(qp), qp.remote_port != NONE};
+        }
+        // Where the other rank is; its number is the communicator's own unless that shares them.
+        const Index comm = only_communicator(nccl_, link);
+        Index only = NONE;
+        if (comm != NONE)
+            for (const Index index : nccl_.communicators[comm].instances) {
+                const Instance &instance = nccl_.instances[index];
+                if (instance.record.rank != link.peer ||
+                    (instance.record.flags & CW_NCCL_COMM_SHARED) != 0)
+                    continue;
+                if (only != NONE && only != instance.host)
+                    return {model::DESTINATION_NOT_KNOWN, false};
+                only = instance.host;
+            }
+        if (only == NONE)
+            return {model::DESTINATION_NOT_KNOWN, false};
+        return {model_.hosts[only].name, true};
+    }
+
+    Model &model_;
+    Identity &nccl_;
+    model::MoreSums sums_;
+};
+
+} // namespace
+
+void account_derived(Model &model) {
+    Accountant(model).run();
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/nccl/cut_launches.h"
+
+#include <algorithm>
+#include <span>
+
+namespace collwire::identity {
+
+CutLaunches::CutLaunches(const model::Model &model) : groups_(model.nccl.instances.size()) {
+    for (Index index = 0; index < groups_.size(); ++index) {
+        const Instance &instance = model.nccl.instances[index];
+        const CommStream &stream = model.nccl.gathered.streams[instance.stream];
+        const std::span<const Launch> launches =
+            std::span{stream.launches}.subspan(instance.first_launch, instance.n_launches);
+        const auto by_time = [](const auto &one, std::uint64_t time_ns) {
+            return one.time_ns < time_ns;
+        };
+        for (const Launch &launch : launches) {
+            if ((launch.flags & CW_NCCL_LAUNCH_TRUNCATED) == 0)
+                continue;
+            // A group is launched in parts: its calls are before the first of them.
+            const auto behind =
+                std::lower_bound(stream.calls.begin(), stream.calls.end(), launch.time_ns, by_time);
+            if (behind == stream.calls.begin())
+                continue;
+            const auto first = std::lower_bound(launches.begin(), launches.end(),
+                                                std::prev(behind)->time_ns, by_time);
+            const std::uint64_t after_ns =
+                first == launches.begin() ? 0 : std::prev(first)->time_ns;
+            groups_[index].emplace_back(after_ns, launch.time_ns);
+        }
+    }
+}
+
+bool CutLaunches::may_hold(Index instance, const Call &call) const {
+    const auto &groups = groups_[instance];
+    const auto group = std::lower_bound(
+        groups.begin(), groups.end(), call.time_ns,
+        [](const auto &one, std::uint64_t time_ns) { return one.second < time_ns; });
+    return group != groups.end() && call.time_ns > group->first;
+}
+
+} // namespace collwire::identity

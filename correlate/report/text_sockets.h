@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "correlate/report/text_report.h"
+
+namespace collwire::report {
+
+// The TCP sockets of NCCL's connections; "" where there are none.
+[[nodiscard]] std::string sockets_text(const model::Model &model, const TextOptions &options);
+
+} // namespace collwire::report

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of official NCCL on this machine, over sockets, on the test double of CUDA, each under a recorder: which operation put how many bytes on
+which connection, against the double's log, the job's, and what NCCL itself says of communicators and connections.
+
+join_test.py --collwire FILE --build DIRECTORY --version VERSION [--cases CASE,...] [--keep DIRECTORY] [--only-full]"""
+
+import os
+import sys
+import time
+
+sys.dont_write_bytecode = True  # it runs as root
+
+import one_machine
+import cases
+import communicators_truth
+import double_job
+import identity_truth
+import join_truth
+import nccl_log
+
+RANKS = 4
+# Before it NCCL's kernels have no double: communicators and connections alone.
+FIRST_WITH_KERNELS = (2, 20)
+DEFAULT = cases.HERE_FULL if os.environ.get("COLLWIRE_FULL") == "1" else cases.HERE
+
+
+def text_of(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def check_case(arguments, case, library, directory):
+    begin = time.monotonic()
+    os.mkdir(directory)
+    version = double_job.version_of(library)
+    job = double_job.Job(library, arguments.build, RANKS, ranks_per_node=case.ranks_per_node, environment={
+        "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": f"{directory}/nccl.%p.log", **case.environment})
+    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", case.plan_path, *case.job_options],
+                                           may_lose=case.is_cut)
+    texts = [text_of(f"{directory}/nccl.{log[0]['pid']}.log") for log in jobs]
+    processes = one_machine.processes_of(report, jobs)
+    comms, problems = communicators_truth.compare(report, jobs, texts, processes, version)
+    told, not_told = (0, []) if case.shares_connections else nccl_log.compare(report, dict(zip(processes, texts)))
+    problems = [f"{case.name}: {problem}" for problem in problems + not_told]
+    line = case.name
+    if version >= FIRST_WITH_KERNELS:
+        doubles = one_machine.logs_of(directory, "truth", RANKS)
+        line, of_join = join_truth.judge(case, report, jobs, doubles, identity_truth.same_node(jobs, case.ranks_per_node), processes,
+                                           report["loss"]["entries"])
+        problems += of_join
+    print(f"{arguments.version} {line}; {comms} communicators; {told} connections as NCCL tells of them ({time.monotonic() - begin:.0f} s)", flush=True)
+    return problems
+
+
+def run(arguments, library, directory):
+    names = arguments.cases.split(",")
+    if double_job.version_of(library) < FIRST_WITH_KERNELS:
+        names = ("communicators",)
+    wanted = [case for case in (cases.CASES[name] for name in names) if case.runs_on(double_job.version_of(library))]
+    problems = [problem for case in wanted for problem in check_case(arguments, case, library, f"{directory}/{case.name}")]
+    assert not problems, "\n".join(problems[:40])
+
+
+if __name__ == "__main__":
+    sys.exit(one_machine.main(one_machine.arguments_of(__doc__, ("--cases", {"default": ",".join(DEFAULT)})), run))

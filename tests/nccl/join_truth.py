@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a report is what a case's job did: what nodes of the lab and ranks on one machine are judged by."""
+
+import exact_truth
+import identity_truth
+import pairs_truth
+
+
+def judge(case, report, jobs, doubles, is_local, processes, losses):
+    """`jobs`, `doubles`: what the job and the double wrote, a list for each rank; `processes`: (host, pid) of each; `losses`: those of the
+    report that are not to be. Returns (a line that says what
+    was compared, problems)."""
+    double = identity_truth.Truth(doubles, is_local)
+    sent = sum(double.sent.values())
+    identity = report["identity"]
+    is_cut = case.is_cut and identity["ops_truncated"] > 0
+    figures, different = identity_truth.compare_bytes(report, double)
+    calls, out_of_order = identity_truth.compare_order(report, jobs)
+    pairs, pair_problems = pairs_truth.compare(report, jobs, doubles, is_local, processes, only_exact=is_cut)
+    exact, exact_problems = exact_truth.compare(report, double)
+    line = (f"{case.name}: {figures} figures of bytes, {len(different)} different; {exact} exact collectives, {len(exact_problems)} wrong; {calls} calls, "
+            f"{len(out_of_order)} communicators out of order; {pairs} sends and receives by their ordinals, {len(pair_problems)} wrong; exact "
+            f"{identity['exact']}, inferred {identity['inferred']}, process {identity['process']} of {sent} sent; {identity['ops_truncated']} launches cut")
+    problems = out_of_order + pair_problems + exact_problems
+    if not is_cut:
+        problems += different
+        if losses:
+            problems.append(f"lost: {losses}")
+        if (identity["exact"], identity["inferred"], identity["process"]) != (sent, 0, 0):
+            problems.append(f"identity {identity}, the double sent {sent}")
+    elif identity["exact"] > sent:
+        problems.append(f"exact {identity['exact']}, the double sent {sent}")
+    if figures < case.fewest_figures or calls < case.fewest_calls or pairs < case.fewest_pairs:
+        problems.append(f"no more than {figures} figures, {calls} calls and {pairs} sends and receives")
+    most = most_operations(doubles)
+    if most < case.fewest_in_launch:
+        problems.append(f"no launch of a rank has more than {most} operations of the proxy")
+    return line, [f"{case.name}: {problem}" for problem in problems]
+
+
+def most_operations(doubles):
+    """Of the proxy in one launch: one for each work and connection."""
+    return max((len(kernel["connections"]) for kernels in doubles for kernel in kernels), default=0)

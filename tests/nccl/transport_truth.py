@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sockets, and what was computed, in a report: every sum of them against what the test double sent."""
+
+
+def problems_of(report, sent_bytes):
+    """Of a job that was recorded whole."""
+    total = report["total"]
+    tcp, derived = total["tcp"], total["derived_tx_payload_bytes"] or 0
+    problems = []
+    if derived and derived != sent_bytes:
+        problems.append(f"computed of queue pairs: {derived}, the double sent {sent_bytes}")
+    for name in ("tiers", "node_pairs"):
+        sums = report[name].values() if name == "tiers" else report[name]
+        if sum(each["derived_tx_payload_bytes"] or 0 for each in sums) != derived:
+            problems.append(f"{name} do not add up to the {derived} computed bytes")
+        for figure in ("sockets", "tx_payload_bytes", "rx_payload_bytes", "retransmitted_bytes"):
+            if sum((each["tcp"] or {}).get(figure) or 0 for each in sums) != ((tcp or {}).get(figure) or 0):
+                problems.append(f"{name} do not add up to tcp {figure} {tcp}")
+    if tcp:
+        problems += problems_of_sockets(report, sent_bytes)
+    return problems
+
+
+def problems_of_sockets(report, sent_bytes):
+    tcp, sockets = report["total"]["tcp"], report["sockets"]
+    problems = [f"socket {socket['local']} > {socket['remote']}: {socket}" for socket in sockets
+                if not (socket["role"] and socket["remote_host"] and socket["netdev"]
+                        and socket["retransmitted_bytes"] is not None and socket["tier"] in ("leaf", "spine"))]
+    if sum(socket["tx_payload_bytes"] for socket in sockets) != tcp["tx_payload_bytes"] or len(sockets) != tcp["sockets"]:
+        problems.append(f"{len(sockets)} sockets do not add up to {tcp}")
+    # Of one that was closed between two looks the last bytes are missing.
+    if not any(socket["cut_short"] for socket in sockets):
+        known_bytes = (tcp["tx_payload_bytes"] or 0) + (tcp["derived_tx_payload_bytes"] or 0)
+        headers_bytes = report["control"]["socket_headers"]["payload_bytes"] or 0
+        if known_bytes != sent_bytes + headers_bytes:
+            problems.append(f"{known_bytes} bytes of TCP, the double sent {sent_bytes}, and {headers_bytes} are sizes")
+    for tier, sums in report["tiers"].items():
+        if sums["tcp"] and sums["tcp"]["tx_payload_bytes"] and sums["tx_payload_bytes"] == 0:
+            problems.append(f"tier {tier} says 0, and sockets carried {sums['tcp']}")
+    return problems

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "correlate/nccl/neighbours.h"
+
+namespace collwire::identity {
+namespace {
+
+cw_nccl_op op_of(std::uint8_t pattern) {
+    cw_nccl_op op{};
+    op.pattern = pattern;
+    op.root = 7;
+    return op;
+}
+
+TEST(NcclNeighbours, OfAnOperationThatDoesNotSay) {
+    Channel channel;
+    channel.record.ring_prev = 1;
+    channel.record.ring_next = 2;
+    channel.record.tree_up = -1;
+    channel.record.tree_down[0] = 3;
+    channel.record.tree_down[1] = channel.record.tree_down[2] = -1;
+    for (const bool is_send : {false, true}) {
+        const std::int32_t of_ring = is_send ? 2 : 1;
+        EXPECT_EQ(neighbour_of(&channel, op_of(CW_NCCL_PATTERN_RING), is_send), of_ring);
+        EXPECT_EQ(neighbour_of(&channel, op_of(CW_NCCL_PATTERN_RING_TWICE), is_send), of_ring);
+        EXPECT_EQ(neighbour_of(&channel, op_of(CW_NCCL_PATTERN_PIPELINE_FROM), is_send), of_ring);
+        EXPECT_EQ(neighbour_of(&channel, op_of(CW_NCCL_PATTERN_TREE_UP_DOWN), is_send), 3);
+        EXPECT_EQ(neighbour_of(&channel, op_of(CW_NCCL_PATTERN_NVLS), is_send), -1);
+        EXPECT_EQ(neighbour_of(nullptr, op_of(CW_NCCL_PATTERN_RING), is_send), -1);
+    }
+    EXPECT_EQ(neighbour_of(nullptr, op_of(CW_NCCL_PATTERN_SEND), true), 7);
+    EXPECT_EQ(neighbour_of(nullptr, op_of(CW_NCCL_PATTERN_RECV), false), 7);
+    channel.record.tree_up = 5;
+    EXPECT_EQ(neighbour_of(&channel, op_of(CW_NCCL_PATTERN_TREE_UP), true), -1) << "or 3";
+}
+
+TEST(NcclNeighbours, ChannelsOfALife) {
+    CommStream stream;
+    for (const std::uint64_t time_ns : {5U, 15U, 18U, 25U}) {
+        Channel channel;
+        channel.time_ns = time_ns;
+        channel.record.channel = time_ns == 18 ? 1 : 0;
+        stream.channels.push_back(channel);
+    }
+    Instance instance;
+    instance.begin_ns = 10;
+    instance.end_ns = 20;
+    ASSERT_NE(channel_of(stream, instance, 0), nullptr);
+    EXPECT_EQ(channel_of(stream, instance, 0)->time_ns, 15U);
+    EXPECT_EQ(channel_of(stream, instance, 2), nullptr);
+    instance.end_ns = 0;
+    EXPECT_EQ(channel_of(stream, instance, 0)->time_ns, 25U);
+    // It is asked for each operation: what was told over and over is not looked through.
+    for (std::uint64_t time_ns = 30; time_ns < 5000; ++time_ns) {
+        stream.channels.emplace_back().time_ns = time_ns;
+        stream.channels.back().record.channel = 2;
+    }
+    EXPECT_EQ(channel_of(stream, instance, 0), nullptr);
+    EXPECT_EQ(channel_of(stream, instance, 2)->time_ns, 4999U);
+}
+
+} // namespace
+} // namespace collwire::identity

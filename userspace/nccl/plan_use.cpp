@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `collwire record` does with a plan.
+#include <algorithm>
+
+#include "userspace/nccl/layout.h"
+#include "userspace/nccl/plan.h"
+#include "userspace/nccl/recipe.h"
+
+namespace collwire::nccl {
+namespace {
+
+// Up to 2.26 NCCL calls ncclProxyStart for each launch.
+constexpr std::uint32_t FIRST_WITH_UNSEEN_LAUNCHES = 22700;
+
+} // namespace
+
+bool sees_all_launches(const Plan &plan) {
+    const std::uint32_t version = version_number(plan.version);
+    return version != 0 && version < FIRST_WITH_UNSEEN_LAUNCHES;
+}
+
+bool measures_times(const Plan &plan) {
+    const Capability *times = find_capability(plan, "times");
+    return times != nullptr && times->rung == Rung::Exact;
+}
+
+Placed placed_when(const Plan &plan, const PlannedFunction &probe) {
+    if (!plan.not_recorded.empty())
+        return Placed::Never;
+    if (std::ranges::find(NEEDED_FUNCTIONS, probe.function) != NEEDED_FUNCTIONS.end() ||
+        probe.function == "ncclLocalOpAppend")
+        return Placed::Always;
+    if (probe.function == "hostStreamPlanTask")
+        return sees_all_launches(plan) ? Placed::Never : Placed::LocalLaunches;
+    if (probe.function.starts_with("ncclProfiler"))
+        return measures_times(plan) ? Placed::NetworkTimes : Placed::Never;
+    return Placed::Never;
+}
+
+std::string_view placed_name(Placed placed) {
+    switch (placed) {
+    case Placed::Always:
+        return "always";
+    case Placed::LocalLaunches:
+        return "--local-launches";
+    case Placed::NetworkTimes:
+        return "--network-times";
+    case Placed::Never:
+        break;
+    }
+    return {};
+}
+
+} // namespace collwire::nccl
