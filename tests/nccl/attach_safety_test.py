@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A job of official NCCL on this machine, over sockets, on the test double of CUDA. A recorder is attached to it and ended, or killed, again
-and again: all data stay right, nobody is ptraced, the memory of the library is afterwards what it was before, and no iteration takes longer
+and again: all data stay right, nobody is ptraced, the memory of the library is afterwards what it was before, and iterations take no longer
 than those beside which a recorder only looked. Then jobs that die while a recorder comes.
 
 attach_safety_test.py --collwire FILE --build DIRECTORY --version VERSION [--rounds N]"""
@@ -27,10 +27,10 @@ PATIENCE_S = 120
 # Rounds in which the recorder is killed.
 KILLED_EACH = 5
 # Rounds beside which a program works as hard as a recorder that starts, and attaches nothing.
-COMPARED_EACH = 4
-# A machine that is shared is slow at times, with or without a recorder: of so many iterations the slowest is left out.
-OF_THOUSAND = 10
+COMPARED_EACH = 2
+# A machine that is shared is slow at times, with or without a recorder: it is so in some rounds. A recorder would be in all.
 SLOWEST_RATIO, SLOWEST_MARGIN_S = 1.5, 0.05
+ROUNDS_FOR_ONE_SLOW = 50
 
 
 def poll_until(condition, what):
@@ -96,6 +96,13 @@ def code_of(pid):
     return digest.hexdigest()
 
 
+def own_code_kib(pid):
+    """Of the library's code, what the process has for itself: pages with a breakpoint among them. To read all of the code would slow the
+    job down where its iterations are measured."""
+    with open(f"/proc/{pid}/smaps", encoding="utf-8") as smaps:
+        return sum(int(kib) for kib in re.findall(r"^\w+-\w+ r-xp .*libnccl(?:.*\n)+?Anonymous: +(\d+) kB", smaps.read(), re.MULTILINE))
+
+
 def tracers_of(pid):
     tracers = set()
     for task in os.listdir(f"/proc/{pid}/task"):
@@ -143,12 +150,12 @@ def wait_for_iterations(log, n):
 
 
 def slowest(log, windows):
-    """How many iterations touch one of the windows, the slowest of all but a few, the slowest of all, and the slowest call; in seconds."""
+    """How many iterations touch one of the windows, their median, the slowest, and the slowest call; in seconds."""
     def touches(begin_ns, end_ns):
         return any(begin_ns < end and end_ns > begin for begin, end in windows)
     iterations = sorted(seconds for begin, seconds in log.iterations() if touches(begin, begin + seconds * 1e9))
     calls = [(end - begin) / 1e9 for begin, end in log.calls if touches(begin, end)]
-    return len(iterations), iterations[-1 - len(iterations) * OF_THOUSAND // 1000], iterations[-1], max(calls)
+    return len(iterations), iterations[len(iterations) // 2], iterations[-1], max(calls)
 
 
 def only_look(collwire, log, seconds):
@@ -165,7 +172,7 @@ def attach_and_detach(arguments, library, directory, chance):
     traced, only_looked = [], []
     try:
         code = [code_of(pid) for pid in job.pids]
-        changed = 0
+        unprobed_kib, changed = own_code_kib(job.pids[0]), 0
         for number in range(arguments.rounds):
             if traced and number % COMPARED_EACH == 1:
                 begin_ns = time.monotonic_ns()
@@ -179,7 +186,7 @@ def attach_and_detach(arguments, library, directory, chance):
                     recorder.end(signal.SIGKILL)
                 else:
                     poll_until(recorder.records, "recording")
-                    changed += code_of(job.pids[0]) != code[0]
+                    changed += own_code_kib(job.pids[0]) > unprobed_kib
                     wait_for_iterations(log, 1)
                     assert all(tracers_of(pid) == {"0"} for pid in job.pids), "somebody is ptraced"
                     status = recorder.end()
@@ -198,13 +205,17 @@ def attach_and_detach(arguments, library, directory, chance):
     outputs = [double_job.output_of(directory, rank) for rank in range(RANKS)]
     assert statuses == [0] * RANKS and all("all data right" in output for output in outputs), (statuses, outputs)
     log.read()
-    n, most_s, slowest_s, call_s = slowest(log, traced)
-    quiet_n, quiet_most_s, quiet_slowest_s, quiet_call_s = slowest(log, only_looked)
-    print(f"{arguments.rounds} recorders, {changed} seen in the library's code; iterations of the job, but for {OF_THOUSAND} in 1,000: at most "
-          f"{most_s * 1e3:.1f} ms of {n}, where nothing is attached {quiet_most_s * 1e3:.1f} ms of {quiet_n}; slowest of all {slowest_s * 1e3:.1f} and "
-          f"{quiet_slowest_s * 1e3:.1f} ms; largest pause of a traced thread, the longest call: {call_s * 1e3:.2f} ms, where nothing is attached "
-          f"{quiet_call_s * 1e3:.2f} ms")
-    assert most_s <= SLOWEST_RATIO * quiet_most_s + SLOWEST_MARGIN_S, "iterations are slower under a recorder"
+    n, median_s, slowest_s, call_s = slowest(log, traced)
+    quiet_n, quiet_median_s, quiet_slowest_s, quiet_call_s = slowest(log, only_looked)
+    print(f"{arguments.rounds} recorders, {changed} seen in the library's code; slowest iteration of the job {slowest_s * 1e3:.1f} ms of {n} (median "
+          f"{median_s * 1e3:.1f}), where nothing is attached {quiet_slowest_s * 1e3:.1f} ms of {quiet_n} (median {quiet_median_s * 1e3:.1f}); largest "
+          f"pause of a traced thread, the longest call: {call_s * 1e3:.2f} ms, where nothing is attached {quiet_call_s * 1e3:.2f} ms")
+    limit_s = SLOWEST_RATIO * quiet_slowest_s + SLOWEST_MARGIN_S
+    longer = [(begin, begin + seconds * 1e9) for begin, seconds in log.iterations() if seconds > limit_s]
+    slow = [number for number, (begin, end) in enumerate(traced) if any(a < end and b > begin for a, b in longer)]
+    if slow:
+        print(f"slower than {limit_s * 1e3:.1f} ms: rounds {', '.join(map(str, slow))}")
+    assert len(slow) <= -(-arguments.rounds // ROUNDS_FOR_ONE_SLOW), "iterations are slower under a recorder"
 
 
 def dying(arguments, library, directory, chance):

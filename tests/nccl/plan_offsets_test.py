@@ -3,7 +3,7 @@
 """Plans of official NCCL libraries against readers that have nothing of collwire in them: gdb for every offset, size and
 enumerator, readelf for the build-id, symbols and instructions' addresses. And the rungs that each version must reach.
 
-plan_offsets_test.py --collwire BINARY [--version VERSION ...]"""
+plan_offsets_test.py --collwire BINARY [--version VERSION ...] [--library FILE ...]"""
 
 import argparse
 import json
@@ -19,6 +19,7 @@ TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "to
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
 ALWAYS_EXACT = {"communicators", "connections", "errors"}
 EXACT_FROM_2_24 = ALWAYS_EXACT | {"operations", "graphs"}
+ALWAYS_PLACED = {"ncclLocalOpAppend", "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart"}
 MOST_CPU_S = 0.3
 SKIPPED = 77
 
@@ -121,32 +122,56 @@ def check_rungs(plan, version):
     from_2_24 = tuple(int(part) for part in version.split(".")) >= (2, 24)
     wanted = EXACT_FROM_2_24 if from_2_24 else ALWAYS_EXACT
     assert wanted <= exact, (version, wanted - exact, plan["capabilities"])
+    assert plan["not_recorded"] is None, plan["not_recorded"]
+    inspected = "exact" if from_2_24 else "process"
+    assert plan["capabilities"]["inspect"]["rung"] == inspected, plan["capabilities"]["inspect"]
+    # What is less than exact is said to rest on something that there is, or on nothing.
+    for name, capability in plan["capabilities"].items():
+        assert (capability["source"] is None) == (capability["rung"] == "process"), (name, capability)
+        assert capability["rung"] == "exact" or capability["missing"], (name, capability)
+    assert {probe["function"] for probe in plan["probes"] if probe["placed"] == "always"} == ALWAYS_PLACED, plan["probes"]
     assert all(probe["emulated"] for probe in plan["probes"]), plan["probes"]
-    assert plan["version"] == version, plan["version"]
     return "".join(plan["capabilities"][name]["rung"][0] for name in plan["capabilities"])
+
+
+def check_stripped(collwire, library):
+    """Nothing is promised of a copy without symbols and types."""
+    with tempfile.TemporaryDirectory() as directory:
+        stripped = os.path.join(directory, "libnccl.so.2")
+        output_of("strip", "-o", stripped, library)
+        plan = plan_of(collwire, stripped)[0]
+    assert plan["not_recorded"] and "Fix: " in plan["not_recorded"], plan["not_recorded"]
+    for name, capability in plan["capabilities"].items():
+        assert capability["rung"] == "process" and capability["source"] is None, (name, capability)
+        assert "types (DWARF)" in capability["missing"], (name, capability)
+    assert all(probe["placed"] is None for probe in plan["probes"]), plan["probes"]
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--collwire", required=True)
     parser.add_argument("--version", action="append")
+    parser.add_argument("--library", action="append", default=[], help="of whatever version, instead")
     arguments = parser.parse_args()
-    for tool in ("gdb", "readelf", "objdump"):
+    for tool in ("gdb", "readelf", "objdump", "strip"):
         if not shutil.which(tool):
             print(f"skip: no {tool}. Fix: tools/install-deps test")
             return SKIPPED
-    versions = arguments.version or (VERSIONS if os.environ.get("COLLWIRE_FULL") == "1" else ["2.20.5", "2.32.3"])
-    for version in versions:
+    libraries = [(None, library) for library in arguments.library]
+    for version in arguments.version or ([] if libraries else VERSIONS if os.environ.get("COLLWIRE_FULL") == "1" else ["2.20.5", "2.32.3"]):
         fetched = subprocess.run([os.path.join(TOOLS, "fetch-nccl"), version], capture_output=True, text=True, check=False)
         if fetched.returncode != 0:
             print(f"skip: {fetched.stderr.strip()}")
             return SKIPPED
-        library = fetched.stdout.strip()
+        libraries.append((version, fetched.stdout.strip()))
+    for version, library in libraries:
         plan, cpu_s = plan_of(arguments.collwire, library)
-        rungs = check_rungs(plan, version)
+        assert version in (None, plan["version"]), (version, plan["version"])
+        rungs = check_rungs(plan, plan["version"])
         compared = compare_with_gdb(plan, library) + compare_with_readelf(plan, library) + compare_with_disassembler(plan, library)
-        print(f"{version:>7}: {rungs}  {compared} figures compared, 0 different, {cpu_s * 1000:.0f} ms of CPU", flush=True)
+        print(f"{plan['version']:>7}: {rungs}  {compared} figures compared, 0 different, {cpu_s * 1000:.0f} ms of CPU", flush=True)
         assert cpu_s < MOST_CPU_S, cpu_s
+        check_stripped(arguments.collwire, library)
     return 0
 
 
