@@ -36,6 +36,9 @@ struct {
 #define READ_FIELD(into, base, field)                                                              \
 	(HAS(field) && !bpf_probe_read_user(&(into), sizeof(into), (void *)((base) + layout.field)))
 
+/* The same for a field that not every build has: false only if its memory is not there. */
+#define READ_IF_HAD(into, base, field) (!HAS(field) || READ_FIELD(into, base, field))
+
 static __always_inline __u64 mm_of_current(void)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -76,62 +79,80 @@ static __always_inline bool is_comm(__u64 comm)
 	return READ_FIELD(magic, comm, comm_hash);
 }
 
-/* A word of an array of ints, where there is one. */
-static __always_inline __s32 int_at(__u64 array, __s64 i, __s32 otherwise)
+/* A word of an array of ints, where there is one. `failed` is not 0 if it could not be read. */
+static __always_inline __s32 int_at(__u64 array, __s64 i, __s32 otherwise, long *failed)
 {
 	__s32 value = otherwise;
 
 	if (array)
-		bpf_probe_read_user(&value, sizeof(value), (void *)(array + i * 4));
+		*failed |= bpf_probe_read_user(&value, sizeof(value), (void *)(array + i * 4));
 	return value;
 }
 
 /* The entries of proxyOps that operations of this communicator may be in: of all local ranks of the
  * communicator whose connections it has, as ncclProxyStart goes through them. One that shares
  * connections (splitShare) may send through a rank that it has not. Since 2.30 the entries are by
- * rank of that communicator, before by its local rank. */
-static __always_inline void find_proxies(struct cw_nccl_comm_entry *entry, __u64 comm)
+ * rank of that communicator, before by its local rank. False: memory that tells them is not there.
+ * Without proxy_ops it is tried again at the next launch. */
+static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64 comm)
 {
-	__u64 state = 0, to_rank = 0, top = comm, shared = 0, owner = 0;
+	__u64 state = 0, ops = 0, to_rank = 0, top = comm, shared = 0, owner = 0;
 	__u64 top_ranks = 0, top_local_ranks = 0;
-	__s32 local_rank = 0, local_ranks = 0;
+	__s32 local_rank = 0, local_ranks = 0, rank;
+	long failed = 0;
 	__u32 i;
 
-	if (!READ_FIELD(state, comm, comm_proxy_state) ||
-	    !READ_FIELD(entry->proxy_ops, state, proxy_state_ops) ||
-	    !READ_FIELD(local_rank, comm, comm_local_rank))
-		return;
-	READ_FIELD(to_rank, comm, comm_local_rank_to_rank);
-	READ_FIELD(top_ranks, comm, comm_top_parent_ranks);
-	READ_FIELD(top_local_ranks, comm, comm_top_parent_local_ranks);
-	if (HAS(proxy_state_by_rank))
-		entry->own = int_at(top_ranks, int_at(to_rank, local_rank, local_rank),
-				    int_at(to_rank, local_rank, local_rank));
-	else
-		entry->own = int_at(top_local_ranks, local_rank, local_rank);
-	if (READ_FIELD(shared, comm, comm_shared_res) && READ_FIELD(owner, shared, shared_owner) &&
-	    owner != comm && is_comm(owner)) {
+	if (!HAS(comm_proxy_state) || !HAS(proxy_state_ops) || !HAS(comm_local_rank) ||
+	    !HAS(comm_local_ranks))
+		return true;
+	if (!READ_FIELD(state, comm, comm_proxy_state))
+		return false;
+	entry->proxy_state = state;
+	if (!state)
+		return true;
+	if (!READ_FIELD(ops, state, proxy_state_ops))
+		return false;
+	if (!ops)
+		return true;
+	if (!READ_FIELD(local_rank, comm, comm_local_rank) ||
+	    !READ_IF_HAD(to_rank, comm, comm_local_rank_to_rank) ||
+	    !READ_IF_HAD(top_ranks, comm, comm_top_parent_ranks) ||
+	    !READ_IF_HAD(top_local_ranks, comm, comm_top_parent_local_ranks) ||
+	    !READ_IF_HAD(shared, comm, comm_shared_res))
+		return false;
+	if (HAS(proxy_state_by_rank)) {
+		rank = int_at(to_rank, local_rank, local_rank, &failed);
+		entry->own = int_at(top_ranks, rank, rank, &failed);
+	} else {
+		entry->own = int_at(top_local_ranks, local_rank, local_rank, &failed);
+	}
+	if (shared && !READ_IF_HAD(owner, shared, shared_owner))
+		return false;
+	if (owner != comm && is_comm(owner)) {
 		top = owner;
 		top_ranks = top_local_ranks = 0;
-		READ_FIELD(to_rank, top, comm_local_rank_to_rank);
+		if (!READ_IF_HAD(to_rank, top, comm_local_rank_to_rank))
+			return false;
 	}
 	if (!READ_FIELD(local_ranks, top, comm_local_ranks))
-		return;
-	entry->proxy_state = state;
+		return false;
 	for (i = 0; i < CW_NCCL_PROXIES; i++) {
 		if ((__s32)i >= local_ranks)
 			break;
 		if (HAS(proxy_state_by_rank)) {
-			__s32 rank = int_at(to_rank, i, i);
-
-			entry->proxies[i] = int_at(top_ranks, rank, rank);
+			rank = int_at(to_rank, i, i, &failed);
+			entry->proxies[i] = int_at(top_ranks, rank, rank, &failed);
 		} else {
-			entry->proxies[i] = int_at(top_local_ranks, i, i);
+			entry->proxies[i] = int_at(top_local_ranks, i, i, &failed);
 		}
 		entry->n_proxies = i + 1;
 	}
 	if (local_ranks > CW_NCCL_PROXIES)
 		entry->n_proxies = local_ranks;
+	if (failed)
+		return false;
+	entry->proxy_ops = ops;
+	return true;
 }
 
 /* False: it is lost. */
@@ -200,7 +221,7 @@ static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 co
 		return 1;
 	entry->mm = mm_of_current();
 	entry->generation_ns = bpf_ktime_get_ns();
-	find_proxies(entry, comm);
+	(void)find_proxies(entry, comm);
 	if (tell_comm(comm, entry, flags, parent, color))
 		return 0;
 	/* Nobody knows it: it is met anew at its next call or launch. */
@@ -208,14 +229,13 @@ static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 co
 	return 1;
 }
 
+/* 1: memory that tells them is not there. */
 static __noinline long meet_proxies(__u64 comm)
 {
 	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
 	struct cw_nccl_comm_entry *entry = bpf_map_lookup_elem(&comms, &key);
 
-	if (entry)
-		find_proxies(entry, comm);
-	return 0;
+	return entry && !find_proxies(entry, comm);
 }
 
 /* NULL: it is no communicator, or there is no room for it, which is counted. */

@@ -357,8 +357,8 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 			count_loss(CW_LOSS_NCCL_FAULT);
 		return false;
 	}
-	if (!entry->proxy_ops) { /* it was met before its proxy was there */
-		meet_proxies(w->comm);
+	if (!entry->proxy_ops) { /* it was met before its proxy, or that memory, was there */
+		w->fault = meet_proxies(w->comm) && has_ops;
 		entry = comm_entry(w->comm);
 		if (!entry)
 			return false;
@@ -368,7 +368,7 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 	begin_ops(w);
 	if (has_ops) {
 		w->posted_early = posted_early;
-		w->n_proxies = entry->n_proxies;
+		w->n_proxies = entry->proxy_ops ? entry->n_proxies : 0;
 		next_proxy(w, entry);
 	}
 	return true;
@@ -405,7 +405,7 @@ static __noinline long tell_launch(struct ops_walk *w, bool known)
 		r->flags |= CW_NCCL_LAUNCH_GRAPH;
 	if (is_truncated(w))
 		r->flags |= CW_NCCL_LAUNCH_TRUNCATED;
-	else if (!w->n_ops)
+	else if (!w->n_ops && !w->fault)
 		r->flags |= CW_NCCL_LAUNCH_LOCAL;
 	if (w->fault)
 		r->flags |= CW_NCCL_LAUNCH_FAULT;

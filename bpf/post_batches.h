@@ -30,7 +30,7 @@ static __always_inline struct cw_batch *batch_of(struct pt_regs *ctx, bool creat
 	if (nothing)
 		bpf_map_update_elem(&batches, &key, &nothing->batch, BPF_NOEXIST);
 	batch = bpf_map_lookup_elem(&batches, &key);
-	if (!batch)
+	if (!batch && !is_held())
 		count_loss(CW_LOSS_POST_TABLE);
 	return batch;
 }

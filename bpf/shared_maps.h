@@ -102,6 +102,8 @@ static __always_inline void count_loss(enum cw_loss_class loss_class)
 	__u32 zero = 0;
 	struct cw_losses *l = bpf_map_lookup_elem(&losses, &zero);
 
+	if (is_over())
+		return; /* of no recording */
 	/* Atomic: an interrupt on this CPU may run a program that counts, too. */
 	if (l)
 		__sync_fetch_and_add(&l->records[loss_class], 1);

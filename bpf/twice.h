@@ -76,7 +76,9 @@ static __always_inline bool take_call(enum cw_twice_function function, enum chan
 		bpf_map_delete_elem(&marks, &key);
 		taken = false;
 	} else if (bpf_map_update_elem(&marks, &key, &mark, BPF_ANY)) {
-		count_loss(CW_LOSS_CALL_TABLE);
+		/* A frame counts only in the recording, a queue pair's life also before. */
+		if (function < CW_TWICE_XMIT || !is_held())
+			count_loss(CW_LOSS_CALL_TABLE);
 		taken = false;
 	}
 	count_chance(function, chance, taken);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NCCL's operations come to on connections that nothing measured: where to, and over which
 // tier. In no sum of what was measured.
+#include <algorithm>
+#include <set>
+
 #include "correlate/model/join.h"
 #include "correlate/model/more_sums.h"
 #include "correlate/nccl/describe.h"
@@ -18,8 +21,10 @@ public:
     explicit Accountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
 
     void run() {
+        find_strays();
         for (const Link &link : nccl_.links) {
-            if (!link.is_send() || !link.is_of_own_network() || link.source != ByteSource::None)
+            if (!link.is_send() || !link.is_of_own_network() || link.source != ByteSource::None ||
+                is_perhaps_measured(link))
                 continue;
             const bool is_tcp = link.transport == CW_NCCL_TRANSPORT_SOCKET;
             if (is_tcp)
@@ -40,6 +45,27 @@ public:
     }
 
 private:
+    [[nodiscard]] bool is_measured(Index qp) const {
+        return model_.qps[qp].bytes.rung != model::BytesRung::None;
+    }
+
+    // Processes with queue pairs that were measured, and may be those of any of its connections.
+    void find_strays() {
+        for (Index qp = 0; qp < model_.qps.size(); ++qp) {
+            const QpIdentity &identity = nccl_.qps[qp];
+            const bool is_of_no_link =
+                identity.role == Role::Other ||
+                (identity.link != NONE && nccl_.links[identity.link].is_mirrored);
+            if (identity.is_of_nccl && is_of_no_link && is_measured(qp))
+                strays_.insert({model_.qps[qp].session, model_.qps[qp].tgid});
+        }
+    }
+
+    [[nodiscard]] bool is_perhaps_measured(const Link &link) const {
+        return std::ranges::any_of(link.qps, [this](Index qp) { return is_measured(qp); }) ||
+               (link.lacks_queue_pairs() && strays_.contains({link.session, link.tgid}));
+    }
+
     // The sums that the link is in, and its bytes in each.
     template <typename Visit> void for_each_sum(const Link &link, Visit visit) {
         const std::uint64_t bytes = link.attributed_bytes;
@@ -79,6 +105,7 @@ private:
     Model &model_;
     Identity &nccl_;
     model::MoreSums sums_;
+    std::set<std::pair<Index, std::uint32_t>> strays_; // session, process
 };
 
 } // namespace

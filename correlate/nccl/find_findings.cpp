@@ -358,7 +358,7 @@ private:
         const Link &link = nccl_.links[of.link];
         if (link.transport != CW_NCCL_TRANSPORT_IB)
             return false;
-        if (const auto value = param_of(link.session, link.tgid, "IbFifoTc"))
+        if (const auto value = class_param_of(link.session, link.tgid))
             return *value != NOT_SET && (*value & 0xff) == model_.qps[qp].address.traffic_class;
         // Nothing tells whether it is set. Later ones take the sender's class otherwise.
         return std::ranges::any_of(link.instances, [this](Index index) {
@@ -366,19 +366,22 @@ private:
         });
     }
 
-    // The newest that was read.
-    [[nodiscard]] std::optional<std::int64_t> param_of(Index session, std::uint32_t tgid,
-                                                       std::string_view name) const {
+    // NCCL_IB_FIFO_TC, as it was read last.
+    [[nodiscard]] std::optional<std::int64_t> class_param_of(Index session,
+                                                             std::uint32_t tgid) const {
+        const auto [known, is_new] = class_params_.try_emplace({session, tgid});
         const auto found = nccl_.params_of_process.find({session, tgid});
-        if (found == nccl_.params_of_process.end())
-            return std::nullopt;
-        const Param *newest = nullptr;
+        if (!is_new || found == nccl_.params_of_process.end())
+            return known->second;
+        std::uint64_t newest_ns = 0;
         for (const Index index : found->second) {
             const Param &param = nccl_.gathered.params[index];
-            if (param.name == name && (newest == nullptr || param.time_ns >= newest->time_ns))
-                newest = &param;
+            if (param.name == "IbFifoTc" && param.time_ns >= newest_ns) {
+                newest_ns = param.time_ns;
+                known->second = param.value;
+            }
         }
-        return newest == nullptr ? std::nullopt : std::optional(newest->value);
+        return known->second;
     }
 
     void different_parameters() {
@@ -473,6 +476,8 @@ private:
     Identity &nccl_;
     std::map<Index, std::set<Index>> active_; // by host: devices with an active port
     std::map<Index, std::set<Index>> used_;   // by host: devices with a connection of NCCL's
+    // By session and process.
+    mutable std::map<std::pair<Index, std::uint32_t>, std::optional<std::int64_t>> class_params_;
 };
 
 } // namespace

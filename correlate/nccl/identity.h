@@ -226,6 +226,8 @@ struct Interval {
     std::uint64_t most_bytes = 0; // of one operation
     IntervalKind kind = IntervalKind::Derived;
     bool is_first = false; // of a link that was there before the recording
+    // A launch before its end was not seen whole: its bytes may be among those measured.
+    bool is_disturbed = false;
     // InFlight: where the measured bytes end.
     std::uint32_t last_order = 0;
     std::uint32_t last_op = 0;

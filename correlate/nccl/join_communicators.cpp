@@ -19,6 +19,8 @@ using model::Model;
 
 namespace {
 
+constexpr std::uint32_t FIRST_THAT_GROWS = 22900; // ncclCommGrow
+
 class Joiner {
 public:
     explicit Joiner(Model &model) : model_(model), nccl_(model.nccl), clock_(model) {}
@@ -243,17 +245,24 @@ private:
 
     void find_parents() {
         for (Communicator &comm : nccl_.communicators) {
-            bool has_none = false;
+            std::set<std::int32_t> without; // ranks
             bool has_one = false;
+            bool may_be_grown = false;
             for (const Index index : comm.instances) {
                 const Instance &instance = nccl_.instances[index];
                 if (instance.parent != NONE)
                     comm.parent = nccl_.instances[instance.parent].comm;
                 has_one = has_one || instance.record.parent != 0 ||
                           (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
-                has_none = has_none || instance.created;
+                may_be_grown = may_be_grown || instance.version >= FIRST_THAT_GROWS;
+                if (instance.created)
+                    without.insert(instance.record.rank);
             }
-            // Who its parent is, is known from its creation alone.
+            // Who its parent is, is known from its creation alone. Ranks that join a communicator
+            // which grows have none, other than those that were there before.
+            const bool has_none =
+                may_be_grown ? without.size() >= static_cast<std::size_t>(std::max(comm.n_ranks, 1))
+                             : !without.empty();
             comm.parent_known = comm.parent != NONE || (has_none && !has_one);
         }
     }

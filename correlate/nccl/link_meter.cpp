@@ -226,7 +226,7 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
         return share;
     case IntervalKind::Single:
         split(share, link, op, interval->measured_bytes);
-        if (link.has_size_headers && op.has_unknown_messages)
+        if (interval->is_disturbed || (link.has_size_headers && op.has_unknown_messages))
             share.rung = Rung::Inferred;
         return share;
     case IntervalKind::Shortage:
@@ -251,6 +251,8 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
         return share;
     }
     case IntervalKind::InFlight: {
+        if (interval->is_disturbed)
+            share.rung = Rung::Inferred;
         const std::pair here(order, op_index);
         const std::pair last(interval->last_order, interval->last_op);
         if (here < last)
@@ -401,6 +403,16 @@ void LinkMeter::finish(std::uint32_t order, bool is_open) {
         close(IntervalKind::InFlight, order);
     } else {
         close(single_or(IntervalKind::Shortage), order);
+    }
+}
+
+void note_cut_launches(Link &link, const std::vector<std::uint32_t> &orders) {
+    std::uint32_t from = 0;
+    for (Interval &interval : link.intervals) {
+        const auto first = std::lower_bound(orders.begin(), orders.end(), from);
+        if (first != orders.end() && *first < interval.end)
+            interval.is_disturbed = true;
+        from = interval.end;
     }
 }
 

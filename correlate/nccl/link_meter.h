@@ -36,6 +36,10 @@ struct LinkSample {
 [[nodiscard]] std::vector<LinkSample> read_samples(const model::Model &model, Link &link,
                                                    bool is_late);
 
+// Intervals that may have bytes of launches that were not seen whole, in order: of those since the
+// end of the interval before.
+void note_cut_launches(Link &link, const std::vector<std::uint32_t> &orders);
+
 // What one operation carried, by the interval that it is in.
 struct OpShare {
     std::uint64_t payload_bytes = 0;

@@ -243,10 +243,7 @@ private:
             const bool is_waited_for = join.launch == NONE && may_launch(instance, call);
             const bool may_be_lost =
                 is_waited_for && call.time_ns >= instance.launches_whole_until_ns;
-            const bool may_be_cut =
-                join.launch == NONE ? is_waited_for && cut_launches_.may_hold(calls.instance, call)
-                                    : (stream_of(calls.instance).launches[join.launch].flags &
-                                       CW_NCCL_LAUNCH_TRUNCATED) != 0;
+            const bool may_be_cut = is_perhaps_cut(calls.instance, call, join, is_waited_for);
             bool may_come = false;
             if (open_groups_.may_hold(calls.instance, call)) {
                 has_ended =
@@ -268,6 +265,17 @@ private:
                     operation.crosses_nodes = true;
             }
         }
+    }
+
+    [[nodiscard]] bool is_perhaps_cut(Index instance, const Call &call, const CallJoin &join,
+                                      bool is_waited_for) {
+        // A call that is made into sends and receives may be launched in parts.
+        const bool is_of_parts = call.func >= CW_NCCL_ALL_TO_ALL && call.func <= CW_NCCL_GATHER;
+        if ((join.launch == NONE ? is_waited_for : is_of_parts) &&
+            cut_launches_.may_hold(instance, call))
+            return true;
+        return join.launch != NONE &&
+               (stream_of(instance).launches[join.launch].flags & CW_NCCL_LAUNCH_TRUNCATED) != 0;
     }
 
     [[nodiscard]] bool may_launch(const Instance &instance, const Call &call) const {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/captured_plans.h"
 #include "correlate/nccl/match_older.h"
 #include "correlate/nccl/resolve.h"
@@ -21,6 +22,8 @@ namespace {
 struct Queue {
     std::vector<std::uint32_t> calls;
     std::size_t first = 0; // those before it have been launched
+    // Those before it waited when another was guessed to be the one that is launched.
+    std::size_t guessed_end = 0;
 };
 
 // The parts of AlltoAll, Gather and Scatter that go to or come from one peer: the k-th one is of
@@ -53,6 +56,24 @@ public:
     }
 
 private:
+    // Where a call was made into sends and receives.
+    static bool is_part(const cw_nccl_shape_task *task) {
+        return task != nullptr && is_p2p(task->func) && task->api_func != task->func &&
+               task->api_func >= CW_NCCL_ALL_TO_ALL && task->api_func <= CW_NCCL_GATHER;
+    }
+
+    // To or from each peer goes what the call has for it: its count.
+    using PartKey = std::tuple<std::uint8_t, bool, std::int32_t, std::uint64_t>;
+    static PartKey part_key(const cw_nccl_shape_task &task) {
+        return {task.api_func, task.func == CW_NCCL_SEND, task.root, task.bytes};
+    }
+
+    // How many are launched before anything else can be: tasks by their hash, parts by their key.
+    struct Due {
+        std::unordered_map<std::uint32_t, std::uint32_t> tasks;
+        std::map<PartKey, std::uint32_t> parts;
+    };
+
     // What older versions do not say of operations follows from their order.
     [[nodiscard]] Rung best_known() const {
         return !is_older_ || instance_.operations_rung == Rung::Process ? instance_.operations_rung
@@ -80,8 +101,9 @@ private:
                 continue;
             by_hash_[call.arguments_hash].calls.push_back(index);
             if (call.func >= CW_NCCL_ALL_TO_ALL && call.func <= CW_NCCL_GATHER)
-                by_func_[{call.func, call.func == CW_NCCL_ALL_TO_ALL ? 0 : call.root}].push_back(
-                    index);
+                whole_[{call.func, call.func == CW_NCCL_ALL_TO_ALL ? 0 : call.root,
+                        call.count * capture::nccl_datatype_bytes(call.datatype)}]
+                    .calls.push_back(index);
         }
     }
 
@@ -110,8 +132,9 @@ private:
             if (is_launched(call))
                 continue;
             if (call_at(call).tid != launch.tid)
-                return take_first(queue, launch, rung);
+                return take_first(queue, launch, due, rung);
             best = call;
+            rung = std::min(rung, i <= queue.guessed_end ? Rung::Inferred : Rung::Exact);
             if (++waiting == due)
                 break;
         }
@@ -119,33 +142,31 @@ private:
         return best;
     }
 
-    // What is launched from here on, before the next call: tasks by their hash, and parts by what
-    // they are of.
+    // What is launched from here on, before the next call.
     void count_due(std::uint32_t first) {
-        due_.clear();
-        due_parts_.clear();
+        due_ = {};
         const std::uint32_t end = instance_.first_launch + instance_.n_launches;
         const std::size_t call = calls_before(stream_.launches[first].time_ns);
         const std::uint64_t until_ns = call < instance_.first_call + instance_.n_calls
                                            ? stream_.calls[call].time_ns
                                            : UINT64_MAX;
-        std::set<std::uint32_t> seen;
         for (due_until_ = first;
-             due_until_ < end && stream_.launches[due_until_].time_ns < until_ns; ++due_until_) {
-            const Launch &launch = stream_.launches[due_until_];
-            if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
+             due_until_ < end && stream_.launches[due_until_].time_ns < until_ns; ++due_until_)
+            if ((stream_.launches[due_until_].flags & CW_NCCL_LAUNCH_GRAPH) == 0)
+                count_tasks(stream_.launches[due_until_], due_);
+    }
+
+    void count_tasks(const Launch &launch, Due &due) const {
+        std::set<std::uint32_t> seen;
+        for (std::uint32_t i = 0; i < launch.n_tasks; ++i) {
+            const cw_nccl_task_ref &task = stream_.tasks[launch.first_task + i];
+            if (!seen.insert(task.task).second)
                 continue;
-            seen.clear();
-            for (std::uint32_t i = 0; i < launch.n_tasks; ++i) {
-                const cw_nccl_task_ref &task = stream_.tasks[launch.first_task + i];
-                if (!seen.insert(task.task).second)
-                    continue;
-                const cw_nccl_shape_task *told = shape_task(launch, i);
-                if (is_part(told))
-                    ++due_parts_[part_key(*told)];
-                else
-                    ++due_[task.arguments_hash];
-            }
+            const cw_nccl_shape_task *told = shape_task(launch, i);
+            if (is_part(told))
+                ++due.parts[part_key(*told)];
+            else
+                ++due.tasks[task.arguments_hash];
         }
     }
 
@@ -158,20 +179,32 @@ private:
                                         stream_.calls.begin());
     }
 
-    // Another thread launches it: the first that waits, and certainly that only where no other
-    // does.
-    std::uint32_t take_first(Queue &queue, const Launch &launch, Rung &rung) const {
+    // Another thread launches it: the first that waits, and certainly that only where no more wait
+    // than are due.
+    std::uint32_t take_first(Queue &queue, const Launch &launch, std::uint32_t &due,
+                             Rung &rung) const {
         drop_launched(queue);
-        if (queue.first == queue.calls.size() ||
-            call_at(queue.calls[queue.first]).time_ns > launch.time_ns)
-            return NONE;
         const std::size_t end = first_later(queue.calls, launch.time_ns);
-        for (std::size_t i = queue.first + 1; i < end; ++i)
-            if (i - queue.first == MAX_LOOKED_AT || !is_launched(queue.calls[i])) {
-                rung = std::min(rung, Rung::Inferred);
-                break;
-            }
-        return queue.calls[queue.first];
+        if (queue.first >= end)
+            return NONE;
+        return take_of_waiting(queue, queue.first, end, due, rung);
+    }
+
+    // The call at `i`, which is the first that waits.
+    std::uint32_t take_of_waiting(Queue &queue, std::size_t i, std::size_t end, std::uint32_t &due,
+                                  Rung &rung) const {
+        std::uint32_t waiting = 1;
+        for (std::size_t k = i + 1; k < end && waiting <= due; ++k) {
+            if (k - i == MAX_LOOKED_AT)
+                waiting = due + 1;
+            else if (!is_launched(queue.calls[k]))
+                ++waiting;
+        }
+        if (waiting > std::max(due, 1U))
+            queue.guessed_end = std::max(queue.guessed_end, end);
+        due -= due > 1 ? 1 : 0;
+        rung = std::min(rung, i < queue.guessed_end ? Rung::Inferred : Rung::Exact);
+        return queue.calls[i];
     }
 
     void drop_launched(Queue &queue) const {
@@ -199,43 +232,39 @@ private:
                    : nullptr;
     }
 
-    // Where a call was made into sends and receives.
-    static bool is_part(const cw_nccl_shape_task *task) {
-        return task != nullptr && is_p2p(task->func) && task->api_func != task->func &&
-               task->api_func >= CW_NCCL_ALL_TO_ALL && task->api_func <= CW_NCCL_GATHER;
-    }
-
-    using PartKey = std::tuple<std::uint8_t, bool, std::int32_t>;
-    static PartKey part_key(const cw_nccl_shape_task &task) {
-        return {task.api_func, task.func == CW_NCCL_SEND, task.root};
-    }
-
     std::uint32_t take_part(const cw_nccl_shape_task &task, const Launch &launch,
-                            std::uint32_t launch_index) {
+                            std::uint32_t launch_index, std::uint32_t &due, Rung &rung) {
         const bool is_send = task.func == CW_NCCL_SEND;
         // The root of Gather receives, that of Scatter sends.
         const bool is_of_root = (task.api_func == CW_NCCL_GATHER) != is_send;
         const std::int32_t root = task.api_func == CW_NCCL_ALL_TO_ALL ? 0
                                   : is_of_root                        ? instance_.record.rank
                                                                       : task.root;
-        const auto calls = by_func_.find({task.api_func, root});
-        if (calls == by_func_.end())
+        const auto found = whole_.find({task.api_func, root, task.bytes});
+        if (found == whole_.end())
             return NONE;
-        const std::vector<std::uint32_t> &all = calls->second;
+        Queue &calls = found->second;
+        const std::vector<std::uint32_t> &all = calls.calls;
         const std::size_t end = first_later(all, launch.time_ns);
         PartQueue &queue = parts_[part_key(task)];
         if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0) {
             while (queue.next_captured < end && is_launched(all[queue.next_captured]) &&
                    joins_[all[queue.next_captured]].launch != launch_index)
                 ++queue.next_captured;
-            return queue.next_captured < end ? all[queue.next_captured++] : NONE;
+            if (queue.next_captured >= end)
+                return NONE;
+            return take_of_waiting(calls, queue.next_captured++, end, due, rung);
+        }
+        // As in take_called, and take_first.
+        if (queue.next < end && call_at(all[end - 1]).tid != launch.tid) {
+            while (queue.next < end && is_captured(all[queue.next]))
+                ++queue.next;
+            if (queue.next == end)
+                return NONE;
+            return take_of_waiting(calls, queue.next++, end, due, rung);
         }
         if (queue.next >= end)
             return NONE;
-        // As in take_called.
-        if (call_at(all[end - 1]).tid != launch.tid)
-            return all[queue.next++];
-        std::uint32_t &due = due_parts_[part_key(task)];
         const auto of_batch = std::lower_bound(
             all.begin(), all.begin() + static_cast<std::ptrdiff_t>(end), batch_of(all[end - 1]),
             [&](std::uint32_t call, std::uint32_t batch) { return batch_of(call) < batch; });
@@ -244,7 +273,13 @@ private:
                       static_cast<std::size_t>(of_batch - all.begin())});
         due -= due > 1 ? 1 : 0;
         queue.next = i + 1;
+        rung = std::min(rung, i < calls.guessed_end ? Rung::Inferred : Rung::Exact);
         return all[i];
+    }
+
+    [[nodiscard]] bool is_captured(std::uint32_t call) const {
+        return is_launched(call) &&
+               (stream_.launches[joins_[call].launch].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
     }
 
     // Gives each index of a task in the launch its call. Equal addresses are one task.
@@ -262,13 +297,14 @@ private:
     void match_tasks(Launch &launch, std::uint32_t index) {
         if (index >= due_until_)
             count_due(index);
+        Due &due = due_;
         give_calls(launch, [&](const cw_nccl_task_ref &task, const cw_nccl_shape_task *shape) {
             Rung rung = Rung::Exact;
             std::uint32_t call = NONE;
             if (is_part(shape))
-                call = take_part(*shape, launch, index);
+                call = take_part(*shape, launch, index, due.parts[part_key(*shape)], rung);
             else if (const auto queue = by_hash_.find(task.arguments_hash); queue != by_hash_.end())
-                call = take_called(queue->second, launch, due_[task.arguments_hash], rung);
+                call = take_called(queue->second, launch, due.tasks[task.arguments_hash], rung);
             if (call != NONE)
                 join(call, index, rung);
             return call;
@@ -282,13 +318,15 @@ private:
             launch.first_task = stream_.launches[first].first_task;
             return;
         }
+        Due due;
+        count_tasks(launch, due);
         give_calls(launch, [&](const cw_nccl_task_ref &task, const cw_nccl_shape_task *shape) {
             Rung rung = Rung::Exact;
             std::uint32_t call = NONE;
             if (is_part(shape))
-                call = take_part(*shape, launch, index);
+                call = take_part(*shape, launch, index, due.parts[part_key(*shape)], rung);
             else if (const auto queue = by_hash_.find(task.arguments_hash); queue != by_hash_.end())
-                call = take_first(queue->second, launch, rung);
+                call = take_first(queue->second, launch, due.tasks[task.arguments_hash], rung);
             if (call != NONE)
                 join(call, index, rung);
             return call;
@@ -306,11 +344,11 @@ private:
     Rung best_;
     std::vector<std::uint32_t> batches_;
     std::unordered_map<std::uint32_t, Queue> by_hash_;
-    std::map<std::pair<std::uint8_t, std::int32_t>, std::vector<std::uint32_t>> by_func_;
+    // Calls that are made into parts: function, root, and bytes to or from each peer.
+    std::map<std::tuple<std::uint8_t, std::int32_t, std::uint64_t>, Queue> whole_;
     std::map<PartKey, PartQueue> parts_;
-    std::uint32_t due_until_ = 0;                          // launch
-    std::unordered_map<std::uint32_t, std::uint32_t> due_; // by hash
-    std::map<PartKey, std::uint32_t> due_parts_;
+    Due due_;
+    std::uint32_t due_until_ = 0; // launch
     CapturedPlans plans_;
 };
 

@@ -77,7 +77,7 @@ def check_case(case, out, kernel):
     line, problems = join_truth.judge(case, report, jobs, doubles, is_local, processes, harness.losses(report, kernel))
     print(f"{line}; by {sources_of(report)}; {told} connections as NCCL tells of them")
     sent = sum(truth.Truth(doubles, is_local).sent.values())
-    problems += [f"{case.name}: {problem}" for problem in transport_truth.problems_of(report, sent)]
+    problems += [f"{case.name}: {problem}" for problem in transport_truth.problems_of(report, sent, case.over_sockets, case.source)]
     # A socket that was opened and closed between two samples was never measured.
     if sources_of(report) - ({"derived"} if case.over_sockets else set()) != {case.source}:
         problems.append(f"{case.name}: bytes are known by {sources_of(report)}, not {case.source}")

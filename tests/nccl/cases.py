@@ -81,6 +81,7 @@ CASES = {case.name: case for case in (
          over_sockets=True, fewest_calls=0, fewest_pairs=1344, fewest_in_launch=1001, is_cut=True),
     Case("many-trees", "many-trees", {"NCCL_MAX_NCHANNELS": "4", "NCCL_ALGO": "Tree"},
          over_sockets=True, fewest_figures=2000, fewest_calls=600, fewest_in_launch=2049, is_cut=True),
+    Case("exchanges", "exchanges", over_sockets=True, fewest_figures=0, fewest_calls=10, fewest_pairs=40, first_version=(2, 28)),
     # Communicators on the connections of the one that they came from.
     Case("shared", "shared", {"NCCL_COMM_SPLIT_SHARE_RESOURCES": "1"}, over_sockets=True, fewest_calls=9, fewest_pairs=30, first_version=(2, 20),
          shares_connections=True),
@@ -93,7 +94,7 @@ CASES = {case.name: case for case in (
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
 # Those on one machine, over sockets.
-HERE = ("sockets-default", "many-pairs", "many-trees", "shared", "shrunk-shared")
+HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared")
 HERE_FULL = (*HERE, "shrunk")
 ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], "communicators"))
 # Of every run of the tests.

@@ -2,13 +2,16 @@
 """Sockets, and what was computed, in a report: every sum of them against what the test double sent."""
 
 
-def problems_of(report, sent_bytes):
-    """Of a job that was recorded whole."""
+def problems_of(report, sent_bytes, over_sockets, source):
+    """Of a job that was recorded whole; `source`: how its bytes are to be known where they do not go over sockets."""
     total = report["total"]
     tcp, derived = total["tcp"], total["derived_tx_payload_bytes"] or 0
     problems = []
-    if derived and derived != sent_bytes:
-        problems.append(f"computed of queue pairs: {derived}, the double sent {sent_bytes}")
+    computed = sent_bytes if source == "derived" and not over_sockets else 0
+    if derived != computed:
+        problems.append(f"computed of queue pairs: {derived}, not {computed}; the double sent {sent_bytes}")
+    if over_sockets != bool(tcp and report["sockets"]):
+        problems.append(f"{len(report['sockets'])} sockets, {tcp} of TCP")
     for name in ("tiers", "node_pairs"):
         sums = report[name].values() if name == "tiers" else report[name]
         if sum(each["derived_tx_payload_bytes"] or 0 for each in sums) != derived:
@@ -28,12 +31,12 @@ def problems_of_sockets(report, sent_bytes):
                         and socket["retransmitted_bytes"] is not None and socket["tier"] in ("leaf", "spine"))]
     if sum(socket["tx_payload_bytes"] for socket in sockets) != tcp["tx_payload_bytes"] or len(sockets) != tcp["sockets"]:
         problems.append(f"{len(sockets)} sockets do not add up to {tcp}")
+    known_bytes = (tcp["tx_payload_bytes"] or 0) + (tcp["derived_tx_payload_bytes"] or 0)
+    headers_bytes = report["control"]["socket_headers"]["payload_bytes"] or 0
     # Of one that was closed between two looks the last bytes are missing.
-    if not any(socket["cut_short"] for socket in sockets):
-        known_bytes = (tcp["tx_payload_bytes"] or 0) + (tcp["derived_tx_payload_bytes"] or 0)
-        headers_bytes = report["control"]["socket_headers"]["payload_bytes"] or 0
-        if known_bytes != sent_bytes + headers_bytes:
-            problems.append(f"{known_bytes} bytes of TCP, the double sent {sent_bytes}, and {headers_bytes} are sizes")
+    is_cut_short = any(socket["cut_short"] for socket in sockets)
+    if known_bytes > sent_bytes + headers_bytes or (known_bytes < sent_bytes + headers_bytes and not is_cut_short):
+        problems.append(f"{known_bytes} bytes of TCP, the double sent {sent_bytes}, and {headers_bytes} are sizes")
     for tier, sums in report["tiers"].items():
         if sums["tcp"] and sums["tcp"]["tx_payload_bytes"] and sums["tx_payload_bytes"] == 0:
             problems.append(f"tier {tier} says 0, and sockets carried {sums['tcp']}")

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -97,6 +98,89 @@ TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
             EXPECT_NE(images.image_of(each->pid(), *mapping), nullptr);
         }
     }
+}
+
+// Before there are breakpoints nothing tells that they are one.
+TEST_F(NcclImagesOfContainers, TakeOnePlace) {
+    const Mapper one{file("one/merged/libnccl.so.2")};
+    const Mapper two{file("two/merged/libnccl.so.2")};
+    NcclImages images{*maps_, {}, NcclImages::MINUTE_NS, {}, 1};
+    (void)images.look_at({one.pid(), two.pid()});
+    images.attach();
+    EXPECT_EQ(images.problems(), std::vector<std::string>{});
+    EXPECT_EQ(images.all().size(), 1U);
+    EXPECT_EQ(n_probed(images), 1U);
+}
+
+TEST_F(NcclImageFiles, ThatWereFoundFirstAreProbedWhereThereAreTooMany) {
+    for (const char *name : {"one", "two"})
+        write_nccl(file(name));
+    const Mapper one{file("one")};
+    const Mapper two{file("two")};
+    NcclImages images{*maps_, {}, NcclImages::MINUTE_NS, {}, 1};
+    (void)images.look_at({one.pid(), two.pid()});
+    ASSERT_EQ(images.all().size(), 2U);
+    images.attach();
+    ASSERT_EQ(images.all().size(), 1U);
+    EXPECT_EQ(images.all().front()->path, file("one"));
+    EXPECT_EQ(n_probed(images), 1U);
+    EXPECT_EQ(images.problems().size(), 1U);
+}
+
+TEST_F(NcclImageFiles, ThatNobodyUsesMakeRoomForOthers) {
+    NcclImages::Inodes told_again;
+    NcclImages images{*maps_,
+                      {},
+                      NcclImages::MINUTE_NS,
+                      [&told_again](const auto &inodes) { told_again = inodes; },
+                      2};
+    for (const char *name : {"one", "two", "three", "four"})
+        write_nccl(file(name));
+    images.attach();
+    auto one = std::make_unique<Mapper>(file("one"));
+    const Mapper two{file("two")};
+    const Mapper three{file("three")};
+    (void)images.look_at({one->pid(), two.pid()});
+    ASSERT_EQ(n_probed(images), 2U);
+    EXPECT_TRUE(images.look_at({three.pid()}).inodes.contains(inode_of(file("three"))));
+    EXPECT_EQ(images.all().size(), 2U) << "both are used";
+    ASSERT_EQ(images.problems().size(), 1U);
+    EXPECT_TRUE(images.problems().front().starts_with("2 files with NCCL are probed"));
+    EXPECT_TRUE(told_again.empty());
+    EXPECT_TRUE(images.take_with_room().empty());
+    one.reset();
+    const Mapper four{file("four")};
+    (void)images.look_at({four.pid()});
+    EXPECT_EQ(told_again, NcclImages::Inodes{inode_of(file("one"))});
+    EXPECT_EQ(n_probed(images), 2U);
+    EXPECT_EQ(images.all().back()->path, file("four"));
+    // The one that was refused may find room now.
+    EXPECT_EQ(images.take_with_room(), std::set<pid_t>{three.pid()});
+    EXPECT_EQ(images.give_up(1), NcclImages::Inodes{inode_of(file("three"))});
+    EXPECT_TRUE(images.give_up(2).empty());
+}
+
+TEST_F(NcclImageFiles, ThatWereLongestWithoutUsersMakeRoomFirst) {
+    for (const char *name : {"one", "two", "three"})
+        write_nccl(file(name));
+    NcclImages images{*maps_, {}, 10, {}, 2};
+    images.attach();
+    {
+        const Mapper two{file("two")};
+        {
+            const Mapper one{file("one")};
+            (void)images.look_at({two.pid(), one.pid()});
+        }
+        EXPECT_TRUE(images.give_up(100).empty());
+        ASSERT_EQ(n_probed(images), 2U);
+    }
+    const Mapper three{file("three")};
+    (void)images.look_at({three.pid()});
+    ASSERT_EQ(images.all().size(), 3U);
+    EXPECT_EQ(images.all()[0]->path, file("two"));
+    EXPECT_FALSE(images.all()[0]->links.empty());
+    EXPECT_TRUE(images.all()[1]->links.empty());
+    EXPECT_FALSE(images.all()[2]->links.empty());
 }
 
 // Refused before anything is loaded, with what to do, and promised as nothing.

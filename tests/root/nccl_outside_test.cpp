@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
@@ -74,16 +76,22 @@ protected:
         peer_.recv[0] = {1, &receive_, 1};
         comm_.channels[0] = peers_.data();
         comm_.proxy_state = &proxy_state_;
+        other_peer_.send[0] = {1, &other_send_, 1};
+        other_.hash = 0xdef;
+        other_.channels[0] = other_peers_.data();
+        other_.proxy_state = &proxy_state_;
         op_.connection = &send_;
         library_ = open(NCCL_DOUBLE);
-        call_ = reinterpret_cast<AllReduce>(dlsym(library_, "ncclAllReduce"));
-        table_ = static_cast<Comm ***>(dlsym(library_, "ncclComms"));
-        count_ = static_cast<int *>(dlsym(library_, "nNcclComms"));
-        ASSERT_TRUE(call_ != nullptr && table_ != nullptr && count_ != nullptr);
+        ASSERT_NO_FATAL_FAILURE(use(library_));
         auto maps = SharedMaps::create({});
         ASSERT_TRUE(maps) << maps.failure().message;
         maps_ = std::move(maps).value();
-        source_ = std::make_unique<NcclSource>(*maps_, NcclOptions{});
+        NcclOptions options;
+        options.on_connection = [this](const cw_header &) {
+            if (meanwhile_)
+                std::exchange(meanwhile_, nullptr)();
+        };
+        source_ = std::make_unique<NcclSource>(*maps_, std::move(options));
         auto ring = EventRing::create(*maps_, [this](const cw_header &header) {
             append(header);
             source_->on_record(header);
@@ -111,16 +119,27 @@ protected:
             libraries_.push_back(library);
         return library;
     }
+    // Its functions are called, and it has the communicators.
+    void use(void *library) {
+        ASSERT_NE(library, nullptr) << dlerror();
+        call_ = reinterpret_cast<AllReduce>(dlsym(library, "ncclAllReduce"));
+        table_ = static_cast<Comm ***>(dlsym(library, "ncclComms"));
+        count_ = static_cast<int *>(dlsym(library, "nNcclComms"));
+        ASSERT_TRUE(call_ != nullptr && table_ != nullptr && count_ != nullptr);
+    }
     void call() { (void)call_(nullptr, nullptr, 8, 0, 0, &comm_, nullptr); }
-    // The process has the communicator, and somebody looks into it.
-    void look() {
-        *table_ = comms_.data();
-        *count_ = static_cast<int>(comms_.size());
+    // The process has mapped another copy of NCCL, with communicators, and somebody looks into it.
+    // `meanwhile` comes when they were read and the first is told of: the probes are in their
+    // places by then.
+    void look(std::function<void()> meanwhile = nullptr) {
         const std::string copy = std::string{NCCL_DOUBLE} + "." + std::to_string(copies_.size());
         std::filesystem::copy_file(NCCL_DOUBLE, copy,
                                    std::filesystem::copy_options::overwrite_existing);
         copies_.push_back(copy);
-        ASSERT_NE(open(copy), nullptr) << dlerror();
+        ASSERT_NO_FATAL_FAILURE(use(open(copy)));
+        *table_ = comms_.data();
+        *count_ = static_cast<int>(comms_.size());
+        meanwhile_ = std::move(meanwhile);
         struct stat status {};
         ASSERT_EQ(stat(copy.c_str(), &status), 0);
         cw_file_mapped mapped{};
@@ -128,6 +147,7 @@ protected:
         mapped.tgid = static_cast<std::uint32_t>(getpid());
         mapped.inode = status.st_ino;
         source_->on_record(mapped.header);
+        EXPECT_TRUE(meanwhile_ == nullptr) << "nobody was told of";
     }
     // What is told until now: connections with their addresses.
     [[nodiscard]] std::vector<std::uint64_t> take_connections() {
@@ -141,7 +161,15 @@ protected:
         return all;
     }
     [[nodiscard]] std::vector<cw_nccl_connection> connections() const {
-        return of<cw_nccl_connection>(CW_KIND_NCCL_CONNECTION);
+        return of_comm<cw_nccl_connection>(CW_KIND_NCCL_CONNECTION);
+    }
+    // Of comm_.
+    template <typename T> [[nodiscard]] std::vector<T> of_comm(std::uint16_t kind) const {
+        std::vector<T> found = of<T>(kind);
+        std::erase_if(found, [this](const T &record) {
+            return record.comm != reinterpret_cast<std::uint64_t>(&comm_);
+        });
+        return found;
     }
     // Others may run NCCL, too.
     template <typename T> [[nodiscard]] std::vector<T> of(std::uint16_t kind) const {
@@ -174,7 +202,12 @@ protected:
     ProxyOps ops_{&op_};
     ProxyState proxy_state_{&ops_, nullptr};
     Comm comm_{};
-    std::array<Comm *, 1> comms_{&comm_};
+    Connection other_send_{1, 2, &resources_};
+    Peer other_peer_{};
+    std::array<const Peer *, 2> other_peers_{nullptr, &other_peer_};
+    Comm other_{};
+    std::array<Comm *, 2> comms_{&other_, &comm_};
+    std::function<void()> meanwhile_;
     std::vector<void *> libraries_;
     std::vector<std::string> copies_;
     void *library_ = nullptr;
@@ -191,25 +224,21 @@ protected:
 TEST_F(NcclOutside, ConnectionsOfACommunicatorThatIsMetInACallFirst) {
     start();
     ops_.next_ops = -1;
-    call();
-    look();
+    look([this] { call(); });
     source_->sample(*this, false);
     EXPECT_TRUE(connections().empty()) << "before what they are of";
     EXPECT_EQ(take_connections(), both());
-    look();
-    EXPECT_TRUE(take_connections().empty()) << "they are told of";
     ops_.next_ops = 0;
     call();
-    EXPECT_TRUE(take_connections().empty()) << "by the programs, too";
+    EXPECT_TRUE(take_connections().empty()) << "they are told of";
     source_->sample(*this, true);
-    EXPECT_EQ(of<cw_nccl_comm>(CW_KIND_NCCL_COMM).size(), 1U);
+    EXPECT_EQ(of_comm<cw_nccl_comm>(CW_KIND_NCCL_COMM).size(), 1U);
     EXPECT_EQ(connections().size(), 2U);
 }
 
 TEST_F(NcclOutside, ConnectionsThatALaunchHasToldOf) {
     start();
-    call();
-    look();
+    look([this] { call(); });
     EXPECT_EQ(take_connections(), both());
 }
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs on a launch: operations, proxies and what is told of each.
+#include <cstddef>
+#include <new>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include <sys/mman.h>
 
 #include "tests/root/nccl_programs.h"
 
@@ -101,6 +105,61 @@ TEST_P(NcclPrograms, ProxyOfARankOfTheParentByRank) {
     const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].n_ops, 2U) << "its own rank's";
+}
+
+// A page that is being moved, or is swapped out: the next launch reads it again, and this one is
+// not taken for one that has nothing for a proxy.
+TEST_P(NcclPrograms, ProxiesThatAreReadLater) {
+    constexpr std::size_t PAGE_BYTES = 4096;
+    layout_.comm_shared_res = offsetof(Comm, shared);
+    layout_.shared_owner = 0;
+    layout_.comm_top_parent_local_ranks = offsetof(Comm, top_parent_local_ranks);
+    void *const pages =
+        mmap(nullptr, 2 * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(pages, MAP_FAILED);
+    auto *const second = static_cast<std::byte *>(pages) + PAGE_BYTES;
+    // Its magic is in the first page, its number of ranks in the second.
+    const Comm *const owner = new (second - offsetof(Comm, local_rank)) Comm{};
+    const auto expect_fault = [this](std::uint64_t n) {
+        launch();
+        const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+        ASSERT_EQ(launches.size(), 1U);
+        EXPECT_EQ(launches[0].n_ops, 0U);
+        EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_FAULT),
+                  CW_NCCL_LAUNCH_FAULT);
+        EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), n);
+    };
+    ASSERT_EQ(mprotect(second, PAGE_BYTES, PROT_NONE), 0);
+    comm_.shared = &owner;
+    expect_fault(1);
+    expect_fault(2);
+    comm_.shared = nullptr;
+    comm_.top_parent_local_ranks = reinterpret_cast<const std::int32_t *>(second);
+    expect_fault(3);
+    comm_.top_parent_local_ranks = nullptr;
+    launch();
+    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    ASSERT_EQ(launches.size(), 1U);
+    EXPECT_EQ(launches[0].n_ops, 3U);
+    EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_FAULT), 0);
+    EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 3U);
+    munmap(pages, 2 * PAGE_BYTES);
+}
+
+// As of one rank alone: NCCL makes no lists, and goes through none.
+TEST_P(NcclPrograms, WithoutLists) {
+    proxy_state_.ops = nullptr;
+    launch();
+    auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    ASSERT_EQ(launches.size(), 1U);
+    EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_FAULT),
+              CW_NCCL_LAUNCH_LOCAL);
+    EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
+    proxy_state_.ops = proxies_.data();
+    launch();
+    launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    ASSERT_EQ(launches.size(), 1U);
+    EXPECT_EQ(launches[0].n_ops, 3U) << "they are there now";
 }
 
 // As where many GPUs reach one another over NVLink: each is a rank of one node.

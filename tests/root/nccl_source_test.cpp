@@ -2,6 +2,7 @@
 // What the recorder reads of processes that had communicators before it was there: processes that
 // were forked, that are not asked for, that have two copies of NCCL. Their NCCL is a test double.
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <bpf/bpf.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -165,28 +167,102 @@ protected:
     std::unique_ptr<NcclSource> source_;
 };
 
-// As PyTorch's loaders of data are.
+// Of a rank that ends its communicators when it is told to.
+int *rank_n_comms = nullptr;
+int rank_answers = -1;
+void end_comms(int) {
+    *rank_n_comms = 0;
+    (void)!write(rank_answers, "x", 1);
+}
+
+std::array<int, 2> make_pipe() {
+    std::array<int, 2> ends{-1, -1};
+    EXPECT_EQ(pipe(ends.data()), 0);
+    return ends;
+}
+
+// A rank, and a process that was forked from it, as PyTorch's loaders of data are.
+class RankWithLoader {
+public:
+    explicit RankWithLoader(std::vector<Comm *> &comms)
+        : rank([&] {
+              have_comms(NCCL_DOUBLE, comms);
+              const pid_t forked = fork();
+              if (forked == 0)
+                  for (;;)
+                      pause();
+              rank_n_comms = static_cast<int *>(dlsym(dlopen(NCCL_DOUBLE, RTLD_NOW), "nNcclComms"));
+              rank_answers = answers_[1];
+              (void)std::signal(SIGUSR1, end_comms);
+              (void)!write(rank_answers, &forked, sizeof(forked));
+          }) {
+        EXPECT_TRUE(rank.is_ready());
+        EXPECT_EQ(read(answers_[0], &loader_, sizeof(loader_)),
+                  static_cast<ssize_t>(sizeof(loader_)));
+    }
+    RankWithLoader(const RankWithLoader &) = delete;
+    RankWithLoader &operator=(const RankWithLoader &) = delete;
+    ~RankWithLoader() {
+        if (loader_ > 0)
+            kill(loader_, SIGKILL);
+        for (const int fd : answers_)
+            close(fd);
+    }
+    // They are still in the memory of the loader.
+    void end_comms_of_rank() const {
+        char byte = 0;
+        kill(rank.pid(), SIGUSR1);
+        EXPECT_EQ(read(answers_[0], &byte, 1), 1);
+    }
+    [[nodiscard]] pid_t loader() const { return loader_; }
+
+private:
+    std::array<int, 2> answers_ = make_pipe();
+    pid_t loader_ = -1;
+
+public:
+    const Child rank;
+};
+
 TEST_F(NcclSources, WhatWasForkedFromARankIsNone) {
-    int forked[2] = {-1, -1};
-    ASSERT_EQ(pipe(forked), 0);
-    const Child rank([&] {
-        have_comms(NCCL_DOUBLE, comms_);
-        const pid_t loader = fork();
-        if (loader == 0)
-            for (;;)
-                pause();
-        (void)!write(forked[1], &loader, sizeof(loader));
-    });
-    ASSERT_TRUE(rank.is_ready());
-    pid_t loader = -1;
-    ASSERT_EQ(read(forked[0], &loader, sizeof(loader)), static_cast<ssize_t>(sizeof(loader)));
+    const RankWithLoader job(comms_);
     start();
     const auto records = sample_everything();
-    kill(loader, SIGKILL);
-    ASSERT_EQ(comms_of(records, rank).size(), 1U);
-    EXPECT_EQ(comms_of(records, rank)[0].comm_hash, 0xabcU);
-    EXPECT_TRUE(records.of<cw_nccl_comm>(CW_KIND_NCCL_COMM, loader).empty());
-    EXPECT_TRUE(records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, loader).empty());
+    ASSERT_EQ(comms_of(records, job.rank).size(), 1U);
+    EXPECT_EQ(comms_of(records, job.rank)[0].comm_hash, 0xabcU);
+    EXPECT_TRUE(records.of<cw_nccl_comm>(CW_KIND_NCCL_COMM, job.loader()).empty());
+    EXPECT_TRUE(records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, job.loader()).empty());
+}
+
+// What was recorded of a communicator from its beginning to its end is not read again.
+TEST_F(NcclSources, WhatWasForkedFromARankIsNoneWhenAnotherNcclIsMet) {
+    const RankWithLoader job(comms_);
+    start();
+    const auto before = comms_of(sample_everything(), job.rank);
+    ASSERT_EQ(before.size(), 1U);
+    job.end_comms_of_rank();
+    cw_nccl_comm_end end{};
+    end.header = {sizeof(end), CW_KIND_NCCL_COMM_END, 0, 1};
+    end.tgid = before[0].tgid;
+    end.comm = before[0].comm;
+    source_->on_record(end.header);
+    const std::string another = NCCL_DOUBLE ".another";
+    std::filesystem::copy_file(NCCL_DOUBLE, another,
+                               std::filesystem::copy_options::overwrite_existing);
+    const Child other([&] { have_comms(another, others_); });
+    ASSERT_TRUE(other.is_ready());
+    struct stat status {};
+    ASSERT_EQ(stat(another.c_str(), &status), 0);
+    cw_file_mapped mapped{};
+    mapped.header = {sizeof(mapped), CW_KIND_FILE_MAPPED, 0, 1};
+    mapped.tgid = static_cast<std::uint32_t>(other.pid());
+    mapped.inode = status.st_ino;
+    source_->on_record(mapped.header);
+    const auto records = sample_everything();
+    EXPECT_EQ(comms_of(records, other).size(), 1U);
+    EXPECT_TRUE(comms_of(records, job.rank).empty());
+    EXPECT_TRUE(records.of<cw_nccl_comm>(CW_KIND_NCCL_COMM, job.loader()).empty());
+    std::filesystem::remove(another);
 }
 
 TEST_F(NcclSources, TwoCopiesOfNcclInAProcess) {

@@ -96,6 +96,33 @@ TEST_F(WrCalls, ManyQueuePairs) {
     EXPECT_EQ(recorder.loss(CW_LOSS_POST_TABLE), 0u);
 }
 
+std::uint64_t begin_a_batch_of_each(ChildState &state, std::uint64_t n) {
+    while (state.qps.size() < n)
+        state.add_qp(static_cast<std::uint32_t>(100 + state.qps.size()), true);
+    for (const auto &qp : state.qps)
+        qp->wr_rdma_write(qp.get(), 1, 2);
+    return state.qps.size();
+}
+
+TEST_F(WrCalls, BatchesWithoutRoomAreLostInTheRecordingAlone) {
+    Child child{FAKE_PROVIDER_1};
+    const auto qp = child.run(make_extended_qp, 3);
+    PostsOptions options = forced();
+    options.max_slots = 4; // and the least number of batches, 4,096
+    PostsRecorder recorder{options};
+    recorder.see_qp(child.pid(), qp);
+    ASSERT_TRUE(recorder.maps->hold(CW_HELD));
+    child.run(begin_a_batch_of_each, 4200);
+    EXPECT_EQ(recorder.loss(CW_LOSS_POST_TABLE), 0u);
+    ASSERT_TRUE(recorder.maps->hold(CW_NOT_HELD));
+    child.run(begin_a_batch_of_each, 4200);
+    const std::uint64_t lost = recorder.loss(CW_LOSS_POST_TABLE);
+    EXPECT_GT(lost, 0u);
+    ASSERT_TRUE(recorder.maps->hold(CW_OVER));
+    child.run(begin_a_batch_of_each, 4200);
+    EXPECT_EQ(recorder.loss(CW_LOSS_POST_TABLE), lost);
+}
+
 TEST_F(WrCalls, EachCallOfABatch) {
     Child child{FAKE_PROVIDER_1};
     const auto qp = child.run(make_extended_qp, 3);

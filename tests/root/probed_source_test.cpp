@@ -2,6 +2,7 @@
 // A source on functions of which the kernel refuses one.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,8 +42,12 @@ public:
     TestSource(const SharedMaps &maps, std::vector<Hook> hooks)
         : ProbedSource(maps, "test", std::move(hooks), HookMode::KprobeOnly) {}
     bool needed = false;
+    std::uint64_t n_missed = 0; // besides what the kernel says
 
 private:
+    [[nodiscard]] std::uint64_t missed() const override {
+        return ProbedSource::missed() + n_missed;
+    }
     bool applicable() override { return true; }
     // The object has programs for more functions.
     bool configure() override {
@@ -116,6 +121,19 @@ TEST_F(RefusedFunction, MakesTheSourceUnavailableAndNoProbeStays) {
     EXPECT_NE(state.reason.find(refused), std::string::npos) << state.reason;
     EXPECT_EQ(n_placed(*one), 0u);
     EXPECT_TRUE(one->losses().empty());
+}
+
+// While probes are taken off the kernel goes on counting.
+TEST_F(RefusedFunction, WhatIsMissedBehindTheEndIsNoLoss) {
+    const auto one = source(true);
+    one->n_missed = 3;
+    ASSERT_EQ(one->losses().size(), 1U);
+    EXPECT_EQ(one->losses()[0].loss_class, CW_LOSS_PROBE_MISSED);
+    EXPECT_EQ(one->losses()[0].records, 3U);
+    one->end();
+    one->n_missed = 9;
+    one->detach();
+    EXPECT_EQ(one->losses()[0].records, 3U);
 }
 
 TEST_F(RefusedFunction, EndsARecordingThatIsNothingWithoutTheSource) {

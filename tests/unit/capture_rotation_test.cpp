@@ -177,6 +177,24 @@ TEST_F(Rotation, KeepsRecordingIntoTheOldSegmentWhenNoNewOneCanBeMade) {
     EXPECT_EQ(writer->lost_records(), 0U);
 }
 
+// A segment that begins behind the end would begin with what was later.
+TEST_F(Rotation, NoSegmentBeginsBehindTheEnd) {
+    auto with = options();
+    with.keep_ns = 80 * SECOND_NS;
+    make(std::move(with));
+    writer->begin(now_ns);
+    writer->stop_rotating();
+    for (int tick = 0; tick < 30; tick++) {
+        append_qp();
+        writer->rotate_if_due(now_ns += SECOND_NS);
+        writer->flush(now_ns);
+    }
+    ASSERT_TRUE(writer->close(now_ns, 0, 0));
+    EXPECT_EQ(writer->segment(), 0U);
+    EXPECT_EQ(n_preambles, 1U);
+    EXPECT_EQ(all_qpns().size(), n_appended);
+}
+
 class Keep : public Rotation, public testing::WithParamInterface<std::uint64_t> {};
 
 TEST_P(Keep, NothingOlderIsLeftAtAnyMomentAndMostOfItIsThere) {

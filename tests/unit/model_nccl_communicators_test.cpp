@@ -219,6 +219,23 @@ TEST(NcclCommunicators, ChildrenKnowTheirParents) {
 }
 
 // Without its creation nothing tells whether it has one.
+// Since 2.29 ranks join a communicator that grows, and have no parent themselves.
+TEST(NcclCommunicators, RanksOfACommunicatorThatMayHaveGrown) {
+    for (const std::uint32_t version : {22809U, 22907U}) {
+        for (const std::int32_t n_ranks : {2, 3}) {
+            Nodes nodes;
+            for (int i = 0; i < 2; ++i)
+                nodes
+                    .rank(i,
+                          {.n_ranks = n_ranks, .created = 11, .flags = CREATED, .version = version})
+                    .comm();
+            const model::Model model = nodes.model();
+            ASSERT_EQ(model.nccl.communicators.size(), 1U);
+            EXPECT_EQ(model.nccl.communicators[0].parent_known, version < 22900 || n_ranks == 2);
+        }
+    }
+}
+
 TEST(NcclCommunicators, NoParentIsKnownFromACreationAlone) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {

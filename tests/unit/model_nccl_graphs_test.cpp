@@ -328,5 +328,74 @@ TEST(NcclGraphs, ReplaysHaveTheirOwnParts) {
     }
 }
 
+// AlltoAll of `count` floats to the other rank, without the call.
+void launch_all_to_all(RingPair &ring, double time, std::uint64_t count, LaunchOptions options) {
+    for (int i = 0; i < 2; ++i) {
+        const CallOptions send{
+            .func = CW_NCCL_ALL_TO_ALL, .count = count, .root = 1 - i, .flags = 1};
+        CallOptions receive = send;
+        receive.flags = 0;
+        ring.rank[i]
+            .shape(time, count, {send, receive},
+                   {NcclBuilder::p2p(SENDS_AT, true, 1 - i, count * 4, 0),
+                    NcclBuilder::p2p(RECEIVES_AT, false, 1 - i, count * 4, 1)})
+            .launch(time, count, {send, receive}, options);
+        ring.sends(i, count * 4);
+    }
+}
+void call_all_to_all(RingPair &ring, double time, std::uint64_t count) {
+    for (NcclBuilder &rank : ring.rank)
+        rank.call(time, {.func = CW_NCCL_ALL_TO_ALL, .count = count});
+}
+
+// Of a communicator that does not block, another thread launches what was called.
+TEST(NcclGraphs, AnAlltoAllThatWasCapturedAndOthers) {
+    constexpr LaunchOptions elsewhere{.tid = 7};
+    for (const std::uint64_t count : {50U, 70U}) {
+        SCOPED_TRACE(count);
+        RingPair ring;
+        call_all_to_all(ring, 12, 50); // captured
+        launch_all_to_all(ring, 12.5, 50, REPLAY);
+        for (const double time : {13.0, 14.0}) {
+            call_all_to_all(ring, time, count);
+            launch_all_to_all(ring, time + 0.1, count, elsewhere);
+        }
+        launch_all_to_all(ring, 15, 50, REPLAY);
+        ring.sample(20);
+        const model::Model model = model_of(ring.captures());
+        ASSERT_EQ(replays_of(model, 0), 2U);
+        EXPECT_EQ(collective(model, 0, 0).payload_bytes, 400U);
+        EXPECT_EQ(collective(model, 0, 1).payload_bytes, 400U);
+        for (const std::uint64_t seq : {1U, 2U}) {
+            EXPECT_EQ(collective(model, seq).payload_bytes, 8 * count);
+            EXPECT_EQ(collective(model, seq).rung, Rung::Exact);
+        }
+    }
+}
+
+// The graph is started later: whose the first launch is, nothing tells but the size.
+TEST(NcclGraphs, AnAlltoAllBeforeTheFirstStartOfACapturedOne) {
+    constexpr LaunchOptions elsewhere{.tid = 7};
+    for (const std::uint64_t count : {50U, 70U}) {
+        SCOPED_TRACE(count);
+        RingPair ring;
+        call_all_to_all(ring, 12, 50); // captured
+        call_all_to_all(ring, 13, count);
+        launch_all_to_all(ring, 13.1, count, elsewhere);
+        launch_all_to_all(ring, 14, 50, REPLAY);
+        ring.sample(20);
+        const model::Model model = model_of(ring.captures());
+        if (count == 50) {
+            for (const Operation &operation : model.nccl.collectives)
+                EXPECT_EQ(operation.rung, Rung::Inferred);
+            continue;
+        }
+        EXPECT_EQ(collective(model, 0, 0).payload_bytes, 400U);
+        EXPECT_EQ(collective(model, 0, 0).rung, Rung::Exact);
+        EXPECT_EQ(collective(model, 1).payload_bytes, 560U);
+        EXPECT_EQ(collective(model, 1).rung, Rung::Exact);
+    }
+}
+
 } // namespace
 } // namespace collwire::identity

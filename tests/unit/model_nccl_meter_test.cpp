@@ -250,6 +250,30 @@ TEST(ByteSeries, IsThinnedOutAndLosesNoBytes) {
     EXPECT_EQ(series.at(series.size() - 1).payload_bytes, 999'000U);
 }
 
+// Of a launch that was not seen whole nobody knows on which connections it sent.
+TEST(LinkMeter, ALaunchThatWasNotSeenWhole) {
+    for (const std::uint32_t cut : {0U, 1U}) {
+        SCOPED_TRACE(cut);
+        Meter single;
+        single.ops = {{1, 100, true}, {5, 500, false}};
+        single.sample(2, 100);
+        single.sample(6, 500);
+        Meter in_flight;
+        in_flight.ops = {{1, 100, true}, {5, 500, true}};
+        in_flight.sample(2, 100);
+        in_flight.sample(6, 300);
+        single.run();
+        in_flight.run(false, true);
+        ASSERT_EQ(single.link.intervals.back().kind, IntervalKind::Single);
+        ASSERT_EQ(in_flight.link.intervals.back().kind, IntervalKind::InFlight);
+        for (Meter *meter : {&single, &in_flight}) {
+            note_cut_launches(meter->link, {cut});
+            EXPECT_EQ(meter->share(0).rung, Rung::Exact) << "what was expected was measured";
+            EXPECT_EQ(meter->share(1).rung, cut == 0 ? Rung::Exact : Rung::Inferred);
+        }
+    }
+}
+
 TEST(Session, KnowsHowLongACounterDidNotChange) {
     model::Session session;
     const auto unchanged = [&](double from, double until) {

@@ -446,6 +446,32 @@ TEST(NcclOperations, CallsOfALaunchOfWhichNotAllWasSeen) {
     EXPECT_EQ(model.nccl.collectives.size(), 6U);
 }
 
+// A group of two is launched in two parts, and of the second not all is seen.
+TEST(NcclOperations, AnAlltoAllWhoseSecondLaunchWasCutShort) {
+    RingPair ring;
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        CallOptions part{.func = CW_NCCL_ALL_TO_ALL, .count = 50, .root = 1 - i, .flags = 1};
+        rank.call(12, {.func = CW_NCCL_ALL_TO_ALL, .count = 50});
+        rank.call(12.01, {.func = CW_NCCL_ALL_TO_ALL, .count = 70});
+        rank.shape(12.1, 88, {part}, {NcclBuilder::p2p(SENDS_AT, true, 1 - i, 200)});
+        rank.launch(12.1, 88, {part});
+        part.count = 70;
+        rank.shape(12.2, 89, {part}, {NcclBuilder::p2p(SENDS_AT, true, 1 - i, 280)});
+        rank.launch(12.2, 89, {part},
+                    {.flags = CW_NCCL_LAUNCH_LAUNCHED | CW_NCCL_LAUNCH_TRUNCATED});
+        ring.sends(i, 600);
+    }
+    ring.all_gather(15, 3000).sample(20);
+    const model::Model model = model_of(ring.captures());
+    for (const std::uint64_t seq : {0U, 1U}) {
+        EXPECT_TRUE(collective(model, seq).has(OPERATION_TRUNCATED)) << seq;
+        EXPECT_TRUE(collective(model, seq).has(OPERATION_PARTIAL)) << seq;
+        EXPECT_EQ(collective(model, seq).rung, Rung::Inferred) << seq;
+    }
+    EXPECT_FALSE(collective(model, 2).has(OPERATION_TRUNCATED));
+}
+
 TEST(NcclOperations, TheSameFileTwiceChangesNothing) {
     RingPair ring;
     ring.all_gather(12, 1000).all_gather(12.5, 2000).sample(20);

@@ -123,6 +123,8 @@ TEST(NcclQueuePairs, QueuePairsThatWereNotFoundAreNotCountedAgain) {
         EXPECT_EQ(of_rung(model, Rung::Exact), 4000U);
         EXPECT_EQ(of_rung(model, Rung::Process), 0U);
         EXPECT_EQ(model.nccl.totals.perhaps_counted_bytes, 4000 - found * 2000);
+        EXPECT_EQ(model.total.tx_payload_bytes, 4000U);
+        EXPECT_FALSE(model.total.derived_tx_payload_bytes);
     }
 }
 

@@ -151,10 +151,12 @@ protected:
         record_.n_ranks = 3;
     }
 
-    [[nodiscard]] auto read(std::size_t bytes_left = 1024) const {
-        return read_channels(ProcessView{getpid()}, plan_, record_, bytes_left);
+    [[nodiscard]] auto read(std::size_t bytes_left = 1024) {
+        is_cut_ = false;
+        return read_channels(ProcessView{getpid()}, plan_, record_, bytes_left, &is_cut_);
     }
 
+    bool is_cut_ = false;
     Plan plan_;
     std::array<std::int32_t, 3> order_{0, 1, 2};
     Comm comm_;
@@ -162,10 +164,20 @@ protected:
 };
 
 TEST_F(Channels, OrdersThatThereIsNoRoomFor) {
-    const auto records = read(12 + 8); // for one of two
+    const auto records = read(2 * sizeof(cw_nccl_channel) + 16 + 8); // for one of two
     ASSERT_EQ(records.size(), 2u);
     EXPECT_EQ(records[0].size(), sizeof(cw_nccl_channel) + 16);
     EXPECT_EQ(records[1].size(), sizeof(cw_nccl_channel));
+    EXPECT_TRUE(is_cut_);
+}
+
+TEST_F(Channels, RecordsThatThereIsNoRoomFor) {
+    EXPECT_EQ(read(2 * sizeof(cw_nccl_channel) - 1).size(), 1u);
+    EXPECT_TRUE(is_cut_);
+    EXPECT_TRUE(read(0).empty());
+    EXPECT_TRUE(is_cut_);
+    EXPECT_EQ(read(2 * (sizeof(cw_nccl_channel) + 16)).size(), 2u);
+    EXPECT_FALSE(is_cut_);
 }
 
 TEST_F(Channels, RingAndTree) {

@@ -189,6 +189,25 @@ TEST_F(Sockets, NothingIsCountedBehindTheEnd) {
     EXPECT_EQ(sample().all.size(), 0U);
 }
 
+// A connection may be told of while the probes are taken off.
+TEST_F(Sockets, NothingIsWatchedBehindTheEnd) {
+    const TcpPair before(listener);
+    const TcpPair behind(listener);
+    watch(before);
+    sample();
+    source->end();
+    watch(behind);
+    TcpPair::move(behind.connected, behind.accepted, 500);
+    usleep(100'000);
+    source->detach();
+    EXPECT_EQ(source->n_watched(), 2U);
+    const auto last = sample(true);
+    EXPECT_FALSE(last.last_of(behind.connected.number()));
+    EXPECT_FALSE(last.last_of(behind.accepted.number()));
+    EXPECT_TRUE(source->has_read_all());
+    EXPECT_EQ(reasons(), "");
+}
+
 // What is launched right behind the beginning is measured from there.
 TEST_F(Sockets, ReadBeforeAnythingCounts) {
     const TcpPair pair(listener);

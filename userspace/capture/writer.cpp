@@ -164,7 +164,7 @@ void CaptureWriter::rotate_if_due(std::uint64_t now_ns) {
 }
 
 bool CaptureWriter::rotation_due() const {
-    if (!has_preamble_)
+    if (!has_preamble_ || !rotates_)
         return false;
     if (options_.keep_ns != 0 &&
         now_ns_ - current_.begin_ns >=

@@ -72,6 +72,10 @@ public:
     // of records when many come.
     void rotate_if_due(std::uint64_t now_ns);
 
+    // From now on no segment begins but this one: the recording has ended, and the preamble of
+    // another one would tell of what was later.
+    void stop_rotating() { rotates_ = false; }
+
     // Writes what is buffered and an END record of ended_ns (0: of now), and closes the file. Later
     // calls of anything do nothing. An exit status of 0 is written as EXIT_LOSS where records were
     // lost, at the last moment, too; a file in which there is nothing at all is removed. Fails
@@ -136,6 +140,7 @@ private:
     bool has_block_ = false;    // this file: of any kind
     bool in_preamble_ = false;  // append() is called by the preamble
     bool preamble_failed_ = false;
+    bool rotates_ = true;
     bool resync_ = false;     // records were lost: write the preamble again
     bool dirty_tail_ = false; // a half-written block may lie behind the last good one
     bool closed_for_good_ = false;

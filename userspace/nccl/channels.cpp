@@ -40,15 +40,32 @@ struct Offsets {
     }
 };
 
+// For records.
+struct Room {
+    std::size_t bytes_left = 0;
+    bool is_cut = false; // more was asked for
+
+    bool take(std::size_t bytes) {
+        if (bytes > bytes_left) {
+            is_cut = true;
+            return false;
+        }
+        bytes_left -= bytes;
+        return true;
+    }
+};
+
+// As a record has them: filled to a multiple of 8 bytes.
+std::size_t bytes_of_order(std::size_t n_ranks) {
+    return (n_ranks + n_ranks % 2) * sizeof(std::int32_t);
+}
+
 std::vector<std::int32_t> read_order(const ProcessView &process, std::uint64_t at,
-                                     std::int32_t n_ranks, std::size_t &bytes_left) {
+                                     std::int32_t n_ranks, Room &room) {
     const auto address = process.read<std::uint64_t>(at);
-    if (!address || n_ranks <= 0 || n_ranks > MAX_RANKS)
+    if (!address || n_ranks <= 0 || n_ranks > MAX_RANKS ||
+        !room.take(bytes_of_order(static_cast<std::size_t>(n_ranks))))
         return {};
-    const std::size_t bytes = static_cast<std::size_t>(n_ranks) * sizeof(std::int32_t);
-    if (bytes > bytes_left)
-        return {};
-    bytes_left -= bytes;
     std::vector<std::int32_t> order(static_cast<std::size_t>(n_ranks));
     if (!process.read(*address, std::as_writable_bytes(std::span{order})))
         return {};
@@ -58,13 +75,14 @@ std::vector<std::int32_t> read_order(const ProcessView &process, std::uint64_t a
 } // namespace
 
 std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, const Plan &plan,
-                                                  const cw_nccl_comm &comm,
-                                                  std::size_t bytes_left) {
+                                                  const cw_nccl_comm &comm, std::size_t bytes_left,
+                                                  bool *is_cut) {
     const auto offsets = Offsets::of(plan);
     if (!offsets)
         return {};
     const auto n = process.read<std::int32_t>(comm.comm + offsets->n_channels).value_or(0);
     std::vector<std::vector<std::byte>> records;
+    Room room{bytes_left};
     for (std::int32_t i = 0; i < std::min(n, MAX_CHANNELS); ++i) {
         const std::uint64_t at =
             comm.comm + offsets->channels + static_cast<std::uint64_t>(i) * offsets->size;
@@ -74,10 +92,10 @@ std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, co
         const auto next = process.read<std::int32_t>(at + offsets->next);
         const auto index = process.read<std::int32_t>(at + offsets->index);
         const auto up = process.read<std::int32_t>(at + offsets->up);
-        if (!down || !prev || !next || !index || !up)
+        if (!down || !prev || !next || !index || !up || !room.take(sizeof(record)))
             break;
-        const auto order = read_order(process, at + offsets->user_ranks, comm.n_ranks, bytes_left);
-        const std::size_t order_bytes = (order.size() + order.size() % 2) * sizeof(std::int32_t);
+        const auto order = read_order(process, at + offsets->user_ranks, comm.n_ranks, room);
+        const std::size_t order_bytes = bytes_of_order(order.size());
         record.header = {static_cast<__u32>(sizeof(record) + order_bytes), CW_KIND_NCCL_CHANNEL,
                          CW_CPU_USERSPACE, monotonic_ns()};
         record.tgid = comm.tgid;
@@ -96,6 +114,8 @@ std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, co
                         order.size() * sizeof(std::int32_t));
         records.push_back(std::move(bytes));
     }
+    if (is_cut != nullptr)
+        *is_cut = *is_cut || room.is_cut;
     return records;
 }
 

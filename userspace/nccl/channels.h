@@ -12,9 +12,11 @@
 namespace collwire::nccl {
 
 // One finished cw_nccl_channel record for each channel; fewer where the memory could not be read.
-// Whatever the process has there, it is bounded in time and memory: the order of the ranks in all
-// of its rings is of `bytes_left` at most, and what is beyond has no order.
+// Whatever the process has there, it is bounded in time and memory: all records together are of
+// `bytes_left` at most. Where the order of the ranks in a ring is more than is left there is none,
+// and in the end no record; `is_cut`, where it is given, becomes true then.
 std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, const Plan &plan,
-                                                  const cw_nccl_comm &comm, std::size_t bytes_left);
+                                                  const cw_nccl_comm &comm, std::size_t bytes_left,
+                                                  bool *is_cut = nullptr);
 
 } // namespace collwire::nccl

@@ -265,6 +265,7 @@ void Recorder::loop() {
 }
 
 int Recorder::finish() {
+    writer_->stop_rotating();
     const std::uint64_t ended_ns = session_.end();
     session_.detach();
     session_.consume();
@@ -278,6 +279,7 @@ int Recorder::finish() {
     // in a write that failed.
     RecordBuffer loss;
     losses_.append(loss, losses(), true);
+    loss.end_at(ended_ns);
     loss.hand_over([this](const cw_header &record) { writer_->append(record); });
     const auto closed = writer_->close(
         monotonic_ns(), static_cast<std::uint32_t>(reason_),

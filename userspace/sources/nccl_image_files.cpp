@@ -18,8 +18,8 @@ namespace collwire {
 namespace {
 
 constexpr std::size_t MAX_OTHERS = 65536;
-// Each costs the kernel some 10 MiB. A node has a few; a program can copy one as often as it wants.
-constexpr std::ptrdiff_t MAX_PROBED = 64;
+// Before there are breakpoints nothing tells that several are one file.
+constexpr std::size_t COPIES_OF_ONE = 8;
 constexpr std::byte BREAKPOINT{0xcc};
 
 // Of an image's probes, in a mapping of its file.
@@ -51,6 +51,20 @@ bool is_deleted(const NcclImage &image) {
            (!image.file.is_open() && !image.names.contains(status->identity));
 }
 
+NcclImages::Inodes inodes_of(const NcclImage &image) {
+    NcclImages::Inodes inodes;
+    for (const FileIdentity &name : image.names)
+        inodes.insert(name.inode);
+    return inodes;
+}
+
+// Whether there were any.
+bool forget_ended_users(NcclImage &image) {
+    return std::erase_if(image.users, [](const auto &user) {
+               return start_ticks(user.first) != user.second;
+           }) != 0;
+}
+
 } // namespace
 
 NcclImage *NcclImages::image_of(const FileIdentity &file) const {
@@ -80,7 +94,8 @@ void NcclImages::collect(pid_t pid, std::vector<Candidate> &candidates, Looked &
         NcclImage *image = image_of(file);
         if (image != nullptr)
             note_user(*image, pid);
-        if (image != nullptr || status->bytes < nccl::LEAST_FILE_BYTES || others_.contains(file)) {
+        if (image != nullptr || status->bytes < nccl::LEAST_FILE_BYTES || others_.contains(file) ||
+            refused_.contains(file)) {
             looked.inodes.insert({mapping.inode, file.inode});
         } else if (std::ranges::none_of(candidates, [&file](const Candidate &known) {
                        return known.status.identity == file;
@@ -129,12 +144,8 @@ bool NcclImages::judge(Candidate candidate, const nccl::FileLook &look) {
             note_user(*same, candidate.pid);
             return true;
         }
-        if (std::ranges::count_if(
-                images_, [](const auto &image) { return image->file.is_open(); }) >= MAX_PROBED) {
-            keep_problem(fmt::format("{} files with NCCL are probed, and more are mapped: those "
-                                     "are not traced. Fix: --pid",
-                                     MAX_PROBED));
-            others_.insert(candidate.status.identity);
+        if (is_full() && !make_room()) {
+            refuse(candidate.status.identity, candidate.pid);
             return true;
         }
         auto file = MappedFile::open(candidate.pid, candidate.mapping);
@@ -181,6 +192,7 @@ Result<void> NcclImages::add_file(const std::string &path) {
     if (image == nullptr)
         return error(ErrorKind::Failed, fmt::format("{}: no process to read it with", path));
     image->stays = true;
+    image->is_asked_for = true;
     if (attached_)
         place(*image);
     return {};
@@ -243,8 +255,69 @@ bool NcclImages::has_lost_breakpoints(const NcclImage &image) const {
 void NcclImages::note_user(NcclImage &image, pid_t pid) {
     if (image.users.contains(pid))
         return;
-    if (const auto start = start_ticks(pid))
+    if (const auto start = start_ticks(pid)) {
         image.users.emplace(pid, *start);
+        image.unused_since_ns = 0;
+    }
+}
+
+std::size_t NcclImages::n_probed() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(images_, [](const auto &image) { return !image->links.empty(); }));
+}
+
+bool NcclImages::is_full() const {
+    const auto n_open =
+        std::ranges::count_if(images_, [](const auto &image) { return image->file.is_open(); });
+    return static_cast<std::size_t>(n_open) >=
+           max_probed_ * (attached_ ? std::size_t{1} : COPIES_OF_ONE);
+}
+
+NcclImage *NcclImages::longest_unused() const {
+    // Of those that were used at the last look, 0 is behind all others.
+    const auto since = [](const NcclImage &image) { return image.unused_since_ns - 1; };
+    NcclImage *found = nullptr;
+    for (const auto &image : images_) {
+        if (image->links.empty() || image->is_asked_for)
+            continue;
+        forget_ended_users(*image);
+        if (image->users.empty() && (found == nullptr || since(*image) < since(*found)))
+            found = image.get();
+    }
+    return found;
+}
+
+// Who maps it behind tell_again is told of, who did before is found by let_go_due.
+bool NcclImages::make_room() {
+    while (NcclImage *unused = longest_unused()) {
+        if (tell_again_)
+            tell_again_(inodes_of(*unused));
+        unused->is_due = true;
+        let_go_due();
+        if (unused->links.empty())
+            return true;
+    }
+    return false;
+}
+
+void NcclImages::refuse(const FileIdentity &file, pid_t pid) {
+    keep_problem(fmt::format("{} files with NCCL are probed, and more are mapped: those are not "
+                             "traced. Fix: --pid",
+                             max_probed_));
+    if (refused_.size() >= MAX_OTHERS)
+        refused_.clear();
+    refused_.insert_or_assign(file, pid);
+}
+
+// Those found before there were probes.
+void NcclImages::refuse_the_rest() {
+    std::erase_if(images_, [this](const auto &image) {
+        if (!image->met || image->placed_ns != 0 || !image->problem.empty())
+            return false;
+        for (const FileIdentity &name : image->names)
+            refuse(name, image->met->first);
+        return true;
+    });
 }
 
 // Another time of writing, or another size, may be the same code (touch, a file system of other
@@ -295,6 +368,11 @@ void NcclImages::give_up(NcclImage &image) {
     image.users.clear();
     image.is_due = false;
     image.met.reset();
+    for (const auto &[file, pid] : refused_) {
+        with_room_.insert(pid);
+        with_room_inodes_.insert(file.inode);
+    }
+    refused_.clear();
 }
 
 void NcclImages::find_users() {
@@ -320,20 +398,17 @@ void NcclImages::let_go_due() {
             give_up(*image);
 }
 
-std::set<std::uint64_t> NcclImages::give_up(std::uint64_t now_ns) {
-    std::set<std::uint64_t> anew;
-    const auto tell_again = [&anew](const NcclImage &image) {
-        for (const FileIdentity &name : image.names)
-            anew.insert(name.inode);
-    };
+NcclImages::Inodes NcclImages::give_up(std::uint64_t now_ns) {
+    Inodes anew;
     for (const auto &image : images_)
         if (!image->links.empty() && !is_what_was_planned(*image)) {
             image->problem = "was written again while its probes were in it: what runs with it is "
                              "not recorded any more. Fix: install to a new file and rename it";
-            tell_again(*image);
+            anew.merge(inodes_of(*image));
             give_up(*image);
         }
     let_go_due();
+    anew.merge(std::exchange(with_room_inodes_, {}));
     if (now_ns - looked_for_unused_ns_ < spare_unused_ns_)
         return anew;
     looked_for_unused_ns_ = now_ns;
@@ -341,17 +416,14 @@ std::set<std::uint64_t> NcclImages::give_up(std::uint64_t now_ns) {
         const bool is_waiting = image->links.empty() && image->problem.empty();
         if (image->names.empty() || is_waiting)
             continue;
-        const auto is_over = [](const auto &user) {
-            return start_ticks(user.first) != user.second;
-        };
-        const bool was_used = std::erase_if(image->users, is_over) != 0;
-        if (!image->users.empty() || (image->stays && !is_deleted(*image))) {
+        const bool was_used = forget_ended_users(*image);
+        if (!image->users.empty()) {
             image->unused_since_ns = 0;
         } else if (image->unused_since_ns == 0 || was_used) {
             image->unused_since_ns = now_ns;
-        } else {
+        } else if (!image->stays || is_deleted(*image)) {
             image->is_due = true;
-            tell_again(*image);
+            anew.merge(inodes_of(*image));
         }
     }
     return anew;

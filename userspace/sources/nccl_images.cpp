@@ -124,9 +124,11 @@ void NcclImages::lift() {
 void NcclImages::attach() {
     attached_ = true;
     for (std::size_t i = 0; i < images_.size(); ++i) {
-        place(*images_[i]);
+        if (images_[i]->is_asked_for || n_probed() < max_probed_)
+            place(*images_[i]);
         become_one();
     }
+    refuse_the_rest();
 }
 
 NcclImage *NcclImages::find(std::uint32_t id) const {

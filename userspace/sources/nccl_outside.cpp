@@ -19,21 +19,21 @@
 namespace collwire {
 
 // The programs take them for known.
-void NcclSource::look_into(const std::vector<pid_t> &pids) {
+void NcclSource::look_into(const std::vector<pid_t> &pids, std::uint32_t last_known) {
     nccl::CommCopies copies;
     for (const auto &[key, comm] : comms_)
         copies.add(comm.record);
     for (const pid_t pid : nccl::ancestors_first(pids))
-        look_into(pid, copies);
+        look_into(pid, last_known, copies);
 }
 
-void NcclSource::look_into(pid_t pid, nccl::CommCopies &copies) {
+void NcclSource::look_into(pid_t pid, std::uint32_t last_known, nccl::CommCopies &copies) {
     ProcessView view{pid};
     if (!view.refresh())
         return;
     for (const Mapping &mapping : view.mappings()) {
         NcclImage *image = mapping.executable ? images_.image_of(pid, mapping) : nullptr;
-        if (image == nullptr || !image->programs)
+        if (image == nullptr || image->id <= last_known || !image->programs)
             continue;
         const auto layout = nccl::layout_of_plan(image->plan, image->id);
         const auto bias = nccl::load_bias(image->plan, mapping);

@@ -15,7 +15,6 @@
 #include "collwire/nccl_tables.h"
 #include "userspace/base/clock.h"
 #include "userspace/inventory/process.h"
-#include "userspace/nccl/channels.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/parameters.h"
 
@@ -25,11 +24,6 @@ namespace {
 // Reading what a process has mapped takes 0.1 to 1 ms.
 constexpr unsigned YOUNG_LOOKS = 60;
 constexpr unsigned LATER_LOOKS = 30;
-
-// The order of ranks in rings: of all communicators, and since the last sample. 500 communicators
-// of 4,096 ranks with 32 channels have 256 MiB.
-constexpr std::size_t MAX_RING_BYTES = 256U << 20U;
-constexpr std::size_t MAX_FRESH_RING_BYTES = 64U << 20U;
 
 // Before, a connection counts the steps of an operation when it is done.
 constexpr std::uint32_t FIRST_THAT_COUNTS_AT_BEGIN = 22000;
@@ -72,7 +66,8 @@ void append(RecordSink &sink, const std::vector<std::byte> &record) {
 } // namespace
 
 NcclSource::NcclSource(const SharedMaps &maps, NcclOptions options)
-    : options_(std::move(options)), images_(maps, options_.probes, options_.spare_unused_ns) {}
+    : options_(std::move(options)),
+      images_(maps, options_.probes, options_.spare_unused_ns, options_.tell_again) {}
 
 NcclSource::~NcclSource() = default;
 
@@ -97,7 +92,7 @@ Result<void> NcclSource::attach() {
     const auto pids = images_.processes();
     again_ = images_.look_at(pids).again;
     if (!images_.all().empty())
-        look_into(pids);
+        look_into(pids, 0);
     return {};
 }
 
@@ -107,6 +102,8 @@ std::vector<SourceState> NcclSource::states() const {
         problems.emplace_back("a process has more communicators, ranks or connections than are "
                               "read from its memory: the others are met with their first calls and "
                               "launches. Fix: start the recording before the job");
+    if (are_channels_cut_)
+        problems.push_back(channels_problem());
     if (problems.empty())
         return {{CW_SOURCE_ON, {}}};
     std::string reason = problems.front();
@@ -138,28 +135,22 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
     }
     look_at_parameters(key, process);
     Comm &comm = comms_[{record.tgid, record.comm}];
+    drop_channels(comm);
     // Its creation may end when it was read from the outside already.
     if ((comm.record.flags & CW_NCCL_COMM_OUTSIDE) == 0 ||
         comm.record.comm_hash != record.comm_hash || comm.record.rank != record.rank)
         comm = {};
     comm.record = record;
-    const NcclImage *image = images_.find(record.image_id);
-    if (image == nullptr)
-        return;
-    comm.channels = nccl::read_channels(ProcessView{pid}, image->plan, record, ring_bytes_left());
-    for (const Bytes &channel : comm.channels)
-        fresh_channel_bytes_ += channel.size();
-    fresh_.insert(fresh_.end(), comm.channels.begin(), comm.channels.end());
+    if (const NcclImage *image = images_.find(record.image_id))
+        read_channels(comm, *image);
 }
 
-// A program can make up communicators of 16 MiB each.
-std::size_t NcclSource::ring_bytes_left() const {
-    std::size_t kept = 0;
-    for (const auto &[key, comm] : comms_)
-        for (const Bytes &channel : comm.channels)
-            kept += channel.size();
-    return std::min(MAX_RING_BYTES - std::min(kept, MAX_RING_BYTES),
-                    MAX_FRESH_RING_BYTES - std::min(fresh_channel_bytes_, MAX_FRESH_RING_BYTES));
+void NcclSource::on_comm_end(const CommKey &key) {
+    if (const auto found = comms_.find(key); found != comms_.end()) {
+        drop_channels(found->second);
+        comms_.erase(found);
+    }
+    steps_.forget(key.tgid, key.comm);
 }
 
 void NcclSource::on_record(const cw_header &header) {
@@ -178,8 +169,7 @@ void NcclSource::on_record(const cw_header &header) {
     }
     case CW_KIND_NCCL_COMM_END: {
         const auto record = copy_of<cw_nccl_comm_end>(header);
-        comms_.erase({record.tgid, record.comm});
-        steps_.forget(record.tgid, record.comm);
+        on_comm_end({record.tgid, record.comm});
         break;
     }
     case CW_KIND_NCCL_CONNECTION: {
@@ -293,10 +283,11 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
             for (const auto &[name, value] : process.parameters)
                 sink.append(parameter_record(key.tgid, key.image_id, name, value).header);
         }
-        for (const auto &[key, comm] : comms_) {
+        for (auto &[key, comm] : comms_) {
             sink.append(comm.record.header);
             for (const Bytes &channel : comm.channels)
                 append(sink, channel);
+            comm.has_fresh_channels = false;
             for (const auto &[address, connection] : comm.connections)
                 append(sink, connection);
         }
@@ -304,13 +295,16 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
     } else {
         for (const Bytes &record : fresh_)
             append(sink, record);
+        append_fresh_channels(sink);
     }
     fresh_.clear();
-    fresh_channel_bytes_ = 0;
+    channel_bytes_ -= std::exchange(fresh_channel_bytes_, 0);
     shapes_.append(sink);
 }
 
 void NcclSource::look_at_files(bool everything) {
+    const auto with_room = images_.take_with_room();
+    again_.insert(again_.end(), with_room.begin(), with_room.end());
     look_at_told();
     // Records that were sampled before a new segment began may be written behind its beginning.
     if (!everything)
@@ -397,13 +391,15 @@ void NcclSource::look_around() {
 // What an image did before it had its probes is not known: it is looked into then.
 void NcclSource::look_at(const std::vector<pid_t> &pids) {
     const std::size_t before = images_.all().size();
+    const std::uint32_t last_known = images_.last_id();
     const auto looked = images_.look_at(pids);
     again_.insert(again_.end(), looked.again.begin(), looked.again.end());
     for (ToldMapping &told : told_)
         told.is_known = told.is_known || looked.inodes.contains(told.inode);
-    // Others may have mapped it, too, and have communicators by now.
+    // Others may have mapped it, too, and have communicators by now. Those of the images before are
+    // known, or have ended: then they may still be in the memory of processes that were forked.
     if (images_.all().size() != before)
-        look_into(images_.processes());
+        look_into(images_.processes(), last_known);
 }
 
 void NcclSource::look_at_told() {
@@ -452,6 +448,7 @@ void NcclSource::forget_comms(const ProcessKey &key, const Process &process) {
         const cw_nccl_comm_key entry = {record.comm, key.tgid, 0};
         if (image != nullptr && image->programs)
             (void)bpf_map_delete_elem(bpf_map__fd((*image->programs)->maps.comms), &entry);
+        drop_channels(at->second);
         at = comms_.erase(at);
     }
 }

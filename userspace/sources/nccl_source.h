@@ -61,6 +61,7 @@ private:
     struct Comm {
         cw_nccl_comm record{};
         std::vector<Bytes> channels;
+        bool has_fresh_channels = false; // to be appended with a sample
         std::map<std::tuple<std::uint64_t, std::uint32_t>, Bytes> connections; // address, first
         std::set<std::uint64_t> elsewhere; // connections of other ranks' proxies that were met
     };
@@ -102,8 +103,9 @@ private:
     void look_at_files(bool everything);
     void look_at_told();
     void keep_steps(bool everything);
-    void look_into(const std::vector<pid_t> &pids);
-    void look_into(pid_t pid, nccl::CommCopies &copies);
+    // Those of images with a greater number than `last_known`.
+    void look_into(const std::vector<pid_t> &pids, std::uint32_t last_known);
+    void look_into(pid_t pid, std::uint32_t last_known, nccl::CommCopies &copies);
     // `is_there`: whether it is what was read.
     void add_outside(const NcclImage &image, nccl::LiveComm &live,
                      const std::function<bool()> &is_there);
@@ -111,7 +113,11 @@ private:
                           std::vector<cw_nccl_connection> &connections);
     void tell_waiting(const cw_nccl_comm &record);
     void on_comm(const cw_nccl_comm &record);
-    [[nodiscard]] std::size_t ring_bytes_left() const;
+    void on_comm_end(const CommKey &key);
+    void read_channels(Comm &comm, const NcclImage &image);
+    void drop_channels(Comm &comm);
+    void append_fresh_channels(RecordSink &sink);
+    [[nodiscard]] static std::string channels_problem();
     void note_elsewhere(const cw_nccl_shape_ops &record);
     void look_elsewhere();
     bool read_elsewhere(const Elsewhere &connection);
@@ -132,7 +138,9 @@ private:
     std::map<CommKey, Waiting> waiting_;
     std::map<ProcessKey, Process> processes_;
     std::vector<Bytes> fresh_;                        // to be appended with the next sample
-    std::size_t fresh_channel_bytes_ = 0;             // of these, rings
+    std::size_t channel_bytes_ = 0;                   // of all communicators, and those below
+    std::size_t fresh_channel_bytes_ = 0;             // in fresh_: of communicators that have ended
+    bool are_channels_cut_ = false;                   // there was no room for all of them
     bool is_cut_ = false;                             // of a process not all was read
     std::map<std::uint32_t, cw_nccl_layout> layouts_; // by image
     NcclShapes shapes_;

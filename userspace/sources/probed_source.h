@@ -2,8 +2,11 @@
 // What all sources share that consist of one BPF object on kernel functions.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,12 +53,14 @@ public:
     void sample(RecordSink &, bool) override {}
 
     [[nodiscard]] std::vector<LossCount> losses() const override {
-        const auto missed = hooks_.missed();
-        if (missed == 0)
+        const std::uint64_t n = missed_at_end_ ? *missed_at_end_ : missed();
+        if (n == 0)
             return {};
-        return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
+        return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, n}};
     }
 
+    // What passes unseen while the probes are taken off is of no recording.
+    void end() override { missed_at_end_ = missed(); }
     void detach() override { hooks_.detach(); }
 
 protected:
@@ -74,6 +79,9 @@ protected:
     virtual bool configure() = 0;
     // Every probe is in place.
     virtual Result<void> on_attached() { return {}; }
+
+    // Calls that passed unseen so far.
+    [[nodiscard]] virtual std::uint64_t missed() const { return hooks_.missed(); }
 
     // Whether nothing is worth recording without this source.
     [[nodiscard]] virtual bool indispensable() const { return false; }
@@ -158,6 +166,7 @@ private:
     std::string name_;
     std::vector<std::string> functions_;
     std::shared_ptr<const std::string> kallsyms_; // as btf_
+    std::optional<std::uint64_t> missed_at_end_;
 };
 
 } // namespace collwire

@@ -228,13 +228,11 @@ void QpSource::on_record(const cw_header &header) {
         merge(known->second, event);
 }
 
-std::vector<LossCount> QpSource::losses() const {
-    auto missed = hooks_.missed();
+std::uint64_t QpSource::missed() const {
+    auto n = hooks_.missed();
     if (skeleton_.is_loaded())
-        missed += calls_unseen_by_both(hooks_, bpf_map__fd(skeleton_->maps.twice), false);
-    if (missed == 0)
-        return {};
-    return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
+        n += calls_unseen_by_both(hooks_, bpf_map__fd(skeleton_->maps.twice), false);
+    return n;
 }
 
 void QpSource::sample(RecordSink &sink, bool everything) {

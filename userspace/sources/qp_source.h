@@ -43,12 +43,12 @@ public:
     void on_record(const cw_header &header) override;
     // Queue pairs are events; there is something to append only when the whole state is asked for.
     void sample(RecordSink &sink, bool everything) override;
-    [[nodiscard]] std::vector<LossCount> losses() const override;
 
 private:
     bool applicable() override;
     bool configure() override;
     [[nodiscard]] bool indispensable() const override { return true; }
+    [[nodiscard]] std::uint64_t missed() const override;
     // Dumps the queue pairs that exist, under our own probe, and checks what it read.
     Result<void> on_attached() override;
     void forget_destroyed();

@@ -269,20 +269,17 @@ void RxeWireSource::sample(RecordSink &sink, bool everything) {
 }
 
 std::uint64_t RxeWireSource::unseen() const {
-    auto missed = hooks_.missed() + calls_without_return_;
+    auto n = hooks_.missed() + calls_without_return_;
     // Frames to other nodes pass the programs of the loopback, too, which do nothing with them.
     if (skeleton_.is_loaded())
-        missed += calls_unseen_by_both(hooks_, bpf_map__fd(skeleton_->maps.twice),
-                                       skeleton_->bss->loopback_seen != 0);
-    return missed;
+        n += calls_unseen_by_both(hooks_, bpf_map__fd(skeleton_->maps.twice),
+                                  skeleton_->bss->loopback_seen != 0);
+    return n;
 }
 
-std::vector<LossCount> RxeWireSource::losses() const {
+std::uint64_t RxeWireSource::missed() const {
     const auto now = unseen();
-    const auto missed = now - std::min(now, unseen_before_);
-    if (missed == 0)
-        return {};
-    return {{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, missed}};
+    return now - std::min(now, unseen_before_);
 }
 
 void RxeWireSource::sample_counters(RecordSink &sink, bool everything) {

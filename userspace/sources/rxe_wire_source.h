@@ -38,7 +38,6 @@ public:
     void begin() override;
     void sample(RecordSink &sink, bool everything) override;
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
-    [[nodiscard]] std::vector<LossCount> losses() const override;
 
 private:
     struct PeerKeyHash {
@@ -51,6 +50,7 @@ private:
     void choose(KernelFunctions &functions, HookMode mode) override;
     bool configure() override;
     Result<void> on_attached() override;
+    [[nodiscard]] std::uint64_t missed() const override;
     void sample_counters(RecordSink &sink, bool everything);
     void sample_peers(RecordSink &sink, bool everything);
     void forget_destroyed();

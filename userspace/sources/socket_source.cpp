@@ -118,7 +118,7 @@ void SocketSource::watch(std::uint32_t tgid, std::uint32_t fd, std::uint64_t ino
 }
 
 void SocketSource::add(std::uint32_t tgid, std::uint32_t fd, std::uint64_t inode, bool connected) {
-    if (!unavailable_.empty() || static_cast<std::int32_t>(fd) < 0)
+    if (!unavailable_.empty() || has_ended_ || static_cast<std::int32_t>(fd) < 0)
         return;
     if (inode == 0) {
         ++n_closed_early_;
@@ -134,6 +134,8 @@ void SocketSource::add(std::uint32_t tgid, std::uint32_t fd, std::uint64_t inode
 }
 
 void SocketSource::search_where_due() {
+    if (has_ended_)
+        return;
     for (auto &[inode, place] : places_) {
         if (!place.pending.empty() && monotonic_ns() >= place.next_search_ns)
             search(place);
@@ -256,11 +258,16 @@ void SocketSource::read_now() {
     }
 }
 
+// One that is not there any more may have a notice on its way, with what it ended with. Counters
+// of the others that are read later would be of what is not recorded.
 void SocketSource::end() {
+    has_read_all_ = true;
     read_now();
+    was_read_at_end_ = has_read_all_;
+    has_ended_ = true;
     for (auto &[inode, place] : places_)
         for (auto &[cookie, watched] : place.sockets)
-            watched.is_over = watched.was_read;
+            watched.is_over = !watched.is_missing;
 }
 
 void SocketSource::sample(RecordSink &sink, bool everything) {
@@ -269,8 +276,9 @@ void SocketSource::sample(RecordSink &sink, bool everything) {
     // A new segment's start may come at any time: the ticks go on as they were.
     if (!everything) {
         // A tick that comes a little early counts: else a jitter of 1 ms would double the interval.
-        has_read_all_ = last_sample_ || now + options_.interval_ns / 10 >= due_ns_;
-        if (!has_read_all_)
+        const bool is_due = last_sample_ || now + options_.interval_ns / 10 >= due_ns_;
+        has_read_all_ = is_due && was_read_at_end_;
+        if (!is_due)
             return;
         due_ns_ += options_.interval_ns;
         if (due_ns_ <= now)
@@ -280,7 +288,8 @@ void SocketSource::sample(RecordSink &sink, bool everything) {
         Place &place = entry->second;
         place.lost_notices = false;
         if (!place.pending.empty()) {
-            search(place);
+            if (!has_ended_)
+                search(place);
             give_up(place);
         }
         take_notices(sink, place);
@@ -315,7 +324,6 @@ void SocketSource::read_counters(RecordSink &sink, Place &place, bool everything
     ids.reserve(place.sockets.size());
     for (auto &[cookie, watched] : place.sockets) {
         watched.is_due = everything;
-        watched.was_read = false;
         if (!watched.is_missing && !watched.is_over)
             ids.push_back(watched.id);
     }
@@ -325,7 +333,6 @@ void SocketSource::read_counters(RecordSink &sink, Place &place, bool everything
         watched.is_missing = socket == nullptr || !socket->info;
         if (watched.is_missing)
             return;
-        watched.was_read = true;
         watched.is_due = take_counters(watched, *socket) || watched.is_due;
     });
     if (!read) {

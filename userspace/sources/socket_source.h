@@ -46,6 +46,7 @@ public:
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     void baseline() override { read_now(); }
     // Of sockets that are there this is the last reading: more that they carry is in no sample.
+    // Those of connections that are told of later are in none at all.
     void end() override;
     void detach() override { last_sample_ = true; }
 
@@ -67,10 +68,9 @@ private:
         cw_tcp_socket record{};
         bool has_counters = false;
         bool is_due = false;
-        bool was_read = false;   // by the last reading
         bool is_missing = false; // the kernel does not find it by its addresses any more
         bool was_waited_for = false;
-        bool is_over = false; // its counters are those of the end
+        bool is_over = false; // it is not read any more
     };
     // A network namespace. It lasts as long as sockets in it are watched.
     struct Place {
@@ -111,6 +111,8 @@ private:
     std::uint64_t due_ns_ = 0;
     bool has_read_all_ = true;
     bool last_sample_ = false;
+    bool has_ended_ = false;
+    bool was_read_at_end_ = true;
     RecordBuffer kept_; // of the baseline, of the end
 };
 

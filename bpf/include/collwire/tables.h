@@ -115,7 +115,7 @@ struct cw_call_key {
 			return address lies */
 };
 
-/* Kernel functions that two equal programs sit on, see twice.h. */
+/* Kernel functions that two equal programs sit on, see twice.h. Those of frames last. */
 enum cw_twice_function {
 	CW_TWICE_RESTRACK_ADD,
 	CW_TWICE_DESTROY,
