@@ -96,6 +96,10 @@ enum rdma_restrack_type {
 	RDMA_RESTRACK_QP = 2,
 };
 
+enum bpf_func_id {
+	BPF_FUNC_get_current_task_btf = 158,
+};
+
 enum rdma_driver_id {
 	RDMA_DRIVER_MLX5 = 1,
 	RDMA_DRIVER_IRDMA = 9,

@@ -349,7 +349,17 @@ __weak __noinline int look_here(void)
 {
 	struct ops_walk *w = walk_here();
 
-	return w ? look_step(w) : 1;
+	if (!w)
+		return 1;
+	if (has_lists_to_skip(w)) {
+		skip_empty_lists(w);
+		next_proxy(w, NULL);
+		return 0;
+	}
+	if (!w->ops || !w->is_long)
+		return look_step(w);
+	look_through_window(w);
+	return 0;
 }
 
 __weak __noinline int tell_here(void)

@@ -41,8 +41,14 @@ struct {
 
 static __always_inline __u64 mm_of_current(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
+	struct task_struct *task;
 
+	/* Since Linux 5.11 without a call to read it. */
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf)) {
+		task = bpf_get_current_task_btf();
+		return (__u64)task->mm;
+	}
+	task = (void *)bpf_get_current_task();
 	return (__u64)BPF_CORE_READ(task, mm);
 }
 
@@ -89,6 +95,51 @@ static __always_inline __s32 int_at(__u64 array, __s64 i, __s32 otherwise, long 
 	return value;
 }
 
+/*
+ * The first `n` of an array of ints, where there is one, else 0, 1, ... All three loops have no
+ * other choice in them than their end: before Linux 5.15 the verifier goes every way through.
+ */
+static __always_inline bool read_ints(__u32 *into, __u64 n, __u64 array)
+{
+	__u32 i;
+
+	if (array && n >= CW_NCCL_PROXIES)
+		return !bpf_probe_read_user(into, CW_NCCL_PROXIES * sizeof(*into), (void *)array);
+	if (array) {
+		barrier_var(n);
+		n &= CW_NCCL_PROXIES - 1; /* for the verifier */
+		return !bpf_probe_read_user(into, n * sizeof(*into), (void *)array);
+	}
+	for (i = 0; i < CW_NCCL_PROXIES; i++)
+		into[i] = i;
+	return true;
+}
+
+/* Puts what the array has at each index in its place. */
+static __always_inline bool map_ints(__u32 *indices, __u64 n, __u64 array)
+{
+	long failed = 0;
+	__u32 i;
+
+	for (i = 0; i < CW_NCCL_PROXIES && i < n; i++) {
+		__u32 value = 0;
+
+		failed |= bpf_probe_read_user(&value, sizeof(value),
+					      (void *)(array + (__s64)(__s32)indices[i] * 4));
+		indices[i] = value;
+	}
+	return !failed;
+}
+
+static __always_inline bool are_run(const __u32 *indices, __u64 n)
+{
+	__u32 i, other = 0;
+
+	for (i = 0; i < CW_NCCL_PROXIES && i < n; i++)
+		other |= indices[i] ^ (indices[0] + i);
+	return !other;
+}
+
 /* The entries of proxyOps that operations of this communicator may be in: of all local ranks of the
  * communicator whose connections it has, as ncclProxyStart goes through them. One that shares
  * connections (splitShare) may send through a rank that it has not. Since 2.30 the entries are by
@@ -100,7 +151,7 @@ static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64
 	__u64 top_ranks = 0, top_local_ranks = 0;
 	__s32 local_rank = 0, local_ranks = 0, rank;
 	long failed = 0;
-	__u32 i;
+	__u64 n;
 
 	if (!HAS(comm_proxy_state) || !HAS(proxy_state_ops) || !HAS(comm_local_rank) ||
 	    !HAS(comm_local_ranks))
@@ -136,21 +187,17 @@ static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64
 	}
 	if (!READ_FIELD(local_ranks, top, comm_local_ranks))
 		return false;
-	for (i = 0; i < CW_NCCL_PROXIES; i++) {
-		if ((__s32)i >= local_ranks)
-			break;
-		if (HAS(proxy_state_by_rank)) {
-			rank = int_at(to_rank, i, i, &failed);
-			entry->proxies[i] = int_at(top_ranks, rank, rank, &failed);
-		} else {
-			entry->proxies[i] = int_at(top_local_ranks, i, i, &failed);
-		}
-		entry->n_proxies = i + 1;
-	}
-	if (local_ranks > CW_NCCL_PROXIES)
-		entry->n_proxies = local_ranks;
+	n = local_ranks < 0 ? 0 : local_ranks;
+	entry->n_proxies = n;
+	if (n > CW_NCCL_PROXIES)
+		n = CW_NCCL_PROXIES;
+	if (!read_ints(entry->proxies, n, HAS(proxy_state_by_rank) ? to_rank : top_local_ranks))
+		return false;
+	if (HAS(proxy_state_by_rank) && top_ranks && !map_ints(entry->proxies, n, top_ranks))
+		return false;
 	if (failed)
 		return false;
+	entry->is_run = are_run(entry->proxies, n);
 	entry->proxy_ops = ops;
 	return true;
 }

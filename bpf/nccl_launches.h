@@ -53,9 +53,9 @@ static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task)
 	struct cw_nccl_comm_entry *entry;
 	enum listed listed;
 
-	/* Most have one list: the communicator is not looked up for the end of it. */
-	entry = w->proxy < w->n_proxies ? entry_of(w) : NULL;
-	if (entry && next_proxy(w, entry))
+	/* Most have one list, or are a run: the communicator is not looked up again. */
+	entry = w->proxy < w->n_proxies && !w->is_run ? entry_of(w) : NULL;
+	if (next_proxy(w, entry))
 		return 0;
 	listed = next_listed(w, task);
 	if (listed == LISTS_OVER) {
@@ -79,38 +79,90 @@ static __always_inline void look_at_task(struct ops_walk *w, __u64 address, bool
 	keep_task(w, hash_of_task(task, p2p));
 }
 
-/* 1: the walk is over. */
-static __always_inline long look_step(struct ops_walk *w)
+/* `task`: where its task is read, which may be where the operation is. */
+static __always_inline void look_at_op(struct ops_walk *w, const __u8 *op, __u8 *task)
 {
-	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* of an operation, then of its task: the stack is short
-					     */
-	__u64 hash;
-	__s32 next;
+	__u64 hash = hash_of_op(op);
+	__s32 next = FROM_COPY(__s32, op, op_next);
 
-	if (!w->ops)
-		return look_at_lists(w, copy);
-	if (!read_op(w, copy, sizeof(copy)))
-		return 0;
-	hash = hash_of_op(copy);
-	next = FROM_COPY(__s32, copy, op_next);
 	if (HAS(op_task))
-		look_at_task(w, FROM_COPY(__u64, copy, op_task), is_p2p(copy), copy);
+		look_at_task(w, FROM_COPY(__u64, op, op_task), is_p2p(op), task);
 	w->hash = cw_nccl_mix(w->hash, hash);
 	w->n_ops++;
 	step_over(w, next);
+}
+
+/* 1: the walk is over. */
+static __always_inline long look_step(struct ops_walk *w)
+{
+	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* the stack is short */
+
+	if (!w->ops)
+		return look_at_lists(w, copy);
+	if (read_op(w, copy, sizeof(copy)))
+		look_at_op(w, copy, copy);
 	return 0;
 }
 
-/* As in verbs_post.bpf.c: global, so that the verifier looks at it once. */
+/* Where few of them lie side by side, the rest of the list is read one by one. */
+static __always_inline void look_through_window(struct ops_walk *w)
+{
+	__u64 begin = 0;
+	struct ops_window *window = read_window(w, &begin);
+	__u8 task[CW_NCCL_TASK_BYTES] COPIED;
+	int i = 0;
+
+	if (window) {
+		for (; i < WINDOW_OPS && w->ops; i++) {
+			const __u8 *op = op_in_window(w, window, begin);
+
+			if (!op)
+				break;
+			look_at_op(w, op, task);
+		}
+		leave_window(window);
+	}
+	if (i < 2)
+		w->is_long = 0;
+}
+
+/*
+ * As in verbs_post.bpf.c: global, so that the verifier looks at each once. Three of them, as the
+ * stack is as deep as the deepest.
+ */
 __weak __noinline long look_any_step(struct ops_walk *w)
 {
 	return w ? look_step(w) : 1;
 }
 
-static long look_callback(__u32 step, void *w)
+__weak __noinline long look_any_window(struct ops_walk *w)
 {
+	if (w)
+		look_through_window(w);
+	return 0;
+}
+
+__weak __noinline long skip_any_lists(struct ops_walk *w)
+{
+	if (w) {
+		skip_empty_lists(w);
+		next_proxy(w, NULL);
+	}
+	return 0;
+}
+
+static long look_callback(__u32 step, void *context)
+{
+	struct ops_walk *w = context;
+
 	(void)step;
-	return look_any_step(w) != 0;
+	if (has_lists_to_skip(w))
+		skip_any_lists(w);
+	else if (w->ops && w->is_long)
+		look_any_window(w);
+	else
+		return look_any_step(w) != 0;
+	return 0;
 }
 
 static __always_inline void tell_task(struct ops_walk *w, const __u8 *op, const __u8 *task)
@@ -324,8 +376,8 @@ static long connect_callback(__u32 step, void *w)
 }
 
 /* All of them are read: what the compiler makes of a choice is an address that the verifier
- * refuses. */
-static __always_inline __u64 plan_of(struct pt_regs *ctx)
+ * refuses. Not inlined: what it needs of the stack is free again afterwards. */
+static __noinline __u64 plan_of(struct pt_regs *ctx)
 {
 	volatile __u64 kept[8] = {};
 
@@ -349,6 +401,7 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 		return false;
 	w->comm = PT_REGS_PARM1(ctx);
 	w->tgid = id >> 32;
+	w->tid = (__u32)id;
 	w->bias = PT_REGS_IP(ctx) - layout.proxy_start;
 	w->launch_ns = bpf_ktime_get_ns();
 	entry = comm_entry(w->comm);
@@ -369,6 +422,9 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 	if (has_ops) {
 		w->posted_early = posted_early;
 		w->n_proxies = entry->proxy_ops ? entry->n_proxies : 0;
+		w->is_run = entry->is_run;
+		w->first_proxy = entry->proxies[0];
+		w->own_proxy = entry->own;
 		next_proxy(w, entry);
 	}
 	return true;
@@ -386,21 +442,19 @@ static __noinline long tell_launch(struct ops_walk *w, bool known)
 	struct cw_nccl_launch *r;
 	__u8 persistent = 0;
 
-	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_launch, CW_KIND_NCCL_LAUNCH,
-			      CW_LOSS_NCCL_LAUNCH);
+	r = RESERVE_RECORD_OF(bulk_events, cw_nccl_launch, CW_KIND_NCCL_LAUNCH, CW_LOSS_NCCL_LAUNCH,
+			      w->launch_ns);
 	if (!r)
 		return 1;
-	r->header.time_ns = w->launch_ns;
 	r->comm = w->comm;
 	r->tgid = w->tgid;
-	r->tid = (__u32)bpf_get_current_pid_tgid();
+	r->tid = w->tid;
 	r->plan = w->plan;
 	r->shape = known ? w->hash : 0;
 	if (read_launched(w->comm, &launched)) {
 		r->launched = launched;
 		r->flags |= CW_NCCL_LAUNCH_LAUNCHED;
 	}
-	READ_FIELD(r->op_count, w->comm, comm_op_count);
 	if (w->plan && READ_FIELD(persistent, w->plan, plan_persistent) && persistent)
 		r->flags |= CW_NCCL_LAUNCH_GRAPH;
 	if (is_truncated(w))

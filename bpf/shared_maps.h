@@ -123,6 +123,11 @@ static __always_inline bool tgid_wanted(__u32 tgid)
 /* The same for what is_held() was asked for. */
 
 #define RESERVE_RECORD_IN(ring, type, record_kind, loss_class)                                     \
+	RESERVE_RECORD_OF(ring, type, record_kind, loss_class, bpf_ktime_get_ns())
+
+/* The same, of another time. */
+
+#define RESERVE_RECORD_OF(ring, type, record_kind, loss_class, of_ns)                              \
 	({                                                                                         \
 		struct type *r__ = bpf_ringbuf_reserve(&ring, sizeof(struct type), 0);             \
 		if (r__) {                                                                         \
@@ -130,18 +135,23 @@ static __always_inline bool tgid_wanted(__u32 tgid)
 			r__->header.length_bytes = sizeof(*r__);                                   \
 			r__->header.kind = record_kind;                                            \
 			r__->header.cpu = bpf_get_smp_processor_id();                              \
-			r__->header.time_ns = bpf_ktime_get_ns();                                  \
+			r__->header.time_ns = of_ns;                                               \
 		} else {                                                                           \
 			count_loss(loss_class);                                                    \
 		}                                                                                  \
 		r__;                                                                               \
 	})
 
-/* A record of bulk_events is finished. */
+/* A record of bulk_events is finished. One in four, by its time, looks how much waits: some of
+ * those that come while 4 KiB fill up. */
 static __always_inline void submit_bulk(void *record)
 {
-	__u64 waiting = bpf_ringbuf_query(&bulk_events, BPF_RB_AVAIL_DATA);
-	bool wake = waiting >= BULK_WAKE && waiting % BULK_WAKE < 1024;
+	__u64 time_ns = ((struct cw_header *)record)->time_ns, waiting = 0;
+	bool wake;
+
+	if (!(time_ns >> 10 & 3))
+		waiting = bpf_ringbuf_query(&bulk_events, BPF_RB_AVAIL_DATA);
+	wake = waiting >= BULK_WAKE && waiting % BULK_WAKE < 4096;
 
 	bpf_ringbuf_submit(record, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }

@@ -131,7 +131,6 @@ constexpr auto LAUNCH = std::to_array<Field>({
     FIELD(cw_nccl_launch, plan),
     FIELD(cw_nccl_launch, shape),
     FIELD(cw_nccl_launch, launched),
-    FIELD(cw_nccl_launch, op_count),
     FIELD(cw_nccl_launch, n_ops),
     FIELD(cw_nccl_launch, n_tasks),
     FIELD(cw_nccl_launch, flags).flags(nccl_launch_flag_names),

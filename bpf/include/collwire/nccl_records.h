@@ -127,7 +127,7 @@ struct cw_nccl_comm {
 	__u64 bus_id;
 	__u64 parent; /* address of its parent; 0: none or not known */
 	__u64 proxy_state;
-	__u64 op_count; /* NCCL's own, see cw_nccl_launch */
+	__u64 op_count; /* starts, counted by NCCL */
 	__u64 launched;
 	__u32 image_id;
 	__u32 flags; /* enum cw_nccl_comm_flags */
@@ -235,11 +235,10 @@ struct cw_nccl_launch {
 	__u64 plan;
 	__u64 shape; /* what its operations look like; 0: not known */
 	/*
-	 * NCCL's own counts, this launch included: collectives of this communicator (seqNumber) or
-	 * of all that share its connections (collOpCount before 2.26); and starts.
+	 * NCCL's own count, this launch included: collectives of this communicator (seqNumber) or
+	 * of all that share its connections (collOpCount before 2.26).
 	 */
 	__u64 launched;
-	__u64 op_count;
 	__u32 n_ops;
 	__u16 n_tasks; /* the first are in here, the others in cw_nccl_launch_tasks */
 	__u8 flags;    /* enum cw_nccl_launch_flags */

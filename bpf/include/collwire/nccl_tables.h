@@ -19,9 +19,11 @@ struct cw_nccl_comm_entry {
 	__u64 generation_ns; /* of its CW_KIND_NCCL_COMM record */
 	__u64 mm;
 	__u64 proxy_state;
-	__u64 proxy_ops;		/* array of struct ncclProxyOps; 0: not known */
-	__u32 own;			/* index of the entry that goes to this rank's own proxy */
-	__u32 n_proxies;		/* also of those that are more than are in here */
+	__u64 proxy_ops; /* array of struct ncclProxyOps; 0: not known */
+	__u32 own;	 /* index of the entry that goes to this rank's own proxy */
+	__u32 n_proxies; /* also of those that are more than are in here */
+	__u32 is_run;	 /* each is one more than that before */
+	__u32 reserved;
 	__u32 proxies[CW_NCCL_PROXIES]; /* indices into proxy_ops */
 };
 

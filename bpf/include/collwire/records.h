@@ -461,7 +461,7 @@ CW_ASSERT_SIZE(cw_nccl_call, 64);
 CW_ASSERT_SIZE(cw_nccl_return, 48);
 CW_ASSERT_SIZE(cw_nccl_progress, 56);
 CW_ASSERT_SIZE(cw_nccl_steps, 56);
-CW_ASSERT_SIZE(cw_nccl_launch, 104);
+CW_ASSERT_SIZE(cw_nccl_launch, 96);
 CW_ASSERT_SIZE(cw_nccl_launch_tasks, 80);
 CW_ASSERT_SIZE(cw_nccl_shape_task, 72);
 CW_ASSERT_SIZE(cw_nccl_op, 88);
