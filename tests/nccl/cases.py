@@ -31,6 +31,8 @@ class Case:
     fewest_in_launch: int = 0
     # It may be that not all of them are looked at, if that is counted.
     is_cut: bool = False
+    # Of launches that are whole on every version.
+    fewest_exact_bytes: int = 0
     # Communicators have the connections of their parents, which NCCL tells of by the parents' ranks.
     shares_connections: bool = False
     first_version: tuple = (2, 18)
@@ -80,7 +82,8 @@ CASES = {case.name: case for case in (
                                       "NCCL_NCHANNELS_PER_NET_PEER": "4", "NCCL_P2P_NET_CHUNKSIZE": "4096"},
          over_sockets=True, fewest_calls=0, fewest_pairs=1344, fewest_in_launch=1001, is_cut=True),
     Case("many-trees", "many-trees", {"NCCL_MAX_NCHANNELS": "4", "NCCL_ALGO": "Tree"},
-         over_sockets=True, fewest_figures=2000, fewest_calls=600, fewest_in_launch=2049, is_cut=True),
+         over_sockets=True, fewest_figures=2000, fewest_calls=600, fewest_in_launch=2049, is_cut=True,
+         fewest_exact_bytes=2 * 3 * 64 * 1024 + 4 * 16 * 1024),
     Case("exchanges", "exchanges", over_sockets=True, fewest_figures=0, fewest_calls=10, fewest_pairs=40, first_version=(2, 28)),
     # Communicators on the connections of the one that they came from.
     Case("shared", "shared", {"NCCL_COMM_SPLIT_SHARE_RESOURCES": "1"}, over_sockets=True, fewest_calls=9, fewest_pairs=30, first_version=(2, 20),

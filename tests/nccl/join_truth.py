@@ -5,9 +5,6 @@ import exact_truth
 import identity_truth
 import pairs_truth
 
-# Of what was sent, where launches were cut short: those of other ranks, and before and behind them, are whole.
-LEAST_EXACT_OF_CUT = 0.25
-
 
 def judge(case, report, jobs, doubles, is_local, processes, losses):
     """`jobs`, `doubles`: what the job and the double wrote, a list for each rank; `processes`: (host, pid) of each; `losses`: those of the
@@ -31,7 +28,7 @@ def judge(case, report, jobs, doubles, is_local, processes, losses):
             problems.append(f"lost: {losses}")
         if (identity["exact"], identity["inferred"], identity["process"]) != (sent, 0, 0):
             problems.append(f"identity {identity}, the double sent {sent}")
-    elif not sent * LEAST_EXACT_OF_CUT <= identity["exact"] <= sent:
+    elif not case.fewest_exact_bytes <= identity["exact"] <= sent:
         problems.append(f"exact {identity['exact']}, the double sent {sent}")
     if figures < case.fewest_figures or calls < case.fewest_calls or pairs < case.fewest_pairs:
         problems.append(f"no more than {figures} figures, {calls} calls and {pairs} sends and receives")
