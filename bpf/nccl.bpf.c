@@ -349,7 +349,8 @@ __weak __noinline int look_here(void)
 {
 	struct ops_walk *w = walk_here();
 
-	if (!w)
+	/* What it looks at, the other walks have to get to: one by one. */
+	if (!w || w->n_ops + w->n_proxies + WINDOW_OPS > BOUNDED_STEPS)
 		return 1;
 	if (has_lists_to_skip(w)) {
 		skip_empty_lists(w);

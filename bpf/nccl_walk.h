@@ -267,7 +267,8 @@ static __always_inline void leave_window(struct ops_window *window)
 /* Most of the proxies of a node are given nothing by a rank: their lists are read together. */
 static __always_inline bool has_lists_to_skip(const struct ops_walk *w)
 {
-	return !w->ops && w->is_run && w->proxy + WORTH_IT <= w->n_proxies;
+	return !w->ops && w->is_run && w->proxy < CW_NCCL_PROXIES &&
+	       w->proxy + WORTH_IT <= w->n_proxies;
 }
 
 static __always_inline void skip_empty_lists(struct ops_walk *w)

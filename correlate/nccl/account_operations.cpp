@@ -121,26 +121,21 @@ private:
         find_disturbed(links);
     }
 
+    // Which connections a launch sends over that was not seen whole is not known: those of other
+    // ranks' proxies, and of other communicators that share them, among them.
     void find_disturbed(const std::vector<Index> &links) {
-        std::unordered_map<Index, std::vector<std::uint32_t>> cut; // by instance: orders
+        std::vector<std::uint32_t> cut; // orders
         for (const LaunchRef &ref : launches_) {
             const Launch &launch = launch_of(ref);
             const bool is_lost = launch.shape_index == NONE && launch.n_ops != 0;
-            const bool is_cut =
-                (launch.flags & (CW_NCCL_LAUNCH_TRUNCATED | CW_NCCL_LAUNCH_FAULT)) != 0 ||
+            if ((launch.flags & (CW_NCCL_LAUNCH_TRUNCATED | CW_NCCL_LAUNCH_FAULT)) != 0 ||
                 is_lost ||
-                (launch.shape_index != NONE && !nccl_.shapes[launch.shape_index].is_complete);
-            if (is_cut)
-                cut[ref.instance].push_back(launch.order);
+                (launch.shape_index != NONE && !nccl_.shapes[launch.shape_index].is_complete))
+                cut.push_back(launch.order);
         }
-        if (cut.empty())
-            return;
-        for (const Index index : links) {
-            Link &link = nccl_.links[index];
-            for (const Index instance : link.instances)
-                if (const auto found = cut.find(instance); found != cut.end())
-                    note_cut_launches(link, found->second);
-        }
+        if (!cut.empty())
+            for (const Index index : links)
+                note_cut_launches(nccl_.links[index], cut);
     }
 
     // Operations whose bytes are not what was measured.

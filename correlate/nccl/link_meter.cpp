@@ -412,7 +412,11 @@ void note_cut_launches(Link &link, const std::vector<std::uint32_t> &orders) {
         const auto first = std::lower_bound(orders.begin(), orders.end(), from);
         if (first != orders.end() && *first < interval.end)
             interval.is_disturbed = true;
-        from = interval.end;
+        // As many bytes as were expected may be others, and bytes of no operation may be the first
+        // of more.
+        if (!interval.is_disturbed ||
+            (interval.kind != IntervalKind::Checked && interval.n_ops != 0))
+            from = interval.end;
     }
 }
 
