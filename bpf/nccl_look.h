@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The first walk over what a launch gave to the proxies: what it looks like. On every launch. */
+#ifndef COLLWIRE_NCCL_LOOK_H
+#define COLLWIRE_NCCL_LOOK_H
+
+#include "nccl_walk.h"
+
+static __always_inline struct cw_nccl_comm_entry *entry_of(struct ops_walk *w)
+{
+	struct cw_nccl_comm_key key = {.comm = w->comm, .tgid = w->tgid};
+
+	return bpf_map_lookup_elem(&comms, &key);
+}
+
+/* Hands on the tasks that are kept, when there are more than the launch's record holds. */
+static __always_inline void flush_tasks(struct ops_walk *w)
+{
+	struct cw_nccl_launch_tasks *r;
+	__u32 n = w->n_kept;
+
+	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_launch_tasks, CW_KIND_NCCL_LAUNCH_TASKS,
+			      CW_LOSS_NCCL_LAUNCH);
+	if (!r)
+		return;
+	r->comm = w->comm;
+	r->plan = w->plan;
+	r->launch_ns = w->launch_ns;
+	r->tgid = w->tgid;
+	r->first = w->n_tasks - n;
+	r->n = n;
+	__builtin_memcpy(r->tasks, w->tasks, sizeof(r->tasks));
+	submit_bulk(r);
+}
+
+static __always_inline void keep_task(struct ops_walk *w, __u32 arguments_hash)
+{
+	__u32 i = w->n_kept;
+
+	if (i >= CW_NCCL_MORE_TASKS) {
+		w->n_tasks--; /* the one that is to be kept is not among the kept */
+		flush_tasks(w);
+		w->n_tasks++;
+		i = 0;
+	}
+	w->tasks[i & (CW_NCCL_MORE_TASKS - 1)].arguments_hash = arguments_hash;
+	w->tasks[i & (CW_NCCL_MORE_TASKS - 1)].task = (__u32)w->task;
+	w->n_kept = i + 1;
+}
+
+static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task)
+{
+	struct cw_nccl_comm_entry *entry;
+	enum listed listed;
+
+	/* Most have one list, or are a run: the communicator is not looked up again. */
+	entry = w->proxy < w->n_proxies && !w->is_run ? entry_of(w) : NULL;
+	if (next_proxy(w, entry))
+		return 0;
+	listed = next_listed(w, task);
+	if (listed == LISTS_OVER) {
+		w->over = 1;
+		return 1;
+	}
+	if (listed == NEXT_TASK) {
+		w->n_tasks++;
+		w->hash = mix_listed(w, task);
+		keep_task(w, hash_of_listed(w, task));
+		step_over_listed(w, task);
+	}
+	return 0;
+}
+
+static __always_inline void look_at_task(struct ops_walk *w, __u64 address, bool p2p, __u8 *task)
+{
+	if (!new_task(w, address, task))
+		return;
+	w->hash = mix_task(w->hash, task, p2p);
+	keep_task(w, hash_of_task(task, p2p));
+}
+
+/* `task`: where its task is read, which may be where the operation is. */
+static __always_inline void look_at_op(struct ops_walk *w, const __u8 *op, __u8 *task)
+{
+	__u64 hash = hash_of_op(op);
+	__s32 next = FROM_COPY(__s32, op, op_next);
+
+	if (HAS(op_task))
+		look_at_task(w, FROM_COPY(__u64, op, op_task), is_p2p(op), task);
+	w->hash = cw_nccl_mix(w->hash, hash);
+	w->n_ops++;
+	step_over(w, next);
+}
+
+/* 1: the walk is over. */
+static __always_inline long look_step(struct ops_walk *w)
+{
+	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* the stack is short */
+
+	if (!w->ops)
+		return look_at_lists(w, copy);
+	if (read_op(w, copy, sizeof(copy)))
+		look_at_op(w, copy, copy);
+	return 0;
+}
+
+/* Where few of them lie side by side, the rest of the list is read one by one. */
+static __always_inline void look_through_window(struct ops_walk *w)
+{
+	__u64 begin = 0;
+	struct ops_window *window = read_window(w, &begin);
+	__u8 task[CW_NCCL_TASK_BYTES] COPIED;
+	int i = 0;
+
+	if (window) {
+		for (; i < WINDOW_OPS && w->ops; i++) {
+			const __u8 *op = op_in_window(w, window, begin);
+
+			if (!op)
+				break;
+			look_at_op(w, op, task);
+		}
+		leave_window(window);
+	}
+	if (i < 2)
+		w->is_long = 0;
+}
+
+/*
+ * As in verbs_post.bpf.c: global, so that the verifier looks at each once. Three of them, as the
+ * stack is as deep as the deepest.
+ */
+__weak __noinline long look_any_step(struct ops_walk *w)
+{
+	return w ? look_step(w) : 1;
+}
+
+__weak __noinline long look_any_window(struct ops_walk *w)
+{
+	if (w)
+		look_through_window(w);
+	return 0;
+}
+
+__weak __noinline long skip_any_lists(struct ops_walk *w)
+{
+	if (w) {
+		skip_empty_lists(w);
+		next_proxy(w, NULL);
+	}
+	return 0;
+}
+
+static long look_callback(__u32 step, void *context)
+{
+	struct ops_walk *w = context;
+
+	(void)step;
+	if (has_lists_to_skip(w))
+		skip_any_lists(w);
+	else if (w->ops && w->is_long)
+		look_any_window(w);
+	else
+		return look_any_step(w) != 0;
+	return 0;
+}
+
+#endif
