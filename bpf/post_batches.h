@@ -28,7 +28,7 @@ static __always_inline struct cw_batch *batch_of(struct pt_regs *ctx, bool creat
 		return batch;
 	nothing = bpf_map_lookup_elem(&empty, &zero);
 	if (nothing)
-		bpf_map_update_elem(&batches, &key, &nothing->batch, BPF_NOEXIST);
+		insert(&batches, &key, &nothing->batch);
 	batch = bpf_map_lookup_elem(&batches, &key);
 	if (!batch && !is_held())
 		count_loss(CW_LOSS_POST_TABLE);

@@ -107,7 +107,7 @@ static __always_inline struct cw_post_slot *slot_of(struct walk *w)
 	nothing = bpf_map_lookup_elem(&empty, &zero);
 	if (!nothing)
 		return NULL;
-	bpf_map_update_elem(&posts, &key, &nothing->slot, BPF_NOEXIST);
+	insert(&posts, &key, &nothing->slot);
 	slot = bpf_map_lookup_elem(&posts, &key);
 	/* Without room nothing is new: it would be announced with every post. */
 	if (slot) {

@@ -99,7 +99,7 @@ static __always_inline struct cw_wire_counters *counters_of(const struct cw_qp_k
 	zero = bpf_map_lookup_elem(&zero_counters, &index);
 	if (!zero)
 		return NULL;
-	bpf_map_update_elem(&wire, key, zero, BPF_NOEXIST);
+	insert(&wire, key, zero);
 	c = bpf_map_lookup_elem(&wire, key);
 	if (!c)
 		count_loss(CW_LOSS_WIRE_TABLE);

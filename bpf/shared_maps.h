@@ -109,6 +109,17 @@ static __always_inline void count_loss(enum cw_loss_class loss_class)
 		__sync_fetch_and_add(&l->records[loss_class], 1);
 }
 
+/*
+ * Puts a value where there is none. Since Linux 6.15 (bpf: Convert hashtab.c to rqspinlock) whoever
+ * cannot have a lock of a map in time does without, as beside a CPU that a hypervisor has stopped.
+ * The second try does nothing where the first did, and is no branch: this is done in loops.
+ */
+static __always_inline void insert(void *map, const void *key, const void *value)
+{
+	bpf_map_update_elem(map, key, value, BPF_NOEXIST);
+	bpf_map_update_elem(map, key, value, BPF_NOEXIST);
+}
+
 static __always_inline bool tgid_wanted(__u32 tgid)
 {
 	return !filter_by_tgid || bpf_map_lookup_elem(&tgid_filter, &tgid);
