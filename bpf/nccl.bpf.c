@@ -223,10 +223,10 @@ int proxy_op_ends(struct pt_regs *ctx)
 /* ---- launches -----------------------------------------------------------------------------------
  */
 
-static __always_inline void walk(struct ops_walk *w)
+static __always_inline void walk(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	bpf_loop(MAX_STEPS, look_callback, w, 0);
-	if (!end_look(w))
+	if (!end_look(w, entry))
 		return;
 	begin_again(w);
 	bpf_loop(MAX_STEPS, tell_callback, w, 0);
@@ -244,12 +244,14 @@ static __always_inline void walk(struct ops_walk *w)
 SEC("uprobe")
 int proxy_start(struct pt_regs *ctx)
 {
+	struct cw_nccl_comm_entry *entry;
 	struct ops_walk w;
 
 	__builtin_memset(&w, 0, sizeof(w));
 	w.plan = plan_of(ctx);
-	if (begin_launch(&w, ctx, true))
-		walk(&w);
+	entry = begin_launch(&w, ctx, true);
+	if (entry)
+		walk(&w, entry);
 	return 0;
 }
 
@@ -282,14 +284,16 @@ static __always_inline bool is_local(__u64 plan)
 SEC("uprobe")
 int plan_task(struct pt_regs *ctx)
 {
+	struct cw_nccl_comm_entry *entry;
 	struct ops_walk w;
 
 	if (!is_local(PT_REGS_PARM2(ctx)))
 		return 0;
 	__builtin_memset(&w, 0, sizeof(w));
 	w.plan = PT_REGS_PARM2(ctx);
-	if (begin_launch(&w, ctx, false))
-		walk(&w);
+	entry = begin_launch(&w, ctx, false);
+	if (entry)
+		walk(&w, entry);
 	return 0;
 }
 
@@ -348,13 +352,14 @@ static __always_inline struct ops_walk *enter_walk(struct walk_place *place)
 __weak __noinline int look_here(void)
 {
 	struct ops_walk *w = walk_here();
+	struct nccl_proxy_ops lists[2];
 
 	/* What it looks at, the other walks have to get to: one by one. */
 	if (!w || w->n_ops + w->n_proxies + WINDOW_OPS > BOUNDED_STEPS)
 		return 1;
 	if (has_lists_to_skip(w)) {
 		skip_empty_lists(w);
-		next_proxy(w, NULL);
+		next_proxy(w, NULL, lists);
 		return 0;
 	}
 	if (!w->ops || !w->is_long)
@@ -377,14 +382,14 @@ __weak __noinline int connect_here(void)
 	return w ? connect_step(w) : 1;
 }
 
-static __always_inline void walk_bounded(struct ops_walk *w)
+static __always_inline void walk_bounded(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	int i;
 
 	for (i = 0; i < BOUNDED_STEPS; i++)
 		if (look_here())
 			break;
-	if (!end_look(w))
+	if (!end_look(w, entry))
 		return;
 	begin_again(w);
 	for (i = 0; i < BOUNDED_STEPS; i++)
@@ -398,16 +403,18 @@ static __always_inline void walk_bounded(struct ops_walk *w)
 	end_connect(w);
 }
 
-static __always_inline void launch_bounded(struct pt_regs *ctx, __u64 plan, bool has_ops)
+static __always_inline void launch_bounded(struct pt_regs *ctx, __u64 plan, bool for_proxies)
 {
 	struct walk_place *place = walk_place_here();
 	struct ops_walk *w = place ? enter_walk(place) : NULL;
+	struct cw_nccl_comm_entry *entry;
 
 	if (!w)
 		return;
 	w->plan = plan;
-	if (begin_launch(w, ctx, has_ops))
-		walk_bounded(w);
+	entry = begin_launch(w, ctx, for_proxies);
+	if (entry)
+		walk_bounded(w, entry);
 	leave_walk(place);
 }
 

@@ -128,7 +128,7 @@ static __always_inline long tell_step(struct ops_walk *w)
 	if (!entry)
 		return 1;
 	if (!w->ops) {
-		if (next_proxy(w, entry))
+		if (next_proxy(w, entry, (struct nccl_proxy_ops *)task))
 			return 0;
 		listed = next_listed(w, task);
 		if (listed == LISTS_OVER)
@@ -184,13 +184,14 @@ static __always_inline long connect_step(struct ops_walk *w)
 {
 	struct cw_nccl_comm_entry *entry = entry_of(w);
 	enum connection_left left = NOTHING_LEFT;
+	struct nccl_proxy_ops lists[2];
 	__u64 connection = 0;
 	__s32 next = -1;
 
 	if (!entry)
 		return 1;
 	if (!w->ops)
-		return next_proxy(w, entry) ? 0 : 1;
+		return next_proxy(w, entry, lists) ? 0 : 1;
 	READ_FIELD(connection, next_op(w), op_connection);
 	if (!w->other_proxy)
 		left = note_connection(w->comm, entry, connection, w->bias, w->first_endpoint);
@@ -232,15 +233,25 @@ static __noinline __u64 plan_of(struct pt_regs *ctx)
 	return kept[layout.plan_register & 7];
 }
 
-static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx, bool has_ops)
+/* Not inlined: what it needs of the stack is free again afterwards. */
+static __noinline long first_proxy(struct ops_walk *w, const struct cw_nccl_comm_entry *entry)
+{
+	struct nccl_proxy_ops lists[2];
+
+	return next_proxy(w, entry, lists);
+}
+
+/* NULL: nothing is to be told. */
+static __always_inline struct cw_nccl_comm_entry *
+begin_launch(struct ops_walk *w, struct pt_regs *ctx, bool for_proxies)
 {
 	struct cw_nccl_comm_entry *entry;
 	__u64 id = bpf_get_current_pid_tgid();
 	/* Taken before all else: it is of this launch, and of none behind it. */
-	bool posted_early = has_ops && has_posted_early(id);
+	bool posted_early = for_proxies && has_posted_early(id);
 
 	if (is_held() || !tgid_wanted(id >> 32))
-		return false;
+		return NULL;
 	w->comm = PT_REGS_PARM1(ctx);
 	w->tgid = id >> 32;
 	w->tid = (__u32)id;
@@ -250,26 +261,26 @@ static __always_inline bool begin_launch(struct ops_walk *w, struct pt_regs *ctx
 	if (!entry) {
 		if (!is_comm(w->comm))
 			count_loss(CW_LOSS_NCCL_FAULT);
-		return false;
+		return NULL;
 	}
 	if (!entry->proxy_ops) { /* it was met before its proxy, or that memory, was there */
-		w->fault = meet_proxies(w->comm) && has_ops;
+		w->fault = meet_proxies(w->comm) && for_proxies;
 		entry = comm_entry(w->comm);
 		if (!entry)
-			return false;
+			return NULL;
 	}
 	w->generation_ns = entry->generation_ns;
 	w->proxy_ops = entry->proxy_ops;
 	begin_ops(w);
-	if (has_ops) {
+	if (for_proxies) {
 		w->posted_early = posted_early;
 		w->n_proxies = entry->proxy_ops ? entry->n_proxies : 0;
 		w->is_run = entry->is_run;
 		w->first_proxy = entry->proxies[0];
 		w->own_proxy = entry->own;
-		next_proxy(w, entry);
+		first_proxy(w, entry);
 	}
-	return true;
+	return entry;
 }
 
 /* Operations may be left that were not looked at. */
@@ -313,11 +324,16 @@ static __noinline long tell_launch(struct ops_walk *w, bool known)
 	return 0;
 }
 
-/* Whether what the launch looks like was told before; if not, it counts as told from now on. */
-static __always_inline bool is_known_shape(struct ops_walk *w)
+/* Whether what the launch looks like was told before; if not, it counts as told from now on. The
+ * communicator has those of its latest launches at hand. */
+static __always_inline bool is_known_shape(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	struct cw_nccl_shape_key key = {.shape = w->hash, .tgid = w->tgid};
+	__u64 *at_hand = &entry->shapes[w->hash >> 32 & (CW_NCCL_SHAPES_AT_HAND - 1)];
 
+	if (*at_hand == w->hash)
+		return true;
+	*at_hand = w->hash;
 	if (bpf_map_lookup_elem(&shapes, &key))
 		return true;
 	bpf_map_update_elem(&shapes, &key, &w->launch_ns, BPF_ANY);
@@ -327,12 +343,15 @@ static __always_inline bool is_known_shape(struct ops_walk *w)
 static __always_inline void forget_shape(struct ops_walk *w)
 {
 	struct cw_nccl_shape_key key = {.shape = w->hash, .tgid = w->tgid};
+	struct cw_nccl_comm_entry *entry = entry_of(w);
 
+	if (entry)
+		entry->shapes[w->hash >> 32 & (CW_NCCL_SHAPES_AT_HAND - 1)] = 0;
 	bpf_map_delete_elem(&shapes, &key);
 }
 
 /* The first walk is over: tells of the launch. True: what it looks like is to be told, too. */
-static __always_inline bool end_look(struct ops_walk *w)
+static __always_inline bool end_look(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	if (is_truncated(w))
 		count_loss(CW_LOSS_NCCL_OPS_TRUNCATED);
@@ -342,7 +361,7 @@ static __always_inline bool end_look(struct ops_walk *w)
 	if (w->n_tasks > CW_NCCL_LAUNCH_TASKS)
 		flush_tasks(w);
 	tell_launch(w, w->n_ops || w->n_tasks);
-	if (!(w->n_ops || w->n_tasks) || is_known_shape(w))
+	if (!(w->n_ops || w->n_tasks) || is_known_shape(w, entry))
 		return false;
 	w->n_all_ops = w->n_ops;
 	w->n_all_tasks = w->n_tasks;

@@ -47,6 +47,7 @@ static __always_inline void keep_task(struct ops_walk *w, __u32 arguments_hash)
 	w->n_kept = i + 1;
 }
 
+/* `task`: also where lists of proxies are read. */
 static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task)
 {
 	struct cw_nccl_comm_entry *entry;
@@ -54,7 +55,7 @@ static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task)
 
 	/* Most have one list, or are a run: the communicator is not looked up again. */
 	entry = w->proxy < w->n_proxies && !w->is_run ? entry_of(w) : NULL;
-	if (next_proxy(w, entry))
+	if (next_proxy(w, entry, (struct nccl_proxy_ops *)task))
 		return 0;
 	listed = next_listed(w, task);
 	if (listed == LISTS_OVER) {
@@ -106,14 +107,14 @@ static __always_inline long look_step(struct ops_walk *w)
 /* Where few of them lie side by side, the rest of the list is read one by one. */
 static __always_inline void look_through_window(struct ops_walk *w)
 {
-	__u64 begin = 0;
-	struct ops_window *window = read_window(w, &begin);
+	struct window_place place = {};
+	struct ops_window *window = read_window(w, &place);
 	__u8 task[CW_NCCL_TASK_BYTES] COPIED;
 	int i = 0;
 
 	if (window) {
 		for (; i < WINDOW_OPS && w->ops; i++) {
-			const __u8 *op = op_in_window(w, window, begin);
+			const __u8 *op = op_in_window(w, window, &place);
 
 			if (!op)
 				break;
@@ -144,8 +145,10 @@ __weak __noinline long look_any_window(struct ops_walk *w)
 __weak __noinline long skip_any_lists(struct ops_walk *w)
 {
 	if (w) {
+		struct nccl_proxy_ops lists[2];
+
 		skip_empty_lists(w);
-		next_proxy(w, NULL);
+		next_proxy(w, NULL, lists);
 	}
 	return 0;
 }

@@ -35,9 +35,10 @@ struct {
  * (retpolines, safe returns). NCCL takes operations from a list of free ones, which is in the order
  * of their addresses at first, and in the opposite order after each use.
  */
-#define WINDOW_OPS   8
-#define WINDOW_BYTES 2048
-#define WORTH_IT     4 /* operations in a list */
+#define WINDOW_OPS     8
+#define WINDOW_BYTES   2048
+#define OPS_WORTH_IT   2 /* in a list */
+#define LISTS_WORTH_IT 4
 
 struct ops_window {
 	__u64 users;
@@ -78,6 +79,7 @@ struct ops_walk {
 	__u32 first_proxy;
 	__u32 own_proxy;
 	__u32 proxy_index;
+	__u32 in_list; /* operations that it has from the next one on, as NCCL says */
 	__u32 n_ops;
 	__u32 n_tasks;
 	__u8 n_kept; /* in tasks */
@@ -206,17 +208,25 @@ static __always_inline void begin_ops(struct ops_walk *w)
 	w->listed = 0;
 }
 
-/* On to the next proxy. `entry` may be NULL where their indices are a run. False: there is none. */
-static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_comm_entry *entry)
+static __always_inline bool has_ops(const struct nccl_proxy_ops *list)
 {
-	struct nccl_proxy_ops list;
-	__u32 i = w->proxy, index;
+	return list->pool && list->next_ops >= 0;
+}
+
+/* On to the next proxy; in a run also over the one behind it, if that is given nothing. `entry` may
+ * be NULL in a run, `lists` have room for two. False: there is none. */
+static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_comm_entry *entry,
+				       struct nccl_proxy_ops *lists)
+{
+	__u32 i = w->proxy, index, n = 1;
 
 	if (i >= w->n_proxies || i >= CW_NCCL_PROXIES)
 		return false;
 	w->proxy = i + 1;
 	if (w->is_run) {
 		index = w->first_proxy + i;
+		if (i + 1 < w->n_proxies && i + 1 < CW_NCCL_PROXIES)
+			n = 2;
 	} else if (entry) {
 		/* The verifier may know the bounds of a copy alone. */
 		barrier_var(i);
@@ -226,18 +236,21 @@ static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_
 	}
 	w->proxy_index = index;
 	w->other_proxy = index != w->own_proxy;
-	if (bpf_probe_read_user(&list, sizeof(list),
-				(void *)(w->proxy_ops + (__u64)index * sizeof(list)))) {
+	if (bpf_probe_read_user(lists, n * sizeof(*lists),
+				(void *)(w->proxy_ops + (__u64)index * sizeof(*lists)))) {
 		w->fault = 1;
 		return true;
 	}
-	if (list.pool && list.next_ops >= 0) {
-		w->ops = list.pool + layout.pool_ops;
-		w->next = list.next_ops;
-		w->last = list.next_ops_end;
-		w->is_long = list.count >= WORTH_IT;
+	if (has_ops(&lists[0])) {
+		w->ops = lists[0].pool + layout.pool_ops;
+		w->next = lists[0].next_ops;
+		w->last = lists[0].next_ops_end;
+		w->in_list = lists[0].count;
+		w->is_long = lists[0].count >= OPS_WORTH_IT;
 		w->descends = w->last < w->next;
 	}
+	if (n == 2 && !has_ops(&lists[1]))
+		w->proxy = i + 2;
 	return true;
 }
 
@@ -268,7 +281,7 @@ static __always_inline void leave_window(struct ops_window *window)
 static __always_inline bool has_lists_to_skip(const struct ops_walk *w)
 {
 	return !w->ops && w->is_run && w->proxy < CW_NCCL_PROXIES &&
-	       w->proxy + WORTH_IT <= w->n_proxies;
+	       w->proxy + LISTS_WORTH_IT <= w->n_proxies;
 }
 
 static __always_inline void skip_empty_lists(struct ops_walk *w)
@@ -307,23 +320,35 @@ static __always_inline void step_over(struct ops_walk *w, __s32 next)
 		w->ops = 0;
 	w->descends = next < w->next;
 	w->next = next;
+	w->in_list--;
 }
 
-#define WINDOW_READ                                                                                \
-	(WINDOW_OPS * layout.op_size < WINDOW_BYTES ? WINDOW_OPS * layout.op_size : WINDOW_BYTES)
+/* Memory of NCCL's that was read together. */
+struct window_place {
+	__u64 begin;
+	__u64 bytes;
+};
 
-/* Reads the operations from the next one on, up or down, and where they begin. NULL: it cannot. */
-static __always_inline struct ops_window *read_window(const struct ops_walk *w, __u64 *begin)
+/* Reads the operations from the next one on, up or down. NULL: it cannot. */
+static __always_inline struct ops_window *read_window(const struct ops_walk *w,
+						      struct window_place *place)
 {
 	struct ops_window *window = enter_window();
+	/* No more than there are: it is the next one's memory otherwise. */
+	__u64 n = w->in_list - 1 < WINDOW_OPS ? w->in_list : WINDOW_OPS, bytes;
 	__u32 before = 0;
 
 	if (!window)
 		return NULL;
 	if (w->descends)
-		before = w->next < WINDOW_OPS ? w->next : WINDOW_OPS - 1;
-	*begin = next_op(w) - (__u64)before * layout.op_size;
-	if (!bpf_probe_read_user(window->words, WINDOW_READ, (void *)*begin))
+		before = (__u32)w->next < n ? (__u32)w->next : n - 1;
+	bytes = n * layout.op_size;
+	barrier_var(bytes);
+	if (bytes > WINDOW_BYTES)
+		bytes = WINDOW_BYTES;
+	place->begin = next_op(w) - (__u64)before * layout.op_size;
+	place->bytes = bytes;
+	if (!bpf_probe_read_user(window->words, bytes, (void *)place->begin))
 		return window;
 	leave_window(window);
 	return NULL;
@@ -331,12 +356,13 @@ static __always_inline struct ops_window *read_window(const struct ops_walk *w, 
 
 /* The next operation, if it is in there: NULL otherwise. */
 static __always_inline const __u8 *op_in_window(const struct ops_walk *w,
-						const struct ops_window *window, __u64 begin)
+						const struct ops_window *window,
+						const struct window_place *place)
 {
-	__u64 at = next_op(w) - begin;
+	__u64 at = next_op(w) - place->begin;
 
 	barrier_var(at);
-	if (at > WINDOW_BYTES - CW_NCCL_OP_BYTES || at + layout.op_size > WINDOW_READ)
+	if (at > WINDOW_BYTES - CW_NCCL_OP_BYTES || at + layout.op_size > place->bytes)
 		return NULL;
 	return (const __u8 *)window->words + at;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -44,8 +45,12 @@ protected:
             op.nbytes = 1000 + i;
             op.next = i + 1 < places.size() ? places[i + 1] : -1;
         }
-        proxies_[0] = {
-            pool_, 0, static_cast<std::int32_t>(places.size()), -1, places.front(), places.back()};
+        proxies_[0] = {pool_,
+                       0,
+                       says_.value_or(static_cast<std::int32_t>(places.size())),
+                       -1,
+                       places.front(),
+                       places.back()};
     }
 
     void expect_all(const std::vector<std::int32_t> &places) {
@@ -79,6 +84,7 @@ protected:
     void *pages_ = MAP_FAILED;
     Op *pool_ = nullptr;
     std::uint64_t shape_ = 0;
+    std::optional<std::int32_t> says_; // how many operations the list has
 };
 
 std::vector<std::int32_t> in_a_row(std::int32_t first) {
@@ -106,6 +112,34 @@ TEST_P(NcclWindows, OperationsLieInAnyOrder) {
         expect_all(places);
     }
     EXPECT_TRUE(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty()) << "told of once";
+    EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
+}
+
+// How many a list has is NCCL's word alone: what is there is what counts.
+TEST_P(NcclWindows, AListHasOtherThanItSays) {
+    ASSERT_NO_FATAL_FAILURE(make_pool());
+    std::vector<std::int32_t> places = in_a_row(POOL_OPS - N_OPS);
+    for (int i = 0; i < 2; ++i) {
+        for (const std::int32_t says : {-1, 0, 1, 2, 3, 7, 8, 9, N_OPS - 1, N_OPS + 1, 1 << 30}) {
+            says_ = says;
+            expect_all(places);
+        }
+        std::ranges::reverse(places);
+    }
+    EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
+}
+
+// A launch of few is read at once, and not one operation more.
+TEST_P(NcclWindows, AListOfFew) {
+    ASSERT_NO_FATAL_FAILURE(make_pool());
+    for (std::int32_t n = 1; n < 10; ++n) {
+        std::vector<std::int32_t> places(static_cast<std::size_t>(n));
+        std::iota(places.begin(), places.end(), POOL_OPS - n);
+        shape_ = 0;
+        expect_all(places);
+        std::ranges::reverse(places);
+        expect_all(places);
+    }
     EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
 }
 

@@ -15,6 +15,8 @@ struct cw_nccl_comm_key {
  * which may be in several machines. */
 #define CW_NCCL_PROXIES 128
 
+#define CW_NCCL_SHAPES_AT_HAND 8
+
 struct cw_nccl_comm_entry {
 	__u64 generation_ns; /* of its CW_KIND_NCCL_COMM record */
 	__u64 mm;
@@ -24,7 +26,8 @@ struct cw_nccl_comm_entry {
 	__u32 n_proxies; /* also of those that are more than are in here */
 	__u32 is_run;	 /* each is one more than that before */
 	__u32 reserved;
-	__u32 proxies[CW_NCCL_PROXIES]; /* indices into proxy_ops */
+	__u64 shapes[CW_NCCL_SHAPES_AT_HAND]; /* that were told, by their lowest upper bits */
+	__u32 proxies[CW_NCCL_PROXIES];	      /* indices into proxy_ops */
 };
 
 struct cw_nccl_call_in_flight {
