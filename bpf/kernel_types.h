@@ -158,6 +158,7 @@ struct inode {
 
 struct file {
 	struct inode *f_inode;
+	void *private_data;
 };
 
 struct fdtable {
@@ -192,8 +193,30 @@ struct net_device {
 	__u32 priv_flags; /* a bit field since Linux 6.12: READ_INTEGER */
 };
 
+struct sock_common {
+	unsigned short skc_family;
+	unsigned char skc_state;
+	unsigned long skc_flags; /* bits by enum sock_flags */
+};
+
 struct sock {
+	struct sock_common __sk_common;
+	__u32 sk_protocol; /* __u16, a bit field before Linux 5.6: READ_INTEGER */
 	void *sk_user_data;
+};
+
+struct tcp_sock {
+	__u64 bytes_sent;
+	__u64 bytes_retrans;
+	__u64 bytes_acked;
+	__u64 bytes_received;
+	__u32 snd_una;
+	__u32 snd_nxt;
+	__u32 write_seq;
+};
+
+struct socket {
+	struct sock *sk;
 };
 
 struct sk_buff {

@@ -7,6 +7,7 @@
  * Nothing in here sits on a function that NCCL calls per message or while it waits.
  */
 #include "nccl_launches.h"
+#include "nccl_sockets.h"
 
 /* ---- communicators: a few in the life of a process --------------------------------------------
  */

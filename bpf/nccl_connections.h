@@ -171,22 +171,28 @@ static __always_inline bool read_qp(const struct connection_read *c, __u32 i,
 	return READ_FIELD(into->number, into->address, ibv_qp_num);
 }
 
-/* Of a descriptor of this process. Its number may be another socket's by the time that the recorder
- * hears of it. 0: it is none. */
-static __noinline __u64 socket_inode(__u32 fd)
+/* What a descriptor of this process is. NULL: no socket. */
+static __always_inline struct file *socket_file(__u32 fd)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct file *file = NULL;
-	struct inode *inode;
 
 	if (fd >= BPF_CORE_READ(table, max_fds))
-		return 0;
+		return NULL;
 	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
-	inode = BPF_CORE_READ(file, f_inode);
-	if ((BPF_CORE_READ(inode, i_mode) & INODE_TYPE) != INODE_SOCKET)
-		return 0;
-	return BPF_CORE_READ(inode, i_ino);
+	if ((BPF_CORE_READ(file, f_inode, i_mode) & INODE_TYPE) != INODE_SOCKET)
+		return NULL;
+	return file;
+}
+
+/* The number of the descriptor may be another socket's by the time that the recorder hears of it.
+ * 0: it is none. */
+static __noinline __u64 socket_inode(__u32 fd)
+{
+	struct file *file = socket_file(fd);
+
+	return file ? BPF_CORE_READ(file, f_inode, i_ino) : 0;
 }
 
 static __always_inline bool read_socket(const struct connection_read *c, __u32 i,

@@ -54,6 +54,7 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_NCCL_PROGRESS, "nccl_progress"},
     {CW_KIND_NCCL_STEPS, "nccl_steps"},
     {CW_KIND_TCP_SOCKET, "tcp_socket"},
+    {CW_KIND_NCCL_SOCKET, "nccl_socket"},
 });
 
 constexpr auto LINK_LAYERS = std::to_array<NamedNumber>({
@@ -227,6 +228,7 @@ constexpr auto LOSS_CLASSES = std::to_array<NamedNumber>({
     {CW_LOSS_NCCL_OPS_TRUNCATED, "nccl_ops_truncated"},
     {CW_LOSS_NCCL_FAULT, "nccl_fault"},
     {CW_LOSS_NCCL_PROGRESS, "nccl_progress"},
+    {CW_LOSS_NCCL_SOCKET, "nccl_socket"},
 });
 static_assert(LOSS_CLASSES.size() == CW_LOSS_CLASSES);
 

@@ -256,6 +256,17 @@ constexpr auto TCP_SOCKET = std::to_array<Field>({
     FIELD(cw_tcp_socket, state),
 });
 
+constexpr auto NCCL_SOCKET = std::to_array<Field>({
+    FIELD(cw_nccl_socket, tgid),
+    FIELD(cw_nccl_socket, tid),
+    FIELD(cw_nccl_socket, inode),
+    FIELD(cw_nccl_socket, tx_payload_bytes),
+    FIELD(cw_nccl_socket, rx_payload_bytes),
+    FIELD(cw_nccl_socket, retransmitted_bytes),
+    FIELD(cw_nccl_socket, type).named(nccl_socket_type_name),
+    FIELD(cw_nccl_socket, reserved).as(FieldType::Reserved),
+});
+
 } // namespace
 
 const RecordLayout *nccl_layout_of(std::uint64_t kind) {
@@ -292,6 +303,8 @@ const RecordLayout *nccl_layout_of(std::uint64_t kind) {
         return layout<cw_nccl_connection, CONNECTION>("cw_nccl_connection");
     case CW_KIND_TCP_SOCKET:
         return layout<cw_tcp_socket, TCP_SOCKET>("cw_tcp_socket");
+    case CW_KIND_NCCL_SOCKET:
+        return layout<cw_nccl_socket, NCCL_SOCKET>("cw_nccl_socket");
     default:
         return nullptr;
     }

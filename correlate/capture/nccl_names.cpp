@@ -94,6 +94,15 @@ constexpr auto ROLES = std::to_array<NamedNumber>({
     {CW_NCCL_ROLE_CONTROL, "control"},
 });
 
+constexpr auto SOCKET_TYPES = std::to_array<NamedNumber>({
+    {CW_NCCL_SOCKET_UNKNOWN, "unknown"},
+    {CW_NCCL_SOCKET_BOOTSTRAP, "bootstrap"},
+    {CW_NCCL_SOCKET_PROXY, "proxy"},
+    {CW_NCCL_SOCKET_NETWORK_SETUP, "network_setup"},
+    {CW_NCCL_SOCKET_RAS, "ras"},
+});
+static_assert(SOCKET_TYPES.size() == CW_NCCL_SOCKET_TYPES);
+
 // ncclDatatypeToString; it has none for ncclUint8.
 constexpr auto DATATYPES = std::to_array<NamedNumber>({
     {0, "ncclInt8"},
@@ -214,6 +223,9 @@ std::string_view nccl_transport_name(std::uint64_t value) {
 }
 std::string_view nccl_role_name(std::uint64_t value) {
     return find(ROLES, value);
+}
+std::string_view nccl_socket_type_name(std::uint64_t value) {
+    return find(SOCKET_TYPES, value);
 }
 std::string_view nccl_datatype_name(std::uint64_t value) {
     return find(DATATYPES, value);

@@ -24,6 +24,8 @@ namespace collwire::capture {
 [[nodiscard]] std::string_view nccl_reduction_name(std::uint64_t value);
 [[nodiscard]] std::string_view nccl_result_name(std::uint64_t value); // ncclResult_t
 [[nodiscard]] std::string_view rung_name(std::uint64_t value);        // enum cw_rung
+// enum cw_nccl_socket_type
+[[nodiscard]] std::string_view nccl_socket_type_name(std::uint64_t value);
 
 // Bytes of one element; 0 for a type that this program does not know.
 [[nodiscard]] std::uint32_t nccl_datatype_bytes(std::uint64_t value);

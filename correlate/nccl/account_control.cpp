@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
+#include <vector>
 
 #include "correlate/nccl/link_meter.h"
 
@@ -55,6 +57,7 @@ public:
         for (Index index = 0; index < model_.qps.size(); ++index)
             add_qp(model_.qps[index], nccl_.qps[index]);
         add_other_sockets();
+        add_closed_sockets();
     }
 
 private:
@@ -171,6 +174,25 @@ private:
                 continue;
             add_known(nccl_.control.other_socket_bytes,
                       socket.acked.at(socket.acked.size() - 1).payload_bytes);
+        }
+    }
+
+    void add_closed_sockets() {
+        std::vector<ClosedSocket> &closed = nccl_.gathered.closed_sockets;
+        // A file may be there twice. Without its time an inode may be another socket's.
+        std::sort(closed.begin(), closed.end());
+        closed.erase(std::unique(closed.begin(), closed.end()), closed.end());
+        std::set<std::tuple<Index, std::uint32_t, std::uint64_t>> watched;
+        for (const Socket &socket : nccl_.gathered.sockets)
+            watched.emplace(socket.session, socket.tgid, socket.last.inode);
+        for (const ClosedSocket &socket : closed) {
+            const model::Session &session = model_.sessions[socket.session];
+            if (session.excluded || (session.ended && socket.time_ns > session.end_ns) ||
+                watched.contains({socket.session, socket.tgid, socket.inode}))
+                continue;
+            ControlSockets &sum = nccl_.control.sockets[socket.type];
+            ++sum.sockets;
+            sum.payload_bytes = add_saturating(sum.payload_bytes, socket.sent_bytes);
         }
     }
 

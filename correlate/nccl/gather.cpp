@@ -81,6 +81,8 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_param(session, record);
     case CW_KIND_TCP_SOCKET:
         return add_socket(session, record, from_start);
+    case CW_KIND_NCCL_SOCKET:
+        return add_closed_socket(session, record);
     case CW_KIND_NCCL_COMM: {
         const auto comm = record_as<cw_nccl_comm>(record);
         if (!is_counted(counts_.comms, MAX_OTHER_RECORDS))
@@ -360,6 +362,17 @@ bool Gather::add_socket(Index session, std::span<const std::byte> record, bool f
     if (from.header.time_ns >= socket->last.header.time_ns)
         socket->last = from;
     socket->acked.add({.time_ns = from.header.time_ns, .payload_bytes = from.acked_bytes});
+    return true;
+}
+
+bool Gather::add_closed_socket(Index session, std::span<const std::byte> record) {
+    const auto from = record_as<cw_nccl_socket>(record);
+    if (!is_counted(counts_.closed_sockets, MAX_OTHER_RECORDS))
+        return false;
+    // Of a type of a newer version nothing is known.
+    if (from.type < CW_NCCL_SOCKET_TYPES)
+        gathered_.closed_sockets.push_back({session, from.tgid, from.header.time_ns, from.inode,
+                                            from.tx_payload_bytes, from.type});
     return true;
 }
 

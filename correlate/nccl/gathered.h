@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -149,6 +150,17 @@ struct Socket {
     ByteSeries acked;                   // payload_bytes; wire_bytes is 0
 };
 
+// That NCCL closed and that is no connection's.
+struct ClosedSocket {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint64_t time_ns = 0;
+    std::uint64_t inode = 0;
+    std::uint64_t sent_bytes = 0;
+    std::uint32_t type = CW_NCCL_SOCKET_UNKNOWN; // enum cw_nccl_socket_type
+    friend auto operator<=>(const ClosedSocket &, const ClosedSocket &) = default;
+};
+
 struct Gathered {
     std::vector<CommStream> streams;
     ByAddress<Index> stream_at;
@@ -160,6 +172,7 @@ struct Gathered {
     std::vector<NcclProcess> processes;
     std::vector<Param> params;
     std::vector<Socket> sockets;
+    std::vector<ClosedSocket> closed_sockets;
     // By address of the connection.
     ByAddress<std::vector<StepSample>> steps;
     ByAddress<std::vector<ProgressEvent>> progress;

@@ -326,6 +326,12 @@ struct Totals {
     Known perhaps_counted_bytes;
 };
 
+// That NCCL closed. Without any it is not known what there was.
+struct ControlSockets {
+    std::uint64_t sockets = 0;
+    std::uint64_t payload_bytes = 0; // that they sent
+};
+
 // Not data.
 struct Control {
     Known clear_to_send_payload_bytes, clear_to_send_wire_bytes;
@@ -333,6 +339,7 @@ struct Control {
     Known ack_wire_bytes;
     Known socket_header_bytes; // net_socket's sizes, and what it says when it connects
     Known other_socket_bytes;  // of sockets that were watched as a connection's and are none
+    std::array<ControlSockets, CW_NCCL_SOCKET_TYPES> sockets; // by enum cw_nccl_socket_type
 };
 
 // Launches of no operation: no call was found for them, or they are replays that are not listed.

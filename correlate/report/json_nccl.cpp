@@ -400,6 +400,12 @@ Json control_json(const Model &model) {
     if (!model.nccl.recorded)
         return nullptr;
     const identity::Control &control = model.nccl.control;
+    const auto of_type = [&](cw_nccl_socket_type type) -> Json {
+        const identity::ControlSockets &of = control.sockets[type];
+        if (of.sockets == 0)
+            return nullptr;
+        return {{"sockets", of.sockets}, {"payload_bytes", of.payload_bytes}};
+    };
     return {{"clear_to_send",
              {{"payload_bytes", known(control.clear_to_send_payload_bytes)},
               {"wire_bytes", known(control.clear_to_send_wire_bytes)}}},
@@ -408,7 +414,11 @@ Json control_json(const Model &model) {
               {"wire_bytes", known(control.flush_wire_bytes)}}},
             {"acknowledgements", {{"wire_bytes", known(control.ack_wire_bytes)}}},
             {"socket_headers", {{"payload_bytes", known(control.socket_header_bytes)}}},
-            {"other_sockets", {{"payload_bytes", known(control.other_socket_bytes)}}}};
+            {"other_sockets", {{"payload_bytes", known(control.other_socket_bytes)}}},
+            {"bootstrap", of_type(CW_NCCL_SOCKET_BOOTSTRAP)},
+            {"proxy", of_type(CW_NCCL_SOCKET_PROXY)},
+            {"network_setup", of_type(CW_NCCL_SOCKET_NETWORK_SETUP)},
+            {"ras", of_type(CW_NCCL_SOCKET_RAS)}};
 }
 
 Json unjoined_json(const Model &model, const identity::UnlistedLaunches &unjoined) {

@@ -146,6 +146,13 @@ private:
         add("acknowledgements", control.ack_wire_bytes);
         add("of sizes on sockets", control.socket_header_bytes);
         add("on other sockets", control.other_socket_bytes);
+        const auto add_sockets = [&](std::string_view name, cw_nccl_socket_type type) {
+            add(name, control.sockets[type].payload_bytes);
+        };
+        add_sockets("bootstrap", CW_NCCL_SOCKET_BOOTSTRAP);
+        add_sockets("between proxies", CW_NCCL_SOCKET_PROXY);
+        add_sockets("network set-up", CW_NCCL_SOCKET_NETWORK_SETUP);
+        add_sockets("RAS", CW_NCCL_SOCKET_RAS);
         add("on other queue pairs, which may be counted already", totals.perhaps_counted_bytes);
         if (!beside.empty())
             wrapped("  beside it " + beside, "  ", "");

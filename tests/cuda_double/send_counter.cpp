@@ -1,18 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded: counts what the process gives to send(), and appends "<bytes> <calls>" to the file
-// that SEND_COUNTER names when the process ends.
+// that SEND_COUNTER names when the process ends. Then "closed <type> <sockets> <bytes>": what it
+// had given to those that it closed, by what NCCL says that they are for. The end that connected
+// begins with a number of 8 bytes, and NCCL's number of the type.
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace {
 
+constexpr std::size_t MAX_SOCKETS = 65536;
+constexpr std::size_t MAX_TYPES = 16;
+constexpr unsigned long HEAD_BYTES = 12, TYPE_AT = 8;
+
+struct Socket {
+    std::atomic<unsigned long> sent_bytes{0};
+    std::atomic<unsigned long> head_bytes{0};
+    std::atomic<bool> was_accepted{false};
+    std::array<char, HEAD_BYTES> head{};
+};
+struct Closed {
+    std::atomic<unsigned long> sockets{0};
+    std::atomic<unsigned long> sent_bytes{0};
+};
+
 std::atomic<unsigned long> sent_bytes{0};
 std::atomic<unsigned long> calls{0};
+std::array<Socket, MAX_SOCKETS> sockets; // by descriptor
+std::array<Closed, MAX_TYPES> closed;    // by type
+
+Socket *socket_of(int fd) {
+    return fd >= 0 && static_cast<std::size_t>(fd) < sockets.size()
+               ? &sockets[static_cast<std::size_t>(fd)]
+               : nullptr;
+}
+
+// Whoever receives first was connected to.
+void add_to_head(Socket &socket, const void *data, unsigned long bytes, bool is_received) {
+    const unsigned long begin = socket.head_bytes;
+    if (begin == 0)
+        socket.was_accepted = is_received;
+    if (begin == HEAD_BYTES || socket.was_accepted != is_received)
+        return;
+    const unsigned long n = std::min(bytes, HEAD_BYTES - begin);
+    std::memcpy(socket.head.data() + begin, data, n);
+    socket.head_bytes = begin + n;
+}
+
+void add_closed(Socket &socket) {
+    std::uint32_t type = 0;
+    std::memcpy(&type, socket.head.data() + TYPE_AT, sizeof(type));
+    if (socket.head_bytes == HEAD_BYTES && type < closed.size()) {
+        ++closed[type].sockets;
+        closed[type].sent_bytes += socket.sent_bytes;
+    }
+    socket.head_bytes = 0;
+    socket.sent_bytes = 0;
+}
 
 __attribute__((destructor)) void write_counts() {
     const char *path = std::getenv("SEND_COUNTER");
@@ -20,6 +72,10 @@ __attribute__((destructor)) void write_counts() {
     if (file == nullptr)
         return;
     std::fprintf(file, "%lu %lu\n", sent_bytes.load(), calls.load());
+    for (std::size_t type = 0; type < closed.size(); ++type)
+        if (closed[type].sockets != 0)
+            std::fprintf(file, "closed %zu %lu %lu\n", type, closed[type].sockets.load(),
+                         closed[type].sent_bytes.load());
     std::fclose(file);
 }
 
@@ -31,8 +87,32 @@ extern "C" __attribute__((visibility("default"))) ssize_t send(int fd, const voi
     static const auto real = reinterpret_cast<Send>(::dlsym(RTLD_NEXT, "send"));
     const ssize_t sent = real(fd, data, bytes, flags);
     if (sent > 0) {
-        sent_bytes += static_cast<unsigned long>(sent);
+        const auto n = static_cast<unsigned long>(sent);
+        sent_bytes += n;
         calls++;
+        if (Socket *socket = socket_of(fd)) {
+            socket->sent_bytes += n;
+            add_to_head(*socket, data, n, false);
+        }
     }
     return sent;
+}
+
+extern "C" __attribute__((visibility("default"))) ssize_t recv(int fd, void *data,
+                                                               std::size_t bytes, int flags) {
+    using Receive = ssize_t (*)(int, void *, std::size_t, int);
+    static const auto real = reinterpret_cast<Receive>(::dlsym(RTLD_NEXT, "recv"));
+    const ssize_t received = real(fd, data, bytes, flags);
+    if (Socket *socket = received > 0 ? socket_of(fd) : nullptr)
+        add_to_head(*socket, data, static_cast<unsigned long>(received), true);
+    return received;
+}
+
+extern "C" __attribute__((visibility("default"))) int close(int fd) {
+    using Close = int (*)(int);
+    static const auto real = reinterpret_cast<Close>(::dlsym(RTLD_NEXT, "close"));
+    // Its number may be another thread's at once.
+    if (Socket *socket = socket_of(fd))
+        add_closed(*socket);
+    return real(fd);
 }

@@ -16,6 +16,7 @@ import lab_harness as harness
 sys.path[:0] = [os.path.join(harness.ROOT, "tests", "nccl"), os.path.join(harness.HERE, "truth")]
 
 import cases  # noqa: E402
+import control_truth  # noqa: E402
 import identity_truth as truth  # noqa: E402
 import join_truth  # noqa: E402
 import late_truth as late  # noqa: E402
@@ -75,7 +76,9 @@ def check_case(case, out, kernel):
     if case.late_s:
         return report, not_told + [f"{case.name}: {problem}" for problem in check_late(case, out, report, doubles, is_local)]
     line, problems = join_truth.judge(case, report, jobs, doubles, is_local, processes, harness.losses(report, kernel))
-    print(f"{line}; by {sources_of(report)}; {told} connections as NCCL tells of them")
+    control, of_control = control_truth.compare(report, sorted(glob.glob(os.path.join(out, "node*", case.name, "sent.*"))))
+    problems += [f"{case.name}: {problem}" for problem in of_control]
+    print(f"{line}; by {sources_of(report)}; {told} connections as NCCL tells of them; {control}")
     sent = sum(truth.Truth(doubles, is_local).sent.values())
     problems += [f"{case.name}: {problem}" for problem in transport_truth.problems_of(report, sent, case.over_sockets, case.source)]
     # A socket that was opened and closed between two samples was never measured.

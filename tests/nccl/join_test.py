@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of official NCCL on this machine, over sockets, on the test double of CUDA, each under a recorder: which operation put how many bytes on
-which connection, against the double's log, the job's, and what NCCL itself says of communicators and connections.
+which connection, against the double's log, the job's, and what NCCL itself says of communicators and connections; and what it says beside them,
+against what it gave to send().
 
 join_test.py --collwire FILE --build DIRECTORY --version VERSION [--cases CASE,...] [--keep DIRECTORY] [--only-full]"""
 
@@ -14,6 +15,7 @@ sys.dont_write_bytecode = True  # it runs as root
 import one_machine
 import cases
 import communicators_truth
+import control_truth
 import double_job
 import identity_truth
 import join_truth
@@ -42,14 +44,15 @@ def check_case(arguments, case, library, directory):
     processes = one_machine.processes_of(report, jobs)
     comms, problems = communicators_truth.compare(report, jobs, texts, processes, version)
     told, not_told = (0, []) if case.shares_connections else nccl_log.compare(report, dict(zip(processes, texts)))
-    problems = [f"{case.name}: {problem}" for problem in problems + not_told]
+    control, of_control = control_truth.compare(report, [f"{directory}/sent.{rank}" for rank in range(RANKS)])
+    problems = [f"{case.name}: {problem}" for problem in problems + not_told + of_control]
     line = case.name
     if version >= FIRST_WITH_KERNELS:
         doubles = one_machine.logs_of(directory, "truth", RANKS)
         line, of_join = join_truth.judge(case, report, jobs, doubles, identity_truth.same_node(jobs, case.ranks_per_node), processes,
                                            report["loss"]["entries"])
         problems += of_join
-    print(f"{arguments.version} {line}; {comms} communicators; {told} connections as NCCL tells of them ({time.monotonic() - begin:.0f} s)", flush=True)
+    print(f"{arguments.version} {line}; {comms} communicators; {told} connections as NCCL tells of them; {control} ({time.monotonic() - begin:.0f} s)", flush=True)
     return problems
 
 

@@ -80,6 +80,7 @@ def logs_of(directory, name, ranks):
 
 
 def report_of(collwire, capture, path, logs):
+    """Of these ranks alone; without `control`, which is told of all processes together, where there were others."""
     done = subprocess.run([collwire, "report", capture, "--detail", "--json", path], stdout=subprocess.DEVNULL, check=False)
     assert done.returncode in (0, LOST), f"collwire report: {done.returncode}"
     with open(path, encoding="utf-8") as file:
@@ -94,6 +95,7 @@ def report_of(collwire, capture, path, logs):
             if part["direction"] == "send" and part["transport"] != "local":
                 sums[part["rung"]] += part["payload_bytes"] or 0
     report["identity"] = {**report["identity"], **{rung: sums[rung] for rung in ("exact", "inferred", "process")}}
+    report["control"] = None
     return report
 
 

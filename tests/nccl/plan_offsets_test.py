@@ -19,7 +19,8 @@ TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "to
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
 ALWAYS_EXACT = {"communicators", "connections", "errors"}
 EXACT_FROM_2_24 = ALWAYS_EXACT | {"operations", "graphs"}
-ALWAYS_PLACED = {"ncclLocalOpAppend", "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart"}
+ALWAYS_PLACED = {"ncclLocalOpAppend", "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart", "ncclSocketClose"}
+SOCKET_TYPES = {f"ncclSocketType{name}" for name in ("Unknown", "Bootstrap", "Proxy", "NetSocket", "NetIb")}
 MOST_CPU_S = 0.3
 SKIPPED = 77
 
@@ -131,6 +132,9 @@ def check_rungs(plan, version):
         assert capability["rung"] == "exact" or capability["missing"], (name, capability)
     assert {probe["function"] for probe in plan["probes"] if probe["placed"] == "always"} == ALWAYS_PLACED, plan["probes"]
     assert all(probe["emulated"] for probe in plan["probes"]), plan["probes"]
+    # Their numbers gdb knows, too.
+    assert "ncclSocket.type" in plan["offsets"] and SOCKET_TYPES <= set(plan["enumerators"]), plan["enumerators"]
+    assert ("ncclSocketTypeRasNetwork" in plan["enumerators"]) == from_2_24, plan["enumerators"]
     return "".join(plan["capabilities"][name]["rung"][0] for name in plan["capabilities"])
 
 

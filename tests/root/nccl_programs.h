@@ -53,6 +53,7 @@ struct IbComm {
 struct Socket {
     std::uint64_t other = 0;
     std::int32_t fd = -1;
+    std::uint32_t type = 0;
 };
 struct SocketComm {
     Socket control;

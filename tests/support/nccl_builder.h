@@ -244,6 +244,19 @@ public:
         return *this;
     }
 
+    // One that is no connection's was closed.
+    NcclBuilder &closed_socket(double time, std::uint32_t type, std::uint64_t sent_bytes,
+                               std::uint64_t inode = 9000) {
+        auto socket = make_record<cw_nccl_socket>(CW_KIND_NCCL_SOCKET, seconds(time), 0);
+        socket.tgid = options_.pid;
+        socket.inode = inode;
+        socket.tx_payload_bytes = sent_bytes;
+        socket.rx_payload_bytes = 77;
+        socket.type = type;
+        node_.add(socket);
+        return *this;
+    }
+
     // Tasks first, in the order of their indices.
     NcclBuilder &shape(double time, std::uint64_t shape, const std::vector<CallOptions> &tasks,
                        const std::vector<cw_nccl_op> &ops, std::uint8_t n_channels = 0) {

@@ -201,6 +201,11 @@ using Captures = std::vector<std::vector<std::byte>>;
     }
     ring.sends(0, 400);
     ring.sample(17).all_gather(18, 4000);
+    ring.rank[0].closed_socket(11.1, CW_NCCL_SOCKET_BOOTSTRAP, 1000);
+    ring.rank[0].closed_socket(19, CW_NCCL_SOCKET_PROXY, 500);
+    for (NcclBuilder &rank : ring.rank)
+        rank.closed_socket(19.1, CW_NCCL_SOCKET_NETWORK_SETUP, 300);
+    ring.rank[1].closed_socket(19.2, CW_NCCL_SOCKET_BOOTSTRAP, 240);
     // More than was expected, on one side.
     ring.sends(1, 96);
     ring.sample(20);

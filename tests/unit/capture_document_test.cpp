@@ -34,7 +34,7 @@ std::vector<std::smatch> all_matches(const std::string &text, const std::regex &
 // How many there are, not one of them.
 bool is_count(const std::string &enumerator) {
     static const std::set<std::string> COUNTS{"CW_NCCL_FUNCS", "CW_NCCL_PATTERNS",
-                                              "CW_NCCL_CAPABILITIES"};
+                                              "CW_NCCL_CAPABILITIES", "CW_NCCL_SOCKET_TYPES"};
     return enumerator.ends_with("_CLASSES") || COUNTS.contains(enumerator);
 }
 
@@ -216,6 +216,7 @@ TEST(CaptureDocument, EveryNumberHasAName) {
         {"cw_nccl_capability", nccl_capability_name},
         {"cw_nccl_transport", nccl_transport_name},
         {"cw_nccl_role", nccl_role_name},
+        {"cw_nccl_socket_type", nccl_socket_type_name},
         {"cw_rung", rung_name}};
     for (const auto &[name, function] : functions)
         for (const auto &[enumerator, number] : header().enums.at(name))

@@ -56,6 +56,24 @@ TEST(RecordJson, QueuePairWithNamesForItsNumbers) {
     EXPECT_FALSE(json.contains("event_name"));
 }
 
+TEST(RecordJson, SocketThatNcclCloses) {
+    auto socket = make_record<cw_nccl_socket>(CW_KIND_NCCL_SOCKET, 123, 4);
+    socket.tgid = 100;
+    socket.inode = 4711;
+    socket.tx_payload_bytes = 1ULL << 40U;
+    socket.rx_payload_bytes = 12;
+    socket.retransmitted_bytes = 3;
+    socket.type = CW_NCCL_SOCKET_NETWORK_SETUP;
+    const auto json = record_json(socket.header, bytes_of(socket));
+    EXPECT_EQ(json.at("kind"), "nccl_socket");
+    EXPECT_EQ(json.at("tgid"), 100);
+    EXPECT_EQ(json.at("inode"), 4711);
+    EXPECT_EQ(json.at("tx_payload_bytes"), 1ULL << 40U);
+    EXPECT_EQ(json.at("rx_payload_bytes"), 12);
+    EXPECT_EQ(json.at("retransmitted_bytes"), 3);
+    EXPECT_EQ(json.at("type_name"), "network_setup");
+}
+
 TEST(RecordJson, ArraysBecomeObjectsByClass) {
     auto wire = make_record<cw_qp_wire>(CW_KIND_QP_WIRE, 5);
     wire.counters.tx.wire_bytes[CW_WIRE_RETRANSMIT] = 1082;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of sockets: whose they are, and which sockets are a connection's.
+#include "correlate/nccl/gather.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
@@ -243,6 +244,69 @@ TEST(NcclSockets, TheOtherEndInTwoRecordings) {
             EXPECT_EQ(model.nccl.sockets[index].remote_host, is_near ? "node1" : "node0");
         }
     }
+}
+
+// What NCCL says beside its connections, both ways over a socket: each byte is its sender's.
+TEST(NcclSockets, ClosedOnesAreControl) {
+    RingPair ring;
+    ring.rank[0].closed_socket(12, CW_NCCL_SOCKET_BOOTSTRAP, 1000, 501);
+    ring.rank[1].closed_socket(12, CW_NCCL_SOCKET_BOOTSTRAP, 24, 502);
+    // The same number of another socket later on, and of another process.
+    ring.rank[0].closed_socket(13, CW_NCCL_SOCKET_BOOTSTRAP, 7, 501);
+    ring.rank[1].closed_socket(13, CW_NCCL_SOCKET_PROXY, 300, 501);
+    ring.rank[1].closed_socket(14, CW_NCCL_SOCKET_NETWORK_SETUP, 0, 503);
+    ring.rank[1].closed_socket(14, 77, 1'000'000, 504);
+    auto captures = ring.captures();
+    for (const std::size_t copies : {0U, 1U}) {
+        SCOPED_TRACE(copies);
+        for (std::size_t i = 0; i < copies; ++i)
+            captures.push_back(captures[0]);
+        const model::Model model = model_of(captures);
+        const auto &sockets = model.nccl.control.sockets;
+        EXPECT_EQ(sockets[CW_NCCL_SOCKET_BOOTSTRAP].sockets, 3U);
+        EXPECT_EQ(sockets[CW_NCCL_SOCKET_BOOTSTRAP].payload_bytes, 1031U);
+        EXPECT_EQ(sockets[CW_NCCL_SOCKET_PROXY].sockets, 1U);
+        EXPECT_EQ(sockets[CW_NCCL_SOCKET_PROXY].payload_bytes, 300U);
+        EXPECT_EQ(sockets[CW_NCCL_SOCKET_NETWORK_SETUP].sockets, 1U);
+        EXPECT_EQ(sockets[CW_NCCL_SOCKET_NETWORK_SETUP].payload_bytes, 0U);
+        EXPECT_EQ(sockets[CW_NCCL_SOCKET_RAS].sockets, 0U);
+        EXPECT_FALSE(model.nccl.control.other_socket_bytes);
+        EXPECT_EQ(model.total.tcp.sockets, 0U);
+    }
+}
+
+TEST(NcclSockets, ClosedOnesOfNoRecording) {
+    const auto recorded = [](std::uint64_t session, double until) {
+        NodeBuilder node({.session_id = session, .flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+        NcclBuilder rank(node.usual(1), {});
+        rank.comm().closed_socket(11, CW_NCCL_SOCKET_PROXY, 100);
+        // Behind its end, and a connection's.
+        rank.closed_socket(until + 0.1, CW_NCCL_SOCKET_PROXY, 10'000);
+        rank.socket_connection(11.2, SENDS_AT, true, 1, 33).socket(12, 33, 50);
+        rank.closed_socket(13, CW_NCCL_SOCKET_PROXY, 1'000'000, SOCKET_INODES + 33);
+        return node.clock(until).end(until).bytes();
+    };
+    // The shorter one of the same host is in no sum.
+    const model::Model model = model_of({recorded(1, 15), recorded(2, 20)});
+    EXPECT_EQ(model.nccl.control.sockets[CW_NCCL_SOCKET_PROXY].sockets, 1U);
+    EXPECT_EQ(model.nccl.control.sockets[CW_NCCL_SOCKET_PROXY].payload_bytes, 100U);
+}
+
+TEST(NcclSockets, MoreClosedOnesThanARecorderWrites) {
+    auto record = make_record<cw_nccl_socket>(CW_KIND_NCCL_SOCKET, seconds(12), 0);
+    record.type = CW_NCCL_SOCKET_BOOTSTRAP;
+    Gather gather;
+    gather.begin_capture();
+    const auto add = [&] {
+        return gather.add(0, record.header, std::as_bytes(std::span(&record, 1)), true);
+    };
+    std::uint64_t taken = 0;
+    for (std::uint64_t i = 0; i < MAX_OTHER_RECORDS; ++i)
+        taken += add() ? 1 : 0;
+    EXPECT_EQ(taken, MAX_OTHER_RECORDS);
+    EXPECT_FALSE(add());
+    gather.begin_capture();
+    EXPECT_TRUE(add());
 }
 
 } // namespace

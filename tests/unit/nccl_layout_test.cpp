@@ -59,6 +59,24 @@ TEST(NcclLayout, OffsetsAndWhatIsNotThere) {
     EXPECT_EQ(layout_of_plan(plan, 7)->seq_numbers_count, 0u);
 }
 
+// By the file's own numbers, as far as there is room for them.
+TEST(NcclLayout, SocketTypes) {
+    auto plan = plan_with({{"ncclSocket.socketDescriptor", 0}, {"ncclSocket.type", 72}});
+    plan.enumerators = {{"ncclSocketTypeUnknown", 0},   {"ncclSocketTypeBootstrap", 2},
+                        {"ncclSocketTypeNetSocket", 3}, {"ncclSocketTypeNetIb", 15},
+                        {"ncclSocketTypeProxy", 16},    {"ncclSocketTypeRasNetwork", -1}};
+    const auto layout = layout_of_plan(plan, 1);
+    ASSERT_TRUE(layout.ok()) << layout.failure().message;
+    EXPECT_EQ(layout->socket_fd, 0u);
+    EXPECT_EQ(layout->socket_type, 72u);
+    std::array<unsigned, CW_NCCL_SOCKET_TYPE_NUMBERS> expected{};
+    expected[2] = CW_NCCL_SOCKET_BOOTSTRAP;
+    expected[15] = CW_NCCL_SOCKET_NETWORK_SETUP;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+        EXPECT_EQ(layout->socket_types[i], expected[i]) << i;
+    EXPECT_EQ(layout_of_plan(plan_with({}), 1)->socket_type, CW_NCCL_NO_FIELD);
+}
+
 // As 2.23 has it.
 TEST(NcclLayout, ATaskWithoutBytes) {
     auto plan = plan_with({{"ncclProxyOp.task", 104}, {"ncclProxyOp.chunkSize", 36}});

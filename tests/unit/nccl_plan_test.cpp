@@ -154,6 +154,9 @@ TEST(NcclPlan, WhenProbesArePlaced) {
     for (const std::string_view function :
          {"ncclRasCommFini", "ncclIbCloseSend", "hostStreamPlanCallback", "ncclDebugLog"})
         EXPECT_EQ(placed(function), "") << function;
+    EXPECT_EQ(placed("ncclSocketClose"), "") << "nothing would tell what the socket is for";
+    plan.offsets = {{"ncclSocket.type", {}}, {"ncclSocket.socketDescriptor", {}}};
+    EXPECT_EQ(placed("ncclSocketClose"), "always");
     plan.version = "2.26.5";
     EXPECT_EQ(placed("hostStreamPlanTask"), "") << "ncclProxyStart tells of each launch";
     plan.capabilities[0].rung = Rung::Inferred;

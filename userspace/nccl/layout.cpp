@@ -52,6 +52,14 @@ constexpr std::array<std::pair<std::string_view, cw_nccl_pattern>, 16> PATTERNS{
     {"ncclPatternProfiler", CW_NCCL_PATTERN_PROFILER},
 }};
 
+// Those of NET/Socket are connections': what they carry is known from the kernel's counters.
+constexpr std::array<std::pair<std::string_view, cw_nccl_socket_type>, 4> SOCKET_TYPES{{
+    {"ncclSocketTypeBootstrap", CW_NCCL_SOCKET_BOOTSTRAP},
+    {"ncclSocketTypeProxy", CW_NCCL_SOCKET_PROXY},
+    {"ncclSocketTypeNetIb", CW_NCCL_SOCKET_NETWORK_SETUP},
+    {"ncclSocketTypeRasNetwork", CW_NCCL_SOCKET_RAS},
+}};
+
 constexpr std::array<std::pair<std::string_view, cw_nccl_register>, 6> REGISTERS{{
     {"rbx", CW_NCCL_RBX},
     {"rbp", CW_NCCL_RBP},
@@ -144,6 +152,17 @@ Result<void> check_functions(const Plan &plan) {
     return {};
 }
 
+// By NCCL's numbers those of this project.
+template <typename Names, std::size_t N>
+void put_numbers(const Plan &plan, const Names &names, __u8 (&numbers)[N]) {
+    for (const auto &[name, number] : names) {
+        const auto found = plan.enumerators.find(std::string{name});
+        if (found != plan.enumerators.end() && found->second >= 0 &&
+            found->second < static_cast<std::int64_t>(N))
+            numbers[found->second] = static_cast<__u8>(number);
+    }
+}
+
 std::uint64_t data_address(const Plan &plan, const std::string &name) {
     const auto found = plan.data.find(name);
     return found == plan.data.end() ? ~0ULL : found->second;
@@ -186,12 +205,8 @@ Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id) 
     layout.seq_numbers_count = version_number(plan.version) >= FIRST_THAT_COUNTS ? 1 : 0;
     layout.net_ib = data_address(plan, "ncclNetIb");
     layout.net_socket = data_address(plan, "ncclNetSocket");
-    for (const auto &[name, number] : PATTERNS) {
-        const auto found = plan.enumerators.find(std::string{name});
-        if (found != plan.enumerators.end() && found->second >= 0 &&
-            found->second < CW_NCCL_PATTERN_NUMBERS)
-            layout.patterns[found->second] = static_cast<__u8>(number);
-    }
+    put_numbers(plan, PATTERNS, layout.patterns);
+    put_numbers(plan, SOCKET_TYPES, layout.socket_types);
     if (const PlannedFunction *start = find_probe(plan, "ncclProxyStart")) {
         layout.proxy_start = start->address;
         const auto kept = start->registers.find("plan");

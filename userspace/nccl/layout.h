@@ -25,6 +25,9 @@ bool sees_all_launches(const Plan &plan);
 // It tells when operations begin and end on a connection.
 bool measures_times(const Plan &plan);
 
+// It tells whose the sockets are that NCCL closes.
+bool tells_of_sockets(const Plan &plan);
+
 // The plan's rungs as a record has them.
 void put_rungs(const Plan &plan, cw_nccl_image &record);
 

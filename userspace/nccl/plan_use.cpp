@@ -24,12 +24,20 @@ bool measures_times(const Plan &plan) {
     return times != nullptr && times->rung == Rung::Exact;
 }
 
+bool tells_of_sockets(const Plan &plan) {
+    return plan.offsets.contains("ncclSocket.type") &&
+           (plan.offsets.contains("ncclSocket.fd") ||
+            plan.offsets.contains("ncclSocket.socketDescriptor"));
+}
+
 Placed placed_when(const Plan &plan, const PlannedFunction &probe) {
     if (!plan.not_recorded.empty())
         return Placed::Never;
     if (std::ranges::find(NEEDED_FUNCTIONS, probe.function) != NEEDED_FUNCTIONS.end() ||
         probe.function == "ncclLocalOpAppend")
         return Placed::Always;
+    if (probe.function == "ncclSocketClose")
+        return tells_of_sockets(plan) ? Placed::Always : Placed::Never;
     if (probe.function == "hostStreamPlanTask")
         return sees_all_launches(plan) ? Placed::Never : Placed::LocalLaunches;
     if (probe.function.starts_with("ncclProfiler"))

@@ -138,6 +138,7 @@ constexpr std::array CONNECTION_FUNCTIONS{
     FunctionRecipe{"ncclProxyStart"},
     FunctionRecipe{"ncclIbCloseSend", Optional},
     FunctionRecipe{"ncclIbCloseRecv", Optional},
+    FunctionRecipe{"ncclSocketClose", Optional},
 };
 constexpr std::array CONNECTION_DATA{
     DataRecipe{"ncclNetIb"},
@@ -203,6 +204,7 @@ constexpr std::array CONNECTION_FIELDS{
     FieldRecipe{"ncclIbQp.remDevIdx", Optional},
     FieldRecipe{"ncclIbNetCommBase.isSend", Optional},
     FieldRecipe{"ncclIbNetCommBase.nDataQps", Optional},
+    FieldRecipe{"ncclSocket.type", Optional},
     FieldRecipe{"ncclSocket.crypto", Optional},
 };
 
@@ -321,7 +323,7 @@ constexpr std::array<std::string_view, 11> UNITS{
     "group.cc",
 };
 
-constexpr std::array<std::string_view, 2> PREFIXES{"ncclPattern", "ncclFunc"};
+constexpr std::array<std::string_view, 3> PREFIXES{"ncclPattern", "ncclFunc", "ncclSocketType"};
 
 } // namespace
 

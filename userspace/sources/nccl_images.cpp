@@ -36,7 +36,7 @@ struct Site {
     bool at_return;
     bool NcclProbes::*wanted; // null: always
     bpf_program *(*program)(const Programs &);
-    bool may_lack = false; // the others do without
+    std::string_view without = {}; // what the others do not tell then; empty: they need it
 };
 
 // The ends of communicators and of their creation first: what is seen of a call counts from there.
@@ -45,7 +45,10 @@ constexpr std::array SITES{
     Site{"ncclCommInitRankFunc", true, nullptr, [](const Programs &of) { return of.init_ends; }},
     Site{"ncclCommInitRankFunc", false, nullptr, [](const Programs &of) { return of.init_begins; }},
     Site{"ncclLocalOpAppend", false, nullptr,
-         [](const Programs &of) { return of.ops_posted_early; }, true},
+         [](const Programs &of) { return of.ops_posted_early; },
+         "launches of more than 1,000 operations of the proxy may lack some, and nothing tells"},
+    Site{"ncclSocketClose", false, nullptr, [](const Programs &of) { return of.socket_closes; },
+         "what its bootstrap and its proxies say to one another is not counted"},
     Site{"ncclProxyStart", false, nullptr,
          [](const Programs &of) {
              return bpf_program__autoload(of.proxy_start) ? of.proxy_start : of.proxy_start_bounded;
@@ -70,6 +73,10 @@ constexpr std::array SITES{
 // Which functions tell of operations depends on the version. Ends alone tell less than samples.
 bool has_times(const nccl::Plan &plan, std::string_view function) {
     return nccl::measures_times(plan) && nccl::find_probe(plan, function) != nullptr;
+}
+
+bool has_sockets(const nccl::Plan &plan) {
+    return nccl::tells_of_sockets(plan) && nccl::find_probe(plan, "ncclSocketClose") != nullptr;
 }
 
 bool asked_for_bounded_walk() {
@@ -216,6 +223,7 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
     bpf_program__set_autoload((*programs)->progs.enqueue_returns, wanted_.api_returns);
     bpf_program__set_autoload((*programs)->progs.proxy_op_begins, wanted_.network_times);
     bpf_program__set_autoload((*programs)->progs.proxy_op_ends, wanted_.network_times);
+    bpf_program__set_autoload((*programs)->progs.socket_closes, has_sockets(image.plan));
     (*programs)->rodata->filter_by_tgid = !wanted_.pids.empty();
     (*programs)->rodata->watch_returns = wanted_.api_returns;
     if (auto loaded = programs->load(maps_); !loaded)
@@ -233,6 +241,8 @@ void NcclImages::plan_probes(NcclImage &image) const {
         if (site.at_return && may_refuse_return_probes())
             continue;
         if (site.wanted == &NcclProbes::network_times && !has_times(image.plan, site.function))
+            continue;
+        if (site.function == "ncclSocketClose" && !has_sockets(image.plan))
             continue;
         const nccl::PlannedFunction *planned = nccl::find_probe(image.plan, site.function);
         PlannedProbe probe;
@@ -287,12 +297,11 @@ Result<void> NcclImages::place_all(NcclImage &image) const {
         auto placed = place_one(image, probe, site->program(programs));
         if (placed)
             continue;
-        if (site->wanted == nullptr && !site->may_lack)
+        if (site->wanted == nullptr && site->without.empty())
             return placed;
         image.missing.push_back(std::move(placed).failure().message);
-        if (site->may_lack)
-            image.missing.back() += ": launches of more than 1,000 operations of the proxy may "
-                                    "lack some, and nothing tells";
+        if (!site->without.empty())
+            image.missing.back() += fmt::format(": {}", site->without);
     }
     return {};
 }

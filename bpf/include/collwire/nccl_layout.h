@@ -156,7 +156,8 @@
 	X(socket_socks, "ncclNetSocketComm.socks")                                                 \
 	X(socket_n_socks, "ncclNetSocketComm.nSocks")                                              \
 	X(socket_size, "ncclSocket")                                                               \
-	X(socket_fd, "ncclSocket.fd|ncclSocket.socketDescriptor")
+	X(socket_fd, "ncclSocket.fd|ncclSocket.socketDescriptor")                                  \
+	X(socket_type, "ncclSocket.type")
 
 /* Callee-saved registers that may hold the plan at ncclProxyStart. */
 enum cw_nccl_register {
@@ -169,7 +170,8 @@ enum cw_nccl_register {
 	CW_NCCL_R15 = 6,
 };
 
-#define CW_NCCL_PATTERN_NUMBERS 32
+#define CW_NCCL_PATTERN_NUMBERS	    32
+#define CW_NCCL_SOCKET_TYPE_NUMBERS 16
 
 /* What the programs copy of an operation and of a task: all that they look at must lie in there,
  * but an operation's peer; its task lies behind what else is copied of it. */
@@ -183,14 +185,15 @@ struct cw_nccl_layout {
 	CW_NCCL_OFFSETS(CW_NCCL_DECLARE)
 #undef CW_NCCL_DECLARE
 	__u32 image_id;
-	__u32 plan_register; /* enum cw_nccl_register */
-	__u32 reserved;
+	__u32 plan_register;	 /* enum cw_nccl_register */
 	__u32 seq_numbers_count; /* NCCL keeps them without a profiler: 2.26 and later */
 	/* Addresses in the file. */
 	__u64 proxy_start; /* of the instruction under the probe */
 	__u64 net_ib;
 	__u64 net_socket;
 	__u8 patterns[CW_NCCL_PATTERN_NUMBERS]; /* enum cw_nccl_pattern by NCCL's number */
+	/* enum cw_nccl_socket_type by NCCL's number; 0: not told of */
+	__u8 socket_types[CW_NCCL_SOCKET_TYPE_NUMBERS];
 };
 
 /* ncclDataType_t to the size of an element: two bits each, of 2^n bytes. From int8 on: int8, uint8,

@@ -456,4 +456,27 @@ struct cw_tcp_socket {
 	__u32 state; /* enum: TCP_ESTABLISHED 1 ... */
 };
 
+/* ncclSocketType, but for sockets of connections: its numbers may change, these do not. */
+enum cw_nccl_socket_type {
+	CW_NCCL_SOCKET_UNKNOWN = 0, /* never written */
+	CW_NCCL_SOCKET_BOOTSTRAP = 1,
+	CW_NCCL_SOCKET_PROXY = 2,	  /* messages to a proxy, and what it answers */
+	CW_NCCL_SOCKET_NETWORK_SETUP = 3, /* by which the ends of a NET/IB connection meet */
+	CW_NCCL_SOCKET_RAS = 4,
+	CW_NCCL_SOCKET_TYPES = 5,
+};
+
+/* NCCL closes a TCP socket that is no connection's: what it carried in its whole life. */
+struct cw_nccl_socket {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 tid;
+	__u64 inode;
+	__u64 tx_payload_bytes; /* written by the program, sent or not */
+	__u64 rx_payload_bytes; /* arrived, read or not */
+	__u64 retransmitted_bytes;
+	__u32 type; /* enum cw_nccl_socket_type */
+	__u32 reserved;
+};
+
 #endif

@@ -16,7 +16,7 @@
 #endif
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 1
+#define CW_SCHEMA_MINOR 2
 
 #define CW_NAME_BYTES	 64 /* IB_DEVICE_NAME_MAX, RDMA counter names */
 #define CW_IFNAME_BYTES	 16
@@ -74,6 +74,7 @@ enum cw_kind {
 	CW_KIND_NCCL_PROGRESS = 77,
 	CW_KIND_NCCL_STEPS = 78, /* sampled by the recorder */
 	CW_KIND_TCP_SOCKET = 80, /* sampled by the recorder */
+	CW_KIND_NCCL_SOCKET = 81,
 	/* From here on for the recorder alone: not written. */
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,
@@ -398,7 +399,8 @@ enum cw_loss_class {
 	CW_LOSS_NCCL_OPS_TRUNCATED = 18, /* launches with more operations than are walked */
 	CW_LOSS_NCCL_FAULT = 19,	 /* launches whose memory could not be read */
 	CW_LOSS_NCCL_PROGRESS = 20,	 /* begins and ends of operations that are not here */
-	CW_LOSS_CLASSES = 21,
+	CW_LOSS_NCCL_SOCKET = 21, /* ring buffer full, or not read: sockets that are not here */
+	CW_LOSS_CLASSES = 22,
 };
 
 struct cw_loss {
@@ -468,5 +470,6 @@ CW_ASSERT_SIZE(cw_nccl_op, 88);
 CW_ASSERT_SIZE(cw_nccl_shape_ops, 144);
 CW_ASSERT_SIZE(cw_nccl_connection, 280);
 CW_ASSERT_SIZE(cw_tcp_socket, 144);
+CW_ASSERT_SIZE(cw_nccl_socket, 64);
 
 #endif

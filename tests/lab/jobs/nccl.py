@@ -50,7 +50,8 @@ def environment(case, directory, rank):
     result = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     result.update({
         "LD_LIBRARY_PATH": f"{double}:{os.path.dirname(library)}",
-        "LD_PRELOAD": f"{double}/libcuda_double.so",
+        "LD_PRELOAD": f"{double}/libcuda_double.so:{double}/libsend_counter.so",
+        "SEND_COUNTER": f"{directory}/sent.{rank}",
         "COLLWIRE_CUDA_DEVICES": str(case.ranks_per_node),
         "COLLWIRE_CUDA_LAYOUTS": f"{OUT}/layouts",
         "COLLWIRE_CUDA_LOG": f"{directory}/double.{rank}",

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Sockets of NCCL's that are no connection's, read when it closes them: a few for each rank and
+ * communicator, and one for each connection of NET/IB. */
+#ifndef COLLWIRE_NCCL_SOCKETS_H
+#define COLLWIRE_NCCL_SOCKETS_H
+
+#include "nccl_connections.h"
+
+#define AF_INET	      2
+#define AF_INET6      10
+#define IPPROTO_TCP   6
+#define SOCK_DONE     1 /* bit of sk_flags: the other end's FIN has arrived */
+#define TCP_FIN_WAIT1 4
+#define TCP_LAST_ACK  9
+#define TCP_LISTEN    10
+#define TCP_CLOSING   11
+
+/* NULL: no TCP socket, or one that listens. */
+static __always_inline struct sock *tcp_of(struct file *file)
+{
+	struct socket *socket = BPF_CORE_READ(file, private_data);
+	struct sock *sk = BPF_CORE_READ(socket, sk);
+	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+
+	if ((family != AF_INET && family != AF_INET6) ||
+	    READ_INTEGER(sk, sk_protocol) != IPPROTO_TCP ||
+	    BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_LISTEN)
+		return NULL;
+	return sk;
+}
+
+/*
+ * What the program has written. In bytes_sent there is no SYN and no FIN, but all again that a
+ * queue of this node refused; in bytes_acked the other way round. They change meanwhile: read in
+ * this order, no sum is too low.
+ */
+static __always_inline __u64 written_bytes(struct sock *sk)
+{
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	__u8 state = BPF_CORE_READ(sk, __sk_common.skc_state);
+	__u32 end = BPF_CORE_READ(tp, write_seq);
+	__u32 unsent = end - BPF_CORE_READ(tp, snd_nxt);
+	__u32 unacked = end - BPF_CORE_READ(tp, snd_una);
+	__u64 again = BPF_CORE_READ(tp, bytes_retrans);
+	__u64 by_sent = BPF_CORE_READ(tp, bytes_sent) - again + unsent;
+	__u64 by_acked = BPF_CORE_READ(tp, bytes_acked) + unacked;
+
+	/* A FIN is the last of what is to be sent. */
+	if (unsent && (state == TCP_FIN_WAIT1 || state == TCP_LAST_ACK || state == TCP_CLOSING))
+		by_sent--;
+	return by_sent < by_acked ? by_sent : by_acked;
+}
+
+/* What has arrived. A FIN is in bytes_received. */
+static __always_inline __u64 arrived_bytes(struct sock *sk)
+{
+	__u64 received = BPF_CORE_READ((struct tcp_sock *)sk, bytes_received);
+	bool fin = BPF_CORE_READ(sk, __sk_common.skc_flags) >> SOCK_DONE & 1;
+
+	return fin && received ? received - 1 : received;
+}
+
+static __always_inline void tell_socket(struct file *file, __u32 type)
+{
+	struct sock *sk = tcp_of(file);
+	__u64 id = bpf_get_current_pid_tgid();
+	struct cw_nccl_socket *r;
+
+	if (!sk)
+		return;
+	r = RESERVE_RECORD(cw_nccl_socket, CW_KIND_NCCL_SOCKET, CW_LOSS_NCCL_SOCKET);
+	if (!r)
+		return;
+	r->tgid = id >> 32;
+	r->tid = (__u32)id;
+	r->inode = BPF_CORE_READ(file, f_inode, i_ino);
+	r->tx_payload_bytes = written_bytes(sk);
+	r->rx_payload_bytes = arrived_bytes(sk);
+	r->retransmitted_bytes = BPF_CORE_READ((struct tcp_sock *)sk, bytes_retrans);
+	r->type = type;
+	bpf_ringbuf_submit(r, 0);
+}
+
+/* ncclResult_t ncclSocketClose(struct ncclSocket *sock), from 2.26 on with another argument. */
+SEC("uprobe")
+int socket_closes(struct pt_regs *ctx)
+{
+	__u64 sock = PT_REGS_PARM1(ctx);
+	__u32 number = 0, type;
+	struct file *file;
+	__s32 fd = -1;
+
+	if (!sock || is_held() || !tgid_wanted(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	if (!READ_FIELD(fd, sock, socket_fd) || !READ_FIELD(number, sock, socket_type)) {
+		count_loss(CW_LOSS_NCCL_SOCKET);
+		return 0;
+	}
+	if (fd < 0 || number >= CW_NCCL_SOCKET_TYPE_NUMBERS)
+		return 0;
+	type = layout.socket_types[number & (CW_NCCL_SOCKET_TYPE_NUMBERS - 1)];
+	if (!type)
+		return 0;
+	file = socket_file(fd);
+	if (file)
+		tell_socket(file, type);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What NCCL said beside its connections, in a report, against what the ranks gave to send() on the sockets that they closed, as
+tests/cuda_double/send_counter.cpp counts it."""
+
+import collections
+
+# enum ncclSocketType, as every version has it; those of connections (3) are in sockets[].
+TYPES = {1: "bootstrap", 2: "proxy", 4: "network_setup", 5: "ras"}
+# What is left at the end of a process RAS closes at some time, or not at all.
+JUDGED = ("bootstrap", "proxy", "network_setup")
+
+
+def closed_of(paths):
+    """name -> (sockets, bytes), of all ranks."""
+    closed = collections.defaultdict(lambda: (0, 0))
+    for path in paths:
+        with open(path, encoding="ascii") as file:
+            for words in (line.split() for line in file if line.startswith("closed ")):
+                number, sockets, sent = (int(word) for word in words[1:])
+                if number in TYPES:
+                    before = closed[TYPES[number]]
+                    closed[TYPES[number]] = (before[0] + sockets, before[1] + sent)
+    return closed
+
+
+def compare(report, paths):
+    """`paths`: what SEND_COUNTER named, of each rank. Returns (a line that says what was compared, problems). Of a job whose sockets were all made
+    and closed within the recording."""
+    control = report["control"]
+    if control is None:
+        return "control of several jobs", []
+    closed, problems = closed_of(paths), []
+    for name in JUDGED:
+        of_report = control[name] or {"sockets": 0, "payload_bytes": 0}
+        sockets, sent = closed[name]
+        # Those that never carried a byte are in the report alone.
+        if of_report["payload_bytes"] != sent or of_report["sockets"] < sockets:
+            problems.append(f"control {name}: {of_report}, the ranks gave {sent} bytes to {sockets} sockets")
+    if not closed["bootstrap"][1]:
+        problems.append("no rank counted a byte of bootstrap")
+    return "control " + ", ".join(f"{name} {closed[name][1]} B on {closed[name][0]}" for name in JUDGED if closed[name][0]), problems

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program on a socket that NCCL closes: what it carried, against what this process wrote.
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/root/nccl_programs.h"
+#include "tests/support/tcp_pair.h"
+
+namespace collwire::test {
+namespace {
+
+// As a build numbers them that is none.
+constexpr std::uint32_t UNKNOWN = 0, NET_SOCKET = 3, BOOTSTRAP = 5, PROXY = 6;
+
+class NcclSockets : public NcclPrograms {
+protected:
+    void SetUp() override {
+        NcclPrograms::SetUp();
+        layout_.socket_type = offsetof(Socket, type);
+        std::memset(layout_.socket_types, 0, sizeof(layout_.socket_types));
+        layout_.socket_types[BOOTSTRAP] = CW_NCCL_SOCKET_BOOTSTRAP;
+        layout_.socket_types[PROXY] = CW_NCCL_SOCKET_PROXY;
+    }
+
+    // What is told when NCCL closes it.
+    std::vector<cw_nccl_socket> closing(int fd, std::uint32_t type = BOOTSTRAP) {
+        if (link_ == nullptr)
+            load();
+        if (link_ == nullptr)
+            return {};
+        records_.clear();
+        Socket socket{.fd = fd, .type = type};
+        EXPECT_EQ(nccl_programs_test_start(&socket), 0);
+        (void)ring_->consume();
+        EXPECT_EQ(records_.size(), told<cw_nccl_socket>(CW_KIND_NCCL_SOCKET).size());
+        return told<cw_nccl_socket>(CW_KIND_NCCL_SOCKET);
+    }
+    void expect_bytes(int fd, std::uint64_t tx, std::uint64_t rx) {
+        const auto all = closing(fd);
+        ASSERT_EQ(all.size(), 1U);
+        EXPECT_EQ(all[0].tx_payload_bytes, tx);
+        EXPECT_EQ(all[0].rx_payload_bytes, rx);
+    }
+};
+
+bool is_readable(const Fd &fd, short events = POLLIN) {
+    pollfd waits{fd.get(), events, 0};
+    return poll(&waits, 1, 5000) == 1;
+}
+
+TEST_P(NcclSockets, WhatItCarried) {
+    for (const Addresses kind : {Addresses::Ipv4, Addresses::Ipv6, Addresses::Ipv4ByIpv6}) {
+        SCOPED_TRACE(static_cast<int>(kind));
+        Listener listener(kind);
+        if (!listener.is_there)
+            continue; // no IPv6
+        TcpPair pair(listener);
+        ASSERT_TRUE(pair.is_there());
+        expect_bytes(pair.connected.get(), 0, 0);
+        TcpPair::move(pair.connected, pair.accepted, 100'001);
+        TcpPair::move(pair.accepted, pair.connected, 37);
+        struct stat status {};
+        ASSERT_EQ(fstat(pair.connected.get(), &status), 0);
+        const auto all = closing(pair.connected.get(), PROXY);
+        ASSERT_EQ(all.size(), 1U);
+        EXPECT_EQ(all[0].tgid, static_cast<std::uint32_t>(getpid()));
+        EXPECT_EQ(all[0].inode, status.st_ino);
+        EXPECT_EQ(all[0].type, static_cast<unsigned>(CW_NCCL_SOCKET_PROXY));
+        EXPECT_EQ(all[0].tx_payload_bytes, 100'001U);
+        EXPECT_EQ(all[0].rx_payload_bytes, 37U);
+        EXPECT_EQ(all[0].retransmitted_bytes, 0U);
+        expect_bytes(pair.accepted.get(), 37, 100'001);
+    }
+    EXPECT_EQ(lost(CW_LOSS_NCCL_SOCKET), 0U);
+}
+
+// The window of the other end is full: some was written and is not sent, and with it its FIN.
+TEST_P(NcclSockets, WhatIsNotSent) {
+    Listener listener;
+    const int small = 4096, large = 1 << 20;
+    ASSERT_EQ(setsockopt(listener.fd.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
+    TcpPair pair(listener);
+    ASSERT_TRUE(pair.is_there());
+    ASSERT_EQ(setsockopt(pair.connected.get(), SOL_SOCKET, SO_SNDBUF, &large, sizeof(large)), 0);
+    const std::vector<char> buffer(10'007);
+    std::uint64_t written = 0;
+    for (;;) {
+        const ssize_t n = send(pair.connected.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (n < 0)
+            break;
+        written += static_cast<std::uint64_t>(n);
+    }
+    ASSERT_GT(written, 100'000U) << "more than the other end takes";
+    expect_bytes(pair.connected.get(), written, 0);
+    ASSERT_EQ(shutdown(pair.connected.get(), SHUT_RDWR), 0);
+    expect_bytes(pair.connected.get(), written, 0);
+    const auto other = closing(pair.accepted.get());
+    ASSERT_EQ(other.size(), 1U);
+    EXPECT_LT(other[0].rx_payload_bytes, written);
+    EXPECT_EQ(other[0].tx_payload_bytes, 0U);
+}
+
+// Neither end's is a byte of payload, in whatever order they close, read or not.
+TEST_P(NcclSockets, EndsOfStreams) {
+    Listener listener;
+    TcpPair pair(listener);
+    ASSERT_TRUE(pair.is_there());
+    TcpPair::move(pair.connected, pair.accepted, 500);
+    ASSERT_EQ(send(pair.accepted.get(), "seven b", 7, 0), 7);
+    ASSERT_EQ(shutdown(pair.accepted.get(), SHUT_WR), 0);
+    ASSERT_TRUE(is_readable(pair.connected, POLLRDHUP));
+    expect_bytes(pair.accepted.get(), 7, 500);  // FIN_WAIT2
+    expect_bytes(pair.connected.get(), 500, 7); // CLOSE_WAIT
+    TcpPair::move(pair.connected, pair.accepted, 20);
+    ASSERT_EQ(shutdown(pair.connected.get(), SHUT_RDWR), 0);
+    ASSERT_TRUE(is_readable(pair.accepted));
+    expect_bytes(pair.accepted.get(), 7, 520); // of both ends the kernel has done with
+    expect_bytes(pair.connected.get(), 520, 7);
+}
+
+// Reset by the other end, which did not read what had come.
+TEST_P(NcclSockets, AConnectionThatWasReset) {
+    Listener listener;
+    TcpPair pair(listener);
+    ASSERT_TRUE(pair.is_there());
+    ASSERT_EQ(send(pair.connected.get(), "unread", 6, 0), 6);
+    ASSERT_TRUE(is_readable(pair.accepted));
+    pair.accepted.reset();
+    ASSERT_TRUE(is_readable(pair.connected));
+    expect_bytes(pair.connected.get(), 6, 0);
+}
+
+TEST_P(NcclSockets, WhatIsNoSocketOfItsOwn) {
+    Listener listener;
+    TcpPair pair(listener);
+    ASSERT_TRUE(pair.is_there());
+    std::array<int, 2> ends{};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    const Fd left(ends[0]), right(ends[1]);
+    ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+    const Fd out(ends[0]), in(ends[1]);
+    const Fd udp(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    Fd closed(dup(out.get()));
+    const int number = closed.get();
+    closed.reset();
+    for (const int fd : {-1, number, 1 << 30, left.get(), out.get(), udp.get(), listener.fd.get()})
+        EXPECT_TRUE(closing(fd).empty()) << fd;
+    for (const std::uint32_t type : {UNKNOWN, NET_SOCKET, 15U, 16U, ~0U})
+        EXPECT_TRUE(closing(pair.connected.get(), type).empty()) << type;
+    EXPECT_EQ(nccl_programs_test_start(nullptr), 0);
+    EXPECT_EQ(lost(CW_LOSS_NCCL_SOCKET), 0U);
+    EXPECT_EQ(closing(pair.connected.get()).size(), 1U);
+}
+
+TEST_P(NcclSockets, MemoryThatIsNotThere) {
+    ASSERT_NO_FATAL_FAILURE(load());
+    void *const page =
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(page, MAP_FAILED);
+    EXPECT_EQ(nccl_programs_test_start(page), 0); // never touched so far
+    (void)ring_->consume();
+    EXPECT_TRUE(records_.empty());
+    EXPECT_EQ(lost(CW_LOSS_NCCL_SOCKET), 1U);
+    EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U) << "that is of launches";
+    munmap(page, 4096);
+}
+
+TEST_P(NcclSockets, OutsideOfTheRecording) {
+    Listener listener;
+    TcpPair pair(listener);
+    ASSERT_TRUE(pair.is_there());
+    EXPECT_EQ(closing(pair.connected.get()).size(), 1U);
+    for (const cw_hold state : {CW_HELD, CW_OVER}) {
+        ASSERT_TRUE(maps_->hold(state));
+        EXPECT_TRUE(closing(pair.connected.get()).empty());
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, NcclSockets, testing::Values("socket_closes"),
+                         [](const auto &of) { return std::string{of.param}; });
+
+} // namespace
+} // namespace collwire::test
