@@ -353,7 +353,7 @@ static __always_inline struct ops_walk *enter_walk(struct walk_place *place)
 __weak __noinline int look_here(void)
 {
 	struct ops_walk *w = walk_here();
-	struct nccl_proxy_ops lists[2];
+	struct nccl_proxy_ops lists[PROXY_LISTS];
 
 	/* What it looks at, the other walks have to get to: one by one. */
 	if (!w || w->n_ops + w->n_proxies + WINDOW_OPS > BOUNDED_STEPS)

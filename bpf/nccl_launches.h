@@ -128,7 +128,7 @@ static __always_inline long tell_step(struct ops_walk *w)
 	if (!entry)
 		return 1;
 	if (!w->ops) {
-		if (next_proxy(w, entry, (struct nccl_proxy_ops *)task))
+		if (next_proxy(w, entry, PROXY_LISTS_IN(op)))
 			return 0;
 		listed = next_listed(w, task);
 		if (listed == LISTS_OVER)
@@ -184,7 +184,7 @@ static __always_inline long connect_step(struct ops_walk *w)
 {
 	struct cw_nccl_comm_entry *entry = entry_of(w);
 	enum connection_left left = NOTHING_LEFT;
-	struct nccl_proxy_ops lists[2];
+	struct nccl_proxy_ops lists[PROXY_LISTS];
 	__u64 connection = 0;
 	__s32 next = -1;
 
@@ -236,7 +236,7 @@ static __noinline __u64 plan_of(struct pt_regs *ctx)
 /* Not inlined: what it needs of the stack is free again afterwards. */
 static __noinline long first_proxy(struct ops_walk *w, const struct cw_nccl_comm_entry *entry)
 {
-	struct nccl_proxy_ops lists[2];
+	struct nccl_proxy_ops lists[PROXY_LISTS];
 
 	return next_proxy(w, entry, lists);
 }
@@ -324,18 +324,30 @@ static __noinline long tell_launch(struct ops_walk *w, bool known)
 	return 0;
 }
 
-/* Whether what the launch looks like was told before; if not, it counts as told from now on. The
- * communicator has those of its latest launches at hand. */
+/* Of a communicator's latest launches it is at hand that they were told. No longer than the table
+ * of all holds it: the recorder may have let go of what it looks like, too. */
+#define SHAPES_MEANWHILE (SHAPES / 4)
+
+static __always_inline struct cw_nccl_shape_at_hand *place_at_hand(struct cw_nccl_comm_entry *entry,
+								   __u64 shape)
+{
+	return &entry->shapes[shape >> 32 & (CW_NCCL_SHAPES_AT_HAND - 1)];
+}
+
+/* Whether what the launch looks like was told before; if not, it counts as told from now on. */
 static __always_inline bool is_known_shape(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	struct cw_nccl_shape_key key = {.shape = w->hash, .tgid = w->tgid};
-	__u64 *at_hand = &entry->shapes[w->hash >> 32 & (CW_NCCL_SHAPES_AT_HAND - 1)];
+	struct cw_nccl_shape_at_hand *at_hand = place_at_hand(entry, w->hash);
+	__u64 n_told = *(volatile __u64 *)&n_shapes;
 
-	if (*at_hand == w->hash)
+	if (at_hand->shape == w->hash && n_told - at_hand->n_told < SHAPES_MEANWHILE)
 		return true;
-	*at_hand = w->hash;
+	at_hand->shape = w->hash;
+	at_hand->n_told = n_told;
 	if (bpf_map_lookup_elem(&shapes, &key))
 		return true;
+	__sync_fetch_and_add(&n_shapes, 1);
 	bpf_map_update_elem(&shapes, &key, &w->launch_ns, BPF_ANY);
 	return false;
 }
@@ -346,7 +358,7 @@ static __always_inline void forget_shape(struct ops_walk *w)
 	struct cw_nccl_comm_entry *entry = entry_of(w);
 
 	if (entry)
-		entry->shapes[w->hash >> 32 & (CW_NCCL_SHAPES_AT_HAND - 1)] = 0;
+		place_at_hand(entry, w->hash)->shape = 0;
 	bpf_map_delete_elem(&shapes, &key);
 }
 

@@ -47,15 +47,16 @@ static __always_inline void keep_task(struct ops_walk *w, __u32 arguments_hash)
 	w->n_kept = i + 1;
 }
 
-/* `task`: also where lists of proxies are read. */
-static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task)
+/* `task` and `lists` may be the same memory. */
+static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task,
+					  struct nccl_proxy_ops *lists)
 {
 	struct cw_nccl_comm_entry *entry;
 	enum listed listed;
 
 	/* Most have one list, or are a run: the communicator is not looked up again. */
 	entry = w->proxy < w->n_proxies && !w->is_run ? entry_of(w) : NULL;
-	if (next_proxy(w, entry, (struct nccl_proxy_ops *)task))
+	if (next_proxy(w, entry, lists))
 		return 0;
 	listed = next_listed(w, task);
 	if (listed == LISTS_OVER) {
@@ -98,7 +99,7 @@ static __always_inline long look_step(struct ops_walk *w)
 	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* the stack is short */
 
 	if (!w->ops)
-		return look_at_lists(w, copy);
+		return look_at_lists(w, copy, PROXY_LISTS_IN(copy));
 	if (read_op(w, copy, sizeof(copy)))
 		look_at_op(w, copy, copy);
 	return 0;
@@ -145,7 +146,7 @@ __weak __noinline long look_any_window(struct ops_walk *w)
 __weak __noinline long skip_any_lists(struct ops_walk *w)
 {
 	if (w) {
-		struct nccl_proxy_ops lists[2];
+		struct nccl_proxy_ops lists[PROXY_LISTS];
 
 		skip_empty_lists(w);
 		next_proxy(w, NULL, lists);

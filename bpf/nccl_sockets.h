@@ -29,18 +29,24 @@ static __always_inline struct sock *tcp_of(struct file *file)
 	return sk;
 }
 
+/* From `from` to `to` in TCP's numbers: 0 if they were read while it went past. */
+static __always_inline __u32 distance(__u32 from, __u32 to)
+{
+	return (__s32)(to - from) > 0 ? to - from : 0;
+}
+
 /*
  * What the program has written. In bytes_sent there is no SYN and no FIN, but all again that a
- * queue of this node refused; in bytes_acked the other way round. They change meanwhile: read in
- * this order, no sum is too low.
+ * queue of this node refused; in bytes_acked the other way round. They may change meanwhile, so
+ * what grows with a byte that is sent is read behind what it makes less.
  */
 static __always_inline __u64 written_bytes(struct sock *sk)
 {
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 	__u8 state = BPF_CORE_READ(sk, __sk_common.skc_state);
 	__u32 end = BPF_CORE_READ(tp, write_seq);
-	__u32 unsent = end - BPF_CORE_READ(tp, snd_nxt);
-	__u32 unacked = end - BPF_CORE_READ(tp, snd_una);
+	__u32 unsent = distance(BPF_CORE_READ(tp, snd_nxt), end);
+	__u32 unacked = distance(BPF_CORE_READ(tp, snd_una), end);
 	__u64 again = BPF_CORE_READ(tp, bytes_retrans);
 	__u64 by_sent = BPF_CORE_READ(tp, bytes_sent) - again + unsent;
 	__u64 by_acked = BPF_CORE_READ(tp, bytes_acked) + unacked;

@@ -21,13 +21,16 @@ struct nccl_proxy_ops {
 };
 
 #define MAX_STEPS 8192 /* of a walk: operations, and entries of proxies */
+#define SHAPES	  16384
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, SHAPES);
 	__type(key, struct cw_nccl_shape_key);
 	__type(value, __u64);
 } shapes SEC(".maps");
+
+__u64 n_shapes; /* that were told of */
 
 /*
  * Operations that lie side by side are read together. To read a user's memory costs a program much
@@ -213,12 +216,25 @@ static __always_inline bool has_ops(const struct nccl_proxy_ops *list)
 	return list->pool && list->next_ops >= 0;
 }
 
+#define PROXY_LISTS 2 /* that are read at once */
+
+/* An array of bytes as room for them. */
+#define PROXY_LISTS_IN(bytes)                                                                      \
+	({                                                                                         \
+		_Static_assert(sizeof(bytes) >= PROXY_LISTS * sizeof(struct nccl_proxy_ops) &&     \
+				       sizeof(bytes) != sizeof(void *),                            \
+			       "room for two lists");                                              \
+		(struct nccl_proxy_ops *)(bytes);                                                  \
+	})
+
 /* On to the next proxy; in a run also over the one behind it, if that is given nothing. `entry` may
- * be NULL in a run, `lists` have room for two. False: there is none. */
+ * be NULL in a run, `lists` have room for PROXY_LISTS. False: there is none. */
 static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_comm_entry *entry,
 				       struct nccl_proxy_ops *lists)
 {
 	__u32 i = w->proxy, index, n = 1;
+	long failed;
+	__u64 at;
 
 	if (i >= w->n_proxies || i >= CW_NCCL_PROXIES)
 		return false;
@@ -236,8 +252,13 @@ static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_
 	}
 	w->proxy_index = index;
 	w->other_proxy = index != w->own_proxy;
-	if (bpf_probe_read_user(lists, n * sizeof(*lists),
-				(void *)(w->proxy_ops + (__u64)index * sizeof(*lists)))) {
+	at = w->proxy_ops + (__u64)index * sizeof(*lists);
+	failed = bpf_probe_read_user(lists, n * sizeof(*lists), (void *)at);
+	if (failed && n == 2) { /* the other one may be in another page */
+		n = 1;
+		failed = bpf_probe_read_user(lists, sizeof(*lists), (void *)at);
+	}
+	if (failed) {
 		w->fault = 1;
 		return true;
 	}

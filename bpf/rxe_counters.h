@@ -78,7 +78,9 @@ static __always_inline struct cw_wire_sequences *sequences_of(const struct cw_li
 	zero = bpf_map_lookup_elem(&zero_sequences, &index);
 	if (!zero)
 		return NULL;
-	if (bpf_map_update_elem(&wire_sequences, &key, zero, s ? BPF_ANY : BPF_NOEXIST) && s)
+	if (!s)
+		insert(&wire_sequences, &key, zero);
+	else if (bpf_map_update_elem(&wire_sequences, &key, zero, BPF_ANY))
 		return s;
 	s = bpf_map_lookup_elem(&wire_sequences, &key);
 	if (s)

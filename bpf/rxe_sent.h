@@ -42,7 +42,7 @@ static __always_inline void count_ud_peer(const struct tx_call *call)
 	__builtin_memcpy(key.dgid, call->dgid, sizeof(key.dgid));
 	c = bpf_map_lookup_elem(&ud_peers, &key);
 	if (!c) {
-		bpf_map_update_elem(&ud_peers, &key, &zero, BPF_NOEXIST);
+		insert(&ud_peers, &key, &zero);
 		c = bpf_map_lookup_elem(&ud_peers, &key);
 	}
 	if (!c) {

@@ -112,7 +112,8 @@ static __always_inline void count_loss(enum cw_loss_class loss_class)
 /*
  * Puts a value where there is none. Since Linux 6.15 (bpf: Convert hashtab.c to rqspinlock) whoever
  * cannot have a lock of a map in time does without, as beside a CPU that a hypervisor has stopped.
- * The second try does nothing where the first did, and is no branch: this is done in loops.
+ * The second try does nothing where the first did (unless it is a table that forgets the oldest),
+ * and is no branch: this is done in loops.
  */
 static __always_inline void insert(void *map, const void *key, const void *value)
 {

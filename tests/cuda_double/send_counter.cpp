@@ -2,8 +2,10 @@
 // Preloaded: counts what the process gives to send(), and appends "<bytes> <calls>" to the file
 // that SEND_COUNTER names when the process ends. Then "closed <type> <sockets> <bytes>": what it
 // had given to those that it closed, by what NCCL says that they are for. The end that connected
-// begins with a number of 8 bytes, and NCCL's number of the type.
+// begins with a number of 8 bytes, and NCCL's number of the type. "closed_early <sockets>": those
+// that never got as far as that.
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -36,6 +38,7 @@ std::atomic<unsigned long> sent_bytes{0};
 std::atomic<unsigned long> calls{0};
 std::array<Socket, MAX_SOCKETS> sockets; // by descriptor
 std::array<Closed, MAX_TYPES> closed;    // by type
+std::atomic<unsigned long> closed_early{0};
 
 Socket *socket_of(int fd) {
     return fd >= 0 && static_cast<std::size_t>(fd) < sockets.size()
@@ -55,12 +58,24 @@ void add_to_head(Socket &socket, const void *data, unsigned long bytes, bool is_
     socket.head_bytes = begin + n;
 }
 
-void add_closed(Socket &socket) {
+bool is_tcp(int fd) {
+    int protocol = 0, listens = 0;
+    socklen_t bytes = sizeof(protocol);
+    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &bytes) != 0)
+        return false;
+    bytes = sizeof(listens);
+    return protocol == IPPROTO_TCP &&
+           getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens == 0;
+}
+
+void add_closed(int fd, Socket &socket) {
     std::uint32_t type = 0;
     std::memcpy(&type, socket.head.data() + TYPE_AT, sizeof(type));
     if (socket.head_bytes == HEAD_BYTES && type < closed.size()) {
         ++closed[type].sockets;
         closed[type].sent_bytes += socket.sent_bytes;
+    } else if (is_tcp(fd)) {
+        ++closed_early;
     }
     socket.head_bytes = 0;
     socket.sent_bytes = 0;
@@ -76,6 +91,7 @@ __attribute__((destructor)) void write_counts() {
         if (closed[type].sockets != 0)
             std::fprintf(file, "closed %zu %lu %lu\n", type, closed[type].sockets.load(),
                          closed[type].sent_bytes.load());
+    std::fprintf(file, "closed_early %lu\n", closed_early.load());
     std::fclose(file);
 }
 
@@ -113,6 +129,6 @@ extern "C" __attribute__((visibility("default"))) int close(int fd) {
     static const auto real = reinterpret_cast<Close>(::dlsym(RTLD_NEXT, "close"));
     // Its number may be another thread's at once.
     if (Socket *socket = socket_of(fd))
-        add_closed(*socket);
+        add_closed(fd, *socket);
     return real(fd);
 }

@@ -10,32 +10,40 @@ TYPES = {1: "bootstrap", 2: "proxy", 4: "network_setup", 5: "ras"}
 JUDGED = ("bootstrap", "proxy", "network_setup")
 
 
+
+
 def closed_of(paths):
-    """name -> (sockets, bytes), of all ranks."""
-    closed = collections.defaultdict(lambda: (0, 0))
+    """name -> (sockets, bytes), of all ranks, and how many sockets more they closed that were never used."""
+    closed, unused = collections.defaultdict(lambda: (0, 0)), 0
     for path in paths:
         with open(path, encoding="ascii") as file:
-            for words in (line.split() for line in file if line.startswith("closed ")):
+            for words in (line.split() for line in file if line.startswith("closed")):
+                if words[0] == "closed_early":
+                    unused += int(words[1])
+                    continue
                 number, sockets, sent = (int(word) for word in words[1:])
                 if number in TYPES:
                     before = closed[TYPES[number]]
                     closed[TYPES[number]] = (before[0] + sockets, before[1] + sent)
-    return closed
+    return closed, unused
 
 
-def compare(report, paths):
+def compare(report, paths, needed=("bootstrap", "proxy")):
     """`paths`: what SEND_COUNTER named, of each rank. Returns (a line that says what was compared, problems). Of a job whose sockets were all made
-    and closed within the recording."""
+    and closed within the recording, which said something on all that are `needed`. Without `control` in the report, as where other jobs ran beside
+    it on one machine, it is not judged."""
     control = report["control"]
     if control is None:
         return "control of several jobs", []
-    closed, problems = closed_of(paths), []
+    (closed, unused), problems = closed_of(paths), []
     for name in JUDGED:
         of_report = control[name] or {"sockets": 0, "payload_bytes": 0}
         sockets, sent = closed[name]
-        # Those that never carried a byte are in the report alone.
         if of_report["payload_bytes"] != sent or of_report["sockets"] < sockets:
             problems.append(f"control {name}: {of_report}, the ranks gave {sent} bytes to {sockets} sockets")
-    if not closed["bootstrap"][1]:
-        problems.append("no rank counted a byte of bootstrap")
+        unused -= of_report["sockets"] - sockets
+        if name in needed and not sent:
+            problems.append(f"control {name}: no rank counted a byte")
+    if unused < 0:
+        problems.append(f"control: {-unused} sockets more than the ranks closed: {control}")
     return "control " + ", ".join(f"{name} {closed[name][1]} B on {closed[name][0]}" for name in JUDGED if closed[name][0]), problems

@@ -9,6 +9,7 @@
 
 #include <sys/mman.h>
 
+#include "collwire/nccl_tables.h"
 #include "tests/root/nccl_programs.h"
 
 namespace collwire::test {
@@ -202,6 +203,39 @@ TEST_P(NcclWindows, ListsOfSomeProxies) {
         EXPECT_EQ((launches[0].flags & CW_NCCL_LAUNCH_LOCAL) != 0, places.empty());
     }
     EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
+}
+
+// The list behind the first is read with it: it may be in memory that is not there.
+TEST_P(NcclWindows, OneOfTwoListsCanBeRead) {
+    ASSERT_NO_FATAL_FAILURE(make_pool());
+    auto *const lists = reinterpret_cast<ProxyOps *>(static_cast<std::byte *>(pages_) + POOL_BYTES);
+    lists[-1] = proxies_[0];
+    comm_.local_ranks = 2;
+    proxy_state_.ops = lists - 1;
+    launch();
+    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    ASSERT_EQ(launches.size(), 1U);
+    EXPECT_EQ(launches[0].n_ops, 2U);
+    EXPECT_NE(launches[0].flags & CW_NCCL_LAUNCH_FAULT, 0);
+}
+
+// That a launch was told of is at hand, but no longer than it is sure to be known to the recorder.
+TEST_P(NcclWindows, ShapesThatAreForgotten) {
+    ASSERT_NO_FATAL_FAILURE(make_pool());
+    const auto n_told = [this] {
+        launch();
+        return told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).size();
+    };
+    EXPECT_NE(n_told(), 0U);
+    const cw_nccl_shape_key key{.shape = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).front().shape,
+                                .tgid = static_cast<__u32>(getpid()),
+                                .reserved = 0};
+    ASSERT_EQ(bpf_map__delete_elem(programs_->maps.shapes, &key, sizeof(key), 0), 0);
+    programs_->bss->n_shapes += 4000;
+    EXPECT_EQ(n_told(), 0U);
+    programs_->bss->n_shapes += 200;
+    EXPECT_NE(n_told(), 0U);
+    EXPECT_EQ(n_told(), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Walks, NcclWindows, testing::Values("proxy_start", "proxy_start_bounded"),

@@ -156,6 +156,8 @@ TEST(NcclPlan, WhenProbesArePlaced) {
         EXPECT_EQ(placed(function), "") << function;
     EXPECT_EQ(placed("ncclSocketClose"), "") << "nothing would tell what the socket is for";
     plan.offsets = {{"ncclSocket.type", {}}, {"ncclSocket.socketDescriptor", {}}};
+    EXPECT_EQ(placed("ncclSocketClose"), "") << "nor what its numbers mean";
+    plan.enumerators = {{"ncclPatternRing", 1}, {"ncclSocketTypeBootstrap", 1}};
     EXPECT_EQ(placed("ncclSocketClose"), "always");
     plan.version = "2.26.5";
     EXPECT_EQ(placed("hostStreamPlanTask"), "") << "ncclProxyStart tells of each launch";

@@ -25,7 +25,9 @@ bool measures_times(const Plan &plan) {
 }
 
 bool tells_of_sockets(const Plan &plan) {
-    return plan.offsets.contains("ncclSocket.type") &&
+    const auto type = plan.enumerators.lower_bound("ncclSocketType");
+    return plan.offsets.contains("ncclSocket.type") && type != plan.enumerators.end() &&
+           type->first.starts_with("ncclSocketType") &&
            (plan.offsets.contains("ncclSocket.fd") ||
             plan.offsets.contains("ncclSocket.socketDescriptor"));
 }

@@ -32,7 +32,7 @@ template <typename Record> Record made_now(cw_kind kind) {
     return record;
 }
 
-constexpr std::array<std::string_view, CW_LOSS_CLASSES> LOSS_NAMES{
+constexpr auto LOSS_NAMES = std::to_array<std::string_view>({
     "queue pair events (ring buffer full)",
     "port events (ring buffer full)",
     "ties of posts to queue pairs (ring buffer full)",
@@ -54,7 +54,9 @@ constexpr std::array<std::string_view, CW_LOSS_CLASSES> LOSS_NAMES{
     "launches of NCCL with more operations than are walked",
     "looks into NCCL's memory that failed",
     "begins and ends of operations of NCCL",
-};
+    "sockets that NCCL closed",
+});
+static_assert(LOSS_NAMES.size() == CW_LOSS_CLASSES);
 
 // One state for each device: the worst, with the reasons of all.
 std::map<std::uint32_t, SourceState> by_device(const std::vector<SourceState> &states) {

@@ -40,6 +40,8 @@ struct Site {
 };
 
 // The ends of communicators and of their creation first: what is seen of a call counts from there.
+constexpr std::string_view WITHOUT_SOCKETS =
+    "what its bootstrap and its proxies say to one another is not counted";
 constexpr std::array SITES{
     Site{"commCleanup", false, nullptr, [](const Programs &of) { return of.comm_ends; }},
     Site{"ncclCommInitRankFunc", true, nullptr, [](const Programs &of) { return of.init_ends; }},
@@ -48,7 +50,7 @@ constexpr std::array SITES{
          [](const Programs &of) { return of.ops_posted_early; },
          "launches of more than 1,000 operations of the proxy may lack some, and nothing tells"},
     Site{"ncclSocketClose", false, nullptr, [](const Programs &of) { return of.socket_closes; },
-         "what its bootstrap and its proxies say to one another is not counted"},
+         WITHOUT_SOCKETS},
     Site{"ncclProxyStart", false, nullptr,
          [](const Programs &of) {
              return bpf_program__autoload(of.proxy_start) ? of.proxy_start : of.proxy_start_bounded;
@@ -75,8 +77,9 @@ bool has_times(const nccl::Plan &plan, std::string_view function) {
     return nccl::measures_times(plan) && nccl::find_probe(plan, function) != nullptr;
 }
 
-bool has_sockets(const nccl::Plan &plan) {
-    return nccl::tells_of_sockets(plan) && nccl::find_probe(plan, "ncclSocketClose") != nullptr;
+bool has_sockets(const NcclImage &image) {
+    return image.sockets_refused.empty() && nccl::tells_of_sockets(image.plan) &&
+           nccl::find_probe(image.plan, "ncclSocketClose") != nullptr;
 }
 
 bool asked_for_bounded_walk() {
@@ -196,6 +199,15 @@ void NcclImages::place(NcclImage &image) {
 }
 
 Result<void> NcclImages::load(NcclImage &image) {
+    auto loaded = load_any_walk(image);
+    if (!loaded && has_sockets(image)) {
+        image.sockets_refused = std::move(loaded).failure().message;
+        loaded = load_any_walk(image);
+    }
+    return loaded;
+}
+
+Result<void> NcclImages::load_any_walk(NcclImage &image) {
     const bool has_loop =
         !asked_for_bounded_walk() &&
         libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, nullptr) == 1;
@@ -223,7 +235,7 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
     bpf_program__set_autoload((*programs)->progs.enqueue_returns, wanted_.api_returns);
     bpf_program__set_autoload((*programs)->progs.proxy_op_begins, wanted_.network_times);
     bpf_program__set_autoload((*programs)->progs.proxy_op_ends, wanted_.network_times);
-    bpf_program__set_autoload((*programs)->progs.socket_closes, has_sockets(image.plan));
+    bpf_program__set_autoload((*programs)->progs.socket_closes, has_sockets(image));
     (*programs)->rodata->filter_by_tgid = !wanted_.pids.empty();
     (*programs)->rodata->watch_returns = wanted_.api_returns;
     if (auto loaded = programs->load(maps_); !loaded)
@@ -242,7 +254,7 @@ void NcclImages::plan_probes(NcclImage &image) const {
             continue;
         if (site.wanted == &NcclProbes::network_times && !has_times(image.plan, site.function))
             continue;
-        if (site.function == "ncclSocketClose" && !has_sockets(image.plan))
+        if (site.function == "ncclSocketClose" && !has_sockets(image))
             continue;
         const nccl::PlannedFunction *planned = nccl::find_probe(image.plan, site.function);
         PlannedProbe probe;
@@ -289,6 +301,8 @@ Result<void> NcclImages::place_all(NcclImage &image) const {
         image.missing.emplace_back(
             "nothing in it tells when an operation begins and ends on a connection, as NCCL does "
             "from 2.23 on: ends are sampled, --network-times adds nothing");
+    if (!image.sockets_refused.empty())
+        image.missing.push_back(fmt::format("{}: {}", image.sockets_refused, WITHOUT_SOCKETS));
     for (PlannedProbe &probe : image.probes) {
         const bool at_return = probe.kind == CW_PROBE_URETPROBE;
         const auto site = std::ranges::find_if(SITES, [&](const Site &one) {

@@ -52,6 +52,7 @@ struct NcclImage {
     nccl::Plan plan;
     std::string problem;              // why it is not traced; empty: it is
     std::string loop_refused;         // why long lists are walked in part only; empty: they are not
+    std::string sockets_refused;      // why sockets that it closes are not told of
     std::vector<std::string> missing; // what was asked for and is not probed, a clause each
     std::unique_ptr<Skeleton<::nccl>> programs;
     std::vector<bpf_link *> links;
@@ -160,6 +161,7 @@ private:
     void keep_problem(std::string problem);
     void place(NcclImage &image);
     Result<void> load(NcclImage &image);
+    Result<void> load_any_walk(NcclImage &image);
     Result<void> load(NcclImage &image, bool loop);
     Result<void> place_all(NcclImage &image) const;
     void plan_probes(NcclImage &image) const;

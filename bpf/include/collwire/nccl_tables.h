@@ -17,6 +17,12 @@ struct cw_nccl_comm_key {
 
 #define CW_NCCL_SHAPES_AT_HAND 8
 
+/* What a launch looked like, and how many were told of in all processes when it was looked up. */
+struct cw_nccl_shape_at_hand {
+	__u64 shape;
+	__u64 n_told;
+};
+
 struct cw_nccl_comm_entry {
 	__u64 generation_ns; /* of its CW_KIND_NCCL_COMM record */
 	__u64 mm;
@@ -26,8 +32,8 @@ struct cw_nccl_comm_entry {
 	__u32 n_proxies; /* also of those that are more than are in here */
 	__u32 is_run;	 /* each is one more than that before */
 	__u32 reserved;
-	__u64 shapes[CW_NCCL_SHAPES_AT_HAND]; /* that were told, by their lowest upper bits */
-	__u32 proxies[CW_NCCL_PROXIES];	      /* indices into proxy_ops */
+	struct cw_nccl_shape_at_hand shapes[CW_NCCL_SHAPES_AT_HAND]; /* by bits of the shape */
+	__u32 proxies[CW_NCCL_PROXIES];				     /* indices into proxy_ops */
 };
 
 struct cw_nccl_call_in_flight {
