@@ -82,6 +82,8 @@ def check_case(case, out, kernel):
     print(f"{line}; by {sources_of(report)}; {told} connections as NCCL tells of them; {control}")
     sent = sum(truth.Truth(doubles, is_local).sent.values())
     problems += [f"{case.name}: {problem}" for problem in transport_truth.problems_of(report, sent, case.over_sockets, case.source)]
+    ways = transport_truth.problems_of_ways(report, case.over_sockets, int(case.environment.get("NCCL_IB_QPS_PER_CONNECTION", "1")), case.nics)
+    problems += [f"{case.name}: {problem}" for problem in ways]
     # A socket that was opened and closed between two samples was never measured.
     if sources_of(report) - ({"derived"} if case.over_sockets else set()) != {case.source}:
         problems.append(f"{case.name}: bytes are known by {sources_of(report)}, not {case.source}")

@@ -51,8 +51,9 @@ class Case:
         return version >= self.first_version
 
 
-def _forced(algorithm, protocol, plan, first_version=(2, 18)):
-    return Case(f"{algorithm}-{protocol}".lower(), plan, {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol}, first_version=first_version)
+def _forced(algorithm, protocol, plan, first_version=(2, 18), over_sockets=False):
+    return Case(f"{'sockets-' if over_sockets else ''}{algorithm}-{protocol}".lower(), plan, {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol},
+                over_sockets=over_sockets, first_version=first_version)
 
 
 CASES = {case.name: case for case in (
@@ -70,6 +71,8 @@ CASES = {case.name: case for case in (
     # The ways to the bytes of an operation.
     Case("posted", "training", record=POSTED),
     Case("derived", "training", record=DERIVED),
+    Case("everything-posted", "everything", record=POSTED, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
+    Case("everything-derived", "everything", record=DERIVED, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
     # Each operation can be seen by itself on the wire.
     Case("apart", "apart", job_options=("--gap-ms", str(QUIET_MS))),
     # Over ten seconds.
@@ -77,6 +80,10 @@ CASES = {case.name: case for case in (
     Case("late-sockets", "training", job_options=("--count", "0"), late_s=3.3, over_sockets=True),
     Case("sockets", "training", over_sockets=True),
     Case("sockets-default", "everything", over_sockets=True, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
+    *(_forced(algorithm, protocol, plan, version, over_sockets=True) for algorithm, protocol, plan, version in (
+        ("Ring", "LL", "ring", (2, 18)), ("Tree", "LL128", "tree", (2, 18)), ("PAT", "Simple", "pat", (2, 24)))),
+    # Messages are cut into pieces, one for each socket of a connection.
+    Case("sockets-striped", "ring", {"NCCL_SOCKET_NTHREADS": "2", "NCCL_NSOCKS_PERTHREAD": "2"}, over_sockets=True),
     # Launches of many operations. NCCL hands over no more than 2,048 to a proxy at once where it has 64 channels, 1,024 where it has 32.
     Case("many-pairs", "many-pairs", {"NCCL_MAX_NCHANNELS": "4", "NCCL_MIN_P2P_NCHANNELS": "4", "NCCL_MAX_P2P_NCHANNELS": "4",
                                       "NCCL_NCHANNELS_PER_NET_PEER": "4", "NCCL_P2P_NET_CHUNKSIZE": "4096"},
@@ -98,7 +105,7 @@ CASES["communicators"] = Case("communicators", "communicators", over_sockets=Tru
 
 # Those on one machine, over sockets.
 HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared")
-HERE_FULL = (*HERE, "shrunk")
+HERE_FULL = (*HERE, "shrunk", "sockets-ring-ll", "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], "communicators"))
 # Of every run of the tests.
-FEW = ("default", "posted", "derived", "sockets")
+FEW = ("default", "two-qps-split", "posted", "derived", "late", "sockets")

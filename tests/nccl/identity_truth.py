@@ -27,6 +27,7 @@ class Truth:
         self.pairs = collections.Counter()  # (hash, rank, peer, channel, direction) -> bytes of sends and receives
         self.grouped = collections.Counter()  # the same, of broadcasts that NCCL makes one operation of
         self.sent = collections.Counter()  # hash -> bytes
+        self.matrix = collections.Counter()  # (hash, rank, peer) -> bytes
         for log, kernels in enumerate(logs):
             for kernel in kernels:
                 self._add(log, kernel, is_local)
@@ -41,6 +42,7 @@ class Truth:
             parts[connection["work"]][(connection["peer"], connection["channel"], direction)] += connection["bytes"]
             if direction == "send":
                 self.sent[hash_] += connection["bytes"]
+                self.matrix[(hash_, rank, connection["peer"])] += connection["bytes"]
         for work, of_work in zip(kernel["works"], parts):
             function = work["function"].split("_")[0]
             if function in SUMMED:
@@ -62,6 +64,17 @@ def same_node(job_logs, ranks_per_node):
         return places[kernel["rank"]] // ranks_per_node == places[peer] // ranks_per_node
 
     return is_local
+
+
+def compare_matrix(report, truth):
+    """Bytes from rank to rank. Returns (how many pairs of ranks, problems)."""
+    hashes = {comm["id"]: comm["hash"] for comm in report["communicators"]}
+    cells = collections.Counter()
+    for cell in report["matrix"]:
+        cells[(hashes.get(cell["comm"]), cell["src_rank"], cell["dst_rank"])] += cell["payload_bytes"]
+    wanted = collections.Counter({pair: sent for pair, sent in truth.matrix.items() if sent})
+    return len(wanted), [f"matrix {pair}: {cells[pair]} bytes, the double sent {wanted[pair]}"
+                         for pair in sorted({*cells, *wanted}, key=str) if cells[pair] != wanted[pair]]
 
 
 def only_of(report, pids):

@@ -18,10 +18,11 @@ def judge(case, report, jobs, doubles, is_local, processes, losses):
     calls, out_of_order = identity_truth.compare_order(report, jobs)
     pairs, pair_problems = pairs_truth.compare(report, jobs, doubles, is_local, processes, only_exact=is_cut)
     exact, exact_problems = exact_truth.compare(report, double)
-    line = (f"{case.name}: {figures} figures of bytes, {len(different)} different; {exact} exact collectives, {len(exact_problems)} wrong; {calls} calls, "
+    ranks, of_matrix = (0, []) if is_cut else identity_truth.compare_matrix(report, double)
+    line = (f"{case.name}: {figures} figures of bytes, {len(different)} different; {ranks} pairs of ranks, {len(of_matrix)} different; {exact} exact collectives, {len(exact_problems)} wrong; {calls} calls, "
             f"{len(out_of_order)} communicators out of order; {pairs} sends and receives by their ordinals, {len(pair_problems)} wrong; exact "
             f"{identity['exact']}, inferred {identity['inferred']}, process {identity['process']} of {sent} sent; {identity['ops_truncated']} launches cut")
-    problems = out_of_order + pair_problems + exact_problems
+    problems = out_of_order + pair_problems + exact_problems + of_matrix
     if not is_cut:
         problems += different
         if losses:

@@ -17,11 +17,15 @@ import tempfile
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
+# Nothing was ever fitted to them.
+BETWEEN = ["2.19.3", "2.21.5", "2.23.4", "2.25.1", "2.26.2", "2.27.3", "2.28.3", "2.29.2", "2.30.4"]
 ALWAYS_EXACT = {"communicators", "connections", "errors"}
 EXACT_FROM_2_24 = ALWAYS_EXACT | {"operations", "graphs"}
 ALWAYS_PLACED = {"ncclLocalOpAppend", "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart", "ncclSocketClose"}
 SOCKET_TYPES = {f"ncclSocketType{name}" for name in ("Unknown", "Bootstrap", "Proxy", "NetSocket", "NetIb")}
-MOST_CPU_S = 0.3
+# It has no cache, and may take no more than with one.
+MOST_CPU_S = 0.05
+TIMES = 5
 SKIPPED = 77
 
 
@@ -162,14 +166,15 @@ def main():
             print(f"skip: no {tool}. Fix: tools/install-deps test")
             return SKIPPED
     libraries = [(None, library) for library in arguments.library]
-    for version in arguments.version or ([] if libraries else VERSIONS if os.environ.get("COLLWIRE_FULL") == "1" else ["2.20.5", "2.32.3"]):
+    for version in arguments.version or ([] if libraries else VERSIONS + BETWEEN if os.environ.get("COLLWIRE_FULL") == "1" else ["2.20.5", "2.32.3"]):
         fetched = subprocess.run([os.path.join(TOOLS, "fetch-nccl"), version], capture_output=True, text=True, check=False)
         if fetched.returncode != 0:
             print(f"skip: {fetched.stderr.strip()}")
             return SKIPPED
         libraries.append((version, fetched.stdout.strip()))
     for version, library in libraries:
-        plan, cpu_s = plan_of(arguments.collwire, library)
+        plans = [plan_of(arguments.collwire, library) for _ in range(TIMES)]
+        plan, cpu_s = plans[0][0], min(cpu_s for _, cpu_s in plans)  # the first reads the file, others may use the machine
         assert version in (None, plan["version"]), (version, plan["version"])
         rungs = check_rungs(plan, plan["version"])
         compared = compare_with_gdb(plan, library) + compare_with_readelf(plan, library) + compare_with_disassembler(plan, library)

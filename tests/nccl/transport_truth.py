@@ -24,6 +24,26 @@ def problems_of(report, sent_bytes, over_sockets, source):
     return problems
 
 
+def problems_of_ways(report, over_sockets, qps_a_connection, nics):
+    """Whether the data took the ways that they were sent on. On hosts with RDMA devices."""
+    kinds = {finding["kind"] for finding in report["findings"]}
+    problems = [] if over_sockets == ("tcp_with_rdma" in kinds) else [f"findings {sorted(kinds)}, over sockets: {over_sockets}"]
+    if over_sockets:
+        return problems
+    counts = {len(part["qpns"]) for kind in ("collectives", "p2p") for operation in report[kind] for part in operation["parts"]
+              if part["direction"] == "send" and part["transport"] == "NET/IB"}
+    if counts != {qps_a_connection}:
+        problems.append(f"connections have {counts} queue pairs, not {qps_a_connection}")
+    data = [qp for qp in report["qps"] if qp["role"] == "data"]
+    idle = [(qp["host"], qp["qpn"]) for qp in data if not (qp["tx_payload_bytes"] or qp["derived_tx_payload_bytes"])]
+    if qps_a_connection > 1 and idle:
+        problems.append(f"queue pairs that carried nothing: {idle[:10]}")
+    devices = {(qp["host"], qp["device"]) for qp in data}
+    if len(devices) != nics * len(report["hosts"]) or (nics > 1 and "unused_nic" in kinds):
+        problems.append(f"data of {nics} NICs a host went through {sorted(devices)}; findings {sorted(kinds)}")
+    return problems
+
+
 def problems_of_sockets(report, sent_bytes):
     tcp, sockets = report["total"]["tcp"], report["sockets"]
     problems = [f"socket {socket['local']} > {socket['remote']}: {socket}" for socket in sockets
