@@ -245,6 +245,13 @@ private:
                                       task_calls_of(ref)[launch.first_task + task]);
     }
 
+    // nullptr: it was not read, or the version has none.
+    static const cw_nccl_shape_task *task_of(const Shape &shape, const ShapeOp &op) {
+        const bool is_told =
+            op.task < shape.tasks.size() && shape.tasks[op.task].header.length_bytes != 0;
+        return is_told ? &shape.tasks[op.task] : nullptr;
+    }
+
     // Nothing is known of what was launched but whose it is.
     void damage_calls(const LaunchRef &ref, const Launch &launch) {
         if (launch.n_ops == 0)
@@ -346,9 +353,13 @@ private:
             add_to(*operation, is_pair, link, op, share);
         } else {
             Unlisted &unlisted = unlisted_of(ref, launch, op);
-            share.rung =
-                std::min(share.rung, &unlisted == &replays_ ? rung_of_call(ref, launch, op.task)
-                                                            : Rung::Inferred);
+            // A graph that was captured before the recording: what it plays is read from the task.
+            const bool is_told =
+                (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 && task_of(shape, op) != nullptr;
+            const Rung of_call = &unlisted == &replays_ ? rung_of_call(ref, launch, op.task)
+                                 : is_told              ? Rung::Exact
+                                                        : Rung::Inferred;
+            share.rung = std::min(share.rung, of_call);
             note_unlisted(unlisted, ref, launch, shape, op, share);
         }
         if (!share.is_known)
@@ -436,9 +447,8 @@ private:
                               const Shape &shape, const ShapeOp &op, const OpShare &share) {
         const bool is_captured = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
         std::uint8_t func = shape.func;
-        if (op.task < shape.tasks.size() && shape.tasks[op.task].header.length_bytes != 0)
-            func = is_p2p(shape.tasks[op.task].func) ? shape.tasks[op.task].api_func
-                                                     : shape.tasks[op.task].func;
+        if (const cw_nccl_shape_task *task = task_of(shape, op))
+            func = is_p2p(task->func) ? task->api_func : task->func;
         auto &[entry, last] = unlisted[{ref.instance, func, is_captured}];
         entry.instance = ref.instance;
         entry.func = func;

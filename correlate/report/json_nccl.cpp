@@ -428,7 +428,8 @@ Json unjoined_json(const Model &model, const identity::UnlistedLaunches &unjoine
             {"op", identity::func_text(unjoined.func)},
             {"captured", unjoined.captured},
             {"launches", unjoined.launches},
-            {"tx_payload_bytes", known(unjoined.payload_bytes)}};
+            {"tx_payload_bytes", known(unjoined.payload_bytes)},
+            {"rung", identity::rung_name(unjoined.rung)}};
 }
 
 Json replays_json(const Model &model, const identity::UnlistedLaunches &replays) {

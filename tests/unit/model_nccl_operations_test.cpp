@@ -388,9 +388,10 @@ TEST(NcclOperations, ALaunchWithoutACallIsTold) {
         EXPECT_EQ(unjoined.payload_bytes, 8000U);
         EXPECT_EQ(unjoined.func, CW_NCCL_ALL_GATHER);
         EXPECT_TRUE(unjoined.captured);
+        EXPECT_EQ(unjoined.rung, Rung::Exact);
     }
-    EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
-    EXPECT_EQ(of_rung(model, Rung::Inferred), 16000U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 16000U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
 }
 
 TEST(NcclOperations, AWalkCutShortIsCounted) {

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A recorder that begins while a job plays a CUDA graph that it captured before: what each replay sends is known to the byte and of which function,
+against the log of the test double of CUDA; what the job calls later has its number as ever. On this machine, over sockets.
+
+late_graphs_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY]"""
+
+import collections
+import os
+import sys
+import time
+
+sys.dont_write_bytecode = True  # it runs as root
+
+import one_machine
+import cases
+import double_job
+import identity_truth
+import late_truth
+
+RANKS = 2
+PATIENCE_S = 60
+FEWEST_REPLAYS = 100
+LOOPS = 3
+# Before NCCL does not count the collectives of each communicator: so few are not enough to align ranks by.
+FIRST_COUNTED = (2, 26)
+
+
+def wait_for_replays(directory, processes):
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        counts = []
+        for rank in range(RANKS):
+            path = f"{directory}/job.{rank}"
+            text = open(path, encoding="utf-8").read() if os.path.exists(path) else ""
+            counts.append(text.count('"event":"replay"'))
+        if min(counts) > 0:
+            return
+        assert time.monotonic() < end and all(process.poll() is None for process in processes), "no replay begins"
+        time.sleep(0.02)
+
+
+def record(arguments, library, directory):
+    """Returns (report, when each rank was recorded from on)."""
+    job = double_job.Job(library, arguments.build, RANKS)
+    job.write_layout(directory)
+    processes = [job.start(rank, directory, "job", ["--plan", os.path.join(cases.PLANS, "replays.plan"), "--count", str(LOOPS)])
+                 for rank in range(RANKS)]
+    try:
+        wait_for_replays(directory, processes)
+        with one_machine.Recorder(arguments.collwire, f"{directory}/capture", "--nccl", library) as recorder:
+            ready_ns = time.time_ns()
+            for process in processes:
+                process.wait(timeout=job.limit_s)
+        assert recorder.status == 0, recorder.said()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for rank, process in enumerate(processes):
+        assert process.returncode == 0 and "all data right" in double_job.output_of(directory, rank), double_job.output_of(directory, rank)
+    report = one_machine.report_of(arguments.collwire, f"{directory}/capture", f"{directory}/report.json", one_machine.logs_of(directory, "job", RANKS))
+    return report, [ready_ns] * RANKS
+
+
+def replays_of(kernels, job):
+    """(function, bytes that a replay sends, when each was launched) of what the graph plays."""
+    calls = [line for line in job if line["event"] == "call" and line["graph"] is not None]
+    functions = collections.defaultdict(list)
+    for kernel in kernels:
+        for work in kernel["works"]:
+            functions[work["function"].split("_")[0]].append(kernel)
+    return {line["op"]: functions["SendRecv" if line["op"] in identity_truth.POINT_TO_POINT else line["op"]] for line in calls}
+
+
+def check(report, doubles, jobs, ready_ns):
+    problems, replays = [], 0
+    pids = {log[0]["pid"]: rank for rank, log in enumerate(jobs)}
+    comms = {comm["id"]: comm for comm in report["communicators"]}
+    for entry in report["unjoined"]:
+        place = next(rank for rank in comms[entry["comm"]]["ranks"] if rank["rank"] == entry["rank"])
+        rank = pids.get(place["pid"])
+        if rank is None:
+            continue
+        name = f"{entry['op']} of rank {rank}"
+        if not entry["captured"] or entry["rung"] != "exact":
+            problems.append(f"{name}: {entry}")
+        kernels = replays_of(doubles[rank], jobs[rank]).get(entry["op"], [])
+        sent = [sum(connection["bytes"] for connection in kernel["connections"] if connection["direction"] == "send") for kernel in kernels]
+        # Those of the calls before and after are no replays: the graph's are by far the most.
+        usual = collections.Counter(sent).most_common(1)[0][0] if sent else 0
+        since = sum(kernel["launched_ns"] >= ready_ns[rank] and bytes_ == usual for kernel, bytes_ in zip(kernels, sent))
+        under_way = sum(kernel["launched_ns"] < ready_ns[rank] <= kernel["ended_ns"] + late_truth.APART_NS and bytes_ == usual
+                        for kernel, bytes_ in zip(kernels, sent))
+        if not since <= entry["launches"] <= since + under_way or (usual and entry["tx_payload_bytes"] != entry["launches"] * usual):
+            problems.append(f"{name}: {entry}; the double launched {since}, {under_way} were under way, {usual} bytes each")
+        replays += entry["launches"]
+    return replays, problems
+
+
+def run(arguments, library, directory):
+    report, ready_ns = record(arguments, library, directory)
+    jobs, doubles = one_machine.logs_of(directory, "job", RANKS), one_machine.logs_of(directory, "truth", RANKS)
+    is_local = identity_truth.same_node(jobs, 1)
+    replays, problems = check(report, doubles, jobs, ready_ns)
+    identity, under_way = report["identity"], late_truth.most_under_way(doubles, ready_ns, is_local)
+    # Behind the graph all is as ever.
+    calls = [operation for operation in report["collectives"] if operation["rung"] == "exact" and not operation["partial"]]
+    print(f"{arguments.version}: {replays} replays of a graph captured before, {len(problems)} problems; {len(calls)} exact collectives behind it; "
+          f"identity {identity}, up to {under_way} bytes were under way")
+    made = sum(line["event"] == "call" and line["iteration"] >= 0 for line in jobs[0])
+    if double_job.version_of(library) >= FIRST_COUNTED and not made <= len(calls) == len(report["collectives"]):
+        problems.append(f"{len(calls)} of {len(report['collectives'])} collectives behind the graph are exact, the job made {made} calls")
+    if identity["inferred"] + identity["process"] > under_way or replays < FEWEST_REPLAYS:
+        problems.append(f"identity {identity} of {replays} replays")
+    assert not problems, "\n".join(problems[:20])
+
+
+if __name__ == "__main__":
+    sys.exit(one_machine.main(one_machine.arguments_of(__doc__), run))
