@@ -7,6 +7,7 @@ than those beside which a recorder only looked. Then jobs that die while a recor
 attach_safety_test.py --collwire FILE --build DIRECTORY --version VERSION [--rounds N]"""
 
 import argparse
+import collections
 import hashlib
 import os
 import random
@@ -166,7 +167,24 @@ def only_look(collwire, log, seconds):
     wait_for_iterations(log, 1)
 
 
+def kill_at_any_point(recorder, chance):
+    """Wherever it is: what it had done by then."""
+    aim = chance.choice(("on its way", "recording", "ending"))
+    if aim == "on its way":
+        time.sleep(chance.uniform(0, 1.5))
+    else:
+        poll_until(recorder.records, "recording")
+        if aim == "ending":
+            recorder.process.send_signal(signal.SIGINT)
+        time.sleep(chance.uniform(0, 0.05 if aim == "ending" else 0.5))
+    began = "recording\n" in recorder.said()
+    if recorder.end(signal.SIGKILL) != -signal.SIGKILL:
+        return "ended before"
+    return aim if aim == "ending" else "recording" if began else "on its way"
+
+
 def attach_and_detach(arguments, library, directory, chance):
+    killed = collections.Counter()
     job = RunningJob(library, arguments.build, directory, "--count", "0")
     log = JobLog(f"{directory}/job.0")
     traced, only_looked = [], []
@@ -182,8 +200,7 @@ def attach_and_detach(arguments, library, directory, chance):
             recorder = Recorder(arguments.collwire, f"{directory}/{number}", job.pids)
             try:
                 if number % KILLED_EACH == KILLED_EACH - 1:
-                    time.sleep(chance.uniform(0, 1.5))
-                    recorder.end(signal.SIGKILL)
+                    killed[kill_at_any_point(recorder, chance)] += 1
                 else:
                     poll_until(recorder.records, "recording")
                     changed += own_code_kib(job.pids[0]) > unprobed_kib
@@ -210,6 +227,7 @@ def attach_and_detach(arguments, library, directory, chance):
     print(f"{arguments.rounds} recorders, {changed} seen in the library's code; slowest iteration of the job {slowest_s * 1e3:.1f} ms of {n} (median "
           f"{median_s * 1e3:.1f}), where nothing is attached {quiet_slowest_s * 1e3:.1f} ms of {quiet_n} (median {quiet_median_s * 1e3:.1f}); largest "
           f"pause of a traced thread, the longest call: {call_s * 1e3:.2f} ms, where nothing is attached {quiet_call_s * 1e3:.2f} ms")
+    print(f"killed: {', '.join(f'{n} {where}' for where, n in sorted(killed.items()))}")
     limit_s = SLOWEST_RATIO * quiet_slowest_s + SLOWEST_MARGIN_S
     longer = [(begin, begin + seconds * 1e9) for begin, seconds in log.iterations() if seconds > limit_s]
     slow = [number for number, (begin, end) in enumerate(traced) if any(a < end and b > begin for a, b in longer)]

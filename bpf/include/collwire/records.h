@@ -15,6 +15,10 @@
 #include <linux/types.h>
 #endif
 
+/* Of the functions that programs and C++ share: left to clang, BPF has calls with at most five
+ * arguments. */
+#define CW_INLINE static inline __attribute__((always_inline))
+
 #define CW_SCHEMA_MAJOR 1
 #define CW_SCHEMA_MINOR 2
 

@@ -9,8 +9,6 @@
 
 #include "collwire/records.h"
 
-#define CW_INLINE static inline __attribute__((always_inline))
-
 #define CW_IBV_CONTEXT_DEVICE	  0
 #define CW_IBV_CONTEXT_POST_SEND  208
 #define CW_IBV_CONTEXT_ABI_COMPAT 320 /* ~0: an extended context, as all of today's are */

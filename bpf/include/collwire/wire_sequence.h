@@ -18,8 +18,8 @@
 #define CW_SEQUENCE_LOST 65536
 
 /* A request goes out that takes up n_psns, or a response or an ACK. */
-static inline enum cw_wire_class cw_sequence_tx(struct cw_wire_sequences *s, __u8 opcode, __u32 psn,
-						__u32 n_psns)
+CW_INLINE enum cw_wire_class cw_sequence_tx(struct cw_wire_sequences *s, __u8 opcode, __u32 psn,
+					    __u32 n_psns)
 {
 	enum cw_wire_class frame = cw_bth_class(opcode);
 
@@ -46,8 +46,8 @@ static inline enum cw_wire_class cw_sequence_tx(struct cw_wire_sequences *s, __u
 }
 
 /* The frame that cw_sequence_tx just took for a new one did not go out: it will be sent again. */
-static inline void cw_sequence_tx_failed(struct cw_wire_sequences *s, __u8 opcode, __u32 psn,
-					 enum cw_wire_class frame)
+CW_INLINE void cw_sequence_tx_failed(struct cw_wire_sequences *s, __u8 opcode, __u32 psn,
+				     enum cw_wire_class frame)
 {
 	if (!cw_bth_is_reliable(opcode))
 		return;
@@ -65,9 +65,9 @@ static inline void cw_sequence_tx_failed(struct cw_wire_sequences *s, __u8 opcod
  * kernel_next: what the kernel has taken so far, -1: not known. *lost is set when we had to start
  * anew.
  */
-static inline enum cw_wire_class cw_sequence_rx_request(struct cw_wire_sequences *s, __u8 opcode,
-							__u32 psn, __u32 n_psns, __u32 start,
-							__s64 kernel_next, int *lost)
+CW_INLINE enum cw_wire_class cw_sequence_rx_request(struct cw_wire_sequences *s, __u8 opcode,
+						    __u32 psn, __u32 n_psns, __u32 start,
+						    __s64 kernel_next, int *lost)
 {
 	__s32 distance;
 
@@ -95,8 +95,8 @@ static inline enum cw_wire_class cw_sequence_rx_request(struct cw_wire_sequences
 	return CW_WIRE_REQUEST;
 }
 
-static inline enum cw_wire_class cw_sequence_take_response(struct cw_wire_sequences *s, __u8 opcode,
-							   __u32 psn)
+CW_INLINE enum cw_wire_class cw_sequence_take_response(struct cw_wire_sequences *s, __u8 opcode,
+						       __u32 psn)
 {
 	s->rx_response_end_known = 1;
 	s->rx_response_end = cw_psn_add(psn, 1);
@@ -107,8 +107,8 @@ static inline enum cw_wire_class cw_sequence_take_response(struct cw_wire_sequen
 }
 
 /* A response or an ACK comes in. kernel_next and *lost as above. */
-static inline enum cw_wire_class cw_sequence_rx_response(struct cw_wire_sequences *s, __u8 opcode,
-							 __u32 psn, __s64 kernel_next, int *lost)
+CW_INLINE enum cw_wire_class cw_sequence_rx_response(struct cw_wire_sequences *s, __u8 opcode,
+						     __u32 psn, __s64 kernel_next, int *lost)
 {
 	enum cw_wire_class frame = cw_bth_class(opcode);
 	int waiting = s->read_tail != s->read_head;
