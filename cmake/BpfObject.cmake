@@ -27,16 +27,16 @@ endif()
 
 file(GLOB BPF_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/bpf/*.h ${CMAKE_CURRENT_SOURCE_DIR}/bpf/include/collwire/*.h)
 
+set(BPF_COMPILE_FLAGS -g -O2 -target bpf -mcpu=v2 -D__TARGET_ARCH_x86 -Wall -Wextra -Werror
+  -I${CMAKE_SOURCE_DIR}/bpf/include -I${CMAKE_SOURCE_DIR}/bpf -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE})
+
 function(bpf_object name source)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/bpf/${name}.bpf.o)
   set(skeleton ${CMAKE_CURRENT_BINARY_DIR}/bpf/${name}.skel.h)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/bpf)
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${BPF_CLANG} -g -O2 -target bpf -mcpu=v2 -D__TARGET_ARCH_x86 -Wall -Wextra -Werror
-            -I${CMAKE_SOURCE_DIR}/bpf/include -I${CMAKE_SOURCE_DIR}/bpf
-            -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
-            -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+    COMMAND ${BPF_CLANG} ${BPF_COMPILE_FLAGS} -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
     COMMAND ${LLVM_STRIP} -g ${object}
     DEPENDS ${source} ${BPF_HEADERS}
     COMMENT "BPF ${name}"
