@@ -55,7 +55,10 @@ void add_doctor(CLI::App &app, int &status) {
                      "Instead: what can be known of the NCCL in this file (docs/nccl-plan.md)")
         ->type_name("FILE");
     verb->footer(
-        "Exit status: 0 everything works, 3 not permitted, 4 unsupported or no RDMA device.");
+        "Exit status: 0 everything works, 2 usage, 3 not permitted, 4 unsupported or no RDMA "
+        "device; "
+        "with --nccl: 0 a plan was made, 1 no NCCL in it or not readable, 3 not permitted, 4 not "
+        "x86-64.");
     verb->callback([json, library, &status] {
         status = library->empty() ? this_machine(*json) : nccl_library(*library, *json);
     });

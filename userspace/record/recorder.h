@@ -7,7 +7,7 @@ namespace collwire {
 
 // Records until the duration, the command or a signal ends it. Prints messages on stderr, the plan
 // of a dry run on stdout. Returns the exit status (correlate/base/exit_status.h), or the command's
-// if that is not 0.
+// where that is greater.
 int run_record(const RecordOptions &options);
 
 } // namespace collwire

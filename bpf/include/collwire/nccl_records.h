@@ -444,10 +444,10 @@ struct cw_tcp_socket {
 	__u16 remote_port;
 	__u32 flags;	      /* enum cw_tcp_socket_flags */
 	__u64 sent_bytes;     /* tcpi_bytes_sent, retransmissions included */
-	__u64 acked_bytes;    /* tcpi_bytes_acked, less the one of the SYN */
-	__u64 received_bytes; /* tcpi_bytes_received */
+	__u64 acked_bytes;    /* tcpi_bytes_acked, less one each for SYN and FIN */
+	__u64 received_bytes; /* tcpi_bytes_received, less one for the FIN */
 	__u64 retransmitted_bytes;
-	__u64 unsent_bytes; /* written by the program, not sent yet */
+	__u64 unsent_bytes; /* written by the program, not sent yet; no FIN */
 	__u32 sent_segments;
 	__u32 received_segments;
 	__u32 retransmitted_segments;
