@@ -171,7 +171,7 @@ def kill_at_any_point(recorder, chance):
     """Wherever it is: what it had done by then."""
     aim = chance.choice(("on its way", "recording", "ending"))
     if aim == "on its way":
-        time.sleep(chance.uniform(0, 1.5))
+        time.sleep(chance.uniform(0, 0.6))
     else:
         poll_until(recorder.records, "recording")
         if aim == "ending":

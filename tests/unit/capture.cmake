@@ -14,4 +14,4 @@ if(TARGET capture_document_test)
 endif()
 collwire_test(trace_gen_test LABEL unit
   SOURCES trace_gen_test.cpp
-  LIBS collwire_trace_gen_lib collwire_cli_common)
+  LIBS collwire_trace_gen_lib collwire_cli_common collwire_model)

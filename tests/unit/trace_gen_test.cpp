@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "correlate/capture/reader.h"
+#include "tests/support/model_of.h"
 #include "tools/cli/read_file.h"
 #include "tools/trace-gen/synthetic.h"
 
@@ -81,7 +83,35 @@ TEST_F(TraceGen, BothEndsOfEveryQueuePairAgreeAndThePortsWithThem) {
     }
 }
 
+// 5 nodes, 3 channels, 2 s of 4 AllGathers: a channel carries 1 + 2 + 3 + 4 frames of 1,024 B in
+// each of 4 steps of 5 ranks a second.
+TEST_F(TraceGen, CollectivesAreOnTheirQueuePairs) {
+    const auto paths = write_synthetic(
+        {.nodes = 5, .qps = 6, .duration_s = 2, .collectives_a_second = 4, .directory = directory});
+    ASSERT_TRUE(paths) << paths.failure().message;
+    std::vector<std::vector<std::byte>> captures;
+    for (const std::string &path : *paths) {
+        auto bytes = cli::read_file(path);
+        ASSERT_TRUE(bytes);
+        captures.push_back(*std::move(bytes));
+    }
+    const model::Model model = test::model_of(captures);
+    const auto &nccl = model.nccl;
+    ASSERT_EQ(nccl.communicators.size(), 1U);
+    EXPECT_EQ(nccl.communicators[0].n_ranks, 5);
+    ASSERT_EQ(nccl.collectives.size(), 8U);
+    constexpr std::uint64_t ALL = 5ULL * 3 * 2 * 10 * 4 * 1024;
+    EXPECT_EQ(nccl.totals.by_rung[static_cast<std::size_t>(identity::Rung::Exact)], ALL);
+    EXPECT_EQ(std::accumulate(nccl.totals.by_rung.begin(), nccl.totals.by_rung.end(), 0ULL), ALL);
+    for (const identity::Finding &finding : nccl.findings)
+        EXPECT_NE(finding.kind, "bytes_differ");
+}
+
 TEST_F(TraceGen, RefusesWhatCannotBe) {
+    EXPECT_EQ(write_synthetic({.nodes = 1, .collectives_a_second = 1, .directory = directory})
+                  .failure()
+                  .kind,
+              ErrorKind::Usage);
     EXPECT_EQ(write_synthetic({.nodes = 0, .directory = directory}).failure().kind,
               ErrorKind::Usage);
     EXPECT_EQ(write_synthetic({.qps = 1 << 24, .directory = directory}).failure().kind,

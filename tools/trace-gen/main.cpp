@@ -16,6 +16,9 @@ int main(int argc, char **argv) {
     app.add_option("--qps", options.qps, "RC queue pairs on each node")->capture_default_str();
     app.add_option("--duration", options.duration_s, "Seconds, one sample each")
         ->capture_default_str();
+    app.add_option("--collectives", options.collectives_a_second,
+                   "AllGathers a second of a communicator with a rank on each node")
+        ->capture_default_str();
     app.add_option("--seed", options.seed, "Other numbers for another seed")->capture_default_str();
     app.add_option("-o,--out", options.directory, "Directory for the captures")
         ->capture_default_str();

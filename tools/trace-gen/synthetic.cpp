@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstring>
 #include <random>
-#include <string_view>
 #include <utility>
 
 #include "collwire/records.h"
+#include "tools/trace-gen/made_record.h"
+#include "tools/trace-gen/nccl_rank.h"
 #include "userspace/capture/writer.h"
 
 namespace collwire::trace_gen {
@@ -49,19 +48,6 @@ struct QueuePair {
     End remote;
 };
 
-template <typename T> T make(cw_kind kind, std::uint64_t time_ns) {
-    T record{};
-    record.header.length_bytes = sizeof(T);
-    record.header.kind = static_cast<std::uint16_t>(kind);
-    record.header.cpu = CW_CPU_USERSPACE;
-    record.header.time_ns = time_ns;
-    return record;
-}
-
-template <std::size_t N> void put(char (&field)[N], std::string_view text) {
-    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
-}
-
 // 10.x.y.z as an IPv4-mapped GID.
 void put_gid(std::uint8_t (&gid)[16], std::uint32_t node) {
     const std::uint32_t address = node + 1;
@@ -70,6 +56,29 @@ void put_gid(std::uint8_t (&gid)[16], std::uint32_t node) {
     gid[13] = static_cast<std::uint8_t>(address >> 16);
     gid[14] = static_cast<std::uint8_t>(address >> 8);
     gid[15] = static_cast<std::uint8_t>(address);
+}
+
+// A ring of all nodes in each channel: a node sends to the one behind it, with what its rank has
+// to send. What its peer sends back is left out.
+std::vector<std::vector<QueuePair>> connect_rings(const SyntheticOptions &options) {
+    std::mt19937_64 random(options.seed);
+    std::vector<std::vector<QueuePair>> nodes(options.nodes);
+    const std::uint64_t frames_a_second =
+        nccl_frames_a_second(options.nodes, options.collectives_a_second);
+    for (std::uint32_t channel = 0; channel < options.qps / 2; channel++) {
+        for (std::uint32_t node = 0; node < options.nodes; node++) {
+            const auto psn = static_cast<std::uint32_t>(random() & CW_QPN_MASK);
+            const End sender{.node = node,
+                             .qpn = nccl_send_qpn(FIRST_QPN, channel),
+                             .frames_a_second = frames_a_second,
+                             .psn = psn};
+            const End receiver{.node = (node + 1) % options.nodes,
+                               .qpn = nccl_receive_qpn(FIRST_QPN, channel)};
+            nodes[sender.node].push_back({sender, receiver});
+            nodes[receiver.node].push_back({receiver, sender});
+        }
+    }
+    return nodes;
 }
 
 // Connection c joins a node with the one behind it, then with the second behind it, and so on.
@@ -139,7 +148,18 @@ public:
         writer.begin(START_NS);
         for (const QueuePair &qp : qps_)
             life(writer, qp);
+        NcclRank rank({.rank = node_,
+                       .n_ranks = options_.nodes,
+                       .channels = options_.qps / 2,
+                       .collectives_a_second = options_.collectives_a_second,
+                       .pid = PID,
+                       .first_qpn = FIRST_QPN,
+                       .pid_start_ns = START_NS - SECOND_NS});
+        if (options_.collectives_a_second != 0)
+            rank.begin(writer, START_NS + 10);
         for (std::uint64_t second = 1; second <= options_.duration_s; second++) {
+            if (options_.collectives_a_second != 0)
+                rank.run(writer, START_NS + (second - 1) * SECOND_NS, SECOND_NS);
             sample(writer, second);
             writer.flush(START_NS + second * SECOND_NS);
         }
@@ -156,7 +176,8 @@ private:
         auto node = make<cw_node>(CW_KIND_NODE, START_NS);
         node.session_id = options_.seed * 1'000'003 + node_;
         node.segment = segment;
-        node.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_WIRE;
+        node.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_WIRE |
+                     (options_.collectives_a_second != 0 ? std::uint32_t{CW_NODE_NCCL} : 0U);
         node.realtime_ns = START_NS + REALTIME_OFFSET_NS;
         node.boottime_ns = START_NS;
         node.record_start_ns = START_NS;
@@ -316,7 +337,11 @@ Result<std::vector<std::string>> write_synthetic(const SyntheticOptions &options
                      fmt::format("{} queue pairs on a node are more than there are "
                                  "queue pair numbers. Fix: give fewer --qps",
                                  options.qps));
-    const auto nodes = connect(options);
+    if (options.collectives_a_second != 0 && (options.nodes < 2 || options.qps < 2))
+        return error(ErrorKind::Usage, "collectives need two nodes and two queue pairs on each. "
+                                       "Fix: give --nodes 2 --qps 2 or more");
+    const auto nodes =
+        options.collectives_a_second != 0 ? connect_rings(options) : connect(options);
     std::vector<std::string> paths;
     for (std::uint32_t node = 0; node < options.nodes; node++) {
         auto path = NodeCapture(options, node, nodes[node]).write();

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records that no recorder made.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "collwire/records.h"
+
+namespace collwire::trace_gen {
+
+template <typename T> T make(cw_kind kind, std::uint64_t time_ns) {
+    T record{};
+    record.header.length_bytes = sizeof(T);
+    record.header.kind = static_cast<std::uint16_t>(kind);
+    record.header.cpu = CW_CPU_USERSPACE;
+    record.header.time_ns = time_ns;
+    return record;
+}
+
+template <std::size_t N> void put(char (&field)[N], std::string_view text) {
+    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+} // namespace collwire::trace_gen
