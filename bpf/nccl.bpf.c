@@ -24,6 +24,7 @@ struct {
 SEC("uprobe")
 int init_begins(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	__u64 id = bpf_get_current_pid_tgid(), job = PT_REGS_PARM1(ctx);
 
 	if (tgid_wanted(id >> 32))
@@ -34,6 +35,7 @@ int init_begins(struct pt_regs *ctx)
 SEC("uretprobe")
 int init_ends(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	__u64 id = bpf_get_current_pid_tgid(), comm = 0, parent = 0;
 	__u64 *job = bpf_map_lookup_elem(&inits, &id);
 	__s32 color = 0;
@@ -53,6 +55,7 @@ int init_ends(struct pt_regs *ctx)
 SEC("uprobe")
 int comm_ends(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	__u64 id = bpf_get_current_pid_tgid();
 	struct cw_nccl_comm_key key = {.comm = PT_REGS_PARM1(ctx), .tgid = id >> 32};
 	struct cw_nccl_comm_end *r;
@@ -94,6 +97,7 @@ static __noinline long note_call(__u64 comm, __u64 time_ns)
 SEC("uprobe")
 int enqueue_check(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	__u64 id = bpf_get_current_pid_tgid(), comm, count, bytes;
 	__u8 info[CW_NCCL_INFO_BYTES] COPIED;
 	struct cw_nccl_call *r;
@@ -145,6 +149,7 @@ int enqueue_check(struct pt_regs *ctx)
 SEC("uretprobe")
 int enqueue_returns(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	__u64 id = bpf_get_current_pid_tgid();
 	struct cw_nccl_call_in_flight *call = bpf_map_lookup_elem(&calls_in_flight, &id);
 	struct cw_nccl_return *r;
@@ -209,6 +214,7 @@ static __noinline long tell_progress(__u64 args, __s32 index, __u32 flags)
 SEC("uprobe")
 int proxy_op_begins(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	tell_progress(PT_REGS_PARM2(ctx), (__s32)PT_REGS_PARM1(ctx), 0);
 	return 0;
 }
@@ -217,6 +223,7 @@ int proxy_op_begins(struct pt_regs *ctx)
 SEC("uprobe")
 int proxy_op_ends(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	tell_progress(PT_REGS_PARM2(ctx), (__s32)PT_REGS_PARM1(ctx), CW_NCCL_PROGRESS_END);
 	return 0;
 }
@@ -245,6 +252,7 @@ static __always_inline void walk(struct ops_walk *w, struct cw_nccl_comm_entry *
 SEC("uprobe")
 int proxy_start(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	struct cw_nccl_comm_entry *entry;
 	struct ops_walk w;
 
@@ -264,7 +272,7 @@ int proxy_start(struct pt_regs *ctx)
 SEC("uprobe")
 int ops_posted_early(struct pt_regs *ctx)
 {
-	(void)ctx;
+	KEEP_OWN_STACK(ctx);
 	note_early_post();
 	return 0;
 }
@@ -285,6 +293,7 @@ static __always_inline bool is_local(__u64 plan)
 SEC("uprobe")
 int plan_task(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	struct cw_nccl_comm_entry *entry;
 	struct ops_walk w;
 
@@ -422,6 +431,7 @@ static __always_inline void launch_bounded(struct pt_regs *ctx, __u64 plan, bool
 SEC("uprobe")
 int proxy_start_bounded(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	launch_bounded(ctx, plan_of(ctx), true);
 	return 0;
 }
@@ -429,6 +439,7 @@ int proxy_start_bounded(struct pt_regs *ctx)
 SEC("uprobe")
 int plan_task_bounded(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	if (is_local(PT_REGS_PARM2(ctx)))
 		launch_bounded(ctx, PT_REGS_PARM2(ctx), false);
 	return 0;

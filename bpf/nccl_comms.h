@@ -3,6 +3,7 @@
 #ifndef COLLWIRE_NCCL_COMMS_H
 #define COLLWIRE_NCCL_COMMS_H
 
+#include "own_stack.h"
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>

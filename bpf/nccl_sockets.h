@@ -91,6 +91,7 @@ static __always_inline void tell_socket(struct file *file, __u32 type)
 SEC("uprobe")
 int socket_closes(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	__u64 sock = PT_REGS_PARM1(ctx);
 	__u32 number = 0, type;
 	struct file *file;

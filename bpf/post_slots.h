@@ -3,6 +3,7 @@
 #ifndef COLLWIRE_POST_SLOTS_H
 #define COLLWIRE_POST_SLOTS_H
 
+#include "own_stack.h"
 #include "qp_table.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>

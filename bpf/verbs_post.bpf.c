@@ -173,6 +173,7 @@ static __always_inline int walk_a_round(struct pt_regs *ctx, struct walk *w)
 SEC("uprobe")
 int post_send_bounded(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	struct walk *w = walk_here();
 
 	if (!w || !begin_walk(w, ctx))
@@ -185,6 +186,7 @@ int post_send_bounded(struct pt_regs *ctx)
 SEC("uprobe")
 int post_send_more(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	struct walk *w = walk_here();
 
 	return w ? walk_a_round(ctx, w) : 0;
@@ -197,6 +199,7 @@ int post_send_more(struct pt_regs *ctx)
 SEC("uprobe")
 int post_send_loop(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	struct walk w;
 
 	/* Before Linux 6.3 all memory that a global function is given must have been written. */
@@ -216,6 +219,7 @@ int post_send_loop(struct pt_regs *ctx)
 #define REQUEST(name, post_class, length_bytes)                                                    \
 	SEC("uprobe") int name(struct pt_regs *ctx)                                                \
 	{                                                                                          \
+		KEEP_OWN_STACK(ctx);                                                               \
 		return begin_request(ctx, post_class, length_bytes);                               \
 	}
 
@@ -236,6 +240,7 @@ REQUEST(wr_flush, CW_POST_FLUSH, 0)
 SEC("uprobe")
 int set_inline(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	return set_length(ctx, PT_REGS_PARM3(ctx));
 }
 
@@ -243,6 +248,7 @@ int set_inline(struct pt_regs *ctx)
 SEC("uprobe")
 int set_sge(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	return set_length(ctx, (__u32)PT_REGS_PARM4(ctx));
 }
 
@@ -250,6 +256,7 @@ int set_sge(struct pt_regs *ctx)
 SEC("uprobe")
 int set_inline_list(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	return set_list(ctx, true);
 }
 
@@ -257,6 +264,7 @@ int set_inline_list(struct pt_regs *ctx)
 SEC("uprobe")
 int set_sge_list(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	return set_list(ctx, false);
 }
 
@@ -264,6 +272,7 @@ int set_sge_list(struct pt_regs *ctx)
 SEC("uprobe")
 int wr_complete(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	struct cw_batch *batch = batch_of(ctx, false);
 	struct walk w;
 	__u32 i;
@@ -308,6 +317,7 @@ out:
 SEC("uprobe")
 int wr_abort(struct pt_regs *ctx)
 {
+	KEEP_OWN_STACK(ctx);
 	struct cw_batch *batch = batch_of(ctx, false);
 	struct cw_post_slot *slot;
 	struct walk w;
