@@ -3,8 +3,8 @@
  * Since Linux 6.13 (bpf: Enable private stack for eligible subprogs) what a program of a kprobe or
  * uprobe has on its stack lies in memory of the CPU. The program of a uprobe can be preempted:
  * where the kernel is preemptible, that of another thread then works on the same memory. Seen
- * on 7.2: records that were never submitted, which stop the ring buffer, and sums of two threads in
- * one. A program in which there is a tail call, be it never done, keeps the stack of its thread.
+ * on 7.2: sums of two threads in one, and a ring buffer behind a place of which nothing was read. A
+ * program in which there is a tail call, be it never done, keeps the stack of its thread.
  */
 #ifndef COLLWIRE_OWN_STACK_H
 #define COLLWIRE_OWN_STACK_H
