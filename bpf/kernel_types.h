@@ -199,8 +199,13 @@ struct sock_common {
 	unsigned long skc_flags; /* bits by enum sock_flags */
 };
 
+typedef struct {
+	int owned;
+} socket_lock_t;
+
 struct sock {
 	struct sock_common __sk_common;
+	socket_lock_t sk_lock;
 	__u32 sk_protocol; /* __u16, a bit field before Linux 5.6: READ_INTEGER */
 	void *sk_user_data;
 };

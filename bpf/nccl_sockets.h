@@ -15,6 +15,8 @@
 #define TCP_LISTEN    10
 #define TCP_CLOSING   11
 
+#define MAX_SOCKET_LOOKS 16
+
 /* NULL: no TCP socket, or one that listens. */
 static __always_inline struct sock *tcp_of(struct file *file)
 {
@@ -35,6 +37,34 @@ static __always_inline __u32 distance(__u32 from, __u32 to)
 	return (__s32)(to - from) > 0 ? to - from : 0;
 }
 
+/* Its FIN is on the way, and not acknowledged. */
+static __always_inline bool is_ending(struct sock *sk)
+{
+	__u8 state = BPF_CORE_READ(sk, __sk_common.skc_state);
+
+	return state == TCP_FIN_WAIT1 || state == TCP_LAST_ACK || state == TCP_CLOSING;
+}
+
+/*
+ * The end of what is written in TCP's numbers; `with_fin`: a FIN is in it. Another thread that ends
+ * the stream sets the state first, then counts the FIN, and is the socket's owner all the while.
+ * One that stays so is at work on the FIN that it has counted.
+ */
+static __always_inline __u32 written_end(struct sock *sk, bool *with_fin)
+{
+	__u32 end = 0;
+	bool settled;
+
+	for (int i = 0; i < MAX_SOCKET_LOOKS; i++) {
+		*with_fin = is_ending(sk);
+		settled = !*with_fin || !BPF_CORE_READ(sk, sk_lock.owned);
+		end = BPF_CORE_READ((struct tcp_sock *)sk, write_seq);
+		if (settled && is_ending(sk) == *with_fin)
+			break;
+	}
+	return end;
+}
+
 /*
  * What the program has written. In bytes_sent there is no SYN and no FIN, but all again that a
  * queue of this node refused; in bytes_acked the other way round. They may change meanwhile, so
@@ -43,8 +73,8 @@ static __always_inline __u32 distance(__u32 from, __u32 to)
 static __always_inline __u64 written_bytes(struct sock *sk)
 {
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
-	__u8 state = BPF_CORE_READ(sk, __sk_common.skc_state);
-	__u32 end = BPF_CORE_READ(tp, write_seq);
+	bool with_fin;
+	__u32 end = written_end(sk, &with_fin);
 	__u32 unsent = distance(BPF_CORE_READ(tp, snd_nxt), end);
 	__u32 unacked = distance(BPF_CORE_READ(tp, snd_una), end);
 	__u64 again = BPF_CORE_READ(tp, bytes_retrans);
@@ -52,7 +82,7 @@ static __always_inline __u64 written_bytes(struct sock *sk)
 	__u64 by_acked = BPF_CORE_READ(tp, bytes_acked) + unacked;
 
 	/* A FIN is the last of what is to be sent. */
-	if (unsent && (state == TCP_FIN_WAIT1 || state == TCP_LAST_ACK || state == TCP_CLOSING))
+	if (unsent && with_fin)
 		by_sent--;
 	return by_sent < by_acked ? by_sent : by_acked;
 }

@@ -229,6 +229,7 @@ constexpr auto LOSS_CLASSES = std::to_array<NamedNumber>({
     {CW_LOSS_NCCL_FAULT, "nccl_fault"},
     {CW_LOSS_NCCL_PROGRESS, "nccl_progress"},
     {CW_LOSS_NCCL_SOCKET, "nccl_socket"},
+    {CW_LOSS_RING_UNREAD, "ring_unread"},
 });
 static_assert(LOSS_CLASSES.size() == CW_LOSS_CLASSES);
 

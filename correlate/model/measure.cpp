@@ -116,7 +116,8 @@ private:
                                                    CW_LOSS_WIRE_FRAME,   CW_LOSS_CALL_TABLE,
                                                    CW_LOSS_PROBE_MISSED, CW_LOSS_RECORD_WRITE};
         static constexpr std::array post_losses = {CW_LOSS_VERBS_QP, CW_LOSS_POST_TABLE,
-                                                   CW_LOSS_PROBE_MISSED, CW_LOSS_RECORD_WRITE};
+                                                   CW_LOSS_PROBE_MISSED, CW_LOSS_RECORD_WRITE,
+                                                   CW_LOSS_RING_UNREAD};
         const Session &session = model_.sessions[qp.session];
         std::set<std::uint32_t> damaging;
         if (!session.loss.empty() && qp.bytes.rung != BytesRung::None) {

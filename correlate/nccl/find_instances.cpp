@@ -160,11 +160,13 @@ std::uint64_t whole_until_ns(const Model &model, const model::Session &session,
                              IsOfThem is_of_them) {
     std::uint64_t told_ns = UINT64_MAX;
     for (const auto &[loss_class, first_ns] : session.first_loss_ns)
-        if (is_of_them(loss_class) || loss_class == CW_LOSS_RECORD_WRITE)
+        if (is_of_them(loss_class) || loss_class == CW_LOSS_RECORD_WRITE ||
+            loss_class == CW_LOSS_RING_UNREAD)
             told_ns = std::min(told_ns, first_ns);
     if (told_ns == UINT64_MAX)
         return UINT64_MAX;
-    if (!session.from_start)
+    // Since when a ring buffer stood still is not known.
+    if (!session.from_start || session.first_loss_ns.contains(CW_LOSS_RING_UNREAD))
         return 0;
     // A segment begins with two readings of one moment.
     const std::uint64_t latest_ns = clock_reading_before(model, session, told_ns);

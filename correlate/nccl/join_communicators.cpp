@@ -181,7 +181,8 @@ private:
             session.loss.end() !=
             std::find_if(session.loss.begin(), session.loss.end(), [](const auto &entry) {
                 return entry.second != 0 && (entry.first.first == CW_LOSS_NCCL_COMM ||
-                                             entry.first.first == CW_LOSS_RECORD_WRITE);
+                                             entry.first.first == CW_LOSS_RECORD_WRITE ||
+                                             entry.first.first == CW_LOSS_RING_UNREAD);
             });
         group.watched_from_ns = may_miss ? UINT64_MAX : time_ns(session.begin_ns);
         group.watched_until_ns = time_ns(session.end_ns);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program on a socket that NCCL closes: what it carried, against what this process wrote.
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -15,6 +18,7 @@
 
 #include "tests/root/nccl_programs.h"
 #include "tests/support/tcp_pair.h"
+#include "userspace/loader/unread_records.h"
 
 namespace collwire::test {
 namespace {
@@ -110,6 +114,42 @@ TEST_P(NcclSockets, WhatIsNotSent) {
     EXPECT_EQ(other[0].tx_payload_bytes, 0U);
 }
 
+// Its FIN comes at any moment of the look.
+TEST_P(NcclSockets, AnotherThreadEndsTheStreamMeanwhile) {
+    Listener listener;
+    const int small = 4096;
+    ASSERT_EQ(setsockopt(listener.fd.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
+    const std::vector<char> buffer(16'384);
+    constexpr unsigned ROUNDS = 5000;
+    std::map<std::int64_t, unsigned> wrong;
+    for (unsigned round = 0; round < ROUNDS && !HasFatalFailure(); ++round) {
+        TcpPair pair(listener);
+        ASSERT_TRUE(pair.is_there());
+        std::uint64_t written = 0;
+        for (ssize_t n = 1; n > 0; written += n > 0 ? static_cast<std::uint64_t>(n) : 0)
+            n = send(pair.connected.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+        std::atomic<bool> is_ready = false, is_time = false;
+        std::thread other([&] {
+            is_ready = true;
+            while (!is_time)
+                ;
+            for (unsigned pause = 0; pause < round; ++pause)
+                std::atomic_signal_fence(std::memory_order_seq_cst);
+            shutdown(pair.connected.get(), SHUT_WR);
+        });
+        while (!is_ready)
+            ;
+        is_time = true;
+        const auto all = closing(pair.connected.get());
+        other.join();
+        ASSERT_EQ(all.size(), 1U);
+        if (all[0].tx_payload_bytes != written)
+            ++wrong[static_cast<std::int64_t>(all[0].tx_payload_bytes - written)];
+    }
+    for (const auto &[by, n] : wrong)
+        ADD_FAILURE() << n << " times " << by << " bytes";
+}
+
 // Neither end's is a byte of payload, in whatever order they close, read or not.
 TEST_P(NcclSockets, EndsOfStreams) {
     Listener listener;
@@ -184,6 +224,28 @@ TEST_P(NcclSockets, OutsideOfTheRecording) {
         ASSERT_TRUE(maps_->hold(state));
         EXPECT_TRUE(closing(pair.connected.get()).empty());
     }
+}
+
+// More than once around the ring buffer.
+TEST_P(NcclSockets, AreCountedWhileNoOneReadsThem) {
+    Listener listener;
+    TcpPair pair(listener);
+    ASSERT_TRUE(pair.is_there());
+    ASSERT_EQ(closing(pair.connected.get()).size(), 1U);
+    constexpr std::size_t RECORDS = 1000;
+    Socket socket{.fd = pair.connected.get(), .type = BOOTSTRAP};
+    for (std::size_t bytes = 0; bytes < 2 * SharedMapOptions{}.ring_bytes;
+         bytes += RECORDS * sizeof(cw_nccl_socket)) {
+        records_.clear();
+        for (std::size_t i = 0; i < RECORDS; ++i)
+            ASSERT_EQ(nccl_programs_test_start(&socket), 0);
+        ASSERT_EQ(unread_records(maps_->events_fd()), RECORDS);
+        ASSERT_EQ(unread_records(maps_->bulk_events_fd()), 0U);
+        ASSERT_TRUE(ring_->consume());
+        ASSERT_EQ(unread_records(maps_->events_fd()), 0U);
+        ASSERT_EQ(records_.size(), RECORDS);
+    }
+    EXPECT_EQ(lost(CW_LOSS_NCCL_SOCKET), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, NcclSockets, testing::Values("socket_closes"),

@@ -208,6 +208,33 @@ TEST(NcclLoss, LaunchesBeforeALostOne) {
     }
 }
 
+// Since when is not known.
+TEST(NcclLoss, ARingBufferThatStoodStill) {
+    for (const bool stood : {false, true}) {
+        SCOPED_TRACE(stood);
+        RingPair ring;
+        ring.all_gather(12, 1000);
+        for (NcclBuilder &rank : ring.rank)
+            rank.call(13, {.func = CW_NCCL_ALL_REDUCE, .count = 1});
+        ring.all_gather(14, 1000).sample(20);
+        std::vector<std::vector<std::byte>> captures;
+        for (NodeBuilder &node : ring.node) {
+            for (const double time : {72.0, 132.0, 192.0, 252.0, 312.0})
+                node.clock(time);
+            if (stood)
+                node.loss(CW_LOSS_RING_UNREAD, 0, 1, 372);
+            captures.push_back(node.clock(372).end(372).bytes());
+        }
+        const model::Model model = model_of(captures);
+        unsigned n_partial = 0;
+        for (const Operation &operation : model.nccl.collectives) {
+            n_partial += operation.has(OPERATION_PARTIAL) ? 1 : 0;
+            EXPECT_EQ(operation.seq_base == SeqBase::Creation, !stood);
+        }
+        EXPECT_EQ(n_partial != 0, stood);
+    }
+}
+
 // Replays of a captured call before the loss, and after it.
 TEST(NcclLoss, ReplaysBeforeALostLaunch) {
     RingPair ring;

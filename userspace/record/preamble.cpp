@@ -55,6 +55,7 @@ constexpr auto LOSS_NAMES = std::to_array<std::string_view>({
     "looks into NCCL's memory that failed",
     "begins and ends of operations of NCCL",
     "sockets that NCCL closed",
+    "records that a ring buffer did not give",
 });
 static_assert(LOSS_NAMES.size() == CW_LOSS_CLASSES);
 

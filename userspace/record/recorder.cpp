@@ -268,7 +268,7 @@ int Recorder::finish() {
     writer_->stop_rotating();
     const std::uint64_t ended_ns = session_.end();
     session_.detach();
-    session_.consume();
+    session_.consume_last();
     RecordBuffer buffer;
     sample_again(buffer);
     buffer.end_at(ended_ns); // nothing was counted since

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "userspace/base/clock.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
+#include "userspace/loader/unread_records.h"
 #include "userspace/nccl/find_nccl.h"
 #include "userspace/record/machine.h"
 #include "userspace/sources/counters_source.h"
@@ -27,6 +29,7 @@ namespace {
 constexpr std::size_t CONSUME_RECORDS = 512;
 constexpr std::chrono::milliseconds CONSUME_TIME{100};
 constexpr std::uint64_t LAST_EVENTS_NS = 1'000'000'000;
+constexpr std::chrono::milliseconds UNREAD_AGAIN{5};
 
 } // namespace
 
@@ -200,9 +203,18 @@ Result<std::uint64_t> Session::begin() {
     return since_ns;
 }
 
-void Session::consume() {
-    if (ring_)
+void Session::consume_last() {
+    if (!ring_)
+        return;
+    // A program that a probe's removal found under way may take a moment yet.
+    const std::uint64_t since_ns = monotonic_ns();
+    do {
         static_cast<void>(ring_->consume());
+        unread_records_ = unread_records(maps_->events_fd()).value_or(0) +
+                          unread_records(maps_->bulk_events_fd()).value_or(0);
+        if (unread_records_ != 0)
+            std::this_thread::sleep_for(UNREAD_AGAIN);
+    } while (unread_records_ != 0 && monotonic_ns() - since_ns < LAST_EVENTS_NS);
 }
 
 bool Session::consume_some() {
@@ -239,6 +251,8 @@ std::vector<LossCount> Session::losses() const {
     std::vector<LossCount> all;
     if (maps_)
         all = maps_->losses();
+    if (unread_records_ != 0)
+        all.push_back({CW_LOSS_RING_UNREAD, CW_CPU_USERSPACE, unread_records_});
     for (const auto &source : sources_) {
         const auto own = source->losses();
         all.insert(all.end(), own.begin(), own.end());

@@ -28,8 +28,9 @@ public:
     Result<void> attach();
     // From now on everything is, everywhere at once. Returns since when.
     Result<std::uint64_t> begin();
-    // Hands over what the ring buffer holds; call it when no more comes.
-    void consume();
+    // Hands over what the ring buffers hold, when no more comes: after detach(). What they do not
+    // give counts as lost.
+    void consume_last();
     // Hands over a part of it; whether there may be more. Short enough that a caller who asks for
     // the next part again and again gets to its other work in between.
     bool consume_some();
@@ -62,6 +63,7 @@ private:
     std::unique_ptr<EventRing> ring_;
     Sources sources_;
     bool is_ending_ = false;
+    std::uint64_t unread_records_ = 0;
 };
 
 } // namespace collwire

@@ -404,7 +404,8 @@ enum cw_loss_class {
 	CW_LOSS_NCCL_FAULT = 19,	 /* launches whose memory could not be read */
 	CW_LOSS_NCCL_PROGRESS = 20,	 /* begins and ends of operations that are not here */
 	CW_LOSS_NCCL_SOCKET = 21, /* ring buffer full, or not read: sockets that are not here */
-	CW_LOSS_CLASSES = 22,
+	CW_LOSS_RING_UNREAD = 22, /* at the end: in a ring buffer, behind what was never finished */
+	CW_LOSS_CLASSES = 23,
 };
 
 struct cw_loss {

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a ring buffer holds that no one has read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace collwire {
+
+// Records that are not consumed, finished or not; those that their program threw away are none.
+// Nothing: the kernel does not show the buffer. Layout: Linux, kernel/bpf/ringbuf.c, since 5.8.
+[[nodiscard]] std::optional<std::uint64_t> unread_records(int ring_map_fd);
+
+} // namespace collwire
