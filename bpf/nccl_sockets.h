@@ -52,15 +52,18 @@ static __always_inline bool is_ending(struct sock *sk)
  */
 static __always_inline __u32 written_end(struct sock *sk, bool *with_fin)
 {
+	bool settled = false;
 	__u32 end = 0;
-	bool settled;
 
+	/* Unrolled: the verifiers of Linux 5.10 and 6.1 take no loop that ends with a call. */
+#pragma unroll
 	for (int i = 0; i < MAX_SOCKET_LOOKS; i++) {
+		if (settled)
+			continue;
 		*with_fin = is_ending(sk);
 		settled = !*with_fin || !BPF_CORE_READ(sk, sk_lock.owned);
 		end = BPF_CORE_READ((struct tcp_sock *)sk, write_seq);
-		if (settled && is_ending(sk) == *with_fin)
-			break;
+		settled &= is_ending(sk) == *with_fin;
 	}
 	return end;
 }

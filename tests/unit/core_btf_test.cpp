@@ -50,5 +50,27 @@ TEST(CoreBtf, HasWhatWasAskedForWithItsOffsets) {
     EXPECT_LT(btf__type_cnt(types.get()), 2000u) << "only what was asked for";
 }
 
+// As Linux 7 has socket_lock_t in struct sock: a member without a name whose struct has a tag.
+TEST(CoreBtf, HasMembersOfWhatHasATagAndNoName) {
+    btf *linux_7 = btf__new_empty();
+    const int number = btf__add_int(linux_7, "int", 4, BTF_INT_SIGNED);
+    const int tagged = btf__add_struct(linux_7, "slock_owned", 8);
+    btf__add_field(linux_7, "owned", number, 32, 0);
+    const int either = btf__add_union(linux_7, "", 8);
+    btf__add_field(linux_7, "", tagged, 0, 0);
+    const int lock = btf__add_struct(linux_7, "", 8);
+    btf__add_field(linux_7, "", either, 0, 0);
+    const int name = btf__add_typedef(linux_7, "socket_lock_t", lock);
+    btf__add_struct(linux_7, "sock", 24);
+    btf__add_field(linux_7, "opaque", tagged, 0, 0);
+    btf__add_field(linux_7, "sk_lock", name, 128, 0);
+    KernelBtf kernel(linux_7);
+    const auto made = CoreBtf::make(kernel, {"sock"});
+    ASSERT_TRUE(made) << made.failure().message;
+    KernelBtf copied(btf__parse(made->path().c_str(), nullptr));
+    EXPECT_EQ(copied.member_offset("vmlinux", "sock", "sk_lock.owned"), 20U);
+    EXPECT_EQ(copied.member_offset("vmlinux", "sock", "opaque.owned"), std::nullopt);
+}
+
 } // namespace
 } // namespace collwire

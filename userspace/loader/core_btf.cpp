@@ -3,10 +3,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <set>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <unordered_map>
+#include <utility>
 
 #include <bpf/btf.h>
 
@@ -28,17 +30,20 @@ public:
     Copier(const btf *from, btf *to, const std::set<std::string, std::less<>> &wanted)
         : from_(from), to_(to), wanted_(wanted) {}
 
-    // The new number; 0, void, for what no program can read; negative: an error.
-    int copy(std::uint32_t id) {
-        if (const auto done = copied_.find(id); done != copied_.end())
+    // The new number; 0, void, for what no program can read; negative: an error. `unnamed`: a
+    // member without a name, whose own members are the struct's that it is in, even if it has a tag
+    // (socket_lock_t in Linux 7).
+    int copy(std::uint32_t id, bool unnamed = false) {
+        const std::pair key{id, unnamed};
+        if (const auto done = copied_.find(key); done != copied_.end())
             return done->second;
-        const int copied = copy_new(id);
-        copied_.emplace(id, copied);
+        const int copied = copy_new(id, unnamed);
+        copied_.emplace(key, copied);
         return copied;
     }
 
 private:
-    int copy_new(std::uint32_t id) {
+    int copy_new(std::uint32_t id, bool unnamed) {
         const auto *type = btf__type_by_id(from_, id);
         if (type == nullptr)
             return 0;
@@ -49,7 +54,7 @@ private:
         case BTF_KIND_VOLATILE:
         case BTF_KIND_RESTRICT:
         case BTF_KIND_TYPE_TAG:
-            return copy(type->type);
+            return copy(type->type, unnamed);
         case BTF_KIND_INT:
             return btf__add_int(to_, name, type->size, btf_int_encoding(type));
         case BTF_KIND_FLOAT:
@@ -66,7 +71,7 @@ private:
             return copy_enum(type, name);
         case BTF_KIND_STRUCT:
         case BTF_KIND_UNION:
-            return copy_composite(type, name);
+            return copy_composite(type, name, unnamed);
         default:
             return 0;
         }
@@ -83,7 +88,7 @@ private:
         return id;
     }
 
-    int copy_composite(const btf_type *type, const char *name) {
+    int copy_composite(const btf_type *type, const char *name, bool unnamed) {
         struct Member {
             const char *name;
             int type;
@@ -91,15 +96,16 @@ private:
             std::uint32_t size_bits;
         };
         // Of a struct that no program looks into the size is enough.
-        const bool opaque = *name != '\0' && !wanted_.contains(std::string_view(name));
+        const bool opaque = !unnamed && *name != '\0' && !wanted_.contains(std::string_view(name));
         std::vector<Member> members;
         for (std::uint32_t i = 0; !opaque && i < btf_vlen(type); ++i) {
             const auto &member = btf_members(type)[i];
-            const int member_type = copy(member.type);
+            const char *member_name = btf__name_by_offset(from_, member.name_off);
+            const int member_type = copy(member.type, *member_name == '\0');
             if (member_type < 0)
                 return member_type;
-            members.push_back({btf__name_by_offset(from_, member.name_off), member_type,
-                               btf_member_bit_offset(type, i), btf_member_bitfield_size(type, i)});
+            members.push_back({member_name, member_type, btf_member_bit_offset(type, i),
+                               btf_member_bitfield_size(type, i)});
         }
         const int id = btf_is_union(type) ? btf__add_union(to_, name, type->size)
                                           : btf__add_struct(to_, name, type->size);
@@ -117,7 +123,7 @@ private:
     const btf *from_;
     btf *to_;
     const std::set<std::string, std::less<>> &wanted_;
-    std::unordered_map<std::uint32_t, int> copied_;
+    std::map<std::pair<std::uint32_t, bool>, int> copied_;
 };
 
 Error failed(int error_number) {

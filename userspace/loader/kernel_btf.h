@@ -32,6 +32,8 @@ public:
 
     // Without BTF in the kernel this knows nothing; that is no error.
     KernelBtf();
+    // Of a kernel that is not this one: its types, or nullptr. Takes them over.
+    explicit KernelBtf(btf *vmlinux) : vmlinux_(vmlinux) {}
     KernelBtf(const KernelBtf &) = delete;
     KernelBtf &operator=(const KernelBtf &) = delete;
     ~KernelBtf();
