@@ -84,19 +84,31 @@ static __always_inline __u64 written_bytes(struct sock *sk)
 	__u64 by_sent = BPF_CORE_READ(tp, bytes_sent) - again + unsent;
 	__u64 by_acked = BPF_CORE_READ(tp, bytes_acked) + unacked;
 
-	/* A FIN is the last of what is to be sent. */
+	/* A FIN is the last of what is to be sent, and acknowledged. */
 	if (unsent && with_fin)
 		by_sent--;
+	if (unacked && with_fin)
+		by_acked--;
 	return by_sent < by_acked ? by_sent : by_acked;
 }
 
-/* What has arrived. A FIN is in bytes_received. */
+/*
+ * What has arrived. A FIN is in bytes_received, and counted there before SOCK_DONE is set: where it
+ * arrives meanwhile, that follows soon.
+ */
 static __always_inline __u64 arrived_bytes(struct sock *sk)
 {
 	__u64 received = BPF_CORE_READ((struct tcp_sock *)sk, bytes_received);
-	bool fin = BPF_CORE_READ(sk, __sk_common.skc_flags) >> SOCK_DONE & 1;
+	bool with_fin = false;
 
-	return fin && received ? received - 1 : received;
+#pragma unroll
+	for (int i = 0; i < MAX_SOCKET_LOOKS; i++) {
+		if (!with_fin)
+			with_fin = BPF_CORE_READ(sk, __sk_common.skc_flags) >> SOCK_DONE & 1;
+	}
+	if (with_fin)
+		received = BPF_CORE_READ((struct tcp_sock *)sk, bytes_received);
+	return with_fin && received ? received - 1 : received;
 }
 
 static __always_inline void tell_socket(struct file *file, __u32 type)

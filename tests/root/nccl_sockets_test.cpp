@@ -26,6 +26,8 @@ namespace {
 // As a build numbers them that is none.
 constexpr std::uint32_t UNKNOWN = 0, NET_SOCKET = 3, BOOTSTRAP = 5, PROXY = 6;
 
+constexpr unsigned ROUNDS = 1500;
+
 class NcclSockets : public NcclPrograms {
 protected:
     void SetUp() override {
@@ -49,6 +51,29 @@ protected:
         EXPECT_EQ(records_.size(), told<cw_nccl_socket>(CW_KIND_NCCL_SOCKET).size());
         return told<cw_nccl_socket>(CW_KIND_NCCL_SOCKET);
     }
+    // The same, while another thread ends the stream of `end` at a moment that depends on `round`.
+    std::vector<cw_nccl_socket> closing_while_it_ends(const TcpPair &pair, const Fd &end,
+                                                      unsigned round) {
+        const auto pause = [round](unsigned parity) {
+            for (unsigned i = 0; round % 2 == parity && i < 3 * (round % ROUNDS); ++i)
+                std::atomic_signal_fence(std::memory_order_seq_cst);
+        };
+        std::atomic<bool> is_ready = false, is_time = false;
+        std::thread other([&] {
+            is_ready = true;
+            while (!is_time)
+                ;
+            pause(0);
+            shutdown(end.get(), SHUT_WR);
+        });
+        while (!is_ready)
+            ;
+        is_time = true;
+        pause(1);
+        auto all = closing(pair.connected.get());
+        other.join();
+        return all;
+    }
     void expect_bytes(int fd, std::uint64_t tx, std::uint64_t rx) {
         const auto all = closing(fd);
         ASSERT_EQ(all.size(), 1U);
@@ -56,6 +81,19 @@ protected:
         EXPECT_EQ(all[0].rx_payload_bytes, rx);
     }
 };
+
+// By how many bytes it was wrong, how often.
+using Differences = std::map<std::int64_t, unsigned>;
+
+// The kernel takes two steps with a FIN. Where it is interrupted between them for longer than the
+// program looks, there is one byte too few of what is sent, too many of what arrives.
+void expect_no_fin_in(const Differences &all) {
+    for (const auto &[by_bytes, n] : all) {
+        const bool is_right = by_bytes == 0;
+        const bool is_fin = by_bytes == 1 || by_bytes == -1;
+        EXPECT_LE(n, is_right ? 4 * ROUNDS : is_fin ? ROUNDS / 500 : 0) << by_bytes;
+    }
+}
 
 bool is_readable(const Fd &fd, short events = POLLIN) {
     pollfd waits{fd.get(), events, 0};
@@ -114,40 +152,38 @@ TEST_P(NcclSockets, WhatIsNotSent) {
     EXPECT_EQ(other[0].tx_payload_bytes, 0U);
 }
 
-// Its FIN comes at any moment of the look.
+// The FIN comes at any moment of the look.
 TEST_P(NcclSockets, AnotherThreadEndsTheStreamMeanwhile) {
     Listener listener;
     const int small = 4096;
     ASSERT_EQ(setsockopt(listener.fd.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
     const std::vector<char> buffer(16'384);
-    constexpr unsigned ROUNDS = 1500;
-    std::map<std::int64_t, unsigned> wrong;
+    Differences tx;
     for (unsigned round = 0; round < ROUNDS && !HasFatalFailure(); ++round) {
         TcpPair pair(listener);
         ASSERT_TRUE(pair.is_there());
         std::uint64_t written = 0;
         for (ssize_t n = 1; n > 0; written += n > 0 ? static_cast<std::uint64_t>(n) : 0)
             n = send(pair.connected.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-        std::atomic<bool> is_ready = false, is_time = false;
-        std::thread other([&] {
-            is_ready = true;
-            while (!is_time)
-                ;
-            for (unsigned pause = 0; pause < 3 * round; ++pause)
-                std::atomic_signal_fence(std::memory_order_seq_cst);
-            shutdown(pair.connected.get(), SHUT_WR);
-        });
-        while (!is_ready)
-            ;
-        is_time = true;
-        const auto all = closing(pair.connected.get());
-        other.join();
+        const auto all = closing_while_it_ends(pair, pair.connected, round);
         ASSERT_EQ(all.size(), 1U);
-        if (all[0].tx_payload_bytes != written)
-            ++wrong[static_cast<std::int64_t>(all[0].tx_payload_bytes - written)];
+        ++tx[static_cast<std::int64_t>(all[0].tx_payload_bytes - written)];
     }
-    for (const auto &[by, n] : wrong)
-        ADD_FAILURE() << n << " times " << by << " bytes";
+    expect_no_fin_in(tx);
+}
+
+TEST_P(NcclSockets, TheOtherEndEndsTheStreamMeanwhile) {
+    Listener listener;
+    Differences rx;
+    for (unsigned round = 0; round < 4 * ROUNDS && !HasFatalFailure(); ++round) {
+        TcpPair pair(listener);
+        ASSERT_TRUE(pair.is_there());
+        TcpPair::move(pair.accepted, pair.connected, 3);
+        const auto all = closing_while_it_ends(pair, pair.accepted, round);
+        ASSERT_EQ(all.size(), 1U);
+        ++rx[static_cast<std::int64_t>(all[0].rx_payload_bytes - 3)];
+    }
+    expect_no_fin_in(rx);
 }
 
 // Neither end's is a byte of payload, in whatever order they close, read or not.

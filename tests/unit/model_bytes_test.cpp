@@ -288,6 +288,18 @@ TEST(ModelBytes, LossMarksWhatItMayDamage) {
     EXPECT_TRUE(model.warnings.at(0).starts_with("LOSS")) << model.warnings.at(0);
 }
 
+// Ties of posts to queue pairs come by the ring buffer, frames do not.
+TEST(ModelBytes, ARingBufferThatStoodStillDamagesPosts) {
+    NodeBuilder posts({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+    posts.device().port().gid(1).source("posts").qp({.qpn = 17});
+    posts.posts({.qpn = 17}, 12, CW_POST_SEND, 1, 100).loss(CW_LOSS_RING_UNREAD, 0, 1);
+    EXPECT_EQ(qp_of(model_of({posts.end().bytes()}), "node0", 17).damaged_by,
+              std::vector<std::string>{"ring_unread"});
+    NodeBuilder frames = sender();
+    frames.loss(CW_LOSS_RING_UNREAD, 0, 1);
+    EXPECT_TRUE(qp_of(model_of({frames.bytes()}), "node0", 17).damaged_by.empty());
+}
+
 TEST(ModelBytes, CallsThatWereNotFollowedMakeFramesMissing) {
     NodeBuilder node = sender();
     node.loss(CW_LOSS_CALL_TABLE, 0, 1);

@@ -49,11 +49,16 @@ std::optional<std::uint64_t> unread_records(int ring_map_fd) {
     const ReadOnlyPages producer(ring_map_fd, page_bytes, page_bytes + ring_bytes);
     if (!consumer.is_there() || !producer.is_there())
         return std::nullopt;
+    return records_between(consumer.position(), producer.position(),
+                           {producer.at(page_bytes), ring_bytes});
+}
+
+std::uint64_t records_between(std::uint64_t consumer, std::uint64_t producer,
+                              std::span<const std::byte> ring) {
     std::uint64_t records = 0;
-    const std::uint64_t end = producer.position();
-    for (std::uint64_t at = consumer.position(); at < end;) {
-        std::uint32_t header = 0;
-        std::memcpy(&header, producer.at(page_bytes + at % ring_bytes), sizeof(header));
+    for (std::uint64_t at = consumer; at < producer;) {
+        std::uint32_t header = 0; // never beyond the end: all begin at a multiple of 8
+        std::memcpy(&header, &ring[at % ring.size()], sizeof(header));
         const std::uint32_t length_bytes =
             header & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
         if ((header & BPF_RINGBUF_DISCARD_BIT) == 0)

@@ -227,6 +227,9 @@ void Recorder::loop() {
             continue;
         epoll_event event{};
         event.events = EPOLLIN;
+        // A ring buffer whose next record is not finished yet is readable all the while.
+        if (fd == session_.ring_fd())
+            event.events |= EPOLLET;
         event.data.fd = fd;
         epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event);
     }
