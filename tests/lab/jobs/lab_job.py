@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """For jobs that run on every node of the lab: barriers, servers and clients, and what a benchmark says it sent."""
 
+import errno
 import json
 import os
 import re
@@ -19,6 +20,7 @@ ADDRESS = [os.environ[f"PEER_{node}"] for node in range(NODES)]
 _BARRIER_PORT = 7470
 _ALARM_PORT = 7471
 _PATIENCE_S = 240
+_READS = 10
 # What another node does meanwhile may be long; the lab's --limit ends it all.
 _BARRIER_PATIENCE_S = 1800
 
@@ -103,6 +105,18 @@ def poll_until(condition: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{what}: not within {_PATIENCE_S} s")
         time.sleep(0.05)
+
+
+def read_growing(path: str) -> str:
+    """What is there yet. The nodes' file system (9p) may refuse to read a file that is written just now."""
+    for _ in range(_READS):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError as problem:
+            if problem.errno != errno.ENODATA:
+                raise
+    return ""
 
 
 def listens(port: int) -> bool:

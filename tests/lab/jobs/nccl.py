@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "nccl")]
 
 from cases import CASES
-from lab_job import ADDRESS, Alarm, Barrier, NODE, NODES, OUT, poll_until
+from lab_job import ADDRESS, Alarm, Barrier, NODE, NODES, OUT, poll_until, read_growing
 from recording import Recorder
 
 # Below the ephemeral ones; another one for each case.
@@ -97,8 +97,7 @@ class Ranks:
         def of_log(path):
             if not os.path.exists(path):
                 return 0
-            with open(path, encoding="utf-8") as log:
-                return log.read().count('"event":"waited"')
+            return read_growing(path).count('"event":"waited"')
         return min(of_log(f"{self._directory}/job.{rank}") for rank in self._ranks)
 
     def end(self):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """For jobs that start and stop recorders themselves: the recorder, its report, and what the kernel holds of it."""
 
-import errno
 import glob
 import json
 import os
@@ -10,12 +9,11 @@ import subprocess
 import time
 from typing import List, Optional, Sequence, Tuple
 
-from lab_job import OUT, poll_until
+from lab_job import OUT, poll_until, read_growing
 
 # Ubuntu's /usr/sbin/bpftool insists on the running kernel's own build; the real one is below linux-tools.
 BPFTOOL = (glob.glob("/usr/lib/linux-tools/*/bpftool") + ["bpftool"])[0]
 
-_READS = 10
 QP_RECORDS = ("qp_create", "qp_state", "qp_existing", "qp_destroy", "qp_error")
 
 
@@ -54,15 +52,7 @@ class Recorder:
         self.ready_ns = time.time_ns()
 
     def said(self) -> str:
-        # The nodes' file system (9p) may refuse to read a file that is written just now.
-        for _ in range(_READS):
-            try:
-                with open(self.log, encoding="utf-8") as file:
-                    return file.read()
-            except OSError as problem:
-                if problem.errno != errno.ENODATA:
-                    raise
-        return ""
+        return read_growing(self.log)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
