@@ -331,8 +331,11 @@ void LinkMeter::take_sample(std::size_t i) {
     measured_ = samples_[i].payload_bytes;
     wire_ = samples_[i].wire_bytes;
     can_close_ = false;
-    if (open_.n_ops == 0)
+    if (open_.n_ops == 0) {
+        if (measured_ == closed_)
+            add_empty_frames();
         return;
+    }
     const std::uint64_t here = subtract_or_zero(measured_, closed_);
     const bool is_quiet_here = samples_[i].is_quiet;
     if (open_.n_unknown != 0) {
@@ -348,6 +351,16 @@ void LinkMeter::take_sample(std::size_t i) {
     } else {
         can_close_ = order_ < eager_until_ && is_quiet_here;
     }
+}
+
+// A sample may come between an operation's last byte and its last frame, which carries none (NCCL's
+// write with the size as immediate data), or before one is sent again.
+void LinkMeter::add_empty_frames() {
+    if (link_.intervals.empty())
+        return;
+    Interval &last = link_.intervals.back();
+    last.wire_bytes = add_saturating(last.wire_bytes, subtract_or_zero(wire_, wire_closed_));
+    wire_closed_ = wire_;
 }
 
 // The first bytes of a new socket are no operation's.

@@ -74,6 +74,7 @@ private:
     void take_sample(std::size_t i);
     [[nodiscard]] IntervalKind single_or(IntervalKind other) const;
     void close(IntervalKind kind, std::uint32_t end);
+    void add_empty_frames();
     [[nodiscard]] bool leave_out_greeting();
 
     Link &link_;

@@ -95,13 +95,17 @@ def check_late(case, out, report, doubles, is_local):
     paths = sorted(glob.glob(os.path.join(out, "node*", case.name, "job.*")))
     logs = {(os.path.relpath(path, out).split(os.sep)[0], truth.lines_of(path)[0]["pid"]): log for log, path in enumerate(paths)}
     compared, problems = late.compare(report, doubles, logs, ready_ns, is_local)
+    sends, of_sends = late.compare_sends(report, doubles, ready_ns, is_local)
+    problems += of_sends
     identity = report["identity"]
     under_way, not_exact = late.most_under_way(doubles, ready_ns, is_local), identity["inferred"] + identity["process"]
     if not_exact > under_way:
         problems.append(f"{not_exact} bytes are not exact, no more than {under_way} can have been under way when the recorders began: {identity}")
+    if case.source not in sources_of(report):
+        problems.append(f"bytes are known by {sources_of(report)}, not {case.source}")
     if any(finding["kind"] == "bytes_differ" for finding in report["findings"]):
         problems.append("bytes differ, though the double has what is reported")
-    print(f"{case.name}: {compared} collectives of a rank compared, {len(problems)} problems; recorders began over "
+    print(f"{case.name}: {compared} collectives of a rank and {sends} sends compared, {len(problems)} problems; recorders began over "
           f"{(max(ready_ns) - min(ready_ns)) / 1e9:.1f} s; {not_exact} bytes not exact, up to {under_way} were under way; identity {identity}")
     return problems + ([] if compared >= case.fewest_figures else [f"no more than {compared} collectives compared"])
 

@@ -77,6 +77,8 @@ CASES = {case.name: case for case in (
     Case("apart", "apart", job_options=("--gap-ms", str(QUIET_MS))),
     # Over ten seconds.
     Case("late", "training", job_options=("--count", "0"), late_s=3.3),
+    Case("late-posted", "training", job_options=("--count", "0"), record=POSTED, late_s=3.3),
+    Case("late-derived", "training", job_options=("--count", "0"), record=DERIVED, late_s=3.3),
     Case("late-sockets", "training", job_options=("--count", "0"), late_s=3.3, over_sockets=True),
     Case("sockets", "training", over_sockets=True),
     Case("sockets-default", "everything", over_sockets=True, fewest_figures=300, fewest_calls=40, fewest_pairs=40),

@@ -24,6 +24,7 @@ class Truth:
 
     def __init__(self, logs, is_local=lambda log, kernel, peer: False):
         self.works = collections.defaultdict(list)  # (hash, rank, function, bytes) -> parts of each, in the order of launches
+        self.choices = collections.defaultdict(list)  # the same -> (algorithm, protocol) of each
         self.pairs = collections.Counter()  # (hash, rank, peer, channel, direction) -> bytes of sends and receives
         self.grouped = collections.Counter()  # the same, of broadcasts that NCCL makes one operation of
         self.sent = collections.Counter()  # hash -> bytes
@@ -44,13 +45,14 @@ class Truth:
                 self.sent[hash_] += connection["bytes"]
                 self.matrix[(hash_, rank, connection["peer"])] += connection["bytes"]
         for work, of_work in zip(kernel["works"], parts):
-            function = work["function"].split("_")[0]
+            function, *choice = work["function"].split("_")
             if function in SUMMED:
                 sums = self.pairs if function == "SendRecv" else self.grouped
                 for (peer, channel, direction), carried in of_work.items():
                     sums[(hash_, rank, peer, channel, direction)] += carried
             else:
                 self.works[(hash_, rank, function, work["bytes"])].append(of_work)
+                self.choices[(hash_, rank, function, work["bytes"])].append(tuple(choice))
 
 
 def same_node(job_logs, ranks_per_node):
@@ -99,8 +101,10 @@ def canonical(parts):
 
 
 def compare_bytes(report, truth):
-    """Every operation's bytes on every connection of every rank. Returns (figures compared, differences)."""
+    """Every operation's bytes on every connection of every rank, and by which algorithm and protocol. Returns (figures compared,
+    differences)."""
     seen = collections.defaultdict(list)
+    choices = collections.defaultdict(list)
     pairs = collections.Counter()
     for hash_, operation, kind in operations_of(report):
         by_rank = collections.defaultdict(collections.Counter)
@@ -116,6 +120,7 @@ def compare_bytes(report, truth):
         size = operation["count"] * TYPE_BYTES[operation["datatype"]]
         for rank, parts in by_rank.items():
             seen[(hash_, rank, operation["op"], size)].append(parts)
+            choices[(hash_, rank, operation["op"], size)].append((operation["algorithm"], operation["protocol"]))
     figures, different = 0, []
     works, grouped = collections.defaultdict(list, truth.works), collections.Counter(truth.grouped)
     seen_grouped = collections.Counter()
@@ -128,9 +133,9 @@ def compare_bytes(report, truth):
                     sums[(*key[:2], *place)] += carried
     for key in sorted(set(works) | set(seen), key=str):
         # Operations that are alike and in one group may be launched in another order.
-        expected = sorted(canonical(parts) for parts in works[key] if canonical(parts))
-        found = sorted(canonical(parts) for parts in seen[key] if canonical(parts))
-        figures += sum(len(parts) for parts in expected)
+        expected = sorted(((choice, canonical(parts)) for choice, parts in zip(truth.choices[key], works[key]) if canonical(parts)), key=str)
+        found = sorted(((choice, canonical(parts)) for choice, parts in zip(choices[key], seen[key]) if canonical(parts)), key=str)
+        figures += sum(len(parts) for _, parts in expected)
         if expected != found:
             different.append(f"{key}: {len(found)} operations, the double has {len(expected)}: {first_difference(found, expected)}")
     for what, mine, theirs in (("pairs", pairs, truth.pairs), ("broadcasts", seen_grouped, grouped)):

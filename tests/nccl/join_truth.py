@@ -31,6 +31,9 @@ def judge(case, report, jobs, doubles, is_local, processes, losses):
             problems.append(f"identity {identity}, the double sent {sent}")
     elif not case.fewest_exact_bytes <= identity["exact"] <= sent:
         problems.append(f"exact {identity['exact']}, the double sent {sent}")
+    wanted = tuple(case.environment.get(name, "").upper() for name in ("NCCL_ALGO", "NCCL_PROTO"))
+    if all(wanted) and not any(wanted in chosen for chosen in double.choices.values()):
+        problems.append(f"nothing went by {wanted}")
     if figures < case.fewest_figures or calls < case.fewest_calls or pairs < case.fewest_pairs:
         problems.append(f"no more than {figures} figures, {calls} calls and {pairs} sends and receives")
     most = most_operations(doubles)

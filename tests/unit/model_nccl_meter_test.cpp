@@ -54,6 +54,21 @@ TEST(LinkMeter, WhatIsExpectedIsChecked) {
     }
 }
 
+// The last frame of the first operation has no payload, and came after a sample.
+TEST(LinkMeter, FramesWithoutPayloadAreOfWhatWasBefore) {
+    Meter meter;
+    meter.ops = {{1, 100, true}, {5, 300, true}};
+    meter.samples = {{seconds(2), 100, 170},
+                     {seconds(3), 100, 248},
+                     {seconds(6), 400, 618},
+                     {seconds(7), 400, 700}};
+    meter.link.measured_bytes = 400;
+    meter.link.wire_bytes = 700;
+    meter.run();
+    EXPECT_EQ(meter.share(0).wire_bytes, 248U);
+    EXPECT_EQ(meter.share(1).wire_bytes, 452U);
+}
+
 // A sample in the middle of an operation is none at which all was done.
 TEST(LinkMeter, UnderLoadTheEndDecides) {
     Meter meter;
