@@ -141,8 +141,19 @@ class RunningJob:
     def kill(self, number=signal.SIGKILL):
         for process in self.processes:
             process.send_signal(number)
-        for process in self.processes:
-            process.wait(timeout=PATIENCE_S)
+        return [process.wait(timeout=PATIENCE_S) for process in self.processes]
+
+
+def expect_untraced(job):
+    assert all(tracers_of(pid) == {"0"} for pid in job.pids), "somebody is ptraced"
+
+
+def wait_until_recording(recorder, job):
+    end = time.monotonic() + PATIENCE_S
+    while not recorder.records():
+        expect_untraced(job)
+        assert time.monotonic() < end, f"recording: not within {PATIENCE_S} s"
+        time.sleep(0.02)
 
 
 def wait_for_iterations(log, n):
@@ -202,10 +213,10 @@ def attach_and_detach(arguments, library, directory, chance):
                 if number % KILLED_EACH == KILLED_EACH - 1:
                     killed[kill_at_any_point(recorder, chance)] += 1
                 else:
-                    poll_until(recorder.records, "recording")
+                    wait_until_recording(recorder, job)
                     changed += own_code_kib(job.pids[0]) > unprobed_kib
                     wait_for_iterations(log, 1)
-                    assert all(tracers_of(pid) == {"0"} for pid in job.pids), "somebody is ptraced"
+                    expect_untraced(job)
                     status = recorder.end()
                     assert status == 0, f"round {number}: recorder ends with {status}: {recorder.said()}"
             finally:
@@ -236,18 +247,28 @@ def attach_and_detach(arguments, library, directory, chance):
     assert len(slow) <= -(-arguments.rounds // ROUNDS_FOR_ONE_SLOW), "iterations are slower under a recorder"
 
 
+BECOME_ANOTHER = signal.SIGUSR1 # the job's word for it
+
+
 def dying(arguments, library, directory, chance):
-    """Jobs end, crash or are killed while a recorder begins, or reads."""
-    rounds = max(3, arguments.rounds // 25)
+    """Jobs end, crash, are killed or become another program while a recorder begins, or reads."""
+    rounds = max(4, arguments.rounds // 25)
     for number in range(rounds):
-        how = (signal.SIGTERM, signal.SIGSEGV, signal.SIGKILL)[number % 3]
+        how = (signal.SIGTERM, signal.SIGSEGV, signal.SIGKILL, BECOME_ANOTHER)[number % 4]
         place = f"{directory}/dying{number}"
         os.mkdir(place)
         job = RunningJob(library, arguments.build, place, "--count", "0")
         recorder = Recorder(arguments.collwire, f"{place}/capture", job.pids)
         try:
             time.sleep(chance.uniform(0, 1.0))
-            job.kill(how)
+            if how == signal.SIGTERM:
+                statuses = job.end()
+                outputs = [double_job.output_of(place, rank) for rank in range(RANKS)]
+                assert all("all data right" in output for output in outputs), outputs
+            else:
+                statuses = job.kill(how)
+            expected = 0 if how in (signal.SIGTERM, BECOME_ANOTHER) else -how
+            assert statuses == [expected] * RANKS, f"{how.name}: the job's processes end with {statuses}"
             poll_until(recorder.records, "recording, or ended")
             status = recorder.end() if recorder.process.poll() is None else recorder.process.returncode
             # All of its processes may be gone before it looked: said in one line, and no fault.
@@ -255,7 +276,7 @@ def dying(arguments, library, directory, chance):
         finally:
             recorder.process.kill()
             job.kill()
-    print(f"{rounds} jobs that died while a recorder came: it bore them")
+    print(f"{rounds} jobs that ended, crashed, were killed or became another program while a recorder came: it bore them, and they it")
 
 
 def replaced(arguments, library, directory, chance):

@@ -82,8 +82,10 @@ CASES = {case.name: case for case in (
     Case("late-sockets", "training", job_options=("--count", "0"), late_s=3.3, over_sockets=True),
     Case("sockets", "training", over_sockets=True),
     Case("sockets-default", "everything", over_sockets=True, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
-    *(_forced(algorithm, protocol, plan, version, over_sockets=True) for algorithm, protocol, plan, version in (
-        ("Ring", "LL", "ring", (2, 18)), ("Tree", "LL128", "tree", (2, 18)), ("PAT", "Simple", "pat", (2, 24)))),
+    Case("sockets-shared-node", "training", ranks_per_node=2, over_sockets=True),
+    *(_forced("Ring", protocol, "ring", over_sockets=True) for protocol in ("Simple", "LL", "LL128")),
+    *(_forced("Tree", protocol, "tree", over_sockets=True) for protocol in ("Simple", "LL", "LL128")),
+    _forced("PAT", "Simple", "pat", (2, 24), over_sockets=True),
     # Messages are cut into pieces, one for each socket of a connection.
     Case("sockets-striped", "ring", {"NCCL_SOCKET_NTHREADS": "2", "NCCL_NSOCKS_PERTHREAD": "2"}, over_sockets=True),
     # Launches of many operations. NCCL hands over no more than 2,048 to a proxy at once where it has 64 channels, 1,024 where it has 32.
@@ -107,7 +109,8 @@ CASES["communicators"] = Case("communicators", "communicators", over_sockets=Tru
 
 # Those on one machine, over sockets.
 HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared")
-HERE_FULL = (*HERE, "shrunk", "sockets-ring-ll", "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
+HERE_FULL = (*HERE, "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
+             "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], "communicators"))
 # Of every run of the tests.
 FEW = ("default", "two-qps-split", "posted", "derived", "late", "sockets")
