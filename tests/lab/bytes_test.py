@@ -11,11 +11,10 @@ import traffic_run as traffic
 
 
 def check_run(arguments, out):
-    traffic.run_benchmarks(out, arguments.kernel, arguments.loss)
-    report = harness.collwire_report(out)
+    report = traffic.recorded_benchmarks(out, arguments.kernel, arguments.loss)
     harness.compare(out, *(["--lossy"] if arguments.loss else []))
     traffic.check_benchmarks(out, report, packets_counted=True)
-    traffic.check_tiers(report, arguments.kernel)
+    traffic.check_tiers(report)
     traffic.check_mlx5(report)
     if arguments.loss:
         again = sum(qp["retransmitted_wire_bytes"] or 0 for qp in report["qps"])

@@ -27,8 +27,6 @@ import transport_truth  # noqa: E402
 NODES = 4
 DOUBLE = os.path.join(harness.ROOT, "build", "release", "tests", "cuda_double")
 BOOT_S, CASE_S = 300, 600
-# Exit status of a report of which something is missing: a problem among others.
-LOST = 5
 
 
 def library_of(version):
@@ -65,7 +63,7 @@ def check_connections(case, out, report):
 def check_case(case, out, kernel):
     captures = sorted(glob.glob(os.path.join(out, "node*", case.name, "capture")))
     report = harness.report_of(captures, os.path.join(out, f"{case.name}.json"), "--topology", os.path.join(out, "topology.json"),
-                               "--detail", quiet=True, expected=(0, LOST))
+                               "--detail", quiet=True, expected=(0, harness.LOST))
     paths = sorted(glob.glob(os.path.join(out, "node*", case.name, "job.*")))
     jobs = [truth.lines_of(path) for path in paths]
     processes = [(os.path.relpath(path, out).split(os.sep)[0], job[0]["pid"]) for path, job in zip(paths, jobs)]
@@ -129,7 +127,7 @@ def torn(out):
 
 def report_of_torn(name, out):
     captures = sorted(glob.glob(os.path.join(out, "node*", name, "capture")))
-    return harness.report_of(captures, os.path.join(out, f"{name}.json"), quiet=True, expected=(0, LOST))
+    return harness.report_of(captures, os.path.join(out, f"{name}.json"), quiet=True, expected=(0, harness.LOST))
 
 
 def judge(wanted, out, kernel):

@@ -12,11 +12,10 @@ import traffic_run as traffic
 
 
 def check_run(arguments, out):
-    traffic.run_benchmarks(out, arguments.kernel, arguments.loss, "--no-wire --posts=on")
-    report = harness.collwire_report(out)
+    report = traffic.recorded_benchmarks(out, arguments.kernel, arguments.loss, "--no-wire --posts=on")
     harness.compare(out, "--posted", *(["--lossy"] if arguments.loss else []))
     traffic.check_benchmarks(out, report, packets_counted=False)
-    traffic.check_tiers(report, arguments.kernel)
+    traffic.check_tiers(report)
     posts = [source for source in report["sources"] if source["name"] == "posts"]
     assert len(posts) == traffic.NODES and all(source["state"] == "on" for source in posts), posts
     assert not report["unmatched_posts"], report["unmatched_posts"]

@@ -2,10 +2,27 @@
 """A recorded run of the benchmark job, and what the benchmarks themselves say of it."""
 
 import collections
+import shutil
 
 import lab_harness as harness
 
 NODES = 3
+# Where the kernel keeps a call from a probe, the capture says so and lacks what that call told: another run is compared.
+RUNS = 3
+
+
+def recorded_benchmarks(out, kernel, loss_percent, record_options=""):
+    """The report over a run from which the kernel kept no call."""
+    for _ in range(RUNS):
+        run_benchmarks(out, kernel, loss_percent, record_options)
+        report = harness.collwire_report(out, expected=harness.report_statuses(kernel))
+        missed = [entry for entry in report["loss"]["entries"] if entry["class"] == "probe_missed"]
+        if kernel != harness.MISSES_CALLS or not missed:
+            return report
+        print(f"run again, since this kernel kept calls from probes: {missed}", flush=True)
+        shutil.rmtree(out)
+    raise AssertionError(f"calls were kept from probes in each of {RUNS} runs")
+
 
 def run_benchmarks(out, kernel, loss_percent, record_options=""):
     """Boots the nodes and runs jobs/benchmarks.py under a recorder on each."""
@@ -58,11 +75,11 @@ def check_benchmarks(out, report, packets_counted):
     assert checked >= 20, checked
 
 
-def check_tiers(report, kernel):
+def check_tiers(report):
     tiers = report["tiers"]
     for tier in ("leaf", "spine"):
         assert tiers[tier]["tx_wire_bytes"] > 0, tiers
-    assert not harness.losses(report, kernel), report["loss"]
+    assert not report["loss"]["entries"], report["loss"]
 
 
 def check_mlx5(report):
