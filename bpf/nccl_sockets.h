@@ -15,7 +15,7 @@
 #define TCP_LISTEN    10
 #define TCP_CLOSING   11
 
-#define MAX_SOCKET_LOOKS 16
+#define MAX_SOCKET_LOOKS 32
 
 /* NULL: no TCP socket, or one that listens. */
 static __always_inline struct sock *tcp_of(struct file *file)
@@ -45,51 +45,59 @@ static __always_inline bool is_ending(struct sock *sk)
 	return state == TCP_FIN_WAIT1 || state == TCP_LAST_ACK || state == TCP_CLOSING;
 }
 
+struct written {
+	__u64 bytes;
+	__u32 changes; /* what was seen of somebody at work on it */
+};
+
 /*
- * The end of what is written in TCP's numbers; `with_fin`: a FIN is in it. Another thread that ends
- * the stream sets the state first, then counts the FIN, and is the socket's owner all the while.
- * One that stays so is at work on the FIN that it has counted.
+ * What the program has written, once. In bytes_sent there is no SYN and no FIN, but all again that
+ * a queue of this node refused; in bytes_acked the other way round.
+ *
+ * Meanwhile the kernel may send on, and the other end acknowledge: whoever is at that has the
+ * socket alone, counts bytes_sent before snd_nxt, bytes_acked before snd_una, and looks like more
+ * than is acknowledged or on the way until both are counted. Another thread that ends the stream
+ * sets the state first, then counts the FIN, and is the socket's owner all the while. One that
+ * stays so is at work on the FIN that it has counted.
+ *
+ * Where somebody is at it for longer than the looks: with a FIN one byte too few, else, on the end
+ * that connected, one too many, the SYN.
  */
-static __always_inline __u32 written_end(struct sock *sk, bool *with_fin)
+static __always_inline struct written look_at_written(struct sock *sk)
 {
-	bool settled = false;
-	__u32 end = 0;
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	__u32 with_fin = is_ending(sk);
+	__u32 owned = !!BPF_CORE_READ(sk, sk_lock.owned);
+	__u32 end = BPF_CORE_READ(tp, write_seq);
+	__u32 next = BPF_CORE_READ(tp, snd_nxt);
+	__u32 first = BPF_CORE_READ(tp, snd_una);
+	__u32 unsent = distance(next, end), unacked = distance(first, end);
+	__u64 again = BPF_CORE_READ(tp, bytes_retrans);
+	__u64 by_sent = BPF_CORE_READ(tp, bytes_sent) - again + unsent;
+	__u64 by_acked = BPF_CORE_READ(tp, bytes_acked) + unacked;
+	struct written w;
+
+	/* A FIN is the last of what is to be sent, and acknowledged. No branches: it is unrolled.
+	 */
+	by_sent -= with_fin & (__u32) !!unsent;
+	by_acked -= with_fin & (__u32) !!unacked;
+	w.changes = (__u32)(by_sent > by_acked) | (with_fin & owned) | (is_ending(sk) ^ with_fin) |
+		    (BPF_CORE_READ(tp, snd_nxt) ^ next) | (BPF_CORE_READ(tp, snd_una) ^ first);
+	w.bytes = by_sent < by_acked ? by_sent : by_acked;
+	return w;
+}
+
+static __always_inline __u64 written_bytes(struct sock *sk)
+{
+	struct written w = {.changes = 1};
 
 	/* Unrolled: the verifiers of Linux 5.10 and 6.1 take no loop that ends with a call. */
 #pragma unroll
 	for (int i = 0; i < MAX_SOCKET_LOOKS; i++) {
-		if (settled)
-			continue;
-		*with_fin = is_ending(sk);
-		settled = !*with_fin || !BPF_CORE_READ(sk, sk_lock.owned);
-		end = BPF_CORE_READ((struct tcp_sock *)sk, write_seq);
-		settled &= is_ending(sk) == *with_fin;
+		if (w.changes)
+			w = look_at_written(sk);
 	}
-	return end;
-}
-
-/*
- * What the program has written. In bytes_sent there is no SYN and no FIN, but all again that a
- * queue of this node refused; in bytes_acked the other way round. They may change meanwhile, so
- * what grows with a byte that is sent is read behind what it makes less.
- */
-static __always_inline __u64 written_bytes(struct sock *sk)
-{
-	struct tcp_sock *tp = (struct tcp_sock *)sk;
-	bool with_fin;
-	__u32 end = written_end(sk, &with_fin);
-	__u32 unsent = distance(BPF_CORE_READ(tp, snd_nxt), end);
-	__u32 unacked = distance(BPF_CORE_READ(tp, snd_una), end);
-	__u64 again = BPF_CORE_READ(tp, bytes_retrans);
-	__u64 by_sent = BPF_CORE_READ(tp, bytes_sent) - again + unsent;
-	__u64 by_acked = BPF_CORE_READ(tp, bytes_acked) + unacked;
-
-	/* A FIN is the last of what is to be sent, and acknowledged. */
-	if (unsent && with_fin)
-		by_sent--;
-	if (unacked && with_fin)
-		by_acked--;
-	return by_sent < by_acked ? by_sent : by_acked;
+	return w.bytes;
 }
 
 /*

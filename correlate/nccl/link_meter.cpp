@@ -356,8 +356,12 @@ void LinkMeter::take_sample(std::size_t i) {
 // A sample may come between an operation's last byte and its last frame, which carries none (NCCL's
 // write with the size as immediate data), or before one is sent again.
 void LinkMeter::add_empty_frames() {
-    if (link_.intervals.empty())
+    if (link_.intervals.empty()) {
+        // Of an operation from before the recording.
+        if (is_late_)
+            wire_closed_ = wire_;
         return;
+    }
     Interval &last = link_.intervals.back();
     last.wire_bytes = add_saturating(last.wire_bytes, subtract_or_zero(wire_, wire_closed_));
     wire_closed_ = wire_;

@@ -245,7 +245,11 @@ void add_operation(Json &json, const Model &model, const Operation &operation,
     json["source"] = identity::source_name(identity::source_of(operation));
     json["partial"] = operation.has(identity::OPERATION_PARTIAL);
     json["truncated"] = operation.has(identity::OPERATION_TRUNCATED);
-    json["captured"] = operation.has(identity::OPERATION_CAPTURED);
+    const bool is_captured = operation.has(identity::OPERATION_CAPTURED);
+    // Only a launch tells.
+    json["captured"] = is_captured || operation.has(identity::OPERATION_LAUNCHED)
+                           ? Json(is_captured)
+                           : Json(nullptr);
     json["launched"] = operation.has(identity::OPERATION_LAUNCHED);
     json["launched_with"] = number_or_null(operation.batch);
     json["called_realtime_ns"] = number_or_null(operation.called_realtime_ns);

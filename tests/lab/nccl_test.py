@@ -105,7 +105,7 @@ def check_late(case, out, report, doubles, is_local):
         problems.append("bytes differ, though the double has what is reported")
     print(f"{case.name}: {compared} collectives of a rank and {sends} sends compared, {len(problems)} problems; recorders began over "
           f"{(max(ready_ns) - min(ready_ns)) / 1e9:.1f} s; {not_exact} bytes not exact, up to {under_way} were under way; identity {identity}")
-    return problems + ([] if compared >= case.fewest_figures else [f"no more than {compared} collectives compared"])
+    return problems + ([] if compared >= case.fewest_figures and sends else [f"no more than {compared} collectives and {sends} sends compared"])
 
 
 def check(arguments, out):

@@ -139,8 +139,10 @@ class RunningJob:
             self.kill()
 
     def kill(self, number=signal.SIGKILL):
-        for process in self.processes:
-            process.send_signal(number)
+        # None is to meet the end of another before its own.
+        for each in (signal.SIGSTOP, number, signal.SIGCONT):
+            for process in self.processes:
+                process.send_signal(each)
         return [process.wait(timeout=PATIENCE_S) for process in self.processes]
 
 

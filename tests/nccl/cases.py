@@ -19,6 +19,8 @@ class Case:
     environment: dict = dataclasses.field(default_factory=dict)
     job_options: tuple = ()
     record: tuple = WIRE
+    # What else the recorder is told, on one machine.
+    options: tuple = ()
     ranks_per_node: int = 1
     nics: int = 1
     over_sockets: bool = False
@@ -102,13 +104,17 @@ CASES = {case.name: case for case in (
     Case("shrunk", "shrunk", over_sockets=True, fewest_calls=4, fewest_pairs=14, first_version=(2, 27)),
     Case("shrunk-shared", "shrunk", {"NCCL_COMM_SHRINK_SHARE_RESOURCES": "1"}, over_sockets=True, fewest_calls=4, fewest_pairs=14,
          first_version=(2, 27), shares_connections=True),
+    # What is recorded only if it is asked for.
+    Case("refused", "refused", {"NCCL_CHECK_POINTERS": "1"}, over_sockets=True, options=("--api-returns",), fewest_calls=6, fewest_pairs=4),
+    Case("one-node", "everything", ranks_per_node=4, over_sockets=True, options=("--local-launches",), fewest_figures=0, fewest_calls=30,
+         first_version=(2, 24)),
 )}
 
 # For versions whose kernels have no double.
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
 # Those on one machine, over sockets.
-HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared")
+HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
 HERE_FULL = (*HERE, "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], "communicators"))

@@ -29,7 +29,7 @@ def compare(report, double):
     """Collectives that are exact and whole against the double's log, as a whole and by connection. Returns (compared, problems)."""
     compared, problems = 0, []
     # Broadcasts of a group are no works of their own.
-    with_groups = {key[0] for key in double.grouped}
+    with_groups = {hash_ for hash_, _ in double.with_groups}
     for key, operations in _of_key(report).items():
         hash_, op, _ = key
         if op == "Broadcast" and hash_ in with_groups:

@@ -27,6 +27,7 @@ class Truth:
         self.choices = collections.defaultdict(list)  # the same -> (algorithm, protocol) of each
         self.pairs = collections.Counter()  # (hash, rank, peer, channel, direction) -> bytes of sends and receives
         self.grouped = collections.Counter()  # the same, of broadcasts that NCCL makes one operation of
+        self.with_groups = set()  # (hash, rank) that launched such
         self.sent = collections.Counter()  # hash -> bytes
         self.matrix = collections.Counter()  # (hash, rank, peer) -> bytes
         for log, kernels in enumerate(logs):
@@ -47,6 +48,8 @@ class Truth:
         for work, of_work in zip(kernel["works"], parts):
             function, *choice = work["function"].split("_")
             if function in SUMMED:
+                if function != "SendRecv":
+                    self.with_groups.add((hash_, rank))
                 sums = self.pairs if function == "SendRecv" else self.grouped
                 for (peer, channel, direction), carried in of_work.items():
                     sums[(hash_, rank, peer, channel, direction)] += carried
@@ -125,7 +128,7 @@ def compare_bytes(report, truth):
     works, grouped = collections.defaultdict(list, truth.works), collections.Counter(truth.grouped)
     seen_grouped = collections.Counter()
     # Which broadcasts of a rank were launched in a group the double's log does not say: all of them are compared together.
-    ranks_with_groups = {key[:2] for key in truth.grouped}
+    ranks_with_groups = truth.with_groups
     for lists, sums in ((works, grouped), (seen, seen_grouped)):
         for key in [key for key in lists if key[:2] in ranks_with_groups and key[2] == "Broadcast"]:
             for parts in lists.pop(key):

@@ -20,6 +20,7 @@ import double_job
 import identity_truth
 import join_truth
 import nccl_log
+import options_truth
 
 RANKS = 4
 # Before it NCCL's kernels have no double: communicators and connections alone.
@@ -39,7 +40,7 @@ def check_case(arguments, case, library, directory):
     job = double_job.Job(library, arguments.build, RANKS, ranks_per_node=case.ranks_per_node, environment={
         "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": f"{directory}/nccl.%p.log", **case.environment})
     report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", case.plan_path, *case.job_options],
-                                           may_lose=case.is_cut)
+                                           *case.options, may_lose=case.is_cut)
     texts = [text_of(f"{directory}/nccl.{log[0]['pid']}.log") for log in jobs]
     processes = one_machine.processes_of(report, jobs)
     comms, problems = communicators_truth.compare(report, jobs, texts, processes, version)
@@ -51,7 +52,8 @@ def check_case(arguments, case, library, directory):
         doubles = one_machine.logs_of(directory, "truth", RANKS)
         line, of_join = join_truth.judge(case, report, jobs, doubles, identity_truth.same_node(jobs, case.ranks_per_node), processes,
                                            report["loss"]["entries"])
-        problems += of_join
+        of_case, of_options = options_truth.compare(case, report, jobs, doubles, processes, version, identity_truth.Truth(doubles).with_groups)
+        line, problems = line + of_case, problems + of_join + of_options
     print(f"{arguments.version} {line}; {comms} communicators; {told} connections as NCCL tells of them; {control} ({time.monotonic() - begin:.0f} s)", flush=True)
     return problems
 

@@ -27,7 +27,8 @@ def judge(case, report, jobs, doubles, is_local, processes, losses):
         problems += different
         if losses:
             problems.append(f"lost: {losses}")
-        if (identity["exact"], identity["inferred"], identity["process"]) != (sent, 0, 0):
+        # Null where nothing went to the network.
+        if (identity["exact"], identity["inferred"], identity["process"]) != ((sent, 0, 0) if sent else (None, None, None)):
             problems.append(f"identity {identity}, the double sent {sent}")
     elif not case.fewest_exact_bytes <= identity["exact"] <= sent:
         problems.append(f"exact {identity['exact']}, the double sent {sent}")

@@ -75,8 +75,8 @@ def sends_of(doubles, is_local):
 
 
 def compare_sends(report, doubles, ready_ns, is_local):
-    """Sends that were launched after the recorder of their rank was ready: the last ones of the report are the double's, one by one. Returns
-    (sends compared, problems). Before 2.24 communicators can have one hash: those are left out."""
+    """Sends that were launched after the recorder of their rank was ready: the last ones of the report are the double's, one by one, and none of
+    them is missing. Returns (sends compared, problems). Before 2.24 communicators can have one hash: those are left out."""
     hashes = collections.Counter(comm["hash"] for comm in report["communicators"])
     of_comm = {comm["id"]: comm["hash"] for comm in report["communicators"]}
     told = collections.defaultdict(list)
@@ -85,14 +85,18 @@ def compare_sends(report, doubles, ready_ns, is_local):
         for part in operation["parts"]:
             if part["direction"] == "send" and part["transport"] != "local" and part["rung"] == "exact":
                 sent[part["channel"]] += part["payload_bytes"] or 0
-        told[(of_comm[operation["comm"]], operation["src_rank"], operation["dst_rank"])].append(+sent)
+        if sent := +sent:
+            key = (of_comm[operation["comm"]], operation["src_rank"], operation["dst_rank"])
+            told[key].append((operation["launched_realtime_ns"], sent))
     compared, problems = 0, []
     for key, sends in sends_of(doubles, is_local).items():
         expected = [sent for log, launched_ns, sent in sends if launched_ns >= ready_ns[log]]
         if hashes[key[0]] > 1 or not expected:
             continue
         compared += len(expected)
-        ours = [sent for sent in told[key] if sent][-len(expected):]
+        # What was launched before the recorder was ready, and is told all the same, is not taken for one that is missing.
+        ready_here_ns = min(ready_ns[log] for log, _, _ in sends)
+        ours = [sent for launched_ns, sent in told[key] if launched_ns >= ready_here_ns][-len(expected):]
         if ours != expected:
             problems.append(f"sends {key}: {len(told[key])} told; of the last {len(expected)} "
                             f"{sum(a != b for a, b in zip(ours, expected)) + len(expected) - len(ours)} are not the double's")

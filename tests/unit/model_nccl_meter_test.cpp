@@ -69,6 +69,17 @@ TEST(LinkMeter, FramesWithoutPayloadAreOfWhatWasBefore) {
     EXPECT_EQ(meter.share(1).wire_bytes, 452U);
 }
 
+// Of a link that was there before the recording they are of something older.
+TEST(LinkMeter, FramesWithoutPayloadBeforeTheFirstOfALateLink) {
+    Meter meter;
+    meter.ops = {{3, 100, true}};
+    meter.samples = {{seconds(2), 0, 78}, {seconds(4), 100, 248}};
+    meter.link.measured_bytes = 100;
+    meter.link.wire_bytes = 248;
+    meter.run(true);
+    EXPECT_EQ(meter.share(0).wire_bytes, 170U);
+}
+
 // A sample in the middle of an operation is none at which all was done.
 TEST(LinkMeter, UnderLoadTheEndDecides) {
     Meter meter;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/loader/event_ring.h"
 
+#include <atomic>
 #include <cerrno>
 
 #include <bpf/libbpf.h>
@@ -59,7 +60,13 @@ Result<std::size_t> EventRing::consume() {
 Result<bool> EventRing::consume_some(std::size_t most_records, std::chrono::nanoseconds longest) {
     records_left_ = most_records;
     stop_at_ns_ = monotonic_ns() + static_cast<std::uint64_t>(longest.count());
-    const int n = ring_buffer__consume(ring_);
+    int n = 0;
+    do {
+        // The kernel wakes nobody for a record unless it sees that all before it were read; without
+        // a fence it may not see that yet while libbpf does not see the record yet.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        n = ring_buffer__consume(ring_);
+    } while (n > 0);
     records_left_ = 0;
     if (n == STOPPED)
         return true;

@@ -210,8 +210,9 @@ void Session::consume_last() {
     const std::uint64_t since_ns = monotonic_ns();
     do {
         static_cast<void>(ring_->consume());
-        unread_records_ = unread_records(maps_->events_fd()).value_or(0) +
-                          unread_records(maps_->bulk_events_fd()).value_or(0);
+        // Where it is not known there may be one.
+        unread_records_ = unread_records(maps_->events_fd()).value_or(1) +
+                          unread_records(maps_->bulk_events_fd()).value_or(1);
         if (unread_records_ != 0)
             std::this_thread::sleep_for(UNREAD_AGAIN);
     } while (unread_records_ != 0 && monotonic_ns() - since_ns < LAST_EVENTS_NS);

@@ -87,6 +87,10 @@ private:
             rooted_call("Broadcast");
             prepared_.calls.back().must_fail = true;
             return;
+        case OperationKind::NullBuffer:
+            reduction_call("AllReduce", 0, 0);
+            prepared_.calls.back().must_fail = true;
+            return;
         default:
             return add_transfers();
         }
@@ -149,7 +153,8 @@ private:
     void add(const std::string &name, std::size_t in_offset, std::size_t out_offset,
              Parameters... parameters) {
         const std::string symbol = "nccl" + name + (operation_.uses_config ? "Config" : "");
-        const char *in = in_->data() + bytes(in_offset);
+        const char *in =
+            operation_.kind == OperationKind::NullBuffer ? nullptr : in_->data() + bytes(in_offset);
         char *out = out_->data() + bytes(out_offset);
         const auto plain = find_function<Plain<Parameters...>>(symbol);
         const auto configured = find_function<Configured<Parameters...>>(symbol);

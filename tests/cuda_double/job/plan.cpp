@@ -56,6 +56,7 @@ const std::map<std::string, OperationKind> kOperations = {
     {"gather", OperationKind::Gather},
     {"scatter", OperationKind::Scatter},
     {"error", OperationKind::Error},
+    {"nullbuffer", OperationKind::NullBuffer},
 };
 
 const std::map<std::string, Shape> kShapes = {

@@ -32,7 +32,8 @@ enum class OperationKind {
     AlltoAll, // this and the next two by NCCL's own functions (2.28)
     Gather,
     Scatter,
-    Error // a Broadcast from a rank that does not exist
+    Error,     // a Broadcast from a rank that does not exist
+    NullBuffer // an AllReduce of what is at no address, which NCCL_CHECK_POINTERS=1 refuses
 };
 
 struct Operation {
