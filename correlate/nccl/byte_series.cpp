@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/nccl/byte_series.h"
 
+#include <algorithm>
+
 #include "correlate/model/counters.h"
 
 namespace collwire::identity {
 
 using model::subtract_or_zero;
 
-void ByteSeries::add(const ByteSample &sample) {
+void ByteSeries::add(const ByteSample &read) {
+    ByteSample sample = read;
+    // Samples of one look have the time at which it began, and each may be read later: what was
+    // launched in between would seem to be on the wire before.
+    sample.time_ns = std::max(read.time_ns, read.last_ns);
     if (!samples_.empty()) {
         ByteSample &last = samples_.back();
         if (sample.time_ns <= last.time_ns ||

@@ -23,7 +23,7 @@ public:
 
     // One that is not newer than the last, or tells the same, is left out: a capture read twice
     // changes nothing.
-    void add(const ByteSample &sample);
+    void add(const ByteSample &read);
     // What was counted before counts no more.
     void set_baseline(const ByteSample &baseline) { baseline_ = baseline; }
 

@@ -54,6 +54,16 @@ TEST(LinkMeter, WhatIsExpectedIsChecked) {
     }
 }
 
+// Read 30 ms after its look began, in which an operation was launched and carried.
+TEST(ByteSeries, ASampleIsNoOlderThanItsLastByte) {
+    ByteSeries series;
+    series.add({seconds(1), seconds(1.03), 100, 170});
+    series.add({seconds(2), seconds(1.5), 300, 400});
+    ASSERT_EQ(series.size(), 2U);
+    EXPECT_EQ(series.at(0).time_ns, seconds(1.03));
+    EXPECT_EQ(series.at(1).time_ns, seconds(2));
+}
+
 // The last frame of the first operation has no payload, and came after a sample.
 TEST(LinkMeter, FramesWithoutPayloadAreOfWhatWasBefore) {
     Meter meter;
