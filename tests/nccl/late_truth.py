@@ -59,9 +59,20 @@ def most_under_way(doubles, ready_ns, is_local):
                for kernels in of_connection.values())
 
 
+class Sends:
+    """What one rank of one communicator sent to a peer, in the order of launches."""
+
+    def __init__(self, log):
+        self.log = log
+        self.launched = []  # (launched_ns, bytes by channel)
+
+    def since(self, ready_ns):
+        return [sent for launched_ns, sent in self.launched if launched_ns >= ready_ns[self.log]]
+
+
 def sends_of(doubles, is_local):
-    """(hash, rank, peer) -> what the rank sent to the peer, in the order of launches: (log, launched_ns, bytes by channel)."""
-    found = collections.defaultdict(list)
+    """(hash, rank, peer) -> the Sends of each such communicator: before 2.24 several can have one hash."""
+    found = collections.defaultdict(dict)
     for log, kernels in enumerate(doubles):
         for kernel in sorted(kernels, key=lambda kernel: kernel["launched_ns"]):
             of_work = collections.defaultdict(collections.Counter)
@@ -70,16 +81,15 @@ def sends_of(doubles, is_local):
                 if is_pair and connection["direction"] == "send" and connection["bytes"] and not is_local(log, kernel, connection["peer"]):
                     of_work[(connection["work"], connection["peer"])][connection["channel"]] += connection["bytes"]
             for (_, peer), sent in sorted(of_work.items()):
-                found[(kernel["comm_hash"], kernel["rank"], peer)].append((log, kernel["launched_ns"], sent))
-    return found
+                of_comm = found[(kernel["comm_hash"], kernel["rank"], peer)].setdefault((log, kernel["comm"]), Sends(log))
+                of_comm.launched.append((kernel["launched_ns"], sent))
+    return {key: list(of_key.values()) for key, of_key in found.items()}
 
 
-def compare_sends(report, doubles, ready_ns, is_local):
-    """Sends that were launched after the recorder of their rank was ready: the last ones of the report are the double's, one by one, and none of
-    them is missing. Returns (sends compared, problems). Before 2.24 communicators can have one hash: those are left out."""
-    hashes = collections.Counter(comm["hash"] for comm in report["communicators"])
+def told_sends(report):
+    """(hash, rank, peer) -> communicator -> (launched_ns, bytes by channel) in the order of ordinals, of what is exact."""
     of_comm = {comm["id"]: comm["hash"] for comm in report["communicators"]}
-    told = collections.defaultdict(list)
+    told = collections.defaultdict(lambda: collections.defaultdict(list))
     for operation in sorted(report["p2p"], key=lambda operation: operation["ordinal"]):
         sent = collections.Counter()
         for part in operation["parts"]:
@@ -87,19 +97,30 @@ def compare_sends(report, doubles, ready_ns, is_local):
                 sent[part["channel"]] += part["payload_bytes"] or 0
         if sent := +sent:
             key = (of_comm[operation["comm"]], operation["src_rank"], operation["dst_rank"])
-            told[key].append((operation["launched_realtime_ns"], sent))
-    compared, problems = 0, []
-    for key, sends in sends_of(doubles, is_local).items():
-        expected = [sent for log, launched_ns, sent in sends if launched_ns >= ready_ns[log]]
-        if hashes[key[0]] > 1 or not expected:
-            continue
-        compared += len(expected)
-        # What was launched before the recorder was ready, and is told all the same, is not taken for one that is missing.
-        ready_here_ns = min(ready_ns[log] for log, _, _ in sends)
-        ours = [sent for launched_ns, sent in told[key] if launched_ns >= ready_here_ns][-len(expected):]
-        if ours != expected:
-            problems.append(f"sends {key}: {len(told[key])} told; of the last {len(expected)} "
-                            f"{sum(a != b for a, b in zip(ours, expected)) + len(expected) - len(ours)} are not the double's")
+            told[key][operation["comm"]].append((operation["launched_realtime_ns"], sent))
+    return told
+
+
+def compare_sends(report, doubles, ready_ns, is_local):
+    """Sends that were launched after the recorder of their rank was ready: the last ones of the report are the double's, one by one, and none of
+    them is missing. Of several communicators with one hash each is one that fits. Returns (sends compared, problems)."""
+    told, compared, problems = told_sends(report), 0, []
+    for key, communicators in sends_of(doubles, is_local).items():
+        left = dict(told.get(key, {}))
+        for sends in sorted(communicators, key=lambda sends: -len(sends.since(ready_ns))):
+            expected = sends.since(ready_ns)
+            if not expected:
+                continue
+            compared += len(expected)
+            # What was launched before the recorder was ready, and is told all the same, is not taken for one that is missing.
+            ours = {comm: [sent for launched_ns, sent in of_comm if launched_ns >= ready_ns[sends.log]][-len(expected):]
+                    for comm, of_comm in left.items()}
+            fitting = next((comm for comm, of_comm in ours.items() if of_comm == expected), None)
+            if fitting is None:
+                problems.append(f"sends {key}: the {len(expected)} of the double are those of none of {len(ours)} communicators: {expected[:3]}…, "
+                                f"told {[of_comm[:3] for of_comm in ours.values()]}")
+            else:
+                del left[fitting]
     return compared, problems
 
 

@@ -6,6 +6,7 @@ Every queue pair's bytes must equal tshark's, every frame on the wire must belon
 counter must equal the frames in its packet capture. Prints a table and exits 1 on the first kind of difference found."""
 
 import argparse
+import copy
 import ipaddress
 import json
 import os
@@ -52,15 +53,26 @@ class Fabric:
             name = f"up{link['a'][len('leaf'):]}" if link["b"].startswith("spine") else link["name"]
             path = os.path.join(directory, "fabric", name + ".pcap")
             self.packets[link["name"]] = list(read_frames(path))
+        self._path_mtu_bytes, self._restart_s = path_mtu_bytes, restart_s
+        self._sum_up()
+
+    def _sum_up(self) -> None:
         self.flows: Dict[FlowKey, Flow] = {}
         self.received: Dict[Tuple[str, int], int] = defaultdict(int)  # (address, QPN): what was sent to it
         self.datagrams: Dict[Tuple[str, int, str, int], int] = defaultdict(int)  # both ends
         for port in self.ports:
-            self.flows.update(flows_from(self.packets[port["switch_port"]], port["ip"], path_mtu_bytes, restart_s))
+            self.flows.update(flows_from(self.packets[port["switch_port"]], port["ip"], self._path_mtu_bytes, self._restart_s))
             for frame in self.sent_by(port):
                 self.received[(frame.destination, frame.dest_qpn)] += frame.wire_bytes
                 if frame.source_qpn is not None:
                     self.datagrams[(frame.source, frame.source_qpn, frame.destination, frame.dest_qpn)] += frame.wire_bytes
+
+    def between(self, begin_s: float, end_s: float) -> "Fabric":
+        """The same with the frames of a time alone; the links' counters remain those of all the time."""
+        part = copy.copy(self)
+        part.packets = {link: [frame for frame in frames if begin_s <= frame.time_s < end_s] for link, frames in self.packets.items()}
+        part._sum_up()
+        return part
 
     def sent_by(self, port: dict) -> Iterator[Frame]:
         return (frame for frame in self.packets[port["switch_port"]] if frame.kind == "roce" and frame.source == port["ip"])
@@ -255,11 +267,8 @@ class Comparison:
         """Recorders that started late: each direction of a queue pair against what tshark has from the frame on that the report
         names as its first, by PSN, opcode and time. A queue pair without one must have sent nothing since the recorder started.
         answers_too: what was sent to it, too, which holds if nobody ends before the last answer came."""
-        groups = self.grouped()
-        for key, flow in self.fabric.flows.items():
-            if key not in groups and flow.frames[-1].time_s > min(self.clocks.begin_s(host) for host in self.hosts()):
-                self.failures.append(f"{key}: frames on the wire while recorded, no queue pair in the report")
-        for key, qps in groups.items():
+        self.none_unknown()
+        for key, qps in self.grouped().items():
             flow = self.fabric.flows.get(key)
             # Of one number that is used again, each has the frames up to the first of the next.
             qps = sorted(qps, key=lambda qp: qp["generation_ns"])
@@ -268,6 +277,12 @@ class Comparison:
                 if answers_too and isinstance(key, Connected) and qp["preexisting"]:
                     answers = self.fabric.flows.get(Connected(key.destination, key.source, qp["qpn"]))
                     self._direction_from_first(qp, following, "rx", answers)
+
+    def none_unknown(self) -> None:
+        groups = self.grouped()
+        for key, flow in self.fabric.flows.items():
+            if key not in groups and flow.frames[-1].time_s > min(self.clocks.begin_s(host) for host in self.hosts()):
+                self.failures.append(f"{key}: frames on the wire while recorded, no queue pair in the report")
 
     def hosts(self) -> List[str]:
         return sorted({qp["host"] for qp in self.qps})

@@ -13,36 +13,49 @@ PATH_MTU_BYTES = 1024
 RESTART_S = 2.0
 # Between two operations nothing is sent for so long.
 SILENCE_S = 1.0
+# The clocks of nodes and host may be this far apart; NCCL takes longer until it sends.
+CLOCK_TOLERANCE_S = 1.0
 
 
 def compare(out, reports, others=()):
     """`reports`: (case of tests/nccl/cases.py, its report). Every queue pair's bytes, and those of each operation where operations are
-    apart. `others`: reports whose queue pairs were there, too, and are not judged. Returns what is different."""
+    apart. `others`: reports whose queue pairs were there, too, and are not judged. Returns what is different. A frame is of the first
+    case that was not over: a device gives numbers again, so that two cases can have queue pairs of one number between the same nodes."""
     fabric = Fabric(out, PATH_MTU_BYTES, RESTART_S)
-    flows, problems, compared = fabric.flows, [], 0
-    known = {key for report in others for key in Comparison(fabric, report).grouped()}
-    for case, report in reports:
-        comparison = Comparison(fabric, report)
-        keys = set(comparison.grouped())
-        known |= keys
-        fabric.flows = {key: flow for key, flow in flows.items() if key in keys}
-        # What was posted before the recorder came is on the wire behind its begin, too.
-        if case.source == "derived" or (case.late_s and case.source == "posted"):
-            continue
-        if case.late_s:
-            comparison.from_first(answers_too=False)
-        else:
-            (comparison.wire if case.source == "wire" else comparison.posted)()
-        if "--gap-ms" in case.job_options:
-            comparison.failures += operations_apart(comparison)
-        compared += comparison.compared
-        problems += [f"{case.name}: {failure}" for failure in comparison.failures]
-    fabric.flows = flows
-    problems += [f"{key}: {flow.wire_bytes} bytes on the wire, no queue pair in any report" for key, flow in flows.items() if key not in known]
+    cases = [(case, Comparison(fabric, report)) for case, report in [*reports, *((None, report) for report in others)]]
+    problems, compared, frames, begin_s = [], 0, 0, 0.0
+    for case, comparison in sorted(cases, key=lambda one: last_end_s(one[1])):
+        end_s = last_end_s(comparison) + CLOCK_TOLERANCE_S
+        comparison.fabric = fabric.between(begin_s, end_s)
+        begin_s = end_s
+        frames += sum(len(flow.frames) for flow in comparison.fabric.flows.values())
+        if case is not None:
+            judge(case, comparison)
+            compared += comparison.compared
+            problems += [f"{case.name}: {failure}" for failure in comparison.failures]
+    if (of_all := sum(len(flow.frames) for flow in fabric.flows.values())) != frames:
+        problems.append(f"{of_all - frames} of {of_all} frames are of no case")
     print(f"{compared} figures of queue pairs compared with tshark's, {len(problems)} different")
-    if not compared and flows:
+    if not compared and frames:
         problems.append("nothing was compared with tshark")
     return problems
+
+
+def last_end_s(comparison):
+    """Of the recorders of a report."""
+    return max(comparison.clocks.end_s(host["name"]) for host in comparison.report["hosts"])
+
+
+def judge(case, comparison):
+    if case.source == "derived" or (case.late_s and case.source == "posted"):
+        # What was posted before the recorder came is on the wire behind its begin, too.
+        comparison.none_unknown()
+    elif case.late_s:
+        comparison.from_first(answers_too=False)
+    else:
+        (comparison.wire if case.source == "wire" else comparison.posted)()
+    if "--gap-ms" in case.job_options:
+        comparison.failures += operations_apart(comparison)
 
 
 def operations_apart(comparison):
