@@ -2,8 +2,8 @@
 // Preloaded: counts what the process gives to send(), and appends "<bytes> <calls>" to the file
 // that SEND_COUNTER names when the process ends. Then "closed <type> <sockets> <bytes>": what it
 // had given to those that it closed, by what NCCL says that they are for. The end that connected
-// begins with a number of 8 bytes, and NCCL's number of the type. "closed_early <sockets>": those
-// that never got as far as that.
+// begins with a number of 8 bytes, and NCCL's number of the type. "closed_early <sockets> <bytes>":
+// those that never got as far as that (2.22 closes some behind the first 8 bytes).
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -38,7 +38,7 @@ std::atomic<unsigned long> sent_bytes{0};
 std::atomic<unsigned long> calls{0};
 std::array<Socket, MAX_SOCKETS> sockets; // by descriptor
 std::array<Closed, MAX_TYPES> closed;    // by type
-std::atomic<unsigned long> closed_early{0};
+Closed closed_early;
 
 Socket *socket_of(int fd) {
     return fd >= 0 && static_cast<std::size_t>(fd) < sockets.size()
@@ -75,7 +75,8 @@ void add_closed(int fd, Socket &socket) {
         ++closed[type].sockets;
         closed[type].sent_bytes += socket.sent_bytes;
     } else if (is_tcp(fd)) {
-        ++closed_early;
+        ++closed_early.sockets;
+        closed_early.sent_bytes += socket.sent_bytes;
     }
     socket.head_bytes = 0;
     socket.sent_bytes = 0;
@@ -91,7 +92,8 @@ __attribute__((destructor)) void write_counts() {
         if (closed[type].sockets != 0)
             std::fprintf(file, "closed %zu %lu %lu\n", type, closed[type].sockets.load(),
                          closed[type].sent_bytes.load());
-    std::fprintf(file, "closed_early %lu\n", closed_early.load());
+    std::fprintf(file, "closed_early %lu %lu\n", closed_early.sockets.load(),
+                 closed_early.sent_bytes.load());
     std::fclose(file);
 }
 

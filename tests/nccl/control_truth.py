@@ -10,22 +10,20 @@ TYPES = {1: "bootstrap", 2: "proxy", 4: "network_setup", 5: "ras"}
 JUDGED = ("bootstrap", "proxy", "network_setup")
 
 
-
-
 def closed_of(paths):
-    """name -> (sockets, bytes), of all ranks, and how many sockets more they closed that were never used."""
-    closed, unused = collections.defaultdict(lambda: (0, 0)), 0
+    """name -> (sockets, bytes), of all ranks, and (sockets, bytes) of those that they closed before it was said what they are for."""
+    closed, early = collections.defaultdict(lambda: (0, 0)), (0, 0)
     for path in paths:
         with open(path, encoding="ascii") as file:
             for words in (line.split() for line in file if line.startswith("closed")):
                 if words[0] == "closed_early":
-                    unused += int(words[1])
+                    early = (early[0] + int(words[1]), early[1] + int(words[2]))
                     continue
                 number, sockets, sent = (int(word) for word in words[1:])
                 if number in TYPES:
                     before = closed[TYPES[number]]
                     closed[TYPES[number]] = (before[0] + sockets, before[1] + sent)
-    return closed, unused
+    return closed, early
 
 
 def compare(report, paths, needed=("bootstrap", "proxy")):
@@ -35,15 +33,16 @@ def compare(report, paths, needed=("bootstrap", "proxy")):
     control = report["control"]
     if control is None:
         return "control of several jobs", []
-    (closed, unused), problems = closed_of(paths), []
+    (closed, (early, early_bytes)), problems = closed_of(paths), []
     for name in JUDGED:
         of_report = control[name] or {"sockets": 0, "payload_bytes": 0}
         sockets, sent = closed[name]
-        if of_report["payload_bytes"] != sent or of_report["sockets"] < sockets:
+        more, more_bytes = of_report["sockets"] - sockets, of_report["payload_bytes"] - sent
+        early, early_bytes = early - more, early_bytes - more_bytes
+        if more < 0 or more_bytes < 0 or (more_bytes and not more):
             problems.append(f"control {name}: {of_report}, the ranks gave {sent} bytes to {sockets} sockets")
-        unused -= of_report["sockets"] - sockets
         if name in needed and not sent:
             problems.append(f"control {name}: no rank counted a byte")
-    if unused < 0:
-        problems.append(f"control: {-unused} sockets more than the ranks closed: {control}")
+    if early < 0 or early_bytes < 0:
+        problems.append(f"control: {-early} sockets or {-early_bytes} B more than the ranks closed: {control}")
     return "control " + ", ".join(f"{name} {closed[name][1]} B on {closed[name][0]}" for name in JUDGED if closed[name][0]), problems
