@@ -8,9 +8,9 @@
 #include <array>
 #include <utility>
 
-#include <bpf/libbpf.h>
 #include <fmt/format.h>
 
+#include "userspace/loader/take_off.h"
 #include "userspace/nccl/file_plan.h"
 #include "userspace/sources/nccl_images.h"
 
@@ -357,8 +357,7 @@ void NcclImages::take_over(NcclImage &image, const FileStatus &now) {
 }
 
 void NcclImages::give_up(NcclImage &image) {
-    for (bpf_link *link : image.links)
-        bpf_link__destroy(link);
+    take_off(image.links);
     image.links.clear();
     image.programs.reset();
     for (PlannedProbe &probe : image.probes)

@@ -17,6 +17,7 @@
 #include "userspace/base/clock.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/return_probes.h"
+#include "userspace/loader/take_off.h"
 #include "userspace/nccl/layout.h"
 
 namespace collwire {
@@ -124,11 +125,12 @@ Result<void> NcclImages::put_back() {
 }
 
 void NcclImages::lift() {
+    std::vector<bpf_link *> all;
     for (const auto &image : images_) {
-        for (bpf_link *link : image->links)
-            bpf_link__destroy(link);
+        all.insert(all.end(), image->links.begin(), image->links.end());
         image->links.clear();
     }
+    take_off(all);
 }
 
 void NcclImages::attach() {

@@ -2,9 +2,9 @@
 // Which files the probes on posts sit in, and how long.
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
-#include <bpf/libbpf.h>
-
+#include "userspace/loader/take_off.h"
 #include "userspace/providers/installed.h"
 #include "userspace/sources/posts_sites.h"
 
@@ -99,17 +99,18 @@ void PostsSites::was_used(std::size_t library) {
 }
 
 void PostsSites::drop(std::size_t library) {
-    std::erase_if(sites_, [this, library](const Site &site) {
+    std::vector<bpf_link *> links;
+    std::erase_if(sites_, [&](const Site &site) {
         if (site.library != library) {
             if (site.same_as != library)
                 return false;
             libraries_[site.library].scanned = false; // looked at anew with its next user
             return true;
         }
-        if (site.link != nullptr)
-            bpf_link__destroy(site.link);
+        links.push_back(site.link);
         return true;
     });
+    take_off(links);
     libraries_[library] = Library{};
     libraries_[library].dropped = true;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "userspace/base/clock.h"
 #include "userspace/code/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
+#include "userspace/loader/take_off.h"
 #include "userspace/providers/ops_scan.h"
 #include "userspace/providers/wr_scan.h"
 
@@ -288,15 +290,16 @@ bool PostsSites::is_probed_there(const Site &other, const Site &site, const ElfI
 void PostsSites::attach_allowed() {
     if (!programs_)
         return;
+    std::vector<bpf_link *> refused;
     for (Site &site : sites_) {
         if (allowed(site)) {
             attach_site(site);
         } else if (site.link != nullptr) {
-            bpf_link__destroy(site.link);
-            site.link = nullptr;
+            refused.push_back(std::exchange(site.link, nullptr));
             site.failed = true;
         }
     }
+    take_off(refused);
     for (Library &library : libraries_)
         library.file = MappedFile{};
 }
@@ -327,11 +330,10 @@ void PostsSites::attach(const Programs &programs) {
 
 void PostsSites::detach() {
     programs_.reset();
-    for (Site &site : sites_) {
-        if (site.link != nullptr)
-            bpf_link__destroy(site.link);
-        site.link = nullptr;
-    }
+    std::vector<bpf_link *> links;
+    for (Site &site : sites_)
+        links.push_back(std::exchange(site.link, nullptr));
+    take_off(links);
 }
 
 std::size_t PostsSites::n_placed() const {
