@@ -8,6 +8,7 @@
  */
 #include "nccl_launches.h"
 #include "nccl_sockets.h"
+#include "nccl_warnings.h"
 
 /* ---- communicators: a few in the life of a process --------------------------------------------
  */
@@ -105,30 +106,35 @@ int enqueue_check(struct pt_regs *ctx)
 
 	if (is_held() || !tgid_wanted(id >> 32))
 		return 0;
-	if (bpf_probe_read_user(info, sizeof(info), (void *)PT_REGS_PARM1(ctx))) {
-		count_loss(CW_LOSS_NCCL_CALL);
-		return 0;
-	}
-	comm = FROM_COPY(__u64, info, info_comm);
-	/* The application may have called with anything: NCCL will tell it. */
-	if (!comm_entry(comm))
-		return 0;
+	/* First of all: its memory comes to this CPU while the rest is read. */
 	r = bpf_ringbuf_reserve(&bulk_events, sizeof(*r), 0);
 	if (!r) {
 		count_loss(CW_LOSS_NCCL_CALL);
 		return 0;
 	}
+	r->header.length_bytes = sizeof(*r);
+	r->header.kind = CW_KIND_NCCL_CALL;
+	r->header.cpu = bpf_get_smp_processor_id();
+	r->tgid = id >> 32;
+	r->tid = (__u32)id;
+	r->reserved = 0;
+	if (bpf_probe_read_user(info, sizeof(info), (void *)PT_REGS_PARM1(ctx))) {
+		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		count_loss(CW_LOSS_NCCL_CALL);
+		return 0;
+	}
+	comm = FROM_COPY(__u64, info, info_comm);
+	/* The application may have called with anything: NCCL will tell it. */
+	if (!comm_entry(comm)) {
+		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	r->header.time_ns = bpf_ktime_get_ns(); /* its communicator may have been met just now */
 	func = FROM_COPY(__u32, info, info_coll);
 	type = FROM_COPY(__u32, info, info_datatype);
 	count = FROM_COPY(__u64, info, info_count);
 	bytes = count * cw_nccl_type_bytes(type);
-	r->header.length_bytes = sizeof(*r);
-	r->header.kind = CW_KIND_NCCL_CALL;
-	r->header.cpu = bpf_get_smp_processor_id();
-	r->header.time_ns = bpf_ktime_get_ns();
 	r->comm = comm;
-	r->tgid = id >> 32;
-	r->tid = (__u32)id;
 	r->count = count;
 	r->stream = FROM_COPY(__u64, info, info_stream);
 	r->root = FROM_COPY(__s32, info, info_root);
@@ -139,7 +145,6 @@ int enqueue_check(struct pt_regs *ctx)
 	r->func = func;
 	r->datatype = type;
 	r->flags = 0;
-	r->reserved = 0;
 	if (watch_returns)
 		note_call(comm, r->header.time_ns);
 	submit_bulk(r);
@@ -442,6 +447,15 @@ int plan_task_bounded(struct pt_regs *ctx)
 	KEEP_OWN_STACK(ctx);
 	if (is_local(PT_REGS_PARM2(ctx)))
 		launch_bounded(ctx, PT_REGS_PARM2(ctx), false);
+	return 0;
+}
+
+/* In whatever NCCL's warnings go through. Only with --warnings. */
+SEC("uprobe")
+int warns(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	tell_warning(ctx);
 	return 0;
 }
 

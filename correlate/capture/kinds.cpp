@@ -55,6 +55,9 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_NCCL_STEPS, "nccl_steps"},
     {CW_KIND_TCP_SOCKET, "tcp_socket"},
     {CW_KIND_NCCL_SOCKET, "nccl_socket"},
+    {CW_KIND_NCCL_RESULT, "nccl_result"},
+    {CW_KIND_NCCL_LAST_ERROR, "nccl_last_error"},
+    {CW_KIND_NCCL_WARNING, "nccl_warning"},
 });
 
 constexpr auto LINK_LAYERS = std::to_array<NamedNumber>({
@@ -230,6 +233,7 @@ constexpr auto LOSS_CLASSES = std::to_array<NamedNumber>({
     {CW_LOSS_NCCL_PROGRESS, "nccl_progress"},
     {CW_LOSS_NCCL_SOCKET, "nccl_socket"},
     {CW_LOSS_RING_UNREAD, "ring_unread"},
+    {CW_LOSS_NCCL_WARNING, "nccl_warning"},
 });
 static_assert(LOSS_CLASSES.size() == CW_LOSS_CLASSES);
 

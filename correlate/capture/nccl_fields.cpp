@@ -23,6 +23,8 @@ constexpr auto PROCESS = std::to_array<Field>({
     FIELD(cw_nccl_process, tgid),
     FIELD(cw_nccl_process, image_id),
     FIELD(cw_nccl_process, start_boottime_ns),
+    FIELD(cw_nccl_process, gone_ns),
+    FIELD(cw_nccl_process, there_ns),
 });
 
 constexpr auto COMM = std::to_array<Field>({
@@ -267,6 +269,32 @@ constexpr auto NCCL_SOCKET = std::to_array<Field>({
     FIELD(cw_nccl_socket, reserved).as(FieldType::Reserved),
 });
 
+constexpr auto RESULT = std::to_array<Field>({
+    FIELD(cw_nccl_result, comm),
+    FIELD(cw_nccl_result, before_ns),
+    FIELD(cw_nccl_result, tgid),
+    FIELD(cw_nccl_result, result).named(nccl_result_name),
+    FIELD(cw_nccl_result, of).named(nccl_result_of_name),
+    FIELD(cw_nccl_result, reserved).as(FieldType::Reserved),
+});
+
+constexpr auto LAST_ERROR = std::to_array<Field>({
+    FIELD(cw_nccl_last_error, before_ns),
+    FIELD(cw_nccl_last_error, tgid),
+    FIELD(cw_nccl_last_error, image_id),
+    FIELD(cw_nccl_last_error, text),
+});
+
+constexpr auto WARNING = std::to_array<Field>({
+    FIELD(cw_nccl_warning, tgid),
+    FIELD(cw_nccl_warning, tid),
+    FIELD(cw_nccl_warning, line),
+    FIELD(cw_nccl_warning, image_id),
+    FIELD(cw_nccl_warning, file),
+    FIELD(cw_nccl_warning, format),
+    FIELD(cw_nccl_warning, earlier),
+});
+
 } // namespace
 
 const RecordLayout *nccl_layout_of(std::uint64_t kind) {
@@ -305,6 +333,12 @@ const RecordLayout *nccl_layout_of(std::uint64_t kind) {
         return layout<cw_tcp_socket, TCP_SOCKET>("cw_tcp_socket");
     case CW_KIND_NCCL_SOCKET:
         return layout<cw_nccl_socket, NCCL_SOCKET>("cw_nccl_socket");
+    case CW_KIND_NCCL_RESULT:
+        return layout<cw_nccl_result, RESULT>("cw_nccl_result");
+    case CW_KIND_NCCL_LAST_ERROR:
+        return layout<cw_nccl_last_error, LAST_ERROR>("cw_nccl_last_error");
+    case CW_KIND_NCCL_WARNING:
+        return layout<cw_nccl_warning, WARNING>("cw_nccl_warning");
     default:
         return nullptr;
     }

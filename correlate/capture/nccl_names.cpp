@@ -94,6 +94,11 @@ constexpr auto ROLES = std::to_array<NamedNumber>({
     {CW_NCCL_ROLE_CONTROL, "control"},
 });
 
+constexpr auto RESULTS_OF = std::to_array<NamedNumber>({
+    {CW_NCCL_RESULT_OF_COMM, "communicator"},
+    {CW_NCCL_RESULT_OF_PROXY, "proxy"},
+});
+
 constexpr auto SOCKET_TYPES = std::to_array<NamedNumber>({
     {CW_NCCL_SOCKET_UNKNOWN, "unknown"},
     {CW_NCCL_SOCKET_BOOTSTRAP, "bootstrap"},
@@ -223,6 +228,9 @@ std::string_view nccl_transport_name(std::uint64_t value) {
 }
 std::string_view nccl_role_name(std::uint64_t value) {
     return find(ROLES, value);
+}
+std::string_view nccl_result_of_name(std::uint64_t value) {
+    return find(RESULTS_OF, value);
 }
 std::string_view nccl_socket_type_name(std::uint64_t value) {
     return find(SOCKET_TYPES, value);

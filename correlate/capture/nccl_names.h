@@ -22,8 +22,9 @@ namespace collwire::capture {
 [[nodiscard]] std::string_view nccl_datatype_name(std::uint64_t value);   // ncclDataType_t
 // ncclRedOp_t; those that a program made itself have no name.
 [[nodiscard]] std::string_view nccl_reduction_name(std::uint64_t value);
-[[nodiscard]] std::string_view nccl_result_name(std::uint64_t value); // ncclResult_t
-[[nodiscard]] std::string_view rung_name(std::uint64_t value);        // enum cw_rung
+[[nodiscard]] std::string_view nccl_result_name(std::uint64_t value);    // ncclResult_t
+[[nodiscard]] std::string_view rung_name(std::uint64_t value);           // enum cw_rung
+[[nodiscard]] std::string_view nccl_result_of_name(std::uint64_t value); // enum cw_nccl_result_of
 // enum cw_nccl_socket_type
 [[nodiscard]] std::string_view nccl_socket_type_name(std::uint64_t value);
 

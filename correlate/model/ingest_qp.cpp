@@ -190,8 +190,14 @@ void Ingest::add_qp_event(std::span<const std::byte> record) {
     if (event.port != 0 && event.result == 0 && (newer || qp.port_number == 0))
         qp.port_number = event.port;
 
-    const StateChange change{time_ns,         event.header.kind, event.old_state,
-                             event.new_state, event.result,      event.event};
+    const StateChange change{time_ns,
+                             event.header.kind,
+                             event.old_state,
+                             event.new_state,
+                             event.result,
+                             event.event,
+                             event.header.kind == CW_KIND_QP_STATE && event.attr_mask == 0 &&
+                                 (event.flags & CW_QP_FROM_NETLINK) != 0};
     if (std::find(qp.states.begin(), qp.states.end(), change) != qp.states.end())
         return; // the same segment twice
     if (qp.states.size() < MAX_STATES)

@@ -207,6 +207,7 @@ struct StateChange {
     std::uint8_t new_state = 0xff;
     std::int32_t result = 0;
     std::uint32_t event = 0;
+    bool is_found = false; // by a look at its state, some time later
     friend bool operator==(const StateChange &, const StateChange &) = default;
     friend auto operator<=>(const StateChange &, const StateChange &) = default;
 };

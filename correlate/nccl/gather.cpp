@@ -97,14 +97,14 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         stream_of(session, end.tgid, end.comm).ends_ns.push_back(header.time_ns);
         return true;
     }
-    case CW_KIND_NCCL_PROCESS: {
-        const auto process = record_as<cw_nccl_process>(record);
-        if (!is_counted(counts_.processes, MAX_OTHER_RECORDS))
-            return false;
-        gathered_.processes.push_back({session, process.tgid, process.image_id,
-                                       process.start_boottime_ns, process.header.time_ns});
-        return true;
-    }
+    case CW_KIND_NCCL_PROCESS:
+        return add_process(session, record);
+    case CW_KIND_NCCL_RESULT:
+        return add_result(session, record);
+    case CW_KIND_NCCL_LAST_ERROR:
+        return add_last_error(session, record);
+    case CW_KIND_NCCL_WARNING:
+        return add_warning(session, record);
     default:
         return true;
     }

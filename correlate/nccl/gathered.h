@@ -133,6 +133,48 @@ struct NcclProcess {
     std::uint64_t time_ns = 0; // since when it was looked at
 };
 
+struct EndedProcess {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint32_t image_id = 0;
+    std::uint64_t there_ns = 0; // it ended between the two
+    std::uint64_t gone_ns = 0;
+    friend auto operator<=>(const EndedProcess &, const EndedProcess &) = default;
+};
+
+// cw_nccl_result
+struct KeptResult {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint64_t comm = 0;
+    std::uint64_t time_ns = 0;
+    std::uint64_t before_ns = 0; // 0: it was there when it was looked for first
+    std::uint32_t result = 0;
+    std::uint32_t of = 0; // enum cw_nccl_result_of
+    friend auto operator<=>(const KeptResult &, const KeptResult &) = default;
+};
+
+// cw_nccl_last_error
+struct LastError {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint64_t time_ns = 0;
+    std::uint64_t before_ns = 0; // 0: it was there when it was looked for first
+    std::string text;
+    friend auto operator<=>(const LastError &, const LastError &) = default;
+};
+
+// cw_nccl_warning
+struct Warning {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::uint64_t time_ns = 0;
+    std::uint32_t tid = 0;
+    std::uint32_t line = 0;
+    std::string file, format, earlier;
+    friend auto operator<=>(const Warning &, const Warning &) = default;
+};
+
 struct Param {
     Index session = NONE;
     std::uint32_t tgid = 0;
@@ -170,6 +212,10 @@ struct Gathered {
     ByAddress<std::vector<Index>> connections_at; // by the connection's own address
     std::vector<Image> images;
     std::vector<NcclProcess> processes;
+    std::vector<EndedProcess> ended_processes;
+    std::vector<KeptResult> results;
+    std::vector<LastError> last_errors;
+    std::vector<Warning> warnings;
     std::vector<Param> params;
     std::vector<Socket> sockets;
     std::vector<ClosedSocket> closed_sockets;

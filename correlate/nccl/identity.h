@@ -13,6 +13,7 @@
 
 #include "collwire/records.h"
 #include "correlate/model/known.h"
+#include "correlate/nccl/errors.h"
 #include "correlate/nccl/gathered.h"
 #include "correlate/nccl/op_bytes.h"
 
@@ -390,6 +391,7 @@ struct Identity {
     std::uint64_t replays_left_out = 0;     // of captured operations: too many to be one each
     std::uint64_t orphans = 0;              // calls and launches of no known communicator
     std::vector<Finding> findings;          // the loudest first
+    std::vector<NcclError> errors;          // by time
 };
 
 } // namespace collwire::identity

@@ -23,6 +23,7 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     account_derived(model);
     time_operations(model);
     find_findings(model);
+    find_errors(model);
 }
 
 Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid, std::uint64_t address,

@@ -40,6 +40,8 @@ void account_derived(model::Model &model);
 void time_operations(model::Model &model);
 // What somebody should look at.
 void find_findings(model::Model &model);
+// Puts together what says that something went wrong.
+void find_errors(model::Model &model);
 
 // ---- what several steps need
 

@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "correlate/capture/kinds.h"
+#include "correlate/report/json_errors.h"
 #include "correlate/report/json_links.h"
 #include "correlate/report/json_nccl.h"
 #include "correlate/report/json_sections.h"
@@ -165,6 +166,8 @@ void write_json(const Model &model, std::ostream &out, const JsonOptions &option
                  [&](Index index) { return port_json(model, index); });
     writer.array("events", model.events,
                  [&](const model::Event &event) { return event_json(model, event); });
+    writer.array("errors", model.nccl.errors,
+                 [&](const identity::NcclError &error) { return error_json(model, error); });
     writer.array("unmatched_posts", model.unmatched_posts, [&](const model::UnmatchedPosts &posts) {
         return Json{{"host", model.hosts[posts.host].name},
                     {"pid", posts.pid},

@@ -12,6 +12,7 @@
 
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
+#include "correlate/report/text_errors.h"
 #include "correlate/report/text_nccl.h"
 #include "correlate/report/text_sockets.h"
 #include "correlate/report/text_tiers.h"
@@ -64,6 +65,7 @@ public:
     std::string run() {
         header();
         warnings();
+        text_ += errors_text(model_, options_);
         text_ += nccl_text(model_, options_);
         text_ += tiers_text(model_, options_);
         node_pairs();
@@ -441,11 +443,20 @@ void Writer::processes() {
 }
 
 void Writer::events() {
-    if (model_.events.empty())
+    std::set<Index> told; // among the errors
+    for (const identity::NcclError &error : model_.nccl.errors)
+        told.insert(error.qps.begin(), error.qps.end());
+    const auto n_events = static_cast<std::size_t>(
+        std::count_if(model_.events.begin(), model_.events.end(), [&](const model::Event &event) {
+            return event.kind != "qp_error" || !told.contains(event.qp);
+        }));
+    if (n_events == 0)
         return;
     title("Events (UTC)");
     std::size_t shown = 0;
     for (const model::Event &event : model_.events) {
+        if (event.kind == "qp_error" && told.contains(event.qp))
+            continue;
         if (shown / 2 == options_.rows)
             break;
         std::string where = model_.hosts[event.host].name;
@@ -460,7 +471,7 @@ void Writer::events() {
                 "                  ", event.kind == "suspected_path_loss" ? "1;33" : "");
         ++shown;
     }
-    more(model_.events.size(), shown, "events");
+    more(n_events, shown, "events");
 }
 
 } // namespace

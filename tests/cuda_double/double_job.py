@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the programs of the double: a process for each rank, on this machine."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,6 +12,17 @@ import tempfile
 import time
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+
+
+@contextlib.contextmanager
+def signals_held():
+    """A handler that raises then runs behind the block: not between the start of a process and the line that notes whom to end. What is started
+    gets the mask of before, which is handed to the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclasses.dataclass
@@ -47,13 +59,14 @@ class Job:
         })
         return environment
 
-    def start(self, rank, directory, program, arguments):
+    def start(self, rank, directory, program, arguments, mask=frozenset()):
         words = [f"{self.build}/{program}", "--rank", str(rank), "--ranks", str(self.ranks), "--id", self.id_place or f"file:{directory}/id",
                  "--device", str(rank % self.ranks_per_node), *arguments]
         if program == "job":
             words += ["--log", f"{directory}/job.{rank}"]
         with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
-            return subprocess.Popen(words, env=self.environment_of(rank, directory), stdout=output, stderr=subprocess.STDOUT)
+            return subprocess.Popen(words, env=self.environment_of(rank, directory), stdout=output, stderr=subprocess.STDOUT,
+                                    preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask))
 
 
 def output_of(directory, rank):
@@ -74,7 +87,8 @@ def run_job(job, directory, program, arguments, end_after_s=None):
     processes = []
     try:
         for rank in range(job.ranks):
-            processes.append(job.start(rank, directory, program, arguments))
+            with signals_held() as mask:
+                processes.append(job.start(rank, directory, program, arguments, mask))
         if end_after_s is not None:
             wait_until_running(job, directory, processes)
             time.sleep(end_after_s)

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -40,6 +41,25 @@ private:
     unsigned idle_rounds_ = 0;
     std::uint64_t last_progress_ns_ = now_ns();
     bool reported_ = false;
+};
+
+// A device whose kernels never finish, for as long as the file is there.
+class StandStill {
+public:
+    bool is_asked_for() {
+        if (settings().stuck_path.empty())
+            return false;
+        if (const std::uint64_t now = now_ns(); now >= next_look_ns_) {
+            next_look_ns_ = now + LOOK_EVERY_NS;
+            asked_for_ = ::access(settings().stuck_path.c_str(), F_OK) == 0;
+        }
+        return asked_for_;
+    }
+
+private:
+    static constexpr std::uint64_t LOOK_EVERY_NS = 1'000'000;
+    std::uint64_t next_look_ns_ = 0;
+    bool asked_for_ = false;
 };
 
 } // namespace
@@ -200,11 +220,12 @@ void Engine::report_hang(const Busy &busy) {
 void Engine::run() {
     ::pthread_setname_np(::pthread_self(), "cudadbl-gpu");
     BackOff back_off;
+    StandStill stand_still;
     for (;;) {
         bool progressed = false;
         const Busy busy = wait_for_work(progressed);
         for (Stream *stream : busy) {
-            while (advance_head(*stream, progressed)) {
+            while (!stand_still.is_asked_for() && advance_head(*stream, progressed)) {
             }
         }
         if (progressed)

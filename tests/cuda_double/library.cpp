@@ -113,8 +113,13 @@ std::optional<Library> Library::find_mapped() {
 }
 
 void Library::read_file() {
-    const ElfFile file(path_);
+    const std::string &symbols = settings().symbols.empty() ? path_ : settings().symbols;
+    const ElfFile file(symbols);
     build_id_ = build_id_in(file);
+    if (symbols != path_ && build_id_in(ElfFile{path_}) != build_id_)
+        fatal(fmt::format("{} is not what {} was before it was stripped. Fix: "
+                          "COLLWIRE_CUDA_SYMBOLS=the same build",
+                          symbols, path_));
     for (const Elf64_Shdr &section : file.sections(SHT_SYMTAB)) {
         const std::uint64_t count = section.sh_size / sizeof(Elf64_Sym);
         const auto *symbol = file.at<Elf64_Sym>(section.sh_offset, count);
@@ -128,7 +133,9 @@ void Library::read_file() {
         }
     }
     if (symbols_.empty())
-        fatal(fmt::format("{} has no .symtab. Fix: NVIDIA's own build, not stripped", path_));
+        fatal(fmt::format("{} has no .symtab. Fix: NVIDIA's own build, not stripped, or "
+                          "COLLWIRE_CUDA_SYMBOLS",
+                          symbols));
     std::sort(symbols_.begin(), symbols_.end(),
               [](const Symbol &a, const Symbol &b) { return a.address < b.address; });
     for (std::size_t i = 0; i < symbols_.size(); i++)

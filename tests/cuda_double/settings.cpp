@@ -35,6 +35,8 @@ Settings read_settings() {
     read.log_path = text_of("COLLWIRE_CUDA_LOG");
     read.calls_path = text_of("COLLWIRE_CUDA_CALLS");
     read.layouts = text_of("COLLWIRE_CUDA_LAYOUTS");
+    read.symbols = text_of("COLLWIRE_CUDA_SYMBOLS");
+    read.stuck_path = text_of("COLLWIRE_CUDA_STUCK");
     read.devices = static_cast<int>(number_of("COLLWIRE_CUDA_DEVICES", 1));
     if (read.devices < 1 || read.devices > kMostDevices)
         fatal(fmt::format("COLLWIRE_CUDA_DEVICES={}. Fix: 1 to {}", read.devices, kMostDevices));

@@ -11,6 +11,8 @@ struct Settings {
     std::string log_path;   // COLLWIRE_CUDA_LOG
     std::string calls_path; // COLLWIRE_CUDA_CALLS
     std::string layouts;    // COLLWIRE_CUDA_LAYOUTS: a folder
+    std::string symbols;    // COLLWIRE_CUDA_SYMBOLS: a file
+    std::string stuck_path; // COLLWIRE_CUDA_STUCK
     int devices = 1;        // COLLWIRE_CUDA_DEVICES
     unsigned first_bus = 0; // COLLWIRE_CUDA_BUSID: hexadecimal
     std::uint64_t hang_s = 0;

@@ -1,18 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
+// A library; or a plan that was kept, and behind a NUL the library that it would be of.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "userspace/nccl/check_plan.h"
 #include "userspace/nccl/file_plan.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
-    (void)collwire::nccl::parse_plan({reinterpret_cast<const char *>(data), size});
+    using collwire::nccl::LibraryFile;
+    const std::string_view input{reinterpret_cast<const char *>(data), size};
+    const std::string_view text = input.substr(0, input.find('\0'));
+    const auto plan = collwire::nccl::parse_plan(text);
+    if (input.starts_with('{')) {
+        data += std::min(text.size() + 1, size);
+        size -= std::min(text.size() + 1, size);
+    }
     // As aligned as a mapping is.
     std::vector<std::uint64_t> words((size + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
     std::copy(data, data + size, reinterpret_cast<std::uint8_t *>(words.data()));
     const auto bytes = std::as_bytes(std::span{words}).first(size);
-    if (const auto library = collwire::nccl::LibraryFile::parse(bytes))
-        (void)collwire::nccl::make_plan(*library);
+    const auto library = LibraryFile::parse(bytes);
+    const auto debug = LibraryFile::parse_debug(bytes);
+    if (!library)
+        return 0;
+    (void)collwire::nccl::make_plan(*library);
+    if (debug)
+        (void)collwire::nccl::make_plan(*library, &*debug);
+    if (plan)
+        (void)collwire::nccl::check_plan(*plan, *library);
     return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators, connections and channels out of memory that may hold anything: loops, absurd
-// counts, addresses of nothing. What comes out makes sense, and reading ends.
+// Communicators, connections, channels and operations under way out of memory that may hold
+// anything: loops, absurd counts, addresses of nothing. What comes out makes sense, and reading
+// ends.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -10,7 +11,9 @@
 #include <iterator>
 #include <span>
 
+#include "correlate/inspect/waits.h"
 #include "tests/fuzz/nccl_memory.h"
+#include "userspace/inspect/proxy_reader.h"
 #include "userspace/nccl/channels.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/live_comms.h"
@@ -27,6 +30,9 @@ constexpr std::uint64_t MOST_BYTES = 256ULL << 20U;
 constexpr std::size_t CHANNEL_BYTES = 32U << 20U;
 constexpr std::size_t MOST_CONNECTIONS = 70'000;
 constexpr std::size_t COMMS_WITH_CHANNELS = 2; // the others are alike
+// And of proxy_reader.h.
+constexpr std::uint64_t MOST_READS_OF_PROXY = 500'000;
+constexpr std::size_t MOST_OPERATIONS = 16384;
 
 struct Image {
     std::span<const std::byte> bytes;
@@ -63,6 +69,17 @@ void check(const std::vector<std::vector<std::byte>> &channels) {
         expect(record.header.length_bytes == bytes.size());
         expect(bytes.size() >= sizeof(record) + std::size_t{record.n_order} * sizeof(std::int32_t));
     }
+}
+
+void check(inspect::Proxy first, inspect::Proxy second) {
+    expect(first.operations.size() <= MOST_OPERATIONS);
+    inspect::merge_first_look(first, second);
+    inspect::Inspection inspection;
+    inspection.processes.emplace_back();
+    inspection.processes[0].proxies.push_back(std::move(second));
+    inspect::judge(inspection);
+    const inspect::Process &process = inspection.processes[0];
+    expect(!inspect::sentence_of(inspect::standing_of(process.proxies[0], process)).empty());
 }
 
 nccl::Plan plan_of(std::span<const std::byte> head) {
@@ -132,6 +149,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         connections += live.connections.size();
     }
     expect(connections <= MOST_CONNECTIONS);
+    for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i) {
+        inspect::ProxyReader reader{process, plan, *layout, memory::BIAS};
+        const std::uint64_t before = image.reads;
+        inspect::Proxy first = reader.read(comms[i].comm.proxy_state, false);
+        inspect::Proxy second = reader.read(comms[i].comm.proxy_state, true);
+        expect(image.reads - before <= MOST_READS_OF_PROXY);
+        check(std::move(first), std::move(second));
+    }
     for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i)
         check(nccl::read_channels(process, plan, comms[i].comm, CHANNEL_BYTES));
     std::uint16_t at = 0;

@@ -51,9 +51,37 @@ struct SocketComm {
     std::array<Socket, 3> sockets;
     std::int32_t n_sockets;
 };
+struct MapMemory {
+    std::uint64_t cpu;
+};
 struct Resources {
     std::uint64_t net_comm;
     std::int32_t rank, remote_rank, channel, conn_index, net_dev, use_gdr;
+    std::uint64_t send_mem, recv_mem;
+    std::array<MapMemory, 5> mems;
+    std::array<std::uint32_t, 3> buffs;
+    std::array<std::int32_t, 3> buff_sizes;
+};
+struct FifoEntry {
+    std::int64_t size;
+};
+struct RecvMem {
+    std::uint64_t tail;
+    std::array<FifoEntry, 8> fifo;
+};
+struct SendMem {
+    std::uint64_t head;
+};
+struct Sub {
+    std::uint64_t connection;
+    std::int32_t channel, nsteps;
+    std::uint64_t base, posted, received, transmitted, done;
+};
+struct Args {
+    std::array<Sub, 2> subs;
+    std::int32_t n_subs, state, slice_steps;
+    std::uint64_t op_count, next, next_peer;
+    std::uint8_t dtype, red_op, pattern, coll, protocol, algorithm;
 };
 struct Connection {
     std::int32_t send, transport, shared;
@@ -72,7 +100,8 @@ struct Channel {
     std::array<std::int32_t, 3> down;
 };
 struct ProxyState {
-    std::uint64_t net;
+    std::uint64_t net, active;
+    std::int32_t rank;
 };
 struct SharedResources {
     std::uint64_t owner, coll_op_count;
@@ -124,6 +153,43 @@ inline constexpr auto FIELDS = std::to_array<Field>({
     {"ncclConnector.proxyConn.sameProcess", offsetof(Connector, same_process)},
     {"ncclConnector.proxyConn.connection", offsetof(Connector, connection)},
     {"ncclProxyState.ncclNet", offsetof(ProxyState, net)},
+    {"ncclProxyState.progressState", 0},
+    {"ncclProxyState.tpRank", offsetof(ProxyState, rank)},
+    {"ncclProxyProgressState.active", offsetof(ProxyState, active)},
+    {"ncclProxyArgs.subs", offsetof(Args, subs)},
+    {"ncclProxyArgs.nsubs", offsetof(Args, n_subs)},
+    {"ncclProxyArgs.state", offsetof(Args, state)},
+    {"ncclProxyArgs.sliceSteps", offsetof(Args, slice_steps)},
+    {"ncclProxyArgs.opCount", offsetof(Args, op_count)},
+    {"ncclProxyArgs.next", offsetof(Args, next)},
+    {"ncclProxyArgs.nextPeer", offsetof(Args, next_peer)},
+    {"ncclProxyArgs.dtype", offsetof(Args, dtype)},
+    {"ncclProxyArgs.redOp", offsetof(Args, red_op)},
+    {"ncclProxyArgs.pattern", offsetof(Args, pattern)},
+    {"ncclProxyArgs.coll", offsetof(Args, coll)},
+    {"ncclProxyArgs.protocol", offsetof(Args, protocol)},
+    {"ncclProxyArgs.algorithm", offsetof(Args, algorithm)},
+    {"ncclProxySubArgs", sizeof(Sub)},
+    {"ncclProxySubArgs.connection", offsetof(Sub, connection)},
+    {"ncclProxySubArgs.channelId", offsetof(Sub, channel)},
+    {"ncclProxySubArgs.nsteps", offsetof(Sub, nsteps)},
+    {"ncclProxySubArgs.base", offsetof(Sub, base)},
+    {"ncclProxySubArgs.posted", offsetof(Sub, posted)},
+    {"ncclProxySubArgs.received", offsetof(Sub, received)},
+    {"ncclProxySubArgs.transmitted", offsetof(Sub, transmitted)},
+    {"ncclProxySubArgs.done", offsetof(Sub, done)},
+    {"sendNetResources.recvMem", offsetof(Resources, recv_mem)},
+    {"recvNetResources.sendMem", offsetof(Resources, send_mem)},
+    {"sendNetResources.buffSizes", offsetof(Resources, buff_sizes)},
+    {"sendNetResources.map.mems", offsetof(Resources, mems)},
+    {"sendNetResources.map.offsets.buffs", offsetof(Resources, buffs)},
+    {"connectMapMem", sizeof(MapMemory)},
+    {"connectMapMem.cpuPtr", offsetof(MapMemory, cpu)},
+    {"ncclRecvMem.tail", offsetof(RecvMem, tail)},
+    {"ncclRecvMem.connFifo", offsetof(RecvMem, fifo)},
+    {"ncclConnFifo", sizeof(FifoEntry)},
+    {"ncclConnFifo.size", offsetof(FifoEntry, size)},
+    {"ncclSendMem.head", offsetof(SendMem, head)},
     {"ncclProxyConnection.send", offsetof(Connection, send)},
     {"ncclProxyConnection.transport", offsetof(Connection, transport)},
     {"ncclProxyConnection.shared", offsetof(Connection, shared)},
@@ -158,6 +224,7 @@ inline Plan plan() {
     Plan plan;
     for (const auto &[name, value] : FIELDS)
         plan.offsets[name].value = value;
+    plan.offsets["ncclConnFifo.size"].size_bytes = sizeof(FifoEntry::size);
     plan.offsets["sendNetResources.netSendComm"].value = offsetof(Resources, net_comm);
     plan.offsets["recvNetResources.netRecvComm"].value = offsetof(Resources, net_comm);
     for (const std::string resources : {"sendNetResources.", "recvNetResources."})

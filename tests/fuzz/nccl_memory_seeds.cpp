@@ -69,7 +69,15 @@ Writer process(unsigned flags, std::uint64_t net, const Counts &counts = {}) {
     } else {
         net_comm = to.put(SocketComm{{5}, {{{6}, {7}, {8}}}, 3});
     }
-    const std::uint64_t resources = to.put(Resources{net_comm, 0, 1, 0, 0, 0, 1});
+    RecvMem recv_mem{};
+    recv_mem.tail = 9;
+    recv_mem.fifo[0].size = 16;
+    Resources of_connection{net_comm,         0,  1,  0, 0, 0, 0, to.put(SendMem{4}),
+                            to.put(recv_mem), {}, {}, {}};
+    of_connection.mems[0].cpu = to.put(std::array<std::uint32_t, 64>{});
+    of_connection.buffs = {0x20000000, 0x20000000, 0x20000000};
+    of_connection.buff_sizes = {256, 256, 256};
+    const std::uint64_t resources = to.put(of_connection);
     const std::uint64_t sends = to.put(Connection{1, 2, 0, resources});
     const std::uint64_t receives = to.put(Connection{0, 2, 1, resources});
     Peer peer{};
@@ -84,7 +92,14 @@ Writer process(unsigned flags, std::uint64_t net, const Counts &counts = {}) {
     comm.n_channels = 2;
     comm.channels[0] = {peers, order, 1, 1, 0, -1, {1, -1, -1}};
     comm.channels[1] = {peers, order, 1, 1, 0, 1, {-1, -1, -1}};
-    comm.proxy_state = to.put(ProxyState{net + BIAS});
+    Args args{};
+    args.subs[0] = {sends, 0, 48, 8, 8, 0, 0, 0};
+    args.subs[1] = {receives, 0, 48, 8, 8, 8, 8, 0};
+    args.n_subs = 2;
+    args.state = 2;
+    args.next_peer = to.put(args);
+    args.protocol = 0;
+    comm.proxy_state = to.put(ProxyState{net + BIAS, to.put(args), 0});
     comm.name = to.put(std::array<char, 8>{"tp0"});
     comm.shared = to.put(SharedResources{0, 12});
     comm.seq_number = {1, 2, 3, 4, 5};

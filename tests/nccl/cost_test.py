@@ -30,8 +30,8 @@ def run(arguments, library, directory):
     assert [row[0] for row in rows] == list(CHANNELS), rows
     for row in rows:
         figures = dict(zip(COLUMNS, row))
-        # "95 % from to TO", limit, ratio, ring, capture
-        capture_bytes = float(row[len(COLUMNS) + 6])
+        # "low to high", programs, "low to high", limit, ratio, ring, capture
+        capture_bytes = float(row[len(COLUMNS) + 10])
         assert int(figures["ops"]) >= 2 * int(figures["channels"]), figures
         assert float(figures["traps"]) <= MOST_TRAPS, figures
         assert 0 < capture_bytes <= MOST_BYTES, row

@@ -41,6 +41,20 @@ def plan_of(collwire, library):
 
 
 BIT_FIELDS = ("ncclTaskColl.algorithm", "ncclTaskColl.protocol")
+# coll_net.cc has another type of this name, and gdb takes one of the two: it is asked for the one that a connection has.
+WITHIN = {"connectMapMem": "map.mems[0]"}
+
+
+def expressions_of(plan, kind, field):
+    """Of an offset and its size; of a type its size alone."""
+    if kind in WITHIN:
+        holder = "sendNetResources" if "sendNetResources.map.mems" in plan["offsets"] else "sendResources"
+        place = f"(('{holder}'*)0)->{WITHIN[kind]}"
+    else:
+        place = f"*('{kind}'*)0"
+    if not field:
+        return [f"sizeof({place})"]
+    return [f"(unsigned long)&(({place}).{field}) - (unsigned long)&({place})", f"sizeof(({place}).{field})"]
 
 # Runs inside of gdb.
 ASK_GDB = """
@@ -75,14 +89,9 @@ def compare_with_gdb(plan, library):
         if f"{kind}.{field}" in BIT_FIELDS:
             expressions += [[kind, field, "offset"], [kind, field, "size"]]
             expected += [offset["value"], offset["size_bytes"]]
-        elif field:
-            expressions.append(f"(unsigned long)&(('{kind}'*)0)->{field}")
-            expected.append(offset["value"])
-            expressions.append(f"sizeof((('{kind}'*)0)->{field})")
-            expected.append(offset["size_bytes"])
         else:
-            expressions.append(f"sizeof('{kind}')")
-            expected.append(offset["value"])
+            expressions += expressions_of(plan, kind, field)
+            expected += [offset["value"], offset["size_bytes"]] if field else [offset["value"]]
     for name, value in plan["enumerators"].items():
         expressions.append(f"(int){name}")
         expected.append(value)

@@ -216,6 +216,7 @@ TEST(CaptureDocument, EveryNumberHasAName) {
         {"cw_nccl_capability", nccl_capability_name},
         {"cw_nccl_transport", nccl_transport_name},
         {"cw_nccl_role", nccl_role_name},
+        {"cw_nccl_result_of", nccl_result_of_name},
         {"cw_nccl_socket_type", nccl_socket_type_name},
         {"cw_rung", rung_name}};
     for (const auto &[name, function] : functions)

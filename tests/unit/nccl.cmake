@@ -7,12 +7,14 @@ target_link_options(fake_nccl PRIVATE -fno-sanitize=all -Wl,--build-id=sha1)
 add_custom_command(TARGET fake_nccl POST_BUILD
   COMMAND ${CMAKE_OBJCOPY} --strip-debug $<TARGET_FILE:fake_nccl> $<TARGET_FILE:fake_nccl>.no-debug
   COMMAND ${CMAKE_OBJCOPY} --strip-all $<TARGET_FILE:fake_nccl> $<TARGET_FILE:fake_nccl>.stripped
+  COMMAND ${CMAKE_OBJCOPY} --only-keep-debug $<TARGET_FILE:fake_nccl> $<TARGET_FILE:fake_nccl>.debug
   VERBATIM)
-collwire_test(nccl_test LABEL unit SOURCES nccl_layout_test.cpp nccl_library_test.cpp nccl_live_comms_test.cpp nccl_parameters_test.cpp nccl_plan_test.cpp nccl_proxies_test.cpp nccl_reader_test.cpp nccl_step_counters_test.cpp LIBS collwire_nccl ${CMAKE_DL_LIBS})
+collwire_test(nccl_test LABEL unit SOURCES nccl_debug_file_test.cpp nccl_layout_test.cpp nccl_library_test.cpp nccl_live_comms_test.cpp nccl_parameters_test.cpp nccl_plan_test.cpp nccl_proxies_test.cpp nccl_reader_test.cpp nccl_scan_test.cpp nccl_step_counters_test.cpp LIBS collwire_nccl ${CMAKE_DL_LIBS})
 if(TARGET nccl_test)
   add_dependencies(nccl_test fake_nccl)
   target_compile_definitions(nccl_test PRIVATE
     FAKE_NCCL="$<TARGET_FILE:fake_nccl>"
+    FAKE_NCCL_DEBUG="$<TARGET_FILE:fake_nccl>.debug"
     FAKE_NCCL_NO_DEBUG="$<TARGET_FILE:fake_nccl>.no-debug"
     FAKE_NCCL_STRIPPED="$<TARGET_FILE:fake_nccl>.stripped")
 endif()

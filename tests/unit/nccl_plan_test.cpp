@@ -112,7 +112,7 @@ TEST_F(FakeNccl, StrippedCopies) {
         EXPECT_TRUE(plan->offsets.empty());
         EXPECT_NE(plan->not_recorded.find("it was stripped: it has no "), std::string::npos)
             << plan->not_recorded;
-        EXPECT_EQ(plan->not_recorded.find("symbols") == std::string::npos, symbols);
+        EXPECT_EQ(plan->not_recorded.find("symbols (.symtab)") == std::string::npos, symbols);
         EXPECT_NE(plan->not_recorded.find("Fix: "), std::string::npos);
         for (const Capability &capability : plan->capabilities) {
             EXPECT_EQ(capability.rung, Rung::Process) << capability.name;
@@ -154,6 +154,11 @@ TEST(NcclPlan, WhenProbesArePlaced) {
     for (const std::string_view function :
          {"ncclRasCommFini", "ncclIbCloseSend", "hostStreamPlanCallback", "ncclDebugLog"})
         EXPECT_EQ(placed(function), "") << function;
+    plan.probes.emplace_back().function = "ncclDebugLog";
+    EXPECT_EQ(placed("ncclDebugLog"), "--warnings");
+    plan.probes.emplace_back().function = "ncclDebugLogV";
+    EXPECT_EQ(placed("ncclDebugLog"), "") << "it is for plugins alone";
+    EXPECT_EQ(placed("ncclDebugLogV"), "--warnings");
     EXPECT_EQ(placed("ncclSocketClose"), "") << "nothing would tell what the socket is for";
     plan.offsets = {{"ncclSocket.type", {}}, {"ncclSocket.socketDescriptor", {}}};
     EXPECT_EQ(placed("ncclSocketClose"), "") << "nor what its numbers mean";

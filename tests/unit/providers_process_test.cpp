@@ -49,5 +49,27 @@ TEST(ProcessView, ThatEndsIsAnErrorAndNoMore) {
     EXPECT_FALSE(start_ticks(latest));
 }
 
+TEST(ProcessView, AProcessThatNobodyWaitedForHasEnded) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        char word = 0;
+        close(ends[1]);
+        _exit(read(ends[0], &word, 1) == 0 ? 0 : 1);
+    }
+    close(ends[0]);
+    const auto started = start_ticks(child);
+    ASSERT_TRUE(started);
+    EXPECT_FALSE(has_ended(child, *started));
+    EXPECT_TRUE(has_ended(child, *started + 1));
+    close(ends[1]);
+    siginfo_t info{};
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+    EXPECT_TRUE(has_ended(child, *started));
+    waitpid(child, nullptr, 0);
+    EXPECT_TRUE(has_ended(child, *started));
+}
+
 } // namespace
 } // namespace collwire

@@ -45,6 +45,8 @@ int run_command_line(int argc, const char *const *argv, std::ostream &out, std::
     add_dump(app, status);
     add_topology(app, status);
     add_report(app, status);
+    add_inspect(app, status);
+    add_diagnose(app, status);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &failure) {

@@ -17,5 +17,7 @@ void add_record(CLI::App &app, int &status, bool has_separator);
 void add_dump(CLI::App &app, int &status);
 void add_topology(CLI::App &app, int &status);
 void add_report(CLI::App &app, int &status);
+void add_diagnose(CLI::App &app, int &status);
+void add_inspect(CLI::App &app, int &status);
 
 } // namespace collwire::cli

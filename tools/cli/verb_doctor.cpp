@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <unistd.h>
 
@@ -11,8 +13,10 @@
 #include <fmt/format.h>
 
 #include "correlate/base/exit_status.h"
+#include "tools/cli/symbols_option.h"
 #include "tools/cli/verb.h"
 #include "userspace/doctor/doctor.h"
+#include "userspace/nccl/export_plan.h"
 #include "userspace/nccl/file_plan.h"
 
 namespace collwire::cli {
@@ -34,11 +38,27 @@ int this_machine(bool json) {
                  report.exit_status);
 }
 
-int nccl_library(const std::string &path, bool json) {
-    const auto plan = nccl::plan_of_file(path);
+struct NcclOptions {
+    std::string library;
+    std::vector<std::string> symbols;
+    std::string export_to; // a directory
+};
+
+int nccl_library(const NcclOptions &options, bool json) {
+    std::error_code unknown;
+    const auto absolute = std::filesystem::absolute(options.library, unknown);
+    const auto plan = nccl::plan_of_file(options.library, {absolute.string(), options.symbols});
     if (!plan) {
         fmt::print(stderr, "collwire doctor: {}\n", plan.failure().message);
         return exit_status_of(plan.failure());
+    }
+    if (!options.export_to.empty()) {
+        const auto kept = nccl::export_plan(*plan, options.export_to, COLLWIRE_VERSION);
+        if (!kept) {
+            fmt::print(stderr, "collwire doctor: {}\n", kept.failure().message);
+            return EXIT_FAILED;
+        }
+        return print(*kept + "\n", 0);
     }
     return print(json ? nccl::render_json(*plan, COLLWIRE_VERSION) : nccl::render_text(*plan), 0);
 }
@@ -50,17 +70,24 @@ void add_doctor(CLI::App &app, int &status) {
         "doctor", "What this machine can and cannot trace, why, and what would help");
     const auto json = std::make_shared<bool>(false);
     verb->add_flag("--json", *json, "One JSON document (schema: docs/doctor.md)");
-    const auto library = std::make_shared<std::string>();
-    verb->add_option("--nccl", *library,
-                     "Instead: what can be known of the NCCL in this file (docs/nccl-plan.md)")
-        ->type_name("FILE");
+    const auto options = std::make_shared<NcclOptions>();
+    auto *nccl =
+        verb->add_option("--nccl", options->library,
+                         "Instead: what can be known of the NCCL in this file (docs/nccl-plan.md)")
+            ->type_name("FILE");
+    add_symbols(*verb, options->symbols)->needs(nccl);
+    verb->add_option("--export-plan", options->export_to,
+                     "Keep the plan in this directory, by build-id: --symbols with it tells of the "
+                     "file when it was stripped")
+        ->type_name("DIR")
+        ->needs(nccl);
     verb->footer(
         "Exit status: 0 everything works, 2 usage, 3 not permitted, 4 unsupported or no RDMA "
         "device; "
         "with --nccl: 0 a plan was made, 1 no NCCL in it or not readable, 3 not permitted, 4 not "
         "x86-64.");
-    verb->callback([json, library, &status] {
-        status = library->empty() ? this_machine(*json) : nccl_library(*library, *json);
+    verb->callback([json, options, &status] {
+        status = options->library.empty() ? this_machine(*json) : nccl_library(*options, *json);
     });
 }
 

@@ -11,6 +11,7 @@
 
 #include "correlate/base/exit_status.h"
 #include "correlate/base/units.h"
+#include "tools/cli/symbols_option.h"
 #include "tools/cli/verb.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/machine.h"
@@ -131,12 +132,18 @@ void add_record(CLI::App &app, int &status, bool has_separator) {
     auto *times = verb->add_flag("--network-times", options.network_times,
                                  "Record when NCCL's operations begin and end on each connection: "
                                  "two more traps for each");
+    auto *warnings = verb->add_flag("--warnings", options.warnings,
+                                    "Record each of NCCL's warnings: one more trap for each (up "
+                                    "to NCCL 2.27 for all that it could print)");
+    auto *symbols = add_symbols(*verb, options.symbols);
     verb->add_flag("--no-nccl", arguments->no_nccl,
                    "Do not look into NCCL: bytes of queue pairs, without their collectives")
         ->excludes(nccl)
+        ->excludes(symbols)
         ->excludes(returns)
         ->excludes(local)
-        ->excludes(times);
+        ->excludes(times)
+        ->excludes(warnings);
     verb->add_flag("--no-wire", arguments->no_wire,
                    "Do not count the frames of software devices, as if they were hardware");
     verb->add_flag("--counters-only", options.counters_only,

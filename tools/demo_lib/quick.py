@@ -57,8 +57,9 @@ def end_in_order(number, _frame):
     sys.exit(128 + number)
 
 
-def as_recorder():
+def as_recorder(mask):
     # Ctrl-C is for this program, which ends the recorder after the job; a death of this program is for the recorder, too.
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.setpgid(0, 0)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
@@ -68,11 +69,13 @@ class Recorder:
 
     def __init__(self, capture):
         self.said = ""
-        self.process = subprocess.Popen([COLLWIRE, "record", "-o", capture, "--duration", f"{LIMIT_S}s"], stdin=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, preexec_fn=as_recorder)
+        self.process = None
+        self._words = [COLLWIRE, "record", "-o", capture, "--duration", f"{LIMIT_S}s"]
 
     def __enter__(self):
         try:
+            with double_job.signals_held() as mask:
+                self.process = subprocess.Popen(self._words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=lambda: as_recorder(mask))
             self._wait_until_recording()
         except BaseException:
             self._end()
@@ -93,7 +96,7 @@ class Recorder:
             self.said += part.decode(errors="replace")
 
     def _end(self):
-        if self.process.returncode is None:
+        if self.process is not None and self.process.returncode is None:
             self.process.send_signal(signal.SIGINT)
             self.said += self.process.communicate()[1].decode(errors="replace")
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "userspace/nccl/check_plan.h"
 #include "userspace/nccl/code_facts.h"
 #include "userspace/nccl/debug_types.h"
 #include "userspace/nccl/layout.h"
@@ -22,12 +23,6 @@ constexpr std::array<std::string_view, 11> OTHER_FUNCTIONS{
     "ncclAllReduce",    "ncclGetVersion",    "ncclCommUserRank",  "ncclCommCount",
     "ncclCommCuDevice", "sendProxyProgress", "recvProxyProgress", "hostStreamPlanTask",
     "ncclProxyPost",    "ncclLocalOpAppend", "SaveProxy"};
-
-constexpr std::array<std::pair<std::string_view, std::string_view>, 3> GETTERS{{
-    {"ncclCommUserRank", "ncclComm.rank"},
-    {"ncclCommCount", "ncclComm.nRanks"},
-    {"ncclCommCuDevice", "ncclComm.cudaDev"},
-}};
 
 // DWARF's numbers of the x86-64 psABI.
 constexpr std::array<std::string_view, 16> REGISTER_NAMES{"rax", "rdx", "rcx", "rbx", "rsi", "rdi",
@@ -98,8 +93,9 @@ std::string version_of(std::uint32_t number) {
 
 class Planner {
 public:
-    explicit Planner(const LibraryFile &file)
-        : file_(file), names_(wanted_symbols()), symbols_(file.find(names_)) {}
+    Planner(const LibraryFile &file, const LibraryFile *debug)
+        : file_(file), of_debug_(debug == nullptr ? file : *debug), has_own_(debug == nullptr),
+          names_(wanted_symbols()), symbols_(of_debug_.find(names_)) {}
 
     Result<Plan> make() {
         if (function("ncclAllReduce") == nullptr)
@@ -107,12 +103,13 @@ public:
                          "defines no ncclAllReduce: not NCCL. Fix: name libnccl.so.2, or the "
                          "library that it was linked into");
         plan_.build_id = file_.build_id();
-        plan_.has_symbol_table = file_.has_symbol_table();
+        plan_.debug_link = file_.debug_link();
+        plan_.has_symbol_table = of_debug_.has_symbol_table();
         if (const LibrarySymbol *get_version = function("ncclGetVersion"))
             if (const auto number = stored_number(file_.code(), *get_version))
                 plan_.version = version_of(*number);
-        if (file_.has_debug_types())
-            debug_ = DebugInfo::open(file_.elf());
+        if (of_debug_.has_debug_types())
+            debug_ = DebugInfo::open(of_debug_.elf());
         if (debug_)
             types_ = debug_->types(wanted_fields(), units_of_types(), enumerator_prefixes());
         plan_.has_debug_types = !types_.layouts.empty();
@@ -120,7 +117,7 @@ public:
         compare_with_getters();
         for (const CapabilityRecipe &recipe : capability_recipes())
             plan_.capabilities.push_back(capability(recipe));
-        plan_.parameters = file_.parameters();
+        plan_.parameters = of_debug_.parameters();
         lower_what_is_not_recorded();
         return std::move(plan_);
     }
@@ -276,8 +273,8 @@ private:
             }
         }
         // Exported symbols alone do not name the parts that were split off.
-        const auto sources =
-            file_.has_symbol_table() ? jump_sources(symbols_, symbol) : std::vector<CodeRange>{};
+        const auto sources = of_debug_.has_symbol_table() ? jump_sources(symbols_, symbol)
+                                                          : std::vector<CodeRange>{};
         if (!take_point(probe, symbol.address, registers, sources))
             return false;
         plan_.probes.push_back(std::move(probe));
@@ -315,7 +312,8 @@ private:
                 name,
                 PlannedOffset{is_size ? layout->second.size_bytes : layout->second.offset_bytes,
                               layout->second.size_bytes, layout->second.elements,
-                              checked_.contains(name) ? "dwarf, code of a getter" : "dwarf"});
+                              fmt::format("{}{}", has_own_ ? "dwarf" : "dwarf of its debug file",
+                                          checked_.contains(name) ? ", code of a getter" : "")});
             return true;
         }
         capability.missing.emplace_back(recipe.names);
@@ -344,13 +342,15 @@ private:
     void lower_what_is_not_recorded() {
         const std::vector<std::string> lacks = needed_and_missing();
         if (!lacks.empty()) {
-            const bool is_stripped = !plan_.has_symbol_table || !file_.has_debug_types();
+            const bool is_stripped = !plan_.has_symbol_table || !of_debug_.has_debug_types();
             plan_.not_recorded =
                 is_stripped
                     ? fmt::format("it was stripped: it has no {}, so the memory of its processes "
-                                  "cannot be read, and bytes are the process's. Fix: the file as "
-                                  "NVIDIA publishes it",
-                                  fmt::join(lacks, " and no "))
+                                  "cannot be read, and bytes are the process's. Fix: --symbols "
+                                  "with its debug file (build-id {}), or the file as NVIDIA "
+                                  "publishes it",
+                                  fmt::join(lacks, " and no "),
+                                  plan_.build_id.empty() ? "none" : plan_.build_id)
                     : fmt::format("not as it has to be: {}. So the memory of its processes cannot "
                                   "be read, and bytes are the process's. Fix: the file as NVIDIA "
                                   "publishes it",
@@ -376,8 +376,9 @@ private:
         if (!plan_.has_symbol_table)
             lacks.emplace_back("symbols (.symtab)");
         if (!plan_.has_debug_types)
-            lacks.emplace_back(file_.has_debug_types() ? "types that this collwire finds (DWARF)"
-                                                       : "types (DWARF)");
+            lacks.emplace_back(of_debug_.has_debug_types()
+                                   ? "types that this collwire finds (DWARF)"
+                                   : "types (DWARF)");
         else
             for (const std::string_view name : NEEDED_FUNCTIONS)
                 if (find_probe(plan_, name) == nullptr)
@@ -403,9 +404,10 @@ private:
 
     [[nodiscard]] std::string source_of(const Capability &capability) const {
         if (capability.rung == Rung::Exact)
-            return capability.name == "errors" || capability.name == "bytes"
-                       ? "the file's own symbols and DWARF; no recording reads it yet"
-                       : "the file's own symbols and DWARF";
+            return fmt::format("{}{}",
+                               has_own_ ? "the file's own symbols and DWARF"
+                                        : "symbols and DWARF of its debug file",
+                               capability.name == "bytes" ? "; no recording reads it yet" : "");
         if (capability.rung == Rung::Process)
             return {};
         if (capability.name == "bytes")
@@ -418,6 +420,8 @@ private:
     }
 
     const LibraryFile &file_;
+    const LibraryFile &of_debug_; // symbols and types
+    bool has_own_;                // they are the file's
     std::vector<std::string_view> names_;
     LibraryFile::Symbols symbols_;
     std::optional<DebugInfo> debug_;
@@ -429,8 +433,8 @@ private:
 
 } // namespace
 
-Result<Plan> make_plan(const LibraryFile &file) {
-    return Planner{file}.make();
+Result<Plan> make_plan(const LibraryFile &file, const LibraryFile *debug) {
+    return Planner{file, debug}.make();
 }
 
 } // namespace collwire::nccl

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <iterator>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
+#include "userspace/nccl/check_plan.h"
 #include "userspace/nccl/file_plan.h"
 #include "userspace/nccl/find_nccl.h"
 #include "userspace/nccl/reader_process.h"
@@ -12,6 +16,7 @@
 namespace collwire::nccl {
 namespace {
 
+constexpr std::size_t MOST_PLAN_BYTES = 4UL << 20; // one has 100 KiB
 constexpr char NCCL = '1';
 constexpr char OTHER = '0';
 constexpr char UNOPENED = '-';
@@ -57,9 +62,76 @@ std::string answer_of(const Result<FileBytes> &file, const std::string &path) {
     return "P" + render_json(*plan, "");
 }
 
+bool is_debug_file_of(const LibraryFile &library, const LibraryFile &debug) {
+    return debug.build_id() == library.build_id() && debug.has_symbol_table() &&
+           debug.has_debug_types();
+}
+
+// What a plan says of another file, as it was made.
+Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> bytes) {
+    if (bytes.size() > MOST_PLAN_BYTES || bytes.empty() || bytes.front() != std::byte{'{'})
+        return error(ErrorKind::BadInput, "not a plan");
+    auto plan = parse_plan({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+    if (!plan)
+        return plan;
+    if (auto checked = check_plan(*plan, library); !checked)
+        return std::move(checked).failure();
+    for (Capability &capability : plan->capabilities)
+        if (!capability.source.empty())
+            capability.source = fmt::format("a plan of this build-id ({})", capability.source);
+    plan->has_symbol_table = library.has_symbol_table();
+    plan->has_debug_types = library.has_debug_types();
+    plan->debug_link = library.debug_link();
+    return plan;
+}
+
+// With the first of the other files that is of the first one. "D", its index, a line's end, and the
+// plan; "N": there is none.
+std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
+    const auto library =
+        files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
+    for (std::size_t i = 1; library && i < files.size(); ++i) {
+        if (!files[i])
+            continue;
+        const auto debug = LibraryFile::parse_debug(files[i]->bytes());
+        const auto plan = debug && is_debug_file_of(*library, *debug)
+                              ? make_plan(*library, &*debug)
+                              : kept_plan(*library, files[i]->bytes());
+        if (plan)
+            return fmt::format("D{}\n{}", i, render_json(*plan, ""));
+    }
+    return "N";
+}
+
+// Of a file that was stripped. Nothing: neither its debug file nor a plan of it is there, or it
+// cannot be read.
+std::optional<Plan> plan_with_debug_file(const std::string &path, const Plan &stripped,
+                                         const DebugPlaces &places) {
+    std::vector<std::string> paths{path};
+    std::ranges::copy(debug_file_paths(stripped.build_id, stripped.debug_link, places),
+                      std::back_inserter(paths));
+    std::ranges::copy(plan_paths(stripped.build_id, places), std::back_inserter(paths));
+    if (paths.size() == 1)
+        return std::nullopt;
+    const ReaderAnswer answer =
+        ask_reader(paths, {}, [](int fd, std::span<const Result<FileBytes>> files) {
+            write_all(fd, answer_with_debug(files));
+        });
+    const std::size_t line_end = answer.text.find('\n');
+    if (!answer.text.starts_with('D') || line_end == std::string::npos)
+        return std::nullopt;
+    std::size_t index = 0;
+    std::from_chars(answer.text.data() + 1, answer.text.data() + line_end, index);
+    auto plan = parse_plan(std::string_view{answer.text}.substr(line_end + 1));
+    if (!plan || index == 0 || index >= paths.size() || plan->build_id != stripped.build_id)
+        return std::nullopt;
+    plan->debug_file = paths[index];
+    return std::move(*plan);
+}
+
 } // namespace
 
-Result<Plan> plan_of_file(const std::string &path) {
+Result<Plan> plan_of_file(const std::string &path, const DebugPlaces &places) {
     const ReaderAnswer answer =
         ask_reader({&path, 1}, {}, [&path](int fd, std::span<const Result<FileBytes>> files) {
             write_all(fd, answer_of(files.front(), path));
@@ -70,6 +142,9 @@ Result<Plan> plan_of_file(const std::string &path) {
         auto plan = parse_plan(std::string_view{answer.text}.substr(1));
         if (!plan)
             return std::move(plan).failure().in(path);
+        if (!plan->has_symbol_table || !plan->has_debug_types)
+            if (auto better = plan_with_debug_file(path, *plan, places))
+                plan = std::move(*better);
         plan->file = path;
         return plan;
     }

@@ -72,19 +72,6 @@ constexpr std::array<std::pair<std::string_view, cw_nccl_register>, 6> REGISTERS
 constexpr std::array<std::string_view, CW_NCCL_CAPABILITIES> CAPABILITIES{
     "communicators", "operations", "connections", "bytes", "graphs", "errors", "inspect", "times"};
 
-std::uint32_t offset_in(const Plan &plan, std::string_view names) {
-    for (;;) {
-        const auto bar = names.find('|');
-        const auto found = plan.offsets.find(std::string{names.substr(0, bar)});
-        if (found != plan.offsets.end() &&
-            found->second.value < std::numeric_limits<std::int32_t>::max())
-            return static_cast<std::uint32_t>(found->second.value);
-        if (bar == std::string_view::npos)
-            return CW_NCCL_NO_FIELD;
-        names.remove_prefix(bar + 1);
-    }
-}
-
 struct Copied {
     std::string_view name;
     std::uint32_t offset;
@@ -170,6 +157,19 @@ std::uint64_t data_address(const Plan &plan, const std::string &name) {
 
 } // namespace
 
+std::uint32_t field_offset(const Plan &plan, std::string_view names) {
+    for (;;) {
+        const auto bar = names.find('|');
+        const auto found = plan.offsets.find(std::string{names.substr(0, bar)});
+        if (found != plan.offsets.end() &&
+            found->second.value < std::numeric_limits<std::int32_t>::max())
+            return static_cast<std::uint32_t>(found->second.value);
+        if (bar == std::string_view::npos)
+            return CW_NCCL_NO_FIELD;
+        names.remove_prefix(bar + 1);
+    }
+}
+
 std::uint32_t version_number(std::string_view version) {
     std::array<std::uint32_t, 3> parts{};
     const char *at = version.data();
@@ -183,6 +183,11 @@ std::uint32_t version_number(std::string_view version) {
     return parts[0] * 10000 + parts[1] * 100 + parts[2];
 }
 
+const PlannedFunction *find_warning(const Plan &plan) {
+    const PlannedFunction *newer = find_probe(plan, WARNS_WITH_FUNCTION);
+    return newer != nullptr ? newer : find_probe(plan, WARNS);
+}
+
 const PlannedFunction *find_probe(const Plan &plan, std::string_view function) {
     const auto found = std::ranges::find(plan.probes, function, &PlannedFunction::function);
     return found == plan.probes.end() ? nullptr : &*found;
@@ -190,7 +195,7 @@ const PlannedFunction *find_probe(const Plan &plan, std::string_view function) {
 
 Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id) {
     cw_nccl_layout layout{};
-#define FILL(member, names) layout.member = offset_in(plan, names);
+#define FILL(member, names) layout.member = field_offset(plan, names);
     CW_NCCL_OFFSETS(FILL)
 #undef FILL
     // 2.23 says the task of an operation, but not its bytes: it is read as what came before.
@@ -207,6 +212,12 @@ Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id) 
     layout.net_socket = data_address(plan, "ncclNetSocket");
     put_numbers(plan, PATTERNS, layout.patterns);
     put_numbers(plan, SOCKET_TYPES, layout.socket_types);
+    if (const PlannedFunction *warning = find_warning(plan)) {
+        layout.warning = warning->address;
+        layout.warning_names_function = warning->function == WARNS_WITH_FUNCTION ? 1 : 0;
+    }
+    if (const auto text = plan.data.find("ncclLastError"); text != plan.data.end())
+        layout.last_error = text->second;
     if (const PlannedFunction *start = find_probe(plan, "ncclProxyStart")) {
         layout.proxy_start = start->address;
         const auto kept = start->registers.find("plan");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "collwire/nccl_layout.h"
 #include "collwire/records.h"
@@ -14,10 +15,18 @@ namespace collwire::nccl {
 // 22809 of "2.28.9"; 0 of anything else.
 std::uint32_t version_number(std::string_view version);
 
+// Of the first that the plan has of "type.field|type.field"; CW_NCCL_NO_FIELD: it has none.
+std::uint32_t field_offset(const Plan &plan, std::string_view names);
+
 // BadInput, naming what is there: the programs would read something else than they mean.
 Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id);
 
 const PlannedFunction *find_probe(const Plan &plan, std::string_view function);
+
+// What NCCL's warnings go through: the second since 2.30, where the first is for plugins alone.
+inline constexpr std::string_view WARNS = "ncclDebugLog", WARNS_WITH_FUNCTION = "ncclDebugLogV";
+// Null: neither can be probed.
+const PlannedFunction *find_warning(const Plan &plan);
 
 // NCCL of this plan calls ncclProxyStart for each launch.
 bool sees_all_launches(const Plan &plan);

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t MAX_SEGMENTS = 256;
 constexpr std::size_t MAX_BUILD_ID_BYTES = 64;
+constexpr std::size_t MAX_DEBUG_LINK_BYTES = 256;
 constexpr std::size_t MAX_PARAMETERS = 1024; // 2.32 has 229
 constexpr std::size_t MAX_PARAMETER_NAME_BYTES = 47;
 constexpr std::size_t PARAMETER_BYTES = 8;
@@ -72,12 +73,23 @@ SymbolForm form_of(std::string_view symbol) {
 
 Result<LibraryFile> LibraryFile::parse(std::span<const std::byte> bytes) {
     LibraryFile file;
-    if (auto done = file.read(bytes); !done)
+    if (auto done = file.open(bytes); !done)
         return std::move(done).failure();
+    if (auto done = file.read_segments(bytes); !done)
+        return std::move(done).failure();
+    file.read_sections();
     return file;
 }
 
-Result<void> LibraryFile::read(std::span<const std::byte> bytes) {
+Result<LibraryFile> LibraryFile::parse_debug(std::span<const std::byte> bytes) {
+    LibraryFile file;
+    if (auto done = file.open(bytes); !done)
+        return std::move(done).failure();
+    file.read_sections();
+    return file;
+}
+
+Result<void> LibraryFile::open(std::span<const std::byte> bytes) {
     if (bytes.size() < sizeof(Elf64_Ehdr))
         return bad("shorter than an ELF header");
     // libelf changes an image in place where byte orders differ, and the mapping is read-only:
@@ -90,15 +102,14 @@ Result<void> LibraryFile::read(std::span<const std::byte> bytes) {
     elf_version(EV_CURRENT);
     elf_.reset(
         elf_memory(const_cast<char *>(reinterpret_cast<const char *>(bytes.data())), bytes.size()));
-    if (auto done = read_segments(bytes); !done)
-        return done;
-    read_sections();
+    if (!elf_ || elf_kind(elf_.get()) != ELF_K_ELF)
+        return bad(elf_errmsg(-1));
     return {};
 }
 
 Result<void> LibraryFile::read_segments(std::span<const std::byte> bytes) {
     GElf_Ehdr header{};
-    if (!elf_ || elf_kind(elf_.get()) != ELF_K_ELF || gelf_getehdr(elf_.get(), &header) == nullptr)
+    if (gelf_getehdr(elf_.get(), &header) == nullptr)
         return bad(elf_errmsg(-1));
     if (header.e_machine != EM_X86_64)
         return error(ErrorKind::Unsupported,
@@ -145,6 +156,9 @@ void LibraryFile::read_sections() {
         } else if (name != nullptr && header.sh_type != SHT_NOBITS &&
                    std::string_view{name} == ".debug_info") {
             has_debug_types_ = true;
+        } else if (name != nullptr && header.sh_type == SHT_PROGBITS &&
+                   std::string_view{name} == ".gnu_debuglink") {
+            read_debug_link(elf_getdata(section, nullptr));
         }
     }
 }
@@ -165,6 +179,18 @@ void LibraryFile::read_build_id(Elf_Data *notes) {
         for (std::size_t i = 0; i < std::min<std::size_t>(note.n_descsz, MAX_BUILD_ID_BYTES); ++i)
             build_id_ += fmt::format("{:02x}", bytes[content_at + i]);
     }
+}
+
+// A name, which ends with a 0, and a checksum.
+void LibraryFile::read_debug_link(const Elf_Data *link) {
+    if (link == nullptr || link->d_buf == nullptr)
+        return;
+    const std::string_view bytes{static_cast<const char *>(link->d_buf), link->d_size};
+    const std::string_view name = bytes.substr(0, bytes.find('\0'));
+    // It comes from the file, and goes into paths.
+    if (name.size() < MAX_DEBUG_LINK_BYTES && name.find('/') == std::string_view::npos &&
+        name != "." && name != "..")
+        debug_link_ = name;
 }
 
 template <typename Visit> void LibraryFile::for_each_symbol(Visit visit) const {

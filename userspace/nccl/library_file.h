@@ -45,9 +45,14 @@ class LibraryFile {
 public:
     // Does not copy the bytes.
     static Result<LibraryFile> parse(std::span<const std::byte> bytes);
+    // A file of symbols and DWARF alone (objcopy --only-keep-debug): its code is in another file,
+    // and where its segments say that it is in this one is not looked at.
+    static Result<LibraryFile> parse_debug(std::span<const std::byte> bytes);
 
     [[nodiscard]] const CodeView &code() const { return code_; }
-    [[nodiscard]] const std::string &build_id() const { return build_id_; }   // hex; may be empty
+    [[nodiscard]] const std::string &build_id() const { return build_id_; } // hex; may be empty
+    // The name in .gnu_debuglink; empty: it has none.
+    [[nodiscard]] const std::string &debug_link() const { return debug_link_; }
     [[nodiscard]] bool has_symbol_table() const { return has_symbol_table_; } // .symtab
     [[nodiscard]] bool has_debug_types() const { return has_debug_types_; }   // .debug_info
     [[nodiscard]] Elf *elf() const { return elf_.get(); }
@@ -64,16 +69,18 @@ private:
     };
 
     LibraryFile() = default;
-    Result<void> read(std::span<const std::byte> bytes);
+    Result<void> open(std::span<const std::byte> bytes);
     template <typename Visit> void for_each_symbol(Visit visit) const;
     Result<void> read_segments(std::span<const std::byte> bytes);
     void read_sections();
     void read_build_id(Elf_Data *notes);
+    void read_debug_link(const Elf_Data *link);
 
     std::unique_ptr<Elf, ElfCloser> elf_;
     CodeView code_;
     Elf_Scn *symbols_ = nullptr; // the section
     std::string build_id_;
+    std::string debug_link_;
     bool has_symbol_table_ = false;
     bool has_debug_types_ = false;
 };

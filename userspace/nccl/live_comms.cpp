@@ -50,6 +50,13 @@ public:
         return {std::move(comms), is_cut_ || *n > MAX_COMMS};
     }
 
+    LiveComms read(std::span<const std::uint64_t> addresses) {
+        std::vector<LiveComm> comms;
+        for (const std::uint64_t address : addresses)
+            add_comm(address, comms);
+        return {std::move(comms), is_cut_};
+    }
+
     std::vector<cw_nccl_connection> read_connection(std::uint64_t proxy_state,
                                                     std::uint64_t address) {
         LiveComm live;
@@ -168,12 +175,21 @@ private:
         const auto at = field<std::uint64_t>(comm.comm, layout_.comm_name);
         if (!at || *at == 0)
             return;
+        // The program's own text, which it may have freed since: what is no name is none.
+        bool is_name = false;
         for (std::size_t i = 0; i < COMM_NAME_BYTES; ++i) {
             const auto letter = value<char>(*at + i);
             if (!letter || *letter == '\0')
-                return;
+                break;
+            if (static_cast<unsigned char>(*letter) < ' ') {
+                is_name = false;
+                break;
+            }
+            is_name = is_name || *letter != ' ';
             comm.name[i] = *letter;
         }
+        if (!is_name)
+            std::ranges::fill(comm.name, '\0');
     }
 
     void add_connections(LiveComm &live) {
@@ -412,6 +428,11 @@ std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping)
 LiveComms read_comms(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
                      std::uint64_t bias) {
     return Reader{process, plan, layout, bias}.read();
+}
+
+LiveComms read_comms_at(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+                        std::uint64_t bias, std::span<const std::uint64_t> addresses) {
+    return Reader{process, plan, layout, bias}.read(addresses);
 }
 
 bool is_there(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collwire/nccl_layout.h"
@@ -33,6 +34,10 @@ struct LiveComms {
 // what could not be read is left out.
 LiveComms read_comms(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
                      std::uint64_t bias);
+
+// The same of communicators at known addresses.
+LiveComms read_comms_at(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
+                        std::uint64_t bias, std::span<const std::uint64_t> addresses);
 
 // Whether it is what it was when it was read.
 bool is_there(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,

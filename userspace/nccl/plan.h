@@ -51,8 +51,11 @@ struct PlannedOffset {
 
 struct Plan {
     std::string file;
-    std::string version;  // 2.28.9; empty if it cannot be told
-    std::string build_id; // hex; empty if the file has none
+    std::string version;    // 2.28.9; empty if it cannot be told
+    std::string build_id;   // hex; empty if the file has none
+    std::string debug_link; // the name of its debug file, as it says; empty: it says none
+    // Of a file that was stripped: its debug file, or the plan that was kept of it; empty: none.
+    std::string debug_file;
     bool has_symbol_table = false;
     bool has_debug_types = false;
     // Why collwire records nothing of it, a sentence with what to do; empty: it does.
@@ -72,6 +75,7 @@ enum class Placed {
     Always,
     LocalLaunches, // with --local-launches
     NetworkTimes,  // with --network-times
+    Warnings,      // with --warnings
     Never,         // not by this version of collwire
 };
 Placed placed_when(const Plan &plan, const PlannedFunction &probe);

@@ -33,6 +33,8 @@ Plan plan_of(const Json &document) {
     plan.file = document.at("file").get<std::string>();
     plan.version = text_of(document.at("version"));
     plan.build_id = text_of(document.at("build_id"));
+    plan.debug_link = text_of(document.at("debug_link"));
+    plan.debug_file = text_of(document.at("debug_file"));
     plan.has_symbol_table = document.at("symbol_table").get<bool>();
     plan.has_debug_types = document.at("debug_types").get<bool>();
     plan.not_recorded = text_of(document.at("not_recorded"));
@@ -108,6 +110,8 @@ std::string render_json(const Plan &plan, std::string_view tool_version) {
                            {"file", plan.file},
                            {"version", text_or_null(plan.version)},
                            {"build_id", text_or_null(plan.build_id)},
+                           {"debug_link", text_or_null(plan.debug_link)},
+                           {"debug_file", text_or_null(plan.debug_file)},
                            {"symbol_table", plan.has_symbol_table},
                            {"debug_types", plan.has_debug_types},
                            {"not_recorded", text_or_null(plan.not_recorded)},

@@ -27,9 +27,10 @@ std::string render_text(const Plan &plan) {
     fmt::format_to(out, "{}\n", plan.file);
     fmt::format_to(out, "  NCCL {}, build-id {}\n", plan.version.empty() ? "?" : plan.version,
                    plan.build_id.empty() ? "-" : plan.build_id);
-    fmt::format_to(out, "  symbols: {}; types: {}\n\n",
+    fmt::format_to(out, "  symbols: {}; types: {}{}\n\n",
                    plan.has_symbol_table ? ".symtab" : "exported only",
-                   plan.has_debug_types ? "DWARF" : "none");
+                   plan.has_debug_types ? "DWARF" : "none",
+                   plan.debug_file.empty() ? "" : "; made with " + plan.debug_file);
     if (!plan.not_recorded.empty())
         fmt::format_to(out, "  not recorded: {}\n\n", plan.not_recorded);
     for (const Capability &capability : plan.capabilities) {

@@ -44,7 +44,9 @@ Placed placed_when(const Plan &plan, const PlannedFunction &probe) {
         return sees_all_launches(plan) ? Placed::Never : Placed::LocalLaunches;
     if (probe.function.starts_with("ncclProfiler"))
         return measures_times(plan) ? Placed::NetworkTimes : Placed::Never;
-    return Placed::Never;
+    const PlannedFunction *warning = find_warning(plan);
+    return warning != nullptr && warning->function == probe.function ? Placed::Warnings
+                                                                     : Placed::Never;
 }
 
 std::string_view placed_name(Placed placed) {
@@ -55,6 +57,8 @@ std::string_view placed_name(Placed placed) {
         return "--local-launches";
     case Placed::NetworkTimes:
         return "--network-times";
+    case Placed::Warnings:
+        return "--warnings";
     case Placed::Never:
         break;
     }

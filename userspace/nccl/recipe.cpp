@@ -9,6 +9,7 @@ namespace {
 using enum Need;
 
 constexpr unsigned TWO = ARGUMENT_1 | ARGUMENT_2;
+constexpr unsigned SIX = (ARGUMENT_6 << 1U) - 1;
 
 constexpr std::array COMMUNICATOR_FUNCTIONS{
     FunctionRecipe{"ncclCommInitRankFunc"},
@@ -231,7 +232,7 @@ constexpr std::array GRAPH_FIELDS{
 
 constexpr std::array ERROR_FUNCTIONS{
     // From 2.30 on nothing of NCCL's own calls ncclDebugLog.
-    FunctionRecipe{"ncclDebugLogV|ncclDebugLog", Exact, TWO},
+    FunctionRecipe{"ncclDebugLogV|ncclDebugLog", Exact, SIX},
     FunctionRecipe{"ncclCommSetAsyncError", Optional, TWO},
 };
 constexpr std::array ERROR_DATA{
@@ -260,7 +261,6 @@ constexpr std::array INSPECT_FIELDS{
     FieldRecipe{"ncclProxyArgs.state"},
     FieldRecipe{"ncclProxyArgs.pattern"},
     FieldRecipe{"ncclProxyArgs.protocol"},
-    FieldRecipe{"ncclProxyArgs.sliceSteps"},
     FieldRecipe{"ncclProxyArgs.next"},
     FieldRecipe{"ncclProxyArgs.nextPeer"},
     FieldRecipe{"ncclProxySubArgs"},
@@ -274,6 +274,36 @@ constexpr std::array INSPECT_FIELDS{
     FieldRecipe{"ncclProxySubArgs.received"},
     FieldRecipe{"ncclProxySubArgs.transmitted"},
     FieldRecipe{"ncclProxySubArgs.done"},
+    FieldRecipe{"ncclProxyArgs.sliceSteps"},
+    FieldRecipe{"ncclProxyArgs.dtype"},
+    FieldRecipe{"ncclProxyArgs.redOp"},
+    // What the next step of a connection waits for.
+    FieldRecipe{"sendNetResources.recvMem|sendResources.recvMem"},
+    FieldRecipe{"recvNetResources.sendMem|recvResources.sendMem"},
+    FieldRecipe{"recvNetResources.recvMem|recvResources.recvMem"},
+    FieldRecipe{"sendNetResources.buffSizes|sendResources.buffSizes"},
+    FieldRecipe{"sendNetResources.map.mems|sendResources.map.mems"},
+    FieldRecipe{"sendNetResources.map.offsets.buffs|sendResources.map.offsets.buffs"},
+    FieldRecipe{"connectMapMem"},
+    FieldRecipe{"connectMapMem.cpuPtr"},
+    FieldRecipe{"ncclRecvMem.tail"},
+    FieldRecipe{"ncclRecvMem.connFifo|ncclRecvMem.sizesFifo"},
+    FieldRecipe{"ncclConnFifo.size|ncclRecvMem.sizesFifo"},
+    FieldRecipe{"ncclSendMem.head"},
+    FieldRecipe{"ncclIbSendComm.ctsFifo|ncclIbSendComm.fifo"},
+    FieldRecipe{"ncclIbNetCommBase.fifoHead|ncclIbSendComm.fifoHead"},
+    FieldRecipe{"ncclIbSendFifo.idx"},
+    FieldRecipe{"ncclProxyState.thread"},
+    FieldRecipe{"ncclProxyProgressState.thread"},
+    FieldRecipe{"ncclProxyState.tpRank"},
+    FieldRecipe{"ncclProxyState.asyncResult", Optional},
+    FieldRecipe{"ncclConnFifo", Optional},
+    FieldRecipe{"ncclProxyArgs.coll", Optional},
+    FieldRecipe{"ncclProxyArgs.collAPI", Optional},
+    FieldRecipe{"ncclProxyArgs.algorithm", Optional},
+    FieldRecipe{"ncclProxySubArgs.loopSize", Optional},
+    FieldRecipe{"ncclProxySubArgs.reg", Optional},
+    FieldRecipe{"ncclComm.finalizeCalled", Optional},
     FieldRecipe{"ncclProxyState.comm", Optional},
     FieldRecipe{"ncclComm.startMagic", Optional},
     FieldRecipe{"ncclComm.endMagic", Optional},

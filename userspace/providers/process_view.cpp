@@ -55,6 +55,7 @@ std::optional<Mapping> parse_line(std::string_view line) {
         return std::nullopt;
     }
     mapping.executable = line[2] == 'x';
+    mapping.writable = line[1] == 'w';
     line.remove_prefix(5);
     std::uint64_t major = 0;
     std::uint64_t minor = 0;
@@ -280,20 +281,41 @@ std::vector<pid_t> rdma_processes() {
     return pids;
 }
 
-std::optional<std::uint64_t> start_ticks(pid_t pid) {
-    // proc(5): "pid (comm) state ppid ...", starttime is field 22; comm may hold anything.
+namespace {
+
+// proc(5): "pid (comm) state ppid ...", comm may hold anything.
+struct ProcessStat {
+    char state = 0;
+    std::uint64_t n_threads = 0;   // field 20
+    std::uint64_t start_ticks = 0; // field 22
+};
+
+std::optional<ProcessStat> read_stat(pid_t pid) {
     const auto text = read_file(fmt::format("/proc/{}/stat", pid), small_file_bytes);
     const auto comm_end = text ? text->rfind(')') : std::string::npos;
-    if (comm_end == std::string::npos) {
+    if (comm_end == std::string::npos)
         return std::nullopt;
-    }
     std::istringstream fields{text->substr(comm_end + 1)};
     std::string skipped;
-    for (int field = 3; field < 22; ++field) {
+    ProcessStat stat;
+    fields >> stat.state;
+    for (int field = 4; field < 20; ++field)
         fields >> skipped;
-    }
-    std::uint64_t ticks = 0;
-    return fields >> ticks ? std::optional{ticks} : std::nullopt;
+    fields >> stat.n_threads >> skipped >> stat.start_ticks;
+    return fields ? std::optional{stat} : std::nullopt;
+}
+
+} // namespace
+
+std::optional<std::uint64_t> start_ticks(pid_t pid) {
+    const auto stat = read_stat(pid);
+    return stat ? std::optional{stat->start_ticks} : std::nullopt;
+}
+
+bool has_ended(pid_t pid, std::uint64_t ticks) {
+    const auto stat = read_stat(pid);
+    // The first thread of a process may end before the others.
+    return !stat || stat->start_ticks != ticks || (stat->state == 'Z' && stat->n_threads <= 1);
 }
 
 bool is_provider_name(std::string_view path) {

@@ -26,6 +26,7 @@ struct Mapping {
     std::uint64_t inode = 0; // as the process's mount namespace shows it
     bool executable = false;
     std::string path; // in the process's mount namespace; empty if anonymous
+    bool writable = false;
 };
 
 // Tells a file from others, and from what it was before it was written again.
@@ -123,6 +124,8 @@ std::vector<pid_t> rdma_processes();
 // When a process started, in clock ticks since boot: tells it from a later one with its number.
 // Empty: there is none.
 std::optional<std::uint64_t> start_ticks(pid_t pid);
+// The process that started then: it is not there any more, or only as a zombie.
+bool has_ended(pid_t pid, std::uint64_t ticks);
 
 // The name of a driver library of rdma-core: lib*-rdmavN.so, libmlx5.so.1.24.44.0, ...
 bool is_provider_name(std::string_view path);

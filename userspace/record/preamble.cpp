@@ -56,6 +56,7 @@ constexpr auto LOSS_NAMES = std::to_array<std::string_view>({
     "begins and ends of operations of NCCL",
     "sockets that NCCL closed",
     "records that a ring buffer did not give",
+    "warnings of NCCL",
 });
 static_assert(LOSS_NAMES.size() == CW_LOSS_CLASSES);
 

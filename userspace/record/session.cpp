@@ -107,9 +107,12 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     nccl.tell_again = [told_by](const auto &inodes) { told_by->tell_again(inodes); };
     nccl.probes.pids = options.pids;
     nccl.files = options.nccl_files;
+    nccl.probes.symbols = options.symbols;
     nccl.probes.api_returns = options.api_returns;
     nccl.probes.local_launches = options.local_launches;
     nccl.probes.network_times = options.network_times;
+    nccl.probes.warnings = options.warnings;
+    nccl.on_error = look_at_qps_;
     nccl.told_of_mappings = [this] { return works("mappings"); };
     SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;
@@ -125,7 +128,9 @@ Result<void> Session::add_rdma_sources(const RecordOptions &options, HookMode mo
     qp.filter_by_tgid = filter;
     qp.layout_unknown = layout_unknown("", {"ib_core"});
     qp.mode = mode;
-    if (auto added = add(std::make_unique<QpSource>(*maps_, std::move(qp))); !added)
+    auto qps = std::make_unique<QpSource>(*maps_, std::move(qp));
+    look_at_qps_ = [of = qps.get()] { of->look_for_errors(); };
+    if (auto added = add(std::move(qps)); !added)
         return added;
 
     if (options.wire && module_origin("", "rdma_rxe").present) {

@@ -62,6 +62,7 @@ private:
     std::unique_ptr<SharedMaps> maps_;
     std::unique_ptr<EventRing> ring_;
     Sources sources_;
+    std::function<void()> look_at_qps_; // for errors; empty: no queue pairs are recorded
     bool is_ending_ = false;
     std::uint64_t unread_records_ = 0;
 };

@@ -198,6 +198,10 @@ Result<void> NcclImages::add_file(const std::string &path) {
     return {};
 }
 
+Result<nccl::Plan> NcclImages::plan_of(const NcclImage &image) const {
+    return nccl::plan_of_file(image.file.own_path(), {image.path, wanted_.symbols});
+}
+
 NcclImage *NcclImages::add(MappedFile file, const FileStatus &status, std::string path) {
     auto image = std::make_unique<NcclImage>();
     image->id = ++last_id_;
@@ -205,7 +209,7 @@ NcclImage *NcclImages::add(MappedFile file, const FileStatus &status, std::strin
     image->names.insert(status.identity);
     image->path = std::move(path);
     image->file = std::move(file);
-    auto plan = nccl::plan_of_file(image->file.own_path());
+    auto plan = plan_of(*image);
     if (!plan && plan.failure().kind == ErrorKind::Failed)
         return nullptr;
     if (plan) {
@@ -329,7 +333,7 @@ bool NcclImages::is_what_was_planned(NcclImage &image) const {
     const FileIdentity &before = image.status.identity;
     if (!now || now->identity.device != before.device || now->identity.inode != before.inode)
         return false;
-    auto plan = nccl::plan_of_file(image.file.own_path());
+    auto plan = plan_of(image);
     if (!plan)
         return false;
     plan->file = image.path;

@@ -68,6 +68,9 @@ constexpr std::array SITES{
          [](const Programs &of) { return of.proxy_op_begins; }},
     Site{"ncclProfilerStartRecvProxyOpEvent", false, &NcclProbes::network_times,
          [](const Programs &of) { return of.proxy_op_begins; }},
+    Site{nccl::WARNS_WITH_FUNCTION, false, &NcclProbes::warnings,
+         [](const Programs &of) { return of.warns; }},
+    Site{nccl::WARNS, false, &NcclProbes::warnings, [](const Programs &of) { return of.warns; }},
     Site{"ncclEnqueueCheck", true, &NcclProbes::api_returns,
          [](const Programs &of) { return of.enqueue_returns; }},
     Site{"ncclEnqueueCheck", false, nullptr, [](const Programs &of) { return of.enqueue_check; }},
@@ -76,6 +79,11 @@ constexpr std::array SITES{
 // Which functions tell of operations depends on the version. Ends alone tell less than samples.
 bool has_times(const nccl::Plan &plan, std::string_view function) {
     return nccl::measures_times(plan) && nccl::find_probe(plan, function) != nullptr;
+}
+
+bool warns_by(const nccl::Plan &plan, std::string_view function) {
+    const nccl::PlannedFunction *warning = nccl::find_warning(plan);
+    return warning != nullptr && warning->function == function;
 }
 
 bool has_sockets(const NcclImage &image) {
@@ -237,6 +245,8 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
     bpf_program__set_autoload((*programs)->progs.enqueue_returns, wanted_.api_returns);
     bpf_program__set_autoload((*programs)->progs.proxy_op_begins, wanted_.network_times);
     bpf_program__set_autoload((*programs)->progs.proxy_op_ends, wanted_.network_times);
+    bpf_program__set_autoload((*programs)->progs.warns,
+                              wanted_.warnings && nccl::find_warning(image.plan) != nullptr);
     bpf_program__set_autoload((*programs)->progs.socket_closes, has_sockets(image));
     (*programs)->rodata->filter_by_tgid = !wanted_.pids.empty();
     (*programs)->rodata->watch_returns = wanted_.api_returns;
@@ -255,6 +265,8 @@ void NcclImages::plan_probes(NcclImage &image) const {
         if (site.at_return && may_refuse_return_probes())
             continue;
         if (site.wanted == &NcclProbes::network_times && !has_times(image.plan, site.function))
+            continue;
+        if (site.wanted == &NcclProbes::warnings && !warns_by(image.plan, site.function))
             continue;
         if (site.function == "ncclSocketClose" && !has_sockets(image))
             continue;
@@ -303,6 +315,10 @@ Result<void> NcclImages::place_all(NcclImage &image) const {
         image.missing.emplace_back(
             "nothing in it tells when an operation begins and ends on a connection, as NCCL does "
             "from 2.23 on: ends are sampled, --network-times adds nothing");
+    if (wanted_.warnings && nccl::find_warning(image.plan) == nullptr)
+        image.missing.emplace_back("what its warnings go through is not a function in it: "
+                                   "--warnings adds nothing, the last one is read once an "
+                                   "interval");
     if (!image.sockets_refused.empty())
         image.missing.push_back(fmt::format("{}: {}", image.sockets_refused, WITHOUT_SOCKETS));
     for (PlannedProbe &probe : image.probes) {

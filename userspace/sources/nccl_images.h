@@ -27,10 +27,12 @@ namespace collwire {
 
 // Whose NCCL is probed, and what besides the calls and launches.
 struct NcclProbes {
-    std::vector<std::uint32_t> pids; // nothing of other processes is looked at; empty: all
+    std::vector<std::uint32_t> pids;  // nothing of other processes is looked at; empty: all
+    std::vector<std::string> symbols; // places of debug files: nccl::DebugPlaces
     bool api_returns = false;
     bool local_launches = false;
     bool network_times = false;
+    bool warnings = false;
 };
 
 struct NcclImage {
@@ -139,6 +141,7 @@ private:
     [[nodiscard]] NcclImage *image_of(const FileIdentity &file) const;
     // Null: nobody could read it now.
     NcclImage *add(MappedFile file, const FileStatus &status, std::string path);
+    [[nodiscard]] Result<nccl::Plan> plan_of(const NcclImage &image) const;
     // The image whose probes are in this mapping of a file with this build.
     [[nodiscard]] NcclImage *probed_in(pid_t pid, const Mapping &mapping,
                                        std::string_view build_id) const;

@@ -127,7 +127,8 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
     Process &process = entry->second;
     const auto pid = static_cast<pid_t>(record.tgid);
     if (is_new || !same_start(process.start_boottime_ns, record.start_boottime_ns)) {
-        process = {start_ticks(pid).value_or(0), record.start_boottime_ns, {}, false};
+        process = {
+            start_ticks(pid).value_or(0), record.start_boottime_ns, {}, false, monotonic_ns()};
         const cw_nccl_process told =
             process_record(key.tgid, key.image_id, process.start_boottime_ns);
         const auto *begin = reinterpret_cast<const std::byte *>(&told);
@@ -141,6 +142,7 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
         comm.record.comm_hash != record.comm_hash || comm.record.rank != record.rank)
         comm = {};
     comm.record = record;
+    watch_errors(record);
     if (const NcclImage *image = images_.find(record.image_id))
         read_channels(comm, *image);
 }
@@ -151,6 +153,9 @@ void NcclSource::on_comm_end(const CommKey &key) {
         comms_.erase(found);
     }
     steps_.forget(key.tgid, key.comm);
+    // Whoever gives up on an error ends its communicators next.
+    look_at_text(key.tgid);
+    errors_.forget(key.tgid, key.comm);
 }
 
 void NcclSource::on_record(const cw_header &header) {
@@ -187,6 +192,12 @@ void NcclSource::on_record(const cw_header &header) {
     case CW_KIND_NCCL_LAUNCH: {
         const auto record = copy_of<cw_nccl_launch>(header);
         shapes_.use(record.tgid, record.shape);
+        break;
+    }
+    case CW_KIND_NCCL_WARNING: {
+        const auto record = copy_of<cw_nccl_warning>(header);
+        errors_.note_warning(record.tgid);
+        look_at_text(record.tgid);
         break;
     }
     case CW_KIND_NCCL_SHAPE_TASK:
@@ -267,11 +278,17 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
     if (!ended_)
         look_at_files(everything);
     look_elsewhere();
-    forget_ended();
+    if (!ended_)
+        forget_ended();
     for (auto &[key, process] : processes_)
         if (process.may_have_more)
             look_at_parameters(key, process);
     append_images(sink, everything);
+    for (const cw_nccl_process &gone : std::exchange(gone_, {}))
+        sink.append(gone.header);
+    if (!ended_)
+        look_at_errors();
+    append_errors(sink, everything);
     // What is launched while the probes are taken off is not recorded: no step of it is, either.
     if (!ended_)
         keep_steps(everything);
@@ -365,6 +382,8 @@ void NcclSource::watch_steps(const cw_nccl_connection &connection, const CommKey
 
 void NcclSource::end() {
     keep_steps(false);
+    look_at_errors();
+    forget_ended();
     ended_ = true;
 }
 
@@ -422,17 +441,25 @@ void NcclSource::look_at_told() {
 
 // A process that ends does not end its communicators. Its number goes to another one some day.
 void NcclSource::forget_ended() {
-    std::erase_if(processes_, [this](const auto &entry) {
-        const auto &[key, process] = entry;
-        const auto now = start_ticks(static_cast<pid_t>(key.tgid));
-        if (now && *now == process.start_ticks)
-            return false;
+    const std::uint64_t now_ns = monotonic_ns();
+    for (auto at = processes_.begin(); at != processes_.end();) {
+        auto &[key, process] = *at;
+        if (!has_ended(static_cast<pid_t>(key.tgid), process.start_ticks)) {
+            process.there_ns = now_ns;
+            ++at;
+            continue;
+        }
+        cw_nccl_process gone = process_record(key.tgid, key.image_id, process.start_boottime_ns);
+        gone.gone_ns = now_ns;
+        gone.there_ns = process.there_ns;
+        gone_.push_back(gone);
         steps_.forget(key.tgid);
+        errors_.forget(key.tgid);
         std::erase_if(waiting_,
                       [tgid = key.tgid](const auto &each) { return each.first.tgid == tgid; });
         forget_comms(key, process);
-        return true;
-    });
+        at = processes_.erase(at);
+    }
 }
 
 void NcclSource::forget_comms(const ProcessKey &key, const Process &process) {

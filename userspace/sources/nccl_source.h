@@ -12,6 +12,7 @@
 
 #include "userspace/nccl/comm_copies.h"
 #include "userspace/nccl/live_comms.h"
+#include "userspace/sources/nccl_errors.h"
 #include "userspace/sources/nccl_images.h"
 #include "userspace/sources/nccl_shapes.h"
 #include "userspace/sources/nccl_steps.h"
@@ -28,6 +29,8 @@ struct NcclOptions {
     std::function<void(const std::set<std::uint64_t> &inodes)> tell_again = {};
     // For how long an image that nobody maps keeps its probes.
     std::uint64_t spare_unused_ns = NcclImages::MINUTE_NS;
+    // NCCL has an error that queue pairs may tell more of.
+    std::function<void()> on_error = {};
     // Gets the connections that do not come through the ring buffer.
     std::function<void(const cw_header &)> on_connection = {};
 };
@@ -91,6 +94,7 @@ private:
         std::uint64_t start_boottime_ns = 0;
         std::map<std::string, std::int64_t> parameters; // as they were told of
         bool may_have_more = false;                     // parameters that are not told of
+        std::uint64_t there_ns = 0;                     // when it was seen last
     };
 
     struct ToldMapping {
@@ -126,6 +130,11 @@ private:
     // Null: there is none.
     const cw_nccl_layout *layout_of(const NcclImage &image);
     void look_at_parameters(const ProcessKey &key, Process &process);
+    void watch_errors(const cw_nccl_comm &record);
+    void look_at_errors();
+    void look_at_text(std::uint32_t tgid);
+    void keep_errors(const NcclErrors::Told &told);
+    void append_errors(RecordSink &sink, bool everything);
     void forget_ended();
     void forget_comms(const ProcessKey &key, const Process &process);
     void look_around();
@@ -145,6 +154,9 @@ private:
     std::map<std::uint32_t, cw_nccl_layout> layouts_; // by image
     NcclShapes shapes_;
     NcclSteps steps_;
+    std::vector<cw_nccl_process> gone_; // to be appended with the next sample
+    NcclErrors errors_;
+    NcclErrors::Told fresh_errors_;         // to be appended with the next sample
     std::vector<cw_nccl_steps> kept_steps_; // of the baseline, of the end
     bool ended_ = false;
     std::vector<ToldMapping> told_;    // since the last sample

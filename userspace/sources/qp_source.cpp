@@ -71,6 +71,9 @@ std::vector<Hook> qp_hooks() {
 constexpr std::string_view needed[] = {"rdma_restrack_add", "ib_destroy_qp_user",
                                        "ib_modify_qp_with_udata"};
 
+constexpr std::uint8_t STATE_SQE = 5, STATE_ERR = 6; // enum ib_qp_state
+constexpr std::uint64_t NS_PER_S = 1'000'000'000;
+
 std::uint64_t device_and_qpn(std::uint32_t dev_index, std::uint32_t qpn) {
     return std::uint64_t{dev_index} << 32 | qpn;
 }
@@ -238,6 +241,11 @@ std::uint64_t QpSource::missed() const {
 void QpSource::sample(RecordSink &sink, bool everything) {
     if (skeleton_.is_loaded())
         forget_old_calls(bpf_map__fd(skeleton_->maps.marks), sizeof(cw_mark_key), sizeof(cw_mark));
+    if (!looks_ns_.empty() && looks_ns_.back() <= monotonic_ns()) {
+        looks_ns_.pop_back();
+        for (const cw_qp_event &found : find_errors())
+            sink.append(found.header);
+    }
     if (!everything)
         return;
     forget_destroyed();
@@ -249,6 +257,51 @@ void QpSource::sample(RecordSink &sink, bool everything) {
         record.attr_mask = 0;
         sink.append(record.header);
     }
+}
+
+// Retries of others may be over later, and NCCL says nothing any more.
+void QpSource::look_for_errors() {
+    const std::uint64_t now_ns = monotonic_ns();
+    if (!looks_ns_.empty())
+        return; // they are under way
+    for (const std::uint64_t after_s : {30, 10, 5, 2, 1, 0})
+        looks_ns_.push_back(now_ns + after_s * NS_PER_S);
+}
+
+// No event tells that a queue pair went into error for what it had to send: its owner learns it
+// from a completion, which is in user space.
+std::vector<cw_qp_event> QpSource::find_errors() {
+    auto netlink = RdmaNetlink::open();
+    auto devices =
+        netlink ? netlink->devices() : Result<std::vector<NetlinkDevice>>{netlink.failure()};
+    if (!devices)
+        return {};
+    std::unordered_map<std::uint64_t, std::uint8_t> states;
+    for (const auto &device : *devices)
+        if (auto qps = netlink->dump_qps(device.dev_index))
+            for (const NetlinkQp &qp : *qps)
+                if (qp.state == STATE_SQE || qp.state == STATE_ERR)
+                    states.emplace(device_and_qpn(qp.dev_index, qp.lqpn & CW_QPN_MASK), qp.state);
+    std::vector<cw_qp_event> found;
+    if (states.empty())
+        return found;
+    const std::uint64_t now_ns = monotonic_ns();
+    for (auto &[key, known] : known_) {
+        const auto state = states.find(device_and_qpn(key.dev_index, key.qpn));
+        if (state == states.end() || known.new_state == state->second)
+            continue;
+        known.old_state = known.new_state;
+        known.new_state = state->second;
+        cw_qp_event record = known;
+        record.header.kind = CW_KIND_QP_STATE;
+        record.header.cpu = CW_CPU_USERSPACE;
+        record.header.time_ns = now_ns;
+        record.tid = 0;
+        record.attr_mask = 0;
+        record.flags |= CW_QP_FROM_NETLINK;
+        found.push_back(record);
+    }
+    return found;
 }
 
 // The event that a queue pair was destroyed may have been lost; the kernel's table knows. Those of

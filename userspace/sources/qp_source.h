@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "userspace/netlink/attributes.h"
 #include "userspace/sources/probed_source.h"
@@ -44,6 +45,10 @@ public:
     // Queue pairs are events; there is something to append only when the whole state is asked for.
     void sample(RecordSink &sink, bool everything) override;
 
+    // Something went wrong: which queue pairs are in error is looked for with the next samples. On
+    // hardware that is a command to the firmware for each queue pair of the node.
+    void look_for_errors();
+
 private:
     bool applicable() override;
     bool configure() override;
@@ -52,11 +57,14 @@ private:
     // Dumps the queue pairs that exist, under our own probe, and checks what it read.
     Result<void> on_attached() override;
     void forget_destroyed();
+    // Those that went into error since it was looked for last.
+    std::vector<cw_qp_event> find_errors();
     void check_dump(const std::vector<NetlinkQp> &told);
 
     QpSourceOptions options_;
     QpMap<cw_qp_event> known_; // all that events have told of each live queue pair
     std::unordered_map<std::uint64_t, std::uint32_t> netlink_destinations_; // by device and QPN
+    std::vector<std::uint64_t> looks_ns_; // when to look for errors, the last first
 };
 
 } // namespace collwire

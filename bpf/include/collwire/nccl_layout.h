@@ -185,12 +185,16 @@ struct cw_nccl_layout {
 	CW_NCCL_OFFSETS(CW_NCCL_DECLARE)
 #undef CW_NCCL_DECLARE
 	__u32 image_id;
-	__u32 plan_register;	 /* enum cw_nccl_register */
-	__u32 seq_numbers_count; /* NCCL keeps them without a profiler: 2.26 and later */
+	__u32 plan_register;	      /* enum cw_nccl_register */
+	__u32 seq_numbers_count;      /* NCCL keeps them without a profiler: 2.26 and later */
+	__u32 warning_names_function; /* what warnings go through is ncclDebugLogV: 2.30 and later
+				       */
 	/* Addresses in the file. */
 	__u64 proxy_start; /* of the instruction under the probe */
 	__u64 net_ib;
 	__u64 net_socket;
+	__u64 warning;				/* of the instruction under the probe */
+	__u64 last_error;			/* 0: not known */
 	__u8 patterns[CW_NCCL_PATTERN_NUMBERS]; /* enum cw_nccl_pattern by NCCL's number */
 	/* enum cw_nccl_socket_type by NCCL's number; 0: not told of */
 	__u8 socket_types[CW_NCCL_SOCKET_TYPE_NUMBERS];

@@ -20,7 +20,7 @@
 #define CW_INLINE static inline __attribute__((always_inline))
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 2
+#define CW_SCHEMA_MINOR 3
 
 #define CW_NAME_BYTES	 64 /* IB_DEVICE_NAME_MAX, RDMA counter names */
 #define CW_IFNAME_BYTES	 16
@@ -79,6 +79,9 @@ enum cw_kind {
 	CW_KIND_NCCL_STEPS = 78, /* sampled by the recorder */
 	CW_KIND_TCP_SOCKET = 80, /* sampled by the recorder */
 	CW_KIND_NCCL_SOCKET = 81,
+	CW_KIND_NCCL_RESULT = 82,     /* read by the recorder */
+	CW_KIND_NCCL_LAST_ERROR = 83, /* read by the recorder */
+	CW_KIND_NCCL_WARNING = 84,
 	/* From here on for the recorder alone: not written. */
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,
@@ -405,7 +408,8 @@ enum cw_loss_class {
 	CW_LOSS_NCCL_PROGRESS = 20,	 /* begins and ends of operations that are not here */
 	CW_LOSS_NCCL_SOCKET = 21, /* ring buffer full, or not read: sockets that are not here */
 	CW_LOSS_RING_UNREAD = 22, /* at the end: in a ring buffer, behind what was never finished */
-	CW_LOSS_CLASSES = 23,
+	CW_LOSS_NCCL_WARNING = 23, /* ring buffer full, or too many: warnings that are not here */
+	CW_LOSS_CLASSES = 24,
 };
 
 struct cw_loss {
@@ -459,7 +463,10 @@ CW_ASSERT_SIZE(cw_counter_samples, 32);
 CW_ASSERT_SIZE(cw_loss, 32);
 CW_ASSERT_SIZE(cw_sample_gap, 24);
 CW_ASSERT_SIZE(cw_nccl_image, 600);
-CW_ASSERT_SIZE(cw_nccl_process, 32);
+CW_ASSERT_SIZE(cw_nccl_process, 48);
+CW_ASSERT_SIZE(cw_nccl_result, 48);
+CW_ASSERT_SIZE(cw_nccl_last_error, 544);
+CW_ASSERT_SIZE(cw_nccl_warning, 864);
 CW_ASSERT_SIZE(cw_nccl_comm, 200);
 CW_ASSERT_SIZE(cw_nccl_comm_end, 32);
 CW_ASSERT_SIZE(cw_nccl_channel, 64);

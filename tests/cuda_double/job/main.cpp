@@ -58,6 +58,9 @@ void read_options(CLI::App &app, Options &options) {
     app.add_option("--stall-communicator", options.run.stall.communicator,
                    "--stall-at counts the calls on this one");
     app.add_option("--stall-ms", options.run.stall.ms, "how long");
+    app.add_option("--other-size-rank", options.run.other_size.rank,
+                   "does one operation with a fourth of the bytes");
+    app.add_option("--other-size-at", options.run.other_size.at, "which, from 0");
     app.callback([&options, count, seconds] {
         if (count->count() + seconds->count() == 0)
             options.run.count = 1;

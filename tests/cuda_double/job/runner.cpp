@@ -94,8 +94,10 @@ void Runner::run_step(const Step &step) {
     }
 }
 
-void Runner::run_operation(const Operation &operation) {
+void Runner::run_operation(Operation operation) {
     sequence_++;
+    if (options_.other_size.rank == rank_ && options_.other_size.at == sequence_)
+        operation.bytes /= 4;
     Communicator *communicator = communicators_.find(operation.communicator);
     if (communicator == nullptr)
         return;

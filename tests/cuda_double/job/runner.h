@@ -22,11 +22,18 @@ struct Stall {
     int ms = 0;
 };
 
+// And one does one of its operations with a fourth of the bytes.
+struct OtherSize {
+    int rank = -1;
+    int at = 0; // which, from 0; each agreement to go on is one, too
+};
+
 struct RunOptions {
     int count = 0;      // 0: no end
     double seconds = 0; // 0: no end
     int gap_ms = 0;     // of silence after each step
     Stall stall;
+    OtherSize other_size;
 };
 
 class Runner {
@@ -49,7 +56,7 @@ private:
 
     void run_steps(const std::vector<Step> &steps);
     void run_step(const Step &step);
-    void run_operation(const Operation &operation);
+    void run_operation(Operation operation);
     void run_group(const std::vector<Step> &steps);
     void run_capture(const Step &step);
     void run_abort(const Step &step);

@@ -17,7 +17,7 @@ NODES = int(os.environ["NODES"])
 OUT = os.environ["OUT"]
 ADDRESS = [os.environ[f"PEER_{node}"] for node in range(NODES)]
 
-_BARRIER_PORT = 7470
+BARRIER_PORT = 7470
 _ALARM_PORT = 7471
 _PATIENCE_S = 240
 _READS = 10
@@ -31,14 +31,14 @@ class Barrier:
     def __init__(self) -> None:
         self._links: List[socket.socket] = []
         if NODE == 0:
-            with socket.create_server((ADDRESS[0], _BARRIER_PORT), backlog=NODES) as server:
+            with socket.create_server((ADDRESS[0], BARRIER_PORT), backlog=NODES) as server:
                 server.settimeout(_BARRIER_PATIENCE_S)
                 while len(self._links) < NODES - 1:
                     link, _ = server.accept()
                     link.settimeout(_BARRIER_PATIENCE_S)
                     self._links.append(link)
         else:
-            self._links = [_connect(ADDRESS[0], _BARRIER_PORT)]
+            self._links = [_connect(ADDRESS[0], BARRIER_PORT)]
 
     def wait(self) -> None:
         self.any(False)

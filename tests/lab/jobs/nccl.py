@@ -82,14 +82,14 @@ class Ranks:
     """The processes of a case on this node."""
 
     def __init__(self, case, directory, port):
-        self._name, self._directory, self._processes = f"{case.name}:{port}", directory, []
+        self._name, self._directory, self.processes = f"{case.name}:{port}", directory, []
         self._ranks = [NODE * case.ranks_per_node + local for local in range(case.ranks_per_node)]
         for local, rank in enumerate(self._ranks):
             words = [f"{os.environ['DOUBLE']}/job", "--rank", str(rank), "--ranks", str(NODES * case.ranks_per_node),
                      "--id", f"tcp:{ADDRESS[0]}:{port}", "--device", str(local), "--plan", case.plan_path,
                      "--log", f"{directory}/job.{rank}", *case.job_options]
             with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
-                self._processes.append(subprocess.Popen(words, env=environment(case, directory, rank), stdout=output,
+                self.processes.append(subprocess.Popen(words, env=environment(case, directory, rank), stdout=output,
                                                         stderr=subprocess.STDOUT))
 
     def iterations(self):
@@ -102,19 +102,19 @@ class Ranks:
 
     def end(self):
         """The job agrees with itself to end."""
-        self._processes[0].send_signal(signal.SIGTERM)
+        self.processes[0].send_signal(signal.SIGTERM)
 
     def wait(self, alarm):
         """Exit statuses. Where one rank of any node failed the others are ended."""
         end_s = time.monotonic() + LIMIT_S
-        while any(process.poll() is None for process in self._processes):
-            if any(process.poll() for process in self._processes):
+        while any(process.poll() is None for process in self.processes):
+            if any(process.poll() for process in self.processes):
                 alarm.tell(self._name)
             if alarm.heard(self._name) or time.monotonic() > end_s:
-                for process in self._processes:
+                for process in self.processes:
                     process.kill()
             time.sleep(0.1)
-        statuses = [process.wait() for process in self._processes]
+        statuses = [process.wait() for process in self.processes]
         if any(statuses):
             alarm.tell(self._name)
         return statuses

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "correlate/diagnose/diagnosis.h"
+#include "correlate/diagnose/evidence.h"
+#include "correlate/diagnose/gather.h"
+#include "correlate/diagnose/mismatches.h"
+#include "correlate/diagnose/network.h"
+
+namespace collwire::diagnose {
+namespace {
+
+using inspect::Standing;
+using inspect::Thread;
+
+constexpr std::size_t MOST_MISSING_NAMED = 4;
+
+std::uint64_t behind_by(const Communicator &comm, std::int32_t rank) {
+    const auto found = std::ranges::find(comm.behind, rank, &Behind::rank);
+    return found == comm.behind.end() ? 0 : found->by;
+}
+
+std::string waiting_text(const std::set<std::int32_t> &waiting) {
+    if (waiting.empty())
+        return {};
+    if (waiting.size() == 1)
+        return fmt::format("; rank {} waits for it", *waiting.begin());
+    if (waiting.size() <= 4)
+        return fmt::format("; ranks {} wait for it", fmt::join(waiting, ", "));
+    return fmt::format("; {} ranks wait for it", waiting.size());
+}
+
+// A rank that others wait for, and that itself waits for nobody.
+Cause cause_of(const Communicator &comm, const Rank &rank, const std::set<std::int32_t> &waiting) {
+    Cause cause;
+    cause.rank = rank.rank;
+    cause.evidence = evidence_of(rank);
+    const std::string name = name_of(comm, rank.rank);
+    const Thread *main = thread_of(rank, rank.process->pid);
+    const bool in_kernel = main != nullptr && main->state == 'D';
+    const std::uint64_t by = behind_by(comm, rank.rank);
+    std::string what;
+    switch (rank.standing.standing) {
+    case Standing::Stopped:
+        cause.kind = Kind::Host;
+        what = "is stopped";
+        break;
+    case Standing::Proxy:
+        cause.kind = Kind::Host;
+        what = "could go on and does not: its proxy thread does not run";
+        break;
+    case Standing::Kernel:
+        cause.kind = Kind::Gpu;
+        what = "has all that its kernel needs from the network, and the kernel does not go on";
+        break;
+    case Standing::Idle:
+        cause.kind = in_kernel || is_throttled(rank) ? Kind::Host : Kind::Application;
+        what = by != 0 ? fmt::format("has not launched it: it is {} operation{} behind", by,
+                                     by == 1 ? "" : "s")
+                       : "has launched nothing that the others wait for";
+        break;
+    default:
+        what = "gets on, or could not be read, while others wait for it";
+        break;
+    }
+    cause.sentence = fmt::format("{} {}{}", name, what, waiting_text(waiting));
+    return cause;
+}
+
+Cause cause_of_missing(const Communicator &comm, std::int32_t rank,
+                       const std::set<std::int32_t> &waiting) {
+    Cause cause;
+    cause.kind = Kind::Missing;
+    cause.rank = rank;
+    cause.sentence = fmt::format("{} was looked at by nobody: its process has ended, or its node "
+                                 "was not inspected{}",
+                                 name_of(comm, rank), waiting_text(waiting));
+    return cause;
+}
+
+bool is_failure(std::string_view result) {
+    return !result.empty() && result != "ncclSuccess" && result != "ncclInProgress";
+}
+
+// The proxy thread ends with what went wrong; NCCL gives it on only to who asks.
+bool has_failed(const Rank &rank) {
+    return rank.comm->is_aborted == true || rank.comm->is_revoked == true ||
+           is_failure(rank.comm->async_result) ||
+           (rank.proxy != nullptr && is_failure(rank.proxy->async_result));
+}
+
+Cause cause_of_error(const Communicator &comm, const Rank &rank) {
+    Cause cause;
+    cause.kind = Kind::Error;
+    cause.rank = rank.rank;
+    const bool own = is_failure(rank.comm->async_result) || rank.proxy == nullptr;
+    cause.sentence =
+        fmt::format("{}: NCCL says {}{}{}", name_of(comm, rank.rank),
+                    own ? rank.comm->async_result : rank.proxy->async_result,
+                    own ? "" : " (its proxy)", rank.comm->is_aborted == true ? ", aborted" : "");
+    cause.evidence = evidence_of(rank);
+    return cause;
+}
+
+bool holds_up(Standing standing) {
+    return standing == Standing::Kernel || standing == Standing::Proxy ||
+           standing == Standing::Peers || standing == Standing::Network ||
+           standing == Standing::Unknown;
+}
+
+using Waiting = std::map<std::int32_t, std::set<std::int32_t>>; // for whom, and who
+
+// Neighbours of a rank in the rings and trees of these channels that it reaches without a proxy.
+std::set<std::int32_t> local_neighbours(const Rank &rank) {
+    std::set<std::int32_t> neighbours;
+    if (rank.comm->is_shared || rank.proxy == nullptr)
+        return neighbours; // its proxy counts by other ranks
+    const std::set<std::int32_t> channels{rank.standing.channels.begin(),
+                                          rank.standing.channels.end()};
+    std::set<std::pair<std::int32_t, std::int32_t>> remote; // channel, rank
+    for (const inspect::Operation &operation : rank.proxy->operations)
+        for (const inspect::Transfer &transfer : operation.transfers)
+            remote.insert({transfer.channel, transfer.peer});
+    const auto add = [&](std::int32_t channel, std::int32_t peer) {
+        if (peer >= 0 && peer != rank.rank && channels.contains(channel) &&
+            !remote.contains({channel, peer}))
+            neighbours.insert(peer);
+    };
+    if (rank.comm->local_ranks <= 1)
+        return neighbours;
+    for (const inspect::Communicator::Ring &ring : rank.comm->rings) {
+        add(ring.channel, ring.prev);
+        add(ring.channel, ring.next);
+    }
+    for (const inspect::Communicator::Tree &tree : rank.comm->trees) {
+        add(tree.channel, tree.up);
+        for (const std::int32_t down : tree.down)
+            add(tree.channel, down);
+    }
+    return neighbours;
+}
+
+// What a kernel waits for within its node no proxy sees: a neighbour there that is behind, does not
+// run or is held up itself is more likely than the kernel.
+bool is_held_up_locally(const Communicator &comm, const Rank &rank, Waiting &waited_for) {
+    bool held_up = false;
+    for (const std::int32_t neighbour : local_neighbours(rank)) {
+        const Rank *other = find_rank(comm, neighbour);
+        const Standing standing = other == nullptr ? Standing::Unknown : other->standing.standing;
+        const bool explains = standing == Standing::Idle
+                                  ? behind_by(comm, neighbour) != 0
+                                  : standing == Standing::Stopped || standing == Standing::Peers ||
+                                        standing == Standing::Network ||
+                                        standing == Standing::Proxy;
+        if (explains)
+            waited_for[neighbour].insert(rank.rank);
+        held_up = held_up || explains;
+    }
+    return held_up;
+}
+
+void find_causes(Communicator &comm) {
+    Waiting waited_for;
+    bool moving = false, failed = false;
+    for (const Rank &rank : comm.ranks) {
+        moving = moving || rank.standing.standing == Standing::Moving ||
+                 rank.standing.standing == Standing::Starting;
+        failed = failed || has_failed(rank);
+        comm.is_stuck = comm.is_stuck || holds_up(rank.standing.standing);
+        for (const inspect::WaitsFor &one : rank.standing.waits_for)
+            waited_for[one.peer].insert(rank.rank);
+    }
+    const bool stopped = std::ranges::any_of(
+        comm.ranks, [](const Rank &rank) { return rank.standing.standing == Standing::Stopped; });
+    comm.is_stuck = (comm.is_stuck && !moving) || failed || stopped;
+    if (!comm.is_stuck)
+        return;
+    std::vector<Cause> &causes = comm.causes;
+    for (const Rank &rank : comm.ranks)
+        if (rank.standing.standing == Standing::Stopped)
+            causes.push_back(cause_of(comm, rank, waited_for[rank.rank]));
+    const Ends ends = ends_of(comm);
+    std::ranges::move(find_mismatches(comm, ends), std::back_inserter(causes));
+    const bool is_explained = !causes.empty();
+    // Where ranks fail and others are not there, it began with these.
+    if (failed && comm.missing.size() <= MOST_MISSING_NAMED)
+        for (const std::int32_t rank : comm.missing)
+            causes.push_back(cause_of_missing(comm, rank, waited_for[rank]));
+    for (const Rank &rank : comm.ranks)
+        if (has_failed(rank))
+            causes.push_back(cause_of_error(comm, rank));
+    if (is_explained || failed)
+        return;
+    std::ranges::move(find_network_causes(comm, ends), std::back_inserter(causes));
+    // Whoever waits for others is held up by them; the others are where it begins.
+    std::set<std::int32_t> held_up;
+    for (const Rank &rank : comm.ranks)
+        if (rank.standing.standing == Standing::Kernel &&
+            is_held_up_locally(comm, rank, waited_for))
+            held_up.insert(rank.rank);
+    for (const Rank &rank : comm.ranks) {
+        const Standing standing = rank.standing.standing;
+        const auto found = waited_for.find(rank.rank);
+        const bool is_root = standing == Standing::Proxy ||
+                             (standing == Standing::Kernel && !held_up.contains(rank.rank)) ||
+                             (standing == Standing::Idle && found != waited_for.end());
+        if (is_root)
+            causes.push_back(cause_of(
+                comm, rank, found == waited_for.end() ? std::set<std::int32_t>{} : found->second));
+    }
+    for (const std::int32_t rank : comm.missing)
+        if (const auto found = waited_for.find(rank); found != waited_for.end())
+            causes.push_back(cause_of_missing(comm, rank, found->second));
+    // Nobody says what it is.
+    if (causes.empty()) {
+        Cause cause;
+        cause.sentence = "all wait for each other, or what they wait for could not be read";
+        causes.push_back(std::move(cause));
+    }
+}
+
+} // namespace
+
+std::string_view kind_name(Kind kind) {
+    switch (kind) {
+    case Kind::Host:
+        return "HOST";
+    case Kind::Application:
+        return "APPLICATION";
+    case Kind::Gpu:
+        return "GPU";
+    case Kind::Network:
+        return "NETWORK";
+    case Kind::Mismatch:
+        return "MISMATCH";
+    case Kind::Missing:
+        return "MISSING";
+    case Kind::Error:
+        return "ERROR";
+    case Kind::Unknown:
+        break;
+    }
+    return "UNKNOWN";
+}
+
+const Rank *find_rank(const Communicator &comm, std::int32_t rank) {
+    const auto found = std::ranges::find(comm.ranks, rank, &Rank::rank);
+    return found == comm.ranks.end() ? nullptr : &*found;
+}
+
+std::string name_of(const Communicator &comm, std::int32_t rank) {
+    const Rank *found = find_rank(comm, rank);
+    return found == nullptr ? fmt::format("rank {}", rank)
+                            : fmt::format("rank {} ({}, pid {})", rank, found->host, found->pid);
+}
+
+std::string title_of(const Communicator &comm) {
+    return fmt::format("{} ({} ranks)",
+                       comm.name.empty() ? fmt::format("{:#018x}", comm.hash) : comm.name,
+                       comm.n_ranks);
+}
+
+Diagnosis diagnose(const std::vector<inspect::Inspection> &inspections) {
+    Diagnosis diagnosis = gather(inspections);
+    for (Communicator &comm : diagnosis.communicators)
+        find_causes(comm);
+    std::ranges::stable_sort(diagnosis.communicators, {}, [](const Communicator &comm) {
+        return std::pair{!comm.is_stuck, comm.causes.empty()};
+    });
+    return diagnosis;
+}
+
+} // namespace collwire::diagnose

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "correlate/diagnose/ends.h"
+
+namespace collwire::diagnose {
+
+// Ranks that do something else than the other end of their connection: another function, datatype,
+// reduction or size in one place. `ends` are those of `comm`.
+[[nodiscard]] std::vector<Cause> find_mismatches(const Communicator &comm, const Ends &ends);
+
+} // namespace collwire::diagnose

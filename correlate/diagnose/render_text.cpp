@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "correlate/diagnose/render.h"
+#include "correlate/report/units.h"
+
+namespace collwire::diagnose {
+namespace {
+
+using report::grouped;
+using report::printable;
+
+constexpr std::size_t MOST_NAMED = 16;
+
+std::string ranks_text(const std::vector<std::int32_t> &ranks) {
+    const std::size_t n = std::min(ranks.size(), MOST_NAMED);
+    std::string text = fmt::format(
+        "{}", fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(n), ", "));
+    if (ranks.size() > n)
+        text += fmt::format(" and {} more", ranks.size() - n);
+    return text;
+}
+
+// What most of those do that are held up.
+std::string operation_text(const Communicator &comm) {
+    std::map<std::string, std::set<std::int32_t>> doing;
+    for (const Rank &rank : comm.ranks) {
+        if (rank.proxy == nullptr)
+            continue;
+        for (const inspect::Operation &operation : rank.proxy->operations)
+            if (!operation.is_queued && !operation.function.empty())
+                doing[operation.function].insert(rank.rank);
+    }
+    const auto most =
+        std::ranges::max_element(doing, {}, [](const auto &entry) { return entry.second.size(); });
+    return most == doing.end() ? std::string{}
+                               : fmt::format("{} in {}", most->second.size(), most->first);
+}
+
+void put(const Communicator &comm, std::string &text) {
+    text += fmt::format("\n{}  {:#018x}\n", printable(title_of(comm)), comm.hash);
+    std::string facts = fmt::format("  {} of {} ranks looked at", comm.ranks.size(), comm.n_ranks);
+    if (const std::string operation = operation_text(comm); !operation.empty())
+        facts += "; " + operation;
+    if (comm.most_launched)
+        facts += fmt::format("; {} collectives launched", grouped(*comm.most_launched));
+    text += facts + "\n";
+    if (!comm.missing.empty())
+        text += fmt::format("  no file from rank{} {}\n", comm.missing.size() == 1 ? "" : "s",
+                            ranks_text(comm.missing));
+    if (comm.is_ambiguous)
+        text += "  two processes say that they are one rank of it: these are several communicators "
+                "of one hash, and are not told apart\n";
+    std::map<std::uint64_t, std::vector<std::int32_t>> behind;
+    for (const Behind &one : comm.behind)
+        behind[one.by].push_back(one.rank);
+    for (const auto &[by, ranks] : behind)
+        text += fmt::format("  {} operation{} behind: rank{} {}\n", by, by == 1 ? "" : "s",
+                            ranks.size() == 1 ? "" : "s", ranks_text(ranks));
+    if (!comm.is_stuck)
+        text += "  not stuck: what is under way gets on, or nothing is\n";
+    for (const Cause &cause : comm.causes) {
+        text += fmt::format("  -> {}: {}\n", kind_name(cause.kind), printable(cause.sentence));
+        for (const std::string &line : cause.evidence)
+            text += fmt::format("       {}\n", printable(line));
+    }
+}
+
+} // namespace
+
+std::string render_text(const Diagnosis &diagnosis) {
+    std::string text = fmt::format("collwire diagnose: {} file(s), {} communicator(s)\n",
+                                   diagnosis.n_witnesses, diagnosis.communicators.size());
+    for (const std::string &warning : diagnosis.warnings)
+        text += fmt::format("  warning: {}\n", printable(warning));
+    for (const Communicator &comm : diagnosis.communicators)
+        put(comm, text);
+    return text;
+}
+
+} // namespace collwire::diagnose

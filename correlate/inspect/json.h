@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inspections as JSON: docs/inspect.md.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "correlate/base/result.h"
+#include "correlate/inspect/inspection.h"
+
+namespace collwire::inspect {
+
+inline constexpr int inspect_schema_version = 1;
+
+// One document.
+[[nodiscard]] std::string render_json(const Inspection &inspection);
+// What render_json wrote, of this version of the schema. BadInput if it is something else, with
+// what is wrong; the caller names the file.
+Result<Inspection> parse_inspection(std::string_view json);
+
+} // namespace collwire::inspect

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// One line for each thing that went wrong: what a rank's process says of it, its queue pairs, and
+// the operation that it was at.
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "correlate/model/address.h"
+#include "correlate/model/counters.h"
+#include "correlate/nccl/error_parts.h"
+#include "correlate/nccl/error_text.h"
+#include "correlate/nccl/resolve.h"
+#include "correlate/nccl/under_way.h"
+#include "correlate/nccl/warning_text.h"
+
+namespace collwire::identity {
+
+using model::Model;
+
+namespace {
+
+// NCCL keeps a result right behind what it says: both are seen by one look, or by two.
+constexpr std::uint64_t SAME_LOOK_NS = 3'000'000'000;
+
+// A process that exits closes what it has first, and is there until its memory is given back.
+constexpr std::uint64_t EXIT_NS = 5'000'000'000;
+
+// What is looked at of one process, so that one that fails a thousand times is not slow.
+constexpr std::size_t MAX_TOGETHER = 1000;
+
+class Finder {
+public:
+    explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {
+        for (NcclError &text : errors_of_texts(model))
+            texts_[process_of(text)].push_back(std::move(text));
+        for (NcclError &qps : errors_of_queue_pairs(model))
+            qps_[process_of(qps)].push_back(std::move(qps));
+        index_sockets();
+    }
+
+    void run() {
+        std::vector<NcclError> results = errors_of_results(model_);
+        for (NcclError &result : results) {
+            take_text(result);
+            take_queue_pairs(result);
+            take_socket(result);
+        }
+        nccl_.errors = std::move(results);
+        for (auto &[process, errors] : qps_)
+            for (NcclError &error : errors)
+                // What their owner destroyed without any error is none.
+                if (!error.is_destroyed)
+                    nccl_.errors.push_back(std::move(error));
+        add_explained_ends();
+        for (auto &[process, texts] : texts_)
+            std::move(texts.begin(), texts.end(), std::back_inserter(nccl_.errors));
+        find_operations();
+        put_in_order();
+    }
+
+private:
+    using ProcessKey = std::pair<Index, std::uint32_t>; // session, tgid
+    using OfProcess = std::map<ProcessKey, std::vector<NcclError>>;
+
+    static ProcessKey process_of(const NcclError &error) { return {error.session, error.tgid}; }
+    void index_sockets();
+    void take_text(NcclError &result);
+    void take_queue_pairs(NcclError &result);
+    void take_socket(NcclError &result) const;
+    [[nodiscard]] bool is_of(const CompletionText &completion, const NcclError &qps) const;
+    void add_explained_ends();
+    void find_operations();
+    void put_in_order();
+    [[nodiscard]] Index comm_of(const NcclError &error) const {
+        return error.instance == NONE ? NONE : nccl_.instances[error.instance].comm;
+    }
+
+    Model &model_;
+    Identity &nccl_;
+    OfProcess texts_, qps_;
+    // By the port at the other end; NONE: several have it.
+    std::map<std::tuple<Index, std::uint32_t, std::uint16_t>, Index> link_of_port_;
+};
+
+void Finder::index_sockets() {
+    for (std::size_t i = 0; i < nccl_.gathered.sockets.size() && i < nccl_.sockets.size(); ++i) {
+        const Socket &socket = nccl_.gathered.sockets[i];
+        const Index link = nccl_.sockets[i].link;
+        if (link == NONE)
+            continue;
+        const auto [known, is_new] =
+            link_of_port_.try_emplace({socket.session, socket.tgid, socket.last.remote_port}, link);
+        if (!is_new && known->second != link)
+            known->second = NONE;
+    }
+}
+
+// What the process said last before it kept the result; of completions the first: those behind it
+// are flushed.
+void Finder::take_text(NcclError &result) {
+    std::vector<NcclError> &texts = texts_[process_of(result)];
+    const auto begin =
+        texts.end() - static_cast<std::ptrdiff_t>(std::min(texts.size(), MAX_TOGETHER));
+    auto best = texts.end();
+    for (auto text = begin; text != texts.end(); ++text) {
+        if (text->time_ns > model::add_saturating(result.time_ns, SAME_LOOK_NS) ||
+            (result.after_ns != 0 &&
+             model::add_saturating(text->time_ns, SAME_LOOK_NS) < result.after_ns) ||
+            (text->instance != NONE && text->instance != result.instance))
+            continue;
+        if (best == texts.end() ||
+            (!best->status && (text->status || best->time_ns <= text->time_ns)))
+            best = text;
+    }
+    if (best == texts.end())
+        return;
+    result.text = std::move(best->text);
+    result.file = std::move(best->file);
+    result.line = best->line;
+    result.tid = best->tid;
+    result.status = best->status;
+    // It came first.
+    if (best->time_ns <= result.time_ns) {
+        result.time_ns = best->time_ns;
+        result.after_ns = std::max(result.after_ns, best->after_ns);
+    }
+    texts.erase(best);
+}
+
+bool Finder::is_of(const CompletionText &completion, const NcclError &qps) const {
+    return std::any_of(qps.qps.begin(), qps.qps.end(), [&](Index index) {
+        const model::Qp &qp = model_.qps[index];
+        if (completion.qpn)
+            return qp.key.qpn == *completion.qpn;
+        return !completion.remote_gid.empty() && qp.has(CW_QP_ADDRESS) &&
+               (model::gid_text(qp.dgid()) == completion.remote_gid ||
+                model::short_gid_text(qp.dgid()) == completion.remote_gid ||
+                "::ffff:" + model::short_gid_text(qp.dgid()) == completion.remote_gid);
+    });
+}
+
+// Those that the result is of: by what NCCL says, or there are no others.
+void Finder::take_queue_pairs(NcclError &result) {
+    std::vector<NcclError> &all = qps_[process_of(result)];
+    if (all.size() > MAX_TOGETHER)
+        return;
+    std::vector<std::vector<NcclError>::iterator> of_rank;
+    for (auto qps = all.begin(); qps != all.end(); ++qps)
+        if (qps->instance == result.instance || qps->instance == NONE)
+            of_rank.push_back(qps);
+    const auto completion = read_completion(result.text);
+    if (completion && (completion->qpn || !completion->remote_gid.empty())) {
+        std::vector<std::vector<NcclError>::iterator> named;
+        for (const auto &qps : of_rank)
+            if (is_of(*completion, *qps))
+                named.push_back(qps);
+        if (!named.empty())
+            of_rank = std::move(named);
+    }
+    if (of_rank.size() != 1)
+        return;
+    NcclError &qps = *of_rank.front();
+    result.kind = ErrorKind::QueuePairs;
+    result.qps = std::move(qps.qps);
+    result.link = qps.link;
+    result.is_destroyed = qps.is_destroyed;
+    result.event = qps.event;
+    if (qps.after_ns != 0) { // an event tells when it was
+        result.after_ns = qps.after_ns;
+        result.time_ns = qps.time_ns;
+    }
+    all.erase(of_rank.front());
+}
+
+// "... 10.0.0.1<2000>": of the sockets of the process's connections one has that at its other end.
+void Finder::take_socket(NcclError &result) const {
+    const auto port = peer_port(result.text);
+    if (!port || result.link != NONE)
+        return;
+    const auto found = link_of_port_.find({result.session, result.tgid, *port});
+    if (found != link_of_port_.end())
+        result.link = found->second;
+}
+
+// A process that ends with its work done may leave its communicators to the kernel: it is an error
+// where another rank has one.
+void Finder::add_explained_ends() {
+    std::map<Index, std::set<ProcessKey>> with_errors; // by communicator
+    for (const NcclError &error : nccl_.errors)
+        with_errors[comm_of(error)].insert(process_of(error));
+    with_errors.erase(NONE);
+    for (NcclError &ended : errors_of_processes(model_)) {
+        std::vector<Index> all{ended.instance};
+        all.insert(all.end(), ended.also.begin(), ended.also.end());
+        std::erase_if(all, [&](Index instance) {
+            const auto found = with_errors.find(nccl_.instances[instance].comm);
+            return found == with_errors.end() || found->second == std::set{process_of(ended)};
+        });
+        if (all.empty())
+            continue;
+        ended.instance = all.front();
+        ended.also.assign(all.begin() + 1, all.end());
+        nccl_.errors.push_back(std::move(ended));
+    }
+}
+
+// Of the connection; where nothing was under way there, of the rank.
+void Finder::find_operations() {
+    std::vector<UnderWay> asked;
+    std::vector<NcclError *> of;
+    const auto ask = [&](NcclError &error, Index link, Index instance) {
+        UnderWay one;
+        one.link = link;
+        one.instance = instance;
+        one.time_ns = error.time_ns;
+        asked.push_back(one);
+        of.push_back(&error);
+    };
+    for (NcclError &error : nccl_.errors) {
+        if (error.kind == ErrorKind::Warning)
+            continue;
+        if (error.link != NONE)
+            ask(error, error.link, NONE);
+        if (error.instance != NONE)
+            ask(error, NONE, error.instance);
+    }
+    find_under_way(model_, asked);
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        NcclError &error = *of[i];
+        const UnderWay &found = asked[i];
+        // A link may be of several communicators: the error is of one.
+        if (error.instance == NONE)
+            error.instance = found.of_instance;
+        const bool is_better = error.operation == NONE || (!error.is_under_way && found.is_certain);
+        if (found.operation == NONE || error.instance != found.of_instance || !is_better)
+            continue;
+        error.is_pair = found.is_pair;
+        error.operation = found.operation;
+        error.is_under_way = found.is_certain;
+    }
+}
+
+void Finder::put_in_order() {
+    const auto realtime_of = [this](const NcclError &error, std::uint64_t time_ns) {
+        return model_.hosts[model_.sessions[error.session].host].realtime_ns(time_ns);
+    };
+    std::stable_sort(nccl_.errors.begin(), nccl_.errors.end(),
+                     [&](const NcclError &a, const NcclError &b) {
+                         return realtime_of(a, a.time_ns) < realtime_of(b, b.time_ns);
+                     });
+    std::map<Index, std::vector<NcclError *>> of_comm;
+    for (NcclError &error : nccl_.errors) {
+        if (error.kind == ErrorKind::Warning)
+            continue;
+        std::set<Index> comms{comm_of(error)};
+        for (const Index instance : error.also)
+            comms.insert(nccl_.instances[instance].comm);
+        comms.erase(NONE);
+        for (const Index comm : comms)
+            of_comm[comm].push_back(&error);
+    }
+    for (auto &[comm, errors] : of_comm) {
+        std::uint64_t first_ns = UINT64_MAX;
+        for (const NcclError *error : errors)
+            first_ns = std::min(first_ns, realtime_of(*error, error->time_ns));
+        std::set<std::int32_t> named; // as the other end of what was early
+        const auto is_late = [&](const NcclError &error, std::uint64_t most_ns) {
+            return error.after_ns != 0 &&
+                   realtime_of(error, error.after_ns) > model::add_saturating(first_ns, most_ns);
+        };
+        for (const NcclError *error : errors)
+            if (error->kind != ErrorKind::Ended && !is_late(*error, 0))
+                named.insert(peer_of(nccl_, *error));
+        const auto is_later = [&](const NcclError &error) {
+            const bool is_named = error.kind == ErrorKind::Ended &&
+                                  named.contains(nccl_.instances[error.instance].record.rank);
+            return is_late(error, is_named ? EXIT_NS : 0);
+        };
+        // What the others see of a rank's end is behind it.
+        const bool one_ended = std::any_of(errors.begin(), errors.end(), [&](const auto *error) {
+            return error->kind == ErrorKind::Ended && !is_later(*error);
+        });
+        std::vector<NcclError *> first;
+        for (NcclError *error : errors)
+            if (is_later(*error) || error->status == WC_FLUSH_ERROR ||
+                (one_ended && error->kind != ErrorKind::Ended))
+                error->order = ErrorOrder::Follows;
+            else
+                first.push_back(error);
+        if (first.size() == 1)
+            first.front()->order = ErrorOrder::First;
+    }
+}
+
+} // namespace
+
+void find_errors(Model &model) {
+    Finder(model).run();
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/nccl/under_way.h"
+
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "correlate/nccl/resolve.h"
+#include "correlate/nccl/time_operations.h"
+
+namespace collwire::identity {
+namespace {
+
+struct Candidate {
+    std::optional<PlaceOfOp> place;
+    bool is_certain = false;
+    std::uint64_t seen_ns = 0;
+};
+
+void consider(Candidate &of, const UnderWay &asked, const PlaceOfOp &place, std::uint64_t launch_ns,
+              const OpTime &time) {
+    const std::uint64_t end_ns = time.known == EndKnown::Measured ? time.end_ns : time.before_ns;
+    const bool is_done = time.known != EndKnown::No && end_ns <= asked.time_ns;
+    if (launch_ns > asked.time_ns || is_done)
+        return;
+    // Of those whose place is known it is the first, else the last.
+    if (of.is_certain)
+        return;
+    const bool is_certain = time.after_ns != 0;
+    of.place = place;
+    of.is_certain = is_certain;
+    of.seen_ns = is_certain && time.after_ns > launch_ns ? time.after_ns : 0;
+}
+
+} // namespace
+
+void find_under_way(const model::Model &model, std::span<UnderWay> asked) {
+    const Identity &nccl = model.nccl;
+    if (asked.empty())
+        return;
+    std::vector<Candidate> candidates(asked.size());
+    std::unordered_map<Index, std::vector<std::size_t>> by_link, by_instance;
+    for (std::size_t i = 0; i < asked.size(); ++i)
+        if (asked[i].link != NONE)
+            by_link[asked[i].link].push_back(i);
+        else
+            by_instance[asked[i].instance].push_back(i);
+    OperationTimer(model).for_each([&](const PlaceOfOp &place, const OpTime &time) {
+        const Instance &instance = nccl.instances[place.instance];
+        const Launch &launch = nccl.gathered.streams[instance.stream].launches[place.launch];
+        const Index link = nccl.shapes[launch.shape_index].ops[place.op].link;
+        const auto consider_all = [&](const auto &asks, Index key) {
+            if (const auto found = asks.find(key); found != asks.end())
+                for (const std::size_t i : found->second)
+                    consider(candidates[i], asked[i], place, launch.time_ns, time);
+        };
+        consider_all(by_link, link);
+        consider_all(by_instance, place.instance);
+    });
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+        if (!candidates[i].place)
+            continue;
+        const PlaceOfOp &place = *candidates[i].place;
+        const Instance &instance = nccl.instances[place.instance];
+        const Launch &launch = nccl.gathered.streams[instance.stream].launches[place.launch];
+        asked[i].of_instance = place.instance;
+        std::tie(asked[i].is_pair, asked[i].operation) = operation_of(
+            nccl, instance, launch, nccl.shapes[launch.shape_index].ops[place.op].task);
+        asked[i].is_certain = candidates[i].is_certain;
+        asked[i].seen_ns = candidates[i].seen_ns;
+    }
+}
+
+} // namespace collwire::identity

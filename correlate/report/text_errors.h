@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "correlate/report/text_report.h"
+
+namespace collwire::report {
+
+// What went wrong, one line each; "" where nothing did.
+[[nodiscard]] std::string errors_text(const model::Model &model, const TextOptions &options);
+
+} // namespace collwire::report

@@ -1,0 +1,86 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Official NCCL that hangs on four nodes, over kernel RDMA and sockets, for a reason that is known: `collwire inspect` on each node and
+`collwire diagnose` of all files name the rank and the kind.
+
+inspect_test.py [--kernel SERIES] [--nccl VERSION] [--hangs HANG/PROTOCOL/ib|sockets,...|few|all]"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import lab_harness as harness
+import nccl_test
+
+sys.path.insert(0, os.path.join(harness.ROOT, "tests", "nccl"))
+
+from hangs import HANGS, RANKS, transfers_of  # noqa: E402
+
+BOOT_S, HANG_S = 300, 120
+# Of every run of the tests.
+FEW = ("link-cut/Simple/ib", "dead/Simple/ib")
+ALL = tuple(f"{name}/{protocol}/{transport}" for transport in ("ib", "sockets") for protocol in ("Simple", "LL") for name in HANGS)
+
+
+def diagnose(files):
+    text = subprocess.run([harness.COLLWIRE, "diagnose", *files], capture_output=True, text=True, check=True).stdout
+    print(text, flush=True)
+    done = subprocess.run([harness.COLLWIRE, "diagnose", "--json", *files], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def expect_queue_pairs(processes):
+    """The kernel tells of each queue pair that NCCL has for what is under way."""
+    queue_pairs = [endpoint for process in processes if process for transfer in transfers_of(process) for endpoint in transfer["endpoints"]]
+    assert queue_pairs and all(each["device"] == "rxe0" and each["port"] == 1 and each["state"] and each["remote_qpn"] for each in queue_pairs), queue_pairs
+
+
+def judge(out, name):
+    paths = [os.path.join(out, f"node{node}", name.replace("/", "-"), "inspect.json") for node in range(RANKS)]
+    processes = [harness.load(path)["processes"][0] if os.path.exists(path) else None for path in paths]
+    diagnosis = diagnose([path for path in paths if os.path.exists(path)]) if any(processes) else None
+    try:
+        HANGS[name.split("/")[0]].judge(processes, diagnosis)
+        if name.endswith("/ib") and not name.startswith("dead"):
+            expect_queue_pairs(processes)
+    except AssertionError as problem:
+        print(f"{name}: NOT named: {problem}", flush=True)
+        return False
+    print(f"{name}: named", flush=True)
+    return True
+
+
+def check(arguments, out):
+    names = {"few": FEW, "all": ALL}.get(arguments.hangs) or tuple(arguments.hangs.split(","))
+    library = nccl_test.library_of(arguments.nccl)
+    harness.run_job(out, arguments.kernel, RANKS, "hanging.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={nccl_test.DOUBLE}",
+                    "--env", f"HANGS={','.join(names)}", limit_s=BOOT_S + HANG_S * len(names))
+    named = [judge(out, name) for name in names]
+    print(f"{sum(named)} of {len(named)} named")
+    assert all(named)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kernel", default="6.1")
+    parser.add_argument("--nccl", default="2.32.3", metavar="VERSION")
+    parser.add_argument("--hangs", default="few", metavar="HANG/PROTOCOL/TRANSPORT,...", help=f"of {', '.join(ALL)}; few, all")
+    parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
+    parser.add_argument("--keep", metavar="DIR", help="leave the results in DIR/out")
+    arguments = parser.parse_args()
+    harness.need_root()
+    if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
+        print("skip: this one is for tools/test --full")
+        sys.exit(harness.SKIPPED)
+    harness.need_programs()
+    before = harness.interfaces()
+    with harness.scratch() as directory:
+        out = os.path.join(arguments.keep or directory, "out")
+        check(arguments, out)
+        harness.expect_nothing_left(out, before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of official NCCL on the test double of CUDA, over kernel RDMA, a rank on each node, that fail under a recorder on each. NCCL_LIBRARY,
+DOUBLE: as in nccl.py; FAILURES, with commas: link-cut (no frame gets to or from the culprit's node until retries are over), killed (the
+culprit's process), destroyed (its queue pairs, under it). What a node has of one is in $OUT/FAILURE."""
+
+import os
+import resource
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "nccl")]
+
+import cases
+import hanging
+import nccl
+import queue_pairs
+from hangs import CULPRIT, has_failed
+from lab_job import Barrier, NODE, NODES, OUT, poll_until, read_growing
+from recording import Recorder
+
+FIRST_PORT = 20471
+PATIENCE_S = 120
+CALLS = 4
+# 4.096 us * 2^n, and so many of them. A device takes longer than it says.
+IB_TIMEOUT, IB_RETRIES = "17", "2"
+# States of queue pairs are looked for again 5 s behind an error.
+LOOKS_S = 6
+
+
+def case_of(name):
+    return cases.Case(name, "hang", {"NCCL_RAS_ENABLE": "0", "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple", "NCCL_MAX_NCHANNELS": "2",
+                                     "NCCL_IB_TIMEOUT": IB_TIMEOUT, "NCCL_IB_RETRY_CNT": IB_RETRIES, "COLLWIRE_CUDA_HANG_S": "3600"},
+                      job_options=("--count", "0"))
+
+
+def make_fail(name, process):
+    if name == "link-cut":
+        hanging.cut()
+    elif NODE == CULPRIT and name == "killed":
+        process.kill()
+        process.wait()
+    elif NODE == CULPRIT and name == "destroyed":
+        print(f"destroyed {queue_pairs.destroy_all(process.pid)} queue pairs", flush=True)
+
+
+def failed(name, process, path):
+    """Whether NCCL says so here, or the process has ended."""
+    seen = hanging.inspect(process, path)
+    return seen is None or has_failed(seen)
+
+
+def run(name, barrier, port):
+    directory = os.path.join(OUT, name)
+    os.mkdir(directory)
+    recorder = Recorder(f"{name}.record", "--warnings", "--nccl", os.environ["NCCL_LIBRARY"], directory=f"{directory}/capture")
+    ranks = nccl.Ranks(case_of(name), directory, port)
+    process, log = ranks.processes[0], f"{directory}/job.{NODE}"
+    try:
+        poll_until(lambda: process.poll() is not None or (os.path.exists(log) and read_growing(log).count('"event":"call"') >= CALLS),
+                   f"{name}: {CALLS} calls")
+        assert process.poll() is None, f"{name}: the job has ended: {read_growing(f'{directory}/output.{NODE}')[-2000:]}"
+        barrier.wait()
+        make_fail(name, process)
+        end_s = time.monotonic() + PATIENCE_S
+        # Until it is so on a neighbour of the culprit, or on the culprit's own node where it lives.
+        is_told_here = NODE == (CULPRIT + 1) % NODES or NODE == (CULPRIT - 1) % NODES
+        while not barrier.any(is_told_here and failed(name, process, f"{directory}/inspect.json")):
+            assert not barrier.any(time.monotonic() > end_s), f"{name}: nothing failed within {PATIENCE_S} s"
+        seen_s = time.monotonic()
+        poll_until(lambda: time.monotonic() > seen_s + LOOKS_S, f"{name}: what the recorder looks for later")
+        assert recorder.stop() == 0, recorder.said()
+        if name == "link-cut":
+            hanging.mend()
+    finally:
+        process.kill()
+        process.wait()
+    barrier.wait()
+    print(f"{name}: recorded", flush=True)
+
+
+def main():
+    os.mkdir(f"{OUT}/layouts")
+    subprocess.run([f"{os.environ['DOUBLE']}/nccl_layout", os.environ["NCCL_LIBRARY"], f"{OUT}/layouts"], check=True)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    barrier = Barrier()
+    for i, name in enumerate(os.environ["FAILURES"].split(",")):
+        run(name, barrier, FIRST_PORT + i)
+
+
+if __name__ == "__main__":
+    main()

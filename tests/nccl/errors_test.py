@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of official NCCL is killed in the middle of a job, on this machine, over sockets, on the test double of CUDA: the report names it first,
+then what the others say of it: rank, peer, communicator, operation, result and text, each once. What NCCL itself prints (NCCL_DEBUG=WARN) is
+the truth.
+
+errors_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY]"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True  # it runs as root
+
+import one_machine
+import double_job
+from hangs import CULPRIT, HANGS, RANKS, has_failed
+from inspect_test import HangingJob
+
+PATIENCE_S = 60
+CALLS = 12
+NEIGHBOURS = (CULPRIT - 1) % RANKS, (CULPRIT + 1) % RANKS # in the ring
+
+
+def printed(directory, rank):
+    """The texts of the warnings that NCCL printed."""
+    return re.findall(r"NCCL WARN (.*)", double_job.output_of(directory, rank))
+
+
+def errors_of(report, pid):
+    return [error for error in report["errors"] if error["pid"] == pid]
+
+
+def expect_culprit(report, pid):
+    [ended] = [error for error in errors_of(report, pid) if error["kind"] != "warning"]
+    assert ended["kind"] == "process_ended" and ended["order"] == "first" and ended["rank"] == CULPRIT, ended
+
+
+def expect_others(report, directory, pids, has_warnings, n_before, n_after):
+    """Warnings that each rank had printed when the recording began, and when its end was asked for. `has_warnings`: each was recorded."""
+    named = 0
+    for rank, pid in enumerate(pids):
+        if rank == CULPRIT:
+            continue
+        errors, said = errors_of(report, pid), printed(directory, rank)
+        texts = [error["text"] for error in errors if error["text"] and not error["before_recording"]]
+        within = said[n_before[rank]:n_after[rank]]
+        assert len(texts) == len(set(texts)), texts
+        assert set(texts) <= set(said[n_before[rank]:]), f"rank {rank}: told {texts}, printed {set(said)}"
+        assert not within or (set(within) <= set(texts) if has_warnings else texts), f"rank {rank}: told {texts}, printed {set(within)}"
+        for error in errors:
+            if error["kind"] != "result":
+                continue
+            assert error["order"] == "follows" and error["rank"] == rank and error["result"] in ("ncclRemoteError", "ncclSystemError"), error
+            if error["peer_rank"] == CULPRIT:
+                assert error["operation"]["op"] == "AllReduce" and error["channels"], error
+                named += 1
+    assert named >= 1, report["errors"]
+
+
+def expect_said_once(text, report):
+    words = " ".join(text.split())
+    for error in report["errors"]:
+        if error["kind"] != "warning":
+            assert words.count(" ".join(error["what"].split())) <= sum(other["what"] == error["what"] for other in report["errors"]), error["what"]
+
+
+def check(arguments, library, directory, *options):
+    hang = HANGS["dead"]
+    with HangingJob(arguments, library, directory, "Simple", hang.plan, *hang.job_options) as job:
+        with one_machine.Recorder(arguments.collwire, f"{directory}/capture", "--nccl", library, *options) as recorder:
+            pids = [log[0]["pid"] for log in one_machine.logs_of(directory, "job", RANKS)]
+            job.wait_for_calls(CALLS)
+            n_before = [len(printed(directory, rank)) for rank in range(RANKS)]
+            hang.hold_up(job.culprit, job.stuck)
+            end = time.monotonic() + PATIENCE_S
+            # Up to 2.24 whoever sends to it does not see it.
+            while not any(len(printed(directory, rank)) > n_before[rank] for rank in NEIGHBOURS):
+                assert time.monotonic() < end, [double_job.output_of(directory, rank)[-500:] for rank in range(RANKS)]
+                time.sleep(0.05)
+            # What it says comes right before what it keeps.
+            while not any(look and has_failed(look[0]) for look in map(job.inspect, NEIGHBOURS)):
+                assert time.monotonic() < end, "no communicator has an error"
+            n_after = [len(printed(directory, rank)) for rank in range(RANKS)]
+        # There NCCL warns in a loop: not each of them is kept.
+        assert recorder.status in (0, one_machine.LOST) and ("warnings of NCCL" in recorder.said() or recorder.status == 0), recorder.said()
+        path = f"{directory}/report.json"
+        done = subprocess.run([arguments.collwire, "report", f"{directory}/capture", "--json", path], capture_output=True, text=True, check=False)
+        assert done.returncode == recorder.status, done.stderr
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        print(done.stdout[done.stdout.index("Errors (UTC)"):done.stdout.index("NCCL's data")], flush=True)
+        expect_culprit(report, pids[CULPRIT])
+        expect_others(report, directory, pids, "--warnings" in options and recorder.status == 0, n_before, n_after)
+        expect_said_once(done.stdout, report)
+
+
+def run(arguments, library, directory):
+    for name, options in (("looks", ()), ("warnings", ("--warnings",))):
+        place = f"{directory}/{name}"
+        os.mkdir(place)
+        check(arguments, library, place, *options)
+        print(f"{name}: named", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(one_machine.main(one_machine.arguments_of(__doc__), run))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of four ranks that hang for a reason that is known: how they are made to, and what `collwire inspect` of each rank and `collwire
+diagnose` of all must say of it. The test on one machine, the nodes of the lab and the test that judges them read this."""
+
+import dataclasses
+import signal
+import typing
+
+RANKS, CULPRIT = 4, 2
+NEVER_MS = 3_600_000
+MOVING = ("moving", "starting")
+
+
+def transfers_of(process):
+    return [transfer for proxy in process["proxies"] for operation in proxy["operations"] for transfer in operation["transfers"]]
+
+
+def has_failed(process):
+    """NCCL says so."""
+    return any(each["async_result"] not in ("ncclSuccess", "ncclInProgress") for each in (*process["communicators"], *process["proxies"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Hang:
+    name: str
+    # judge(processes, diagnosis); of a process that has ended there is None.
+    judge: typing.Callable
+    plan: str = "hang.plan"
+    job_options: tuple = ()
+    # Calls that every rank has made before it is done.
+    calls: int = 4
+    culprit_waits: bool = False # it is in the middle of an operation, too
+    others_may_fail: bool = False # and end
+    # Only where each rank has a node of its own.
+    needs_nodes: bool = False
+
+    def hold_up(self, culprit, stuck_path):
+        """Does it to the culprit's process, but what happens by itself, or to its link."""
+        if self.name == "stopped":
+            culprit.send_signal(signal.SIGSTOP)
+        elif self.name == "kernel": # the double's own way
+            with open(stuck_path, "w", encoding="utf-8"):
+                pass
+        elif self.name == "dead":
+            culprit.kill()
+            culprit.wait()
+
+    def is_settled(self, rank, process):
+        """Nothing moves there any more, and who is held up is in the middle of something."""
+        if process is None:
+            return True
+        if not process["proxies"] or process["proxies"][0]["verdict"] in MOVING:
+            return False
+        must_wait = rank != CULPRIT or self.culprit_waits
+        return not must_wait or bool(transfers_of(process)) or (self.others_may_fail and has_failed(process))
+
+
+def expect_neighbour_waits(processes):
+    """The rank behind the culprit in the ring waits for it, in every channel of the ring, and says so."""
+    said = 0
+    for rank, process in enumerate(processes):
+        if rank == CULPRIT or process is None:
+            continue
+        for ring in process["communicators"][0]["rings"]:
+            if ring["prev"] != CULPRIT:
+                continue
+            in_channel = [t for t in transfers_of(process) if t["channel"] == ring["channel"]]
+            if not in_channel: # too small an operation for all of them
+                continue
+            waits = [t for t in in_channel if t["direction"] == "recv" and t["peer_rank"] == CULPRIT]
+            assert waits and all(t["waits_for"] == "sender" for t in waits), f"rank {rank}, channel {ring['channel']}: {waits}"
+            proxy = process["proxies"][0]
+            assert proxy["verdict"] == "peers", proxy["verdict"]
+            assert f"rank {CULPRIT}: nothing arrives from it" in proxy["verdict_text"], proxy["verdict_text"]
+            said += 1
+    assert said, "nobody is behind the culprit in a ring"
+
+
+def expect_cause(diagnosis, kind, rank=CULPRIT):
+    [comm] = diagnosis["communicators"]
+    assert comm["stuck"], diagnosis
+    causes = [(cause["kind"], cause["rank"]) for cause in comm["causes"]]
+    assert causes and set(causes) == {(kind, rank)}, causes
+    return comm
+
+
+def expect_culprit_is(processes, verdict):
+    proxy = processes[CULPRIT]["proxies"][0]
+    assert proxy["verdict"] == verdict, proxy["verdict_text"]
+
+
+def stopped(processes, diagnosis):
+    expect_culprit_is(processes, "stopped")
+    expect_neighbour_waits(processes)
+    expect_cause(diagnosis, "HOST")
+
+
+def kernel(processes, diagnosis):
+    expect_culprit_is(processes, "kernel")
+    expect_neighbour_waits(processes)
+    expect_cause(diagnosis, "GPU")
+
+
+def never_calls(processes, diagnosis):
+    expect_culprit_is(processes, "idle")
+    expect_neighbour_waits(processes)
+    comm = expect_cause(diagnosis, "APPLICATION")
+    assert comm["behind"] == [{"rank": CULPRIT, "operations": 1}], comm["behind"]
+
+
+def other_size(_, diagnosis):
+    expect_cause(diagnosis, "MISMATCH")
+
+
+def dead(processes, diagnosis):
+    assert processes[CULPRIT] is None
+    if any(processes):
+        [comm] = diagnosis["communicators"]
+        assert CULPRIT in comm["missing_ranks"]
+        kinds = {(cause["kind"], cause["rank"]) for cause in comm["causes"]}
+        assert ("MISSING", CULPRIT) in kinds or any(kind == "ERROR" for kind, _ in kinds), kinds
+
+
+def link_cut(processes, diagnosis):
+    expect_neighbour_waits(processes)
+    for rank, process in enumerate(processes):
+        to_culprit = [t for t in transfers_of(process) if t["direction"] == "send" and t["peer_rank"] == CULPRIT]
+        if any(ring["next"] == CULPRIT for ring in process["communicators"][0]["rings"]):
+            assert to_culprit and all(t["waits_for"] in ("network", "credit") for t in to_culprit), f"rank {rank}: {to_culprit}"
+    expect_cause(diagnosis, "NETWORK")
+
+
+STALL = ("--stall-rank", str(CULPRIT), "--stall-communicator", "world", "--stall-at", "4", "--stall-ms", str(NEVER_MS))
+
+HANGS = {hang.name: hang for hang in (
+    Hang("stopped", stopped),
+    Hang("kernel", kernel, culprit_waits=True),
+    Hang("never-calls", never_calls, job_options=STALL, calls=0),
+    # Of sizes that take as many steps NCCL does not hang: a fourth of this one takes fewer.
+    Hang("other-size", other_size, plan="hang-large.plan", calls=0, job_options=("--other-size-rank", str(CULPRIT), "--other-size-at", "0")),
+    Hang("dead", dead, others_may_fail=True),
+    Hang("link-cut", link_cut, culprit_waits=True, needs_nodes=True),
+)}

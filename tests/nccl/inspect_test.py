@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that hang, for a reason that is known: `collwire inspect` of each rank and `collwire diagnose` of all name the rank and the kind. On this
+machine, over sockets, on the test double of CUDA.
+
+inspect_test.py --collwire FILE --build DIRECTORY --version VERSION [--cases NAME,...] [--keep DIRECTORY]"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True  # it runs as root
+
+import one_machine
+import cases
+import double_job
+from hangs import CULPRIT, HANGS, RANKS
+
+PATIENCE_S = 120
+# The goal for a whole look, of which 0.2 s lie between its two.
+MOST_S = 1.0
+
+
+class HangingJob:
+    def __init__(self, arguments, library, directory, protocol, plan, *words):
+        environment = {"NCCL_RAS_ENABLE": "1", "NCCL_ALGO": "Ring", "NCCL_PROTO": protocol}
+        self.directory, self.collwire, self.processes = directory, arguments.collwire, []
+        self.job = double_job.Job(library, arguments.build, RANKS, environment=environment)
+        self.job.write_layout(directory)
+        self.stuck = f"{directory}/stuck"
+        for rank in range(RANKS):
+            if rank == CULPRIT:
+                self.job.environment["COLLWIRE_CUDA_STUCK"] = self.stuck
+            self.processes.append(self.job.start(rank, directory, "job", [
+                "--plan", os.path.join(cases.PLANS, plan), "--count", "0", *words]))
+            self.job.environment.pop("COLLWIRE_CUDA_STUCK", None)
+
+    def __enter__(self):
+        double_job.wait_until_running(self.job, self.directory, self.processes)
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    @property
+    def culprit(self):
+        return self.processes[CULPRIT]
+
+    def wait_for_calls(self, n):
+        """Until every rank has made so many calls."""
+        def calls(rank):
+            return sum(line["event"] == "call" for line in one_machine.logs_of(self.directory, "job", RANKS)[rank])
+        end = time.monotonic() + PATIENCE_S
+        while not all(calls(rank) >= n for rank in range(RANKS)):
+            assert time.monotonic() < end, f"not {n} calls within {PATIENCE_S} s"
+            time.sleep(0.05)
+
+    def inspect(self, rank):
+        """What inspect says of a rank; None: its process has ended."""
+        path = f"{self.directory}/inspect.{rank}.json"
+        begin = time.monotonic()
+        with open(path, "w", encoding="utf-8") as file:
+            done = subprocess.run([self.collwire, "inspect", str(self.processes[rank].pid), "--json"], stdout=file, stderr=subprocess.PIPE, text=True,
+                                  check=False)
+        took_s = time.monotonic() - begin
+        if self.processes[rank].poll() is not None:
+            os.unlink(path)
+            return None
+        assert done.returncode == 0, done.stderr
+        with open(path, encoding="utf-8") as file:
+            [process] = json.load(file)["processes"]
+        return process, took_s
+
+    def inspect_all(self):
+        return [self.inspect(rank) for rank in range(RANKS)]
+
+    def settled(self, hang):
+        """Looks until nothing moves any more."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            looks = self.inspect_all()
+            if all(hang.is_settled(rank, look and look[0]) for rank, look in enumerate(looks)):
+                return looks
+            verdicts = [look and [proxy["verdict"] for proxy in look[0]["proxies"]] for look in looks]
+            assert time.monotonic() < end, f"still {verdicts} after {PATIENCE_S} s"
+
+    def diagnose(self):
+        files = [f"{self.directory}/inspect.{rank}.json" for rank in range(RANKS) if os.path.exists(f"{self.directory}/inspect.{rank}.json")]
+        text = subprocess.run([self.collwire, "diagnose", *files], capture_output=True, text=True, check=True).stdout
+        done = subprocess.run([self.collwire, "diagnose", "--json", *files], capture_output=True, text=True, check=True)
+        print(text, flush=True)
+        return json.loads(done.stdout)
+
+
+def run(arguments, library, directory):
+    for protocol in ("Simple", "LL"):
+        for name, hang in HANGS.items():
+            if hang.needs_nodes or (arguments.cases and name not in arguments.cases.split(",")):
+                continue
+            place = f"{directory}/{name}-{protocol}"
+            os.mkdir(place)
+            with HangingJob(arguments, library, place, protocol, hang.plan, *hang.job_options) as job:
+                job.wait_for_calls(hang.calls)
+                hang.hold_up(job.culprit, job.stuck)
+                looks = job.settled(hang)
+                hang.judge([look and look[0] for look in looks], job.diagnose() if any(looks) else None)
+            # The ranks spin on all CPUs: one look may have to wait for one.
+            took_s = sorted(look[1] for look in looks if look)
+            if took_s:
+                print(f"{name}, {protocol}: named; looks took {took_s[0]:.2f} to {took_s[-1]:.2f} s", flush=True)
+                assert took_s[0] < MOST_S, f"{took_s} s for looks"
+
+
+if __name__ == "__main__":
+    sys.exit(one_machine.main(one_machine.arguments_of(__doc__, ("--cases", {"default": ""})), run))

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Official NCCL, stripped of symbols and DWARF as distributions do: with its debug file, or with a plan that was kept of it, collwire knows what it
+knew before, and of a job what the double's log says. Without either it says what is missing. Files of another build are not taken.
+
+stripped_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True  # it runs as root
+
+import one_machine
+import cases
+import double_job
+import identity_truth
+import join_truth
+
+RANKS = 4
+CASE = cases.CASES["sockets-ring-simple"]
+# Before it NCCL's kernels have no double.
+FIRST_WITH_KERNELS = (2, 20)
+SAME = ("version", "build_id", "probes", "data", "parameters", "enumerators")
+
+
+def plan_of(collwire, library, *options):
+    done = subprocess.run([collwire, "doctor", "--nccl", library, "--json", *options], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def strip(library, directory):
+    """(the stripped copy, a directory with its debug file as distributions keep it)"""
+    os.makedirs(f"{directory}/lib")
+    stripped = f"{directory}/lib/libnccl.so.2"
+    subprocess.run(["objcopy", "--strip-all", library, stripped], check=True)
+    build_id = subprocess.run(["readelf", "-n", stripped], capture_output=True, text=True, check=True).stdout.split("Build ID: ")[1].split()[0]
+    place = f"{directory}/debug/.build-id/{build_id[:2]}"
+    os.makedirs(place)
+    subprocess.run(["objcopy", "--only-keep-debug", library, f"{place}/{build_id[2:]}.debug"], check=True)
+    return stripped, f"{directory}/debug", build_id
+
+
+def expect_same(whole, plan, place):
+    different = [name for name in SAME if plan[name] != whole[name]]
+    offsets = {name: [offset[key] for key in ("value", "size_bytes", "elements")] for name, offset in whole["offsets"].items()}
+    found = {name: [offset[key] for key in ("value", "size_bytes", "elements")] for name, offset in plan["offsets"].items()}
+    assert not different and found == offsets, (different, {name for name in offsets if found.get(name) != offsets[name]})
+    rungs = {name: capability["rung"] for name, capability in whole["capabilities"].items()}
+    assert {name: capability["rung"] for name, capability in plan["capabilities"].items()} == rungs
+    assert plan["debug_file"].startswith(place), plan["debug_file"]
+    assert all("file's own" not in (capability["source"] or "") or "a plan of" in capability["source"] for capability in plan["capabilities"].values())
+
+
+def check_plans(arguments, library, stripped, debug, directory):
+    whole, bare = plan_of(arguments.collwire, library), plan_of(arguments.collwire, stripped)
+    assert "it was stripped" in bare["not_recorded"] and "--symbols" in bare["not_recorded"], bare["not_recorded"]
+    assert {capability["rung"] for capability in bare["capabilities"].values()} == {"process"}, bare["capabilities"]
+    expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", debug), debug)
+    # Beside the library, by its name.
+    shutil.copy(plan_of(arguments.collwire, stripped, "--symbols", debug)["debug_file"], f"{directory}/libnccl.so.2.debug")
+    expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", directory), directory)
+    plans = f"{directory}/plans"
+    kept = subprocess.run([arguments.collwire, "doctor", "--nccl", library, "--export-plan", plans], capture_output=True, text=True, check=True)
+    path = kept.stdout.strip()
+    expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", plans), plans)
+    expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", path), path)
+    # A plan that is wrong for this file.
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    for change in ({"build_id": "00" * 20}, {"offsets": {**document["offsets"], "ncclComm.nRanks": {**document["offsets"]["ncclComm.nRanks"], "value": 8}}},
+                   {"probes": [{**probe, "address": probe["address"] + 1} for probe in document["probes"]]}):
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**document, **change}, file)
+        refused = plan_of(arguments.collwire, stripped, "--symbols", plans)
+        assert refused["not_recorded"] and not refused["debug_file"], (change.keys(), refused["debug_file"])
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    nothing = subprocess.run([arguments.collwire, "doctor", "--nccl", stripped, "--export-plan", plans], capture_output=True, text=True, check=False)
+    assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1 and "no plan to keep" in nothing.stderr, nothing.stderr
+    print(f"{arguments.version}: {len(whole['offsets'])} offsets, {len(whole['probes'])} probes, {len(whole['parameters'])} parameters as of the whole file, "
+          "by its debug file and by a plan of it; wrong plans are refused", flush=True)
+    return plans
+
+
+def check_job(arguments, library, stripped, place, directory):
+    os.mkdir(directory)
+    job = double_job.Job(stripped, arguments.build, RANKS, environment={"COLLWIRE_CUDA_SYMBOLS": library, **CASE.environment})
+    whole = double_job.Job(library, arguments.build, RANKS)
+    whole.write_layout(directory)
+    job.write_layout = lambda _: None # a stripped file says nothing of its layout
+    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options], "--symbols", place)
+    doubles = one_machine.logs_of(directory, "truth", RANKS)
+    line, problems = join_truth.judge(CASE, report, jobs, doubles, identity_truth.same_node(jobs, 1), one_machine.processes_of(report, jobs),
+                                      report["loss"]["entries"])
+    print(f"{arguments.version}, stripped, with {os.path.basename(place)}: {line}", flush=True)
+    assert not problems, "\n".join(problems[:20])
+
+
+def run(arguments, library, directory):
+    stripped, debug, _ = strip(library, directory)
+    plans = check_plans(arguments, library, stripped, debug, directory)
+    if double_job.version_of(library) >= FIRST_WITH_KERNELS:
+        for place in (debug, plans):
+            check_job(arguments, library, stripped, place, f"{directory}/job-{os.path.basename(place)}")
+
+
+if __name__ == "__main__":
+    sys.exit(one_machine.main(one_machine.arguments_of(__doc__), run))

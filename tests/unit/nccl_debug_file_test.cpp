@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stripped library with its debug file, which may be in many places, and with a plan of it.
+#include "tests/unit/nccl_fixture.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "userspace/nccl/check_plan.h"
+#include "userspace/nccl/export_plan.h"
+
+namespace collwire::nccl::test {
+namespace {
+
+using Paths = std::vector<std::string>;
+
+bool has(const Paths &paths, std::string_view path) {
+    return std::ranges::find(paths, path) != paths.end();
+}
+
+std::string content_of(const std::string &path) {
+    std::ifstream file{path, std::ios::binary};
+    return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+class DebugFiles : public FakeNccl {
+protected:
+    DebugFiles() {
+        std::string pattern = testing::TempDir() + "collwire-debug-XXXXXX";
+        directory_ = mkdtemp(pattern.data());
+    }
+    ~DebugFiles() override { std::filesystem::remove_all(directory_); }
+
+    static Plan plan_with(Paths symbols) {
+        const auto plan = plan_of_file(FAKE_NCCL_STRIPPED, {FAKE_NCCL_STRIPPED, symbols});
+        EXPECT_TRUE(plan.ok()) << plan.failure().message;
+        return *plan;
+    }
+    void expect_found(const Plan &plan, const std::string &debug_file) const {
+        const auto whole = make_plan(*library_);
+        EXPECT_EQ(plan.debug_file, debug_file);
+        EXPECT_TRUE(plan.has_symbol_table && plan.has_debug_types);
+        EXPECT_EQ(plan.data, whole->data);
+        EXPECT_EQ(plan.enumerators, whole->enumerators);
+        ASSERT_EQ(plan.probes.size(), whole->probes.size());
+        for (std::size_t i = 0; i < plan.probes.size(); ++i) {
+            EXPECT_EQ(plan.probes[i].address, whole->probes[i].address);
+            EXPECT_EQ(plan.probes[i].file_offset, whole->probes[i].file_offset);
+            EXPECT_EQ(plan.probes[i].instruction, whole->probes[i].instruction);
+        }
+        ASSERT_EQ(plan.offsets.size(), whole->offsets.size());
+        EXPECT_EQ(plan.offsets.at("ncclComm.commHash").value,
+                  whole->offsets.at("ncclComm.commHash").value);
+        EXPECT_EQ(plan.offsets.at("ncclComm.commHash").source, "dwarf of its debug file");
+        EXPECT_EQ(plan.offsets.at("ncclComm.rank").source,
+                  "dwarf of its debug file, code of a getter");
+    }
+
+    std::filesystem::path directory_;
+};
+
+TEST(DebugFilePaths, WhereTheyMayBe) {
+    const DebugPlaces places{"/opt/nccl/libnccl.so.2", {"/given"}};
+    const Paths paths = debug_file_paths("abcdef", "libnccl.so.2.22.3.debug", places);
+    EXPECT_EQ(paths.front(), "/given/.build-id/ab/cdef.debug");
+    for (const std::string_view path :
+         {"/given/ab/cdef.debug", "/given/libnccl.so.2.22.3.debug", "/given/libnccl.so.2.debug",
+          "/given/libnccl.so.2", "/given", "/usr/lib/debug/.build-id/ab/cdef.debug",
+          "/opt/nccl/libnccl.so.2.22.3.debug", "/opt/nccl/.debug/libnccl.so.2.22.3.debug",
+          "/usr/lib/debug/opt/nccl/libnccl.so.2.22.3.debug"})
+        EXPECT_TRUE(has(paths, path)) << path;
+    EXPECT_TRUE(debug_file_paths("", "x.debug", places).empty()) << "nothing to know it by";
+    EXPECT_EQ(debug_file_paths("abcdef", "", {}), Paths{"/usr/lib/debug/.build-id/ab/cdef.debug"});
+}
+
+TEST(DebugFilePaths, OfPlans) {
+    EXPECT_EQ(plan_paths("abcdef", {{}, {"/given"}}),
+              (Paths{"/given/abcdef.nccl-plan.json", "/given",
+                     "/usr/share/collwire/nccl-plans/abcdef.nccl-plan.json"}));
+    EXPECT_TRUE(plan_paths("", {{}, {"/given"}}).empty());
+}
+
+TEST_F(DebugFiles, ItselfIsNamed) {
+    expect_found(plan_with({FAKE_NCCL_DEBUG}), FAKE_NCCL_DEBUG);
+    // As it was before it was stripped.
+    expect_found(plan_with({FAKE_NCCL}), FAKE_NCCL);
+}
+
+TEST_F(DebugFiles, ByBuildId) {
+    const std::string id = library_->build_id();
+    const auto place = directory_ / ".build-id" / id.substr(0, 2);
+    std::filesystem::create_directories(place);
+    const auto file = place / (id.substr(2) + ".debug");
+    std::filesystem::copy_file(FAKE_NCCL_DEBUG, file);
+    expect_found(plan_with({"/nowhere", directory_.string()}), file.string());
+}
+
+TEST_F(DebugFiles, OfAnotherBuildIsNotTaken) {
+    std::string bytes = content_of(FAKE_NCCL_DEBUG);
+    std::string id;
+    for (std::size_t i = 0; i + 1 < library_->build_id().size(); i += 2)
+        id += static_cast<char>(std::stoi(library_->build_id().substr(i, 2), nullptr, 16));
+    const std::size_t at = bytes.find(id);
+    ASSERT_NE(at, std::string::npos);
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    const std::string other = (directory_ / "other.debug").string();
+    std::ofstream{other, std::ios::binary} << bytes;
+    const Plan plan = plan_with({other});
+    EXPECT_EQ(plan.debug_file, "");
+    EXPECT_FALSE(plan.has_symbol_table);
+    EXPECT_NE(plan.not_recorded.find("--symbols"), std::string::npos) << plan.not_recorded;
+}
+
+TEST_F(DebugFiles, FilesThatAreNone) {
+    const std::string garbage = (directory_ / "garbage").string();
+    std::ofstream{garbage} << "{not a plan";
+    const std::string cut = (directory_ / "cut").string();
+    std::ofstream{cut, std::ios::binary} << content_of(FAKE_NCCL_DEBUG).substr(0, 5000);
+    const Plan plan = plan_with({garbage, cut, directory_.string(), "/dev/null", "/nowhere"});
+    EXPECT_EQ(plan.debug_file, "");
+    EXPECT_FALSE(plan.has_debug_types);
+}
+
+// The fake's getters are not what its DWARF says: nothing of it is recorded, or kept.
+TEST_F(DebugFiles, PlansThatAreNotKept) {
+    const auto plan = make_plan(*library_);
+    const auto kept = export_plan(*plan, directory_.string(), "1");
+    ASSERT_FALSE(kept.ok());
+    EXPECT_NE(kept.failure().message.find("no plan to keep"), std::string::npos);
+    EXPECT_TRUE(std::filesystem::is_empty(directory_));
+    EXPECT_FALSE(check_plan(*plan, *library_).ok());
+    Plan other = *plan;
+    other.build_id = "00";
+    const auto checked = check_plan(other, *library_);
+    ASSERT_FALSE(checked.ok());
+    EXPECT_NE(checked.failure().message.find("another build-id"), std::string::npos);
+}
+
+TEST_F(DebugFiles, PlanThatCannotBeWritten) {
+    Plan plan;
+    plan.build_id = "abcd";
+    const auto kept = export_plan(plan, "/proc/no-such-directory", "1");
+    ASSERT_FALSE(kept.ok());
+    EXPECT_NE(kept.failure().message.find("Fix: "), std::string::npos);
+    const auto written = export_plan(plan, directory_.string(), "1");
+    ASSERT_TRUE(written.ok()) << written.failure().message;
+    EXPECT_EQ(*written, (directory_ / "abcd.nccl-plan.json").string());
+    EXPECT_TRUE(parse_plan(content_of(*written)).ok());
+}
+
+} // namespace
+} // namespace collwire::nccl::test

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/inspect/images.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "userspace/nccl/file_plan.h"
+#include "userspace/nccl/find_nccl.h"
+#include "userspace/nccl/layout.h"
+#include "userspace/nccl/live_comms.h"
+
+namespace collwire::inspect {
+namespace {
+
+struct Mapped {
+    std::size_t process = 0;
+    pid_t pid = 0;
+    Mapping mapping;
+    FileIdentity identity;
+};
+
+Image make_image(const Mapped &shown, const std::string &path,
+                 const std::vector<std::string> &symbols) {
+    Image image;
+    image.identity = shown.identity;
+    auto plan = nccl::plan_of_file(path, {shown.mapping.path, symbols});
+    if (!plan) {
+        image.problem = plan.failure().message;
+        return image;
+    }
+    image.plan = std::move(*plan);
+    image.plan.file = shown.mapping.path;
+    image.problem = image.plan.not_recorded;
+    if (!image.problem.empty())
+        return image;
+    auto layout = nccl::layout_of_plan(image.plan, 0);
+    if (layout)
+        image.layout = *layout;
+    else
+        image.problem = layout.failure().message;
+    return image;
+}
+
+} // namespace
+
+Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &symbols) {
+    Images found;
+    found.used.resize(pids.size());
+    found.problems.resize(pids.size());
+    std::vector<Mapped> mapped;
+    std::map<FileIdentity, std::string> paths; // of each file, a path to open it by
+    for (std::size_t i = 0; i < pids.size(); ++i) {
+        ProcessView view{pids[i]};
+        if (auto read = view.refresh(); !read) {
+            found.problems[i] = read.failure().message;
+            continue;
+        }
+        for (const Mapping &mapping : view.mappings()) {
+            if (!mapping.executable || mapping.inode == 0 || mapping.path.empty())
+                continue;
+            const auto status = status_of(pids[i], mapping);
+            if (!status || status->bytes < nccl::LEAST_FILE_BYTES)
+                continue;
+            mapped.push_back({i, pids[i], mapping, status->identity});
+            paths.try_emplace(status->identity, MappedFile::path_of(pids[i], mapping));
+        }
+    }
+    std::vector<std::string> to_look;
+    std::vector<FileIdentity> identities;
+    for (const auto &[identity, path] : paths) {
+        identities.push_back(identity);
+        to_look.push_back(path);
+    }
+    const auto looks = nccl::look_for_nccl(to_look);
+    std::map<FileIdentity, std::size_t> indices;
+    for (std::size_t i = 0; i < looks.size(); ++i) {
+        if (looks[i].verdict != nccl::FileLook::Verdict::Nccl)
+            continue;
+        const auto shown = std::ranges::find(mapped, identities[i], &Mapped::identity);
+        indices.emplace(identities[i], found.images.size());
+        found.images.push_back(make_image(*shown, to_look[i], symbols));
+    }
+    for (const Mapped &one : mapped) {
+        const auto index = indices.find(one.identity);
+        if (index == indices.end())
+            continue;
+        std::vector<UsedImage> &used = found.used[one.process];
+        const Image &image = found.images[index->second];
+        const auto bias = nccl::load_bias(image.plan, one.mapping);
+        const auto known = std::ranges::find(used, index->second, &UsedImage::image);
+        if (known == used.end() && (bias || !image.problem.empty()))
+            used.push_back({index->second, one.mapping.path, bias.value_or(0)});
+    }
+    return found;
+}
+
+} // namespace collwire::inspect

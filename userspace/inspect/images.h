@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which files with NCCL in them processes have mapped, and what can be read with them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collwire/nccl_layout.h"
+#include "userspace/nccl/plan.h"
+#include "userspace/providers/process_view.h"
+
+namespace collwire::inspect {
+
+struct Image {
+    FileIdentity identity;
+    nccl::Plan plan;
+    std::optional<cw_nccl_layout> layout;
+    std::string problem; // empty: its plan can be used
+};
+
+struct UsedImage {
+    std::size_t image = 0; // index
+    std::string path;      // as the process sees it
+    std::uint64_t bias = 0;
+};
+
+struct Images {
+    std::vector<Image> images;
+    // For each process, in the order of `pids`.
+    std::vector<std::vector<UsedImage>> used;
+    std::vector<std::string> problems; // of processes: empty: it could be looked at
+};
+
+// Each file is read once, in a process without privileges, whoever has mapped it. `symbols`: places
+// of debug files, as in nccl::DebugPlaces.
+Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &symbols);
+
+} // namespace collwire::inspect

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/inspect/process_look.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "correlate/capture/nccl_names.h"
+#include "userspace/inspect/thread_number.h"
+#include "userspace/inventory/process.h"
+#include "userspace/nccl/channels.h"
+#include "userspace/nccl/layout.h"
+#include "userspace/nccl/scan_comms.h"
+#include "userspace/nccl/step_counters.h"
+
+namespace collwire::inspect {
+namespace {
+
+constexpr std::size_t CHANNEL_BYTES = 8U << 20U; // rings of all communicators of a process
+constexpr std::size_t LAST_ERROR_BYTES = 1024;
+
+std::string text_of(const char *text, std::size_t most) {
+    return {text, strnlen(text, most)};
+}
+
+std::string bus_id_text(std::uint64_t id) {
+    // domain:bus:device.function, as ncclComm.busId packs it: a nibble for the function.
+    return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", id >> 20U, (id >> 12U) & 0xff,
+                       (id >> 4U) & 0xff, id & 0xf);
+}
+
+std::uint32_t field_bytes(const nccl::Plan &plan, const std::string &name) {
+    const auto found = plan.offsets.find(name);
+    return found == plan.offsets.end() ? 0 : static_cast<std::uint32_t>(found->second.size_bytes);
+}
+
+} // namespace
+
+ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used)
+    : images_(images), used_(std::move(used)), view_(pid) {
+    process_.pid = static_cast<std::uint32_t>(pid);
+    process_.start_ticks = start_ticks(pid).value_or(0);
+    for (const UsedImage &one : used_) {
+        const Image &image = images_[one.image];
+        Library library;
+        library.path = one.path;
+        library.version = image.plan.version;
+        library.build_id = image.plan.build_id;
+        library.problem = image.problem;
+        if (image.problem.empty())
+            library.source = image.plan.debug_file.empty()
+                                 ? "the file's own symbols and DWARF"
+                                 : "symbols and DWARF of " + image.plan.debug_file;
+        process_.libraries.push_back(std::move(library));
+    }
+    if (const auto read = read_process("", process_.pid, {})) {
+        process_.command = text_of(read->argv0, sizeof(read->argv0));
+        if (const std::string script = text_of(read->script, sizeof(read->script)); !script.empty())
+            process_.command += " " + script;
+        process_.slurm_job = text_of(read->slurm_job, sizeof(read->slurm_job));
+        process_.pod_uid = text_of(read->pod_uid, sizeof(read->pod_uid));
+    } else {
+        process_.problem = read.failure().message;
+    }
+}
+
+void ProcessLook::prepare(nccl::CommCopies &copies,
+                          std::chrono::steady_clock::time_point scan_until) {
+    if (!process_.problem.empty() || !view_.refresh())
+        return;
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+        const Image &image = image_of(i);
+        if (!image.layout)
+            continue;
+        nccl::LiveComms live = nccl::read_comms(view_, image.plan, *image.layout, used_[i].bias);
+        // No list, or an empty one: RAS keeps it, which may be switched off.
+        if (live.comms.empty() && nccl::can_scan(image.plan)) {
+            const auto scanned = nccl::scan_comms(view_, image.plan, scan_until);
+            live = nccl::read_comms_at(view_, image.plan, *image.layout, used_[i].bias,
+                                       scanned.addresses);
+            live.is_cut = live.is_cut || scanned.is_cut;
+            process_.was_scanned = true;
+        }
+        process_.is_cut = process_.is_cut || live.is_cut;
+        for (nccl::LiveComm one : live.comms) {
+            one.comm.tgid = process_.pid;
+            one.comm.image_id = static_cast<std::uint32_t>(used_[i].image);
+            if (copies.is_copy(one.comm))
+                continue;
+            copies.add(one.comm);
+            add_comm(i, one);
+        }
+        read_last_error(i);
+    }
+    say_why_empty();
+}
+
+void ProcessLook::add_comm(std::size_t used, const nccl::LiveComm &live) {
+    const cw_nccl_comm &comm = live.comm;
+    Communicator into;
+    into.address = comm.comm;
+    into.hash = comm.comm_hash;
+    into.name = text_of(comm.name, sizeof(comm.name));
+    into.rank = comm.rank;
+    into.n_ranks = comm.n_ranks;
+    into.node = comm.node;
+    into.n_nodes = comm.n_nodes;
+    into.local_rank = comm.local_rank;
+    into.local_ranks = comm.local_ranks;
+    into.device = comm.cuda_dev;
+    if (comm.bus_id != 0)
+        into.bus_id = bus_id_text(comm.bus_id);
+    into.proxy_state = comm.proxy_state;
+    into.is_shared = (comm.flags & CW_NCCL_COMM_SHARED) != 0;
+    std::map<std::uint64_t, std::vector<const cw_nccl_connection *>> by_address;
+    for (const cw_nccl_connection &connection : live.connections)
+        by_address[connection.connection].push_back(&connection);
+    into.n_connections = by_address.size();
+    for (const auto &[address, records] : by_address) {
+        auto endpoints = endpoints_of(records);
+        for (const Endpoint &endpoint : endpoints) {
+            has_queue_pairs_ = has_queue_pairs_ || !endpoint.is_socket;
+            if (endpoint.inode != 0)
+                inodes_.push_back(endpoint.inode);
+        }
+        endpoints_.insert_or_assign(address, std::move(endpoints));
+    }
+    read_rings(used, comm, into);
+    process_.communicators.push_back(std::move(into));
+    comms_.push_back({used, comm});
+    if (comm.proxy_state == 0)
+        return;
+    auto proxy = std::ranges::find(proxies_, comm.proxy_state, &LookedProxy::address);
+    if (proxy == proxies_.end()) {
+        proxies_.push_back({used, comm.proxy_state, {}, {}});
+        proxy = std::prev(proxies_.end());
+    }
+    // Communicators that share a proxy share connections, too.
+    for (const auto &[address, records] : by_address)
+        if (std::ranges::find(proxy->connections, address, &cw_nccl_connection::connection) ==
+            proxy->connections.end())
+            proxy->connections.push_back(*records.front());
+}
+
+void ProcessLook::read_idle(const LookedProxy &looked, Proxy &proxy) {
+    std::set<std::uint64_t> busy;
+    for (const Operation &operation : proxy.operations)
+        for (const Transfer &transfer : operation.transfers)
+            busy.insert(transfer.connection);
+    std::vector<nccl::StepCounter> counters;
+    std::vector<const cw_nccl_connection *> counted;
+    for (const cw_nccl_connection &connection : looked.connections) {
+        if (busy.contains(connection.connection))
+            continue;
+        if (const auto counter =
+                nccl::find_step_counter(view_, *image_of(looked.used).layout, connection)) {
+            counters.push_back(*counter);
+            counted.push_back(&connection);
+        }
+    }
+    const auto readings = nccl::read_step_counters(view_, counters, CW_NCCL_NO_FIELD);
+    for (std::size_t i = 0; i < readings.size(); ++i)
+        if (readings[i] && readings[i]->is_idle && readings[i]->steps != 0)
+            proxy.idle.push_back({(counted[i]->flags & CW_NCCL_CONNECTION_SEND) != 0,
+                                  counted[i]->rank, counted[i]->peer, counted[i]->channel,
+                                  counted[i]->conn_index, readings[i]->steps});
+}
+
+void ProcessLook::read_rings(std::size_t used, const cw_nccl_comm &comm, Communicator &into) {
+    for (const std::vector<std::byte> &bytes :
+         nccl::read_channels(view_, image_of(used).plan, comm, CHANNEL_BYTES)) {
+        cw_nccl_channel record;
+        if (bytes.size() < sizeof(record))
+            continue;
+        std::memcpy(&record, bytes.data(), sizeof(record));
+        const auto channel = static_cast<std::int32_t>(record.channel);
+        into.rings.push_back({channel, record.ring_prev, record.ring_next});
+        into.trees.push_back({channel,
+                              record.tree_up,
+                              {record.tree_down[0], record.tree_down[1], record.tree_down[2]}});
+    }
+}
+
+void ProcessLook::read_last_error(std::size_t used) {
+    const nccl::Plan &plan = image_of(used).plan;
+    const auto at = plan.data.find("ncclLastError");
+    std::array<char, LAST_ERROR_BYTES> text{};
+    if (at == plan.data.end() ||
+        !view_.read(at->second + used_[used].bias, std::as_writable_bytes(std::span{text})))
+        return;
+    if (std::string said = text_of(text.data(), text.size()); !said.empty())
+        process_.last_error = std::move(said);
+}
+
+void ProcessLook::say_why_empty() {
+    if (!process_.communicators.empty())
+        return;
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+        const Image &image = image_of(i);
+        if (!image.layout)
+            process_.problem = image.problem;
+        else if (!nccl::can_scan(image.plan))
+            process_.problem = fmt::format("NCCL {} neither lists nor marks its communicators: "
+                                           "they are not to be found from the outside. Fix: "
+                                           "NCCL 2.21 or later, or collwire record",
+                                           image.plan.version);
+    }
+}
+
+void ProcessLook::first_look() {
+    thread_times_ = thread_times("", process_.pid);
+    throttled_ = throttled_times("", process_.pid);
+    sockets_ = look_at_sockets(process_.pid, inodes_);
+    for (LookedProxy &looked : proxies_) {
+        const Image &image = image_of(looked.used);
+        ProxyReader reader{view_, image.plan, *image.layout, used_[looked.used].bias};
+        looked.first = reader.read(looked.address, false);
+    }
+}
+
+void ProcessLook::second_look(const QueuePairs &queue_pairs) {
+    std::map<std::uint32_t, std::string> roles;
+    const SocketLook sockets = look_at_sockets(process_.pid, inodes_);
+    for (LookedProxy &looked : proxies_) {
+        const Image &image = image_of(looked.used);
+        ProxyReader reader{view_, image.plan, *image.layout, used_[looked.used].bias};
+        Proxy proxy = reader.read(looked.address, true);
+        merge_first_look(looked.first, proxy);
+        read_idle(looked, proxy);
+        find_threads(looked, proxy, roles);
+        describe_endpoints(proxy, queue_pairs, sockets);
+        process_.proxies.push_back(std::move(proxy));
+    }
+    for (std::size_t i = 0; i < comms_.size(); ++i)
+        read_comm_again(comms_[i], process_.communicators[i]);
+    process_.threads = read_threads("", process_.pid, roles, thread_times_, process_.n_threads);
+    process_.throttling = throttling_between(throttled_, throttled_times("", process_.pid));
+    // Another one may have its number.
+    if (start_ticks(static_cast<pid_t>(process_.pid)) != process_.start_ticks) {
+        Process ended;
+        ended.pid = process_.pid;
+        ended.start_ticks = process_.start_ticks;
+        ended.command = process_.command;
+        ended.problem = "it ended while it was looked at";
+        process_ = std::move(ended);
+    }
+}
+
+void ProcessLook::read_comm_again(const Comm &one, Communicator &into) {
+    const Image &image = image_of(one.used);
+    const nccl::Plan &plan = image.plan;
+    const cw_nccl_layout &layout = *image.layout;
+    cw_nccl_comm comm = one.comm;
+    nccl::read_counts(view_, plan, layout, comm);
+    if ((comm.flags & CW_NCCL_COMM_LAUNCHED) != 0)
+        into.launched = comm.launched;
+    const auto at = [&plan](const char *name) { return nccl::field_offset(plan, name); };
+    const auto number = [&](std::uint32_t offset) {
+        return offset == CW_NCCL_NO_FIELD ? std::nullopt
+                                          : view_.read<std::int32_t>(comm.comm + offset);
+    };
+    if (layout.comm_op_count != CW_NCCL_NO_FIELD)
+        into.starts = view_.read<std::uint64_t>(comm.comm + layout.comm_op_count);
+    if (layout.seq_numbers_count != 0 && layout.comm_seq_number != CW_NCCL_NO_FIELD)
+        into.launched_by_function =
+            view_.read<std::array<std::uint64_t, 5>>(comm.comm + layout.comm_seq_number);
+    if (const auto result = number(at("ncclComm.asyncResult")))
+        into.async_result = capture::nccl_result_name(static_cast<std::uint64_t>(*result));
+    if (const std::uint32_t offset = at("ncclComm.abortFlag"); offset != CW_NCCL_NO_FIELD)
+        if (const auto flag = view_.read<std::uint64_t>(comm.comm + offset); flag && *flag != 0)
+            if (const auto value = view_.read<std::uint32_t>(*flag))
+                into.is_aborted = *value != 0;
+    if (const auto revoked = number(at("ncclComm.revokedFlag")))
+        into.is_revoked = *revoked != 0;
+    if (field_bytes(plan, "ncclComm.finalizeCalled") == 1)
+        if (const auto flag = view_.read<std::uint8_t>(comm.comm + at("ncclComm.finalizeCalled")))
+            into.is_finalized = *flag != 0;
+}
+
+void ProcessLook::find_threads(const LookedProxy &looked, Proxy &proxy,
+                               std::map<std::uint32_t, std::string> &roles) {
+    const ProxyLayout layout{image_of(looked.used).plan};
+    const ThreadNumbers threads = thread_numbers(view_.pid());
+    const auto find = [&](std::uint32_t offset) -> std::uint32_t {
+        if (offset == CW_NCCL_NO_FIELD)
+            return 0;
+        const auto pthread = view_.read<std::uint64_t>(looked.address + offset);
+        return pthread ? thread_number(view_, threads, *pthread) : 0;
+    };
+    proxy.service_tid = find(layout.state_thread);
+    proxy.progress_tid = find(layout.progress_thread);
+    if (proxy.service_tid != 0)
+        roles.emplace(proxy.service_tid, "service");
+    if (proxy.progress_tid != 0)
+        roles.emplace(proxy.progress_tid, "progress");
+}
+
+void ProcessLook::describe_endpoints(Proxy &proxy, const QueuePairs &queue_pairs,
+                                     const SocketLook &sockets) {
+    for (Operation &operation : proxy.operations)
+        for (Transfer &transfer : operation.transfers) {
+            const auto found = endpoints_.find(transfer.connection);
+            if (found == endpoints_.end())
+                continue;
+            transfer.endpoints = found->second;
+            for (Endpoint &endpoint : transfer.endpoints) {
+                queue_pairs.describe(process_.pid, endpoint);
+                describe_socket(sockets_, sockets, endpoint);
+            }
+        }
+}
+
+} // namespace collwire::inspect

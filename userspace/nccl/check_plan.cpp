@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/check_plan.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "userspace/code/disassembler.h"
+#include "userspace/nccl/code_facts.h"
+#include "userspace/nccl/layout.h"
+
+namespace collwire::nccl {
+namespace {
+
+Error not_of_this(std::string_view what) {
+    return error(ErrorKind::BadInput, fmt::format("not a plan of this file: {}", what));
+}
+
+std::optional<LibrarySymbol> exported(const LibraryFile &file, std::string_view name) {
+    const std::array<std::string_view, 1> names{name};
+    for (const auto &[base, symbol] : file.find(names))
+        if (symbol.function && symbol.bytes != 0)
+            return symbol;
+    return std::nullopt;
+}
+
+} // namespace
+
+Result<void> check_plan(const Plan &plan, const LibraryFile &file) {
+    if (plan.build_id.empty() || plan.build_id != file.build_id())
+        return not_of_this("another build-id");
+    if (!plan.not_recorded.empty())
+        return not_of_this("it says that nothing is recorded with it");
+    for (const Getter &getter : GETTERS) {
+        const auto field = plan.offsets.find(std::string{getter.field});
+        const auto symbol = exported(file, getter.function);
+        if (field == plan.offsets.end() || !symbol ||
+            !reads_int_at(file.code(), *symbol, field->second.value))
+            return not_of_this(fmt::format("{} reads {} elsewhere", getter.function, getter.field));
+    }
+    Disassembler disassembler;
+    for (const PlannedFunction &probe : plan.probes) {
+        const cs_insn *instruction =
+            file.code().is_code(probe.address)
+                ? disassembler.decode(file.code().bytes_from(probe.address), probe.address)
+                : nullptr;
+        if (instruction == nullptr || text_of(*instruction) != probe.instruction ||
+            file.code().file_offset(probe.address) != probe.file_offset)
+            return not_of_this(
+                fmt::format("another instruction at {:#x} ({})", probe.address, probe.function));
+    }
+    if (const auto layout = layout_of_plan(plan, 0); !layout)
+        return Error{layout.failure()};
+    return {};
+}
+
+} // namespace collwire::nccl

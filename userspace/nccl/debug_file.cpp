@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/debug_file.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace collwire::nccl {
+namespace {
+
+constexpr std::string_view SYSTEM = "/usr/lib/debug";
+constexpr std::string_view PLANS = "/usr/share/collwire/nccl-plans";
+constexpr std::size_t DIRECTORY_DIGITS = 2;
+
+// "ab/cdef.debug" of abcdef
+std::string by_build_id(std::string_view build_id) {
+    return fmt::format("{}/{}.debug", build_id.substr(0, DIRECTORY_DIGITS),
+                       build_id.substr(DIRECTORY_DIGITS));
+}
+
+std::string_view directory_of(std::string_view path) {
+    return path.substr(0, std::min(path.rfind('/'), path.size()));
+}
+
+std::string_view name_of(std::string_view path) {
+    return path.substr(path.rfind('/') + 1);
+}
+
+} // namespace
+
+std::vector<std::string> debug_file_paths(std::string_view build_id, std::string_view link,
+                                          const DebugPlaces &places) {
+    std::vector<std::string> paths;
+    // Without one nothing says that two files are of one build.
+    if (build_id.size() <= DIRECTORY_DIGITS)
+        return paths;
+    const auto add = [&paths](std::string path) {
+        if (std::ranges::find(paths, path) == paths.end())
+            paths.push_back(std::move(path));
+    };
+    const std::string_view name = name_of(places.library);
+    for (const std::string &place : places.symbols) {
+        add(fmt::format("{}/.build-id/{}", place, by_build_id(build_id)));
+        add(fmt::format("{}/{}", place, by_build_id(build_id)));
+        if (!link.empty())
+            add(fmt::format("{}/{}", place, link));
+        if (!name.empty()) {
+            add(fmt::format("{}/{}.debug", place, name));
+            add(fmt::format("{}/{}", place, name));
+        }
+        add(place);
+    }
+    add(fmt::format("{}/.build-id/{}", SYSTEM, by_build_id(build_id)));
+    if (!link.empty() && places.library.starts_with('/')) {
+        const std::string_view directory = directory_of(places.library);
+        add(fmt::format("{}/{}", directory, link));
+        add(fmt::format("{}/.debug/{}", directory, link));
+        add(fmt::format("{}{}/{}", SYSTEM, directory, link));
+    }
+    return paths;
+}
+
+std::vector<std::string> plan_paths(std::string_view build_id, const DebugPlaces &places) {
+    std::vector<std::string> paths;
+    if (build_id.empty())
+        return paths;
+    for (const std::string &place : places.symbols) {
+        paths.push_back(fmt::format("{}/{}", place, plan_file_name(build_id)));
+        paths.push_back(place);
+    }
+    paths.push_back(fmt::format("{}/{}", PLANS, plan_file_name(build_id)));
+    return paths;
+}
+
+std::string plan_file_name(std::string_view build_id) {
+    return fmt::format("{}.nccl-plan.json", build_id);
+}
+
+} // namespace collwire::nccl
