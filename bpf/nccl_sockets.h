@@ -16,6 +16,7 @@
 #define TCP_CLOSING   11
 
 #define MAX_SOCKET_LOOKS 32
+#define SYN_AND_FIN	 2
 
 /* NULL: no TCP socket, or one that listens. */
 static __always_inline struct sock *tcp_of(struct file *file)
@@ -56,12 +57,14 @@ struct written {
  *
  * Meanwhile the kernel may send on, and the other end acknowledge: whoever is at that has the
  * socket alone, counts bytes_sent before snd_nxt, bytes_acked before snd_una, and looks like more
- * than is acknowledged or on the way until both are counted. Another thread that ends the stream
- * sets the state first, then counts the FIN, and is the socket's owner all the while. One that
- * stays so is at work on the FIN that it has counted.
+ * than is acknowledged or on the way until both are counted. What is sent again counts as that
+ * first, in bytes_retrans, then in bytes_sent: so long less is sent than acknowledged, by more than
+ * a SYN and a FIN. Another thread that ends the stream sets the state first, then counts the FIN,
+ * and is the socket's owner all the while. One that stays so is at work on the FIN that it has
+ * counted.
  *
  * Where somebody is at it for longer than the looks: with a FIN one byte too few, else, on the end
- * that connected, one too many, the SYN.
+ * that connected, one too many, the SYN; what is being sent again is missing.
  */
 static __always_inline struct written look_at_written(struct sock *sk)
 {
@@ -81,7 +84,8 @@ static __always_inline struct written look_at_written(struct sock *sk)
 	 */
 	by_sent -= with_fin & (__u32) !!unsent;
 	by_acked -= with_fin & (__u32) !!unacked;
-	w.changes = (__u32)(by_sent > by_acked) | (with_fin & owned) | (is_ending(sk) ^ with_fin) |
+	w.changes = (__u32)(by_sent > by_acked) | (__u32)(by_acked > by_sent + SYN_AND_FIN) |
+		    (with_fin & owned) | (is_ending(sk) ^ with_fin) |
 		    (BPF_CORE_READ(tp, snd_nxt) ^ next) | (BPF_CORE_READ(tp, snd_una) ^ first);
 	w.bytes = by_sent < by_acked ? by_sent : by_acked;
 	return w;

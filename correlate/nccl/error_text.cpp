@@ -30,14 +30,25 @@ template <typename T> std::string list_of(const std::set<T> &values) {
     return list;
 }
 
+std::int32_t peer_of_qp(const Identity &nccl, Index qp) {
+    const Index link = qp < nccl.qps.size() ? nccl.qps[qp].link : NONE;
+    return link == NONE ? -1 : nccl.links[link].peer;
+}
+
 std::string other_end(const Model &model, const NcclError &error) {
     std::string text;
-    if (const std::int32_t peer = peer_of(model.nccl, error); peer >= 0)
-        text = fmt::format(" to rank {}", peer);
+    std::set<std::int32_t> peers;
     std::set<std::string> hosts;
-    for (const Index index : error.qps)
+    for (const Index index : error.qps) {
+        if (const std::int32_t peer = peer_of_qp(model.nccl, index); peer >= 0)
+            peers.insert(peer);
         if (!model.qps[index].remote_host.empty())
             hosts.insert(model.qps[index].remote_host);
+    }
+    if (const std::int32_t peer = peer_of(model.nccl, error); peer >= 0)
+        peers = {peer};
+    if (!peers.empty())
+        text = fmt::format(" to rank{} {}", peers.size() == 1 ? "" : "s", list_of(peers));
     if (!hosts.empty())
         text += fmt::format(" {} {}", text.empty() ? "to" : "on", list_of(hosts));
     if (error.link == NONE)
@@ -49,24 +60,31 @@ std::string other_end(const Model &model, const NcclError &error) {
                : text + fmt::format(", channel{} {}", all.size() == 1 ? "" : "s", list_of(all));
 }
 
+// "queue pairs 17, 18 of rxe0 to rank 1 on node1, channel 0"
+std::string queue_pairs_text(const Model &model, const NcclError &error) {
+    std::set<std::uint32_t> numbers;
+    std::set<std::string> devices;
+    for (const Index index : error.qps) {
+        const model::Qp &qp = model.qps[index];
+        numbers.insert(qp.key.qpn);
+        if (qp.device != NONE)
+            devices.insert(model.devices[qp.device].name);
+    }
+    std::string text =
+        fmt::format("queue pair{} {}", numbers.size() == 1 ? "" : "s", list_of(numbers));
+    if (!devices.empty())
+        text += " of " + list_of(devices);
+    return text + other_end(model, error);
+}
+
 std::string what_of(const Model &model, const NcclError &error) {
     switch (error.kind) {
     case ErrorKind::Ended:
-        return "its process ended without ending its communicators";
+        return "its process ended without ending its communicators" +
+               (error.qps.empty() ? std::string{} : ", with " + queue_pairs_text(model, error));
     case ErrorKind::QueuePairs: {
-        std::set<std::uint32_t> numbers;
-        std::set<std::string> devices;
-        for (const Index index : error.qps) {
-            const model::Qp &qp = model.qps[index];
-            numbers.insert(qp.key.qpn);
-            if (qp.device != NONE)
-                devices.insert(model.devices[qp.device].name);
-        }
-        const bool is_one = numbers.size() == 1;
-        std::string text = fmt::format("queue pair{} {}", is_one ? "" : "s", list_of(numbers));
-        if (!devices.empty())
-            text += " of " + list_of(devices);
-        text += other_end(model, error);
+        const bool is_one = error.qps.size() == 1;
+        std::string text = queue_pairs_text(model, error);
         if (error.is_destroyed)
             return text + (is_one ? " was destroyed in use" : " were destroyed in use");
         text += is_one ? " is in error" : " are in error";
@@ -124,6 +142,11 @@ std::string error_text(const Model &model, const NcclError &error) {
                             func_text(operation.func), operation.seq);
         if (error.is_pair)
             text += fmt::format(" from rank {} to {}", operation.source, operation.destination);
+    }
+    if (!error.waiting.empty()) {
+        const std::set<std::int32_t> ranks(error.waiting.begin(), error.waiting.end());
+        text += fmt::format("; rank{} {} did not get on since", ranks.size() == 1 ? "" : "s",
+                            list_of(ranks));
     }
     if (error.result != 0)
         text += fmt::format("; {}", result_text(error.result));

@@ -32,13 +32,15 @@ struct NcclError {
     std::uint32_t tgid = 0;
     Index instance = NONE;   // the rank of a communicator; NONE: not known
     std::vector<Index> also; // of a process that ended: its ranks of other communicators
-    Index link = NONE;       // its connection to the other end
+    // The same: ranks of `instance`'s communicator that were seen in an operation later on.
+    std::vector<std::int32_t> waiting;
+    Index link = NONE; // its connection to the other end
     // By the host's clock: it happened after the first, where that is not 0, and not later than the
     // second.
     std::uint64_t after_ns = 0;
     std::uint64_t time_ns = 0;
     bool was_there = false;             // when the recording looked for it first
-    std::vector<Index> qps;             // in Model
+    std::vector<Index> qps;             // in Model; of a process that ended: what it took with it
     bool is_destroyed = false;          // the queue pairs; else they are in an error state
     std::optional<std::uint32_t> event; // that said so first: enum ib_event_type
     bool is_pair = false;               // of the operation

@@ -28,6 +28,10 @@ constexpr std::uint64_t SAME_LOOK_NS = 3'000'000'000;
 // A process that exits closes what it has first, and is there until its memory is given back.
 constexpr std::uint64_t EXIT_NS = 5'000'000'000;
 
+// As long after the end of a rank others may be seen in an operation that they finish yet: what one
+// look tells comes later than the next look, and hosts' clocks differ.
+constexpr std::uint64_t FINISHES_NS = 2'000'000'000;
+
 // What is looked at of one process, so that one that fails a thousand times is not slow.
 constexpr std::size_t MAX_TOGETHER = 1000;
 
@@ -55,6 +59,7 @@ public:
                 if (!error.is_destroyed)
                     nccl_.errors.push_back(std::move(error));
         add_explained_ends();
+        add_queue_pairs_of_ends();
         for (auto &[process, texts] : texts_)
             std::move(texts.begin(), texts.end(), std::back_inserter(nccl_.errors));
         find_operations();
@@ -72,8 +77,13 @@ private:
     void take_socket(NcclError &result) const;
     [[nodiscard]] bool is_of(const CompletionText &completion, const NcclError &qps) const;
     void add_explained_ends();
+    void add_queue_pairs_of_ends();
+    [[nodiscard]] std::vector<UnderWay> unfinished_of(const std::vector<NcclError> &ends) const;
     void find_operations();
     void put_in_order();
+    [[nodiscard]] std::uint64_t realtime_of(Index session, std::uint64_t time_ns) const {
+        return model_.hosts[model_.sessions[session].host].realtime_ns(time_ns);
+    }
     [[nodiscard]] Index comm_of(const NcclError &error) const {
         return error.instance == NONE ? NONE : nccl_.instances[error.instance].comm;
     }
@@ -185,25 +195,87 @@ void Finder::take_socket(NcclError &result) const {
         result.link = found->second;
 }
 
+// What each rank of the communicators of these is in when its recording ends.
+std::vector<UnderWay> Finder::unfinished_of(const std::vector<NcclError> &ends) const {
+    std::set<Index> comms;
+    for (const NcclError &ended : ends) {
+        comms.insert(comm_of(ended));
+        for (const Index instance : ended.also)
+            comms.insert(nccl_.instances[instance].comm);
+    }
+    comms.erase(NONE);
+    std::vector<UnderWay> asked;
+    for (const Index comm : comms)
+        for (const Index instance : nccl_.communicators[comm].instances) {
+            UnderWay &one = asked.emplace_back();
+            one.instance = instance;
+            one.time_ns = UINT64_MAX;
+        }
+    find_under_way(model_, asked);
+    std::erase_if(asked, [](const UnderWay &one) { return one.seen_ns == 0; });
+    return asked;
+}
+
 // A process that ends with its work done may leave its communicators to the kernel: it is an error
-// where another rank has one.
+// where another rank has one, or stays in an operation. Over RDMA a rank whose peer is gone learns
+// nothing of it while it has nothing unanswered on its way.
 void Finder::add_explained_ends() {
+    std::vector<NcclError> ends = errors_of_processes(model_);
     std::map<Index, std::set<ProcessKey>> with_errors; // by communicator
     for (const NcclError &error : nccl_.errors)
         with_errors[comm_of(error)].insert(process_of(error));
-    with_errors.erase(NONE);
-    for (NcclError &ended : errors_of_processes(model_)) {
+    std::map<Index, std::vector<UnderWay>> unfinished; // the same
+    for (const UnderWay &one : unfinished_of(ends))
+        unfinished[nccl_.instances[one.instance].comm].push_back(one);
+    for (NcclError &ended : ends) {
+        const std::uint64_t end_ns = realtime_of(ended.session, ended.time_ns);
+        const auto waits = [&](const UnderWay &one) {
+            const Index session = nccl_.instances[one.instance].session;
+            return realtime_of(session, one.seen_ns) > model::add_saturating(end_ns, FINISHES_NS);
+        };
+        const auto is_explained = [&](Index instance) {
+            const Index comm = nccl_.instances[instance].comm;
+            if (comm == NONE)
+                return false;
+            const auto errors = with_errors.find(comm);
+            const auto waiting = unfinished.find(comm);
+            return (errors != with_errors.end() && errors->second != std::set{process_of(ended)}) ||
+                   (waiting != unfinished.end() &&
+                    std::any_of(waiting->second.begin(), waiting->second.end(), waits));
+        };
         std::vector<Index> all{ended.instance};
         all.insert(all.end(), ended.also.begin(), ended.also.end());
-        std::erase_if(all, [&](Index instance) {
-            const auto found = with_errors.find(nccl_.instances[instance].comm);
-            return found == with_errors.end() || found->second == std::set{process_of(ended)};
-        });
+        std::erase_if(all, [&](Index instance) { return !is_explained(instance); });
         if (all.empty())
             continue;
         ended.instance = all.front();
         ended.also.assign(all.begin() + 1, all.end());
+        for (const UnderWay &one : unfinished[comm_of(ended)])
+            if (waits(one))
+                ended.waiting.push_back(nccl_.instances[one.instance].record.rank);
         nccl_.errors.push_back(std::move(ended));
+    }
+}
+
+void Finder::add_queue_pairs_of_ends() {
+    std::map<ProcessKey, std::vector<NcclError *>> ends;
+    for (NcclError &error : nccl_.errors)
+        if (error.kind == ErrorKind::Ended)
+            ends[process_of(error)].push_back(&error);
+    if (ends.empty())
+        return;
+    for (Index index = 0; index < model_.qps.size() && index < nccl_.qps.size(); ++index) {
+        const model::Qp &qp = model_.qps[index];
+        const Index link = nccl_.qps[index].link;
+        const auto found = ends.find({qp.session, qp.tgid});
+        if (link == NONE || found == ends.end())
+            continue;
+        for (NcclError *ended : found->second)
+            if (qp.destroyed_ns == 0 ||
+                model::add_saturating(qp.destroyed_ns, EXIT_NS) > ended->time_ns)
+                if (const auto &users = nccl_.links[link].instances;
+                    std::find(users.begin(), users.end(), ended->instance) != users.end())
+                    ended->qps.push_back(index);
     }
 }
 
@@ -244,13 +316,10 @@ void Finder::find_operations() {
 }
 
 void Finder::put_in_order() {
-    const auto realtime_of = [this](const NcclError &error, std::uint64_t time_ns) {
-        return model_.hosts[model_.sessions[error.session].host].realtime_ns(time_ns);
-    };
-    std::stable_sort(nccl_.errors.begin(), nccl_.errors.end(),
-                     [&](const NcclError &a, const NcclError &b) {
-                         return realtime_of(a, a.time_ns) < realtime_of(b, b.time_ns);
-                     });
+    std::stable_sort(
+        nccl_.errors.begin(), nccl_.errors.end(), [this](const NcclError &a, const NcclError &b) {
+            return realtime_of(a.session, a.time_ns) < realtime_of(b.session, b.time_ns);
+        });
     std::map<Index, std::vector<NcclError *>> of_comm;
     for (NcclError &error : nccl_.errors) {
         if (error.kind == ErrorKind::Warning)
@@ -265,11 +334,11 @@ void Finder::put_in_order() {
     for (auto &[comm, errors] : of_comm) {
         std::uint64_t first_ns = UINT64_MAX;
         for (const NcclError *error : errors)
-            first_ns = std::min(first_ns, realtime_of(*error, error->time_ns));
+            first_ns = std::min(first_ns, realtime_of(error->session, error->time_ns));
         std::set<std::int32_t> named; // as the other end of what was early
         const auto is_late = [&](const NcclError &error, std::uint64_t most_ns) {
-            return error.after_ns != 0 &&
-                   realtime_of(error, error.after_ns) > model::add_saturating(first_ns, most_ns);
+            return error.after_ns != 0 && realtime_of(error.session, error.after_ns) >
+                                              model::add_saturating(first_ns, most_ns);
         };
         for (const NcclError *error : errors)
             if (error->kind != ErrorKind::Ended && !is_late(*error, 0))

@@ -58,14 +58,18 @@ Json error_json(const Model &model, const identity::NcclError &error) {
         also.push_back(
             {{"comm", nccl.instances[index].comm}, {"rank", nccl.instances[index].record.rank}});
     json["also"] = std::move(also);
+    json["waiting_ranks"] = error.waiting;
     json["peer_rank"] = peer < 0 ? Json(nullptr) : Json(peer);
     json["channels"] = error.link == NONE ? Json::array() : Json(nccl.links[error.link].channels);
     Json qps = Json::array();
     for (const model::Index index : error.qps) {
         const model::Qp &qp = model.qps[index];
+        const model::Index link = index < nccl.qps.size() ? nccl.qps[index].link : NONE;
+        const std::int32_t peer_of_qp = link == NONE ? -1 : nccl.links[link].peer;
         qps.push_back(
             {{"device", qp.device == NONE ? Json(nullptr) : Json(model.devices[qp.device].name)},
              {"qpn", qp.key.qpn},
+             {"peer_rank", peer_of_qp < 0 ? Json(nullptr) : Json(peer_of_qp)},
              {"remote_host", text_or_null(qp.remote_host)}});
     }
     json["qps"] = std::move(qps);

@@ -102,6 +102,8 @@ def run(arguments, library, directory):
     report, ready_ns = record(arguments, library, directory)
     jobs, doubles = one_machine.logs_of(directory, "job", RANKS), one_machine.logs_of(directory, "truth", RANKS)
     is_local = identity_truth.same_node(jobs, 1)
+    launched_ns = max((kernel["launched_ns"] for log in doubles for kernel in log), default=0)
+    assert launched_ns > max(ready_ns), "the job was over before the recorder was ready: the machine is too busy for this test"
     replays, problems = check(report, doubles, jobs, ready_ns)
     identity, under_way = report["identity"], late_truth.most_under_way(doubles, ready_ns, is_local)
     # Behind the graph all is as ever.

@@ -165,6 +165,31 @@ TEST(NcclErrors, ARankThatEndedIsBeforeWhatOthersSee) {
     EXPECT_PRED2(has, error_text(broken.model, errors[1]), "its process ended");
 }
 
+// Over RDMA the others learn nothing of it: they stay where they are.
+TEST(NcclErrors, ARankThatEndedWhileOthersWait) {
+    const auto wait_until = [](Broken &broken, double time) {
+        for (const std::uint64_t connection : {SENDS_AT, RECEIVES_AT})
+            broken.ring.rank[0].steps(time, connection, 2, CW_NCCL_STEPS_BUSY);
+        broken.gone(1, 13.6, 14).destroyed(1, 13.7);
+    };
+    Broken finishing;
+    wait_until(finishing, 14.5);
+    EXPECT_TRUE(finishing.errors().empty());
+    Broken broken;
+    wait_until(broken, 20);
+    const auto errors = broken.errors();
+    ASSERT_EQ(errors.size(), 1U);
+    EXPECT_EQ(errors[0].kind, ErrorKind::Ended);
+    EXPECT_EQ(errors[0].order, ErrorOrder::First);
+    EXPECT_EQ(errors[0].tgid, 200U);
+    EXPECT_TRUE(errors[0].is_under_way);
+    EXPECT_EQ(errors[0].waiting, std::vector<std::int32_t>{0});
+    EXPECT_EQ(errors[0].qps.size(), 2U);
+    const std::string text = error_text(broken.model, errors[0]);
+    for (const char *part : {"of rxe0 to rank 0", "in AllGather 1; rank 0 did not get on since"})
+        EXPECT_PRED2(has, text, part);
+}
+
 // It is there yet when the others see that its connections are closed; whoever ends later follows.
 TEST(NcclErrors, ARankThatTakesLongToEnd) {
     Broken broken;

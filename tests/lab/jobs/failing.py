@@ -65,8 +65,8 @@ def run(name, barrier, port):
         barrier.wait()
         make_fail(name, process)
         end_s = time.monotonic() + PATIENCE_S
-        # Until it is so on a neighbour of the culprit, or on the culprit's own node where it lives.
-        is_told_here = NODE == (CULPRIT + 1) % NODES or NODE == (CULPRIT - 1) % NODES
+        # Over RDMA nobody has to learn that the culprit was killed.
+        is_told_here = NODE == CULPRIT if name == "killed" else NODE in ((CULPRIT + 1) % NODES, (CULPRIT - 1) % NODES)
         while not barrier.any(is_told_here and failed(name, process, f"{directory}/inspect.json")):
             assert not barrier.any(time.monotonic() > end_s), f"{name}: nothing failed within {PATIENCE_S} s"
         seen_s = time.monotonic()
