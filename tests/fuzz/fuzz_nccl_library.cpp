@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library; or a plan that was kept, and behind a NUL the library that it would be of.
+// A library; or a plan that was kept, and behind a NUL the library that it would be of, or lend to.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "userspace/nccl/borrowed_plan.h"
 #include "userspace/nccl/check_plan.h"
 #include "userspace/nccl/file_plan.h"
 
@@ -30,7 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     (void)collwire::nccl::make_plan(*library);
     if (debug)
         (void)collwire::nccl::make_plan(*library, &*debug);
-    if (plan)
+    if (plan) {
         (void)collwire::nccl::check_plan(*plan, *library);
+        (void)collwire::nccl::borrow_plan(*library, *plan);
+    }
     return 0;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Official NCCL, stripped of symbols and DWARF as distributions do: with its debug file, or with a plan that was kept of it, collwire knows what it
-knew before, and of a job what the double's log says. Without either it says what is missing. Files of another build are not taken.
+knew before, and of a job what the double's log says. With the layouts of another build of its version alone, it finds the functions in the file, and
+nothing is exact. Without any it says what is missing. Files of another build are not taken for its own.
 
 stripped_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
@@ -23,6 +24,12 @@ RANKS = 4
 CASE = cases.CASES["sockets-ring-simple"]
 # Before it NCCL's kernels have no double.
 FIRST_WITH_KERNELS = (2, 20)
+# Of what it sends.
+FEWEST_JOINED = 0.99
+# What a stripped file is searched for.
+BORROWED = {"ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart", "hostStreamPlanTask", "hostStreamPlanCallback", "ncclIbCloseSend",
+            "ncclIbCloseRecv"}
+BORROWED_DATA = ("ncclLastError", "ncclNetIb", "ncclNetSocket")
 SAME = ("version", "build_id", "probes", "data", "parameters", "enumerators")
 
 
@@ -70,7 +77,7 @@ def check_plans(arguments, library, stripped, debug, directory):
     # A plan that is wrong for this file.
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
-    for change in ({"build_id": "00" * 20}, {"offsets": {**document["offsets"], "ncclComm.nRanks": {**document["offsets"]["ncclComm.nRanks"], "value": 8}}},
+    for change in ({"offsets": {**document["offsets"], "ncclComm.nRanks": {**document["offsets"]["ncclComm.nRanks"], "value": 8}}},
                    {"probes": [{**probe, "address": probe["address"] + 1} for probe in document["probes"]]}):
         with open(path, "w", encoding="utf-8") as file:
             json.dump({**document, **change}, file)
@@ -85,14 +92,71 @@ def check_plans(arguments, library, stripped, debug, directory):
     return plans
 
 
-def check_job(arguments, library, stripped, place, directory):
+def check_borrowed(arguments, library, stripped, plans, directory):
+    """A plan of another build: of this one's all but the layouts is made wrong in it. What is found in the stripped file is what its symbols said.
+    Returns where it is."""
+    whole = plan_of(arguments.collwire, library)
+    with open(f"{plans}/{whole['build_id']}.nccl-plan.json", encoding="utf-8") as file:
+        document = json.load(file)
+    others = f"{directory}/others"
+    os.mkdir(others)
+    document["build_id"] = "0b" * 20
+    for probe in document["probes"]:
+        probe.update(address=probe["address"] + 64, entry=probe["entry"] + 64, offset=probe["offset"] + 64)
+        if "plan" in probe["registers"]:
+            probe["registers"]["plan"] = "r15" if probe["registers"]["plan"] != "r15" else "rbx"
+    document["data"] = {name: address + 64 for name, address in document["data"].items()}
+    path = f"{others}/{document['build_id']}.nccl-plan.json"
+
+    def write(**change):
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**document, **change}, file)
+
+    write()
+    borrowed = plan_of(arguments.collwire, stripped, "--symbols", others)
+    assert borrowed["debug_file"] == path and not borrowed["not_recorded"] and borrowed["build_id"] == whole["build_id"], borrowed
+    of_whole = {probe["function"]: probe for probe in whole["probes"]}
+    found = {probe["function"]: probe for probe in borrowed["probes"]}
+    assert BORROWED <= set(found), set(found)
+    # What its symbol is called is not known.
+    different = [name for name, probe in found.items() if {**probe, "symbol": ""} != {**of_whole[name], "symbol": ""}]
+    assert not different, [(found[name], of_whole[name]) for name in different]
+    assert borrowed["data"] == {name: whole["data"][name] for name in BORROWED_DATA}, borrowed["data"]
+    assert {capability["rung"] for capability in borrowed["capabilities"].values()} == {"inferred", "process"}, borrowed["capabilities"]
+    assert all("another build" in capability["source"] for capability in borrowed["capabilities"].values() if capability["source"])
+    offsets = document["offsets"]
+    for change in ({"version": "2.1.0"}, {"offsets": {**offsets, "ncclComm.nRanks": {**offsets["ncclComm.nRanks"], "value": 8}}},
+                   {"offsets": {**offsets, "ncclComm.proxyState": {**offsets["ncclComm.proxyState"], "value": 8}}}, {"debug_types": False}):
+        write(**change)
+        refused = plan_of(arguments.collwire, stripped, "--symbols", others)
+        assert refused["not_recorded"] and not refused["debug_file"], (change.keys(), refused["debug_file"])
+    write()
+    print(f"{arguments.version}: {len(found)} functions and {len(borrowed['data'])} variables found in the stripped file, as its symbols said", flush=True)
+    return others
+
+
+def check_borrowed_job(arguments, library, stripped, place, directory):
+    report, jobs, doubles = record_job(arguments, library, stripped, place, directory)
+    double = identity_truth.Truth(doubles, identity_truth.same_node(jobs, 1))
+    sent, identity = sum(double.sent.values()), report["identity"]
+    figures, different = identity_truth.compare_bytes(report, double)
+    print(f"{arguments.version}, stripped, with another build's layouts: {figures} figures of bytes, {len(different)} different; {identity}, {sent} sent", flush=True)
+    assert not different, "\n".join(different[:20])
+    assert sent and identity["exact"] == 0 and identity["inferred"] >= FEWEST_JOINED * sent, identity
+
+
+def record_job(arguments, library, stripped, place, directory):
     os.mkdir(directory)
     job = double_job.Job(stripped, arguments.build, RANKS, environment={"COLLWIRE_CUDA_SYMBOLS": library, **CASE.environment})
     whole = double_job.Job(library, arguments.build, RANKS)
     whole.write_layout(directory)
     job.write_layout = lambda _: None # a stripped file says nothing of its layout
     report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options], "--symbols", place)
-    doubles = one_machine.logs_of(directory, "truth", RANKS)
+    return report, jobs, one_machine.logs_of(directory, "truth", RANKS)
+
+
+def check_job(arguments, library, stripped, place, directory):
+    report, jobs, doubles = record_job(arguments, library, stripped, place, directory)
     line, problems = join_truth.judge(CASE, report, jobs, doubles, identity_truth.same_node(jobs, 1), one_machine.processes_of(report, jobs),
                                       report["loss"]["entries"])
     print(f"{arguments.version}, stripped, with {os.path.basename(place)}: {line}", flush=True)
@@ -102,7 +166,9 @@ def check_job(arguments, library, stripped, place, directory):
 def run(arguments, library, directory):
     stripped, debug, _ = strip(library, directory)
     plans = check_plans(arguments, library, stripped, debug, directory)
+    others = check_borrowed(arguments, library, stripped, plans, directory)
     if double_job.version_of(library) >= FIRST_WITH_KERNELS:
+        check_borrowed_job(arguments, library, stripped, others, f"{directory}/job-others")
         for place in (debug, plans):
             check_job(arguments, library, stripped, place, f"{directory}/job-{os.path.basename(place)}")
 

@@ -8,8 +8,9 @@ namespace collwire::cli {
 CLI::Option *add_symbols(CLI::App &verb, std::vector<std::string> &places) {
     return verb
         .add_option("--symbols", places,
-                    "Where the debug file of an NCCL is that was stripped, or a plan of "
-                    "it (doctor --export-plan), besides /usr/lib/debug: a directory, or the file")
+                    "Where the debug file of an NCCL is that was stripped, a plan of it (doctor "
+                    "--export-plan), or another build of its version, besides /usr/lib/debug: a "
+                    "directory, or the file")
         ->type_name("PLACE")
         ->check(CLI::ExistingPath)
         ->allow_extra_args(false);

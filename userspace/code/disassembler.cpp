@@ -2,6 +2,7 @@
 #include "userspace/code/disassembler.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -81,6 +82,13 @@ unsigned bit_of(unsigned part) {
 }
 
 } // namespace
+
+unsigned register_bit(std::string_view name) {
+    constexpr std::array<std::string_view, 12> NAMES{"rdi", "rsi", "rdx", "rcx", "r8",  "r9",
+                                                     "rbx", "rbp", "r12", "r13", "r14", "r15"};
+    const auto found = std::ranges::find(NAMES, name);
+    return found == NAMES.end() ? 0 : 1u << (found - NAMES.begin());
+}
 
 Disassembler::Disassembler() {
     if (cs_open(CS_ARCH_X86, CS_MODE_64, &handle_) != CS_ERR_OK) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <capstone/capstone.h>
 
@@ -27,6 +28,9 @@ enum Registers : unsigned {
     REGISTER_R14 = 1u << 10,
     REGISTER_R15 = 1u << 11,
 };
+
+// "rdi", "rbx": 0 of others.
+unsigned register_bit(std::string_view name);
 
 class Disassembler {
 public:

@@ -27,11 +27,7 @@ std::optional<LibrarySymbol> exported(const LibraryFile &file, std::string_view 
 
 } // namespace
 
-Result<void> check_plan(const Plan &plan, const LibraryFile &file) {
-    if (plan.build_id.empty() || plan.build_id != file.build_id())
-        return not_of_this("another build-id");
-    if (!plan.not_recorded.empty())
-        return not_of_this("it says that nothing is recorded with it");
+Result<void> check_getters(const Plan &plan, const LibraryFile &file) {
     for (const Getter &getter : GETTERS) {
         const auto field = plan.offsets.find(std::string{getter.field});
         const auto symbol = exported(file, getter.function);
@@ -39,6 +35,16 @@ Result<void> check_plan(const Plan &plan, const LibraryFile &file) {
             !reads_int_at(file.code(), *symbol, field->second.value))
             return not_of_this(fmt::format("{} reads {} elsewhere", getter.function, getter.field));
     }
+    return {};
+}
+
+Result<void> check_plan(const Plan &plan, const LibraryFile &file) {
+    if (plan.build_id.empty() || plan.build_id != file.build_id())
+        return not_of_this("another build-id");
+    if (!plan.not_recorded.empty())
+        return not_of_this("it says that nothing is recorded with it");
+    if (auto checked = check_getters(plan, file); !checked)
+        return checked;
     Disassembler disassembler;
     for (const PlannedFunction &probe : plan.probes) {
         const cs_insn *instruction =

@@ -25,4 +25,7 @@ inline constexpr std::array<Getter, 3> GETTERS{{
 // getters reading where the plan says. BadInput, with what differs, if it is not.
 Result<void> check_plan(const Plan &plan, const LibraryFile &file);
 
+// Only the last of these, of any plan.
+Result<void> check_getters(const Plan &plan, const LibraryFile &file);
+
 } // namespace collwire::nccl

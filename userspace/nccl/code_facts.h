@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "userspace/nccl/library_file.h"
 
@@ -18,5 +20,25 @@ bool reads_int_at(const CodeView &code, const LibrarySymbol &getter, std::uint64
 // Whether a function adds to what it keeps at this offset, in memory or by loading and storing
 // through one register; not so if it only stores there.
 bool adds_at(const CodeView &code, const LibrarySymbol &function, std::uint64_t offset_bytes);
+
+// A direct call: where it is, and of what.
+struct DirectCall {
+    std::uint64_t address = 0;
+    std::uint64_t callee = 0;
+};
+std::vector<DirectCall> direct_calls(const CodeView &code, const CodeRange &function);
+
+// Whether a function begins with reading a pointer at `first_bytes` of its first argument, and what
+// is at `second_bytes` behind that.
+bool begins_with_reading(const CodeView &code, const CodeRange &function, std::uint64_t first_bytes,
+                         std::uint64_t second_bytes);
+
+// The register in which a function has its second argument when it makes this call, to which it
+// hands on its first: one that calls leave alone, which is written to once. Empty: none.
+std::string_view second_argument_at(const CodeView &code, const CodeRange &function,
+                                    std::uint64_t call);
+
+// The address that a function returns and computes from its own (lea).
+std::optional<std::uint64_t> returned_address(const CodeView &code, const LibrarySymbol &function);
 
 } // namespace collwire::nccl

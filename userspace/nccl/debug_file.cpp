@@ -2,6 +2,7 @@
 #include "userspace/nccl/debug_file.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,9 @@ namespace {
 
 constexpr std::string_view SYSTEM = "/usr/lib/debug";
 constexpr std::string_view PLANS = "/usr/share/collwire/nccl-plans";
+constexpr std::string_view PLAN_SUFFIX = ".nccl-plan.json";
+constexpr std::string_view LIBRARY = "libnccl.so";
+constexpr std::size_t MOST_OTHERS = 64;
 constexpr std::size_t DIRECTORY_DIGITS = 2;
 
 // "ab/cdef.debug" of abcdef
@@ -72,8 +76,30 @@ std::vector<std::string> plan_paths(std::string_view build_id, const DebugPlaces
     return paths;
 }
 
+std::vector<std::string> other_build_paths(const DebugPlaces &places) {
+    std::vector<std::string> paths;
+    std::vector<std::string> directories = places.symbols;
+    directories.emplace_back(PLANS);
+    for (const std::string &directory : directories) {
+        std::vector<std::string> of_this;
+        std::error_code problem;
+        std::filesystem::directory_iterator at{directory, problem};
+        for (; !problem && at != std::filesystem::directory_iterator{}; at.increment(problem)) {
+            const std::string name = at->path().filename();
+            if (name.ends_with(PLAN_SUFFIX) || name.starts_with(LIBRARY))
+                of_this.push_back(at->path());
+        }
+        std::ranges::sort(of_this);
+        of_this.resize(std::min(of_this.size(), MOST_OTHERS));
+        paths.insert(paths.end(), of_this.begin(), of_this.end());
+        if (of_this.empty() && directory != PLANS)
+            paths.push_back(directory);
+    }
+    return paths;
+}
+
 std::string plan_file_name(std::string_view build_id) {
-    return fmt::format("{}.nccl-plan.json", build_id);
+    return fmt::format("{}{}", build_id, PLAN_SUFFIX);
 }
 
 } // namespace collwire::nccl

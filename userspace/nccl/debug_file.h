@@ -28,6 +28,10 @@ debug_file_paths(std::string_view build_id, std::string_view link, const DebugPl
 [[nodiscard]] std::vector<std::string> plan_paths(std::string_view build_id,
                                                   const DebugPlaces &places);
 
+// Files in the same places that may tell of another build: plans, and libraries. No more than 64 of
+// a place.
+[[nodiscard]] std::vector<std::string> other_build_paths(const DebugPlaces &places);
+
 // As what a plan is kept: BUILD-ID.nccl-plan.json
 [[nodiscard]] std::string plan_file_name(std::string_view build_id);
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "userspace/nccl/borrowed_plan.h"
 #include "userspace/nccl/check_plan.h"
 #include "userspace/nccl/file_plan.h"
 #include "userspace/nccl/find_nccl.h"
@@ -67,11 +68,15 @@ bool is_debug_file_of(const LibraryFile &library, const LibraryFile &debug) {
            debug.has_debug_types();
 }
 
-// What a plan says of another file, as it was made.
-Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> bytes) {
+Result<Plan> plan_in(std::span<const std::byte> bytes) {
     if (bytes.size() > MOST_PLAN_BYTES || bytes.empty() || bytes.front() != std::byte{'{'})
         return error(ErrorKind::BadInput, "not a plan");
-    auto plan = parse_plan({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+    return parse_plan({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+}
+
+// What a plan says of another file, as it was made.
+Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> bytes) {
+    auto plan = plan_in(bytes);
     if (!plan)
         return plan;
     if (auto checked = check_plan(*plan, library); !checked)
@@ -85,8 +90,22 @@ Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> by
     return plan;
 }
 
-// With the first of the other files that is of the first one. "D", its index, a line's end, and the
-// plan; "N": there is none.
+// With the layouts of another build: of a plan, or of a library that has its own.
+Result<Plan> plan_of_other(const LibraryFile &library, std::span<const std::byte> bytes) {
+    auto other = plan_in(bytes);
+    if (!other) {
+        const auto file = LibraryFile::parse(bytes);
+        if (!file || !file->has_symbol_table() || !file->has_debug_types())
+            return error(ErrorKind::BadInput, "tells nothing of a build");
+        other = make_plan(*file);
+    }
+    if (!other)
+        return other;
+    return borrow_plan(library, *other);
+}
+
+// With the first of the other files that is of the first one, else the first that is of another
+// build of its version. "D", its index, a line's end, and the plan; "N": there is none.
 std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
     const auto library =
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
@@ -100,17 +119,22 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
         if (plan)
             return fmt::format("D{}\n{}", i, render_json(*plan, ""));
     }
+    for (std::size_t i = 1; library && i < files.size(); ++i)
+        if (files[i])
+            if (const auto plan = plan_of_other(*library, files[i]->bytes()))
+                return fmt::format("D{}\n{}", i, render_json(*plan, ""));
     return "N";
 }
 
-// Of a file that was stripped. Nothing: neither its debug file nor a plan of it is there, or it
-// cannot be read.
+// Of a file that was stripped. Nothing: neither its debug file, nor a plan of it, nor of another
+// build of its version is there, or it cannot be read.
 std::optional<Plan> plan_with_debug_file(const std::string &path, const Plan &stripped,
                                          const DebugPlaces &places) {
     std::vector<std::string> paths{path};
     std::ranges::copy(debug_file_paths(stripped.build_id, stripped.debug_link, places),
                       std::back_inserter(paths));
     std::ranges::copy(plan_paths(stripped.build_id, places), std::back_inserter(paths));
+    std::ranges::copy(other_build_paths(places), std::back_inserter(paths));
     if (paths.size() == 1)
         return std::nullopt;
     const ReaderAnswer answer =

@@ -2,6 +2,7 @@
 #include "userspace/nccl/library_file.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <limits>
@@ -19,6 +20,15 @@ constexpr std::size_t MAX_DEBUG_LINK_BYTES = 256;
 constexpr std::size_t MAX_PARAMETERS = 1024; // 2.32 has 229
 constexpr std::size_t MAX_PARAMETER_NAME_BYTES = 47;
 constexpr std::size_t PARAMETER_BYTES = 8;
+constexpr std::size_t MAX_POINTERS = 1UL << 20;
+// .eh_frame_hdr ("Linux Standard Base Core Specification", 10.6.2): a version, how three things
+// are written, where the frames are, how many entries follow, and those: begin of a function and
+// its frame, both from the table's begin.
+constexpr std::array<std::byte, 4> EXCEPTION_TABLE{std::byte{1}, std::byte{0x1b}, std::byte{0x03},
+                                                   std::byte{0x3b}};
+constexpr std::size_t EXCEPTION_COUNT_AT = 8;
+constexpr std::size_t EXCEPTION_ENTRIES_AT = 12;
+constexpr std::size_t EXCEPTION_ENTRY_BYTES = 8;
 
 Error bad(std::string_view what) {
     return error(ErrorKind::BadInput, fmt::format("not a usable shared library: {}", what));
@@ -124,6 +134,8 @@ Result<void> LibraryFile::read_segments(std::span<const std::byte> bytes) {
         GElf_Phdr part{};
         if (gelf_getphdr(elf_.get(), static_cast<int>(i), &part) == nullptr)
             return bad(fmt::format("program header {}", i));
+        if (part.p_type == PT_GNU_EH_FRAME)
+            exception_table_ = part.p_vaddr;
         if (part.p_type != PT_LOAD)
             continue;
         if (part.p_offset > bytes.size() || part.p_filesz > bytes.size() - part.p_offset ||
@@ -159,6 +171,9 @@ void LibraryFile::read_sections() {
         } else if (name != nullptr && header.sh_type == SHT_PROGBITS &&
                    std::string_view{name} == ".gnu_debuglink") {
             read_debug_link(elf_getdata(section, nullptr));
+        } else if (name != nullptr && header.sh_type == SHT_PROGBITS &&
+                   std::string_view{name} == ".rodata") {
+            read_only_data_ = {header.sh_addr, header.sh_size};
         }
     }
 }
@@ -237,6 +252,55 @@ std::map<std::string, std::uint64_t> LibraryFile::parameters() const {
     });
     for (const std::string &name : several)
         found.erase(name);
+    return found;
+}
+
+std::vector<std::uint64_t> LibraryFile::function_starts() const {
+    std::vector<std::uint64_t> starts;
+    const auto table = code_.bytes_from(exception_table_);
+    if (exception_table_ == 0 || table.size() < EXCEPTION_ENTRIES_AT ||
+        !std::ranges::equal(table.first(EXCEPTION_TABLE.size()), EXCEPTION_TABLE))
+        return starts;
+    const auto number_at = [&table](std::size_t at) {
+        std::uint32_t number = 0;
+        std::memcpy(&number, table.data() + at, sizeof number);
+        return number;
+    };
+    const std::size_t n =
+        std::min<std::size_t>(number_at(EXCEPTION_COUNT_AT),
+                              (table.size() - EXCEPTION_ENTRIES_AT) / EXCEPTION_ENTRY_BYTES);
+    starts.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto from_table =
+            static_cast<std::int32_t>(number_at(EXCEPTION_ENTRIES_AT + i * EXCEPTION_ENTRY_BYTES));
+        const std::uint64_t start = exception_table_ + static_cast<std::uint64_t>(from_table);
+        if (code_.is_code(start))
+            starts.push_back(start);
+    }
+    std::ranges::sort(starts);
+    starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+    return starts;
+}
+
+std::map<std::uint64_t, std::uint64_t> LibraryFile::pointers() const {
+    std::map<std::uint64_t, std::uint64_t> found;
+    for (Elf_Scn *section = elf_nextscn(elf_.get(), nullptr); section != nullptr;
+         section = elf_nextscn(elf_.get(), section)) {
+        GElf_Shdr header{};
+        if (gelf_getshdr(section, &header) == nullptr || header.sh_type != SHT_RELA ||
+            header.sh_entsize == 0 || (header.sh_flags & SHF_ALLOC) == 0)
+            continue;
+        Elf_Data *data = elf_getdata(section, nullptr);
+        const std::size_t n =
+            data == nullptr ? 0 : std::min(data->d_size / header.sh_entsize, MAX_POINTERS);
+        for (std::size_t i = 0; i < n; ++i) {
+            GElf_Rela relocation{};
+            if (gelf_getrela(data, static_cast<int>(i), &relocation) == nullptr)
+                break;
+            if (GELF_R_TYPE(relocation.r_info) == R_X86_64_RELATIVE)
+                found.emplace(relocation.r_offset, static_cast<std::uint64_t>(relocation.r_addend));
+        }
+    }
     return found;
 }
 

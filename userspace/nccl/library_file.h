@@ -56,6 +56,13 @@ public:
     [[nodiscard]] bool has_symbol_table() const { return has_symbol_table_; } // .symtab
     [[nodiscard]] bool has_debug_types() const { return has_debug_types_; }   // .debug_info
     [[nodiscard]] Elf *elf() const { return elf_.get(); }
+    // What no strip takes away. Where functions, and the parts that were split off them, begin, by
+    // the table for exceptions, in order; empty: it has none that is known.
+    [[nodiscard]] std::vector<std::uint64_t> function_starts() const;
+    // Texts and constants (.rodata); no bytes where there are none.
+    [[nodiscard]] CodeRange read_only_data() const { return read_only_data_; }
+    // The pointers that the loader fills in: where they are, and what they point to.
+    [[nodiscard]] std::map<std::uint64_t, std::uint64_t> pointers() const;
 
     // All symbols with one of these bases, from .symtab, else from .dynsym.
     using Symbols = std::unordered_multimap<std::string_view, LibrarySymbol>;
@@ -81,6 +88,8 @@ private:
     Elf_Scn *symbols_ = nullptr; // the section
     std::string build_id_;
     std::string debug_link_;
+    CodeRange read_only_data_;
+    std::uint64_t exception_table_ = 0; // address of .eh_frame_hdr; 0: there is none
     bool has_symbol_table_ = false;
     bool has_debug_types_ = false;
 };
