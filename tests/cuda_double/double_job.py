@@ -12,6 +12,7 @@ import tempfile
 import time
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+LOADER = "ld-linux-x86-64.so.2"
 
 
 @contextlib.contextmanager
@@ -33,6 +34,8 @@ class Job:
     ranks_per_node: int = 1
     id_place: str = ""
     environment: dict = dataclasses.field(default_factory=dict)
+    # Where a newer C library is that the library needs, with its loader; empty: this machine's will do.
+    c_library: str = ""
     limit_s: int = 240
 
     def write_layout(self, directory):
@@ -41,7 +44,7 @@ class Job:
     def environment_of(self, rank, directory):
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "COLLWIRE_CUDA_"))}
         environment.update({
-            "LD_LIBRARY_PATH": f"{self.build}:{os.path.dirname(self.library)}",
+            "LD_LIBRARY_PATH": ":".join(filter(None, (self.build, os.path.dirname(self.library), self.c_library))),
             "LD_PRELOAD": f"{self.build}/libcuda_double.so:{self.build}/libsend_counter.so",
             "NCCL_HOSTID": f"node{rank // self.ranks_per_node}",
             "NCCL_P2P_DISABLE": "1",
@@ -60,8 +63,9 @@ class Job:
         return environment
 
     def start(self, rank, directory, program, arguments, mask=frozenset()):
-        words = [f"{self.build}/{program}", "--rank", str(rank), "--ranks", str(self.ranks), "--id", self.id_place or f"file:{directory}/id",
-                 "--device", str(rank % self.ranks_per_node), *arguments]
+        words = [f"{self.c_library}/{LOADER}"] if self.c_library else []
+        words += [f"{self.build}/{program}", "--rank", str(rank), "--ranks", str(self.ranks), "--id", self.id_place or f"file:{directory}/id",
+                  "--device", str(rank % self.ranks_per_node), *arguments]
         if program == "job":
             words += ["--log", f"{directory}/job.{rank}"]
         with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:

@@ -53,9 +53,9 @@ def _machine_settings():
 
 
 class PrivateApt:
-    """apt with its whole state under one directory, for the given suites of Debian (component main, amd64)."""
+    """apt with its whole state under one directory, for the given suites of Debian (amd64)."""
 
-    def __init__(self, directory, suites):
+    def __init__(self, directory, suites, components="main"):
         if not os.path.exists(KEYRING):
             raise NotPossible(f"{KEYRING} is missing, so that Debian's packages cannot be verified. "
                            "Fix: apt-get install debian-archive-keyring")
@@ -67,7 +67,7 @@ class PrivateApt:
         for suite in suites:
             uri = security if suite.endswith("-security") else main
             # A mirror that lags is no danger here: signatures are still checked, and the versions are pinned.
-            lines.append(f"deb [arch=amd64 signed-by={KEYRING} check-valid-until=no] {uri} {suite} main\n")
+            lines.append(f"deb [arch=amd64 signed-by={KEYRING} check-valid-until=no] {uri} {suite} {components}\n")
         self._write("sources.list", "".join(lines))
         self._write("status", "")
         settings = [f'Dir::Etc::{name} "/dev/null";' for name in ("parts", "main", "sourceparts", "preferences", "preferencesparts")]

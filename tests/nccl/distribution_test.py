@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's own build of NCCL, which has neither symbols nor DWARF, untouched: collwire has the layouts of NVIDIA's build of the same version and
+finds the functions; a job's bytes are the double's log's, and none is exact. The double gets its symbols by tests/cuda_double/lend_symbols.py.
+
+distribution_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True  # it runs as root
+
+import one_machine
+import cases
+import double_job
+import identity_truth
+import stripped_test
+
+RANKS = 4
+CASES = ("sockets-default", "sockets-ring-simple", "sockets-tree-ll")
+# A build of NVIDIA's with the CUDA runtime that is in Debian's: 12.1, 12.4.
+RUNTIMES = {"2.22.3": "2.18.3", "2.29.7": "2.21.5"}
+LEND = os.path.join(one_machine.HERE, "..", "cuda_double", "lend_symbols.py")
+
+
+def lend_symbols(arguments, debian, nvidia, directory):
+    path = f"{directory}/symbols"
+    done = subprocess.run([sys.executable, LEND, debian, "--runtime", double_job.fetched(RUNTIMES[arguments.version]), "--version", nvidia, "-o", path],
+                          capture_output=True, text=True, check=False)
+    if "No module named" in done.stderr:
+        raise one_machine.Skip(f"{done.stderr.strip().splitlines()[-1]}. Fix: tools/install-deps test")
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def check_case(arguments, case, debian, nvidia, symbols, directory):
+    os.mkdir(directory)
+    job = double_job.Job(debian, arguments.build, RANKS, c_library=f"{os.path.dirname(debian)}/c-library",
+                         environment={"COLLWIRE_CUDA_SYMBOLS": symbols, **case.environment})
+    double_job.Job(nvidia, arguments.build, RANKS).write_layout(directory)
+    # The double knows a layout by its build-id; one version has one.
+    build_ids = [stripped_test.plan_of(arguments.collwire, library)["build_id"] for library in (nvidia, debian)]
+    shutil.copy(f"{directory}/{build_ids[0]}.layout", f"{directory}/{build_ids[1]}.layout")
+    job.write_layout = lambda _: None
+    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", case.plan_path, *case.job_options], "--symbols",
+                                         os.path.dirname(nvidia))
+    double = identity_truth.Truth(one_machine.logs_of(directory, "truth", RANKS), identity_truth.same_node(jobs, 1))
+    sent, identity = sum(double.sent.values()), report["identity"]
+    figures, different = identity_truth.compare_bytes(report, double)
+    print(f"Debian's {arguments.version}, {case.name}: {figures} figures of bytes, {len(different)} different; {identity}, {sent} sent", flush=True)
+    assert not different, "\n".join(different[:20])
+    assert sent and identity["exact"] == 0 and identity["inferred"] >= stripped_test.FEWEST_JOINED * sent, identity
+
+
+def run(arguments, nvidia, directory):
+    debian = double_job.fetched(f"debian-{arguments.version}")
+    bare = stripped_test.plan_of(arguments.collwire, debian)
+    assert "it was stripped" in bare["not_recorded"] and f"another build of NCCL {arguments.version}" in bare["not_recorded"], bare["not_recorded"]
+    plan = stripped_test.plan_of(arguments.collwire, debian, "--symbols", os.path.dirname(nvidia))
+    assert plan["debug_file"] == nvidia and not plan["not_recorded"], plan
+    found = {probe["function"]: probe["symbol"] for probe in plan["probes"]}
+    assert stripped_test.BORROWED <= set(found), found
+    assert {capability["rung"] for capability in plan["capabilities"].values()} == {"inferred", "process"}, plan["capabilities"]
+    symbols = lend_symbols(arguments, debian, nvidia, directory)
+    for name in CASES:
+        check_case(arguments, cases.CASES[name], debian, nvidia, symbols, f"{directory}/{name}")
+
+
+if __name__ == "__main__":
+    sys.exit(one_machine.main(one_machine.arguments_of(__doc__), run))
