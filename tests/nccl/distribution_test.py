@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's own build of NCCL, which has neither symbols nor DWARF, untouched: collwire has the layouts of NVIDIA's build of the same version and
-finds the functions; a job's bytes are the double's log's, and none is exact. The double gets its symbols by tests/cuda_double/lend_symbols.py.
+"""Debian's own build of NCCL, which has neither symbols nor DWARF, untouched and with no option: collwire has the layouts of NVIDIA's build of the
+same version and finds the functions; a job's bytes are the double's log's, and none is exact. The double gets its symbols by tests/cuda_double/lend_symbols.py.
 
 distribution_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
@@ -44,8 +44,7 @@ def check_case(arguments, case, debian, nvidia, symbols, directory):
     build_ids = [stripped_test.plan_of(arguments.collwire, library)["build_id"] for library in (nvidia, debian)]
     shutil.copy(f"{directory}/{build_ids[0]}.layout", f"{directory}/{build_ids[1]}.layout")
     job.write_layout = lambda _: None
-    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", case.plan_path, *case.job_options], "--symbols",
-                                         os.path.dirname(nvidia))
+    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", case.plan_path, *case.job_options])
     double = identity_truth.Truth(one_machine.logs_of(directory, "truth", RANKS), identity_truth.same_node(jobs, 1))
     sent, identity = sum(double.sent.values()), report["identity"]
     figures, different = identity_truth.compare_bytes(report, double)
@@ -56,10 +55,15 @@ def check_case(arguments, case, debian, nvidia, symbols, directory):
 
 def run(arguments, nvidia, directory):
     debian = double_job.fetched(f"debian-{arguments.version}")
-    bare = stripped_test.plan_of(arguments.collwire, debian)
+    without_plans = stripped_test.without_plans(arguments.collwire, directory)
+    bare = stripped_test.plan_of(without_plans, debian)
     assert "it was stripped" in bare["not_recorded"] and f"another build of NCCL {arguments.version}" in bare["not_recorded"], bare["not_recorded"]
-    plan = stripped_test.plan_of(arguments.collwire, debian, "--symbols", os.path.dirname(nvidia))
-    assert plan["debug_file"] == nvidia and not plan["not_recorded"], plan
+    by_library = stripped_test.plan_of(without_plans, debian, "--symbols", os.path.dirname(nvidia))
+    assert by_library["debug_file"] == nvidia, by_library["debug_file"]
+    # With no option at all: by the plans that come with collwire.
+    plan = stripped_test.plan_of(arguments.collwire, debian)
+    assert "/nccl-plans/" in plan["debug_file"] and not plan["not_recorded"], plan
+    assert all(plan[name] == by_library[name] for name in stripped_test.SAME), "the library and its plan tell different things"
     found = {probe["function"]: probe["symbol"] for probe in plan["probes"]}
     assert stripped_test.BORROWED <= set(found), found
     assert {capability["rung"] for capability in plan["capabilities"].values()} == {"inferred", "process"}, plan["capabilities"]

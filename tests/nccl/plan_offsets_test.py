@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+PLANS = os.path.join(TOOLS, "..", "nccl-plans")
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
 # Nothing was ever fitted to them.
 BETWEEN = ["2.19.3", "2.21.5", "2.23.4", "2.25.1", "2.26.2", "2.27.3", "2.28.3", "2.29.2", "2.30.4"]
@@ -38,6 +39,16 @@ def plan_of(collwire, library):
     plan = json.loads(output_of(collwire, "doctor", "--nccl", library, "--json"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return plan, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def kept_plan_differs(plan):
+    """In what the one that comes with collwire is another. Nothing: there is none."""
+    path = os.path.join(PLANS, f"{plan['build_id']}.nccl-plan.json")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        kept = json.load(file)
+    return [name for name in plan if name not in ("file", "tool_version") and plan[name] != kept.get(name)]
 
 
 BIT_FIELDS = ("ncclTaskColl.algorithm", "ncclTaskColl.protocol")
@@ -156,7 +167,8 @@ def check_stripped(collwire, library):
     with tempfile.TemporaryDirectory() as directory:
         stripped = os.path.join(directory, "libnccl.so.2")
         output_of("strip", "-o", stripped, library)
-        plan = plan_of(collwire, stripped)[0]
+        # The plans that come with it are not beside a copy.
+        plan = plan_of(shutil.copy(collwire, directory), stripped)[0]
     assert plan["not_recorded"] and "Fix: " in plan["not_recorded"], plan["not_recorded"]
     for name, capability in plan["capabilities"].items():
         assert capability["rung"] == "process" and capability["source"] is None, (name, capability)
@@ -186,6 +198,8 @@ def main():
         plan, cpu_s = plans[0][0], min(cpu_s for _, cpu_s in plans)  # the first reads the file, others may use the machine
         assert version in (None, plan["version"]), (version, plan["version"])
         rungs = check_rungs(plan, plan["version"])
+        differs = kept_plan_differs(plan)
+        assert not differs, f"{plan['version']}: not as in nccl-plans: {differs}. Fix: tools/make-plans"
         compared = compare_with_gdb(plan, library) + compare_with_readelf(plan, library) + compare_with_disassembler(plan, library)
         print(f"{plan['version']:>7}: {rungs}  {compared} figures compared, 0 different, {cpu_s * 1000:.0f} ms of CPU", flush=True)
         assert cpu_s < MOST_CPU_S, cpu_s

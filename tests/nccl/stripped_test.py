@@ -163,8 +163,18 @@ def check_job(arguments, library, stripped, place, directory):
     assert not problems, "\n".join(problems[:20])
 
 
+def without_plans(collwire, directory):
+    """A copy of the program, which the plans are not beside that come with it."""
+    return shutil.copy(collwire, f"{directory}/collwire")
+
+
 def run(arguments, library, directory):
-    stripped, debug, _ = strip(library, directory)
+    stripped, debug, build_id = strip(library, directory)
+    own = plan_of(arguments.collwire, stripped)
+    place = f"{os.path.dirname(os.path.realpath(arguments.collwire))}/nccl-plans"
+    assert own["debug_file"] == f"{place}/{build_id}.nccl-plan.json", own["debug_file"]
+    expect_same(plan_of(arguments.collwire, library), own, place)
+    arguments.collwire = without_plans(arguments.collwire, directory)
     plans = check_plans(arguments, library, stripped, debug, directory)
     others = check_borrowed(arguments, library, stripped, plans, directory)
     if double_job.version_of(library) >= FIRST_WITH_KERNELS:

@@ -78,10 +78,30 @@ TEST(DebugFilePaths, WhereTheyMayBe) {
 }
 
 TEST(DebugFilePaths, OfPlans) {
+    const std::string beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
     EXPECT_EQ(plan_paths("abcdef", {{}, {"/given"}}),
               (Paths{"/given/abcdef.nccl-plan.json", "/given",
-                     "/usr/share/collwire/nccl-plans/abcdef.nccl-plan.json"}));
+                     "/usr/share/collwire/nccl-plans/abcdef.nccl-plan.json",
+                     std::filesystem::path{beside}.parent_path().string() +
+                         "/share/collwire/nccl-plans/abcdef.nccl-plan.json",
+                     beside + "/nccl-plans/abcdef.nccl-plan.json"}));
     EXPECT_TRUE(plan_paths("", {{}, {"/given"}}).empty());
+}
+
+TEST_F(DebugFiles, ThatMayBeOfAnotherBuild) {
+    for (const char *name : {"b.nccl-plan.json", "libnccl.so.2", "libnccl.so.2.debug", "README.md"})
+        std::ofstream{directory_ / name} << "{}";
+    const std::string file = directory_ / "README.md";
+    const Paths paths = other_build_paths({{}, {directory_, file}});
+    ASSERT_GE(paths.size(), 4U);
+    EXPECT_EQ(paths[0], directory_ / "b.nccl-plan.json");
+    EXPECT_EQ(paths[1], directory_ / "libnccl.so.2");
+    EXPECT_EQ(paths[2], directory_ / "libnccl.so.2.debug");
+    EXPECT_EQ(paths[3], file);
+    for (int i = 0; i < 100; ++i)
+        std::ofstream{directory_ / (std::to_string(i) + ".nccl-plan.json")} << "{}";
+    const Paths many = other_build_paths({{}, {directory_}});
+    EXPECT_LT(many.size(), 100U);
 }
 
 TEST_F(DebugFiles, ItselfIsNamed) {

@@ -10,7 +10,6 @@ namespace collwire::nccl {
 namespace {
 
 constexpr std::string_view SYSTEM = "/usr/lib/debug";
-constexpr std::string_view PLANS = "/usr/share/collwire/nccl-plans";
 constexpr std::string_view PLAN_SUFFIX = ".nccl-plan.json";
 constexpr std::string_view LIBRARY = "libnccl.so";
 constexpr std::size_t MOST_OTHERS = 64;
@@ -20,6 +19,18 @@ constexpr std::size_t DIRECTORY_DIGITS = 2;
 std::string by_build_id(std::string_view build_id) {
     return fmt::format("{}/{}.debug", build_id.substr(0, DIRECTORY_DIGITS),
                        build_id.substr(DIRECTORY_DIGITS));
+}
+
+// Plans that come with collwire: where packages put them, and beside the program.
+std::vector<std::string> own_plans() {
+    std::vector<std::string> directories{"/usr/share/collwire/nccl-plans"};
+    std::error_code problem;
+    const auto program = std::filesystem::read_symlink("/proc/self/exe", problem);
+    if (!problem) {
+        directories.push_back(program.parent_path().parent_path() / "share/collwire/nccl-plans");
+        directories.push_back(program.parent_path() / "nccl-plans");
+    }
+    return directories;
 }
 
 std::string_view directory_of(std::string_view path) {
@@ -72,14 +83,15 @@ std::vector<std::string> plan_paths(std::string_view build_id, const DebugPlaces
         paths.push_back(fmt::format("{}/{}", place, plan_file_name(build_id)));
         paths.push_back(place);
     }
-    paths.push_back(fmt::format("{}/{}", PLANS, plan_file_name(build_id)));
+    for (const std::string &directory : own_plans())
+        paths.push_back(fmt::format("{}/{}", directory, plan_file_name(build_id)));
     return paths;
 }
 
 std::vector<std::string> other_build_paths(const DebugPlaces &places) {
     std::vector<std::string> paths;
-    std::vector<std::string> directories = places.symbols;
-    directories.emplace_back(PLANS);
+    std::vector<std::string> directories = own_plans();
+    directories.insert(directories.begin(), places.symbols.begin(), places.symbols.end());
     for (const std::string &directory : directories) {
         std::vector<std::string> of_this;
         std::error_code problem;
@@ -92,8 +104,8 @@ std::vector<std::string> other_build_paths(const DebugPlaces &places) {
         std::ranges::sort(of_this);
         of_this.resize(std::min(of_this.size(), MOST_OTHERS));
         paths.insert(paths.end(), of_this.begin(), of_this.end());
-        if (of_this.empty() && directory != PLANS)
-            paths.push_back(directory);
+        if (of_this.empty())
+            paths.push_back(directory); // perhaps a file
     }
     return paths;
 }

@@ -23,8 +23,9 @@ struct DebugPlaces {
 [[nodiscard]] std::vector<std::string>
 debug_file_paths(std::string_view build_id, std::string_view link, const DebugPlaces &places);
 
-// The same of plans (`collwire doctor --export-plan`): in `symbols`, and where packages of collwire
-// would put them.
+// The same of plans (`collwire doctor --export-plan`): in `symbols`, and those that come with
+// collwire: in /usr/share/collwire/nccl-plans, and in ../share/collwire/nccl-plans and nccl-plans
+// beside the program.
 [[nodiscard]] std::vector<std::string> plan_paths(std::string_view build_id,
                                                   const DebugPlaces &places);
 
