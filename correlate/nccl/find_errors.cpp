@@ -170,19 +170,26 @@ void Finder::take_queue_pairs(NcclError &result) {
         if (!named.empty())
             of_rank = std::move(named);
     }
-    if (of_rank.size() != 1)
+    // Those that were destroyed under it belong together, whoever is at their other ends.
+    const bool are_destroyed = std::all_of(of_rank.begin(), of_rank.end(),
+                                           [](const auto &qps) { return qps->is_destroyed; });
+    if (of_rank.empty() || (of_rank.size() > 1 && !are_destroyed))
         return;
-    NcclError &qps = *of_rank.front();
+    const NcclError &first =
+        **std::min_element(of_rank.begin(), of_rank.end(),
+                           [](const auto &a, const auto &b) { return a->time_ns < b->time_ns; });
     result.kind = ErrorKind::QueuePairs;
-    result.qps = std::move(qps.qps);
-    result.link = qps.link;
-    result.is_destroyed = qps.is_destroyed;
-    result.event = qps.event;
-    if (qps.after_ns != 0) { // an event tells when it was
-        result.after_ns = qps.after_ns;
-        result.time_ns = qps.time_ns;
+    result.link = of_rank.size() == 1 ? first.link : NONE;
+    result.is_destroyed = first.is_destroyed;
+    result.event = first.event;
+    if (first.after_ns != 0) { // an event tells when it was
+        result.after_ns = first.after_ns;
+        result.time_ns = first.time_ns;
     }
-    all.erase(of_rank.front());
+    for (const auto &qps : of_rank)
+        result.qps.insert(result.qps.end(), qps->qps.begin(), qps->qps.end());
+    for (auto qps = of_rank.rbegin(); qps != of_rank.rend(); ++qps)
+        all.erase(*qps);
 }
 
 // "... 10.0.0.1<2000>": of the sockets of the process's connections one has that at its other end.
@@ -224,14 +231,24 @@ void Finder::add_explained_ends() {
     std::map<Index, std::set<ProcessKey>> with_errors; // by communicator
     for (const NcclError &error : nccl_.errors)
         with_errors[comm_of(error)].insert(process_of(error));
-    std::map<Index, std::vector<UnderWay>> unfinished; // the same
-    for (const UnderWay &one : unfinished_of(ends))
-        unfinished[nccl_.instances[one.instance].comm].push_back(one);
+    std::set<ProcessKey> gone;
+    for (const NcclError &ended : ends)
+        gone.insert(process_of(ended));
+    std::map<Index, std::vector<UnderWay>> unfinished; // by communicator, of those that are there
+    for (const UnderWay &one : unfinished_of(ends)) {
+        const Instance &instance = nccl_.instances[one.instance];
+        if (!gone.contains({instance.session, instance.record.tgid}))
+            unfinished[instance.comm].push_back(one);
+    }
     for (NcclError &ended : ends) {
         const std::uint64_t end_ns = realtime_of(ended.session, ended.time_ns);
         const auto waits = [&](const UnderWay &one) {
-            const Index session = nccl_.instances[one.instance].session;
-            return realtime_of(session, one.seen_ns) > model::add_saturating(end_ns, FINISHES_NS);
+            const Index index = nccl_.instances[one.instance].session;
+            const model::Session &session = model_.sessions[index];
+            // What does not change is not told again.
+            const std::uint64_t until_ns = model::add_saturating(
+                one.seen_ns, session.unchanged_ns(one.seen_ns, session.end_ns));
+            return realtime_of(index, until_ns) > model::add_saturating(end_ns, FINISHES_NS);
         };
         const auto is_explained = [&](Index instance) {
             const Index comm = nccl_.instances[instance].comm;
