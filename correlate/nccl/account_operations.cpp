@@ -9,6 +9,7 @@
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/link_meter.h"
 #include "correlate/nccl/resolve.h"
+#include "correlate/nccl/unlisted.h"
 
 namespace collwire::identity {
 
@@ -56,10 +57,8 @@ public:
             measure(recording.links);
             give_bytes();
         }
-        for (const auto &[key, unjoined] : unjoined_)
-            nccl_.unjoined.push_back(unjoined.first);
-        for (const auto &[key, replays] : replays_)
-            nccl_.replays.push_back(replays.first);
+        unjoined_.append_to(nccl_.unjoined);
+        replays_.append_to(nccl_.replays);
         account_control(model_);
         for (std::vector<Operation> *operations : {&nccl_.collectives, &nccl_.p2p})
             for (Operation &operation : *operations) {
@@ -340,7 +339,7 @@ private:
             if (operation != nullptr)
                 operation->flags |= OPERATION_PARTIAL;
             else
-                note_unlisted(unlisted_of(ref, launch, op), ref, launch, shape, op, {});
+                unlisted_of(ref, launch, op).add(ref.instance, launch, func_of(shape, op), {});
             return;
         }
         Link &link = nccl_.links[op.link];
@@ -352,7 +351,7 @@ private:
             share.rung = std::min(share.rung, rung_of_call(ref, launch, op.task));
             add_to(*operation, is_pair, link, op, share);
         } else {
-            Unlisted &unlisted = unlisted_of(ref, launch, op);
+            UnlistedSums &unlisted = unlisted_of(ref, launch, op);
             // A graph that was captured before the recording: what it plays is read from the task.
             const bool is_told =
                 (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 && task_of(shape, op) != nullptr;
@@ -360,7 +359,7 @@ private:
                                  : is_told              ? Rung::Exact
                                                         : Rung::Inferred;
             share.rung = std::min(share.rung, of_call);
-            note_unlisted(unlisted, ref, launch, shape, op, share);
+            unlisted.add(ref.instance, launch, func_of(shape, op), share);
         }
         if (!share.is_known)
             return;
@@ -434,33 +433,17 @@ private:
         }
     }
 
-    // By instance, kind and whether they were captured; and the last launch.
-    using Unlisted =
-        std::map<std::tuple<Index, std::uint8_t, bool>, std::pair<UnlistedLaunches, std::uint32_t>>;
-
-    Unlisted &unlisted_of(const LaunchRef &ref, const Launch &launch, const ShapeOp &op) {
+    UnlistedSums &unlisted_of(const LaunchRef &ref, const Launch &launch, const ShapeOp &op) {
         return is_left_out(nccl_, nccl_.instances[ref.instance], launch, op.task) ? replays_
                                                                                   : unjoined_;
     }
 
-    static void note_unlisted(Unlisted &unlisted, const LaunchRef &ref, const Launch &launch,
-                              const Shape &shape, const ShapeOp &op, const OpShare &share) {
-        const bool is_captured = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
-        std::uint8_t func = shape.func;
-        if (const cw_nccl_shape_task *task = task_of(shape, op))
-            func = is_p2p(task->func) ? task->api_func : task->func;
-        auto &[entry, last] = unlisted[{ref.instance, func, is_captured}];
-        entry.instance = ref.instance;
-        entry.func = func;
-        entry.captured = is_captured;
-        if (entry.launches == 0 || last != launch.order)
-            ++entry.launches;
-        last = launch.order;
-        entry.rung = std::min(entry.rung, share.rung);
-        if (!share.is_known)
-            entry.payload_bytes.reset();
-        else if (entry.payload_bytes)
-            add(*entry.payload_bytes, share.payload_bytes);
+    // Of the call, as far as it is known.
+    static std::uint8_t func_of(const Shape &shape, const ShapeOp &op) {
+        const cw_nccl_shape_task *task = task_of(shape, op);
+        if (task == nullptr)
+            return shape.func;
+        return is_p2p(task->func) ? task->api_func : task->func;
     }
 
     static void complete(Operation &operation) {
@@ -492,7 +475,7 @@ private:
     Model &model_;
     Identity &nccl_;
     std::vector<LaunchRef> launches_; // of a recording, in the order of time
-    Unlisted unjoined_, replays_;
+    UnlistedSums unjoined_, replays_;
 };
 
 } // namespace

@@ -77,7 +77,8 @@ const Header &header() {
         Header parsed;
         std::string text = read_source("bpf/include/collwire/records.h") +
                            read_source("bpf/include/collwire/node_records.h") +
-                           read_source("bpf/include/collwire/nccl_records.h");
+                           read_source("bpf/include/collwire/nccl_records.h") +
+                           read_source("bpf/include/collwire/nccl_error_records.h");
         text = std::regex_replace(text, std::regex(R"(/\*[^*]*(\*[^/][^*]*)*\*/)"), "");
         text = std::regex_replace(text, std::regex(R"(#ifndef __cplusplus\n[^#]*#endif)"), "");
         const auto numbers = numbers_of(text);

@@ -61,7 +61,7 @@ enum cw_kind {
 	CW_KIND_COUNTER_SAMPLES = 41,
 	CW_KIND_LOSS = 48,
 	CW_KIND_SAMPLE_GAP = 49,
-	/* NCCL: nccl_records.h */
+	/* NCCL: nccl_records.h, nccl_error_records.h */
 	CW_KIND_NCCL_IMAGE = 64,
 	CW_KIND_NCCL_PROCESS = 65,
 	CW_KIND_NCCL_COMM = 66,
@@ -425,6 +425,7 @@ struct cw_sample_gap {
 	__u64 begin_ns;
 };
 
+#include "collwire/nccl_error_records.h"
 #include "collwire/nccl_records.h"
 
 #ifdef __cplusplus

@@ -71,7 +71,8 @@ def run(name, barrier, port):
             assert not barrier.any(time.monotonic() > end_s), f"{name}: nothing failed within {PATIENCE_S} s"
         seen_s = time.monotonic()
         poll_until(lambda: time.monotonic() > seen_s + LOOKS_S, f"{name}: what the recorder looks for later")
-        assert recorder.stop() == 0, recorder.said()
+        # Up to 2.24 a proxy may warn in a loop, and no more than so many warnings are told.
+        assert recorder.stop() in (0, nccl.LOST), recorder.said()
         if name == "link-cut":
             hanging.mend()
     finally:

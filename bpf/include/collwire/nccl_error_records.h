@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The records of errors, in NCCL's own words: a part of records.h, under its rules. */
+#ifndef COLLWIRE_NCCL_ERROR_RECORDS_H
+#define COLLWIRE_NCCL_ERROR_RECORDS_H
+
+enum cw_nccl_result_of {
+	CW_NCCL_RESULT_OF_COMM = 0,  /* asyncResult of the communicator */
+	CW_NCCL_RESULT_OF_PROXY = 1, /* of its proxy, which has stopped then */
+};
+
+/* An error that NCCL keeps for a communicator. None is written of ncclSuccess and ncclInProgress.
+ */
+struct cw_nccl_result {
+	struct cw_header header;
+	__u64 comm;
+	__u64 before_ns; /* it was not there then; 0: it was not looked for before */
+	__u32 tgid;
+	__u32 result; /* ncclResult_t */
+	__u32 of;     /* enum cw_nccl_result_of */
+	__u32 reserved;
+};
+
+#define CW_NCCL_TEXT_BYTES 512
+
+/* ncclLastError: the text of the last warning of a process. */
+struct cw_nccl_last_error {
+	struct cw_header header;
+	__u64 before_ns; /* another text, or none, was there then; 0: it was not looked for before
+			  */
+	__u32 tgid;
+	__u32 image_id;
+	char text[CW_NCCL_TEXT_BYTES];
+};
+
+#define CW_NCCL_FORMAT_BYTES 256
+
+/*
+ * With --warnings: NCCL warns. Its text is made behind the probe: it is what the next warning of
+ * the process finds in ncclLastError, or a cw_nccl_last_error that is read before that. NCCL may
+ * yet take it for information (ncclDebugNoWarn): then it is in neither.
+ */
+struct cw_nccl_warning {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 tid;
+	__u32 line;
+	__u32 image_id;
+	char file[CW_NAME_BYTES];
+	char format[CW_NCCL_FORMAT_BYTES];
+	char earlier[CW_NCCL_TEXT_BYTES]; /* ncclLastError as it was then */
+};
+
+#endif
