@@ -282,6 +282,7 @@ std::vector<NcclError> errors_of_processes(const Model &model) {
     const Identity &nccl = model.nccl;
     const Owned owned(nccl);
     std::vector<NcclError> errors;
+    std::set<std::tuple<Index, std::uint32_t, Index>> told; // what is recorded may say it again
     for (const EndedProcess &ended : in_order(nccl.gathered.ended_processes)) {
         NcclError error;
         error.kind = ErrorKind::Ended;
@@ -302,7 +303,8 @@ std::vector<NcclError> errors_of_processes(const Model &model) {
         });
         error.instance = error.also.front();
         error.also.erase(error.also.begin());
-        errors.push_back(std::move(error));
+        if (told.insert({error.session, error.tgid, error.instance}).second)
+            errors.push_back(std::move(error));
     }
     return errors;
 }

@@ -145,8 +145,8 @@ std::string error_text(const Model &model, const NcclError &error) {
     }
     if (!error.waiting.empty()) {
         const std::set<std::int32_t> ranks(error.waiting.begin(), error.waiting.end());
-        text += fmt::format("; rank{} {} did not get on since", ranks.size() == 1 ? "" : "s",
-                            list_of(ranks));
+        text += fmt::format("; rank{} {} {} for it", ranks.size() == 1 ? "" : "s", list_of(ranks),
+                            ranks.size() == 1 ? "waits" : "wait");
     }
     if (error.result != 0)
         text += fmt::format("; {}", result_text(error.result));

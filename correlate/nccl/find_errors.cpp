@@ -34,6 +34,7 @@ constexpr std::uint64_t FINISHES_NS = 2'000'000'000;
 
 // What is looked at of one process, so that one that fails a thousand times is not slow.
 constexpr std::size_t MAX_TOGETHER = 1000;
+constexpr std::size_t MAX_WAITING = 256; // ranks that are told of
 
 class Finder {
 public:
@@ -78,6 +79,14 @@ private:
     [[nodiscard]] bool is_of(const CompletionText &completion, const NcclError &qps) const;
     void add_explained_ends();
     void add_queue_pairs_of_ends();
+    struct Waiting {
+        UnderWay under_way;
+        ProcessKey process;
+        std::uint64_t until_realtime_ns = 0;
+    };
+    [[nodiscard]] Waiting waiting_of(const UnderWay &one,
+                                     const std::map<ProcessKey, std::uint64_t> &there_ns) const;
+    [[nodiscard]] bool is_for(const UnderWay &one, std::int32_t rank) const;
     [[nodiscard]] std::vector<UnderWay> unfinished_of(const std::vector<NcclError> &ends) const;
     void find_operations();
     void put_in_order();
@@ -170,6 +179,11 @@ void Finder::take_queue_pairs(NcclError &result) {
         if (!named.empty())
             of_rank = std::move(named);
     }
+    // What is destroyed later is no cause of it.
+    std::erase_if(of_rank, [&](const auto &qps) {
+        return qps->is_destroyed &&
+               qps->time_ns > model::add_saturating(result.time_ns, SAME_LOOK_NS);
+    });
     // Those that were destroyed under it belong together, whoever is at their other ends.
     const bool are_destroyed = std::all_of(of_rank.begin(), of_rank.end(),
                                            [](const auto &qps) { return qps->is_destroyed; });
@@ -223,6 +237,31 @@ std::vector<UnderWay> Finder::unfinished_of(const std::vector<NcclError> &ends) 
     return asked;
 }
 
+// Until when it was in that operation: what does not change is not told again, up to the end of the
+// recording, of the communicator or of the process.
+Finder::Waiting Finder::waiting_of(const UnderWay &one,
+                                   const std::map<ProcessKey, std::uint64_t> &there_ns) const {
+    const Instance &instance = nccl_.instances[one.instance];
+    const model::Session &session = model_.sessions[instance.session];
+    Waiting result{one, {instance.session, instance.record.tgid}, 0};
+    std::uint64_t until_ns =
+        model::add_saturating(one.seen_ns, session.unchanged_ns(one.seen_ns, session.end_ns));
+    if (instance.end_ns != 0)
+        until_ns = std::min(until_ns, instance.end_ns);
+    if (const auto ended = there_ns.find(result.process); ended != there_ns.end())
+        until_ns = std::min(until_ns, ended->second);
+    result.until_realtime_ns = realtime_of(instance.session, until_ns);
+    return result;
+}
+
+// A collective is for all ranks.
+bool Finder::is_for(const UnderWay &one, std::int32_t rank) const {
+    if (!one.is_pair || one.operation == NONE)
+        return true;
+    const Operation &pair = nccl_.p2p[one.operation];
+    return pair.source == rank || pair.destination == rank;
+}
+
 // A process that ends with its work done may leave its communicators to the kernel: it is an error
 // where another rank has one, or stays in an operation. Over RDMA a rank whose peer is gone learns
 // nothing of it while it has nothing unanswered on its way.
@@ -231,34 +270,30 @@ void Finder::add_explained_ends() {
     std::map<Index, std::set<ProcessKey>> with_errors; // by communicator
     for (const NcclError &error : nccl_.errors)
         with_errors[comm_of(error)].insert(process_of(error));
-    std::set<ProcessKey> gone;
+    std::map<ProcessKey, std::uint64_t> there_ns; // when those that ended were there last
     for (const NcclError &ended : ends)
-        gone.insert(process_of(ended));
-    std::map<Index, std::vector<UnderWay>> unfinished; // by communicator, of those that are there
-    for (const UnderWay &one : unfinished_of(ends)) {
-        const Instance &instance = nccl_.instances[one.instance];
-        if (!gone.contains({instance.session, instance.record.tgid}))
-            unfinished[instance.comm].push_back(one);
-    }
+        there_ns.try_emplace(process_of(ended), ended.after_ns);
+    std::map<Index, std::vector<Waiting>> waiting; // by communicator
+    for (const UnderWay &one : unfinished_of(ends))
+        if (auto &of_comm = waiting[nccl_.instances[one.instance].comm];
+            of_comm.size() < MAX_TOGETHER)
+            of_comm.push_back(waiting_of(one, there_ns));
     for (NcclError &ended : ends) {
         const std::uint64_t end_ns = realtime_of(ended.session, ended.time_ns);
-        const auto waits = [&](const UnderWay &one) {
-            const Index index = nccl_.instances[one.instance].session;
-            const model::Session &session = model_.sessions[index];
-            // What does not change is not told again.
-            const std::uint64_t until_ns = model::add_saturating(
-                one.seen_ns, session.unchanged_ns(one.seen_ns, session.end_ns));
-            return realtime_of(index, until_ns) > model::add_saturating(end_ns, FINISHES_NS);
+        const auto waits = [&](const Waiting &one, Index instance) {
+            return one.process != process_of(ended) &&
+                   one.until_realtime_ns > model::add_saturating(end_ns, FINISHES_NS) &&
+                   is_for(one.under_way, nccl_.instances[instance].record.rank);
         };
         const auto is_explained = [&](Index instance) {
             const Index comm = nccl_.instances[instance].comm;
             if (comm == NONE)
                 return false;
             const auto errors = with_errors.find(comm);
-            const auto waiting = unfinished.find(comm);
+            const auto &of_comm = waiting[comm];
             return (errors != with_errors.end() && errors->second != std::set{process_of(ended)}) ||
-                   (waiting != unfinished.end() &&
-                    std::any_of(waiting->second.begin(), waiting->second.end(), waits));
+                   std::any_of(of_comm.begin(), of_comm.end(),
+                               [&](const Waiting &one) { return waits(one, instance); });
         };
         std::vector<Index> all{ended.instance};
         all.insert(all.end(), ended.also.begin(), ended.also.end());
@@ -267,9 +302,9 @@ void Finder::add_explained_ends() {
             continue;
         ended.instance = all.front();
         ended.also.assign(all.begin() + 1, all.end());
-        for (const UnderWay &one : unfinished[comm_of(ended)])
-            if (waits(one))
-                ended.waiting.push_back(nccl_.instances[one.instance].record.rank);
+        for (const Waiting &one : waiting[comm_of(ended)])
+            if (ended.waiting.size() < MAX_WAITING && waits(one, ended.instance))
+                ended.waiting.push_back(nccl_.instances[one.under_way.instance].record.rank);
         nccl_.errors.push_back(std::move(ended));
     }
 }
@@ -292,7 +327,8 @@ void Finder::add_queue_pairs_of_ends() {
                 model::add_saturating(qp.destroyed_ns, EXIT_NS) > ended->time_ns)
                 if (const auto &users = nccl_.links[link].instances;
                     std::find(users.begin(), users.end(), ended->instance) != users.end())
-                    ended->qps.push_back(index);
+                    if (ended->qps.size() < MAX_TOGETHER)
+                        ended->qps.push_back(index);
     }
 }
 

@@ -192,8 +192,24 @@ TEST(NcclErrors, ARankThatEndedWhileOthersWait) {
     EXPECT_EQ(errors[0].waiting, std::vector<std::int32_t>{0});
     EXPECT_EQ(errors[0].qps.size(), 2U);
     const std::string text = error_text(broken.model, errors[0]);
-    for (const char *part : {"of rxe0 to rank 0", "in AllGather 1; rank 0 did not get on since"})
+    for (const char *part : {"of rxe0 to rank 0", "in AllGather 1; rank 0 waits for it"})
         EXPECT_PRED2(has, text, part);
+}
+
+// Whoever hangs is killed in the end: what it waited for until then counts.
+TEST(NcclErrors, WaitingEndsWithTheCommunicatorOrTheProcess) {
+    Broken killed;
+    killed.gone(1, 13.6, 14).gone(0, 19, 20);
+    auto errors = killed.errors();
+    ASSERT_EQ(errors.size(), 1U);
+    EXPECT_EQ(errors[0].tgid, 200U);
+    EXPECT_EQ(errors[0].waiting, std::vector<std::int32_t>{0});
+    Broken early;
+    early.gone(1, 13.6, 14).gone(0, 14.5, 15);
+    EXPECT_TRUE(early.errors().empty()) << "it may have finished it";
+    Broken ended;
+    ended.ring.rank[0].end(14.2);
+    EXPECT_TRUE(ended.gone(1, 13.6, 14).errors().empty());
 }
 
 // It is there yet when the others see that its connections are closed; whoever ends later follows.

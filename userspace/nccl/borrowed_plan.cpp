@@ -41,15 +41,24 @@ constexpr std::uint64_t POINTER_BYTES = 8;
 
 constexpr std::size_t BUILD_ID_DIGITS = 12; // that are shown
 
+std::uint32_t version_of(const LibraryFile &file) {
+    for (const auto &[base, symbol] : file.find(EXPORTED))
+        if (base == "ncclGetVersion" && symbol.function && symbol.form == SymbolForm::Standard)
+            if (const auto number = stored_number(file.code(), symbol))
+                return *number;
+    return 0;
+}
+
 class Borrower {
 public:
     Borrower(const LibraryFile &file, const Plan &other)
-        : file_(file), other_(other), exported_(file.find(EXPORTED)), names_(names_of(other)),
-          logged_(file, names_) {}
+        : file_(file), other_(other), exported_(file.find(EXPORTED)) {}
 
     Result<Plan> make() {
         if (auto checked = check_build(); !checked)
             return std::move(checked).failure();
+        const auto names = names_of(other_);
+        logged_.emplace(file_, names);
         plan_.version = other_.version;
         plan_.build_id = file_.build_id();
         plan_.debug_link = file_.debug_link();
@@ -86,16 +95,18 @@ private:
     }
 
     [[nodiscard]] const LibrarySymbol *exported(std::string_view name) const {
-        const auto found = exported_.find(name);
-        return found != exported_.end() && found->second.function ? &found->second : nullptr;
+        const auto [begin, end] = exported_.equal_range(name);
+        for (auto at = begin; at != end; ++at)
+            if (at->second.function && at->second.form == SymbolForm::Standard &&
+                at->second.bytes != 0)
+                return &at->second;
+        return nullptr;
     }
 
     // One version is one source: only the compiler and its options may differ.
     [[nodiscard]] Result<void> check_build() const {
-        const LibrarySymbol *get_version = exported("ncclGetVersion");
-        const auto number =
-            get_version == nullptr ? std::nullopt : stored_number(file_.code(), *get_version);
-        if (!number || *number == 0 || *number != version_number(other_.version))
+        const std::uint32_t version = version_of(file_);
+        if (version == 0 || version != version_number(other_.version))
             return no("another version");
         // One of this build that was not taken is wrong.
         if (other_.build_id == file_.build_id())
@@ -111,14 +122,16 @@ private:
                 find_start(probe);
                 continue;
             }
-            const LoggingFunction *function = logged_.find(probe.function);
-            if (probe.function == CLEANUP && (function == nullptr || !function->is_called)) {
+            const LoggingFunction *function = logged_->find(probe.function);
+            if (function == nullptr)
+                continue;
+            if (probe.function == CLEANUP && !function->is_called) {
                 // Inlined into what is given another argument. The application's call is near.
                 if (const LibrarySymbol *destroy = exported(DESTROY))
                     add(probe, destroy->name, destroy->address, 0);
                 continue;
             }
-            if (function != nullptr && probe.function != EARLY)
+            if (probe.function != EARLY)
                 add(probe, probe.function, function->begin, 0);
         }
     }
@@ -126,7 +139,7 @@ private:
     // Of what hostStreamPlanTask calls it is what begins with going through comm->proxyState to its
     // list of operations, where `other` says that they are.
     void find_start(const PlannedFunction &probe) {
-        const LoggingFunction *starter = logged_.find(STARTER);
+        const LoggingFunction *starter = logged_->find(STARTER);
         const std::uint32_t state = field_offset(plan_, "ncclComm.proxyState");
         const std::uint32_t operations = field_offset(plan_, "ncclProxyState.proxyOps");
         if (starter == nullptr || state == CW_NCCL_NO_FIELD || operations == CW_NCCL_NO_FIELD)
@@ -135,7 +148,7 @@ private:
         std::set<std::uint64_t> found;
         std::optional<DirectCall> of;
         for (const DirectCall &call : direct_calls(file_.code(), caller)) {
-            const CodeRange callee = logged_.function_at(call.callee);
+            const CodeRange callee = logged_->function_at(call.callee);
             if (callee.begin == call.callee && callee.bytes != 0 &&
                 begins_with_reading(file_.code(), callee, state, operations) &&
                 found.insert(call.callee).second)
@@ -227,6 +240,9 @@ private:
         bool has_all = true;
         if (recipe.name == "operations")
             miss(EARLY);
+        if (const PlannedFunction *cleanup = find_probe(plan_, CLEANUP);
+            recipe.name == "communicators" && cleanup != nullptr && cleanup->symbol == DESTROY)
+            miss("commCleanup: ends by ncclCommAbort");
         for (const FunctionRecipe &function : recipe.functions)
             if (!has_probe(function.names))
                 miss(function.names);
@@ -258,12 +274,16 @@ private:
     const LibraryFile &file_;
     const Plan &other_;
     LibraryFile::Symbols exported_;
-    std::vector<std::string_view> names_;
-    LoggedNames logged_;
+    std::optional<LoggedNames> logged_;
     Plan plan_;
 };
 
 } // namespace
+
+bool is_same_version(const LibraryFile &a, const LibraryFile &b) {
+    const std::uint32_t version = version_of(a);
+    return version != 0 && version == version_of(b);
+}
 
 Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other) {
     return Borrower{file, other}.make();

@@ -14,4 +14,7 @@ namespace collwire::nccl {
 // No capability of it is exact.
 Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other);
 
+// By ncclGetVersion. False, too, where one of them does not tell.
+bool is_same_version(const LibraryFile &a, const LibraryFile &b);
+
 } // namespace collwire::nccl

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 namespace collwire::nccl {
@@ -13,6 +16,7 @@ constexpr std::string_view SYSTEM = "/usr/lib/debug";
 constexpr std::string_view PLAN_SUFFIX = ".nccl-plan.json";
 constexpr std::string_view LIBRARY = "libnccl.so";
 constexpr std::size_t MOST_OTHERS = 64;
+constexpr std::size_t MOST_NAMES = 4096; // of a directory that are looked at
 constexpr std::size_t DIRECTORY_DIGITS = 2;
 
 // "ab/cdef.debug" of abcdef
@@ -21,15 +25,26 @@ std::string by_build_id(std::string_view build_id) {
                        build_id.substr(DIRECTORY_DIGITS));
 }
 
+// It is root's, of whoever runs this, or of the program's owner, and not for all to write.
+bool is_trusted(const std::string &directory, uid_t owner) {
+    struct stat status {};
+    return stat(directory.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) == 0 &&
+           (status.st_uid == 0 || status.st_uid == geteuid() || status.st_uid == owner);
+}
+
 // Plans that come with collwire: where packages put them, and beside the program.
 std::vector<std::string> own_plans() {
     std::vector<std::string> directories{"/usr/share/collwire/nccl-plans"};
     std::error_code problem;
     const auto program = std::filesystem::read_symlink("/proc/self/exe", problem);
-    if (!problem) {
-        directories.push_back(program.parent_path().parent_path() / "share/collwire/nccl-plans");
-        directories.push_back(program.parent_path() / "nccl-plans");
-    }
+    struct stat status {};
+    if (problem || stat(program.c_str(), &status) != 0)
+        return directories;
+    for (const std::string &directory :
+         {(program.parent_path().parent_path() / "share/collwire/nccl-plans").string(),
+          (program.parent_path() / "nccl-plans").string()})
+        if (is_trusted(directory, status.st_uid))
+            directories.push_back(directory);
     return directories;
 }
 
@@ -96,7 +111,9 @@ std::vector<std::string> other_build_paths(const DebugPlaces &places) {
         std::vector<std::string> of_this;
         std::error_code problem;
         std::filesystem::directory_iterator at{directory, problem};
-        for (; !problem && at != std::filesystem::directory_iterator{}; at.increment(problem)) {
+        std::size_t left = MOST_NAMES;
+        for (; !problem && left != 0 && at != std::filesystem::directory_iterator{};
+             at.increment(problem), --left) {
             const std::string name = at->path().filename();
             if (name.ends_with(PLAN_SUFFIX) || name.starts_with(LIBRARY))
                 of_this.push_back(at->path());

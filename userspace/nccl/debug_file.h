@@ -25,7 +25,7 @@ debug_file_paths(std::string_view build_id, std::string_view link, const DebugPl
 
 // The same of plans (`collwire doctor --export-plan`): in `symbols`, and those that come with
 // collwire: in /usr/share/collwire/nccl-plans, and in ../share/collwire/nccl-plans and nccl-plans
-// beside the program.
+// beside the program, if they are root's, of whoever runs this, or of the program's owner.
 [[nodiscard]] std::vector<std::string> plan_paths(std::string_view build_id,
                                                   const DebugPlaces &places);
 

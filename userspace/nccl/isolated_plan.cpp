@@ -95,7 +95,8 @@ Result<Plan> plan_of_other(const LibraryFile &library, std::span<const std::byte
     auto other = plan_in(bytes);
     if (!other) {
         const auto file = LibraryFile::parse(bytes);
-        if (!file || !file->has_symbol_table() || !file->has_debug_types())
+        if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
+            !is_same_version(*file, library))
             return error(ErrorKind::BadInput, "tells nothing of a build");
         other = make_plan(*file);
     }

@@ -97,18 +97,29 @@ void LoggedNames::find_users(std::span<const std::string_view> names) {
 }
 
 void LoggedNames::look_who_calls() {
-    std::set<std::uint64_t> wanted, called;
+    std::set<std::uint64_t> wanted, called, taken;
     for (const auto &[name, function] : functions_)
         wanted.insert(function.begin);
+    for (const auto &[at, to] : file_.pointers())
+        if (wanted.contains(to))
+            taken.insert(to);
     for_all_code(file_.code(), [&](std::span<const std::byte> code, std::uint64_t begin) {
-        for (std::size_t at = 0; at + CALL_BYTES <= code.size(); ++at)
-            if (code[at] == CALL)
-                if (const std::uint64_t to = relative(code, at + 1, begin + at + CALL_BYTES);
-                    wanted.contains(to))
+        for (std::size_t at = 0; at + LEA_BYTES <= code.size(); ++at) {
+            if (code[at] == CALL) {
+                const std::uint64_t to = relative(code, at + 1, begin + at + CALL_BYTES);
+                if (wanted.contains(to))
                     called.insert(to);
+            } else if (is_lea(code, at)) {
+                const std::uint64_t to = relative(code, at + 3, begin + at + LEA_BYTES);
+                if (wanted.contains(to))
+                    taken.insert(to);
+            }
+        }
     });
-    for (auto &[name, function] : functions_)
+    for (auto &[name, function] : functions_) {
         function.is_called = called.contains(function.begin);
+        function.is_entered = function.is_called || taken.contains(function.begin);
+    }
 }
 
 const LoggingFunction *LoggedNames::find(std::string_view name) const {
@@ -119,7 +130,7 @@ const LoggingFunction *LoggedNames::find(std::string_view name) const {
             return other.first != name && other.second.begin == at->second.begin &&
                    functions_.count(other.first) == 1;
         });
-        if (std::next(begin) != end && is_another)
+        if (!at->second.is_entered || (std::next(begin) != end && is_another))
             continue;
         if (only != nullptr)
             return nullptr;

@@ -15,12 +15,14 @@ namespace collwire::nccl {
 struct LoggingFunction {
     std::uint64_t begin = 0;
     std::uint64_t bytes = 0;
-    bool is_called = false; // directly: else its address is handed on, or it is in none's code
+    bool is_called = false; // directly
+    // Called, or its address is taken: not so what was split off a function.
+    bool is_entered = false;
 };
 
 class LoggedNames {
 public:
-    // Reads all code once. `names` in order, and as long as this.
+    // Reads all code, twice. `names` in order, and as long as this.
     LoggedNames(const LibraryFile &file, std::span<const std::string_view> names);
 
     // The one that has the name in its code: itself, or whoever it was inlined into. Of several the
