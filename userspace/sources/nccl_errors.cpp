@@ -59,13 +59,15 @@ void NcclErrors::sample_results(const Key &key, Process &process, Told &told) {
     const std::uint64_t now_ns = monotonic_ns();
     auto result = results.begin();
     for (auto &[address, comm] : process.comms) {
+        const std::uint64_t at =
+            address; // a lambda takes no structured binding with it in clang 14
         const auto look = [&](Kept &kept, std::optional<std::uint32_t> now, std::uint32_t of) {
             if (!now)
                 return;
             if (is_error(*now) && *now != kept.result) {
                 cw_nccl_result record = {};
                 record.header = {sizeof(record), CW_KIND_NCCL_RESULT, CW_CPU_USERSPACE, now_ns};
-                record.comm = address;
+                record.comm = at;
                 record.before_ns = kept.looked_ns;
                 record.tgid = key.first;
                 record.result = *now;

@@ -264,7 +264,7 @@ void QpSource::look_for_errors() {
     const std::uint64_t now_ns = monotonic_ns();
     if (!looks_ns_.empty())
         return; // they are under way
-    for (const std::uint64_t after_s : {30, 10, 5, 2, 1, 0})
+    for (const std::uint64_t after_s : {30U, 10U, 5U, 2U, 1U, 0U})
         looks_ns_.push_back(now_ns + after_s * NS_PER_S);
 }
 
