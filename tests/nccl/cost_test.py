@@ -30,8 +30,8 @@ def run(arguments, library, directory):
     assert [row[0] for row in rows] == list(CHANNELS), rows
     for row in rows:
         figures = dict(zip(COLUMNS, row))
-        # "low to high", programs, "low to high", limit, ratio, ring, capture
-        capture_bytes = float(row[len(COLUMNS) + 10])
+        # "low to high", launch, "low to high", with call, "low to high", limit, ratio, ring, capture
+        capture_bytes = float(row[len(COLUMNS) + 14])
         assert int(figures["ops"]) >= 2 * int(figures["channels"]), figures
         assert float(figures["traps"]) <= MOST_TRAPS, figures
         assert 0 < capture_bytes <= MOST_BYTES, row

@@ -8,7 +8,7 @@ foreach(entry RANGE 1 5)
   add_library(${provider} SHARED posts_fake_provider.c)
   target_compile_definitions(${provider} PRIVATE FAKE_ENTRY=${entry})
   # As drivers are built; folding would make one function of several.
-  target_compile_options(${provider} PRIVATE -O2 -fno-ipa-icf -fno-sanitize=all -Wall -Wextra)
+  target_compile_options(${provider} PRIVATE -O2 $<$<C_COMPILER_ID:GNU>:-fno-ipa-icf> -fno-sanitize=all -Wall -Wextra)
   target_link_libraries(${provider} PRIVATE posts_fake_ibverbs)
   target_link_options(${provider} PRIVATE -fno-sanitize=all)
   set_target_properties(${provider} PROPERTIES

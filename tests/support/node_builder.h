@@ -18,8 +18,9 @@ inline constexpr std::uint64_t NS = 1'000'000'000;
 // 2026-01-02T03:04:05Z
 inline constexpr std::uint64_t BOOT_REALTIME_NS = 1'767'323'045ULL * NS;
 
+// Those before the clock began wrap around, as differences of clocks do.
 [[nodiscard]] inline std::uint64_t seconds(double value) {
-    return static_cast<std::uint64_t>(value * 1e9);
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(value * 1e9));
 }
 
 // 10.0.0.N as a RoCE v2 GID

@@ -237,7 +237,7 @@ TEST(Diagnose, CollectiveOfAnotherSizeThatIsOver) {
     EXPECT_EQ(causes[0].kind, Kind::Mismatch);
     EXPECT_EQ(causes[0].rank, 2);
     // As many as the others do, or none of it: that is no mismatch.
-    for (const std::uint64_t steps : {0, 48}) {
+    for (const std::uint64_t steps : {0U, 48U}) {
         all[2].processes[0].proxies[0].idle = {{true, 2, 3, 0, 0, steps},
                                                {false, 2, 1, 0, 0, steps}};
         const auto other = diagnose::diagnose(all);

@@ -222,7 +222,7 @@ TEST_F(ProxyReaderTest, FlagsOfLl) {
     recv_mem_.fifo[(16 + 2) % STEPS].size = 32; // two lines
     EXPECT_EQ(only().slot, Slot::Partial);
     constexpr std::size_t WORDS_A_SLOT = 1024 / STEPS / 4;
-    for (const std::size_t word : {1, 3, 5})
+    for (const std::size_t word : {1U, 3U, 5U})
         buffer[2 * WORDS_A_SLOT + word] = 16 + 2 + 1;
     EXPECT_EQ(only().slot, Slot::Partial);
     buffer[2 * WORDS_A_SLOT + 7] = 16 + 2 + 1;

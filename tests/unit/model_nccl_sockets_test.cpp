@@ -167,8 +167,8 @@ TEST(NcclSockets, ASocketThatIsNotKnown) {
 
 // Closed before its last counters were read.
 TEST(NcclSockets, ASocketThatWasClosedUnseen) {
-    for (const std::uint32_t flags :
-         {CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL, CW_TCP_SOCKET_GONE + 0}) {
+    for (const bool is_final : {true, false}) {
+        const std::uint32_t flags = CW_TCP_SOCKET_GONE | (is_final ? CW_TCP_SOCKET_FINAL : 0U);
         NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
         node.usual(1);
         NcclBuilder rank(node, {});
@@ -180,7 +180,6 @@ TEST(NcclSockets, ASocketThatWasClosedUnseen) {
         rank.socket(12.5, 33, 13 + 4004).socket(17, 33, 13 + 4004 + 4 + 1000, 1000, 2000, flags);
         node.clock(20).end();
         const model::Model model = model_of({node.bytes()});
-        const bool is_final = (flags & CW_TCP_SOCKET_FINAL) != 0;
         ASSERT_EQ(model.nccl.collectives.size(), 2U);
         EXPECT_EQ(model.nccl.collectives[1].payload_bytes, is_final ? 1000U : 4000U);
         EXPECT_EQ(model.nccl.collectives[1].sources,

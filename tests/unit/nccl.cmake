@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# Plans of NCCL files. The double keeps its own compiler flags: its code and DWARF are what is tested.
-add_library(fake_nccl SHARED fake_nccl/init.cc fake_nccl/enqueue.cc fake_nccl/proxy.cc fake_nccl/transport/net.cc)
-target_include_directories(fake_nccl PRIVATE ${CMAKE_SOURCE_DIR})
-target_compile_options(fake_nccl PRIVATE -O2 -g -fvisibility=hidden -fcf-protection=none -fno-sanitize=all)
-target_link_options(fake_nccl PRIVATE -fno-sanitize=all -Wl,--build-id=sha1)
-add_custom_command(TARGET fake_nccl POST_BUILD
-  COMMAND ${CMAKE_OBJCOPY} --strip-debug $<TARGET_FILE:fake_nccl> $<TARGET_FILE:fake_nccl>.no-debug
-  COMMAND ${CMAKE_OBJCOPY} --strip-all $<TARGET_FILE:fake_nccl> $<TARGET_FILE:fake_nccl>.stripped
-  COMMAND ${CMAKE_OBJCOPY} --only-keep-debug $<TARGET_FILE:fake_nccl> $<TARGET_FILE:fake_nccl>.debug
+# Plans of NCCL files. The double is built as NVIDIA builds NCCL, with GCC and flags of its own: its code and DWARF are what is tested.
+find_program(GXX g++)
+require_file(GXX g++)
+set(fake_nccl ${CMAKE_CURRENT_BINARY_DIR}/libfake_nccl.so)
+file(GLOB_RECURSE fake_nccl_sources CONFIGURE_DEPENDS fake_nccl/*.cc fake_nccl/*.h)
+add_custom_command(OUTPUT ${fake_nccl}
+  COMMAND ${GXX} -std=c++20 -fPIC -shared -O2 -g -fvisibility=hidden -fcf-protection=none -I${CMAKE_SOURCE_DIR} -Wl,--build-id=sha1
+    init.cc enqueue.cc proxy.cc transport/net.cc -o ${fake_nccl}
+  COMMAND ${CMAKE_OBJCOPY} --strip-debug ${fake_nccl} ${fake_nccl}.no-debug
+  COMMAND ${CMAKE_OBJCOPY} --strip-all ${fake_nccl} ${fake_nccl}.stripped
+  COMMAND ${CMAKE_OBJCOPY} --only-keep-debug ${fake_nccl} ${fake_nccl}.debug
+  WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/fake_nccl
+  DEPENDS ${fake_nccl_sources}
   VERBATIM)
+add_custom_target(fake_nccl DEPENDS ${fake_nccl})
 add_library(fake_logging SHARED fake_nccl/logging.cc)
 target_compile_options(fake_logging PRIVATE -O2 -g0 -fvisibility=hidden -fno-sanitize=all)
 target_link_options(fake_logging PRIVATE -fno-sanitize=all -Wl,--build-id=sha1 -s)
@@ -16,10 +21,10 @@ collwire_test(nccl_test LABEL unit SOURCES nccl_debug_file_test.cpp nccl_layout_
 if(TARGET nccl_test)
   add_dependencies(nccl_test fake_nccl fake_logging)
   target_compile_definitions(nccl_test PRIVATE
-    FAKE_NCCL="$<TARGET_FILE:fake_nccl>"
-    FAKE_NCCL_DEBUG="$<TARGET_FILE:fake_nccl>.debug"
-    FAKE_NCCL_NO_DEBUG="$<TARGET_FILE:fake_nccl>.no-debug"
+    FAKE_NCCL="${fake_nccl}"
+    FAKE_NCCL_DEBUG="${fake_nccl}.debug"
+    FAKE_NCCL_NO_DEBUG="${fake_nccl}.no-debug"
     FAKE_LOGGING_STRIPPED="$<TARGET_FILE:fake_logging>"
-    FAKE_NCCL_STRIPPED="$<TARGET_FILE:fake_nccl>.stripped")
+    FAKE_NCCL_STRIPPED="${fake_nccl}.stripped")
 endif()
 collwire_test(nccl_shapes_test LABEL unit SOURCES nccl_shapes_test.cpp LIBS collwire_sources)

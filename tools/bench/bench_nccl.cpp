@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -249,20 +250,29 @@ public:
         return id;
     }
 
-    // Of all programs behind `begin` up to `end`.
-    static double ns(std::uint32_t begin, std::uint32_t end) {
-        std::uint64_t sum_ns = 0;
+    struct Runs {
+        double ns = 0, n = 0;
+        Runs operator-(const Runs &other) const { return {ns - other.ns, n - other.n}; }
+        [[nodiscard]] double mean_ns() const { return n == 0 ? 0 : ns / n; }
+    };
+
+    // Of all programs behind `begin` up to `end`, or of those with this name.
+    static Runs runs(std::uint32_t begin, std::uint32_t end, std::string_view name = {}) {
+        Runs sum;
         for (std::uint32_t id = begin; bpf_prog_get_next_id(id, &id) == 0 && id <= end;) {
             const int program = bpf_prog_get_fd_by_id(id);
             bpf_prog_info info{};
             std::uint32_t size = sizeof(info);
             if (program < 0)
                 continue; // it is gone
-            if (bpf_obj_get_info_by_fd(program, &info, &size) == 0)
-                sum_ns += info.run_time_ns;
+            if (bpf_obj_get_info_by_fd(program, &info, &size) == 0 &&
+                (name.empty() || name == info.name)) {
+                sum.ns += static_cast<double>(info.run_time_ns);
+                sum.n += static_cast<double>(info.run_cnt);
+            }
             close(program);
         }
-        return static_cast<double>(sum_ns);
+        return sum;
     }
 
 private:
@@ -316,7 +326,7 @@ int measure(const Options &options) {
         fail(ours.problems().front());
     ours.lift();
     const auto last_program = ProgramTimes::last_program();
-    std::vector<double> untraced, with_empty, with_ours, differences, programs;
+    std::vector<double> untraced, with_empty, with_ours, differences, programs, launch_programs;
     // Gives what a launch of this round takes where nothing disturbs it.
     const auto repeat = [&](std::vector<double> &times) {
         static_cast<void>(job.group_ns()); // the first after a change of the code pays for it
@@ -345,19 +355,23 @@ int measure(const Options &options) {
         ours.lift();
         {
             const ProgramTimes times;
-            const auto before_ns = ProgramTimes::ns(first_program, last_empty);
+            const auto empty_before = ProgramTimes::runs(first_program, last_empty);
             {
                 const EmptyProbes probes{empty->progs.nothing, *plan};
                 launch();
             }
-            const auto between_ns = ProgramTimes::ns(last_empty, last_program);
-            empty_ns = ProgramTimes::ns(first_program, last_empty) - before_ns;
+            const auto nothing = ProgramTimes::runs(first_program, last_empty) - empty_before;
+            const auto launch_before = ProgramTimes::runs(last_empty, last_program, "proxy_start");
+            const auto before = ProgramTimes::runs(last_empty, last_program);
             if (auto placed = ours.put_back(); !placed)
                 fail(placed.failure().message);
             launch();
             ours.lift();
+            const auto launched =
+                ProgramTimes::runs(last_empty, last_program, "proxy_start") - launch_before;
+            launch_programs.push_back(launched.mean_ns() - nothing.mean_ns());
             programs.push_back(
-                (ProgramTimes::ns(last_empty, last_program) - between_ns - empty_ns) /
+                ((ProgramTimes::runs(last_empty, last_program) - before).ns - nothing.ns) /
                 (LAUNCHES_A_GROUP * options.groups));
         }
         static_cast<void>((*ring)->consume());
@@ -369,22 +383,28 @@ int measure(const Options &options) {
                    static_cast<int>(loss.loss_class));
     const double base = quantile(untraced, MEDIAN), floor = quantile(with_empty, MEDIAN),
                  traced = quantile(with_ours, MEDIAN);
-    const auto added = median_of(differences), counted = median_of(programs);
+    const auto added = median_of(differences), counted = median_of(programs),
+               launch_alone = median_of(launch_programs);
     const auto n_launches = static_cast<double>(std::max<std::uint64_t>(seen.launches, 1));
     const auto n_calls = static_cast<double>(std::max<std::uint64_t>(seen.calls, 1));
     const double ops = static_cast<double>(seen.ops) / n_launches;
     const double limit = LIMIT_LAUNCH_NS + LIMIT_OP_NS * ops;
     const double capture_bytes = static_cast<double>(seen.capture_bytes) / n_calls;
+    const auto verdict = [limit](const Median &median) {
+        return median.low > limit ? "NOT kept" : median.high <= limit ? "kept" : "cannot be told";
+    };
     const bool broken = counted.low > limit || capture_bytes > LIMIT_CAPTURE_BYTES;
-    const char *verdict = broken ? "NOT kept" : counted.high <= limit ? "kept" : "cannot be told";
-    fmt::print("{:>8} {:>5.0f} {:>7.2f} {:>9.0f} {:>9.0f} {:>9.0f} {:>9.0f} {:>9.0f} {:>7.0f} "
-               "{:>15} {:>8.0f} {:>12} {:>7.0f} {:>7.3f} {:>6.0f} {:>7.1f}  {}\n",
-               options.child_channels, ops,
-               static_cast<double>(seen.calls + seen.launches) / n_calls, base, floor, traced,
-               floor - base, traced - floor, added.value,
-               fmt::format("{:.0f} to {:.0f}", added.low, added.high), counted.value,
-               fmt::format("{:.0f} to {:.0f}", counted.low, counted.high), limit, traced / base,
-               static_cast<double>(seen.ring_bytes) / n_calls, capture_bytes, verdict);
+    fmt::print(
+        "{:>8} {:>5.0f} {:>7.2f} {:>9.0f} {:>9.0f} {:>9.0f} {:>9.0f} {:>9.0f} {:>7.0f} "
+        "{:>15} {:>8.0f} {:>12} {:>8.0f} {:>12} {:>7.0f} {:>7.3f} {:>6.0f} {:>7.1f}  {}, with its "
+        "call {}\n",
+        options.child_channels, ops, static_cast<double>(seen.calls + seen.launches) / n_calls,
+        base, floor, traced, floor - base, traced - floor, added.value,
+        fmt::format("{:.0f} to {:.0f}", added.low, added.high), launch_alone.value,
+        fmt::format("{:.0f} to {:.0f}", launch_alone.low, launch_alone.high), counted.value,
+        fmt::format("{:.0f} to {:.0f}", counted.low, counted.high), limit, traced / base,
+        static_cast<double>(seen.ring_bytes) / n_calls, capture_bytes, verdict(launch_alone),
+        verdict(counted));
     return broken ? 1 : 0;
 }
 
@@ -396,14 +416,16 @@ int run(const Options &options, const char *program) {
         "adds: how much more ours take than empty ones in the same round, where nothing\n"
         "disturbs (10th percentiles): the median of {} rounds, and within what it lies by a\n"
         "probability of 95 %;\n"
-        "programs: how much longer ours run than empty ones, for a call and its launch, by the\n"
-        "kernel's own count: the median of as many rounds: this is held to the limit;\n"
+        "launch: how much longer our program behind a launch runs than an empty one, by the\n"
+        "kernel's own count: the median of as many rounds, held to the limit; with call: the same\n"
+        "of the two programs behind a call and its launch, which sets the exit status;\n"
         "bytes a call and its launch: in the ring buffer, and in the capture (limit {})\n\n"
-        "{:>8} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>15} {:>8} {:>12} {:>7} {:>7} "
-        "{:>6} {:>7}\n",
+        "{:>8} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>15} {:>8} {:>12} {:>8} {:>12} "
+        "{:>7} "
+        "{:>7} {:>6} {:>7}\n",
         options.rounds * options.groups, options.rounds, LIMIT_CAPTURE_BYTES, "channels", "ops",
-        "traps", "untraced", "empty", "ours", "empty-un", "ours-emp", "adds", "(95 %)", "programs",
-        "(95 %)", "limit", "ours/un", "ring", "capture");
+        "traps", "untraced", "empty", "ours", "empty-un", "ours-emp", "adds", "(95 %)", "launch",
+        "(95 %)", "withcall", "(95 %)", "limit", "ours/un", "ring", "capture");
     std::fflush(stdout);
     int worst = 0;
     for (const int channels : options.channels) {

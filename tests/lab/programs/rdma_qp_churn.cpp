@@ -102,8 +102,10 @@ Result<Buffers> make_buffers(const Device &device, uint32_t message_bytes) {
     buffers.in.resize(message_bytes);
     buffers.cq.reset(ibv_create_cq(device.context.get(), 16, nullptr, nullptr, 0));
     buffers.out_mr.reset(ibv_reg_mr(device.pd.get(), buffers.out.data(), message_bytes, 0));
-    buffers.in_mr.reset(
-        ibv_reg_mr(device.pd.get(), buffers.in.data(), message_bytes, IBV_ACCESS_LOCAL_WRITE));
+    // A number: for flags that are a constant, ibv_reg_mr is a macro that looks at them as another
+    // enum's.
+    int local_write = IBV_ACCESS_LOCAL_WRITE;
+    buffers.in_mr.reset(ibv_reg_mr(device.pd.get(), buffers.in.data(), message_bytes, local_write));
     if (!buffers.cq || !buffers.out_mr || !buffers.in_mr) {
         return verbs_error("ibv_create_cq or ibv_reg_mr", device, errno);
     }
