@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that have mapped official NCCL and lie in their memory (lists that lead back to themselves, absurd counts), or end, run another program,
+change their memory or have their library replaced while they are looked at: `collwire inspect` and `collwire record` take bounded time and memory, and
+say what is wrong in one line, or what there is.
+
+hostile_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True  # it runs as root
+
+import one_machine
+
+MODES = ("lies", "dies", "execs", "remaps")
+LOOKS = 20
+MOST_S, MOST_BYTES = 10.0, 512 << 20
+# Of the recorder, whose tables are part of it.
+MOST_RECORDER_BYTES = 1 << 30
+OFFSETS = ("ncclComm.startMagic", "ncclComm.initState", "ncclComm.nRanks", "ncclComm.rank")
+
+
+class Target:
+    def __init__(self, arguments, library, mode):
+        done = subprocess.run([arguments.collwire, "doctor", "--nccl", library, "--json"], capture_output=True, text=True, check=True)
+        plan = json.loads(done.stdout)
+        words = [plan["data"]["ncclComms"], plan["data"]["nNcclComms"], *(plan["offsets"][name]["value"] for name in OFFSETS)]
+        self.process = subprocess.Popen([f"{arguments.build}/hostile_target", mode, library, *map(str, words)], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def __enter__(self):
+        return self.process
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def run(command, most_bytes):
+    """(exit status, what it said, seconds, bytes at most)"""
+    begin = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        said, errors = process.communicate(timeout=10 * MOST_S)
+    took_s = time.monotonic() - begin
+    # Of all children so far: none may be above it.
+    used = max_rss_bytes()
+    assert took_s < MOST_S, f"{command}: {took_s:.1f} s"
+    assert used < most_bytes, f"{command}: {used >> 20} MiB"
+    return process.returncode, said, errors, took_s
+
+
+def max_rss_bytes():
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def expect_one_line(status, said, errors):
+    """It told what there is, or that there is nothing, in a line."""
+    if status == 0:
+        json.loads(said)
+        return "told"
+    assert errors.count("\n") == 1 and errors.startswith("collwire"), (status, errors)
+    return errors.strip()
+
+
+def inspect(arguments, library, mode):
+    results, longest_s = {}, 0
+    for _ in range(1 if mode == "lies" else LOOKS):
+        with Target(arguments, library, mode) as process:
+            status, said, errors, took_s = run([arguments.collwire, "inspect", str(process.pid), "--json"], MOST_BYTES)
+        result = expect_one_line(status, said, errors).replace(str(process.pid), "PID")
+        results[result] = results.get(result, 0) + 1
+        longest_s = max(longest_s, took_s)
+    print(f"inspect, {mode}: {results}; {longest_s:.2f} s at most, {max_rss_bytes() >> 20} MiB", flush=True)
+
+
+def replaced(arguments, library, directory):
+    """The file that it has mapped is not the one that is there by its name any more."""
+    copy = f"{directory}/libnccl.so.2"
+    shutil.copy(library, copy)
+    with Target(arguments, copy, "lies") as process:
+        other = f"{directory}/other"
+        with open(other, "wb") as file:
+            file.write(b"no library" * 1000)
+        os.rename(other, copy)
+        status, said, errors, took_s = run([arguments.collwire, "inspect", str(process.pid), "--json"], MOST_BYTES)
+    print(f"inspect, replaced: {expect_one_line(status, said, errors)}; {took_s:.2f} s", flush=True)
+
+
+def record(arguments, library, mode, directory):
+    capture = f"{directory}/{mode}"
+    with Target(arguments, library, mode) as process:
+        begin = time.monotonic()
+        done = subprocess.run([arguments.collwire, "record", "-o", capture, "--duration", "3", "--pid", str(process.pid), "--nccl", library],
+                              capture_output=True, text=True, check=False, timeout=10 * MOST_S)
+        took_s = time.monotonic() - begin
+    if done.returncode in (one_machine.NOT_PERMITTED, one_machine.UNSUPPORTED):
+        raise one_machine.Skip(done.stderr.strip().splitlines()[-1])
+    assert took_s < MOST_S + 3 and max_rss_bytes() < MOST_RECORDER_BYTES, (took_s, max_rss_bytes())
+    print(f"record, {mode}: exit status {done.returncode}, {took_s:.1f} s, {max_rss_bytes() >> 20} MiB: {done.stderr.strip().splitlines()[-1]}", flush=True)
+    assert done.returncode in (0, one_machine.LOST), done.stderr
+    status, _, errors, _ = run([arguments.collwire, "report", capture], MOST_RECORDER_BYTES)
+    assert status in (0, one_machine.LOST), errors
+
+
+def run_all(arguments, library, directory):
+    for mode in MODES:
+        inspect(arguments, library, mode)
+    replaced(arguments, library, directory)
+    for mode in ("lies", "execs", "remaps"):
+        record(arguments, library, mode, directory)
+
+
+if __name__ == "__main__":
+    sys.exit(one_machine.main(one_machine.arguments_of(__doc__), run_all))
