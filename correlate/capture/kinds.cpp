@@ -58,6 +58,7 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_NCCL_RESULT, "nccl_result"},
     {CW_KIND_NCCL_LAST_ERROR, "nccl_last_error"},
     {CW_KIND_NCCL_WARNING, "nccl_warning"},
+    {CW_KIND_NCCL_NETWORK, "nccl_network"},
 });
 
 constexpr auto LINK_LAYERS = std::to_array<NamedNumber>({

@@ -212,7 +212,7 @@ constexpr auto ENDPOINT = std::to_array<Field>({
     FIELD(cw_nccl_endpoint, number),
     FIELD(cw_nccl_endpoint, device),
     FIELD(cw_nccl_endpoint, role).named(nccl_role_name),
-    FIELD(cw_nccl_endpoint, reserved).as(FieldType::Reserved),
+    FIELD(cw_nccl_endpoint, depth),
 });
 
 constexpr auto CONNECTION = std::to_array<Field>({
@@ -295,6 +295,14 @@ constexpr auto WARNING = std::to_array<Field>({
     FIELD(cw_nccl_warning, earlier),
 });
 
+constexpr auto NETWORK = std::to_array<Field>({
+    FIELD(cw_nccl_network, net),
+    FIELD(cw_nccl_network, tgid),
+    FIELD(cw_nccl_network, image_id),
+    FIELD(cw_nccl_network, name),
+    FIELD(cw_nccl_network, path),
+});
+
 } // namespace
 
 const RecordLayout *nccl_layout_of(std::uint64_t kind) {
@@ -339,6 +347,8 @@ const RecordLayout *nccl_layout_of(std::uint64_t kind) {
         return layout<cw_nccl_last_error, LAST_ERROR>("cw_nccl_last_error");
     case CW_KIND_NCCL_WARNING:
         return layout<cw_nccl_warning, WARNING>("cw_nccl_warning");
+    case CW_KIND_NCCL_NETWORK:
+        return layout<cw_nccl_network, NETWORK>("cw_nccl_network");
     default:
         return nullptr;
     }

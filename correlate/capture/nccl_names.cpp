@@ -191,6 +191,7 @@ constexpr auto CONNECTION_FLAGS = std::to_array<NamedNumber>({
     {CW_NCCL_CONNECTION_GDR, "gdr"},
     {CW_NCCL_CONNECTION_OUTSIDE, "outside"},
     {CW_NCCL_CONNECTION_FAULT, "fault"},
+    {CW_NCCL_CONNECTION_FOUND, "found"},
 });
 
 constexpr auto SOCKET_FLAGS = std::to_array<NamedNumber>({

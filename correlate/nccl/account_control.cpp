@@ -71,7 +71,7 @@ private:
 
     // Bytes that no operation accounts for.
     void add_rest(const Link &link) {
-        if (!link.is_of_own_network())
+        if (!link.is_followed())
             return;
         if (link.source == ByteSource::None) {
             ++nccl_.totals.links_not_measured;

@@ -23,7 +23,7 @@ public:
     void run() {
         find_strays();
         for (const Link &link : nccl_.links) {
-            if (!link.is_send() || !link.is_of_own_network() || link.source != ByteSource::None ||
+            if (!link.is_send() || !link.is_followed() || link.source != ByteSource::None ||
                 is_perhaps_measured(link))
                 continue;
             const bool is_tcp = link.transport == CW_NCCL_TRANSPORT_SOCKET;

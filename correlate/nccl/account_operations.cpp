@@ -346,6 +346,7 @@ private:
         if (!link.is_send())
             return;
         OpShare share = share_of(link, op, launch.order, op_index);
+        const bool is_confirmed = share.rung == Rung::Exact && share.source != ByteSource::Derived;
         share.rung = std::min(share.rung, link.rung);
         if (operation != nullptr) {
             share.rung = std::min(share.rung, rung_of_call(ref, launch, op.task));
@@ -363,8 +364,8 @@ private:
         }
         if (!share.is_known)
             return;
-        if (link.is_of_own_network())
-            add_to_totals(share);
+        if (link.is_followed())
+            add_to_totals(share, is_confirmed);
         const Instance &instance = nccl_.instances[ref.instance];
         add_to_matrix(nccl_, link, instance.comm, instance.record.rank, op.peer,
                       share.payload_bytes, share.wire_bytes);
@@ -375,7 +376,9 @@ private:
 
     static void add(std::uint64_t &sum, std::uint64_t value) { sum = add_saturating(sum, value); }
 
-    void add_to_totals(const OpShare &share) {
+    void add_to_totals(const OpShare &share, bool is_confirmed) {
+        if (share.rung == Rung::Inferred && is_confirmed)
+            add(nccl_.totals.confirmed_bytes, share.payload_bytes);
         nccl_.totals.is_known = true;
         add(nccl_.totals.by_rung[static_cast<std::size_t>(share.rung)], share.payload_bytes);
         add(nccl_.totals.by_source[static_cast<std::size_t>(share.source)], share.payload_bytes);

@@ -13,6 +13,7 @@
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/far_nics.h"
+#include "correlate/nccl/network_plugins.h"
 #include "correlate/nccl/param_text.h"
 #include "correlate/nccl/resolve.h"
 
@@ -484,6 +485,8 @@ private:
 
 void find_findings(Model &model) {
     Finder(model).run();
+    if (auto finding = plugin_finding(model))
+        model.nccl.findings.push_back(std::move(*finding));
 }
 
 } // namespace collwire::identity

@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "correlate/nccl/plugin_links.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -30,9 +31,11 @@ public:
         nccl_.sockets.assign(nccl_.gathered.sockets.size(), {});
         find_processes();
         index_endpoints();
+        find_owners();
         for (Index index = 0; index < nccl_.gathered.connections.size(); ++index)
             if (!model_.sessions[nccl_.gathered.connections[index].session].excluded)
                 add(index);
+        give_plugins_other_ends(model_);
         give_roles();
         find_tiers_of_sockets();
         mirror();
@@ -59,6 +62,15 @@ private:
             const Socket &socket = nccl_.gathered.sockets[index];
             sockets_[AddressKey{socket.last.inode, socket.session, socket.tgid}].push_back(index);
         }
+    }
+
+    // Pointers lead from one connection of a plugin to others' queue pairs, too.
+    void find_owners() {
+        for (const GatheredConnection &connection : nccl_.gathered.connections)
+            if (is_found(connection.head) && !model_.sessions[connection.session].excluded)
+                for (const cw_nccl_endpoint &endpoint : connection.endpoints)
+                    if (const Index qp = find_qp(connection, endpoint); qp != NONE)
+                        owners_.add(qp, connection.head.net_comm, endpoint.depth);
     }
 
     // NONE: there is none, or several could be it.
@@ -134,6 +146,8 @@ private:
         link.transport = connection.head.transport;
         link.rank = connection.head.rank;
         link.peer = connection.head.peer;
+        if (is_found(connection.head))
+            link.rung = Rung::Inferred;
         link.begin_ns = connection.head.header.time_ns;
         nccl_.links.push_back(std::move(link));
         if (endpoints.empty())
@@ -154,6 +168,12 @@ private:
             const cw_nccl_endpoint &endpoint = connection.endpoints[i];
             const Index found = are_sockets ? find_socket(connection, connection.socket_inodes[i])
                                             : find_qp(connection, endpoint);
+            if (is_found(head)) {
+                // One that is connected with itself is no data's: give_other_roles.
+                if (owners_.is_of(found, head.net_comm) && model_.qps[found].peer != found)
+                    endpoints.push_back(found);
+                continue;
+            }
             if (found == NONE) {
                 is_cut_short = is_cut_short || endpoint.role != CW_NCCL_ROLE_FLUSH;
                 continue;
@@ -206,7 +226,7 @@ private:
         for (Index index = 0; index < nccl_.links.size(); ++index)
             for (const Index qp : nccl_.links[index].qps)
                 nccl_.qps[qp] = {nccl_.links[index].is_send() ? Role::Data : Role::ClearToSend,
-                                 Rung::Exact,
+                                 nccl_.links[index].rung,
                                  index,
                                  true,
                                  {}};
@@ -319,6 +339,7 @@ private:
     ByAddress<std::vector<Index>> sockets_;               // by inode
     std::unordered_map<Index, Index> link_of_qp_, link_of_socket_;
     ByAddress<Index> link_of_net_comm_;
+    PluginOwners owners_;
 };
 
 } // namespace

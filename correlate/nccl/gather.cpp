@@ -33,6 +33,22 @@ bool is_read_again(const cw_nccl_connection &known, const cw_nccl_connection &fr
            (known.net_comm == 0 || known.net_comm == from.net_comm);
 }
 
+// Of a plugin: its queue pairs were looked for when it was known already. One of the two may be in
+// another segment.
+bool is_found_later(const cw_nccl_connection &known, const cw_nccl_connection &from) {
+    return known.transport == CW_NCCL_TRANSPORT_PLUGIN && from.transport == known.transport &&
+           known.net_comm == from.net_comm &&
+           ((known.flags ^ from.flags) & CW_NCCL_CONNECTION_FOUND) != 0;
+}
+
+// It was there at the earlier time; what it has is in the record that has it.
+cw_nccl_connection whole_of(const cw_nccl_connection &known, const cw_nccl_connection &from) {
+    cw_nccl_connection whole = (from.flags & CW_NCCL_CONNECTION_FOUND) != 0 ? from : known;
+    whole.flags |= known.flags | from.flags;
+    whole.header.time_ns = std::min(known.header.time_ns, from.header.time_ns);
+    return whole;
+}
+
 } // namespace
 
 std::size_t AddressHash::operator()(const AddressKey &key) const {
@@ -77,6 +93,8 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_connection(session, record);
     case CW_KIND_NCCL_IMAGE:
         return add_image(session, record);
+    case CW_KIND_NCCL_NETWORK:
+        return add_network(session, record);
     case CW_KIND_NCCL_PARAM:
         return add_param(session, record);
     case CW_KIND_TCP_SOCKET:
@@ -270,10 +288,16 @@ bool Gather::add_connection(Index session, std::span<const std::byte> record) {
                                   : from.first > known.head.first &&
                                         from.header.time_ns >= known_ns &&
                                         from.header.time_ns - known_ns < SAME_CONNECTION_NS;
+        const bool are_found = (known.head.flags & from.flags & CW_NCCL_CONNECTION_FOUND) != 0;
         if (known.head.comm != from.comm)
             continue;
-        if (known.head.net_comm == from.net_comm && is_of_it) {
+        if (known.head.net_comm == from.net_comm && (is_of_it || are_found)) {
             connection = &known;
+            break;
+        }
+        if (is_found_later(known.head, from)) {
+            connection = &known;
+            known.head = whole_of(known.head, from);
             break;
         }
         if (is_read_again(known.head, from)) {
@@ -319,6 +343,17 @@ bool Gather::add_image(Index session, std::span<const std::byte> record) {
     if (is_new)
         gathered_.images.emplace_back();
     gathered_.images[found->second] = std::move(image);
+    return true;
+}
+
+bool Gather::add_network(Index session, std::span<const std::byte> record) {
+    const auto from = record_as<cw_nccl_network>(record);
+    if (!is_counted(counts_.networks, MAX_OTHER_RECORDS))
+        return false;
+    // Each segment tells of it again.
+    gathered_.networks.try_emplace(
+        AddressKey{from.net, session, from.tgid},
+        PluginNetwork{std::string(text_of(from.name)), std::string(text_of(from.path))});
     return true;
 }
 

@@ -33,7 +33,8 @@ private:
     struct Counts {
         std::uint64_t calls = 0, returns = 0, launches = 0, tasks = 0, shapes = 0, ranks = 0,
                       comms = 0, ends = 0, channels = 0, params = 0, images = 0, processes = 0,
-                      connections = 0, progress = 0, steps = 0, closed_sockets = 0, errors = 0;
+                      connections = 0, networks = 0, progress = 0, steps = 0, closed_sockets = 0,
+                      errors = 0;
     };
 
     CommStream &stream_of(Index session, std::uint32_t tgid, std::uint64_t address);
@@ -54,6 +55,7 @@ private:
     bool add_last_error(Index session, std::span<const std::byte> record);
     bool add_warning(Index session, std::span<const std::byte> record);
     bool add_image(Index session, std::span<const std::byte> record);
+    bool add_network(Index session, std::span<const std::byte> record);
     bool add_param(Index session, std::span<const std::byte> record);
     bool add_socket(Index session, std::span<const std::byte> record, bool from_start);
     bool add_closed_socket(Index session, std::span<const std::byte> record);

@@ -125,6 +125,12 @@ struct Image {
     std::string build_id, path, reason;
 };
 
+// cw_nccl_network
+struct PluginNetwork {
+    std::string name; // empty: not known
+    std::string path; // empty: not known
+};
+
 struct NcclProcess {
     Index session = NONE;
     std::uint32_t tgid = 0;
@@ -211,6 +217,7 @@ struct Gathered {
     std::vector<GatheredConnection> connections;
     ByAddress<std::vector<Index>> connections_at; // by the connection's own address
     std::vector<Image> images;
+    ByAddress<PluginNetwork> networks; // by address of their tables
     std::vector<NcclProcess> processes;
     std::vector<EndedProcess> ended_processes;
     std::vector<KeptResult> results;

@@ -267,9 +267,10 @@ struct Link {
     std::vector<Interval> intervals;
 
     [[nodiscard]] bool is_send() const { return (flags & CW_NCCL_CONNECTION_SEND) != 0; }
-    // What a plugin does, CollNet's included, is not known; its queue pairs are of no link.
-    [[nodiscard]] bool is_of_own_network() const {
-        return transport == CW_NCCL_TRANSPORT_IB || transport == CW_NCCL_TRANSPORT_SOCKET;
+    // What a plugin does is known where its queue pairs are, and of CollNet never.
+    [[nodiscard]] bool is_followed() const {
+        return transport == CW_NCCL_TRANSPORT_IB || transport == CW_NCCL_TRANSPORT_SOCKET ||
+               (transport == CW_NCCL_TRANSPORT_PLUGIN && !qps.empty());
     }
     // They may be among those of no known connection, or of one that is known from its other end.
     [[nodiscard]] bool lacks_queue_pairs() const {
@@ -321,6 +322,10 @@ struct Totals {
     bool is_known = false;
     std::array<std::uint64_t, RUNGS> by_rung{};
     std::array<std::uint64_t, BYTE_SOURCES> by_source{};
+    // Of those that are inferred: measured, and what was measured on the connection between two
+    // moments at which all was done is what NCCL's own plan makes of the operations, or of one
+    // alone.
+    std::uint64_t confirmed_bytes = 0;
     std::uint64_t links_not_measured = 0;
     // In none of these sums: of queue pairs of no known connection, in processes whose connections
     // lack some. They may be bytes that are in the sums already.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "correlate/nccl/plugin_links.h"
+
 namespace collwire::identity {
 
 void resolve(model::Model &model, const topology::Topology *topology) {
@@ -14,6 +16,7 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     find_instances(model);
     find_links(model, topology);
     read_shapes(model);
+    give_plugins_queue_pairs(model);
     join_communicators(model);
     match_calls(model);
     align(model);

@@ -295,6 +295,15 @@ Json nccl_image_json(const Model &model, const identity::Image &image) {
             {"reason", text_or_null(image.reason)}};
 }
 
+Json network_json(const Model &model, const identity::NetworkUse &use) {
+    return {{"host", model.hosts[model.sessions[use.session].host].name},
+            {"pid", use.tgid},
+            {"plugin", text_or_null(use.name)},
+            {"file", text_or_null(use.path)},
+            {"connections", use.n_connections},
+            {"connections_with_qps", use.n_with_queue_pairs}};
+}
+
 Json communicator_json(const Model &model, Index index, bool detail) {
     const Communicator &comm = model.nccl.communicators[index];
     Json parameters = Json::object();
@@ -387,6 +396,7 @@ Json identity_json(const Model &model) {
     for (const Rung rung : {Rung::Exact, Rung::Inferred, Rung::Process})
         json[std::string(identity::rung_name(rung))] =
             value(totals.by_rung[static_cast<std::size_t>(rung)]);
+    json["inferred_confirmed"] = value(totals.confirmed_bytes);
     Json by_source = Json::object();
     for (std::size_t i = 1; i < identity::BYTE_SOURCES; ++i)
         by_source[std::string(identity::source_name(static_cast<identity::ByteSource>(i)))] =

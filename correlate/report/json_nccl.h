@@ -3,12 +3,14 @@
 #pragma once
 
 #include "correlate/nccl/describe.h"
+#include "correlate/nccl/network_plugins.h"
 #include "correlate/nccl/parts.h"
 #include "correlate/report/json_sections.h"
 
 namespace collwire::report {
 
 [[nodiscard]] Json nccl_image_json(const model::Model &model, const identity::Image &image);
+[[nodiscard]] Json network_json(const model::Model &model, const identity::NetworkUse &use);
 [[nodiscard]] Json communicator_json(const model::Model &model, model::Index index, bool detail);
 // `parts`: null: without them.
 [[nodiscard]] Json collective_json(const model::Model &model, const identity::Operation &operation,

@@ -112,6 +112,8 @@ void write_nccl(Writer &writer, const Model &model, const JsonOptions &options) 
     writer.value("control", control_json(model));
     writer.array("nccl", nccl.gathered.images,
                  [&](const identity::Image &image) { return nccl_image_json(model, image); });
+    writer.array("networks", identity::network_uses(model),
+                 [&](const identity::NetworkUse &use) { return network_json(model, use); });
     writer.array("communicators", indices_of(nccl.communicators),
                  [&](Index index) { return communicator_json(model, index, options.detail); });
     writer.array("matrix", nccl.matrix,

@@ -118,6 +118,12 @@ private:
                        share(bytes, all)});
         }
         text_ += table.text(width_);
+        if (const std::uint64_t inferred = totals.by_rung[static_cast<std::size_t>(Rung::Inferred)];
+            inferred != 0)
+            wrapped(fmt::format("  of what is inferred {} is confirmed: what was measured on a "
+                                "connection is what its operations come to",
+                                share(totals.confirmed_bytes, inferred)),
+                    "  ", "");
         const char *counted = model_.total.tcp.sockets == 0 ? "counted on the wire"
                               : model_.total.tx_payload_bytes.value_or(0) == 0
                                   ? "counted by the kernel on sockets"

@@ -96,22 +96,10 @@ def check(arguments, out):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kernel", default="6.1")
-    parser.add_argument("--nccl", default="2.32.3", metavar="VERSION")
+    harness.add_arguments(parser)
     parser.add_argument("--failures", default=",".join(JUDGES), metavar=",".join(JUDGES))
-    parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
-    parser.add_argument("--keep", metavar="DIR", help="leave the results in DIR/out")
     arguments = parser.parse_args()
-    harness.need_root()
-    if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
-        print("skip: this one is for tools/test --full")
-        sys.exit(harness.SKIPPED)
-    harness.need_programs()
-    before = harness.interfaces()
-    with harness.scratch() as directory:
-        out = os.path.join(arguments.keep or directory, "out")
-        check(arguments, out)
-        harness.expect_nothing_left(out, before)
+    harness.run_main(arguments, check)
 
 
 if __name__ == "__main__":

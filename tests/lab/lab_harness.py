@@ -250,3 +250,25 @@ def expect_nothing_left(out, before):
     left = processes_of(out)
     assert not left, f"processes left behind: {left}"
     assert interfaces() == before, f"interfaces changed: {before} -> {interfaces()}"
+
+
+def add_arguments(parser):
+    """Those of every test of official NCCL."""
+    parser.add_argument("--kernel", default="6.1")
+    parser.add_argument("--nccl", default="2.32.3", metavar="VERSION")
+    parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
+    parser.add_argument("--keep", metavar="DIR", help="leave the results in DIR/out")
+
+
+def run_main(arguments, check):
+    """check(arguments, directory of the results), where that can run; nothing of it is left."""
+    need_root()
+    if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
+        print("skip: this one is for tools/test --full")
+        sys.exit(SKIPPED)
+    need_programs()
+    before = interfaces()
+    with scratch() as directory:
+        out = os.path.join(arguments.keep or directory, "out")
+        check(arguments, out)
+        expect_nothing_left(out, before)

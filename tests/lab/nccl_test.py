@@ -142,26 +142,14 @@ def judge(wanted, out, kernel):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kernel", default="6.1")
-    parser.add_argument("--nccl", default="2.32.3", metavar="VERSION")
+    harness.add_arguments(parser)
     parser.add_argument("--cases", default="few", metavar="CASE,...", help=f"{', '.join(cases.ALL)}; few, all")
-    parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
-    parser.add_argument("--keep", metavar="DIR", help="leave the results in DIR/out")
     parser.add_argument("--judge", metavar="DIR", help="judge what is in DIR, and run nothing")
     arguments = parser.parse_args()
     if arguments.judge:
         judge(chosen(arguments), arguments.judge, arguments.kernel)
         return
-    harness.need_root()
-    if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
-        print("skip: this one is for tools/test --full")
-        sys.exit(harness.SKIPPED)
-    harness.need_programs()
-    before = harness.interfaces()
-    with harness.scratch() as directory:
-        out = os.path.join(arguments.keep or directory, "out")
-        check(arguments, out)
-        harness.expect_nothing_left(out, before)
+    harness.run_main(arguments, check)
 
 
 if __name__ == "__main__":

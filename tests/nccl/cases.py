@@ -24,6 +24,8 @@ class Case:
     ranks_per_node: int = 1
     nics: int = 1
     over_sockets: bool = False
+    # Through the test double of network plugins.
+    plugin: bool = False
     # The recorders begin in the middle, each node's this much after the one before.
     late_s: float = 0
     fewest_figures: int = 20
@@ -110,6 +112,16 @@ CASES = {case.name: case for case in (
          first_version=(2, 24)),
 )}
 
+# Through a network plugin, whose code and layouts nobody knows: pointers lead to its queue pairs, or none does.
+PLUGIN = ("plugin", "plugin-hidden", "plugin-late", "plugin-posted")
+HIDDEN = {"COLLWIRE_NETWORK_DOUBLE_HIDE": "1"}
+CASES.update({case.name: case for case in (
+    Case("plugin", "training", plugin=True),
+    Case("plugin-hidden", "training", HIDDEN, plugin=True),
+    Case("plugin-late", "training", job_options=("--count", "0"), late_s=3.3, plugin=True),
+    Case("plugin-posted", "training", record=POSTED, plugin=True),
+)})
+
 # For versions whose kernels have no double.
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
@@ -117,6 +129,6 @@ CASES["communicators"] = Case("communicators", "communicators", over_sockets=Tru
 HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
 HERE_FULL = (*HERE, "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
-ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], "communicators"))
+ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, "communicators"))
 # Of every run of the tests.
 FEW = ("default", "two-qps-split", "posted", "derived", "late", "sockets")

@@ -59,6 +59,14 @@ cw_nccl_param parameter_record(std::uint32_t tgid, std::uint32_t image_id, std::
     return record;
 }
 
+std::unordered_set<std::uint32_t> qp_numbers(const SharedMaps &maps, std::uint32_t tgid) {
+    std::unordered_set<std::uint32_t> numbers;
+    for (const cw_live_qp &qp : maps.live_qps().value_or(std::vector<cw_live_qp>{}))
+        if (qp.tgid == tgid)
+            numbers.insert(qp.key.qpn);
+    return numbers;
+}
+
 void append(RecordSink &sink, const std::vector<std::byte> &record) {
     sink.append(*reinterpret_cast<const cw_header *>(record.data()));
 }
@@ -67,7 +75,8 @@ void append(RecordSink &sink, const std::vector<std::byte> &record) {
 
 NcclSource::NcclSource(const SharedMaps &maps, NcclOptions options)
     : options_(std::move(options)),
-      images_(maps, options_.probes, options_.spare_unused_ns, options_.tell_again) {}
+      images_(maps, options_.probes, options_.spare_unused_ns, options_.tell_again),
+      plugins_([&maps](std::uint32_t tgid) { return qp_numbers(maps, tgid); }) {}
 
 NcclSource::~NcclSource() = default;
 
@@ -119,6 +128,7 @@ void NcclSource::keep(const CommKey &key, const cw_nccl_connection &connection) 
     const auto *begin = reinterpret_cast<const std::byte *>(&connection);
     found->second.connections.insert_or_assign({connection.connection, connection.first},
                                                Bytes(begin, begin + sizeof(connection)));
+    note_plugin(found->second, connection);
 }
 
 void NcclSource::on_comm(const cw_nccl_comm &record) {
@@ -181,6 +191,8 @@ void NcclSource::on_record(const cw_header &header) {
         const auto record = copy_of<cw_nccl_connection>(header);
         const CommKey key = {record.tgid, record.comm};
         keep(key, record);
+        if (plugins_.is_due()) // a communicator may be gone by the next sample
+            look_at_plugins();
         watch_steps(record, key);
         // What connections are made with was read for the first of them.
         if (const auto comm = comms_.find(key); comm != comms_.end())
@@ -289,6 +301,7 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
     if (!ended_)
         look_at_errors();
     append_errors(sink, everything);
+    append_plugins(sink, everything);
     // What is launched while the probes are taken off is not recorded: no step of it is, either.
     if (!ended_)
         keep_steps(everything);
@@ -455,6 +468,7 @@ void NcclSource::forget_ended() {
         gone_.push_back(gone);
         steps_.forget(key.tgid);
         errors_.forget(key.tgid);
+        plugins_.forget(key.tgid);
         std::erase_if(waiting_,
                       [tgid = key.tgid](const auto &each) { return each.first.tgid == tgid; });
         forget_comms(key, process);

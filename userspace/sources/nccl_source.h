@@ -14,6 +14,7 @@
 #include "userspace/nccl/live_comms.h"
 #include "userspace/sources/nccl_errors.h"
 #include "userspace/sources/nccl_images.h"
+#include "userspace/sources/nccl_plugins.h"
 #include "userspace/sources/nccl_shapes.h"
 #include "userspace/sources/nccl_steps.h"
 
@@ -126,6 +127,9 @@ private:
     void look_elsewhere();
     bool read_elsewhere(const Elsewhere &connection);
     void keep(const CommKey &key, const cw_nccl_connection &connection);
+    void note_plugin(const Comm &comm, const cw_nccl_connection &connection);
+    void look_at_plugins();
+    void append_plugins(RecordSink &sink, bool everything);
     void watch_steps(const cw_nccl_connection &connection, const CommKey &comm);
     // Null: there is none.
     const cw_nccl_layout *layout_of(const NcclImage &image);
@@ -154,6 +158,8 @@ private:
     std::map<std::uint32_t, cw_nccl_layout> layouts_; // by image
     NcclShapes shapes_;
     NcclSteps steps_;
+    NcclPlugins plugins_;
+    NcclPlugins::Found fresh_plugins_;  // to be appended with the next sample
     std::vector<cw_nccl_process> gone_; // to be appended with the next sample
     NcclErrors errors_;
     NcclErrors::Told fresh_errors_;         // to be appended with the next sample

@@ -348,6 +348,9 @@ enum cw_nccl_connection_flags {
 	CW_NCCL_CONNECTION_GDR = 1 << 2,
 	CW_NCCL_CONNECTION_OUTSIDE = 1 << 3, /* read from the process's memory */
 	CW_NCCL_CONNECTION_FAULT = 1 << 4,   /* some of it could not be read */
+	/* Of a plugin, read once more: its endpoints are queue pairs that pointers lead to from
+	 * net_comm, whose layout is not known. They may be another connection's. */
+	CW_NCCL_CONNECTION_FOUND = 1 << 5,
 };
 
 enum cw_nccl_role {
@@ -364,7 +367,7 @@ struct cw_nccl_endpoint {
 	__u32 number;  /* queue pair number, file descriptor */
 	__u16 device;  /* index of NCCL's own list */
 	__u8 role;     /* enum cw_nccl_role */
-	__u8 reserved;
+	__u8 depth;    /* of CW_NCCL_CONNECTION_FOUND: how many pointers lead there */
 };
 
 #define CW_NCCL_ENDPOINTS 8
@@ -390,6 +393,18 @@ struct cw_nccl_connection {
 	__u32 n;
 	struct cw_nccl_endpoint endpoints[CW_NCCL_ENDPOINTS];
 	__u64 socket_inodes[CW_NCCL_ENDPOINTS]; /* of each endpoint; 0: no socket, or not known */
+};
+
+#define CW_NCCL_NETWORK_BYTES 32
+
+/* A network plugin that connections of a process go through. */
+struct cw_nccl_network {
+	struct cw_header header;
+	__u64 net; /* address of its table of functions */
+	__u32 tgid;
+	__u32 image_id;
+	char name[CW_NCCL_NETWORK_BYTES]; /* as it tells NCCL */
+	char path[256];			  /* of the file that its functions are in */
 };
 
 enum cw_nccl_progress_flags {

@@ -20,7 +20,7 @@
 #define CW_INLINE static inline __attribute__((always_inline))
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 3
+#define CW_SCHEMA_MINOR 4
 
 #define CW_NAME_BYTES	 64 /* IB_DEVICE_NAME_MAX, RDMA counter names */
 #define CW_IFNAME_BYTES	 16
@@ -82,6 +82,7 @@ enum cw_kind {
 	CW_KIND_NCCL_RESULT = 82,     /* read by the recorder */
 	CW_KIND_NCCL_LAST_ERROR = 83, /* read by the recorder */
 	CW_KIND_NCCL_WARNING = 84,
+	CW_KIND_NCCL_NETWORK = 85, /* read by the recorder */
 	/* From here on for the recorder alone: not written. */
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,
@@ -468,6 +469,7 @@ CW_ASSERT_SIZE(cw_nccl_process, 48);
 CW_ASSERT_SIZE(cw_nccl_result, 48);
 CW_ASSERT_SIZE(cw_nccl_last_error, 544);
 CW_ASSERT_SIZE(cw_nccl_warning, 864);
+CW_ASSERT_SIZE(cw_nccl_network, 320);
 CW_ASSERT_SIZE(cw_nccl_comm, 200);
 CW_ASSERT_SIZE(cw_nccl_comm_end, 32);
 CW_ASSERT_SIZE(cw_nccl_channel, 64);

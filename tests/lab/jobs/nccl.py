@@ -71,6 +71,9 @@ def environment(case, directory, rank):
         result["NCCL_IB_DISABLE"] = "1"
     else:
         result.update({"NCCL_IB_HCA": ",".join(f"rxe{nic}" for nic in range(case.nics)), "NCCL_IB_GID_INDEX": "1"})
+    if case.plugin:
+        result.update({"NCCL_NET_PLUGIN": "collwire-double", "NCCL_NET": "collwire-double",
+                       "COLLWIRE_NETWORK_DOUBLE_LOG": f"{directory}/network.{rank}"})
     if case.nics > 1:
         result["NCCL_TOPO_FILE"] = f"{directory}/topology.xml"
         write_topology(result["NCCL_TOPO_FILE"], case.nics)

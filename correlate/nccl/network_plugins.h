@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Networks that are not NCCL's own, and how much is known of the connections through them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "correlate/model/model.h"
+
+namespace collwire::identity {
+
+// A plugin of a process.
+struct NetworkUse {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::string name; // empty: not known
+    std::string path; // of its file; empty: not known
+    // Of the process, through whichever plugin: those that send or receive, and those of which the
+    // queue pairs are known.
+    std::size_t n_connections = 0;
+    std::size_t n_with_queue_pairs = 0;
+};
+
+// By recording and process.
+[[nodiscard]] std::vector<NetworkUse> network_uses(const model::Model &model);
+
+// That data go through plugins, and of how much of it is known whose it is. Nothing: none does.
+[[nodiscard]] std::optional<Finding> plugin_finding(const model::Model &model);
+
+} // namespace collwire::identity

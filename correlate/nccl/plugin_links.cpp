@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/nccl/plugin_links.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace collwire::identity {
+
+using model::Model;
+using model::Qp;
+
+namespace {
+
+using Process = std::pair<Index, std::uint32_t>; // session, tgid
+
+bool is_wanting(const Link &link) {
+    return link.transport == CW_NCCL_TRANSPORT_PLUGIN && link.qps.empty() && !link.is_mirrored;
+}
+
+Process process_of(const Link &link) {
+    return {link.session, link.tgid};
+}
+
+// Queue pairs that are of a link.
+std::set<Index> taken_of(const Identity &nccl) {
+    std::set<Index> taken;
+    for (const Link &link : nccl.links)
+        taken.insert(link.qps.begin(), link.qps.end());
+    return taken;
+}
+
+// Links of plugins without queue pairs, by what the two ends of a connection have in common.
+class OtherEnds {
+public:
+    explicit OtherEnds(const Identity &nccl) : nccl_(nccl) {
+        for (Index index = 0; index < nccl.links.size(); ++index)
+            if (const Link &link = nccl.links[index]; is_wanting(link)) {
+                const auto [found, is_new] = ends_.try_emplace(
+                    Key{process_of(link), place_of(link, link.rank, link.peer, link.is_send())},
+                    index);
+                if (!is_new)
+                    found->second = NONE; // several could be it
+            }
+    }
+
+    // The other end of `link`, of whose queue pairs `qp` is the other end. NONE: not to be told.
+    [[nodiscard]] Index find(const Link &link, const Qp &qp) const {
+        const auto found = ends_.find(
+            Key{{qp.session, qp.tgid}, place_of(link, link.peer, link.rank, !link.is_send())});
+        return found == ends_.end() ? NONE : found->second;
+    }
+
+private:
+    // Hash of the first communicator on it, rank, peer, whether it sends, channels, which of the
+    // two between these ranks.
+    using Place = std::tuple<std::uint64_t, std::int32_t, std::int32_t, bool,
+                             std::vector<std::int32_t>, std::int32_t>;
+    using Key = std::pair<Process, Place>;
+
+    [[nodiscard]] Place place_of(const Link &link, std::int32_t rank, std::int32_t peer,
+                                 bool is_send) const {
+        return {link.instances.empty() ? 0
+                                       : nccl_.instances[link.instances.front()].record.comm_hash,
+                rank,
+                peer,
+                is_send,
+                link.channels,
+                nccl_.gathered.connections[link.connections.front()].head.conn_index};
+    }
+
+    const Identity &nccl_;
+    std::map<Key, Index> ends_;
+};
+
+class Giver {
+public:
+    explicit Giver(Model &model) : model_(model), nccl_(model.nccl) {}
+
+    void run() {
+        find_links();
+        if (wanting_.empty())
+            return;
+        add_operations();
+        find_queue_pairs();
+        for (auto &[ends, links] : wanting_)
+            give(links, queue_pairs_[ends]);
+    }
+
+private:
+    using Ends = std::pair<Process, Process>; // sender, receiver
+
+    void find_links() {
+        for (Index index = 0; index < nccl_.links.size(); ++index) {
+            const Link &link = nccl_.links[index];
+            if (!is_wanting(link))
+                continue;
+            if (!link.is_send())
+                continue;
+            if (const auto peer = peer_of(link))
+                wanting_[{process_of(link), *peer}].push_back(index);
+        }
+    }
+
+    // The process of the rank at the other end. Nothing: it is not here, or several could be it.
+    // A communicator with others' connections counts ranks in another way.
+    [[nodiscard]] std::optional<Process> peer_of(const Link &link) const {
+        std::optional<Process> only;
+        for (const Index index : link.instances) {
+            const Instance &own = nccl_.instances[index];
+            if ((own.record.flags & CW_NCCL_COMM_SHARED) != 0)
+                continue;
+            for (const Instance &other : nccl_.instances) {
+                if (other.record.comm_hash != own.record.comm_hash ||
+                    other.record.n_ranks != own.record.n_ranks || other.record.rank != link.peer)
+                    continue;
+                const Process process{other.session, other.record.tgid};
+                if (only && *only != process)
+                    return std::nullopt;
+                only = process;
+            }
+        }
+        return only;
+    }
+
+    // What the operations on each link come to; nothing where that is not known of one.
+    void add_operations() {
+        bytes_.resize(nccl_.links.size(), 0);
+        for (const Instance &instance : nccl_.instances) {
+            const auto &launches = nccl_.gathered.streams[instance.stream].launches;
+            for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
+                const Index shape = launches[instance.first_launch + i].shape_index;
+                if (shape == NONE)
+                    continue;
+                for (const ShapeOp &op : nccl_.shapes[shape].ops) {
+                    if (op.link == NONE)
+                        continue;
+                    model::Known &bytes = bytes_[op.link];
+                    if (bytes && op.is_known && !op.is_bound)
+                        *bytes = model::add_saturating(*bytes, op.payload_bytes);
+                    else
+                        bytes.reset();
+                }
+            }
+        }
+    }
+
+    void find_queue_pairs() {
+        const std::set<Index> taken = taken_of(nccl_);
+        for (Index index = 0; index < model_.qps.size(); ++index) {
+            const Qp &qp = model_.qps[index];
+            if (!qp.is_connected_type() || qp.peer == NONE || qp.peer == index ||
+                taken.contains(index) || taken.contains(qp.peer))
+                continue;
+            const Qp &peer = model_.qps[qp.peer];
+            const auto found = wanting_.find({{qp.session, qp.tgid}, {peer.session, peer.tgid}});
+            if (found != wanting_.end())
+                queue_pairs_[found->first].push_back(index);
+        }
+    }
+
+    void give(const std::vector<Index> &links, const std::vector<Index> &qps) {
+        std::map<std::uint64_t, std::vector<Index>> links_by_bytes, qps_by_bytes;
+        for (const Index link : links)
+            if (bytes_[link].value_or(0) != 0)
+                links_by_bytes[*bytes_[link]].push_back(link);
+        for (const Index qp : qps)
+            qps_by_bytes[model_.qps[qp].bytes.tx_payload_bytes.value_or(0)].push_back(qp);
+        for (auto &[bytes, wanting] : links_by_bytes) {
+            std::vector<Index> &having = qps_by_bytes[bytes];
+            if (having.size() != wanting.size())
+                continue;
+            std::ranges::sort(wanting, {}, [&](Index link) { return order_of(link); });
+            std::ranges::sort(having, {}, [&](Index qp) {
+                return std::pair{model_.qps[qp].key.generation_ns, qp};
+            });
+            for (std::size_t i = 0; i < wanting.size(); ++i) {
+                const Index other_end = model_.qps[having[i]].peer;
+                give(wanting[i], having[i]);
+                if (const Index link = others_.find(nccl_.links[wanting[i]], model_.qps[other_end]);
+                    link != NONE && nccl_.links[link].qps.empty())
+                    give(link, other_end);
+            }
+        }
+    }
+
+    void give(Index index, Index qp) {
+        Link &link = nccl_.links[index];
+        link.qps.push_back(qp);
+        link.rung = Rung::Inferred;
+        nccl_.qps[qp] = {
+            link.is_send() ? Role::Data : Role::ClearToSend, Rung::Inferred, index, true, {}};
+    }
+
+    [[nodiscard]] std::tuple<std::uint64_t, std::int32_t, std::int32_t, Index>
+    order_of(Index index) const {
+        const Link &link = nccl_.links[index];
+        const cw_nccl_connection &first = nccl_.gathered.connections[link.connections.front()].head;
+        return {link.instances.empty() ? 0 : nccl_.instances[link.instances.front()].begin_ns,
+                first.channel, first.conn_index, index};
+    }
+
+    Model &model_;
+    Identity &nccl_;
+    std::map<Ends, std::vector<Index>> wanting_, queue_pairs_;
+    OtherEnds others_{nccl_};
+    std::vector<model::Known> bytes_; // by link
+};
+
+} // namespace
+
+void PluginOwners::add(Index qp, std::uint64_t net_comm, std::uint8_t depth) {
+    const auto [found, is_new] = owners_.try_emplace(qp, Owner{net_comm, depth, false});
+    Owner &owner = found->second;
+    if (!is_new && depth < owner.depth)
+        owner = {net_comm, depth, false};
+    else if (depth == owner.depth && owner.net_comm != net_comm)
+        owner.is_several = true;
+}
+
+bool PluginOwners::is_of(Index qp, std::uint64_t net_comm) const {
+    const auto found = owners_.find(qp);
+    return found != owners_.end() && found->second.net_comm == net_comm &&
+           !found->second.is_several;
+}
+
+void give_plugins_other_ends(Model &model) {
+    Identity &nccl = model.nccl;
+    const OtherEnds others(nccl);
+    std::set<Index> taken = taken_of(nccl);
+    for (Index index = 0; index < nccl.links.size(); ++index) {
+        if (nccl.links[index].transport != CW_NCCL_TRANSPORT_PLUGIN)
+            continue;
+        const std::vector<Index> qps = nccl.links[index].qps;
+        for (const Index qp : qps) {
+            const Index peer = model.qps[qp].peer;
+            const Index other =
+                peer == NONE ? NONE : others.find(nccl.links[index], model.qps[peer]);
+            if (other == NONE || other == index || !taken.insert(peer).second)
+                continue;
+            nccl.links[other].qps.push_back(peer);
+            nccl.links[other].rung = Rung::Inferred;
+        }
+    }
+}
+
+void give_plugins_queue_pairs(Model &model) {
+    Giver(model).run();
+}
+
+} // namespace collwire::identity

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections of network plugins as the recorder looks at them: in this process.
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "userspace/sources/nccl_plugins.h"
+
+namespace collwire {
+namespace {
+
+// As libibverbs has it.
+struct IbvQp {
+    void *context, *qp_context, *pd, *send_cq, *recv_cq, *srq;
+    std::uint32_t handle, qp_num, state, qp_type;
+};
+struct Table {
+    const char *name;
+    void *init, *devices;
+};
+
+constexpr std::size_t OBJECT_BYTES = 1U << 16U;
+
+class Plugins : public testing::Test {
+protected:
+    ~Plugins() override { munmap(object_, OBJECT_BYTES); }
+    std::unique_ptr<std::array<std::uint64_t, 8>> device_ =
+        std::make_unique<std::array<std::uint64_t, 8>>();
+    std::unique_ptr<IbvQp> qp_ = std::make_unique<IbvQp>(IbvQp{
+        device_.get(), nullptr, device_.get(), device_.get(), device_.get(), nullptr, 1, 71, 3, 2});
+    // By itself: what lies around it is read, too.
+    const void **object_ = static_cast<const void **>(
+        mmap(nullptr, OBJECT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    Table table_{"a-plugin", nullptr, dlsym(RTLD_DEFAULT, "getpid")};
+    unsigned asked_ = 0;
+    std::unordered_set<std::uint32_t> numbers_{71};
+    NcclPlugins plugins_{[this](std::uint32_t tgid) {
+        ++asked_;
+        EXPECT_EQ(tgid, static_cast<std::uint32_t>(getpid()));
+        return numbers_;
+    }};
+
+    void note(std::uint32_t transport = CW_NCCL_TRANSPORT_PLUGIN) {
+        cw_nccl_connection connection{};
+        connection.header = {sizeof(connection), CW_KIND_NCCL_CONNECTION, 3, 1000};
+        connection.tgid = static_cast<std::uint32_t>(getpid());
+        connection.connection = 0xc0;
+        connection.net_comm = reinterpret_cast<std::uintptr_t>(object_);
+        connection.transport = transport;
+        connection.flags = CW_NCCL_CONNECTION_SEND;
+        plugins_.note(connection, 4, reinterpret_cast<std::uintptr_t>(&table_));
+    }
+};
+
+TEST_F(Plugins, QueuePairsAndNetworkAreToldOnce) {
+    object_[9] = qp_.get();
+    EXPECT_FALSE(plugins_.is_due());
+    note();
+    EXPECT_TRUE(plugins_.is_due());
+    const auto found = plugins_.look();
+    ASSERT_EQ(found.connections.size(), 1U);
+    const cw_nccl_connection &connection = found.connections[0];
+    EXPECT_EQ(connection.flags, std::uint32_t{CW_NCCL_CONNECTION_SEND | CW_NCCL_CONNECTION_FOUND});
+    EXPECT_EQ(connection.n_endpoints, 1U);
+    EXPECT_EQ(connection.n, 1U);
+    EXPECT_EQ(connection.endpoints[0].number, 71U);
+    EXPECT_EQ(connection.endpoints[0].depth, 1);
+    EXPECT_EQ(connection.endpoints[0].address, reinterpret_cast<std::uintptr_t>(qp_.get()));
+    EXPECT_GT(connection.header.time_ns, 1000U);
+    ASSERT_EQ(found.networks.size(), 1U);
+    EXPECT_EQ(std::string(found.networks[0].name), "a-plugin");
+    EXPECT_EQ(found.networks[0].image_id, 4U);
+    EXPECT_NE(std::string(found.networks[0].path).find("libc.so"), std::string::npos);
+    note();
+    EXPECT_TRUE(plugins_.look().networks.empty());
+    EXPECT_EQ(plugins_.networks().size(), 1U) << "for a new segment";
+    plugins_.forget(static_cast<std::uint32_t>(getpid()));
+    EXPECT_TRUE(plugins_.networks().empty());
+    EXPECT_TRUE(plugins_.look().connections.empty());
+}
+
+TEST_F(Plugins, WhatLeadsNowhereIsTriedAFewTimes) {
+    numbers_.clear();
+    object_[9] = qp_.get();
+    note();
+    EXPECT_TRUE(plugins_.look().connections.empty());
+    numbers_.insert(71); // the kernel has told of it since
+    EXPECT_EQ(plugins_.look().connections.size(), 1U);
+    object_[9] = nullptr;
+    note();
+    for (int i = 0; i < 10; ++i)
+        EXPECT_TRUE(plugins_.look().connections.empty());
+    EXPECT_EQ(asked_, 2U + 3U);
+}
+
+TEST_F(Plugins, NcclsOwnNetworksAreNone) {
+    note(CW_NCCL_TRANSPORT_IB);
+    EXPECT_FALSE(plugins_.is_due());
+    EXPECT_TRUE(plugins_.look().networks.empty());
+    EXPECT_EQ(asked_, 0U);
+}
+
+} // namespace
+} // namespace collwire
