@@ -65,10 +65,14 @@ std::optional<Finding> plugin_finding(const model::Model &model) {
     if (all == 0)
         return std::nullopt;
     finding.kind = "network_plugin";
+    const std::string joined =
+        known == all ? "the queue pairs of all of them were inferred"
+                     : fmt::format("the queue pairs of {} were inferred, and what the others sent "
+                                   "was not measured",
+                                   known);
     finding.what = fmt::format("{} connection(s) go through a network plugin, not through NCCL's "
-                               "own network: {}; of {} the queue pairs were inferred, of the "
-                               "others no byte is joined with an operation by what was measured",
-                               all, fmt::join(plugins, ", "), known);
+                               "own network: {}; {}",
+                               all, fmt::join(plugins, ", "), joined);
     finding.hosts.assign(hosts.begin(), hosts.end());
     finding.evidence["connections"] = all;
     finding.evidence["with_queue_pairs"] = known;
