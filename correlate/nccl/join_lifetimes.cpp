@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 namespace collwire::identity {
@@ -31,10 +30,11 @@ bool fit(const LivingGroup &a, const LivingGroup &b) {
     if ((a.created_ns != 0 && is_after(a.created_ns, b.begin_ns)) ||
         (b.created_ns != 0 && is_after(b.created_ns, a.begin_ns)))
         return false;
-    const auto &[fewer, more] =
-        a.ranks.size() < b.ranks.size() ? std::tie(a.ranks, b.ranks) : std::tie(b.ranks, a.ranks);
+    const bool is_a_fewer = a.ranks.size() < b.ranks.size();
+    const auto &fewer = is_a_fewer ? a.ranks : b.ranks;
+    const auto &more = is_a_fewer ? b.ranks : a.ranks;
     return std::none_of(fewer.begin(), fewer.end(),
-                        [&more = more](std::int32_t rank) { return more.contains(rank); });
+                        [&more](std::int32_t rank) { return more.contains(rank); });
 }
 
 // The groups that have some rank, in their order: those that were seen from their creation, and
