@@ -12,16 +12,11 @@
 #include <sys/random.h>
 
 #include "userspace/base/clock.h"
+#include "userspace/base/put.h"
 #include "userspace/inventory/node.h"
 
 namespace collwire {
 namespace {
-
-template <std::size_t N> void put(char (&field)[N], std::string_view text) {
-    const std::size_t n = std::min(text.size(), N - 1);
-    std::memcpy(field, text.data(), n);
-    std::memset(field + n, 0, N - n);
-}
 
 template <typename Record> Record made_now(cw_kind kind) {
     Record record{};

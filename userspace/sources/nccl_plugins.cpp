@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "userspace/base/clock.h"
+#include "userspace/base/put.h"
 #include "userspace/nccl/plugin_memory.h"
 
 namespace collwire {
@@ -18,10 +19,6 @@ constexpr std::uint64_t MAX_LOOK_NS = 50'000'000;
 constexpr std::uint64_t PAUSE_NS = 20'000'000;
 // Of one process: far more than NCCL makes.
 constexpr std::size_t MAX_NOTED = 16384;
-
-template <std::size_t N> void put(char (&field)[N], std::string_view text) {
-    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
-}
 
 } // namespace
 

@@ -14,6 +14,7 @@
 
 #include "collwire/nccl_tables.h"
 #include "userspace/base/clock.h"
+#include "userspace/base/put.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/parameters.h"
@@ -32,10 +33,6 @@ template <typename T> T copy_of(const cw_header &header) {
     T record{};
     std::memcpy(&record, &header, std::min<std::size_t>(sizeof(T), header.length_bytes));
     return record;
-}
-
-template <std::size_t N> void put(char (&field)[N], std::string_view text) {
-    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
 }
 
 cw_nccl_process process_record(std::uint32_t tgid, std::uint32_t image_id,

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "userspace/base/clock.h"
+#include "userspace/base/put.h"
 #include "userspace/code/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/take_off.h"
@@ -53,10 +54,6 @@ unsigned arguments_of(cw_verbs_call call) {
     default:
         return ARGUMENT_1;
     }
-}
-
-template <std::size_t N> void put(char (&field)[N], std::string_view text) {
-    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
 }
 
 } // namespace
