@@ -176,6 +176,13 @@ struct Library {
     std::string problem; // why nothing of it can be read; empty: all is
 };
 
+// A network plugin of a process: NCCL's own networks are none.
+struct Network {
+    std::string plugin;              // as it calls itself; empty: not known
+    std::string file;                // that its functions are in; empty: not known
+    std::uint64_t n_connections = 0; // ends of connections of the process
+};
+
 struct Process {
     std::uint32_t pid = 0;
     std::uint64_t start_ticks = 0; // since boot
@@ -183,6 +190,7 @@ struct Process {
     std::string slurm_job, pod_uid;
     std::string problem; // why there is no more; empty: nothing is missing
     std::vector<Library> libraries;
+    std::vector<Network> networks;
     std::vector<Communicator> communicators;
     std::vector<Proxy> proxies;
     std::vector<Thread> threads; // those that matter

@@ -261,6 +261,11 @@ Process process_of(const Json &json) {
                        text_at(library, "build_id"), text_at(library, "source"),
                        text_at(library, "problem")};
     });
+    if (json.contains("networks"))
+        process.networks = list_at(json, "networks", [](const Json &network) {
+            return Network{text_at(network, "plugin"), text_at(network, "file"),
+                           number_at<std::uint64_t>(network, "connections")};
+        });
     process.communicators = list_at(json, "communicators", communicator_of);
     process.proxies = list_at(json, "proxies", proxy_of);
     process.n_threads = number_at<std::uint32_t>(json, "n_threads");

@@ -228,6 +228,11 @@ Json process_json(const Process &process) {
                              {"build_id", text_or_null(library.build_id)},
                              {"source", text_or_null(library.source)},
                              {"problem", text_or_null(library.problem)}});
+    Json networks = Json::array();
+    for (const Network &network : process.networks)
+        networks.push_back({{"plugin", text_or_null(network.plugin)},
+                            {"file", text_or_null(network.file)},
+                            {"connections", network.n_connections}});
     for (const Communicator &comm : process.communicators)
         comms.push_back(communicator_json(comm));
     for (const Proxy &proxy : process.proxies)
@@ -249,6 +254,7 @@ Json process_json(const Process &process) {
             {"truncated", process.is_cut},
             {"last_error", text_or_null(process.last_error)},
             {"libraries", std::move(libraries)},
+            {"networks", std::move(networks)},
             {"communicators", std::move(comms)},
             {"proxies", std::move(proxies)},
             {"n_threads", process.n_threads},

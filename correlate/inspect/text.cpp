@@ -127,6 +127,11 @@ private:
                 fmt::format("  NCCL {}  {}  ({})", library.version.empty() ? "?" : library.version,
                             printable(library.path),
                             library.problem.empty() ? library.source : printable(library.problem)));
+        for (const Network &network : process.networks)
+            line(fmt::format("  network plugin {}  {}  ({} ends of connections)",
+                             network.plugin.empty() ? "?" : printable(network.plugin),
+                             network.file.empty() ? "file not known" : printable(network.file),
+                             network.n_connections));
         if (!process.problem.empty())
             line("  " + printable(process.problem));
         if (process.problem.empty() && process.communicators.empty())

@@ -100,11 +100,14 @@ private:
                              link.sockets.empty() ? 0 : headers);
         of_nobody = std::min(of_nobody, rest);
         add_total(Rung::Process, link.source, of_nobody);
-        add_total(std::min(link.rung, Rung::Inferred), link.source, rest - of_nobody);
+        // A plugin may send more than NCCL gives it.
+        const bool is_plugins = link.transport == CW_NCCL_TRANSPORT_PLUGIN;
+        add_total(is_plugins ? Rung::Process : std::min(link.rung, Rung::Inferred), link.source,
+                  rest - of_nobody);
         Known wire_bytes = link.wire_bytes;
         if (wire_bytes)
             wire_bytes = subtract_or_zero(*wire_bytes, link.attributed_wire_bytes);
-        if (rest != 0)
+        if (rest != 0 && !is_plugins)
             add_to_own_ranks(link, rest, wire_bytes);
     }
 

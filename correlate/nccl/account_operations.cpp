@@ -346,7 +346,8 @@ private:
         if (!link.is_send())
             return;
         OpShare share = share_of(link, op, launch.order, op_index);
-        const bool is_confirmed = share.rung == Rung::Exact && share.source != ByteSource::Derived;
+        // Queue pairs that were chosen by their bytes agree with them in any case.
+        const bool is_confirmed = share.rung == Rung::Exact && share.is_agreed && !link.is_by_bytes;
         share.rung = std::min(share.rung, link.rung);
         if (operation != nullptr) {
             share.rung = std::min(share.rung, rung_of_call(ref, launch, op.task));

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "correlate/nccl/plugin_links.h"
+#include "correlate/nccl/plugin_owners.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {
@@ -75,7 +76,7 @@ private:
 
     // NONE: there is none, or several could be it.
     Index find_qp(const GatheredConnection &connection, const cw_nccl_endpoint &endpoint) const {
-        const std::uint64_t time_ns = connection.head.header.time_ns;
+        const std::uint64_t time_ns = connection.endpoints_ns();
         const auto found = qps_.find({endpoint.number, connection.session, connection.head.tgid});
         if (found == qps_.end())
             return NONE;
@@ -146,8 +147,8 @@ private:
         link.transport = connection.head.transport;
         link.rank = connection.head.rank;
         link.peer = connection.head.peer;
-        if (is_found(connection.head))
-            link.rung = Rung::Inferred;
+        if (link.transport == CW_NCCL_TRANSPORT_PLUGIN)
+            link.rung = Rung::Inferred; // nobody knows what it does
         link.begin_ns = connection.head.header.time_ns;
         nccl_.links.push_back(std::move(link));
         if (endpoints.empty())

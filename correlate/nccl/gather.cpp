@@ -34,19 +34,26 @@ bool is_read_again(const cw_nccl_connection &known, const cw_nccl_connection &fr
 }
 
 // Of a plugin: its queue pairs were looked for when it was known already. One of the two may be in
-// another segment.
-bool is_found_later(const cw_nccl_connection &known, const cw_nccl_connection &from) {
-    return known.transport == CW_NCCL_TRANSPORT_PLUGIN && from.transport == known.transport &&
-           known.net_comm == from.net_comm &&
-           ((known.flags ^ from.flags) & CW_NCCL_CONNECTION_FOUND) != 0;
+// another segment. What is told of later than they were found is of another connection, at the same
+// addresses.
+bool is_found_later(const GatheredConnection &known, const cw_nccl_connection &from) {
+    if (known.head.transport != CW_NCCL_TRANSPORT_PLUGIN ||
+        from.transport != known.head.transport || known.head.net_comm != from.net_comm)
+        return false;
+    const std::uint64_t known_ns = known.head.header.time_ns;
+    return is_found(from) ? known.found_ns == 0 && known_ns <= from.header.time_ns
+                          : known.found_ns == known_ns && from.header.time_ns <= known_ns;
 }
 
 // It was there at the earlier time; what it has is in the record that has it.
-cw_nccl_connection whole_of(const cw_nccl_connection &known, const cw_nccl_connection &from) {
-    cw_nccl_connection whole = (from.flags & CW_NCCL_CONNECTION_FOUND) != 0 ? from : known;
-    whole.flags |= known.flags | from.flags;
-    whole.header.time_ns = std::min(known.header.time_ns, from.header.time_ns);
-    return whole;
+void add_found(GatheredConnection &known, const cw_nccl_connection &from) {
+    const cw_nccl_connection before = known.head;
+    if (is_found(from)) {
+        known.found_ns = from.header.time_ns;
+        known.head = from;
+    }
+    known.head.flags |= before.flags | from.flags;
+    known.head.header.time_ns = std::min(before.header.time_ns, from.header.time_ns);
 }
 
 } // namespace
@@ -288,16 +295,16 @@ bool Gather::add_connection(Index session, std::span<const std::byte> record) {
                                   : from.first > known.head.first &&
                                         from.header.time_ns >= known_ns &&
                                         from.header.time_ns - known_ns < SAME_CONNECTION_NS;
-        const bool are_found = (known.head.flags & from.flags & CW_NCCL_CONNECTION_FOUND) != 0;
+        const bool are_found = is_found(from) && known.found_ns == from.header.time_ns;
         if (known.head.comm != from.comm)
             continue;
-        if (known.head.net_comm == from.net_comm && (is_of_it || are_found)) {
+        if (known.head.net_comm == from.net_comm && (are_found || (is_of_it && !is_found(from)))) {
             connection = &known;
             break;
         }
-        if (is_found_later(known.head, from)) {
+        if (is_found_later(known, from)) {
             connection = &known;
-            known.head = whole_of(known.head, from);
+            add_found(known, from);
             break;
         }
         if (is_read_again(known.head, from)) {
@@ -314,6 +321,7 @@ bool Gather::add_connection(Index session, std::span<const std::byte> record) {
         connection = &gathered_.connections.back();
         connection->session = session;
         connection->head = from;
+        connection->found_ns = is_found(from) ? from.header.time_ns : 0;
     }
     connection->head.flags |= from.flags;
     if (connection->endpoints.size() < from.first + n) {
@@ -350,10 +358,12 @@ bool Gather::add_network(Index session, std::span<const std::byte> record) {
     const auto from = record_as<cw_nccl_network>(record);
     if (!is_counted(counts_.networks, MAX_OTHER_RECORDS))
         return false;
-    // Each segment tells of it again.
-    gathered_.networks.try_emplace(
-        AddressKey{from.net, session, from.tgid},
-        PluginNetwork{std::string(text_of(from.name)), std::string(text_of(from.path))});
+    // Each segment tells of it again; it may have been read since.
+    PluginNetwork &network = gathered_.networks[AddressKey{from.net, session, from.tgid}];
+    if (network.name.empty())
+        network.name = text_of(from.name);
+    if (network.path.empty())
+        network.path = text_of(from.path);
     return true;
 }
 

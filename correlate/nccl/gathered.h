@@ -110,11 +110,22 @@ struct GatheredShape {
     std::vector<bool> has_op;
 };
 
+// Of a plugin, with the queue pairs that pointers lead to.
+[[nodiscard]] inline bool is_found(const cw_nccl_connection &connection) {
+    return (connection.flags & CW_NCCL_CONNECTION_FOUND) != 0;
+}
+
 struct GatheredConnection {
     Index session = NONE;
-    cw_nccl_connection head{}; // of its first record
+    cw_nccl_connection head{};  // of its first record
+    std::uint64_t found_ns = 0; // of a plugin: when its endpoints were; 0: they were not
     std::vector<cw_nccl_endpoint> endpoints;
     std::vector<std::uint64_t> socket_inodes; // by endpoint; 0: no socket, or not known
+
+    // When they were what it has.
+    [[nodiscard]] std::uint64_t endpoints_ns() const {
+        return found_ns != 0 ? found_ns : head.header.time_ns;
+    }
 };
 
 struct Image {

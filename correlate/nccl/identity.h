@@ -251,6 +251,7 @@ struct Link {
     std::vector<std::int32_t> channels;
     Rung rung = Rung::Exact;
     bool is_mirrored = false; // known from the other end alone
+    bool is_by_bytes = false; // its queue pairs were chosen by what they carried
     // Its last bytes may be missing from what was measured, or those of one of its sockets.
     bool is_cut_short = false;
     // Of its queue pairs, and how many bytes of all it carried over each.
@@ -317,14 +318,15 @@ struct MatrixCell {
     void add(std::uint64_t payload, const Known &wire);
 };
 
-// First-transmission data payload on the connections of NCCL's own networks, each byte once.
+// First-transmission data payload on the connections of NCCL's own networks, and of plugins whose
+// queue pairs are known, each byte once.
 struct Totals {
     bool is_known = false;
     std::array<std::uint64_t, RUNGS> by_rung{};
     std::array<std::uint64_t, BYTE_SOURCES> by_source{};
     // Of those that are inferred: measured, and what was measured on the connection between two
-    // moments at which all was done is what NCCL's own plan makes of the operations, or of one
-    // alone.
+    // moments at which all was done is what NCCL's own plan makes of the operations, or can be of
+    // one alone of which it makes a bound. Not of queue pairs that were chosen by that.
     std::uint64_t confirmed_bytes = 0;
     std::uint64_t links_not_measured = 0;
     // In none of these sums: of queue pairs of no known connection, in processes whose connections

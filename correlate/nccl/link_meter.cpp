@@ -212,7 +212,7 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
                       std::uint32_t order, std::uint32_t op_index) {
     OpShare derived;
     if (is_certain(op))
-        derived = {op.payload_bytes, 0, {}, true, true, ByteSource::Derived, Rung::Exact};
+        derived = {op.payload_bytes, 0, {}, true, true, false, ByteSource::Derived, Rung::Exact};
     if (interval == nullptr)
         return derived;
     const std::uint64_t headers = bytes_on(link, op) - op.payload_bytes;
@@ -220,12 +220,15 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
         derived.header_bytes =
             part_of(headers, std::min(interval->measured_bytes, interval->derived_bytes),
                     interval->derived_bytes);
-    OpShare share{op.payload_bytes, headers, {}, true, true, link.source, Rung::Exact};
+    OpShare share{op.payload_bytes, headers, {}, true, true, false, link.source, Rung::Exact};
     switch (interval->kind) {
     case IntervalKind::Checked:
+        share.is_agreed = true;
         return share;
     case IntervalKind::Single:
         split(share, link, op, interval->measured_bytes);
+        // Of a bound nothing more can be said; one that is certain would have been checked.
+        share.is_agreed = !is_certain(op) && interval->measured_bytes <= bytes_on(link, op);
         if (interval->is_disturbed || (link.has_size_headers && op.has_unknown_messages))
             share.rung = Rung::Inferred;
         return share;

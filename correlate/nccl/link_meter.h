@@ -46,7 +46,8 @@ struct OpShare {
     std::uint64_t header_bytes = 0; // net_socket's, of what was measured
     Known wire_bytes;               // its share of the frames
     bool is_known = false;
-    bool is_whole = true; // false: the recording ended before
+    bool is_whole = true;   // false: the recording ended before
+    bool is_agreed = false; // what was measured is what the operations come to, or can be
     ByteSource source = ByteSource::None;
     Rung rung = Rung::Process;
 };

@@ -28,14 +28,17 @@ std::vector<NetworkUse> network_uses(const model::Model &model) {
     }
     std::map<Process, std::vector<PluginNetwork>> networks;
     for (const auto &[key, network] : model.nccl.gathered.networks)
-        networks[{key.session, key.tgid}].push_back(network);
+        if (!model.sessions[key.session].excluded)
+            networks[{key.session, key.tgid}].push_back(network);
     // A process whose plugin could not be read uses one all the same.
     for (const auto &[process, of_process] : counts)
         if (networks[process].empty())
             networks[process].emplace_back();
     std::vector<NetworkUse> uses;
     for (auto &[process, of_process] : networks) {
-        std::ranges::sort(of_process, {}, &PluginNetwork::path);
+        std::ranges::sort(of_process, {}, [](const PluginNetwork &network) {
+            return std::pair(network.path, network.name);
+        });
         for (PluginNetwork &network : of_process)
             uses.push_back({process.first, process.second, std::move(network.name),
                             std::move(network.path), counts[process].all,
@@ -67,11 +70,11 @@ std::optional<Finding> plugin_finding(const model::Model &model) {
     finding.kind = "network_plugin";
     const std::string joined =
         known == all ? "the queue pairs of all of them were inferred"
-                     : fmt::format("the queue pairs of {} were inferred, and what the others sent "
-                                   "was not measured",
+                     : fmt::format("the queue pairs of {} were inferred, and what the others sent, "
+                                   "if it was measured, is the process's",
                                    known);
-    finding.what = fmt::format("{} connection(s) go through a network plugin, not through NCCL's "
-                               "own network: {}; {}",
+    finding.what = fmt::format("{} end(s) of connections go through a network plugin, not through "
+                               "NCCL's own network: {}; {}",
                                all, fmt::join(plugins, ", "), joined);
     finding.hosts.assign(hosts.begin(), hosts.end());
     finding.evidence["connections"] = all;

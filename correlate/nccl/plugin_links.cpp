@@ -79,7 +79,14 @@ private:
 
 class Giver {
 public:
-    explicit Giver(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit Giver(Model &model) : model_(model), nccl_(model.nccl) {
+        for (const Instance &instance : nccl_.instances) {
+            std::vector<Process> &of_rank = processes_[rank_of(instance, instance.record.rank)];
+            const Process process{instance.session, instance.record.tgid};
+            if (std::ranges::find(of_rank, process) == of_rank.end() && of_rank.size() < 2)
+                of_rank.push_back(process);
+        }
+    }
 
     void run() {
         find_links();
@@ -106,6 +113,13 @@ private:
         }
     }
 
+    // Of a communicator, as far as a record of one of its ranks tells.
+    using Rank = std::tuple<std::uint64_t, std::int32_t, std::int32_t>; // hash, ranks, rank
+
+    static Rank rank_of(const Instance &instance, std::int32_t rank) {
+        return {instance.record.comm_hash, instance.record.n_ranks, rank};
+    }
+
     // The process of the rank at the other end. Nothing: it is not here, or several could be it.
     // A communicator with others' connections counts ranks in another way.
     [[nodiscard]] std::optional<Process> peer_of(const Link &link) const {
@@ -114,15 +128,12 @@ private:
             const Instance &own = nccl_.instances[index];
             if ((own.record.flags & CW_NCCL_COMM_SHARED) != 0)
                 continue;
-            for (const Instance &other : nccl_.instances) {
-                if (other.record.comm_hash != own.record.comm_hash ||
-                    other.record.n_ranks != own.record.n_ranks || other.record.rank != link.peer)
-                    continue;
-                const Process process{other.session, other.record.tgid};
-                if (only && *only != process)
-                    return std::nullopt;
-                only = process;
-            }
+            const auto found = processes_.find(rank_of(own, link.peer));
+            if (found == processes_.end())
+                continue;
+            if (found->second.size() != 1 || (only && *only != found->second.front()))
+                return std::nullopt;
+            only = found->second.front();
         }
         return only;
     }
@@ -172,7 +183,11 @@ private:
             qps_by_bytes[model_.qps[qp].bytes.tx_payload_bytes.value_or(0)].push_back(qp);
         for (auto &[bytes, wanting] : links_by_bytes) {
             std::vector<Index> &having = qps_by_bytes[bytes];
-            if (having.size() != wanting.size())
+            // In which order those were made that were there before is not known.
+            if (having.size() != wanting.size() ||
+                (having.size() > 1 && std::ranges::any_of(having, [&](Index qp) {
+                     return model_.qps[qp].has(CW_QP_PREEXISTING);
+                 })))
                 continue;
             std::ranges::sort(wanting, {}, [&](Index link) { return order_of(link); });
             std::ranges::sort(having, {}, [&](Index qp) {
@@ -191,7 +206,7 @@ private:
     void give(Index index, Index qp) {
         Link &link = nccl_.links[index];
         link.qps.push_back(qp);
-        link.rung = Rung::Inferred;
+        link.is_by_bytes = true;
         nccl_.qps[qp] = {
             link.is_send() ? Role::Data : Role::ClearToSend, Rung::Inferred, index, true, {}};
     }
@@ -206,27 +221,13 @@ private:
 
     Model &model_;
     Identity &nccl_;
+    std::map<Rank, std::vector<Process>> processes_; // no more than two of each
     std::map<Ends, std::vector<Index>> wanting_, queue_pairs_;
     OtherEnds others_{nccl_};
     std::vector<model::Known> bytes_; // by link
 };
 
 } // namespace
-
-void PluginOwners::add(Index qp, std::uint64_t net_comm, std::uint8_t depth) {
-    const auto [found, is_new] = owners_.try_emplace(qp, Owner{net_comm, depth, false});
-    Owner &owner = found->second;
-    if (!is_new && depth < owner.depth)
-        owner = {net_comm, depth, false};
-    else if (depth == owner.depth && owner.net_comm != net_comm)
-        owner.is_several = true;
-}
-
-bool PluginOwners::is_of(Index qp, std::uint64_t net_comm) const {
-    const auto found = owners_.find(qp);
-    return found != owners_.end() && found->second.net_comm == net_comm &&
-           !found->second.is_several;
-}
 
 void give_plugins_other_ends(Model &model) {
     Identity &nccl = model.nccl;
@@ -243,7 +244,6 @@ void give_plugins_other_ends(Model &model) {
             if (other == NONE || other == index || !taken.insert(peer).second)
                 continue;
             nccl.links[other].qps.push_back(peer);
-            nccl.links[other].rung = Rung::Inferred;
         }
     }
 }

@@ -120,8 +120,8 @@ private:
         text_ += table.text(width_);
         if (const std::uint64_t inferred = totals.by_rung[static_cast<std::size_t>(Rung::Inferred)];
             inferred != 0)
-            wrapped(fmt::format("  of what is inferred {} is confirmed: what was measured on a "
-                                "connection is what its operations come to",
+            wrapped(fmt::format("  of what is inferred {} is confirmed: what a connection carried "
+                                "until all was done is what its operations come to",
                                 share(totals.confirmed_bytes, inferred)),
                     "  ", "");
         const char *counted = model_.total.tcp.sockets == 0 ? "counted on the wire"

@@ -16,8 +16,10 @@ namespace {
 // The input is the memory from here on, again and again.
 constexpr std::uint64_t BASE = 0x10000;
 constexpr std::uint64_t MEMORY_BYTES = 1U << 24U;
-constexpr std::uint64_t MOST_READS = 4096; // of plugin_memory.h: "bounded"
-constexpr std::uint64_t MOST_BYTES = 4U << 20U;
+// Of the first and 1,024 others: their heads, their sizes, and up to two pages more than 2 MiB
+// have.
+constexpr std::uint64_t MOST_READS = 1025 * (1 + 1 + 2) + 512;
+constexpr std::uint64_t MOST_BYTES = (2U << 20U) + 1025 * (64 + 8);
 constexpr std::size_t MOST_NAME_BYTES = 31;
 
 struct Memory {
@@ -40,8 +42,13 @@ bool ProcessView::read(std::uint64_t address, std::span<std::byte> into) const {
         into.size() > MEMORY_BYTES - (address - BASE))
         return false;
     memory.bytes_read += into.size();
-    for (std::size_t i = 0; i < into.size(); ++i)
-        into[i] = memory.bytes[(address - BASE + i) % memory.bytes.size()];
+    std::size_t at = static_cast<std::size_t>(address - BASE) % memory.bytes.size();
+    while (!into.empty()) {
+        const std::size_t n = std::min(into.size(), memory.bytes.size() - at);
+        std::memcpy(into.data(), memory.bytes.data() + at, n);
+        into = into.subspan(n);
+        at = 0;
+    }
     return true;
 }
 

@@ -35,14 +35,18 @@ def lend_symbols(arguments, debian, nvidia, directory):
     return path
 
 
+def share_layout(collwire, nvidia, debian, directory):
+    """The double knows a layout by its build-id; one version has one."""
+    build_ids = [stripped_test.plan_of(collwire, library)["build_id"] for library in (nvidia, debian)]
+    shutil.copy(f"{directory}/{build_ids[0]}.layout", f"{directory}/{build_ids[1]}.layout")
+
+
 def check_case(arguments, case, debian, nvidia, symbols, directory):
     os.mkdir(directory)
     job = double_job.Job(debian, arguments.build, RANKS, c_library=f"{os.path.dirname(debian)}/c-library",
                          environment={"COLLWIRE_CUDA_SYMBOLS": symbols, **case.environment})
     double_job.Job(nvidia, arguments.build, RANKS).write_layout(directory)
-    # The double knows a layout by its build-id; one version has one.
-    build_ids = [stripped_test.plan_of(arguments.collwire, library)["build_id"] for library in (nvidia, debian)]
-    shutil.copy(f"{directory}/{build_ids[0]}.layout", f"{directory}/{build_ids[1]}.layout")
+    share_layout(arguments.collwire, nvidia, debian, directory)
     job.write_layout = lambda _: None
     report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", case.plan_path, *case.job_options])
     double = identity_truth.Truth(one_machine.logs_of(directory, "truth", RANKS), identity_truth.same_node(jobs, 1))

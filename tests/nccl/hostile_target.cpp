@@ -2,7 +2,8 @@
 // A process that has mapped NCCL and lies in its memory, or changes or dies while it is looked at:
 //   hostile_target MODE LIBRARY SYMBOL_OFFSET_OF_COMMS SYMBOL_OFFSET_OF_N_COMMS MAGIC_OFFSET
 //                  STATE_OFFSET RANKS_OFFSET RANK_OFFSET
-// MODE: lies (lists that lead back to themselves, absurd counts), dies (at once when it is ready),
+// MODE: lies (lists that lead back to themselves, absurd counts), dies (some 0 to 60 ms after it is
+// ready, longer with each of a row of process numbers),
 // execs (itself, again and again), remaps (the memory that NCCL's list leads to, again and again).
 // Offsets: of the file's addresses, and in struct ncclComm, in decimal. Says "ready" on standard
 // output.
@@ -107,8 +108,10 @@ int main(int argc, char **argv) {
     const bool was_here = std::getenv("HOSTILE_TARGET_AGAIN") != nullptr;
     if (!was_here)
         say_ready();
-    if (arguments.mode == "dies")
+    if (arguments.mode == "dies") {
+        std::this_thread::sleep_for(std::chrono::milliseconds(getpid() % 20 * 3));
         return 0;
+    }
     if (arguments.mode == "execs") {
         setenv("HOSTILE_TARGET_AGAIN", "1", 1);
         std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -23,6 +23,8 @@ LOOKS = 20
 MOST_S, MOST_BYTES = 10.0, 512 << 20
 # Of the recorder, whose tables are part of it.
 MOST_RECORDER_BYTES = 1 << 30
+# Of a process, that a liar can make anybody tell of.
+MOST_COMMUNICATORS = 4096
 OFFSETS = ("ncclComm.startMagic", "ncclComm.initState", "ncclComm.nRanks", "ncclComm.rank")
 
 
@@ -62,8 +64,9 @@ def max_rss_bytes():
 def expect_one_line(status, said, errors):
     """It told what there is, or that there is nothing, in a line."""
     if status == 0:
-        json.loads(said)
-        return "told"
+        processes = json.loads(said)["processes"]
+        assert all(len(process["communicators"]) <= MOST_COMMUNICATORS for process in processes), [len(one["communicators"]) for one in processes]
+        return "told" if any(process["communicators"] for process in processes) else f"told: {processes[0]['problem'] if processes else 'nothing'}"
     assert errors.count("\n") == 1 and errors.startswith("collwire"), (status, errors)
     return errors.strip()
 
@@ -112,7 +115,7 @@ def run_all(arguments, library, directory):
     for mode in MODES:
         inspect(arguments, library, mode)
     replaced(arguments, library, directory)
-    for mode in ("lies", "execs", "remaps"):
+    for mode in ("lies", "dies", "execs", "remaps"):
         record(arguments, library, mode, directory)
 
 

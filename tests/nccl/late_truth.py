@@ -86,14 +86,14 @@ def sends_of(doubles, is_local):
     return {key: list(of_key.values()) for key, of_key in found.items()}
 
 
-def told_sends(report):
-    """(hash, rank, peer) -> communicator -> (launched_ns, bytes by channel) in the order of ordinals, of what is exact."""
+def told_sends(report, rung):
+    """(hash, rank, peer) -> communicator -> (launched_ns, bytes by channel) in the order of ordinals, of what is on this rung."""
     of_comm = {comm["id"]: comm["hash"] for comm in report["communicators"]}
     told = collections.defaultdict(lambda: collections.defaultdict(list))
     for operation in sorted(report["p2p"], key=lambda operation: operation["ordinal"]):
         sent = collections.Counter()
         for part in operation["parts"]:
-            if part["direction"] == "send" and part["transport"] != "local" and part["rung"] == "exact":
+            if part["direction"] == "send" and part["transport"] != "local" and part["rung"] == rung:
                 sent[part["channel"]] += part["payload_bytes"] or 0
         if sent := +sent:
             key = (of_comm[operation["comm"]], operation["src_rank"], operation["dst_rank"])
@@ -101,10 +101,10 @@ def told_sends(report):
     return told
 
 
-def compare_sends(report, doubles, ready_ns, is_local):
+def compare_sends(report, doubles, ready_ns, is_local, rung="exact"):
     """Sends that were launched after the recorder of their rank was ready: the last ones of the report are the double's, one by one, and none of
     them is missing. Of several communicators with one hash each is one that fits. Returns (sends compared, problems)."""
-    told, compared, problems = told_sends(report), 0, []
+    told, compared, problems = told_sends(report, rung), 0, []
     for key, communicators in sends_of(doubles, is_local).items():
         left = dict(told.get(key, {}))
         for sends in sorted(communicators, key=lambda sends: -len(sends.since(ready_ns))):
@@ -142,7 +142,7 @@ def offsets_of(launches, rank, operations, bases):
     return {place - seq for place, seq in near if place is not None}
 
 
-def problems_of(name, launches, rank, operations, offset, ready_ns):
+def problems_of(name, launches, rank, operations, offset, ready_ns, rung):
     """(operations compared, problems) with the places in the job that far from the numbers."""
     by_place = {operation["seq"] + offset: operation for operation in operations}
     compared, problems = 0, []
@@ -156,12 +156,12 @@ def problems_of(name, launches, rank, operations, offset, ready_ns):
             problems.append(f"{name} rank {rank}: collective {place}, launched after the recorder was ready, is missing")
         elif ours != +parts:
             problems.append(f"{name} rank {rank} seq {operation['seq']}: {dict(ours)}, the double has {dict(parts)}")
-        elif operation["rung"] != "exact":
+        elif operation["rung"] != rung:
             problems.append(f"{name} seq {operation['seq']}: {operation['rung']}, partial {operation['partial']}")
     return compared, problems
 
 
-def best_for(comm, logs, operations, truth_of, taken, ready_ns):
+def best_for(comm, logs, operations, truth_of, taken, ready_ns, rung):
     """[(compared, problems, launches)] of each rank, by what the double has of the communicator: of several with one hash in a process those
     that fit best, with one offset for all ranks."""
     bases = {rank["seq_base"] for rank in comm["ranks"] if not rank["missing"] and rank["launches"]}
@@ -172,7 +172,7 @@ def best_for(comm, logs, operations, truth_of, taken, ready_ns):
     for offset in sorted(offsets):
         results = []
         for rank, of_rank in choices.items():
-            tried = [(*problems_of(comm["hash"], launches, rank, operations, offset, ready_ns), launches) for launches in of_rank]
+            tried = [(*problems_of(comm["hash"], launches, rank, operations, offset, ready_ns, rung), launches) for launches in of_rank]
             if tried:
                 results.append(min(tried, key=lambda result: len(result[1])))
         if best is None or sum(len(problems) for _, problems, _ in results) < sum(len(problems) for _, problems, _ in best):
@@ -180,16 +180,16 @@ def best_for(comm, logs, operations, truth_of, taken, ready_ns):
     return best or []
 
 
-def compare(report, doubles, logs, ready_ns, is_local):
-    """`logs`: (host, pid) -> log of the double. `ready_ns`: since when each log's rank was recorded. Returns (operations compared,
-    problems)."""
+def compare(report, doubles, logs, ready_ns, is_local, rung="exact"):
+    """`logs`: (host, pid) -> log of the double. `ready_ns`: since when each log's rank was recorded. `rung`: on which all of it has to be. Returns
+    (operations compared, problems)."""
     truth_of = launches_of(doubles, is_local)
     of_comm = collections.defaultdict(list)
     for operation in report["collectives"]:
         of_comm[operation["comm"]].append(operation)
     compared, problems, taken = 0, [], []
     for comm in report["communicators"]:
-        for n, of_rank, launches in best_for(comm, logs, of_comm[comm["id"]], truth_of, taken, ready_ns) if of_comm[comm["id"]] else []:
+        for n, of_rank, launches in best_for(comm, logs, of_comm[comm["id"]], truth_of, taken, ready_ns, rung) if of_comm[comm["id"]] else []:
             taken.append(launches)
             compared += n
             problems += of_rank

@@ -49,6 +49,7 @@ inspect::Inspection full() {
     process.proxies[0].idle = {{true, 1, 3, 0, 1, 77}};
     process.throttling = inspect::Throttling{"/slurm/job_1", 3, 20'000'000};
     process.libraries = {{"/usr/lib/libnccl.so.2", "2.28.9", "6a77", "DWARF", ""}};
+    process.networks = {{"IBext_v8", "/opt/hpcx/libnccl-net.so", 12}};
     process.last_error = "NET/IB: Got completion \xff with status=12";
     process.threads[0].run_ns = 5;
     process.threads[0].stack = {"futex_wait", "do_futex"};
@@ -68,6 +69,17 @@ TEST(InspectJson, ReadsWhatItWrites) {
     EXPECT_EQ(transfers[0].loop_size, -1);
     EXPECT_EQ(transfers[1].endpoints[0].retransmitted_bytes, std::nullopt);
     EXPECT_EQ(transfers[1].endpoints[0].unread_bytes, 0U);
+}
+
+// Files of before they were told of.
+TEST(InspectJson, NetworksMayBeMissing) {
+    std::string json = inspect::render_json(full());
+    const std::size_t at = json.find("\"networks\"");
+    ASSERT_NE(at, std::string::npos);
+    json.replace(at, std::string("\"networks\"").size(), "\"others\"");
+    const auto read = inspect::parse_inspection(json);
+    ASSERT_TRUE(read) << read.failure().message;
+    EXPECT_TRUE(read->processes[0].networks.empty());
 }
 
 TEST(InspectJson, RefusesWhatItIsNot) {

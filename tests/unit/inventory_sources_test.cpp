@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/unit/source_tree.h"
+#include "userspace/base/set_text.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/process.h"
 

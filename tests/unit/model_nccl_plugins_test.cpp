@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "correlate/nccl/network_plugins.h"
-#include "correlate/nccl/plugin_links.h"
+#include "correlate/nccl/plugin_owners.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
@@ -28,12 +28,21 @@ struct PluginPair {
     NcclBuilder rank[2] = {NcclBuilder(node[0], RingPair::of_rank({}, 0)),
                            NcclBuilder(node[1], RingPair::of_rank({}, 1))};
 
-    PluginPair() {
+    // `were_there`: the queue pairs, before the recording.
+    explicit PluginPair(bool were_there = false) {
         for (int i = 0; i < 2; ++i) {
             node[i].usual(static_cast<std::uint8_t>(i + 1));
             for (int channel = 0; channel < CHANNELS; ++channel)
-                for (const bool send : {true, false})
-                    node[i].qp(qp(i, channel, send));
+                for (const bool send : {true, false}) {
+                    if (!were_there) {
+                        node[i].qp(qp(i, channel, send));
+                        continue;
+                    }
+                    cw_qp_event event = NodeBuilder::connect_event(
+                        qp(i, channel, send), CW_KIND_QP_EXISTING, qp(i, channel, send).created);
+                    event.flags |= CW_QP_PREEXISTING;
+                    node[i].add(event);
+                }
             rank[i].comm();
         }
     }
@@ -45,7 +54,7 @@ struct PluginPair {
     }
     static QpOptions qp(int i, int channel, bool send) {
         return {.qpn = qpn(i, channel, send),
-                .created = 11 + 0.01 * channel,
+                .created = 11.3 + 0.01 * channel, // with the first send: a plugin may
                 .local = static_cast<std::uint8_t>(i + 1),
                 .remote = static_cast<std::uint8_t>(2 - i),
                 .remote_qpn = qpn(1 - i, channel, !send),
@@ -94,8 +103,9 @@ struct PluginPair {
                     find(i, channel, send, {{qpn(i, channel, send), 2}});
     }
 
-    // An AllGather on both channels. `more`: bytes that each queue pair carries beside it.
-    model::Model run(std::uint64_t more = 0) {
+    // An AllGather on both channels. `more`: bytes that each queue pair carries beside it; `less`:
+    // that it lacks when the recording ends.
+    model::Model run(std::uint64_t more = 0, std::uint64_t less = 0) {
         const CallOptions call{.count = 1000};
         for (int i = 0; i < 2; ++i) {
             std::vector<cw_nccl_op> ops;
@@ -108,7 +118,8 @@ struct PluginPair {
             rank[i].call(12, call).shape(12, 1, {call}, ops);
             rank[i].launch(12.1, 1, {call}, {.launched = 1});
             for (int channel = 0; channel < CHANNELS; ++channel) {
-                const Frames data{.requests = 4, .request_payload = bytes_of(channel) + more};
+                const Frames data{.requests = 4,
+                                  .request_payload = bytes_of(channel) + more - less};
                 const Frames control{.requests = 1, .request_payload = 40};
                 node[i].wire(qp(i, channel, true), 15, data, control);
                 node[i].wire(qp(i, channel, false), 15, control, data);
@@ -130,12 +141,13 @@ const QpIdentity &identity_of(const model::Model &model, int i, int channel, boo
     return model.nccl.qps[static_cast<std::size_t>(&qp - model.qps.data())];
 }
 
-// What is exact of NCCL's own network is inferred here, whatever the bytes are.
-void expect_joined(PluginPair &pair) {
+// What is exact of NCCL's own network is inferred here, whatever the bytes are. `by_bytes`: what
+// they were chosen by confirms nothing.
+void expect_joined(PluginPair &pair, bool by_bytes = false) {
     const model::Model model = pair.run();
     EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
     EXPECT_EQ(of_rung(model, Rung::Inferred), pair.all_bytes());
-    EXPECT_EQ(model.nccl.totals.confirmed_bytes, pair.all_bytes());
+    EXPECT_EQ(model.nccl.totals.confirmed_bytes, by_bytes ? 0 : pair.all_bytes());
     EXPECT_EQ(of_rung(model, Rung::Process), 0U);
     for (int i = 0; i < 2; ++i)
         for (int channel = 0; channel < CHANNELS; ++channel)
@@ -173,6 +185,53 @@ TEST(NcclPlugins, RecordsInAnyOrder) {
     }
 }
 
+// Its addresses are another's when it has ended.
+TEST(NcclPlugins, AConnectionAtTheSameAddressesIsAnotherOne) {
+    PluginPair pair;
+    for (const double begin : {11.2, 16.2}) {
+        pair.node[0].add(pair.record(0, 0, true, begin));
+        pair.find(0, 0, true, {{begin < 12 ? 17U : 91U, 2}}, begin + 0.3);
+        pair.node[0].add(pair.record(0, 0, true, begin)); // of another segment
+    }
+    const model::Model model = pair.run();
+    const auto &connections = model.nccl.gathered.connections;
+    ASSERT_EQ(connections.size(), 2U);
+    for (std::size_t i = 0; i < connections.size(); ++i) {
+        const double begin = i == 0 ? 11.2 : 16.2;
+        EXPECT_EQ(connections[i].head.header.time_ns, seconds(begin));
+        EXPECT_EQ(connections[i].found_ns, seconds(begin + 0.3));
+        ASSERT_EQ(connections[i].endpoints.size(), 1U);
+        EXPECT_EQ(connections[i].endpoints[0].number, i == 0 ? 17U : 91U);
+    }
+}
+
+// A queue pair of another connection carries something else, and the recording ends in the middle
+// of it.
+TEST(NcclPlugins, WhatDoesNotComeToThePlanIsNotConfirmed) {
+    PluginPair pair;
+    pair.connect();
+    pair.find_all();
+    const model::Model model = pair.run(0, 1000);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), pair.all_bytes() - 2 * CHANNELS * 1000);
+    EXPECT_EQ(model.nccl.totals.confirmed_bytes, 0U);
+}
+
+// Its own headers are no operation's.
+TEST(NcclPlugins, WhatAPluginSendsBesideOperationsIsTheProcesss) {
+    PluginPair pair;
+    pair.connect();
+    pair.find_all();
+    const model::Model model = pair.run(100);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), pair.all_bytes());
+    EXPECT_EQ(of_rung(model, Rung::Process), 2 * CHANNELS * 100U);
+    EXPECT_EQ(model.nccl.totals.confirmed_bytes, 0U);
+    std::uint64_t of_ranks = 0;
+    for (const auto &[key, cell] : model.nccl.matrix)
+        of_ranks += cell.payload_bytes;
+    EXPECT_EQ(of_ranks, pair.all_bytes());
+}
+
 // The connection's own are nearer than those of others.
 TEST(NcclPlugins, TheNearestIsTheOwner) {
     PluginPair pair;
@@ -205,6 +264,7 @@ TEST(NcclPlugins, WhatIsAsNearToSeveralIsNobodys) {
     EXPECT_EQ(of_rung(model, Rung::Process), pair.all_bytes() + 4 * 100 + 4 * 40);
     EXPECT_EQ(identity_of(model, 0, 0, true).link, NONE);
     EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, pair.all_bytes()) << "computed";
+    EXPECT_EQ(model.nccl.collectives.at(0).rung, Rung::Inferred) << "nothing of a plugin is more";
 }
 
 TEST(NcclPlugins, ManyQueuePairsAreInSeveralRecords) {
@@ -233,16 +293,28 @@ TEST(NcclPlugins, WhatIsFoundAtOneEndIsKnownAtTheOther) {
 // No pointer leads there: what two ranks have with each other, and carried what their operations
 // come to.
 TEST(NcclPlugins, ByPeerAndBytes) {
-    PluginPair pair;
-    pair.connect();
-    expect_joined(pair);
+    for (const bool were_there : {false, true}) {
+        PluginPair pair(were_there);
+        pair.connect();
+        expect_joined(pair, true);
+    }
 }
 
 TEST(NcclPlugins, ByOrderWhereBytesAreAlike) {
     PluginPair pair;
     pair.are_alike = true;
     pair.connect();
-    expect_joined(pair);
+    expect_joined(pair, true);
+}
+
+// Those that were there before come in an order of their own.
+TEST(NcclPlugins, NeitherByOrderWhereItIsNotThatOfTheirMaking) {
+    PluginPair pair(true);
+    pair.are_alike = true;
+    pair.connect();
+    const model::Model model = pair.run();
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
+    EXPECT_EQ(identity_of(model, 0, 0, true).link, NONE);
 }
 
 // More were made than are used, and they are not to be told from one another.

@@ -56,6 +56,7 @@ TEST(NcclQueuePairs, APluginsConnectionIsInNoSumOfNcclsOwn) {
     EXPECT_EQ(of_rung(model, Rung::Process), 4000U);
     EXPECT_FALSE(model.nccl.totals.perhaps_counted_bytes);
     EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, 4000U);
+    EXPECT_EQ(model.nccl.collectives.at(0).rung, Rung::Inferred);
     ASSERT_EQ(model.nccl.matrix.size(), 1U);
     EXPECT_EQ(model.nccl.matrix.begin()->first.transport, CW_NCCL_TRANSPORT_PLUGIN);
     EXPECT_EQ(model.nccl.matrix.begin()->second.payload_bytes, 4000U);

@@ -157,6 +157,19 @@ TEST_F(DebugFiles, PlansThatAreNotKept) {
     EXPECT_NE(checked.failure().message.find("another build-id"), std::string::npos);
 }
 
+// The table for exceptions says where functions begin, whatever a debug file does.
+TEST_F(DebugFiles, FunctionsBeginWhereTheLibrarySays) {
+    auto plan = make_plan(*library_);
+    ASSERT_TRUE(plan.ok());
+    ASSERT_FALSE(library_->function_starts().empty());
+    ASSERT_FALSE(plan->probes.empty());
+    EXPECT_TRUE(check_entries(*plan, *library_).ok());
+    ++plan->probes.back().entry;
+    const auto checked = check_entries(*plan, *library_);
+    ASSERT_FALSE(checked.ok());
+    EXPECT_NE(checked.failure().message.find("no function begins at"), std::string::npos);
+}
+
 TEST_F(DebugFiles, PlanThatCannotBeWritten) {
     Plan plan;
     plan.build_id = "abcd";

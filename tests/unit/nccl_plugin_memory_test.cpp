@@ -131,6 +131,24 @@ TEST_F(PluginMemory, NoMoreThanThereMayBe) {
     munmap(memory, page);
 }
 
+// Memory full of pointers, of objects that say that they have 32 KiB: what comes first is found,
+// and it ends.
+TEST_F(PluginMemory, WhereEverythingIsAPointer) {
+    constexpr std::size_t BYTES = 8U << 20U, CHUNK = 0x8011;
+    constexpr std::size_t WORDS = BYTES / sizeof(std::uint64_t);
+    auto *memory = static_cast<std::uint64_t *>(
+        mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(memory, MAP_FAILED);
+    for (std::size_t i = 0; i + 1 < WORDS; i += 2) {
+        memory[i] = reinterpret_cast<std::uintptr_t>(memory + (i * 7 + 2) % WORDS);
+        memory[i + 1] = CHUNK; // as malloc has it before each of them
+    }
+    const IbvQp *own = qp(71);
+    memory[2] = reinterpret_cast<std::uintptr_t>(own); // among the first pointers
+    EXPECT_EQ(depth_of(find(memory + 2), own), 1);
+    munmap(memory, BYTES);
+}
+
 struct Table {
     const char *name;
     void *init;

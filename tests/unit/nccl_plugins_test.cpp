@@ -2,7 +2,9 @@
 // Connections of network plugins as the recorder looks at them: in this process.
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include <dlfcn.h>
@@ -38,23 +40,30 @@ protected:
     const void **object_ = static_cast<const void **>(
         mmap(nullptr, OBJECT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     Table table_{"a-plugin", nullptr, dlsym(RTLD_DEFAULT, "getpid")};
+    // Enough for anything, and none between two tries.
+    static constexpr NcclPlugins::Times AMPLE{3600'000'000'000, 0};
+    const std::uint32_t tgid_ = static_cast<std::uint32_t>(getpid());
+    const NcclPlugins::Owner owner_{tgid_, 0xc0de};
     unsigned asked_ = 0;
-    std::unordered_set<std::uint32_t> numbers_{71};
-    NcclPlugins plugins_{[this](std::uint32_t tgid) {
-        ++asked_;
-        EXPECT_EQ(tgid, static_cast<std::uint32_t>(getpid()));
-        return numbers_;
-    }};
+    std::optional<std::unordered_set<std::uint32_t>> numbers_{{71}};
+    NcclPlugins plugins_{[this] { return read(); }, AMPLE};
 
-    void note(std::uint32_t transport = CW_NCCL_TRANSPORT_PLUGIN) {
+    std::optional<NcclPlugins::QpNumbers> read() {
+        ++asked_;
+        if (!numbers_)
+            return std::nullopt;
+        return NcclPlugins::QpNumbers{{tgid_, *numbers_}, {1, {71}}};
+    }
+    void note(std::uint32_t transport = CW_NCCL_TRANSPORT_PLUGIN) { note(plugins_, transport); }
+    void note(NcclPlugins &plugins, std::uint32_t transport = CW_NCCL_TRANSPORT_PLUGIN) {
         cw_nccl_connection connection{};
         connection.header = {sizeof(connection), CW_KIND_NCCL_CONNECTION, 3, 1000};
-        connection.tgid = static_cast<std::uint32_t>(getpid());
+        connection.tgid = tgid_;
         connection.connection = 0xc0;
         connection.net_comm = reinterpret_cast<std::uintptr_t>(object_);
         connection.transport = transport;
         connection.flags = CW_NCCL_CONNECTION_SEND;
-        plugins_.note(connection, 4, reinterpret_cast<std::uintptr_t>(&table_));
+        plugins.note(connection, owner_, 4, reinterpret_cast<std::uintptr_t>(&table_));
     }
 };
 
@@ -65,7 +74,8 @@ TEST_F(Plugins, QueuePairsAndNetworkAreToldOnce) {
     EXPECT_TRUE(plugins_.is_due());
     const auto found = plugins_.look();
     ASSERT_EQ(found.connections.size(), 1U);
-    const cw_nccl_connection &connection = found.connections[0];
+    const auto &[owner, connection] = found.connections[0];
+    EXPECT_EQ(owner, owner_);
     EXPECT_EQ(connection.flags, std::uint32_t{CW_NCCL_CONNECTION_SEND | CW_NCCL_CONNECTION_FOUND});
     EXPECT_EQ(connection.n_endpoints, 1U);
     EXPECT_EQ(connection.n, 1U);
@@ -80,23 +90,81 @@ TEST_F(Plugins, QueuePairsAndNetworkAreToldOnce) {
     note();
     EXPECT_TRUE(plugins_.look().networks.empty());
     EXPECT_EQ(plugins_.networks().size(), 1U) << "for a new segment";
-    plugins_.forget(static_cast<std::uint32_t>(getpid()));
+    plugins_.forget(tgid_);
     EXPECT_TRUE(plugins_.networks().empty());
     EXPECT_TRUE(plugins_.look().connections.empty());
 }
 
 TEST_F(Plugins, WhatLeadsNowhereIsTriedAFewTimes) {
-    numbers_.clear();
+    numbers_->clear();
     object_[9] = qp_.get();
     note();
     EXPECT_TRUE(plugins_.look().connections.empty());
-    numbers_.insert(71); // the kernel has told of it since
+    numbers_->insert(71); // the kernel has told of it since
     EXPECT_EQ(plugins_.look().connections.size(), 1U);
     object_[9] = nullptr;
     note();
     for (int i = 0; i < 10; ++i)
         EXPECT_TRUE(plugins_.look().connections.empty());
     EXPECT_EQ(asked_, 2U + 3U);
+}
+
+// Nor does it cost a try where the kernel does not say.
+TEST_F(Plugins, WhereTheKernelSaysNothingItIsTriedLater) {
+    numbers_.reset();
+    object_[9] = qp_.get();
+    note();
+    for (int i = 0; i < 10; ++i) {
+        const auto found = plugins_.look();
+        EXPECT_TRUE(found.connections.empty());
+        EXPECT_EQ(found.networks.size(), i == 0 ? 1U : 0U);
+    }
+    numbers_.emplace({71U});
+    EXPECT_EQ(plugins_.look().connections.size(), 1U);
+}
+
+// However little time there is.
+TEST_F(Plugins, OneIsLookedAtInAnyCase) {
+    NcclPlugins hurried([this] { return read(); }, {0, 0});
+    object_[9] = qp_.get();
+    for (int i = 0; i < 3; ++i)
+        note(hurried);
+    for (std::size_t left = 3; left != 0; --left) {
+        EXPECT_EQ(hurried.waiting(), left);
+        EXPECT_EQ(hurried.look().connections.size(), 1U);
+    }
+    EXPECT_EQ(hurried.waiting(), 0U);
+    EXPECT_EQ(hurried.dropped(), 0U);
+    EXPECT_EQ(asked_, 3U) << "once a look";
+}
+
+// Its memory may be another connection's by then.
+TEST_F(Plugins, WhatHasEndedIsNotLookedAt) {
+    object_[9] = qp_.get();
+    note();
+    plugins_.forget(NcclPlugins::Owner{tgid_, 0xbeef});
+    EXPECT_EQ(plugins_.waiting(), 1U);
+    EXPECT_EQ(plugins_.dropped(), 0U);
+    plugins_.forget(owner_);
+    EXPECT_EQ(plugins_.waiting(), 0U);
+    EXPECT_EQ(plugins_.dropped(), 1U) << "that is told";
+    EXPECT_TRUE(plugins_.look().connections.empty());
+    note();
+    plugins_.forget(tgid_);
+    EXPECT_EQ(plugins_.dropped(), 2U);
+}
+
+// What led nowhere once is no matter of time.
+TEST_F(Plugins, WhatWasLookedAtIsTriedAgainLaterAndNotDropped) {
+    NcclPlugins patient([this] { return read(); }, {AMPLE.look_ns, AMPLE.look_ns});
+    note(patient);
+    EXPECT_TRUE(patient.look().connections.empty());
+    object_[9] = qp_.get();
+    EXPECT_FALSE(patient.is_due());
+    EXPECT_TRUE(patient.look().connections.empty()) << "not yet";
+    EXPECT_EQ(patient.waiting(), 0U);
+    patient.forget(owner_);
+    EXPECT_EQ(patient.dropped(), 0U);
 }
 
 TEST_F(Plugins, NcclsOwnNetworksAreNone) {

@@ -231,6 +231,9 @@ Median median_of(std::vector<double> values) {
             .high = at(std::ceil(n / 2 + half_width))};
 }
 
+// Of the program, or of the one for kernels without bpf_loop(), as far as the kernel keeps it.
+constexpr std::string_view LAUNCH = "proxy_start";
+
 // What the programs that were loaded since took, by the kernel's own count of it, while this is
 // there.
 class ProgramTimes {
@@ -256,7 +259,7 @@ public:
         [[nodiscard]] double mean_ns() const { return n == 0 ? 0 : ns / n; }
     };
 
-    // Of all programs behind `begin` up to `end`, or of those with this name.
+    // Of all programs behind `begin` up to `end`, or of those whose names begin so.
     static Runs runs(std::uint32_t begin, std::uint32_t end, std::string_view name = {}) {
         Runs sum;
         for (std::uint32_t id = begin; bpf_prog_get_next_id(id, &id) == 0 && id <= end;) {
@@ -266,7 +269,7 @@ public:
             if (program < 0)
                 continue; // it is gone
             if (bpf_obj_get_info_by_fd(program, &info, &size) == 0 &&
-                (name.empty() || name == info.name)) {
+                std::string_view{info.name}.starts_with(name)) {
                 sum.ns += static_cast<double>(info.run_time_ns);
                 sum.n += static_cast<double>(info.run_cnt);
             }
@@ -361,14 +364,16 @@ int measure(const Options &options) {
                 launch();
             }
             const auto nothing = ProgramTimes::runs(first_program, last_empty) - empty_before;
-            const auto launch_before = ProgramTimes::runs(last_empty, last_program, "proxy_start");
+            const auto launch_before = ProgramTimes::runs(last_empty, last_program, LAUNCH);
             const auto before = ProgramTimes::runs(last_empty, last_program);
             if (auto placed = ours.put_back(); !placed)
                 fail(placed.failure().message);
             launch();
             ours.lift();
             const auto launched =
-                ProgramTimes::runs(last_empty, last_program, "proxy_start") - launch_before;
+                ProgramTimes::runs(last_empty, last_program, LAUNCH) - launch_before;
+            if (launched.n == 0 || nothing.n == 0)
+                fail("no launch went through the programs");
             launch_programs.push_back(launched.mean_ns() - nothing.mean_ns());
             programs.push_back(
                 ((ProgramTimes::runs(last_empty, last_program) - before).ns - nothing.ns) /

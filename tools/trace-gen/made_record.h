@@ -2,11 +2,7 @@
 // Records that no recorder made.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <string_view>
 
 #include "collwire/records.h"
 
@@ -19,10 +15,6 @@ template <typename T> T make(cw_kind kind, std::uint64_t time_ns) {
     record.header.cpu = CW_CPU_USERSPACE;
     record.header.time_ns = time_ns;
     return record;
-}
-
-template <std::size_t N> void put(char (&field)[N], std::string_view text) {
-    std::memcpy(field, text.data(), std::min(text.size(), N - 1));
 }
 
 } // namespace collwire::trace_gen

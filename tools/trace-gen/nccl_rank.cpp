@@ -6,6 +6,7 @@
 
 #include "collwire/nccl_layout.h"
 #include "tools/trace-gen/made_record.h"
+#include "userspace/base/set_text.h"
 
 namespace collwire::trace_gen {
 namespace {
@@ -59,7 +60,7 @@ void NcclRank::begin(RecordSink &sink, std::uint64_t time_ns) const {
     image.image_id = 1;
     image.version = VERSION;
     std::fill(std::begin(image.rungs), std::end(image.rungs), std::uint8_t{CW_RUNG_EXACT});
-    put(image.path, "/usr/lib/libnccl.so.2");
+    set_text(image.path, "/usr/lib/libnccl.so.2");
     sink.append(image.header);
 
     auto process = make<cw_nccl_process>(CW_KIND_NCCL_PROCESS, time_ns);
@@ -78,7 +79,7 @@ void NcclRank::begin(RecordSink &sink, std::uint64_t time_ns) const {
     comm.rank = comm.node = static_cast<std::int32_t>(options_.rank);
     comm.n_ranks = comm.n_nodes = static_cast<std::int32_t>(options_.n_ranks);
     comm.local_ranks = 1;
-    put(comm.name, "synthetic");
+    set_text(comm.name, "synthetic");
     sink.append(comm.header);
 
     for (std::uint32_t channel = 0; channel < options_.channels; channel++) {

@@ -11,6 +11,7 @@
 #include "collwire/records.h"
 #include "tools/trace-gen/made_record.h"
 #include "tools/trace-gen/nccl_rank.h"
+#include "userspace/base/set_text.h"
 #include "userspace/capture/writer.h"
 
 namespace collwire::trace_gen {
@@ -183,10 +184,10 @@ private:
         node.record_start_ns = START_NS;
         node.n_cpus = 1;
         node.sample_interval_ns = SECOND_NS;
-        put(node.hostname, host_);
-        put(node.boot_id, fmt::format("00000000-0000-4000-8000-{:012x}", node_));
-        put(node.kernel_release, "synthetic");
-        put(node.tool_version, TOOL_VERSION);
+        set_text(node.hostname, host_);
+        set_text(node.boot_id, fmt::format("00000000-0000-4000-8000-{:012x}", node_));
+        set_text(node.kernel_release, "synthetic");
+        set_text(node.tool_version, TOOL_VERSION);
         sink.append(node.header);
 
         auto clock = make<cw_clock>(CW_KIND_CLOCK, START_NS);
@@ -197,7 +198,7 @@ private:
         auto source = make<cw_source>(CW_KIND_SOURCE, START_NS);
         source.state = CW_SOURCE_ON;
         source.dev_index = ~0U;
-        put(source.name, "rxe_wire");
+        set_text(source.name, "rxe_wire");
         sink.append(source.header);
         inventory(sink);
     }
@@ -208,8 +209,8 @@ private:
         device.flags = CW_DEVICE_SOFTWARE;
         device.numa_node = -1;
         device.n_ports = 1;
-        put(device.name, "rxe0");
-        put(device.driver, "rdma_rxe");
+        set_text(device.name, "rxe0");
+        set_text(device.driver, "rdma_rxe");
         sink.append(device.header);
 
         auto port = make<cw_port>(CW_KIND_PORT, START_NS);
@@ -220,7 +221,7 @@ private:
         port.active_mtu_bytes = PAYLOAD_BYTES;
         port.ifindex = 2;
         port.carrier = 1;
-        put(port.netdev, "eth0");
+        set_text(port.netdev, "eth0");
         sink.append(port.header);
 
         auto gid = make<cw_gid>(CW_KIND_GID, START_NS);
@@ -229,15 +230,15 @@ private:
         gid.gid_index = 1;
         gid.type = CW_GID_ROCE_V2;
         put_gid(gid.gid, node_);
-        put(gid.netdev, "eth0");
+        set_text(gid.netdev, "eth0");
         sink.append(gid.header);
 
         auto process = make<cw_process>(CW_KIND_PROCESS, START_NS);
         process.pid = PID;
         process.start_boottime_ns = START_NS - SECOND_NS;
         process.numa_node = -1;
-        put(process.comm, "synthetic");
-        put(process.argv0, "synthetic");
+        set_text(process.comm, "synthetic");
+        set_text(process.argv0, "synthetic");
         sink.append(process.header);
 
         constexpr std::array COUNTERS = {std::pair{1U, "tx_bytes"}, std::pair{2U, "rx_bytes"}};
@@ -248,7 +249,7 @@ private:
             counter.port = PORT;
             counter.unit = CW_UNIT_LINK_BYTES;
             counter.source = CW_COUNTER_NETDEV;
-            put(counter.name, name);
+            set_text(counter.name, name);
             sink.append(counter.header);
         }
         sample(sink, 0);
@@ -260,8 +261,8 @@ private:
         event.key = key_of(qp);
         event.tgid = event.tid = PID;
         event.start_boottime_ns = START_NS - SECOND_NS;
-        put(event.comm, "synthetic");
-        put(event.device, "rxe0");
+        set_text(event.comm, "synthetic");
+        set_text(event.device, "rxe0");
         event.qp_type = 2;
         event.old_state = 0xff;
         event.gid_type = CW_GID_UNKNOWN;

@@ -132,6 +132,14 @@ void QueuePairs::describe(std::uint32_t pid, Endpoint &endpoint) const {
     endpoint.remote_qpn = own->remote_qpn;
 }
 
+std::unordered_set<std::uint32_t> QueuePairs::numbers_of(std::uint32_t pid) const {
+    std::unordered_set<std::uint32_t> numbers;
+    for (const auto &[number, known] : known_)
+        if (may_have_made(pid, known.tid))
+            numbers.insert(number);
+    return numbers;
+}
+
 SocketLook look_at_sockets(std::uint32_t pid, const std::vector<std::uint64_t> &wanted) {
     SocketLook look;
     const NetworkNamespace ns{pid};

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,8 @@ public:
     // Device, port, state and peer of the one of this number that belongs to the process; nothing
     // where two devices of it have one.
     void describe(std::uint32_t pid, Endpoint &endpoint) const;
+    // Of those that belong to the process.
+    [[nodiscard]] std::unordered_set<std::uint32_t> numbers_of(std::uint32_t pid) const;
 
 private:
     struct Known {

@@ -76,6 +76,8 @@ Inspection inspect(const Options &options) {
     inspection.realtime_ns = clock_ns(CLOCK_REALTIME);
     inspection.ports = ports.changes();
     for (const auto &look : looks)
+        look->look_at_plugins(queue_pairs);
+    for (const auto &look : looks)
         inspection.processes.push_back(look->take());
     judge(inspection);
     return inspection;

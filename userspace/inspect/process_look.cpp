@@ -10,10 +10,12 @@
 #include <fmt/format.h>
 
 #include "correlate/capture/nccl_names.h"
+#include "userspace/inspect/plugin_endpoints.h"
 #include "userspace/inspect/thread_number.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/channels.h"
 #include "userspace/nccl/layout.h"
+#include "userspace/nccl/plugin_memory.h"
 #include "userspace/nccl/scan_comms.h"
 #include "userspace/nccl/step_counters.h"
 
@@ -22,6 +24,8 @@ namespace {
 
 constexpr std::size_t CHANNEL_BYTES = 8U << 20U; // rings of all communicators of a process
 constexpr std::size_t LAST_ERROR_BYTES = 1024;
+// For the queue pairs of a process's plugins.
+constexpr std::chrono::milliseconds MOST_SEARCHING{500};
 
 std::string text_of(const char *text, std::size_t most) {
     return {text, strnlen(text, most)};
@@ -31,6 +35,10 @@ std::string bus_id_text(std::uint64_t id) {
     // domain:bus:device.function, as ncclComm.busId packs it: a nibble for the function.
     return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", id >> 20U, (id >> 12U) & 0xff,
                        (id >> 4U) & 0xff, id & 0xf);
+}
+
+bool is_plugins(const cw_nccl_connection &connection) {
+    return connection.transport == CW_NCCL_TRANSPORT_PLUGIN;
 }
 
 std::uint32_t field_bytes(const nccl::Plan &plan, const std::string &name) {
@@ -119,6 +127,7 @@ void ProcessLook::add_comm(std::size_t used, const nccl::LiveComm &live) {
     std::map<std::uint64_t, std::vector<const cw_nccl_connection *>> by_address;
     for (const cw_nccl_connection &connection : live.connections)
         by_address[connection.connection].push_back(&connection);
+    has_queue_pairs_ = has_queue_pairs_ || std::ranges::any_of(live.connections, is_plugins);
     into.n_connections = by_address.size();
     for (const auto &[address, records] : by_address) {
         auto endpoints = endpoints_of(records);
@@ -247,6 +256,50 @@ void ProcessLook::second_look(const QueuePairs &queue_pairs) {
         ended.command = process_.command;
         ended.problem = "it ended while it was looked at";
         process_ = std::move(ended);
+    }
+}
+
+void ProcessLook::look_at_plugins(const QueuePairs &queue_pairs) {
+    std::vector<const cw_nccl_connection *> through_plugins;
+    for (const LookedProxy &looked : proxies_)
+        for (const cw_nccl_connection &connection : looked.connections)
+            if (is_plugins(connection))
+                through_plugins.push_back(&connection);
+    if (through_plugins.empty() || !process_.problem.empty() || !view_.refresh())
+        return;
+    read_networks();
+    const auto found =
+        plugin_endpoints(view_, through_plugins, queue_pairs.numbers_of(process_.pid),
+                         std::chrono::steady_clock::now() + MOST_SEARCHING);
+    for (Proxy &proxy : process_.proxies)
+        for (Operation &operation : proxy.operations)
+            for (Transfer &transfer : operation.transfers) {
+                const auto own = found.find(transfer.connection);
+                if (!transfer.endpoints.empty() || own == found.end())
+                    continue;
+                transfer.endpoints = own->second;
+                for (Endpoint &endpoint : transfer.endpoints)
+                    queue_pairs.describe(process_.pid, endpoint);
+            }
+}
+
+void ProcessLook::read_networks() {
+    for (const LookedProxy &looked : proxies_) {
+        const auto n = std::ranges::count_if(looked.connections, is_plugins);
+        const std::uint32_t offset = image_of(looked.used).layout->proxy_state_net;
+        if (n == 0)
+            continue;
+        const auto net = offset == CW_NCCL_NO_FIELD
+                             ? std::nullopt
+                             : view_.read<std::uint64_t>(looked.address + offset);
+        const auto read = net ? nccl::read_plugin_network(view_, *net) : std::nullopt;
+        const nccl::PluginNetwork network = read.value_or(nccl::PluginNetwork{});
+        auto known = std::ranges::find_if(process_.networks, [&network](const Network &one) {
+            return one.plugin == network.name && one.file == network.path;
+        });
+        if (known == process_.networks.end())
+            known = process_.networks.insert(known, {network.name, network.path, 0});
+        known->n_connections += static_cast<std::uint64_t>(n);
     }
 }
 

@@ -30,6 +30,9 @@ public:
     void prepare(nccl::CommCopies &copies, std::chrono::steady_clock::time_point scan_until);
     void first_look();
     void second_look(const QueuePairs &queue_pairs);
+    // Network plugins, and the queue pairs of what is under way through them: takes long, and comes
+    // behind the looks.
+    void look_at_plugins(const QueuePairs &queue_pairs);
 
     [[nodiscard]] bool has_queue_pairs() const { return has_queue_pairs_; }
     // Nothing of NCCL is in it but the file.
@@ -60,6 +63,7 @@ private:
     void find_threads(const LookedProxy &looked, Proxy &proxy,
                       std::map<std::uint32_t, std::string> &roles);
     void read_idle(const LookedProxy &looked, Proxy &proxy);
+    void read_networks();
     void describe_endpoints(Proxy &proxy, const QueuePairs &queue_pairs, const SocketLook &sockets);
     void say_why_empty();
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,12 +43,6 @@ template <typename... Parts> std::string concatenated(const Parts &...parts) {
     std::string text;
     (text.append(parts), ...);
     return text;
-}
-
-// Copies what fits, keeps a terminating zero, zero-fills the rest.
-template <std::size_t N> void set_text(char (&field)[N], std::string_view text) {
-    std::memset(field, 0, N);
-    text.copy(field, N - 1); // unlike memcpy(), it takes an empty text from nowhere
 }
 
 } // namespace collwire

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "userspace/base/clock.h"
+#include "userspace/base/set_text.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire {

@@ -38,12 +38,23 @@ Result<void> check_getters(const Plan &plan, const LibraryFile &file) {
     return {};
 }
 
+Result<void> check_entries(const Plan &plan, const LibraryFile &file) {
+    const std::vector<std::uint64_t> starts = file.function_starts();
+    for (const PlannedFunction &probe : plan.probes)
+        if (!starts.empty() && !std::ranges::binary_search(starts, probe.entry))
+            return not_of_this(
+                fmt::format("no function begins at {:#x} ({})", probe.entry, probe.function));
+    return {};
+}
+
 Result<void> check_plan(const Plan &plan, const LibraryFile &file) {
     if (plan.build_id.empty() || plan.build_id != file.build_id())
         return not_of_this("another build-id");
     if (!plan.not_recorded.empty())
         return not_of_this("it says that nothing is recorded with it");
     if (auto checked = check_getters(plan, file); !checked)
+        return checked;
+    if (auto checked = check_entries(plan, file); !checked)
         return checked;
     Disassembler disassembler;
     for (const PlannedFunction &probe : plan.probes) {

@@ -74,6 +74,15 @@ Result<Plan> plan_in(std::span<const std::byte> bytes) {
     return parse_plan({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
 }
 
+// A debug file says it by addresses alone: the library itself says where functions begin.
+Result<Plan> plan_with(const LibraryFile &library, const LibraryFile &debug) {
+    auto plan = make_plan(library, &debug);
+    if (plan)
+        if (auto checked = check_entries(*plan, library); !checked)
+            return std::move(checked).failure();
+    return plan;
+}
+
 // What a plan says of another file, as it was made.
 Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> bytes) {
     auto plan = plan_in(bytes);
@@ -115,7 +124,7 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
             continue;
         const auto debug = LibraryFile::parse_debug(files[i]->bytes());
         const auto plan = debug && is_debug_file_of(*library, *debug)
-                              ? make_plan(*library, &*debug)
+                              ? plan_with(*library, *debug)
                               : kept_plan(*library, files[i]->bytes());
         if (plan)
             return fmt::format("D{}\n{}", i, render_json(*plan, ""));

@@ -22,8 +22,10 @@ constexpr std::size_t UNKNOWN_OBJECT_BYTES = 256;
 constexpr std::size_t PAGE_BYTES = 4096;
 // A queue pair further away is of something that connections have in common.
 constexpr std::uint8_t MAX_DEPTH = 3;
-// Each is a system call of a microsecond.
+// A look at one is a system call of a microsecond, and one more for each page of it.
 constexpr std::size_t MAX_OBJECTS = 1024;
+// Of all objects together: a millisecond or two.
+constexpr std::size_t MAX_READ_BYTES = 2U << 20U;
 
 // struct ibv_qp of libibverbs: the part that programs read by themselves.
 struct QpHead {
@@ -67,9 +69,8 @@ public:
         for (std::uint8_t depth = 1; depth <= MAX_DEPTH && !level.empty(); ++depth) {
             std::vector<std::uint64_t> next;
             for (const std::uint64_t at : level) {
-                if (found_.size() == MAX_PLUGIN_QPS || n_objects_ == MAX_OBJECTS)
+                if (found_.size() == MAX_PLUGIN_QPS)
                     return found_;
-                ++n_objects_;
                 look_at(at, depth, next);
             }
             level = std::move(next);
@@ -120,9 +121,11 @@ private:
     // As far as the object and the memory there reach.
     void read_pointers(std::uint64_t address, std::size_t unknown,
                        std::vector<std::uint64_t> &into) {
-        const std::size_t most =
-            std::min(object_bytes(address).value_or(unknown), MAX_OBJECT_BYTES) /
-            sizeof(std::uint64_t) * sizeof(std::uint64_t);
+        if (seen_.size() > MAX_OBJECTS)
+            return; // more are not looked at
+        const std::size_t most = std::min({object_bytes(address).value_or(unknown),
+                                           MAX_OBJECT_BYTES, MAX_READ_BYTES - n_bytes_}) /
+                                 sizeof(std::uint64_t) * sizeof(std::uint64_t);
         const auto bytes = std::as_writable_bytes(std::span{words_}).first(most);
         std::size_t n = 0;
         while (n < most) {
@@ -132,9 +135,13 @@ private:
                 break;
             n += part;
         }
-        for (const std::uint64_t word : std::span{words_}.first(n / sizeof(std::uint64_t)))
+        n_bytes_ += n;
+        for (const std::uint64_t word : std::span{words_}.first(n / sizeof(std::uint64_t))) {
+            if (seen_.size() > MAX_OBJECTS)
+                return;
             if (may_be_object(word) && seen_.insert(word).second)
                 into.push_back(word);
+        }
     }
 
     using Range = std::pair<std::uint64_t, std::uint64_t>;
@@ -145,7 +152,7 @@ private:
     std::vector<Range> writable_;      // in their order
     std::unordered_set<std::uint64_t> seen_;
     std::vector<PluginQp> found_;
-    std::size_t n_objects_ = 0;
+    std::size_t n_bytes_ = 0; // read
 };
 
 } // namespace

@@ -23,8 +23,8 @@ struct PluginQp {
 // Queue pairs that pointers lead to from the object at `address`, each by the fewest pointers, at
 // most MAX_PLUGIN_QPS of them, the nearest first. `numbers`: of the process's queue pairs, as the
 // kernel knows them; whatever looks like a struct ibv_qp (its first fields are part of libibverbs'
-// ABI) and has none of them is none. `process` was refreshed. Bounded in time and memory, whatever
-// is there.
+// ABI) and has none of them is none. `process` was refreshed. At most 1,024 objects are looked at,
+// and 2 MiB read, whatever is there.
 inline constexpr std::size_t MAX_PLUGIN_QPS = 128;
 std::vector<PluginQp> find_plugin_qps(const ProcessView &process, std::uint64_t address,
                                       const std::unordered_set<std::uint32_t> &numbers);

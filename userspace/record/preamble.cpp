@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -12,7 +11,7 @@
 #include <sys/random.h>
 
 #include "userspace/base/clock.h"
-#include "userspace/base/put.h"
+#include "userspace/base/set_text.h"
 #include "userspace/inventory/node.h"
 
 namespace collwire {
@@ -82,7 +81,7 @@ std::string without_digits(std::string_view text) {
 
 NodeIdentity::NodeIdentity(std::uint64_t sample_interval_ns) : node_(read_node("")) {
     node_.sample_interval_ns = sample_interval_ns;
-    put(node_.tool_version, COLLWIRE_VERSION);
+    set_text(node_.tool_version, COLLWIRE_VERSION);
     if (getrandom(&node_.session_id, sizeof node_.session_id, 0) !=
         static_cast<ssize_t>(sizeof node_.session_id))
         node_.session_id = monotonic_ns();
@@ -134,10 +133,10 @@ void append_probes(RecordSink &sink, const Sources &sources) {
                 probe.flags |= CW_PROBE_EMULATED;
             probe.offset_bytes = planned.offset_bytes;
             probe.expected_cost_ns = planned.expected_cost_ns;
-            put(probe.source, planned.source);
-            put(probe.function, planned.function);
-            put(probe.module_or_file, planned.module_or_file);
-            put(probe.instruction, planned.instruction);
+            set_text(probe.source, planned.source);
+            set_text(probe.function, planned.function);
+            set_text(probe.module_or_file, planned.module_or_file);
+            set_text(probe.instruction, planned.instruction);
             sink.append(probe.header);
         }
     }
@@ -164,8 +163,8 @@ void StateTable::append(RecordSink &sink, const Sources &sources, bool everythin
             auto record = made_now<cw_source>(CW_KIND_SOURCE);
             record.state = state.state;
             record.dev_index = dev_index;
-            put(record.name, name);
-            put(record.reason, state.reason);
+            set_text(record.name, name);
+            set_text(record.reason, state.reason);
             sink.append(record.header);
         }
     }

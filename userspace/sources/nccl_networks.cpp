@@ -4,9 +4,12 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace collwire {
 
-void NcclSource::note_plugin(const Comm &comm, const cw_nccl_connection &connection) {
+void NcclSource::note_plugin(const CommKey &key, const Comm &comm,
+                             const cw_nccl_connection &connection) {
     if (connection.transport != CW_NCCL_TRANSPORT_PLUGIN || connection.n_endpoints != 0)
         return;
     std::uint64_t net = 0;
@@ -18,13 +21,22 @@ void NcclSource::note_plugin(const Comm &comm, const cw_nccl_connection &connect
         net = ProcessView{static_cast<pid_t>(connection.tgid)}
                   .read<std::uint64_t>(comm.record.proxy_state + layout->proxy_state_net)
                   .value_or(0);
-    plugins_.note(connection, comm.record.image_id, net);
+    plugins_.note(connection, {key.tgid, key.comm}, comm.record.image_id, net);
+}
+
+std::string NcclSource::plugins_problem(std::size_t n_connections) {
+    return fmt::format("the queue pairs of {} connection(s) of a network plugin were not looked "
+                       "for: they ended before there was time, or the kernel's queue pairs could "
+                       "not be read. Their bytes are the process's, or found by what queue pairs "
+                       "carried. Fix: none is needed where they did not last; else record for "
+                       "longer",
+                       n_connections);
 }
 
 void NcclSource::look_at_plugins() {
     NcclPlugins::Found found = plugins_.look();
-    for (const cw_nccl_connection &connection : found.connections)
-        keep({connection.tgid, connection.comm}, connection);
+    for (const auto &[owner, connection] : found.connections)
+        keep({owner.first, owner.second}, connection);
     fresh_plugins_.connections.insert(fresh_plugins_.connections.end(), found.connections.begin(),
                                       found.connections.end());
     fresh_plugins_.networks.insert(fresh_plugins_.networks.end(), found.networks.begin(),
@@ -34,11 +46,15 @@ void NcclSource::look_at_plugins() {
 // All connections that were found are told of, also those of communicators that have ended since:
 // a new segment has the others once more, among those of their communicators.
 void NcclSource::append_plugins(RecordSink &sink, bool everything) {
-    look_at_plugins();
+    if (everything || ended_ || plugins_.is_due())
+        look_at_plugins();
     const NcclPlugins::Found found = std::exchange(fresh_plugins_, {});
-    for (const cw_nccl_network &network : everything ? plugins_.networks() : found.networks)
-        sink.append(network.header);
-    for (const cw_nccl_connection &connection : found.connections)
+    if (everything)
+        for (const cw_nccl_network &network : plugins_.networks())
+            sink.append(network.header);
+    for (const cw_nccl_network &network : found.networks)
+        sink.append(network.header); // its process may have ended since
+    for (const auto &[owner, connection] : found.connections)
         sink.append(connection.header);
 }
 

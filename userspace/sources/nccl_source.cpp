@@ -14,7 +14,7 @@
 
 #include "collwire/nccl_tables.h"
 #include "userspace/base/clock.h"
-#include "userspace/base/put.h"
+#include "userspace/base/set_text.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/parameters.h"
@@ -52,15 +52,17 @@ cw_nccl_param parameter_record(std::uint32_t tgid, std::uint32_t image_id, std::
     record.tgid = tgid;
     record.image_id = image_id;
     record.value = value;
-    put(record.name, name);
+    set_text(record.name, name);
     return record;
 }
 
-std::unordered_set<std::uint32_t> qp_numbers(const SharedMaps &maps, std::uint32_t tgid) {
-    std::unordered_set<std::uint32_t> numbers;
-    for (const cw_live_qp &qp : maps.live_qps().value_or(std::vector<cw_live_qp>{}))
-        if (qp.tgid == tgid)
-            numbers.insert(qp.key.qpn);
+std::optional<NcclPlugins::QpNumbers> qp_numbers(const SharedMaps &maps) {
+    const auto live = maps.live_qps();
+    if (!live)
+        return std::nullopt;
+    NcclPlugins::QpNumbers numbers;
+    for (const cw_live_qp &qp : *live)
+        numbers[qp.tgid].insert(qp.key.qpn);
     return numbers;
 }
 
@@ -73,7 +75,7 @@ void append(RecordSink &sink, const std::vector<std::byte> &record) {
 NcclSource::NcclSource(const SharedMaps &maps, NcclOptions options)
     : options_(std::move(options)),
       images_(maps, options_.probes, options_.spare_unused_ns, options_.tell_again),
-      plugins_([&maps](std::uint32_t tgid) { return qp_numbers(maps, tgid); }) {}
+      plugins_([&maps] { return qp_numbers(maps); }) {}
 
 NcclSource::~NcclSource() = default;
 
@@ -110,6 +112,8 @@ std::vector<SourceState> NcclSource::states() const {
                               "launches. Fix: start the recording before the job");
     if (are_channels_cut_)
         problems.push_back(channels_problem());
+    if (const std::size_t n = plugins_.dropped() + (ended_ ? plugins_.waiting() : 0); n != 0)
+        problems.push_back(plugins_problem(n));
     if (problems.empty())
         return {{CW_SOURCE_ON, {}}};
     std::string reason = problems.front();
@@ -125,7 +129,7 @@ void NcclSource::keep(const CommKey &key, const cw_nccl_connection &connection) 
     const auto *begin = reinterpret_cast<const std::byte *>(&connection);
     found->second.connections.insert_or_assign({connection.connection, connection.first},
                                                Bytes(begin, begin + sizeof(connection)));
-    note_plugin(found->second, connection);
+    note_plugin(key, found->second, connection);
 }
 
 void NcclSource::on_comm(const cw_nccl_comm &record) {
@@ -160,6 +164,7 @@ void NcclSource::on_comm_end(const CommKey &key) {
         comms_.erase(found);
     }
     steps_.forget(key.tgid, key.comm);
+    plugins_.forget({key.tgid, key.comm});
     // Whoever gives up on an error ends its communicators next.
     look_at_text(key.tgid);
     errors_.forget(key.tgid, key.comm);
@@ -260,9 +265,9 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
         record.version = nccl::version_number(image.plan.version);
         record.inode = image.status.identity.inode;
         nccl::put_rungs(image.plan, record);
-        put(record.build_id, image.plan.build_id);
-        put(record.path, image.path);
-        put(record.reason, image.problem);
+        set_text(record.build_id, image.plan.build_id);
+        set_text(record.path, image.path);
+        set_text(record.reason, image.problem);
         sink.append(record.header);
         if (everything)
             continue; // the recorder tells of the probes itself
@@ -274,10 +279,10 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
                           (planned.emulated ? std::uint32_t{CW_PROBE_EMULATED} : 0u);
             probe.offset_bytes = planned.offset_bytes;
             probe.expected_cost_ns = planned.expected_cost_ns;
-            put(probe.source, planned.source);
-            put(probe.function, planned.function);
-            put(probe.module_or_file, planned.module_or_file);
-            put(probe.instruction, planned.instruction);
+            set_text(probe.source, planned.source);
+            set_text(probe.function, planned.function);
+            set_text(probe.module_or_file, planned.module_or_file);
+            set_text(probe.instruction, planned.instruction);
             sink.append(probe.header);
         }
     }

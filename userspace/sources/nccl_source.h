@@ -127,7 +127,8 @@ private:
     void look_elsewhere();
     bool read_elsewhere(const Elsewhere &connection);
     void keep(const CommKey &key, const cw_nccl_connection &connection);
-    void note_plugin(const Comm &comm, const cw_nccl_connection &connection);
+    void note_plugin(const CommKey &key, const Comm &comm, const cw_nccl_connection &connection);
+    [[nodiscard]] static std::string plugins_problem(std::size_t n_connections);
     void look_at_plugins();
     void append_plugins(RecordSink &sink, bool everything);
     void watch_steps(const cw_nccl_connection &connection, const CommKey &comm);

@@ -2,7 +2,6 @@
 #include "userspace/sources/posts_sites.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -10,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "userspace/base/clock.h"
-#include "userspace/base/put.h"
+#include "userspace/base/set_text.h"
 #include "userspace/code/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/take_off.h"
@@ -379,10 +378,10 @@ void PostsSites::append_new(RecordSink &sink) {
         record.flags = CW_PROBE_PLACED | (probe.emulated ? std::uint32_t{CW_PROBE_EMULATED} : 0u);
         record.offset_bytes = probe.offset_bytes;
         record.expected_cost_ns = probe.expected_cost_ns;
-        put(record.source, probe.source);
-        put(record.function, probe.function);
-        put(record.module_or_file, probe.module_or_file);
-        put(record.instruction, probe.instruction);
+        set_text(record.source, probe.source);
+        set_text(record.function, probe.function);
+        set_text(record.module_or_file, probe.module_or_file);
+        set_text(record.instruction, probe.instruction);
         sink.append(record.header);
     }
 }

@@ -5,8 +5,6 @@ DOUBLE: as in nccl.py; FAILURES, with commas: link-cut (no frame gets to or from
 culprit's process), destroyed (its queue pairs, under it). What a node has of one is in $OUT/FAILURE."""
 
 import os
-import resource
-import subprocess
 import sys
 import time
 
@@ -18,7 +16,7 @@ import hanging
 import nccl
 import queue_pairs
 from hangs import CULPRIT, has_failed
-from lab_job import Barrier, NODE, NODES, OUT, poll_until, read_growing
+from lab_job import NODE, NODES, OUT, poll_until, read_growing
 from recording import Recorder
 
 FIRST_PORT = 20471
@@ -82,14 +80,5 @@ def run(name, barrier, port):
     print(f"{name}: recorded", flush=True)
 
 
-def main():
-    os.mkdir(f"{OUT}/layouts")
-    subprocess.run([f"{os.environ['DOUBLE']}/nccl_layout", os.environ["NCCL_LIBRARY"], f"{OUT}/layouts"], check=True)
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    barrier = Barrier()
-    for i, name in enumerate(os.environ["FAILURES"].split(",")):
-        run(name, barrier, FIRST_PORT + i)
-
-
 if __name__ == "__main__":
-    main()
+    nccl.run_each(os.environ["FAILURES"], FIRST_PORT, run)

@@ -6,7 +6,6 @@ in $OUT/HANG-PROTOCOL-TRANSPORT/inspect.json, if the process is there still."""
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "nccl")]
 import cases
 import nccl
 from hangs import CULPRIT, HANGS
-from lab_job import ADDRESS, BARRIER_PORT, Barrier, NODE, OUT, poll_until, read_growing
+from lab_job import ADDRESS, BARRIER_PORT, NODE, OUT, poll_until, read_growing
 
 FIRST_PORT = 20371
 PATIENCE_S = 240
@@ -106,14 +105,5 @@ def run(name, barrier, port):
     print(f"{name}: looked at", flush=True)
 
 
-def main():
-    os.mkdir(f"{OUT}/layouts")
-    subprocess.run([f"{os.environ['DOUBLE']}/nccl_layout", os.environ["NCCL_LIBRARY"], f"{OUT}/layouts"], check=True)
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    barrier = Barrier()
-    for i, name in enumerate(os.environ["HANGS"].split(",")):
-        run(name, barrier, FIRST_PORT + i)
-
-
 if __name__ == "__main__":
-    main()
+    nccl.run_each(os.environ["HANGS"], FIRST_PORT, run)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of official NCCL on the test double of CUDA, each under a recorder of its own on every node. NCCL_LIBRARY: a libnccl.so.2; DOUBLE:
-where the double was built; NCCL_CASES: of tests/nccl/cases.py, with commas. What a case leaves is in $OUT/CASE."""
+where the double was built; NCCL_CASES: of tests/nccl/cases.py, with commas. What a case leaves is in $OUT/CASE. Of a library that was stripped:
+COLLWIRE_CUDA_SYMBOLS and LAYOUTS, where the double finds its symbols and layouts; C_LIBRARY, a directory, if it needs a newer one; RECORD_OPTIONS, with
+spaces, what the recorders are told."""
 
 import glob
 import json
@@ -23,6 +25,7 @@ from recording import Recorder
 # Below the ephemeral ones; another one for each case.
 FIRST_PORT = 20071
 LIMIT_S = 600
+LOADER = "ld-linux-x86-64.so.2"
 # rdma_rxe copies what a peer writes into the memory that NCCL looks at, and Linux since 6.4, on a CPU without FSRM, may copy from the end
 # to the beginning: where that is interrupted NCCL finds the number of a clear-to-send entry without the entry. A device writes it whole.
 TORN_SAYS = re.compile(r"posted incorrect receive info: size \d+ addr 0 ")
@@ -31,6 +34,18 @@ TRIES = 3
 LOST = 5
 # By all recorders.
 ITERATIONS_RECORDED = 4
+# For something that is under way.
+LOOKS = 20
+
+
+def layouts():
+    return os.environ.get("LAYOUTS", f"{OUT}/layouts")
+
+
+def write_layout():
+    if "LAYOUTS" not in os.environ:
+        os.mkdir(layouts())
+        subprocess.run([f"{os.environ['DOUBLE']}/nccl_layout", os.environ["NCCL_LIBRARY"], layouts()], check=True)
 
 
 def write_topology(path, nics):
@@ -49,11 +64,11 @@ def environment(case, directory, rank):
     double, library = os.environ["DOUBLE"], os.environ["NCCL_LIBRARY"]
     result = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     result.update({
-        "LD_LIBRARY_PATH": f"{double}:{os.path.dirname(library)}",
+        "LD_LIBRARY_PATH": ":".join(filter(None, (double, os.path.dirname(library), os.environ.get("C_LIBRARY")))),
         "LD_PRELOAD": f"{double}/libcuda_double.so:{double}/libsend_counter.so",
         "SEND_COUNTER": f"{directory}/sent.{rank}",
         "COLLWIRE_CUDA_DEVICES": str(case.ranks_per_node),
-        "COLLWIRE_CUDA_LAYOUTS": f"{OUT}/layouts",
+        "COLLWIRE_CUDA_LAYOUTS": layouts(),
         "COLLWIRE_CUDA_LOG": f"{directory}/double.{rank}",
         "COLLWIRE_CUDA_HANG_S": "120",
         "NCCL_HOSTID": f"node{NODE}",
@@ -88,7 +103,8 @@ class Ranks:
         self._name, self._directory, self.processes = f"{case.name}:{port}", directory, []
         self._ranks = [NODE * case.ranks_per_node + local for local in range(case.ranks_per_node)]
         for local, rank in enumerate(self._ranks):
-            words = [f"{os.environ['DOUBLE']}/job", "--rank", str(rank), "--ranks", str(NODES * case.ranks_per_node),
+            words = [f"{os.environ['C_LIBRARY']}/{LOADER}"] if "C_LIBRARY" in os.environ else []
+            words += [f"{os.environ['DOUBLE']}/job", "--rank", str(rank), "--ranks", str(NODES * case.ranks_per_node),
                      "--id", f"tcp:{ADDRESS[0]}:{port}", "--device", str(local), "--plan", case.plan_path,
                      "--log", f"{directory}/job.{rank}", *case.job_options]
             with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
@@ -102,6 +118,16 @@ class Ranks:
                 return 0
             return read_growing(path).count('"event":"waited"')
         return min(of_log(f"{self._directory}/job.{rank}") for rank in self._ranks)
+
+    def inspect(self):
+        """What `collwire inspect` says of them, where it sees something under way."""
+        words = ["collwire", "inspect", "--json", *(str(process.pid) for process in self.processes)]
+        for _ in range(LOOKS):
+            said = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout
+            if any(proxy["operations"] for process in json.loads(said)["processes"] for proxy in process["proxies"]):
+                break
+        with open(f"{self._directory}/inspect.json", "wb") as file:
+            file.write(said)
 
     def end(self):
         """The job agrees with itself to end."""
@@ -144,20 +170,23 @@ def run_once(case, barrier, alarm, port):
     """Whether all is well, and whether rdma_rxe was at fault on any node."""
     directory = os.path.join(OUT, case.name)
     os.mkdir(directory)
+    options = [*os.environ.get("RECORD_OPTIONS", "").split(), *case.record]
     if case.late_s: # ends when it is told to
         ranks = Ranks(case, directory, port)
         poll_until(lambda: ranks.iterations() > 0, f"{case.name}: the job's middle")
         barrier.wait()
         time.sleep(case.late_s * NODE)
-        recorder = Recorder(f"{case.name}/capture", *case.record)
+        recorder = Recorder(f"{case.name}/capture", *options)
         barrier.wait()
         goal = ranks.iterations() + ITERATIONS_RECORDED
         poll_until(lambda: ranks.iterations() >= goal, f"{case.name}: the job goes on")
+        if case.plugin:
+            ranks.inspect()
         barrier.wait()
         if NODE == 0:
             ranks.end()
     else:
-        recorder = Recorder(f"{case.name}/capture", "--nccl", os.environ["NCCL_LIBRARY"], *case.record)
+        recorder = Recorder(f"{case.name}/capture", "--nccl", os.environ["NCCL_LIBRARY"], *options)
         barrier.wait()
         ranks = Ranks(case, directory, port)
     statuses = ranks.wait(alarm)
@@ -171,11 +200,22 @@ def run_once(case, barrier, alarm, port):
     return status in ((0, LOST) if may_miss else (0,)) and not any(statuses), is_torn
 
 
-def main():
-    os.mkdir(f"{OUT}/layouts")
-    subprocess.run([f"{os.environ['DOUBLE']}/nccl_layout", os.environ["NCCL_LIBRARY"], f"{OUT}/layouts"], check=True)
+def prepare():
+    """For ranks of this node to come. Returns the barrier of all nodes."""
+    write_layout()
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    barrier = Barrier()
+    return Barrier()
+
+
+def run_each(names, first_port, run_one):
+    """run_one(name, barrier, port) of each of these, with commas between them."""
+    barrier = prepare()
+    for i, name in enumerate(names.split(",")):
+        run_one(name, barrier, first_port + i)
+
+
+def main():
+    barrier = prepare()
     alarm = Alarm()
     well = [run(CASES[name], barrier, alarm, FIRST_PORT + TRIES * i) for i, name in enumerate(os.environ["NCCL_CASES"].split(","))]
     sys.exit(0 if all(well) else 1)

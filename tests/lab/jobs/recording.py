@@ -46,7 +46,8 @@ class Recorder:
         self.log = os.path.join(OUT, f"{case}.record.log")
         begin_s = time.monotonic()
         with open(self.log, "w", encoding="utf-8") as file:
-            self.process = subprocess.Popen([*prefix, "collwire", "record", "-o", self.directory, *options], stderr=file)
+            # RECORDER: another copy of the program, which other files are beside.
+            self.process = subprocess.Popen([*prefix, os.environ.get("RECORDER", "collwire"), "record", "-o", self.directory, *options], stderr=file)
         poll_until(lambda: self.process.poll() is not None or "recording\n" in self.said(), f"{case}: recording")
         self.started_s = time.monotonic() - begin_s
         self.ready_ns = time.time_ns()

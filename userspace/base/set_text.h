@@ -2,7 +2,6 @@
 // Text into a record's field.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string_view>
@@ -10,10 +9,9 @@
 namespace collwire {
 
 // As much of it as there is room for before a zero; zeroes up to the field's end.
-template <std::size_t N> void put(char (&field)[N], std::string_view text) {
-    const std::size_t n = std::min(text.size(), N - 1);
-    std::memcpy(field, text.data(), n);
-    std::memset(field + n, 0, N - n);
+template <std::size_t N> void set_text(char (&field)[N], std::string_view text) {
+    std::memset(field, 0, N);
+    text.copy(field, N - 1); // unlike memcpy(), it takes an empty text from nowhere
 }
 
 } // namespace collwire

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is inferred, against the log of the test double of CUDA: how much is joined, how much of it is wrong, and how much the report says that it is
+sure of."""
+
+import identity_truth
+
+FEWEST_JOINED, MOST_WRONG = 0.99, 0.001
+
+
+def judge(report, double, is_whole, least_confirmed=0.0):
+    """(a line that says what was seen, problems). `is_whole`: the recorders saw the job from its begin to its end, so the log's bytes are the
+    report's; else the bytes that are not joined are the report's own count. `least_confirmed`: this share at least is confirmed."""
+    identity, problems = report["identity"], []
+    inferred, of_process = identity["inferred"] or 0, identity["process"] or 0
+    whole = sum(double.sent.values()) if is_whole else inferred + of_process
+    line = f"inferred {inferred}, process {of_process}"
+    if is_whole:
+        figures, different = identity_truth.compare_bytes(report, double)
+        line += f" of {whole} sent; {figures} figures of bytes, {len(different)} different"
+        if not figures or len(different) > MOST_WRONG * figures:
+            problems += [f"{len(different)} of {figures} figures are wrong", *different[:10]]
+    confirmed = identity["inferred_confirmed"]
+    line += f"; {100 * confirmed / max(1, inferred):.2f} % confirmed"
+    if identity["exact"]:
+        problems.append(f"{identity['exact']} bytes are exact, though nothing proves it")
+    if not whole or inferred < FEWEST_JOINED * whole:
+        problems.append(f"{inferred} of {whole} bytes are joined")
+    if not least_confirmed * inferred <= confirmed <= inferred:
+        problems.append(f"{confirmed} of {inferred} bytes are confirmed, though nothing differs")
+    return line, problems
