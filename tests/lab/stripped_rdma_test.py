@@ -10,7 +10,6 @@ VERSION: the official library, stripped, with a plan in which all but the layout
 import argparse
 import glob
 import os
-import shutil
 import subprocess
 import sys
 

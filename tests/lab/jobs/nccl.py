@@ -3,7 +3,7 @@
 """Jobs of official NCCL on the test double of CUDA, each under a recorder of its own on every node. NCCL_LIBRARY: a libnccl.so.2; DOUBLE:
 where the double was built; NCCL_CASES: of tests/nccl/cases.py, with commas. What a case leaves is in $OUT/CASE. Of a library that was stripped:
 COLLWIRE_CUDA_SYMBOLS and LAYOUTS, where the double finds its symbols and layouts; C_LIBRARY, a directory, if it needs a newer one; RECORD_OPTIONS, with
-spaces, what the recorders are told."""
+spaces, what the recorders are told; RECORDER, another copy of the program, which other plans are beside."""
 
 import glob
 import json
