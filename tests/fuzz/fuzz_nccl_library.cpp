@@ -33,7 +33,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         (void)collwire::nccl::make_plan(*library, &*debug);
     if (plan) {
         (void)collwire::nccl::check_plan(*plan, *library);
-        (void)collwire::nccl::borrow_plan(*library, *plan);
+        for (const auto lender :
+             {collwire::nccl::Lender::SameVersion, collwire::nccl::Lender::PatchRelease})
+            (void)collwire::nccl::borrow_plan(*library, *plan, lender);
     }
     return 0;
 }

@@ -6,8 +6,10 @@ nothing is exact. Without any it says what is missing. Files of another build ar
 
 stripped_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
+import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,14 +127,49 @@ def check_borrowed(arguments, library, stripped, plans, directory):
     assert {capability["rung"] for capability in borrowed["capabilities"].values()} == {"inferred", "process"}, borrowed["capabilities"]
     assert all("another build" in capability["source"] for capability in borrowed["capabilities"].values() if capability["source"])
     offsets = document["offsets"]
-    for change in ({"version": "2.1.0"}, {"offsets": {**offsets, "ncclComm.nRanks": {**offsets["ncclComm.nRanks"], "value": 8}}},
-                   {"offsets": {**offsets, "ncclComm.proxyState": {**offsets["ncclComm.proxyState"], "value": 8}}}, {"debug_types": False}):
+
+    def moved(name):
+        return {"offsets": {**offsets, name: {**offsets[name], "value": offsets[name]["value"] + 8}}}
+
+    # Another patch release, if communicators have the same size.
+    neighbour = {"version": re.sub(r"\d+$", lambda patch: str(int(patch[0]) + 1), whole["version"])}
+    has_size = "ncclComm.endMagic" in offsets
+    if has_size:
+        write(**neighbour)
+        of_neighbour = plan_of(arguments.collwire, stripped, "--symbols", others)
+        assert of_neighbour["debug_file"] == path and all(of_neighbour[name] == borrowed[name] for name in SAME), of_neighbour["not_recorded"]
+        assert all(neighbour["version"] in capability["source"] for capability in of_neighbour["capabilities"].values() if capability["source"])
+    wrong = [{"version": "2.1.0"}, moved("ncclComm.nRanks"), moved("ncclComm.proxyState"), {"debug_types": False}]
+    wrong += [moved("ncclComm.endMagic"), {**moved("ncclComm.endMagic"), **neighbour}] if has_size else [neighbour]
+    for change in wrong:
         write(**change)
         refused = plan_of(arguments.collwire, stripped, "--symbols", others)
         assert refused["not_recorded"] and not refused["debug_file"], (change.keys(), refused["debug_file"])
     write()
     print(f"{arguments.version}: {len(found)} functions and {len(borrowed['data'])} variables found in the stripped file, as its symbols said", flush=True)
     return others
+
+
+def check_patch_releases(arguments, library, stripped, directory):
+    """Of the plans that come with collwire those of the version's other patch releases: what is taken is what the whole file's DWARF says."""
+    whole, taken, refused = plan_of(arguments.collwire, library), [], []
+    layouts = {name: offset["value"] for name, offset in whole["offsets"].items()}
+    for path in sorted(glob.glob(os.path.join(one_machine.HERE, "..", "..", "nccl-plans", "*.json"))):
+        with open(path, encoding="utf-8") as file:
+            version = json.load(file)["version"]
+        if version == whole["version"] or version.rsplit(".", 1)[0] != whole["version"].rsplit(".", 1)[0]:
+            continue
+        place = f"{directory}/of-{version}"
+        os.mkdir(place)
+        shutil.copy(path, place)
+        plan = plan_of(arguments.collwire, stripped, "--symbols", place)
+        (taken if plan["debug_file"] else refused).append(version)
+        if plan["debug_file"]:
+            assert {name: offset["value"] for name, offset in plan["offsets"].items()} == layouts, f"layouts of {version} are others"
+            assert plan["version"] == whole["version"] and {capability["rung"] for capability in plan["capabilities"].values()} == {"inferred", "process"}
+        else:
+            assert plan["not_recorded"], plan
+    print(f"{arguments.version}: of other patch releases the layouts are taken of {taken or 'none'}, refused of {refused or 'none'}", flush=True)
 
 
 def check_borrowed_job(arguments, library, stripped, place, directory):
@@ -179,6 +216,7 @@ def run(arguments, library, directory):
     arguments.collwire = without_plans(arguments.collwire, directory)
     plans = check_plans(arguments, library, stripped, debug, directory)
     others = check_borrowed(arguments, library, stripped, plans, directory)
+    check_patch_releases(arguments, library, stripped, directory)
     if double_job.version_of(library) >= FIRST_WITH_KERNELS:
         check_borrowed_job(arguments, library, stripped, others, f"{directory}/job-others")
         for place in (debug, plans):

@@ -8,15 +8,18 @@
 #include "tests/unit/nccl_fixture.h"
 #include "userspace/nccl/borrowed_plan.h"
 #include "userspace/nccl/code_facts.h"
+#include "userspace/nccl/layout.h"
 #include "userspace/nccl/logged_names.h"
 
 namespace collwire::nccl::test {
 namespace {
 
-constexpr std::array<std::string_view, 9> NAMES{"bodyOfBoth",    "firstUser",    "handedOn",
-                                                "hasItInlined",  "inlinedTwice", "nobody",
-                                                "ownAndInlined", "secondUser",   "startsWork"};
+constexpr std::array<std::string_view, 10> NAMES{
+    "bodyOfBoth",   "checksEnds", "firstUser",     "handedOn",   "hasItInlined",
+    "inlinedTwice", "nobody",     "ownAndInlined", "secondUser", "startsWork"};
 constexpr std::uint64_t STATE_BYTES = 40, OPERATIONS_BYTES = 24;
+constexpr std::uint64_t OTHER_BYTES = 64, END_BYTES = 72;
+constexpr std::uint64_t OTHER_MARK = 0x0280028002800281;
 
 class LoggedNamesTest : public testing::Test {
 protected:
@@ -42,8 +45,8 @@ protected:
 
 TEST_F(LoggedNamesTest, FindsThemByTheirNames) {
     std::set<std::uint64_t> begins;
-    for (const std::string_view name :
-         {"firstUser", "secondUser", "startsWork", "handedOn", "hasItInlined", "ownAndInlined"}) {
+    for (const std::string_view name : {"firstUser", "secondUser", "startsWork", "handedOn",
+                                        "hasItInlined", "ownAndInlined", "checksEnds"}) {
         const LoggingFunction *function = names_->find(name);
         ASSERT_NE(function, nullptr) << name;
         EXPECT_EQ(function->is_called, name != std::string_view{"handedOn"}) << name;
@@ -51,7 +54,7 @@ TEST_F(LoggedNamesTest, FindsThemByTheirNames) {
         EXPECT_TRUE(library_->code().is_code(function->begin));
         begins.insert(function->begin);
     }
-    EXPECT_EQ(begins.size(), 6U) << "each is another";
+    EXPECT_EQ(begins.size(), 7U) << "each is another";
     EXPECT_EQ(names_->find("nobody"), nullptr);
     EXPECT_EQ(names_->find("inlinedTwice"), nullptr) << "it is in two that have names of their own";
     EXPECT_EQ(names_->function_at(0).bytes, 0U);
@@ -83,6 +86,17 @@ TEST_F(LoggedNamesTest, WhatItsCodeSays) {
         EXPECT_EQ(second_argument_at(library_->code(), user, call.address), "");
 }
 
+TEST_F(LoggedNamesTest, WhatItComparesWithANumber) {
+    const CodeRange checks = range_of("checksEnds");
+    const CodeView &code = library_->code();
+    EXPECT_TRUE(compares_at(code, checks, COMM_MAGIC, END_BYTES));
+    EXPECT_TRUE(compares_at(code, checks, COMM_MAGIC, 0));
+    EXPECT_TRUE(compares_at(code, checks, OTHER_MARK, OTHER_BYTES));
+    EXPECT_FALSE(compares_at(code, checks, COMM_MAGIC, OTHER_BYTES)) << "with another one";
+    EXPECT_FALSE(compares_at(code, checks, COMM_MAGIC, END_BYTES + 8));
+    EXPECT_FALSE(compares_at(code, range_of("firstUser"), COMM_MAGIC, END_BYTES));
+}
+
 TEST_F(LoggedNamesTest, AnAddressThatIsReturned) {
     const std::array<std::string_view, 2> names{"fake_all", "fake_text"};
     const auto symbols = library_->find(names);
@@ -103,6 +117,13 @@ TEST_F(FakeNccl, NothingIsBorrowedOfAnotherVersionOrLayout) {
     plan = borrow_plan(*library_, older);
     ASSERT_FALSE(plan.ok());
     EXPECT_NE(plan.failure().message.find("another version"), std::string::npos);
+    plan = borrow_plan(*library_, older, Lender::PatchRelease);
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.failure().message.find("another version"), std::string::npos);
+    older.version = other->version;
+    plan = borrow_plan(*library_, older, Lender::PatchRelease);
+    ASSERT_FALSE(plan.ok());
+    EXPECT_NE(plan.failure().message.find("another version"), std::string::npos) << "it is not";
     Plan recorded = *other;
     plan = borrow_plan(*library_, recorded);
     ASSERT_FALSE(plan.ok());

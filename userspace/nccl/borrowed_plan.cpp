@@ -28,6 +28,8 @@ constexpr std::string_view LAUNCHER =
 // Its probe is in the middle of it, where DWARF says.
 constexpr std::string_view EARLY = "ncclLocalOpAppend";
 constexpr std::string_view PLAN = "plan"; // its register there
+// It compares startMagic and endMagic: where the latter is, ncclComm ends.
+constexpr std::string_view CHECK = "CommCheck";
 constexpr std::string_view CLEANUP = "commCleanup";
 constexpr std::string_view DESTROY = "ncclCommDestroy";
 
@@ -49,17 +51,30 @@ std::uint32_t version_of(const LibraryFile &file) {
     return 0;
 }
 
+// 2.28 of 2.28.9
+std::uint32_t minor_of(std::uint32_t version) {
+    return version / 100;
+}
+
+bool is_lender(std::uint32_t to, std::uint32_t of, Lender lender) {
+    if (to == 0 || of == 0)
+        return false;
+    return lender == Lender::SameVersion ? to == of : to != of && minor_of(to) == minor_of(of);
+}
+
 class Borrower {
 public:
-    Borrower(const LibraryFile &file, const Plan &other)
-        : file_(file), other_(other), exported_(file.find(EXPORTED)) {}
+    Borrower(const LibraryFile &file, const Plan &other, Lender lender)
+        : file_(file), other_(other), lender_(lender), exported_(file.find(EXPORTED)) {}
 
     Result<Plan> make() {
         if (auto checked = check_build(); !checked)
             return std::move(checked).failure();
         const auto names = names_of(other_);
         logged_.emplace(file_, names);
-        plan_.version = other_.version;
+        if (auto checked = check_size(); !checked)
+            return std::move(checked).failure();
+        plan_.version = version_text(version_of(file_));
         plan_.build_id = file_.build_id();
         plan_.debug_link = file_.debug_link();
         plan_.has_symbol_table = file_.has_symbol_table();
@@ -82,7 +97,7 @@ public:
 
 private:
     static std::vector<std::string_view> names_of(const Plan &other) {
-        std::vector<std::string_view> names{STARTER, LAUNCHER};
+        std::vector<std::string_view> names{STARTER, LAUNCHER, CHECK};
         for (const PlannedFunction &probe : other.probes)
             names.push_back(probe.function);
         std::ranges::sort(names);
@@ -105,8 +120,7 @@ private:
 
     // One version is one source: only the compiler and its options may differ.
     [[nodiscard]] Result<void> check_build() const {
-        const std::uint32_t version = version_of(file_);
-        if (version == 0 || version != version_number(other_.version))
+        if (!is_lender(version_of(file_), version_number(other_.version), lender_))
             return no("another version");
         // One of this build that was not taken is wrong.
         if (other_.build_id == file_.build_id())
@@ -114,6 +128,19 @@ private:
         if (!other_.not_recorded.empty() || !other_.has_debug_types)
             return no("nothing is known of that, either");
         return check_getters(other_, file_);
+    }
+
+    // What is not to be checked is taken of the same source alone.
+    [[nodiscard]] Result<void> check_size() const {
+        const LoggingFunction *check = logged_->find(CHECK);
+        const std::uint32_t end = field_offset(other_, "ncclComm.endMagic");
+        if (check == nullptr || end == CW_NCCL_NO_FIELD)
+            return lender_ == Lender::SameVersion
+                       ? Result<void>{}
+                       : no("the size of communicators is not to be seen");
+        if (!compares_at(file_.code(), {check->begin, check->bytes}, COMM_MAGIC, end))
+            return no("communicators of another size");
+        return {};
     }
 
     void find_functions() {
@@ -254,9 +281,12 @@ private:
         if (of_other->rung == Rung::Process || !has_all)
             result.rung = Rung::Process;
         else
-            result.source =
-                fmt::format("layouts of another build of {} ({}), functions by what they log",
-                            other_.version, other_.build_id.substr(0, BUILD_ID_DIGITS));
+            result.source = fmt::format(
+                "layouts of {} ({}){}, functions by what they log",
+                lender_ == Lender::SameVersion ? "another build of " + other_.version
+                                               : "another version, " + other_.version,
+                other_.build_id.substr(0, BUILD_ID_DIGITS),
+                lender_ == Lender::SameVersion ? "" : ", whose communicators have the same size");
         return result;
     }
 
@@ -273,6 +303,7 @@ private:
 
     const LibraryFile &file_;
     const Plan &other_;
+    Lender lender_;
     LibraryFile::Symbols exported_;
     std::optional<LoggedNames> logged_;
     Plan plan_;
@@ -280,13 +311,12 @@ private:
 
 } // namespace
 
-bool is_same_version(const LibraryFile &a, const LibraryFile &b) {
-    const std::uint32_t version = version_of(a);
-    return version != 0 && version == version_of(b);
+bool can_lend(const LibraryFile &to, const LibraryFile &of, Lender lender) {
+    return is_lender(version_of(to), version_of(of), lender);
 }
 
-Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other) {
-    return Borrower{file, other}.make();
+Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other, Lender lender) {
+    return Borrower{file, other, lender}.make();
 }
 
 } // namespace collwire::nccl

@@ -150,6 +150,30 @@ bool begins_with_reading(const CodeView &code, const CodeRange &function, std::u
     return is_found;
 }
 
+bool compares_at(const CodeView &code, const CodeRange &function, std::uint64_t number,
+                 std::uint64_t offset_bytes) {
+    unsigned has_number = X86_REG_INVALID;
+    return any_instruction(code, function, [&](const cs_insn &instruction, auto operands) {
+        if (operands.size() != 2)
+            return false;
+        const bool is_comparison = instruction.id == X86_INS_CMP;
+        if (!is_comparison && operands[1].type == X86_OP_REG) {
+            if (operands[0].type == X86_OP_IMM && operands[1].size == sizeof(number) &&
+                static_cast<std::uint64_t>(operands[0].imm) == number)
+                has_number = operands[1].reg;
+            else if (operands[1].reg == has_number && instruction.id != X86_INS_TEST)
+                has_number = X86_REG_INVALID;
+            return false;
+        }
+        const auto is_pair = [&](const cs_x86_op &of_register, const cs_x86_op &of_memory) {
+            return of_register.type == X86_OP_REG && of_register.reg == has_number &&
+                   memory_at(of_memory, offset_bytes) != nullptr;
+        };
+        return is_comparison && has_number != X86_REG_INVALID &&
+               (is_pair(operands[0], operands[1]) || is_pair(operands[1], operands[0]));
+    });
+}
+
 std::string_view second_argument_at(const CodeView &code, const CodeRange &function,
                                     std::uint64_t call) {
     struct Argument {

@@ -33,6 +33,10 @@ std::vector<DirectCall> direct_calls(const CodeView &code, const CodeRange &func
 bool begins_with_reading(const CodeView &code, const CodeRange &function, std::uint64_t first_bytes,
                          std::uint64_t second_bytes);
 
+// Whether a function compares what is at `offset_bytes` of something with this number of 64 bits.
+bool compares_at(const CodeView &code, const CodeRange &function, std::uint64_t number,
+                 std::uint64_t offset_bytes);
+
 // The register in which a function has its second argument when it makes this call, to which it
 // hands on its first: one that calls leave alone, which is written to once. Empty: none.
 std::string_view second_argument_at(const CodeView &code, const CodeRange &function,

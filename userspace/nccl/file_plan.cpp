@@ -87,10 +87,6 @@ std::vector<std::string> wanted_fields() {
     return names;
 }
 
-std::string version_of(std::uint32_t number) {
-    return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
-}
-
 class Planner {
 public:
     Planner(const LibraryFile &file, const LibraryFile *debug)
@@ -107,7 +103,7 @@ public:
         plan_.has_symbol_table = of_debug_.has_symbol_table();
         if (const LibrarySymbol *get_version = function("ncclGetVersion"))
             if (const auto number = stored_number(file_.code(), *get_version))
-                plan_.version = version_of(*number);
+                plan_.version = version_text(*number);
         if (of_debug_.has_debug_types())
             debug_ = DebugInfo::open(of_debug_.elf());
         if (debug_)

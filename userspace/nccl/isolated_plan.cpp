@@ -100,22 +100,24 @@ Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> by
 }
 
 // With the layouts of another build: of a plan, or of a library that has its own.
-Result<Plan> plan_of_other(const LibraryFile &library, std::span<const std::byte> bytes) {
+Result<Plan> plan_of_other(const LibraryFile &library, std::span<const std::byte> bytes,
+                           Lender lender) {
     auto other = plan_in(bytes);
     if (!other) {
         const auto file = LibraryFile::parse(bytes);
         if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
-            !is_same_version(*file, library))
+            !can_lend(library, *file, lender))
             return error(ErrorKind::BadInput, "tells nothing of a build");
         other = make_plan(*file);
     }
     if (!other)
         return other;
-    return borrow_plan(library, *other);
+    return borrow_plan(library, *other, lender);
 }
 
 // With the first of the other files that is of the first one, else the first that is of another
-// build of its version. "D", its index, a line's end, and the plan; "N": there is none.
+// build of its version, else of a version that has its layouts. "D", its index, a line's end, and
+// the plan; "N": there is none.
 std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
     const auto library =
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
@@ -129,15 +131,16 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
         if (plan)
             return fmt::format("D{}\n{}", i, render_json(*plan, ""));
     }
-    for (std::size_t i = 1; library && i < files.size(); ++i)
-        if (files[i])
-            if (const auto plan = plan_of_other(*library, files[i]->bytes()))
-                return fmt::format("D{}\n{}", i, render_json(*plan, ""));
+    for (const Lender lender : {Lender::SameVersion, Lender::PatchRelease})
+        for (std::size_t i = 1; library && i < files.size(); ++i)
+            if (files[i])
+                if (const auto plan = plan_of_other(*library, files[i]->bytes(), lender))
+                    return fmt::format("D{}\n{}", i, render_json(*plan, ""));
     return "N";
 }
 
 // Of a file that was stripped. Nothing: neither its debug file, nor a plan of it, nor of another
-// build of its version is there, or it cannot be read.
+// build that has its layouts is there, or it cannot be read.
 std::optional<Plan> plan_with_debug_file(const std::string &path, const Plan &stripped,
                                          const DebugPlaces &places) {
     std::vector<std::string> paths{path};

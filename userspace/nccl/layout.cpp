@@ -183,6 +183,10 @@ std::uint32_t version_number(std::string_view version) {
     return parts[0] * 10000 + parts[1] * 100 + parts[2];
 }
 
+std::string version_text(std::uint32_t number) {
+    return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
+
 const PlannedFunction *find_warning(const Plan &plan) {
     const PlannedFunction *newer = find_probe(plan, WARNS_WITH_FUNCTION);
     return newer != nullptr ? newer : find_probe(plan, WARNS);

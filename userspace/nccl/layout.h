@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "collwire/nccl_layout.h"
@@ -12,8 +13,13 @@
 
 namespace collwire::nccl {
 
+// What ncclComm begins and ends with (startMagic, endMagic), 2.21 and later.
+inline constexpr std::uint64_t COMM_MAGIC = 0x0280028002800280;
+
 // 22809 of "2.28.9"; 0 of anything else.
 std::uint32_t version_number(std::string_view version);
+// The other way round.
+std::string version_text(std::uint32_t number);
 
 // Of the first that the plan has of "type.field|type.field"; CW_NCCL_NO_FIELD: it has none.
 std::uint32_t field_offset(const Plan &plan, std::string_view names);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "userspace/inventory/process.h"
+#include "userspace/nccl/layout.h"
 
 namespace collwire::nccl {
 namespace {
@@ -23,7 +24,6 @@ constexpr std::int32_t MAX_ENDPOINTS = 128;    // NCCL has at most 128 queue pai
 constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a network that is several
 constexpr std::int32_t TRANSPORT_NET = 2;      // P2P 0, SHM 1, NET 2, COLLNET 3
 constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
-constexpr std::uint64_t MAGIC = 0x0280028002800280; // ncclComm.startMagic, 2.21 and later
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
 class Reader {
@@ -75,7 +75,7 @@ public:
         std::vector<std::uint64_t> all(static_cast<std::size_t>(std::min(*n, MAX_COMMS)));
         return bytes(*array, std::as_writable_bytes(std::span{all})) &&
                std::ranges::find(all, comm.comm) != all.end() &&
-               field<std::uint64_t>(comm.comm, layout_.comm_start_magic) == MAGIC &&
+               field<std::uint64_t>(comm.comm, layout_.comm_start_magic) == COMM_MAGIC &&
                field<std::uint64_t>(comm.comm, layout_.comm_hash) == comm.comm_hash &&
                field<std::int32_t>(comm.comm, layout_.comm_rank) == comm.rank;
     }
@@ -120,7 +120,7 @@ private:
         const auto magic = field<std::uint64_t>(address, layout_.comm_start_magic);
         const auto state = field<std::int32_t>(address, offset("ncclComm.initState"));
         // In the making: its creation is still to be seen.
-        if (magic != MAGIC || state != 0)
+        if (magic != COMM_MAGIC || state != 0)
             return;
         LiveComm live;
         cw_nccl_comm &comm = live.comm;

@@ -17,7 +17,6 @@
 namespace collwire::nccl {
 namespace {
 
-constexpr std::uint64_t MAGIC = 0x0280028002800280; // ncclComm.startMagic and .endMagic
 constexpr std::uint64_t PAGE_BYTES = 4096;
 constexpr std::size_t PAGES_AT_ONCE = 1024;    // IOV_MAX
 constexpr std::size_t BLOCK_PAGES = 256;       // 1 MiB
@@ -84,7 +83,7 @@ private:
     }
 
     void consider(std::uint64_t address) {
-        if (process_.read<std::uint64_t>(address + end_magic_) == MAGIC &&
+        if (process_.read<std::uint64_t>(address + end_magic_) == COMM_MAGIC &&
             std::ranges::find(found_.addresses, address) == found_.addresses.end())
             found_.addresses.push_back(address);
     }
@@ -108,7 +107,7 @@ private:
                 const std::size_t n_read = process_.read_words(std::span{places}.subspan(first),
                                                                std::span{words}.subspan(first));
                 for (std::size_t i = first; i < first + n_read; ++i)
-                    if (words[i] == MAGIC)
+                    if (words[i] == COMM_MAGIC)
                         consider(places[i]);
                 first += n_read + 1;
             }
@@ -140,10 +139,10 @@ private:
     }
 
     void search(std::uint64_t address, std::span<const std::byte> bytes) {
-        for (std::size_t i = 0; i + sizeof(MAGIC) <= bytes.size(); i += sizeof(MAGIC)) {
+        for (std::size_t i = 0; i + sizeof(COMM_MAGIC) <= bytes.size(); i += sizeof(COMM_MAGIC)) {
             std::uint64_t word = 0;
             std::memcpy(&word, &bytes[i], sizeof(word));
-            if (word == MAGIC)
+            if (word == COMM_MAGIC)
                 consider(address + i);
         }
     }

@@ -18,6 +18,10 @@ struct Comm {
 struct Plan {
     int works, done;
 };
+struct Marked {
+    long begin, unused[7], other, end;
+};
+constexpr long MARK = 0x0280028002800280, OTHER_MARK = 0x0280028002800281;
 
 namespace {
 
@@ -83,6 +87,11 @@ __attribute__((noinline)) int hasItInlined(const int *value) {
     return 0;
 }
 
+__attribute__((noinline)) int checksEnds(const Marked *value) {
+    CHECKED(value->begin == MARK && value->end == MARK && value->other != OTHER_MARK ? 0 : 1);
+    return 0;
+}
+
 int handedOn(void *value) {
     CHECKED(opaque(static_cast<int *>(value)));
     return 0;
@@ -96,7 +105,8 @@ FAKE_API Work fake_work() {
 }
 FAKE_API int fake_all(const int *value, void *comm, void *plan) {
     return firstUser(value) + secondUser(value) + ownAndInlined(value) + hasItInlined(value) +
-           startsWork(static_cast<Comm *>(comm), static_cast<Plan *>(plan));
+           startsWork(static_cast<Comm *>(comm), static_cast<Plan *>(plan)) +
+           checksEnds(static_cast<Marked *>(comm));
 }
 FAKE_API char *fake_text() {
     static char text[64];
