@@ -62,9 +62,12 @@ class Job:
         })
         return environment
 
+    def command(self, program):
+        return [f"{self.build}/{program}"]
+
     def start(self, rank, directory, program, arguments, mask=frozenset()):
         words = [f"{self.c_library}/{LOADER}"] if self.c_library else []
-        words += [f"{self.build}/{program}", "--rank", str(rank), "--ranks", str(self.ranks), "--id", self.id_place or f"file:{directory}/id",
+        words += [*self.command(program), "--rank", str(rank), "--ranks", str(self.ranks), "--id", self.id_place or f"file:{directory}/id",
                   "--device", str(rank % self.ranks_per_node), *arguments]
         if program == "job":
             words += ["--log", f"{directory}/job.{rank}"]

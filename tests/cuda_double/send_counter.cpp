@@ -3,7 +3,9 @@
 // that SEND_COUNTER names when the process ends. Then "closed <type> <sockets> <bytes>": what it
 // had given to those that it closed, by what NCCL says that they are for. The end that connected
 // begins with a number of 8 bytes, and NCCL's number of the type. "closed_early <sockets> <bytes>":
-// those that never got as far as that (2.22 closes some behind the first 8 bytes).
+// those that never got as far as that (2.22 closes some behind the first 8 bytes). "messages
+// <messages> <bytes>": of net_socket's connections where each has one socket, as by default: 4
+// bytes with a size, and so many of data.
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -22,12 +24,16 @@ namespace {
 constexpr std::size_t MAX_SOCKETS = 65536;
 constexpr std::size_t MAX_TYPES = 16;
 constexpr unsigned long HEAD_BYTES = 12, TYPE_AT = 8;
+constexpr unsigned long NUMBER_BYTES = 1; // of the socket among those of its connection
+constexpr std::uint32_t NET_SOCKET = 3;
 
 struct Socket {
     std::atomic<unsigned long> sent_bytes{0};
     std::atomic<unsigned long> head_bytes{0};
     std::atomic<bool> was_accepted{false};
     std::array<char, HEAD_BYTES> head{};
+    std::array<unsigned char, 4> size{}; // of the message that comes
+    unsigned long size_bytes = 0, data_left = 0;
 };
 struct Closed {
     std::atomic<unsigned long> sockets{0};
@@ -36,6 +42,8 @@ struct Closed {
 
 std::atomic<unsigned long> sent_bytes{0};
 std::atomic<unsigned long> calls{0};
+std::atomic<unsigned long> messages{0};
+std::atomic<unsigned long> message_bytes{0};
 std::array<Socket, MAX_SOCKETS> sockets; // by descriptor
 std::array<Closed, MAX_TYPES> closed;    // by type
 Closed closed_early;
@@ -58,6 +66,40 @@ void add_to_head(Socket &socket, const void *data, unsigned long bytes, bool is_
     socket.head_bytes = begin + n;
 }
 
+std::uint32_t type_of(const Socket &socket) {
+    std::uint32_t type = 0;
+    std::memcpy(&type, socket.head.data() + TYPE_AT, sizeof(type));
+    return type;
+}
+
+// `begin`: what was sent there before.
+void add_messages(Socket &socket, unsigned long begin, const void *data, unsigned long bytes) {
+    if (socket.head_bytes != HEAD_BYTES || socket.was_accepted || type_of(socket) != NET_SOCKET)
+        return;
+    const auto *at = static_cast<const unsigned char *>(data);
+    const unsigned char *end = at + bytes;
+    const unsigned long before = HEAD_BYTES + NUMBER_BYTES;
+    at += begin < before ? std::min(before - begin, bytes) : 0;
+    while (at < end) {
+        const auto left = static_cast<unsigned long>(end - at);
+        if (socket.data_left != 0) {
+            const unsigned long n = std::min(left, socket.data_left);
+            socket.data_left -= n;
+            message_bytes += n;
+            at += n;
+            continue;
+        }
+        socket.size[socket.size_bytes++] = *at++;
+        if (socket.size_bytes != socket.size.size())
+            continue;
+        std::uint32_t size = 0;
+        std::memcpy(&size, socket.size.data(), sizeof(size));
+        socket.size_bytes = 0;
+        socket.data_left = size;
+        ++messages;
+    }
+}
+
 bool is_tcp(int fd) {
     int protocol = 0, listens = 0;
     socklen_t bytes = sizeof(protocol);
@@ -69,8 +111,7 @@ bool is_tcp(int fd) {
 }
 
 void add_closed(int fd, Socket &socket) {
-    std::uint32_t type = 0;
-    std::memcpy(&type, socket.head.data() + TYPE_AT, sizeof(type));
+    const std::uint32_t type = type_of(socket);
     if (socket.head_bytes == HEAD_BYTES && type < closed.size()) {
         ++closed[type].sockets;
         closed[type].sent_bytes += socket.sent_bytes;
@@ -80,6 +121,7 @@ void add_closed(int fd, Socket &socket) {
     }
     socket.head_bytes = 0;
     socket.sent_bytes = 0;
+    socket.size_bytes = socket.data_left = 0;
 }
 
 __attribute__((destructor)) void write_counts() {
@@ -94,6 +136,7 @@ __attribute__((destructor)) void write_counts() {
                          closed[type].sent_bytes.load());
     std::fprintf(file, "closed_early %lu %lu\n", closed_early.sockets.load(),
                  closed_early.sent_bytes.load());
+    std::fprintf(file, "messages %lu %lu\n", messages.load(), message_bytes.load());
     std::fclose(file);
 }
 
@@ -109,8 +152,10 @@ extern "C" __attribute__((visibility("default"))) ssize_t send(int fd, const voi
         sent_bytes += n;
         calls++;
         if (Socket *socket = socket_of(fd)) {
+            const unsigned long begin = socket->sent_bytes;
             socket->sent_bytes += n;
             add_to_head(*socket, data, n, false);
+            add_messages(*socket, begin, data, n);
         }
     }
     return sent;

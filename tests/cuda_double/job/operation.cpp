@@ -43,7 +43,9 @@ public:
         add_calls();
         prepared_.reset = [in = in_, out = out_, fill_input = input_filler()] {
             out->clear();
-            fill_input(in->data());
+            std::vector<char> host(in->bytes());
+            fill_input(host.data());
+            in->put(host);
         };
         prepared_.reset();
         if (!prepared_.check)
@@ -208,7 +210,9 @@ private:
         const bool divides = operation_.reduction == ncclAvg && is_reduction();
         prepared_.check = [out = out_, at = bytes(offset), elements, type = operation_.type,
                            expected = Expected{value, divides ? comm_.ranks() : 1}] {
-            return compare(type, out->data() + at, elements, expected);
+            std::vector<char> host(elements * bytes_of(type));
+            out->get(at, host);
+            return compare(type, host.data(), elements, expected);
         };
     }
     [[nodiscard]] bool is_reduction() const {

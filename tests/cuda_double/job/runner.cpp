@@ -150,7 +150,8 @@ void Runner::run_capture(const Step &step) {
     cudaGraphExec_t executable = nullptr;
     captured_ = Captured{graphs_++, 0};
     captured_calls_.clear();
-    require_cuda(cudaStreamBeginCapture(communicator->stream, cudaStreamCaptureModeThreadLocal),
+    // Buffers are made on the way.
+    require_cuda(cudaStreamBeginCapture(communicator->stream, cudaStreamCaptureModeRelaxed),
                  "cudaStreamBeginCapture");
     for (const Step &each : step.steps)
         run_step(each);
@@ -267,7 +268,7 @@ bool Runner::agree_to_stop(bool wish) {
     const auto mine = DeviceBuffer(sizeof(std::int32_t));
     const auto all = DeviceBuffer(sizeof(std::int32_t));
     const std::int32_t value = wish ? 1 : 0;
-    std::memcpy(mine.data(), &value, sizeof value);
+    mine.put({reinterpret_cast<const char *>(&value), sizeof value});
     Call agreement{.name = "AllReduce", .count = 1, .type = ncclInt32, .reduction = ncclMax};
     agreement.function = [&] {
         return ncclAllReduce(mine.data(), all.data(), 1, ncclInt32, ncclMax, world.handle,
@@ -278,7 +279,7 @@ bool Runner::agree_to_stop(bool wish) {
     purpose_ = nullptr;
     require_cuda(cudaStreamSynchronize(world.stream), "cudaStreamSynchronize");
     std::int32_t agreed = 0;
-    std::memcpy(&agreed, all.data(), sizeof agreed);
+    all.get(0, {reinterpret_cast<char *>(&agreed), sizeof agreed});
     return agreed != 0;
 }
 

@@ -84,6 +84,16 @@ template <class T> double slack(double wanted, int divisor) {
     return std::abs(wanted) * (sizeof(T) == 2 ? 1e-2 : 1e-5);
 }
 
+void require_cuda(cudaError_t error, const char *what) {
+    if (error != cudaSuccess)
+        give_up(fmt::format("{}: CUDA error {}. Fix: smaller operations", what, error));
+}
+
+// Neither is done when it returns, and streams that do not block do not wait for it.
+void settle() {
+    require_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+}
+
 } // namespace
 
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(std::max<std::size_t>(bytes, 1)) {
@@ -99,7 +109,19 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 void DeviceBuffer::clear() const {
-    std::memset(begin_, kClearByte, bytes_);
+    require_cuda(cudaMemset(begin_, kClearByte, bytes_), "cudaMemset");
+    settle();
+}
+
+void DeviceBuffer::put(std::span<const char> host) const {
+    require_cuda(cudaMemcpy(begin_, host.data(), host.size(), cudaMemcpyHostToDevice),
+                 "cudaMemcpy to the device");
+    settle();
+}
+
+void DeviceBuffer::get(std::size_t offset, std::span<char> host) const {
+    require_cuda(cudaMemcpy(host.data(), begin_ + offset, host.size(), cudaMemcpyDeviceToHost),
+                 "cudaMemcpy from the device");
 }
 
 std::int64_t input_value(ncclRedOp_t reduction, int sequence, int rank, std::size_t index) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "tests/cuda_double/fakecuda/nccl.h"
@@ -18,9 +19,13 @@ public:
     DeviceBuffer(const DeviceBuffer &) = delete;
     DeviceBuffer &operator=(const DeviceBuffer &) = delete;
 
+    // On the device: for NCCL alone.
     [[nodiscard]] char *data() const { return begin_; }
+    [[nodiscard]] std::size_t bytes() const { return bytes_; }
     // With what no operation results in.
     void clear() const;
+    void put(std::span<const char> host) const; // at its begin
+    void get(std::size_t offset, std::span<char> host) const;
 
 private:
     std::size_t bytes_;

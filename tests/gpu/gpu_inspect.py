@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`collwire inspect` of each rank of a job on a GPU that runs: its communicators are those of which NCCL tells a profiler plugin."""
+
+import json
+import subprocess
+import time
+
+import double_job
+import identity_truth
+import one_machine
+
+LOOKS = 5
+# The goal for a look, of which 0.2 s lie between its two readings; the first reads the library's plan.
+MOST_S = 1.0
+
+
+def look(collwire, pid, path):
+    begin = time.monotonic()
+    with open(path, "w", encoding="utf-8") as file:
+        subprocess.run([collwire, "inspect", str(pid), "--json"], stdout=file, check=True)
+    took_s = time.monotonic() - begin
+    with open(path, encoding="utf-8") as file:
+        [process] = json.load(file)["processes"]
+    return process, took_s
+
+
+def check(collwire, job, directory, plan_path):
+    job.write_layout(directory)
+    processes, problems, times_s, moving = [], [], [], 0
+    try:
+        for rank in range(job.ranks):
+            processes.append(job.start(rank, directory, "job", ["--plan", plan_path, "--count", "0"]))
+        double_job.wait_until_running(job, directory, processes)
+        for _ in range(LOOKS):
+            for rank, process in enumerate(processes):
+                seen, took_s = look(collwire, process.pid, f"{directory}/inspect.{rank}.json")
+                times_s.append(took_s)
+                moving += any(proxy["operations"] for proxy in seen["proxies"])
+        logs = one_machine.logs_of(directory, "job", job.ranks)
+        files = [f"{directory}/inspect.{rank}.json" for rank in range(job.ranks)]
+        for rank, (process, path) in enumerate(zip(processes, files)):
+            with open(path, encoding="utf-8") as file:
+                [seen] = json.load(file)["processes"]
+            told = {(line["hash"], line["rank"]) for line in identity_truth.lines_of(f"{directory}/profiler.{process.pid}")}
+            said = {(comm["hash"], comm["rank"]) for comm in seen["communicators"]}
+            if said != told:
+                problems.append(f"inspect, rank {rank}: communicators {said}, NCCL tells a profiler plugin of {told}")
+            number = logs[rank][0]["nccl_version"]
+            if seen["libraries"][0]["version"] != f"{number // 10000}.{number // 100 % 100}.{number % 100}":
+                problems.append(f"inspect, rank {rank}: {seen['libraries']}, the job has {number}")
+        diagnosis = json.loads(subprocess.run([collwire, "diagnose", "--json", *files], capture_output=True, text=True, check=True).stdout)
+        problems += [f"diagnose: {comm['causes']} of a job that runs" for comm in diagnosis["communicators"] if comm["causes"]]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    times_s.sort()
+    print(f"inspect: {len(times_s)} looks of {times_s[0]:.2f} to {times_s[-1]:.2f} s, in {moving} of them something is under way", flush=True)
+    if times_s[0] >= MOST_S:
+        problems.append(f"inspect: no look in less than {MOST_S} s")
+    if not moving:
+        problems.append("inspect: nothing is ever under way")
+    return problems

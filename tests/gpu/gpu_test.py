@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL on a real GPU, several ranks on the one, over sockets, under collwire: its operations against a profiler plugin, its bytes against what was given to
+send(), its order against the program's, what AllReduce takes with a recorder against without one, and loops of PyTorch. Where there is no eBPF: the plan
+and `inspect` alone.
+
+gpu_test.py --build DIRECTORY [--collwire FILE] [--nccl libnccl.so.2] [--steps STEP,...] [--keep DIRECTORY] [--double VERSION [--only-full]]
+
+--double: the test double of CUDA in the GPU's place, with less of everything; no PyTorch."""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True  # it runs as root
+
+import gpu_job  # before the next ones: it sets their path
+import double_job
+import gpu_cost
+import gpu_inspect
+import gpu_truth
+import one_machine
+
+RANKS = 2
+PROTOCOLS = ("", "Simple", "LL", "LL128")
+OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "allpairs", "alltoall")
+SIZES = ("8", "1KiB", "64KiB", "1MiB", "16MiB", "256MiB")
+SIZES_ON_DOUBLE = ("8", "1KiB", "1MiB")
+COST_SIZES = {"8": 20, "1KiB": 20, "64KiB": 20, "1MiB": 10, "16MiB": 2} # and how often in a row
+REPLAYS = 5
+LIMIT_S = 900
+
+
+@dataclasses.dataclass
+class Bench:
+    collwire: str
+    programs: str
+    double: str
+    plugin: str
+    library: str
+    directory: str
+    runtime: str = ""
+    python: str = ""
+
+    @property
+    def sizes(self):
+        return SIZES if self.runtime else SIZES_ON_DOUBLE
+
+    def job(self, directory, kind=gpu_job.GpuJob, is_profiled=True, **environment):
+        words = {"python": self.python} if kind is gpu_job.TorchJob else {}
+        if is_profiled:
+            environment.update({"NCCL_PROFILER_PLUGIN": self.plugin, "COLLWIRE_PROFILER_LOG": f"{directory}/profiler"})
+        return kind(self.library, self.double, RANKS, programs=self.programs, runtime=self.runtime, limit_s=LIMIT_S, environment=environment, **words)
+
+    def make_directory(self, name):
+        os.mkdir(f"{self.directory}/{name}")
+        return f"{self.directory}/{name}"
+
+
+def write_plan(path, lines):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join([*lines, ""]))
+    return path
+
+
+def plan(bench):
+    """What is read out of the library."""
+    path = f"{bench.directory}/plan.json"
+    with open(path, "w", encoding="utf-8") as file:
+        subprocess.run([bench.collwire, "doctor", "--nccl", bench.library, "--json"], stdout=file, check=True)
+    with open(path, encoding="utf-8") as file:
+        said = json.load(file)
+    rungs = {name: capability["rung"] for name, capability in said["capabilities"].items()}
+    print(f"plan: NCCL {said['version']}, build-id {said['build_id']}: {rungs}", flush=True)
+    return [] if not said["not_recorded"] else [said["not_recorded"]]
+
+
+def inspect(bench):
+    directory = bench.make_directory("inspect")
+    path = write_plan(f"{directory}/loop.plan", ["loop", "repeat 100", f"world allreduce {bench.sizes[-1]}", "world allgather 1KiB", "wait", "end"])
+    return gpu_inspect.check(bench.collwire, bench.job(directory), directory, path)
+
+
+def collectives(bench):
+    problems = []
+    for protocol in PROTOCOLS:
+        directory = bench.make_directory(f"collectives-{protocol or 'default'}")
+        lines = [line for size in bench.sizes for operation in OPERATIONS for line in (f"world {operation} {size}", "wait")]
+        lines += ["capture world 3", "world allreduce 64KiB", "world allgather 1KiB", "end"]
+        job = bench.job(directory, **({"NCCL_PROTO": protocol} if protocol else {}))
+        report, jobs, _ = one_machine.record(bench.collwire, job, directory, ["--plan", write_plan(f"{directory}/all.plan", lines)])
+        line, of_run = gpu_truth.judge(report, jobs, directory, protocol)
+        print(f"collectives, {protocol or 'protocol as NCCL chooses'}: {line}", flush=True)
+        problems += of_run
+    return problems
+
+
+def cost(bench):
+    directory = bench.make_directory("cost")
+    lines = ["loop", *(line for size, times in COST_SIZES.items() if bench.runtime or size in bench.sizes
+                       for line in (f"repeat {times}", f"world allreduce {size}", "wait", "end"))]
+    return gpu_cost.measure(bench.collwire, bench.job(directory, is_profiled=False), directory, write_plan(f"{directory}/cost.plan", lines),
+                            gpu_cost.ROUNDS if bench.runtime else gpu_cost.ROUNDS_ON_DOUBLE)
+
+
+def torch(bench):
+    if not bench.python:
+        print("torch: skip: no Python of PATH has PyTorch", flush=True)
+        return []
+    problems = []
+    for name, count in (("ddp", 20), ("graph", REPLAYS)):
+        directory = bench.make_directory(f"torch-{name}")
+        report, jobs, _ = one_machine.record(bench.collwire, bench.job(directory, gpu_job.TorchJob), directory, ["--plan", name, "--count", str(count),
+                                             "--log", f"{directory}/job.{{rank}}"])
+        line, of_run = gpu_truth.judge(report, jobs, directory, "", of_torch=True)
+        print(f"torch, {name}: {line}", flush=True)
+        problems += of_run
+    return problems
+
+
+STEPS = {"plan": plan, "inspect": inspect, "collectives": collectives, "cost": cost, "torch": torch}
+# Those that place probes.
+NEED_BPF = ("collectives", "cost", "torch")
+
+
+def bench_of(arguments, directory):
+    build = os.path.realpath(arguments.build)
+    common = {"collwire": arguments.collwire or f"{build}/collwire", "programs": f"{build}/tests/gpu", "double": f"{build}/tests/cuda_double",
+              "plugin": f"{build}/tests/nccl/libnccl_test_profiler_plugin.so", "directory": directory}
+    if arguments.double:
+        return Bench(library=double_job.fetched(arguments.double), **common)
+    found = gpu_job.gpus()
+    if not found:
+        raise one_machine.Skip("no GPU (nvidia-smi -L)")
+    python = gpu_job.python_with_torch()
+    library = arguments.nccl or gpu_job.find_library("libnccl.so.2", python)
+    runtime = gpu_job.find_library("libcudart.so.1[0-9]", python)
+    if not library or not runtime:
+        raise one_machine.Skip(f"no {'libcudart.so' if library else 'libnccl.so.2'} of PyTorch or the system. Fix: pip install torch, or --nccl")
+    print(f"{found[0]}; {library}; {runtime}; {os.uname().release}", flush=True)
+    return Bench(library=library, runtime=runtime, python=python or "", **common)
+
+
+def run(arguments, directory):
+    bench = bench_of(arguments, directory)
+    problems, no_bpf = [], ""
+    for name in arguments.steps.split(","):
+        if no_bpf and name in NEED_BPF:
+            print(f"{name}: skip: {no_bpf}", flush=True)
+            continue
+        try:
+            problems += [f"{name}: {problem}" for problem in STEPS[name](bench)]
+        except one_machine.Skip as reason:
+            no_bpf = str(reason)
+            print(f"{name}: skip: {no_bpf}", flush=True)
+        except (AssertionError, subprocess.SubprocessError) as problem:
+            # The other steps say something all the same.
+            problems.append(f"{name}: {problem}")
+    print("\n".join(problems[:60]) if problems else "nothing differs", flush=True)
+    assert not problems, f"{len(problems)} problems"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", required=True, help="the release build")
+    parser.add_argument("--collwire", default="")
+    parser.add_argument("--nccl", default="")
+    parser.add_argument("--steps", default=",".join(STEPS))
+    parser.add_argument("--keep", default="", metavar="DIRECTORY", help="leave there what the run wrote")
+    parser.add_argument("--double", default="", metavar="VERSION")
+    parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
+    arguments = parser.parse_args()
+    try:
+        if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
+            raise one_machine.Skip("runs with COLLWIRE_FULL=1")
+        if os.geteuid() != 0:
+            raise one_machine.Skip("needs root")
+        if arguments.keep:
+            os.makedirs(arguments.keep)
+            run(arguments, arguments.keep)
+        else:
+            with tempfile.TemporaryDirectory() as directory:
+                run(arguments, directory)
+    except (one_machine.Skip, RuntimeError) as reason:
+        print(f"skip: {reason}")
+        return one_machine.SKIPPED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

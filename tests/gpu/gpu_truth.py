@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report says of a job on a GPU, against NCCL's profiler plugin, what was given to send(), and the order in which the program called."""
+
+import identity_truth
+import profiler_truth
+
+FEWEST = 1
+
+
+def messages_of(paths):
+    """(messages, their bytes without net_socket's 4 for each) of what tests/cuda_double/send_counter.cpp counted, all ranks."""
+    messages = payload = 0
+    for path in paths:
+        with open(path, encoding="ascii") as file:
+            for words in (line.split() for line in file if line.startswith("messages")):
+                messages, payload = messages + int(words[1]), payload + int(words[2])
+    return messages, payload
+
+
+def judge(report, jobs, directory, protocol, of_torch=False):
+    """Returns (a line that says what was compared, problems)."""
+    profiles = [identity_truth.lines_of(f"{directory}/profiler.{log[0]['pid']}") for log in jobs]
+    collectives, pairs, problems = profiler_truth.compare(report, profiles)
+    messages, payload = messages_of([f"{directory}/sent.{rank}" for rank in range(len(jobs))])
+    identity = report["identity"]
+    sums = tuple(identity[rung] or 0 for rung in ("exact", "inferred", "process"))
+    if sums != (payload, 0, 0):
+        problems.append(f"identity {identity}: {payload} bytes were given to send() in {messages} messages")
+    calls = 0
+    if not of_torch:
+        calls, out_of_order = identity_truth.compare_order(report, jobs)
+        problems += [f"out of order: {each}" for each in out_of_order]
+    replays = sum(collective["replay"] is not None and collective["replay"] is not False for collective in report["collectives"])
+    wanted = jobs[0][0].get("replays", 0) * jobs[0][0].get("captured", 0)
+    if wanted and replays < wanted:
+        problems.append(f"{replays} replays of operations, the loop played {wanted}")
+    if protocol and not any(collective["protocol"] == protocol.upper() for collective in report["collectives"]):
+        problems.append(f"nothing went by {protocol}")
+    if report["loss"]["entries"]:
+        problems.append(f"lost: {report['loss']['entries']}")
+    if collectives < FEWEST or not payload:
+        problems.append("too little to compare")
+    return (f"{collectives} collectives and {pairs} sends and receives as NCCL tells a profiler plugin, {calls} calls in the program's order, {replays} replayed; "
+            f"{payload} B in {messages} messages, exact {sums[0]}, inferred {sums[1]}, process {sums[2]}; {len(problems)} problems"), problems
