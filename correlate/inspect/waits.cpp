@@ -57,10 +57,21 @@ Wait wait_of_sockets(const Transfer &transfer) {
     return sum_of(transfer, &Endpoint::unsent_bytes) != 0 ? Wait::Credit : Wait::Proxy;
 }
 
+// What TCP has taken is done for NCCL, whether it arrives or not. Acknowledgements are late by 200
+// ms at most (TCP_DELACK_MAX), which is between two looks.
+bool is_lost_by_tcp(const Transfer &transfer) {
+    return is_over_sockets(transfer) && any_known(transfer, &Endpoint::unacked_segments) &&
+           any_known(transfer, &Endpoint::acked_bytes) &&
+           sum_of(transfer, &Endpoint::unacked_segments) != 0 &&
+           sum_of(transfer, &Endpoint::acked_bytes) == 0;
+}
+
 Wait wait_of_send(const Transfer &transfer) {
     const Progress &now = transfer.last;
     if (now.done < now.transmitted)
         return is_over_sockets(transfer) ? wait_of_sockets(transfer) : Wait::Network;
+    if (is_lost_by_tcp(transfer))
+        return Wait::Network;
     if (now.posted < transfer.nsteps && now.posted < now.done + transfer.max_depth)
         return Wait::Proxy;
     switch (transfer.slot) {

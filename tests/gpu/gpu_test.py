@@ -27,7 +27,9 @@ import one_machine
 
 RANKS = 2
 PROTOCOLS = ("", "Simple", "LL", "LL128")
-OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "allpairs", "alltoall")
+OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "allpairs")
+# NCCL tells a profiler plugin of the sends and receives that it makes of it: on a communicator of its own.
+APART = "alltoall"
 SIZES = ("8", "1KiB", "64KiB", "1MiB", "16MiB", "256MiB")
 SIZES_ON_DOUBLE = ("8", "1KiB", "1MiB")
 COST_SIZES = {"8": 20, "1KiB": 20, "64KiB": 20, "1MiB": 10, "16MiB": 2} # and how often in a row
@@ -81,7 +83,7 @@ def plan(bench):
 
 def inspect(bench):
     directory = bench.make_directory("inspect")
-    path = write_plan(f"{directory}/loop.plan", ["loop", "repeat 100", f"world allreduce {bench.sizes[-1]}", "world allgather 1KiB", "wait", "end"])
+    path = write_plan(f"{directory}/loop.plan", ["loop", f"world allreduce {bench.sizes[-1]}", "world allgather 1KiB", "wait"])
     return gpu_inspect.check(bench.collwire, bench.job(directory), directory, path)
 
 
@@ -89,7 +91,9 @@ def collectives(bench):
     problems = []
     for protocol in PROTOCOLS:
         directory = bench.make_directory(f"collectives-{protocol or 'default'}")
-        lines = [line for size in bench.sizes for operation in OPERATIONS for line in (f"world {operation} {size}", "wait")]
+        lines = ["communicator apart whole"]
+        lines += [line for size in bench.sizes for operation in OPERATIONS for line in (f"world {operation} {size}", "wait")]
+        lines += [line for size in bench.sizes for line in (f"apart {APART} {size}", "wait")]
         lines += ["capture world 3", "world allreduce 64KiB", "world allgather 1KiB", "end"]
         job = bench.job(directory, **({"NCCL_PROTO": protocol} if protocol else {}))
         report, jobs, _ = one_machine.record(bench.collwire, job, directory, ["--plan", write_plan(f"{directory}/all.plan", lines)])
@@ -102,7 +106,7 @@ def collectives(bench):
 def cost(bench):
     directory = bench.make_directory("cost")
     lines = ["loop", *(line for size, times in COST_SIZES.items() if bench.runtime or size in bench.sizes
-                       for line in (f"repeat {times}", f"world allreduce {size}", "wait", "end"))]
+                       for line in (f"world allreduce {size}", "wait") * times)]
     return gpu_cost.measure(bench.collwire, bench.job(directory, is_profiled=False), directory, write_plan(f"{directory}/cost.plan", lines),
                             gpu_cost.ROUNDS if bench.runtime else gpu_cost.ROUNDS_ON_DOUBLE)
 

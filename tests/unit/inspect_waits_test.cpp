@@ -66,6 +66,24 @@ TEST(Waits, SocketsOfAPeerThatDoesNotRead) {
     EXPECT_EQ(wait_of(transfer), Wait::Moving);
 }
 
+// NCCL takes a step for done that TCP has taken, and waits for the next.
+TEST(Waits, WhatTcpHasTakenAndDoesNotGetAcrossIsTheNetworks) {
+    Transfer transfer = send_to(0, 1, ALL_OUT, Slot::Empty);
+    Endpoint socket;
+    socket.is_socket = true;
+    socket.unsent_bytes = 180'000;
+    transfer.endpoints = {socket};
+    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "nobody could ask";
+    transfer.endpoints[0].unacked_segments = 11;
+    transfer.endpoints[0].acked_bytes = 0;
+    EXPECT_EQ(wait_of(transfer), Wait::Network);
+    transfer.endpoints[0].acked_bytes = 1;
+    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "it gets on";
+    transfer.endpoints[0].acked_bytes = 0;
+    transfer.endpoints[0].unacked_segments = 0;
+    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "the peer does not read";
+}
+
 TEST(Waits, SocketsThatNobodyCouldAskFor) {
     Transfer transfer = send_to(0, 1, {16, 0, 12, 8}, Slot::Filled);
     transfer.endpoints.emplace_back();
