@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 10> NAMES{
     "inlinedTwice", "nobody",     "ownAndInlined", "secondUser", "startsWork"};
 constexpr std::uint64_t STATE_BYTES = 40, OPERATIONS_BYTES = 24;
 constexpr std::uint64_t OTHER_BYTES = 64, END_BYTES = 72;
-constexpr std::uint64_t OTHER_MARK = 0x0280028002800281;
+constexpr std::uint64_t OTHER_MARK = 0x7310573105731057;
 
 class LoggedNamesTest : public testing::Test {
 protected:

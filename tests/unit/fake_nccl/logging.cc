@@ -21,7 +21,7 @@ struct Plan {
 struct Marked {
     long begin, unused[7], other, end;
 };
-constexpr long MARK = 0x0280028002800280, OTHER_MARK = 0x0280028002800281;
+constexpr long MARK = 0x0280028002800280, OTHER_MARK = 0x7310573105731057;
 
 namespace {
 
