@@ -225,7 +225,11 @@ void Engine::run() {
         bool progressed = false;
         const Busy busy = wait_for_work(progressed);
         for (Stream *stream : busy) {
-            while (!stand_still.is_asked_for() && advance_head(*stream, progressed)) {
+            // A kernel that never finishes does not keep the program from copying.
+            const auto may_go_on = [&] {
+                return stream == &null_stream_ || !stand_still.is_asked_for();
+            };
+            while (may_go_on() && advance_head(*stream, progressed)) {
             }
         }
         if (progressed)
