@@ -57,6 +57,7 @@ struct Endpoint {
     std::string local, remote; // of a socket: address and port
     // Of a socket, at the second look.
     std::optional<std::uint64_t> unread_bytes, unsent_bytes, unacked_segments;
+    std::optional<std::uint64_t> timeouts; // in a row: what was sent again is not acknowledged
     // And between the looks.
     std::optional<std::uint64_t> acked_bytes, received_bytes, retransmitted_bytes;
 };

@@ -113,6 +113,7 @@ Endpoint endpoint_of(const Json &json) {
     endpoint.unread_bytes = maybe_at<std::uint64_t>(json, "unread_bytes");
     endpoint.unsent_bytes = maybe_at<std::uint64_t>(json, "unsent_bytes");
     endpoint.unacked_segments = maybe_at<std::uint64_t>(json, "unacked_segments");
+    endpoint.timeouts = maybe_at<std::uint64_t>(json, "timeouts");
     endpoint.acked_bytes = maybe_at<std::uint64_t>(json, "acked_bytes");
     endpoint.received_bytes = maybe_at<std::uint64_t>(json, "received_bytes");
     endpoint.retransmitted_bytes = maybe_at<std::uint64_t>(json, "retransmitted_bytes");

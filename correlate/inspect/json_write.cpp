@@ -67,6 +67,7 @@ Json endpoint_json(const Endpoint &endpoint) {
             {"unread_bytes", or_null(endpoint.unread_bytes)},
             {"unsent_bytes", or_null(endpoint.unsent_bytes)},
             {"unacked_segments", or_null(endpoint.unacked_segments)},
+            {"timeouts", or_null(endpoint.timeouts)},
             {"acked_bytes", or_null(endpoint.acked_bytes)},
             {"received_bytes", or_null(endpoint.received_bytes)},
             {"retransmitted_bytes", or_null(endpoint.retransmitted_bytes)}};

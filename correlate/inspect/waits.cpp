@@ -57,13 +57,13 @@ Wait wait_of_sockets(const Transfer &transfer) {
     return sum_of(transfer, &Endpoint::unsent_bytes) != 0 ? Wait::Credit : Wait::Proxy;
 }
 
-// What TCP has taken is done for NCCL, whether it arrives or not. Acknowledgements are late by 200
-// ms at most (TCP_DELACK_MAX), which is between two looks.
+// What TCP has taken is done for NCCL, whether it arrives or not. An acknowledgement that is only
+// late does not make it send again.
 bool is_lost_by_tcp(const Transfer &transfer) {
-    return is_over_sockets(transfer) && any_known(transfer, &Endpoint::unacked_segments) &&
-           any_known(transfer, &Endpoint::acked_bytes) &&
-           sum_of(transfer, &Endpoint::unacked_segments) != 0 &&
-           sum_of(transfer, &Endpoint::acked_bytes) == 0;
+    return std::ranges::any_of(transfer.endpoints, [](const Endpoint &one) {
+        return one.is_socket && one.unacked_segments.value_or(0) != 0 && one.acked_bytes == 0 &&
+               one.timeouts.value_or(0) != 0;
+    });
 }
 
 Wait wait_of_send(const Transfer &transfer) {

@@ -4,8 +4,9 @@
 // had given to those that it closed, by what NCCL says that they are for. The end that connected
 // begins with a number of 8 bytes, and NCCL's number of the type. "closed_early <sockets> <bytes>":
 // those that never got as far as that (2.22 closes some behind the first 8 bytes). "messages
-// <messages> <bytes>": of net_socket's connections where each has one socket, as by default: 4
-// bytes with a size, and so many of data.
+// <messages> <bytes> <missing>": of net_socket's connections where each has one socket, as by
+// default: 4 bytes with a size, and so many of data. `missing`: what the last ones lack, of a
+// connection of another kind, too.
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -44,6 +45,7 @@ std::atomic<unsigned long> sent_bytes{0};
 std::atomic<unsigned long> calls{0};
 std::atomic<unsigned long> messages{0};
 std::atomic<unsigned long> message_bytes{0};
+std::atomic<unsigned long> missing_bytes{0};
 std::array<Socket, MAX_SOCKETS> sockets; // by descriptor
 std::array<Closed, MAX_TYPES> closed;    // by type
 Closed closed_early;
@@ -100,6 +102,10 @@ void add_messages(Socket &socket, unsigned long begin, const void *data, unsigne
     }
 }
 
+unsigned long missing_of(const Socket &socket) {
+    return socket.data_left + (socket.size_bytes == 0 ? 0 : socket.size.size() - socket.size_bytes);
+}
+
 bool is_tcp(int fd) {
     int protocol = 0, listens = 0;
     socklen_t bytes = sizeof(protocol);
@@ -121,6 +127,7 @@ void add_closed(int fd, Socket &socket) {
     }
     socket.head_bytes = 0;
     socket.sent_bytes = 0;
+    missing_bytes += missing_of(socket);
     socket.size_bytes = socket.data_left = 0;
 }
 
@@ -136,7 +143,10 @@ __attribute__((destructor)) void write_counts() {
                          closed[type].sent_bytes.load());
     std::fprintf(file, "closed_early %lu %lu\n", closed_early.sockets.load(),
                  closed_early.sent_bytes.load());
-    std::fprintf(file, "messages %lu %lu\n", messages.load(), message_bytes.load());
+    for (const Socket &socket : sockets)
+        missing_bytes += missing_of(socket);
+    std::fprintf(file, "messages %lu %lu %lu\n", messages.load(), message_bytes.load(),
+                 missing_bytes.load());
     std::fclose(file);
 }
 

@@ -15,7 +15,7 @@ import double_job  # noqa: E402  (the path has to be set first)
 
 # Below the packages of a Python, as NVIDIA's wheels put them; then of the system.
 PLACES = ("nvidia/nccl/lib", "nvidia/cuda_runtime/lib", "nvidia/cu1*/lib")
-SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/local/cuda/lib64")
+SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/lib64")
 TORCH_LOOP = os.path.join(HERE, "torch_loop.py")
 
 
@@ -29,7 +29,7 @@ def gpus():
 
 
 def python_with_torch():
-    """The first Python of PATH that has PyTorch; None: none has."""
+    """The first Python of PATH, else the system's, if it has PyTorch; None: neither has."""
     for name in ("python3", "/usr/bin/python3"):
         python = shutil.which(name)
         if python and subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
@@ -41,7 +41,7 @@ def find_library(pattern, python):
     """The real path of a library that PyTorch's Python has, or the system; None: there is none."""
     places = list(SYSTEM)
     if python:
-        words = [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
+        words = [python, "-c", "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))"]
         packages = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
         places = [os.path.join(packages, place) for place in PLACES] + places
     for place in places:

@@ -34,7 +34,7 @@ SIZES = ("8", "1KiB", "64KiB", "1MiB", "16MiB", "256MiB")
 SIZES_ON_DOUBLE = ("8", "1KiB", "1MiB")
 COST_SIZES = {"8": 20, "1KiB": 20, "64KiB": 20, "1MiB": 10, "16MiB": 2} # and how often in a row
 REPLAYS = 5
-LIMIT_S = 900
+LIMIT_S = 600
 
 
 @dataclasses.dataclass
@@ -47,16 +47,18 @@ class Bench:
     directory: str
     runtime: str = ""
     python: str = ""
+    of_torch: str = "" # the NCCL that PyTorch loads
 
     @property
     def sizes(self):
         return SIZES if self.runtime else SIZES_ON_DOUBLE
 
     def job(self, directory, kind=gpu_job.GpuJob, is_profiled=True, **environment):
-        words = {"python": self.python} if kind is gpu_job.TorchJob else {}
+        is_torch = kind is gpu_job.TorchJob
+        words = {"python": self.python} if is_torch else {}
         if is_profiled:
             environment.update({"NCCL_PROFILER_PLUGIN": self.plugin, "COLLWIRE_PROFILER_LOG": f"{directory}/profiler"})
-        return kind(self.library, self.double, RANKS, programs=self.programs, runtime=self.runtime, limit_s=LIMIT_S, environment=environment, **words)
+        return kind(self.of_torch if is_torch else self.library, self.double, RANKS, programs=self.programs, runtime=self.runtime, limit_s=LIMIT_S, environment=environment, **words)
 
     def make_directory(self, name):
         os.mkdir(f"{self.directory}/{name}")
@@ -83,7 +85,7 @@ def plan(bench):
 
 def inspect(bench):
     directory = bench.make_directory("inspect")
-    path = write_plan(f"{directory}/loop.plan", ["loop", f"world allreduce {bench.sizes[-1]}", "world allgather 1KiB", "wait"])
+    path = write_plan(f"{directory}/loop.plan", ["loop", "world allreduce 1MiB", "world allgather 1KiB", "wait"])
     return gpu_inspect.check(bench.collwire, bench.job(directory), directory, path)
 
 
@@ -113,17 +115,19 @@ def cost(bench):
 
 def torch(bench):
     if not bench.python:
-        print("torch: skip: no Python of PATH has PyTorch", flush=True)
-        return []
+        raise NotHad("no Python of PATH has PyTorch with an NCCL of its own")
     problems = []
     for name, count in (("ddp", 20), ("graph", REPLAYS)):
         directory = bench.make_directory(f"torch-{name}")
-        report, jobs, _ = one_machine.record(bench.collwire, bench.job(directory, gpu_job.TorchJob), directory, ["--plan", name, "--count", str(count),
-                                             "--log", f"{directory}/job.{{rank}}"])
+        report, jobs, _ = one_machine.record(bench.collwire, bench.job(directory, gpu_job.TorchJob), directory, ["--plan", name, "--count", str(count)])
         line, of_run = gpu_truth.judge(report, jobs, directory, "", of_torch=True)
         print(f"torch, {name}: {line}", flush=True)
         problems += of_run
     return problems
+
+
+class NotHad(Exception):
+    """A step cannot run here."""
 
 
 STEPS = {"plan": plan, "inspect": inspect, "collectives": collectives, "cost": cost, "torch": torch}
@@ -136,7 +140,10 @@ def bench_of(arguments, directory):
     common = {"collwire": arguments.collwire or f"{build}/collwire", "programs": f"{build}/tests/gpu", "double": f"{build}/tests/cuda_double",
               "plugin": f"{build}/tests/nccl/libnccl_test_profiler_plugin.so", "directory": directory}
     if arguments.double:
-        return Bench(library=double_job.fetched(arguments.double), **common)
+        try:
+            return Bench(library=double_job.fetched(arguments.double), **common)
+        except RuntimeError as problem:
+            raise one_machine.Skip(problem) from problem
     found = gpu_job.gpus()
     if not found:
         raise one_machine.Skip("no GPU (nvidia-smi -L)")
@@ -146,25 +153,28 @@ def bench_of(arguments, directory):
     if not library or not runtime:
         raise one_machine.Skip(f"no {'libcudart.so' if library else 'libnccl.so.2'} of PyTorch or the system. Fix: pip install torch, or --nccl")
     print(f"{found[0]}; {library}; {runtime}; {os.uname().release}", flush=True)
-    return Bench(library=library, runtime=runtime, python=python or "", **common)
+    of_torch = gpu_job.find_library("libnccl.so.2", python) if python else None
+    return Bench(library=library, runtime=runtime, python=python if of_torch else "", of_torch=of_torch or "", **common)
 
 
 def run(arguments, directory):
     bench = bench_of(arguments, directory)
-    problems, no_bpf = [], ""
+    problems, no_bpf, ran = [], "", []
     for name in arguments.steps.split(","):
         if no_bpf and name in NEED_BPF:
             print(f"{name}: skip: {no_bpf}", flush=True)
             continue
         try:
             problems += [f"{name}: {problem}" for problem in STEPS[name](bench)]
+            ran.append(name)
+        except NotHad as reason:
+            print(f"{name}: skip: {reason}", flush=True)
         except one_machine.Skip as reason:
             no_bpf = str(reason)
             print(f"{name}: skip: {no_bpf}", flush=True)
-        except (AssertionError, subprocess.SubprocessError) as problem:
-            # The other steps say something all the same.
-            problems.append(f"{name}: {problem}")
-    print("\n".join(problems[:60]) if problems else "nothing differs", flush=True)
+        except Exception as problem: # pylint: disable=broad-exception-caught  (the other steps say something all the same)
+            problems.append(f"{name}: {type(problem).__name__}: {problem}")
+    print("\n".join([f"run: {', '.join(ran)}", *problems[:60]]), flush=True)
     assert not problems, f"{len(problems)} problems"
 
 
@@ -189,7 +199,7 @@ def main():
         else:
             with tempfile.TemporaryDirectory() as directory:
                 run(arguments, directory)
-    except (one_machine.Skip, RuntimeError) as reason:
+    except one_machine.Skip as reason:
         print(f"skip: {reason}")
         return one_machine.SKIPPED
     return 0

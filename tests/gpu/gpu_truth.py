@@ -9,11 +9,12 @@ FEWEST = 1
 
 def messages_of(paths):
     """(messages, their bytes without net_socket's 4 for each) of what tests/cuda_double/send_counter.cpp counted, all ranks."""
-    messages = payload = 0
+    messages = payload = missing = 0
     for path in paths:
         with open(path, encoding="ascii") as file:
             for words in (line.split() for line in file if line.startswith("messages")):
-                messages, payload = messages + int(words[1]), payload + int(words[2])
+                messages, payload, missing = messages + int(words[1]), payload + int(words[2]), missing + int(words[3])
+    assert not missing, f"{missing} bytes of messages are missing: connections of several sockets, or one that was cut"
     return messages, payload
 
 
@@ -39,9 +40,10 @@ def judge(report, jobs, directory, protocol, of_torch=False):
     if not of_torch:
         calls, out_of_order = identity_truth.compare_order(report, jobs)
         problems += [f"out of order: {each}" for each in out_of_order]
-    replays = sum(collective["replay"] is not None and collective["replay"] is not False for collective in report["collectives"])
-    wanted = jobs[0][0].get("replays", 0) * jobs[0][0].get("captured", 0)
-    if wanted and replays < wanted:
+    replays = sum(bool(collective["replay"]) for collective in report["collectives"])
+    # Of the job's own a line each, of PyTorch's what the loop says. The first play is a launch as others.
+    wanted = sum(line["event"] == "replay" for line in jobs[0]) or jobs[0][0].get("replays", 0) * jobs[0][0].get("captured", 0)
+    if replays < wanted:
         problems.append(f"{replays} replays of operations, the loop played {wanted}")
     if protocol and not any(collective["protocol"] == protocol.upper() for collective in report["collectives"]):
         problems.append(f"nothing went by {protocol}")

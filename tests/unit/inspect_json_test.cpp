@@ -38,6 +38,7 @@ inspect::Inspection full() {
     socket.unread_bytes = 0;
     socket.unsent_bytes = 1;
     socket.unacked_segments = 2;
+    socket.timeouts = 1;
     socket.acked_bytes = 3;
     socket.received_bytes = 4;
     receive.endpoints = {socket};

@@ -72,15 +72,24 @@ TEST(Waits, WhatTcpHasTakenAndDoesNotGetAcrossIsTheNetworks) {
     Endpoint socket;
     socket.is_socket = true;
     socket.unsent_bytes = 180'000;
-    transfer.endpoints = {socket};
+    Endpoint other = socket;
+    other.unacked_segments = 0;
+    other.acked_bytes = 70'000;
+    transfer.endpoints = {other, socket};
+    Endpoint &lost = transfer.endpoints[1];
     EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "nobody could ask";
-    transfer.endpoints[0].unacked_segments = 11;
-    transfer.endpoints[0].acked_bytes = 0;
-    EXPECT_EQ(wait_of(transfer), Wait::Network);
-    transfer.endpoints[0].acked_bytes = 1;
+    lost.unacked_segments = 11;
+    lost.acked_bytes = 0;
+    lost.timeouts = 0;
+    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "perhaps it is only late";
+    lost.timeouts = 1;
+    EXPECT_EQ(wait_of(transfer), Wait::Network) << "whatever becomes of the other socket";
+    lost.acked_bytes = 1;
     EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "it gets on";
-    transfer.endpoints[0].acked_bytes = 0;
-    transfer.endpoints[0].unacked_segments = 0;
+    lost.acked_bytes.reset();
+    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "nobody knows";
+    lost.acked_bytes = 0;
+    lost.unacked_segments = 0;
     EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "the peer does not read";
 }
 

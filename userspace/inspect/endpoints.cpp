@@ -176,6 +176,7 @@ void describe_socket(const SocketLook &before, const SocketLook &now, Endpoint &
         return;
     endpoint.unsent_bytes = socket.info->unsent_bytes;
     endpoint.unacked_segments = socket.info->unacked_segments;
+    endpoint.timeouts = socket.info->timeouts;
     const auto then = before.sockets.find(endpoint.inode);
     if (then == before.sockets.end() || !then->second.info)
         return;

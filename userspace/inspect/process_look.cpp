@@ -59,10 +59,11 @@ ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vecto
         library.version = image.plan.version;
         library.build_id = image.plan.build_id;
         library.problem = image.problem;
-        if (image.problem.empty())
+        const nccl::Capability *comms = nccl::find_capability(image.plan, "communicators");
+        if (image.problem.empty() && comms != nullptr)
             library.source = image.plan.debug_file.empty()
-                                 ? "the file's own symbols and DWARF"
-                                 : "symbols and DWARF of " + image.plan.debug_file;
+                                 ? comms->source
+                                 : fmt::format("{} ({})", comms->source, image.plan.debug_file);
         process_.libraries.push_back(std::move(library));
     }
     if (const auto read = read_process("", process_.pid, {})) {

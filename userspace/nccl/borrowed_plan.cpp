@@ -43,23 +43,10 @@ constexpr std::uint64_t POINTER_BYTES = 8;
 
 constexpr std::size_t BUILD_ID_DIGITS = 12; // that are shown
 
-std::uint32_t version_of(const LibraryFile &file) {
-    for (const auto &[base, symbol] : file.find(EXPORTED))
-        if (base == "ncclGetVersion" && symbol.function && symbol.form == SymbolForm::Standard)
-            if (const auto number = stored_number(file.code(), symbol))
-                return *number;
-    return 0;
-}
-
-// 2.28 of 2.28.9
-std::uint32_t minor_of(std::uint32_t version) {
-    return version / 100;
-}
-
 bool is_lender(std::uint32_t to, std::uint32_t of, Lender lender) {
     if (to == 0 || of == 0)
         return false;
-    return lender == Lender::SameVersion ? to == of : to != of && minor_of(to) == minor_of(of);
+    return lender == Lender::SameVersion ? to == of : is_patch_release(to, of);
 }
 
 class Borrower {
@@ -81,8 +68,10 @@ public:
         plan_.has_debug_types = file_.has_debug_types();
         plan_.enumerators = other_.enumerators;
         for (const auto &[name, offset] : other_.offsets)
-            plan_.offsets.emplace(name, PlannedOffset{offset.value, offset.size_bytes,
-                                                      offset.elements, "another build's"});
+            plan_.offsets.emplace(
+                name, PlannedOffset{offset.value, offset.size_bytes, offset.elements,
+                                    lender_ == Lender::SameVersion ? "another build's"
+                                                                   : "another version's"});
         find_functions();
         find_data();
         for (const std::string_view name : NEEDED_FUNCTIONS)
@@ -134,11 +123,16 @@ private:
     [[nodiscard]] Result<void> check_size() const {
         const LoggingFunction *check = logged_->find(CHECK);
         const std::uint32_t end = field_offset(other_, "ncclComm.endMagic");
-        if (check == nullptr || end == CW_NCCL_NO_FIELD)
-            return lender_ == Lender::SameVersion
-                       ? Result<void>{}
-                       : no("the size of communicators is not to be seen");
-        if (!compares_at(file_.code(), {check->begin, check->bytes}, COMM_MAGIC, end))
+        const auto compares = [&](std::uint32_t offset) {
+            return check != nullptr && offset != CW_NCCL_NO_FIELD &&
+                   compares_at(file_.code(), {check->begin, check->bytes}, COMM_MAGIC, offset);
+        };
+        if (compares(end))
+            return {};
+        // A compiler may have made something else of it.
+        if (lender_ == Lender::PatchRelease)
+            return no("the size of communicators is not to be seen");
+        if (end != CW_NCCL_NO_FIELD && compares(field_offset(other_, "ncclComm.startMagic")))
             return no("communicators of another size");
         return {};
     }
@@ -281,12 +275,12 @@ private:
         if (of_other->rung == Rung::Process || !has_all)
             result.rung = Rung::Process;
         else
-            result.source = fmt::format(
-                "layouts of {} ({}){}, functions by what they log",
-                lender_ == Lender::SameVersion ? "another build of " + other_.version
-                                               : "another version, " + other_.version,
-                other_.build_id.substr(0, BUILD_ID_DIGITS),
-                lender_ == Lender::SameVersion ? "" : ", whose communicators have the same size");
+            result.source =
+                fmt::format("layouts of {} ({}){}, functions by what they log",
+                            lender_ == Lender::SameVersion ? "another build of " + other_.version
+                                                           : "another version, " + other_.version,
+                            other_.build_id.substr(0, BUILD_ID_DIGITS),
+                            lender_ == Lender::SameVersion ? "" : ", as of the one behind it");
         return result;
     }
 
@@ -311,8 +305,29 @@ private:
 
 } // namespace
 
+std::uint32_t version_of(const LibraryFile &file) {
+    for (const auto &[base, symbol] : file.find(EXPORTED))
+        if (base == "ncclGetVersion" && symbol.function && symbol.form == SymbolForm::Standard)
+            if (const auto number = stored_number(file.code(), symbol))
+                return *number;
+    return 0;
+}
+
+bool is_patch_release(std::uint32_t of, std::uint32_t other) {
+    return of != other && of / 100 == other / 100;
+}
+
 bool can_lend(const LibraryFile &to, const LibraryFile &of, Lender lender) {
     return is_lender(version_of(to), version_of(of), lender);
+}
+
+bool have_same_layouts(const Plan &a, const Plan &b) {
+    return a.enumerators == b.enumerators &&
+           std::ranges::equal(a.offsets, b.offsets, [](const auto &one, const auto &other) {
+               return one.first == other.first && one.second.value == other.second.value &&
+                      one.second.size_bytes == other.second.size_bytes &&
+                      one.second.elements == other.second.elements;
+           });
 }
 
 Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other, Lender lender) {

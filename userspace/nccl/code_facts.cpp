@@ -154,6 +154,8 @@ bool compares_at(const CodeView &code, const CodeRange &function, std::uint64_t 
                  std::uint64_t offset_bytes) {
     unsigned has_number = X86_REG_INVALID;
     return any_instruction(code, function, [&](const cs_insn &instruction, auto operands) {
+        if (instruction.id == X86_INS_CALL)
+            has_number = X86_REG_INVALID;
         if (operands.size() != 2)
             return false;
         const bool is_comparison = instruction.id == X86_INS_CMP;

@@ -12,6 +12,7 @@
 #include "userspace/nccl/check_plan.h"
 #include "userspace/nccl/file_plan.h"
 #include "userspace/nccl/find_nccl.h"
+#include "userspace/nccl/layout.h"
 #include "userspace/nccl/reader_process.h"
 
 namespace collwire::nccl {
@@ -99,29 +100,58 @@ Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> by
     return plan;
 }
 
-// With the layouts of another build: of a plan, or of a library that has its own.
-Result<Plan> plan_of_other(const LibraryFile &library, std::span<const std::byte> bytes,
-                           Lender lender) {
+// A plan of another build, out of a plan or a library that has its own.
+Result<Plan> other_build(const LibraryFile &library, std::span<const std::byte> bytes,
+                         Lender lender) {
     auto other = plan_in(bytes);
-    if (!other) {
-        const auto file = LibraryFile::parse(bytes);
-        if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
-            !can_lend(library, *file, lender))
-            return error(ErrorKind::BadInput, "tells nothing of a build");
-        other = make_plan(*file);
-    }
-    if (!other)
+    if (other)
         return other;
-    return borrow_plan(library, *other, lender);
+    const auto file = LibraryFile::parse(bytes);
+    if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
+        !can_lend(library, *file, lender))
+        return error(ErrorKind::BadInput, "tells nothing of a build");
+    return make_plan(*file);
+}
+
+std::string found(std::size_t i, const Plan &plan) {
+    return fmt::format("D{}\n{}", i, render_json(plan, ""));
+}
+
+// With the nearest patch release before the file's, if it has its layouts in common with the
+// nearest one behind it.
+std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t version,
+                                       std::span<const Result<FileBytes>> files) {
+    std::optional<Plan> before, behind;
+    std::size_t index = 0;
+    for (std::size_t i = 1; i < files.size(); ++i) {
+        auto other = files[i] ? other_build(library, files[i]->bytes(), Lender::PatchRelease)
+                              : Result<Plan>{files[i].failure()};
+        const std::uint32_t of = other ? version_number(other->version) : 0;
+        if (of == 0 || other->build_id == library.build_id() || !other->not_recorded.empty() ||
+            !other->has_debug_types || !is_patch_release(version, of))
+            continue;
+        if (of < version && (!before || of > version_number(before->version))) {
+            before = std::move(*other);
+            index = i;
+        } else if (of > version && (!behind || of < version_number(behind->version))) {
+            behind = std::move(*other);
+        }
+    }
+    if (!before || !behind || !have_same_layouts(*before, *behind))
+        return "N";
+    const auto plan = borrow_plan(library, *before, Lender::PatchRelease);
+    return plan ? found(index, *plan) : "N";
 }
 
 // With the first of the other files that is of the first one, else the first that is of another
-// build of its version, else of a version that has its layouts. "D", its index, a line's end, and
-// the plan; "N": there is none.
+// build of its version, else of patch releases around it. "D", its index, a line's end, and the
+// plan; "N": there is none.
 std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
     const auto library =
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
-    for (std::size_t i = 1; library && i < files.size(); ++i) {
+    if (!library)
+        return "N";
+    for (std::size_t i = 1; i < files.size(); ++i) {
         if (!files[i])
             continue;
         const auto debug = LibraryFile::parse_debug(files[i]->bytes());
@@ -129,14 +159,21 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
                               ? plan_with(*library, *debug)
                               : kept_plan(*library, files[i]->bytes());
         if (plan)
-            return fmt::format("D{}\n{}", i, render_json(*plan, ""));
+            return found(i, *plan);
     }
-    for (const Lender lender : {Lender::SameVersion, Lender::PatchRelease})
-        for (std::size_t i = 1; library && i < files.size(); ++i)
-            if (files[i])
-                if (const auto plan = plan_of_other(*library, files[i]->bytes(), lender))
-                    return fmt::format("D{}\n{}", i, render_json(*plan, ""));
-    return "N";
+    const std::uint32_t version = version_of(*library);
+    bool is_known = false; // its version: then it was patched, and is like no other
+    for (std::size_t i = 1; i < files.size(); ++i) {
+        if (!files[i])
+            continue;
+        const auto other = other_build(*library, files[i]->bytes(), Lender::SameVersion);
+        if (!other)
+            continue;
+        if (const auto plan = borrow_plan(*library, *other))
+            return found(i, *plan);
+        is_known = is_known || version_number(other->version) == version;
+    }
+    return is_known ? "N" : answer_with_patch_releases(*library, version, files);
 }
 
 // Of a file that was stripped. Nothing: neither its debug file, nor a plan of it, nor of another

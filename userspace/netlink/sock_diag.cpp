@@ -87,6 +87,7 @@ TcpInfo read_info(SockDiagBytes bytes) {
     TcpInfo info;
     info.state = field<std::uint8_t>(bytes, offsetof(tcp_info, tcpi_state)).value_or(0);
     info.unacked_segments = field<std::uint32_t>(bytes, offsetof(tcp_info, tcpi_unacked));
+    info.timeouts = field<std::uint8_t>(bytes, offsetof(tcp_info, tcpi_retransmits));
     info.mss_bytes = field<std::uint32_t>(bytes, offsetof(tcp_info, tcpi_snd_mss));
     info.rtt_us = field<std::uint32_t>(bytes, offsetof(tcp_info, tcpi_rtt));
     info.retransmitted_segments =

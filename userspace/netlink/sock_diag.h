@@ -46,6 +46,7 @@ enum class TcpState : std::uint8_t {
 struct TcpInfo {
     std::uint8_t state = 0;
     std::optional<std::uint32_t> unacked_segments;
+    std::optional<std::uint8_t> timeouts; // in a row, of what is sent again (tcpi_retransmits)
     std::optional<std::uint32_t> mss_bytes;
     std::optional<std::uint32_t> rtt_us;
     std::optional<std::uint32_t> retransmitted_segments;

@@ -19,12 +19,6 @@ void sleep_ms(int ms) {
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
 }
 
-void require_cuda(cudaError_t error, const char *what) {
-    if (error != cudaSuccess)
-        give_up(
-            fmt::format("{}: CUDA error {}. Fix: COLLWIRE_CUDA_VERBOSE=1 tells more", what, error));
-}
-
 // Null where there is none.
 template <class T> Fields or_null(const std::optional<T> &value) {
     return value ? Fields(*value) : Fields(nullptr);

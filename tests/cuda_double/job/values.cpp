@@ -84,17 +84,19 @@ template <class T> double slack(double wanted, int divisor) {
     return std::abs(wanted) * (sizeof(T) == 2 ? 1e-2 : 1e-5);
 }
 
-void require_cuda(cudaError_t error, const char *what) {
-    if (error != cudaSuccess)
-        give_up(fmt::format("{}: CUDA error {}. Fix: smaller operations", what, error));
-}
-
 // Neither is done when it returns, and streams that do not block do not wait for it.
 void settle() {
     require_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
 }
 
 } // namespace
+
+void require_cuda(cudaError_t error, const char *what) {
+    if (error != cudaSuccess)
+        give_up(fmt::format("{}: CUDA error {}. Fix: cudaError_t has its name; of the double "
+                            "COLLWIRE_CUDA_VERBOSE=1 tells more",
+                            what, error));
+}
 
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(std::max<std::size_t>(bytes, 1)) {
     void *memory = nullptr;

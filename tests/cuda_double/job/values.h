@@ -12,6 +12,9 @@
 
 namespace collwire::job {
 
+// Ends the process if it failed.
+void require_cuda(cudaError_t error, const char *what);
+
 class DeviceBuffer {
 public:
     explicit DeviceBuffer(std::size_t bytes);
