@@ -40,7 +40,7 @@ def judge(report, jobs, directory, protocol, of_torch=False):
     if not of_torch:
         calls, out_of_order = identity_truth.compare_order(report, jobs)
         problems += [f"out of order: {each}" for each in out_of_order]
-    replays = sum(bool(collective["replay"]) for collective in report["collectives"])
+    replays = sum(collective["replay"] is not None for collective in report["collectives"])
     # Of the job's own a line each, of PyTorch's what the loop says. The first play is a launch as others.
     wanted = sum(line["event"] == "replay" for line in jobs[0]) or jobs[0][0].get("replays", 0) * jobs[0][0].get("captured", 0)
     if replays < wanted:

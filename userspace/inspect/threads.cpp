@@ -110,7 +110,7 @@ std::vector<Thread> read_threads(const std::string &root, std::uint32_t pid,
         const auto role = roles.find(thread.tid);
         thread.role = thread.tid == pid ? "main" : role != roles.end() ? role->second : "";
         const auto text = read_file(directory + "/schedstat", small_file_bytes);
-        const auto now = text ? parse_schedstat(*text) : std::nullopt;
+        const auto now = parse_schedstat(text ? std::string_view{*text} : std::string_view{});
         const auto then = before.find(thread.tid);
         if (now && then != before.end() && now->run_ns >= then->second.run_ns &&
             now->runnable_ns >= then->second.runnable_ns) {
