@@ -18,6 +18,9 @@
 namespace collwire::nccl {
 namespace {
 
+// Finding functions by what they log takes half a second, and forty times that on a CPU that is
+// emulated and busy.
+constexpr ReaderTimes OF_OTHERS{std::chrono::seconds{20}, std::chrono::seconds{60}};
 constexpr std::size_t MOST_PLAN_BYTES = 4UL << 20; // one has 100 KiB
 constexpr char NCCL = '1';
 constexpr char OTHER = '0';
@@ -178,7 +181,7 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
 
 // Of a file that was stripped. Nothing: neither its debug file, nor a plan of it, nor of another
 // build that has its layouts is there, or it cannot be read.
-std::optional<Plan> plan_with_debug_file(const std::string &path, const Plan &stripped,
+std::optional<Plan> plan_with_debug_file(const std::string &path, Plan &stripped,
                                          const DebugPlaces &places) {
     std::vector<std::string> paths{path};
     std::ranges::copy(debug_file_paths(stripped.build_id, stripped.debug_link, places),
@@ -188,9 +191,12 @@ std::optional<Plan> plan_with_debug_file(const std::string &path, const Plan &st
     if (paths.size() == 1)
         return std::nullopt;
     const ReaderAnswer answer =
-        ask_reader(paths, {}, [](int fd, std::span<const Result<FileBytes>> files) {
+        ask_reader(paths, OF_OTHERS, [](int fd, std::span<const Result<FileBytes>> files) {
             write_all(fd, answer_with_debug(files));
         });
+    if (!answer.in_time && !stripped.not_recorded.empty())
+        stripped.not_recorded += ". Debug files and plans were looked for, and not read in time: "
+                                 "every CPU is busy, or a file system does not answer";
     const std::size_t line_end = answer.text.find('\n');
     if (!answer.text.starts_with('D') || line_end == std::string::npos)
         return std::nullopt;
