@@ -18,9 +18,9 @@
 namespace collwire::nccl {
 namespace {
 
-// Finding functions by what they log takes half a second, and forty times that on a CPU that is
-// emulated and busy.
-constexpr ReaderTimes OF_OTHERS{std::chrono::seconds{20}, std::chrono::seconds{60}};
+// Finding functions by what they log takes half a second of CPU, and far more of one that is
+// emulated.
+constexpr ReaderTimes OF_OTHERS{.cpu = std::chrono::seconds{40}};
 constexpr std::size_t MOST_PLAN_BYTES = 4UL << 20; // one has 100 KiB
 constexpr char NCCL = '1';
 constexpr char OTHER = '0';
@@ -194,9 +194,9 @@ std::optional<Plan> plan_with_debug_file(const std::string &path, Plan &stripped
         ask_reader(paths, OF_OTHERS, [](int fd, std::span<const Result<FileBytes>> files) {
             write_all(fd, answer_with_debug(files));
         });
-    if (!answer.in_time && !stripped.not_recorded.empty())
-        stripped.not_recorded += ". Debug files and plans were looked for, and not read in time: "
-                                 "every CPU is busy, or a file system does not answer";
+    if (!answer.problem.empty() && !stripped.not_recorded.empty())
+        stripped.not_recorded +=
+            fmt::format(". Debug files and plans were looked for: {}", answer.problem);
     const std::size_t line_end = answer.text.find('\n');
     if (!answer.text.starts_with('D') || line_end == std::string::npos)
         return std::nullopt;
@@ -251,7 +251,7 @@ std::vector<FileLook> look_for_nccl(std::span<const std::string> paths, const Re
         for (const std::size_t i : left)
             of_reader.push_back(paths[i]);
         const ReaderAnswer answer =
-            ask_reader(of_reader, {times.silence, time_left},
+            ask_reader(of_reader, {times.silence, time_left, times.cpu},
                        [](int fd, std::span<const Result<FileBytes>> files) {
                            for (const Result<FileBytes> &file : files)
                                write_all(fd, look_of(file));

@@ -28,7 +28,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr rlim_t MAX_CPU_S = 10;
 constexpr rlim_t MAX_MEMORY_BYTES = 1UL << 30;
 constexpr std::size_t MAX_ANSWER_BYTES = 16UL << 20;
 constexpr std::size_t MAX_PROC_BYTES = 4UL << 20;
@@ -63,8 +62,8 @@ rlim_t private_bytes() {
     return pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
 }
 
-void limit_resources() {
-    limit(RLIMIT_CPU, MAX_CPU_S);
+void limit_resources(std::chrono::seconds cpu) {
+    limit(RLIMIT_CPU, static_cast<rlim_t>(cpu.count()));
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, 0);
     limit(RLIMIT_NPROC, 0);
@@ -134,8 +133,9 @@ bool end_with(pid_t caller) {
     return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == caller;
 }
 
-bool read_files(std::span<const std::string> paths, const ReaderWork &work, int fd, pid_t caller) {
-    limit_resources();
+bool read_files(std::span<const std::string> paths, const ReaderTimes &times,
+                const ReaderWork &work, int fd, pid_t caller) {
+    limit_resources(times.cpu);
     if (!end_with(caller) || !close_all_but(fd) || !let_go_of_shared_memory())
         return false;
     std::vector<Result<FileBytes>> files;
@@ -314,7 +314,7 @@ ReaderAnswer ask_reader(std::span<const std::string> paths, const ReaderTimes &t
     const pid_t caller = getpid();
     const pid_t pid = fork();
     if (pid == 0)
-        _exit(read_files(paths, work, ends[1], caller) ? 0 : 1);
+        _exit(read_files(paths, times, work, ends[1], caller) ? 0 : 1);
     const int why = errno;
     close(ends[1]);
     if (pid < 0) {

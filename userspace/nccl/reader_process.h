@@ -23,6 +23,7 @@ struct ReaderTimes {
     // official build takes, and more.
     std::chrono::milliseconds silence{5'000};
     std::chrono::milliseconds all{60'000};
+    std::chrono::seconds cpu{10}; // of the reader
 };
 
 struct ReaderAnswer {
