@@ -6,6 +6,7 @@
  *
  * Nothing in here sits on a function that NCCL calls per message or while it waits.
  */
+#include "nccl_exported.h"
 #include "nccl_launches.h"
 #include "nccl_sockets.h"
 #include "nccl_warnings.h"

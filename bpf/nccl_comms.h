@@ -223,6 +223,10 @@ static __always_inline bool tell_comm(__u64 comm, const struct cw_nccl_comm_entr
 	r->image_id = layout.image_id;
 	r->flags = flags;
 	r->proxy_state = entry->proxy_state;
+	if (layout.calls_only)
+		r->flags |= CW_NCCL_COMM_CALLS_ONLY;
+	if (!HAS(comm_node))
+		r->node = -1;
 	READ_FIELD(r->comm_hash, comm, comm_hash);
 	READ_FIELD(r->bus_id, comm, comm_bus_id);
 	READ_FIELD(r->op_count, comm, comm_op_count);

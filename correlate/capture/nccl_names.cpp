@@ -166,6 +166,7 @@ constexpr auto COMM_FLAGS = std::to_array<NamedNumber>({
     {CW_NCCL_COMM_OUTSIDE, "outside"},
     {CW_NCCL_COMM_LAUNCHED, "launched"},
     {CW_NCCL_COMM_SHARED, "shared"},
+    {CW_NCCL_COMM_CALLS_ONLY, "calls_only"},
 });
 
 constexpr auto CALL_FLAGS = std::to_array<NamedNumber>({

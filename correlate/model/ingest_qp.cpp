@@ -183,6 +183,8 @@ void Ingest::add_qp_event(std::span<const std::byte> record) {
         if (event.comm[0] != 0)
             qp.comm = text_of(event.comm);
     }
+    if (event.header.kind == CW_KIND_QP_CREATE)
+        qp.maker_tid = event.tid;
     if (event.user_handle != 0)
         qp.user_handle = event.user_handle;
     if (event.qp_type != 0xff)

@@ -265,6 +265,7 @@ struct Qp {
     std::uint64_t destroyed_ns = 0; // 0: was there to the end
     std::uint32_t flags = 0;        // enum cw_qp_flags, of all its records
     std::uint32_t tgid = 0;
+    std::uint32_t maker_tid = 0;   // the thread that made it; 0: not seen
     std::uint64_t user_handle = 0; // address of struct ibv_qp in the process; 0: not known
     std::uint64_t start_boottime_ns = 0;
     std::string comm;

@@ -100,10 +100,12 @@ private:
                              link.sockets.empty() ? 0 : headers);
         of_nobody = std::min(of_nobody, rest);
         add_total(Rung::Process, link.source, of_nobody);
-        // A plugin may send more than NCCL gives it.
+        // A plugin may send more than NCCL gives it. Of an assumed one no more is known than its
+        // communicator.
         const bool is_plugins = link.transport == CW_NCCL_TRANSPORT_PLUGIN;
-        add_total(is_plugins ? Rung::Process : std::min(link.rung, Rung::Inferred), link.source,
-                  rest - of_nobody);
+        add_total(is_plugins || link.is_assumed ? Rung::Process
+                                                : std::min(link.rung, Rung::Inferred),
+                  link.source, rest - of_nobody);
         Known wire_bytes = link.wire_bytes;
         if (wire_bytes)
             wire_bytes = subtract_or_zero(*wire_bytes, link.attributed_wire_bytes);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "correlate/nccl/account_control.h"
+#include "correlate/nccl/bytes_by_kind.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/link_meter.h"
 #include "correlate/nccl/resolve.h"
@@ -93,7 +94,7 @@ private:
         std::unordered_map<Index, std::vector<LinkSample>> samples;
         for (const Index index : links)
             samples[index] =
-                read_samples(model_, nccl_.links[index], is_late(nccl_, nccl_.links[index]));
+                read_samples(model_, nccl_.links[index], is_late(model_, nccl_.links[index]));
         meter(samples, {});
         // Where what was measured is never what was expected, pauses have to do. What was under way
         // at the end may pause as long as it wants.
@@ -118,6 +119,23 @@ private:
         }
         find_ends(links);
         find_disturbed(links);
+        solve_assumed(links);
+    }
+
+    // Where calls alone were recorded.
+    void solve_assumed(const std::vector<Index> &links) {
+        std::unordered_map<Index, KindSums> assumed;
+        for (const Index index : links)
+            if (nccl_.links[index].is_assumed && !is_late(model_, nccl_.links[index]))
+                assumed.try_emplace(index, nccl_.links[index]);
+        if (assumed.empty())
+            return;
+        for_each_send([&](const Launch &launch, const ShapeOp &op, std::uint32_t) {
+            if (const auto found = assumed.find(op.link); found != assumed.end())
+                found->second.add(launch.order, op);
+        });
+        for (auto &[index, sums] : assumed)
+            sums.solve();
     }
 
     // Which connections a launch sends over that was not seen whole is not known: those of other
@@ -159,7 +177,7 @@ private:
         for (const auto &[index, of_link] : samples) {
             const auto until = eager_until.find(index);
             meters.try_emplace(index, nccl_.links[index], of_link,
-                               is_late(nccl_, nccl_.links[index]),
+                               is_late(model_, nccl_.links[index]),
                                until == eager_until.end() ? 0 : until->second);
         }
         for_each_send([&](const Launch &launch, const ShapeOp &op, std::uint32_t) {
@@ -296,6 +314,8 @@ private:
 
     // What the tasks of the launch say of their operations.
     void describe_operations(const LaunchRef &ref, const Launch &launch, const Shape &shape) {
+        if (shape.is_assumed)
+            return;
         std::vector<const Operation *> distinct;
         for (std::uint32_t task = 0; task < launch.n_tasks && task < shape.tasks.size(); ++task)
             if (const Operation *operation = operation_of(ref, launch, task);

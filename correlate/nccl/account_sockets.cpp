@@ -136,7 +136,7 @@ private:
 
     void measure(const Socket &socket, SocketIdentity &identity) const {
         const bool is_late_link =
-            identity.link != NONE && is_late(nccl_, nccl_.links[identity.link]);
+            identity.link != NONE && is_late(model_, nccl_.links[identity.link]);
         cw_tcp_socket before{};
         if (is_late_link || socket.is_counted_from_first) {
             before = socket.first;

@@ -280,6 +280,7 @@ private:
         added.created = is_created;
         added.from_start = is_created || ((comm.flags & CW_NCCL_COMM_LAUNCHED) != 0 &&
                                           comm.launched == 0 && comm.op_count == 0);
+        added.is_calls_only = (comm.flags & CW_NCCL_COMM_CALLS_ONLY) != 0;
         added.process = process_of(added);
         std::uint32_t image = comm.image_id;
         if (const auto found = images_.find({stream.session, stream.tgid});

@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "correlate/nccl/by_lineage.h"
 #include "correlate/nccl/plugin_links.h"
 #include "correlate/nccl/plugin_owners.h"
 #include "correlate/nccl/resolve.h"
@@ -37,6 +38,7 @@ public:
             if (!model_.sessions[nccl_.gathered.connections[index].session].excluded)
                 add(index);
         give_plugins_other_ends(model_);
+        assume_links(model_);
         give_roles();
         find_tiers_of_sockets();
         mirror();

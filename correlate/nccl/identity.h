@@ -68,10 +68,12 @@ struct Instance {
     Rung operations_rung = Rung::Exact;
     Rung connections_rung = Rung::Exact;
     std::uint64_t begin_ns = 0;
-    std::uint64_t end_ns = 0; // 0: lived on
-    bool created = false;     // was seen from its creation
-    bool from_start = false;  // that, or by NCCL's counts nothing was started before it was seen
-    bool ended = false;       // its end was seen
+    std::uint64_t end_ns = 0;   // 0: lived on
+    bool created = false;       // was seen from its creation
+    bool from_start = false;    // that, or by NCCL's counts nothing was started before it was seen
+    bool ended = false;         // its end was seen
+    bool is_calls_only = false; // what it launched was not recorded
+    bool lacks_links = false;   // perhaps: of queue pairs it is not known whose they are
     // In its stream, in the order of time.
     std::uint32_t first_call = 0, n_calls = 0;
     std::uint32_t first_launch = 0, n_launches = 0;
@@ -171,6 +173,8 @@ struct CallJoin {
     Rung rung = Rung::Process;
 };
 
+inline constexpr std::uint8_t NO_CHANNEL = UINT8_MAX; // not known
+
 struct ShapeOp {
     Index link = NONE;
     std::uint32_t task = 0; // index in the launch
@@ -184,6 +188,7 @@ struct ShapeOp {
     std::uint8_t chunk_steps = 0;
     std::uint32_t nsteps = 0;
     Index connection = NONE; // in Gathered
+    std::uint32_t kind = 0;  // of an assumed one: those with equal arguments have one
     std::uint64_t payload_bytes = 0;
     std::uint64_t data_bytes = 0;
     std::uint64_t messages = 0;
@@ -201,6 +206,7 @@ struct Shape {
     // Before 2.24 operations do not say of which task they are: the tasks are made up, one for all
     // collectives and one for each peer and direction.
     bool is_older = false;
+    bool is_assumed = false;          // of a call whose launch was not recorded
     std::vector<OpFacts> older_facts; // of each operation, until calls are matched
 };
 
@@ -229,6 +235,9 @@ struct Interval {
     bool is_first = false; // of a link that was there before the recording
     // A launch before its end was not seen whole: its bytes may be among those measured.
     bool is_disturbed = false;
+    bool is_under_way = false; // the recording ended before it
+    // Of an assumed link: what each of its operations carried is known by their kinds.
+    bool is_solved = false;
     // InFlight: where the measured bytes end.
     std::uint32_t last_order = 0;
     std::uint32_t last_op = 0;
@@ -250,8 +259,11 @@ struct Link {
     std::int32_t peer = -1;
     std::vector<std::int32_t> channels;
     Rung rung = Rung::Exact;
-    bool is_mirrored = false; // known from the other end alone
-    bool is_by_bytes = false; // its queue pairs were chosen by what they carried
+    bool is_mirrored = false;   // known from the other end alone
+    bool is_by_bytes = false;   // its queue pairs were chosen by what they carried
+    bool is_assumed = false;    // no record tells of it: by_lineage.h
+    bool is_unsolvable = false; // operations on it are left out: assumed_launches.h
+    std::map<std::uint32_t, std::uint64_t> bytes_of_kind; // of an assumed one: of each operation
     // Its last bytes may be missing from what was measured, or those of one of its sockets.
     bool is_cut_short = false;
     // Of its queue pairs, and how many bytes of all it carried over each.
@@ -268,10 +280,11 @@ struct Link {
     std::vector<Interval> intervals;
 
     [[nodiscard]] bool is_send() const { return (flags & CW_NCCL_CONNECTION_SEND) != 0; }
-    // What a plugin does is known where its queue pairs are, and of CollNet never.
+    // What a plugin does is known where its queue pairs are, what is assumed has some, and of
+    // CollNet never.
     [[nodiscard]] bool is_followed() const {
         return transport == CW_NCCL_TRANSPORT_IB || transport == CW_NCCL_TRANSPORT_SOCKET ||
-               (transport == CW_NCCL_TRANSPORT_PLUGIN && !qps.empty());
+               (transport == CW_NCCL_TRANSPORT_PLUGIN && !qps.empty()) || is_assumed;
     }
     // They may be among those of no known connection, or of one that is known from its other end.
     [[nodiscard]] bool lacks_queue_pairs() const {
@@ -326,7 +339,8 @@ struct Totals {
     std::array<std::uint64_t, BYTE_SOURCES> by_source{};
     // Of those that are inferred: measured, and what was measured on the connection between two
     // moments at which all was done is what NCCL's own plan makes of the operations, or can be of
-    // one alone of which it makes a bound. Not of queue pairs that were chosen by that.
+    // one alone of which it makes a bound. Not of queue pairs that were chosen by that. Where calls
+    // alone were recorded: is what other stretches of the connection say of such calls.
     std::uint64_t confirmed_bytes = 0;
     std::uint64_t links_not_measured = 0;
     // In none of these sums: of queue pairs of no known connection, in processes whose connections

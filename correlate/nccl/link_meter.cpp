@@ -95,7 +95,11 @@ std::uint64_t bytes_on(const Link &link, const ShapeOp &op) {
                : op.payload_bytes;
 }
 
-bool is_late(const Identity &nccl, const Link &link) {
+bool is_late(const model::Model &model, const Link &link) {
+    if (link.is_assumed)
+        return std::ranges::any_of(link.qps,
+                                   [&](Index qp) { return model.qps[qp].has(CW_QP_PREEXISTING); });
+    const Identity &nccl = model.nccl;
     return link.instances.empty() ||
            std::any_of(link.instances.begin(), link.instances.end(),
                        [&](Index index) { return !nccl.instances[index].from_start; });
@@ -207,9 +211,17 @@ void split_first(OpShare &share, const Link &link, const ShapeOp &op, std::uint6
 
 namespace {
 
+OpShare assumed_share(const Link &link, const Interval *interval, const ShapeOp &op) {
+    if (interval == nullptr || !interval->is_solved)
+        return {};
+    return {link.bytes_of_kind.at(op.kind), 0, {}, true, true, true, link.source, Rung::Exact};
+}
+
 // Without the frames.
 OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp &op,
                       std::uint32_t order, std::uint32_t op_index) {
+    if (link.is_assumed)
+        return assumed_share(link, interval, op);
     OpShare derived;
     if (is_certain(op))
         derived = {op.payload_bytes, 0, {}, true, true, false, ByteSource::Derived, Rung::Exact};
@@ -403,6 +415,7 @@ void LinkMeter::close(IntervalKind kind, std::uint32_t end) {
 
 void LinkMeter::finish(std::uint32_t order, bool is_open) {
     take_samples(UINT64_MAX);
+    open_.is_under_way = is_open;
     const std::uint64_t here = subtract_or_zero(measured_, closed_);
     if (link_.source == ByteSource::None) {
         close(IntervalKind::Derived, order);

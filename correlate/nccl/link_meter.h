@@ -28,7 +28,7 @@ struct LinkSample {
 };
 
 // It may have carried bytes of what was launched before the recording.
-[[nodiscard]] bool is_late(const Identity &nccl, const Link &link);
+[[nodiscard]] bool is_late(const model::Model &model, const Link &link);
 
 // Its queue pairs or sockets together. Fills source, measured_bytes, wire_bytes, tiers and, where
 // it is not the start of the recording, since when it is measured. `is_late`: it may have been

@@ -253,7 +253,8 @@ private:
             for (std::uint32_t replay = 0; replay < repeats; ++replay) {
                 Operation &operation = into[join.operation + replay];
                 take_call(operation, instance, call, called_ns, captured, calls.base);
-                if (may_be_lost || may_come || (captured && replay >= join.launches))
+                if (may_be_lost || may_come || (captured && replay >= join.launches) ||
+                    lacks_a_part(instance, call, join))
                     operation.flags |= OPERATION_PARTIAL;
                 if (may_be_cut)
                     operation.flags |= OPERATION_TRUNCATED | OPERATION_PARTIAL;
@@ -300,9 +301,16 @@ private:
                    : nccl_.instances[*found].record.node;
     }
 
+    // Of whose calls alone were recorded: where it sent to is not known, or not all of it.
+    [[nodiscard]] bool lacks_a_part(const Instance &instance, const Call &call,
+                                    const CallJoin &join) const {
+        return instance.is_calls_only && may_launch(instance, call) &&
+               (instance.lacks_links || (join.launch == NONE && call.func != CW_NCCL_RECV));
+    }
+
     // The graph of a captured call may be launched at any time after it.
     static bool may_lack_records(const Instance &instance, const Call &call, bool captured) {
-        return instance.operations_rung == Rung::Process ||
+        return instance.operations_rung == Rung::Process || instance.is_calls_only ||
                (captured ? instance.whole_until_ns != UINT64_MAX
                          : call.time_ns >= instance.whole_until_ns);
     }

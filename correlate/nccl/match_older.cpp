@@ -452,6 +452,8 @@ private:
 } // namespace
 
 bool is_older(const Identity &nccl, const Instance &instance) {
+    if (instance.is_calls_only)
+        return false; // its launches are assumed, with tasks
     if (instance.version != 0)
         return instance.version < FIRST_VERSION_WITH_TASKS;
     const std::vector<Launch> &launches = nccl.gathered.streams[instance.stream].launches;

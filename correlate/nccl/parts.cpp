@@ -106,8 +106,9 @@ std::vector<OperationCall> Parts::calls_of(const Operation &operation) const {
         if (task != tasks_.end() && task->stream == index && task->call == ref.call &&
             task->replay == replay)
             launch = task->launch;
-        result.push_back({ref.instance, &stream.calls[ref.call],
-                          launch == NONE ? nullptr : &stream.launches[launch]});
+        const bool is_known = launch != NONE && !nccl_.instances[ref.instance].is_calls_only;
+        result.push_back(
+            {ref.instance, &stream.calls[ref.call], is_known ? &stream.launches[launch] : nullptr});
     }
     std::stable_sort(result.begin(), result.end(),
                      [this](const OperationCall &a, const OperationCall &b) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "correlate/nccl/assumed_launches.h"
 #include "correlate/nccl/plugin_links.h"
 
 namespace collwire::identity {
@@ -17,6 +18,7 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     find_links(model, topology);
     read_shapes(model);
     give_plugins_queue_pairs(model);
+    assume_launches(model);
     join_communicators(model);
     match_calls(model);
     align(model);

@@ -58,7 +58,7 @@ Json rank_json(const Model &model, const Instance &instance) {
     json["calls"] = instance.n_calls;
     json["failed_calls"] = instance.failed_calls;
     json["returned_calls"] = instance.returned_calls;
-    json["launches"] = instance.n_launches;
+    json["launches"] = instance.is_calls_only ? Json(nullptr) : Json(instance.n_launches);
     return json;
 }
 
@@ -189,23 +189,24 @@ Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
             return number_or_null(time_ns == 0 ? 0
                                                : model.hosts[instance.host].realtime_ns(time_ns));
         };
-        array.push_back({{"rank", instance.record.rank},
-                         {"peer_rank", part.peer < 0 ? Json(nullptr) : Json(part.peer)},
-                         {"channel", part.channel},
-                         {"direction", part.is_send ? "send" : "recv"},
-                         {"transport", identity::transport_name(link.transport)},
-                         {"connection", connection_number(model, part.connection)},
-                         {"qpns", std::move(qpns)},
-                         {"sockets", std::move(sockets)},
-                         {"payload_bytes",
-                          part.share.is_known ? Json(part.share.payload_bytes) : Json(nullptr)},
-                         {"source", identity::source_name(part.share.source)},
-                         {"rung", identity::rung_name(part.share.rung)},
-                         {"begin_realtime_ns", realtime(part.time.begin_ns)},
-                         {"end_realtime_ns", realtime(part.time.end_ns)},
-                         {"end_after_realtime_ns", realtime(part.time.after_ns)},
-                         {"end_before_realtime_ns", realtime(part.time.before_ns)},
-                         {"end_known", text_or_null(identity::end_known_name(part.time.known))}});
+        array.push_back(
+            {{"rank", instance.record.rank},
+             {"peer_rank", part.peer < 0 ? Json(nullptr) : Json(part.peer)},
+             {"channel", part.channel == identity::NO_CHANNEL ? Json(nullptr) : Json(part.channel)},
+             {"direction", part.is_send ? "send" : "recv"},
+             {"transport", identity::transport_name(link.transport)},
+             {"connection", connection_number(model, part.connection)},
+             {"qpns", std::move(qpns)},
+             {"sockets", std::move(sockets)},
+             {"payload_bytes",
+              part.share.is_known ? Json(part.share.payload_bytes) : Json(nullptr)},
+             {"source", identity::source_name(part.share.source)},
+             {"rung", identity::rung_name(part.share.rung)},
+             {"begin_realtime_ns", realtime(part.time.begin_ns)},
+             {"end_realtime_ns", realtime(part.time.end_ns)},
+             {"end_after_realtime_ns", realtime(part.time.after_ns)},
+             {"end_before_realtime_ns", realtime(part.time.before_ns)},
+             {"end_known", text_or_null(identity::end_known_name(part.time.known))}});
     }
     return array;
 }

@@ -80,7 +80,7 @@ def plan(bench):
         said = json.load(file)
     rungs = {name: capability["rung"] for name, capability in said["capabilities"].items()}
     print(f"plan: NCCL {said['version']}, build-id {said['build_id']}: {rungs}", flush=True)
-    return [] if not said["not_recorded"] else [said["not_recorded"]]
+    return [reason for reason in (said["not_recorded"], said["calls_only"]) if reason]
 
 
 def inspect(bench):

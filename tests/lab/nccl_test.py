@@ -88,8 +88,13 @@ def check_case(case, out, kernel):
     return report, problems + not_told
 
 
+def ready_ns_of(case, out):
+    """When its recorder was ready, by rank."""
+    return [harness.load(out, f"node{node}", case.name, "result.json")["ready_ns"] for node in range(NODES) for _ in range(case.ranks_per_node)]
+
+
 def check_late(case, out, report, doubles, is_local):
-    ready_ns = [harness.load(out, f"node{node}", case.name, "result.json")["ready_ns"] for node in range(NODES) for _ in range(case.ranks_per_node)]
+    ready_ns = ready_ns_of(case, out)
     paths = sorted(glob.glob(os.path.join(out, "node*", case.name, "job.*")))
     logs = {(os.path.relpath(path, out).split(os.sep)[0], truth.lines_of(path)[0]["pid"]): log for log, path in enumerate(paths)}
     compared, problems = late.compare(report, doubles, logs, ready_ns, is_local)

@@ -21,6 +21,7 @@ sys.path[:0] = [os.path.join(harness.ROOT, "tests", "nccl"), os.path.join(harnes
 import cases  # noqa: E402
 import identity_truth as truth  # noqa: E402
 import inferred_truth  # noqa: E402
+import late_truth  # noqa: E402
 
 NAME, FILE = "collwire-double", "libnccl-net-collwire-double.so"
 
@@ -91,7 +92,8 @@ def check_case(case, out):
                                quiet=True, expected=(0, harness.LOST))
     jobs = [truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, "job.*")))]
     doubles = [truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, "double.*")))]
-    double = truth.Truth(doubles, truth.same_node(jobs, case.ranks_per_node))
+    is_local = truth.same_node(jobs, case.ranks_per_node)
+    double = truth.Truth(doubles, is_local)
     problems = []
     used = [network for network in report["networks"] if network["plugin"] == NAME and os.path.basename(network["file"] or "") == FILE]
     if len(used) != nccl_test.NODES or any(network["connections"] == 0 for network in used):
@@ -105,9 +107,10 @@ def check_case(case, out):
     if case.late_s:
         problems += check_inspections(case, out, logs, connections)
     # What the double's log bears out is what the report is sure of, or more; but for queue pairs that were chosen by their bytes.
-    is_whole = case.late_s == 0
+    ready_ns = nccl_test.ready_ns_of(case, out) if case.late_s else None
+    under_way = late_truth.most_under_way(doubles, ready_ns, is_local) if ready_ns else None
     is_by_bytes = case.environment == cases.HIDDEN
-    line, of_bytes = inferred_truth.judge(report, double, is_whole, inferred_truth.FEWEST_JOINED if is_whole and not is_by_bytes else 0)
+    line, of_bytes = inferred_truth.judge(report, double, under_way, 0 if ready_ns or is_by_bytes else inferred_truth.FEWEST_JOINED)
     if is_by_bytes and report["identity"]["inferred_confirmed"]:
         problems.append("what queue pairs were chosen by confirms them")
     if any(operation["rung"] == "exact" for kind in ("collectives", "p2p") for operation in report[kind] if operation["tx_payload_bytes"]):

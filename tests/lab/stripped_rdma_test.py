@@ -3,9 +3,11 @@
 """NCCL that was stripped, over kernel RDMA on four nodes: by the layouts of another build of its version the report joins its bytes with operations,
 none of them exact. Against the log of the test double of CUDA, which alone is told of the symbols.
 
-stripped_rdma_test.py [--kernel SERIES] --nccl VERSION|debian-VERSION [--cases CASE,...]
+stripped_rdma_test.py [--kernel SERIES] --nccl VERSION|debian-VERSION [--cases CASE,...] [--calls-only]
 
-VERSION: the official library, stripped, with a plan in which all but the layouts is wrong; debian-VERSION: Debian's own build, with no option."""
+VERSION: the official library, stripped, with a plan in which all but the layouts is wrong; debian-VERSION: Debian's own build, with no option.
+--calls-only: the official library, stripped, and no layouts at all: whose bytes are follows from its exported functions and threads, and which operation's from
+what calls that are alike have in common."""
 
 import argparse
 import glob
@@ -18,6 +20,7 @@ import nccl_test
 
 sys.path[:0] = [os.path.join(harness.ROOT, "tests", "nccl"), os.path.join(harness.ROOT, "tests", "cuda_double")]
 
+import calls_truth  # noqa: E402
 import cases  # noqa: E402
 import distribution_test  # noqa: E402
 import identity_truth as truth  # noqa: E402
@@ -47,6 +50,13 @@ def of_official(arguments, directory):
     return {"NCCL_LIBRARY": stripped, "COLLWIRE_CUDA_SYMBOLS": library, "RECORDER": program, "RECORD_OPTIONS": f"--symbols {others}"}
 
 
+def of_calls(arguments, directory):
+    library = nccl_test.library_of(arguments.nccl)
+    stripped, _, _ = stripped_test.strip(library, directory)
+    write_layout(library, f"{directory}/layouts")
+    return {"NCCL_LIBRARY": stripped, "COLLWIRE_CUDA_SYMBOLS": library, "RECORDER": stripped_test.without_plans(harness.COLLWIRE, directory)}
+
+
 def of_debian(arguments, directory):
     version = arguments.nccl.removeprefix(DEBIAN)
     library, nvidia = (nccl_test.library_of(name) for name in (arguments.nccl, version))
@@ -56,10 +66,8 @@ def of_debian(arguments, directory):
     return {"NCCL_LIBRARY": library, "COLLWIRE_CUDA_SYMBOLS": symbols, "C_LIBRARY": f"{os.path.dirname(library)}/c-library"}
 
 
-def check_late(case, report, doubles, out, is_local):
+def check_late(case, report, doubles, out, is_local, ready_ns):
     """What was launched since the recorders were ready has one number on all ranks and is the double's to the byte."""
-    results = [harness.load(out, f"node{node}", case.name, "result.json") for node in range(nccl_test.NODES)]
-    ready_ns = [result["ready_ns"] for result in results]
     logs = {(f"node{node}", truth.lines_of(os.path.join(out, f"node{node}", case.name, f"job.{node}"))[0]["pid"]): node for node in range(nccl_test.NODES)}
     compared, problems = late.compare(report, doubles, logs, ready_ns, is_local, rung="inferred")
     sends, of_sends = late.compare_sends(report, doubles, ready_ns, is_local, rung="inferred")
@@ -68,16 +76,22 @@ def check_late(case, report, doubles, out, is_local):
     return f"{compared} collectives of a rank and {sends} sends compared, {len(problems + of_sends)} problems", problems + of_sends
 
 
-def check_case(case, out):
+def check_case(case, out, calls_only):
     captures = sorted(glob.glob(os.path.join(out, "node*", case.name, "capture")))
     report = harness.report_of(captures, os.path.join(out, f"{case.name}.json"), "--topology", os.path.join(out, "topology.json"), "--detail",
                                quiet=True, expected=(0, harness.LOST))
     jobs, doubles = ([truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, name)))] for name in ("job.*", "double.*"))
-    is_whole, is_local = case.late_s == 0, truth.same_node(jobs, case.ranks_per_node)
-    line, problems = inferred_truth.judge(report, truth.Truth(doubles, is_local), is_whole, inferred_truth.FEWEST_JOINED if is_whole else 0)
+    is_local = truth.same_node(jobs, case.ranks_per_node)
+    if calls_only:
+        line, problems = calls_truth.judge(report, truth.Truth(doubles, is_local))
+        print(f"{case.name}: {line}", flush=True)
+        return [f"{case.name}: {problem}" for problem in problems]
+    ready_ns = nccl_test.ready_ns_of(case, out) if case.late_s else None
+    under_way = late.most_under_way(doubles, ready_ns, is_local) if ready_ns else None
+    line, problems = inferred_truth.judge(report, truth.Truth(doubles, is_local), under_way, 0 if ready_ns else inferred_truth.FEWEST_JOINED)
     print(f"{case.name}: {line}", flush=True)
-    if not is_whole:
-        line, of_late = check_late(case, report, doubles, out, is_local)
+    if ready_ns:
+        line, of_late = check_late(case, report, doubles, out, is_local, ready_ns)
         print(f"{case.name}: {line}", flush=True)
         problems += of_late
     return [f"{case.name}: {problem}" for problem in problems]
@@ -87,7 +101,8 @@ def check(arguments, out):
     directory = os.path.join(os.path.dirname(out), "library")
     os.makedirs(directory)
     try:
-        variables = (of_debian if arguments.nccl.startswith(DEBIAN) else of_official)(arguments, directory)
+        of_build = of_calls if arguments.calls_only else of_debian if arguments.nccl.startswith(DEBIAN) else of_official
+        variables = of_build(arguments, directory)
     except (one_machine.Skip, RuntimeError) as reason:
         print(f"skip: {reason}")
         sys.exit(harness.SKIPPED)
@@ -95,7 +110,7 @@ def check(arguments, out):
     variables.update({"DOUBLE": nccl_test.DOUBLE, "LAYOUTS": f"{directory}/layouts", "NCCL_CASES": ",".join(case.name for case in wanted)})
     words = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     harness.run_job(out, arguments.kernel, nccl_test.NODES, "nccl.py", *words, limit_s=nccl_test.BOOT_S + nccl_test.CASE_S * len(wanted))
-    problems = [problem for case in wanted for problem in check_case(case, out)]
+    problems = [problem for case in wanted for problem in check_case(case, out, arguments.calls_only)]
     assert not problems, "\n".join(problems[:40])
 
 
@@ -103,6 +118,7 @@ def main():
     parser = argparse.ArgumentParser()
     harness.add_arguments(parser)
     parser.add_argument("--cases", default=",".join(CASES), metavar=",".join(CASES))
+    parser.add_argument("--calls-only", action="store_true")
     harness.run_main(parser.parse_args(), check)
 
 

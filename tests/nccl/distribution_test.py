@@ -61,12 +61,14 @@ def run(arguments, nvidia, directory):
     debian = double_job.fetched(f"debian-{arguments.version}")
     without_plans = stripped_test.without_plans(arguments.collwire, directory)
     bare = stripped_test.plan_of(without_plans, debian)
-    assert "it was stripped" in bare["not_recorded"] and f"another build of NCCL {arguments.version}" in bare["not_recorded"], bare["not_recorded"]
+    assert "it was stripped" in bare["calls_only"] and f"another build of NCCL {arguments.version}" in bare["calls_only"], bare["calls_only"]
+    offsets = stripped_test.plan_of(arguments.collwire, nvidia)["offsets"]
+    assert all(bare["offsets"][name]["value"] == offsets[name]["value"] for name in stripped_test.EXPORTED_FIELDS if name in offsets), bare["offsets"]
     by_library = stripped_test.plan_of(without_plans, debian, "--symbols", os.path.dirname(nvidia))
     assert by_library["debug_file"] == nvidia, by_library["debug_file"]
     # With no option at all: by the plans that come with collwire.
     plan = stripped_test.plan_of(arguments.collwire, debian)
-    assert "/nccl-plans/" in plan["debug_file"] and not plan["not_recorded"], plan
+    assert "/nccl-plans/" in plan["debug_file"] and not plan["not_recorded"] and not plan["calls_only"], plan
     assert all(plan[name] == by_library[name] for name in stripped_test.SAME), "the library and its plan tell different things"
     found = {probe["function"]: probe["symbol"] for probe in plan["probes"]}
     assert stripped_test.BORROWED <= set(found), found

@@ -3,12 +3,14 @@
 diagnose` of all must say of it. The test on one machine, the nodes of the lab and the test that judges them read this."""
 
 import dataclasses
+import os
 import signal
 import typing
 
 RANKS, CULPRIT = 4, 2
 NEVER_MS = 3_600_000
 MOVING = ("moving", "starting")
+MOST_TRIES = 50
 
 
 def transfers_of(process):
@@ -18,6 +20,20 @@ def transfers_of(process):
 def has_failed(process):
     """NCCL says so."""
     return any(each["async_result"] not in ("ncclSuccess", "ncclInProgress") for each in (*process["communicators"], *process["proxies"]))
+
+
+def hold_up_kernel(stuck_path, look):
+    """The double's own way. In the middle of an operation: one that stands still behind its last transfer has nothing on its way, and the program waits
+    for it as it would for anything."""
+    for _ in range(MOST_TRIES):
+        with open(stuck_path, "w", encoding="utf-8"):
+            pass
+        process = look()
+        while process and (not process["proxies"] or process["proxies"][0]["verdict"] in MOVING):
+            process = look()
+        if not process or transfers_of(process):
+            return
+        os.unlink(stuck_path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,13 +50,12 @@ class Hang:
     # Only where each rank has a node of its own.
     needs_nodes: bool = False
 
-    def hold_up(self, culprit, stuck_path):
-        """Does it to the culprit's process, but what happens by itself, or to its link."""
+    def hold_up(self, culprit, stuck_path, look=None):
+        """Does it to the culprit's process, but what happens by itself, or to its link. `look()`: what inspect says of it."""
         if self.name == "stopped":
             culprit.send_signal(signal.SIGSTOP)
-        elif self.name == "kernel": # the double's own way
-            with open(stuck_path, "w", encoding="utf-8"):
-                pass
+        elif self.name == "kernel":
+            hold_up_kernel(stuck_path, look)
         elif self.name == "dead":
             culprit.kill()
             culprit.wait()

@@ -5,12 +5,15 @@ sure of."""
 import identity_truth
 
 FEWEST_JOINED, MOST_WRONG = 0.99, 0.001
+# However much may have been under way, so much is joined.
+FEWEST_OF_LATE = 0.9
 
 
-def judge(report, double, is_whole, least_confirmed=0.0):
-    """(a line that says what was seen, problems). `is_whole`: the recorders saw the job from its begin to its end, so the log's bytes are the
-    report's; else the bytes that are not joined are the report's own count. `least_confirmed`: this share at least is confirmed."""
-    identity, problems = report["identity"], []
+def judge(report, double, under_way=None, least_confirmed=0.0):
+    """(a line that says what was seen, problems). `under_way`: None where the recorders saw the job from its begin to its end, so that the log's
+    bytes are the report's; else how many bytes may have been under way when they began (late_truth.most_under_way), which are of no operation, and
+    what is not joined is the report's own count. `least_confirmed`: this share at least is confirmed."""
+    identity, problems, is_whole = report["identity"], [], under_way is None
     inferred, of_process = identity["inferred"] or 0, identity["process"] or 0
     whole = sum(double.sent.values()) if is_whole else inferred + of_process
     line = f"inferred {inferred}, process {of_process}"
@@ -23,8 +26,9 @@ def judge(report, double, is_whole, least_confirmed=0.0):
     line += f"; {100 * confirmed / max(1, inferred):.2f} % confirmed"
     if identity["exact"]:
         problems.append(f"{identity['exact']} bytes are exact, though nothing proves it")
-    if not whole or inferred < FEWEST_JOINED * whole:
-        problems.append(f"{inferred} of {whole} bytes are joined")
+    line += "" if is_whole else f"; up to {under_way} were under way"
+    if not inferred or inferred < max(FEWEST_JOINED * (whole - (under_way or 0)), FEWEST_OF_LATE * whole):
+        problems.append(f"{inferred} of {whole} bytes are joined, of which no more than {under_way or 0} can have been under way")
     if not least_confirmed * inferred <= confirmed <= inferred:
         problems.append(f"{confirmed} of {inferred} bytes are confirmed, though nothing differs")
     return line, problems

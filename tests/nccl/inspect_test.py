@@ -105,7 +105,7 @@ def run(arguments, library, directory):
             os.mkdir(place)
             with HangingJob(arguments, library, place, protocol, hang.plan, *hang.job_options) as job:
                 job.wait_for_calls(hang.calls)
-                hang.hold_up(job.culprit, job.stuck)
+                hang.hold_up(job.culprit, job.stuck, lambda: (job.inspect(CULPRIT) or [None])[0])
                 looks = job.settled(hang)
                 hang.judge([look and look[0] for look in looks], job.diagnose() if any(looks) else None)
             # The ranks spin on all CPUs: one look may have to wait for one.

@@ -32,6 +32,10 @@ FEWEST_JOINED = 0.99
 BORROWED = {"ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart", "hostStreamPlanTask", "hostStreamPlanCallback", "ncclIbCloseSend",
             "ncclIbCloseRecv"}
 BORROWED_DATA = ("ncclLastError", "ncclNetIb", "ncclNetSocket")
+# What is left where nothing else is there.
+EXPORTED_CALLS = ("ncclCommDestroy", "ncclCommAbort", "ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather", "ncclReduceScatter", "ncclSend", "ncclRecv",
+                  "ncclAlltoAll", "ncclGather", "ncclScatter")
+EXPORTED_FIELDS = ("ncclComm.rank", "ncclComm.nRanks", "ncclComm.cudaDev", "ncclComm.commHash", "ncclComm.startMagic")
 SAME = ("version", "build_id", "probes", "data", "parameters", "enumerators")
 
 
@@ -63,10 +67,27 @@ def expect_same(whole, plan, place):
     assert all("file's own" not in (capability["source"] or "") or "a plan of" in capability["source"] for capability in plan["capabilities"].values())
 
 
+def check_exported(version, stripped, whole, bare):
+    """Nothing but the functions that it exports: where they are the table of dynamic symbols says, and what its getters hand on the whole file's DWARF."""
+    assert "it was stripped" in bare["calls_only"] and "--symbols" in bare["calls_only"] and not bare["not_recorded"], bare
+    rungs = {name: capability["rung"] for name, capability in bare["capabilities"].items()}
+    assert rungs == {name: "inferred" if name in ("communicators", "operations") else "process" for name in rungs}, rungs
+    offsets = {name: offset["value"] for name, offset in bare["offsets"].items()}
+    wanted = {name for name in EXPORTED_FIELDS if name in whole["offsets"]}
+    assert offsets == {name: whole["offsets"][name]["value"] for name in wanted}, (offsets, wanted)
+    symbols = subprocess.run(["nm", "--dynamic", "--defined-only", stripped], capture_output=True, text=True, check=True).stdout
+    addresses = {words[2].split("@")[0]: int(words[0], 16) for words in (line.split() for line in symbols.splitlines()) if len(words) == 3}
+    found = {probe["function"]: probe for probe in bare["probes"]}
+    assert set(found) == {name for name in EXPORTED_CALLS if name in addresses}, set(found)
+    assert all(probe["entry"] == addresses[name] and probe["placed"] == "always" for name, probe in found.items()), found
+    assert all(probe["emulated"] for probe in found.values()), [probe for probe in found.values() if not probe["emulated"]]
+    assert bare["data"] == {"ncclLastError": whole["data"]["ncclLastError"]}, bare["data"]
+    print(f"{version}: {len(found)} exported functions and {len(offsets)} fields of the stripped file alone, as its symbols and DWARF said", flush=True)
+
+
 def check_plans(arguments, library, stripped, debug, directory):
     whole, bare = plan_of(arguments.collwire, library), plan_of(arguments.collwire, stripped)
-    assert "it was stripped" in bare["not_recorded"] and "--symbols" in bare["not_recorded"], bare["not_recorded"]
-    assert {capability["rung"] for capability in bare["capabilities"].values()} == {"process"}, bare["capabilities"]
+    check_exported(arguments.version, stripped, whole, bare)
     expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", debug), debug)
     # Beside the library, by its name.
     shutil.copy(plan_of(arguments.collwire, stripped, "--symbols", debug)["debug_file"], f"{directory}/libnccl.so.2.debug")
@@ -84,7 +105,7 @@ def check_plans(arguments, library, stripped, debug, directory):
         with open(path, "w", encoding="utf-8") as file:
             json.dump({**document, **change}, file)
         refused = plan_of(arguments.collwire, stripped, "--symbols", plans)
-        assert refused["not_recorded"] and not refused["debug_file"], (change.keys(), refused["debug_file"])
+        assert refused["calls_only"] and not refused["debug_file"], (change.keys(), refused["debug_file"])
     with open(path, "w", encoding="utf-8") as file:
         json.dump(document, file)
     nothing = subprocess.run([arguments.collwire, "doctor", "--nccl", stripped, "--export-plan", plans], capture_output=True, text=True, check=False)
@@ -116,7 +137,7 @@ def check_borrowed(arguments, library, stripped, plans, directory):
 
     write()
     borrowed = plan_of(arguments.collwire, stripped, "--symbols", others)
-    assert borrowed["debug_file"] == path and not borrowed["not_recorded"] and borrowed["build_id"] == whole["build_id"], borrowed
+    assert borrowed["debug_file"] == path and not borrowed["not_recorded"] and not borrowed["calls_only"] and borrowed["build_id"] == whole["build_id"], borrowed
     of_whole = {probe["function"]: probe for probe in whole["probes"]}
     found = {probe["function"]: probe for probe in borrowed["probes"]}
     assert BORROWED <= set(found), set(found)
@@ -142,13 +163,13 @@ def check_borrowed(arguments, library, stripped, plans, directory):
 
     def refuse(what):
         refused = plan_of(arguments.collwire, stripped, "--symbols", others)
-        assert refused["not_recorded"] and not refused["debug_file"], (what, refused["debug_file"])
+        assert refused["calls_only"] and not refused["debug_file"], (what, refused["debug_file"])
 
     has_size = "ncclComm.endMagic" in offsets
     write_around({}, {})
     if has_size:
         between = plan_of(arguments.collwire, stripped, "--symbols", others)
-        assert between["debug_file"] == path and all(between[name] == borrowed[name] for name in SAME), between["not_recorded"]
+        assert between["debug_file"] == path and all(between[name] == borrowed[name] for name in SAME), between["calls_only"]
         assert all(f"another version, {number(-1)}" in capability["source"] for capability in between["capabilities"].values() if capability["source"])
         for change in (moved("ncclProxyState.proxyOps"), {"enumerators": {**document["enumerators"], "PATTERN_OTHER": 99}}):
             write_around({}, change)
@@ -177,7 +198,7 @@ def check_other_versions(arguments, stripped, directory):
             if json.load(file)["version"] != arguments.version:
                 shutil.copy(path, place)
     refused = plan_of(arguments.collwire, stripped, "--symbols", place)
-    assert refused["not_recorded"] and not refused["debug_file"] and len(os.listdir(place)) > 10, refused["debug_file"]
+    assert refused["calls_only"] and not refused["debug_file"] and len(os.listdir(place)) > 10, refused["debug_file"]
 
 
 def check_borrowed_job(arguments, library, stripped, place, directory):

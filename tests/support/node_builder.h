@@ -53,6 +53,7 @@ struct QpOptions {
     std::uint32_t sq_psn = 0;
     std::uint32_t rq_psn = 0;
     double connected_after = 0.1;
+    std::uint32_t tid = 0; // that made it; 0: pid
 };
 
 // Frames of one direction: requests, responses, acknowledgements, retransmissions.
@@ -179,7 +180,7 @@ public:
         auto event = make_record<cw_qp_event>(kind, seconds(time), 0);
         event.key = {options.dev_index, options.qpn, seconds(options.created)};
         event.tgid = options.pid;
-        event.tid = options.pid;
+        event.tid = options.tid == 0 ? options.pid : options.tid;
         event.start_boottime_ns = options.pid_start_ns;
         event.qp_type = options.type;
         event.old_state = 0xff;

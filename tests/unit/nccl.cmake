@@ -17,13 +17,17 @@ add_custom_target(fake_nccl DEPENDS ${fake_nccl})
 add_library(fake_logging SHARED fake_nccl/logging.cc)
 target_compile_options(fake_logging PRIVATE -O2 -g0 -fvisibility=hidden -fno-sanitize=all)
 target_link_options(fake_logging PRIVATE -fno-sanitize=all -Wl,--build-id=sha1 -s)
-collwire_test(nccl_test LABEL unit SOURCES nccl_debug_file_test.cpp nccl_layout_test.cpp nccl_library_test.cpp nccl_live_comms_test.cpp nccl_logged_names_test.cpp nccl_parameters_test.cpp nccl_plan_test.cpp nccl_plugin_memory_test.cpp nccl_proxies_test.cpp nccl_reader_test.cpp nccl_scan_test.cpp nccl_step_counters_test.cpp LIBS collwire_nccl ${CMAKE_DL_LIBS})
+add_library(fake_exported SHARED fake_nccl/exported.cc)
+target_compile_options(fake_exported PRIVATE -O2 -g0 -fvisibility=hidden -fno-sanitize=all)
+target_link_options(fake_exported PRIVATE -fno-sanitize=all -Wl,--build-id=sha1 -s)
+collwire_test(nccl_test LABEL unit SOURCES nccl_debug_file_test.cpp nccl_exported_plan_test.cpp nccl_layout_test.cpp nccl_library_test.cpp nccl_live_comms_test.cpp nccl_logged_names_test.cpp nccl_parameters_test.cpp nccl_plan_test.cpp nccl_plugin_memory_test.cpp nccl_proxies_test.cpp nccl_reader_test.cpp nccl_scan_test.cpp nccl_step_counters_test.cpp LIBS collwire_nccl ${CMAKE_DL_LIBS})
 if(TARGET nccl_test)
-  add_dependencies(nccl_test fake_nccl fake_logging)
+  add_dependencies(nccl_test fake_nccl fake_logging fake_exported)
   target_compile_definitions(nccl_test PRIVATE
     FAKE_NCCL="${fake_nccl}"
     FAKE_NCCL_DEBUG="${fake_nccl}.debug"
     FAKE_NCCL_NO_DEBUG="${fake_nccl}.no-debug"
+    FAKE_EXPORTED="$<TARGET_FILE:fake_exported>"
     FAKE_LOGGING_STRIPPED="$<TARGET_FILE:fake_logging>"
     FAKE_NCCL_STRIPPED="${fake_nccl}.stripped")
 endif()

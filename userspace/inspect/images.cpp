@@ -32,7 +32,8 @@ Image make_image(const Mapped &shown, const std::string &path,
     }
     image.plan = std::move(*plan);
     image.plan.file = shown.mapping.path;
-    image.problem = image.plan.not_recorded;
+    image.problem =
+        image.plan.not_recorded.empty() ? image.plan.calls_only : image.plan.not_recorded;
     if (!image.problem.empty())
         return image;
     auto layout = nccl::layout_of_plan(image.plan, 0);

@@ -114,7 +114,7 @@ private:
         // One of this build that was not taken is wrong.
         if (other_.build_id == file_.build_id())
             return no("it is of this one");
-        if (!other_.not_recorded.empty() || !other_.has_debug_types)
+        if (!other_.not_recorded.empty() || !other_.calls_only.empty() || !other_.has_debug_types)
             return no("nothing is known of that, either");
         return check_getters(other_, file_);
     }

@@ -52,6 +52,8 @@ Result<void> check_plan(const Plan &plan, const LibraryFile &file) {
         return not_of_this("another build-id");
     if (!plan.not_recorded.empty())
         return not_of_this("it says that nothing is recorded with it");
+    if (!plan.calls_only.empty())
+        return not_of_this("it says that calls alone are recorded with it");
     if (auto checked = check_getters(plan, file); !checked)
         return checked;
     if (auto checked = check_entries(plan, file); !checked)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 namespace collwire::nccl {
@@ -77,6 +78,32 @@ bool reads_int_at(const CodeView &code, const LibrarySymbol &getter, std::uint64
                memory_at(operands[0], offset_bytes) != nullptr &&
                operands[0].size == sizeof(std::uint32_t) && operands[1].type == X86_OP_REG;
     });
+}
+
+std::optional<std::uint64_t> int_handed_on(const CodeView &code, const LibrarySymbol &getter) {
+    std::map<unsigned, std::uint64_t> loaded; // by register
+    std::set<std::uint64_t> found;
+    any_instruction(code, getter, [&](const cs_insn &instruction, auto operands) {
+        if (instruction.id == X86_INS_CALL)
+            loaded.clear();
+        if (operands.size() != 2)
+            return false;
+        const cs_x86_op &from = operands[0], &to = operands[1];
+        if (to.type == X86_OP_REG) {
+            loaded.erase(to.reg);
+            const bool is_int = instruction.id == X86_INS_MOV && from.type == X86_OP_MEM &&
+                                from.size == sizeof(std::uint32_t) && from.mem.disp > 0;
+            if (is_int && from.mem.base != X86_REG_RIP && from.mem.base != X86_REG_RSP &&
+                from.mem.index == X86_REG_INVALID)
+                loaded.emplace(to.reg, static_cast<std::uint64_t>(from.mem.disp));
+        } else if (instruction.id == X86_INS_MOV && from.type == X86_OP_REG &&
+                   memory_at(to, 0) != nullptr && to.mem.base != X86_REG_RSP) {
+            if (const auto value = loaded.find(from.reg); value != loaded.end())
+                found.insert(value->second);
+        }
+        return false;
+    });
+    return found.size() == 1 ? std::optional{*found.begin()} : std::nullopt;
 }
 
 bool adds_at(const CodeView &code, const LibrarySymbol &function, std::uint64_t offset_bytes) {

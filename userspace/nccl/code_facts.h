@@ -17,6 +17,10 @@ std::optional<std::uint32_t> stored_number(const CodeView &code, const LibrarySy
 // Whether a getter (ncclCommUserRank and the like) reads an int at this offset of a structure.
 bool reads_int_at(const CodeView &code, const LibrarySymbol &getter, std::uint64_t offset_bytes);
 
+// The offset of the int that a getter hands on: loaded from a structure, and stored where a pointer
+// points to. Nothing if there is none, or if it is not one alone.
+std::optional<std::uint64_t> int_handed_on(const CodeView &code, const LibrarySymbol &getter);
+
 // Whether a function adds to what it keeps at this offset, in memory or by loading and storing
 // through one register; not so if it only stores there.
 bool adds_at(const CodeView &code, const LibrarySymbol &function, std::uint64_t offset_bytes);

@@ -16,9 +16,9 @@ namespace collwire::nccl {
 
 Result<std::string> export_plan(const Plan &plan, const std::string &directory,
                                 std::string_view tool_version) {
-    if (!plan.not_recorded.empty())
-        return error(ErrorKind::BadInput,
-                     fmt::format("{}: no plan to keep: {}", plan.file, plan.not_recorded));
+    if (const std::string &why = plan.not_recorded.empty() ? plan.calls_only : plan.not_recorded;
+        !why.empty())
+        return error(ErrorKind::BadInput, fmt::format("{}: no plan to keep: {}", plan.file, why));
     if (plan.build_id.empty())
         return error(ErrorKind::BadInput,
                      fmt::format("{}: it has no build-id, by which its plan would be found. Fix: "

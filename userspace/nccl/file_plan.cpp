@@ -343,15 +343,14 @@ private:
                 is_stripped
                     ? fmt::format(
                           "it was stripped: it has no {}, so the memory of its processes "
-                          "cannot be read, and bytes are the process's. Fix: --symbols "
-                          "with its debug file (build-id {}) or with another build of "
+                          "cannot be read. Fix: --symbols with its debug file (build-id {}) or "
+                          "with another build of "
                           "NCCL {} or patch releases around it, or the file as NVIDIA publishes it",
                           fmt::join(lacks, " and no "),
                           plan_.build_id.empty() ? "none" : plan_.build_id,
                           plan_.version.empty() ? "of its version" : plan_.version)
                     : fmt::format("not as it has to be: {}. So the memory of its processes cannot "
-                                  "be read, and bytes are the process's. Fix: the file as NVIDIA "
-                                  "publishes it",
+                                  "be read. Fix: the file as NVIDIA publishes it",
                                   fmt::join(lacks, ", "));
         } else if (const auto layout = layout_of_plan(plan_, 0); !layout) {
             plan_.not_recorded =

@@ -10,6 +10,7 @@
 
 #include "userspace/nccl/borrowed_plan.h"
 #include "userspace/nccl/check_plan.h"
+#include "userspace/nccl/exported_plan.h"
 #include "userspace/nccl/file_plan.h"
 #include "userspace/nccl/find_nccl.h"
 #include "userspace/nccl/layout.h"
@@ -61,9 +62,10 @@ std::string answer_of(const Result<FileBytes> &file, const std::string &path) {
     const auto library = LibraryFile::parse(file->bytes());
     if (!library)
         return refused(Error{library.failure()}.in(path));
-    const auto plan = make_plan(*library);
+    auto plan = make_plan(*library);
     if (!plan)
         return refused(Error{plan.failure()}.in(path));
+    add_exported_functions(*library, *plan);
     return "P" + render_json(*plan, "");
 }
 
@@ -194,9 +196,9 @@ std::optional<Plan> plan_with_debug_file(const std::string &path, Plan &stripped
         ask_reader(paths, OF_OTHERS, [](int fd, std::span<const Result<FileBytes>> files) {
             write_all(fd, answer_with_debug(files));
         });
-    if (!answer.problem.empty() && !stripped.not_recorded.empty())
-        stripped.not_recorded +=
-            fmt::format(". Debug files and plans were looked for: {}", answer.problem);
+    for (std::string *why : {&stripped.not_recorded, &stripped.calls_only})
+        if (!answer.problem.empty() && !why->empty())
+            *why += fmt::format(". Debug files and plans were looked for: {}", answer.problem);
     const std::size_t line_end = answer.text.find('\n');
     if (!answer.text.starts_with('D') || line_end == std::string::npos)
         return std::nullopt;

@@ -211,6 +211,7 @@ Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id) 
         layout.plan_bcasts == CW_NCCL_NO_FIELD)
         layout.bcast_root = CW_NCCL_NO_FIELD;
     layout.image_id = image_id;
+    layout.calls_only = plan.calls_only.empty() ? 0 : 1;
     layout.seq_numbers_count = version_number(plan.version) >= FIRST_THAT_COUNTS ? 1 : 0;
     layout.net_ib = data_address(plan, "ncclNetIb");
     layout.net_socket = data_address(plan, "ncclNetSocket");

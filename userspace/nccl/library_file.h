@@ -64,7 +64,7 @@ public:
     // The pointers that the loader fills in: where they are, and what they point to.
     [[nodiscard]] std::map<std::uint64_t, std::uint64_t> pointers() const;
 
-    // All symbols with one of these bases, from .symtab, else from .dynsym.
+    // All symbols with one of these bases, which are in order, from .symtab, else from .dynsym.
     using Symbols = std::unordered_multimap<std::string_view, LibrarySymbol>;
     [[nodiscard]] Symbols find(std::span<const std::string_view> bases) const;
     // Addresses of NCCL's parameters, by name. Without .symtab there are none.

@@ -60,6 +60,9 @@ struct Plan {
     bool has_debug_types = false;
     // Why collwire records nothing of it, a sentence with what to do; empty: it does.
     std::string not_recorded;
+    // Why of its processes no more is recorded than the calls of the functions that it exports, a
+    // sentence with what to do; empty: all is, or nothing.
+    std::string calls_only;
     std::vector<Capability> capabilities;
     std::vector<PlannedFunction> probes;
     std::map<std::string, PlannedOffset> offsets;    // "type.field"; "type": its size

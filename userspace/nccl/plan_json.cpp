@@ -38,6 +38,9 @@ Plan plan_of(const Json &document) {
     plan.has_symbol_table = document.at("symbol_table").get<bool>();
     plan.has_debug_types = document.at("debug_types").get<bool>();
     plan.not_recorded = text_of(document.at("not_recorded"));
+    // Plans that were kept before there was such a field are of whole files.
+    if (const auto calls_only = document.find("calls_only"); calls_only != document.end())
+        plan.calls_only = text_of(*calls_only);
     for (const auto &[name, value] : document.at("capabilities").items())
         plan.capabilities.push_back({name, rung_of(value.at("rung").get<std::string>()),
                                      text_of(value.at("source")),
@@ -115,6 +118,7 @@ std::string render_json(const Plan &plan, std::string_view tool_version) {
                            {"symbol_table", plan.has_symbol_table},
                            {"debug_types", plan.has_debug_types},
                            {"not_recorded", text_or_null(plan.not_recorded)},
+                           {"calls_only", text_or_null(plan.calls_only)},
                            {"capabilities", std::move(capabilities)},
                            {"probes", std::move(probes)},
                            {"offsets", std::move(offsets)},

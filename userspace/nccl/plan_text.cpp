@@ -33,6 +33,8 @@ std::string render_text(const Plan &plan) {
                    plan.debug_file.empty() ? "" : "; made with " + plan.debug_file);
     if (!plan.not_recorded.empty())
         fmt::format_to(out, "  not recorded: {}\n\n", plan.not_recorded);
+    if (!plan.calls_only.empty())
+        fmt::format_to(out, "  calls alone are recorded: {}\n\n", plan.calls_only);
     for (const Capability &capability : plan.capabilities) {
         fmt::format_to(out, "  {:<15}{:<9}{}\n", capability.name, rung_name(capability.rung),
                        capability.source.empty() ? "-" : capability.source);

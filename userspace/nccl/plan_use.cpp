@@ -2,6 +2,7 @@
 // What `collwire record` does with a plan.
 #include <algorithm>
 
+#include "userspace/nccl/exported_plan.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/plan.h"
 #include "userspace/nccl/recipe.h"
@@ -35,6 +36,8 @@ bool tells_of_sockets(const Plan &plan) {
 Placed placed_when(const Plan &plan, const PlannedFunction &probe) {
     if (!plan.not_recorded.empty())
         return Placed::Never;
+    if (!plan.calls_only.empty())
+        return is_exported_call(probe.function) ? Placed::Always : Placed::Never;
     if (std::ranges::find(NEEDED_FUNCTIONS, probe.function) != NEEDED_FUNCTIONS.end() ||
         probe.function == "ncclLocalOpAppend")
         return Placed::Always;

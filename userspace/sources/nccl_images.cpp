@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <span>
 #include <utility>
 
 #include <bpf/libbpf.h>
@@ -76,6 +77,33 @@ constexpr std::array SITES{
     Site{"ncclEnqueueCheck", false, nullptr, [](const Programs &of) { return of.enqueue_check; }},
 };
 
+// Of a build of which no more than its exported functions is known. Which there are depends on the
+// version.
+constexpr std::array EXPORTED_SITES{
+    Site{"ncclCommDestroy", false, nullptr, [](const Programs &of) { return of.comm_ends; }},
+    Site{"ncclCommAbort", false, nullptr, [](const Programs &of) { return of.comm_ends; }},
+    Site{"ncclBroadcast", false, nullptr, [](const Programs &of) { return of.calls_broadcast; }},
+    Site{"ncclReduce", false, nullptr, [](const Programs &of) { return of.calls_reduce; }},
+    Site{"ncclAllGather", false, nullptr, [](const Programs &of) { return of.calls_all_gather; }},
+    Site{"ncclReduceScatter", false, nullptr,
+         [](const Programs &of) { return of.calls_reduce_scatter; }},
+    Site{"ncclAllReduce", false, nullptr, [](const Programs &of) { return of.calls_all_reduce; }},
+    Site{"ncclSend", false, nullptr, [](const Programs &of) { return of.calls_send; }},
+    Site{"ncclRecv", false, nullptr, [](const Programs &of) { return of.calls_recv; }},
+    Site{"ncclAlltoAll", false, nullptr, [](const Programs &of) { return of.calls_all_to_all; }},
+    Site{"ncclGather", false, nullptr, [](const Programs &of) { return of.calls_gather; }},
+    Site{"ncclScatter", false, nullptr, [](const Programs &of) { return of.calls_scatter; }},
+};
+
+bool is_calls_only(const NcclImage &image) {
+    return !image.plan.calls_only.empty();
+}
+
+std::span<const Site> sites_of(const NcclImage &image) {
+    return is_calls_only(image) ? std::span<const Site>{EXPORTED_SITES}
+                                : std::span<const Site>{SITES};
+}
+
 // Which functions tell of operations depends on the version. Ends alone tell less than samples.
 bool has_times(const nccl::Plan &plan, std::string_view function) {
     return nccl::measures_times(plan) && nccl::find_probe(plan, function) != nullptr;
@@ -89,6 +117,19 @@ bool warns_by(const nccl::Plan &plan, std::string_view function) {
 bool has_sockets(const NcclImage &image) {
     return image.sockets_refused.empty() && nccl::tells_of_sockets(image.plan) &&
            nccl::find_probe(image.plan, "ncclSocketClose") != nullptr;
+}
+
+// The programs of the other kind of builds are not loaded.
+void choose_programs(const Skeleton<::nccl> &programs, const NcclImage &image) {
+    const Programs &all = programs->progs;
+    if (is_calls_only(image)) {
+        bpf_program *program = nullptr;
+        bpf_object__for_each_program(program, programs->obj)
+            bpf_program__set_autoload(program, false);
+    }
+    for (const Site &site : EXPORTED_SITES)
+        bpf_program__set_autoload(site.program(all), is_calls_only(image));
+    bpf_program__set_autoload(all.comm_ends, true);
 }
 
 bool asked_for_bounded_walk() {
@@ -105,6 +146,9 @@ std::vector<std::string> problems_of(const NcclImage &image) {
                                   "launches of more than about 1,000 operations are truncated: "
                                   "{}",
                                   image.path, image.loop_refused));
+    if (image.problem.empty() && is_calls_only(image))
+        all.push_back(
+            fmt::format("{}: calls alone are recorded: {}", image.path, image.plan.calls_only));
     for (const std::string &missing : image.missing)
         all.push_back(fmt::format("{}: {}", image.path, missing));
     return all;
@@ -248,6 +292,7 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
     bpf_program__set_autoload((*programs)->progs.warns,
                               wanted_.warnings && nccl::find_warning(image.plan) != nullptr);
     bpf_program__set_autoload((*programs)->progs.socket_closes, has_sockets(image));
+    choose_programs(*programs, image);
     (*programs)->rodata->filter_by_tgid = !wanted_.pids.empty();
     (*programs)->rodata->watch_returns = wanted_.api_returns;
     if (auto loaded = programs->load(maps_); !loaded)
@@ -257,7 +302,9 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
 }
 
 void NcclImages::plan_probes(NcclImage &image) const {
-    for (const Site &site : SITES) {
+    for (const Site &site : sites_of(image)) {
+        if (is_calls_only(image) && nccl::find_probe(image.plan, site.function) == nullptr)
+            continue;
         if (site.wanted != nullptr && !(wanted_.*site.wanted))
             continue;
         if (site.wanted == &NcclProbes::local_launches && nccl::sees_all_launches(image.plan))
@@ -306,12 +353,12 @@ Result<void> NcclImages::place_one(NcclImage &image, PlannedProbe &probe, bpf_pr
 Result<void> NcclImages::place_all(NcclImage &image) const {
     const auto &programs = (*image.programs)->progs;
     image.missing.clear();
-    if (may_refuse_return_probes())
+    if (!is_calls_only(image) && may_refuse_return_probes())
         image.missing.emplace_back(
             "no probe at the end of a function, since a seccomp filter could end the process for "
             "it: a communicator is met at its first call, and --api-returns tells nothing. Fix: "
             "Linux 6.14, 6.13.3 or 6.12.14");
-    if (wanted_.network_times && !nccl::measures_times(image.plan))
+    if (!is_calls_only(image) && wanted_.network_times && !nccl::measures_times(image.plan))
         image.missing.emplace_back(
             "nothing in it tells when an operation begins and ends on a connection, as NCCL does "
             "from 2.23 on: ends are sampled, --network-times adds nothing");
@@ -323,7 +370,8 @@ Result<void> NcclImages::place_all(NcclImage &image) const {
         image.missing.push_back(fmt::format("{}: {}", image.sockets_refused, WITHOUT_SOCKETS));
     for (PlannedProbe &probe : image.probes) {
         const bool at_return = probe.kind == CW_PROBE_URETPROBE;
-        const auto site = std::ranges::find_if(SITES, [&](const Site &one) {
+        const std::span<const Site> sites = sites_of(image);
+        const auto site = std::ranges::find_if(sites, [&](const Site &one) {
             return one.function == probe.function && one.at_return == at_return;
         });
         auto placed = place_one(image, probe, site->program(programs));

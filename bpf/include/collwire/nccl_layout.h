@@ -189,6 +189,8 @@ struct cw_nccl_layout {
 	__u32 seq_numbers_count;      /* NCCL keeps them without a profiler: 2.26 and later */
 	__u32 warning_names_function; /* what warnings go through is ncclDebugLogV: 2.30 and later
 				       */
+	__u32 calls_only;	      /* no more is known of this build than what it exports */
+	__u32 reserved;
 	/* Addresses in the file. */
 	__u64 proxy_start; /* of the instruction under the probe */
 	__u64 net_ib;

@@ -117,6 +117,8 @@ enum cw_nccl_comm_flags {
 	CW_NCCL_COMM_OUTSIDE = 1 << 1,	/* read from the process's memory, not met in a call */
 	CW_NCCL_COMM_LAUNCHED = 1 << 2, /* `launched` is valid */
 	CW_NCCL_COMM_SHARED = 1 << 3,	/* shares connections and counters with its parent */
+	/* Nothing is recorded of it but its calls: what it launches cannot be read. */
+	CW_NCCL_COMM_CALLS_ONLY = 1 << 4,
 };
 
 struct cw_nccl_comm {

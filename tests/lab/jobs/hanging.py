@@ -91,7 +91,7 @@ def run(name, barrier, port):
         assert process.poll() is None, f"{name}: the job has ended: {read_growing(f'{directory}/output.{NODE}')[-2000:]}"
         barrier.wait()
         if NODE == CULPRIT:
-            hang.hold_up(process, stuck)
+            hang.hold_up(process, stuck, lambda: inspect(process, f"{directory}/inspect.json"))
         if hang.name == "link-cut":
             cut()
         barrier.wait()

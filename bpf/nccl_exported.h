@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Calls of NCCL by the functions that it exports (nccl.h), of a build whose memory nobody can read:
+ * the arguments are in the registers, and behind the return address, at each of these probes. They
+ * are as old as NCCL 2.7, the last three as 2.28.
+ */
+#ifndef COLLWIRE_NCCL_EXPORTED_H
+#define COLLWIRE_NCCL_EXPORTED_H
+
+#include "nccl_comms.h"
+
+struct exported_call {
+	__u64 comm;
+	__u64 stream;
+	__u64 sendbuff;
+	__u64 recvbuff;
+	__u64 count;
+	__u32 datatype;
+	__s32 root; /* or peer */
+	__s32 reduction;
+	__u32 func; /* enum cw_nccl_func */
+};
+
+/* 0 where the stack is not there: it is no communicator then. */
+static __always_inline __u64 stack_argument(struct pt_regs *ctx, __u32 index)
+{
+	__u64 value = 0;
+
+	bpf_probe_read_user(&value, sizeof(value),
+			    (void *)(PT_REGS_SP(ctx) + (index + 1) * sizeof(value)));
+	return value;
+}
+
+static __noinline long tell_exported(const struct exported_call *call)
+{
+	__u64 id = bpf_get_current_pid_tgid(), bytes;
+	struct cw_nccl_call *r;
+
+	if (is_held() || !tgid_wanted(id >> 32))
+		return 0;
+	/* The application may have called with anything: NCCL will tell it. */
+	if (!comm_entry(call->comm))
+		return 0;
+	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_call, CW_KIND_NCCL_CALL, CW_LOSS_NCCL_CALL);
+	if (!r)
+		return 0;
+	bytes = call->count * cw_nccl_type_bytes(call->datatype);
+	r->comm = call->comm;
+	r->tgid = id >> 32;
+	r->tid = (__u32)id;
+	r->count = call->count;
+	r->stream = call->stream;
+	r->arguments_hash = cw_nccl_arguments_hash(call->func, call->sendbuff, call->recvbuff,
+						   bytes, (__u32)call->root);
+	r->root = call->root;
+	r->reduction = call->reduction;
+	r->func = call->func;
+	r->datatype = call->datatype;
+	submit_bulk(r);
+	return 0;
+}
+
+/* (sendbuff, recvbuff, count, datatype, op, comm, stream) */
+static __always_inline long reduces_to_all(struct pt_regs *ctx, __u32 func)
+{
+	struct exported_call call = {
+		.comm = ctx->r9,
+		.stream = stack_argument(ctx, 0),
+		.sendbuff = PT_REGS_PARM1(ctx),
+		.recvbuff = PT_REGS_PARM2(ctx),
+		.count = PT_REGS_PARM3(ctx),
+		.datatype = PT_REGS_PARM4(ctx),
+		.reduction = PT_REGS_PARM5(ctx),
+		.func = func,
+	};
+
+	return tell_exported(&call);
+}
+
+/* (sendbuff, recvbuff, count, datatype, comm, stream) */
+static __always_inline long has_no_root(struct pt_regs *ctx, __u32 func)
+{
+	struct exported_call call = {
+		.comm = PT_REGS_PARM5(ctx),
+		.stream = ctx->r9,
+		.sendbuff = PT_REGS_PARM1(ctx),
+		.recvbuff = PT_REGS_PARM2(ctx),
+		.count = PT_REGS_PARM3(ctx),
+		.datatype = PT_REGS_PARM4(ctx),
+		.func = func,
+	};
+
+	return tell_exported(&call);
+}
+
+/* (sendbuff, recvbuff, count, datatype, root, comm, stream) */
+static __always_inline long has_root(struct pt_regs *ctx, __u32 func)
+{
+	struct exported_call call = {
+		.comm = ctx->r9,
+		.stream = stack_argument(ctx, 0),
+		.sendbuff = PT_REGS_PARM1(ctx),
+		.recvbuff = PT_REGS_PARM2(ctx),
+		.count = PT_REGS_PARM3(ctx),
+		.datatype = PT_REGS_PARM4(ctx),
+		.root = PT_REGS_PARM5(ctx),
+		.func = func,
+	};
+
+	return tell_exported(&call);
+}
+
+/* (buffer, count, datatype, peer, comm, stream) */
+static __always_inline long has_peer(struct pt_regs *ctx, __u32 func)
+{
+	struct exported_call call = {
+		.comm = PT_REGS_PARM5(ctx),
+		.stream = ctx->r9,
+		.recvbuff = PT_REGS_PARM1(ctx),
+		.count = PT_REGS_PARM2(ctx),
+		.datatype = PT_REGS_PARM3(ctx),
+		.root = PT_REGS_PARM4(ctx),
+		.func = func,
+	};
+
+	return tell_exported(&call);
+}
+
+SEC("uprobe")
+int calls_all_reduce(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	reduces_to_all(ctx, CW_NCCL_ALL_REDUCE);
+	return 0;
+}
+
+SEC("uprobe")
+int calls_reduce_scatter(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	reduces_to_all(ctx, CW_NCCL_REDUCE_SCATTER);
+	return 0;
+}
+
+SEC("uprobe")
+int calls_all_gather(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	has_no_root(ctx, CW_NCCL_ALL_GATHER);
+	return 0;
+}
+
+SEC("uprobe")
+int calls_all_to_all(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	has_no_root(ctx, CW_NCCL_ALL_TO_ALL);
+	return 0;
+}
+
+/* ncclBcast calls it. */
+SEC("uprobe")
+int calls_broadcast(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	has_root(ctx, CW_NCCL_BROADCAST);
+	return 0;
+}
+
+SEC("uprobe")
+int calls_gather(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	has_root(ctx, CW_NCCL_GATHER);
+	return 0;
+}
+
+SEC("uprobe")
+int calls_scatter(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	has_root(ctx, CW_NCCL_SCATTER);
+	return 0;
+}
+
+SEC("uprobe")
+int calls_send(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	has_peer(ctx, CW_NCCL_SEND);
+	return 0;
+}
+
+SEC("uprobe")
+int calls_recv(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	has_peer(ctx, CW_NCCL_RECV);
+	return 0;
+}
+
+/* ncclResult_t ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream) */
+SEC("uprobe")
+int calls_reduce(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	struct exported_call call = {
+		.comm = stack_argument(ctx, 0),
+		.stream = stack_argument(ctx, 1),
+		.sendbuff = PT_REGS_PARM1(ctx),
+		.recvbuff = PT_REGS_PARM2(ctx),
+		.count = PT_REGS_PARM3(ctx),
+		.datatype = PT_REGS_PARM4(ctx),
+		.reduction = PT_REGS_PARM5(ctx),
+		.root = ctx->r9,
+		.func = CW_NCCL_REDUCE,
+	};
+
+	tell_exported(&call);
+	return 0;
+}
+
+#endif

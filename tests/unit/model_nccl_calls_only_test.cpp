@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of which calls alone were recorded: whose queue pairs are, and which of their bytes
+// are of which operation.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "correlate/nccl/bytes_by_kind.h"
+#include "tests/support/model_of.h"
+#include "tests/support/nccl_builder.h"
+#include "tests/support/nccl_model.h"
+
+namespace collwire::identity {
+namespace {
+
+using namespace collwire::test;
+
+// ---- bytes by kind
+
+struct Sums {
+    Link link;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> operations; // order, kind
+    std::uint64_t least = 0, most = 1000;                            // of each operation
+
+    // Between two moments at which nothing moved: these operations, by kind, and their bytes.
+    Interval &add(std::uint64_t bytes, const std::vector<std::uint32_t> &kinds) {
+        Interval interval;
+        interval.begin = static_cast<std::uint32_t>(operations.size());
+        for (const std::uint32_t kind : kinds)
+            operations.emplace_back(static_cast<std::uint32_t>(operations.size()), kind);
+        interval.end = static_cast<std::uint32_t>(operations.size());
+        interval.measured_bytes = bytes;
+        link.intervals.push_back(interval);
+        return link.intervals.back();
+    }
+    // "s": solved, of each interval.
+    std::string solve() {
+        link.bytes_of_kind.clear();
+        for (Interval &interval : link.intervals)
+            interval.is_solved = false;
+        KindSums sums(link);
+        for (const auto &[order, kind] : operations) {
+            ShapeOp op;
+            op.kind = kind;
+            op.data_bytes = least;
+            op.payload_bytes = most;
+            sums.add(order, op);
+        }
+        sums.solve();
+        std::string text;
+        for (const Interval &interval : link.intervals)
+            text += interval.is_solved ? 's' : '-';
+        return text;
+    }
+    [[nodiscard]] std::uint64_t bytes_of(std::uint32_t kind) const {
+        const auto found = link.bytes_of_kind.find(kind);
+        return found == link.bytes_of_kind.end() ? UINT64_MAX : found->second;
+    }
+};
+
+TEST(BytesByKind, OnceIsNotEnough) {
+    Sums sums;
+    sums.add(300, {7, 7, 7});
+    EXPECT_EQ(sums.solve(), "-");
+    sums.add(100, {7});
+    EXPECT_EQ(sums.solve(), "ss");
+    EXPECT_EQ(sums.bytes_of(7), 100U);
+}
+
+TEST(BytesByKind, DifferencesTellKindsApart) {
+    Sums sums;
+    sums.add(1 + 20 + 300, {1, 2, 3});
+    sums.add(2 * 1 + 20 + 300, {1, 2, 3, 1});
+    sums.add(1 + 20 + 2 * 300, {3, 1, 2, 3});
+    EXPECT_EQ(sums.solve(), "---") << "each is needed";
+    sums.add(5 * 1 + 4 * 20 + 300, {1, 2, 1, 2, 3, 1, 2, 1, 2, 1});
+    EXPECT_EQ(sums.solve(), "ssss");
+    EXPECT_EQ(sums.bytes_of(1), 1U);
+    EXPECT_EQ(sums.bytes_of(2), 20U);
+    EXPECT_EQ(sums.bytes_of(3), 300U);
+}
+
+// The sum of the two is seen twice, how much is whose once.
+TEST(BytesByKind, WhatRestsOnOneStretchIsNotTold) {
+    Sums sums;
+    sums.add(100, {1});
+    sums.add(130, {1, 2});
+    sums.add(130, {1, 2});
+    EXPECT_EQ(sums.solve(), "---");
+    sums.add(100, {1});
+    EXPECT_EQ(sums.solve(), "ssss");
+    EXPECT_EQ(sums.bytes_of(2), 30U);
+}
+
+TEST(BytesByKind, WhatAlwaysComesTogetherIsNotTold) {
+    Sums sums;
+    sums.add(321, {1, 2, 3});
+    sums.add(642, {1, 2, 3, 1, 2, 3});
+    EXPECT_EQ(sums.solve(), "--");
+    EXPECT_TRUE(sums.link.bytes_of_kind.empty());
+}
+
+// A device that lags behind: what the first one left is taken for the second one's, all along.
+TEST(BytesByKind, OneContradictionIsEnough) {
+    Sums sums;
+    sums.add(100, {1, 2});
+    for (int i = 0; i < 10; ++i) {
+        sums.add(20, {1});
+        sums.add(100, {2});
+    }
+    EXPECT_EQ(sums.solve(), std::string(21, '-'));
+}
+
+TEST(BytesByKind, PartsOfAByteAndLessThanNothingAreNoBytes) {
+    for (const auto &[bytes, kinds] :
+         {std::pair{101U, std::vector<std::uint32_t>{2, 2}}, {50U, {1, 2}}}) {
+        Sums sums;
+        sums.add(100, {1});
+        sums.add(100, {1});
+        sums.add(bytes, kinds);
+        sums.add(bytes, kinds);
+        EXPECT_EQ(sums.solve(), "----");
+    }
+}
+
+// More than the call can make of it: others' operations are sent there, too (PXN), or replays.
+TEST(BytesByKind, ACallHasItsBounds) {
+    for (const auto &[least, most] : {std::pair{0U, 99U}, {101U, 1000U}, {100U, 100U}}) {
+        Sums sums;
+        sums.least = least;
+        sums.most = most;
+        sums.add(100, {1});
+        sums.add(100, {1});
+        EXPECT_EQ(sums.solve(), least <= 100 && most >= 100 ? "ss" : "--");
+    }
+}
+
+TEST(BytesByKind, BytesThatNothingWasCalledFor) {
+    Sums sums;
+    sums.add(100, {1});
+    sums.add(100, {1});
+    sums.add(0, {});
+    EXPECT_EQ(sums.solve(), "ss-");
+    sums.add(100, {});
+    EXPECT_EQ(sums.solve(), "----");
+}
+
+TEST(BytesByKind, WhatWasOnItsWayAtTheEndIsNoSum) {
+    Sums sums;
+    sums.add(100, {1});
+    sums.add(100, {1});
+    sums.add(70, {1, 1}).is_under_way = true;
+    EXPECT_EQ(sums.solve(), "ss-");
+}
+
+TEST(BytesByKind, ManyKindsAndManySums) {
+    Sums sums;
+    for (std::uint32_t kind = 0; kind < KindSums::MAX_KINDS; ++kind)
+        for (int i = 0; i < 2; ++i)
+            sums.add(kind, {kind});
+    EXPECT_EQ(sums.solve(), std::string(2 * KindSums::MAX_KINDS, 's'));
+    Sums more = sums;
+    more.add(1000, {1000});
+    EXPECT_EQ(more.solve(), std::string(2 * KindSums::MAX_KINDS + 1, '-')) << "one kind too many";
+    for (std::uint32_t i = 2; i < 2 + KindSums::MAX_SUMS; ++i)
+        sums.add(i, std::vector<std::uint32_t>(i, 1));
+    EXPECT_EQ(sums.solve().find('s'), std::string::npos) << "more sums than are looked at";
+}
+
+// Numbers that grow with each step end it with nothing.
+TEST(BytesByKind, NumbersThatGrowAreGivenUp) {
+    Sums sums;
+    std::uint64_t seed = 1;
+    for (std::size_t i = 0; i < KindSums::MAX_KINDS; ++i) {
+        std::vector<std::uint32_t> kinds;
+        for (std::uint32_t kind = 0; kind < KindSums::MAX_KINDS; ++kind) {
+            seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+            kinds.insert(kinds.end(), 1 + (seed >> 58U), kind);
+        }
+        sums.add(seed >> 1U, kinds);
+    }
+    EXPECT_EQ(sums.solve().find('s'), std::string::npos);
+}
+
+// ---- whose queue pairs they are
+
+// Of each pair of queue pairs; in no sum where it is known which end sends.
+constexpr std::uint64_t CONTROL_BYTES = 40;
+
+constexpr std::array<std::uint64_t, 2> HASHES{0x1111, 0x2222};
+constexpr std::array<std::uint32_t, 2> SERVICE_TIDS{1001, 1002}; // of each communicator
+
+// Three ranks, each on a node: all are in the first communicator, ranks 0 and 1 in the second, too.
+// In the first rank i sends to i + 1, in the second 0 to 1.
+struct CallsOnly {
+    std::vector<NodeBuilder> nodes;
+    std::vector<NcclBuilder> first, second;
+    bool were_there = false;
+    bool is_one_thread = false;
+    bool has_rival = false;   // what rank 1 sends in the first is made by another thread
+    bool are_callers = false; // the threads that make them
+
+    CallsOnly() {
+        nodes.reserve(3);
+        for (std::uint32_t i = 0; i < 3; ++i) {
+            nodes.emplace_back(NodeOptions{.hostname = "node" + std::to_string(i),
+                                           .session_id = i + 1,
+                                           .flags = NCCL_NODE_FLAGS});
+            nodes[i].usual(static_cast<std::uint8_t>(i + 1));
+        }
+    }
+
+    [[nodiscard]] RankOptions rank(std::uint32_t i, std::size_t comm) const {
+        return {.pid = 100 + i,
+                .comm = 0xc0de0000 + 0x1000 * comm,
+                .hash = HASHES[comm],
+                .rank = static_cast<std::int32_t>(i),
+                .n_ranks = comm == 0 ? 3 : 2,
+                .created = 11.5 + static_cast<double>(comm),
+                .flags = CW_NCCL_COMM_CALLS_ONLY};
+    }
+    [[nodiscard]] QpOptions qp(std::uint32_t from, std::uint32_t to, std::size_t comm,
+                               bool send) const {
+        const std::uint32_t number =
+            20 + 8 * (3 * from + to) + 2 * static_cast<std::uint32_t>(comm);
+        const std::uint32_t own = send ? from : to;
+        return {.qpn = number + (send ? 0 : 1),
+                .created = 11 + static_cast<double>(comm),
+                .local = static_cast<std::uint8_t>(own + 1),
+                .remote = static_cast<std::uint8_t>((send ? to : from) + 1),
+                .remote_qpn = number + (send ? 1 : 0),
+                .pid = 100 + own,
+                .tid = tid_of(own, send, comm)};
+    }
+    [[nodiscard]] std::uint32_t tid_of(std::uint32_t own, bool send, std::size_t comm) const {
+        if (are_callers)
+            return CallOptions{}.tid;
+        if (has_rival && own == 1 && send)
+            return 1003;
+        return is_one_thread ? 1000 : SERVICE_TIDS[comm];
+    }
+    using Pair = std::tuple<std::uint32_t, std::uint32_t, std::size_t>; // from, to, communicator
+    static constexpr std::array<Pair, 4> PAIRS{{{0, 1, 0}, {1, 2, 0}, {2, 0, 0}, {0, 1, 1}}};
+
+    void build() {
+        for (std::uint32_t i = 0; i < 3; ++i)
+            for (std::size_t comm = 0; comm < (i == 2 ? 1U : 2U); ++comm) {
+                std::vector<NcclBuilder> &all = comm == 0 ? first : second;
+                all.emplace_back(nodes[i], rank(i, comm));
+                all.back().comm();
+            }
+        for (const auto &[from, to, comm] : PAIRS)
+            for (const bool send : {true, false}) {
+                const QpOptions options = qp(from, to, comm, send);
+                NodeBuilder &node = nodes[send ? from : to];
+                if (!were_there) {
+                    node.qp(options);
+                    continue;
+                }
+                cw_qp_event event =
+                    NodeBuilder::connect_event(options, CW_KIND_QP_EXISTING, options.created);
+                event.flags |= CW_QP_PREEXISTING;
+                node.add(event);
+            }
+    }
+    // What each connection had sent by then.
+    void sample(double time, const std::array<std::uint64_t, 4> &bytes) {
+        for (std::size_t i = 0; i < PAIRS.size(); ++i) {
+            const auto &[from, to, comm] = PAIRS[i];
+            const Frames data{.requests = 4, .request_payload = bytes[i]};
+            const Frames control{.requests = 1, .request_payload = CONTROL_BYTES};
+            nodes[from].wire(qp(from, to, comm, true), time, data, control);
+            nodes[to].wire(qp(from, to, comm, false), time, control, data);
+        }
+    }
+    void call(double time, std::size_t comm, const CallOptions &call) {
+        for (NcclBuilder &rank : comm == 0 ? first : second)
+            rank.call(time, call);
+    }
+    model::Model run() {
+        // What is still there at the end has something on its way.
+        for (std::vector<NcclBuilder> *all : {&first, &second})
+            for (NcclBuilder &rank : *all)
+                rank.end(29);
+        std::vector<std::vector<std::byte>> captures;
+        for (NodeBuilder &node : nodes)
+            captures.push_back(node.clock(30).end().bytes());
+        return model_of(std::move(captures));
+    }
+};
+
+const CallOptions GATHER{.func = CW_NCCL_ALL_GATHER, .count = 1000};
+const CallOptions REDUCE{.func = CW_NCCL_ALL_REDUCE, .count = 500};
+const CallOptions SEND{.func = CW_NCCL_SEND, .count = 250, .root = 1};
+const CallOptions RECEIVE{.func = CW_NCCL_RECV, .count = 250, .root = 0};
+
+// Bytes of each communicator, by sender and receiver.
+std::map<std::tuple<std::uint64_t, int, int>, std::uint64_t> matrix_of(const model::Model &model) {
+    std::map<std::tuple<std::uint64_t, int, int>, std::uint64_t> bytes;
+    for (const auto &[key, cell] : model.nccl.matrix)
+        bytes[{model.nccl.communicators[key.comm].hash, key.source, key.destination}] +=
+            cell.payload_bytes;
+    return bytes;
+}
+
+// Two of each, one behind the other, each at rest before the next.
+void run_twice(CallsOnly &job) {
+    job.build();
+    std::array<std::uint64_t, 4> sent{};
+    double time = 14;
+    for (int i = 0; i < 2; ++i)
+        for (const int what : {0, 1, 2}) {
+            job.call(time, what == 1 ? 1 : 0, what == 2 ? REDUCE : GATHER);
+            for (std::size_t pair = 0; pair < sent.size(); ++pair)
+                if ((what == 1) == (pair == 3))
+                    sent[pair] += what == 0 ? 4000 + 1000 * pair : what == 1 ? 700 : 100;
+            job.sample(time + 1, sent);
+            time += 2.5;
+        }
+}
+
+TEST(NcclCallsOnly, EachThreadMakesOneCommunicatorsQueuePairs) {
+    CallsOnly job;
+    run_twice(job);
+    const model::Model model = job.run();
+    EXPECT_EQ(matrix_of(model), (std::map<std::tuple<std::uint64_t, int, int>, std::uint64_t>{
+                                    {{HASHES[0], 0, 1}, 8200},
+                                    {{HASHES[0], 1, 2}, 10200},
+                                    {{HASHES[0], 2, 0}, 12200},
+                                    {{HASHES[1], 0, 1}, 1400}}));
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 32000U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U);
+    EXPECT_EQ(model.nccl.totals.confirmed_bytes, 32000U);
+    ASSERT_EQ(model.nccl.collectives.size(), 6U);
+    for (const Operation &operation : model.nccl.collectives) {
+        const bool is_second = model.nccl.communicators[operation.comm].hash == HASHES[1];
+        EXPECT_EQ(operation.payload_bytes, is_second                              ? 700U
+                                           : operation.func == CW_NCCL_ALL_REDUCE ? 300U
+                                                                                  : 15000U);
+        EXPECT_EQ(operation.rung, Rung::Inferred);
+        EXPECT_EQ(operation.has(OPERATION_PARTIAL), is_second)
+            << "where rank 1 sends to in the second one is not known";
+        EXPECT_FALSE(operation.has(OPERATION_LAUNCHED)) << "nobody saw that";
+        EXPECT_EQ(operation.begin_realtime_ns, 0U);
+        EXPECT_EQ(operation.n_channels, 0U);
+        EXPECT_EQ(operation.algorithm, CW_NCCL_ALGORITHM_UNKNOWN);
+    }
+    expect_same_in_parts(model);
+}
+
+// Of calls that always come together no more is known than their communicator.
+TEST(NcclCallsOnly, WhatCannotBeToldApartIsOfNoOperation) {
+    CallsOnly job;
+    job.build();
+    for (int i = 1; i <= 2; ++i) {
+        job.call(11 + 3 * i, 0, GATHER);
+        job.call(11.1 + 3 * i, 0, REDUCE);
+        const auto n = static_cast<std::uint64_t>(i);
+        job.sample(12.5 + 3 * i, {4000 * n, 5000 * n, 6000 * n, 0});
+    }
+    const model::Model model = job.run();
+    EXPECT_EQ(of_rung(model, Rung::Process), 30000U + CONTROL_BYTES);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
+    EXPECT_EQ(matrix_of(model).at({HASHES[0], 1, 2}), 10000U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_FALSE(operation.has(OPERATION_PAYLOAD_KNOWN)) << "not measured is never 0";
+        EXPECT_EQ(operation.rung, Rung::Process);
+    }
+}
+
+// Where the making was not seen it is the other end alone that tells, and ranks 0 and 1 have two
+// communicators in common. What had been called before may come late: no operation has bytes.
+TEST(NcclCallsOnly, OfQueuePairsThatWereThereTheOtherEndTells) {
+    CallsOnly job;
+    job.were_there = true;
+    run_twice(job);
+    const model::Model model = job.run();
+    const auto matrix = matrix_of(model);
+    EXPECT_FALSE(matrix.contains({HASHES[0], 0, 1}));
+    EXPECT_FALSE(matrix.contains({HASHES[1], 0, 1}));
+    EXPECT_EQ(matrix.at({HASHES[0], 1, 2}), 10200U);
+    EXPECT_EQ(matrix.at({HASHES[0], 2, 0}), 12200U);
+    EXPECT_EQ(of_rung(model, Rung::Process), 32000U + 2 * CONTROL_BYTES);
+    for (const Operation &operation : model.nccl.collectives)
+        EXPECT_FALSE(operation.has(OPERATION_PAYLOAD_KNOWN));
+}
+
+// As one that was split off and shares its parent's connections.
+TEST(NcclCallsOnly, ACommunicatorWithoutQueuePairsUsesOthers) {
+    CallsOnly job;
+    job.is_one_thread = true;
+    run_twice(job);
+    const model::Model model = job.run();
+    const auto matrix = matrix_of(model);
+    EXPECT_EQ(matrix.at({HASHES[0], 0, 1}), 8200U);
+    EXPECT_EQ(matrix.at({HASHES[1], 0, 1}), 1400U);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), 32000U);
+}
+
+// Two threads that may be one communicator's proxy: one of them is something else's.
+TEST(NcclCallsOnly, RivalsAreLeftOut) {
+    CallsOnly job;
+    job.has_rival = true;
+    run_twice(job);
+    const model::Model model = job.run();
+    EXPECT_FALSE(matrix_of(model).contains({HASHES[0], 1, 2}));
+    for (const Operation &operation : model.nccl.collectives)
+        if (model.nccl.communicators[operation.comm].hash == HASHES[0]) {
+            EXPECT_TRUE(operation.has(OPERATION_PARTIAL));
+        }
+}
+
+// What a thread made that calls NCCL is no proxy's.
+TEST(NcclCallsOnly, ACallersQueuePairsAreTheApplications) {
+    CallsOnly job;
+    job.are_callers = true;
+    run_twice(job);
+    const model::Model model = job.run();
+    EXPECT_TRUE(matrix_of(model).empty());
+    EXPECT_EQ(of_rung(model, Rung::Process), 32000U + 4 * CONTROL_BYTES);
+}
+
+// As much as a clear-to-send has: which end sends is not known.
+TEST(NcclCallsOnly, SmallMessagesHaveNoDirection) {
+    CallsOnly job;
+    job.build();
+    job.call(14, 0, GATHER);
+    job.sample(16, {200, 200, 200, 0}); // in four frames
+    const model::Model model = job.run();
+    EXPECT_TRUE(matrix_of(model).empty());
+    for (const Operation &operation : model.nccl.collectives)
+        EXPECT_FALSE(operation.has(OPERATION_PAYLOAD_KNOWN));
+}
+
+TEST(NcclCallsOnly, ASendGoesToItsPeer) {
+    CallsOnly job;
+    job.build();
+    for (int i = 1; i <= 2; ++i) {
+        job.second[0].call(11 + 3 * i, SEND);
+        job.second[1].call(11 + 3 * i, RECEIVE);
+        job.sample(12.5 + 3 * i, {0, 0, 0, 1000 * static_cast<std::uint64_t>(i)});
+    }
+    const model::Model model = job.run();
+    ASSERT_EQ(model.nccl.p2p.size(), 2U);
+    for (const Operation &send : model.nccl.p2p) {
+        EXPECT_EQ(send.payload_bytes, 1000U);
+        EXPECT_EQ(send.rung, Rung::Inferred);
+        EXPECT_FALSE(send.has(OPERATION_PARTIAL));
+    }
+}
+
+// Another rank's sends go over this one's proxy, too: eight times what the call has.
+TEST(NcclCallsOnly, OthersSendsAreNoOperationsOfThisOne) {
+    CallsOnly job;
+    job.build();
+    for (int i = 1; i <= 2; ++i) {
+        job.second[0].call(11 + 3 * i, SEND);
+        job.second[1].call(11 + 3 * i, RECEIVE);
+        job.sample(12.5 + 3 * i, {0, 0, 0, 80'000 * static_cast<std::uint64_t>(i)});
+    }
+    const model::Model model = job.run();
+    for (const Operation &send : model.nccl.p2p)
+        EXPECT_FALSE(send.has(OPERATION_PAYLOAD_KNOWN));
+    EXPECT_EQ(of_rung(model, Rung::Process), 160'000U + 3 * CONTROL_BYTES);
+}
+
+} // namespace
+} // namespace collwire::identity

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is read of a build of which nothing but its exported functions is known.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "collwire/nccl_layout.h"
+#include "userspace/code/file_bytes.h"
+#include "userspace/nccl/code_facts.h"
+#include "userspace/nccl/exported_plan.h"
+#include "userspace/nccl/file_plan.h"
+#include "userspace/nccl/layout.h"
+
+namespace collwire::nccl {
+namespace {
+
+// As in fake_nccl/exported.cc.
+constexpr std::uint64_t HASH_AT = 328, RANK_AT = 336, RANKS_AT = 340, DEVICE_AT = 344;
+
+class ExportedPlan : public testing::Test {
+protected:
+    void SetUp() override {
+        auto made = plan_of_file(FAKE_EXPORTED);
+        ASSERT_TRUE(made.ok()) << made.failure().message;
+        plan_ = std::move(*made);
+    }
+    [[nodiscard]] std::uint64_t offset(const std::string &name) const {
+        const auto found = plan_.offsets.find(name);
+        return found == plan_.offsets.end() ? UINT64_MAX : found->second.value;
+    }
+
+    Plan plan_;
+};
+
+TEST_F(ExportedPlan, SaysWhyItIsNoMore) {
+    EXPECT_EQ(plan_.not_recorded, "");
+    EXPECT_NE(plan_.calls_only.find("it was stripped"), std::string::npos) << plan_.calls_only;
+    EXPECT_NE(plan_.calls_only.find("Fix: --symbols"), std::string::npos) << plan_.calls_only;
+    EXPECT_EQ(plan_.version, "2.99.7");
+    for (const Capability &capability : plan_.capabilities) {
+        const bool is_told = capability.name == "communicators" || capability.name == "operations";
+        EXPECT_EQ(capability.rung, is_told ? Rung::Inferred : Rung::Process) << capability.name;
+        EXPECT_EQ(capability.source.empty(), !is_told) << capability.source;
+        EXPECT_FALSE(capability.missing.empty()) << capability.name;
+    }
+    const std::string text = render_text(plan_);
+    EXPECT_NE(text.find("calls alone are recorded: it was stripped"), std::string::npos) << text;
+}
+
+TEST_F(ExportedPlan, FieldsAreWhatTheGettersHandOn) {
+    EXPECT_EQ(offset("ncclComm.rank"), RANK_AT);
+    EXPECT_EQ(offset("ncclComm.nRanks"), RANKS_AT);
+    EXPECT_EQ(offset("ncclComm.cudaDev"), DEVICE_AT);
+    EXPECT_EQ(offset("ncclComm.commHash"), HASH_AT);
+    EXPECT_EQ(offset("ncclComm.startMagic"), 0U);
+    EXPECT_EQ(plan_.offsets.size(), 5U);
+    EXPECT_TRUE(plan_.data.contains("ncclLastError"));
+    const auto layout = layout_of_plan(plan_, 3);
+    ASSERT_TRUE(layout.ok()) << layout.failure().message;
+    EXPECT_EQ(layout->comm_rank, RANK_AT);
+    EXPECT_EQ(layout->comm_proxy_state, CW_NCCL_NO_FIELD);
+    EXPECT_EQ(layout->last_error, plan_.data.at("ncclLastError"));
+}
+
+TEST_F(ExportedPlan, ProbesAreWhereArgumentsAreFound) {
+    ASSERT_EQ(plan_.probes.size(), 3U);
+    for (const PlannedFunction &probe : plan_.probes) {
+        EXPECT_TRUE(is_exported_call(probe.function)) << probe.function;
+        EXPECT_EQ(placed_when(plan_, probe), Placed::Always) << probe.function;
+        EXPECT_EQ(probe.symbol, probe.function);
+    }
+    const PlannedFunction *reduce = find_probe(plan_, "ncclReduce");
+    ASSERT_NE(reduce, nullptr);
+    EXPECT_EQ(reduce->address, reduce->entry) << "behind it the stack pointer is another";
+    EXPECT_FALSE(reduce->emulated);
+}
+
+TEST_F(ExportedPlan, IsReadBackAsItWasWritten) {
+    const std::string json = render_json(plan_, "1");
+    const auto read = parse_plan(json);
+    ASSERT_TRUE(read.ok()) << read.failure().message;
+    EXPECT_EQ(read->calls_only, plan_.calls_only);
+    EXPECT_EQ(render_json(*read, "1"), json);
+}
+
+TEST(ExportedFunctions, AGetterOfTwoTellsNothing) {
+    const auto mapped = FileBytes::open(FAKE_EXPORTED);
+    ASSERT_TRUE(mapped.ok());
+    const auto library = LibraryFile::parse(mapped->bytes());
+    ASSERT_TRUE(library.ok());
+    const std::array<std::string_view, 2> names{"fakeTwoGetter", "ncclCommCount"};
+    for (const auto &[name, symbol] : library->find(names))
+        EXPECT_EQ(int_handed_on(library->code(), symbol),
+                  name == "ncclCommCount" ? std::optional{RANKS_AT} : std::nullopt)
+            << name;
+}
+
+// Of one that is recorded nothing is taken away.
+TEST(ExportedFunctions, AreForWhatWouldNotBeRecordedAlone) {
+    const auto mapped = FileBytes::open(FAKE_EXPORTED);
+    ASSERT_TRUE(mapped.ok());
+    const auto library = LibraryFile::parse(mapped->bytes());
+    ASSERT_TRUE(library.ok());
+    Plan plan;
+    plan.probes.emplace_back().function = "ncclProxyStart";
+    add_exported_functions(*library, plan);
+    EXPECT_EQ(plan.probes.size(), 1U);
+    EXPECT_EQ(plan.calls_only, "");
+}
+
+} // namespace
+} // namespace collwire::nccl
