@@ -21,6 +21,72 @@ struct exported_call {
 	__u32 func; /* enum cw_nccl_func */
 };
 
+struct exported_init {
+	__u64 new_comm; /* where its address is put */
+	__u64 parent;
+	__s32 color;
+	__u32 reserved;
+};
+
+/* Threads that make a communicator. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct exported_init);
+} exported_inits SEC(".maps");
+
+static __noinline long note_init(__u64 new_comm, __u64 parent, __s32 color)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct exported_init init = {.new_comm = new_comm, .parent = parent, .color = color};
+
+	if (!tgid_wanted(id >> 32))
+		return 0;
+	return bpf_map_update_elem(&exported_inits, &id, &init, BPF_ANY);
+}
+
+/* ncclCommInitRank(newcomm, ...), ncclCommInitRankConfig, ncclCommInitRankScalable */
+SEC("uprobe")
+int exported_init_begins(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	note_init(PT_REGS_PARM1(ctx), 0, 0);
+	return 0;
+}
+
+/* ncclResult_t ncclCommSplit(comm, color, key, newcomm, config) */
+SEC("uprobe")
+int exported_split_begins(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	note_init(PT_REGS_PARM4(ctx), PT_REGS_PARM1(ctx), (__s32)PT_REGS_PARM2(ctx));
+	return 0;
+}
+
+/* In a group, or where it does not block, it is made later, and met in its first call. */
+SEC("uretprobe")
+int exported_init_ends(struct pt_regs *ctx)
+{
+	KEEP_OWN_STACK(ctx);
+	__u64 id = bpf_get_current_pid_tgid(), comm = 0, hash = 0;
+	struct exported_init *init = bpf_map_lookup_elem(&exported_inits, &id);
+	struct exported_init copy;
+	__s32 n_ranks = 0;
+
+	if (!init)
+		return 0;
+	copy = *init;
+	bpf_map_delete_elem(&exported_inits, &id);
+	if (PT_REGS_RC(ctx) || bpf_probe_read_user(&comm, sizeof(comm), (void *)copy.new_comm) ||
+	    !comm)
+		return 0;
+	if (READ_FIELD(n_ranks, comm, comm_n_ranks) && n_ranks > 0 &&
+	    READ_FIELD(hash, comm, comm_hash) && hash)
+		meet_comm(comm, CW_NCCL_COMM_CREATED, copy.parent, copy.color);
+	return 0;
+}
+
 /* 0 where the stack is not there: it is no communicator then. */
 static __always_inline __u64 stack_argument(struct pt_regs *ctx, __u32 index)
 {

@@ -173,29 +173,46 @@ private:
         return is_changed;
     }
 
-    // Of as many threads as communicators: NCCL connects each in its first call (2.22 and later),
-    // before the next one is called.
+    // NCCL connects a communicator while it is made, or (2.22 and later, with cuMem) in its first
+    // call.
     void decide_by_order() {
-        std::map<std::pair<Process, std::set<CommKey>>, std::vector<Group *>> alike;
-        for (Group &group : groups_)
-            if (group.is_of_thread && group.candidates.size() > 1)
-                alike[{group.process, group.candidates}].push_back(&group);
-        for (auto &[of, groups] : alike) {
-            if (groups.size() != of.second.size())
+        for (Group &group : groups_) {
+            if (!group.is_of_thread || group.candidates.size() < 2)
                 continue;
-            std::vector<std::pair<std::uint64_t, CommKey>> comms;
-            for (const CommKey &key : of.second)
-                comms.emplace_back(nccl_.instances[ranks_.at(key).at(of.first).instance].begin_ns,
-                                   key);
-            std::ranges::sort(comms);
-            std::ranges::sort(groups, {}, &Group::first_ns);
-            bool is_in_turn = true;
-            for (std::size_t i = 0; i < groups.size(); ++i)
-                is_in_turn = is_in_turn && groups[i]->first_ns >= comms[i].first &&
-                             (i + 1 == groups.size() || groups[i]->first_ns < comms[i + 1].first);
-            for (std::size_t i = 0; is_in_turn && i < groups.size(); ++i)
-                groups[i]->candidates = {comms[i].second};
+            std::set<CommKey> in_turn;
+            for (const CommKey &key : group.candidates)
+                if (is_in_turn(group, key))
+                    in_turn.insert(key);
+            if (in_turn.size() == 1)
+                group.candidates = in_turn;
         }
+    }
+
+    // Made before the communicator was ready, and behind the one that was ready before it; or, if
+    // nobody saw it made, behind its first call, and before another one's.
+    [[nodiscard]] bool is_in_turn(const Group &group, const CommKey &key) const {
+        const Instance &own = nccl_.instances[ranks_.at(key).at(group.process).instance];
+        const bool is_before = group.first_ns <= own.begin_ns;
+        if (is_before && !own.created)
+            return false;
+        for (const CommKey &other_key : processes_.at(group.process)) {
+            const Instance &other =
+                nccl_.instances[ranks_.at(other_key).at(group.process).instance];
+            if (&other == &own)
+                continue;
+            const std::uint64_t other_ns = is_before ? other.begin_ns : first_call_ns(other);
+            const std::uint64_t own_ns = is_before ? own.begin_ns : first_call_ns(own);
+            if (is_before ? other_ns < own_ns && other_ns >= group.first_ns
+                          : other_ns > own_ns && other_ns <= group.first_ns)
+                return false;
+        }
+        return is_before || group.first_ns >= first_call_ns(own);
+    }
+
+    [[nodiscard]] std::uint64_t first_call_ns(const Instance &instance) const {
+        return instance.n_calls == 0
+                   ? UINT64_MAX
+                   : nccl_.gathered.streams[instance.stream].calls[instance.first_call].time_ns;
     }
 
     // One of two threads that may be a communicator's is something else's.

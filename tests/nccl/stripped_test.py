@@ -33,7 +33,7 @@ BORROWED = {"ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProx
             "ncclIbCloseRecv"}
 BORROWED_DATA = ("ncclLastError", "ncclNetIb", "ncclNetSocket")
 # What is left where nothing else is there.
-EXPORTED_CALLS = ("ncclCommDestroy", "ncclCommAbort", "ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather", "ncclReduceScatter", "ncclSend", "ncclRecv",
+EXPORTED_CALLS = ("ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable", "ncclCommSplit", "ncclCommDestroy", "ncclCommAbort", "ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather", "ncclReduceScatter", "ncclSend", "ncclRecv",
                   "ncclAlltoAll", "ncclGather", "ncclScatter")
 EXPORTED_FIELDS = ("ncclComm.rank", "ncclComm.nRanks", "ncclComm.cudaDev", "ncclComm.commHash", "ncclComm.startMagic")
 SAME = ("version", "build_id", "probes", "data", "parameters", "enumerators")

@@ -203,6 +203,8 @@ struct CallsOnly {
     bool is_one_thread = false;
     bool has_rival = false;   // what rank 1 sends in the first is made by another thread
     bool are_callers = false; // the threads that make them
+    bool are_alike = false;   // both communicators have ranks 0 and 1 alone
+    bool are_seen_made = false;
 
     CallsOnly() {
         nodes.reserve(3);
@@ -219,9 +221,10 @@ struct CallsOnly {
                 .comm = 0xc0de0000 + 0x1000 * comm,
                 .hash = HASHES[comm],
                 .rank = static_cast<std::int32_t>(i),
-                .n_ranks = comm == 0 ? 3 : 2,
+                .n_ranks = comm == 0 && !are_alike ? 3 : 2,
                 .created = 11.5 + static_cast<double>(comm),
-                .flags = CW_NCCL_COMM_CALLS_ONLY};
+                .flags = CW_NCCL_COMM_CALLS_ONLY |
+                         (are_seen_made ? std::uint32_t{CW_NCCL_COMM_CREATED} : 0U)};
     }
     [[nodiscard]] QpOptions qp(std::uint32_t from, std::uint32_t to, std::size_t comm,
                                bool send) const {
@@ -248,13 +251,16 @@ struct CallsOnly {
 
     void build() {
         for (std::uint32_t i = 0; i < 3; ++i)
-            for (std::size_t comm = 0; comm < (i == 2 ? 1U : 2U); ++comm) {
+            for (std::size_t comm = i == 2 && are_alike ? 1 : 0; comm < (i == 2 ? 1U : 2U);
+                 ++comm) {
                 std::vector<NcclBuilder> &all = comm == 0 ? first : second;
                 all.emplace_back(nodes[i], rank(i, comm));
                 all.back().comm();
             }
         for (const auto &[from, to, comm] : PAIRS)
             for (const bool send : {true, false}) {
+                if (are_alike && (from == 2 || to == 2))
+                    continue;
                 const QpOptions options = qp(from, to, comm, send);
                 NodeBuilder &node = nodes[send ? from : to];
                 if (!were_there) {
@@ -271,6 +277,8 @@ struct CallsOnly {
     void sample(double time, const std::array<std::uint64_t, 4> &bytes) {
         for (std::size_t i = 0; i < PAIRS.size(); ++i) {
             const auto &[from, to, comm] = PAIRS[i];
+            if (are_alike && (from == 2 || to == 2))
+                continue;
             const Frames data{.requests = 4, .request_payload = bytes[i]};
             const Frames control{.requests = 1, .request_payload = CONTROL_BYTES};
             nodes[from].wire(qp(from, to, comm, true), time, data, control);
@@ -400,6 +408,25 @@ TEST(NcclCallsOnly, ACommunicatorWithoutQueuePairsUsesOthers) {
     EXPECT_EQ(matrix.at({HASHES[0], 0, 1}), 8200U);
     EXPECT_EQ(matrix.at({HASHES[1], 0, 1}), 1400U);
     EXPECT_EQ(of_rung(model, Rung::Inferred), 32000U);
+}
+
+// Of the same ranks, whose queue pairs were made while each of them was.
+TEST(NcclCallsOnly, TheOrderTellsThoseApartThatAreAlike) {
+    for (const bool are_seen : {true, false}) {
+        CallsOnly job;
+        job.are_alike = true;
+        job.are_seen_made = are_seen;
+        run_twice(job);
+        const model::Model model = job.run();
+        const auto matrix = matrix_of(model);
+        if (!are_seen) {
+            EXPECT_TRUE(matrix.empty()) << "nobody knows in which order";
+            continue;
+        }
+        EXPECT_EQ(matrix.at({HASHES[0], 0, 1}), 8200U);
+        EXPECT_EQ(matrix.at({HASHES[1], 0, 1}), 1400U);
+        EXPECT_EQ(of_rung(model, Rung::Inferred), 9600U);
+    }
 }
 
 // Two threads that may be one communicator's proxy: one of them is something else's.

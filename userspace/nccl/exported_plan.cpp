@@ -20,12 +20,17 @@ namespace {
 
 constexpr unsigned SIX = (ARGUMENT_6 << 1U) - 1;
 
-// nccl.h: since 2.7, the last three since 2.28. `registers` are those that the program reads.
+// nccl.h: since 2.7, ...Config since 2.14, ncclCommSplit since 2.18, ...Scalable since 2.23, the
+// last three since 2.28. `registers` are those that the program reads.
 struct ExportedFunction {
     std::string_view name;
     unsigned registers;
 };
-constexpr std::array<ExportedFunction, 12> CALLS{{
+constexpr std::array<ExportedFunction, 16> CALLS{{
+    {"ncclCommInitRank", ARGUMENT_1},
+    {"ncclCommInitRankConfig", ARGUMENT_1},
+    {"ncclCommInitRankScalable", ARGUMENT_1},
+    {"ncclCommSplit", ARGUMENT_1 | ARGUMENT_2 | ARGUMENT_4},
     {"ncclCommDestroy", ARGUMENT_1},
     {"ncclCommAbort", ARGUMENT_1},
     {"ncclAllReduce", SIX},

@@ -15,7 +15,7 @@ namespace collwire::nccl {
 // either.
 void add_exported_functions(const LibraryFile &file, Plan &plan);
 
-// One of the functions whose probes tell of calls, or of the end of a communicator.
+// One of the functions whose probes tell of calls, or of the making and the end of a communicator.
 bool is_exported_call(std::string_view function);
 
 } // namespace collwire::nccl

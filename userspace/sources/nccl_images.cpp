@@ -80,6 +80,21 @@ constexpr std::array SITES{
 // Of a build of which no more than its exported functions is known. Which there are depends on the
 // version.
 constexpr std::array EXPORTED_SITES{
+    Site{"ncclCommInitRank", true, nullptr,
+         [](const Programs &of) { return of.exported_init_ends; }},
+    Site{"ncclCommInitRankConfig", true, nullptr,
+         [](const Programs &of) { return of.exported_init_ends; }},
+    Site{"ncclCommInitRankScalable", true, nullptr,
+         [](const Programs &of) { return of.exported_init_ends; }},
+    Site{"ncclCommSplit", true, nullptr, [](const Programs &of) { return of.exported_init_ends; }},
+    Site{"ncclCommInitRank", false, nullptr,
+         [](const Programs &of) { return of.exported_init_begins; }},
+    Site{"ncclCommInitRankConfig", false, nullptr,
+         [](const Programs &of) { return of.exported_init_begins; }},
+    Site{"ncclCommInitRankScalable", false, nullptr,
+         [](const Programs &of) { return of.exported_init_begins; }},
+    Site{"ncclCommSplit", false, nullptr,
+         [](const Programs &of) { return of.exported_split_begins; }},
     Site{"ncclCommDestroy", false, nullptr, [](const Programs &of) { return of.comm_ends; }},
     Site{"ncclCommAbort", false, nullptr, [](const Programs &of) { return of.comm_ends; }},
     Site{"ncclBroadcast", false, nullptr, [](const Programs &of) { return of.calls_broadcast; }},
