@@ -31,6 +31,8 @@ import stripped_test  # noqa: E402
 
 CASES = ("training", "two-qps-split", "late")
 DEBIAN = "debian-"
+# Of bytes, with an operation, where calls alone are recorded: two of the world's always come together, and what never rests is told by communicator.
+FEWEST_BY_CALLS = {"calls": 0.4}
 
 
 def write_layout(library, directory):
@@ -83,7 +85,7 @@ def check_case(case, out, calls_only):
     jobs, doubles = ([truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, name)))] for name in ("job.*", "double.*"))
     is_local = truth.same_node(jobs, case.ranks_per_node)
     if calls_only:
-        line, problems = calls_truth.judge(report, truth.Truth(doubles, is_local))
+        line, problems = calls_truth.judge(report, truth.Truth(doubles, is_local), FEWEST_BY_CALLS.get(case.name, 0))
         print(f"{case.name}: {line}", flush=True)
         return [f"{case.name}: {problem}" for problem in problems]
     ready_ns = nccl_test.ready_ns_of(case, out) if case.late_s else None

@@ -5,7 +5,9 @@ import collections
 
 import identity_truth
 
-MOST_WRONG = 0.001  # of all bytes
+# Of all bytes. What is less than a clear-to-send goes either way, for all that anybody knows, and is of no communicator.
+MOST_WRONG = 0.001
+MOST_UNDECIDED = 0.001
 
 
 def sums_by_peer(parts):
@@ -62,19 +64,28 @@ def wrong_bytes(report, double):
     return wrong, problems
 
 
-def judge(report, double):
-    """(a line that says what was seen, problems)"""
+def judge(report, double, fewest_joined):
+    """(a line that says what was seen, problems). `fewest_joined`: of all bytes, with an operation."""
     identity, whole = report["identity"], sum(double.sent.values())
     inferred, of_process, confirmed = (identity[name] or 0 for name in ("inferred", "process", "inferred_confirmed"))
     cells, different = identity_truth.compare_matrix(report, double)
+    hashes = {comm["id"]: comm["hash"] for comm in report["communicators"]}
+    told = collections.Counter()
+    for cell in report["matrix"]:
+        told[(hashes.get(cell["comm"]), cell["src_rank"], cell["dst_rank"])] += cell["payload_bytes"]
+    astray = sum((told - double.matrix).values())
+    undecided = sum((double.matrix - told).values())
     wrong, of_operations = wrong_bytes(report, double)
-    line = (f"communicators: {cells} pairs of ranks, {len(different)} different; operations: {inferred} of {whole} bytes ({100 * inferred / max(1, whole):.1f} %), "
+    line = (f"communicators: {cells} pairs of ranks, {len(different)} different, {astray} bytes astray, {undecided} undecided; operations: {inferred} of {whole} bytes ({100 * inferred / max(1, whole):.1f} %), "
             f"{wrong} wrong, {confirmed} confirmed; process {of_process}")
-    problems = list(different)
+    problems = []
+    if astray > MOST_WRONG * whole or undecided > MOST_UNDECIDED * whole:
+        problems += [f"{astray} bytes are of other communicators, {undecided} of none", *different[:10]]
     if wrong > MOST_WRONG * whole:
         problems += [f"{wrong} of {whole} bytes are of other operations", *of_operations[:10]]
-    if identity["exact"] or inferred + of_process != whole:
+    # What is undecided is of the process with what comes back for it.
+    if identity["exact"] or abs(inferred + of_process - whole) > MOST_UNDECIDED * whole:
         problems.append(f"identity {identity}, the double sent {whole}")
-    if not confirmed <= inferred:
-        problems.append(f"{confirmed} of {inferred} bytes are confirmed")
+    if confirmed != inferred or inferred < fewest_joined * whole:
+        problems.append(f"{inferred} of {whole} bytes are joined, {confirmed} of them confirmed")
     return line, problems

@@ -132,3 +132,5 @@ HERE_FULL = (*HERE, "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets
 ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, "communicators"))
 # Of every run of the tests.
 FEW = ("default", "two-qps-split", "posted", "derived", "late", "sockets")
+# Of which calls alone are recorded.
+CASES["calls"] = Case("calls", "calls", job_options=("--count", "3", "--gap-ms", str(QUIET_MS)))

@@ -219,8 +219,20 @@ def record_job(arguments, library, stripped, place, directory):
     whole = double_job.Job(library, arguments.build, RANKS)
     whole.write_layout(directory)
     job.write_layout = lambda _: None # a stripped file says nothing of its layout
-    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options], "--symbols", place)
+    options = ("--symbols", place) if place else ()
+    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options], *options)
     return report, jobs, one_machine.logs_of(directory, "truth", RANKS)
+
+
+def check_calls_job(arguments, library, stripped, directory):
+    """With nothing else there: what was called on which communicator, in order, on all ranks. Over sockets no more is known of bytes than whose they are."""
+    report, jobs, _ = record_job(arguments, library, stripped, None, directory)
+    calls, out_of_order = identity_truth.compare_order(report, jobs)
+    print(f"{arguments.version}, stripped, calls alone: {calls} calls, {len(out_of_order)} communicators out of order; {report['identity']}", flush=True)
+    assert calls and not out_of_order, out_of_order
+    assert all(not rank["missing"] and rank["launches"] is None for comm in report["communicators"] for rank in comm["ranks"]), report["communicators"]
+    assert not report["identity"]["exact"] and not report["identity"]["inferred"], report["identity"]
+    assert all(operation["tx_payload_bytes"] is None for operation in report["collectives"] if operation["count"]), "bytes that nobody measured"
 
 
 def check_job(arguments, library, stripped, place, directory):
@@ -247,6 +259,7 @@ def run(arguments, library, directory):
     others = check_borrowed(arguments, library, stripped, plans, directory)
     check_other_versions(arguments, stripped, directory)
     if double_job.version_of(library) >= FIRST_WITH_KERNELS:
+        check_calls_job(arguments, library, stripped, f"{directory}/job-calls")
         check_borrowed_job(arguments, library, stripped, others, f"{directory}/job-others")
         for place in (debug, plans):
             check_job(arguments, library, stripped, place, f"{directory}/job-{os.path.basename(place)}")
