@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Calls of NCCL by the functions that it exports (nccl.h), of a build whose memory nobody can read:
- * the arguments are in the registers, and behind the return address, at each of these probes. They
- * are as old as NCCL 2.7, the last three as 2.28.
+ * the arguments are in the registers, and behind the return address, at each of these probes.
  */
 #ifndef COLLWIRE_NCCL_EXPORTED_H
 #define COLLWIRE_NCCL_EXPORTED_H

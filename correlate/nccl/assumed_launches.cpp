@@ -23,6 +23,10 @@ namespace {
 using Kind = std::tuple<std::uint8_t, std::uint64_t, std::uint8_t, std::int32_t, std::int32_t>;
 
 constexpr std::uint64_t LAST_CHUNKS_BYTES = 65536;
+constexpr std::uint64_t LL_SEND_BYTES = 16384; // NCCL_P2P_LL_THRESHOLD
+constexpr std::uint64_t LL_DATA_BYTES = 8;     // of each 16
+// Operations of one communicator on its links.
+constexpr std::uint64_t MAX_OPERATIONS = 20'000'000;
 
 // A link, and who is at its other end by the communicator's own count.
 struct Way {
@@ -55,10 +59,12 @@ private:
     using Place = std::tuple<std::uint64_t, std::int32_t, Index, std::uint32_t>;
 
     void find_ranks() {
-        for (const Instance &instance : nccl_.instances)
-            ranks_.try_emplace({instance.record.comm_hash, instance.record.n_ranks,
-                                instance.session, instance.record.tgid},
-                               instance.record.rank);
+        for (const Instance &instance : nccl_.instances) {
+            const cw_nccl_comm &record = instance.record;
+            ranks_.try_emplace({record.comm_hash, record.n_ranks, instance.session, record.tgid},
+                               record.rank);
+            ranks_on_[{record.comm_hash, record.n_ranks, instance.host}].insert(record.rank);
+        }
     }
 
     [[nodiscard]] std::int32_t peer_of(const Instance &instance, const Link &link) const {
@@ -68,15 +74,19 @@ private:
         return rank == ranks_.end() ? -1 : rank->second;
     }
 
-    // More kinds of collectives than any link is solved with: what they carry is told of none.
-    [[nodiscard]] bool has_too_many_kinds(const Instance &instance) const {
+    // More kinds, of collectives or of sends to one peer, than any link is solved with: what they
+    // carry is told of none.
+    [[nodiscard]] bool has_too_much(const Instance &instance, const std::vector<Way> &ways) const {
+        if (std::uint64_t{instance.n_calls} * ways.size() > MAX_OPERATIONS)
+            return true;
         const CommStream &stream = nccl_.gathered.streams[instance.stream];
-        std::set<Kind> kinds;
-        for (std::uint32_t i = 0; i < instance.n_calls; ++i)
-            if (const Call &call = stream.calls[instance.first_call + i];
-                !is_p2p(call.func) && kinds.insert(kind_of(call)).second &&
-                kinds.size() > KindSums::MAX_KINDS)
+        std::map<std::int32_t, std::set<Kind>> kinds; // by peer; -1: of collectives
+        for (std::uint32_t i = 0; i < instance.n_calls; ++i) {
+            const Call &call = stream.calls[instance.first_call + i];
+            std::set<Kind> &of_peer = kinds[is_p2p(call.func) ? call.root : -1];
+            if (of_peer.insert(kind_of(call)).second && of_peer.size() > KindSums::MAX_KINDS)
                 return true;
+        }
         return false;
     }
 
@@ -85,7 +95,7 @@ private:
     }
 
     void add_launches(Instance &instance, const std::vector<Way> &ways) {
-        if (!instance.is_calls_only || instance.n_launches != 0 || has_too_many_kinds(instance)) {
+        if (!instance.is_calls_only || instance.n_launches != 0 || has_too_much(instance, ways)) {
             for (const Way &way : ways)
                 nccl_.links[way.link].is_unsolvable = true;
             return;
@@ -115,12 +125,20 @@ private:
             static_cast<std::uint32_t>(stream.launches.size()) - instance.first_launch;
     }
 
+    static std::uint64_t bytes_of(const Call &call) {
+        return model::multiply_saturating(call.count, capture::nccl_datatype_bytes(call.datatype));
+    }
+
     // What a rank can send for it over one connection: over all of them it is what a ring or a tree
     // makes it pass on, twice that by LL, whose flags are as long as the data, and something for
-    // the last chunks.
-    static std::uint64_t most_bytes(const Call &call, const Instance &instance) {
-        const std::uint64_t bytes =
-            model::multiply_saturating(call.count, capture::nccl_datatype_bytes(call.datatype));
+    // the last chunks. Sends are as long as they are, or small ones by LL; but where others are on
+    // the host their sends may go over this connection, too (PXN), and make it twice as many.
+    [[nodiscard]] std::uint64_t most_bytes(const Call &call, const Instance &instance) const {
+        const std::uint64_t bytes = bytes_of(call);
+        if (is_p2p(call.func))
+            return bytes <= LL_SEND_BYTES && is_alone(instance)
+                       ? 2 * ((bytes + LL_DATA_BYTES - 1) / LL_DATA_BYTES * LL_DATA_BYTES)
+                       : bytes;
         const auto n_ranks = static_cast<std::uint64_t>(std::max(instance.record.n_ranks, 1));
         const bool is_of_each = call.func == CW_NCCL_ALL_GATHER ||
                                 call.func == CW_NCCL_REDUCE_SCATTER ||
@@ -132,8 +150,14 @@ private:
                                      LAST_CHUNKS_BYTES);
     }
 
-    static Shape shape_of(const Call &call, const Instance &instance, const std::vector<Way> &ways,
-                          std::uint32_t kind) {
+    // Of its communicator, on its host.
+    [[nodiscard]] bool is_alone(const Instance &instance) const {
+        return ranks_on_.at({instance.record.comm_hash, instance.record.n_ranks, instance.host})
+                   .size() == 1;
+    }
+
+    [[nodiscard]] Shape shape_of(const Call &call, const Instance &instance,
+                                 const std::vector<Way> &ways, std::uint32_t kind) const {
         Shape shape;
         shape.is_assumed = true;
         shape.is_complete = true;
@@ -151,10 +175,7 @@ private:
             op.is_bound = true;
             op.kind = kind;
             op.payload_bytes = most_bytes(call, instance);
-            op.data_bytes = shape.is_p2p
-                                ? model::multiply_saturating(
-                                      call.count, capture::nccl_datatype_bytes(call.datatype))
-                                : 0;
+            op.data_bytes = shape.is_p2p ? bytes_of(call) : 0;
             shape.ops.push_back(op);
         }
         return shape;
@@ -163,6 +184,8 @@ private:
     Model &model_;
     Identity &nccl_;
     std::map<Place, std::int32_t> ranks_;
+    std::map<std::tuple<std::uint64_t, std::int32_t, Index>, std::set<std::int32_t>>
+        ranks_on_; // of a communicator, on a host
 };
 
 } // namespace

@@ -29,13 +29,15 @@ struct Group {
     std::uint64_t first_ns = 0;
     std::vector<Index> qps;
     std::set<CommKey> candidates;
+    std::set<CommKey> first_candidates;
 };
 
 // As many as a link of records has.
 constexpr std::size_t MAX_ENDPOINTS = 512;
-// What a receiver writes to its sender for each message (ncclIbSendFifo), and LL's smallest
-// messages are less: which end sends is not to be told.
-constexpr std::uint64_t CLEAR_TO_SEND_BYTES = 64;
+// What a receiver writes to its sender at once: an ncclIbSendFifo of 64 bytes for each of up to
+// eight messages. LL's smallest messages are less: which end sends is not to be told.
+constexpr std::uint64_t CLEAR_TO_SEND_BYTES = 512;
+constexpr int MAX_PARENTS = 16;
 
 class Assumer {
 public:
@@ -46,8 +48,10 @@ public:
             return;
         find_callers();
         find_groups();
-        for (Group &group : groups_)
+        for (Group &group : groups_) {
             find_candidates(group);
+            group.first_candidates = group.candidates;
+        }
         narrow_down();
         decide_by_order();
         narrow_down();
@@ -73,12 +77,21 @@ private:
             Rank &rank = ranks_[key_of(instance)][process];
             if (rank.instance == NONE)
                 rank.instance = index;
-            else if (nccl_.instances[rank.instance].record.rank != instance.record.rank)
+            else if (is_another(nccl_.instances[rank.instance], instance))
                 rank.is_several = true;
             if (instance.is_calls_only)
                 processes_[process].insert(key_of(instance));
         }
         return !processes_.empty();
+    }
+
+    // Of two with one hash in one process: not the same rank met once more.
+    static bool is_another(const Instance &a, const Instance &b) {
+        const auto ends_before = [](const Instance &one, const Instance &other) {
+            return one.end_ns != 0 && one.end_ns <= other.begin_ns;
+        };
+        return a.record.rank != b.record.rank ||
+               (a.record.comm != b.record.comm && !ends_before(a, b) && !ends_before(b, a));
     }
 
     static CommKey key_of(const Instance &instance) {
@@ -113,7 +126,7 @@ private:
             if (qp.maker_tid != 0)
                 group = of_thread.try_emplace({process, qp.maker_tid}, group).first->second;
             if (group == groups_.size())
-                groups_.push_back({process, qp.maker_tid != 0, qp.key.generation_ns, {}, {}});
+                groups_.push_back({process, qp.maker_tid != 0, qp.key.generation_ns, {}, {}, {}});
             groups_[group].qps.push_back(index);
             groups_[group].first_ns =
                 std::min<std::uint64_t>(groups_[group].first_ns, qp.key.generation_ns);
@@ -129,7 +142,8 @@ private:
                 const auto rank = ranks.find(process);
                 return rank != ranks.end() && !rank->second.is_several;
             };
-            if (is_rank(group.process) && std::ranges::all_of(group.qps, [&](Index qp) {
+            if (key.first != 0 && is_rank(group.process) &&
+                std::ranges::all_of(group.qps, [&](Index qp) {
                     const Qp &peer = model_.qps[model_.qps[qp].peer];
                     return is_rank({peer.session, peer.tgid});
                 }))
@@ -233,8 +247,13 @@ private:
     // Communicators that may have queue pairs which are in no link.
     void note_undecided() {
         for (const Group &group : groups_)
-            if (group.candidates.size() > 1)
-                rivals_[group.process].insert(group.candidates.begin(), group.candidates.end());
+            if (group.candidates.size() != 1)
+                rivals_[group.process].insert(group.first_candidates.begin(),
+                                              group.first_candidates.end());
+        for (const auto &[process, keys] : processes_)
+            for (const CommKey &key : keys)
+                if (key.first == 0 || ranks_.at(key).at(process).is_several)
+                    rivals_[process].insert(key);
         for (const auto &[process, keys] : rivals_)
             for (const CommKey &key : keys)
                 note_lack(ranks_.at(key).at(process).instance);
@@ -290,8 +309,8 @@ private:
         }
     }
 
-    // A communicator without queue pairs of its own sends over others', to the same processes: one
-    // that shares its parent's connections.
+    // A communicator without queue pairs of its own sends over those of its parent, or of the
+    // parent's, to the same processes. Where none is known, nobody knows where it sends.
     void share_links() {
         for (const auto &[process, keys] : processes_)
             for (const CommKey &key : keys) {
@@ -300,12 +319,23 @@ private:
                 if (nccl_.instances[own].n_calls == 0 || links_.contains({process, key}) ||
                     is_undecided(process, key))
                     continue;
-                for (auto of = links_.lower_bound({process, CommKey{0, INT32_MIN}});
-                     of != links_.end() && of->first.first == process; ++of)
-                    for (const auto &[other, link] : of->second)
+                if (const auto *links = links_of_parents(process, own))
+                    for (const auto &[other, link] : *links)
                         if (ranks.contains(other))
                             nccl_.links[link].instances.push_back(own);
             }
+    }
+
+    // nullptr: none is known, or they have none.
+    const std::map<Process, Index> *links_of_parents(const Process &process, Index instance) const {
+        Index parent = nccl_.instances[instance].parent;
+        for (int i = 0; parent != NONE && i < MAX_PARENTS; ++i) {
+            const auto of = links_.find({process, key_of(nccl_.instances[parent])});
+            if (of != links_.end())
+                return &of->second;
+            parent = nccl_.instances[parent].parent;
+        }
+        return nullptr;
     }
 
     [[nodiscard]] Link link_of(Index own, Index peer) const {

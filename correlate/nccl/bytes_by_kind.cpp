@@ -184,7 +184,7 @@ void KindSums::solve() {
         return;
     for (const auto &[index, bytes] : solution->bytes)
         if (const Bounds &bounds = kinds_.at(kinds[index]);
-            bytes < bounds.least || bytes > bounds.most)
+            bytes == 0 || bytes < bounds.least || bytes > bounds.most)
             return;
     // Nothing rests on one stretch alone.
     for (const std::size_t needed : solution->needed) {

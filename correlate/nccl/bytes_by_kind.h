@@ -29,8 +29,8 @@ public:
 
     // Fills bytes_of_kind of the link, and is_solved of its intervals: of kinds that would be told
     // without any single stretch, too. Nothing at all where one of them contradicts another, or a
-    // call, or where bytes came that nothing was called for: then something else is sent there, or
-    // nothing moves without all being done.
+    // call, or a kind comes to no bytes, or where bytes came that nothing was called for: then
+    // something else is sent there, or nothing moves without all being done.
     void solve();
 
 private:

@@ -357,6 +357,8 @@ private:
         if (of.role != Role::ClearToSend || of.link == NONE)
             return false;
         const Link &link = nccl_.links[of.link];
+        if (link.is_assumed)
+            return true; // for all that is known
         if (link.transport != CW_NCCL_TRANSPORT_IB)
             return false;
         if (const auto value = class_param_of(link.session, link.tgid))

@@ -304,6 +304,7 @@ private:
                 link.channels = other.channels;
                 link.rung = Rung::Inferred;
                 link.is_mirrored = true;
+                link.is_assumed = other.is_assumed;
                 link.begin_ns = qp.key.generation_ns;
                 nccl_.links.push_back(std::move(link));
             }

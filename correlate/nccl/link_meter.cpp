@@ -355,6 +355,9 @@ void LinkMeter::take_sample(std::size_t i) {
     const bool is_quiet_here = samples_[i].is_quiet;
     if (open_.n_unknown != 0) {
         can_close_ = is_quiet_here && here != 0;
+        // What comes then was not called for.
+        if (can_close_ && link_.is_assumed)
+            close(IntervalKind::Unknown, order_ + 1);
         return;
     }
     if (here == open_.derived_bytes) {

@@ -240,7 +240,8 @@ private:
             join.launches = std::min(join.launches, repeats);
             const bool captured = is_captured(calls.instance, join);
             const std::uint64_t called_ns = model_.hosts[instance.host].realtime_ns(call.time_ns);
-            const bool is_waited_for = join.launch == NONE && may_launch(instance, call);
+            const bool is_waited_for =
+                join.launch == NONE && may_launch(instance, call) && !instance.is_calls_only;
             const bool may_be_lost =
                 is_waited_for && call.time_ns >= instance.launches_whole_until_ns;
             const bool may_be_cut = is_perhaps_cut(calls.instance, call, join, is_waited_for);

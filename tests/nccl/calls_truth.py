@@ -10,56 +10,69 @@ MOST_WRONG = 0.001
 MOST_UNDECIDED = 0.001
 
 
-def sums_by_peer(parts):
-    """{peer: bytes} that were sent, in some order that is always the same."""
-    sums = collections.Counter()
-    for peer, direction, carried in parts:
-        if direction == "send":
-            sums[peer] += carried
-    return tuple(sorted((peer, carried) for peer, carried in sums.items() if carried))
-
-
-def operations_of(double):
-    """What each rank sent for each collective, by kind, and for its sends, by peer."""
-    works = {key: [sums_by_peer((peer, direction, carried) for (peer, _, direction), carried in parts.items()) for parts in all_of_them]
-             for key, all_of_them in double.works.items()}
-    pairs = collections.Counter()
+def sent_by_operation(double):
+    """{(hash, rank, function, size, peer): what each such operation sent to that peer}, and {(hash, rank, peer): bytes of sends}."""
+    works, pairs = collections.defaultdict(list), collections.Counter()
+    for (hash_, rank, function, size), all_of_them in double.works.items():
+        peers = {peer for parts in all_of_them for peer, _, direction in parts if direction == "send"}
+        for peer in peers:
+            works[(hash_, rank, function, size, peer)] = [sum(carried for (to, _, direction), carried in parts.items() if (to, direction) == (peer, "send"))
+                                                          for parts in all_of_them]
     for (hash_, rank, peer, _, direction), carried in double.pairs.items():
         if direction == "send":
             pairs[(hash_, rank, peer)] += carried
     return works, pairs
 
 
-def told_operations(report):
-    """The same of the report: of those operations of a rank all of whose bytes are told."""
-    works, pairs = collections.defaultdict(list), collections.Counter()
+def told_by_operation(report):
+    """The same of the report, as far as it tells, and the sends of which it does not tell all."""
+    works, pairs, lacking = collections.defaultdict(list), collections.Counter(), set()
     for hash_, operation, kind in identity_truth.operations_of(report):
-        by_rank = collections.defaultdict(list)
+        size = operation["count"] * identity_truth.TYPE_BYTES[operation["datatype"]]
         for part in operation["parts"]:
-            by_rank[part["rank"]].append((part["peer_rank"], part["direction"], part["payload_bytes"]))
-        for rank, parts in by_rank.items():
-            known = [part for part in parts if part[2] is not None]
+            if part["direction"] != "send":
+                continue
+            key = (hash_, part["rank"], part["peer_rank"])
             if kind == "p2p" or operation["op"] in identity_truth.MADE_OF_PAIRS:
-                for peer, direction, carried in known:
-                    pairs[(hash_, rank, peer)] += carried if direction == "send" else 0
-            elif len(known) == len(parts):
-                size = operation["count"] * identity_truth.TYPE_BYTES[operation["datatype"]]
-                works[(hash_, rank, operation["op"], size)].append(sums_by_peer(parts))
-    return works, pairs
+                pairs[key] += part["payload_bytes"] or 0
+                if part["payload_bytes"] is None:
+                    lacking.add(key)
+            elif part["payload_bytes"] is not None:
+                works[(hash_, part["rank"], operation["op"], size, part["peer_rank"])].append(part["payload_bytes"])
+    return works, pairs, lacking
+
+
+def distance(told, true):
+    """How far what is told of some of them is from what is true of as many, the nearest ones: what is told too much and too little."""
+    left = collections.Counter(true)
+    wrong = []
+    for carried in told:
+        if left[carried] > 0:
+            left[carried] -= 1
+        else:
+            wrong.append(carried)
+    rest = sorted(left.elements())
+    total = 0
+    for carried in sorted(wrong):
+        nearest = min(rest, key=lambda other: abs(other - carried), default=None)
+        total += carried if nearest is None else abs(nearest - carried)
+        if nearest is not None:
+            rest.remove(nearest)
+    return total
 
 
 def wrong_bytes(report, double):
-    """Bytes that the report gives to operations which have others, and what they are."""
-    (works, pairs), (told_works, told_pairs) = operations_of(double), told_operations(report)
+    """Bytes that the report gives to operations which have others, or keeps from them, and what they are."""
+    (works, pairs), (told_works, told_pairs, lacking) = sent_by_operation(double), told_by_operation(report)
     wrong, problems = 0, []
     for key, told in told_works.items():
-        more = collections.Counter(told) - collections.Counter(works.get(key, []))
-        for sums, n in more.items():
-            wrong += n * sum(carried for _, carried in sums)
-            problems.append(f"{key}: {n} with {sums}, the double has {collections.Counter(works.get(key, [])).most_common(3)}")
+        if far := distance(told, works.get(key, [])):
+            wrong += far
+            problems.append(f"{key}: {collections.Counter(told).most_common(3)}, the double has {collections.Counter(works.get(key, [])).most_common(3)}")
     for key, carried in told_pairs.items():
-        if carried > pairs[key]:
-            wrong += carried - pairs[key]
+        far = max(0, carried - pairs[key]) if key in lacking else abs(carried - pairs[key])
+        if far:
+            wrong += far
             problems.append(f"sends {key}: {carried}, the double has {pairs[key]}")
     return wrong, problems
 

@@ -161,13 +161,13 @@ TEST(BytesByKind, ManyKindsAndManySums) {
     Sums sums;
     for (std::uint32_t kind = 0; kind < KindSums::MAX_KINDS; ++kind)
         for (int i = 0; i < 2; ++i)
-            sums.add(kind, {kind});
+            sums.add(kind + 1, {kind});
     EXPECT_EQ(sums.solve(), std::string(2 * KindSums::MAX_KINDS, 's'));
     Sums more = sums;
     more.add(1000, {1000});
     EXPECT_EQ(more.solve(), std::string(2 * KindSums::MAX_KINDS + 1, '-')) << "one kind too many";
     for (std::uint32_t i = 2; i < 2 + KindSums::MAX_SUMS; ++i)
-        sums.add(i, std::vector<std::uint32_t>(i, 1));
+        sums.add(2 * i, std::vector<std::uint32_t>(i, 1));
     EXPECT_EQ(sums.solve().find('s'), std::string::npos) << "more sums than are looked at";
 }
 
@@ -224,7 +224,8 @@ struct CallsOnly {
                 .n_ranks = comm == 0 && !are_alike ? 3 : 2,
                 .created = 11.5 + static_cast<double>(comm),
                 .flags = CW_NCCL_COMM_CALLS_ONLY |
-                         (are_seen_made ? std::uint32_t{CW_NCCL_COMM_CREATED} : 0U)};
+                         (are_seen_made ? std::uint32_t{CW_NCCL_COMM_CREATED} : 0U),
+                .parent = is_one_thread && comm == 1 ? std::uint64_t{0xc0de0000} : 0U};
     }
     [[nodiscard]] QpOptions qp(std::uint32_t from, std::uint32_t to, std::size_t comm,
                                bool send) const {
@@ -279,7 +280,7 @@ struct CallsOnly {
             const auto &[from, to, comm] = PAIRS[i];
             if (are_alike && (from == 2 || to == 2))
                 continue;
-            const Frames data{.requests = 4, .request_payload = bytes[i]};
+            const Frames data{.requests = 1 + bytes[i] / 1000, .request_payload = bytes[i]};
             const Frames control{.requests = 1, .request_payload = CONTROL_BYTES};
             nodes[from].wire(qp(from, to, comm, true), time, data, control);
             nodes[to].wire(qp(from, to, comm, false), time, control, data);
@@ -481,19 +482,54 @@ TEST(NcclCallsOnly, ASendGoesToItsPeer) {
     }
 }
 
-// Another rank's sends go over this one's proxy, too: eight times what the call has.
+// Other ranks' sends go over this one's proxy, too (PXN): one's, or seven's.
 TEST(NcclCallsOnly, OthersSendsAreNoOperationsOfThisOne) {
-    CallsOnly job;
-    job.build();
-    for (int i = 1; i <= 2; ++i) {
-        job.second[0].call(11 + 3 * i, SEND);
-        job.second[1].call(11 + 3 * i, RECEIVE);
-        job.sample(12.5 + 3 * i, {0, 0, 0, 80'000 * static_cast<std::uint64_t>(i)});
+    for (const std::uint64_t ranks : {2U, 8U}) {
+        CallsOnly job;
+        job.build();
+        const CallOptions send{.func = CW_NCCL_SEND, .count = 5000, .root = 1};
+        const CallOptions receive{.func = CW_NCCL_RECV, .count = 5000, .root = 0};
+        for (int i = 1; i <= 2; ++i) {
+            job.second[0].call(11 + 3 * i, send);
+            job.second[1].call(11 + 3 * i, receive);
+            job.sample(12.5 + 3 * i, {0, 0, 0, 20'000 * ranks * static_cast<std::uint64_t>(i)});
+        }
+        const model::Model model = job.run();
+        for (const Operation &operation : model.nccl.p2p)
+            EXPECT_FALSE(operation.has(OPERATION_PAYLOAD_KNOWN));
+        EXPECT_EQ(of_rung(model, Rung::Process), 40'000 * ranks + 3 * CONTROL_BYTES);
     }
-    const model::Model model = job.run();
-    for (const Operation &send : model.nccl.p2p)
-        EXPECT_FALSE(send.has(OPERATION_PAYLOAD_KNOWN));
-    EXPECT_EQ(of_rung(model, Rung::Process), 160'000U + 3 * CONTROL_BYTES);
+}
+
+// A graph is played behind each call: what it sends was not called for, at another time or at the
+// same one.
+TEST(NcclCallsOnly, WhatAGraphPlaysIsNoCalls) {
+    for (const bool is_at_once : {true, false}) {
+        CallsOnly job;
+        job.build();
+        std::uint64_t sent = 0;
+        double time = 13;
+        const auto rest = [&](std::uint64_t bytes) {
+            sent += bytes;
+            job.sample(time + 0.5, {sent, sent, sent, 0});
+            time += 2;
+        };
+        // Eager steps, then one call and a replay of the other one each.
+        for (int i = 0; i < 2; ++i) {
+            job.call(time, 0, GATHER);
+            job.call(time + 0.1, 0, REDUCE);
+            rest(8000 + 2000);
+        }
+        for (int i = 0; i < 3; ++i) {
+            job.call(time, 0, REDUCE);
+            if (!is_at_once)
+                rest(2000);
+            rest(is_at_once ? 8000 + 2000 : 8000);
+        }
+        const model::Model model = job.run();
+        EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
+        EXPECT_EQ(of_rung(model, Rung::Process), 3 * sent + CONTROL_BYTES);
+    }
 }
 
 } // namespace

@@ -368,7 +368,7 @@ Result<void> NcclImages::place_one(NcclImage &image, PlannedProbe &probe, bpf_pr
 Result<void> NcclImages::place_all(NcclImage &image) const {
     const auto &programs = (*image.programs)->progs;
     image.missing.clear();
-    if (!is_calls_only(image) && may_refuse_return_probes())
+    if (may_refuse_return_probes())
         image.missing.emplace_back(
             "no probe at the end of a function, since a seccomp filter could end the process for "
             "it: a communicator is met at its first call, and --api-returns tells nothing. Fix: "
