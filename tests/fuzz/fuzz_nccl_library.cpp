@@ -9,6 +9,7 @@
 
 #include "userspace/nccl/borrowed_plan.h"
 #include "userspace/nccl/check_plan.h"
+#include "userspace/nccl/exported_plan.h"
 #include "userspace/nccl/file_plan.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
@@ -28,7 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     const auto debug = LibraryFile::parse_debug(bytes);
     if (!library)
         return 0;
-    (void)collwire::nccl::make_plan(*library);
+    if (auto made = collwire::nccl::make_plan(*library))
+        collwire::nccl::add_exported_functions(*library, *made);
     if (debug)
         (void)collwire::nccl::make_plan(*library, &*debug);
     if (plan) {

@@ -151,7 +151,10 @@ private:
         probe.function = call.name;
         probe.symbol = symbol->name;
         probe.entry = symbol->address;
-        auto point = choose_probe_point(file_.code(), symbol->address, call.registers);
+        // Its parts that were split off have no name here; they go back behind its beginning. To
+        // look through all code takes seconds on an emulated CPU.
+        const std::array own{CodeRange{symbol->address, symbol->bytes}};
+        auto point = choose_probe_point(file_.code(), symbol->address, call.registers, own);
         if (point && moves_stack(symbol->address, point->address))
             point = at_entry(symbol->address);
         if (!point)
