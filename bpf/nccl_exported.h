@@ -191,78 +191,25 @@ static __always_inline long has_peer(struct pt_regs *ctx, __u32 func)
 	return tell_exported(&call);
 }
 
-SEC("uprobe")
-int calls_all_reduce(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	reduces_to_all(ctx, CW_NCCL_ALL_REDUCE);
-	return 0;
-}
+#define EXPORTED_CALL(program, arguments, func)                                                    \
+	SEC("uprobe")                                                                              \
+	int program(struct pt_regs *ctx)                                                           \
+	{                                                                                          \
+		KEEP_OWN_STACK(ctx);                                                               \
+		arguments(ctx, func);                                                              \
+		return 0;                                                                          \
+	}
 
-SEC("uprobe")
-int calls_reduce_scatter(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	reduces_to_all(ctx, CW_NCCL_REDUCE_SCATTER);
-	return 0;
-}
-
-SEC("uprobe")
-int calls_all_gather(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	has_no_root(ctx, CW_NCCL_ALL_GATHER);
-	return 0;
-}
-
-SEC("uprobe")
-int calls_all_to_all(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	has_no_root(ctx, CW_NCCL_ALL_TO_ALL);
-	return 0;
-}
-
+EXPORTED_CALL(calls_all_reduce, reduces_to_all, CW_NCCL_ALL_REDUCE)
+EXPORTED_CALL(calls_reduce_scatter, reduces_to_all, CW_NCCL_REDUCE_SCATTER)
+EXPORTED_CALL(calls_all_gather, has_no_root, CW_NCCL_ALL_GATHER)
+EXPORTED_CALL(calls_all_to_all, has_no_root, CW_NCCL_ALL_TO_ALL)
 /* ncclBcast calls it. */
-SEC("uprobe")
-int calls_broadcast(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	has_root(ctx, CW_NCCL_BROADCAST);
-	return 0;
-}
-
-SEC("uprobe")
-int calls_gather(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	has_root(ctx, CW_NCCL_GATHER);
-	return 0;
-}
-
-SEC("uprobe")
-int calls_scatter(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	has_root(ctx, CW_NCCL_SCATTER);
-	return 0;
-}
-
-SEC("uprobe")
-int calls_send(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	has_peer(ctx, CW_NCCL_SEND);
-	return 0;
-}
-
-SEC("uprobe")
-int calls_recv(struct pt_regs *ctx)
-{
-	KEEP_OWN_STACK(ctx);
-	has_peer(ctx, CW_NCCL_RECV);
-	return 0;
-}
+EXPORTED_CALL(calls_broadcast, has_root, CW_NCCL_BROADCAST)
+EXPORTED_CALL(calls_gather, has_root, CW_NCCL_GATHER)
+EXPORTED_CALL(calls_scatter, has_root, CW_NCCL_SCATTER)
+EXPORTED_CALL(calls_send, has_peer, CW_NCCL_SEND)
+EXPORTED_CALL(calls_recv, has_peer, CW_NCCL_RECV)
 
 /* ncclResult_t ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream) */
 SEC("uprobe")

@@ -17,7 +17,7 @@ if(TARGET report_cli_test)
   add_dependencies(report_cli_test collwire)
 endif()
 collwire_test(model_nccl_test LABEL unit
-  SOURCES model_nccl_operations_test.cpp model_nccl_communicators_test.cpp model_nccl_late_test.cpp model_nccl_bytes_test.cpp model_nccl_calls_only_test.cpp
+  SOURCES model_nccl_operations_test.cpp model_nccl_communicators_test.cpp model_nccl_late_test.cpp model_nccl_bytes_test.cpp model_nccl_calls_only_test.cpp nccl_bytes_by_kind_test.cpp
           model_nccl_meter_test.cpp model_nccl_findings_test.cpp model_nccl_far_nics_test.cpp model_nccl_graphs_test.cpp model_nccl_older_test.cpp
           model_nccl_loss_test.cpp model_nccl_open_groups_test.cpp model_nccl_plugins_test.cpp model_nccl_pxn_test.cpp
           model_nccl_queue_pairs_test.cpp model_nccl_sockets_test.cpp

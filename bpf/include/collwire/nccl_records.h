@@ -113,12 +113,11 @@ struct cw_nccl_process {
 };
 
 enum cw_nccl_comm_flags {
-	CW_NCCL_COMM_CREATED = 1 << 0,	/* seen from its creation: calls count from 0 */
-	CW_NCCL_COMM_OUTSIDE = 1 << 1,	/* read from the process's memory, not met in a call */
-	CW_NCCL_COMM_LAUNCHED = 1 << 2, /* `launched` is valid */
-	CW_NCCL_COMM_SHARED = 1 << 3,	/* shares connections and counters with its parent */
-	/* Nothing is recorded of it but its calls: what it launches cannot be read. */
-	CW_NCCL_COMM_CALLS_ONLY = 1 << 4,
+	CW_NCCL_COMM_CREATED = 1 << 0,	  /* seen from its creation: calls count from 0 */
+	CW_NCCL_COMM_OUTSIDE = 1 << 1,	  /* read from the process's memory, not met in a call */
+	CW_NCCL_COMM_LAUNCHED = 1 << 2,	  /* `launched` is valid */
+	CW_NCCL_COMM_SHARED = 1 << 3,	  /* shares connections and counters with its parent */
+	CW_NCCL_COMM_CALLS_ONLY = 1 << 4, /* what it launches cannot be read */
 };
 
 struct cw_nccl_comm {
