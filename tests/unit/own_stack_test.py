@@ -6,7 +6,7 @@ import glob
 import re
 import sys
 
-BODY = re.compile(r'SEC\("u(?:ret)?probe[^"]*"\)\s*int (\w+)\(struct pt_regs \*ctx\)[\s\\]*\{[\s\\]*(\w+)')
+BODY = re.compile(r'SEC\("u(?:ret)?probe[^"]*"\)[\s\\]*int (\w+)\(struct pt_regs \*ctx\)[\s\\]*\{[\s\\]*(\w+)')
 
 
 def main():
