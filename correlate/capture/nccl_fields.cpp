@@ -17,6 +17,7 @@ constexpr auto IMAGE = std::to_array<Field>({
     FIELD(cw_nccl_image, build_id),
     FIELD(cw_nccl_image, path),
     FIELD(cw_nccl_image, reason),
+    FIELD(cw_nccl_image, basis),
 });
 
 constexpr auto PROCESS = std::to_array<Field>({

@@ -10,6 +10,20 @@ namespace {
 // enum ib_qp_type
 constexpr std::uint8_t QPT_SMI = 0, QPT_GSI = 1, QPT_RC = 2, QPT_UC = 3, QPT_UD = 4,
                        QPT_XRC_INI = 9, QPT_XRC_TGT = 10;
+
+// What is not told again was read all the same.
+bool tells_every_change(const Session &session) {
+    return session.sample_interval_ns != 0 &&
+           std::none_of(session.loss.begin(), session.loss.end(), [](const auto &of) {
+               return of.first.first == CW_LOSS_RECORD_WRITE && of.second != 0;
+           });
+}
+
+// In any time of that length in which there is no gap there is a reading.
+std::uint64_t most_between_readings_ns(const Session &session) {
+    return add_saturating(session.sample_interval_ns, session.sample_interval_ns / 2);
+}
+
 } // namespace
 
 void add_known(Known &sum, const Known &value) {
@@ -35,10 +49,7 @@ bool Session::watched_queue_pairs() const {
 }
 
 std::uint64_t Session::unchanged_ns(std::uint64_t from_ns, std::uint64_t until_ns) const {
-    const bool lost_samples = std::any_of(loss.begin(), loss.end(), [](const auto &of) {
-        return of.first.first == CW_LOSS_RECORD_WRITE && of.second != 0;
-    });
-    if (sample_interval_ns == 0 || lost_samples || until_ns <= from_ns)
+    if (!tells_every_change(*this) || until_ns <= from_ns)
         return 0;
     std::uint64_t known_ns = until_ns - from_ns;
     auto gap = std::upper_bound(
@@ -47,7 +58,18 @@ std::uint64_t Session::unchanged_ns(std::uint64_t from_ns, std::uint64_t until_n
     for (; gap != sample_gaps.end() && gap->first < until_ns; ++gap)
         known_ns -= std::min(gap->second, until_ns) - std::max(gap->first, from_ns);
     // It was read once more in the last of these intervals.
-    return subtract_or_zero(known_ns, add_saturating(sample_interval_ns, sample_interval_ns / 2));
+    return subtract_or_zero(known_ns, most_between_readings_ns(*this));
+}
+
+std::uint64_t Session::read_last_ns(std::uint64_t from_ns, std::uint64_t until_ns) const {
+    if (!tells_every_change(*this))
+        return from_ns;
+    std::uint64_t last_ns = subtract_or_zero(until_ns, most_between_readings_ns(*this));
+    // A gap begins with a reading.
+    for (auto gap = sample_gaps.rbegin(); gap != sample_gaps.rend(); ++gap)
+        if (gap->first < until_ns && gap->second > last_ns)
+            last_ns = std::min(last_ns, gap->first);
+    return std::max(from_ns, last_ns);
 }
 
 bool Model::watched_queue_pairs() const {

@@ -244,8 +244,7 @@ Finder::Waiting Finder::waiting_of(const UnderWay &one,
     const Instance &instance = nccl_.instances[one.instance];
     const model::Session &session = model_.sessions[instance.session];
     Waiting result{one, {instance.session, instance.record.tgid}, 0};
-    std::uint64_t until_ns =
-        model::add_saturating(one.seen_ns, session.unchanged_ns(one.seen_ns, session.end_ns));
+    std::uint64_t until_ns = session.read_last_ns(one.seen_ns, session.end_ns);
     if (instance.end_ns != 0)
         until_ns = std::min(until_ns, instance.end_ns);
     if (const auto ended = there_ns.find(result.process); ended != there_ns.end())

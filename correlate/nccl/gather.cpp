@@ -345,6 +345,7 @@ bool Gather::add_image(Index session, std::span<const std::byte> record) {
     image.build_id = text_of(from.build_id);
     image.path = text_of(from.path);
     image.reason = text_of(from.reason);
+    image.basis = text_of(from.basis);
     // Each segment tells of it again.
     const auto [found, is_new] = images_.try_emplace(AddressKey{from.image_id, session, 0},
                                                      static_cast<Index>(gathered_.images.size()));

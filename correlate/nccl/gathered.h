@@ -133,7 +133,7 @@ struct Image {
     std::uint32_t image_id = 0;
     std::uint32_t version = 0;
     std::array<std::uint8_t, CW_NCCL_CAPABILITIES> rungs{};
-    std::string build_id, path, reason;
+    std::string build_id, path, reason, basis;
 };
 
 // cw_nccl_network

@@ -293,6 +293,7 @@ Json nccl_image_json(const Model &model, const identity::Image &image) {
             {"version", text_or_null(identity::version_text(image.version))},
             {"build_id", text_or_null(image.build_id)},
             {"rungs", std::move(rungs)},
+            {"basis", text_or_null(image.basis)},
             {"reason", text_or_null(image.reason)}};
 }
 

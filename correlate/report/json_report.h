@@ -9,7 +9,7 @@ namespace collwire::report {
 
 // Of docs/report-schema.md. Minor: fields were added.
 inline constexpr int JSON_SCHEMA_MAJOR = 1;
-inline constexpr int JSON_SCHEMA_MINOR = 7;
+inline constexpr int JSON_SCHEMA_MINOR = 8;
 
 struct JsonOptions {
     bool detail = false; // what each rank sent and received for each of NCCL's operations

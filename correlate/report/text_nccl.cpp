@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "correlate/nccl/describe.h"
 #include "correlate/report/table.h"
@@ -168,6 +169,29 @@ private:
         unlisted(nccl_.unjoined, "launch(es) of calls that are not in the captures");
         unlisted(nccl_.replays, "replay(s) beyond those that are listed of their calls");
         other_calls();
+        libraries();
+    }
+
+    // Those of which operations are not known for certain, and what that rests on.
+    void libraries() {
+        std::map<std::pair<std::string, std::string>, std::set<Index>> hosts; // by version, basis
+        for (const identity::Image &image : nccl_.gathered.images)
+            if (image.rungs[CW_NCCL_OPERATIONS] == CW_RUNG_INFERRED && !image.basis.empty())
+                hosts[{identity::version_text(image.version), image.basis}].insert(
+                    model_.sessions[image.session].host);
+        std::size_t shown = 0;
+        for (const auto &[library, on] : hosts) {
+            if (shown == options_.rows)
+                break;
+            const auto &[version, basis] = library;
+            const std::string where = on.size() == 1 ? model_.hosts[*on.begin()].name
+                                                     : fmt::format("{} hosts", on.size());
+            wrapped("  " + printable(fmt::format("NCCL {} on {}: operations are inferred, by {}",
+                                                 version, where, basis)),
+                    "    ", "");
+            ++shown;
+        }
+        more(hosts.size(), shown, "libraries");
     }
 
     void other_calls() {

@@ -20,6 +20,8 @@ COLLWIRE = os.path.join(ROOT, "build", "release", "collwire")
 LAB = os.path.join(ROOT, "tools", "lab")
 HERE = os.path.dirname(os.path.realpath(__file__))
 SKIPPED = 77  # CTest: SKIP_RETURN_CODE
+# Of all nodes of a lab, in its directory of results.
+REPORT = "report.json"
 
 # Every process of a lab inherits this variable; it names the lab's directory of results.
 MARK = "COLLWIRE_LAB_TEST"
@@ -172,7 +174,7 @@ def print_logs(out):
 
 def collwire_report(out, *options, expected=(0,)):
     """The report over node<N>/capture of all nodes, as JSON, left in out/report.json too."""
-    return report_of(sorted(glob.glob(os.path.join(out, "node*", "capture"))), os.path.join(out, "report.json"),
+    return report_of(sorted(glob.glob(os.path.join(out, "node*", "capture"))), os.path.join(out, REPORT),
                      "--topology", os.path.join(out, "topology.json"), *options, expected=expected)
 
 
@@ -186,9 +188,9 @@ def report_of(captures, path, *options, quiet=False, expected=(0,)):
     return load(path)
 
 
-def compare(out, *options):
-    """Holds the report of collwire_report() against the packet captures."""
-    words = [os.path.join(HERE, "truth", "compare.py"), out, os.path.join(out, "report.json"), *options]
+def compare(out, *options, report=REPORT):
+    """Holds the report of this name in `out` against the packet captures."""
+    words = [os.path.join(HERE, "truth", "compare.py"), out, os.path.join(out, report), *options]
     done = subprocess.run(words, check=False)
     assert done.returncode == 0, "collwire and tshark differ"
 

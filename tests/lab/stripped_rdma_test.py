@@ -84,10 +84,12 @@ def check_case(case, out, calls_only):
                                quiet=True, expected=(0, harness.LOST))
     jobs, doubles = ([truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, name)))] for name in ("job.*", "double.*"))
     is_local = truth.same_node(jobs, case.ranks_per_node)
+    others = inferred_truth.other_bases(report, inferred_truth.EXPORTED if calls_only else inferred_truth.OTHER_BUILD)
+    of_basis = [f"{case.name}: operations are said to rest on {basis}" for basis in others]
     if calls_only:
         line, problems = calls_truth.judge(report, truth.Truth(doubles, is_local), FEWEST_BY_CALLS.get(case.name, 0))
         print(f"{case.name}: {line}", flush=True)
-        return [f"{case.name}: {problem}" for problem in problems]
+        return of_basis + [f"{case.name}: {problem}" for problem in problems]
     ready_ns = nccl_test.ready_ns_of(case, out) if case.late_s else None
     under_way = late.most_under_way(doubles, ready_ns, is_local) if ready_ns else None
     line, problems = inferred_truth.judge(report, truth.Truth(doubles, is_local), under_way, 0 if ready_ns else inferred_truth.FEWEST_JOINED)
@@ -96,7 +98,7 @@ def check_case(case, out, calls_only):
         line, of_late = check_late(case, report, doubles, out, is_local, ready_ns)
         print(f"{case.name}: {line}", flush=True)
         problems += of_late
-    return [f"{case.name}: {problem}" for problem in problems]
+    return of_basis + [f"{case.name}: {problem}" for problem in problems]
 
 
 def check(arguments, out):

@@ -2,35 +2,40 @@
 """A recorded run of the benchmark job, and what the benchmarks themselves say of it."""
 
 import collections
+import glob
+import os
 import shutil
 
 import lab_harness as harness
 
 NODES = 3
+POSTED_REPORT = "posted.json"
 # Where the kernel keeps a call from a probe, the capture says so and lacks what that call told: another run is compared.
 RUNS = 3
 
 
-def recorded_benchmarks(out, kernel, loss_percent, record_options=""):
-    """The report over a run from which the kernel kept no call."""
+def recorded_benchmarks(out, kernel, loss_percent):
+    """The reports over a run from which the kernel kept no call: of packets, and of posts alone. They are left in
+    out/report.json and out/posted.json."""
     for _ in range(RUNS):
-        run_benchmarks(out, kernel, loss_percent, record_options)
-        report = harness.collwire_report(out, expected=harness.report_statuses(kernel))
-        missed = [entry for entry in report["loss"]["entries"] if entry["class"] == "probe_missed"]
+        run_benchmarks(out, kernel, loss_percent)
+        reports = [harness.report_of(sorted(glob.glob(os.path.join(out, "node*", capture))), os.path.join(out, name), "--topology",
+                                     os.path.join(out, "topology.json"), expected=harness.report_statuses(kernel))
+                   for capture, name in (("capture", harness.REPORT), ("posted", POSTED_REPORT))]
+        missed = [entry for report in reports for entry in report["loss"]["entries"] if entry["class"] == "probe_missed"]
         if kernel != harness.MISSES_CALLS or not missed:
-            return report
+            return reports
         print(f"run again, since this kernel kept calls from probes: {missed}", flush=True)
         shutil.rmtree(out)
     raise AssertionError(f"calls were kept from probes in each of {RUNS} runs")
 
 
-def run_benchmarks(out, kernel, loss_percent, record_options=""):
-    """Boots the nodes and runs jobs/benchmarks.py under a recorder on each."""
+def run_benchmarks(out, kernel, loss_percent):
+    """Boots the nodes and runs jobs/benchmarks.py under two recorders on each."""
     # The programs of source mlx5 load and attach without the hardware.
-    options = ["--pcap", "--env", "RECORDED_JOB=benchmarks.py", "--env", "RECORDED_MODULES=mlx5_ib"]
+    options = ["--pcap", "--env", "RECORDED_JOB=benchmarks.py", "--env", "RECORDED_MODULES=mlx5_ib",
+               "--env", "SECOND_CAPTURE=posted", "--env", "SECOND_OPTIONS=--no-wire --posts=on"]
     options += harness.missed_calls_options(kernel)
-    if record_options:
-        options += ["--env", f"RECORD_OPTIONS={record_options}"]
     if loss_percent:
         # What cannot bear loss (UC, UD) is left out; the frames are dropped behind the sender's packet capture.
         options += ["--env", "BENCHMARKS=rc"]
@@ -71,7 +76,7 @@ def check_benchmarks(out, report, packets_counted):
             assert equal, f"{said}: collwire has {[figures_of(qp, truth_for(said, qp, packets_counted)) for qp in candidates]}"
             candidates.remove(equal[0])
             checked += len(truth_for(said, equal[0], packets_counted))
-    print(f"{checked} payload figures equal the programs'")
+    print(f"{checked} payload figures equal the programs'", flush=True)
     assert checked >= 20, checked
 
 

@@ -16,6 +16,7 @@ import one_machine
 import cases
 import double_job
 import identity_truth
+import inferred_truth
 import stripped_test
 
 RANKS = 4
@@ -55,6 +56,7 @@ def check_case(arguments, case, debian, nvidia, symbols, directory):
     print(f"Debian's {arguments.version}, {case.name}: {figures} figures of bytes, {len(different)} different; {identity}, {sent} sent", flush=True)
     assert not different, "\n".join(different[:20])
     assert sent and identity["exact"] == 0 and identity["inferred"] >= stripped_test.FEWEST_JOINED * sent, identity
+    assert not (others := inferred_truth.other_bases(report, inferred_truth.OTHER_BUILD)), others
 
 
 def run(arguments, nvidia, directory):

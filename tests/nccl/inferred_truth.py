@@ -9,6 +9,15 @@ FEWEST_JOINED, MOST_WRONG = 0.99, 0.001
 FEWEST_OF_LATE = 0.9
 
 
+OTHER_BUILD, EXPORTED = "layouts of another build of", "the functions that it exports"
+
+
+def other_bases(report, expected):
+    """What the report says that its operations rest on, of the libraries of which it does not say this."""
+    bases = [library["basis"] for library in report["nccl"]]
+    return [basis for basis in bases if not (basis or "").startswith(expected)] if bases else ["no library at all"]
+
+
 def judge(report, double, under_way=None, least_confirmed=0.0):
     """(a line that says what was seen, problems). `under_way`: None where the recorders saw the job from its begin to its end, so that the log's
     bytes are the report's; else how many bytes may have been under way when they began (late_truth.most_under_way), which are of no operation, and

@@ -20,6 +20,7 @@ import one_machine
 import cases
 import double_job
 import identity_truth
+import inferred_truth
 import join_truth
 
 RANKS = 4
@@ -211,6 +212,7 @@ def check_borrowed_job(arguments, library, stripped, place, directory):
     assert sent and identity["exact"] == 0 and identity["inferred"] >= FEWEST_JOINED * sent, identity
     # What the double's log bears out is what the report is sure of; of sockets that came and went between two samples nothing was measured.
     assert FEWEST_JOINED * identity["by_source"]["wire"] <= identity["inferred_confirmed"] <= identity["inferred"], identity
+    assert not (others := inferred_truth.other_bases(report, inferred_truth.OTHER_BUILD)), others
 
 
 def record_job(arguments, library, stripped, place, directory):
@@ -233,6 +235,7 @@ def check_calls_job(arguments, library, stripped, directory):
     assert all(not rank["missing"] and rank["launches"] is None for comm in report["communicators"] for rank in comm["ranks"]), report["communicators"]
     assert not report["identity"]["exact"] and not report["identity"]["inferred"], report["identity"]
     assert all(operation["tx_payload_bytes"] is None for operation in report["collectives"] if operation["count"]), "bytes that nobody measured"
+    assert not (others := inferred_truth.other_bases(report, inferred_truth.EXPORTED)), others
 
 
 def check_job(arguments, library, stripped, place, directory):

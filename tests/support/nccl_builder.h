@@ -31,6 +31,8 @@ struct RankOptions {
     std::uint32_t p2p_channels = 0;
     std::uint64_t bus_id = 0;
     std::int32_t n_nodes = 0; // 0: each rank is on one of its own
+    std::string_view basis = "the file's own symbols and DWARF";
+    cw_rung operations = CW_RUNG_EXACT;
 };
 
 struct CallOptions {
@@ -79,7 +81,9 @@ public:
         image.image_id = 1;
         image.version = options.version;
         std::fill(std::begin(image.rungs), std::end(image.rungs), std::uint8_t{CW_RUNG_EXACT});
+        image.rungs[CW_NCCL_OPERATIONS] = static_cast<std::uint8_t>(options.operations);
         set_text(image.path, "/usr/lib/libnccl.so.2");
+        set_text(image.basis, options.basis);
         node_.add(image);
         auto process = make_record<cw_nccl_process>(CW_KIND_NCCL_PROCESS, 1);
         process.tgid = options.pid;

@@ -194,6 +194,15 @@ TEST(NcclErrors, ARankThatEndedWhileOthersWait) {
     const std::string text = error_text(broken.model, errors[0]);
     for (const char *part : {"of rxe0 to rank 0", "in AllGather 1; rank 0 waits for it"})
         EXPECT_PRED2(has, text, part);
+    // What was read behind a gap counts, and nothing of what would have been read in it.
+    Broken busy;
+    wait_until(busy, 14.5);
+    busy.ring.node[0].sample_gap(14.6, 18);
+    EXPECT_EQ(busy.errors().size(), 1U);
+    Broken blind;
+    wait_until(blind, 14.5);
+    blind.ring.node[0].sample_gap(14.6, 100);
+    EXPECT_TRUE(blind.errors().empty());
 }
 
 // Whoever hangs is killed in the end: what it waited for until then counts.

@@ -349,5 +349,24 @@ TEST(Session, KnowsHowLongACounterDidNotChange) {
     EXPECT_EQ(unchanged(14, 20), 0U);
 }
 
+TEST(Session, KnowsWhenACounterWasReadLast) {
+    model::Session session;
+    const auto last = [&](double from, double until) {
+        return session.read_last_ns(seconds(from), seconds(until));
+    };
+    EXPECT_EQ(last(10, 90), seconds(10)) << "by an interval that is not known";
+    session.sample_interval_ns = 2 * NS;
+    EXPECT_EQ(last(10, 12), seconds(10));
+    EXPECT_EQ(last(10, 90), seconds(87));
+    session.sample_gaps = {{seconds(12), seconds(20)}, {seconds(82), seconds(86)}};
+    EXPECT_EQ(last(10, 90), seconds(87)) << "behind the gaps";
+    session.sample_gaps.push_back({seconds(85), seconds(90)});
+    EXPECT_EQ(last(10, 90), seconds(82)) << "before two gaps that overlap";
+    EXPECT_EQ(last(84, 90), seconds(84));
+    EXPECT_EQ(last(10, 84), seconds(81));
+    session.loss[{CW_LOSS_RECORD_WRITE, 0}] = 1;
+    EXPECT_EQ(last(10, 90), seconds(10));
+}
+
 } // namespace
 } // namespace collwire::identity

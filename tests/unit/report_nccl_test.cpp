@@ -66,6 +66,34 @@ TEST(ReportNccl, CallsThatWereLaunchedTogether) {
         json_of(model_of(ring.captures()), false).at("collectives").at(0).contains("calls"));
 }
 
+TEST(ReportNccl, WhatOperationsRestOnWhereTheyAreInferred) {
+    RingPair exact;
+    exact.all_gather(12, 1000);
+    exact.sample(20);
+    const model::Model of_own = model_of(exact.captures());
+    EXPECT_EQ(json_of(of_own, false).at("nccl").at(0).at("basis"),
+              "the file's own symbols and DWARF");
+    EXPECT_EQ(text_report(of_own, {}).find("operations are inferred"), std::string::npos);
+
+    RingPair borrowed(
+        {.basis = "layouts of another build of 2.28.9 (0b0b)", .operations = CW_RUNG_INFERRED});
+    borrowed.all_gather(12, 1000);
+    borrowed.sample(20);
+    const model::Model of_other = model_of(borrowed.captures());
+    EXPECT_EQ(json_of(of_other, false).at("nccl").at(1).at("basis"),
+              "layouts of another build of 2.28.9 (0b0b)");
+    EXPECT_EQ(line_with(text_report(of_other, {}), "operations are inferred"),
+              "  NCCL 2.28.9 on 2 hosts: operations are inferred, by layouts of another build of "
+              "2.28.9 (0b0b)");
+
+    RingPair silent({.basis = "", .operations = CW_RUNG_INFERRED}); // a capture before schema 1.5
+    silent.all_gather(12, 1000);
+    silent.sample(20);
+    const model::Model of_none = model_of(silent.captures());
+    EXPECT_TRUE(json_of(of_none, false).at("nccl").at(0).at("basis").is_null());
+    EXPECT_EQ(text_report(of_none, {}).find("operations are inferred"), std::string::npos);
+}
+
 TEST(ReportNccl, EachReplayHasItsLaunch) {
     RingPair ring;
     const CallOptions captured{.count = 500, .buffer = 3};

@@ -59,11 +59,8 @@ ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vecto
         library.version = image.plan.version;
         library.build_id = image.plan.build_id;
         library.problem = image.problem;
-        const nccl::Capability *comms = nccl::find_capability(image.plan, "communicators");
-        if (image.problem.empty() && comms != nullptr)
-            library.source = image.plan.debug_file.empty()
-                                 ? comms->source
-                                 : fmt::format("{} ({})", comms->source, image.plan.debug_file);
+        if (image.problem.empty())
+            library.source = nccl::basis_of(image.plan, "communicators");
         process_.libraries.push_back(std::move(library));
     }
     if (const auto read = read_process("", process_.pid, {})) {

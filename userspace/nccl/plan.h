@@ -72,6 +72,9 @@ struct Plan {
 };
 
 const Capability *find_capability(const Plan &plan, std::string_view name);
+// What the rung of a capability rests on, and the file that the plan was made with where that is
+// another; empty: nothing.
+std::string basis_of(const Plan &plan, std::string_view capability);
 
 // When `collwire record` places the probe on a function of a plan.
 enum class Placed {

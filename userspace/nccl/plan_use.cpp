@@ -2,6 +2,8 @@
 // What `collwire record` does with a plan.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "userspace/nccl/exported_plan.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/plan.h"
@@ -14,6 +16,14 @@ namespace {
 constexpr std::uint32_t FIRST_WITH_UNSEEN_LAUNCHES = 22700;
 
 } // namespace
+
+std::string basis_of(const Plan &plan, std::string_view capability) {
+    const Capability *found = find_capability(plan, capability);
+    if (found == nullptr || found->source.empty())
+        return {};
+    return plan.debug_file.empty() ? found->source
+                                   : fmt::format("{} ({})", found->source, plan.debug_file);
+}
 
 bool sees_all_launches(const Plan &plan) {
     const std::uint32_t version = version_number(plan.version);

@@ -100,6 +100,7 @@ struct cw_nccl_image {
 	char build_id[48];		  /* hex */
 	char path[256];			  /* as the process sees it */
 	char reason[256];		  /* why it is not traced; empty: it is */
+	char basis[256];		  /* what its rung of operations rests on */
 };
 
 /* That a process has mapped an image, and since when it is looked at. */

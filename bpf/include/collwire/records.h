@@ -20,7 +20,7 @@
 #define CW_INLINE static inline __attribute__((always_inline))
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 4
+#define CW_SCHEMA_MINOR 5
 
 #define CW_NAME_BYTES	 64 /* IB_DEVICE_NAME_MAX, RDMA counter names */
 #define CW_IFNAME_BYTES	 16
@@ -464,7 +464,7 @@ CW_ASSERT_SIZE(cw_counter_sample, 16);
 CW_ASSERT_SIZE(cw_counter_samples, 32);
 CW_ASSERT_SIZE(cw_loss, 32);
 CW_ASSERT_SIZE(cw_sample_gap, 24);
-CW_ASSERT_SIZE(cw_nccl_image, 600);
+CW_ASSERT_SIZE(cw_nccl_image, 856);
 CW_ASSERT_SIZE(cw_nccl_process, 48);
 CW_ASSERT_SIZE(cw_nccl_result, 48);
 CW_ASSERT_SIZE(cw_nccl_last_error, 544);

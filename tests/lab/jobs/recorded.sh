@@ -1,15 +1,27 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs RECORDED_JOB (a program of this folder) under a recorder that gets RECORD_OPTIONS, after loading RECORDED_MODULES.
+# SECOND_CAPTURE: where another recorder, with SECOND_OPTIONS, puts what it sees of the same.
 # RECORDED_MAY_MISS_CALLS=1: on this kernel a probe may miss calls, which the recorder's exit status then says.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 # shellcheck disable=SC2086 # words
 [ -z "${RECORDED_MODULES:-}" ] || modprobe -a $RECORDED_MODULES
+
 # shellcheck disable=SC2086
-collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} -- "$here/$RECORDED_JOB" || status=$?
+record_first() {
+	collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} -- "$@"
+}
+
+# shellcheck disable=SC2086
+record_both() {
+	collwire record -o "$OUT/$SECOND_CAPTURE" ${SECOND_OPTIONS:-} -- collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} -- "$@"
+}
+
+recorders=record_first
+[ -z "${SECOND_CAPTURE:-}" ] || recorders=record_both
+$recorders "$here/$RECORDED_JOB" || status=$?
 if [ "${status:-0}" = 5 ] && [ "${RECORDED_MAY_MISS_CALLS:-0}" = 1 ]; then
 	status=0 # what was lost is in the report, which the test looks at
 fi
 exit "${status:-0}"
-
