@@ -104,15 +104,18 @@ identity::ByteSample sample_of(const cw_post_counters &posts, std::uint64_t time
     return {.time_ns = time_ns, .payload_bytes = posted_payload_bytes(posts)};
 }
 
-// Puts them in the order of time.
-void join_overlapping(std::vector<std::pair<std::uint64_t, std::uint64_t>> &gaps) {
+// Puts them in the order of time. A gap begins with a reading, which ends the one before.
+void part_overlapping(std::vector<std::pair<std::uint64_t, std::uint64_t>> &gaps) {
     std::sort(gaps.begin(), gaps.end());
     std::size_t n = 0;
     for (const auto &gap : gaps) {
-        if (n != 0 && gap.first <= gaps[n - 1].second)
-            gaps[n - 1].second = std::max(gaps[n - 1].second, gap.second);
-        else
-            gaps[n++] = gap;
+        if (n != 0 && gap.second <= gaps[n - 1].second)
+            continue;
+        if (n != 0 && gap.first <= gaps[n - 1].first)
+            --n;
+        else if (n != 0)
+            gaps[n - 1].second = std::min(gaps[n - 1].second, gap.first);
+        gaps[n++] = gap;
     }
     gaps.resize(n);
 }
@@ -380,7 +383,7 @@ void Ingest::finish_sessions() {
     for (Index index = 0; index < model_.sessions.size(); ++index) {
         Session &current = model_.sessions[index];
         current.end_ns = std::max(current.end_ns, current.begin_ns);
-        join_overlapping(current.sample_gaps);
+        part_overlapping(current.sample_gaps);
         // A recorder writes the states of its sources before its devices.
         for (auto &[key, source] : current.sources)
             if (const auto found = devices_by_index_.find({index, key.second});

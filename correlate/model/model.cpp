@@ -65,7 +65,7 @@ std::uint64_t Session::read_last_ns(std::uint64_t from_ns, std::uint64_t until_n
     if (!tells_every_change(*this))
         return from_ns;
     std::uint64_t last_ns = subtract_or_zero(until_ns, most_between_readings_ns(*this));
-    // A gap begins with a reading.
+    // A gap begins with a reading; behind one between segments everything is told again.
     for (auto gap = sample_gaps.rbegin(); gap != sample_gaps.rend(); ++gap)
         if (gap->first < until_ns && gap->second > last_ns)
             last_ns = std::min(last_ns, gap->first);

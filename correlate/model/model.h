@@ -122,8 +122,8 @@ struct Session {
     // For how long, at least, a counter did not change that was read at `from_ns`, and came again,
     // or did not to the end, at `until_ns`.
     [[nodiscard]] std::uint64_t unchanged_ns(std::uint64_t from_ns, std::uint64_t until_ns) const;
-    // When it was read for the last time before `until_ns`, at least; `from_ns`: no later reading
-    // is known.
+    // When, at least, a counter was read for the last time that was read at `from_ns` and not told
+    // again before `until_ns`. `from_ns`: no later reading is known.
     [[nodiscard]] std::uint64_t read_last_ns(std::uint64_t from_ns, std::uint64_t until_ns) const;
 };
 

@@ -244,9 +244,11 @@ Finder::Waiting Finder::waiting_of(const UnderWay &one,
     const Instance &instance = nccl_.instances[one.instance];
     const model::Session &session = model_.sessions[instance.session];
     Waiting result{one, {instance.session, instance.record.tgid}, 0};
-    std::uint64_t until_ns = session.read_last_ns(one.seen_ns, session.end_ns);
-    if (instance.end_ns != 0)
-        until_ns = std::min(until_ns, instance.end_ns);
+    // Behind the end of the communicator its connections are not read.
+    const std::uint64_t end_ns =
+        instance.end_ns == 0 ? session.end_ns : std::min(session.end_ns, instance.end_ns);
+    std::uint64_t until_ns = session.read_last_ns(one.seen_ns, end_ns);
+    // When the process was looked at, they were read.
     if (const auto ended = there_ns.find(result.process); ended != there_ns.end())
         until_ns = std::min(until_ns, ended->second);
     result.until_realtime_ns = realtime_of(instance.session, until_ns);

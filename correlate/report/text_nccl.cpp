@@ -77,6 +77,7 @@ public:
             return {};
         findings();
         identity();
+        libraries();
         communicators();
         operations();
         matrices();
@@ -169,7 +170,6 @@ private:
         unlisted(nccl_.unjoined, "launch(es) of calls that are not in the captures");
         unlisted(nccl_.replays, "replay(s) beyond those that are listed of their calls");
         other_calls();
-        libraries();
     }
 
     // Those of which operations are not known for certain, and what that rests on.
@@ -186,8 +186,9 @@ private:
             const auto &[version, basis] = library;
             const std::string where = on.size() == 1 ? model_.hosts[*on.begin()].name
                                                      : fmt::format("{} hosts", on.size());
-            wrapped("  " + printable(fmt::format("NCCL {} on {}: operations are inferred, by {}",
-                                                 version, where, basis)),
+            wrapped("  " +
+                        printable(fmt::format("NCCL{}{} on {}: operations are inferred, by {}",
+                                              version.empty() ? "" : " ", version, where, basis)),
                     "    ", "");
             ++shown;
         }

@@ -30,6 +30,7 @@ def check_posted(arguments, out, report):
     harness.compare(out, "--posted", *(["--lossy"] if arguments.loss else []), report=traffic.POSTED_REPORT)
     traffic.check_benchmarks(out, report, packets_counted=False)
     traffic.check_tiers(report)
+    # Of packets there is no source at all then.
     sources = [source for source in report["sources"] if source["name"] in ("posts", "rxe_wire")]
     assert [(source["name"], source["state"]) for source in sources] == [("posts", "on")] * traffic.NODES, sources
     assert not report["unmatched_posts"], report["unmatched_posts"]

@@ -172,9 +172,9 @@ def print_logs(out):
             print(f"--- {os.path.relpath(log, out)}\n{source.read()}", flush=True)
 
 
-def collwire_report(out, *options, expected=(0,)):
-    """The report over node<N>/capture of all nodes, as JSON, left in out/report.json too."""
-    return report_of(sorted(glob.glob(os.path.join(out, "node*", "capture"))), os.path.join(out, REPORT),
+def collwire_report(out, *options, capture="capture", name=REPORT, expected=(0,)):
+    """The report over the captures of this name of all nodes, as JSON, left in `out` too."""
+    return report_of(sorted(glob.glob(os.path.join(out, "node*", capture))), os.path.join(out, name),
                      "--topology", os.path.join(out, "topology.json"), *options, expected=expected)
 
 

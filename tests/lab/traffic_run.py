@@ -2,8 +2,6 @@
 """A recorded run of the benchmark job, and what the benchmarks themselves say of it."""
 
 import collections
-import glob
-import os
 import shutil
 
 import lab_harness as harness
@@ -19,8 +17,8 @@ def recorded_benchmarks(out, kernel, loss_percent):
     out/report.json and out/posted.json."""
     for _ in range(RUNS):
         run_benchmarks(out, kernel, loss_percent)
-        reports = [harness.report_of(sorted(glob.glob(os.path.join(out, "node*", capture))), os.path.join(out, name), "--topology",
-                                     os.path.join(out, "topology.json"), expected=harness.report_statuses(kernel))
+        statuses = harness.report_statuses(kernel)
+        reports = [harness.collwire_report(out, capture=capture, name=name, expected=statuses)
                    for capture, name in (("capture", harness.REPORT), ("posted", POSTED_REPORT))]
         missed = [entry for report in reports for entry in report["loss"]["entries"] if entry["class"] == "probe_missed"]
         if kernel != harness.MISSES_CALLS or not missed:

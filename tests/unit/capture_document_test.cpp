@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "collwire/records.h"
 #include "correlate/capture/fields.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/nccl_names.h"
@@ -130,6 +131,16 @@ TEST(CaptureDocument, ParsesTheHeaderAtAll) {
     EXPECT_EQ(header().structs.at("cw_nccl_param").back(),
               (std::pair<std::string, std::string>{"name", "text[48]"}));
     EXPECT_GE(header().enums.size(), 29U);
+}
+
+TEST(CaptureDocument, HasTheVersionOfTheHeader) {
+    const std::string document = read_source("docs/capture-format.md");
+    for (const auto &[field, number] :
+         {std::pair{"schema_major", CW_SCHEMA_MAJOR}, std::pair{"schema_minor", CW_SCHEMA_MINOR}})
+        EXPECT_NE(
+            document.find("| `" + std::string(field) + "` | " + std::to_string(number) + " |"),
+            std::string::npos)
+            << field;
 }
 
 TEST(CaptureDocument, EveryKindIsNamedAfterItsEnumeratorAndInTheTable) {

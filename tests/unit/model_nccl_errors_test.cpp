@@ -199,6 +199,11 @@ TEST(NcclErrors, ARankThatEndedWhileOthersWait) {
     wait_until(busy, 14.5);
     busy.ring.node[0].sample_gap(14.6, 18);
     EXPECT_EQ(busy.errors().size(), 1U);
+    // Each reading comes late.
+    Broken late;
+    wait_until(late, 14.5);
+    late.ring.node[0].sample_gap(14.4, 16.5).sample_gap(16.4, 18.5).sample_gap(18.4, 20);
+    EXPECT_EQ(late.errors().size(), 1U);
     Broken blind;
     wait_until(blind, 14.5);
     blind.ring.node[0].sample_gap(14.6, 100);
@@ -219,6 +224,10 @@ TEST(NcclErrors, WaitingEndsWithTheCommunicatorOrTheProcess) {
     Broken ended;
     ended.ring.rank[0].end(14.2);
     EXPECT_TRUE(ended.gone(1, 13.6, 14).errors().empty());
+    Broken unseen;
+    unseen.ring.rank[0].end(17);
+    unseen.ring.node[0].sample_gap(13.6, 18);
+    EXPECT_TRUE(unseen.gone(1, 13.6, 14).errors().empty()) << "nothing was read in the gap";
 }
 
 // It is there yet when the others see that its connections are closed; whoever ends later follows.

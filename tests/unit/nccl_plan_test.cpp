@@ -91,6 +91,18 @@ TEST_F(FakeNccl, WhatIsMissingLowersTheRung) {
     EXPECT_EQ(find_capability(*plan, "nothing"), nullptr);
 }
 
+TEST(Plan, ABasisNamesTheFileThatThePlanWasMadeWith) {
+    Plan plan;
+    plan.capabilities = {{"operations", Rung::Inferred, "layouts of another build", {}},
+                         {"bytes", Rung::Process, {}, {}}};
+    EXPECT_EQ(basis_of(plan, "operations"), "layouts of another build");
+    plan.debug_file = "/a/long/place/other.json";
+    EXPECT_EQ(basis_of(plan, "operations"), "layouts of another build (/a/long/place/other.json)");
+    EXPECT_EQ(basis_of(plan, "operations", 40), "layouts of another build (other.json)");
+    EXPECT_EQ(basis_of(plan, "bytes"), "");
+    EXPECT_EQ(basis_of(plan, "nothing"), "");
+}
+
 TEST_F(FakeNccl, CodeThatReadsElsewhereIsTold) {
     const auto plan = make_plan(*library_);
     ASSERT_TRUE(plan.ok());

@@ -4,6 +4,7 @@
 // when a field changes meaning.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -73,8 +74,9 @@ struct Plan {
 
 const Capability *find_capability(const Plan &plan, std::string_view name);
 // What the rung of a capability rests on, and the file that the plan was made with where that is
-// another; empty: nothing.
-std::string basis_of(const Plan &plan, std::string_view capability);
+// another: its name alone if the text had more than `most_bytes` else. Empty: nothing.
+std::string basis_of(const Plan &plan, std::string_view capability,
+                     std::size_t most_bytes = SIZE_MAX);
 
 // When `collwire record` places the probe on a function of a plan.
 enum class Placed {

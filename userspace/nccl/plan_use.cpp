@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `collwire record` does with a plan.
 #include <algorithm>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -17,12 +18,15 @@ constexpr std::uint32_t FIRST_WITH_UNSEEN_LAUNCHES = 22700;
 
 } // namespace
 
-std::string basis_of(const Plan &plan, std::string_view capability) {
+std::string basis_of(const Plan &plan, std::string_view capability, std::size_t most_bytes) {
     const Capability *found = find_capability(plan, capability);
-    if (found == nullptr || found->source.empty())
-        return {};
-    return plan.debug_file.empty() ? found->source
-                                   : fmt::format("{} ({})", found->source, plan.debug_file);
+    if (found == nullptr || found->source.empty() || plan.debug_file.empty())
+        return found == nullptr ? std::string{} : found->source;
+    std::string text = fmt::format("{} ({})", found->source, plan.debug_file);
+    if (text.size() > most_bytes)
+        text = fmt::format("{} ({})", found->source,
+                           std::filesystem::path(plan.debug_file).filename().native());
+    return text;
 }
 
 bool sees_all_launches(const Plan &plan) {

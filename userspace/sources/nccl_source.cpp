@@ -268,8 +268,9 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
         set_text(record.build_id, image.plan.build_id);
         set_text(record.path, image.path);
         set_text(record.reason, image.problem);
-        if (image.problem.empty())
-            set_text(record.basis, nccl::basis_of(image.plan, "operations"));
+        if (image.problem.empty() || image.placed_ns != 0)
+            set_text(record.basis,
+                     nccl::basis_of(image.plan, "operations", sizeof(record.basis) - 1));
         sink.append(record.header);
         if (everything)
             continue; // the recorder tells of the probes itself

@@ -8,19 +8,11 @@ here=$(dirname "$(readlink -f "$0")")
 # shellcheck disable=SC2086 # words
 [ -z "${RECORDED_MODULES:-}" ] || modprobe -a $RECORDED_MODULES
 
-# shellcheck disable=SC2086
-record_first() {
-	collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} -- "$@"
-}
-
-# shellcheck disable=SC2086
-record_both() {
-	collwire record -o "$OUT/$SECOND_CAPTURE" ${SECOND_OPTIONS:-} -- collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} -- "$@"
-}
-
-recorders=record_first
-[ -z "${SECOND_CAPTURE:-}" ] || recorders=record_both
-$recorders "$here/$RECORDED_JOB" || status=$?
+# shellcheck disable=SC2206 # words
+recorders=(collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} --)
+# shellcheck disable=SC2206
+[ -z "${SECOND_CAPTURE:-}" ] || recorders=(collwire record -o "$OUT/$SECOND_CAPTURE" ${SECOND_OPTIONS:-} -- "${recorders[@]}")
+"${recorders[@]}" "$here/$RECORDED_JOB" || status=$?
 if [ "${status:-0}" = 5 ] && [ "${RECORDED_MAY_MISS_CALLS:-0}" = 1 ]; then
 	status=0 # what was lost is in the report, which the test looks at
 fi
