@@ -13,6 +13,7 @@
 #include "userspace/base/clock.h"
 #include "userspace/base/set_text.h"
 #include "userspace/inventory/node.h"
+#include "userspace/record/probe_record.h"
 
 namespace collwire {
 namespace {
@@ -123,20 +124,7 @@ void SampleGaps::append(RecordSink &sink, const Sources &sources, std::uint64_t 
 void append_probes(RecordSink &sink, const Sources &sources) {
     for (const auto &source : sources) {
         for (const PlannedProbe &planned : source->plan()) {
-            auto probe = made_now<cw_probe>(CW_KIND_PROBE);
-            probe.probe_kind = planned.kind;
-            if (planned.placed)
-                probe.flags |= CW_PROBE_PLACED;
-            const bool is_uprobe =
-                planned.kind == CW_PROBE_UPROBE || planned.kind == CW_PROBE_URETPROBE;
-            if (is_uprobe && planned.emulated)
-                probe.flags |= CW_PROBE_EMULATED;
-            probe.offset_bytes = planned.offset_bytes;
-            probe.expected_cost_ns = planned.expected_cost_ns;
-            set_text(probe.source, planned.source);
-            set_text(probe.function, planned.function);
-            set_text(probe.module_or_file, planned.module_or_file);
-            set_text(probe.instruction, planned.instruction);
+            const cw_probe probe = probe_record(planned, monotonic_ns());
             sink.append(probe.header);
         }
     }

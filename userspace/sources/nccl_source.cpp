@@ -18,6 +18,7 @@
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/layout.h"
 #include "userspace/nccl/parameters.h"
+#include "userspace/record/probe_record.h"
 
 namespace collwire {
 namespace {
@@ -275,17 +276,7 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
         if (everything)
             continue; // the recorder tells of the probes itself
         for (const PlannedProbe &planned : image.probes) {
-            cw_probe probe = {};
-            probe.header = {sizeof(probe), CW_KIND_PROBE, CW_CPU_USERSPACE, image.placed_ns};
-            probe.probe_kind = planned.kind;
-            probe.flags = (planned.placed ? std::uint32_t{CW_PROBE_PLACED} : 0u) |
-                          (planned.emulated ? std::uint32_t{CW_PROBE_EMULATED} : 0u);
-            probe.offset_bytes = planned.offset_bytes;
-            probe.expected_cost_ns = planned.expected_cost_ns;
-            set_text(probe.source, planned.source);
-            set_text(probe.function, planned.function);
-            set_text(probe.module_or_file, planned.module_or_file);
-            set_text(probe.instruction, planned.instruction);
+            const cw_probe probe = probe_record(planned, image.placed_ns);
             sink.append(probe.header);
         }
     }

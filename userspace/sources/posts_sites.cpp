@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "userspace/base/clock.h"
-#include "userspace/base/set_text.h"
 #include "userspace/code/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/take_off.h"
 #include "userspace/providers/ops_scan.h"
 #include "userspace/providers/wr_scan.h"
+#include "userspace/record/probe_record.h"
 
 namespace collwire {
 namespace {
@@ -371,17 +371,7 @@ void PostsSites::append_new(RecordSink &sink) {
         if (site.placed_ns == 0 || site.appended)
             continue;
         site.appended = true;
-        const PlannedProbe probe = planned(site);
-        cw_probe record = {};
-        record.header = {sizeof(record), CW_KIND_PROBE, CW_CPU_USERSPACE, site.placed_ns};
-        record.probe_kind = probe.kind;
-        record.flags = CW_PROBE_PLACED | (probe.emulated ? std::uint32_t{CW_PROBE_EMULATED} : 0u);
-        record.offset_bytes = probe.offset_bytes;
-        record.expected_cost_ns = probe.expected_cost_ns;
-        set_text(record.source, probe.source);
-        set_text(record.function, probe.function);
-        set_text(record.module_or_file, probe.module_or_file);
-        set_text(record.instruction, probe.instruction);
+        const cw_probe record = probe_record(planned(site), site.placed_ns);
         sink.append(record.header);
     }
 }
