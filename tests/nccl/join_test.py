@@ -46,7 +46,7 @@ def check_case(arguments, case, library, directory):
     comms, problems = communicators_truth.compare(report, jobs, texts, processes, version)
     told, not_told = (0, []) if case.shares_connections else nccl_log.compare(report, dict(zip(processes, texts)))
     control, of_control = control_truth.compare(report, [f"{directory}/sent.{rank}" for rank in range(RANKS)])
-    problems = [f"{case.name}: {problem}" for problem in problems + not_told + of_control]
+    problems = problems + not_told + of_control
     line = case.name
     if version >= FIRST_WITH_KERNELS:
         doubles = one_machine.logs_of(directory, "truth", RANKS)
@@ -55,7 +55,7 @@ def check_case(arguments, case, library, directory):
         of_case, of_options = options_truth.compare(case, report, jobs, doubles, processes, version, identity_truth.Truth(doubles).with_groups)
         line, problems = line + of_case, problems + of_join + of_options
     print(f"{arguments.version} {line}; {comms} communicators; {told} connections as NCCL tells of them; {control} ({time.monotonic() - begin:.0f} s)", flush=True)
-    return problems
+    return [f"{case.name}: {problem}" for problem in problems]
 
 
 def run(arguments, library, directory):

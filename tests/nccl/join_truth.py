@@ -40,7 +40,7 @@ def judge(case, report, jobs, doubles, is_local, processes, losses):
     most = most_operations(doubles)
     if most < case.fewest_in_launch:
         problems.append(f"no launch of a rank has more than {most} operations of the proxy")
-    return line, [f"{case.name}: {problem}" for problem in problems]
+    return line, problems
 
 
 def most_operations(doubles):

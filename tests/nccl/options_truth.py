@@ -22,7 +22,7 @@ def compare(case, report, jobs, doubles, processes, version, with_groups):
         launches, of_launches = compare_launches(report, jobs, doubles, with_groups, version >= ALL_IN_ONE_CALL)
         told += f"; {launches} collectives of a rank within a node by algorithm, protocol and channels"
         problems = problems + of_launches + ([] if launches else ["nothing was launched within a node"])
-    return told, [f"{case.name}: {problem}" for problem in problems]
+    return told, problems
 
 
 def compare_returns(report, jobs, processes):

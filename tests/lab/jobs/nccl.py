@@ -18,7 +18,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "nccl")]
 
-from cases import CASES
+from cases import jobs_of
 from lab_job import ADDRESS, Alarm, Barrier, NODE, NODES, OUT, poll_until, read_growing
 from recording import Recorder
 
@@ -155,49 +155,62 @@ class Ranks:
         return any(says(path) for path in glob.glob(f"{self._directory}/nccl.*.log"))
 
 
-def run(case, barrier, alarm, first_port):
-    """Again, where rdma_rxe was at fault; what such a try leaves is in $OUT/CASE.torn.N."""
+def run(cases, barrier, alarm, first_port):
+    """Runs one job for all these cases. Repeats it after a torn entry of rdma_rxe, and keeps the failed try in $OUT/CASE.torn.N."""
     for attempt in range(TRIES):
-        well, is_torn = run_once(case, barrier, alarm, first_port + attempt)
+        well, is_torn = run_once(cases, barrier, alarm, first_port + attempt)
         if not is_torn:
             break
-        os.rename(os.path.join(OUT, case.name), os.path.join(OUT, f"{case.name}.torn.{attempt}"))
-        print(f"{case.name}: once more, NCCL found half of a clear-to-send entry, which rdma_rxe had not yet copied whole", flush=True)
+        for case in cases:
+            os.rename(os.path.join(OUT, case.name), os.path.join(OUT, f"{case.name}.torn.{attempt}"))
+        print(f"{cases[0].name}: run again: NCCL read a clear-to-send entry that rdma_rxe had copied in part", flush=True)
     return well
 
 
-def run_once(case, barrier, alarm, port):
-    """Whether all is well, and whether rdma_rxe was at fault on any node."""
-    directory = os.path.join(OUT, case.name)
-    os.mkdir(directory)
-    options = [*os.environ.get("RECORD_OPTIONS", "").split(), *case.record]
-    if case.late_s: # ends when it is told to
-        ranks = Ranks(case, directory, port)
-        poll_until(lambda: ranks.iterations() > 0, f"{case.name}: the job's middle")
-        barrier.wait()
-        time.sleep(case.late_s * NODE)
-        recorder = Recorder(f"{case.name}/capture", *options)
-        barrier.wait()
-        goal = ranks.iterations() + ITERATIONS_RECORDED
-        poll_until(lambda: ranks.iterations() >= goal, f"{case.name}: the job goes on")
-        if case.plugin:
-            ranks.inspect()
-        barrier.wait()
-        if NODE == 0:
+def start_recorder(case, *options):
+    return Recorder(f"{case.name}/capture", *options, *os.environ.get("RECORD_OPTIONS", "").split(), *case.record)
+
+
+def attach_late(late, ranks, barrier):
+    """Starts the recorders of these cases in the running job, on each node at another time. Returns them after ITERATIONS_RECORDED iterations."""
+    case = late[0]
+    poll_until(lambda: ranks.iterations() > 0, f"{case.name}: the job's first iteration")
+    barrier.wait()
+    time.sleep(case.late_s * NODE)
+    recorders = [(case, start_recorder(case)) for case in late]
+    barrier.wait()
+    goal = ranks.iterations() + ITERATIONS_RECORDED
+    poll_until(lambda: ranks.iterations() >= goal, f"{case.name}: {ITERATIONS_RECORDED} recorded iterations")
+    if case.plugin:
+        ranks.inspect()
+    barrier.wait()
+    return recorders
+
+
+def run_once(cases, barrier, alarm, port):
+    """Returns (whether all is well, whether rdma_rxe tore an entry on any node). Cases without `late_s` are recorded from the start."""
+    job, directory = cases[0], os.path.join(OUT, cases[0].name)
+    for case in cases:
+        os.mkdir(os.path.join(OUT, case.name))
+    recorders = [(case, start_recorder(case, "--nccl", os.environ["NCCL_LIBRARY"])) for case in cases if not case.late_s]
+    barrier.wait()
+    ranks = Ranks(job, directory, port)
+    if late := [case for case in cases if case.late_s]:
+        recorders += attach_late(late, ranks, barrier)
+        if NODE == 0: # such a job runs until it is stopped
             ranks.end()
-    else:
-        recorder = Recorder(f"{case.name}/capture", "--nccl", os.environ["NCCL_LIBRARY"], *options)
-        barrier.wait()
-        ranks = Ranks(case, directory, port)
     statuses = ranks.wait(alarm)
-    # Nobody's last packets may be missing.
+    # A recorder stops after the last packet of every node.
     is_torn = barrier.any(any(statuses) and ranks.is_torn())
-    status = recorder.stop()
-    with open(os.path.join(directory, "result.json"), "w", encoding="utf-8") as file:
-        json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": recorder.ready_ns}, file, indent=1)
-    print(f"{case.name}: ranks {statuses}, recorder {status}", flush=True)
-    may_miss = os.environ.get("RECORDED_MAY_MISS_CALLS") == "1" # the report says what was lost, and the test looks at that
-    return status in ((0, LOST) if may_miss else (0,)) and not any(statuses), is_torn
+    may_miss = os.environ.get("RECORDED_MAY_MISS_CALLS") == "1" # the report has the losses, and the test judges them
+    is_well = not any(statuses)
+    for case, recorder in recorders:
+        status = recorder.stop()
+        with open(os.path.join(OUT, case.name, "result.json"), "w", encoding="utf-8") as file:
+            json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": recorder.ready_ns}, file, indent=1)
+        print(f"{case.name}: ranks {statuses}, recorder {status}, ready after {recorder.started_s:.1f} s", flush=True)
+        is_well = is_well and status in ((0, LOST) if may_miss else (0,))
+    return is_well, is_torn
 
 
 def prepare():
@@ -217,7 +230,7 @@ def run_each(names, first_port, run_one):
 def main():
     barrier = prepare()
     alarm = Alarm()
-    well = [run(CASES[name], barrier, alarm, FIRST_PORT + TRIES * i) for i, name in enumerate(os.environ["NCCL_CASES"].split(","))]
+    well = [run(cases, barrier, alarm, FIRST_PORT + TRIES * i) for i, cases in enumerate(jobs_of(os.environ["NCCL_CASES"]))]
     sys.exit(0 if all(well) else 1)
 
 
