@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of official NCCL on the test double of CUDA, each under a recorder of its own on every node. NCCL_LIBRARY: a libnccl.so.2; DOUBLE:
-where the double was built; NCCL_CASES: of tests/nccl/cases.py, with commas. What a case leaves is in $OUT/CASE. Of a library that was stripped:
-COLLWIRE_CUDA_SYMBOLS and LAYOUTS, where the double finds its symbols and layouts; C_LIBRARY, a directory, if it needs a newer one; RECORD_OPTIONS, with
-spaces, what the recorders are told; RECORDER, another copy of the program, which other plans are beside."""
+"""Jobs of official NCCL on the test double of CUDA, one after the other, each under one or more recorders on every node.
+
+NCCL_LIBRARY: a libnccl.so.2. DOUBLE: where the double was built. NCCL_CASES: "CASE,CASE+CASE,..." of tests/nccl/cases.py (jobs_of). $OUT/CASE has the
+capture of a case, and that of a job's first case the job's logs.
+For a stripped library: COLLWIRE_CUDA_SYMBOLS and LAYOUTS, where the double finds symbols and layouts; C_LIBRARY, the directory of a newer C library, if
+NCCL needs one; RECORD_OPTIONS, more options of the recorders, separated by spaces; RECORDER, a copy of collwire with other layout files beside it."""
 
 import glob
 import json
@@ -22,20 +24,20 @@ from cases import jobs_of
 from lab_job import ADDRESS, Alarm, Barrier, NODE, NODES, OUT, poll_until, read_growing
 from recording import Recorder
 
-# Below the ephemeral ones; another one for each case.
+# Below the ephemeral ports; a port of its own for each try of a job.
 FIRST_PORT = 20071
 LIMIT_S = 600
 LOADER = "ld-linux-x86-64.so.2"
-# rdma_rxe copies what a peer writes into the memory that NCCL looks at, and Linux since 6.4, on a CPU without FSRM, may copy from the end
-# to the beginning: where that is interrupted NCCL finds the number of a clear-to-send entry without the entry. A device writes it whole.
+# rdma_rxe copies a peer's write into memory that NCCL polls. Linux since 6.4, on a CPU without FSRM, may copy from the end to the start: if that is
+# interrupted, NCCL reads the number of a clear-to-send entry without the entry. A device writes the entry at once.
 TORN_SAYS = re.compile(r"posted incorrect receive info: size \d+ addr 0 ")
 TRIES = 3
-# The recorder's exit status.
+# The recorder's exit status if its capture lacks something.
 LOST = 5
-# By all recorders.
+# With all recorders attached.
 ITERATIONS_RECORDED = 4
-# For something that is under way.
-LOOKS = 20
+# Until one sees an operation in flight.
+INSPECTIONS = 20
 
 
 def layouts():
@@ -49,7 +51,7 @@ def write_layout():
 
 
 def write_topology(path, nics):
-    """For NCCL_TOPO_FILE: it has no place for several devices without a PCI address, which software devices lack."""
+    """For NCCL_TOPO_FILE: NCCL cannot place several devices without a PCI address, and software devices have none."""
     def pci(bus, kind, within):
         return (f'<pci busid="0000:{bus:02x}:00.0" class="{kind}" vendor="0x10de" device="0x2330" subsystem_vendor="0x10de" '
                 f'subsystem_device="0x16c1" link_speed="32.0 GT/s PCIe" link_width="16">{within}</pci>')
@@ -75,7 +77,7 @@ def environment(case, directory, rank):
         "NCCL_SOCKET_IFNAME": "eth0",
         "NCCL_NET_PLUGIN": "none",
         "NCCL_P2P_DISABLE": "1",
-        # 2.28 crashes where no RDMA device is an mlx5: its network that the GPU drives looks for one.
+        # 2.28's GPU-driven network searches for an mlx5 device and crashes if there is none.
         "NCCL_GIN_ENABLE": "0",
         "NCCL_GIN_TYPE": "2",
         "NCCL_DEBUG": "INFO",
@@ -97,7 +99,7 @@ def environment(case, directory, rank):
 
 
 class Ranks:
-    """The processes of a case on this node."""
+    """The job's processes on this node."""
 
     def __init__(self, case, directory, port):
         self._name, self._directory, self.processes = f"{case.name}:{port}", directory, []
@@ -112,7 +114,7 @@ class Ranks:
                                                         stderr=subprocess.STDOUT))
 
     def iterations(self):
-        """Of the plan, that are over on all ranks of this node."""
+        """Iterations that all ranks of this node completed."""
         def of_log(path):
             if not os.path.exists(path):
                 return 0
@@ -120,9 +122,9 @@ class Ranks:
         return min(of_log(f"{self._directory}/job.{rank}") for rank in self._ranks)
 
     def inspect(self):
-        """What `collwire inspect` says of them, where it sees something under way."""
+        """Writes inspect.json: `collwire inspect` of the ranks, if possible with an operation in flight."""
         words = ["collwire", "inspect", "--json", *(str(process.pid) for process in self.processes)]
-        for _ in range(LOOKS):
+        for _ in range(INSPECTIONS):
             said = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout
             if any(proxy["operations"] for process in json.loads(said)["processes"] for proxy in process["proxies"]):
                 break
@@ -130,11 +132,11 @@ class Ranks:
             file.write(said)
 
     def end(self):
-        """The job agrees with itself to end."""
+        """Asks the job to stop, on which its ranks agree."""
         self.processes[0].send_signal(signal.SIGTERM)
 
     def wait(self, alarm):
-        """Exit statuses. Where one rank of any node failed the others are ended."""
+        """Returns the exit statuses. Kills the ranks if one of any node failed."""
         end_s = time.monotonic() + LIMIT_S
         while any(process.poll() is None for process in self.processes):
             if any(process.poll() for process in self.processes):
@@ -214,14 +216,14 @@ def run_once(cases, barrier, alarm, port):
 
 
 def prepare():
-    """For ranks of this node to come. Returns the barrier of all nodes."""
+    """Prepares this node for ranks. Returns the barrier of all nodes."""
     write_layout()
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return Barrier()
 
 
 def run_each(names, first_port, run_one):
-    """run_one(name, barrier, port) of each of these, with commas between them."""
+    """Calls run_one(name, barrier, port) for each of `names`, which are separated by commas."""
     barrier = prepare()
     for i, name in enumerate(names.split(",")):
         run_one(name, barrier, first_port + i)
