@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "correlate/topology/problems.h"
 
 namespace collwire::topology {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire::lab {
 
