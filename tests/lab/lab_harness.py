@@ -98,15 +98,20 @@ def _end_with_parent():
 
 
 def _asked_to_end(number, _frame):
-    for process in _started:
-        if process.poll() is None:
-            process.terminate()
-    for process in _started:
-        process.wait()
+    """Ends the labs, then this test. Popen.wait() is not reentrant: the code that this interrupts may be in it, so its lock stays alone here.
+    A second signal (of a killed ctest and of its end, say) finds this one at work."""
+    signal.signal(number, signal.SIG_IGN)
+    running = [process.pid for process in _started if process.returncode is None]
+    for ask in (lambda pid: os.kill(pid, signal.SIGTERM), lambda pid: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)):
+        for pid in running:
+            try:
+                ask(pid)
+            except (ProcessLookupError, ChildProcessError):  # its status was collected meanwhile
+                pass
     sys.exit(128 + number)
 
 
-# A test whose ctest is gone ends too, its labs first.
+# A test ends with its ctest, its labs first.
 signal.signal(signal.SIGTERM, _asked_to_end)
 _end_with_parent()
 

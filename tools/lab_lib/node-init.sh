@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Process 1 of a node, on the overlay root. Brings the node up, then obeys the lab on the second serial port, one line a command:
 #   TIME SECONDS | PING | GO | LOSS INTERFACE PERCENT | QUIET
-# and answers in lines too: UP, REACHED, DONE STATUS, LOSS-SET, QUIET-SET or FAIL TEXT. Settings are in /out/lab.env.
+# and answers in lines, too: UP, REACHED, DONE STATUS, LOSS-SET, QUIET-SET or FAIL TEXT. A job adds EVENT NAME. Settings are in /out/lab.env.
 # shellcheck source=/dev/null
 . /out/lab.env
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8

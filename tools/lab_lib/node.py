@@ -67,7 +67,7 @@ class Node:
             "LAB_MODULES": setup.module_tree, "LAB_JOB": setup.job, "LAB_NICS": setup.nics, "LAB_MTU": setup.mtu,
             "LAB_PATH": ":".join(setup.path), "NODE": self.number, "NODES": setup.nodes,
         }
-        exported = {}
+        exported = {"LAB_CHANNEL": "/dev/ttyS1"}
         for node in range(setup.nodes):
             for nic in range(setup.nics):
                 exported[f"PEER_{node}" if nic == 0 else f"PEER_{node}_{nic}"] = fabric.address(node, nic)
