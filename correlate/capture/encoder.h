@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "correlate/capture/format.h"
 
 struct ZSTD_CCtx_s;

@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/result.h"
 #include "collwire/records.h"
-#include "correlate/base/result.h"
 
 namespace collwire::capture {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/utf8.h"
 #include "collwire/records.h"
-#include "correlate/base/utf8.h"
 
 namespace collwire::identity {
 

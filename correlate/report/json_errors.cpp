@@ -3,6 +3,8 @@
 
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "correlate/capture/kinds.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/error_text.h"

@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "correlate/nccl/describe.h"
 #include "correlate/report/names.h"
 

@@ -2,6 +2,7 @@
 #include "correlate/report/json_nccl.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>

@@ -2,6 +2,7 @@
 #include "correlate/report/json_report.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <memory>

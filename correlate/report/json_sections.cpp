@@ -2,6 +2,7 @@
 #include "correlate/report/json_sections.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "correlate/capture/kinds.h"
 #include "correlate/report/json_nccl.h"

@@ -2,7 +2,7 @@
 // One JSON object per thing of the model.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "correlate/model/model.h"

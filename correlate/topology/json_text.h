@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "correlate/topology/problems.h"
 
 namespace collwire::topology {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 
 #include "correlate/topology/builder.h"
 #include "correlate/topology/json_text.h"

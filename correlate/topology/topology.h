@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "correlate/topology/address.h"
 #include "correlate/topology/document.h"
 #include "correlate/topology/problems.h"

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <nlohmann/json.hpp>
+
 #include "correlate/capture/encoder.h"
 #include "correlate/capture/format.h"
 #include "correlate/capture/reader.h"

@@ -11,13 +11,13 @@
 #include <string_view>
 #include <vector>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/read_file.h"
 #include "userspace/doctor/doctor.h"
 #include "userspace/inspect/inspect.h"
-#include "userspace/nccl/export_plan.h"
-#include "userspace/nccl/file_plan.h"
+#include "userspace/nccl/layout/file_layout.h"
+#include "userspace/nccl/layout/save_layout.h"
 #include "userspace/record/recorder.h"
 
 namespace collwire {

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "userspace/nccl/borrowed_plan.h"
-#include "userspace/nccl/check_plan.h"
-#include "userspace/nccl/exported_plan.h"
-#include "userspace/nccl/file_plan.h"
+#include "userspace/nccl/layout/borrowed_layout.h"
+#include "userspace/nccl/layout/check_layout.h"
+#include "userspace/nccl/layout/exported_layout.h"
+#include "userspace/nccl/layout/file_layout.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using collwire::nccl::LibraryFile;

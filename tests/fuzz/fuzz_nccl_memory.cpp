@@ -14,9 +14,9 @@
 #include "correlate/inspect/waits.h"
 #include "tests/fuzz/nccl_memory.h"
 #include "userspace/inspect/proxy_reader.h"
-#include "userspace/nccl/channels.h"
-#include "userspace/nccl/layout.h"
-#include "userspace/nccl/live_comms.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/memory/channels.h"
+#include "userspace/nccl/memory/live_comms.h"
 
 namespace collwire {
 namespace {

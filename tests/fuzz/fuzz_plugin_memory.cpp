@@ -8,7 +8,7 @@
 #include <cstring>
 #include <span>
 
-#include "userspace/nccl/plugin_memory.h"
+#include "userspace/nccl/memory/plugin_memory.h"
 
 namespace collwire {
 namespace {

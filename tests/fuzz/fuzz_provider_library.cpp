@@ -4,10 +4,10 @@
 #include <cstring>
 #include <vector>
 
-#include "userspace/code/probe_point.h"
-#include "userspace/providers/ops_scan.h"
-#include "userspace/providers/process_view.h"
-#include "userspace/providers/wr_scan.h"
+#include "userspace/elf/probe_point.h"
+#include "userspace/process/process_view.h"
+#include "userspace/verbs/ops_scan.h"
+#include "userspace/verbs/wr_scan.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     std::vector<std::byte> bytes(size);

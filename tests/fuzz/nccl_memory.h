@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "userspace/nccl/plan.h"
+#include "userspace/nccl/layout/library_layout.h"
 
 namespace collwire::nccl::memory {
 

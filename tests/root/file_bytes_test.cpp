@@ -14,7 +14,7 @@
 #include "nccl.skel.h"
 
 #include "tests/root/bpf_here.h"
-#include "userspace/code/file_bytes.h"
+#include "userspace/elf/file_bytes.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
 

@@ -25,7 +25,7 @@
 
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/shared_maps.h"
-#include "userspace/nccl/find_nccl.h"
+#include "userspace/nccl/layout/find_nccl.h"
 
 namespace collwire {
 

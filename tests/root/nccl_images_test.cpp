@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 
 #include "tests/root/nccl_image_files.h"
-#include "userspace/sources/nccl_images.h"
+#include "userspace/sources/nccl/images.h"
 
 namespace collwire {
 namespace {

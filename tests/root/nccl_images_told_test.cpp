@@ -22,7 +22,7 @@
 #include "tests/root/nccl_image_files.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/sources/mappings_source.h"
-#include "userspace/sources/nccl_source.h"
+#include "userspace/sources/nccl/source.h"
 
 namespace collwire {
 namespace {

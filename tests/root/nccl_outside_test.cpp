@@ -21,7 +21,7 @@
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/return_probes.h"
 #include "userspace/loader/shared_maps.h"
-#include "userspace/sources/nccl_source.h"
+#include "userspace/sources/nccl/source.h"
 
 namespace collwire {
 namespace {

@@ -16,9 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tests/root/nccl_programs.h"
 #include "tests/support/tcp_pair.h"
-#include "userspace/base/clock.h"
 #include "userspace/loader/unread_records.h"
 
 namespace collwire::test {

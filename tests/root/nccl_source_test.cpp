@@ -22,7 +22,7 @@
 #include "collwire/nccl_tables.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/shared_maps.h"
-#include "userspace/sources/nccl_source.h"
+#include "userspace/sources/nccl/source.h"
 
 namespace collwire {
 namespace {

@@ -11,7 +11,7 @@
 #include <bpf/bpf.h>
 #include <sys/mman.h>
 
-#include "userspace/base/clock.h"
+#include "base/clock.h"
 
 namespace collwire::test {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tests/root/posts_fixture.h"
-#include "userspace/providers/live_verbs.h"
-#include "userspace/providers/wr_scan.h"
+#include "userspace/verbs/live_verbs.h"
+#include "userspace/verbs/wr_scan.h"
 
 namespace collwire::test {
 namespace {

@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tests/root/sockets_fixture.h"
-#include "userspace/base/clock.h"
 
 namespace collwire {
 namespace {

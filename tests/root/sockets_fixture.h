@@ -16,8 +16,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "base/file_limit.h"
 #include "tests/support/tcp_pair.h"
-#include "userspace/base/file_limit.h"
 #include "userspace/inventory/process.h"
 #include "userspace/sources/socket_source.h"
 

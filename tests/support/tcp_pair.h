@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 namespace collwire::test {
 

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/elf_builder.h"
-#include "userspace/code/probe_point.h"
-#include "userspace/providers/elf_image.h"
+#include "userspace/elf/elf_image.h"
+#include "userspace/elf/probe_point.h"
 
 namespace collwire {
 namespace {

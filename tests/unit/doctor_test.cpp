@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/doctor/doctor.h"
 

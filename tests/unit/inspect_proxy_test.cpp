@@ -9,7 +9,7 @@
 
 #include "correlate/inspect/waits.h"
 #include "userspace/inspect/proxy_reader.h"
-#include "userspace/nccl/layout.h"
+#include "userspace/nccl/layout/bpf_layout.h"
 
 namespace collwire::inspect {
 namespace {

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/file_limit.h"
 #include "tests/unit/inventory_tree.h"
-#include "userspace/base/file_limit.h"
 #include "userspace/inventory/counters.h"
 
 namespace collwire {

@@ -5,8 +5,8 @@
 
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tests/unit/inventory_tree.h"
-#include "userspace/base/clock.h"
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/node.h"

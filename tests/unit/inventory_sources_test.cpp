@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "base/set_text.h"
 #include "tests/unit/source_tree.h"
-#include "userspace/base/set_text.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/process.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "userspace/nccl/check_plan.h"
-#include "userspace/nccl/export_plan.h"
+#include "userspace/nccl/layout/check_layout.h"
+#include "userspace/nccl/layout/save_layout.h"
 
 namespace collwire::nccl::test {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "collwire/nccl_layout.h"
-#include "userspace/code/file_bytes.h"
-#include "userspace/nccl/code_facts.h"
-#include "userspace/nccl/exported_plan.h"
-#include "userspace/nccl/file_plan.h"
-#include "userspace/nccl/layout.h"
+#include "userspace/elf/file_bytes.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/layout/exported_layout.h"
+#include "userspace/nccl/layout/file_layout.h"
+#include "userspace/nccl/library/code_facts.h"
 
 namespace collwire::nccl {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "userspace/code/file_bytes.h"
-#include "userspace/nccl/file_plan.h"
+#include "userspace/elf/file_bytes.h"
+#include "userspace/nccl/layout/file_layout.h"
 
 namespace collwire::nccl::test {
 

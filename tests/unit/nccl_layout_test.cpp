@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "tests/unit/fake_nccl/fake_nccl.h"
-#include "userspace/nccl/channels.h"
-#include "userspace/nccl/find_nccl.h"
-#include "userspace/nccl/layout.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/layout/find_nccl.h"
+#include "userspace/nccl/memory/channels.h"
 
 namespace collwire::nccl::test {
 namespace {

@@ -10,8 +10,8 @@
 #include <dlfcn.h>
 
 #include "tests/unit/fake_nccl/fake_nccl.h"
-#include "userspace/nccl/code_facts.h"
-#include "userspace/nccl/debug_types.h"
+#include "userspace/nccl/library/code_facts.h"
+#include "userspace/nccl/library/debug_types.h"
 
 namespace collwire::nccl::test {
 namespace {

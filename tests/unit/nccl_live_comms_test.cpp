@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "tests/support/tcp_pair.h"
-#include "userspace/nccl/comm_copies.h"
-#include "userspace/nccl/layout.h"
-#include "userspace/nccl/live_comms.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/memory/comm_copies.h"
+#include "userspace/nccl/memory/live_comms.h"
 
 namespace collwire::nccl::test {
 namespace {

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/nccl_fixture.h"
-#include "userspace/nccl/borrowed_plan.h"
-#include "userspace/nccl/code_facts.h"
-#include "userspace/nccl/layout.h"
-#include "userspace/nccl/logged_names.h"
+#include "userspace/nccl/layout/borrowed_layout.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/library/code_facts.h"
+#include "userspace/nccl/library/logged_names.h"
 
 namespace collwire::nccl::test {
 namespace {

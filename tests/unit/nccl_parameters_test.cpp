@@ -6,7 +6,7 @@
 #include <link.h>
 #include <unistd.h>
 
-#include "userspace/nccl/parameters.h"
+#include "userspace/nccl/memory/parameters.h"
 
 namespace collwire::nccl::test {
 namespace {

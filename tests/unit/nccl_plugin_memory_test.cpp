@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "userspace/nccl/plugin_memory.h"
+#include "userspace/nccl/memory/plugin_memory.h"
 
 namespace collwire::nccl::test {
 namespace {

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "userspace/sources/nccl_plugins.h"
+#include "userspace/sources/nccl/plugins.h"
 
 namespace collwire {
 namespace {

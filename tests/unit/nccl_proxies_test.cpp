@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "userspace/nccl/proxies.h"
+#include "userspace/nccl/memory/proxies.h"
 
 namespace collwire::nccl::test {
 namespace {

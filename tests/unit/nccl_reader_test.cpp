@@ -22,8 +22,8 @@
 
 #include "tests/support/tcp_pair.h"
 #include "userspace/inventory/files.h"
-#include "userspace/nccl/find_nccl.h"
-#include "userspace/nccl/reader_process.h"
+#include "userspace/nccl/layout/find_nccl.h"
+#include "userspace/nccl/library/reader_process.h"
 
 namespace collwire::nccl {
 namespace {

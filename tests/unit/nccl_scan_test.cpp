@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "userspace/nccl/scan_comms.h"
+#include "userspace/nccl/memory/scan_comms.h"
 
 namespace collwire::nccl::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "userspace/sources/nccl_shapes.h"
+#include "userspace/sources/nccl/shapes.h"
 
 namespace collwire {
 namespace {

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "userspace/nccl/step_counters.h"
+#include "userspace/nccl/memory/step_counters.h"
 
 namespace collwire::nccl::test {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <gtest/gtest.h>
 
-#include "userspace/code/probe_point.h"
-#include "userspace/providers/installed.h"
-#include "userspace/providers/ops_scan.h"
-#include "userspace/providers/wr_scan.h"
+#include "userspace/elf/probe_point.h"
+#include "userspace/verbs/installed.h"
+#include "userspace/verbs/ops_scan.h"
+#include "userspace/verbs/wr_scan.h"
 
 namespace collwire {
 namespace {

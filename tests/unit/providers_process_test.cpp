@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "userspace/providers/process_view.h"
+#include "userspace/process/process_view.h"
 
 namespace collwire {
 namespace {

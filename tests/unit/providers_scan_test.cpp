@@ -5,8 +5,8 @@
 #include <set>
 
 #include "tests/unit/elf_builder.h"
-#include "userspace/providers/ops_layout.h"
-#include "userspace/providers/ops_scan.h"
+#include "userspace/verbs/ops_layout.h"
+#include "userspace/verbs/ops_scan.h"
 
 namespace collwire {
 namespace {

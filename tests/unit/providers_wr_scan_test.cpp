@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/providers/wr_scan.h"
+#include "userspace/verbs/wr_scan.h"
 
 #include <gtest/gtest.h>
 

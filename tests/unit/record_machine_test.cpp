@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/record/machine.h"
 

@@ -24,15 +24,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "correlate/capture/encoder.h"
 #include "empty_uprobe.skel.h"
-#include "userspace/base/clock.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
-#include "userspace/nccl/file_plan.h"
-#include "userspace/nccl/layout.h"
-#include "userspace/sources/nccl_images.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/layout/file_layout.h"
+#include "userspace/sources/nccl/images.h"
 
 namespace collwire::bench {
 namespace {

@@ -15,15 +15,15 @@
 #include <bpf/bpf.h>
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "collwire/verbs.h"
 #include "empty_uprobe.skel.h"
 #include "tools/bench/stand_ins.h"
-#include "userspace/base/clock.h"
-#include "userspace/code/probe_point.h"
+#include "userspace/elf/elf_image.h"
+#include "userspace/elf/probe_point.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
-#include "userspace/providers/elf_image.h"
-#include "userspace/providers/process_view.h"
+#include "userspace/process/process_view.h"
 #include "verbs_post.skel.h"
 
 namespace collwire::bench {

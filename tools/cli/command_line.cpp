@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "tools/cli/verb.h"
 
 namespace collwire::cli {

@@ -2,6 +2,7 @@
 #include "tools/cli/record_json.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire::cli {
 

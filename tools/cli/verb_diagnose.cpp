@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "correlate/diagnose/diagnosis.h"
 #include "correlate/diagnose/render.h"
 #include "correlate/inspect/json.h"

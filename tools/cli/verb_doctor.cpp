@@ -12,12 +12,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "tools/cli/symbols_option.h"
 #include "tools/cli/verb.h"
 #include "userspace/doctor/doctor.h"
-#include "userspace/nccl/export_plan.h"
-#include "userspace/nccl/file_plan.h"
+#include "userspace/nccl/layout/file_layout.h"
+#include "userspace/nccl/layout/save_layout.h"
 
 namespace collwire::cli {
 namespace {

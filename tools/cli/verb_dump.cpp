@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/reader.h"
 #include "tools/cli/read_file.h"

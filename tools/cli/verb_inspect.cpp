@@ -12,8 +12,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "correlate/base/exit_status.h"
-#include "correlate/base/units.h"
+#include "base/exit_status.h"
+#include "base/units.h"
 #include "correlate/inspect/json.h"
 #include "correlate/inspect/text.h"
 #include "tools/cli/symbols_option.h"

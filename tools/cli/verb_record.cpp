@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "correlate/base/exit_status.h"
-#include "correlate/base/units.h"
+#include "base/exit_status.h"
+#include "base/units.h"
 #include "tools/cli/symbols_option.h"
 #include "tools/cli/verb.h"
 #include "userspace/capture/writer.h"

@@ -16,7 +16,7 @@
 #include <memory>
 #include <optional>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "correlate/capture/format.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/ingest.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "correlate/topology/import/importer.h"
 #include "correlate/topology/topology.h"
 #include "tools/cli/topology_file.h"

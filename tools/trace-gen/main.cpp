@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "tools/trace-gen/synthetic.h"
 
 int main(int argc, char **argv) {

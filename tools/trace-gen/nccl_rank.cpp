@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/set_text.h"
 #include "collwire/nccl_layout.h"
 #include "tools/trace-gen/made_record.h"
-#include "userspace/base/set_text.h"
 
 namespace collwire::trace_gen {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 namespace collwire::trace_gen {
 

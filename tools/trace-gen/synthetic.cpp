@@ -8,10 +8,10 @@
 #include <random>
 #include <utility>
 
+#include "base/set_text.h"
 #include "collwire/records.h"
 #include "tools/trace-gen/made_record.h"
 #include "tools/trace-gen/nccl_rank.h"
-#include "userspace/base/set_text.h"
 #include "userspace/capture/writer.h"
 
 namespace collwire::trace_gen {

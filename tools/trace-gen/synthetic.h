@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire::trace_gen {
 

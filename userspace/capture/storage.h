@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire::capture {
 

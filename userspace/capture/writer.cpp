@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "correlate/base/exit_status.h"
-#include "userspace/base/clock.h"
+#include "base/clock.h"
+#include "base/exit_status.h"
 
 namespace collwire::capture {
 namespace {

@@ -11,11 +11,11 @@
 #include <span>
 #include <string>
 
+#include "base/result.h"
 #include "collwire/records.h"
-#include "correlate/base/result.h"
 #include "correlate/capture/encoder.h"
 #include "userspace/capture/storage.h"
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 namespace collwire::capture {
 

@@ -5,7 +5,7 @@
 
 #include <sys/utsname.h>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "userspace/doctor/checks.h"
 #include "userspace/netlink/rdma_netlink.h"
 

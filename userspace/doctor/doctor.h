@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "userspace/doctor/report.h"
 #include "userspace/doctor/trials.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "correlate/base/exit_status.h"
+#include "base/exit_status.h"
 #include "userspace/doctor/report.h"
 
 namespace collwire {

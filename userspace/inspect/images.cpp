@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "userspace/nccl/file_plan.h"
-#include "userspace/nccl/find_nccl.h"
-#include "userspace/nccl/layout.h"
-#include "userspace/nccl/live_comms.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/layout/file_layout.h"
+#include "userspace/nccl/layout/find_nccl.h"
+#include "userspace/nccl/memory/live_comms.h"
 
 namespace collwire::inspect {
 namespace {

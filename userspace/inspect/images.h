@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collwire/nccl_layout.h"
-#include "userspace/nccl/plan.h"
-#include "userspace/providers/process_view.h"
+#include "userspace/nccl/layout/library_layout.h"
+#include "userspace/process/process_view.h"
 
 namespace collwire::inspect {
 

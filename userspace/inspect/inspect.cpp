@@ -6,8 +6,8 @@
 #include <memory>
 #include <thread>
 
+#include "base/clock.h"
 #include "correlate/inspect/waits.h"
-#include "userspace/base/clock.h"
 #include "userspace/inspect/images.h"
 #include "userspace/inspect/ports.h"
 #include "userspace/inspect/process_look.h"

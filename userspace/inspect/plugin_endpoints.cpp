@@ -5,7 +5,7 @@
 
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/plugin_owners.h"
-#include "userspace/nccl/plugin_memory.h"
+#include "userspace/nccl/memory/plugin_memory.h"
 
 namespace collwire::inspect {
 

@@ -10,7 +10,7 @@
 
 #include "collwire/records.h"
 #include "correlate/inspect/inspection.h"
-#include "userspace/providers/process_view.h"
+#include "userspace/process/process_view.h"
 
 namespace collwire::inspect {
 

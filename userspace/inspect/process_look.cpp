@@ -13,11 +13,11 @@
 #include "userspace/inspect/plugin_endpoints.h"
 #include "userspace/inspect/thread_number.h"
 #include "userspace/inventory/process.h"
-#include "userspace/nccl/channels.h"
-#include "userspace/nccl/layout.h"
-#include "userspace/nccl/plugin_memory.h"
-#include "userspace/nccl/scan_comms.h"
-#include "userspace/nccl/step_counters.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/memory/channels.h"
+#include "userspace/nccl/memory/plugin_memory.h"
+#include "userspace/nccl/memory/scan_comms.h"
+#include "userspace/nccl/memory/step_counters.h"
 
 namespace collwire::inspect {
 namespace {

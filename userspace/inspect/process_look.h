@@ -14,8 +14,8 @@
 #include "userspace/inspect/images.h"
 #include "userspace/inspect/proxy_reader.h"
 #include "userspace/inspect/threads.h"
-#include "userspace/nccl/comm_copies.h"
-#include "userspace/nccl/live_comms.h"
+#include "userspace/nccl/memory/comm_copies.h"
+#include "userspace/nccl/memory/live_comms.h"
 
 namespace collwire::inspect {
 

@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "correlate/capture/nccl_names.h"
-#include "userspace/nccl/layout.h"
+#include "userspace/nccl/layout/bpf_layout.h"
 
 namespace collwire::inspect {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 
-#include "userspace/providers/process_view.h"
+#include "userspace/process/process_view.h"
 
 namespace collwire::inspect {
 

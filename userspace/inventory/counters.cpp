@@ -10,7 +10,7 @@
 #include <net/if_arp.h>
 #include <unistd.h>
 
-#include "userspace/base/set_text.h"
+#include "base/set_text.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/netdevs.h"
 

@@ -4,8 +4,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "userspace/base/clock.h"
-#include "userspace/base/set_text.h"
+#include "base/clock.h"
+#include "base/set_text.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire {

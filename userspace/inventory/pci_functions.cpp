@@ -5,7 +5,7 @@
 #include <array>
 #include <set>
 
-#include "userspace/base/set_text.h"
+#include "base/set_text.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/netdevs.h"
 

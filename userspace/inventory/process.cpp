@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "userspace/base/set_text.h"
+#include "base/set_text.h"
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/files.h"

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "collwire/records.h"
-#include "correlate/base/result.h"
 
 namespace collwire {
 

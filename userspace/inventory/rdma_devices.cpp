@@ -7,7 +7,7 @@
 
 #include <rdma/ib_user_ioctl_verbs.h>
 
-#include "userspace/base/set_text.h"
+#include "base/set_text.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/netdevs.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "userspace/loader/kernel_btf.h"
 
 struct btf;

@@ -6,7 +6,7 @@
 
 #include <bpf/libbpf.h>
 
-#include "userspace/base/clock.h"
+#include "base/clock.h"
 #include "userspace/loader/libbpf_log.h"
 
 namespace collwire {

@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 
+#include "base/result.h"
 #include "collwire/records.h"
-#include "correlate/base/result.h"
 #include "userspace/loader/shared_maps.h"
 
 struct ring_buffer;

@@ -9,10 +9,10 @@
 
 #include <bpf/libbpf.h>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "userspace/loader/kernel_btf.h"
 #include "userspace/loader/kernel_functions.h"
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 namespace collwire {
 

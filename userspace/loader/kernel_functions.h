@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire {
 

@@ -10,9 +10,9 @@
 
 #include <bpf/libbpf.h>
 
+#include "base/result.h"
 #include "collwire/tables.h"
-#include "correlate/base/result.h"
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 struct shared; // the skeleton of bpf/shared.bpf.c
 

@@ -11,7 +11,7 @@
 
 #include <bpf/libbpf.h>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "userspace/loader/attach_targets.h"
 #include "userspace/loader/core_btf.h"
 #include "userspace/loader/libbpf_log.h"

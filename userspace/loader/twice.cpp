@@ -10,8 +10,8 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include "base/clock.h"
 #include "collwire/tables.h"
-#include "userspace/base/clock.h"
 #include "userspace/loader/map_reader.h"
 
 namespace collwire {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire {
 

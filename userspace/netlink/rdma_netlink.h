@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "userspace/netlink/attributes.h"
 
 struct nl_sock;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire {
 

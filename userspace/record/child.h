@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 namespace collwire {
 

@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
-#include "userspace/base/clock.h"
-#include "userspace/base/set_text.h"
+#include "base/clock.h"
+#include "base/set_text.h"
 #include "userspace/inventory/node.h"
-#include "userspace/record/probe_record.h"
+#include "userspace/source/probe_record.h"
 
 namespace collwire {
 namespace {

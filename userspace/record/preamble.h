@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "userspace/record/options.h"
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 namespace collwire {
 

@@ -17,17 +17,17 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "correlate/base/exit_status.h"
-#include "userspace/base/clock.h"
-#include "userspace/base/file_limit.h"
+#include "base/clock.h"
+#include "base/exit_status.h"
+#include "base/file_limit.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/child.h"
 #include "userspace/record/plan_printer.h"
 #include "userspace/record/preamble.h"
-#include "userspace/record/record_buffer.h"
 #include "userspace/record/say.h"
 #include "userspace/record/session.h"
 #include "userspace/record/signals.h"
+#include "userspace/source/record_buffer.h"
 
 namespace collwire {
 namespace {

@@ -5,17 +5,17 @@
 #include <chrono>
 #include <thread>
 
-#include "userspace/base/clock.h"
+#include "base/clock.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/loader/unread_records.h"
-#include "userspace/nccl/find_nccl.h"
+#include "userspace/nccl/layout/find_nccl.h"
 #include "userspace/record/machine.h"
 #include "userspace/sources/counters_source.h"
 #include "userspace/sources/inventory_source.h"
 #include "userspace/sources/mappings_source.h"
 #include "userspace/sources/mlx5_source.h"
-#include "userspace/sources/nccl_source.h"
+#include "userspace/sources/nccl/source.h"
 #include "userspace/sources/port_event_source.h"
 #include "userspace/sources/posts_source.h"
 #include "userspace/sources/qp_source.h"

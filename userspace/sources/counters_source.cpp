@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "userspace/base/clock.h"
+#include "base/clock.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire {

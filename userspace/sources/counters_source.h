@@ -9,8 +9,8 @@
 
 #include "userspace/inventory/counters.h"
 #include "userspace/inventory/rdma_devices.h"
-#include "userspace/record/record_buffer.h"
-#include "userspace/record/source.h"
+#include "userspace/source/record_buffer.h"
+#include "userspace/source/source.h"
 
 namespace collwire {
 

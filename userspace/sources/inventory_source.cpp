@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "userspace/base/clock.h"
-#include "userspace/base/set_text.h"
+#include "base/clock.h"
+#include "base/set_text.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire {

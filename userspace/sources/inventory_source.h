@@ -14,7 +14,7 @@
 #include "userspace/inventory/pci_functions.h"
 #include "userspace/inventory/process.h"
 #include "userspace/inventory/rdma_devices.h"
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 namespace collwire {
 

@@ -7,10 +7,10 @@
 
 #include <bpf/bpf.h>
 
+#include "base/clock.h"
 #include "collwire/tables.h"
-#include "userspace/base/clock.h"
-#include "userspace/providers/live_verbs.h"
 #include "userspace/sources/posts_source.h"
+#include "userspace/verbs/live_verbs.h"
 #include "verbs_post.skel.h"
 
 namespace collwire {

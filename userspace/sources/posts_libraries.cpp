@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "userspace/loader/take_off.h"
-#include "userspace/providers/installed.h"
 #include "userspace/sources/posts_sites.h"
+#include "userspace/verbs/installed.h"
 
 namespace collwire {
 

@@ -8,13 +8,13 @@
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
 
-#include "userspace/base/clock.h"
-#include "userspace/code/probe_point.h"
+#include "base/clock.h"
+#include "userspace/elf/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/take_off.h"
-#include "userspace/providers/ops_scan.h"
-#include "userspace/providers/wr_scan.h"
-#include "userspace/record/probe_record.h"
+#include "userspace/source/probe_record.h"
+#include "userspace/verbs/ops_scan.h"
+#include "userspace/verbs/wr_scan.h"
 
 namespace collwire {
 namespace {

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "collwire/verbs.h"
-#include "userspace/providers/elf_image.h"
-#include "userspace/providers/live_verbs.h"
-#include "userspace/providers/process_view.h"
-#include "userspace/record/source.h"
+#include "userspace/elf/elf_image.h"
+#include "userspace/process/process_view.h"
+#include "userspace/source/source.h"
+#include "userspace/verbs/live_verbs.h"
 
 struct bpf_link;
 struct bpf_program;

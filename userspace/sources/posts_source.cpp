@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "collwire/tables.h"
-#include "userspace/providers/installed.h"
-#include "userspace/providers/live_verbs.h"
+#include "userspace/verbs/installed.h"
+#include "userspace/verbs/live_verbs.h"
 #include "verbs_post.skel.h"
 
 namespace collwire {

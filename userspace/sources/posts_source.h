@@ -13,8 +13,8 @@
 
 #include "userspace/loader/map_reader.h"
 #include "userspace/loader/skeleton.h"
-#include "userspace/providers/process_view.h"
-#include "userspace/record/source.h"
+#include "userspace/process/process_view.h"
+#include "userspace/source/source.h"
 #include "userspace/sources/posts_sites.h"
 #include "userspace/sources/qp_source.h"
 

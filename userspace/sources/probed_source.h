@@ -12,7 +12,7 @@
 
 #include "userspace/loader/hooks.h"
 #include "userspace/loader/skeleton.h"
-#include "userspace/record/source.h"
+#include "userspace/source/source.h"
 
 namespace collwire {
 

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "collwire/tables.h"
-#include "userspace/base/clock.h"
 #include "userspace/loader/twice.h"
 #include "userspace/netlink/rdma_netlink.h"
 

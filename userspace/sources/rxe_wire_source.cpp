@@ -10,7 +10,7 @@
 
 #include <bpf/bpf.h>
 
-#include "userspace/base/clock.h"
+#include "base/clock.h"
 #include "userspace/loader/twice.h"
 
 namespace collwire {

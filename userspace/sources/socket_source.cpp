@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "userspace/base/clock.h"
+#include "base/clock.h"
 #include "userspace/inventory/process.h"
 
 namespace collwire {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "userspace/netlink/sock_diag.h"
-#include "userspace/record/record_buffer.h"
-#include "userspace/record/source.h"
+#include "userspace/source/record_buffer.h"
+#include "userspace/source/source.h"
 #include "userspace/sources/socket_bytes.h"
 
 namespace collwire {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <unordered_set>
 
-#include "correlate/base/utf8.h"
+#include "base/utf8.h"
 
 namespace collwire::topology {
 

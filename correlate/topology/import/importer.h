@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "correlate/topology/import/fabric.h"
 
 namespace collwire::topology {

@@ -3,6 +3,7 @@
 // members; json leaves the lists of one out and makes names keys. Both are read by the same steps.
 #include <algorithm>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "correlate/topology/import/importer.h"

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "tests/lab/programs/poster.h"
 #include "tests/lab/programs/traffic_plan.h"
 #include "tests/lab/programs/verbs.h"

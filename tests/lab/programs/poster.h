@@ -7,12 +7,12 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "tests/lab/programs/traffic_plan.h"
 
 namespace collwire::lab {

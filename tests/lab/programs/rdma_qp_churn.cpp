@@ -3,6 +3,7 @@
 // itself and sends one message, whose data is checked (with --create-only: no connection, no
 // message).
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -14,9 +15,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock.h"
 #include "tests/lab/programs/traffic_plan.h"
 #include "tests/lab/programs/verbs.h"
-#include "userspace/base/clock.h"
 
 namespace {
 

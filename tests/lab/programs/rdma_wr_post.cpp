@@ -3,6 +3,7 @@
 // from a seed, the responder checks every byte, and both print what was posted on each queue pair,
 // by opcode class, as JSON.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

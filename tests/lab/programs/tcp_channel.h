@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 
 namespace collwire::lab {
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 namespace collwire::lab {
 namespace {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "correlate/base/result.h"
+#include "base/result.h"
 #include "tests/lab/programs/traffic_plan.h"
 
 namespace collwire::lab {

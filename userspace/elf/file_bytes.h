@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole file as bytes, read as they are looked at.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace collwire {
+
+class FileBytes {
+public:
+    // Regular files only. The errors name the path. A file that is cut short while it is mapped
+    // ends with SIGBUS whoever reads on.
+    static Result<FileBytes> open(const std::string &path);
+
+    [[nodiscard]] std::span<const std::byte> bytes() const {
+        return {static_cast<const std::byte *>(at_.get()), at_.get_deleter().bytes};
+    }
+
+private:
+    struct Unmapper {
+        std::size_t bytes = 0;
+        void operator()(void *at) const;
+    };
+    explicit FileBytes(void *at, std::size_t bytes) : at_(at, Unmapper{bytes}) {}
+
+    std::unique_ptr<void, Unmapper> at_;
+};
+
+} // namespace collwire

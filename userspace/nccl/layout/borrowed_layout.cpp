@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/layout/borrowed_layout.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "userspace/elf/probe_point.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/layout/check_layout.h"
+#include "userspace/nccl/library/code_facts.h"
+#include "userspace/nccl/library/logged_names.h"
+#include "userspace/nccl/library/recipe.h"
+
+namespace collwire::nccl {
+namespace {
+
+// Not among the names: it logs nothing. Found by its caller.
+constexpr std::string_view START = "ncclProxyStart";
+constexpr std::string_view STARTER = "hostStreamPlanTask";
+constexpr std::string_view LAUNCHER =
+    "ncclLaunchKernelAfter_NoCuda"; // of 2.23 to 2.27 has it inlined
+// Its probe is in the middle of it, where DWARF says.
+constexpr std::string_view EARLY = "ncclLocalOpAppend";
+constexpr std::string_view PLAN = "plan"; // its register there
+// It compares startMagic and endMagic: where the latter is, ncclComm ends.
+constexpr std::string_view CHECK = "CommCheck";
+constexpr std::string_view CLEANUP = "commCleanup";
+constexpr std::string_view DESTROY = "ncclCommDestroy";
+
+constexpr std::array<std::string_view, 3> EXPORTED{DESTROY, "ncclGetLastError", "ncclGetVersion"};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> NETWORKS{
+    {{"ncclNetIb", "IB"}, {"ncclNetSocket", "Socket"}}};
+// ncclNet_t begins with its name; in 2.18 to 2.32 these have so many functions behind it.
+constexpr std::size_t FUNCTIONS_OF_NETWORK = 7;
+constexpr std::uint64_t POINTER_BYTES = 8;
+
+constexpr std::size_t BUILD_ID_DIGITS = 12; // that are shown
+
+bool is_lender(std::uint32_t to, std::uint32_t of, Lender lender) {
+    if (to == 0 || of == 0)
+        return false;
+    return lender == Lender::SameVersion ? to == of : is_patch_release(to, of);
+}
+
+class Borrower {
+public:
+    Borrower(const LibraryFile &file, const Plan &other, Lender lender)
+        : file_(file), other_(other), lender_(lender), exported_(file.find(EXPORTED)) {}
+
+    Result<Plan> make() {
+        if (auto checked = check_build(); !checked)
+            return std::move(checked).failure();
+        const auto names = names_of(other_);
+        logged_.emplace(file_, names);
+        if (auto checked = check_size(); !checked)
+            return std::move(checked).failure();
+        plan_.version = version_text(version_of(file_));
+        plan_.build_id = file_.build_id();
+        plan_.debug_link = file_.debug_link();
+        plan_.has_symbol_table = file_.has_symbol_table();
+        plan_.has_debug_types = file_.has_debug_types();
+        plan_.enumerators = other_.enumerators;
+        for (const auto &[name, offset] : other_.offsets)
+            plan_.offsets.emplace(
+                name, PlannedOffset{offset.value, offset.size_bytes, offset.elements,
+                                    lender_ == Lender::SameVersion ? "another build's"
+                                                                   : "another version's"});
+        find_functions();
+        find_data();
+        for (const std::string_view name : NEEDED_FUNCTIONS)
+            if (find_probe(plan_, name) == nullptr)
+                return no(fmt::format("{} is not found in it", name));
+        for (const CapabilityRecipe &recipe : capability_recipes())
+            plan_.capabilities.push_back(capability(recipe));
+        if (const auto layout = layout_of_plan(plan_, 0); !layout)
+            return Error{layout.failure()};
+        return std::move(plan_);
+    }
+
+private:
+    static std::vector<std::string_view> names_of(const Plan &other) {
+        std::vector<std::string_view> names{STARTER, LAUNCHER, CHECK};
+        for (const PlannedFunction &probe : other.probes)
+            names.push_back(probe.function);
+        std::ranges::sort(names);
+        names.erase(std::unique(names.begin(), names.end()), names.end());
+        return names;
+    }
+
+    static Error no(std::string_view what) {
+        return error(ErrorKind::BadInput, fmt::format("not as that build: {}", what));
+    }
+
+    [[nodiscard]] const LibrarySymbol *exported(std::string_view name) const {
+        const auto [begin, end] = exported_.equal_range(name);
+        for (auto at = begin; at != end; ++at)
+            if (at->second.function && at->second.form == SymbolForm::Standard &&
+                at->second.bytes != 0)
+                return &at->second;
+        return nullptr;
+    }
+
+    // One version is one source: only the compiler and its options may differ.
+    [[nodiscard]] Result<void> check_build() const {
+        if (!is_lender(version_of(file_), version_number(other_.version), lender_))
+            return no("another version");
+        // One of this build that was not taken is wrong.
+        if (other_.build_id == file_.build_id())
+            return no("it is of this one");
+        if (!other_.not_recorded.empty() || !other_.calls_only.empty() || !other_.has_debug_types)
+            return no("nothing is known of that, either");
+        return check_getters(other_, file_);
+    }
+
+    // What is not to be checked is taken of the same source alone.
+    [[nodiscard]] Result<void> check_size() const {
+        const LoggingFunction *check = logged_->find(CHECK);
+        const std::uint32_t end = field_offset(other_, "ncclComm.endMagic");
+        const auto compares = [&](std::uint32_t offset) {
+            return check != nullptr && offset != CW_NCCL_NO_FIELD &&
+                   compares_at(file_.code(), {check->begin, check->bytes}, COMM_MAGIC, offset);
+        };
+        if (compares(end))
+            return {};
+        // A compiler may have made something else of it.
+        if (lender_ == Lender::PatchRelease)
+            return no("the size of communicators is not to be seen");
+        if (end != CW_NCCL_NO_FIELD && compares(field_offset(other_, "ncclComm.startMagic")))
+            return no("communicators of another size");
+        return {};
+    }
+
+    void find_functions() {
+        for (const PlannedFunction &probe : other_.probes) {
+            if (probe.function == START) {
+                find_start(probe);
+                continue;
+            }
+            const LoggingFunction *function = logged_->find(probe.function);
+            if (function == nullptr)
+                continue;
+            if (probe.function == CLEANUP && !function->is_called) {
+                // Inlined into what is given another argument. The application's call is near.
+                if (const LibrarySymbol *destroy = exported(DESTROY))
+                    add(probe, destroy->name, destroy->address, 0);
+                continue;
+            }
+            if (probe.function != EARLY)
+                add(probe, probe.function, function->begin, 0);
+        }
+    }
+
+    // Of what hostStreamPlanTask calls it is what begins with going through comm->proxyState to its
+    // list of operations, where `other` says that they are.
+    void find_start(const PlannedFunction &probe) {
+        const LoggingFunction *starter = logged_->find(STARTER);
+        const std::uint32_t state = field_offset(plan_, "ncclComm.proxyState");
+        const std::uint32_t operations = field_offset(plan_, "ncclProxyState.proxyOps");
+        if (starter == nullptr || state == CW_NCCL_NO_FIELD || operations == CW_NCCL_NO_FIELD)
+            return;
+        const CodeRange caller{starter->begin, starter->bytes};
+        std::set<std::uint64_t> found;
+        std::optional<DirectCall> of;
+        for (const DirectCall &call : direct_calls(file_.code(), caller)) {
+            const CodeRange callee = logged_->function_at(call.callee);
+            if (callee.begin == call.callee && callee.bytes != 0 &&
+                begins_with_reading(file_.code(), callee, state, operations) &&
+                found.insert(call.callee).second)
+                of = call;
+        }
+        if (found.size() != 1)
+            return;
+        const std::string_view kept = second_argument_at(file_.code(), caller, of->address);
+        const unsigned bit = register_bit(kept);
+        if (bit == 0)
+            return;
+        add(probe, START, of->callee, bit);
+        if (!plan_.probes.empty() && plan_.probes.back().function == START)
+            plan_.probes.back().registers.emplace(PLAN, kept);
+    }
+
+    void add(const PlannedFunction &like, std::string_view symbol, std::uint64_t entry,
+             unsigned registers) {
+        PlannedFunction probe;
+        probe.function = like.function;
+        probe.symbol = symbol;
+        probe.entry = entry;
+        for (const auto &[name, place] : like.registers)
+            if (name != PLAN) { // its register is the other build's choice
+                registers |= register_bit(place);
+                probe.registers.emplace(name, place);
+            }
+        const auto point = choose_probe_point(file_.code(), entry, registers);
+        if (!point)
+            return;
+        probe.address = point->address;
+        probe.file_offset = point->file_offset;
+        probe.instruction = point->instruction;
+        probe.emulated = point->emulated;
+        plan_.probes.push_back(std::move(probe));
+    }
+
+    void find_data() {
+        const auto pointers = file_.pointers();
+        for (const auto &[variable, name] : NETWORKS)
+            if (const auto address = network(pointers, name))
+                plan_.data.emplace(variable, *address);
+        if (const LibrarySymbol *getter = exported("ncclGetLastError"))
+            if (const auto address = returned_address(file_.code(), *getter))
+                plan_.data.emplace("ncclLastError", *address);
+    }
+
+    // The only table of functions that begins with this name.
+    [[nodiscard]] std::optional<std::uint64_t>
+    network(const std::map<std::uint64_t, std::uint64_t> &pointers, std::string_view name) const {
+        std::optional<std::uint64_t> only;
+        for (const auto &[at, to] : pointers) {
+            const auto text = file_.code().bytes_from(to);
+            if (!is_constant(to) || text.size() <= name.size() ||
+                !std::ranges::equal(text.first(name.size()), std::as_bytes(std::span{name})) ||
+                text[name.size()] != std::byte{0})
+                continue;
+            bool is_table = true;
+            for (std::size_t i = 1; is_table && i <= FUNCTIONS_OF_NETWORK; ++i) {
+                const auto function = pointers.find(at + i * POINTER_BYTES);
+                is_table = function != pointers.end() && file_.code().is_code(function->second) &&
+                           !is_constant(function->second);
+            }
+            if (!is_table)
+                continue;
+            if (only)
+                return std::nullopt;
+            only = at;
+        }
+        return only;
+    }
+
+    // Official builds have them in one segment with the code.
+    [[nodiscard]] bool is_constant(std::uint64_t address) const {
+        const CodeRange constants = file_.read_only_data();
+        return address >= constants.begin && address - constants.begin < constants.bytes;
+    }
+
+    [[nodiscard]] Capability capability(const CapabilityRecipe &recipe) const {
+        const Capability *of_other = find_capability(other_, recipe.name);
+        Capability result{std::string{recipe.name}, Rung::Inferred, {}, {}};
+        if (of_other == nullptr)
+            return {std::string{recipe.name}, Rung::Process, {}, {}};
+        result.missing = of_other->missing;
+        const auto miss = [&result](std::string_view names) {
+            if (std::ranges::find(result.missing, names) == result.missing.end())
+                result.missing.emplace_back(names);
+        };
+        bool has_all = true;
+        if (recipe.name == "operations")
+            miss(EARLY);
+        if (const PlannedFunction *cleanup = find_probe(plan_, CLEANUP);
+            recipe.name == "communicators" && cleanup != nullptr && cleanup->symbol == DESTROY)
+            miss("commCleanup: ends by ncclCommAbort");
+        for (const FunctionRecipe &function : recipe.functions)
+            if (!has_probe(function.names))
+                miss(function.names);
+        for (const DataRecipe &data : recipe.data)
+            if (!plan_.data.contains(std::string{data.names})) {
+                miss(data.names);
+                has_all = has_all && data.need == Need::Optional;
+            }
+        if (of_other->rung == Rung::Process || !has_all)
+            result.rung = Rung::Process;
+        else
+            result.source =
+                fmt::format("layouts of {} ({}){}, functions by what they log",
+                            lender_ == Lender::SameVersion ? "another build of " + other_.version
+                                                           : "another version, " + other_.version,
+                            other_.build_id.substr(0, BUILD_ID_DIGITS),
+                            lender_ == Lender::SameVersion ? "" : ", as of the one behind it");
+        return result;
+    }
+
+    [[nodiscard]] bool has_probe(std::string_view names) const {
+        for (;;) {
+            const auto bar = names.find('|');
+            if (find_probe(plan_, names.substr(0, bar)) != nullptr)
+                return true;
+            if (bar == std::string_view::npos)
+                return false;
+            names.remove_prefix(bar + 1);
+        }
+    }
+
+    const LibraryFile &file_;
+    const Plan &other_;
+    Lender lender_;
+    LibraryFile::Symbols exported_;
+    std::optional<LoggedNames> logged_;
+    Plan plan_;
+};
+
+} // namespace
+
+std::uint32_t version_of(const LibraryFile &file) {
+    for (const auto &[base, symbol] : file.find(EXPORTED))
+        if (base == "ncclGetVersion" && symbol.function && symbol.form == SymbolForm::Standard)
+            if (const auto number = stored_number(file.code(), symbol))
+                return *number;
+    return 0;
+}
+
+bool is_patch_release(std::uint32_t of, std::uint32_t other) {
+    return of != other && of / 100 == other / 100;
+}
+
+bool can_lend(const LibraryFile &to, const LibraryFile &of, Lender lender) {
+    return is_lender(version_of(to), version_of(of), lender);
+}
+
+bool have_same_layouts(const Plan &a, const Plan &b) {
+    return a.enumerators == b.enumerators &&
+           std::ranges::equal(a.offsets, b.offsets, [](const auto &one, const auto &other) {
+               return one.first == other.first && one.second.value == other.second.value &&
+                      one.second.size_bytes == other.second.size_bytes &&
+                      one.second.elements == other.second.elements;
+           });
+}
+
+Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other, Lender lender) {
+    return Borrower{file, other, lender}.make();
+}
+
+} // namespace collwire::nccl

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/layout/exported_layout.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "userspace/elf/probe_point.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/layout/check_layout.h"
+#include "userspace/nccl/library/code_facts.h"
+
+namespace collwire::nccl {
+namespace {
+
+constexpr unsigned SIX = (ARGUMENT_6 << 1U) - 1;
+
+// nccl.h: since 2.7, ...Config since 2.14, ncclCommSplit since 2.18, ...Scalable since 2.23, the
+// last three since 2.28. `registers` are those that the program reads.
+struct ExportedFunction {
+    std::string_view name;
+    unsigned registers;
+};
+constexpr std::array<ExportedFunction, 16> CALLS{{
+    {"ncclCommInitRank", ARGUMENT_1},
+    {"ncclCommInitRankConfig", ARGUMENT_1},
+    {"ncclCommInitRankScalable", ARGUMENT_1},
+    {"ncclCommSplit", ARGUMENT_1 | ARGUMENT_2 | ARGUMENT_4},
+    {"ncclCommDestroy", ARGUMENT_1},
+    {"ncclCommAbort", ARGUMENT_1},
+    {"ncclAllReduce", SIX},
+    {"ncclBroadcast", SIX},
+    {"ncclReduce", SIX},
+    {"ncclAllGather", SIX},
+    {"ncclReduceScatter", SIX},
+    {"ncclSend", SIX},
+    {"ncclRecv", SIX},
+    {"ncclAlltoAll", SIX},
+    {"ncclGather", SIX},
+    {"ncclScatter", SIX},
+}};
+// Without it, and the getters, there is nothing to tell.
+constexpr std::string_view NEEDED = "ncclAllReduce";
+
+constexpr std::string_view LAST_ERROR = "ncclGetLastError";
+constexpr std::string_view LAST_ERROR_TEXT = "ncclLastError"; // what it returns
+
+// In every official build from 2.18 to 2.32 ncclComm::commHash, of 64 bits, is right before rank.
+constexpr std::uint64_t HASH_BYTES = 8;
+constexpr std::uint32_t FIRST_WITH_HASH_THERE = 21800;
+
+constexpr std::string_view SOURCE = "the functions that it exports";
+
+class Exporter {
+public:
+    Exporter(const LibraryFile &file, Plan &plan) : file_(file), plan_(plan) {
+        std::vector<std::string_view> names{LAST_ERROR};
+        for (const ExportedFunction &call : CALLS)
+            names.push_back(call.name);
+        for (const Getter &getter : GETTERS)
+            names.push_back(getter.function);
+        std::ranges::sort(names);
+        symbols_ = file.find(names);
+    }
+
+    void run() {
+        if (!find_fields())
+            return;
+        std::vector<PlannedFunction> probes;
+        for (const ExportedFunction &call : CALLS)
+            if (auto probe = probe_on(call))
+                probes.push_back(std::move(*probe));
+        if (std::ranges::find(probes, NEEDED, &PlannedFunction::function) == probes.end())
+            return;
+        plan_.probes = std::move(probes);
+        plan_.offsets = std::move(offsets_);
+        plan_.data.clear();
+        plan_.parameters.clear();
+        plan_.enumerators.clear();
+        const LibrarySymbol *last_error = function(LAST_ERROR);
+        if (const auto text =
+                last_error == nullptr ? std::nullopt : returned_address(file_.code(), *last_error))
+            plan_.data.emplace(LAST_ERROR_TEXT, *text);
+        for (Capability &capability : plan_.capabilities)
+            if (capability.name == "communicators" || capability.name == "operations") {
+                capability.rung = Rung::Inferred;
+                capability.source = SOURCE;
+            }
+        plan_.calls_only = std::exchange(plan_.not_recorded, {});
+    }
+
+private:
+    [[nodiscard]] const LibrarySymbol *function(std::string_view name) const {
+        const auto [begin, end] = symbols_.equal_range(name);
+        for (auto at = begin; at != end; ++at)
+            if (at->second.function && at->second.form == SymbolForm::Standard &&
+                at->second.bytes != 0)
+                return &at->second;
+        return nullptr;
+    }
+
+    bool find_fields() {
+        if (version_number(plan_.version) < FIRST_WITH_HASH_THERE)
+            return false;
+        for (const Getter &getter : GETTERS) {
+            const LibrarySymbol *symbol = function(getter.function);
+            const auto offset =
+                symbol == nullptr ? std::nullopt : int_handed_on(file_.code(), *symbol);
+            if (!offset)
+                return false;
+            add(getter.field, *offset, sizeof(std::int32_t), "code of a getter");
+        }
+        const std::uint64_t rank = offsets_.at("ncclComm.rank").value;
+        if (rank < HASH_BYTES)
+            return false;
+        add("ncclComm.commHash", rank - HASH_BYTES, HASH_BYTES, "before the rank");
+        if (begins_with_magic())
+            add("ncclComm.startMagic", 0, sizeof(COMM_MAGIC), "code that compares it");
+        return true;
+    }
+
+    void add(std::string_view field, std::uint64_t value, std::uint64_t size_bytes,
+             std::string_view source) {
+        offsets_.emplace(field, PlannedOffset{value, size_bytes, 0, std::string{source}});
+    }
+
+    // A getter has its argument compared, by a function of its own or by itself.
+    [[nodiscard]] bool begins_with_magic() const {
+        const LibrarySymbol *getter = function(GETTERS.front().function);
+        const CodeRange own{getter->address, getter->bytes};
+        if (compares_at(file_.code(), own, COMM_MAGIC, 0))
+            return true;
+        const std::vector<std::uint64_t> starts = file_.function_starts();
+        return std::ranges::any_of(direct_calls(file_.code(), own), [&](const DirectCall &call) {
+            const auto behind = std::ranges::upper_bound(starts, call.callee);
+            return behind != starts.end() &&
+                   compares_at(file_.code(), {call.callee, *behind - call.callee}, COMM_MAGIC, 0);
+        });
+    }
+
+    [[nodiscard]] std::optional<PlannedFunction> probe_on(const ExportedFunction &call) const {
+        const LibrarySymbol *symbol = function(call.name);
+        if (symbol == nullptr)
+            return std::nullopt;
+        PlannedFunction probe;
+        probe.function = call.name;
+        probe.symbol = symbol->name;
+        probe.entry = symbol->address;
+        // Its parts that were split off have no name here; they go back behind its beginning. To
+        // look through all code takes seconds on an emulated CPU.
+        const std::array own{CodeRange{symbol->address, symbol->bytes}};
+        auto point = choose_probe_point(file_.code(), symbol->address, call.registers, own);
+        if (point && moves_stack(symbol->address, point->address))
+            point = at_entry(symbol->address);
+        if (!point)
+            return std::nullopt;
+        probe.address = point->address;
+        probe.file_offset = point->file_offset;
+        probe.instruction = point->instruction;
+        probe.emulated = point->emulated;
+        return probe;
+    }
+
+    // Arguments behind the sixth are found from the stack pointer.
+    [[nodiscard]] bool moves_stack(std::uint64_t from, std::uint64_t until) const {
+        Disassembler disassembler;
+        while (from < until) {
+            const cs_insn *instruction = disassembler.decode(file_.code().bytes_from(from), from);
+            if (instruction == nullptr || writes_stack_pointer(*instruction))
+                return true;
+            from += instruction->size;
+        }
+        return false;
+    }
+
+    static bool writes_stack_pointer(const cs_insn &instruction) {
+        const cs_x86 &x86 = instruction.detail->x86;
+        return instruction.id == X86_INS_PUSH || instruction.id == X86_INS_POP ||
+               instruction.id == X86_INS_CALL || instruction.id == X86_INS_ENTER ||
+               instruction.id == X86_INS_LEAVE ||
+               std::ranges::any_of(std::span{x86.operands, x86.op_count}, [](const auto &operand) {
+                   return operand.type == X86_OP_REG && operand.reg == X86_REG_RSP;
+               });
+    }
+
+    [[nodiscard]] Result<ProbePoint> at_entry(std::uint64_t entry) const {
+        Disassembler disassembler;
+        const auto offset = file_.code().file_offset(entry);
+        const cs_insn *instruction =
+            offset ? disassembler.decode(file_.code().bytes_from(entry), entry) : nullptr;
+        if (instruction == nullptr)
+            return error(ErrorKind::BadInput, "no code at its entry");
+        return ProbePoint{entry, *offset, text_of(*instruction), false};
+    }
+
+    const LibraryFile &file_;
+    Plan &plan_;
+    LibraryFile::Symbols symbols_;
+    std::map<std::string, PlannedOffset> offsets_;
+};
+
+} // namespace
+
+void add_exported_functions(const LibraryFile &file, Plan &plan) {
+    if (!plan.not_recorded.empty())
+        Exporter{file, plan}.run();
+}
+
+bool is_exported_call(std::string_view function) {
+    return std::ranges::find(CALLS, function, &ExportedFunction::name) != CALLS.end();
+}
+
+} // namespace collwire::nccl

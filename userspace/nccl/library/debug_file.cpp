@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/library/debug_file.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace collwire::nccl {
+namespace {
+
+constexpr std::string_view SYSTEM = "/usr/lib/debug";
+constexpr std::string_view PLAN_SUFFIX = ".nccl-plan.json";
+constexpr std::string_view LIBRARY = "libnccl.so";
+constexpr std::size_t MOST_OTHERS = 64;
+constexpr std::size_t MOST_NAMES = 4096; // of a directory that are looked at
+constexpr std::size_t DIRECTORY_DIGITS = 2;
+
+// "ab/cdef.debug" of abcdef
+std::string by_build_id(std::string_view build_id) {
+    return fmt::format("{}/{}.debug", build_id.substr(0, DIRECTORY_DIGITS),
+                       build_id.substr(DIRECTORY_DIGITS));
+}
+
+// It is root's, of whoever runs this, or of the program's owner, and not for all to write.
+bool is_trusted(const std::string &directory, uid_t owner) {
+    struct stat status {};
+    return stat(directory.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) == 0 &&
+           (status.st_uid == 0 || status.st_uid == geteuid() || status.st_uid == owner);
+}
+
+// Plans that come with collwire: where packages put them, and beside the program.
+std::vector<std::string> own_plans() {
+    std::vector<std::string> directories{"/usr/share/collwire/nccl-plans"};
+    std::error_code problem;
+    const auto program = std::filesystem::read_symlink("/proc/self/exe", problem);
+    struct stat status {};
+    if (problem || stat(program.c_str(), &status) != 0)
+        return directories;
+    for (const std::string &directory :
+         {(program.parent_path().parent_path() / "share/collwire/nccl-plans").string(),
+          (program.parent_path() / "nccl-plans").string()})
+        if (is_trusted(directory, status.st_uid))
+            directories.push_back(directory);
+    return directories;
+}
+
+std::string_view directory_of(std::string_view path) {
+    return path.substr(0, std::min(path.rfind('/'), path.size()));
+}
+
+std::string_view name_of(std::string_view path) {
+    return path.substr(path.rfind('/') + 1);
+}
+
+} // namespace
+
+std::vector<std::string> debug_file_paths(std::string_view build_id, std::string_view link,
+                                          const DebugPlaces &places) {
+    std::vector<std::string> paths;
+    // Without one nothing says that two files are of one build.
+    if (build_id.size() <= DIRECTORY_DIGITS)
+        return paths;
+    const auto add = [&paths](std::string path) {
+        if (std::ranges::find(paths, path) == paths.end())
+            paths.push_back(std::move(path));
+    };
+    const std::string_view name = name_of(places.library);
+    for (const std::string &place : places.symbols) {
+        add(fmt::format("{}/.build-id/{}", place, by_build_id(build_id)));
+        add(fmt::format("{}/{}", place, by_build_id(build_id)));
+        if (!link.empty())
+            add(fmt::format("{}/{}", place, link));
+        if (!name.empty()) {
+            add(fmt::format("{}/{}.debug", place, name));
+            add(fmt::format("{}/{}", place, name));
+        }
+        add(place);
+    }
+    add(fmt::format("{}/.build-id/{}", SYSTEM, by_build_id(build_id)));
+    if (!link.empty() && places.library.starts_with('/')) {
+        const std::string_view directory = directory_of(places.library);
+        add(fmt::format("{}/{}", directory, link));
+        add(fmt::format("{}/.debug/{}", directory, link));
+        add(fmt::format("{}{}/{}", SYSTEM, directory, link));
+    }
+    return paths;
+}
+
+std::vector<std::string> plan_paths(std::string_view build_id, const DebugPlaces &places) {
+    std::vector<std::string> paths;
+    if (build_id.empty())
+        return paths;
+    for (const std::string &place : places.symbols) {
+        paths.push_back(fmt::format("{}/{}", place, plan_file_name(build_id)));
+        paths.push_back(place);
+    }
+    for (const std::string &directory : own_plans())
+        paths.push_back(fmt::format("{}/{}", directory, plan_file_name(build_id)));
+    return paths;
+}
+
+std::vector<std::string> other_build_paths(const DebugPlaces &places) {
+    std::vector<std::string> paths;
+    std::vector<std::string> directories = own_plans();
+    directories.insert(directories.begin(), places.symbols.begin(), places.symbols.end());
+    for (const std::string &directory : directories) {
+        std::vector<std::string> of_this;
+        std::error_code problem;
+        std::filesystem::directory_iterator at{directory, problem};
+        std::size_t left = MOST_NAMES;
+        for (; !problem && left != 0 && at != std::filesystem::directory_iterator{};
+             at.increment(problem), --left) {
+            const std::string name = at->path().filename();
+            if (name.ends_with(PLAN_SUFFIX) || name.starts_with(LIBRARY))
+                of_this.push_back(at->path());
+        }
+        std::ranges::sort(of_this);
+        of_this.resize(std::min(of_this.size(), MOST_OTHERS));
+        paths.insert(paths.end(), of_this.begin(), of_this.end());
+        if (of_this.empty())
+            paths.push_back(directory); // perhaps a file
+    }
+    return paths;
+}
+
+std::string plan_file_name(std::string_view build_id) {
+    return fmt::format("{}{}", build_id, PLAN_SUFFIX);
+}
+
+} // namespace collwire::nccl

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/memory/comm_copies.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "userspace/inventory/process.h"
+
+namespace collwire::nccl {
+namespace {
+
+// Numbers are used again while they are read: what is read need not end.
+constexpr std::size_t MAX_ANCESTORS = 1024;
+
+} // namespace
+
+std::optional<pid_t> parent_of(pid_t pid) {
+    const auto parent = parent_pid("", static_cast<std::uint32_t>(pid));
+    return parent ? std::optional{static_cast<pid_t>(*parent)} : std::nullopt;
+}
+
+std::vector<pid_t> ancestors_first(std::span<const pid_t> pids, const ParentOf &parent) {
+    std::vector<std::pair<std::size_t, pid_t>> by_depth;
+    for (const pid_t pid : pids) {
+        std::size_t depth = 0;
+        for (auto at = parent(pid); at && *at > 0 && depth < MAX_ANCESTORS; at = parent(*at))
+            ++depth;
+        by_depth.emplace_back(depth, pid);
+    }
+    std::ranges::stable_sort(by_depth, {}, &std::pair<std::size_t, pid_t>::first);
+    std::vector<pid_t> sorted;
+    for (const auto &[depth, pid] : by_depth)
+        sorted.push_back(pid);
+    return sorted;
+}
+
+bool CommCopies::is_copy(const cw_nccl_comm &comm) const {
+    auto at = parent_(static_cast<pid_t>(comm.tgid));
+    for (std::size_t i = 0; at && *at > 0 && i < MAX_ANCESTORS; ++i, at = parent_(*at))
+        if (known_.contains(key_of(comm, static_cast<std::uint32_t>(*at))))
+            return true;
+    return false;
+}
+
+} // namespace collwire::nccl

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/nccl/memory/scan_comms.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "collwire/nccl_layout.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+
+namespace collwire::nccl {
+namespace {
+
+constexpr std::uint64_t PAGE_BYTES = 4096;
+constexpr std::size_t PAGES_AT_ONCE = 1024;    // IOV_MAX
+constexpr std::size_t BLOCK_PAGES = 256;       // 1 MiB
+constexpr std::uint64_t CHUNK_HEAD_BYTES = 16; // of malloc's before what it returns
+constexpr std::uint64_t PRESENT = 1ULL << 63U; // pagemap
+constexpr std::size_t MAX_COMMS = 4096;
+constexpr std::uint64_t MAX_SCANNED_BYTES = 8ULL << 30U;
+// Larger ones are address space that something reserved: to ask which of its pages are there takes
+// too long.
+constexpr std::uint64_t MAX_MAPPING_BYTES = 64ULL << 30U;
+
+class PageMap {
+public:
+    explicit PageMap(pid_t pid)
+        : fd_(open(("/proc/" + std::to_string(pid) + "/pagemap").c_str(), O_RDONLY | O_CLOEXEC)) {}
+    PageMap(const PageMap &) = delete;
+    PageMap &operator=(const PageMap &) = delete;
+    ~PageMap() {
+        if (fd_ >= 0)
+            close(fd_);
+    }
+    // Of pages from this address on; what cannot be read is not there.
+    void read(std::uint64_t address, std::span<std::uint64_t> entries) const {
+        std::ranges::fill(entries, 0);
+        if (fd_ >= 0)
+            (void)!pread(fd_, entries.data(), entries.size_bytes(),
+                         static_cast<off_t>(address / PAGE_BYTES * sizeof(std::uint64_t)));
+    }
+
+private:
+    int fd_;
+};
+
+bool is_own_memory(const Mapping &mapping) {
+    return mapping.inode == 0 && mapping.writable && !mapping.executable &&
+           mapping.end - mapping.begin <= MAX_MAPPING_BYTES;
+}
+
+class Scanner {
+public:
+    Scanner(const ProcessView &process, std::uint32_t end_magic,
+            std::chrono::steady_clock::time_point until)
+        : process_(process), pages_(process.pid()), end_magic_(end_magic), until_(until) {}
+
+    ScannedComms scan() {
+        for (const Mapping &mapping : process_.mappings())
+            if (is_own_memory(mapping))
+                look_at_chunks(mapping);
+        if (found_.addresses.empty())
+            for (const Mapping &mapping : process_.mappings())
+                if (is_own_memory(mapping))
+                    look_at_all(mapping);
+        return std::move(found_);
+    }
+
+private:
+    bool may_go_on(std::uint64_t bytes) {
+        scanned_bytes_ += bytes;
+        if (scanned_bytes_ <= MAX_SCANNED_BYTES && found_.addresses.size() < MAX_COMMS &&
+            std::chrono::steady_clock::now() < until_)
+            return true;
+        found_.is_cut = true;
+        return false;
+    }
+
+    void consider(std::uint64_t address) {
+        if (process_.read<std::uint64_t>(address + end_magic_) == COMM_MAGIC &&
+            std::ranges::find(found_.addresses, address) == found_.addresses.end())
+            found_.addresses.push_back(address);
+    }
+
+    // What malloc got pages of its own for.
+    void look_at_chunks(const Mapping &mapping) {
+        std::array<std::uint64_t, PAGES_AT_ONCE> entries{};
+        for (std::uint64_t at = mapping.begin; at < mapping.end; at += PAGES_AT_ONCE * PAGE_BYTES) {
+            const std::size_t n =
+                std::min<std::size_t>(PAGES_AT_ONCE, (mapping.end - at) / PAGE_BYTES);
+            if (!may_go_on(0))
+                return;
+            pages_.read(at, std::span{entries}.first(n));
+            std::vector<std::uint64_t> places;
+            for (std::size_t i = 0; i < n; ++i)
+                if ((entries[i] & PRESENT) != 0)
+                    places.push_back(at + i * PAGE_BYTES + CHUNK_HEAD_BYTES);
+            std::vector<std::uint64_t> words(places.size());
+            // It stops at one that has gone meanwhile.
+            for (std::size_t first = 0; first < places.size();) {
+                const std::size_t n_read = process_.read_words(std::span{places}.subspan(first),
+                                                               std::span{words}.subspan(first));
+                for (std::size_t i = first; i < first + n_read; ++i)
+                    if (words[i] == COMM_MAGIC)
+                        consider(places[i]);
+                first += n_read + 1;
+            }
+        }
+    }
+
+    void look_at_all(const Mapping &mapping) {
+        std::array<std::uint64_t, BLOCK_PAGES> entries{};
+        std::vector<std::byte> block(BLOCK_PAGES * PAGE_BYTES);
+        for (std::uint64_t at = mapping.begin; at < mapping.end; at += block.size()) {
+            const std::size_t n =
+                std::min<std::size_t>(BLOCK_PAGES, (mapping.end - at) / PAGE_BYTES);
+            pages_.read(at, std::span{entries}.first(n));
+            for (std::size_t i = 0; i < n;) {
+                std::size_t end = i;
+                while (end < n && (entries[end] & PRESENT) != 0)
+                    ++end;
+                const std::size_t bytes = (end - i) * PAGE_BYTES;
+                if (bytes != 0) {
+                    if (!may_go_on(bytes))
+                        return;
+                    const std::span part{block.data(), bytes};
+                    if (process_.read(at + i * PAGE_BYTES, part))
+                        search(at + i * PAGE_BYTES, part);
+                }
+                i = end + 1;
+            }
+        }
+    }
+
+    void search(std::uint64_t address, std::span<const std::byte> bytes) {
+        for (std::size_t i = 0; i + sizeof(COMM_MAGIC) <= bytes.size(); i += sizeof(COMM_MAGIC)) {
+            std::uint64_t word = 0;
+            std::memcpy(&word, &bytes[i], sizeof(word));
+            if (word == COMM_MAGIC)
+                consider(address + i);
+        }
+    }
+
+    const ProcessView &process_;
+    PageMap pages_;
+    std::uint32_t end_magic_;
+    std::chrono::steady_clock::time_point until_;
+    std::uint64_t scanned_bytes_ = 0;
+    ScannedComms found_;
+};
+
+} // namespace
+
+bool can_scan(const Plan &plan) {
+    return field_offset(plan, "ncclComm.startMagic") == 0 &&
+           field_offset(plan, "ncclComm.endMagic") != CW_NCCL_NO_FIELD;
+}
+
+ScannedComms scan_comms(const ProcessView &process, const Plan &plan,
+                        std::chrono::steady_clock::time_point until) {
+    if (!can_scan(plan))
+        return {};
+    return Scanner{process, field_offset(plan, "ncclComm.endMagic"), until}.scan();
+}
+
+} // namespace collwire::nccl
