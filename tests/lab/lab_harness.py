@@ -72,14 +72,16 @@ def scratch():
     return tempfile.TemporaryDirectory(prefix="collwire-lab-test-")
 
 
-def run_on_a_kernel(test, takes_loss=False):
-    """The frame of a test that runs on several kernels, as the command line says: test(arguments, out), where `out` is for the lab to
-    make and is removed afterwards. Nothing else may stay behind."""
+def run_on_a_kernel(test, takes_loss=False, then=()):
+    """The frame of a test that runs on several kernels, as the command line says: test(arguments, out), where the lab makes `out`, which is
+    removed afterwards. No process and no interface may stay. then: jobs that may follow in the same boot."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kernel", default="6.1", help="a series of tools/lab")
     parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
     if takes_loss:
         parser.add_argument("--loss", type=float, default=0, metavar="PERCENT")
+    if then:
+        parser.add_argument("--then", action="append", default=[], choices=then, help="a job that follows in the same boot; may be repeated")
     arguments = parser.parse_args()
     need_root()
     if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
@@ -193,24 +195,43 @@ def report_of(captures, path, *options, quiet=False, expected=(0,)):
     return load(path)
 
 
-def compare(out, *options, report=REPORT):
-    """Holds the report of this name in `out` against the packet captures."""
-    words = [os.path.join(HERE, "truth", "compare.py"), out, os.path.join(out, report), *options]
+def compare(out, *options, **reports):
+    """Holds the reports of these names in `out` against the packet captures; the keyword says what kind each is: wire, posted, from_first."""
+    words = [os.path.join(HERE, "truth", "compare.py"), out, *options]
+    for kind, name in reports.items():
+        words += [f"--{kind.replace('_', '-')}", os.path.join(out, name)]
     done = subprocess.run(words, check=False)
     assert done.returncode == 0, "collwire and tshark differ"
 
 
-def frames(path):
-    """(source MAC, destination MAC, ethertype, original length, kept bytes) of every frame of a packet file."""
+def event_s(out, event):
+    """When a job announced the event: seconds since the epoch, by the host's clock."""
+    at_ns, = (entry["unix_ns"] for entry in load(out, "lab.json")["events"] if entry["event"] == event)
+    return at_ns / 1e9
+
+
+def _records(path):
+    """(time in seconds since the epoch, original length, kept bytes) of every frame of a packet file."""
     with open(path, "rb") as source:
         data = source.read()
     assert struct.unpack_from("<I", data)[0] == 0xA1B2C3D4, path
     at = 24
     while at < len(data):
-        kept, length = struct.unpack_from("<II", data, at + 8)
-        frame = data[at + 16:at + 16 + kept]
-        yield frame[6:12], frame[0:6], struct.unpack_from(">H", frame, 12)[0], length, frame
+        seconds, micros, kept, length = struct.unpack_from("<IIII", data, at)
+        yield seconds + micros / 1e6, length, data[at + 16:at + 16 + kept]
         at += 16 + kept
+
+
+def frames(path):
+    """(source MAC, destination MAC, ethertype, original length, kept bytes) of every frame of a packet file."""
+    for _, length, frame in _records(path):
+        yield frame[6:12], frame[0:6], struct.unpack_from(">H", frame, 12)[0], length, frame
+
+
+def stamped_frames(path):
+    """(source MAC, destination MAC, seconds since the epoch, kept bytes) of every frame of a packet file."""
+    for time_s, _, frame in _records(path):
+        yield frame[6:12], frame[0:6], time_s, frame
 
 
 def is_roce(frame):

@@ -107,6 +107,12 @@ def poll_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+def announce(event: str) -> None:
+    """Tells tools/lab that `event` has happened: a --fault may start or end at it."""
+    with open(os.environ["LAB_CHANNEL"], "w", encoding="ascii") as channel:
+        channel.write(f"EVENT {event}\n")
+
+
 def read_growing(path: str) -> str:
     """What is there yet. The nodes' file system (9p) may refuse to read a file that is written just now."""
     for _ in range(_READS):

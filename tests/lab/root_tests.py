@@ -1,24 +1,28 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Root tests of NCCL's programs and images on a kernel of the lab: the machine's own may not have what they need, and is one of many
-whose verifier has to take the programs.
-
-root_tests_test.py [--kernel SERIES]"""
+"""Judge of jobs/root_tests.py: the root tests of NCCL's programs and libraries on a kernel of the lab. The machine's own kernel may not have what
+they need, and is one of many whose verifier has to accept the programs."""
 
 import os
 
 import lab_harness as harness
 
+# Of the job, and of its folder in each node's results.
+NAME = "root_tests"
 PROGRAMS = [os.path.join(harness.ROOT, "build", "release", "tests", "root", name)
             for name in ("nccl_images_test", "nccl_programs_test", "nccl_source_test")]
 # By one of two programs each, of which one is for kernels without bpf_loop.
 ONE_OF_TWO = "Walks/"
 
 
-def check(out, program):
+def options():
+    """For tools/lab."""
+    return ["--env", f"ROOT_TESTS={':'.join(PROGRAMS)}"]
+
+
+def check_program(out, program):
     name = os.path.basename(program)
-    told = harness.load(out, "node0", f"{name}.json")
-    tests = {f"{suite['name']}.{test['name']}": test for suite in told["testsuites"] for test in suite["testsuite"]}
+    found = harness.load(out, "node0", NAME, f"{name}.json")
+    tests = {f"{suite['name']}.{test['name']}": test for suite in found["testsuites"] for test in suite["testsuite"]}
     failed = [test for test, result in tests.items() if "failures" in result]
     skipped = [test for test, result in tests.items() if result["result"] == "SKIPPED"]
     print(f"{name}: {len(tests)} tests, {len(failed)} failed, {len(skipped)} skipped")
@@ -26,11 +30,7 @@ def check(out, program):
     assert tests and len(skipped) < len(tests) and not failed and not unexpected, (failed, unexpected)
 
 
-def check_run(arguments, out):
-    harness.run_job(out, arguments.kernel, 1, "root_tests.py", "--env", f"ROOT_TESTS={':'.join(PROGRAMS)}")
+def check(out):
+    print("--- root tests", flush=True)
     for program in PROGRAMS:
-        check(out, program)
-
-
-if __name__ == "__main__":
-    harness.run_on_a_kernel(check_run)
+        check_program(out, program)
