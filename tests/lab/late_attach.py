@@ -27,7 +27,7 @@ def programs(out, name):
 
 
 def check_existing(out, pairs):
-    """Every queue pair of the transfers that were there first, with both ends."""
+    """Every queue pair of the transfers that started first, with both ends."""
     checked = 0
     for name in ("running", "gated"):
         for host, program in programs(out, name):
@@ -42,7 +42,7 @@ def check_existing(out, pairs):
                 if name == "gated" and program["role"] == "requester":
                     check_gated(qp, truth)
                 checked += 1
-    print(f"{checked} queue pairs that were there before the recorder, both ends right")
+    print(f"{checked} queue pairs from before the recorder, both ends right")
     assert checked == 8, checked
 
 
@@ -80,7 +80,7 @@ def check_results(out):
         most = max(result["verified_instructions"], default=0)
         print(f"node{node}: at most {most} instructions verified for a BPF program")
         assert most <= MOST_VERIFIED_INSTRUCTIONS, result["verified_instructions"]
-        assert result["tracers"] and set(result["tracers"].values()) == {0}, f"node{node}: somebody is ptraced: {result}"
+        assert result["tracers"] and set(result["tracers"].values()) == {0}, f"node{node}: a process is ptraced: {result}"
     assert harness.load(out, "node0", NAME, "result.json")["dying"] == -9
 
 

@@ -10,7 +10,7 @@ import lab_harness as harness
 NAME = "root_tests"
 PROGRAMS = [os.path.join(harness.ROOT, "build", "release", "tests", "root", name)
             for name in ("nccl_images_test", "nccl_programs_test", "nccl_source_test")]
-# By one of two programs each, of which one is for kernels without bpf_loop.
+# These tests run with one of two programs each; one of the two is for kernels without bpf_loop.
 ONE_OF_TWO = "Walks/"
 
 

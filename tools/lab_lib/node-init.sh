@@ -23,7 +23,7 @@ done
 stty -F /dev/ttyS1 raw -echo
 exec 3<>/dev/ttyS1
 say() { echo "$*" >&3; }
-# What a node that cannot come up says before it waits for its end.
+# For a node that cannot boot: the reason, then it waits for its end.
 fail() { say "FAIL $*"; echo "lab: $*"; exec sleep infinity; }
 
 hostname "node$NODE"
@@ -37,7 +37,7 @@ for key in arp_ignore=1 arp_announce=2 rp_filter=0; do
 	echo "${key#*=}" > "/proc/sys/net/ipv4/conf/all/${key%%=*}"
 done
 for m in crc32_generic crc32c_generic; do
-	modprobe -q $m # gone in newer kernels
+	modprobe -q $m # not in newer kernels
 done
 for m in ib_uverbs ib_umad rdma_cm rdma_ucm rdma_rxe; do
 	modprobe $m || fail "module $m cannot be loaded"

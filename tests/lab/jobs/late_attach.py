@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Recorders that start in the middle: of a transfer that runs, and of one that stands at its gate. While they record, another process
+"""Recorders that start in the middle of a transfer that runs and of one that stands at its gate. While they record, another process
 dies in the middle of its own transfer. Nodes 0 and 1 take part, every other node waits; the other transfers verify every byte."""
 
 import json

@@ -198,7 +198,7 @@ class Comparison:
     def expect_same(self, what: str, ours: str, truth: str) -> None:
         self.compared += 1
         if ours != truth:
-            self.failures.append(f"{what}: collwire says {ours}, the fabric {truth}")
+            self.failures.append(f"{what}: collwire {ours}, the fabric {truth}")
 
     def receivers(self, lossy: bool) -> None:
         """What each queue pair received is what was sent to it; where frames are dropped on the way, no more than that."""
@@ -267,7 +267,7 @@ class Comparison:
     def from_first(self, answers_too: bool = True) -> None:
         """Recorders that started late: each direction of a queue pair against what tshark has from the frame on that the report
         names as its first, by PSN, opcode and time. A queue pair without one must have sent nothing since the recorder started.
-        answers_too: what was sent to it, too, which holds if nobody ends before the last answer came."""
+        answers_too: also the frames that were sent to it, which is right if no process exits before its last answer arrives."""
         self.none_unknown()
         for key, qps in self.grouped().items():
             flow = self.fabric.flows.get(key)
@@ -335,9 +335,9 @@ class Comparison:
             name = f"{qps[0]['host']} qp {qps[0]['qpn']} {qps[0]['type']}"
             rungs = {qp["bytes_rung"] for qp in qps}
             if all(qp["owner"] == "kernel" and qp["qpn"] == 1 for qp in qps):
-                print(f"  {name:22} of the kernel, which posts past every probe: {rungs}")
+                print(f"  {name:22} of the kernel, whose posts pass no probe: {rungs}")
                 if rungs != {"none"}:
-                    self.failures.append(f"{name}: bytes of the kernel's queue pair are said to be known by {rungs}")
+                    self.failures.append(f"{name}: the byte source of the kernel's queue pair is {rungs}")
                 continue
             if rungs != {"posted"}:
                 self.failures.append(f"{name}: bytes_rung {rungs}, not posted")
