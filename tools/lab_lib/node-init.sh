@@ -36,12 +36,10 @@ ip link set lo up
 for key in arp_ignore=1 arp_announce=2 rp_filter=0; do
 	echo "${key#*=}" > "/proc/sys/net/ipv4/conf/all/${key%%=*}"
 done
-for m in crc32_generic crc32c_generic; do
-	modprobe -q $m # not in newer kernels
-done
-for m in ib_uverbs ib_umad rdma_cm rdma_ucm rdma_rxe; do
-	modprobe $m || fail "module $m cannot be loaded"
-done
+modprobe -a -q crc32_generic crc32c_generic # not in newer kernels
+rdma="ib_uverbs ib_umad rdma_cm rdma_ucm rdma_rxe"
+# shellcheck disable=SC2086 # words
+modprobe -a $rdma || fail "one of the modules $rdma cannot be loaded"
 for ((nic = 0; nic < LAB_NICS; nic++)); do
 	mac=$(printf '52:54:00:00:%02x:%02x' $nic $((NODE + 1)))
 	name=
