@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""An RDMA core that is not the kernel's own, with one more field in front of struct ib_qp. Without BTF it is refused by name, and what
-does not need it still works; where its BTF describes it, every byte is right.
+"""An RDMA core that is not the kernel's own, with one more field in front of struct ib_qp. Without BTF it is refused by name, and the sources
+that do not need it still work; where its BTF describes it, every byte is right.
 
 altered_ib_core_test.py [--kernel SERIES]"""
 
@@ -26,9 +26,9 @@ def boot(out, kernel, modules):
 
 
 def states(out, node):
-    """Of doctor: source -> (state, checks that are in the way)."""
-    told = harness.load(out, f"node{node}", "doctor.json")
-    return told, {source["name"]: (source["state"], source["because"]) for source in told["sources"]}
+    """doctor's JSON, and {source: (state, checks that stand against it)}."""
+    found = harness.load(out, f"node{node}", "doctor.json")
+    return found, {source["name"]: (source["state"], source["because"]) for source in found["sources"]}
 
 
 def roce_bytes(out, node):
@@ -42,9 +42,9 @@ def tap_bytes(out, node):
 
 
 def check_doctor_refuses(out, node):
-    told, sources = states(out, node)
-    assert told["exit_status"] == 4, told["exit_status"]
-    modules, = (check for check in told["checks"] if check["name"] == "kernel modules")
+    found, sources = states(out, node)
+    assert found["exit_status"] == 4, found["exit_status"]
+    modules, = (check for check in found["checks"] if check["name"] == "kernel modules")
     assert modules["state"] == "missing" and "ib_core (built outside of the kernel's tree" in modules["found"], modules
     assert modules["effect"] and modules["fix"], modules
     for source, state in (("qp", "missing"), ("rxe_wire", "missing"), ("ports", "limited"), ("posts", "limited")):
@@ -61,14 +61,14 @@ def check_record_refuses(said):
 
 
 def check_nothing_wrong(out):
-    """No queue pair and no byte of one is told; what was posted is told apart; the ports' counters are what the wire carried."""
+    """The report has no queue pair and no bytes of one. Posted bytes are listed apart; the ports' counters are what the wire carried."""
     report = harness.collwire_report(out)
     assert report["qps"] == [] and report["events"] == [], report
-    told = {(source["host"], source["name"]): source["state"] for source in report["sources"]}
+    states_of = {(source["host"], source["name"]): source["state"] for source in report["sources"]}
     for node in range(NODES):
         host = f"node{node}"
         wanted = {"qp": "refused", "rxe_wire": "refused", "ports": "degraded", "posts": "on", "counters": "on"}
-        assert {name: told[(host, name)] for name in wanted} == wanted, told
+        assert {name: states_of[(host, name)] for name in wanted} == wanted, states_of
         port, = (port for port in report["ports"] if port["host"] == host)
         assert port["explained_tx_bytes"] is None and port["unexplained_tx_bytes"] is None, port
         roce, tap = roce_bytes(out, node), tap_bytes(out, node)
@@ -86,9 +86,9 @@ def check_nothing_wrong(out):
 
 def check_right(out, results):
     for node, result in enumerate(results):
-        told, sources = states(out, node)
-        assert told["exit_status"] == 0 and {sources[name][0] for name in ("qp", "rxe_wire", "ports", "posts")} == {"ok"}, sources
-        modules, = (check for check in told["checks"] if check["name"] == "kernel modules")
+        found, sources = states(out, node)
+        assert found["exit_status"] == 0 and {sources[name][0] for name in ("qp", "rxe_wire", "ports", "posts")} == {"ok"}, sources
+        modules, = (check for check in found["checks"] if check["name"] == "kernel modules")
         assert modules["found"].startswith("not the kernel's own, but described by their BTF: ib_core"), modules
         assert "not the kernel's own" not in result["said"], result["said"]
     report = harness.collwire_report(out)
@@ -98,7 +98,7 @@ def check_right(out, results):
     for truth in program["qps"]:
         qp = pairs[("node0", program["pid"], truth["qpn"])]
         assert qp["remote_qpn"] == truth["remote_qpn"] and qp["pairing"] == "paired", qp
-    harness.compare(out)
+    harness.compare(out, wire=harness.REPORT)
 
 
 def check_run(arguments, out):
