@@ -52,20 +52,21 @@ Cause cause_of(const Communicator &comm, const Rank &rank, const std::set<std::i
         break;
     case Standing::Proxy:
         cause.kind = Kind::Host;
-        what = "could go on and does not: its proxy thread does not run";
+        what = "has work to do, but its proxy thread does not run";
         break;
     case Standing::Kernel:
         cause.kind = Kind::Gpu;
-        what = "has all that its kernel needs from the network, and the kernel does not go on";
+        what = "has all the data that its kernel needs from the network, but the kernel does not "
+               "continue";
         break;
     case Standing::Idle:
         cause.kind = in_kernel || is_throttled(rank) ? Kind::Host : Kind::Application;
-        what = by != 0 ? fmt::format("has not launched it: it is {} operation{} behind", by,
-                                     by == 1 ? "" : "s")
-                       : "has launched nothing that the others wait for";
+        what = by != 0 ? fmt::format("has not launched the operation: it is {} operation{} behind",
+                                     by, by == 1 ? "" : "s")
+                       : "has not launched an operation that others wait for";
         break;
     default:
-        what = "gets on, or could not be read, while others wait for it";
+        what = "makes progress or could not be read, while others wait for it";
         break;
     }
     cause.sentence = fmt::format("{} {}{}", name, what, waiting_text(waiting));
@@ -77,9 +78,9 @@ Cause cause_of_missing(const Communicator &comm, std::int32_t rank,
     Cause cause;
     cause.kind = Kind::Missing;
     cause.rank = rank;
-    cause.sentence = fmt::format("{} was looked at by nobody: its process has ended, or its node "
-                                 "was not inspected{}",
-                                 name_of(comm, rank), waiting_text(waiting));
+    cause.sentence =
+        fmt::format("{} was not inspected: its process has exited, or no file covers its node{}",
+                    name_of(comm, rank), waiting_text(waiting));
     return cause;
 }
 
@@ -100,7 +101,7 @@ Cause cause_of_error(const Communicator &comm, const Rank &rank) {
     cause.rank = rank.rank;
     const bool own = is_failure(rank.comm->async_result) || rank.proxy == nullptr;
     cause.sentence =
-        fmt::format("{}: NCCL says {}{}{}", name_of(comm, rank.rank),
+        fmt::format("{}: NCCL reports {}{}{}", name_of(comm, rank.rank),
                     own ? rank.comm->async_result : rank.proxy->async_result,
                     own ? "" : " (its proxy)", rank.comm->is_aborted == true ? ", aborted" : "");
     cause.evidence = evidence_of(rank);
@@ -219,7 +220,7 @@ void find_causes(Communicator &comm) {
     // Nobody says what it is.
     if (causes.empty()) {
         Cause cause;
-        cause.sentence = "all wait for each other, or what they wait for could not be read";
+        cause.sentence = "all ranks wait for each other, or what they wait for could not be read";
         causes.push_back(std::move(cause));
     }
 }

@@ -59,10 +59,10 @@ void warn_of_times(const std::vector<inspect::Inspection> &inspections, Diagnosi
         last = std::max(last, inspection.realtime_ns);
     }
     if (last > first && last - first > FAR_APART_NS)
-        diagnosis.warnings.push_back(fmt::format(
-            "the looks lie {} s apart: what one saw may have been over at another. Fix: inspect "
-            "all nodes at once",
-            (last - first) / 1'000'000'000));
+        diagnosis.warnings.push_back(
+            fmt::format("the nodes were inspected {} s apart: a wait in one file may be over in "
+                        "another. Fix: inspect all nodes at the same time",
+                        (last - first) / 1'000'000'000));
 }
 
 } // namespace
@@ -80,7 +80,7 @@ Diagnosis gather(const std::vector<inspect::Inspection> &inspections) {
                          {inspection.host + inspection.boot_id, process.pid, process.start_ticks})
                      .second) {
                 diagnosis.warnings.push_back(
-                    fmt::format("{} pid {} was looked at more than once: the first file counts",
+                    fmt::format("{} pid {} is in more than one file: the first one counts",
                                 inspection.host, process.pid));
                 continue;
             }

@@ -101,7 +101,7 @@ std::vector<Cause> find_mismatches(const Communicator &comm, const Ends &ends) {
         Cause cause;
         cause.kind = Kind::Mismatch;
         cause.rank = rank;
-        cause.sentence = fmt::format("{} does something else than its neighbours: {}",
+        cause.sentence = fmt::format("{} runs a different operation than its neighbours: {}",
                                      name_of(comm, rank), own[rank]);
         cause.evidence = evidence[rank];
         if (cause.evidence.size() > MOST_EVIDENCE)

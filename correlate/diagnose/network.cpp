@@ -65,11 +65,11 @@ Pairs pairs_of(const Communicator &comm, const LostByWay &lost) {
         const auto &[from, to] = way;
         std::vector<std::string> &texts = pairs[std::minmax(from, to)];
         if (!what.data.empty())
-            texts.push_back(fmt::format("what {} sent to {} is not acknowledged ({})",
+            texts.push_back(fmt::format("data that {} sent to {} is not acknowledged ({})",
                                         name_of(comm, from), name_of(comm, to),
                                         channels_text(what.data)));
         if (!what.room.empty())
-            texts.push_back(fmt::format("{} has told {} of room, which has not heard of it ({})",
+            texts.push_back(fmt::format("clear-to-send from {} never reached {} ({})",
                                         name_of(comm, from), name_of(comm, to),
                                         channels_text(what.room)));
     }

@@ -137,13 +137,13 @@ std::string channels_text(const std::set<std::int32_t> &channels) {
 std::string_view reason_of(Wait wait, bool is_send) {
     switch (wait) {
     case Wait::Credit:
-        return "it says of no room to send to";
+        return "it has announced no buffer for more data";
     case Wait::Sender:
-        return "nothing arrives from it";
+        return "no data arrives from it";
     case Wait::Network:
-        return is_send ? "what was sent to it is not acknowledged" : "nothing arrives from it";
+        return is_send ? "data sent to it is not acknowledged" : "no data arrives from it";
     default:
-        return "not known why";
+        return "reason unknown";
     }
 }
 
@@ -275,21 +275,22 @@ ProxyStanding standing_of(const Proxy &proxy, const Process &process) {
 std::string sentence_of(const ProxyStanding &standing) {
     switch (standing.standing) {
     case Standing::Idle:
-        return "nothing is under way";
+        return "no operation is in flight";
     case Standing::Moving:
-        return "operations are under way and get on";
+        return "operations are in flight and make progress";
     case Standing::Starting:
-        return "operations were begun just now";
+        return "operations have just started";
     case Standing::Stopped:
         return "the process is stopped (state T)";
     case Standing::Unknown:
-        return "operations are under way and do not get on; what for could not be read";
+        return "operations are in flight and make no progress; what they wait for could not be "
+               "read";
     case Standing::Proxy:
-        return fmt::format("NCCL's proxy thread could go on and does not ({})",
+        return fmt::format("NCCL's proxy thread has work to do and does not do it ({})",
                            channels_text({standing.channels.begin(), standing.channels.end()}));
     case Standing::Kernel:
-        return fmt::format("waits for this rank's own kernel, or for what that waits for within "
-                           "the node ({})",
+        return fmt::format("waits for this rank's own GPU kernel, or for a rank of the same node "
+                           "that the kernel waits for ({})",
                            channels_text({standing.channels.begin(), standing.channels.end()}));
     case Standing::Peers:
     case Standing::Network:

@@ -183,9 +183,9 @@ void Concluder::add_counter_events() {
                                   event.realtime_ns + (growth.to_ns - growth.from_ns)))
                         continue; // its edges are there
                     event.kind = "carrier_down";
-                    event.what = fmt::format(
-                        "the carrier went down {} times between two samples; no edge was recorded",
-                        growth.delta);
+                    event.what = fmt::format("carrier went down {} time(s) between two samples; "
+                                             "the single changes were not recorded",
+                                             growth.delta);
                 } else {
                     event.kind = "port_errors";
                     event.what = fmt::format("{} grew by {}", counter.name, growth.delta);
@@ -290,12 +290,12 @@ void Concluder::add_path_event(const std::vector<Sign> &signs) {
         for (const auto &[name, growth] : event.evidence)
             effect += fmt::format(", {} +{}", name, growth);
     } else {
-        std::string answers = "which got answers in between";
+        std::string answers = "with answers in between";
         if (!silent.empty())
             answers = silent.size() == qps.size()
-                          ? "without any answer"
-                          : fmt::format("{} of them without any answer", silent.size());
-        effect = fmt::format("{} frames sent again by {} queue pair(s) within {}, {}", frames,
+                          ? "with no answer"
+                          : fmt::format("{} of them with no answer", silent.size());
+        effect = fmt::format("{} frames retransmitted by {} queue pair(s) within {}, {}", frames,
                              qps.size(), took, answers);
     }
     const Index far_edge = [&] {
@@ -319,12 +319,12 @@ void Concluder::add_path_event(const std::vector<Sign> &signs) {
     } else {
         event.kind = "suspected_path_loss";
         event.what = fmt::format("{}; {}: {} beyond this port", effect,
-                                 carrier_watched(event.port) ? "the carrier never changed"
-                                                             : "no change of the link was seen",
+                                 carrier_watched(event.port) ? "this port's carrier did not change"
+                                                             : "no link change was recorded",
                                  !silent.empty() && silent.size() == qps.size()
-                                     ? "the path is cut, or the peer silent, somewhere"
-                                     : "frames are lost (cut, bad link, congestion), or a peer "
-                                       "does not answer, somewhere");
+                                     ? "probably the path is cut or the peer is down, somewhere"
+                                     : "probably frames are lost (cut, bad link, congestion) or a "
+                                       "peer does not answer, somewhere");
     }
     model_.events.push_back(std::move(event));
 }

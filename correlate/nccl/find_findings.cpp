@@ -143,7 +143,7 @@ private:
         if (sum.count != 0)
             add("calls_differ",
                 fmt::format("ranks made different calls for {} collective(s), from seq {} of "
-                            "communicator {} on: arguments must be the same on all ranks",
+                            "communicator {} on. Fix: pass the same arguments on all ranks",
                             sum.count, first, *sum.communicators.begin()),
                 sum, "collectives");
     }
@@ -160,11 +160,11 @@ private:
                 if (const Call &call = calls[instance.first_call + i]; is_failed(call))
                     sum.names.insert(fmt::format("{} ({})", capture::nccl_func_name(call.func),
                                                  (call.flags & CW_NCCL_CALL_RETURNED) == 0
-                                                     ? "by its arguments"
+                                                     ? "bad arguments"
                                                      : result_text(call.result)));
         }
         add("calls_refused",
-            fmt::format("NCCL refused {} call(s), which are in no other number: {}", sum.count,
+            fmt::format("NCCL rejected {} call(s); excluded from all totals: {}", sum.count,
                         list_of(sum.names)),
             sum, "calls");
     }
@@ -178,9 +178,9 @@ private:
                 note(sum, instance);
             }
         add("calls_not_started",
-            fmt::format("NCCL has started {} collective(s) fewer than were called: they were "
-                        "refused, or captured without anything for the network, and seq counts "
-                        "them. `collwire record --api-returns` tells which were refused",
+            fmt::format("NCCL started {} collective(s) fewer than were called: they were rejected, "
+                        "or captured with no network part. seq counts them too. Which were "
+                        "rejected: `collwire record --api-returns`",
                         sum.count),
             sum, "collectives");
     }
@@ -225,8 +225,8 @@ private:
                    active_.contains(model_.sessions[link.session].host);
         });
         add("tcp_with_rdma",
-            fmt::format("{} connection(s) go over TCP sockets on {}, where RDMA devices with "
-                        "an active port are",
+            fmt::format("{} connection(s) use TCP sockets on {}, although RDMA devices there have "
+                        "an active port. Check NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA",
                         sum.count, list_of(sum.hosts)),
             sum, "connections");
     }
@@ -245,8 +245,8 @@ private:
                 }
         }
         add("unused_nic",
-            fmt::format("{} device(s) with an active port carry no connection of NCCL's, "
-                        "although others of their host do: {}",
+            fmt::format("{} device(s) with an active port carry no NCCL connection, although other "
+                        "devices of their host do: {}. Check NCCL_IB_HCA",
                         sum.count, list_of(sum.names)),
             sum, "devices");
     }
@@ -256,16 +256,16 @@ private:
         const Sum by_gpu = links_that(
             [&far](const Link &link, auto &names) { return far.is_far_by_gpu(link, names); });
         add("far_nic",
-            fmt::format("{} connection(s) use a device that is further from their GPU than another "
-                        "one with an active port: {}. By the places of both on PCI",
+            fmt::format("{} connection(s) use a device that is further from their GPU on PCI than "
+                        "another one with an active port: {}. Check NCCL_IB_HCA",
                         by_gpu.count, list_of(by_gpu.names)),
             by_gpu, "connections");
         const Sum by_cpus = links_that(
             [&far](const Link &link, auto &names) { return far.is_far_by_cpus(link, names); });
         add("far_nic",
-            fmt::format("{} connection(s) use a device on another NUMA node than their "
-                        "process, which has one on its own: {}. By the CPUs that the process may "
-                        "run on: the place of its GPU is not known",
+            fmt::format("{} connection(s) use a device on another NUMA node than their process, "
+                        "although that node has one: {}. By the CPUs that the process may run on: "
+                        "the place of its GPU is not known",
                         by_cpus.count, list_of(by_cpus.names)),
             by_cpus, "connections");
     }
@@ -276,7 +276,9 @@ private:
                        return crosses_rails(model_.qps[index]);
                    });
         });
-        add("cross_rail", fmt::format("{} connection(s) go from one rail to another", sum.count),
+        add("cross_rail",
+            fmt::format("{} connection(s) go from one rail to another. Check NCCL_CROSS_NIC",
+                        sum.count),
             sum, "connections");
     }
 
@@ -321,8 +323,8 @@ private:
                 return std::nullopt;
             return model_.ports[qp.port].active_mtu_bytes;
         };
-        different("mtu_differs", "the ports' active MTU", mtu_of_port, is_ours,
-                  ". NCCL uses the smaller one on both");
+        different("mtu_differs", "the active MTU of the ports", mtu_of_port, is_ours,
+                  ". NCCL uses the smaller one on both. Fix: set both ports to one MTU");
         // Of any application: what is longer than the receiver's is an error there.
         different(
             "mtu_differs", "the path MTU",
@@ -332,7 +334,7 @@ private:
             },
             [](Index, Index) { return true; });
         different(
-            "gid_type_differs", "the type of the address (GID)",
+            "gid_type_differs", "the GID type",
             [](const Qp &qp) {
                 return qp.has(CW_QP_SGID) && qp.address.gid_type != CW_GID_UNKNOWN
                            ? std::optional(capture::gid_type_name(qp.address.gid_type))
@@ -402,8 +404,8 @@ private:
             }
         for (const auto &[name, sum] : by_name)
             add("parameter_differs",
-                fmt::format("NCCL's parameter {} is not the same on all ranks of {} "
-                            "communicator(s): {}",
+                fmt::format("NCCL parameter {} differs between ranks of {} communicator(s): {}. "
+                            "Fix: set it alike on all ranks",
                             name, sum.count, list_of(sum.names)),
                 sum, "communicators");
     }
@@ -420,8 +422,8 @@ private:
             return true;
         });
         add("gpu_direct_off",
-            fmt::format("{} connection(s) do not use GPUDirect RDMA, so their data goes "
-                        "through the host's memory: {}",
+            fmt::format("{} connection(s) do not use GPUDirect RDMA, so their data goes through "
+                        "host memory: {}. On a hardware NIC, check nvidia_peermem or DMA-BUF",
                         sum.count, list_of(sum.names)),
             sum, "connections");
     }
@@ -467,7 +469,7 @@ private:
         if (sum.count == 0)
             return;
         add("bytes_differ",
-            fmt::format("{} connection(s) carried other than what their operations come to: {} B "
+            fmt::format("{} connection(s) carried other bytes than their operations need: {} B "
                         "more, {} B less",
                         sum.count, more, less),
             sum, "connections");

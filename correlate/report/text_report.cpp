@@ -48,7 +48,7 @@ struct PairBytes {
     Known (*bytes)(const model::Sums &);
 };
 constexpr std::array<PairBytes, 3> PAIR_BYTES = {{
-    {"Sent between hosts, on the link",
+    {"Sent between hosts, wire bytes",
      [](const model::Sums &sums) { return sums.tx_wire_bytes || sums.qps_without_bytes != 0; },
      [](const model::Sums &sums) { return sums.tx_wire_bytes; }},
     {"Sent between hosts over TCP, payload",
@@ -107,9 +107,9 @@ void Writer::header() {
                                          : fmt::format("{} of {} captures", used, all)),
                  "1"));
     if (const auto window = window_of(model_))
-        field(fmt::format("  time      {} to {} ({})", utc(window->begin_ns).substr(0, 19) + "Z",
-                          utc(window->end_ns).substr(0, 19) + "Z",
-                          duration(window->end_ns - window->begin_ns)));
+        field(fmt::format(
+            "  time           {} to {} ({})", utc(window->begin_ns).substr(0, 19) + "Z",
+            utc(window->end_ns).substr(0, 19) + "Z", duration(window->end_ns - window->begin_ns)));
     std::string names;
     std::size_t shown = 0;
     for (const Index host : hosts_in_order(model_)) {
@@ -121,23 +121,25 @@ void Writer::header() {
         }
         names += (shown++ == 0 ? "" : ", ") + printable(model_.hosts[host].name);
     }
-    field("  hosts     " + names);
+    field("  hosts          " + names);
     sent();
     std::string known_by;
     for (const model::BytesRung rung : {model::BytesRung::Wire, model::BytesRung::Posted}) {
         const Known &bytes = model_.total.tx_wire_bytes_by_rung[static_cast<std::size_t>(rung)];
         if (bytes)
-            known_by += fmt::format(
-                "{}{} {}", known_by.empty() ? "" : ", ", share(bytes, model_.total.tx_wire_bytes),
-                rung == model::BytesRung::Wire ? "counted frame by frame"
-                                               : "computed from posted work requests");
+            known_by +=
+                fmt::format("{}{} {}", known_by.empty() ? "" : ", ",
+                            rung == model::BytesRung::Wire ? "wire (frames counted)"
+                                                           : "posted (computed from work requests)",
+                            share(bytes, model_.total.tx_wire_bytes));
     }
     const bool has_sent = model_.total.tx_wire_bytes.value_or(0) != 0 || !has_beside(model_.total);
     if (!known_by.empty() && has_sent)
-        field("  known by  " + known_by);
+        field("  byte source    " + known_by);
     if (model_.total.retransmitted_wire_bytes && has_sent)
-        field("  resent    " + exact_bytes(model_.total.retransmitted_wire_bytes));
-    const std::string lost = fmt::format("  lost      {} record(s)", grouped(model_.lost_records));
+        field("  retransmitted  " + exact_bytes(model_.total.retransmitted_wire_bytes));
+    const std::string lost =
+        fmt::format("  lost           {} record(s)", grouped(model_.lost_records));
     line(model_.lost_records == 0 ? lost : colored(lost, "1;31"));
 }
 
@@ -146,26 +148,27 @@ void Writer::sent() {
     const model::Sums &total = model_.total;
     const bool is_measured = total.tx_wire_bytes || total.tx_payload_bytes;
     if (is_measured || !has_beside(total))
-        field("  sent      " + exact_bytes(total.tx_wire_bytes) + " on the link, " +
+        field("  sent           " + exact_bytes(total.tx_wire_bytes) + " wire bytes, " +
               exact_bytes(total.tx_payload_bytes) + " payload" +
               (has_beside(total) ? ", by queue pairs" : ""));
     if (total.derived_tx_payload_bytes)
-        field(fmt::format(
-            "  {}  {} payload, computed from NCCL's operations: nothing measured these queue pairs",
-            is_measured ? "computed" : "sent    ", exact_bytes(total.derived_tx_payload_bytes)));
+        field(fmt::format("  {}  {} payload, computed from NCCL's operations: bytes of these queue "
+                          "pairs were not measured",
+                          is_measured ? "computed     " : "sent         ",
+                          exact_bytes(total.derived_tx_payload_bytes)));
     const model::TcpSums &tcp = total.tcp;
     if (tcp.sockets != 0)
-        field(fmt::format("  by TCP    {} payload on {} socket(s) of NCCL's{}; frames not counted",
+        field(fmt::format("  TCP            {} payload on {} NCCL socket(s){}; frames not counted",
                           exact_bytes(tcp.tx_payload_bytes), grouped(tcp.sockets),
                           tcp.retransmitted_bytes.value_or(0) == 0
                               ? ""
-                              : ", " + human_bytes(tcp.retransmitted_bytes) + " sent again"));
+                              : ", " + human_bytes(tcp.retransmitted_bytes) + " retransmitted"));
     if (tcp.connections_without_bytes != 0)
-        field(fmt::format("  by TCP    on {} connection(s) of NCCL's not measured{}",
+        field(fmt::format("  TCP            on {} NCCL connection(s): not measured{}",
                           grouped(tcp.connections_without_bytes),
                           tcp.derived_tx_payload_bytes
                               ? ": " + exact_bytes(tcp.derived_tx_payload_bytes) +
-                                    " payload, computed from its operations"
+                                    " payload, computed from their operations"
                               : ""));
 }
 
@@ -251,10 +254,10 @@ void Writer::node_pair_list() {
             return std::tuple(b->all.tx_wire_bytes, beside(b), a->source, a->destination) <
                    std::tuple(a->all.tx_wire_bytes, beside(a), b->source, b->destination);
         });
-    title("Sent between hosts, the most first");
+    title("Sent between hosts, by bytes sent");
     Table table({{"from", Align::Left, true},
                  {"to", Align::Left, true},
-                 {"on the link", Align::Right},
+                 {"wire bytes", Align::Right},
                  {"payload", Align::Right, false, 1},
                  {"share", Align::Right},
                  {"TCP payload", Align::Right, false, 0, has_tcp(model_)},
@@ -292,23 +295,23 @@ void Writer::ports() {
     const bool of_tcp = std::any_of(ports.begin(), ports.end(), [](const model::Port *port) {
         return port->bytes.tcp_tx_bytes && counts_tcp(port->bytes);
     });
-    title(shown < ports.size() ? "Ports, sent, the most unexplained first" : "Ports, sent");
+    title(shown < ports.size() ? "Ports, sent, the most other traffic first" : "Ports, sent");
     Table table({{"host", Align::Left, true},
                  {"device"},
                  {"port", Align::Right, false, 3},
                  {"switch", Align::Left, true, 2},
-                 {"by counter", Align::Right},
-                 {"explained", Align::Right},
-                 {"unexplained", Align::Right},
+                 {"NIC counter", Align::Right},
+                 {"known connections", Align::Right},
+                 {"other traffic", Align::Right},
                  {"", Align::Right, false, 4},
-                 {"of it TCP", Align::Right, false, 0, of_tcp},
+                 {"of that TCP", Align::Right, false, 0, of_tcp},
                  {"+-", Align::Right, false, 5},
-                 {"counter", Align::Left, false, 1}});
+                 {"source", Align::Left, false, 1}});
     for (std::size_t i = 0; i < shown; ++i) {
         const model::Port &port = *ports[i];
         const model::Device &device = model_.devices[port.device];
         const model::PortBytes &bytes = port.bytes;
-        std::string rest = "-";
+        std::string rest = "n/a";
         std::string rest_share;
         const bool is_counted = counts_tcp(bytes);
         if (bytes.tx_wire_bytes && bytes.explained_tx_bytes) {
@@ -352,7 +355,7 @@ void Writer::qps() {
                           return weight(a) != weight(b) ? weight(a) > weight(b) : a < b;
                       });
     const bool resent = model_.total.retransmitted_wire_bytes.value_or(0) != 0;
-    title(shown < qps.size() ? "Queue pairs, the most sent first" : "Queue pairs");
+    title(shown < qps.size() ? "Queue pairs, by bytes sent" : "Queue pairs");
     Table table(
         {{"host", Align::Left, true},
          {"device"},
@@ -366,8 +369,8 @@ void Writer::qps() {
          {"payload", Align::Right, false, 3},
          {"computed", Align::Right, false, 0, model_.total.derived_tx_payload_bytes.has_value()},
          {"received", Align::Right, false, 2},
-         {"resent", Align::Right, false, resent ? std::size_t{2} : std::size_t{9}},
-         {"by", Align::Left, false, 1}});
+         {"retrans", Align::Right, false, resent ? std::size_t{2} : std::size_t{9}},
+         {"source", Align::Left, false, 1}});
     for (std::size_t i = 0; i < shown; ++i) {
         const Qp &qp = *qps[i];
         const model::QpBytes &bytes = qp.bytes;
@@ -412,7 +415,7 @@ void Writer::processes() {
             };
             return weight(a->all) > weight(b->all);
         });
-    title(shown < sums.size() ? "Processes, the most sent first" : "Processes");
+    title(shown < sums.size() ? "Processes, by bytes sent" : "Processes");
     Table table({{"host", Align::Left, true},
                  {"pid", Align::Right},
                  {"process", Align::Left, true},

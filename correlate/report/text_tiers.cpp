@@ -53,7 +53,7 @@ void Writer::sent() {
     const bool by_tcp = has_tcp(model_);
     const bool is_computed = computed(model_.total).has_value();
     Table table({{"tier"},
-                 {"on the link", Align::Right, false, 0, by_qps},
+                 {"wire bytes", Align::Right, false, 0, by_qps},
                  {"bytes", Align::Right, false, 0, by_qps},
                  {"payload", Align::Right, false, 0, by_qps},
                  {"share", Align::Right, false, 0, by_qps},
@@ -71,7 +71,7 @@ void Writer::sent() {
         // Queue pairs are where they may have sent, the rest where something was.
         if ((sums.qps == 0 || !by_qps) && sums.tcp.sockets == 0 && !of_operations)
             continue;
-        const auto bytes = [](const Known &known) { return known ? grouped(*known) : "-"; };
+        const auto bytes = [](const Known &known) { return known ? grouped(*known) : "n/a"; };
         const Known &all_tcp = model_.total.tcp.tx_payload_bytes;
         table.add({std::string(topology::tier_name(tier)), human_bytes(sums.tx_wire_bytes),
                    bytes(sums.tx_wire_bytes), human_bytes(sums.tx_payload_bytes),
@@ -83,7 +83,8 @@ void Writer::sent() {
     if (!table.empty())
         text_ += table.text(width_);
     else
-        line(model_.total.qps == 0 ? "  no queue pair was seen" : "  no queue pair sent anything");
+        line(model_.total.qps == 0 ? "  no queue pair was recorded"
+                                   : "  no queue pair sent anything");
 }
 
 // What the operations of each communicator put on each tier.

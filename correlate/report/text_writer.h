@@ -18,7 +18,7 @@ protected:
     void line(std::string_view text);
     void title(std::string_view text);
     // A line of the header.
-    void field(std::string_view text) { wrapped(text, "            ", ""); }
+    void field(std::string_view text) { wrapped(text, "                 ", ""); }
     // What is left out is said.
     void more(std::size_t all, std::size_t shown, std::string_view what);
     [[nodiscard]] std::string colored(std::string_view text, std::string_view code) const;

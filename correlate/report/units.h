@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as people read them. "-" is: not measured.
+// Numbers as people read them. "n/a": not measured.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace collwire::report {
 [[nodiscard]] std::string human_bytes(const model::Known &bytes);
 // "1.23 GiB (1,320,702,443 B)"
 [[nodiscard]] std::string exact_bytes(const model::Known &bytes);
-// "45.1 %" of the whole; "-" where either is not known, or the whole is 0.
+// "45.1 %" of the whole; "n/a" if either is not known or the whole is 0.
 [[nodiscard]] std::string share(const model::Known &part, const model::Known &whole);
 // "####......" of `width` characters
 [[nodiscard]] std::string bar(const model::Known &part, const model::Known &whole,

@@ -183,7 +183,7 @@ void Builder::compute_above() {
                 continue;
             take(topology_.above_[switches[uplink].above]);
             if (paths > limits_.paths)
-                return over_limit("switches", "ways up", limits_.paths);
+                return over_limit("switches", "uplink paths", limits_.paths);
         }
         std::sort(above.begin(), above.end(), lower_first);
         topology_.above_.push_back(std::move(above));

@@ -139,9 +139,9 @@ private:
         const std::size_t known = 2 + (start == rule.end() ? 0U : 1U);
         if (of == rule.end() || !of->is_string() || !count(divide ? every : within) ||
             rule.size() != known || (start != rule.end() && !count(start)))
-            return fail(field, "is no rule. Fix: write {\"of\": \"n\", \"every\": 32} or {\"of\": "
-                               "\"n\", \"within\": "
-                               "32}, with \"start\" if it does not begin at 0");
+            return fail(field,
+                        "is not a rule. Fix: write {\"of\": \"n\", \"every\": 32} or {\"of\": "
+                        "\"n\", \"within\": 32}, with \"start\" if it does not begin at 0");
         const auto by = (divide ? every : within)->template get<std::uint64_t>();
         const auto first = start == rule.end() ? 0 : start->get<std::uint64_t>();
         const auto added =
@@ -283,7 +283,7 @@ private:
             entry.fail("id", "is missing. Fix: name the switch");
         if (entry.ok() && !tier)
             entry.fail("tier",
-                       fmt::format("{} is no tier. Fix: use leaf, spine, superspine or core",
+                       fmt::format("{} is not a tier. Fix: use leaf, spine, superspine or core",
                                    quote(tier_text)));
         const std::vector<std::string> uplinks = read_uplinks(entry);
         Variables variables = entry.variables();

@@ -371,8 +371,8 @@ private:
         for (const auto &[node, adapter] : adapters_)
             fabric_.counts.aggregation_nodes += is_aggregation_node(adapter) ? 1 : 0;
         fabric_.counts.adapters += adapters_.size();
-        warn(unnamed, "ports carry a description that names no host; they are known by their GUID");
-        warn(repeated, "ports share their description with others; they are known by their GUID");
+        warn(unnamed, "ports have a description that names no host; their GUID is used instead");
+        warn(repeated, "ports share their description with others; their GUID is used instead");
         warn(without_guid_, "lines name an adapter without a port GUID and are ignored");
         warn(without_switch_,
              "cables lead neither to a switch nor to a host of one and are ignored");
