@@ -13,10 +13,10 @@ namespace collwire::diagnose {
 namespace {
 
 constexpr std::int32_t MOST_RANKS = 1 << 20;
-// Witnesses look one after the other: what one saw may be over when the next one looks.
+// Nodes are inspected at different times: a wait in one inspection may be over in the next.
 constexpr std::uint64_t FAR_APART_NS = 60'000'000'000;
 
-// A hash is used again for other communicators: those of another size are others at least.
+// NCCL may reuse a hash for another communicator; a different size proves that it is another one.
 using Key = std::pair<std::uint64_t, std::int32_t>;
 
 const inspect::Proxy *proxy_of(const inspect::Process &process, const inspect::Communicator &comm) {
@@ -34,8 +34,8 @@ void find_missing(Communicator &comm) {
             comm.missing.push_back(rank);
 }
 
-// NCCL's own numbers are comparable where each communicator has its own (2.26 and later), or none
-// shares its counter with another.
+// NCCL's own counts are comparable if each communicator has its own counter (2.26 and later) or
+// shares it with no other.
 void find_behind(Communicator &comm) {
     if (comm.is_ambiguous)
         return;
@@ -74,7 +74,7 @@ Diagnosis gather(const std::vector<inspect::Inspection> &inspections) {
     std::set<std::tuple<std::string, std::uint32_t, std::uint64_t>> processes;
     for (const inspect::Inspection &inspection : inspections)
         for (const inspect::Process &process : inspection.processes) {
-            // Given twice, or looked at twice.
+            // One file given twice, or one process inspected twice.
             if (!processes
                      .insert(
                          {inspection.host + inspection.boot_id, process.pid, process.start_ticks})

@@ -26,7 +26,7 @@ std::string ranks_text(const std::vector<std::int32_t> &ranks) {
     return text;
 }
 
-// What most of those do that are held up.
+// The operation that most ranks have in flight.
 std::string operation_text(const Communicator &comm) {
     std::map<std::string, std::set<std::int32_t>> doing;
     for (const Rank &rank : comm.ranks) {

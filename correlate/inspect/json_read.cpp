@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// All of these throw where the document is another one than they want: parse_inspection catches.
+// These throw if the document has another shape; parse_inspection catches.
 
 std::string text_at(const Json &json, const char *name) {
     const Json &value = json.at(name);
@@ -26,7 +26,7 @@ template <typename T> std::optional<T> optional_at(const Json &json, const char 
     return value.is_null() ? std::nullopt : std::optional{value.get<T>()};
 }
 
-// Unlike get<T>(), it takes no number that does not fit.
+// Unlike get<T>(), rejects a number that does not fit.
 template <typename T> T number_of(const Json &value) {
     if (!value.is_number_integer())
         throw std::invalid_argument("a number is not an integer");

@@ -35,7 +35,7 @@ std::string name_of(const Communicator &comm) {
     return comm.name.empty() ? fmt::format("{:#018x}", comm.hash) : printable(comm.name);
 }
 
-// Of the communicators whose operations a proxy works on.
+// Of the communicators that share this proxy.
 std::string names_of(const Process &process, const Proxy &proxy) {
     std::string names;
     for (const Communicator &comm : process.communicators)

@@ -100,8 +100,8 @@ private:
                 "                ", error.order == identity::ErrorOrder::Follows ? "" : "1;31");
     }
 
-    // "4 ranks (0-3 of world)": whose process gave the same warning, and how often if not once
-    // each.
+    // "4 ranks (0-3 of world)" for equal warnings of several ranks, with their number if a rank
+    // repeats one.
     [[nodiscard]] std::string who(const std::vector<const NcclError *> &alike) const {
         std::set<model::Index> comms;
         std::set<std::int32_t> ranks;

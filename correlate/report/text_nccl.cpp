@@ -29,7 +29,7 @@ namespace {
 constexpr std::int32_t MATRIX_RANKS = 12;
 constexpr std::size_t MATRICES = 4;
 
-// Operations that are alike.
+// Equal operations, which share a row.
 struct Kind {
     Index comm = NONE;
     std::uint8_t func = 0;
@@ -41,21 +41,21 @@ struct Kind {
 struct KindSums {
     std::uint64_t operations = 0;
     std::uint64_t partial = 0;
-    std::uint64_t unknown = 0; // of no known bytes
+    std::uint64_t unknown = 0; // operations whose bytes are not all known
     std::uint64_t payload_bytes = 0;
     Known wire_bytes;
     Rung rung = Rung::Exact;
     std::uint64_t first_ns = UINT64_MAX;
     std::uint64_t last_ns = 0;
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> durations; // most, least: of those known
+    std::vector<std::pair<std::uint64_t, std::uint64_t>>
+        durations; // upper and lower bound of each known one
 };
 
 std::string rank_text(std::int32_t rank) {
     return rank < 0 ? "?" : std::to_string(rank);
 }
 
-// The least that so many of a hundred do not exceed: the time, or a bound where samples are too far
-// apart to tell more.
+// The percentile of the durations; an upper bound if the samples are too far apart for a value.
 std::string duration_text(std::vector<std::pair<std::uint64_t, std::uint64_t>> &durations,
                           std::size_t percent) {
     if (durations.empty())
@@ -172,9 +172,10 @@ private:
         other_calls();
     }
 
-    // Those of which operations are not known for certain, and what that rests on.
+    // Libraries whose operations are inferred, with the evidence.
     void libraries() {
-        std::map<std::pair<std::string, std::string>, std::set<Index>> hosts; // by version, basis
+        std::map<std::pair<std::string, std::string>, std::set<Index>>
+            hosts; // by version, evidence
         for (const identity::Image &image : nccl_.gathered.images)
             if (image.rungs[CW_NCCL_OPERATIONS] == CW_RUNG_INFERRED && !image.basis.empty())
                 hosts[{identity::version_text(image.version), image.basis}].insert(
@@ -287,7 +288,7 @@ private:
         std::map<Kind, KindSums> kinds;
         for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
             for (const Operation &operation : *all) {
-                // A send is told with its receive.
+                // A send is listed with its receive.
                 const bool is_pair = operation.source >= 0 || operation.destination >= 0;
                 KindSums &sums = kinds[{
                     operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func,
@@ -299,7 +300,7 @@ private:
                     model::add_saturating(sums.payload_bytes, operation.payload_bytes);
                 if (operation.has(identity::OPERATION_WIRE_KNOWN))
                     model::add_known(sums.wire_bytes, operation.wire_bytes);
-                // What is not known stands on no rung, and lowers none.
+                // Unknown bytes have no certainty and lower none.
                 if (operation.has(identity::OPERATION_PAYLOAD_KNOWN))
                     sums.rung = std::min(sums.rung, operation.rung);
                 if (operation.end_known != identity::EndKnown::No)

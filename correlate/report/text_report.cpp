@@ -36,12 +36,12 @@ bool has_beside(const model::Sums &sums) {
     return sums.tcp.is_used() || sums.derived_tx_payload_bytes;
 }
 
-// The counter is the interface's, so TCP is in it.
+// The interface's counter includes TCP.
 bool counts_tcp(const model::PortBytes &bytes) {
     return bytes.source == "netdev";
 }
 
-// What is told of pairs of hosts, each by itself.
+// One table of bytes between hosts.
 struct PairBytes {
     const char *title;
     bool (*has)(const model::Sums &);
@@ -143,7 +143,7 @@ void Writer::header() {
     line(model_.lost_records == 0 ? lost : colored(lost, "1;31"));
 }
 
-// Queue pairs by themselves; what is known of sockets, and what was computed, has its own lines.
+// Bytes of queue pairs; socket bytes and computed bytes have their own lines.
 void Writer::sent() {
     const model::Sums &total = model_.total;
     const bool is_measured = total.tx_wire_bytes || total.tx_payload_bytes;
@@ -186,7 +186,7 @@ void Writer::warnings() {
     more(model_.warnings.size(), shown, "warnings");
 }
 
-// nothing: there are too many hosts for it.
+// Absent if there are too many hosts.
 std::optional<std::string> Writer::matrix(const PairBytes &of) const {
     std::set<std::string> sources;
     std::set<std::string> destinations;
@@ -283,10 +283,10 @@ void Writer::ports() {
     const auto unexplained = [](const model::Port *port) -> Known {
         const model::PortBytes &bytes = port->bytes;
         if (!bytes.tx_wire_bytes || !bytes.explained_tx_bytes)
-            return std::nullopt; // less than any number
+            return std::nullopt; // sorts last
         return model::subtract_or_zero(*bytes.tx_wire_bytes, *bytes.explained_tx_bytes);
     };
-    // In the order of names, unless only the worst can be shown.
+    // By name, unless only the worst fit.
     if (shown < ports.size())
         std::stable_sort(ports.begin(), ports.end(),
                          [&](const model::Port *a, const model::Port *b) {
@@ -446,7 +446,7 @@ void Writer::processes() {
 }
 
 void Writer::events() {
-    std::set<Index> told; // among the errors
+    std::set<Index> told; // already in the errors
     for (const identity::NcclError &error : model_.nccl.errors)
         told.insert(error.qps.begin(), error.qps.end());
     const auto n_events = static_cast<std::size_t>(

@@ -68,7 +68,8 @@ void Writer::sent() {
         const model::Sums &sums = model_.tiers[model::index_of(tier)];
         const Known &tcp = sums.tcp.tx_payload_bytes;
         const Known of_operations = computed(sums);
-        // Queue pairs are where they may have sent, the rest where something was.
+        // A tier gets a row if it has queue pairs, which may have sent, or sent bytes of another
+        // kind.
         if ((sums.qps == 0 || !by_qps) && sums.tcp.sockets == 0 && !of_operations)
             continue;
         const auto bytes = [](const Known &known) { return known ? grouped(*known) : "n/a"; };
@@ -87,7 +88,7 @@ void Writer::sent() {
                                    : "  no queue pair sent anything");
 }
 
-// What the operations of each communicator put on each tier.
+// Payload of each communicator's operations, by tier.
 void Writer::operations() {
     const identity::Identity &nccl = model_.nccl;
     std::map<std::pair<Index, std::uint8_t>, std::array<std::uint64_t, model::TIERS>> kinds;

@@ -28,9 +28,9 @@ namespace collwire::report {
 [[nodiscard]] std::string utc_time(std::uint64_t realtime_ns);
 // "12.3 s", "3 min 20 s", "2 h 5 min"
 [[nodiscard]] std::string duration(std::uint64_t ns);
-// "123 us", "12.3 ms", from a second on as above
+// "123 us", "12.3 ms"; from 1 s on like duration()
 [[nodiscard]] std::string short_duration(std::uint64_t ns);
-// Without control characters: what a capture says goes to a terminal.
+// Replaces control characters: text from a capture goes to a terminal.
 [[nodiscard]] std::string printable(std::string_view text);
 
 } // namespace collwire::report

@@ -53,8 +53,8 @@ std::size_t offset_of_depth(std::string_view text, std::size_t depth) {
 }
 
 // A pass over the text before anything is built: depth, repeated keys, the place of a mistake. The
-// library's parser with a callback is no way to do this: it looks through the whole parent at the
-// end of each object, which takes hours for a long list.
+// library's parser with a callback is too slow for this: it searches the whole parent at the end of
+// each object, which takes hours for a long list.
 class Watcher {
 public:
     explicit Watcher(Problems *repeated_keys) : repeated_keys_(repeated_keys) {}
@@ -110,7 +110,7 @@ private:
         return true;
     }
 
-    // Of the object that holds the present key.
+    // Of the object with the current key.
     [[nodiscard]] std::string path() const {
         std::string text;
         for (std::size_t i = 0; i + 1 < frames_.size(); i++) {
