@@ -157,7 +157,7 @@ private:
             warn(fmt::format("{} of {} queue pairs: bytes not measured{}",
                              model_.total.qps_without_bytes, model_.total.qps,
                              model_.total.derived_tx_payload_bytes
-                                 ? "; the payload of NCCL's operations on them is computed"
+                                 ? "; the payload of NCCL operations on them is computed"
                                  : ""));
         unknown_tier();
         if (!model_.sessions.empty() && !model_.watched_queue_pairs())

@@ -153,7 +153,7 @@ struct PortBytes {
     std::uint64_t counter_resets = 0;
     std::uint64_t qps_without_bytes = 0;
     Known self_tx_wire_bytes; // never reached the port
-    // Payload of NCCL's TCP sockets on its interface, retransmissions included. Of the counters
+    // Payload of NCCL TCP sockets on its interface, retransmissions included. Of the counters
     // above only an interface's includes it.
     Known tcp_tx_bytes, tcp_rx_bytes;
 };
@@ -385,7 +385,7 @@ struct Sums {
     Known retransmitted_wire_bytes;
     Known rx_wire_bytes_from_uncaptured;
     std::array<Known, 3> tx_wire_bytes_by_rung; // by BytesRung
-    // In none of the above: payload of NCCL's operations on queue pairs without a measurement.
+    // In none of the above: payload of NCCL operations on queue pairs without a measurement.
     Known derived_tx_payload_bytes;
     TcpSums tcp;
 };

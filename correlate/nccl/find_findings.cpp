@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What somebody should look at, the loudest first.
+// Findings: configuration and usage problems worth a look, by severity.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,11 +27,11 @@ namespace {
 
 constexpr std::uint32_t PORT_ACTIVE = 4; // enum ib_port_state
 constexpr std::size_t NAMES_SHOWN = 4;
-// Since 2.26 NCCL counts for each communicator, and not what was captured.
+// Since 2.26 NCCL counts per communicator and excludes captured calls.
 constexpr std::uint32_t FIRST_WITH_OWN_COUNT = 22600;
-// From then on the receiver of a connection takes the sender's traffic class.
+// From this version on the receiver of a connection takes the sender's traffic class.
 constexpr std::uint32_t FIRST_WITH_SENDERS_CLASS = 22707;
-constexpr std::int64_t NOT_SET = -1; // of a parameter of NCCL's
+constexpr std::int64_t NOT_SET = -1; // of an NCCL parameter
 
 // "a, b and 7 more"
 std::string list_of(const std::set<std::string> &names) {
@@ -67,7 +67,7 @@ public:
     }
 
 private:
-    // Things of one kind, put together.
+    // Equal problems, summed up.
     struct Sum {
         std::uint64_t count = 0;
         std::uint64_t payload_bytes = 0;
@@ -76,7 +76,7 @@ private:
         std::set<std::string> names;
     };
 
-    // Nothing where nothing was counted.
+    // Adds nothing if the count is 0.
     void add(std::string kind, std::string what, const Sum &sum, std::string_view counted) {
         if (sum.count == 0)
             return;
@@ -101,7 +101,7 @@ private:
             sum.communicators.insert(comm);
     }
 
-    // All links that `is_one(link, names)` is true for, which may add to the names.
+    // All flows for which `is_one(link, names)` is true; it may add to the names.
     template <typename IsOne> [[nodiscard]] Sum links_that(IsOne is_one) const {
         Sum sum;
         for (const Link &link : nccl_.links)
@@ -169,7 +169,7 @@ private:
             sum, "calls");
     }
 
-    // `seq` is wrong then from one of them on, and not known from which.
+    // `seq` is wrong then from an unknown one of them on.
     void calls_that_were_not_started() {
         Sum sum;
         for (const Instance &instance : nccl_.instances)
@@ -185,7 +185,7 @@ private:
             sum, "collectives");
     }
 
-    // By NCCL's own count, at the last two moments at which all that was called was launched.
+    // By NCCL's own count, at the last two moments at which every call had been launched.
     [[nodiscard]] std::uint64_t never_started(const Instance &instance) const {
         if (instance.version < FIRST_WITH_OWN_COUNT || !instance.created ||
             instance.returned_calls == instance.n_calls)
@@ -290,7 +290,7 @@ private:
         return own && other && *own != *other;
     }
 
-    // Of pairs of queue pairs for which `is_meant(index, peer)`.
+    // For pairs of queue pairs with `is_meant(index, peer)`.
     template <typename Value, typename IsMeant>
     void different(const std::string &kind, const std::string &what, Value value, IsMeant is_meant,
                    std::string_view then = "") {
@@ -317,7 +317,7 @@ private:
 
     void different_ends() {
         const auto is_ours = [this](Index qp, Index) { return nccl_.qps[qp].link != NONE; };
-        // NCCL's queue pairs take the smaller of both ports, so that theirs are alike.
+        // NCCL's queue pairs use the smaller MTU of both ports, so theirs are equal.
         const auto mtu_of_port = [this](const Qp &qp) -> std::optional<std::uint32_t> {
             if (qp.port == NONE || model_.ports[qp.port].active_mtu_bytes == 0)
                 return std::nullopt;
@@ -325,7 +325,7 @@ private:
         };
         different("mtu_differs", "the active MTU of the ports", mtu_of_port, is_ours,
                   ". NCCL uses the smaller one on both. Fix: set both ports to one MTU");
-        // Of any application: what is longer than the receiver's is an error there.
+        // For any application: a frame longer than the receiver's MTU is an error there.
         different(
             "mtu_differs", "the path MTU",
             [](const Qp &qp) {
@@ -353,25 +353,26 @@ private:
             });
     }
 
-    // The receiver's end of a connection has another traffic class by design: NCCL_IB_FIFO_TC.
+    // The receiver's end of a connection may have another traffic class by design: NCCL_IB_FIFO_TC.
     [[nodiscard]] bool has_own_class(Index qp) const {
         const QpIdentity &of = nccl_.qps[qp];
         if (of.role != Role::ClearToSend || of.link == NONE)
             return false;
         const Link &link = nccl_.links[of.link];
         if (link.is_assumed)
-            return true; // for all that is known
+            return true; // not known to be wrong
         if (link.transport != CW_NCCL_TRANSPORT_IB)
             return false;
         if (const auto value = class_param_of(link.session, link.tgid))
             return *value != NOT_SET && (*value & 0xff) == model_.qps[qp].address.traffic_class;
-        // Nothing tells whether it is set. Later ones take the sender's class otherwise.
+        // Not known whether it is set. From this version on the receiver takes the sender's class
+        // otherwise.
         return std::ranges::any_of(link.instances, [this](Index index) {
             return nccl_.instances[index].version >= FIRST_WITH_SENDERS_CLASS;
         });
     }
 
-    // NCCL_IB_FIFO_TC, as it was read last.
+    // NCCL_IB_FIFO_TC, as last read.
     [[nodiscard]] std::optional<std::int64_t> class_param_of(Index session,
                                                              std::uint32_t tgid) const {
         const auto [known, is_new] = class_params_.try_emplace({session, tgid});
@@ -428,8 +429,8 @@ private:
             sum, "connections");
     }
 
-    // What was launched before the recording and sent in it is more than was launched. It may stand
-    // for as many bytes of the first interval that were not sent yet, and come out once, later.
+    // Bytes launched before the recording but sent in it exceed the launched bytes. They may
+    // replace as many unsent bytes of the first interval, and appear once, later.
     static std::uint64_t most_under_way(const Link &link) {
         if (link.intervals.empty() || !link.intervals.front().is_first)
             return 0;
@@ -480,7 +481,7 @@ private:
     Model &model_;
     Identity &nccl_;
     std::map<Index, std::set<Index>> active_; // by host: devices with an active port
-    std::map<Index, std::set<Index>> used_;   // by host: devices with a connection of NCCL's
+    std::map<Index, std::set<Index>> used_;   // by host: devices with an NCCL connection
     // By session and process.
     mutable std::map<std::pair<Index, std::uint32_t>, std::optional<std::int64_t>> class_params_;
 };

@@ -30,7 +30,7 @@ std::vector<NetworkUse> network_uses(const model::Model &model) {
     for (const auto &[key, network] : model.nccl.gathered.networks)
         if (!model.sessions[key.session].excluded)
             networks[{key.session, key.tgid}].push_back(network);
-    // A process whose plugin could not be read uses one all the same.
+    // A process whose plugin could not be read still uses one.
     for (const auto &[process, of_process] : counts)
         if (networks[process].empty())
             networks[process].emplace_back();
@@ -74,8 +74,8 @@ std::optional<Finding> plugin_finding(const model::Model &model) {
                                                  "others, if measured, count for the process only",
                                                  known);
     finding.what = fmt::format(
-        "{} connection end(s) use a network plugin instead of NCCL's own network: {}; {}", all,
-        fmt::join(plugins, ", "), joined);
+        "{} connection end(s) use a network plugin instead of NCCL's NET/IB or NET/Socket: {}; {}",
+        all, fmt::join(plugins, ", "), joined);
     finding.hosts.assign(hosts.begin(), hosts.end());
     finding.evidence["connections"] = all;
     finding.evidence["with_queue_pairs"] = known;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections of NCCL's operations with their devices and sockets.
+// Connections of NCCL operations with their devices and sockets.
 #pragma once
 
 #include <cstdint>

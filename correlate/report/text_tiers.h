@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes by tier: of everything that was sent, and of NCCL's operations.
+// Bytes by tier: of everything that was sent, and of NCCL operations.
 #pragma once
 
 #include <string>

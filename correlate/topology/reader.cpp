@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The topology file, version 1, to a Topology. Specified in docs/topology.md.
+// Parses a topology file, version 1, into a Topology. Specified in docs/topology.md.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -322,7 +322,7 @@ private:
                  next_combination(variables, id_template.axes(), positions));
     }
 
-    // Of all the switches that an entry stands for; more than the limit where it passes that.
+    // Of all switches of an entry; more than the limit if it exceeds that.
     [[nodiscard]] std::uint64_t uplinks_of(const Template &id, const std::vector<Template> &uplinks,
                                            const Variables &variables) const {
         std::uint64_t sum = 0;
