@@ -16,8 +16,8 @@ class CutLaunches {
 public:
     explicit CutLaunches(const model::Model &model);
 
-    // Whether a call without a known launch may belong to one of these: it is in the group that
-    // such a launch ends, which starts at the launch before.
+    // Whether a call without a known launch may belong to one of these: it was made after the last
+    // launch before such a group, and not after the group.
     [[nodiscard]] bool may_hold(Index instance, const Call &call) const;
 
 private:
