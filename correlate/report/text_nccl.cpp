@@ -251,7 +251,7 @@ private:
         if (shown < order.size())
             std::stable_sort(order.begin(), order.end(),
                              [&](Index a, Index b) { return bytes[a] > bytes[b]; });
-        title(shown < order.size() ? "Communicators, by bytes sent" : "Communicators");
+        title(shown < order.size() ? "Communicators, the most sent first" : "Communicators");
         Table table({{"id", Align::Right},
                      {"hash"},
                      {"name", Align::Left, true, 2},
@@ -326,7 +326,7 @@ private:
                    std::pair(b->second.payload_bytes, b->second.operations);
         });
         const std::size_t shown = std::min(order.size(), options_.rows);
-        title("Operations, by bytes sent");
+        title("Operations, the most sent first");
         const bool all_known =
             std::none_of(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown),
                          [](const auto *kind) { return kind->second.unknown != 0; });

@@ -254,7 +254,7 @@ void Writer::node_pair_list() {
             return std::tuple(b->all.tx_wire_bytes, beside(b), a->source, a->destination) <
                    std::tuple(a->all.tx_wire_bytes, beside(a), b->source, b->destination);
         });
-    title("Sent between hosts, by bytes sent");
+    title("Sent between hosts, the most sent first");
     Table table({{"from", Align::Left, true},
                  {"to", Align::Left, true},
                  {"wire bytes", Align::Right},
@@ -355,7 +355,7 @@ void Writer::qps() {
                           return weight(a) != weight(b) ? weight(a) > weight(b) : a < b;
                       });
     const bool resent = model_.total.retransmitted_wire_bytes.value_or(0) != 0;
-    title(shown < qps.size() ? "Queue pairs, by bytes sent" : "Queue pairs");
+    title(shown < qps.size() ? "Queue pairs, the most sent first" : "Queue pairs");
     Table table(
         {{"host", Align::Left, true},
          {"device"},
@@ -415,7 +415,7 @@ void Writer::processes() {
             };
             return weight(a->all) > weight(b->all);
         });
-    title(shown < sums.size() ? "Processes, by bytes sent" : "Processes");
+    title(shown < sums.size() ? "Processes, the most sent first" : "Processes");
     Table table({{"host", Align::Left, true},
                  {"pid", Align::Right},
                  {"process", Align::Left, true},

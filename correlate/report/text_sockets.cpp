@@ -40,7 +40,7 @@ public:
             return std::any_of(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown),
                                has);
         };
-        title("NCCL's sockets, payload, by bytes sent");
+        title("NCCL's sockets, payload, the most sent first");
         Table table({{"host", Align::Left, true},
                      {"netdev", Align::Left, false, 6,
                       is_wanted([&](Index i) { return nccl_.sockets[i].port != NONE; })},

@@ -58,8 +58,8 @@ TEST(Diagnose, RankThatNeverCalls) {
     ASSERT_EQ(diagnosis.communicators[0].behind.size(), 1U);
     EXPECT_EQ(diagnosis.communicators[0].behind[0].rank, 2);
     EXPECT_EQ(diagnosis.communicators[0].behind[0].by, 1U);
-    EXPECT_EQ(cause.sentence, "rank 2 (node2, pid 102) has not launched it: it is 1 operation "
-                              "behind; rank 3 waits for it");
+    EXPECT_EQ(cause.sentence, "rank 2 (node2, pid 102) has not launched the operation: it is 1 "
+                              "operation behind; rank 3 waits for it");
 }
 
 TEST(Diagnose, RankThatHangsInTheKernel) {

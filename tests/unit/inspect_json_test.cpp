@@ -112,7 +112,7 @@ TEST(InspectJson, RefusesNumbersThatDoNotFit) {
 
 TEST(InspectText, SaysWhoIsWaitedFor) {
     const std::string text = inspect::render_text(full(), {200, 0});
-    EXPECT_NE(text.find("=> dp (rank 1): waits for rank 2: what was sent to it is not acknowledged "
+    EXPECT_NE(text.find("=> dp (rank 1): waits for rank 2: data sent to it is not acknowledged "
                         "(channel 0)"),
               std::string::npos)
         << text;

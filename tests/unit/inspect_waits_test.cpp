@@ -145,7 +145,7 @@ TEST(Standing, KernelThatWaitsForAPeerIsNotTheCulprit) {
     EXPECT_EQ(standing.waits_for[0].peer, 0);
     EXPECT_EQ(standing.waits_for[0].wait, Wait::Sender);
     EXPECT_EQ(inspect::sentence_of(standing),
-              "waits for rank 0: nothing arrives from it (channel 0)");
+              "waits for rank 0: no data arrives from it (channel 0)");
 }
 
 TEST(Standing, KernelThatHasAllIs) {

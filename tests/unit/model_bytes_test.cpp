@@ -89,8 +89,8 @@ TEST(ModelBytes, WhatWentToALostAddressIsInTheNodePairs) {
 
 TEST(ModelBytes, UnknownTierSaysWhatTheTopologyLacksAndWhatIsNotKnown) {
     const Model lost = model_of({with_lost_addresses().bytes()});
-    EXPECT_TRUE(has_warning(lost, "what is said: the destination of 1740 B is not known"));
-    EXPECT_FALSE(has_warning(lost, "Fix: add what is missing to the topology"));
+    EXPECT_TRUE(has_warning(lost, "lower bounds: the destination of 1740 B is not known"));
+    EXPECT_FALSE(has_warning(lost, "Fix: add them to the topology"));
 
     const QpOptions far{.qpn = 20, .remote = 9};
     const QpOptions datagrams{.qpn = 30};
@@ -98,7 +98,7 @@ TEST(ModelBytes, UnknownTierSaysWhatTheTopologyLacksAndWhatIsNotKnown) {
     node.usual(1).qp(far).wire(far, 15, {.requests = 100}, {}).datagram_qp(datagrams);
     node.wire(datagrams, 15, {.requests = 3}, {}).ud_peer(datagrams, 15, 9, 40, 2, 116, 0);
     const Model lacking = model_of({node.bytes()});
-    EXPECT_TRUE(has_warning(lacking, "5974 B are of tier \"unknown\""));
+    EXPECT_TRUE(has_warning(lacking, "5974 B have tier \"unknown\""));
     EXPECT_TRUE(has_warning(lacking, "the destination of 58 B is not known"));
     EXPECT_TRUE(has_warning(lacking, "5916 B are from or to ports that the topology lacks"));
 }

@@ -168,7 +168,7 @@ TEST(NcclErrors, ARankThatEndedIsBeforeWhatOthersSee) {
     EXPECT_EQ(errors[1].kind, ErrorKind::Ended);
     EXPECT_EQ(errors[1].order, ErrorOrder::First);
     EXPECT_TRUE(errors[1].is_under_way);
-    EXPECT_PRED2(has, error_text(broken.model, errors[1]), "its process ended");
+    EXPECT_PRED2(has, error_text(broken.model, errors[1]), "its process exited");
 }
 
 // Over RDMA the others learn nothing of it: they stay where they are.

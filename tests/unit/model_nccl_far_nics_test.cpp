@@ -11,7 +11,7 @@ using namespace collwire::test;
 constexpr std::string_view GPU_AT = "0000:03:00.0";
 constexpr std::string_view GPU_PATH = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:03:00.0";
 constexpr RankOptions RANK{.bus_id = bus_id_of(0x03)};
-constexpr std::string_view BY_PLACE = "By the places of both on PCI";
+constexpr std::string_view BY_PLACE = "further from their GPU on PCI";
 constexpr std::string_view BY_CPUS = "By the CPUs that the process may run on";
 
 constexpr Nic SAME_SWITCH{"0000:04:00.0", "pci0000:00/0000:00:01.0/0000:01:00.0/0000:04:00.0"};

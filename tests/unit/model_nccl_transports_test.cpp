@@ -129,7 +129,7 @@ TEST(NcclTransports, WhatWasComputedIsApart) {
     EXPECT_EQ(model.nccl.qps[0].derived_payload_bytes, 4000U);
     EXPECT_FALSE(model.nccl.qps[1].derived_payload_bytes);
     EXPECT_EQ(model.nccl.matrix.begin()->first.tier, topology::Tier::Leaf);
-    EXPECT_TRUE(has_warning(model, "the payload of NCCL's operations on them is computed"));
+    EXPECT_TRUE(has_warning(model, "the payload of NCCL operations on them is computed"));
     // Of the communicator, by tier.
     const auto tier = model.nccl.tiers.find({0, topology::Tier::Leaf});
     ASSERT_NE(tier, model.nccl.tiers.end());

@@ -27,7 +27,7 @@ TEST(ModelRecordings, WhatCameBeforeTheFirstSegmentHereIsNotCounted) {
     EXPECT_EQ(since.bytes.rx_wire_bytes, 4 * 62U) << "this direction began in the segment";
     EXPECT_EQ(since.posted_tx_payload_bytes, 30000U);
     EXPECT_EQ(qp_of(model, "node0", 21).bytes.tx_payload_bytes, 1000U);
-    EXPECT_TRUE(has_warning(model, "first segment is not here"));
+    EXPECT_TRUE(has_warning(model, "first segment is missing"));
 }
 
 TEST(ModelRecordings, SegmentsInAnyNumberGiveTheLastCounts) {

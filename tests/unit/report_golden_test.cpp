@@ -240,7 +240,7 @@ TEST(ReportText, PortsOfUnknownBytesAreNotTheMostUnexplained) {
     watched.usual(2).netdev(20, 1000, 5).end();
     const std::string text =
         text_report(model_of({unwatched.bytes(), watched.bytes()}), {.width = 120, .rows = 1});
-    const std::size_t begin = text.find("Ports, sent, the most unexplained first");
+    const std::size_t begin = text.find("Ports, sent, the most other traffic first");
     ASSERT_NE(begin, std::string::npos);
     EXPECT_NE(text.find("node1", begin), std::string::npos);
     EXPECT_EQ(text.find("node0", begin), std::string::npos);
@@ -281,8 +281,8 @@ TEST(ReportTiers, ZeroOnlyWhereEverythingIsPlaced) {
         EXPECT_TRUE(unplaced[tier]["tx_wire_bytes"].is_null()) << tier;
     EXPECT_EQ(tiers_of({one_sender(9, 0)})["leaf"]["tx_wire_bytes"], 0) << "nothing was sent";
     EXPECT_TRUE(tiers_of({one_sender(2)}, "")["leaf"]["tx_wire_bytes"].is_null());
-    EXPECT_TRUE(has_warning(model_of({one_sender(9)}), "at least what is said"));
-    EXPECT_FALSE(has_warning(model_of({one_sender(2)}), "at least what is said"));
+    EXPECT_TRUE(has_warning(model_of({one_sender(9)}), "are lower bounds"));
+    EXPECT_FALSE(has_warning(model_of({one_sender(2)}), "are lower bounds"));
 }
 
 TEST(ReportTiers, WithoutQueuePairsWatchedNothingIsZero) {

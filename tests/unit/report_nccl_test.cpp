@@ -83,7 +83,7 @@ TEST(ReportNccl, WhatOperationsRestOnWhereTheyAreInferred) {
     EXPECT_EQ(json_of(of_other, false).at("nccl").at(1).at("basis"),
               "layouts of another build of 2.28.9 (0b0b)");
     EXPECT_EQ(line_with(text_report(of_other, {}), "operations are inferred"),
-              "  NCCL 2.28.9 on 2 hosts: operations are inferred, by layouts of another build of "
+              "  NCCL 2.28.9 on 2 hosts: operations are inferred; evidence: layouts of another build of "
               "2.28.9 (0b0b)");
 
     RingPair silent({.basis = "", .operations = CW_RUNG_INFERRED}); // a capture before schema 1.5
@@ -131,7 +131,7 @@ TEST(ReportNccl, CallsThatAreNoOperation) {
         {"comm": 0, "rank": 0, "op": "WaitSignal", "calls": 1},
         {"comm": 0, "rank": 1, "op": "PutSignal", "calls": 2}])"));
     EXPECT_NE(text_report(model, {.width = 120})
-                  .find("4 call(s) that are in no operation below: PutSignal, WaitSignal"),
+                  .find("4 call(s) that belong to no operation below: PutSignal, WaitSignal"),
               std::string::npos);
 }
 
