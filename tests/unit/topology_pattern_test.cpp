@@ -168,7 +168,7 @@ TEST(TopologyPattern, FieldsAreBoundedBeforeTheyAreWrittenOut) {
 
 // Every spine reaches the same superspines, by another set of uplinks each: few switches are above
 // a leaf, and many ways lead to them.
-TEST(TopologyPattern, WaysUpAreCountedAsTheyAreWalked) {
+TEST(TopologyPattern, UplinkPathsAreCountedDuringTheWalk) {
     std::string switches = R"({"id": "p[0-49]", "tier": "superspine"})";
     for (int i = 0; i < 50; i++)
         switches += R"(,{"id": "s)" + std::to_string(i) +
