@@ -117,9 +117,10 @@ TEST(NcclFindings, PortsOfDifferentMtu) {
     const Finding *mtu = find(model, "mtu_differs");
     ASSERT_NE(mtu, nullptr);
     EXPECT_EQ(mtu->evidence.at("queue_pairs"), 2U);
-    EXPECT_EQ(mtu->what, "the active MTU of the ports differs between the ends of 2 queue pair(s): node0 "
-                         "4096 against node1 1024. NCCL uses the smaller one on both. Fix: set both "
-                         "ports to one MTU");
+    EXPECT_EQ(mtu->what,
+              "the active MTU of the ports differs between the ends of 2 queue pair(s): node0 "
+              "4096 against node1 1024. NCCL uses the smaller one on both. Fix: set both "
+              "ports to one MTU");
     EXPECT_EQ(std::ranges::count(kinds(model), "mtu_differs"), 1);
 }
 
@@ -236,8 +237,7 @@ TEST(NcclFindings, RejectedCallsAreCounted) {
     EXPECT_EQ(refused->evidence.at("calls"), 2U);
     EXPECT_NE(refused->what.find("AllGather (ncclRemoteError)"), std::string::npos)
         << refused->what;
-    EXPECT_NE(refused->what.find("Broadcast (bad arguments)"), std::string::npos)
-        << refused->what;
+    EXPECT_NE(refused->what.find("Broadcast (bad arguments)"), std::string::npos) << refused->what;
     EXPECT_EQ(find(model, "calls_not_started"), nullptr) << "it is known which";
 }
 

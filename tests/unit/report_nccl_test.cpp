@@ -82,9 +82,10 @@ TEST(ReportNccl, InferredOperationsNameTheirEvidence) {
     const model::Model of_other = model_of(borrowed.captures());
     EXPECT_EQ(json_of(of_other, false).at("nccl").at(1).at("basis"),
               "layouts of another build of 2.28.9 (0b0b)");
-    EXPECT_EQ(line_with(text_report(of_other, {}), "operations are inferred"),
-              "  NCCL 2.28.9 on 2 hosts: operations are inferred; evidence: layouts of another build of "
-              "2.28.9 (0b0b)");
+    EXPECT_EQ(
+        line_with(text_report(of_other, {}), "operations are inferred"),
+        "  NCCL 2.28.9 on 2 hosts: operations are inferred; evidence: layouts of another build of "
+        "2.28.9 (0b0b)");
 
     RingPair silent({.basis = "", .operations = CW_RUNG_INFERRED}); // a capture before schema 1.5
     silent.all_gather(12, 1000);
