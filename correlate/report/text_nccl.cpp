@@ -120,6 +120,8 @@ private:
                        share(bytes, all)});
         }
         text_ += table.text(width_);
+        wrapped("  exact: read from NCCL; inferred: deduced; process: only the process is known",
+                "  ", "");
         if (const std::uint64_t inferred = totals.by_rung[static_cast<std::size_t>(Rung::Inferred)];
             inferred != 0)
             wrapped(fmt::format("  {} of the inferred bytes are confirmed: the connection carried "

@@ -295,7 +295,8 @@ void Writer::ports() {
     const bool of_tcp = std::any_of(ports.begin(), ports.end(), [](const model::Port *port) {
         return port->bytes.tcp_tx_bytes && counts_tcp(port->bytes);
     });
-    title(shown < ports.size() ? "Ports, sent, the most other traffic first" : "Ports, sent");
+    title(shown < ports.size() ? "Ports, sent, the most other traffic first (+-: its uncertainty)"
+                               : "Ports, sent (+-: uncertainty of other traffic)");
     Table table({{"host", Align::Left, true},
                  {"device"},
                  {"port", Align::Right, false, 3},
