@@ -295,18 +295,18 @@ void Writer::ports() {
     const bool of_tcp = std::any_of(ports.begin(), ports.end(), [](const model::Port *port) {
         return port->bytes.tcp_tx_bytes && counts_tcp(port->bytes);
     });
-    title(shown < ports.size() ? "Ports, sent, the most other traffic first (+-: its uncertainty)"
-                               : "Ports, sent (+-: uncertainty of other traffic)");
+    title(shown < ports.size() ? "Ports, sent, the most other traffic first"
+                               : "Ports, sent by known connections and by other traffic");
     Table table({{"host", Align::Left, true},
                  {"device"},
                  {"port", Align::Right, false, 3},
                  {"switch", Align::Left, true, 2},
                  {"NIC counter", Align::Right},
-                 {"known connections", Align::Right},
+                 {"connections", Align::Right},
                  {"other traffic", Align::Right},
                  {"", Align::Right, false, 4},
                  {"of that TCP", Align::Right, false, 0, of_tcp},
-                 {"+-", Align::Right, false, 5},
+                 {"error +-", Align::Right, false, 5},
                  {"source", Align::Left, false, 1}});
     for (std::size_t i = 0; i < shown; ++i) {
         const model::Port &port = *ports[i];
