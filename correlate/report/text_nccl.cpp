@@ -261,7 +261,7 @@ private:
                      {"captured", Align::Right},
                      {"hosts", Align::Left, true, 3},
                      {"parent", Align::Right, false, 4},
-                     {"operations", Align::Right},
+                     {"ops", Align::Right},
                      {"payload", Align::Right}});
         for (std::size_t i = 0; i < shown; ++i) {
             const identity::Communicator &comm = nccl_.communicators[order[i]];
