@@ -101,7 +101,7 @@ def check(arguments, recorder, directory, name, pids, n_before, n_after):
     assert done.returncode == recorder.status, done.stderr
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
-    print(done.stdout[done.stdout.index("Errors (UTC)"):done.stdout.index("NCCL's data")], flush=True)
+    print(done.stdout[done.stdout.index("Errors (UTC)"):done.stdout.index("How sure collwire is")], flush=True)
     expect_culprit(report, pids[CULPRIT])
     expect_others(report, directory, pids, "--warnings" in RECORDERS[name] and recorder.status == 0, n_before, n_after)
     expect_said_once(done.stdout, report)
