@@ -86,7 +86,7 @@ def check(arguments, library, directory, *options):
                 assert time.monotonic() < end, "no communicator has an error"
             n_after = [len(printed(directory, rank)) for rank in range(RANKS)]
         # There NCCL warns in a loop: not each of them is kept.
-        assert recorder.status in (0, one_machine.LOST) and ("warnings of NCCL" in recorder.said() or recorder.status == 0), recorder.said()
+        assert recorder.status in (0, one_machine.LOST) and ("NCCL warnings" in recorder.said() or recorder.status == 0), recorder.said()
         path = f"{directory}/report.json"
         done = subprocess.run([arguments.collwire, "report", f"{directory}/capture", "--json", path], capture_output=True, text=True, check=False)
         assert done.returncode == recorder.status, done.stderr
