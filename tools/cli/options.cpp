@@ -77,7 +77,7 @@ void add_doctor(CLI::App &app, std::optional<Command> &chosen) {
     verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/doctor.md)");
     auto *nccl = verb->add_option("--nccl", command->nccl_file,
                                   "Check this libnccl.so.2 instead of the machine: which probes "
-                                  "and fields are found in it (docs/nccl-plan.md)")
+                                  "and fields are found in it (docs/nccl-layout.md)")
                      ->type_name("FILE");
     add_symbols(*verb, command->symbols)->needs(nccl);
     verb->add_option("--export-plan", command->export_directory,
