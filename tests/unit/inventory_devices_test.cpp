@@ -256,10 +256,9 @@ TEST_F(Modules, UnknownLayoutNamesTheModuleInTheWay) {
     tree_.module("rdma_rxe", "OE");
     EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "mlx5_core"}), "")
         << "absent is not foreign";
-    EXPECT_EQ(
-        layout_unknown(tree_.root(), {"ib_core", "rdma_rxe"}),
-        "rdma_rxe is not built with this kernel (built outside the kernel tree, taint OE) and "
-        "has no BTF");
+    EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "rdma_rxe"}),
+              "rdma_rxe is out-of-tree (built outside the kernel tree, taint OE) and "
+              "has no BTF");
     tree_.file("/sys/kernel/btf/rdma_rxe", "");
     tree_.file("/sys/kernel/btf/ib_core", "");
     EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "rdma_rxe"}), "");

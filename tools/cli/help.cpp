@@ -30,9 +30,9 @@ Examples:
   collwire doctor --nccl /proc/PID/root/usr/lib/x86_64-linux-gnu/libnccl.so.2     of a container
   collwire doctor --nccl FILE --symbols FILE.debug --export-plan layouts/         for a stripped NCCL
 
-Exit status: 0 everything works, 2 usage, 3 not permitted, 4 unsupported or no RDMA device.
-With --nccl: 0 layout found, 1 no NCCL in the file or not readable, 2 usage, 3 not permitted,
-4 not x86-64.)";
+Exit status: 0 everything works, 1 output cannot be written, 2 usage, 3 not permitted, 4 unsupported
+or no RDMA device. With --nccl: 0 layout found, 1 no NCCL in the file, not readable or layout not
+saved, 2 usage, 3 not permitted to read the file, 4 not x86-64.)";
 
 const std::string_view HELP_RECORD =
     R"(Needs root and the machine's own pid namespace. --counters-only needs neither.
@@ -47,8 +47,9 @@ Examples:
 
 Attaches to running jobs; they need no restart. Bytes are counted from the line `recording` on.
 
-Exit status: 0 done, 1 failed, 2 usage, 3 not permitted, 4 unsupported, 5 done, but records were
-lost. With a command: the greater of its exit status and the recorder's.)";
+Exit status: 0 done, 1 failed, 2 usage, or a command that cannot be executed, 3 not permitted,
+4 unsupported: no BTF or no RDMA device, 5 done, but records were lost. With a command: the greater
+of its exit status and the recorder's.)";
 
 const std::string_view HELP_TOPOLOGY =
     R"(Needs no privilege. docs/topology.md describes the file.
@@ -109,7 +110,7 @@ Examples:
   sudo collwire inspect --all
 On all nodes of a hung job, then on one of them:
   srun --jobid=JOB --overlap -N NODES --ntasks-per-node=1 \
-      sh -c 'sudo collwire inspect --all --json > /shared/hang.$(hostname).json'
+      sh -c 'sudo -n collwire inspect --all --json > /shared/hang.$(hostname).json'
   collwire diagnose /shared/hang.*.json
 
 Exit status: 0 done, 1 a process given by PID could not be read, 2 usage.)";
@@ -117,8 +118,9 @@ Exit status: 0 done, 1 a process given by PID could not be read, 2 usage.)";
 const std::string_view HELP_DIAGNOSE =
     R"(Needs no privilege. Collect one file on each node within a minute, as root:
   srun --jobid=JOB --overlap -N NODES --ntasks-per-node=1 \
-      sh -c 'sudo collwire inspect --all --json > /shared/hang.$(hostname).json'
-  pdsh -w NODES 'sudo collwire inspect --all --json > /shared/hang.$(hostname).json'     without Slurm
+      sh -c 'sudo -n collwire inspect --all --json > /shared/hang.$(hostname).json'
+Without Slurm:
+  pdsh -f 128 -w HOSTS 'sudo -n collwire inspect --all --json > /shared/hang.$(hostname).json'
 
 Example:
   collwire diagnose /shared/hang.*.json

@@ -110,21 +110,21 @@ Check check_modules(const std::string &root, DoctorReport &report) {
     if (!refused.empty()) {
         const bool core =
             std::ranges::find(report.unknown_modules, "ib_core") != report.unknown_modules.end();
-        return {"kernel modules",
-                core ? CheckState::Missing : CheckState::Limited,
-                "not built with this kernel (OFED, DKMS) and without BTF: " + refused,
-                core ? "their struct layouts are unknown: no queue pairs, no switch tiers, no port "
-                       "events, and posted bytes are in no total; port counters and carrier "
-                       "changes still work"
-                     : "their struct layouts are unknown. rdma_rxe: no packet counts; mlx5: no "
-                       "queue pairs created through DEVX. All else works",
-                "load the modules of this kernel, or build these with BTF (needs vmlinux in the "
-                "build tree)",
-                false};
+        return {
+            "kernel modules",
+            core ? CheckState::Missing : CheckState::Limited,
+            "out-of-tree (OFED, DKMS) and without BTF: " + refused,
+            core ? "their struct layouts are unknown: no queue pairs, no switch tiers, no port "
+                   "events, and posted bytes are in no total; port counters and carrier "
+                   "changes still work"
+                 : "their struct layouts are unknown. rdma_rxe: no packet counts; mlx5: no "
+                   "queue pairs created through DEVX. All else works",
+            "load the in-tree modules, or build these with BTF (needs vmlinux in the build tree)",
+            false};
     }
     if (!described.empty())
-        return ok("kernel modules", "not built with this kernel, but with BTF: " + described);
-    return ok("kernel modules", "built with this kernel");
+        return ok("kernel modules", "out-of-tree, with BTF: " + described);
+    return ok("kernel modules", "all in-tree");
 }
 
 bool has_counter(const OptionalCounters &port, std::string_view name, bool enabled) {

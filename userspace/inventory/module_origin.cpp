@@ -147,8 +147,7 @@ std::string layout_unknown(const std::string &root,
     for (const std::string_view module : modules) {
         const ModuleOrigin origin = module_origin(root, module);
         if (origin.foreign() && !origin.described())
-            return std::string(module) + " is not built with this kernel (" + origin.reason +
-                   ") and has no BTF";
+            return std::string(module) + " is out-of-tree (" + origin.reason + ") and has no BTF";
     }
     return {};
 }

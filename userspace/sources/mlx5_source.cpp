@@ -53,8 +53,8 @@ bool Mlx5Source::applicable() {
     if (!options_.layout_unknown.empty())
         return unusable(CW_SOURCE_REFUSED,
                         options_.layout_unknown +
-                            ": queue pairs created through DEVX are missing. Fix: load the module "
-                            "of this kernel, or rebuild that module with BTF");
+                            ": queue pairs created through DEVX are missing. Fix: load the in-tree "
+                            "module, or rebuild that module with BTF");
     return true;
 }
 

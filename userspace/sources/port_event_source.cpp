@@ -48,7 +48,7 @@ bool PortEventSource::configure() {
             return false;
     if (!ib_core_unknown_.empty())
         degrade("carrier changes only: " + ib_core_unknown_ +
-                ". Fix: load the ib_core of this kernel, or rebuild that module with BTF");
+                ". Fix: load the in-tree ib_core, or rebuild that module with BTF");
     struct stat network_namespace = {};
     if (stat("/proc/self/ns/net", &network_namespace) == 0)
         skeleton_->rodata->recorder_netns = static_cast<std::uint32_t>(network_namespace.st_ino);

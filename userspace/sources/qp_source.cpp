@@ -137,7 +137,7 @@ bool QpSource::applicable() {
         return unusable(CW_SOURCE_REFUSED,
                         options_.layout_unknown +
                             ": queue pairs are not traced, port counters are. Fix: load the "
-                            "ib_core of this kernel, or rebuild that module with BTF");
+                            "in-tree ib_core, or rebuild that module with BTF");
     return true;
 }
 

@@ -131,9 +131,8 @@ Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
         return layout;
     }
     if (module_has_btf("ib_core"))
-        return error(ErrorKind::Unsupported,
-                     "rdma_rxe has no BTF, other modules have it: its layout is unknown. Fix: load "
-                     "the rdma_rxe of this kernel");
+        return error(ErrorKind::Unsupported, "rdma_rxe has no BTF, other modules have it: its "
+                                             "layout is unknown. Fix: load the in-tree rdma_rxe");
     // Linux 5.10, rxe_verbs.h and rxe_hdr.h: before ib_qp lies struct rxe_pool_entry { pool;
     // ref_cnt; list; node; index }, whose size no option changes. Frames are probed where only
     // those of ready queue pairs pass, so no state is read; those to the same node pass alone.
@@ -176,8 +175,8 @@ bool RxeWireSource::applicable() {
                         "no soft-RoCE on this node (rdma_rxe is not loaded)");
     if (!options_.layout_unknown.empty())
         return unusable(CW_SOURCE_REFUSED, options_.layout_unknown +
-                                               ": packets are not counted. Fix: load the module of "
-                                               "this kernel, or rebuild that module with BTF");
+                                               ": packets are not counted. Fix: load the in-tree "
+                                               "module, or rebuild that module with BTF");
     return true;
 }
 
