@@ -281,7 +281,7 @@ TEST_F(ReadFile, SaysWhichPathHoldsNoCaptureAndTakesTheOthers) {
         EXPECT_TRUE(refused.failure.message.starts_with(refused.path + ": "))
             << refused.failure.message;
     EXPECT_NE(named.refused[0].failure.message.find("no capture (*.cwc)"), std::string::npos);
-    EXPECT_TRUE(named.refused[0].failure.message.ends_with("Fix: name them (" +
+    EXPECT_TRUE(named.refused[0].failure.message.ends_with("Fix: give them by name (" +
                                                            (directory / "d").string() + "/*/)"))
         << named.refused[0].failure.message;
     EXPECT_NE(named.refused[1].failure.message.find("No such file"), std::string::npos);
