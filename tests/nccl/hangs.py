@@ -86,7 +86,7 @@ def expect_neighbour_waits(processes):
             assert waits and all(t["waits_for"] == "sender" for t in waits), f"rank {rank}, channel {ring['channel']}: {waits}"
             proxy = process["proxies"][0]
             assert proxy["verdict"] == "peers", proxy["verdict"]
-            assert f"rank {CULPRIT}: nothing arrives from it" in proxy["verdict_text"], proxy["verdict_text"]
+            assert f"rank {CULPRIT}: no data arrives from it" in proxy["verdict_text"], proxy["verdict_text"]
             said += 1
     assert said, "no rank is after the culprit in a ring"
 
