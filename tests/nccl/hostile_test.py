@@ -96,28 +96,31 @@ def replaced(arguments, library, directory):
     print(f"inspect, replaced: {expect_one_line(status, said, errors)}; {took_s:.2f} s", flush=True)
 
 
-def expect_recorded(arguments, recorder, capture, mode, begin):
-    said = recorder.communicate(timeout=10 * MOST_S)[1]
-    took_s = time.monotonic() - begin
-    if recorder.returncode in (one_machine.NOT_PERMITTED, one_machine.UNSUPPORTED):
+def expect_recorded(arguments, mode, directory, status, said, took_s):
+    if status in (one_machine.NOT_PERMITTED, one_machine.UNSUPPORTED):
         raise one_machine.Skip(said.strip().splitlines()[-1])
+    print(f"record, {mode}: exit status {status}, {took_s:.1f} s, {max_rss_bytes() >> 20} MiB: {said.strip().splitlines()[-1]}", flush=True)
     assert took_s < MOST_S + DURATION_S and max_rss_bytes() < MOST_RECORDER_BYTES, (took_s, max_rss_bytes())
-    print(f"record, {mode}: exit status {recorder.returncode}, {took_s:.1f} s, {max_rss_bytes() >> 20} MiB: {said.strip().splitlines()[-1]}", flush=True)
-    assert recorder.returncode in (0, one_machine.LOST), said
-    status, _, errors, _ = run([arguments.collwire, "report", capture], MOST_RECORDER_BYTES)
+    assert status in (0, one_machine.LOST), said
+    status, _, errors, _ = run([arguments.collwire, "report", f"{directory}/{mode}"], MOST_RECORDER_BYTES)
     assert status in (0, one_machine.LOST), errors
 
 
 def record(arguments, library, directory):
-    """A recorder for each of the targets, all at once: most of the time they wait."""
+    """A recorder for each target, all at once: most of the time they wait."""
+    recorded = {}
     with contextlib.ExitStack() as stack:
-        begin, recorders = time.monotonic(), {}
+        recorders = {}
         for mode in MODES:
             process = stack.enter_context(Target(arguments, library, mode))
             words = [arguments.collwire, "record", "-o", f"{directory}/{mode}", "--duration", str(DURATION_S), "--pid", str(process.pid), "--nccl", library]
-            recorders[mode] = stack.enter_context(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-        for mode, recorder in recorders.items():
-            expect_recorded(arguments, recorder, f"{directory}/{mode}", mode, begin)
+            started = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            recorders[mode] = (stack.enter_context(started), time.monotonic())
+        for mode, (recorder, begin) in recorders.items():
+            said = recorder.communicate(timeout=10 * MOST_S)[1]
+            recorded[mode] = (recorder.returncode, said, time.monotonic() - begin)
+    for mode, facts in recorded.items():
+        expect_recorded(arguments, mode, directory, *facts)
 
 
 def run_all(arguments, library, directory):
