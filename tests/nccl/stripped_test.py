@@ -110,7 +110,7 @@ def check_plans(arguments, library, stripped, debug, directory):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(document, file)
     nothing = subprocess.run([arguments.collwire, "doctor", "--nccl", stripped, "--export-plan", plans], capture_output=True, text=True, check=False)
-    assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1 and "no plan to keep" in nothing.stderr, nothing.stderr
+    assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1 and "no layout to save" in nothing.stderr, nothing.stderr
     print(f"{arguments.version}: {len(whole['offsets'])} offsets, {len(whole['probes'])} probes, {len(whole['parameters'])} parameters as of the whole file, "
           "by its debug file and by a plan of it; wrong plans are refused", flush=True)
     return plans

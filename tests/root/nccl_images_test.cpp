@@ -198,7 +198,7 @@ TEST_F(NcclImageFiles, ThatWereStrippedAreRefused) {
     EXPECT_NE(image.problem.find("Fix: "), std::string::npos);
     EXPECT_EQ(image.programs, nullptr);
     EXPECT_TRUE(image.probes.empty());
-    for (const nccl::Capability &capability : image.plan.capabilities)
+    for (const nccl::Capability &capability : image.layout.capabilities)
         EXPECT_EQ(capability.rung, nccl::Rung::Process) << capability.name;
     ASSERT_EQ(images.problems().size(), 1U);
     (void)images.look_at({mapper.pid()});

@@ -64,14 +64,14 @@ TEST_F(NcclImagesTold, ThatNobodyLookedAtAreToBeToldOfAgain) {
     again.clear();
     Mapper second{file("libnccl.so.2")};
     tell(source, second.pid(), inode);
-    EXPECT_FALSE(source.plan().empty());
+    EXPECT_FALSE(source.probe_list().empty());
     source.sample(sink, false);
     EXPECT_TRUE(again.empty());
 }
 
 std::size_t n_placed(const NcclSource &source, const std::string &path) {
-    const auto plan = source.plan();
-    return static_cast<std::size_t>(std::ranges::count_if(plan, [&path](const auto &probe) {
+    const auto probes = source.probe_list();
+    return static_cast<std::size_t>(std::ranges::count_if(probes, [&path](const auto &probe) {
         return probe.placed && probe.module_or_file.starts_with(path);
     }));
 }
@@ -105,7 +105,7 @@ void sample_often(NcclSource &source) {
 }
 
 bool has_probes_of(const NcclSource &source, const std::string &folder) {
-    return std::ranges::any_of(source.plan(), [&folder](const auto &probe) {
+    return std::ranges::any_of(source.probe_list(), [&folder](const auto &probe) {
         return probe.module_or_file.starts_with(folder);
     });
 }
@@ -276,16 +276,16 @@ TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
     const std::size_t n_before = source->states().size();
     Nothing sink;
     write_nccl(file("libnccl.so.2"));
-    const auto plan_size = source->plan().size();
+    const auto n_probes = source->probe_list().size();
     { Mapper first{file("libnccl.so.2")}; }
     ASSERT_TRUE((*ring)->consume());
     EXPECT_GE(n_told, 1U);
     source->sample(sink, false);
-    EXPECT_EQ(source->plan().size(), plan_size);
+    EXPECT_EQ(source->probe_list().size(), n_probes);
     Mapper second{file("libnccl.so.2")};
     ASSERT_TRUE((*ring)->consume());
     source->sample(sink, false);
-    EXPECT_GT(source->plan().size(), plan_size);
+    EXPECT_GT(source->probe_list().size(), n_probes);
     EXPECT_EQ(source->states().size(), n_before);
     source->detach();
     mappings.detach();

@@ -142,13 +142,13 @@ private:
 // Empty programs on the instructions that collwire's sit on.
 class EmptyProbes {
 public:
-    EmptyProbes(bpf_program *program, const nccl::Plan &plan) {
+    EmptyProbes(bpf_program *program, const nccl::LibraryLayout &layout) {
         for (const char *function : {"ncclEnqueueCheck", "ncclProxyStart"}) {
-            const auto *planned = nccl::find_probe(plan, function);
-            bpf_link *link = planned == nullptr
-                                 ? nullptr
-                                 : bpf_program__attach_uprobe(program, false, -1, plan.file.c_str(),
-                                                              planned->file_offset);
+            const auto *planned = nccl::find_probe(layout, function);
+            bpf_link *link = planned == nullptr ? nullptr
+                                                : bpf_program__attach_uprobe(program, false, -1,
+                                                                             layout.file.c_str(),
+                                                                             planned->file_offset);
             if (link == nullptr)
                 fail(fmt::format("an empty uprobe on {}", function));
             links_.push_back(link);
@@ -303,9 +303,9 @@ void keep_others_off_this_cpu() {
 }
 
 int measure(const Options &options) {
-    const auto plan = nccl::plan_of_file(options.nccl);
-    if (!plan)
-        fail(plan.failure().message);
+    const auto layout = nccl::layout_of_file(options.nccl);
+    if (!layout)
+        fail(layout.failure().message);
     auto maps = SharedMaps::create({});
     if (!maps)
         fail(maps.failure().message);
@@ -349,7 +349,7 @@ int measure(const Options &options) {
         static_cast<void>(repeat(untraced));
         double empty_ns = 0;
         {
-            const EmptyProbes probes{empty->progs.nothing, *plan};
+            const EmptyProbes probes{empty->progs.nothing, *layout};
             empty_ns = repeat(with_empty);
         }
         if (auto placed = ours.put_back(); !placed)
@@ -360,7 +360,7 @@ int measure(const Options &options) {
             const ProgramTimes times;
             const auto empty_before = ProgramTimes::runs(first_program, last_empty);
             {
-                const EmptyProbes probes{empty->progs.nothing, *plan};
+                const EmptyProbes probes{empty->progs.nothing, *layout};
                 launch();
             }
             const auto nothing = ProgramTimes::runs(first_program, last_empty) - empty_before;

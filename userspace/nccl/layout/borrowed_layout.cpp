@@ -27,7 +27,7 @@ constexpr std::string_view LAUNCHER =
     "ncclLaunchKernelAfter_NoCuda"; // of 2.23 to 2.27 has it inlined
 // Its probe is in the middle of it, where DWARF says.
 constexpr std::string_view EARLY = "ncclLocalOpAppend";
-constexpr std::string_view PLAN = "plan"; // its register there
+constexpr std::string_view PLAN_REGISTER = "plan"; // its register there
 // It compares startMagic and endMagic: where the latter is, ncclComm ends.
 constexpr std::string_view CHECK = "CommCheck";
 constexpr std::string_view CLEANUP = "commCleanup";
@@ -51,43 +51,43 @@ bool is_lender(std::uint32_t to, std::uint32_t of, Lender lender) {
 
 class Borrower {
 public:
-    Borrower(const LibraryFile &file, const Plan &other, Lender lender)
+    Borrower(const LibraryFile &file, const LibraryLayout &other, Lender lender)
         : file_(file), other_(other), lender_(lender), exported_(file.find(EXPORTED)) {}
 
-    Result<Plan> make() {
+    Result<LibraryLayout> make() {
         if (auto checked = check_build(); !checked)
             return std::move(checked).failure();
         const auto names = names_of(other_);
         logged_.emplace(file_, names);
         if (auto checked = check_size(); !checked)
             return std::move(checked).failure();
-        plan_.version = version_text(version_of(file_));
-        plan_.build_id = file_.build_id();
-        plan_.debug_link = file_.debug_link();
-        plan_.has_symbol_table = file_.has_symbol_table();
-        plan_.has_debug_types = file_.has_debug_types();
-        plan_.enumerators = other_.enumerators;
+        layout_.version = version_text(version_of(file_));
+        layout_.build_id = file_.build_id();
+        layout_.debug_link = file_.debug_link();
+        layout_.has_symbol_table = file_.has_symbol_table();
+        layout_.has_debug_types = file_.has_debug_types();
+        layout_.enumerators = other_.enumerators;
         for (const auto &[name, offset] : other_.offsets)
-            plan_.offsets.emplace(
-                name, PlannedOffset{offset.value, offset.size_bytes, offset.elements,
-                                    lender_ == Lender::SameVersion ? "another build's"
-                                                                   : "another version's"});
+            layout_.offsets.emplace(
+                name, FieldOffset{offset.value, offset.size_bytes, offset.elements,
+                                  lender_ == Lender::SameVersion ? "another build's"
+                                                                 : "another version's"});
         find_functions();
         find_data();
         for (const std::string_view name : NEEDED_FUNCTIONS)
-            if (find_probe(plan_, name) == nullptr)
+            if (find_probe(layout_, name) == nullptr)
                 return no(fmt::format("{} is not found in it", name));
         for (const CapabilityRecipe &recipe : capability_recipes())
-            plan_.capabilities.push_back(capability(recipe));
-        if (const auto layout = layout_of_plan(plan_, 0); !layout)
-            return Error{layout.failure()};
-        return std::move(plan_);
+            layout_.capabilities.push_back(capability(recipe));
+        if (const auto bpf_layout = bpf_layout_of(layout_, 0); !bpf_layout)
+            return Error{bpf_layout.failure()};
+        return std::move(layout_);
     }
 
 private:
-    static std::vector<std::string_view> names_of(const Plan &other) {
+    static std::vector<std::string_view> names_of(const LibraryLayout &other) {
         std::vector<std::string_view> names{STARTER, LAUNCHER, CHECK};
-        for (const PlannedFunction &probe : other.probes)
+        for (const ProbedFunction &probe : other.probes)
             names.push_back(probe.function);
         std::ranges::sort(names);
         names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -138,7 +138,7 @@ private:
     }
 
     void find_functions() {
-        for (const PlannedFunction &probe : other_.probes) {
+        for (const ProbedFunction &probe : other_.probes) {
             if (probe.function == START) {
                 find_start(probe);
                 continue;
@@ -159,10 +159,10 @@ private:
 
     // Of what hostStreamPlanTask calls it is what begins with going through comm->proxyState to its
     // list of operations, where `other` says that they are.
-    void find_start(const PlannedFunction &probe) {
+    void find_start(const ProbedFunction &probe) {
         const LoggingFunction *starter = logged_->find(STARTER);
-        const std::uint32_t state = field_offset(plan_, "ncclComm.proxyState");
-        const std::uint32_t operations = field_offset(plan_, "ncclProxyState.proxyOps");
+        const std::uint32_t state = field_offset(layout_, "ncclComm.proxyState");
+        const std::uint32_t operations = field_offset(layout_, "ncclProxyState.proxyOps");
         if (starter == nullptr || state == CW_NCCL_NO_FIELD || operations == CW_NCCL_NO_FIELD)
             return;
         const CodeRange caller{starter->begin, starter->bytes};
@@ -182,18 +182,18 @@ private:
         if (bit == 0)
             return;
         add(probe, START, of->callee, bit);
-        if (!plan_.probes.empty() && plan_.probes.back().function == START)
-            plan_.probes.back().registers.emplace(PLAN, kept);
+        if (!layout_.probes.empty() && layout_.probes.back().function == START)
+            layout_.probes.back().registers.emplace(PLAN_REGISTER, kept);
     }
 
-    void add(const PlannedFunction &like, std::string_view symbol, std::uint64_t entry,
+    void add(const ProbedFunction &like, std::string_view symbol, std::uint64_t entry,
              unsigned registers) {
-        PlannedFunction probe;
+        ProbedFunction probe;
         probe.function = like.function;
         probe.symbol = symbol;
         probe.entry = entry;
         for (const auto &[name, place] : like.registers)
-            if (name != PLAN) { // its register is the other build's choice
+            if (name != PLAN_REGISTER) { // its register is the other build's choice
                 registers |= register_bit(place);
                 probe.registers.emplace(name, place);
             }
@@ -204,17 +204,17 @@ private:
         probe.file_offset = point->file_offset;
         probe.instruction = point->instruction;
         probe.emulated = point->emulated;
-        plan_.probes.push_back(std::move(probe));
+        layout_.probes.push_back(std::move(probe));
     }
 
     void find_data() {
         const auto pointers = file_.pointers();
         for (const auto &[variable, name] : NETWORKS)
             if (const auto address = network(pointers, name))
-                plan_.data.emplace(variable, *address);
+                layout_.data.emplace(variable, *address);
         if (const LibrarySymbol *getter = exported("ncclGetLastError"))
             if (const auto address = returned_address(file_.code(), *getter))
-                plan_.data.emplace("ncclLastError", *address);
+                layout_.data.emplace("ncclLastError", *address);
     }
 
     // The only table of functions that begins with this name.
@@ -261,14 +261,14 @@ private:
         bool has_all = true;
         if (recipe.name == "operations")
             miss(EARLY);
-        if (const PlannedFunction *cleanup = find_probe(plan_, CLEANUP);
+        if (const ProbedFunction *cleanup = find_probe(layout_, CLEANUP);
             recipe.name == "communicators" && cleanup != nullptr && cleanup->symbol == DESTROY)
             miss("commCleanup: ends by ncclCommAbort");
         for (const FunctionRecipe &function : recipe.functions)
             if (!has_probe(function.names))
                 miss(function.names);
         for (const DataRecipe &data : recipe.data)
-            if (!plan_.data.contains(std::string{data.names})) {
+            if (!layout_.data.contains(std::string{data.names})) {
                 miss(data.names);
                 has_all = has_all && data.need == Need::Optional;
             }
@@ -287,7 +287,7 @@ private:
     [[nodiscard]] bool has_probe(std::string_view names) const {
         for (;;) {
             const auto bar = names.find('|');
-            if (find_probe(plan_, names.substr(0, bar)) != nullptr)
+            if (find_probe(layout_, names.substr(0, bar)) != nullptr)
                 return true;
             if (bar == std::string_view::npos)
                 return false;
@@ -296,11 +296,11 @@ private:
     }
 
     const LibraryFile &file_;
-    const Plan &other_;
+    const LibraryLayout &other_;
     Lender lender_;
     LibraryFile::Symbols exported_;
     std::optional<LoggedNames> logged_;
-    Plan plan_;
+    LibraryLayout layout_;
 };
 
 } // namespace
@@ -321,7 +321,7 @@ bool can_lend(const LibraryFile &to, const LibraryFile &of, Lender lender) {
     return is_lender(version_of(to), version_of(of), lender);
 }
 
-bool have_same_layouts(const Plan &a, const Plan &b) {
+bool have_same_offsets(const LibraryLayout &a, const LibraryLayout &b) {
     return a.enumerators == b.enumerators &&
            std::ranges::equal(a.offsets, b.offsets, [](const auto &one, const auto &other) {
                return one.first == other.first && one.second.value == other.second.value &&
@@ -330,7 +330,8 @@ bool have_same_layouts(const Plan &a, const Plan &b) {
            });
 }
 
-Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other, Lender lender) {
+Result<LibraryLayout> borrow_layout(const LibraryFile &file, const LibraryLayout &other,
+                                    Lender lender) {
     return Borrower{file, other, lender}.make();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan of a stripped file of which nothing was kept: with the layouts of another build.
+// A layout of a stripped file of which nothing was kept: with the layouts of another build.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ enum class Lender {
 };
 
 // Every offset, size, length of an array and enumerator.
-bool have_same_layouts(const Plan &a, const Plan &b);
+bool have_same_offsets(const LibraryLayout &a, const LibraryLayout &b);
 
-// `other`: a plan of a build that has its DWARF. Functions are found in the file's own code, and so
-// are its variables. BadInput, with what does not fit: another version, exported getters that read
-// elsewhere than `other` says, communicators of another size, code that does not begin as it must,
-// functions that are not found. No capability of it is exact.
-Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other,
-                         Lender lender = Lender::SameVersion);
+// `other`: a layout of a build that has its DWARF. Functions are found in the file's own code, and
+// so are its variables. BadInput, with what does not fit: another version, exported getters that
+// read elsewhere than `other` says, communicators of another size, code that does not begin as it
+// must, functions that are not found. No capability of it is exact.
+Result<LibraryLayout> borrow_layout(const LibraryFile &file, const LibraryLayout &other,
+                                    Lender lender = Lender::SameVersion);
 
 // By ncclGetVersion; 0: it does not tell.
 std::uint32_t version_of(const LibraryFile &file);

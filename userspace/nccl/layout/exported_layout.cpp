@@ -58,7 +58,7 @@ constexpr std::string_view SOURCE = "the functions that it exports";
 
 class Exporter {
 public:
-    Exporter(const LibraryFile &file, Plan &plan) : file_(file), plan_(plan) {
+    Exporter(const LibraryFile &file, LibraryLayout &layout) : file_(file), layout_(layout) {
         std::vector<std::string_view> names{LAST_ERROR};
         for (const ExportedFunction &call : CALLS)
             names.push_back(call.name);
@@ -71,27 +71,27 @@ public:
     void run() {
         if (!find_fields())
             return;
-        std::vector<PlannedFunction> probes;
+        std::vector<ProbedFunction> probes;
         for (const ExportedFunction &call : CALLS)
             if (auto probe = probe_on(call))
                 probes.push_back(std::move(*probe));
-        if (std::ranges::find(probes, NEEDED, &PlannedFunction::function) == probes.end())
+        if (std::ranges::find(probes, NEEDED, &ProbedFunction::function) == probes.end())
             return;
-        plan_.probes = std::move(probes);
-        plan_.offsets = std::move(offsets_);
-        plan_.data.clear();
-        plan_.parameters.clear();
-        plan_.enumerators.clear();
+        layout_.probes = std::move(probes);
+        layout_.offsets = std::move(offsets_);
+        layout_.data.clear();
+        layout_.parameters.clear();
+        layout_.enumerators.clear();
         const LibrarySymbol *last_error = function(LAST_ERROR);
         if (const auto text =
                 last_error == nullptr ? std::nullopt : returned_address(file_.code(), *last_error))
-            plan_.data.emplace(LAST_ERROR_TEXT, *text);
-        for (Capability &capability : plan_.capabilities)
+            layout_.data.emplace(LAST_ERROR_TEXT, *text);
+        for (Capability &capability : layout_.capabilities)
             if (capability.name == "communicators" || capability.name == "operations") {
                 capability.rung = Rung::Inferred;
                 capability.source = SOURCE;
             }
-        plan_.calls_only = std::exchange(plan_.not_recorded, {});
+        layout_.calls_only = std::exchange(layout_.not_recorded, {});
     }
 
 private:
@@ -105,7 +105,7 @@ private:
     }
 
     bool find_fields() {
-        if (version_number(plan_.version) < FIRST_WITH_HASH_THERE)
+        if (version_number(layout_.version) < FIRST_WITH_HASH_THERE)
             return false;
         for (const Getter &getter : GETTERS) {
             const LibrarySymbol *symbol = function(getter.function);
@@ -126,7 +126,7 @@ private:
 
     void add(std::string_view field, std::uint64_t value, std::uint64_t size_bytes,
              std::string_view source) {
-        offsets_.emplace(field, PlannedOffset{value, size_bytes, 0, std::string{source}});
+        offsets_.emplace(field, FieldOffset{value, size_bytes, 0, std::string{source}});
     }
 
     // A getter has its argument compared, by a function of its own or by itself.
@@ -143,11 +143,11 @@ private:
         });
     }
 
-    [[nodiscard]] std::optional<PlannedFunction> probe_on(const ExportedFunction &call) const {
+    [[nodiscard]] std::optional<ProbedFunction> probe_on(const ExportedFunction &call) const {
         const LibrarySymbol *symbol = function(call.name);
         if (symbol == nullptr)
             return std::nullopt;
-        PlannedFunction probe;
+        ProbedFunction probe;
         probe.function = call.name;
         probe.symbol = symbol->name;
         probe.entry = symbol->address;
@@ -199,16 +199,16 @@ private:
     }
 
     const LibraryFile &file_;
-    Plan &plan_;
+    LibraryLayout &layout_;
     LibraryFile::Symbols symbols_;
-    std::map<std::string, PlannedOffset> offsets_;
+    std::map<std::string, FieldOffset> offsets_;
 };
 
 } // namespace
 
-void add_exported_functions(const LibraryFile &file, Plan &plan) {
-    if (!plan.not_recorded.empty())
-        Exporter{file, plan}.run();
+void add_exported_functions(const LibraryFile &file, LibraryLayout &layout) {
+    if (!layout.not_recorded.empty())
+        Exporter{file, layout}.run();
 }
 
 bool is_exported_call(std::string_view function) {

@@ -10,10 +10,10 @@
 
 namespace collwire::nccl {
 
-// Turns the plan of a file that would not be recorded (`not_recorded`) into one of its exported
+// Turns the layout of a file that would not be recorded (`not_recorded`) into one of its exported
 // functions: `calls_only` has the reason then. Leaves it as it is where these cannot be read,
 // either.
-void add_exported_functions(const LibraryFile &file, Plan &plan);
+void add_exported_functions(const LibraryFile &file, LibraryLayout &layout);
 
 // One of the functions whose probes tell of calls, or of the making and the end of a communicator.
 bool is_exported_call(std::string_view function);

@@ -27,7 +27,7 @@ struct FileLook {
 };
 
 // Smaller files than LEAST_FILE_BYTES are Other. The files are opened and read in a process without
-// privileges, as by plan_of_file().
+// privileges, as by layout_of_file().
 std::vector<FileLook> look_for_nccl(std::span<const std::string> paths,
                                     const ReaderTimes &times = {});
 

@@ -22,7 +22,7 @@ namespace {
 // Finding functions by what they log takes half a second of CPU, and far more of one that is
 // emulated.
 constexpr ReaderTimes OF_OTHERS{.cpu = std::chrono::seconds{40}};
-constexpr std::size_t MOST_PLAN_BYTES = 4UL << 20; // one has 100 KiB
+constexpr std::size_t MOST_LAYOUT_BYTES = 4UL << 20; // one has 100 KiB
 constexpr char NCCL = '1';
 constexpr char OTHER = '0';
 constexpr char UNOPENED = '-';
@@ -52,7 +52,7 @@ FileLook look_from(std::string_view line) {
     return {line.starts_with(UNOPENED) ? Unopened : Other, {}, {}};
 }
 
-// "P" and the plan, or "E", the kind of the error, and its message.
+// "P" and the layout, or "E", the kind of the error, and its message.
 std::string answer_of(const Result<FileBytes> &file, const std::string &path) {
     const auto refused = [](const Error &why) {
         return fmt::format("E{}{}", static_cast<int>(why.kind), why.message);
@@ -62,11 +62,11 @@ std::string answer_of(const Result<FileBytes> &file, const std::string &path) {
     const auto library = LibraryFile::parse(file->bytes());
     if (!library)
         return refused(Error{library.failure()}.in(path));
-    auto plan = make_plan(*library);
-    if (!plan)
-        return refused(Error{plan.failure()}.in(path));
-    add_exported_functions(*library, *plan);
-    return "P" + render_json(*plan, "");
+    auto layout = make_layout(*library);
+    if (!layout)
+        return refused(Error{layout.failure()}.in(path));
+    add_exported_functions(*library, *layout);
+    return "P" + render_json(*layout, "");
 }
 
 bool is_debug_file_of(const LibraryFile &library, const LibraryFile &debug) {
@@ -74,63 +74,63 @@ bool is_debug_file_of(const LibraryFile &library, const LibraryFile &debug) {
            debug.has_debug_types();
 }
 
-Result<Plan> plan_in(std::span<const std::byte> bytes) {
-    if (bytes.size() > MOST_PLAN_BYTES || bytes.empty() || bytes.front() != std::byte{'{'})
-        return error(ErrorKind::BadInput, "not a plan");
-    return parse_plan({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+Result<LibraryLayout> layout_in(std::span<const std::byte> bytes) {
+    if (bytes.size() > MOST_LAYOUT_BYTES || bytes.empty() || bytes.front() != std::byte{'{'})
+        return error(ErrorKind::BadInput, "not a layout");
+    return parse_layout({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
 }
 
 // A debug file says it by addresses alone: the library itself says where functions begin.
-Result<Plan> plan_with(const LibraryFile &library, const LibraryFile &debug) {
-    auto plan = make_plan(library, &debug);
-    if (plan)
-        if (auto checked = check_entries(*plan, library); !checked)
+Result<LibraryLayout> layout_with(const LibraryFile &library, const LibraryFile &debug) {
+    auto layout = make_layout(library, &debug);
+    if (layout)
+        if (auto checked = check_entries(*layout, library); !checked)
             return std::move(checked).failure();
-    return plan;
+    return layout;
 }
 
-// What a plan says of another file, as it was made.
-Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> bytes) {
-    auto plan = plan_in(bytes);
-    if (!plan)
-        return plan;
-    if (auto checked = check_plan(*plan, library); !checked)
+// What a layout says of another file, as it was made.
+Result<LibraryLayout> saved_layout(const LibraryFile &library, std::span<const std::byte> bytes) {
+    auto layout = layout_in(bytes);
+    if (!layout)
+        return layout;
+    if (auto checked = check_layout(*layout, library); !checked)
         return std::move(checked).failure();
-    for (Capability &capability : plan->capabilities)
+    for (Capability &capability : layout->capabilities)
         if (!capability.source.empty())
             capability.source = fmt::format("a plan of this build-id ({})", capability.source);
-    plan->has_symbol_table = library.has_symbol_table();
-    plan->has_debug_types = library.has_debug_types();
-    plan->debug_link = library.debug_link();
-    return plan;
+    layout->has_symbol_table = library.has_symbol_table();
+    layout->has_debug_types = library.has_debug_types();
+    layout->debug_link = library.debug_link();
+    return layout;
 }
 
-// A plan of another build, out of a plan or a library that has its own.
-Result<Plan> other_build(const LibraryFile &library, std::span<const std::byte> bytes,
-                         Lender lender) {
-    auto other = plan_in(bytes);
+// A layout of another build, out of a layout or a library that has its own.
+Result<LibraryLayout> other_build(const LibraryFile &library, std::span<const std::byte> bytes,
+                                  Lender lender) {
+    auto other = layout_in(bytes);
     if (other)
         return other;
     const auto file = LibraryFile::parse(bytes);
     if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
         !can_lend(library, *file, lender))
         return error(ErrorKind::BadInput, "tells nothing of a build");
-    return make_plan(*file);
+    return make_layout(*file);
 }
 
-std::string found(std::size_t i, const Plan &plan) {
-    return fmt::format("D{}\n{}", i, render_json(plan, ""));
+std::string found(std::size_t i, const LibraryLayout &layout) {
+    return fmt::format("D{}\n{}", i, render_json(layout, ""));
 }
 
 // With the nearest patch release before the file's, if it has its layouts in common with the
 // nearest one behind it.
 std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t version,
                                        std::span<const Result<FileBytes>> files) {
-    std::optional<Plan> before, behind;
+    std::optional<LibraryLayout> before, behind;
     std::size_t index = 0;
     for (std::size_t i = 1; i < files.size(); ++i) {
         auto other = files[i] ? other_build(library, files[i]->bytes(), Lender::PatchRelease)
-                              : Result<Plan>{files[i].failure()};
+                              : Result<LibraryLayout>{files[i].failure()};
         const std::uint32_t of = other ? version_number(other->version) : 0;
         if (of == 0 || other->build_id == library.build_id() || !other->not_recorded.empty() ||
             !other->has_debug_types || !is_patch_release(version, of))
@@ -142,15 +142,15 @@ std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t
             behind = std::move(*other);
         }
     }
-    if (!before || !behind || !have_same_layouts(*before, *behind))
+    if (!before || !behind || !have_same_offsets(*before, *behind))
         return "N";
-    const auto plan = borrow_plan(library, *before, Lender::PatchRelease);
-    return plan ? found(index, *plan) : "N";
+    const auto layout = borrow_layout(library, *before, Lender::PatchRelease);
+    return layout ? found(index, *layout) : "N";
 }
 
 // With the first of the other files that is of the first one, else the first that is of another
 // build of its version, else of patch releases around it. "D", its index, a line's end, and the
-// plan; "N": there is none.
+// layout; "N": there is none.
 std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
     const auto library =
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
@@ -160,11 +160,11 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
         if (!files[i])
             continue;
         const auto debug = LibraryFile::parse_debug(files[i]->bytes());
-        const auto plan = debug && is_debug_file_of(*library, *debug)
-                              ? plan_with(*library, *debug)
-                              : kept_plan(*library, files[i]->bytes());
-        if (plan)
-            return found(i, *plan);
+        const auto layout = debug && is_debug_file_of(*library, *debug)
+                                ? layout_with(*library, *debug)
+                                : saved_layout(*library, files[i]->bytes());
+        if (layout)
+            return found(i, *layout);
     }
     const std::uint32_t version = version_of(*library);
     bool is_known = false; // its version: then it was patched, and is like no other
@@ -174,21 +174,22 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
         const auto other = other_build(*library, files[i]->bytes(), Lender::SameVersion);
         if (!other)
             continue;
-        if (const auto plan = borrow_plan(*library, *other))
-            return found(i, *plan);
+        if (const auto layout = borrow_layout(*library, *other))
+            return found(i, *layout);
         is_known = is_known || version_number(other->version) == version;
     }
     return is_known ? "N" : answer_with_patch_releases(*library, version, files);
 }
 
-// Of a file that was stripped. Nothing: neither its debug file, nor a plan of it, nor of another
+// Of a file that was stripped. Nothing: neither its debug file, nor a layout of it, nor of another
 // build that has its layouts is there, or it cannot be read.
-std::optional<Plan> plan_with_debug_file(const std::string &path, Plan &stripped,
-                                         const DebugPlaces &places) {
+std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
+                                                    LibraryLayout &stripped,
+                                                    const DebugPlaces &places) {
     std::vector<std::string> paths{path};
     std::ranges::copy(debug_file_paths(stripped.build_id, stripped.debug_link, places),
                       std::back_inserter(paths));
-    std::ranges::copy(plan_paths(stripped.build_id, places), std::back_inserter(paths));
+    std::ranges::copy(layout_paths(stripped.build_id, places), std::back_inserter(paths));
     std::ranges::copy(other_build_paths(places), std::back_inserter(paths));
     if (paths.size() == 1)
         return std::nullopt;
@@ -198,22 +199,22 @@ std::optional<Plan> plan_with_debug_file(const std::string &path, Plan &stripped
         });
     for (std::string *why : {&stripped.not_recorded, &stripped.calls_only})
         if (!answer.problem.empty() && !why->empty())
-            *why += fmt::format(". Debug files and plans were looked for: {}", answer.problem);
+            *why += fmt::format(". Debug files and layouts were looked for: {}", answer.problem);
     const std::size_t line_end = answer.text.find('\n');
     if (!answer.text.starts_with('D') || line_end == std::string::npos)
         return std::nullopt;
     std::size_t index = 0;
     std::from_chars(answer.text.data() + 1, answer.text.data() + line_end, index);
-    auto plan = parse_plan(std::string_view{answer.text}.substr(line_end + 1));
-    if (!plan || index == 0 || index >= paths.size() || plan->build_id != stripped.build_id)
+    auto layout = parse_layout(std::string_view{answer.text}.substr(line_end + 1));
+    if (!layout || index == 0 || index >= paths.size() || layout->build_id != stripped.build_id)
         return std::nullopt;
-    plan->debug_file = paths[index];
-    return std::move(*plan);
+    layout->debug_file = paths[index];
+    return std::move(*layout);
 }
 
 } // namespace
 
-Result<Plan> plan_of_file(const std::string &path, const DebugPlaces &places) {
+Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places) {
     const ReaderAnswer answer =
         ask_reader({&path, 1}, {}, [&path](int fd, std::span<const Result<FileBytes>> files) {
             write_all(fd, answer_of(files.front(), path));
@@ -221,14 +222,14 @@ Result<Plan> plan_of_file(const std::string &path, const DebugPlaces &places) {
     if (!answer.ran)
         return error(ErrorKind::Failed, answer.problem);
     if (answer.text.starts_with('P')) {
-        auto plan = parse_plan(std::string_view{answer.text}.substr(1));
-        if (!plan)
-            return std::move(plan).failure().in(path);
-        if (!plan->has_symbol_table || !plan->has_debug_types)
-            if (auto better = plan_with_debug_file(path, *plan, places))
-                plan = std::move(*better);
-        plan->file = path;
-        return plan;
+        auto layout = parse_layout(std::string_view{answer.text}.substr(1));
+        if (!layout)
+            return std::move(layout).failure().in(path);
+        if (!layout->has_symbol_table || !layout->has_debug_types)
+            if (auto better = layout_with_debug_file(path, *layout, places))
+                layout = std::move(*better);
+        layout->file = path;
+        return layout;
     }
     if (answer.text.size() > 2 && answer.text[0] == 'E')
         return error(static_cast<ErrorKind>(answer.text[1] - '0'), answer.text.substr(2));

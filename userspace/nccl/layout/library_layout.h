@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can be known of the NCCL in one file, where its probes go, and where its data lie. Made from
-// the file alone, without running it. docs/nccl-plan.md is the prose; plan_schema_version grows
+// the file alone, without running it. docs/nccl-plan.md is the prose; layout_schema_version grows
 // when a field changes meaning.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace collwire::nccl {
 
-inline constexpr int plan_schema_version = 1;
+inline constexpr int layout_schema_version = 1;
 
 // How well something will be known: docs/nccl-plan.md.
 enum class Rung {
@@ -32,7 +32,7 @@ struct Capability {
     std::vector<std::string> missing; // names that this build does not have
 };
 
-struct PlannedFunction {
+struct ProbedFunction {
     std::string function;
     std::string symbol;      // as in the file
     std::uint64_t entry = 0; // its first instruction, where probes of its return go
@@ -43,19 +43,19 @@ struct PlannedFunction {
     std::map<std::string, std::string> registers; // what the probe reads, and where
 };
 
-struct PlannedOffset {
+struct FieldOffset {
     std::uint64_t value = 0;
     std::uint64_t size_bytes = 0; // 0: not known
     std::uint64_t elements = 0;   // of an array; 0: not one
     std::string source;
 };
 
-struct Plan {
+struct LibraryLayout {
     std::string file;
     std::string version;    // 2.28.9; empty if it cannot be told
     std::string build_id;   // hex; empty if the file has none
     std::string debug_link; // the name of its debug file, as it says; empty: it says none
-    // Of a file that was stripped: its debug file, or the plan that was kept of it; empty: none.
+    // Of a file that was stripped: its debug file, or the layout that was kept of it; empty: none.
     std::string debug_file;
     bool has_symbol_table = false;
     bool has_debug_types = false;
@@ -65,20 +65,20 @@ struct Plan {
     // sentence with what to do; empty: all is, or nothing.
     std::string calls_only;
     std::vector<Capability> capabilities;
-    std::vector<PlannedFunction> probes;
-    std::map<std::string, PlannedOffset> offsets;    // "type.field"; "type": its size
+    std::vector<ProbedFunction> probes;
+    std::map<std::string, FieldOffset> offsets;      // "type.field"; "type": its size
     std::map<std::string, std::uint64_t> data;       // addresses of variables, in the file
     std::map<std::string, std::uint64_t> parameters; // where their values are kept: IbQpsPerConn
     std::map<std::string, std::int64_t> enumerators;
 };
 
-const Capability *find_capability(const Plan &plan, std::string_view name);
-// What the rung of a capability rests on, and the file that the plan was made with where that is
+const Capability *find_capability(const LibraryLayout &layout, std::string_view name);
+// What the rung of a capability rests on, and the file that the layout was made with where that is
 // another: its name alone if the text had more than `most_bytes` else. Empty: nothing.
-std::string basis_of(const Plan &plan, std::string_view capability,
+std::string basis_of(const LibraryLayout &layout, std::string_view capability,
                      std::size_t most_bytes = SIZE_MAX);
 
-// When `collwire record` places the probe on a function of a plan.
+// When `collwire record` places the probe on a function of a layout.
 enum class Placed {
     Always,
     LocalLaunches, // with --local-launches
@@ -86,15 +86,15 @@ enum class Placed {
     Warnings,      // with --warnings
     Never,         // not by this version of collwire
 };
-Placed placed_when(const Plan &plan, const PlannedFunction &probe);
+Placed placed_when(const LibraryLayout &layout, const ProbedFunction &probe);
 // "always", "--local-launches"; empty: never
 std::string_view placed_name(Placed placed);
 
 // One JSON document.
-std::string render_json(const Plan &plan, std::string_view tool_version);
+std::string render_json(const LibraryLayout &layout, std::string_view tool_version);
 // What render_json wrote. BadInput if it is something else.
-Result<Plan> parse_plan(std::string_view json);
+Result<LibraryLayout> parse_layout(std::string_view json);
 // For people, about 100 columns.
-std::string render_text(const Plan &plan);
+std::string render_text(const LibraryLayout &layout);
 
 } // namespace collwire::nccl

@@ -13,7 +13,7 @@ namespace collwire::nccl {
 namespace {
 
 constexpr std::string_view SYSTEM = "/usr/lib/debug";
-constexpr std::string_view PLAN_SUFFIX = ".nccl-plan.json";
+constexpr std::string_view LAYOUT_SUFFIX = ".nccl-plan.json";
 constexpr std::string_view LIBRARY = "libnccl.so";
 constexpr std::size_t MOST_OTHERS = 64;
 constexpr std::size_t MOST_NAMES = 4096; // of a directory that are looked at
@@ -32,8 +32,8 @@ bool is_trusted(const std::string &directory, uid_t owner) {
            (status.st_uid == 0 || status.st_uid == geteuid() || status.st_uid == owner);
 }
 
-// Plans that come with collwire: where packages put them, and beside the program.
-std::vector<std::string> own_plans() {
+// Layouts that come with collwire: where packages put them, and beside the program.
+std::vector<std::string> own_layout_directories() {
     std::vector<std::string> directories{"/usr/share/collwire/nccl-plans"};
     std::error_code problem;
     const auto program = std::filesystem::read_symlink("/proc/self/exe", problem);
@@ -90,22 +90,22 @@ std::vector<std::string> debug_file_paths(std::string_view build_id, std::string
     return paths;
 }
 
-std::vector<std::string> plan_paths(std::string_view build_id, const DebugPlaces &places) {
+std::vector<std::string> layout_paths(std::string_view build_id, const DebugPlaces &places) {
     std::vector<std::string> paths;
     if (build_id.empty())
         return paths;
     for (const std::string &place : places.symbols) {
-        paths.push_back(fmt::format("{}/{}", place, plan_file_name(build_id)));
+        paths.push_back(fmt::format("{}/{}", place, layout_file_name(build_id)));
         paths.push_back(place);
     }
-    for (const std::string &directory : own_plans())
-        paths.push_back(fmt::format("{}/{}", directory, plan_file_name(build_id)));
+    for (const std::string &directory : own_layout_directories())
+        paths.push_back(fmt::format("{}/{}", directory, layout_file_name(build_id)));
     return paths;
 }
 
 std::vector<std::string> other_build_paths(const DebugPlaces &places) {
     std::vector<std::string> paths;
-    std::vector<std::string> directories = own_plans();
+    std::vector<std::string> directories = own_layout_directories();
     directories.insert(directories.begin(), places.symbols.begin(), places.symbols.end());
     for (const std::string &directory : directories) {
         std::vector<std::string> of_this;
@@ -115,7 +115,7 @@ std::vector<std::string> other_build_paths(const DebugPlaces &places) {
         for (; !problem && left != 0 && at != std::filesystem::directory_iterator{};
              at.increment(problem), --left) {
             const std::string name = at->path().filename();
-            if (name.ends_with(PLAN_SUFFIX) || name.starts_with(LIBRARY))
+            if (name.ends_with(LAYOUT_SUFFIX) || name.starts_with(LIBRARY))
                 of_this.push_back(at->path());
         }
         std::ranges::sort(of_this);
@@ -127,8 +127,8 @@ std::vector<std::string> other_build_paths(const DebugPlaces &places) {
     return paths;
 }
 
-std::string plan_file_name(std::string_view build_id) {
-    return fmt::format("{}{}", build_id, PLAN_SUFFIX);
+std::string layout_file_name(std::string_view build_id) {
+    return fmt::format("{}{}", build_id, LAYOUT_SUFFIX);
 }
 
 } // namespace collwire::nccl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the symbols and types of a library may be that was stripped, or a plan that was made of it
-// before.
+// Where the symbols and types of a library may be that was stripped, or a layout that was made of
+// it before.
 #pragma once
 
 #include <string>
@@ -23,17 +23,17 @@ struct DebugPlaces {
 [[nodiscard]] std::vector<std::string>
 debug_file_paths(std::string_view build_id, std::string_view link, const DebugPlaces &places);
 
-// The same of plans (`collwire doctor --export-plan`): in `symbols`, and those that come with
+// The same of layouts (`collwire doctor --export-plan`): in `symbols`, and those that come with
 // collwire: in /usr/share/collwire/nccl-plans, and in ../share/collwire/nccl-plans and nccl-plans
 // beside the program, if they are root's, of whoever runs this, or of the program's owner.
-[[nodiscard]] std::vector<std::string> plan_paths(std::string_view build_id,
-                                                  const DebugPlaces &places);
+[[nodiscard]] std::vector<std::string> layout_paths(std::string_view build_id,
+                                                    const DebugPlaces &places);
 
-// Files in the same places that may tell of another build: plans, and libraries. No more than 64 of
-// a place.
+// Files in the same places that may tell of another build: layouts, and libraries. No more than 64
+// of a place.
 [[nodiscard]] std::vector<std::string> other_build_paths(const DebugPlaces &places);
 
-// As what a plan is kept: BUILD-ID.nccl-plan.json
-[[nodiscard]] std::string plan_file_name(std::string_view build_id);
+// As what a layout is kept: BUILD-ID.nccl-plan.json
+[[nodiscard]] std::string layout_file_name(std::string_view build_id);
 
 } // namespace collwire::nccl

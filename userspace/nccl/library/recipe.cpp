@@ -117,7 +117,7 @@ constexpr std::array OPERATION_FIELDS{
     FieldRecipe{"ncclComm.seqNumber", Optional},
     FieldRecipe{"ncclComm.p2pnChannels", Optional},
     FieldRecipe{"ncclProxyOp.nChannels", Optional},
-    // What a plan without operations is of.
+    // What a kernel plan without operations is of.
     FieldRecipe{"ncclKernelPlan.proxyOpQueue.head", Optional},
     FieldRecipe{"ncclKernelPlan.collTaskQueue.head", Optional},
     FieldRecipe{"ncclKernelPlan.p2pTaskQueue.head", Optional},
@@ -209,7 +209,7 @@ constexpr std::array CONNECTION_FIELDS{
     FieldRecipe{"ncclSocket.crypto", Optional},
 };
 
-// The sum, which exists in 2.24 to 2.26 only, is a rule of its own in file_plan.cpp.
+// The sum, which exists in 2.24 to 2.26 only, is a rule of its own in file_layout.cpp.
 constexpr std::array BYTES_FUNCTIONS{
     FunctionRecipe{"ncclProfilerStopProxyOpEvent", Exact, TWO},
 };

@@ -49,7 +49,7 @@ inline constexpr std::array<std::string_view, 4> NEEDED_FUNCTIONS{
 // of them in 2.18 to 2.32; coll_net.cc, which has types of the same names, is none of them.
 std::span<const std::string_view> units_of_types();
 
-// The enumerations that are part of a plan, by how their enumerators begin.
+// The enumerations that are part of a layout, by how their enumerators begin.
 std::span<const std::string_view> enumerator_prefixes();
 
 } // namespace collwire::nccl

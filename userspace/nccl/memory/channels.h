@@ -15,7 +15,8 @@ namespace collwire::nccl {
 // Whatever the process has there, it is bounded in time and memory: all records together are of
 // `bytes_left` at most. Where the order of the ranks in a ring is more than is left there is none,
 // and in the end no record; `is_cut`, where it is given, becomes true then.
-std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, const Plan &plan,
+std::vector<std::vector<std::byte>> read_channels(const ProcessView &process,
+                                                  const LibraryLayout &layout,
                                                   const cw_nccl_comm &comm, std::size_t bytes_left,
                                                   bool *is_cut = nullptr);
 

@@ -24,7 +24,7 @@ struct ErrorPlaces {
 };
 
 // `bias`: see load_bias. Nothing: this NCCL has none of it.
-std::optional<ErrorPlaces> find_error_places(const Plan &plan, std::uint64_t bias);
+std::optional<ErrorPlaces> find_error_places(const LibraryLayout &layout, std::uint64_t bias);
 
 // At most CW_NCCL_TEXT_BYTES - 1 of it; empty: NCCL never warned. Nothing: it cannot be read, or is
 // being written.

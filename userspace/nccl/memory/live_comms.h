@@ -16,8 +16,8 @@
 namespace collwire::nccl {
 
 // Where the file's addresses are in the process: add it to them. Nothing: the process has not
-// mapped the code that the plan's probes are in. `mapping` is one of the file.
-std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping);
+// mapped the code that the layout's probes are in. `mapping` is one of the file.
+std::optional<std::uint64_t> load_bias(const LibraryLayout &layout, const Mapping &mapping);
 
 struct LiveComm {
     cw_nccl_comm comm{}; // without time, process and image
@@ -32,26 +32,29 @@ struct LiveComms {
 
 // Those that are ready for use. Whatever the process has there, it is bounded in time and memory;
 // what could not be read is left out.
-LiveComms read_comms(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                     std::uint64_t bias);
+LiveComms read_comms(const ProcessView &process, const LibraryLayout &layout,
+                     const cw_nccl_layout &bpf_layout, std::uint64_t bias);
 
 // The same of communicators at known addresses.
-LiveComms read_comms_at(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                        std::uint64_t bias, std::span<const std::uint64_t> addresses);
+LiveComms read_comms_at(const ProcessView &process, const LibraryLayout &layout,
+                        const cw_nccl_layout &bpf_layout, std::uint64_t bias,
+                        std::span<const std::uint64_t> addresses);
 
 // Whether it is what it was when it was read.
-bool is_there(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-              std::uint64_t bias, const cw_nccl_comm &comm);
+bool is_there(const ProcessView &process, const LibraryLayout &layout,
+              const cw_nccl_layout &bpf_layout, std::uint64_t bias, const cw_nccl_comm &comm);
 
 // How much a communicator has started by now, into `comm`.
-void read_counts(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                 cw_nccl_comm &comm);
+void read_counts(const ProcessView &process, const LibraryLayout &layout,
+                 const cw_nccl_layout &bpf_layout, cw_nccl_comm &comm);
 
 // One connection at a known address, in as many records as its endpoints need, without time,
 // process and communicator. `proxy_state`: of the communicator whose proxy has it. Empty: there is
 // none that is connected, or it is not of a network.
-std::vector<cw_nccl_connection> read_connection(const ProcessView &process, const Plan &plan,
-                                                const cw_nccl_layout &layout, std::uint64_t bias,
-                                                std::uint64_t proxy_state, std::uint64_t address);
+std::vector<cw_nccl_connection> read_connection(const ProcessView &process,
+                                                const LibraryLayout &layout,
+                                                const cw_nccl_layout &bpf_layout,
+                                                std::uint64_t bias, std::uint64_t proxy_state,
+                                                std::uint64_t address);
 
 } // namespace collwire::nccl

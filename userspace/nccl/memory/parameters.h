@@ -13,7 +13,7 @@ namespace collwire::nccl {
 
 // By NCCL's own name (IbQpsPerConn), those that the process has used by now: NCCL reads each when
 // it needs it first. `bias`: see load_bias.
-std::map<std::string, std::int64_t> read_parameters(const ProcessView &process, const Plan &plan,
-                                                    std::uint64_t bias);
+std::map<std::string, std::int64_t>
+read_parameters(const ProcessView &process, const LibraryLayout &layout, std::uint64_t bias);
 
 } // namespace collwire::nccl

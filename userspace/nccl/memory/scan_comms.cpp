@@ -157,16 +157,16 @@ private:
 
 } // namespace
 
-bool can_scan(const Plan &plan) {
-    return field_offset(plan, "ncclComm.startMagic") == 0 &&
-           field_offset(plan, "ncclComm.endMagic") != CW_NCCL_NO_FIELD;
+bool can_scan(const LibraryLayout &layout) {
+    return field_offset(layout, "ncclComm.startMagic") == 0 &&
+           field_offset(layout, "ncclComm.endMagic") != CW_NCCL_NO_FIELD;
 }
 
-ScannedComms scan_comms(const ProcessView &process, const Plan &plan,
+ScannedComms scan_comms(const ProcessView &process, const LibraryLayout &layout,
                         std::chrono::steady_clock::time_point until) {
-    if (!can_scan(plan))
+    if (!can_scan(layout))
         return {};
-    return Scanner{process, field_offset(plan, "ncclComm.endMagic"), until}.scan();
+    return Scanner{process, field_offset(layout, "ncclComm.endMagic"), until}.scan();
 }
 
 } // namespace collwire::nccl

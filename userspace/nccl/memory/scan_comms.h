@@ -18,13 +18,13 @@ struct ScannedComms {
 };
 
 // Whether this NCCL marks its communicators: 2.21 and later.
-bool can_scan(const Plan &plan);
+bool can_scan(const LibraryLayout &layout);
 
 // Looks through the memory of its own that a process has (heap, anonymous mappings), as far as it
 // is there: a page that was never touched, or is swapped out, is left as it is. A communicator
 // begins and ends with a number that nothing else has. Where malloc puts what is large is looked
 // at first, all else only if nothing is there.
-ScannedComms scan_comms(const ProcessView &process, const Plan &plan,
+ScannedComms scan_comms(const ProcessView &process, const LibraryLayout &layout,
                         std::chrono::steady_clock::time_point until);
 
 } // namespace collwire::nccl

@@ -36,22 +36,22 @@ void read_each(const ProcessView &process, std::size_t n_items, AddressesOf addr
 } // namespace
 
 std::optional<StepCounter> find_step_counter(const ProcessView &process,
-                                             const cw_nccl_layout &layout,
+                                             const cw_nccl_layout &bpf_layout,
                                              const cw_nccl_connection &connection) {
     const bool send = (connection.flags & CW_NCCL_CONNECTION_SEND) != 0;
-    const std::uint32_t step = send ? layout.send_step : layout.recv_step;
-    const std::uint32_t net_comm = send ? layout.send_net_comm : layout.recv_net_comm;
+    const std::uint32_t step = send ? bpf_layout.send_step : bpf_layout.recv_step;
+    const std::uint32_t net_comm = send ? bpf_layout.send_net_comm : bpf_layout.recv_net_comm;
     if (connection.transport == CW_NCCL_TRANSPORT_LOCAL ||
         connection.transport == CW_NCCL_TRANSPORT_UNKNOWN || connection.net_comm == 0 ||
         step == CW_NCCL_NO_FIELD || net_comm == CW_NCCL_NO_FIELD ||
-        layout.connection_resources == CW_NCCL_NO_FIELD ||
-        layout.connection_append == CW_NCCL_NO_FIELD)
+        bpf_layout.connection_resources == CW_NCCL_NO_FIELD ||
+        bpf_layout.connection_append == CW_NCCL_NO_FIELD)
         return std::nullopt;
     StepCounter counter;
-    counter.resources_at = connection.connection + layout.connection_resources;
+    counter.resources_at = connection.connection + bpf_layout.connection_resources;
     const auto resources = process.read<std::uint64_t>(counter.resources_at);
     const auto appended =
-        process.read<std::uint64_t>(connection.connection + layout.connection_append);
+        process.read<std::uint64_t>(connection.connection + bpf_layout.connection_append);
     if (!resources || *resources == 0 || !appended || *appended == 0)
         return std::nullopt;
     counter.resources = *resources;

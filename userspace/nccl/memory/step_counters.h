@@ -30,7 +30,7 @@ struct StepReading {
 
 // Nothing: it is not there, or not of a network.
 std::optional<StepCounter> find_step_counter(const ProcessView &process,
-                                             const cw_nccl_layout &layout,
+                                             const cw_nccl_layout &bpf_layout,
                                              const cw_nccl_connection &connection);
 
 // In the order of `counters`; nothing for a connection that is not there any more.

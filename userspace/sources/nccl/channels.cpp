@@ -37,7 +37,7 @@ std::string NcclSource::channels_problem() {
 void NcclSource::read_channels(Comm &comm, const NcclImage &image) {
     const ProcessView view{static_cast<pid_t>(comm.record.tgid)};
     comm.channels =
-        nccl::read_channels(view, image.plan, comm.record,
+        nccl::read_channels(view, image.layout, comm.record,
                             MAX_BYTES - std::min(channel_bytes_, MAX_BYTES), &are_channels_cut_);
     comm.has_fresh_channels = !comm.channels.empty();
     channel_bytes_ += bytes_of(comm.channels);

@@ -53,7 +53,7 @@ bool NcclSource::read_elsewhere(const Elsewhere &wanted) {
     const NcclImage *image = images_.find(own.image_id);
     if (image == nullptr)
         return true;
-    const bool by_rank = image->plan.offsets.contains("ncclProxyState.peerArraySize");
+    const bool by_rank = image->layout.offsets.contains("ncclProxyState.peerArraySize");
     const auto proxy = nccl::proxy_of(comms, own, wanted.proxy_index, by_rank);
     if (!proxy)
         return false;
@@ -65,11 +65,11 @@ bool NcclSource::read_elsewhere(const Elsewhere &wanted) {
         const NcclImage *mapped = mapping.executable ? images_.image_of(pid, mapping) : nullptr;
         if (mapped == nullptr || mapped->id != proxy->comm.image_id)
             continue;
-        const auto layout = nccl::layout_of_plan(mapped->plan, mapped->id);
-        const auto bias = nccl::load_bias(mapped->plan, mapping);
-        if (!layout || !bias)
+        const auto bpf_layout = nccl::bpf_layout_of(mapped->layout, mapped->id);
+        const auto bias = nccl::load_bias(mapped->layout, mapping);
+        if (!bpf_layout || !bias)
             continue;
-        const auto connections = nccl::read_connection(view, mapped->plan, *layout, *bias,
+        const auto connections = nccl::read_connection(view, mapped->layout, *bpf_layout, *bias,
                                                        proxy->comm.proxy_state, wanted.connection);
         bool is_told = false;
         for (cw_nccl_connection connection : connections) {

@@ -36,8 +36,8 @@ void NcclSource::watch_errors(const cw_nccl_comm &record) {
         for (const Mapping &mapping : view.mappings()) {
             if (!mapping.executable || images_.image_of(view.pid(), mapping) != image)
                 continue;
-            const auto bias = nccl::load_bias(image->plan, mapping);
-            const auto places = bias ? nccl::find_error_places(image->plan, *bias) : std::nullopt;
+            const auto bias = nccl::load_bias(image->layout, mapping);
+            const auto places = bias ? nccl::find_error_places(image->layout, *bias) : std::nullopt;
             if (places)
                 errors_.add_process(record.tgid, record.image_id, *places);
             if (bias)

@@ -198,8 +198,8 @@ Result<void> NcclImages::add_file(const std::string &path) {
     return {};
 }
 
-Result<nccl::Plan> NcclImages::plan_of(const NcclImage &image) const {
-    return nccl::plan_of_file(image.file.own_path(), {image.path, wanted_.symbols});
+Result<nccl::LibraryLayout> NcclImages::layout_of(const NcclImage &image) const {
+    return nccl::layout_of_file(image.file.own_path(), {image.path, wanted_.symbols});
 }
 
 NcclImage *NcclImages::add(MappedFile file, const FileStatus &status, std::string path) {
@@ -209,18 +209,18 @@ NcclImage *NcclImages::add(MappedFile file, const FileStatus &status, std::strin
     image->names.insert(status.identity);
     image->path = std::move(path);
     image->file = std::move(file);
-    auto plan = plan_of(*image);
-    if (!plan && plan.failure().kind == ErrorKind::Failed)
+    auto layout = layout_of(*image);
+    if (!layout && layout.failure().kind == ErrorKind::Failed)
         return nullptr;
-    if (plan) {
-        image->plan = std::move(*plan);
-        image->plan.file = image->path;
-        image->problem = image->plan.not_recorded;
+    if (layout) {
+        image->layout = std::move(*layout);
+        image->layout.file = image->path;
+        image->problem = image->layout.not_recorded;
     } else {
-        image->problem = std::move(plan).failure().message;
+        image->problem = std::move(layout).failure().message;
     }
     if (image->problem.empty())
-        plan_probes(*image);
+        list_probes(*image);
     else
         image->file = MappedFile{};
     images_.push_back(std::move(image));
@@ -232,7 +232,7 @@ NcclImage *NcclImages::probed_in(pid_t pid, const Mapping &mapping,
                                  std::string_view build_id) const {
     const ProcessView view{pid};
     for (const auto &image : images_) {
-        if (image->links.empty() || image->plan.build_id != build_id)
+        if (image->links.empty() || image->layout.build_id != build_id)
             continue;
         const Breakpoints found = breakpoints_in(view, mapping, *image);
         if (found.n_wanted != 0 && found.n_there == found.n_wanted)
@@ -326,18 +326,18 @@ void NcclImages::refuse_the_rest() {
 
 // Another time of writing, or another size, may be the same code (touch, a file system of other
 // machines), and without one the code may be another (rsync --times).
-bool NcclImages::is_what_was_planned(NcclImage &image) const {
+bool NcclImages::matches_its_layout(NcclImage &image) const {
     const auto now = image.file.status();
     if (now == image.status)
         return true;
     const FileIdentity &before = image.status.identity;
     if (!now || now->identity.device != before.device || now->identity.inode != before.inode)
         return false;
-    auto plan = plan_of(image);
-    if (!plan)
+    auto layout = layout_of(image);
+    if (!layout)
         return false;
-    plan->file = image.path;
-    if (nccl::render_json(*plan, "") != nccl::render_json(image.plan, ""))
+    layout->file = image.path;
+    if (nccl::render_json(*layout, "") != nccl::render_json(image.layout, ""))
         return false;
     take_over(image, *now);
     return !has_lost_breakpoints(image);
@@ -404,7 +404,7 @@ void NcclImages::let_go_due() {
 NcclImages::Inodes NcclImages::give_up(std::uint64_t now_ns) {
     Inodes anew;
     for (const auto &image : images_)
-        if (!image->links.empty() && !is_what_was_planned(*image)) {
+        if (!image->links.empty() && !matches_its_layout(*image)) {
             image->problem = "was written again while its probes were in it: what runs with it is "
                              "not recorded any more. Fix: install to a new file and rename it";
             anew.merge(inodes_of(*image));
@@ -438,7 +438,7 @@ void NcclImages::become_one() {
         if (!image->met || !image->links.empty())
             return false;
         const auto &[pid, mapping] = *image->met;
-        NcclImage *same = probed_in(pid, mapping, image->plan.build_id);
+        NcclImage *same = probed_in(pid, mapping, image->layout.build_id);
         if (same == nullptr)
             return false;
         same->names.insert(image->names.begin(), image->names.end());

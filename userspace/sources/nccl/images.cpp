@@ -111,7 +111,7 @@ constexpr std::array EXPORTED_SITES{
 };
 
 bool is_calls_only(const NcclImage &image) {
-    return !image.plan.calls_only.empty();
+    return !image.layout.calls_only.empty();
 }
 
 std::span<const Site> sites_of(const NcclImage &image) {
@@ -120,18 +120,18 @@ std::span<const Site> sites_of(const NcclImage &image) {
 }
 
 // Which functions tell of operations depends on the version. Ends alone tell less than samples.
-bool has_times(const nccl::Plan &plan, std::string_view function) {
-    return nccl::measures_times(plan) && nccl::find_probe(plan, function) != nullptr;
+bool has_times(const nccl::LibraryLayout &layout, std::string_view function) {
+    return nccl::measures_times(layout) && nccl::find_probe(layout, function) != nullptr;
 }
 
-bool warns_by(const nccl::Plan &plan, std::string_view function) {
-    const nccl::PlannedFunction *warning = nccl::find_warning(plan);
+bool warns_by(const nccl::LibraryLayout &layout, std::string_view function) {
+    const nccl::ProbedFunction *warning = nccl::find_warning(layout);
     return warning != nullptr && warning->function == function;
 }
 
 bool has_sockets(const NcclImage &image) {
-    return image.sockets_refused.empty() && nccl::tells_of_sockets(image.plan) &&
-           nccl::find_probe(image.plan, "ncclSocketClose") != nullptr;
+    return image.sockets_refused.empty() && nccl::tells_of_sockets(image.layout) &&
+           nccl::find_probe(image.layout, "ncclSocketClose") != nullptr;
 }
 
 // The programs of the other kind of builds are not loaded.
@@ -163,7 +163,7 @@ std::vector<std::string> problems_of(const NcclImage &image) {
                                   image.path, image.loop_refused));
     if (image.problem.empty() && is_calls_only(image))
         all.push_back(
-            fmt::format("{}: calls alone are recorded: {}", image.path, image.plan.calls_only));
+            fmt::format("{}: calls alone are recorded: {}", image.path, image.layout.calls_only));
     for (const std::string &missing : image.missing)
         all.push_back(fmt::format("{}: {}", image.path, missing));
     return all;
@@ -249,8 +249,8 @@ void NcclImages::place(NcclImage &image) {
     if (image.placed_ns != 0 || !image.problem.empty())
         return;
     auto placed = load(image);
-    // Its plan was made seconds ago.
-    const bool is_same = is_what_was_planned(image);
+    // Its layout was made seconds ago.
+    const bool is_same = matches_its_layout(image);
     if (placed && !is_same)
         placed = error(ErrorKind::Failed, "was written again before its probes were placed");
     if (placed)
@@ -289,9 +289,9 @@ Result<void> NcclImages::load_any_walk(NcclImage &image) {
 }
 
 Result<void> NcclImages::load(NcclImage &image, bool loop) {
-    const auto layout = nccl::layout_of_plan(image.plan, image.id);
-    if (!layout)
-        return layout.failure();
+    const auto bpf_layout = nccl::bpf_layout_of(image.layout, image.id);
+    if (!bpf_layout)
+        return bpf_layout.failure();
     auto programs = std::make_unique<Skeleton<::nccl>>("NCCL probes");
     if (auto opened = programs->open(); !opened)
         return opened;
@@ -300,12 +300,12 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
     bpf_program__set_autoload((*programs)->progs.plan_task, loop && wanted_.local_launches);
     bpf_program__set_autoload((*programs)->progs.plan_task_bounded,
                               !loop && wanted_.local_launches);
-    (*programs)->rodata->layout = *layout;
+    (*programs)->rodata->layout = *bpf_layout;
     bpf_program__set_autoload((*programs)->progs.enqueue_returns, wanted_.api_returns);
     bpf_program__set_autoload((*programs)->progs.proxy_op_begins, wanted_.network_times);
     bpf_program__set_autoload((*programs)->progs.proxy_op_ends, wanted_.network_times);
     bpf_program__set_autoload((*programs)->progs.warns,
-                              wanted_.warnings && nccl::find_warning(image.plan) != nullptr);
+                              wanted_.warnings && nccl::find_warning(image.layout) != nullptr);
     bpf_program__set_autoload((*programs)->progs.socket_closes, has_sockets(image));
     choose_programs(*programs, image);
     (*programs)->rodata->filter_by_tgid = !wanted_.pids.empty();
@@ -316,23 +316,23 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
     return {};
 }
 
-void NcclImages::plan_probes(NcclImage &image) const {
+void NcclImages::list_probes(NcclImage &image) const {
     for (const Site &site : sites_of(image)) {
-        if (is_calls_only(image) && nccl::find_probe(image.plan, site.function) == nullptr)
+        if (is_calls_only(image) && nccl::find_probe(image.layout, site.function) == nullptr)
             continue;
         if (site.wanted != nullptr && !(wanted_.*site.wanted))
             continue;
-        if (site.wanted == &NcclProbes::local_launches && nccl::sees_all_launches(image.plan))
+        if (site.wanted == &NcclProbes::local_launches && nccl::sees_all_launches(image.layout))
             continue;
         if (site.at_return && may_refuse_return_probes())
             continue;
-        if (site.wanted == &NcclProbes::network_times && !has_times(image.plan, site.function))
+        if (site.wanted == &NcclProbes::network_times && !has_times(image.layout, site.function))
             continue;
-        if (site.wanted == &NcclProbes::warnings && !warns_by(image.plan, site.function))
+        if (site.wanted == &NcclProbes::warnings && !warns_by(image.layout, site.function))
             continue;
         if (site.function == "ncclSocketClose" && !has_sockets(image))
             continue;
-        const nccl::PlannedFunction *planned = nccl::find_probe(image.plan, site.function);
+        const nccl::ProbedFunction *planned = nccl::find_probe(image.layout, site.function);
         PlannedProbe probe;
         probe.kind = site.at_return ? CW_PROBE_URETPROBE : CW_PROBE_UPROBE;
         probe.source = "nccl";
@@ -352,7 +352,7 @@ void NcclImages::plan_probes(NcclImage &image) const {
 }
 
 Result<void> NcclImages::place_one(NcclImage &image, PlannedProbe &probe, bpf_program *program) {
-    if (nccl::find_probe(image.plan, probe.function) == nullptr)
+    if (nccl::find_probe(image.layout, probe.function) == nullptr)
         return error(ErrorKind::Unsupported, fmt::format("{} is not in it", probe.function));
     const LibbpfLog log;
     errno = 0;
@@ -373,11 +373,11 @@ Result<void> NcclImages::place_all(NcclImage &image) const {
             "no probe at the end of a function, since a seccomp filter could end the process for "
             "it: a communicator is met at its first call, and --api-returns tells nothing. Fix: "
             "Linux 6.14, 6.13.3 or 6.12.14");
-    if (!is_calls_only(image) && wanted_.network_times && !nccl::measures_times(image.plan))
+    if (!is_calls_only(image) && wanted_.network_times && !nccl::measures_times(image.layout))
         image.missing.emplace_back(
             "nothing in it tells when an operation begins and ends on a connection, as NCCL does "
             "from 2.23 on: ends are sampled, --network-times adds nothing");
-    if (wanted_.warnings && nccl::find_warning(image.plan) == nullptr)
+    if (wanted_.warnings && nccl::find_warning(image.layout) == nullptr)
         image.missing.emplace_back("what its warnings go through is not a function in it: "
                                    "--warnings adds nothing, the last one is read once an "
                                    "interval");

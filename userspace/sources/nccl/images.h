@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The builds of NCCL that processes of this machine have mapped, each with its plan, its BPF
+// The builds of NCCL that processes of this machine have mapped, each with its layout, its BPF
 // programs and its probes.
 #pragma once
 
@@ -40,7 +40,7 @@ struct NcclImage {
     ~NcclImage();
 
     std::uint32_t id = 0;
-    FileStatus status; // as its plan was made of it
+    FileStatus status; // as its layout was made of it
     // Containers of one image, and overlays, show one file as many. Empty: it was given up.
     std::set<FileIdentity> names;
     std::map<pid_t, std::uint64_t> users; // processes that mapped it, and their start_ticks
@@ -51,7 +51,7 @@ struct NcclImage {
     std::string path;          // in the mount namespace of the process that it was met in
     MappedFile file;           // as long as its probes are there
     std::optional<std::pair<pid_t, Mapping>> met; // until its probes are placed
-    nccl::Plan plan;
+    nccl::LibraryLayout layout;
     std::string problem;              // why it is not traced; empty: it is
     std::string loop_refused;         // why long lists are walked in part only; empty: they are not
     std::string sockets_refused;      // why sockets that it closes are not told of
@@ -141,7 +141,7 @@ private:
     [[nodiscard]] NcclImage *image_of(const FileIdentity &file) const;
     // Null: nobody could read it now.
     NcclImage *add(MappedFile file, const FileStatus &status, std::string path);
-    [[nodiscard]] Result<nccl::Plan> plan_of(const NcclImage &image) const;
+    [[nodiscard]] Result<nccl::LibraryLayout> layout_of(const NcclImage &image) const;
     // The image whose probes are in this mapping of a file with this build.
     [[nodiscard]] NcclImage *probed_in(pid_t pid, const Mapping &mapping,
                                        std::string_view build_id) const;
@@ -155,7 +155,7 @@ private:
     void refuse_the_rest();
     static void note_user(NcclImage &image, pid_t pid);
     // Known by what its file is like now, if its code is the same.
-    [[nodiscard]] bool is_what_was_planned(NcclImage &image) const;
+    [[nodiscard]] bool matches_its_layout(NcclImage &image) const;
     static void take_over(NcclImage &image, const FileStatus &now);
     [[nodiscard]] bool has_lost_breakpoints(const NcclImage &image) const;
     void give_up(NcclImage &image);
@@ -167,7 +167,7 @@ private:
     Result<void> load_any_walk(NcclImage &image);
     Result<void> load(NcclImage &image, bool loop);
     Result<void> place_all(NcclImage &image) const;
-    void plan_probes(NcclImage &image) const;
+    void list_probes(NcclImage &image) const;
     static Result<void> place_one(NcclImage &image, PlannedProbe &probe, bpf_program *program);
 
     const SharedMaps &maps_;

@@ -14,12 +14,12 @@ void NcclSource::note_plugin(const CommKey &key, const Comm &comm,
         return;
     std::uint64_t net = 0;
     const NcclImage *image = images_.find(comm.record.image_id);
-    const cw_nccl_layout *layout = image == nullptr ? nullptr : layout_of(*image);
+    const cw_nccl_layout *bpf_layout = image == nullptr ? nullptr : bpf_layout_of(*image);
     // Another rank's proxy (PXN) has its own.
-    if (layout != nullptr && layout->proxy_state_net != CW_NCCL_NO_FIELD &&
+    if (bpf_layout != nullptr && bpf_layout->proxy_state_net != CW_NCCL_NO_FIELD &&
         connection.tgid == comm.record.tgid && comm.record.proxy_state != 0)
         net = ProcessView{static_cast<pid_t>(connection.tgid)}
-                  .read<std::uint64_t>(comm.record.proxy_state + layout->proxy_state_net)
+                  .read<std::uint64_t>(comm.record.proxy_state + bpf_layout->proxy_state_net)
                   .value_or(0);
     plugins_.note(connection, {key.tgid, key.comm}, comm.record.image_id, net);
 }

@@ -35,11 +35,11 @@ void NcclSource::look_into(pid_t pid, std::uint32_t last_known, nccl::CommCopies
         NcclImage *image = mapping.executable ? images_.image_of(pid, mapping) : nullptr;
         if (image == nullptr || image->id <= last_known || !image->programs)
             continue;
-        const auto layout = nccl::layout_of_plan(image->plan, image->id);
-        const auto bias = nccl::load_bias(image->plan, mapping);
-        if (!layout || !bias)
+        const auto bpf_layout = nccl::bpf_layout_of(image->layout, image->id);
+        const auto bias = nccl::load_bias(image->layout, mapping);
+        if (!bpf_layout || !bias)
             continue;
-        nccl::LiveComms all = nccl::read_comms(view, image->plan, *layout, *bias);
+        nccl::LiveComms all = nccl::read_comms(view, image->layout, *bpf_layout, *bias);
         is_cut_ = is_cut_ || all.is_cut;
         for (nccl::LiveComm &live : all.comms) {
             live.comm.tgid = static_cast<std::uint32_t>(pid);
@@ -48,7 +48,7 @@ void NcclSource::look_into(pid_t pid, std::uint32_t last_known, nccl::CommCopies
                 continue; // the rank is its ancestor
             copies.add(live.comm);
             add_outside(*image, live, [&] {
-                return nccl::is_there(view, image->plan, *layout, *bias, live.comm);
+                return nccl::is_there(view, image->layout, *bpf_layout, *bias, live.comm);
             });
         }
     }
@@ -58,9 +58,9 @@ void NcclSource::look_into(pid_t pid, std::uint32_t last_known, nccl::CommCopies
 void NcclSource::begin() {
     for (auto &[key, comm] : comms_) {
         const NcclImage *image = images_.find(comm.record.image_id);
-        const cw_nccl_layout *layout = image == nullptr ? nullptr : layout_of(*image);
-        if (layout != nullptr)
-            nccl::read_counts(ProcessView{static_cast<pid_t>(key.tgid)}, image->plan, *layout,
+        const cw_nccl_layout *bpf_layout = image == nullptr ? nullptr : bpf_layout_of(*image);
+        if (bpf_layout != nullptr)
+            nccl::read_counts(ProcessView{static_cast<pid_t>(key.tgid)}, image->layout, *bpf_layout,
                               comm.record);
     }
 }

@@ -88,7 +88,7 @@ Result<void> NcclSource::prepare() {
     return {};
 }
 
-std::vector<PlannedProbe> NcclSource::plan() const {
+std::vector<PlannedProbe> NcclSource::probe_list() const {
     std::vector<PlannedProbe> probes;
     for (const auto &image : images_.all())
         probes.insert(probes.end(), image->probes.begin(), image->probes.end());
@@ -233,15 +233,15 @@ void NcclSource::look_at_parameters(const ProcessKey &key, Process &process) {
     process.may_have_more = false;
     const NcclImage *image = images_.find(key.image_id);
     ProcessView view{static_cast<pid_t>(key.tgid)};
-    if (image == nullptr || image->plan.parameters.empty() || !view.refresh())
+    if (image == nullptr || image->layout.parameters.empty() || !view.refresh())
         return;
     for (const Mapping &mapping : view.mappings()) {
         if (!mapping.executable || images_.image_of(view.pid(), mapping) != image)
             continue;
-        const auto bias = nccl::load_bias(image->plan, mapping);
+        const auto bias = nccl::load_bias(image->layout, mapping);
         if (!bias)
             continue;
-        for (const auto &[name, value] : nccl::read_parameters(view, image->plan, *bias)) {
+        for (const auto &[name, value] : nccl::read_parameters(view, image->layout, *bias)) {
             const auto [known, is_new] = process.parameters.try_emplace(name, value);
             if (!is_new && known->second == value)
                 continue;
@@ -263,15 +263,15 @@ void NcclSource::append_images(RecordSink &sink, bool everything) {
         cw_nccl_image record = {};
         record.header = {sizeof(record), CW_KIND_NCCL_IMAGE, CW_CPU_USERSPACE, monotonic_ns()};
         record.image_id = image.id;
-        record.version = nccl::version_number(image.plan.version);
+        record.version = nccl::version_number(image.layout.version);
         record.inode = image.status.identity.inode;
-        nccl::put_rungs(image.plan, record);
-        set_text(record.build_id, image.plan.build_id);
+        nccl::put_rungs(image.layout, record);
+        set_text(record.build_id, image.layout.build_id);
         set_text(record.path, image.path);
         set_text(record.reason, image.problem);
         if (image.problem.empty() || image.placed_ns != 0)
             set_text(record.basis,
-                     nccl::basis_of(image.plan, "operations", sizeof(record.basis) - 1));
+                     nccl::basis_of(image.layout, "operations", sizeof(record.basis) - 1));
         sink.append(record.header);
         if (everything)
             continue; // the recorder tells of the probes itself
@@ -353,7 +353,7 @@ void NcclSource::forget_images() {
                    return entry.first.image_id == image.id;
                });
     });
-    std::erase_if(layouts_,
+    std::erase_if(bpf_layouts_,
                   [this](const auto &entry) { return images_.find(entry.first) == nullptr; });
 }
 
@@ -363,15 +363,15 @@ std::vector<LossCount> NcclSource::losses() const {
     return {{CW_LOSS_NCCL_SHAPE, CW_CPU_USERSPACE, shapes_.lost()}};
 }
 
-const cw_nccl_layout *NcclSource::layout_of(const NcclImage &image) {
-    auto layout = layouts_.find(image.id);
-    if (layout == layouts_.end()) {
-        const auto made = nccl::layout_of_plan(image.plan, image.id);
+const cw_nccl_layout *NcclSource::bpf_layout_of(const NcclImage &image) {
+    auto bpf_layout = bpf_layouts_.find(image.id);
+    if (bpf_layout == bpf_layouts_.end()) {
+        const auto made = nccl::bpf_layout_of(image.layout, image.id);
         if (!made)
             return nullptr;
-        layout = layouts_.emplace(image.id, *made).first;
+        bpf_layout = bpf_layouts_.emplace(image.id, *made).first;
     }
-    return &layout->second;
+    return &bpf_layout->second;
 }
 
 void NcclSource::watch_steps(const cw_nccl_connection &connection, const CommKey &key) {
@@ -380,13 +380,13 @@ void NcclSource::watch_steps(const cw_nccl_connection &connection, const CommKey
         return;
     const cw_nccl_comm &comm = found->second.record;
     const NcclImage *image = images_.find(comm.image_id);
-    const cw_nccl_layout *layout = image == nullptr ? nullptr : layout_of(*image);
-    if (layout == nullptr)
+    const cw_nccl_layout *bpf_layout = image == nullptr ? nullptr : bpf_layout_of(*image);
+    if (bpf_layout == nullptr)
         return;
     // One that it shares with others is of the communicator that it was split from.
     const bool is_lasting = (comm.flags & CW_NCCL_COMM_SHARED) != 0 || connection.tgid != key.tgid;
-    steps_.add(connection, *layout, is_lasting,
-               nccl::version_number(image->plan.version) >= FIRST_THAT_COUNTS_AT_BEGIN);
+    steps_.add(connection, *bpf_layout, is_lasting,
+               nccl::version_number(image->layout.version) >= FIRST_THAT_COUNTS_AT_BEGIN);
 }
 
 void NcclSource::end() {

@@ -43,7 +43,7 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "nccl"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override;
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override;
     Result<void> attach() override;
     [[nodiscard]] std::vector<SourceState> states() const override;
     void baseline() override { keep_steps(false); }
@@ -133,7 +133,7 @@ private:
     void append_plugins(RecordSink &sink, bool everything);
     void watch_steps(const cw_nccl_connection &connection, const CommKey &comm);
     // Null: there is none.
-    const cw_nccl_layout *layout_of(const NcclImage &image);
+    const cw_nccl_layout *bpf_layout_of(const NcclImage &image);
     void look_at_parameters(const ProcessKey &key, Process &process);
     void watch_errors(const cw_nccl_comm &record);
     void look_at_errors();
@@ -151,12 +151,12 @@ private:
     std::map<CommKey, Comm> comms_;
     std::map<CommKey, Waiting> waiting_;
     std::map<ProcessKey, Process> processes_;
-    std::vector<Bytes> fresh_;                        // to be appended with the next sample
-    std::size_t channel_bytes_ = 0;                   // of all communicators, and those below
-    std::size_t fresh_channel_bytes_ = 0;             // in fresh_: of communicators that have ended
-    bool are_channels_cut_ = false;                   // there was no room for all of them
-    bool is_cut_ = false;                             // of a process not all was read
-    std::map<std::uint32_t, cw_nccl_layout> layouts_; // by image
+    std::vector<Bytes> fresh_;            // to be appended with the next sample
+    std::size_t channel_bytes_ = 0;       // of all communicators, and those below
+    std::size_t fresh_channel_bytes_ = 0; // in fresh_: of communicators that have ended
+    bool are_channels_cut_ = false;       // there was no room for all of them
+    bool is_cut_ = false;                 // of a process not all was read
+    std::map<std::uint32_t, cw_nccl_layout> bpf_layouts_; // by image
     NcclShapes shapes_;
     NcclSteps steps_;
     NcclPlugins plugins_;

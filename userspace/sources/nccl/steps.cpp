@@ -10,7 +10,7 @@ constexpr std::size_t MAX_CONNECTIONS = 65536; // of a process
 
 } // namespace
 
-void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &layout,
+void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &bpf_layout,
                     bool is_lasting, bool is_begun_only) {
     if (connection.first != 0)
         return; // more of its endpoints
@@ -23,10 +23,10 @@ void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &
         return;
     }
     const auto counter = nccl::find_step_counter(ProcessView{static_cast<pid_t>(connection.tgid)},
-                                                 layout, connection);
+                                                 bpf_layout, connection);
     if (!counter || (!is_known && process.connections.size() >= MAX_CONNECTIONS))
         return;
-    process.state_offset = is_begun_only ? layout.args_state : CW_NCCL_NO_FIELD;
+    process.state_offset = is_begun_only ? bpf_layout.args_state : CW_NCCL_NO_FIELD;
     process.connections[connection.connection] = {
         *counter, is_lasting ? 0 : std::uint64_t{connection.comm}, {}, 0};
 }

@@ -17,8 +17,8 @@ class NcclSteps {
 public:
     // `is_lasting`: it may outlive the communicator that it was told of with. `is_begun_only`: this
     // NCCL counts an operation when it begins, not when it is done.
-    void add(const cw_nccl_connection &connection, const cw_nccl_layout &layout, bool is_lasting,
-             bool is_begun_only);
+    void add(const cw_nccl_connection &connection, const cw_nccl_layout &bpf_layout,
+             bool is_lasting, bool is_begun_only);
     void forget(std::uint32_t tgid) { processes_.erase(tgid); }
     void forget(std::uint32_t tgid, std::uint64_t comm);
     // Those that are not as they were told of; all, with `everything`.

@@ -17,12 +17,12 @@
 namespace collwire::nccl::test {
 namespace {
 
-Plan plan_with(std::initializer_list<std::pair<const char *, std::uint64_t>> offsets) {
-    Plan plan;
-    plan.version = "2.28.9";
+LibraryLayout layout_with(std::initializer_list<std::pair<const char *, std::uint64_t>> offsets) {
+    LibraryLayout layout;
+    layout.version = "2.28.9";
     for (const auto &[name, value] : offsets)
-        plan.offsets.emplace(name, PlannedOffset{value, 8, 0, "test"});
-    return plan;
+        layout.offsets.emplace(name, FieldOffset{value, 8, 0, "test"});
+    return layout;
 }
 
 TEST(NcclLayout, VersionNumber) {
@@ -33,71 +33,71 @@ TEST(NcclLayout, VersionNumber) {
 }
 
 TEST(NcclLayout, OffsetsAndWhatIsNotThere) {
-    auto plan = plan_with({{"ncclComm.commHash", 1066184}, {"ncclTaskColl.op", 48}});
-    plan.enumerators = {{"ncclPatternRing", 0}, {"ncclPatternSend", 13}};
-    PlannedFunction start;
+    auto layout = layout_with({{"ncclComm.commHash", 1066184}, {"ncclTaskColl.op", 48}});
+    layout.enumerators = {{"ncclPatternRing", 0}, {"ncclPatternSend", 13}};
+    ProbedFunction start;
     start.function = "ncclProxyStart";
     start.address = 0x97090;
     start.registers = {{"argument_1", "rdi"}, {"plan", "rbp"}};
-    plan.probes.push_back(start);
-    plan.data = {{"ncclNetIb", 0x1000}};
-    const auto layout = layout_of_plan(plan, 7);
-    ASSERT_TRUE(layout.ok()) << layout.failure().message;
-    EXPECT_EQ(layout->comm_hash, 1066184u);
-    EXPECT_EQ(layout->coll_op, 48u); // the second of two names
-    EXPECT_EQ(layout->comm_rank, CW_NCCL_NO_FIELD);
-    EXPECT_EQ(layout->image_id, 7u);
-    EXPECT_EQ(layout->proxy_start, 0x97090u);
-    EXPECT_EQ(layout->plan_register, static_cast<unsigned>(CW_NCCL_RBP));
-    EXPECT_EQ(layout->patterns[0], CW_NCCL_PATTERN_RING);
-    EXPECT_EQ(layout->patterns[13], CW_NCCL_PATTERN_SEND);
-    EXPECT_EQ(layout->patterns[1], CW_NCCL_PATTERN_UNKNOWN);
-    EXPECT_EQ(layout->net_ib, 0x1000u);
-    EXPECT_EQ(layout->net_socket, ~0ULL); // equals no address
-    EXPECT_EQ(layout->seq_numbers_count, 1u);
-    plan.version = "2.24.3"; // counts with a profiler only
-    EXPECT_EQ(layout_of_plan(plan, 7)->seq_numbers_count, 0u);
+    layout.probes.push_back(start);
+    layout.data = {{"ncclNetIb", 0x1000}};
+    const auto bpf_layout = bpf_layout_of(layout, 7);
+    ASSERT_TRUE(bpf_layout.ok()) << bpf_layout.failure().message;
+    EXPECT_EQ(bpf_layout->comm_hash, 1066184u);
+    EXPECT_EQ(bpf_layout->coll_op, 48u); // the second of two names
+    EXPECT_EQ(bpf_layout->comm_rank, CW_NCCL_NO_FIELD);
+    EXPECT_EQ(bpf_layout->image_id, 7u);
+    EXPECT_EQ(bpf_layout->proxy_start, 0x97090u);
+    EXPECT_EQ(bpf_layout->plan_register, static_cast<unsigned>(CW_NCCL_RBP));
+    EXPECT_EQ(bpf_layout->patterns[0], CW_NCCL_PATTERN_RING);
+    EXPECT_EQ(bpf_layout->patterns[13], CW_NCCL_PATTERN_SEND);
+    EXPECT_EQ(bpf_layout->patterns[1], CW_NCCL_PATTERN_UNKNOWN);
+    EXPECT_EQ(bpf_layout->net_ib, 0x1000u);
+    EXPECT_EQ(bpf_layout->net_socket, ~0ULL); // equals no address
+    EXPECT_EQ(bpf_layout->seq_numbers_count, 1u);
+    layout.version = "2.24.3"; // counts with a profiler only
+    EXPECT_EQ(bpf_layout_of(layout, 7)->seq_numbers_count, 0u);
 }
 
 // By the file's own numbers, as far as there is room for them.
 TEST(NcclLayout, SocketTypes) {
-    auto plan = plan_with({{"ncclSocket.socketDescriptor", 0}, {"ncclSocket.type", 72}});
-    plan.enumerators = {{"ncclSocketTypeUnknown", 0},   {"ncclSocketTypeBootstrap", 2},
-                        {"ncclSocketTypeNetSocket", 3}, {"ncclSocketTypeNetIb", 15},
-                        {"ncclSocketTypeProxy", 16},    {"ncclSocketTypeRasNetwork", -1}};
-    const auto layout = layout_of_plan(plan, 1);
-    ASSERT_TRUE(layout.ok()) << layout.failure().message;
-    EXPECT_EQ(layout->socket_fd, 0u);
-    EXPECT_EQ(layout->socket_type, 72u);
+    auto layout = layout_with({{"ncclSocket.socketDescriptor", 0}, {"ncclSocket.type", 72}});
+    layout.enumerators = {{"ncclSocketTypeUnknown", 0},   {"ncclSocketTypeBootstrap", 2},
+                          {"ncclSocketTypeNetSocket", 3}, {"ncclSocketTypeNetIb", 15},
+                          {"ncclSocketTypeProxy", 16},    {"ncclSocketTypeRasNetwork", -1}};
+    const auto bpf_layout = bpf_layout_of(layout, 1);
+    ASSERT_TRUE(bpf_layout.ok()) << bpf_layout.failure().message;
+    EXPECT_EQ(bpf_layout->socket_fd, 0u);
+    EXPECT_EQ(bpf_layout->socket_type, 72u);
     std::array<unsigned, CW_NCCL_SOCKET_TYPE_NUMBERS> expected{};
     expected[2] = CW_NCCL_SOCKET_BOOTSTRAP;
     expected[15] = CW_NCCL_SOCKET_NETWORK_SETUP;
     for (std::size_t i = 0; i < expected.size(); ++i)
-        EXPECT_EQ(layout->socket_types[i], expected[i]) << i;
-    EXPECT_EQ(layout_of_plan(plan_with({}), 1)->socket_type, CW_NCCL_NO_FIELD);
+        EXPECT_EQ(bpf_layout->socket_types[i], expected[i]) << i;
+    EXPECT_EQ(bpf_layout_of(layout_with({}), 1)->socket_type, CW_NCCL_NO_FIELD);
 }
 
 // As 2.23 has it.
 TEST(NcclLayout, ATaskWithoutBytes) {
-    auto plan = plan_with({{"ncclProxyOp.task", 104}, {"ncclProxyOp.chunkSize", 36}});
-    EXPECT_EQ(layout_of_plan(plan, 1)->op_task, CW_NCCL_NO_FIELD);
-    plan.offsets["ncclProxyOp.channelSize"] = {80, 8, 0, "test"};
-    EXPECT_EQ(layout_of_plan(plan, 1)->op_task, 104U);
+    auto layout = layout_with({{"ncclProxyOp.task", 104}, {"ncclProxyOp.chunkSize", 36}});
+    EXPECT_EQ(bpf_layout_of(layout, 1)->op_task, CW_NCCL_NO_FIELD);
+    layout.offsets["ncclProxyOp.channelSize"] = {80, 8, 0, "test"};
+    EXPECT_EQ(bpf_layout_of(layout, 1)->op_task, 104U);
 }
 
 TEST(NcclLayout, RefusesWhatTheProgramsWouldMisread) {
-    const auto far_field = plan_with({{"ncclProxyOp.reg", CW_NCCL_OP_HEAD_BYTES}});
-    const auto far_task = plan_with(
+    const auto far_field = layout_with({{"ncclProxyOp.reg", CW_NCCL_OP_HEAD_BYTES}});
+    const auto far_task = layout_with(
         {{"ncclProxyOp.task", 160}, {"ncclProxyOp.channelSize", 80}, {"ncclTaskP2p.bytes", 56}});
-    auto renumbered = plan_with({});
+    auto renumbered = layout_with({});
     renumbered.enumerators = {{"ncclFuncAllReduce", 3}};
-    for (const Plan &plan : {far_field, far_task, renumbered}) {
-        const auto layout = layout_of_plan(plan, 1);
-        ASSERT_FALSE(layout.ok());
-        EXPECT_EQ(layout.failure().kind, ErrorKind::BadInput);
+    for (const LibraryLayout &layout : {far_field, far_task, renumbered}) {
+        const auto bpf_layout = bpf_layout_of(layout, 1);
+        ASSERT_FALSE(bpf_layout.ok());
+        EXPECT_EQ(bpf_layout.failure().kind, ErrorKind::BadInput);
     }
     // Before 2.24 an operation has no task, and nothing of one is read.
-    EXPECT_TRUE(layout_of_plan(plan_with({{"ncclTaskP2p.bytes", 56}}), 1).ok());
+    EXPECT_TRUE(bpf_layout_of(layout_with({{"ncclTaskP2p.bytes", 56}}), 1).ok());
 }
 
 TEST(NcclLayout, HashOfACallIsThatOfItsTask) {
@@ -153,15 +153,15 @@ protected:
     };
 
     void SetUp() override {
-        plan_ = plan_with({{"ncclComm.nChannels", offsetof(Comm, n_channels)},
-                           {"ncclComm.channels", offsetof(Comm, channels)},
-                           {"ncclChannel", sizeof(Channel)},
-                           {"ncclChannel.ring.prev", offsetof(Channel, prev)},
-                           {"ncclChannel.ring.next", offsetof(Channel, next)},
-                           {"ncclChannel.ring.index", offsetof(Channel, index)},
-                           {"ncclChannel.ring.userRanks", offsetof(Channel, user_ranks)},
-                           {"ncclChannel.tree.up", offsetof(Channel, up)},
-                           {"ncclChannel.tree.down", offsetof(Channel, down)}});
+        layout_ = layout_with({{"ncclComm.nChannels", offsetof(Comm, n_channels)},
+                               {"ncclComm.channels", offsetof(Comm, channels)},
+                               {"ncclChannel", sizeof(Channel)},
+                               {"ncclChannel.ring.prev", offsetof(Channel, prev)},
+                               {"ncclChannel.ring.next", offsetof(Channel, next)},
+                               {"ncclChannel.ring.index", offsetof(Channel, index)},
+                               {"ncclChannel.ring.userRanks", offsetof(Channel, user_ranks)},
+                               {"ncclChannel.tree.up", offsetof(Channel, up)},
+                               {"ncclChannel.tree.down", offsetof(Channel, down)}});
         comm_.channels[0] = {2, 1, order_.data(), 0, -1, {1, 2, -1}};
         comm_.channels[1] = {1, 2, order_.data(), 0, 1, {-1, -1, -1}};
         record_.tgid = static_cast<std::uint32_t>(getpid());
@@ -171,11 +171,11 @@ protected:
 
     [[nodiscard]] auto read(std::size_t bytes_left = 1024) {
         is_cut_ = false;
-        return read_channels(ProcessView{getpid()}, plan_, record_, bytes_left, &is_cut_);
+        return read_channels(ProcessView{getpid()}, layout_, record_, bytes_left, &is_cut_);
     }
 
     bool is_cut_ = false;
-    Plan plan_;
+    LibraryLayout layout_;
     std::array<std::int32_t, 3> order_{0, 1, 2};
     Comm comm_;
     cw_nccl_comm record_{};
@@ -230,8 +230,8 @@ TEST_F(Channels, MemoryThatLies) {
     EXPECT_TRUE(read().empty());
 }
 
-TEST_F(Channels, PlanWithoutThem) {
-    plan_.offsets.erase("ncclChannel.ring.index");
+TEST_F(Channels, AreReadOnlyWhereTheLayoutHasThem) {
+    layout_.offsets.erase("ncclChannel.ring.index");
     EXPECT_TRUE(read().empty());
 }
 

@@ -10,6 +10,6 @@
 namespace collwire {
 
 // What a dry run shows: every probe that would be placed, and what could not work here and why.
-void print_plan(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sources);
+void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sources);
 
 } // namespace collwire

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/record/plan_printer.h"
+#include "userspace/record/probe_list_printer.h"
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ void print_probe(std::FILE *out, const PlannedProbe &probe) {
 
 } // namespace
 
-void print_plan(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sources) {
+void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sources) {
     std::size_t n_probes = 0;
     for (const auto &source : sources) {
         fmt::print(out, "{}\n", source->name());
@@ -34,7 +34,7 @@ void print_plan(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sour
             fmt::print(out, "  {}{}{}\n", capture::source_state_name(state.state),
                        state.reason.empty() ? "" : ": ", state.reason);
         }
-        for (const PlannedProbe &probe : source->plan()) {
+        for (const PlannedProbe &probe : source->probe_list()) {
             print_probe(out, probe);
             ++n_probes;
         }

@@ -19,69 +19,69 @@ namespace {
 // As in fake_nccl/exported.cc.
 constexpr std::uint64_t HASH_AT = 328, RANK_AT = 336, RANKS_AT = 340, DEVICE_AT = 344;
 
-class ExportedPlan : public testing::Test {
+class ExportedLayout : public testing::Test {
 protected:
     void SetUp() override {
-        auto made = plan_of_file(FAKE_EXPORTED);
+        auto made = layout_of_file(FAKE_EXPORTED);
         ASSERT_TRUE(made.ok()) << made.failure().message;
-        plan_ = std::move(*made);
+        layout_ = std::move(*made);
     }
     [[nodiscard]] std::uint64_t offset(const std::string &name) const {
-        const auto found = plan_.offsets.find(name);
-        return found == plan_.offsets.end() ? UINT64_MAX : found->second.value;
+        const auto found = layout_.offsets.find(name);
+        return found == layout_.offsets.end() ? UINT64_MAX : found->second.value;
     }
 
-    Plan plan_;
+    LibraryLayout layout_;
 };
 
-TEST_F(ExportedPlan, SaysWhyItIsNoMore) {
-    EXPECT_EQ(plan_.not_recorded, "");
-    EXPECT_NE(plan_.calls_only.find("it was stripped"), std::string::npos) << plan_.calls_only;
-    EXPECT_NE(plan_.calls_only.find("Fix: --symbols"), std::string::npos) << plan_.calls_only;
-    EXPECT_EQ(plan_.version, "2.99.7");
-    for (const Capability &capability : plan_.capabilities) {
+TEST_F(ExportedLayout, SaysWhyItIsNoMore) {
+    EXPECT_EQ(layout_.not_recorded, "");
+    EXPECT_NE(layout_.calls_only.find("it was stripped"), std::string::npos) << layout_.calls_only;
+    EXPECT_NE(layout_.calls_only.find("Fix: --symbols"), std::string::npos) << layout_.calls_only;
+    EXPECT_EQ(layout_.version, "2.99.7");
+    for (const Capability &capability : layout_.capabilities) {
         const bool is_told = capability.name == "communicators" || capability.name == "operations";
         EXPECT_EQ(capability.rung, is_told ? Rung::Inferred : Rung::Process) << capability.name;
         EXPECT_EQ(capability.source.empty(), !is_told) << capability.source;
         EXPECT_FALSE(capability.missing.empty()) << capability.name;
     }
-    const std::string text = render_text(plan_);
+    const std::string text = render_text(layout_);
     EXPECT_NE(text.find("calls alone are recorded: it was stripped"), std::string::npos) << text;
 }
 
-TEST_F(ExportedPlan, FieldsAreWhatTheGettersHandOn) {
+TEST_F(ExportedLayout, FieldsAreWhatTheGettersHandOn) {
     EXPECT_EQ(offset("ncclComm.rank"), RANK_AT);
     EXPECT_EQ(offset("ncclComm.nRanks"), RANKS_AT);
     EXPECT_EQ(offset("ncclComm.cudaDev"), DEVICE_AT);
     EXPECT_EQ(offset("ncclComm.commHash"), HASH_AT);
     EXPECT_EQ(offset("ncclComm.startMagic"), 0U);
-    EXPECT_EQ(plan_.offsets.size(), 5U);
-    EXPECT_TRUE(plan_.data.contains("ncclLastError"));
-    const auto layout = layout_of_plan(plan_, 3);
-    ASSERT_TRUE(layout.ok()) << layout.failure().message;
-    EXPECT_EQ(layout->comm_rank, RANK_AT);
-    EXPECT_EQ(layout->comm_proxy_state, CW_NCCL_NO_FIELD);
-    EXPECT_EQ(layout->last_error, plan_.data.at("ncclLastError"));
+    EXPECT_EQ(layout_.offsets.size(), 5U);
+    EXPECT_TRUE(layout_.data.contains("ncclLastError"));
+    const auto bpf_layout = bpf_layout_of(layout_, 3);
+    ASSERT_TRUE(bpf_layout.ok()) << bpf_layout.failure().message;
+    EXPECT_EQ(bpf_layout->comm_rank, RANK_AT);
+    EXPECT_EQ(bpf_layout->comm_proxy_state, CW_NCCL_NO_FIELD);
+    EXPECT_EQ(bpf_layout->last_error, layout_.data.at("ncclLastError"));
 }
 
-TEST_F(ExportedPlan, ProbesAreWhereArgumentsAreFound) {
-    ASSERT_EQ(plan_.probes.size(), 3U);
-    for (const PlannedFunction &probe : plan_.probes) {
+TEST_F(ExportedLayout, ProbesAreWhereArgumentsAreFound) {
+    ASSERT_EQ(layout_.probes.size(), 3U);
+    for (const ProbedFunction &probe : layout_.probes) {
         EXPECT_TRUE(is_exported_call(probe.function)) << probe.function;
-        EXPECT_EQ(placed_when(plan_, probe), Placed::Always) << probe.function;
+        EXPECT_EQ(placed_when(layout_, probe), Placed::Always) << probe.function;
         EXPECT_EQ(probe.symbol, probe.function);
     }
-    const PlannedFunction *reduce = find_probe(plan_, "ncclReduce");
+    const ProbedFunction *reduce = find_probe(layout_, "ncclReduce");
     ASSERT_NE(reduce, nullptr);
     EXPECT_EQ(reduce->address, reduce->entry) << "behind it the stack pointer is another";
     EXPECT_FALSE(reduce->emulated);
 }
 
-TEST_F(ExportedPlan, IsReadBackAsItWasWritten) {
-    const std::string json = render_json(plan_, "1");
-    const auto read = parse_plan(json);
+TEST_F(ExportedLayout, IsReadBackAsItWasWritten) {
+    const std::string json = render_json(layout_, "1");
+    const auto read = parse_layout(json);
     ASSERT_TRUE(read.ok()) << read.failure().message;
-    EXPECT_EQ(read->calls_only, plan_.calls_only);
+    EXPECT_EQ(read->calls_only, layout_.calls_only);
     EXPECT_EQ(render_json(*read, "1"), json);
 }
 
@@ -103,11 +103,11 @@ TEST(ExportedFunctions, AreForWhatWouldNotBeRecordedAlone) {
     ASSERT_TRUE(mapped.ok());
     const auto library = LibraryFile::parse(mapped->bytes());
     ASSERT_TRUE(library.ok());
-    Plan plan;
-    plan.probes.emplace_back().function = "ncclProxyStart";
-    add_exported_functions(*library, plan);
-    EXPECT_EQ(plan.probes.size(), 1U);
-    EXPECT_EQ(plan.calls_only, "");
+    LibraryLayout layout;
+    layout.probes.emplace_back().function = "ncclProxyStart";
+    add_exported_functions(*library, layout);
+    EXPECT_EQ(layout.probes.size(), 1U);
+    EXPECT_EQ(layout.calls_only, "");
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of the double, of stripped copies of it, and of files that are no NCCL.
+// Layouts of the double, of stripped copies of it, and of files that are no NCCL.
 #include "tests/unit/nccl_fixture.h"
 
 #include <algorithm>
@@ -41,25 +41,25 @@ std::string written(const std::string &path, std::string_view content) {
     return path;
 }
 
-TEST_F(FakeNccl, PlanOfAFile) {
-    const auto plan = plan_of_file(FAKE_NCCL);
-    ASSERT_TRUE(plan.ok()) << plan.failure().message;
-    EXPECT_EQ(plan->file, FAKE_NCCL);
-    EXPECT_EQ(plan->version, "2.99.7");
-    EXPECT_EQ(plan->build_id, library_->build_id());
-    EXPECT_EQ(plan->build_id.size(), 40u);
-    EXPECT_TRUE(plan->has_symbol_table && plan->has_debug_types);
-    ASSERT_EQ(plan->capabilities.size(), 8u);
-    EXPECT_EQ(plan->offsets.at("ncclComm.commHash").value, offsetof(ncclComm, commHash));
-    EXPECT_EQ(plan->offsets.at("ncclComm.channels").elements, 64u);
-    EXPECT_EQ(plan->offsets.at("ncclComm.rank").source, "dwarf, code of a getter");
-    EXPECT_EQ(plan->offsets.at("ncclComm.commHash").source, "dwarf");
-    EXPECT_EQ(plan->offsets.at("ncclChannel").value, sizeof(ncclChannel));
-    EXPECT_EQ(plan->enumerators.at("ncclFuncAllReduce"), 4);
+TEST_F(FakeNccl, LayoutOfAFile) {
+    const auto layout = layout_of_file(FAKE_NCCL);
+    ASSERT_TRUE(layout.ok()) << layout.failure().message;
+    EXPECT_EQ(layout->file, FAKE_NCCL);
+    EXPECT_EQ(layout->version, "2.99.7");
+    EXPECT_EQ(layout->build_id, library_->build_id());
+    EXPECT_EQ(layout->build_id.size(), 40u);
+    EXPECT_TRUE(layout->has_symbol_table && layout->has_debug_types);
+    ASSERT_EQ(layout->capabilities.size(), 8u);
+    EXPECT_EQ(layout->offsets.at("ncclComm.commHash").value, offsetof(ncclComm, commHash));
+    EXPECT_EQ(layout->offsets.at("ncclComm.channels").elements, 64u);
+    EXPECT_EQ(layout->offsets.at("ncclComm.rank").source, "dwarf, code of a getter");
+    EXPECT_EQ(layout->offsets.at("ncclComm.commHash").source, "dwarf");
+    EXPECT_EQ(layout->offsets.at("ncclChannel").value, sizeof(ncclChannel));
+    EXPECT_EQ(layout->enumerators.at("ncclFuncAllReduce"), 4);
 
     const auto start =
-        std::ranges::find(plan->probes, "ncclProxyStart", &PlannedFunction::function);
-    ASSERT_NE(start, plan->probes.end());
+        std::ranges::find(layout->probes, "ncclProxyStart", &ProbedFunction::function);
+    ASSERT_NE(start, layout->probes.end());
     EXPECT_TRUE(start->emulated) << start->instruction;
     EXPECT_TRUE(start->registers.contains("plan"));
     EXPECT_EQ(start->address, symbol("ncclProxyStart").address);
@@ -67,11 +67,11 @@ TEST_F(FakeNccl, PlanOfAFile) {
 
 // Where operations are handed over before a launch: in the copy of ncclProxyPost, behind the test.
 TEST_F(FakeNccl, ProbeInsideOfAFunction) {
-    const auto plan = make_plan(*library_);
-    ASSERT_TRUE(plan.ok());
+    const auto layout = make_layout(*library_);
+    ASSERT_TRUE(layout.ok());
     const auto early =
-        std::ranges::find(plan->probes, "ncclLocalOpAppend", &PlannedFunction::function);
-    ASSERT_NE(early, plan->probes.end());
+        std::ranges::find(layout->probes, "ncclLocalOpAppend", &ProbedFunction::function);
+    ASSERT_NE(early, layout->probes.end());
     const auto append = symbol("ncclLocalOpAppend");
     EXPECT_EQ(early->entry, append.address);
     EXPECT_GT(early->address, append.address);
@@ -80,33 +80,34 @@ TEST_F(FakeNccl, ProbeInsideOfAFunction) {
 }
 
 TEST_F(FakeNccl, WhatIsMissingLowersTheRung) {
-    const auto plan = make_plan(*library_);
-    ASSERT_TRUE(plan.ok());
-    const Capability *operations = find_capability(*plan, "operations");
+    const auto layout = make_layout(*library_);
+    ASSERT_TRUE(layout.ok());
+    const Capability *operations = find_capability(*layout, "operations");
     ASSERT_NE(operations, nullptr);
     EXPECT_EQ(operations->rung, Rung::Process) << "nothing is recorded without it";
     EXPECT_TRUE(lacks(*operations, "ncclEnqueueCheck"));
     EXPECT_FALSE(lacks(*operations, "ncclProxyStart"));
-    EXPECT_EQ(find_capability(*plan, "bytes")->rung, Rung::Process);
-    EXPECT_EQ(find_capability(*plan, "nothing"), nullptr);
+    EXPECT_EQ(find_capability(*layout, "bytes")->rung, Rung::Process);
+    EXPECT_EQ(find_capability(*layout, "nothing"), nullptr);
 }
 
-TEST(Plan, ABasisNamesTheFileThatThePlanWasMadeWith) {
-    Plan plan;
-    plan.capabilities = {{"operations", Rung::Inferred, "layouts of another build", {}},
-                         {"bytes", Rung::Process, {}, {}}};
-    EXPECT_EQ(basis_of(plan, "operations"), "layouts of another build");
-    plan.debug_file = "/a/long/place/other.json";
-    EXPECT_EQ(basis_of(plan, "operations"), "layouts of another build (/a/long/place/other.json)");
-    EXPECT_EQ(basis_of(plan, "operations", 40), "layouts of another build (other.json)");
-    EXPECT_EQ(basis_of(plan, "bytes"), "");
-    EXPECT_EQ(basis_of(plan, "nothing"), "");
+TEST(NcclLayout, ABasisNamesTheFileThatTheLayoutWasMadeWith) {
+    LibraryLayout layout;
+    layout.capabilities = {{"operations", Rung::Inferred, "layouts of another build", {}},
+                           {"bytes", Rung::Process, {}, {}}};
+    EXPECT_EQ(basis_of(layout, "operations"), "layouts of another build");
+    layout.debug_file = "/a/long/place/other.json";
+    EXPECT_EQ(basis_of(layout, "operations"),
+              "layouts of another build (/a/long/place/other.json)");
+    EXPECT_EQ(basis_of(layout, "operations", 40), "layouts of another build (other.json)");
+    EXPECT_EQ(basis_of(layout, "bytes"), "");
+    EXPECT_EQ(basis_of(layout, "nothing"), "");
 }
 
 TEST_F(FakeNccl, CodeThatReadsElsewhereIsTold) {
-    const auto plan = make_plan(*library_);
-    ASSERT_TRUE(plan.ok());
-    const Capability *communicators = find_capability(*plan, "communicators");
+    const auto layout = make_layout(*library_);
+    ASSERT_TRUE(layout.ok());
+    const Capability *communicators = find_capability(*layout, "communicators");
     EXPECT_NE(communicators->rung, Rung::Exact);
     EXPECT_TRUE(lacks(*communicators, "ncclComm.nRanks (ncclCommCount reads it elsewhere"));
     EXPECT_FALSE(lacks(*communicators, "ncclComm.rank ("));
@@ -115,48 +116,49 @@ TEST_F(FakeNccl, CodeThatReadsElsewhereIsTold) {
 TEST_F(FakeNccl, StrippedCopies) {
     for (const auto &[path, symbols] :
          {std::pair{FAKE_NCCL_NO_DEBUG, true}, std::pair{FAKE_NCCL_STRIPPED, false}}) {
-        const auto plan = plan_of_file(path);
-        ASSERT_TRUE(plan.ok()) << plan.failure().message;
-        EXPECT_EQ(plan->has_symbol_table, symbols) << path;
-        EXPECT_FALSE(plan->has_debug_types) << path;
-        EXPECT_EQ(plan->version, "2.99.7");
-        EXPECT_EQ(plan->build_id, library_->build_id());
-        EXPECT_TRUE(plan->offsets.empty());
-        EXPECT_NE(plan->not_recorded.find("it was stripped: it has no "), std::string::npos)
-            << plan->not_recorded;
-        EXPECT_EQ(plan->not_recorded.find("symbols (.symtab)") == std::string::npos, symbols);
-        EXPECT_NE(plan->not_recorded.find("Fix: "), std::string::npos);
-        for (const Capability &capability : plan->capabilities) {
+        const auto layout = layout_of_file(path);
+        ASSERT_TRUE(layout.ok()) << layout.failure().message;
+        EXPECT_EQ(layout->has_symbol_table, symbols) << path;
+        EXPECT_FALSE(layout->has_debug_types) << path;
+        EXPECT_EQ(layout->version, "2.99.7");
+        EXPECT_EQ(layout->build_id, library_->build_id());
+        EXPECT_TRUE(layout->offsets.empty());
+        EXPECT_NE(layout->not_recorded.find("it was stripped: it has no "), std::string::npos)
+            << layout->not_recorded;
+        EXPECT_EQ(layout->not_recorded.find("symbols (.symtab)") == std::string::npos, symbols);
+        EXPECT_NE(layout->not_recorded.find("Fix: "), std::string::npos);
+        for (const Capability &capability : layout->capabilities) {
             EXPECT_EQ(capability.rung, Rung::Process) << capability.name;
             EXPECT_TRUE(lacks(capability, "types (DWARF)")) << capability.name;
             EXPECT_EQ(capability.source, "");
         }
-        for (const PlannedFunction &probe : plan->probes)
-            EXPECT_EQ(placed_when(*plan, probe), Placed::Never) << probe.function;
+        for (const ProbedFunction &probe : layout->probes)
+            EXPECT_EQ(placed_when(*layout, probe), Placed::Never) << probe.function;
     }
 }
 
 TEST_F(FakeNccl, WhatIsRefusedStandsOnNoRung) {
-    const auto plan = make_plan(*library_);
-    ASSERT_TRUE(plan.ok());
-    EXPECT_NE(plan->not_recorded.find("ncclEnqueueCheck, ncclComm.nRanks (ncclCommCount reads it"),
-              std::string::npos)
-        << plan->not_recorded;
-    for (const Capability &capability : plan->capabilities) {
+    const auto layout = make_layout(*library_);
+    ASSERT_TRUE(layout.ok());
+    EXPECT_NE(
+        layout->not_recorded.find("ncclEnqueueCheck, ncclComm.nRanks (ncclCommCount reads it"),
+        std::string::npos)
+        << layout->not_recorded;
+    for (const Capability &capability : layout->capabilities) {
         EXPECT_EQ(capability.rung, Rung::Process) << capability.name;
         EXPECT_EQ(std::ranges::count(capability.missing, "ncclEnqueueCheck"), 1) << capability.name;
     }
 }
 
 // What doctor says of a probe is what the recorder does.
-TEST(NcclPlan, WhenProbesArePlaced) {
-    Plan plan;
-    plan.version = "2.28.9";
-    plan.capabilities.push_back({"times", Rung::Exact, {}, {}});
+TEST(NcclLayout, WhenProbesArePlaced) {
+    LibraryLayout layout;
+    layout.version = "2.28.9";
+    layout.capabilities.push_back({"times", Rung::Exact, {}, {}});
     const auto placed = [&](std::string_view function) {
-        PlannedFunction probe;
+        ProbedFunction probe;
         probe.function = function;
-        return placed_name(placed_when(plan, probe));
+        return placed_name(placed_when(layout, probe));
     };
     for (const std::string_view function :
          {"ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart"})
@@ -166,48 +168,49 @@ TEST(NcclPlan, WhenProbesArePlaced) {
     for (const std::string_view function :
          {"ncclRasCommFini", "ncclIbCloseSend", "hostStreamPlanCallback", "ncclDebugLog"})
         EXPECT_EQ(placed(function), "") << function;
-    plan.probes.emplace_back().function = "ncclDebugLog";
+    layout.probes.emplace_back().function = "ncclDebugLog";
     EXPECT_EQ(placed("ncclDebugLog"), "--warnings");
-    plan.probes.emplace_back().function = "ncclDebugLogV";
+    layout.probes.emplace_back().function = "ncclDebugLogV";
     EXPECT_EQ(placed("ncclDebugLog"), "") << "it is for plugins alone";
     EXPECT_EQ(placed("ncclDebugLogV"), "--warnings");
     EXPECT_EQ(placed("ncclSocketClose"), "") << "nothing would tell what the socket is for";
-    plan.offsets = {{"ncclSocket.type", {}}, {"ncclSocket.socketDescriptor", {}}};
+    layout.offsets = {{"ncclSocket.type", {}}, {"ncclSocket.socketDescriptor", {}}};
     EXPECT_EQ(placed("ncclSocketClose"), "") << "nor what its numbers mean";
-    plan.enumerators = {{"ncclPatternRing", 1}, {"ncclSocketTypeBootstrap", 1}};
+    layout.enumerators = {{"ncclPatternRing", 1}, {"ncclSocketTypeBootstrap", 1}};
     EXPECT_EQ(placed("ncclSocketClose"), "always");
-    plan.version = "2.26.5";
+    layout.version = "2.26.5";
     EXPECT_EQ(placed("hostStreamPlanTask"), "") << "ncclProxyStart tells of each launch";
-    plan.capabilities[0].rung = Rung::Inferred;
+    layout.capabilities[0].rung = Rung::Inferred;
     EXPECT_EQ(placed("ncclProfilerStopProxyOpEvent"), "") << "ends alone tell less than samples";
-    plan.not_recorded = "a reason";
+    layout.not_recorded = "a reason";
     EXPECT_EQ(placed("ncclProxyStart"), "");
 }
 
 TEST_F(FakeNccl, DocumentsComeBackAsTheyWere) {
-    const auto plan = make_plan(*library_);
-    ASSERT_TRUE(plan.ok());
-    const std::string document = render_json(*plan, "1");
-    const auto again = parse_plan(document);
+    const auto layout = make_layout(*library_);
+    ASSERT_TRUE(layout.ok());
+    const std::string document = render_json(*layout, "1");
+    const auto again = parse_layout(document);
     ASSERT_TRUE(again.ok()) << again.failure().message;
     EXPECT_EQ(render_json(*again, "1"), document);
-    EXPECT_EQ(render_text(*again), render_text(*plan));
+    EXPECT_EQ(render_text(*again), render_text(*layout));
 }
 
-TEST(NcclPlan, DocumentsThatAreNone) {
+TEST(NcclLayout, DocumentsThatAreNone) {
     for (const std::string_view text :
          {"", "{}", "[]", "null", R"({"schema": "collwire-nccl-plan", "schema_version": 99})",
           R"({"schema": "collwire-nccl-plan", "schema_version": 1, "file": 7})"})
-        EXPECT_FALSE(parse_plan(text).ok()) << text;
+        EXPECT_FALSE(parse_layout(text).ok()) << text;
 }
 
-TEST(NcclPlan, FilesThatAreNone) {
+TEST(NcclLayout, FilesThatAreNone) {
     const TemporaryDirectory directory;
     const auto refused = [](const std::string &path, std::string_view why) {
-        const auto plan = plan_of_file(path);
-        ASSERT_FALSE(plan.ok()) << path;
-        EXPECT_TRUE(plan.failure().message.starts_with(path + ": ")) << plan.failure().message;
-        EXPECT_NE(plan.failure().message.find(why), std::string::npos) << plan.failure().message;
+        const auto layout = layout_of_file(path);
+        ASSERT_FALSE(layout.ok()) << path;
+        EXPECT_TRUE(layout.failure().message.starts_with(path + ": ")) << layout.failure().message;
+        EXPECT_NE(layout.failure().message.find(why), std::string::npos)
+            << layout.failure().message;
     };
     refused(directory.file("absent"), "No such file");
     refused(directory.file("."), "not a regular file");
