@@ -29,6 +29,7 @@ if(TARGET nccl_test)
     FAKE_NCCL_NO_DEBUG="${fake_nccl}.no-debug"
     FAKE_EXPORTED="$<TARGET_FILE:fake_exported>"
     FAKE_LOGGING_STRIPPED="$<TARGET_FILE:fake_logging>"
+    NCCL_LAYOUTS="${CMAKE_SOURCE_DIR}/nccl-layouts"
     FAKE_NCCL_STRIPPED="${fake_nccl}.stripped")
 endif()
 collwire_test(nccl_shapes_test LABEL unit SOURCES nccl_plugins_test.cpp nccl_shapes_test.cpp LIBS collwire_sources)

@@ -77,26 +77,33 @@ TEST(DebugFilePaths, WhereTheyMayBe) {
     EXPECT_EQ(debug_file_paths("abcdef", "", {}), Paths{"/usr/lib/debug/.build-id/ab/cdef.debug"});
 }
 
-TEST(DebugFilePaths, OfLayouts) {
-    EXPECT_EQ(layout_paths("abcdef", {{}, {"/given"}}),
-              (Paths{"/given/abcdef.nccl-plan.json", "/given",
-                     "/usr/share/collwire/nccl-plans/abcdef.nccl-plan.json"}))
-        << "beside this program are none";
-    EXPECT_TRUE(layout_paths("", {{}, {"/given"}}).empty());
+TEST_F(DebugFiles, LayoutsAreFoundByTheBuildIdThatEndsTheirNames) {
+    for (const char *name : {"2.28.9-abcdef.json", "abcdef.json", "abcdef.nccl-plan.json",
+                             "2.28.9-0abcdef.json", "2.28.9-abcdef.txt", "abcdef"})
+        std::ofstream{directory_ / name} << "{}";
+    EXPECT_EQ(layout_paths("abcdef", {{}, {directory_, "/given"}}),
+              (Paths{directory_ / "2.28.9-abcdef.json", directory_ / "abcdef.json",
+                     directory_ / "abcdef.nccl-plan.json", directory_, "/given"}))
+        << "none come with this program";
+    EXPECT_TRUE(layout_paths("", {{}, {directory_}}).empty());
+    EXPECT_EQ(layout_file_name("2.28.9", "abcdef"), "2.28.9-abcdef.json");
+    EXPECT_EQ(layout_file_name("", "abcdef"), "abcdef.json");
 }
 
 TEST_F(DebugFiles, ThatMayBeOfAnotherBuild) {
-    for (const char *name : {"b.nccl-plan.json", "libnccl.so.2", "libnccl.so.2.debug", "README.md"})
+    for (const char *name : {"2.28.9-b.json", "b.nccl-plan.json", "other.json", "libnccl.so.2",
+                             "libnccl.so.2.debug", "README.md"})
         std::ofstream{directory_ / name} << "{}";
     const std::string file = directory_ / "README.md";
     const Paths paths = other_build_paths({{}, {directory_, file}});
-    ASSERT_GE(paths.size(), 4U);
-    EXPECT_EQ(paths[0], directory_ / "b.nccl-plan.json");
-    EXPECT_EQ(paths[1], directory_ / "libnccl.so.2");
-    EXPECT_EQ(paths[2], directory_ / "libnccl.so.2.debug");
-    EXPECT_EQ(paths[3], file);
+    ASSERT_GE(paths.size(), 5U);
+    EXPECT_EQ(paths[0], directory_ / "2.28.9-b.json");
+    EXPECT_EQ(paths[1], directory_ / "b.nccl-plan.json");
+    EXPECT_EQ(paths[2], directory_ / "libnccl.so.2");
+    EXPECT_EQ(paths[3], directory_ / "libnccl.so.2.debug");
+    EXPECT_EQ(paths[4], file);
     for (int i = 0; i < 100; ++i)
-        std::ofstream{directory_ / (std::to_string(i) + ".nccl-plan.json")} << "{}";
+        std::ofstream{directory_ / (std::to_string(i) + ".json")} << "{}";
     const Paths many = other_build_paths({{}, {directory_}});
     EXPECT_LT(many.size(), 100U);
 }
@@ -179,8 +186,26 @@ TEST_F(DebugFiles, LayoutThatCannotBeWritten) {
     EXPECT_NE(kept.failure().message.find("Fix: "), std::string::npos);
     const auto written = save_layout(layout, directory_.string(), "1");
     ASSERT_TRUE(written.ok()) << written.failure().message;
-    EXPECT_EQ(*written, (directory_ / "abcd.nccl-plan.json").string());
+    EXPECT_EQ(*written, (directory_ / "abcd.json").string());
     EXPECT_TRUE(parse_layout(content_of(*written)).ok());
+}
+
+TEST(SavedLayouts, FilesThatComeWithCollwireAreAsItWritesThem) {
+    constexpr std::string_view NEWER_FIELD = "  \"calls_only\": null,\n";
+    std::size_t n = 0;
+    for (const auto &file : std::filesystem::directory_iterator{NCCL_LAYOUTS}) {
+        if (file.path().extension() != ".json")
+            continue;
+        std::string text = content_of(file.path());
+        const auto layout = parse_layout(text);
+        ASSERT_TRUE(layout.ok()) << file.path() << layout.failure().message;
+        EXPECT_EQ(file.path().filename(), layout_file_name(layout->version, layout->build_id));
+        if (text.find(NEWER_FIELD) == std::string::npos)
+            text.insert(text.find("  \"capabilities\""), NEWER_FIELD);
+        EXPECT_EQ(render_json(*layout, "0.1.0"), text) << file.path();
+        ++n;
+    }
+    EXPECT_EQ(n, 20U);
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t INDENT = 2;
+constexpr unsigned LEVELS_WITH_LINES = 2; // a field, a probe, an offset a line
+
 constexpr std::array RUNGS{Rung::Exact, Rung::Inferred, Rung::Process};
 
 Json text_or_null(std::string_view text) {
@@ -19,6 +23,35 @@ Json text_or_null(std::string_view text) {
 
 std::string text_of(const Json &value) {
     return value.is_null() ? std::string{} : value.get<std::string>();
+}
+
+// Names come from the library: bytes that are not UTF-8 are replaced, and do not throw.
+std::string scalar_text(const Json &value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// As JSON: the members of the outermost `levels` objects and arrays on a line each.
+void write(std::string &out, const Json &value, unsigned levels, std::size_t indent = 0) {
+    if (!value.is_structured() || value.empty()) {
+        out += scalar_text(value);
+        return;
+    }
+    const bool has_lines = levels != 0;
+    const std::size_t inner = indent + INDENT;
+    out += value.is_object() ? '{' : '[';
+    bool is_first = true;
+    for (const auto &[name, member] : value.items()) {
+        if (!std::exchange(is_first, false))
+            out += has_lines ? "," : ", ";
+        if (has_lines)
+            out.append("\n").append(inner, ' ');
+        if (value.is_object())
+            out += scalar_text(name) + ": ";
+        write(out, member, has_lines ? levels - 1 : 0, inner);
+    }
+    if (has_lines)
+        out.append("\n").append(indent, ' ');
+    out += value.is_object() ? '}' : ']';
 }
 
 Rung rung_of(const std::string &name) {
@@ -125,8 +158,9 @@ std::string render_json(const LibraryLayout &layout, std::string_view tool_versi
                            {"data", layout.data},
                            {"parameters", layout.parameters},
                            {"enumerators", layout.enumerators}};
-    // Names come from the file: bytes that are no UTF-8 must not throw.
-    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    std::string text;
+    write(text, document, LEVELS_WITH_LINES);
+    return text + "\n";
 }
 
 Result<LibraryLayout> parse_layout(std::string_view json) {

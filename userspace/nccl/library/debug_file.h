@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the symbols and types of a library may be that was stripped, or a layout that was made of
-// it before.
+// Where the symbols and types of a stripped library may be, or its saved layout.
 #pragma once
 
 #include <string>
@@ -23,17 +22,18 @@ struct DebugPlaces {
 [[nodiscard]] std::vector<std::string>
 debug_file_paths(std::string_view build_id, std::string_view link, const DebugPlaces &places);
 
-// The same of layouts (`collwire doctor --export-plan`): in `symbols`, and those that come with
-// collwire: in /usr/share/collwire/nccl-plans, and in ../share/collwire/nccl-plans and nccl-plans
-// beside the program, if they are root's, of whoever runs this, or of the program's owner.
+// Paths of saved layouts of this build (`collwire doctor --export-plan`): in `symbols`, and of those
+// that come with collwire: in /usr/share/collwire/nccl-layouts, and, from the program, in
+// ../share/collwire/nccl-layouts and nccl-layouts, if these belong to root, to this process's user,
+// or to the program's owner. Files are found by the build-id that ends their names: see
+// layout_file_name(). Layouts that were saved as BUILD-ID.nccl-plan.json are found as well.
 [[nodiscard]] std::vector<std::string> layout_paths(std::string_view build_id,
                                                     const DebugPlaces &places);
 
-// Files in the same places that may tell of another build: layouts, and libraries. No more than 64
-// of a place.
+// Layouts and libraries of any build in the same places: at most 64 of a place, ordered by name.
 [[nodiscard]] std::vector<std::string> other_build_paths(const DebugPlaces &places);
 
-// As what a layout is kept: BUILD-ID.nccl-plan.json
-[[nodiscard]] std::string layout_file_name(std::string_view build_id);
+// VERSION-BUILD-ID.json; BUILD-ID.json where the version is not known.
+[[nodiscard]] std::string layout_file_name(std::string_view version, std::string_view build_id);
 
 } // namespace collwire::nccl
