@@ -47,7 +47,7 @@ void tell(NcclSource &source, pid_t pid, std::uint64_t inode) {
 TEST_F(NcclImagesTold, ThatNobodyLookedAtAreToBeToldOfAgain) {
     std::set<std::uint64_t> again;
     NcclOptions options;
-    options.tell_again = [&](const auto &inodes) { again = inodes; };
+    options.rearm_mappings = [&](const auto &inodes) { again = inodes; };
     NcclSource source{*maps_, options};
     ASSERT_TRUE(source.prepare());
     Nothing sink;
@@ -76,10 +76,10 @@ std::size_t n_placed(const NcclSource &source, const std::string &path) {
     }));
 }
 
-// What the images of this folder are told as.
-class ImagesIn : public RecordSink {
+// What the libraries of this folder are told as.
+class LibrariesIn : public RecordSink {
 public:
-    explicit ImagesIn(std::string folder) : folder_(std::move(folder)) {}
+    explicit LibrariesIn(std::string folder) : folder_(std::move(folder)) {}
     void append(const cw_header &header) override {
         cw_nccl_image record{};
         std::memcpy(&record, &header, std::min<std::size_t>(sizeof(record), header.length_bytes));
@@ -93,9 +93,9 @@ private:
 };
 
 std::vector<cw_nccl_image> next_segment(NcclSource &source, const std::string &folder) {
-    ImagesIn images{folder};
-    source.sample(images, true);
-    return images.all;
+    LibrariesIn libraries{folder};
+    source.sample(libraries, true);
+    return libraries.all;
 }
 
 void sample_often(NcclSource &source) {
@@ -179,7 +179,7 @@ TEST_F(NcclImagesTold, ThatAreMappedWhileTheyAreLetGoKeepTheirProbes) {
     unsigned n_told = 0;
     NcclOptions options;
     options.spare_unused_ns = 1;
-    options.tell_again = [&](const auto &) {
+    options.rearm_mappings = [&](const auto &) {
         if (n_told++ == 0)
             late = std::make_unique<Mapper>(still);
     };
@@ -211,7 +211,7 @@ TEST_F(NcclImagesTold, OfProcessesThatAreNotAskedForGetNoProbes) {
     const Mapper other{file("other.so")};
     NcclOptions options;
     options.probes.pids = {static_cast<std::uint32_t>(wanted.pid())};
-    options.told_of_mappings = [] { return false; };
+    options.has_mapping_records = [] { return false; };
     NcclSource source{*maps_, options};
     ASSERT_TRUE(source.prepare());
     ASSERT_TRUE(source.attach());
@@ -265,7 +265,7 @@ TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
     ASSERT_TRUE(ring) << ring.failure().message;
     MappingsSource mappings{*maps_, nccl::LEAST_FILE_BYTES, false};
     NcclOptions options;
-    options.tell_again = [&](const auto &inodes) { mappings.tell_again(inodes); };
+    options.rearm_mappings = [&](const auto &inodes) { mappings.tell_again(inodes); };
     source = std::make_unique<NcclSource>(*maps_, options);
     ASSERT_TRUE(mappings.prepare());
     ASSERT_TRUE(mappings.attach());

@@ -32,7 +32,7 @@
 #include "userspace/loader/skeleton.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/layout/file_layout.h"
-#include "userspace/sources/nccl/images.h"
+#include "userspace/sources/nccl/libraries.h"
 
 namespace collwire::bench {
 namespace {
@@ -322,7 +322,7 @@ int measure(const Options &options) {
 
     Job job{options.nccl, options.child_channels};
     keep_others_off_this_cpu();
-    NcclImages ours{**maps, {}};
+    NcclLibraries ours{**maps, {}};
     ours.attach();
     ours.look_at({getpid()});
     if (!ours.problems().empty())

@@ -26,7 +26,8 @@ Result<std::string> save_layout(const LibraryLayout &layout, const std::string &
                      fmt::format("{}: it has no build-id, by which its layout would be found. Fix: "
                                  "record with the file as it is",
                                  layout.file));
-    const std::string path = fmt::format("{}/{}", directory, layout_file_name(layout.version, layout.build_id));
+    const std::string path =
+        fmt::format("{}/{}", directory, layout_file_name(layout.version, layout.build_id));
     // Nobody finds half of it.
     const std::string unfinished = fmt::format("{}.{}", path, getpid());
     std::error_code ignored;

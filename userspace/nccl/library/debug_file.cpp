@@ -57,8 +57,9 @@ std::string_view build_id_of(std::string_view name) {
         if (name.ends_with(suffix)) {
             name.remove_suffix(suffix.size());
             name.remove_prefix(name.rfind('-') + 1);
-            return name.find_first_not_of(HEX_DIGITS) == std::string_view::npos ? name
-                                                                                : std::string_view{};
+            return name.find_first_not_of(HEX_DIGITS) == std::string_view::npos
+                       ? name
+                       : std::string_view{};
         }
     return {};
 }
@@ -125,11 +126,10 @@ std::vector<std::string> layout_paths(std::string_view build_id, const DebugPlac
     if (build_id.empty())
         return paths;
     const auto add = [&](const std::string &directory) {
-        std::ranges::move(files_in(directory,
-                                   [build_id](std::string_view name) {
-                                       return build_id_of(name) == build_id;
-                                   }),
-                          std::back_inserter(paths));
+        std::ranges::move(
+            files_in(directory,
+                     [build_id](std::string_view name) { return build_id_of(name) == build_id; }),
+            std::back_inserter(paths));
     };
     for (const std::string &place : places.symbols) {
         add(place);

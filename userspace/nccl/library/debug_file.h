@@ -22,8 +22,8 @@ struct DebugPlaces {
 [[nodiscard]] std::vector<std::string>
 debug_file_paths(std::string_view build_id, std::string_view link, const DebugPlaces &places);
 
-// Paths of saved layouts of this build (`collwire doctor --export-plan`): in `symbols`, and of those
-// that come with collwire: in /usr/share/collwire/nccl-layouts, and, from the program, in
+// Paths of saved layouts of this build (`collwire doctor --export-plan`): in `symbols`, and of
+// those that come with collwire: in /usr/share/collwire/nccl-layouts, and, from the program, in
 // ../share/collwire/nccl-layouts and nccl-layouts, if these belong to root, to this process's user,
 // or to the program's owner. Files are found by the build-id that ends their names: see
 // layout_file_name(). Layouts that were saved as BUILD-ID.nccl-plan.json are found as well.

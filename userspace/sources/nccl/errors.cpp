@@ -49,7 +49,7 @@ void NcclErrors::forget(std::uint32_t tgid, std::uint64_t comm) {
     visit(tgid, [comm](const Key &, Process &process) { process.comms.erase(comm); });
 }
 
-void NcclErrors::sample_results(const Key &key, Process &process, Told &told) {
+void NcclErrors::sample_results(const Key &key, Process &process, Found &found) {
     std::vector<std::uint64_t> comms;
     comms.reserve(process.comms.size());
     for (const auto &[address, comm] : process.comms)
@@ -73,7 +73,7 @@ void NcclErrors::sample_results(const Key &key, Process &process, Told &told) {
                 record.result = *now;
                 record.of = of;
                 kept.told = record;
-                told.results.push_back(record);
+                found.results.push_back(record);
             }
             kept.result = *now;
             kept.looked_ns = now_ns;
@@ -84,7 +84,7 @@ void NcclErrors::sample_results(const Key &key, Process &process, Told &told) {
     }
 }
 
-void NcclErrors::sample_text(const Key &key, Process &process, bool always, Told &told) {
+void NcclErrors::sample_text(const Key &key, Process &process, bool always, Found &found) {
     auto text = nccl::read_last_error(ProcessView{static_cast<pid_t>(key.first)}, process.places);
     if (!text)
         return;
@@ -99,29 +99,29 @@ void NcclErrors::sample_text(const Key &key, Process &process, bool always, Told
         std::memcpy(record.text, text->data(), std::min(text->size(), sizeof(record.text) - 1));
         if (is_new)
             process.told = record;
-        told.texts.push_back(record);
+        found.texts.push_back(record);
     }
     process.text = std::move(*text);
     process.text_looked_ns = now_ns;
 }
 
-NcclErrors::Told NcclErrors::sample() {
-    Told told;
+NcclErrors::Found NcclErrors::sample() {
+    Found found;
     for (auto &[key, process] : processes_) {
         const bool is_over =
             process.warned_ns != 0 && monotonic_ns() - process.warned_ns > TEXT_IS_MADE_NS;
-        sample_text(key, process, is_over, told);
+        sample_text(key, process, is_over, found);
         if (is_over)
             process.warned_ns = 0;
-        sample_results(key, process, told);
+        sample_results(key, process, found);
     }
-    return told;
+    return found;
 }
 
-NcclErrors::Told NcclErrors::sample_text(std::uint32_t tgid) {
-    Told told;
-    visit(tgid, [&](const Key &key, Process &process) { sample_text(key, process, false, told); });
-    return told;
+NcclErrors::Found NcclErrors::sample_text(std::uint32_t tgid) {
+    Found found;
+    visit(tgid, [&](const Key &key, Process &process) { sample_text(key, process, false, found); });
+    return found;
 }
 
 void NcclErrors::note_warning(std::uint32_t tgid) {
@@ -129,17 +129,17 @@ void NcclErrors::note_warning(std::uint32_t tgid) {
     visit(tgid, [now_ns](const Key &, Process &process) { process.warned_ns = now_ns; });
 }
 
-NcclErrors::Told NcclErrors::all() const {
-    Told told;
+NcclErrors::Found NcclErrors::all() const {
+    Found found;
     for (const auto &[key, process] : processes_) {
         if (process.told)
-            told.texts.push_back(*process.told);
+            found.texts.push_back(*process.told);
         for (const auto &[address, comm] : process.comms)
             for (const Kept *kept : {&comm.own, &comm.proxy})
                 if (kept->told && kept->told->result == kept->result)
-                    told.results.push_back(*kept->told);
+                    found.results.push_back(*kept->told);
     }
-    return told;
+    return found;
 }
 
 } // namespace collwire

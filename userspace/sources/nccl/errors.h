@@ -16,7 +16,7 @@ namespace collwire {
 
 class NcclErrors {
 public:
-    struct Told {
+    struct Found {
         std::vector<cw_nccl_result> results;
         std::vector<cw_nccl_last_error> texts;
 
@@ -32,14 +32,14 @@ public:
     void forget(std::uint32_t tgid, std::uint64_t comm);
 
     // What was not there when it was looked for last.
-    Told sample();
+    Found sample();
     // Of one process, the text alone: at a time when communicators come and go.
-    Told sample_text(std::uint32_t tgid);
+    Found sample_text(std::uint32_t tgid);
     // It warned: what is there behind that is told of with a later sample even where it is what it
     // was, or nothing.
     void note_warning(std::uint32_t tgid);
     // All that was told and is still there.
-    [[nodiscard]] Told all() const;
+    [[nodiscard]] Found all() const;
 
 private:
     struct Kept {
@@ -58,10 +58,10 @@ private:
         std::string text;
         std::optional<cw_nccl_last_error> told;
     };
-    using Key = std::pair<std::uint32_t, std::uint32_t>; // tgid, image
+    using Key = std::pair<std::uint32_t, std::uint32_t>; // tgid, library
 
-    static void sample_results(const Key &key, Process &process, Told &told);
-    static void sample_text(const Key &key, Process &process, bool always, Told &told);
+    static void sample_results(const Key &key, Process &process, Found &found);
+    static void sample_text(const Key &key, Process &process, bool always, Found &found);
     template <typename Visit> void visit(std::uint32_t tgid, Visit visit);
 
     std::map<Key, Process> processes_;

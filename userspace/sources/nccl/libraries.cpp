@@ -3,7 +3,7 @@
 // Behind it: the skeleton names its type.
 #include "nccl.skel.h"
 
-#include "userspace/sources/nccl/images.h"
+#include "userspace/sources/nccl/libraries.h"
 
 #include <algorithm>
 #include <array>
@@ -110,13 +110,13 @@ constexpr std::array EXPORTED_SITES{
     Site{"ncclScatter", false, nullptr, [](const Programs &of) { return of.calls_scatter; }},
 };
 
-bool is_calls_only(const NcclImage &image) {
-    return !image.layout.calls_only.empty();
+bool is_calls_only(const NcclLibrary &library) {
+    return !library.layout.calls_only.empty();
 }
 
-std::span<const Site> sites_of(const NcclImage &image) {
-    return is_calls_only(image) ? std::span<const Site>{EXPORTED_SITES}
-                                : std::span<const Site>{SITES};
+std::span<const Site> sites_of(const NcclLibrary &library) {
+    return is_calls_only(library) ? std::span<const Site>{EXPORTED_SITES}
+                                  : std::span<const Site>{SITES};
 }
 
 // Which functions tell of operations depends on the version. Ends alone tell less than samples.
@@ -129,21 +129,21 @@ bool warns_by(const nccl::LibraryLayout &layout, std::string_view function) {
     return warning != nullptr && warning->function == function;
 }
 
-bool has_sockets(const NcclImage &image) {
-    return image.sockets_refused.empty() && nccl::tells_of_sockets(image.layout) &&
-           nccl::find_probe(image.layout, "ncclSocketClose") != nullptr;
+bool has_sockets(const NcclLibrary &library) {
+    return library.sockets_refused.empty() && nccl::tells_of_sockets(library.layout) &&
+           nccl::find_probe(library.layout, "ncclSocketClose") != nullptr;
 }
 
 // The programs of the other kind of builds are not loaded.
-void choose_programs(const Skeleton<::nccl> &programs, const NcclImage &image) {
+void choose_programs(const Skeleton<::nccl> &programs, const NcclLibrary &library) {
     const Programs &all = programs->progs;
-    if (is_calls_only(image)) {
+    if (is_calls_only(library)) {
         bpf_program *program = nullptr;
         bpf_object__for_each_program(program, programs->obj)
             bpf_program__set_autoload(program, false);
     }
     for (const Site &site : EXPORTED_SITES)
-        bpf_program__set_autoload(site.program(all), is_calls_only(image));
+        bpf_program__set_autoload(site.program(all), is_calls_only(library));
     bpf_program__set_autoload(all.comm_ends, true);
 }
 
@@ -152,144 +152,144 @@ bool asked_for_bounded_walk() {
     return value != nullptr && std::string_view{value} == "1";
 }
 
-std::vector<std::string> problems_of(const NcclImage &image) {
+std::vector<std::string> problems_of(const NcclLibrary &library) {
     std::vector<std::string> all;
-    if (!image.problem.empty())
-        all.push_back(fmt::format("{}: {}", image.path, image.problem));
-    else if (!image.loop_refused.empty())
+    if (!library.problem.empty())
+        all.push_back(fmt::format("{}: {}", library.path, library.problem));
+    else if (!library.loop_refused.empty())
         all.push_back(fmt::format("{}: the kernel refused the program that walks long lists, so "
                                   "launches of more than about 1,000 operations are truncated: "
                                   "{}",
-                                  image.path, image.loop_refused));
-    if (image.problem.empty() && is_calls_only(image))
-        all.push_back(
-            fmt::format("{}: calls alone are recorded: {}", image.path, image.layout.calls_only));
-    for (const std::string &missing : image.missing)
-        all.push_back(fmt::format("{}: {}", image.path, missing));
+                                  library.path, library.loop_refused));
+    if (library.problem.empty() && is_calls_only(library))
+        all.push_back(fmt::format("{}: calls alone are recorded: {}", library.path,
+                                  library.layout.calls_only));
+    for (const std::string &missing : library.missing)
+        all.push_back(fmt::format("{}: {}", library.path, missing));
     return all;
 }
 
 } // namespace
 
-NcclImage::NcclImage() = default;
-NcclImage::~NcclImage() = default;
+NcclLibrary::NcclLibrary() = default;
+NcclLibrary::~NcclLibrary() = default;
 
-NcclImages::~NcclImages() {
+NcclLibraries::~NcclLibraries() {
     detach();
 }
 
-void NcclImages::detach() {
+void NcclLibraries::detach() {
     attached_ = false;
     lift();
 }
 
-Result<void> NcclImages::put_back() {
-    for (const auto &image : images_)
-        if (image->programs)
-            if (auto placed = place_all(*image); !placed)
+Result<void> NcclLibraries::put_back() {
+    for (const auto &library : libraries_)
+        if (library->programs)
+            if (auto placed = place_all(*library); !placed)
                 return placed;
     return {};
 }
 
-void NcclImages::lift() {
+void NcclLibraries::lift() {
     std::vector<bpf_link *> all;
-    for (const auto &image : images_) {
-        all.insert(all.end(), image->links.begin(), image->links.end());
-        image->links.clear();
+    for (const auto &library : libraries_) {
+        all.insert(all.end(), library->links.begin(), library->links.end());
+        library->links.clear();
     }
     take_off(all);
 }
 
-void NcclImages::attach() {
+void NcclLibraries::attach() {
     attached_ = true;
-    for (std::size_t i = 0; i < images_.size(); ++i) {
-        if (images_[i]->is_asked_for || n_probed() < max_probed_)
-            place(*images_[i]);
+    for (std::size_t i = 0; i < libraries_.size(); ++i) {
+        if (libraries_[i]->is_asked_for || n_probed() < max_probed_)
+            place(*libraries_[i]);
         become_one();
     }
     refuse_the_rest();
 }
 
-NcclImage *NcclImages::find(std::uint32_t id) const {
+NcclLibrary *NcclLibraries::find(std::uint32_t id) const {
     const auto found =
-        std::ranges::find_if(images_, [id](const auto &image) { return image->id == id; });
-    return found == images_.end() ? nullptr : found->get();
+        std::ranges::find_if(libraries_, [id](const auto &library) { return library->id == id; });
+    return found == libraries_.end() ? nullptr : found->get();
 }
 
-std::vector<std::string> NcclImages::problems() const {
+std::vector<std::string> NcclLibraries::problems() const {
     std::vector<std::string> all = kept_problems_;
-    for (const auto &image : images_)
-        for (std::string &problem : problems_of(*image))
+    for (const auto &library : libraries_)
+        for (std::string &problem : problems_of(*library))
             if (std::ranges::find(all, problem) == all.end())
                 all.push_back(std::move(problem));
     return all;
 }
 
-void NcclImages::keep_problem(std::string problem) {
+void NcclLibraries::keep_problem(std::string problem) {
     if (kept_problems_.size() < MAX_KEPT_PROBLEMS &&
         std::ranges::find(kept_problems_, problem) == kept_problems_.end())
         kept_problems_.push_back(std::move(problem));
 }
 
-void NcclImages::forget(const std::function<bool(const NcclImage &)> &is_over) {
-    std::erase_if(images_, [&](const auto &image) {
-        if (!image->names.empty() || !is_over(*image))
+void NcclLibraries::forget(const std::function<bool(const NcclLibrary &)> &is_over) {
+    std::erase_if(libraries_, [&](const auto &library) {
+        if (!library->names.empty() || !is_over(*library))
             return false;
-        for (std::string &problem : problems_of(*image))
+        for (std::string &problem : problems_of(*library))
             keep_problem(std::move(problem));
         return true;
     });
 }
 
-std::uint64_t NcclImages::missed() const {
+std::uint64_t NcclLibraries::missed() const {
     return 0; // the kernel does not tell it of uprobes
 }
 
-void NcclImages::place(NcclImage &image) {
-    if (image.placed_ns != 0 || !image.problem.empty())
+void NcclLibraries::place(NcclLibrary &library) {
+    if (library.placed_ns != 0 || !library.problem.empty())
         return;
-    auto placed = load(image);
+    auto placed = load(library);
     // Its layout was made seconds ago.
-    const bool is_same = matches_its_layout(image);
+    const bool is_same = matches_its_layout(library);
     if (placed && !is_same)
         placed = error(ErrorKind::Failed, "was written again before its probes were placed");
     if (placed)
-        placed = place_all(image);
-    image.met.reset();
+        placed = place_all(library);
+    library.met.reset();
     if (placed) {
-        image.placed_ns = monotonic_ns();
+        library.placed_ns = monotonic_ns();
         return;
     }
-    image.problem = std::move(placed).failure().message;
+    library.problem = std::move(placed).failure().message;
     // Unless it is another file now, it is not looked at again.
-    auto names = is_same ? std::move(image.names) : std::set<FileIdentity>{};
-    give_up(image);
-    image.names = std::move(names);
+    auto names = is_same ? std::move(library.names) : std::set<FileIdentity>{};
+    give_up(library);
+    library.names = std::move(names);
 }
 
-Result<void> NcclImages::load(NcclImage &image) {
-    auto loaded = load_any_walk(image);
-    if (!loaded && has_sockets(image)) {
-        image.sockets_refused = std::move(loaded).failure().message;
-        loaded = load_any_walk(image);
+Result<void> NcclLibraries::load(NcclLibrary &library) {
+    auto loaded = load_any_walk(library);
+    if (!loaded && has_sockets(library)) {
+        library.sockets_refused = std::move(loaded).failure().message;
+        loaded = load_any_walk(library);
     }
     return loaded;
 }
 
-Result<void> NcclImages::load_any_walk(NcclImage &image) {
+Result<void> NcclLibraries::load_any_walk(NcclLibrary &library) {
     const bool has_loop =
         !asked_for_bounded_walk() &&
         libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, nullptr) == 1;
-    auto loaded = load(image, has_loop);
+    auto loaded = load(library, has_loop);
     if (!loaded && has_loop) {
-        image.loop_refused = std::move(loaded).failure().message;
-        loaded = load(image, false);
+        library.loop_refused = std::move(loaded).failure().message;
+        loaded = load(library, false);
     }
     return loaded;
 }
 
-Result<void> NcclImages::load(NcclImage &image, bool loop) {
-    const auto bpf_layout = nccl::bpf_layout_of(image.layout, image.id);
+Result<void> NcclLibraries::load(NcclLibrary &library, bool loop) {
+    const auto bpf_layout = nccl::bpf_layout_of(library.layout, library.id);
     if (!bpf_layout)
         return bpf_layout.failure();
     auto programs = std::make_unique<Skeleton<::nccl>>("NCCL probes");
@@ -305,39 +305,39 @@ Result<void> NcclImages::load(NcclImage &image, bool loop) {
     bpf_program__set_autoload((*programs)->progs.proxy_op_begins, wanted_.network_times);
     bpf_program__set_autoload((*programs)->progs.proxy_op_ends, wanted_.network_times);
     bpf_program__set_autoload((*programs)->progs.warns,
-                              wanted_.warnings && nccl::find_warning(image.layout) != nullptr);
-    bpf_program__set_autoload((*programs)->progs.socket_closes, has_sockets(image));
-    choose_programs(*programs, image);
+                              wanted_.warnings && nccl::find_warning(library.layout) != nullptr);
+    bpf_program__set_autoload((*programs)->progs.socket_closes, has_sockets(library));
+    choose_programs(*programs, library);
     (*programs)->rodata->filter_by_tgid = !wanted_.pids.empty();
     (*programs)->rodata->watch_returns = wanted_.api_returns;
     if (auto loaded = programs->load(maps_); !loaded)
         return loaded;
-    image.programs = std::move(programs);
+    library.programs = std::move(programs);
     return {};
 }
 
-void NcclImages::list_probes(NcclImage &image) const {
-    for (const Site &site : sites_of(image)) {
-        if (is_calls_only(image) && nccl::find_probe(image.layout, site.function) == nullptr)
+void NcclLibraries::list_probes(NcclLibrary &library) const {
+    for (const Site &site : sites_of(library)) {
+        if (is_calls_only(library) && nccl::find_probe(library.layout, site.function) == nullptr)
             continue;
         if (site.wanted != nullptr && !(wanted_.*site.wanted))
             continue;
-        if (site.wanted == &NcclProbes::local_launches && nccl::sees_all_launches(image.layout))
+        if (site.wanted == &NcclProbes::local_launches && nccl::sees_all_launches(library.layout))
             continue;
         if (site.at_return && may_refuse_return_probes())
             continue;
-        if (site.wanted == &NcclProbes::network_times && !has_times(image.layout, site.function))
+        if (site.wanted == &NcclProbes::network_times && !has_times(library.layout, site.function))
             continue;
-        if (site.wanted == &NcclProbes::warnings && !warns_by(image.layout, site.function))
+        if (site.wanted == &NcclProbes::warnings && !warns_by(library.layout, site.function))
             continue;
-        if (site.function == "ncclSocketClose" && !has_sockets(image))
+        if (site.function == "ncclSocketClose" && !has_sockets(library))
             continue;
-        const nccl::ProbedFunction *planned = nccl::find_probe(image.layout, site.function);
+        const nccl::ProbedFunction *planned = nccl::find_probe(library.layout, site.function);
         PlannedProbe probe;
         probe.kind = site.at_return ? CW_PROBE_URETPROBE : CW_PROBE_UPROBE;
         probe.source = "nccl";
         probe.function = site.function;
-        probe.module_or_file = image.path;
+        probe.module_or_file = library.path;
         probe.emulated = false;
         if (planned != nullptr) {
             // Behind the first push a return address is no longer where the kernel looks for it.
@@ -347,56 +347,58 @@ void NcclImages::list_probes(NcclImage &image) const {
             probe.emulated = into == 0 && planned->emulated;
         }
         probe.expected_cost_ns = site.at_return ? RETURN_COST_NS : EMULATED_COST_NS;
-        image.probes.push_back(std::move(probe));
+        library.probes.push_back(std::move(probe));
     }
 }
 
-Result<void> NcclImages::place_one(NcclImage &image, PlannedProbe &probe, bpf_program *program) {
-    if (nccl::find_probe(image.layout, probe.function) == nullptr)
+Result<void> NcclLibraries::place_one(NcclLibrary &library, PlannedProbe &probe,
+                                      bpf_program *program) {
+    if (nccl::find_probe(library.layout, probe.function) == nullptr)
         return error(ErrorKind::Unsupported, fmt::format("{} is not in it", probe.function));
     const LibbpfLog log;
     errno = 0;
-    bpf_link *link = bpf_program__attach_uprobe(program, probe.kind == CW_PROBE_URETPROBE, -1,
-                                                image.file.own_path().c_str(), probe.offset_bytes);
+    bpf_link *link =
+        bpf_program__attach_uprobe(program, probe.kind == CW_PROBE_URETPROBE, -1,
+                                   library.file.own_path().c_str(), probe.offset_bytes);
     if (link == nullptr)
         return bpf_error(fmt::format("uprobe on {}", probe.function), errno, log.text());
-    image.links.push_back(link);
+    library.links.push_back(link);
     probe.placed = true;
     return {};
 }
 
-Result<void> NcclImages::place_all(NcclImage &image) const {
-    const auto &programs = (*image.programs)->progs;
-    image.missing.clear();
+Result<void> NcclLibraries::place_all(NcclLibrary &library) const {
+    const auto &programs = (*library.programs)->progs;
+    library.missing.clear();
     if (may_refuse_return_probes())
-        image.missing.emplace_back(
+        library.missing.emplace_back(
             "no probe at the end of a function, since a seccomp filter could end the process for "
             "it: a communicator is met at its first call, and --api-returns tells nothing. Fix: "
             "Linux 6.14, 6.13.3 or 6.12.14");
-    if (!is_calls_only(image) && wanted_.network_times && !nccl::measures_times(image.layout))
-        image.missing.emplace_back(
+    if (!is_calls_only(library) && wanted_.network_times && !nccl::measures_times(library.layout))
+        library.missing.emplace_back(
             "nothing in it tells when an operation begins and ends on a connection, as NCCL does "
             "from 2.23 on: ends are sampled, --network-times adds nothing");
-    if (wanted_.warnings && nccl::find_warning(image.layout) == nullptr)
-        image.missing.emplace_back("what its warnings go through is not a function in it: "
-                                   "--warnings adds nothing, the last one is read once an "
-                                   "interval");
-    if (!image.sockets_refused.empty())
-        image.missing.push_back(fmt::format("{}: {}", image.sockets_refused, WITHOUT_SOCKETS));
-    for (PlannedProbe &probe : image.probes) {
+    if (wanted_.warnings && nccl::find_warning(library.layout) == nullptr)
+        library.missing.emplace_back("what its warnings go through is not a function in it: "
+                                     "--warnings adds nothing, the last one is read once an "
+                                     "interval");
+    if (!library.sockets_refused.empty())
+        library.missing.push_back(fmt::format("{}: {}", library.sockets_refused, WITHOUT_SOCKETS));
+    for (PlannedProbe &probe : library.probes) {
         const bool at_return = probe.kind == CW_PROBE_URETPROBE;
-        const std::span<const Site> sites = sites_of(image);
+        const std::span<const Site> sites = sites_of(library);
         const auto site = std::ranges::find_if(sites, [&](const Site &one) {
             return one.function == probe.function && one.at_return == at_return;
         });
-        auto placed = place_one(image, probe, site->program(programs));
+        auto placed = place_one(library, probe, site->program(programs));
         if (placed)
             continue;
         if (site->wanted == nullptr && site->without.empty())
             return placed;
-        image.missing.push_back(std::move(placed).failure().message);
+        library.missing.push_back(std::move(placed).failure().message);
         if (!site->without.empty())
-            image.missing.back() += fmt::format(": {}", site->without);
+            library.missing.back() += fmt::format(": {}", site->without);
     }
     return {};
 }
