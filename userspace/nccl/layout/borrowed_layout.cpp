@@ -43,12 +43,6 @@ constexpr std::uint64_t POINTER_BYTES = 8;
 
 constexpr std::size_t BUILD_ID_DIGITS = 12; // that are shown
 
-bool is_lender(std::uint32_t to, std::uint32_t of, Lender lender) {
-    if (to == 0 || of == 0)
-        return false;
-    return lender == Lender::SameVersion ? to == of : is_patch_release(to, of);
-}
-
 class Borrower {
 public:
     Borrower(const LibraryFile &file, const LibraryLayout &other, Lender lender)
@@ -109,7 +103,7 @@ private:
 
     // One version is one source: only the compiler and its options may differ.
     [[nodiscard]] Result<void> check_build() const {
-        if (!is_lender(version_of(file_), version_number(other_.version), lender_))
+        if (!can_lend(version_of(file_), version_number(other_.version), lender_))
             return no("another version");
         // One of this build that was not taken is wrong.
         if (other_.build_id == file_.build_id())
@@ -317,8 +311,10 @@ bool is_patch_release(std::uint32_t of, std::uint32_t other) {
     return of != other && of / 100 == other / 100;
 }
 
-bool can_lend(const LibraryFile &to, const LibraryFile &of, Lender lender) {
-    return is_lender(version_of(to), version_of(of), lender);
+bool can_lend(std::uint32_t to, std::uint32_t of, Lender lender) {
+    if (to == 0 || of == 0)
+        return false;
+    return lender == Lender::SameVersion ? to == of : is_patch_release(to, of);
 }
 
 bool have_same_offsets(const LibraryLayout &a, const LibraryLayout &b) {

@@ -32,7 +32,7 @@ Result<LibraryLayout> borrow_layout(const LibraryFile &file, const LibraryLayout
 std::uint32_t version_of(const LibraryFile &file);
 // 2.26.5 of 2.26.2
 bool is_patch_release(std::uint32_t of, std::uint32_t other);
-// False, too, where one of them does not tell.
-bool can_lend(const LibraryFile &to, const LibraryFile &of, Lender lender);
+// By version numbers; 0 is an unknown version, which lends nothing.
+bool can_lend(std::uint32_t to, std::uint32_t of, Lender lender);
 
 } // namespace collwire::nccl

@@ -113,7 +113,7 @@ Result<LibraryLayout> other_build(const LibraryFile &library, std::span<const st
         return other;
     const auto file = LibraryFile::parse(bytes);
     if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
-        !can_lend(library, *file, lender))
+        !can_lend(version_of(library), version_of(*file), lender))
         return error(ErrorKind::BadInput, "tells nothing of a build");
     return make_layout(*file);
 }

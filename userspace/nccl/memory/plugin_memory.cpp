@@ -8,8 +8,6 @@
 #include <span>
 #include <utility>
 
-#include "collwire/records.h"
-
 namespace collwire::nccl {
 namespace {
 

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "collwire/records.h"
 #include "userspace/process/process_view.h"
 
 namespace collwire::nccl {
@@ -28,6 +29,13 @@ struct PluginQp {
 inline constexpr std::size_t MAX_PLUGIN_QPS = 128;
 std::vector<PluginQp> find_plugin_qps(const ProcessView &process, std::uint64_t address,
                                       const std::unordered_set<std::uint32_t> &numbers);
+
+// CW_NCCL_ROLE_*, of the queue pairs of a plugin's connection: its receiving end sends
+// clear-to-send alone.
+constexpr std::uint8_t plugin_role(const cw_nccl_connection &connection) {
+    return (connection.flags & CW_NCCL_CONNECTION_SEND) != 0 ? CW_NCCL_ROLE_DATA
+                                                             : CW_NCCL_ROLE_CLEAR_TO_SEND;
+}
 
 struct PluginNetwork {
     std::string name; // as NCCL knows it; empty: it cannot be read

@@ -25,9 +25,7 @@ void append(const cw_nccl_connection &connection, const NcclPlugins::Owner &owne
     record.header.cpu = CW_CPU_USERSPACE;
     record.flags |= CW_NCCL_CONNECTION_FOUND;
     record.n_endpoints = static_cast<std::uint32_t>(qps.size());
-    const auto role = static_cast<std::uint8_t>((record.flags & CW_NCCL_CONNECTION_SEND) != 0
-                                                    ? CW_NCCL_ROLE_DATA
-                                                    : CW_NCCL_ROLE_CLEAR_TO_SEND);
+    const std::uint8_t role = nccl::plugin_role(record);
     for (std::size_t first = 0; first < qps.size(); first += CW_NCCL_ENDPOINTS) {
         record.first = static_cast<std::uint32_t>(first);
         record.n = 0;
