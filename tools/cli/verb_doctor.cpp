@@ -74,7 +74,7 @@ void add_doctor(CLI::App &app, int &status) {
     const auto options = std::make_shared<NcclOptions>();
     auto *nccl =
         verb->add_option("--nccl", options->library,
-                         "Instead: what can be known of the NCCL in this file (docs/nccl-plan.md)")
+                         "Instead: what can be known of the NCCL in this file (docs/nccl-layout.md)")
             ->type_name("FILE");
     add_symbols(*verb, options->symbols)->needs(nccl);
     verb->add_option("--export-plan", options->export_to,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can be known of the NCCL in one file, where its probes go, and where its data lie. Made from
-// the file alone, without running it. docs/nccl-plan.md is the prose; layout_schema_version grows
+// the file alone, without running it. docs/nccl-layout.md is the prose; layout_schema_version grows
 // when a field changes meaning.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace collwire::nccl {
 
 inline constexpr int layout_schema_version = 1;
 
-// How well something will be known: docs/nccl-plan.md.
+// How well something will be known: docs/nccl-layout.md.
 enum class Rung {
     Exact,    // read out of NCCL
     Inferred, // follows from order, threads or arithmetic, with a stated confidence
