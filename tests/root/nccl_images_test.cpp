@@ -20,7 +20,7 @@
 #include "tests/root/nccl_image_files.h"
 #include "userspace/sources/nccl/libraries.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // Two mounts of one library of a file system, one after the other at one place.
@@ -372,4 +372,4 @@ TEST_F(NcclImageFiles, ThatAreWrittenAgainBeforeTheyAreProbed) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

@@ -24,7 +24,7 @@
 #include "userspace/sources/mappings_source.h"
 #include "userspace/sources/nccl/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 class NcclImagesTold : public NcclImageFiles {};
@@ -292,4 +292,4 @@ TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

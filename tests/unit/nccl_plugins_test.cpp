@@ -14,7 +14,7 @@
 
 #include "userspace/sources/nccl/plugins.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // As libibverbs has it.
@@ -175,4 +175,4 @@ TEST_F(Plugins, NcclsOwnNetworksAreNone) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

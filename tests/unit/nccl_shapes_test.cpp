@@ -7,7 +7,7 @@
 
 #include "userspace/sources/nccl/shapes.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr std::uint32_t TGID = 7;
@@ -169,4 +169,4 @@ TEST(NcclShapes, ProcessesAndWhatCouldNotBeRead) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

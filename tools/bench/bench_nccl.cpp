@@ -322,7 +322,7 @@ int measure(const Options &options) {
 
     Job job{options.nccl, options.child_channels};
     keep_others_off_this_cpu();
-    NcclLibraries ours{**maps, {}};
+    sources::NcclLibraries ours{**maps, {}};
     ours.attach();
     ours.look_at({getpid()});
     if (!ours.problems().empty())

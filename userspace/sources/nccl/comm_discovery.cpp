@@ -14,7 +14,7 @@
 #include "collwire/nccl_tables.h"
 #include "userspace/inventory/process.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 void CommDiscovery::scan(const std::vector<pid_t> &pids, std::uint32_t last_known) {
     nccl::CommCopies copies;
@@ -137,4 +137,4 @@ void CommDiscovery::add_connections(const NcclLibrary &library, const CommAddres
     }
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -14,7 +14,7 @@
 #include "userspace/nccl/memory/live_comms.h"
 #include "userspace/sources/nccl/comm_registry.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class CommDiscovery {
 public:
@@ -58,4 +58,4 @@ private:
     bool is_cut_ = false;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -16,7 +16,7 @@
 #include "userspace/nccl/memory/channels.h"
 #include "userspace/nccl/memory/live_comms.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // Rings and trees of all communicators: 500 of 4,096 ranks with 32 channels have this much. A
@@ -178,4 +178,4 @@ void CommRegistry::append_new_channels(RecordSink &sink, bool is_last) {
     }
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -16,7 +16,7 @@
 #include "userspace/sources/nccl/libraries.h"
 #include "userspace/sources/nccl/pending_records.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 struct CommAddress {
     std::uint32_t tgid = 0;
@@ -77,4 +77,4 @@ private:
     bool are_channels_cut_ = false;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -5,7 +5,7 @@
 
 #include "userspace/nccl/memory/live_comms.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // How messages of NCCL's own RDMA network start.
@@ -75,4 +75,4 @@ void ErrorWatch::append(RecordSink &sink, bool everything) {
         append_to(sink, errors_.all());
 }
 
-} // namespace collwire
+} // namespace collwire::sources

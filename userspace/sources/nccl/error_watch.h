@@ -11,7 +11,7 @@
 #include "userspace/sources/nccl/errors.h"
 #include "userspace/sources/nccl/libraries.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class ErrorWatch {
 public:
@@ -38,4 +38,4 @@ private:
     NcclErrors::Found new_; // in no sample yet
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // ncclResult_t
@@ -142,4 +142,4 @@ NcclErrors::Found NcclErrors::all() const {
     return found;
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -12,7 +12,7 @@
 #include "collwire/records.h"
 #include "userspace/nccl/memory/error_state.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class NcclErrors {
 public:
@@ -67,4 +67,4 @@ private:
     std::map<Key, Process> processes_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -21,7 +21,7 @@
 #include "userspace/loader/take_off.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // Measured with collwire-bench-nccl.
@@ -403,4 +403,4 @@ Result<void> NcclLibraries::place_all(NcclLibrary &library) const {
     return {};
 }
 
-} // namespace collwire
+} // namespace collwire::sources

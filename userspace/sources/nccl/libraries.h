@@ -24,7 +24,7 @@
 struct bpf_link;
 struct nccl; // the skeleton of bpf/nccl.bpf.c
 
-namespace collwire {
+namespace collwire::sources {
 
 // Whose NCCL is probed, and what besides the calls and launches.
 struct NcclProbes {
@@ -193,4 +193,4 @@ private:
     std::vector<std::unique_ptr<NcclLibrary>> libraries_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

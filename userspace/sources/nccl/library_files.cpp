@@ -15,7 +15,7 @@
 #include "userspace/nccl/layout/file_layout.h"
 #include "userspace/sources/nccl/libraries.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr std::size_t MAX_OTHERS = 65536;
@@ -451,4 +451,4 @@ void NcclLibraries::become_one() {
     });
 }
 
-} // namespace collwire
+} // namespace collwire::sources

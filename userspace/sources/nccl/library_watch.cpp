@@ -9,7 +9,7 @@
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/source/probe_record.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // Reading the mappings of a process takes 0.1 to 1 ms.
@@ -121,4 +121,4 @@ void LibraryWatch::append(RecordSink &sink, bool everything) {
     }
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -13,7 +13,7 @@
 #include "userspace/source/source.h"
 #include "userspace/sources/nccl/libraries.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class LibraryWatch {
 public:
@@ -61,4 +61,4 @@ private:
     std::uint32_t last_written_ = 0;  // the greatest number in a record
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -8,7 +8,7 @@
 #include "userspace/nccl/memory/live_comms.h"
 #include "userspace/nccl/memory/parameters.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 cw_nccl_param record_of(const LibraryUser &key, std::string_view name, std::int64_t value) {
@@ -69,4 +69,4 @@ void ParameterWatch::append(RecordSink &sink, const LibraryUser &key) const {
         sink.append(record_of(key, name, value).header);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -12,7 +12,7 @@
 #include "userspace/sources/nccl/pending_records.h"
 #include "userspace/sources/nccl/process_watch.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class ParameterWatch {
 public:
@@ -40,4 +40,4 @@ private:
     std::map<LibraryUser, Process> processes_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

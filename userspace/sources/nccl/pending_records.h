@@ -8,7 +8,7 @@
 
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 using RecordBytes = std::vector<std::byte>;
 
@@ -37,4 +37,4 @@ private:
     std::vector<RecordBytes> records_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

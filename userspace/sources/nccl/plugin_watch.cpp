@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace collwire {
+namespace collwire::sources {
 
 void PluginWatch::add(const CommAddress &key, const cw_nccl_connection &connection) {
     const cw_nccl_comm *comm = comms_.find(key);
@@ -62,4 +62,4 @@ std::string PluginWatch::problem(bool is_over) const {
                        n);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -9,7 +9,7 @@
 #include "userspace/sources/nccl/comm_registry.h"
 #include "userspace/sources/nccl/plugins.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class PluginWatch {
 public:
@@ -38,4 +38,4 @@ private:
     NcclPlugins::Found found_; // in no sample yet
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -8,7 +8,7 @@
 #include "base/set_text.h"
 #include "userspace/nccl/memory/plugin_memory.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr unsigned MAX_TRIES = 3;
@@ -191,4 +191,4 @@ void NcclPlugins::forget_if(const std::function<bool(const Owner &)> &is_gone) {
     std::erase_if(noted_, [](const auto &of_process) { return of_process.second.empty(); });
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -17,7 +17,7 @@
 #include "collwire/records.h"
 #include "userspace/process/process_view.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class NcclPlugins {
 public:
@@ -94,4 +94,4 @@ private:
     std::size_t n_dropped_ = 0;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -8,7 +8,7 @@
 #include "userspace/inventory/process.h"
 #include "userspace/process/process_view.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 cw_nccl_process ProcessWatch::record_of(const LibraryUser &key, const Process &process) {
     cw_nccl_process record = {};
@@ -60,4 +60,4 @@ void ProcessWatch::append_exited(RecordSink &sink) {
         sink.append(record.header);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -11,7 +11,7 @@
 #include "userspace/source/source.h"
 #include "userspace/sources/nccl/pending_records.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 // A process and a library that it has mapped: a process may have several.
 struct LibraryUser {
@@ -58,4 +58,4 @@ private:
     std::vector<cw_nccl_process> exited_; // in no sample yet
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -7,7 +7,7 @@
 #include "userspace/nccl/memory/live_comms.h"
 #include "userspace/nccl/memory/proxies.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // The proxy's communicator may be emitted later than an operation for it.
@@ -79,4 +79,4 @@ bool PxnReader::read(const Wanted &wanted) {
     return false;
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -11,7 +11,7 @@
 
 #include "userspace/sources/nccl/comm_registry.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class PxnReader {
 public:
@@ -42,4 +42,4 @@ private:
     std::vector<Wanted> wanted_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // The programs forget the oldest of 16,384 of each file with NCCL, and tell of them again.
@@ -106,4 +106,4 @@ void NcclShapes::append(RecordSink &sink) {
     due_.clear();
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -14,7 +14,7 @@
 #include "collwire/records.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class NcclShapes {
 public:
@@ -67,4 +67,4 @@ private:
     std::uint64_t lost_ = 0;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

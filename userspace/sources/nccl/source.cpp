@@ -10,7 +10,7 @@
 
 #include "userspace/nccl/layout/bpf_layout.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // Earlier versions count the steps of an operation when it completes.
@@ -259,4 +259,4 @@ void NcclSource::forget_exited() {
     }
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -21,7 +21,7 @@
 #include "userspace/sources/nccl/shapes.h"
 #include "userspace/sources/nccl/steps.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 struct NcclOptions {
     NcclProbes probes;
@@ -80,4 +80,4 @@ private:
     bool ended_ = false;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr std::size_t MAX_CONNECTIONS = 65536; // of a process
@@ -85,4 +85,4 @@ void NcclSteps::poll(std::uint32_t tgid, Process &process, bool everything) {
     }
 }
 
-} // namespace collwire
+} // namespace collwire::sources

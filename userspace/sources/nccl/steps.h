@@ -12,7 +12,7 @@
 #include "userspace/nccl/memory/step_counters.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class NcclSteps {
 public:
@@ -44,4 +44,4 @@ private:
     std::vector<cw_nccl_steps> samples_; // not appended yet
 };
 
-} // namespace collwire
+} // namespace collwire::sources
