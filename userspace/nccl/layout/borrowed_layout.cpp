@@ -20,15 +20,15 @@
 namespace collwire::nccl {
 namespace {
 
-// Not among the names: it logs nothing. Found by its caller.
+// It logs no name, so it is found by its caller.
 constexpr std::string_view START = "ncclProxyStart";
 constexpr std::string_view STARTER = "hostStreamPlanTask";
 constexpr std::string_view LAUNCHER =
     "ncclLaunchKernelAfter_NoCuda"; // of 2.23 to 2.27 has it inlined
-// Its probe is in the middle of it, where DWARF says.
+// Its probe is inside the function, at an address that only DWARF gives.
 constexpr std::string_view EARLY = "ncclLocalOpAppend";
 constexpr std::string_view PLAN_REGISTER = "plan"; // its register there
-// It compares startMagic and endMagic: where the latter is, ncclComm ends.
+// It compares startMagic and endMagic. endMagic is the last field of ncclComm.
 constexpr std::string_view CHECK = "CommCheck";
 constexpr std::string_view CLEANUP = "commCleanup";
 constexpr std::string_view DESTROY = "ncclCommDestroy";
@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 3> EXPORTED{DESTROY, "ncclGetLastError", 
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> NETWORKS{
     {{"ncclNetIb", "IB"}, {"ncclNetSocket", "Socket"}}};
-// ncclNet_t begins with its name; in 2.18 to 2.32 these have so many functions behind it.
+// ncclNet_t starts with its name. In 2.18 to 2.32 at least this many functions follow.
 constexpr std::size_t FUNCTIONS_OF_NETWORK = 7;
 constexpr std::uint64_t POINTER_BYTES = 8;
 
@@ -105,7 +105,7 @@ private:
     [[nodiscard]] Result<void> check_build() const {
         if (!can_lend(version_of(file_), version_number(other_.version), lender_))
             return no("another version");
-        // One of this build that was not taken is wrong.
+        // A layout of this very build was refused before.
         if (other_.build_id == file_.build_id())
             return no("it is of this one");
         if (!other_.not_recorded.empty() || !other_.calls_only.empty() || !other_.has_debug_types)
@@ -113,7 +113,7 @@ private:
         return check_getters(other_, file_);
     }
 
-    // What is not to be checked is taken of the same source alone.
+    // Sizes that cannot be checked are accepted from the same version only.
     [[nodiscard]] Result<void> check_size() const {
         const LoggingFunction *check = logged_->find(CHECK);
         const std::uint32_t end = field_offset(other_, "ncclComm.endMagic");
@@ -123,7 +123,7 @@ private:
         };
         if (compares(end))
             return {};
-        // A compiler may have made something else of it.
+        // A compiler may use other code for the comparison.
         if (lender_ == Lender::PatchRelease)
             return no("the size of communicators is not to be seen");
         if (end != CW_NCCL_NO_FIELD && compares(field_offset(other_, "ncclComm.startMagic")))
@@ -141,7 +141,8 @@ private:
             if (function == nullptr)
                 continue;
             if (probe.function == CLEANUP && !function->is_called) {
-                // Inlined into what is given another argument. The application's call is near.
+                // It was inlined into a function with another argument. The application's call
+                // comes right before.
                 if (const LibrarySymbol *destroy = exported(DESTROY))
                     add(probe, destroy->name, destroy->address, 0);
                 continue;
@@ -151,8 +152,8 @@ private:
         }
     }
 
-    // Of what hostStreamPlanTask calls it is what begins with going through comm->proxyState to its
-    // list of operations, where `other` says that they are.
+    // Of the callees of hostStreamPlanTask, the one that starts by following comm->proxyState to
+    // its list of operations, at the offsets of `other`.
     void find_start(const ProbedFunction &probe) {
         const LoggingFunction *starter = logged_->find(STARTER);
         const std::uint32_t state = field_offset(layout_, "ncclComm.proxyState");
@@ -236,7 +237,7 @@ private:
         return only;
     }
 
-    // Official builds have them in one segment with the code.
+    // In official builds they share a segment with the code.
     [[nodiscard]] bool is_constant(std::uint64_t address) const {
         const CodeRange constants = file_.read_only_data();
         return address >= constants.begin && address - constants.begin < constants.bytes;

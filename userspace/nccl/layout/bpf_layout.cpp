@@ -52,7 +52,7 @@ constexpr std::array<std::pair<std::string_view, cw_nccl_pattern>, 16> PATTERNS{
     {"ncclPatternProfiler", CW_NCCL_PATTERN_PROFILER},
 }};
 
-// Those of NET/Socket are connections': what they carry is known from the kernel's counters.
+// Sockets of NET/Socket belong to connections: the kernel counts their bytes.
 constexpr std::array<std::pair<std::string_view, cw_nccl_socket_type>, 4> SOCKET_TYPES{{
     {"ncclSocketTypeBootstrap", CW_NCCL_SOCKET_BOOTSTRAP},
     {"ncclSocketTypeProxy", CW_NCCL_SOCKET_PROXY},
@@ -92,7 +92,7 @@ Result<void> all_within(std::span<const Copied> fields, std::uint32_t most) {
 #member, bpf_layout.member, bytes                                                          \
     }
 
-// The programs copy the beginnings of these, and read fields out of the copies.
+// The programs copy the first bytes of these structures, and read fields from the copies.
 Result<void> check_copies(const cw_nccl_layout &bpf_layout) {
     const std::uint32_t chunk_bytes = bpf_layout.op_task == CW_NCCL_NO_FIELD ? 4 : 8;
     const std::array op{
@@ -119,7 +119,7 @@ Result<void> check_copies(const cw_nccl_layout &bpf_layout) {
     const std::array behind{COPIED(op_task, 8)};
     if (auto checked = all_within(behind, CW_NCCL_OP_BYTES); !checked)
         return checked;
-    // Before 2.24 an operation has no task: nothing of one is read.
+    // Before 2.24 an operation has no task, so the fields of tasks are not read.
     if (auto checked = bpf_layout.op_task == CW_NCCL_NO_FIELD
                            ? Result<void>{}
                            : all_within(task, CW_NCCL_TASK_BYTES);
@@ -140,7 +140,7 @@ Result<void> check_functions(const LibraryLayout &layout) {
     return {};
 }
 
-// By NCCL's numbers those of this project.
+// From NCCL's numbers to this project's.
 template <typename Names, std::size_t N>
 void put_numbers(const LibraryLayout &layout, const Names &names, __u8 (&numbers)[N]) {
     for (const auto &[name, number] : names) {
@@ -203,10 +203,10 @@ Result<cw_nccl_layout> bpf_layout_of(const LibraryLayout &layout, std::uint32_t 
 #define FILL(member, names) bpf_layout.member = field_offset(layout, names);
     CW_NCCL_OFFSETS(FILL)
 #undef FILL
-    // 2.23 says the task of an operation, but not its bytes: it is read as what came before.
+    // 2.23 has the task of an operation but not its bytes: it is read as legacy.
     if (bpf_layout.op_channel_size == CW_NCCL_NO_FIELD)
         bpf_layout.op_task = CW_NCCL_NO_FIELD;
-    // The programs look for one of them alone.
+    // The programs compare with one of them only.
     if (bpf_layout.bcast_next == CW_NCCL_NO_FIELD ||
         bpf_layout.bcast_sendbuff == CW_NCCL_NO_FIELD ||
         bpf_layout.bcast_recvbuff == CW_NCCL_NO_FIELD ||

@@ -44,11 +44,12 @@ constexpr std::array<ExportedFunction, 16> CALLS{{
     {"ncclGather", SIX},
     {"ncclScatter", SIX},
 }};
-// Without it, and the getters, there is nothing to tell.
+// Nothing is recorded if it, or a getter, is missing.
 constexpr std::string_view NEEDED = "ncclAllReduce";
 
 constexpr std::string_view LAST_ERROR = "ncclGetLastError";
-constexpr std::string_view LAST_ERROR_TEXT = "ncclLastError"; // what it returns
+constexpr std::string_view LAST_ERROR_TEXT =
+    "ncclLastError"; // the variable whose address it returns
 
 // In every official build from 2.18 to 2.32 ncclComm::commHash, of 64 bits, is right before rank.
 constexpr std::uint64_t HASH_BYTES = 8;
@@ -129,7 +130,7 @@ private:
         offsets_.emplace(field, FieldOffset{value, size_bytes, 0, std::string{source}});
     }
 
-    // A getter has its argument compared, by a function of its own or by itself.
+    // A getter checks its argument, in a function of its own or inline.
     [[nodiscard]] bool begins_with_magic() const {
         const LibrarySymbol *getter = function(GETTERS.front().function);
         const CodeRange own{getter->address, getter->bytes};
@@ -151,8 +152,8 @@ private:
         probe.function = call.name;
         probe.symbol = symbol->name;
         probe.entry = symbol->address;
-        // Its parts that were split off have no name here; they go back behind its beginning. To
-        // look through all code takes seconds on an emulated CPU.
+        // Its split-off parts have no name here. They jump back behind its first instructions. A
+        // search of all code takes seconds on an emulated CPU.
         const std::array own{CodeRange{symbol->address, symbol->bytes}};
         auto point = choose_probe_point(file_.code(), symbol->address, call.registers, own);
         if (point && moves_stack(symbol->address, point->address))
@@ -166,7 +167,7 @@ private:
         return probe;
     }
 
-    // Arguments behind the sixth are found from the stack pointer.
+    // Arguments after the sixth are on the stack.
     [[nodiscard]] bool moves_stack(std::uint64_t from, std::uint64_t until) const {
         Disassembler disassembler;
         while (from < until) {

@@ -18,7 +18,7 @@
 namespace collwire::nccl {
 namespace {
 
-// Read for what their code says, or for what they call; no probes go there.
+// Read for their code or for their callees, not probed.
 constexpr std::array<std::string_view, 11> OTHER_FUNCTIONS{
     "ncclAllReduce",    "ncclGetVersion",    "ncclCommUserRank",  "ncclCommCount",
     "ncclCommCuDevice", "sendProxyProgress", "recvProxyProgress", "hostStreamPlanTask",
@@ -32,7 +32,7 @@ constexpr unsigned RSI = 4, RDI = 5;
 
 constexpr std::array<std::string_view, 6> ARGUMENT_NAMES{"rdi", "rsi", "rdx", "rcx", "r8", "r9"};
 
-// The bit of a register that functions preserve; 0 of others, which a call does not leave alone.
+// The bit of a callee-saved register; 0 for other registers.
 unsigned preserved_bit(unsigned dwarf_register) {
     switch (dwarf_register) {
     case 3:
@@ -143,7 +143,7 @@ private:
         return nullptr;
     }
 
-    // The code that the exported functions are is the truth; DWARF of another build is refused.
+    // The code of exported functions proves the offsets: DWARF of another build is refused.
     void compare_with_getters() {
         for (const auto &[getter, field] : GETTERS) {
             const auto field_layout = types_.layouts.find(field);
@@ -192,8 +192,8 @@ private:
         return recipe.need == Need::Optional;
     }
 
-    // Where the compiler split a function, what is left of it calls the part, and DWARF says that
-    // this still has (comm, plan) as its first arguments.
+    // If the compiler split a function, its rest calls the part, and DWARF says that the part still
+    // has (comm, plan) as its first arguments.
     [[nodiscard]] const LibrarySymbol *standard_part(std::string_view name) const {
         const LibrarySymbol *part = function(name, SymbolForm::Part);
         const bool standard = part != nullptr && debug_ &&
@@ -202,9 +202,8 @@ private:
         return standard ? part : nullptr;
     }
 
-    // A list of operations that grows too long is handed to its proxy before the launch: in
-    // ncclLocalOpAppend, which has a copy of ncclProxyPost, or calls it, or is itself a copy
-    // elsewhere.
+    // A list of operations that grows too long goes to its proxy before the launch: in
+    // ncclLocalOpAppend, which inlines ncclProxyPost, or calls it, or is itself inlined elsewhere.
     bool plan_early_post(Capability &capability) {
         constexpr std::string_view NAME = "ncclLocalOpAppend";
         const LibrarySymbol *post = function("ncclProxyPost");
@@ -336,7 +335,7 @@ private:
         return types_.layouts.find(name) != types_.layouts.end();
     }
 
-    // What the recorder refuses stands on no rung, however much of it is in the file.
+    // A file that the recorder refuses has no certainty above `process`.
     void lower_what_is_not_recorded() {
         const std::vector<std::string> lacks = needed_and_missing();
         if (!lacks.empty()) {
@@ -386,7 +385,8 @@ private:
         return lacks;
     }
 
-    // What there is instead. Of a file that is not recorded: lower_what_is_not_recorded().
+    // The certainty without a part of the recipe. For files that are not recorded see
+    // lower_what_is_not_recorded().
     [[nodiscard]] Rung weaker(std::string_view capability) const {
         if (capability == "errors" || capability == "inspect")
             return Rung::Process;
@@ -394,7 +394,7 @@ private:
             return has_field("ncclProxyOp.channelSize") && has_field("ncclProxyOp.loopSize")
                        ? Rung::Inferred
                        : Rung::Process;
-        if (capability == "times") // by samples of it
+        if (capability == "times") // by sampling the field
             return has_field("sendNetResources.step") || has_field("sendResources.step")
                        ? Rung::Inferred
                        : Rung::Process;

@@ -19,8 +19,8 @@
 namespace collwire::nccl {
 namespace {
 
-// Finding functions by what they log takes half a second of CPU, and far more of one that is
-// emulated.
+// Finding functions by the names that they log takes half a second of CPU, and far more on an
+// emulated one.
 constexpr ReaderTimes OF_OTHERS{.cpu = std::chrono::seconds{40}};
 constexpr std::size_t MOST_LAYOUT_BYTES = 4UL << 20; // one has 100 KiB
 constexpr char NCCL = '1';
@@ -33,7 +33,7 @@ bool defines_nccl(const LibraryFile &library) {
     return std::ranges::any_of(symbols, [](const auto &symbol) { return symbol.second.function; });
 }
 
-// A line.
+// One line.
 std::string look_of(const Result<FileBytes> &file) {
     if (!file)
         return fmt::format("{}\n", UNOPENED);
@@ -80,7 +80,7 @@ Result<LibraryLayout> layout_in(std::span<const std::byte> bytes) {
     return parse_layout({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
 }
 
-// A debug file says it by addresses alone: the library itself says where functions begin.
+// The addresses come from the debug file, so the library's own starts of functions check them.
 Result<LibraryLayout> layout_with(const LibraryFile &library, const LibraryFile &debug) {
     auto layout = make_layout(library, &debug);
     if (layout)
@@ -89,7 +89,7 @@ Result<LibraryLayout> layout_with(const LibraryFile &library, const LibraryFile 
     return layout;
 }
 
-// What a layout says of another file, as it was made.
+// A layout that was saved from another copy of the library.
 Result<LibraryLayout> saved_layout(const LibraryFile &library, std::span<const std::byte> bytes) {
     auto layout = layout_in(bytes);
     if (!layout)
@@ -105,7 +105,7 @@ Result<LibraryLayout> saved_layout(const LibraryFile &library, std::span<const s
     return layout;
 }
 
-// A layout of another build, out of a layout or a library that has its own.
+// The layout of another build, from a saved layout or from a library with DWARF.
 Result<LibraryLayout> other_build(const LibraryFile &library, std::span<const std::byte> bytes,
                                   Lender lender) {
     auto other = layout_in(bytes);
@@ -122,8 +122,7 @@ std::string found(std::size_t i, const LibraryLayout &layout) {
     return fmt::format("D{}\n{}", i, render_json(layout, ""));
 }
 
-// With the nearest patch release before the file's, if it has its layouts in common with the
-// nearest one behind it.
+// With the nearest earlier patch release, if its offsets equal those of the nearest later one.
 std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t version,
                                        std::span<const Result<FileBytes>> files) {
     std::optional<LibraryLayout> before, behind;
@@ -148,9 +147,9 @@ std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t
     return layout ? found(index, *layout) : "N";
 }
 
-// With the first of the other files that is of the first one, else the first that is of another
-// build of its version, else of patch releases around it. "D", its index, a line's end, and the
-// layout; "N": there is none.
+// The first file is the library. Uses the first other file that belongs to it, else the first of
+// another build of its version, else patch releases around it. Answers "D", the index of that file,
+// a newline and the layout; "N": no file fits.
 std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
     const auto library =
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
@@ -167,7 +166,7 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
             return found(i, *layout);
     }
     const std::uint32_t version = version_of(*library);
-    bool is_known = false; // its version: then it was patched, and is like no other
+    bool is_known = false; // its version: then the file was patched, and other versions are no help
     for (std::size_t i = 1; i < files.size(); ++i) {
         if (!files[i])
             continue;
@@ -181,8 +180,7 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
     return is_known ? "N" : answer_with_patch_releases(*library, version, files);
 }
 
-// Of a file that was stripped. Nothing: neither its debug file, nor a layout of it, nor of another
-// build that has its layouts is there, or it cannot be read.
+// Of a stripped file. Empty if no debug file, saved layout or other build fits.
 std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
                                                     LibraryLayout &stripped,
                                                     const DebugPlaces &places) {
@@ -268,8 +266,8 @@ std::vector<FileLook> look_for_nccl(std::span<const std::string> paths, const Re
             rest.remove_prefix(rest.find('\n') + 1);
         }
         const bool in_time = std::chrono::steady_clock::now() < end;
-        // What ends a reader gets one that has read nothing before. It, or what cannot be opened,
-        // is given up then.
+        // A file that ends a reader gets a fresh reader once. If that one ends, too, or cannot open
+        // the file, the file is unreadable.
         const std::size_t culprit = answer.n_opened < left.size() ? answer.n_opened : n_looked;
         if (in_time && culprit < left.size() && (culprit == 0 || answer.n_opened < left.size())) {
             looks[left[culprit]] = {FileLook::Verdict::Unreadable, {}, answer.problem};

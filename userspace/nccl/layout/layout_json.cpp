@@ -71,7 +71,7 @@ LibraryLayout layout_of(const Json &document) {
     layout.has_symbol_table = document.at("symbol_table").get<bool>();
     layout.has_debug_types = document.at("debug_types").get<bool>();
     layout.not_recorded = text_of(document.at("not_recorded"));
-    // Layouts that were kept before there was such a field are of whole files.
+    // Layouts that were saved before this field existed are of whole files.
     if (const auto calls_only = document.find("calls_only"); calls_only != document.end())
         layout.calls_only = text_of(*calls_only);
     for (const auto &[name, value] : document.at("capabilities").items())

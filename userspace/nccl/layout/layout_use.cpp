@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `collwire record` does with a layout.
+// How `collwire record` uses a layout.
 #include <algorithm>
 #include <filesystem>
 

@@ -28,7 +28,7 @@ Result<std::string> save_layout(const LibraryLayout &layout, const std::string &
                                  layout.file));
     const std::string path =
         fmt::format("{}/{}", directory, layout_file_name(layout.version, layout.build_id));
-    // Nobody finds half of it.
+    // Written under another name first: readers never see half a file.
     const std::string unfinished = fmt::format("{}.{}", path, getpid());
     std::error_code ignored;
     std::filesystem::create_directories(directory, ignored);

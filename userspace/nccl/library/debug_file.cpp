@@ -28,14 +28,14 @@ std::string by_build_id(std::string_view build_id) {
                        build_id.substr(DIRECTORY_DIGITS));
 }
 
-// It is root's, of whoever runs this, or of the program's owner, and not for all to write.
+// It belongs to root, to this process's user or to the program's owner, and is not world-writable.
 bool is_trusted(const std::string &directory, uid_t owner) {
     struct stat status {};
     return stat(directory.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) == 0 &&
            (status.st_uid == 0 || status.st_uid == geteuid() || status.st_uid == owner);
 }
 
-// Layouts that come with collwire: where packages put them, and beside the program.
+// Layouts that come with collwire: where packages put them, and next to the program.
 std::vector<std::string> own_layout_directories() {
     std::vector<std::string> directories{"/usr/share/collwire/nccl-layouts"};
     std::error_code problem;
@@ -51,7 +51,7 @@ std::vector<std::string> own_layout_directories() {
     return directories;
 }
 
-// Of which build a layout is, by its file's name; empty: the name is not one of a layout.
+// The build-id in the name of a layout's file; empty: not a layout's name.
 std::string_view build_id_of(std::string_view name) {
     for (const std::string_view suffix : {FORMER_LAYOUT_SUFFIX, LAYOUT_SUFFIX})
         if (name.ends_with(suffix)) {
@@ -92,7 +92,7 @@ std::string_view name_of(std::string_view path) {
 std::vector<std::string> debug_file_paths(std::string_view build_id, std::string_view link,
                                           const DebugPlaces &places) {
     std::vector<std::string> paths;
-    // Without one nothing says that two files are of one build.
+    // Only the build-id proves that two files are of one build.
     if (build_id.size() <= DIRECTORY_DIGITS)
         return paths;
     const auto add = [&paths](std::string path) {

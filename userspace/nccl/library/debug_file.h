@@ -9,16 +9,16 @@
 namespace collwire::nccl {
 
 struct DebugPlaces {
-    // Its path, as the process sees it that has mapped it; empty: as it is named.
+    // Its path in the process that mapped it; empty: the path that it is opened by.
     std::string library;
     std::vector<std::string> symbols; // --symbols: directories, or files
 };
 
-// Paths at which the debug file of a library may be, the most likely first: in `symbols`, by
-// build-id and by name, where distributions put it, by build-id, and by the library's own
-// .gnu_debuglink, which `link` is. `build_id` in hex. Where GDB looks: "Separate Debug Files" in
-// its manual. All of it is below this process's root, whatever root the process has that mapped the
-// library: others may have mapped it, too, and probes go where the debug file says.
+// Paths where the debug file of a library may be, the most likely first: in `symbols` by build-id
+// and by name, where distributions put it by build-id, and by `link`, the library's .gnu_debuglink.
+// `build_id` is in hex. GDB searches the same places: "Separate Debug Files" in its manual. All
+// paths are below this process's root, never below the root of the process that mapped the library:
+// probes go where the debug file says, and other processes may have mapped the library, too.
 [[nodiscard]] std::vector<std::string>
 debug_file_paths(std::string_view build_id, std::string_view link, const DebugPlaces &places);
 

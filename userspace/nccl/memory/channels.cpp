@@ -12,7 +12,7 @@
 namespace collwire::nccl {
 namespace {
 
-constexpr std::int32_t MAX_RANKS = 65536; // in the order of a ring: 256 KiB a channel
+constexpr std::int32_t MAX_RANKS = 65536; // of a ring: 256 KiB a channel
 constexpr std::int32_t MAX_CHANNELS = 64; // MAXCHANNELS of 2.26 and later
 
 std::optional<std::uint64_t> offset(const LibraryLayout &layout, const char *name) {
@@ -40,7 +40,7 @@ struct Offsets {
     }
 };
 
-// For records.
+// The bytes that records may still have.
 struct Room {
     std::size_t bytes_left = 0;
     bool is_cut = false; // more was asked for
@@ -55,7 +55,7 @@ struct Room {
     }
 };
 
-// As a record has them: filled to a multiple of 8 bytes.
+// Padded to a multiple of 8 bytes, as all records.
 std::size_t bytes_of_order(std::size_t n_ranks) {
     return (n_ranks + n_ranks % 2) * sizeof(std::int32_t);
 }

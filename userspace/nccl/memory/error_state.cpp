@@ -42,7 +42,7 @@ std::optional<ErrorPlaces> find_error_places(const LibraryLayout &layout, std::u
 std::optional<std::string> read_last_error(const ProcessView &process, const ErrorPlaces &places) {
     if (places.text == 0)
         return std::nullopt;
-    // NCCL writes it in place: what is the same twice is whole.
+    // NCCL writes it in place: a text that is the same twice is complete.
     auto text = read_text(process, places.text);
     if (!text || text->empty() || read_text(process, places.text) == text)
         return text;

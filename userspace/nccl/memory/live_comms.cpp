@@ -21,7 +21,7 @@ constexpr std::size_t MAX_READS = 1'000'000;   // about 1 s
 constexpr std::size_t MAX_BYTES = 256U << 20U; // 24 communicators of 4,096 ranks, 64 channels
 constexpr std::size_t WORDS_AT_ONCE = 1024;    // IOV_MAX
 constexpr std::int32_t MAX_ENDPOINTS = 128;    // NCCL has at most 128 queue pairs and 64 sockets
-constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a network that is several
+constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a merged network
 constexpr std::int32_t TRANSPORT_NET = 2;      // P2P 0, SHM 1, NET 2, COLLNET 3
 constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
@@ -102,7 +102,7 @@ private:
         bytes_ += n_bytes;
         return true;
     }
-    // A field of a layout; nothing where this build has none.
+    // A field of the layout; no value if this build has no such field.
     template <typename T> std::optional<T> field(std::uint64_t base, std::uint32_t offset) {
         return offset == CW_NCCL_NO_FIELD ? std::nullopt : value<T>(base + offset);
     }
@@ -119,7 +119,7 @@ private:
     void add_comm(std::uint64_t address, std::vector<LiveComm> &comms) {
         const auto magic = field<std::uint64_t>(address, bpf_layout_.comm_start_magic);
         const auto state = field<std::int32_t>(address, offset("ncclComm.initState"));
-        // In the making: its creation is still to be seen.
+        // Under creation: its creation will be recorded.
         if (magic != COMM_MAGIC || state != 0)
             return;
         LiveComm live;
@@ -176,7 +176,7 @@ private:
         const auto at = field<std::uint64_t>(comm.comm, bpf_layout_.comm_name);
         if (!at || *at == 0)
             return;
-        // The program's own text, which it may have freed since: what is no name is none.
+        // The program's own text, which it may have freed since: only printable names count.
         bool is_name = false;
         for (std::size_t i = 0; i < COMM_NAME_BYTES; ++i) {
             const auto letter = value<char>(*at + i);
@@ -218,8 +218,8 @@ private:
             const auto address = field<std::uint64_t>(at, peers);
             if (!address || *address == 0 ||
                 !bytes(*address, std::as_writable_bytes(std::span{table})))
-                continue; // not made
-            // There are channels times ranks of them, and few are connected.
+                continue; // no such peer
+            // There are as many as channels times ranks, and few are connected.
             std::vector<std::uint64_t> connectors;
             for (const std::uint64_t of_rank : table)
                 for (const std::uint32_t array : arrays)
@@ -232,7 +232,7 @@ private:
         }
     }
 
-    // Of these structs, those in which the int at `offset` is not 0.
+    // The structures whose int at `offset` is not 0.
     void keep_where_set(std::vector<std::uint64_t> &structs, std::uint64_t offset) {
         std::vector<std::uint64_t> kept;
         for (std::size_t first = 0; first < structs.size();) {
@@ -246,7 +246,7 @@ private:
             for (std::size_t i = 0; i < n_read; ++i)
                 if (static_cast<std::uint32_t>(words[i]) != 0)
                     kept.push_back(structs[first + i]);
-            first += n_read < n ? n_read + 1 : n; // past one that cannot be read
+            first += n_read < n ? n_read + 1 : n; // skip one that cannot be read
         }
         structs = std::move(kept);
     }
@@ -336,7 +336,7 @@ private:
         } while (i < n);
     }
 
-    // Of a receiver's device: as in bpf/nccl_connections.h.
+    // The receiver's device: as in bpf/nccl_connections.h.
     [[nodiscard]] std::uint64_t flush_qp_at(std::uint64_t net_comm, std::int32_t device) const {
         return net_comm + bpf_layout_.ib_recv_devs + bpf_layout_.ib_flush_qp +
                static_cast<std::uint64_t>(device) * bpf_layout_.ib_recv_dev_size;
@@ -356,7 +356,7 @@ private:
     std::optional<cw_nccl_endpoint> read_connection_qp(std::uint64_t net_comm, bool send,
                                                        std::int32_t i) {
         if (bpf_layout_.ib_qp_size == CW_NCCL_NO_FIELD)
-            return std::nullopt; // 2.18, where nothing leads here
+            return std::nullopt; // 2.18, where no pointer leads here
         const std::uint64_t at = net_comm +
                                  (send ? bpf_layout_.ib_send_qps : bpf_layout_.ib_recv_qps) +
                                  static_cast<std::uint64_t>(i) * bpf_layout_.ib_qp_size;
@@ -387,8 +387,8 @@ private:
         return endpoint;
     }
 
-    // Its descriptor is looked up between two looks at its number: in that time no connection is
-    // closed and another one made in its place.
+    // The socket of the descriptor is read between two reads of the descriptor's number: if both
+    // are equal, no other connection took its place.
     std::optional<cw_nccl_endpoint> read_socket(std::uint64_t net_comm, std::int32_t i,
                                                 __u64 &inode) {
         cw_nccl_endpoint endpoint = {};

@@ -29,7 +29,7 @@ void read_each(const ProcessView &process, std::size_t n_items, AddressesOf addr
         const std::size_t n_read = process.read_words(addresses, words) / N;
         for (std::size_t k = 0; k < n_read; ++k)
             visit(i + k, std::span{words}.subspan(k * N, N));
-        i += n_read == n ? n : n_read + 1; // without the one that cannot be read
+        i += n_read == n ? n : n_read + 1; // skip the one that cannot be read
     }
 }
 
@@ -67,8 +67,9 @@ std::vector<std::optional<StepReading>> read_step_counters(const ProcessView &pr
                                                            std::span<const StepCounter> counters,
                                                            std::uint32_t state_offset) {
     std::vector<std::optional<StepReading>> readings(counters.size());
-    std::vector<std::pair<std::size_t, std::uint64_t>> at_work; // and what was given last
-    // Steps first: if then nothing is left to do, what was begun before is done.
+    std::vector<std::pair<std::size_t, std::uint64_t>> at_work; // and the last operation given
+    // Steps first: if no operation is left afterwards, all operations that were started before are
+    // complete.
     read_each<4>(
         process, counters.size(),
         [&](std::size_t i) {
@@ -82,8 +83,8 @@ std::vector<std::optional<StepReading>> read_step_counters(const ProcessView &pr
             if (words[3] != 0 && !counters[i].is_shared && state_offset != CW_NCCL_NO_FIELD)
                 at_work.emplace_back(i, words[3]);
         });
-    // What was given last is under way: nothing waits behind it. That it is the last one in `steps`
-    // too shows where these are the same before and after.
+    // The last operation given is in flight, and none waits after it. Equal steps before and after
+    // show that it is the last one in `steps`, too.
     read_each<2>(
         process, at_work.size(),
         [&](std::size_t k) {
