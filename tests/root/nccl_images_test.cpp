@@ -29,13 +29,13 @@ TEST_F(NcclImageFiles, OfOnePathAndNumberInTwoFileSystems) {
     const std::uint64_t inode = inode_of(file("libnccl.so.2"));
     Mapper one{file("libnccl.so.2")};
     NcclLibraries libraries{*maps_, {}};
-    (void)libraries.look_at({one.pid()});
+    (void)libraries.scan({one.pid()});
     ASSERT_EQ(libraries.all().size(), 1U);
     ASSERT_EQ(mount("tmpfs", folder_.c_str(), "tmpfs", 0, nullptr), 0);
     write_nccl(file("libnccl.so.2"));
     ASSERT_EQ(inode_of(file("libnccl.so.2")), inode);
     Mapper two{file("libnccl.so.2")};
-    (void)libraries.look_at({two.pid()});
+    (void)libraries.scan({two.pid()});
     EXPECT_EQ(libraries.all().size(), 2U);
 }
 
@@ -84,10 +84,10 @@ TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
     for (const bool before : {true, false}) {
         NcclLibraries libraries{*maps_, {}};
         if (before)
-            (void)libraries.look_at({one.pid(), two.pid()});
+            (void)libraries.scan({one.pid(), two.pid()});
         libraries.attach();
-        (void)libraries.look_at({one.pid()});
-        (void)libraries.look_at({two.pid()});
+        (void)libraries.scan({one.pid()});
+        (void)libraries.scan({two.pid()});
         ASSERT_EQ(libraries.problems(), std::vector<std::string>{});
         EXPECT_EQ(libraries.all().size(), 1U);
         EXPECT_EQ(n_probed(libraries), 1U);
@@ -105,7 +105,7 @@ TEST_F(NcclImagesOfContainers, TakeOnePlace) {
     const Mapper one{file("one/merged/libnccl.so.2")};
     const Mapper two{file("two/merged/libnccl.so.2")};
     NcclLibraries libraries{*maps_, {}, NcclLibraries::MINUTE_NS, {}, 1};
-    (void)libraries.look_at({one.pid(), two.pid()});
+    (void)libraries.scan({one.pid(), two.pid()});
     libraries.attach();
     EXPECT_EQ(libraries.problems(), std::vector<std::string>{});
     EXPECT_EQ(libraries.all().size(), 1U);
@@ -118,7 +118,7 @@ TEST_F(NcclImageFiles, ThatWereFoundFirstAreProbedWhereThereAreTooMany) {
     const Mapper one{file("one")};
     const Mapper two{file("two")};
     NcclLibraries libraries{*maps_, {}, NcclLibraries::MINUTE_NS, {}, 1};
-    (void)libraries.look_at({one.pid(), two.pid()});
+    (void)libraries.scan({one.pid(), two.pid()});
     ASSERT_EQ(libraries.all().size(), 2U);
     libraries.attach();
     ASSERT_EQ(libraries.all().size(), 1U);
@@ -140,24 +140,24 @@ TEST_F(NcclImageFiles, ThatNobodyUsesMakeRoomForOthers) {
     auto one = std::make_unique<Mapper>(file("one"));
     const Mapper two{file("two")};
     const Mapper three{file("three")};
-    (void)libraries.look_at({one->pid(), two.pid()});
+    (void)libraries.scan({one->pid(), two.pid()});
     ASSERT_EQ(n_probed(libraries), 2U);
-    EXPECT_TRUE(libraries.look_at({three.pid()}).inodes.contains(inode_of(file("three"))));
+    EXPECT_TRUE(libraries.scan({three.pid()}).inodes.contains(inode_of(file("three"))));
     EXPECT_EQ(libraries.all().size(), 2U) << "both are used";
     ASSERT_EQ(libraries.problems().size(), 1U);
     EXPECT_TRUE(libraries.problems().front().starts_with("2 files with NCCL are probed"));
     EXPECT_TRUE(told_again.empty());
-    EXPECT_TRUE(libraries.take_with_room().empty());
+    EXPECT_TRUE(libraries.take_retry_pids().empty());
     one.reset();
     const Mapper four{file("four")};
-    (void)libraries.look_at({four.pid()});
+    (void)libraries.scan({four.pid()});
     EXPECT_EQ(told_again, NcclLibraries::Inodes{inode_of(file("one"))});
     EXPECT_EQ(n_probed(libraries), 2U);
     EXPECT_EQ(libraries.all().back()->path, file("four"));
     // The one that was refused may find room now.
-    EXPECT_EQ(libraries.take_with_room(), std::set<pid_t>{three.pid()});
-    EXPECT_EQ(libraries.give_up(1), NcclLibraries::Inodes{inode_of(file("three"))});
-    EXPECT_TRUE(libraries.give_up(2).empty());
+    EXPECT_EQ(libraries.take_retry_pids(), std::set<pid_t>{three.pid()});
+    EXPECT_EQ(libraries.release_unused(1), NcclLibraries::Inodes{inode_of(file("three"))});
+    EXPECT_TRUE(libraries.release_unused(2).empty());
 }
 
 TEST_F(NcclImageFiles, ThatWereLongestWithoutUsersMakeRoomFirst) {
@@ -169,13 +169,13 @@ TEST_F(NcclImageFiles, ThatWereLongestWithoutUsersMakeRoomFirst) {
         const Mapper two{file("two")};
         {
             const Mapper one{file("one")};
-            (void)libraries.look_at({two.pid(), one.pid()});
+            (void)libraries.scan({two.pid(), one.pid()});
         }
-        EXPECT_TRUE(libraries.give_up(100).empty());
+        EXPECT_TRUE(libraries.release_unused(100).empty());
         ASSERT_EQ(n_probed(libraries), 2U);
     }
     const Mapper three{file("three")};
-    (void)libraries.look_at({three.pid()});
+    (void)libraries.scan({three.pid()});
     ASSERT_EQ(libraries.all().size(), 3U);
     EXPECT_EQ(libraries.all()[0]->path, file("two"));
     EXPECT_FALSE(libraries.all()[0]->links.empty());
@@ -189,7 +189,7 @@ TEST_F(NcclImageFiles, ThatWereStrippedAreRefused) {
     Mapper mapper{file("libnccl.so.2")};
     NcclLibraries libraries{*maps_, {}};
     libraries.attach();
-    (void)libraries.look_at({mapper.pid()});
+    (void)libraries.scan({mapper.pid()});
     ASSERT_EQ(libraries.all().size(), 1U);
     const NcclLibrary &library = *libraries.all().front();
     EXPECT_TRUE(library.problem.starts_with("it was stripped: it has no symbols (.symtab) and no "
@@ -201,7 +201,7 @@ TEST_F(NcclImageFiles, ThatWereStrippedAreRefused) {
     for (const nccl::Capability &capability : library.layout.capabilities)
         EXPECT_EQ(capability.rung, nccl::Rung::Process) << capability.name;
     ASSERT_EQ(libraries.problems().size(), 1U);
-    (void)libraries.look_at({mapper.pid()});
+    (void)libraries.scan({mapper.pid()});
     EXPECT_EQ(libraries.all().size(), 1U) << "it is known";
 }
 
@@ -210,7 +210,7 @@ TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
     Mapper mapper{file("libnccl.so.2")};
     NcclLibraries libraries{*maps_, {}};
     libraries.attach();
-    (void)libraries.look_at({mapper.pid()});
+    (void)libraries.scan({mapper.pid()});
     ASSERT_EQ(n_probed(libraries), 1U);
     std::filesystem::remove(file("libnccl.so.2"));
     ProcessView view{mapper.pid()};
@@ -219,7 +219,7 @@ TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
     for (const Mapping &mapping : view.mappings())
         is_known = is_known || libraries.library_of(mapper.pid(), mapping) != nullptr;
     EXPECT_TRUE(is_known);
-    EXPECT_TRUE(libraries.give_up(1).empty()) << "the code is what it was";
+    EXPECT_TRUE(libraries.release_unused(1).empty()) << "the code is what it was";
     EXPECT_EQ(n_probed(libraries), 1U);
 }
 
@@ -234,30 +234,30 @@ TEST_F(NcclImageFiles, OfEndedContainersAreLetGo) {
     libraries.attach();
     {
         Mapper first{path};
-        (void)libraries.look_at({first.pid()});
+        (void)libraries.scan({first.pid()});
         ASSERT_EQ(libraries.problems(), std::vector<std::string>{});
         ASSERT_EQ(n_probed(libraries), 1U);
-        EXPECT_TRUE(libraries.give_up(100).empty());
-        EXPECT_TRUE(libraries.give_up(200).empty());
+        EXPECT_TRUE(libraries.release_unused(100).empty());
+        EXPECT_TRUE(libraries.release_unused(200).empty());
         // The container's own name of it.
         libraries.all().front()->stays = false;
     }
     const std::set<std::uint64_t> told_again{inode_of(path)};
     {
         Mapper second{path}; // not told of
-        EXPECT_TRUE(libraries.give_up(300).empty()) << "it was used a moment ago";
-        EXPECT_EQ(libraries.give_up(400), told_again);
-        EXPECT_TRUE(libraries.give_up(500).empty());
+        EXPECT_TRUE(libraries.release_unused(300).empty()) << "it was used a moment ago";
+        EXPECT_EQ(libraries.release_unused(400), told_again);
+        EXPECT_TRUE(libraries.release_unused(500).empty());
         EXPECT_EQ(n_probed(libraries), 1U) << "the second process maps it";
     }
-    EXPECT_TRUE(libraries.give_up(600).empty());
-    EXPECT_EQ(libraries.give_up(700), told_again);
+    EXPECT_TRUE(libraries.release_unused(600).empty());
+    EXPECT_EQ(libraries.release_unused(700), told_again);
     EXPECT_EQ(n_probed(libraries), 1U) << "nobody is told of yet";
-    EXPECT_TRUE(libraries.give_up(800).empty());
+    EXPECT_TRUE(libraries.release_unused(800).empty());
     EXPECT_EQ(n_probed(libraries), 0U);
     EXPECT_EQ(libraries.problems(), std::vector<std::string>{});
     Mapper third{path};
-    (void)libraries.look_at({third.pid()});
+    (void)libraries.scan({third.pid()});
     EXPECT_EQ(n_probed(libraries), 1U);
     EXPECT_EQ(libraries.all().size(), 2U) << "the record of the first stays";
     libraries.detach();
@@ -269,14 +269,14 @@ TEST_F(NcclImageFiles, OfThisMachineStayUntilTheyAreDeleted) {
     libraries.attach();
     {
         Mapper first{file("libnccl.so.2")};
-        (void)libraries.look_at({first.pid()});
+        (void)libraries.scan({first.pid()});
     }
     for (const std::uint64_t now : {100U, 200U, 300U})
-        EXPECT_TRUE(libraries.give_up(now).empty());
+        EXPECT_TRUE(libraries.release_unused(now).empty());
     EXPECT_EQ(n_probed(libraries), 1U);
     std::filesystem::remove(file("libnccl.so.2"));
     for (const std::uint64_t now : {400U, 500U, 600U})
-        (void)libraries.give_up(now);
+        (void)libraries.release_unused(now);
     EXPECT_EQ(n_probed(libraries), 0U);
 }
 
@@ -288,7 +288,7 @@ TEST_F(NcclImageFiles, ThatAreWrittenAgainLoseTheirProbes) {
         Mapper mapper{path};
         NcclLibraries libraries{*maps_, {}};
         libraries.attach();
-        (void)libraries.look_at({mapper.pid()});
+        (void)libraries.scan({mapper.pid()});
         ASSERT_EQ(n_probed(libraries), 1U);
         struct stat before {};
         ASSERT_EQ(stat(path.c_str(), &before), 0);
@@ -300,13 +300,13 @@ TEST_F(NcclImageFiles, ThatAreWrittenAgainLoseTheirProbes) {
             const std::array times{before.st_atim, before.st_mtim};
             ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times.data(), 0), 0);
         }
-        EXPECT_EQ(libraries.give_up(1), std::set<std::uint64_t>{before.st_ino});
+        EXPECT_EQ(libraries.release_unused(1), std::set<std::uint64_t>{before.st_ino});
         EXPECT_EQ(n_probed(libraries), 0U);
         ASSERT_EQ(libraries.problems().size(), 1U);
         EXPECT_NE(libraries.problems().front().find("was written again"), std::string::npos);
         write_nccl(path);
         Mapper next{path};
-        (void)libraries.look_at({next.pid()});
+        (void)libraries.scan({next.pid()});
         EXPECT_EQ(n_probed(libraries), 1U) << "the next one is another file";
     }
 }
@@ -318,7 +318,7 @@ TEST_F(NcclImageFiles, OfTheSameCodeKeepTheirProbesAtAnotherTimeOfWriting) {
     Mapper mapper{path};
     NcclLibraries libraries{*maps_, {}};
     libraries.attach();
-    (void)libraries.look_at({mapper.pid()});
+    (void)libraries.scan({mapper.pid()});
     ASSERT_EQ(n_probed(libraries), 1U);
     const auto touch = [&path] {
         const std::array<timespec, 2> times{{{1, 0}, {1, 0}}};
@@ -330,11 +330,11 @@ TEST_F(NcclImageFiles, OfTheSameCodeKeepTheirProbesAtAnotherTimeOfWriting) {
     };
     for (const auto &change : {std::function<bool()>{touch}, std::function<bool()>{grow}}) {
         ASSERT_TRUE(change());
-        EXPECT_TRUE(libraries.give_up(1).empty());
+        EXPECT_TRUE(libraries.release_unused(1).empty());
         EXPECT_EQ(n_probed(libraries), 1U);
         EXPECT_EQ(libraries.problems(), std::vector<std::string>{});
         const Mapper later{path};
-        (void)libraries.look_at({later.pid()});
+        (void)libraries.scan({later.pid()});
         EXPECT_EQ(libraries.all().size(), 1U) << "it is known by the new time, too";
         EXPECT_TRUE(libraries.all().front()->users.contains(later.pid()));
     }
@@ -347,10 +347,10 @@ TEST_F(NcclImageFiles, OfTheSameCodeWithoutBreakpointsLoseTheirProbes) {
     Mapper mapper{path};
     NcclLibraries libraries{*maps_, {}};
     libraries.attach();
-    (void)libraries.look_at({mapper.pid()});
+    (void)libraries.scan({mapper.pid()});
     ASSERT_EQ(n_probed(libraries), 1U);
     write_nccl(path);
-    EXPECT_FALSE(libraries.give_up(1).empty());
+    EXPECT_FALSE(libraries.release_unused(1).empty());
     EXPECT_EQ(n_probed(libraries), 0U);
     EXPECT_EQ(libraries.problems().size(), 1U);
 }
@@ -360,7 +360,7 @@ TEST_F(NcclImageFiles, ThatAreWrittenAgainBeforeTheyAreProbed) {
     write_nccl(path);
     Mapper mapper{path};
     NcclLibraries libraries{*maps_, {}};
-    (void)libraries.look_at({mapper.pid()});
+    (void)libraries.scan({mapper.pid()});
     ASSERT_EQ(libraries.all().size(), 1U);
     {
         std::fstream out{path, std::ios::binary | std::ios::in | std::ios::out};

@@ -126,14 +126,14 @@ TEST_F(FakeNccl, FilesThatDefineNccl) {
                                           << std::string(LEAST_FILE_BYTES, '\xff');
     const std::array<std::string, 5> paths{"/nonexistent", torn, large, "/proc/self/exe",
                                            FAKE_NCCL};
-    const auto looks = look_for_nccl(paths);
-    using enum FileLook::Verdict;
+    const auto looks = check_for_nccl(paths);
+    using enum FileCheck::Verdict;
     const std::array expected{Unopened, Other, Nccl, Other, Other};
     ASSERT_EQ(looks.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i)
         EXPECT_EQ(looks[i].verdict, expected[i]) << paths[i];
     EXPECT_EQ(looks[2].build_id, library_->build_id());
-    EXPECT_TRUE(look_for_nccl({}).empty());
+    EXPECT_TRUE(check_for_nccl({}).empty());
     unlink(large.c_str());
     unlink(torn.c_str());
 }

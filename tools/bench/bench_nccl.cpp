@@ -324,10 +324,10 @@ int measure(const Options &options) {
     keep_others_off_this_cpu();
     sources::NcclLibraries ours{**maps, {}};
     ours.attach();
-    ours.look_at({getpid()});
+    ours.scan({getpid()});
     if (!ours.problems().empty())
         fail(ours.problems().front());
-    ours.lift();
+    ours.detach_probes();
     const auto last_program = ProgramTimes::last_program();
     std::vector<double> untraced, with_empty, with_ours, differences, programs, launch_programs;
     // Gives what a launch of this round takes where nothing disturbs it.
@@ -352,10 +352,10 @@ int measure(const Options &options) {
             const EmptyProbes probes{empty->progs.nothing, *layout};
             empty_ns = repeat(with_empty);
         }
-        if (auto placed = ours.put_back(); !placed)
+        if (auto placed = ours.reattach_probes(); !placed)
             fail(placed.failure().message);
         differences.push_back(repeat(with_ours) - empty_ns);
-        ours.lift();
+        ours.detach_probes();
         {
             const ProgramTimes times;
             const auto empty_before = ProgramTimes::runs(first_program, last_empty);
@@ -366,10 +366,10 @@ int measure(const Options &options) {
             const auto nothing = ProgramTimes::runs(first_program, last_empty) - empty_before;
             const auto launch_before = ProgramTimes::runs(last_empty, last_program, LAUNCH);
             const auto before = ProgramTimes::runs(last_empty, last_program);
-            if (auto placed = ours.put_back(); !placed)
+            if (auto placed = ours.reattach_probes(); !placed)
                 fail(placed.failure().message);
             launch();
-            ours.lift();
+            ours.detach_probes();
             const auto launched =
                 ProgramTimes::runs(last_empty, last_program, LAUNCH) - launch_before;
             if (launched.n == 0 || nothing.n == 0)

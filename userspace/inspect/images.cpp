@@ -74,10 +74,10 @@ Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &
         identities.push_back(identity);
         to_look.push_back(path);
     }
-    const auto looks = nccl::look_for_nccl(to_look);
+    const auto looks = nccl::check_for_nccl(to_look);
     std::map<FileIdentity, std::size_t> indices;
     for (std::size_t i = 0; i < looks.size(); ++i) {
-        if (looks[i].verdict != nccl::FileLook::Verdict::Nccl)
+        if (looks[i].verdict != nccl::FileCheck::Verdict::Nccl)
             continue;
         const auto shown = std::ranges::find(mapped, identities[i], &Mapped::identity);
         indices.emplace(identities[i], found.images.size());

@@ -13,7 +13,7 @@ namespace collwire::nccl {
 // Even NCCL without GPU kernels is larger.
 inline constexpr std::uint64_t LEAST_FILE_BYTES = 1 << 20;
 
-struct FileLook {
+struct FileCheck {
     enum class Verdict {
         NotReached, // no time, or no process: ask again
         Unopened,   // ask again if a process has mapped it
@@ -28,7 +28,7 @@ struct FileLook {
 
 // Files below LEAST_FILE_BYTES are Other. A child process without privileges opens and reads the
 // files (reader_process.h).
-std::vector<FileLook> look_for_nccl(std::span<const std::string> paths,
-                                    const ReaderTimes &times = {});
+std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,
+                                      const ReaderTimes &times = {});
 
 } // namespace collwire::nccl

@@ -34,7 +34,7 @@ bool defines_nccl(const LibraryFile &library) {
 }
 
 // One line.
-std::string look_of(const Result<FileBytes> &file) {
+std::string check_of(const Result<FileBytes> &file) {
     if (!file)
         return fmt::format("{}\n", UNOPENED);
     if (file->bytes().size() < LEAST_FILE_BYTES)
@@ -45,8 +45,8 @@ std::string look_of(const Result<FileBytes> &file) {
     return fmt::format("{}{}\n", NCCL, library->build_id());
 }
 
-FileLook look_from(std::string_view line) {
-    using enum FileLook::Verdict;
+FileCheck check_from(std::string_view line) {
+    using enum FileCheck::Verdict;
     if (line.starts_with(NCCL))
         return {Nccl, std::string{line.substr(1)}, {}};
     return {line.starts_with(UNOPENED) ? Unopened : Other, {}, {}};
@@ -238,9 +238,10 @@ Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces 
                                               "busy. Fix: record again, or name another copy"));
 }
 
-std::vector<FileLook> look_for_nccl(std::span<const std::string> paths, const ReaderTimes &times) {
+std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,
+                                      const ReaderTimes &times) {
     const auto end = std::chrono::steady_clock::now() + times.all;
-    std::vector<FileLook> looks(paths.size());
+    std::vector<FileCheck> checks(paths.size());
     std::vector<std::size_t> left(paths.size());
     std::iota(left.begin(), left.end(), std::size_t{0});
     while (!left.empty()) {
@@ -255,27 +256,27 @@ std::vector<FileLook> look_for_nccl(std::span<const std::string> paths, const Re
             ask_reader(of_reader, {times.silence, time_left, times.cpu},
                        [](int fd, std::span<const Result<FileBytes>> files) {
                            for (const Result<FileBytes> &file : files)
-                               write_all(fd, look_of(file));
+                               write_all(fd, check_of(file));
                        });
         if (!answer.ran)
             break;
-        std::size_t n_looked = 0;
+        std::size_t n_checked = 0;
         std::string_view rest{answer.text};
-        for (; n_looked < left.size() && rest.find('\n') != std::string_view::npos; ++n_looked) {
-            looks[left[n_looked]] = look_from(rest.substr(0, rest.find('\n')));
+        for (; n_checked < left.size() && rest.find('\n') != std::string_view::npos; ++n_checked) {
+            checks[left[n_checked]] = check_from(rest.substr(0, rest.find('\n')));
             rest.remove_prefix(rest.find('\n') + 1);
         }
         const bool in_time = std::chrono::steady_clock::now() < end;
         // A file that ends a reader gets a fresh reader once. If that one ends, too, or cannot open
         // the file, the file is unreadable.
-        const std::size_t culprit = answer.n_opened < left.size() ? answer.n_opened : n_looked;
+        const std::size_t culprit = answer.n_opened < left.size() ? answer.n_opened : n_checked;
         if (in_time && culprit < left.size() && (culprit == 0 || answer.n_opened < left.size())) {
-            looks[left[culprit]] = {FileLook::Verdict::Unreadable, {}, answer.problem};
+            checks[left[culprit]] = {FileCheck::Verdict::Unreadable, {}, answer.problem};
             left.erase(left.begin() + static_cast<std::ptrdiff_t>(culprit));
         }
-        left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(n_looked));
+        left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(n_checked));
     }
-    return looks;
+    return checks;
 }
 
 } // namespace collwire::nccl

@@ -33,7 +33,7 @@ void ErrorWatch::add(const cw_nccl_comm &record) {
     const NcclLibrary *library = libraries_.find(record.image_id);
     if (library == nullptr)
         return;
-    if (!errors_.knows(record.tgid, record.image_id)) {
+    if (!errors_.has_process(record.tgid, record.image_id)) {
         ProcessView view{static_cast<pid_t>(record.tgid)};
         if (!view.refresh())
             return;
@@ -53,7 +53,7 @@ void ErrorWatch::add(const cw_nccl_comm &record) {
 }
 
 void ErrorWatch::on_warning(std::uint32_t tgid) {
-    errors_.note_warning(tgid);
+    errors_.on_warning(tgid);
     add_new(errors_.sample_text(tgid));
 }
 

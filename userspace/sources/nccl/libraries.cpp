@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collwire/nccl_layout.h"
-// Behind it: the skeleton names its type.
+// After it: the skeleton names its type.
 #include "nccl.skel.h"
 
 #include "userspace/sources/nccl/libraries.h"
@@ -29,7 +29,7 @@ constexpr std::uint32_t EMULATED_COST_NS = 600;
 constexpr std::uint32_t RETURN_COST_NS =
     2000; // not measured: a trap at the call, one at its return
 
-constexpr std::size_t MAX_KEPT_PROBLEMS = 32;
+constexpr std::size_t MAX_PAST_PROBLEMS = 32;
 
 using Programs = decltype(::nccl::progs);
 
@@ -38,10 +38,10 @@ struct Site {
     bool at_return;
     bool NcclProbes::*wanted; // null: always
     bpf_program *(*program)(const Programs &);
-    std::string_view without = {}; // what the others do not tell then; empty: they need it
+    std::string_view without = {}; // what is lost without this site; empty: it is required
 };
 
-// The ends of communicators and of their creation first: what is seen of a call counts from there.
+// The ends of communicators and of their creation come first: calls count from their probe on.
 constexpr std::string_view WITHOUT_SOCKETS =
     "what its bootstrap and its proxies say to one another is not counted";
 constexpr std::array SITES{
@@ -77,8 +77,7 @@ constexpr std::array SITES{
     Site{"ncclEnqueueCheck", false, nullptr, [](const Programs &of) { return of.enqueue_check; }},
 };
 
-// Of a build of which no more than its exported functions is known. Which there are depends on the
-// version.
+// API-only: the exported functions. Which of them exist depends on the version.
 constexpr std::array EXPORTED_SITES{
     Site{"ncclCommInitRank", true, nullptr,
          [](const Programs &of) { return of.exported_init_ends; }},
@@ -119,7 +118,8 @@ std::span<const Site> sites_of(const NcclLibrary &library) {
                                   : std::span<const Site>{SITES};
 }
 
-// Which functions tell of operations depends on the version. Ends alone tell less than samples.
+// Which of these functions exist depends on the version. Completions without starts say less than
+// samples.
 bool has_times(const nccl::LibraryLayout &layout, std::string_view function) {
     return nccl::measures_times(layout) && nccl::find_probe(layout, function) != nullptr;
 }
@@ -134,7 +134,7 @@ bool has_sockets(const NcclLibrary &library) {
            nccl::find_probe(library.layout, "ncclSocketClose") != nullptr;
 }
 
-// The programs of the other kind of builds are not loaded.
+// Loads either the API-only programs or the others.
 void choose_programs(const Skeleton<::nccl> &programs, const NcclLibrary &library) {
     const Programs &all = programs->progs;
     if (is_calls_only(library)) {
@@ -180,10 +180,10 @@ NcclLibraries::~NcclLibraries() {
 
 void NcclLibraries::detach() {
     attached_ = false;
-    lift();
+    detach_probes();
 }
 
-Result<void> NcclLibraries::put_back() {
+Result<void> NcclLibraries::reattach_probes() {
     for (const auto &library : libraries_)
         if (library->programs)
             if (auto placed = place_all(*library); !placed)
@@ -191,7 +191,7 @@ Result<void> NcclLibraries::put_back() {
     return {};
 }
 
-void NcclLibraries::lift() {
+void NcclLibraries::detach_probes() {
     std::vector<bpf_link *> all;
     for (const auto &library : libraries_) {
         all.insert(all.end(), library->links.begin(), library->links.end());
@@ -203,9 +203,9 @@ void NcclLibraries::lift() {
 void NcclLibraries::attach() {
     attached_ = true;
     for (std::size_t i = 0; i < libraries_.size(); ++i) {
-        if (libraries_[i]->is_asked_for || n_probed() < max_probed_)
+        if (libraries_[i]->is_requested || n_probed() < max_probed_)
             place(*libraries_[i]);
-        become_one();
+        merge_copies();
     }
     refuse_the_rest();
 }
@@ -217,7 +217,7 @@ NcclLibrary *NcclLibraries::find(std::uint32_t id) const {
 }
 
 std::vector<std::string> NcclLibraries::problems() const {
-    std::vector<std::string> all = kept_problems_;
+    std::vector<std::string> all = past_problems_;
     for (const auto &library : libraries_)
         for (std::string &problem : problems_of(*library))
             if (std::ranges::find(all, problem) == all.end())
@@ -225,10 +225,10 @@ std::vector<std::string> NcclLibraries::problems() const {
     return all;
 }
 
-void NcclLibraries::keep_problem(std::string problem) {
-    if (kept_problems_.size() < MAX_KEPT_PROBLEMS &&
-        std::ranges::find(kept_problems_, problem) == kept_problems_.end())
-        kept_problems_.push_back(std::move(problem));
+void NcclLibraries::add_problem(std::string problem) {
+    if (past_problems_.size() < MAX_PAST_PROBLEMS &&
+        std::ranges::find(past_problems_, problem) == past_problems_.end())
+        past_problems_.push_back(std::move(problem));
 }
 
 void NcclLibraries::forget(const std::function<bool(const NcclLibrary &)> &is_over) {
@@ -236,34 +236,34 @@ void NcclLibraries::forget(const std::function<bool(const NcclLibrary &)> &is_ov
         if (!library->names.empty() || !is_over(*library))
             return false;
         for (std::string &problem : problems_of(*library))
-            keep_problem(std::move(problem));
+            add_problem(std::move(problem));
         return true;
     });
 }
 
 std::uint64_t NcclLibraries::missed() const {
-    return 0; // the kernel does not tell it of uprobes
+    return 0; // the kernel does not count them for uprobes
 }
 
 void NcclLibraries::place(NcclLibrary &library) {
     if (library.placed_ns != 0 || !library.problem.empty())
         return;
     auto placed = load(library);
-    // Its layout was made seconds ago.
+    // The file may have changed since its layout was made.
     const bool is_same = matches_its_layout(library);
     if (placed && !is_same)
         placed = error(ErrorKind::Failed, "was written again before its probes were placed");
     if (placed)
         placed = place_all(library);
-    library.met.reset();
+    library.found_in.reset();
     if (placed) {
         library.placed_ns = monotonic_ns();
         return;
     }
     library.problem = std::move(placed).failure().message;
-    // Unless it is another file now, it is not looked at again.
+    // The same file is not tried again; a changed one is.
     auto names = is_same ? std::move(library.names) : std::set<FileIdentity>{};
-    give_up(library);
+    release(library);
     library.names = std::move(names);
 }
 
@@ -340,7 +340,7 @@ void NcclLibraries::list_probes(NcclLibrary &library) const {
         probe.module_or_file = library.path;
         probe.emulated = false;
         if (planned != nullptr) {
-            // Behind the first push a return address is no longer where the kernel looks for it.
+            // After the first push the return address is no longer where the kernel expects it.
             const std::uint64_t into = site.at_return ? planned->address - planned->entry : 0;
             probe.offset_bytes = planned->file_offset - into;
             probe.instruction = into == 0 ? planned->instruction : std::string{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the files that processes have mapped are NCCL, and for how long.
+// NcclLibraries: finds the mapped files that are NCCL, and releases those that are no longer used.
 #include "collwire/nccl_layout.h"
-// Behind it: the skeleton names its type.
+// After it: the skeleton names its type.
 #include "nccl.skel.h"
 
 #include <algorithm>
@@ -18,16 +18,16 @@
 namespace collwire::sources {
 namespace {
 
-constexpr std::size_t MAX_OTHERS = 65536;
-// Before there are breakpoints nothing tells that several are one file.
+constexpr std::size_t MAX_FILES = 65536;
+// Before breakpoints are placed, copies of one file cannot be recognised.
 constexpr std::size_t COPIES_OF_ONE = 8;
 constexpr std::byte BREAKPOINT{0xcc};
 
-// Of a library's probes, in a mapping of its file.
+// The breakpoints of a library's probes in a mapping of its file.
 struct Breakpoints {
     std::size_t n_wanted = 0;
     std::size_t n_there = 0;
-    std::size_t n_other = 0; // something else is there; the rest could not be read
+    std::size_t n_other = 0; // other code; the rest is unreadable
 };
 
 Breakpoints breakpoints_in(const ProcessView &view, const Mapping &mapping,
@@ -59,7 +59,7 @@ NcclLibraries::Inodes inodes_of(const NcclLibrary &library) {
     return inodes;
 }
 
-// Whether there were any.
+// True: there were some.
 bool forget_ended_users(NcclLibrary &library) {
     return std::erase_if(library.users, [](const auto &user) {
                return start_ticks(user.first) != user.second;
@@ -81,7 +81,7 @@ NcclLibrary *NcclLibraries::library_of(pid_t pid, const Mapping &mapping) const 
     return status ? library_of(status->identity) : nullptr;
 }
 
-void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Looked &looked) {
+void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Scanned &scanned) {
     ProcessView view{pid};
     if (!view.refresh())
         return;
@@ -94,10 +94,10 @@ void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Looke
         const FileIdentity &file = status->identity;
         NcclLibrary *library = library_of(file);
         if (library != nullptr)
-            note_user(*library, pid);
+            add_user(*library, pid);
         if (library != nullptr || status->bytes < nccl::LEAST_FILE_BYTES ||
-            others_.contains(file) || refused_.contains(file)) {
-            looked.inodes.insert({mapping.inode, file.inode});
+            not_nccl_.contains(file) || refused_.contains(file)) {
+            scanned.inodes.insert({mapping.inode, file.inode});
         } else if (std::ranges::none_of(candidates, [&file](const Candidate &known) {
                        return known.status.identity == file;
                    })) {
@@ -111,38 +111,38 @@ std::vector<pid_t> NcclLibraries::processes() const {
                                 : std::vector<pid_t>{wanted_.pids.begin(), wanted_.pids.end()};
 }
 
-NcclLibraries::Looked NcclLibraries::look_at(const std::vector<pid_t> &pids) {
-    Looked looked;
+NcclLibraries::Scanned NcclLibraries::scan(const std::vector<pid_t> &pids) {
+    Scanned scanned;
     std::vector<Candidate> candidates;
     for (const pid_t pid : pids)
-        collect(pid, candidates, looked);
+        collect(pid, candidates, scanned);
     std::vector<std::string> paths;
     paths.reserve(candidates.size());
     for (const Candidate &candidate : candidates)
         paths.push_back(candidate.file);
-    const auto looks = nccl::look_for_nccl(paths);
+    const auto checks = nccl::check_for_nccl(paths);
     for (std::size_t i = 0; i < candidates.size(); ++i) {
         const pid_t pid = candidates[i].pid;
         const std::array inodes{candidates[i].mapping.inode, candidates[i].status.identity.inode};
-        if (judge(std::move(candidates[i]), looks[i]))
-            looked.inodes.insert(inodes.begin(), inodes.end());
-        else if (std::ranges::find(looked.again, pid) == looked.again.end())
-            looked.again.push_back(pid);
+        if (classify(std::move(candidates[i]), checks[i]))
+            scanned.inodes.insert(inodes.begin(), inodes.end());
+        else if (std::ranges::find(scanned.unfinished, pid) == scanned.unfinished.end())
+            scanned.unfinished.push_back(pid);
     }
-    return looked;
+    return scanned;
 }
 
-bool NcclLibraries::judge(Candidate candidate, const nccl::FileLook &look) {
-    using enum nccl::FileLook::Verdict;
-    // Otherwise the process has ended, or mapped another file in its place.
+bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) {
+    using enum nccl::FileCheck::Verdict;
+    // Else the process has exited, or mapped another file there.
     const auto now = status_of(candidate.pid, candidate.mapping);
     const bool is_there = now && now->identity == candidate.status.identity;
-    if (look.verdict == NotReached || !is_there)
+    if (check.verdict == NotReached || !is_there)
         return false;
-    if (look.verdict == Nccl) {
-        if (NcclLibrary *same = probed_in(candidate.pid, candidate.mapping, look.build_id)) {
+    if (check.verdict == Nccl) {
+        if (NcclLibrary *same = probed_in(candidate.pid, candidate.mapping, check.build_id)) {
             same->names.insert(candidate.status.identity);
-            note_user(*same, candidate.pid);
+            add_user(*same, candidate.pid);
             return true;
         }
         if (is_full() && !make_room()) {
@@ -156,21 +156,21 @@ bool NcclLibraries::judge(Candidate candidate, const nccl::FileLook &look) {
         NcclLibrary *library = add(std::move(*file), *opened, candidate.mapping.path);
         if (library == nullptr)
             return false;
-        note_user(*library, candidate.pid);
+        add_user(*library, candidate.pid);
         const auto here = status_of(library->path);
         library->stays = here && here->identity == opened->identity;
-        library->met.emplace(candidate.pid, std::move(candidate.mapping));
+        library->found_in.emplace(candidate.pid, std::move(candidate.mapping));
         if (attached_)
             place(*library);
         return true;
     }
-    if (look.verdict != Other)
-        keep_problem(fmt::format("{}: {}: whether it has NCCL in it is not known",
-                                 candidate.mapping.path,
-                                 look.verdict == Unopened ? "cannot be opened" : look.problem));
-    if (others_.size() >= MAX_OTHERS)
-        others_.clear();
-    others_.insert(candidate.status.identity);
+    if (check.verdict != Other)
+        add_problem(fmt::format("{}: {}: whether it has NCCL in it is not known",
+                                candidate.mapping.path,
+                                check.verdict == Unopened ? "cannot be opened" : check.problem));
+    if (not_nccl_.size() >= MAX_FILES)
+        not_nccl_.clear();
+    not_nccl_.insert(candidate.status.identity);
     return true;
 }
 
@@ -181,19 +181,19 @@ Result<void> NcclLibraries::add_file(const std::string &path) {
     const auto status = file->status();
     if (status && library_of(status->identity) != nullptr)
         return {};
-    const auto look = nccl::look_for_nccl(std::vector{file->own_path()}).front();
-    if (look.verdict != nccl::FileLook::Verdict::Nccl)
+    const auto check = nccl::check_for_nccl(std::vector{file->own_path()}).front();
+    if (check.verdict != nccl::FileCheck::Verdict::Nccl)
         return error(ErrorKind::BadInput,
                      fmt::format("{}: {}not NCCL. Fix: name libnccl.so.2, or the library that it "
                                  "was linked into",
-                                 path, look.problem.empty() ? "" : look.problem + ": "));
+                                 path, check.problem.empty() ? "" : check.problem + ": "));
     if (!status)
         return error(ErrorKind::BadInput, fmt::format("{}: not a regular file", path));
     NcclLibrary *library = add(std::move(*file), *status, path);
     if (library == nullptr)
         return error(ErrorKind::Failed, fmt::format("{}: no process to read it with", path));
     library->stays = true;
-    library->is_asked_for = true;
+    library->is_requested = true;
     if (attached_)
         place(*library);
     return {};
@@ -230,7 +230,8 @@ NcclLibrary *NcclLibraries::add(MappedFile file, const FileStatus &status, std::
     return libraries_.back().get();
 }
 
-// By their breakpoints in memory: what files of a container are below its overlay nobody tells.
+// Recognised by the breakpoints in memory: the kernel does not say which file is below a
+// container's overlay.
 NcclLibrary *NcclLibraries::probed_in(pid_t pid, const Mapping &mapping,
                                       std::string_view build_id) const {
     const ProcessView view{pid};
@@ -244,8 +245,7 @@ NcclLibrary *NcclLibraries::probed_in(pid_t pid, const Mapping &mapping,
     return nullptr;
 }
 
-// A file that is written from its beginning (cp) loses the pages that processes have of it, and the
-// breakpoints with them.
+// If a file is written from its start (cp), processes lose its pages, and the breakpoints in them.
 bool NcclLibraries::has_lost_breakpoints(const NcclLibrary &library) const {
     for (const auto &[pid, start] : library.users) {
         ProcessView view{pid};
@@ -259,7 +259,7 @@ bool NcclLibraries::has_lost_breakpoints(const NcclLibrary &library) const {
     return false;
 }
 
-void NcclLibraries::note_user(NcclLibrary &library, pid_t pid) {
+void NcclLibraries::add_user(NcclLibrary &library, pid_t pid) {
     if (library.users.contains(pid))
         return;
     if (const auto start = start_ticks(pid)) {
@@ -281,11 +281,11 @@ bool NcclLibraries::is_full() const {
 }
 
 NcclLibrary *NcclLibraries::longest_unused() const {
-    // Of those that were used at the last look, 0 is behind all others.
+    // 0 (used at the last check) sorts last.
     const auto since = [](const NcclLibrary &library) { return library.unused_since_ns - 1; };
     NcclLibrary *found = nullptr;
     for (const auto &library : libraries_) {
-        if (library->links.empty() || library->is_asked_for)
+        if (library->links.empty() || library->is_requested)
             continue;
         forget_ended_users(*library);
         if (library->users.empty() && (found == nullptr || since(*library) < since(*found)))
@@ -294,13 +294,13 @@ NcclLibrary *NcclLibraries::longest_unused() const {
     return found;
 }
 
-// Who maps it behind tell_again is told of, who did before is found by let_go_due.
+// rearm_mappings emits later mappings; release_due finds earlier ones.
 bool NcclLibraries::make_room() {
     while (NcclLibrary *unused = longest_unused()) {
-        if (tell_again_)
-            tell_again_(inodes_of(*unused));
+        if (rearm_mappings_)
+            rearm_mappings_(inodes_of(*unused));
         unused->is_due = true;
-        let_go_due();
+        release_due();
         if (unused->links.empty())
             return true;
     }
@@ -308,27 +308,27 @@ bool NcclLibraries::make_room() {
 }
 
 void NcclLibraries::refuse(const FileIdentity &file, pid_t pid) {
-    keep_problem(fmt::format("{} files with NCCL are probed, and more are mapped: those are not "
-                             "traced. Fix: --pid",
-                             max_probed_));
-    if (refused_.size() >= MAX_OTHERS)
+    add_problem(fmt::format("{} files with NCCL are probed, and more are mapped: those are not "
+                            "traced. Fix: --pid",
+                            max_probed_));
+    if (refused_.size() >= MAX_FILES)
         refused_.clear();
     refused_.insert_or_assign(file, pid);
 }
 
-// Those found before there were probes.
+// Libraries that were found before attach().
 void NcclLibraries::refuse_the_rest() {
     std::erase_if(libraries_, [this](const auto &library) {
-        if (!library->met || library->placed_ns != 0 || !library->problem.empty())
+        if (!library->found_in || library->placed_ns != 0 || !library->problem.empty())
             return false;
         for (const FileIdentity &name : library->names)
-            refuse(name, library->met->first);
+            refuse(name, library->found_in->first);
         return true;
     });
 }
 
-// Another time of writing, or another size, may be the same code (touch, a file system of other
-// machines), and without one the code may be another (rsync --times).
+// The time or size may change without the code (touch, a remote file system), and the code without
+// the time (rsync --times).
 bool NcclLibraries::matches_its_layout(NcclLibrary &library) const {
     const auto now = library.file.status();
     if (now == library.status)
@@ -342,12 +342,12 @@ bool NcclLibraries::matches_its_layout(NcclLibrary &library) const {
     layout->file = library.path;
     if (nccl::render_json(*layout, "") != nccl::render_json(library.layout, ""))
         return false;
-    take_over(library, *now);
+    adopt_status(library, *now);
     return !has_lost_breakpoints(library);
 }
 
-// The other names may be of this file, and have its new time, or of copies that have not.
-void NcclLibraries::take_over(NcclLibrary &library, const FileStatus &now) {
+// The other names may be of this file, with its new time, or of copies with the old one.
+void NcclLibraries::adopt_status(NcclLibrary &library, const FileStatus &now) {
     const FileIdentity before = std::exchange(library.status, now).identity;
     if (now.identity == before)
         return;
@@ -363,7 +363,7 @@ void NcclLibraries::take_over(NcclLibrary &library, const FileStatus &now) {
     }
 }
 
-void NcclLibraries::give_up(NcclLibrary &library) {
+void NcclLibraries::release(NcclLibrary &library) {
     take_off(library.links);
     library.links.clear();
     library.programs.reset();
@@ -373,10 +373,10 @@ void NcclLibraries::give_up(NcclLibrary &library) {
     library.names.clear();
     library.users.clear();
     library.is_due = false;
-    library.met.reset();
+    library.found_in.reset();
     for (const auto &[file, pid] : refused_) {
-        with_room_.insert(pid);
-        with_room_inodes_.insert(file.inode);
+        retry_pids_.insert(pid);
+        retry_inodes_.insert(file.inode);
     }
     refused_.clear();
 }
@@ -388,23 +388,23 @@ void NcclLibraries::find_users() {
             continue;
         for (const Mapping &mapping : view.mappings())
             if (NcclLibrary *library = mapping.executable ? library_of(pid, mapping) : nullptr)
-                note_user(*library, pid);
+                add_user(*library, pid);
     }
 }
 
-void NcclLibraries::let_go_due() {
+void NcclLibraries::release_due() {
     std::vector<NcclLibrary *> due;
     for (const auto &library : libraries_)
         if (std::exchange(library->is_due, false))
             due.push_back(library.get());
     if (!due.empty())
-        find_users(); // that mapped it without being told of
+        find_users(); // that mapped it without a record
     for (NcclLibrary *library : due)
         if (library->users.empty())
-            give_up(*library);
+            release(*library);
 }
 
-NcclLibraries::Inodes NcclLibraries::give_up(std::uint64_t now_ns) {
+NcclLibraries::Inodes NcclLibraries::release_unused(std::uint64_t now_ns) {
     Inodes anew;
     for (const auto &library : libraries_)
         if (!library->links.empty() && !matches_its_layout(*library)) {
@@ -412,13 +412,13 @@ NcclLibraries::Inodes NcclLibraries::give_up(std::uint64_t now_ns) {
                 "was written again while its probes were in it: what runs with it is "
                 "not recorded any more. Fix: install to a new file and rename it";
             anew.merge(inodes_of(*library));
-            give_up(*library);
+            release(*library);
         }
-    let_go_due();
-    anew.merge(std::exchange(with_room_inodes_, {}));
-    if (now_ns - looked_for_unused_ns_ < spare_unused_ns_)
+    release_due();
+    anew.merge(std::exchange(retry_inodes_, {}));
+    if (now_ns - checked_unused_ns_ < spare_unused_ns_)
         return anew;
-    looked_for_unused_ns_ = now_ns;
+    checked_unused_ns_ = now_ns;
     for (const auto &library : libraries_) {
         const bool is_waiting = library->links.empty() && library->problem.empty();
         if (library->names.empty() || is_waiting)
@@ -436,12 +436,12 @@ NcclLibraries::Inodes NcclLibraries::give_up(std::uint64_t now_ns) {
     return anew;
 }
 
-// Those found before there were probes.
-void NcclLibraries::become_one() {
+// Libraries that were found before attach().
+void NcclLibraries::merge_copies() {
     std::erase_if(libraries_, [this](const auto &library) {
-        if (!library->met || !library->links.empty())
+        if (!library->found_in || !library->links.empty())
             return false;
-        const auto &[pid, mapping] = *library->met;
+        const auto &[pid, mapping] = *library->found_in;
         NcclLibrary *same = probed_in(pid, mapping, library->layout.build_id);
         if (same == nullptr)
             return false;

@@ -20,7 +20,7 @@ constexpr unsigned LATER_POLLS_EVERY = 30;
 
 std::vector<pid_t> LibraryWatch::scan_all() {
     std::vector<pid_t> pids = libraries_.processes();
-    unfinished_ = libraries_.look_at(pids).again;
+    unfinished_ = libraries_.scan(pids).unfinished;
     return pids;
 }
 
@@ -34,21 +34,21 @@ void LibraryWatch::on_file_mapped(const cw_file_mapped &record) {
 void LibraryWatch::scan(const std::vector<pid_t> &pids) {
     const std::size_t before = libraries_.all().size();
     const std::uint32_t last_known = libraries_.last_id();
-    const auto looked = libraries_.look_at(pids);
-    unfinished_.insert(unfinished_.end(), looked.again.begin(), looked.again.end());
+    const auto scanned = libraries_.scan(pids);
+    unfinished_.insert(unfinished_.end(), scanned.unfinished.begin(), scanned.unfinished.end());
     for (Mapped &mapped : mapped_)
-        mapped.is_known = mapped.is_known || looked.inodes.contains(mapped.inode);
+        mapped.is_known = mapped.is_known || scanned.inodes.contains(mapped.inode);
     if (libraries_.all().size() != before)
         options_.on_new_libraries(last_known);
 }
 
 void LibraryWatch::poll(bool starts_segment) {
-    const auto with_room = libraries_.take_with_room();
-    unfinished_.insert(unfinished_.end(), with_room.begin(), with_room.end());
+    const auto retry = libraries_.take_retry_pids();
+    unfinished_.insert(unfinished_.end(), retry.begin(), retry.end());
     scan_mapped();
     if (!starts_segment)
         forget_libraries();
-    if (const auto again = libraries_.give_up(monotonic_ns());
+    if (const auto again = libraries_.release_unused(monotonic_ns());
         !again.empty() && options_.rearm_mappings)
         options_.rearm_mappings(again);
     if (!options_.has_mapping_records())

@@ -19,7 +19,7 @@ void PluginWatch::add(const CommAddress &key, const cw_nccl_connection &connecti
         net = ProcessView{static_cast<pid_t>(connection.tgid)}
                   .read<std::uint64_t>(comm->proxy_state + library->bpf_layout->proxy_state_net)
                   .value_or(0);
-    plugins_.note(connection, {key.tgid, key.comm}, comm->image_id, net);
+    plugins_.add(connection, {key.tgid, key.comm}, comm->image_id, net);
 }
 
 void PluginWatch::poll_if_due() {
@@ -28,7 +28,7 @@ void PluginWatch::poll_if_due() {
 }
 
 void PluginWatch::poll() {
-    NcclPlugins::Found found = plugins_.look();
+    NcclPlugins::Found found = plugins_.search();
     for (const auto &[owner, connection] : found.connections)
         comms_.add_connection({owner.first, owner.second}, connection);
     found_.connections.insert(found_.connections.end(), found.connections.begin(),
@@ -52,7 +52,7 @@ void PluginWatch::append(RecordSink &sink, bool everything, bool is_last) {
 }
 
 std::string PluginWatch::problem(bool is_over) const {
-    const std::size_t n = plugins_.dropped() + (is_over ? plugins_.waiting() : 0);
+    const std::size_t n = plugins_.dropped() + (is_over ? plugins_.unsearched() : 0);
     if (n == 0)
         return {};
     return fmt::format("the queue pairs of {} connection(s) of a network plugin were not searched: "

@@ -171,11 +171,11 @@ void NcclSource::on_record(const cw_header &header) {
         errors_.on_warning(copy_of<cw_nccl_warning>(header).tgid);
         break;
     case CW_KIND_NCCL_SHAPE_TASK:
-        shapes_.keep(copy_of<cw_nccl_shape_task>(header));
+        shapes_.add(copy_of<cw_nccl_shape_task>(header));
         break;
     case CW_KIND_NCCL_SHAPE_OPS: {
         const auto record = copy_of<cw_nccl_shape_ops>(header);
-        shapes_.keep(record);
+        shapes_.add(record);
         pxn_.on_operations(record);
         break;
     }
