@@ -46,7 +46,7 @@ TEST_F(ExportedLayout, SaysWhyItIsNoMore) {
         EXPECT_FALSE(capability.missing.empty()) << capability.name;
     }
     const std::string text = render_text(layout_);
-    EXPECT_NE(text.find("calls alone are recorded: it was stripped"), std::string::npos) << text;
+    EXPECT_NE(text.find("API-only: it was stripped"), std::string::npos) << text;
 }
 
 TEST_F(ExportedLayout, FieldsAreWhatTheGettersHandOn) {

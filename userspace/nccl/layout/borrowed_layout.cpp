@@ -89,7 +89,7 @@ private:
     }
 
     static Error no(std::string_view what) {
-        return error(ErrorKind::BadInput, fmt::format("not as that build: {}", what));
+        return error(ErrorKind::BadInput, fmt::format("does not fit that build: {}", what));
     }
 
     [[nodiscard]] const LibrarySymbol *exported(std::string_view name) const {
@@ -107,9 +107,9 @@ private:
             return no("another version");
         // A layout of this very build was refused before.
         if (other_.build_id == file_.build_id())
-            return no("it is of this one");
+            return no("it is of this build");
         if (!other_.not_recorded.empty() || !other_.calls_only.empty() || !other_.has_debug_types)
-            return no("nothing is known of that, either");
+            return no("no layout is known for that build, either");
         return check_getters(other_, file_);
     }
 
@@ -125,7 +125,7 @@ private:
             return {};
         // A compiler may use other code for the comparison.
         if (lender_ == Lender::PatchRelease)
-            return no("the size of communicators is not to be seen");
+            return no("the size of communicators cannot be checked");
         if (end != CW_NCCL_NO_FIELD && compares(field_offset(other_, "ncclComm.startMagic")))
             return no("communicators of another size");
         return {};

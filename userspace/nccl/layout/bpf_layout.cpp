@@ -82,8 +82,8 @@ Result<void> all_within(std::span<const Copied> fields, std::uint32_t most) {
     for (const Copied &field : fields)
         if (field.offset != CW_NCCL_NO_FIELD && field.offset + field.bytes > most)
             return error(ErrorKind::BadInput,
-                         fmt::format("{} lies at {}, beyond the {} bytes that are read", field.name,
-                                     field.offset, most));
+                         fmt::format("{} is at offset {}, beyond the {} bytes that are read",
+                                     field.name, field.offset, most));
     return {};
 }
 

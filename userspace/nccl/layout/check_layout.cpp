@@ -53,7 +53,7 @@ Result<void> check_layout(const LibraryLayout &layout, const LibraryFile &file) 
     if (!layout.not_recorded.empty())
         return not_of_this("it says that nothing is recorded with it");
     if (!layout.calls_only.empty())
-        return not_of_this("it says that calls alone are recorded with it");
+        return not_of_this("it is API-only");
     if (auto checked = check_getters(layout, file); !checked)
         return checked;
     if (auto checked = check_entries(layout, file); !checked)

@@ -114,7 +114,7 @@ Result<LibraryLayout> other_build(const LibraryFile &library, std::span<const st
     const auto file = LibraryFile::parse(bytes);
     if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
         !can_lend(version_of(library), version_of(*file), lender))
-        return error(ErrorKind::BadInput, "tells nothing of a build");
+        return error(ErrorKind::BadInput, "has no layout of another build");
     return make_layout(*file);
 }
 
@@ -197,7 +197,8 @@ std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
         });
     for (std::string *why : {&stripped.not_recorded, &stripped.calls_only})
         if (!answer.problem.empty() && !why->empty())
-            *why += fmt::format(". Debug files and layouts were looked for: {}", answer.problem);
+            *why +=
+                fmt::format(". The search for debug files and layouts failed: {}", answer.problem);
     const std::size_t line_end = answer.text.find('\n');
     if (!answer.text.starts_with('D') || line_end == std::string::npos)
         return std::nullopt;

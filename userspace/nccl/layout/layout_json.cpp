@@ -169,7 +169,7 @@ Result<LibraryLayout> parse_layout(std::string_view json) {
         if (document.at("schema") != "collwire-nccl-plan" ||
             document.at("schema_version") != layout_schema_version)
             return error(ErrorKind::BadInput,
-                         "not a layout of this version of collwire. Fix: make it anew with "
+                         "not a layout of this version of collwire. Fix: make it again with "
                          "`collwire doctor --nccl FILE --json`");
         return layout_of(document);
     } catch (const std::exception &problem) {

@@ -34,12 +34,12 @@ std::string render_text(const LibraryLayout &layout) {
     if (!layout.not_recorded.empty())
         fmt::format_to(out, "  not recorded: {}\n\n", layout.not_recorded);
     if (!layout.calls_only.empty())
-        fmt::format_to(out, "  calls alone are recorded: {}\n\n", layout.calls_only);
+        fmt::format_to(out, "  API-only: {}\n\n", layout.calls_only);
     for (const Capability &capability : layout.capabilities) {
         fmt::format_to(out, "  {:<15}{:<9}{}\n", capability.name, rung_name(capability.rung),
                        capability.source.empty() ? "-" : capability.source);
         if (!capability.missing.empty())
-            fmt::format_to(out, "  {:<24}not here: {}\n", "",
+            fmt::format_to(out, "  {:<24}missing: {}\n", "",
                            joined(capability.missing, MOST_MISSING));
     }
     if (!layout.probes.empty())

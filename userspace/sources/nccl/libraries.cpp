@@ -43,14 +43,14 @@ struct Site {
 
 // The ends of communicators and of their creation come first: calls count from their probe on.
 constexpr std::string_view WITHOUT_SOCKETS =
-    "what its bootstrap and its proxies say to one another is not counted";
+    "the bytes of bootstrap and proxy sockets are not counted";
 constexpr std::array SITES{
     Site{"commCleanup", false, nullptr, [](const Programs &of) { return of.comm_ends; }},
     Site{"ncclCommInitRankFunc", true, nullptr, [](const Programs &of) { return of.init_ends; }},
     Site{"ncclCommInitRankFunc", false, nullptr, [](const Programs &of) { return of.init_begins; }},
     Site{"ncclLocalOpAppend", false, nullptr,
          [](const Programs &of) { return of.ops_posted_early; },
-         "launches of more than 1,000 operations of the proxy may lack some, and nothing tells"},
+         "launches of more than 1,000 proxy operations may lack some, without a sign of it"},
     Site{"ncclSocketClose", false, nullptr, [](const Programs &of) { return of.socket_closes; },
          WITHOUT_SOCKETS},
     Site{"ncclProxyStart", false, nullptr,
@@ -162,8 +162,7 @@ std::vector<std::string> problems_of(const NcclLibrary &library) {
                                   "{}",
                                   library.path, library.loop_refused));
     if (library.problem.empty() && is_calls_only(library))
-        all.push_back(fmt::format("{}: calls alone are recorded: {}", library.path,
-                                  library.layout.calls_only));
+        all.push_back(fmt::format("{}: API-only: {}", library.path, library.layout.calls_only));
     for (const std::string &missing : library.missing)
         all.push_back(fmt::format("{}: {}", library.path, missing));
     return all;
@@ -371,18 +370,17 @@ Result<void> NcclLibraries::place_all(NcclLibrary &library) const {
     const auto &programs = (*library.programs)->progs;
     library.missing.clear();
     if (may_refuse_return_probes())
-        library.missing.emplace_back(
-            "no probe at the end of a function, since a seccomp filter could end the process for "
-            "it: a communicator is met at its first call, and --api-returns tells nothing. Fix: "
-            "Linux 6.14, 6.13.3 or 6.12.14");
+        library.missing.emplace_back("no probes at the ends of functions, since a seccomp filter "
+                                     "could kill the process: communicators are discovered at "
+                                     "their first call, and --api-returns has no effect. Fix: "
+                                     "Linux 6.14, 6.13.3 or 6.12.14");
     if (!is_calls_only(library) && wanted_.network_times && !nccl::measures_times(library.layout))
         library.missing.emplace_back(
-            "nothing in it tells when an operation begins and ends on a connection, as NCCL does "
-            "from 2.23 on: ends are sampled, --network-times adds nothing");
+            "it has no functions that run when an operation starts and completes on a connection "
+            "(NCCL 2.23 and later has): completions are sampled, and --network-times adds nothing");
     if (wanted_.warnings && nccl::find_warning(library.layout) == nullptr)
-        library.missing.emplace_back("what its warnings go through is not a function in it: "
-                                     "--warnings adds nothing, the last one is read once an "
-                                     "interval");
+        library.missing.emplace_back("its warnings do not go through one function: --warnings adds "
+                                     "nothing, and the last warning is read once per interval");
     if (!library.sockets_refused.empty())
         library.missing.push_back(fmt::format("{}: {}", library.sockets_refused, WITHOUT_SOCKETS));
     for (PlannedProbe &probe : library.probes) {

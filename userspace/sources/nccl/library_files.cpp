@@ -165,8 +165,7 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
         return true;
     }
     if (check.verdict != Other)
-        add_problem(fmt::format("{}: {}: whether it has NCCL in it is not known",
-                                candidate.mapping.path,
+        add_problem(fmt::format("{}: {}: cannot tell whether it is NCCL", candidate.mapping.path,
                                 check.verdict == Unopened ? "cannot be opened" : check.problem));
     if (not_nccl_.size() >= MAX_FILES)
         not_nccl_.clear();
@@ -308,8 +307,8 @@ bool NcclLibraries::make_room() {
 }
 
 void NcclLibraries::refuse(const FileIdentity &file, pid_t pid) {
-    add_problem(fmt::format("{} files with NCCL are probed, and more are mapped: those are not "
-                            "traced. Fix: --pid",
+    add_problem(fmt::format("{} files with NCCL are probed, which is the limit: the others are not "
+                            "recorded. Fix: --pid",
                             max_probed_));
     if (refused_.size() >= MAX_FILES)
         refused_.clear();
@@ -408,9 +407,8 @@ NcclLibraries::Inodes NcclLibraries::release_unused(std::uint64_t now_ns) {
     Inodes anew;
     for (const auto &library : libraries_)
         if (!library->links.empty() && !matches_its_layout(*library)) {
-            library->problem =
-                "was written again while its probes were in it: what runs with it is "
-                "not recorded any more. Fix: install to a new file and rename it";
+            library->problem = "was written again while it was probed: its processes are no longer "
+                               "recorded. Fix: install to a new file and rename it";
             anew.merge(inodes_of(*library));
             release(*library);
         }
