@@ -38,9 +38,9 @@ public:
     void append_exited(RecordSink &sink);
     // `append_more` appends the other records of a process after it.
     template <typename AppendMore> void append_all(RecordSink &sink, AppendMore append_more) const {
-        for (const auto &[key, process] : processes_) {
-            sink.append(record_of(key, process).header);
-            append_more(key);
+        for (const auto &[user, process] : processes_) {
+            sink.append(record_of(user, process).header);
+            append_more(user);
         }
     }
 
