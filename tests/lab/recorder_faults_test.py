@@ -55,8 +55,8 @@ def check(results, kernel):
     manners = results["manners"]
     assert manners["dry_run"]["status"] == 0 and "ib_core" in manners["dry_run"]["said"], manners
     # Two of its lines: a kernel function, and an instruction of a library, with what each costs.
-    assert re.search(r"^  f?k?(entry|probe) +ib_\S+ +\d+ ns a hit", manners["dry_run"]["said"], re.MULTILINE), manners["dry_run"]["said"]
-    assert re.search(r"^  uprobe +/\S+rxe\S+\+0x[0-9a-f]+ \(.+\) +\d+ ns a hit  `.+`, emulated$", manners["dry_run"]["said"],
+    assert re.search(r"^  f?k?(entry|probe) +ib_\S+ +\d+ ns/hit", manners["dry_run"]["said"], re.MULTILINE), manners["dry_run"]["said"]
+    assert re.search(r"^  uprobe +/\S+rxe\S+\+0x[0-9a-f]+ \(.+\) +\d+ ns/hit  `.+`, emulated$", manners["dry_run"]["said"],
                      re.MULTILINE), manners["dry_run"]["said"]
     assert manners["lossy"]["status"] == 5 and "lost: " in manners["lossy"]["said"], manners["lossy"]
     one = results["pid"]

@@ -85,9 +85,9 @@ protected:
     void SetUp() override {
         const auto put = [this](const char *name, std::size_t value, std::size_t bytes = 8,
                                 std::size_t elements = 0) {
-            plan_.offsets[name] = {value, bytes, elements, "test"};
+            layout_.offsets[name] = {value, bytes, elements, "test"};
         };
-        plan_.version = "2.28.9";
+        layout_.version = "2.28.9";
         put("ncclProxyState.progressState", offsetof(ProxyState, progress));
         put("ncclProxyState.tpRank", offsetof(ProxyState, rank));
         put("ncclProxyState.ncclNet", offsetof(ProxyState, net));
@@ -140,11 +140,11 @@ protected:
         put("ncclIbSendComm.ctsFifo", offsetof(SendComm, credits), sizeof(SendComm::credits), 4);
         put("ncclIbNetCommBase.fifoHead", offsetof(SendComm, head));
         put("ncclIbSendFifo.idx", offsetof(Credit, number));
-        plan_.data = {{"ncclNetIb", NET_IB}, {"ncclNetSocket", NET_SOCKET}};
-        plan_.enumerators = {{"ncclPatternRing", 0}, {"ncclPatternSend", 13}};
-        const auto layout = nccl::layout_of_plan(plan_, 1);
-        ASSERT_TRUE(layout) << layout.failure().message;
-        layout_ = *layout;
+        layout_.data = {{"ncclNetIb", NET_IB}, {"ncclNetSocket", NET_SOCKET}};
+        layout_.enumerators = {{"ncclPatternRing", 0}, {"ncclPatternSend", 13}};
+        const auto bpf_layout = nccl::bpf_layout_of(layout_, 1);
+        ASSERT_TRUE(bpf_layout) << bpf_layout.failure().message;
+        bpf_layout_ = *bpf_layout;
         resources_.recv_mem = &recv_mem_;
         resources_.send_mem = &send_mem_;
         resources_.net_comm = &send_comm_;
@@ -154,7 +154,7 @@ protected:
     }
 
     Proxy read(bool slots = true) {
-        ProxyReader reader{process_, plan_, layout_, BIAS};
+        ProxyReader reader{process_, layout_, bpf_layout_, BIAS};
         return reader.read(address_of(state_), slots);
     }
     Transfer only() {
@@ -165,8 +165,8 @@ protected:
     }
     Sub &sub() { return args_.subs[0]; }
 
-    nccl::Plan plan_;
-    cw_nccl_layout layout_{};
+    nccl::LibraryLayout layout_;
+    cw_nccl_layout bpf_layout_{};
     ProcessView process_{getpid()};
     RecvMem recv_mem_;
     SendMem send_mem_;
@@ -229,7 +229,7 @@ TEST_F(ProxyReaderTest, FlagsOfLl) {
     EXPECT_EQ(only().slot, Slot::Filled);
 }
 
-TEST_F(ProxyReaderTest, FlagsThatAreNotReadable) {
+TEST_F(ProxyReaderTest, UnreadableFlagsAreUnknown) {
     args_.protocol = 0;
     sub().posted = 8;
     recv_mem_.fifo[0].size = 32;
@@ -248,7 +248,7 @@ TEST_F(ProxyReaderTest, Credit) {
     EXPECT_EQ(only().has_credit, std::nullopt);
 }
 
-TEST_F(ProxyReaderTest, WhatAReceiversKernelHasTaken) {
+TEST_F(ProxyReaderTest, ReceiverReportsTakenSteps) {
     connection_.send = 0;
     sub().posted = sub().received = sub().transmitted = 8;
     send_mem_.head = 16 + 4;
@@ -257,7 +257,7 @@ TEST_F(ProxyReaderTest, WhatAReceiversKernelHasTaken) {
     EXPECT_EQ(only().taken, 0U);
 }
 
-TEST_F(ProxyReaderTest, OperationsBehindAnother) {
+TEST_F(ProxyReaderTest, OperationsAfterAnotherAreQueued) {
     Args second = args_;
     second.state = 1;
     args_.next_peer = &second;
@@ -269,7 +269,7 @@ TEST_F(ProxyReaderTest, OperationsBehindAnother) {
     EXPECT_EQ(proxy.operations[1].transfers[0].last, Progress{});
 }
 
-TEST_F(ProxyReaderTest, ListsThatGoInCircles) {
+TEST_F(ProxyReaderTest, CircularListsAreCut) {
     Args second = args_;
     args_.next = &second;
     args_.next_peer = &args_;
@@ -278,7 +278,7 @@ TEST_F(ProxyReaderTest, ListsThatGoInCircles) {
     EXPECT_EQ(read().operations.size(), 2U);
 }
 
-TEST_F(ProxyReaderTest, AbsurdCounts) {
+TEST_F(ProxyReaderTest, AbsurdCountsAreRejected) {
     args_.n_subs = 1'000'000;
     EXPECT_TRUE(read().operations.empty());
     args_.n_subs = -1;
@@ -288,7 +288,7 @@ TEST_F(ProxyReaderTest, AbsurdCounts) {
     EXPECT_TRUE(read().operations.empty());
 }
 
-TEST_F(ProxyReaderTest, FirstLookGoesIntoTheSecond) {
+TEST_F(ProxyReaderTest, SecondSampleKeepsTheFirst) {
     sub().posted = 8;
     const Proxy first = read(false);
     sub().done = 1;

@@ -19,7 +19,7 @@ public:
     explicit TestSource(std::string name) : name_(std::move(name)) {}
     [[nodiscard]] std::string_view name() const override { return name_; }
     Result<void> prepare() override { return {}; }
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override { return {}; }
     Result<void> attach() override { return {}; }
     [[nodiscard]] std::vector<SourceState> states() const override { return now; }
     void sample(RecordSink &, bool) override {}
@@ -116,7 +116,7 @@ TEST_F(States, StatesOfOneDeviceAreOneAndEndWithIt) {
     EXPECT_EQ(written[0].dev_index, 3U);
     EXPECT_EQ(written[0].state, CW_SOURCE_ON);
     EXPECT_TRUE(append(false).empty());
-    EXPECT_EQ(table_.take_news(), Lines{"counters: no longer so: a stands; no bytes"});
+    EXPECT_EQ(table_.take_news(), Lines{"counters: resolved: a stands; no bytes"});
 }
 
 TEST(Losses, OfOneClassAndCpuAreSummed) {
@@ -132,7 +132,7 @@ TEST(Losses, OfOneClassAndCpuAreSummed) {
     EXPECT_EQ(sink.losses[1].header.cpu, CW_CPU_USERSPACE);
     EXPECT_EQ(sink.losses[1].records, 7U);
     EXPECT_EQ(table.total(), 14U);
-    EXPECT_EQ(table.describe(), "14 calls that a probe missed");
+    EXPECT_EQ(table.describe(), "14 calls missed by a probe");
 
     table.append(sink, now, false);
     EXPECT_EQ(sink.losses.size(), 2U) << "nothing grew";

@@ -72,7 +72,7 @@ public:
     [[nodiscard]] std::string left_out() const;
     void detach();
 
-    [[nodiscard]] std::vector<PlannedProbe> plan() const;
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const;
     // Calls that the kernel let pass without running our programs, as far as it counts them. Those
     // of functions with a second program are not in it: the other one may have seen them.
     [[nodiscard]] std::uint64_t missed() const;
@@ -83,8 +83,8 @@ private:
     struct Selected {
         Hook hook;
         std::string module;
-        std::string absent = "not looked for yet"; // why it cannot be probed, empty: it can
-        std::string given_up = {};                 // why it is not even tried, empty: it is
+        std::string absent = "not searched yet"; // why it cannot be probed, empty: it can
+        std::string given_up = {};               // why it is not even tried, empty: it is
         bool fentry = false;
         bool placed = false;
     };

@@ -22,8 +22,8 @@
 #include "base/file_limit.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/child.h"
-#include "userspace/record/plan_printer.h"
 #include "userspace/record/preamble.h"
+#include "userspace/record/probe_list_printer.h"
 #include "userspace/record/say.h"
 #include "userspace/record/session.h"
 #include "userspace/record/signals.h"
@@ -297,10 +297,10 @@ int Recorder::finish() {
     if (status == EXIT_LOSS)
         say("lost: {}", losses_.describe());
     if (writer_->bytes_on_disk() == 0)
-        say("no capture: nothing could be written to {}", writer_->path());
+        say("no capture: could not write to {}", writer_->path());
     else
-        say("{} bytes of disk in {}{}", writer_->bytes_on_disk(), writer_->path(),
-            writer_->segment() == 0 ? "" : " and segments before it");
+        say("wrote {} bytes to {}{}", writer_->bytes_on_disk(), writer_->path(),
+            writer_->segment() == 0 ? "" : " and earlier segments");
     return closed ? status : EXIT_FAILED;
 }
 
@@ -330,9 +330,10 @@ int Recorder::run() {
     if (auto prepared = session_.prepare(options_); !prepared)
         return fail(prepared.failure());
     if (options_.dry_run) {
-        print_plan(stdout, session_.sources());
+        print_probe_list(stdout, session_.sources());
         if (std::fflush(stdout) != 0)
-            return fail(error(ErrorKind::Failed, "cannot write to standard output"));
+            return fail(error(ErrorKind::Failed,
+                              "cannot write to standard output. Fix: check its disk or pipe"));
         return EXIT_DONE;
     }
     if (auto opened = open_writer(); !opened)

@@ -143,14 +143,13 @@ void PostsSites::note_use(const Site &site) {
         return;
     const std::string &path = libraries_[site.library].path;
     if (site.call == CW_CALL_POST_SEND)
-        problem(fmt::format("post_send of {} can only be probed on `{}`, which is single-stepped "
-                            "and dear. Fix: --posts=on",
+        problem(fmt::format("post_send of {} can only be probed on `{}`, which the kernel "
+                            "single-steps (slow): its posts are not counted. Fix: --posts=on",
                             path, site.instruction));
     else if (const Site *dear = single_stepped_call(site.library))
-        problem(
-            fmt::format("{} of {} can only be probed on `{}`, which is single-stepped and dear: "
-                        "no ibv_wr_* call is counted. Fix: --posts=on",
-                        name_of(dear->call), path, dear->instruction));
+        problem(fmt::format("{} of {} can only be probed on `{}`, which the kernel single-steps "
+                            "(slow): ibv_wr_* calls are not counted. Fix: --posts=on",
+                            name_of(dear->call), path, dear->instruction));
 }
 
 void PostsSites::add_library(const ProcessView &view, const Mapping &mapping) {
@@ -235,8 +234,9 @@ void PostsSites::add_site(std::size_t library, const ElfImage &image, const Plac
     site.call = call;
     site.function_offset = function_offset;
     const auto entry = image.address_of(function_offset);
-    auto point = entry ? choose_probe_point(image.code(), *entry, arguments_of(call))
-                       : Result<ProbePoint>(error(ErrorKind::BadInput, "outside of its segments"));
+    auto point =
+        entry ? choose_probe_point(image.code(), *entry, arguments_of(call))
+              : Result<ProbePoint>(error(ErrorKind::BadInput, "outside the segments of the file"));
     if (!point) {
         problem(fmt::format("{} of {}: {}", name_of(call), path, point.failure().message));
         return;
@@ -249,7 +249,7 @@ void PostsSites::add_site(std::size_t library, const ElfImage &image, const Plac
         if (other.point_offset != site.point_offset)
             continue;
         if (other.library == library) {
-            problem(fmt::format("{} and {} of {} are one function, the first is counted",
+            problem(fmt::format("{} and {} of {} are the same function: only the first is counted",
                                 name_of(other.call), name_of(call), path));
             return;
         }
@@ -353,7 +353,7 @@ PlannedProbe PostsSites::planned(const Site &site) const {
     return probe;
 }
 
-std::vector<PlannedProbe> PostsSites::plan() const {
+std::vector<PlannedProbe> PostsSites::probe_list() const {
     std::vector<PlannedProbe> probes;
     for (const Site &site : sites_)
         if (!site.same_as && allowed(site))
@@ -361,7 +361,7 @@ std::vector<PlannedProbe> PostsSites::plan() const {
     return probes;
 }
 
-void PostsSites::plan_is_told() {
+void PostsSites::probe_list_is_written() {
     for (Site &site : sites_)
         site.appended = site.placed_ns != 0;
 }
