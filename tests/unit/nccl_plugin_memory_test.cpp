@@ -36,6 +36,16 @@ struct Object {
     const void *another = nullptr;
 };
 
+// As the C library has it: its size is before it, so what is read of it ends where it ends, and not
+// in the memory of other tests.
+struct alignas(16) Chunk {
+    std::uint64_t before = 0;
+    std::uint64_t bytes = sizeof(Object) + 2 * sizeof(std::uint64_t);
+    Object object;
+    std::uint64_t behind = 0;
+};
+static_assert(offsetof(Chunk, object) == 16 && sizeof(Object) % 16 == 0);
+
 class PluginMemory : public testing::Test {
 protected:
     PluginMemory() { EXPECT_TRUE(process_.refresh()); }
@@ -49,10 +59,10 @@ protected:
         return qps_.back().get();
     }
     const Object *object(const void *next, const void *another = nullptr) {
-        objects_.push_back(std::make_unique<Object>());
-        objects_.back()->next = next;
-        objects_.back()->another = another;
-        return objects_.back().get();
+        Object &made = objects_.emplace_back(std::make_unique<Chunk>())->object;
+        made.next = next;
+        made.another = another;
+        return &made;
     }
     std::vector<PluginQp> find(const void *from,
                                const std::unordered_set<std::uint32_t> &numbers = {71, 72}) {
@@ -63,7 +73,7 @@ protected:
     ProcessView process_{getpid()};
     std::unique_ptr<Object> device_ = std::make_unique<Object>();
     std::vector<std::unique_ptr<IbvQp>> qps_;
-    std::vector<std::unique_ptr<Object>> objects_;
+    std::vector<std::unique_ptr<Chunk>> objects_;
 };
 
 std::uint8_t depth_of(const std::vector<PluginQp> &found, const IbvQp *qp) {
@@ -89,7 +99,7 @@ TEST_F(PluginMemory, TheFewestPointersCount) {
     EXPECT_EQ(depth_of(find(object(object(own), own)), own), 1);
 }
 
-TEST_F(PluginMemory, WhatOnlyLooksLikeOne) {
+TEST_F(PluginMemory, CandidatesWithoutAKnownNumberAreRejected) {
     const IbvQp *own = qp(71);
     EXPECT_TRUE(find(object(own), {99}).empty()) << "the kernel knows no such number";
     EXPECT_TRUE(find(object(own), {}).empty());
@@ -100,11 +110,11 @@ TEST_F(PluginMemory, WhatOnlyLooksLikeOne) {
     EXPECT_EQ(depth_of(find(object(own)), own), 0);
 }
 
-// Pointers that lead back, objects at the end of what is mapped, and an address that is none.
-TEST_F(PluginMemory, WhateverIsThere) {
-    objects_.push_back(std::make_unique<Object>());
-    objects_.back()->next = objects_.back().get();
-    EXPECT_TRUE(find(objects_.back().get()).empty());
+// Pointers that lead back, objects at the end of a mapping, and a misaligned address.
+TEST_F(PluginMemory, BadPointersAreHarmless) {
+    const Object *self = object(nullptr);
+    objects_.back()->object.next = self;
+    EXPECT_TRUE(find(self).empty());
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     auto *memory = static_cast<std::byte *>(
         mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -120,7 +130,7 @@ TEST_F(PluginMemory, WhateverIsThere) {
     munmap(memory, page);
 }
 
-TEST_F(PluginMemory, NoMoreThanThereMayBe) {
+TEST_F(PluginMemory, QueuePairsAreLimited) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     auto *memory = static_cast<const void **>(
         mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -133,7 +143,7 @@ TEST_F(PluginMemory, NoMoreThanThereMayBe) {
 
 // Memory full of pointers, of objects that say that they have 32 KiB: what comes first is found,
 // and it ends.
-TEST_F(PluginMemory, WhereEverythingIsAPointer) {
+TEST_F(PluginMemory, MemoryFullOfPointersIsBounded) {
     constexpr std::size_t BYTES = 8U << 20U, CHUNK = 0x8011;
     constexpr std::size_t WORDS = BYTES / sizeof(std::uint64_t);
     auto *memory = static_cast<std::uint64_t *>(

@@ -38,21 +38,23 @@ int check_machine(bool json) {
 int check_library(const DoctorCommand &command) {
     std::error_code unknown;
     const auto absolute = std::filesystem::absolute(command.nccl_file, unknown);
-    const auto plan = nccl::plan_of_file(command.nccl_file, {absolute.string(), command.symbols});
-    if (!plan) {
-        fmt::print(stderr, "collwire doctor: {}\n", plan.failure().message);
-        return exit_status_of(plan.failure());
+    const auto layout =
+        nccl::layout_of_file(command.nccl_file, {absolute.string(), command.symbols});
+    if (!layout) {
+        fmt::print(stderr, "collwire doctor: {}\n", layout.failure().message);
+        return exit_status_of(layout.failure());
     }
     if (!command.export_directory.empty()) {
-        const auto saved = nccl::export_plan(*plan, command.export_directory, COLLWIRE_VERSION);
+        const auto saved = nccl::save_layout(*layout, command.export_directory, COLLWIRE_VERSION);
         if (!saved) {
             fmt::print(stderr, "collwire doctor: {}\n", saved.failure().message);
             return EXIT_FAILED;
         }
         return print(*saved + "\n", 0);
     }
-    return print(
-        command.json ? nccl::render_json(*plan, COLLWIRE_VERSION) : nccl::render_text(*plan), 0);
+    return print(command.json ? nccl::render_json(*layout, COLLWIRE_VERSION)
+                              : nccl::render_text(*layout),
+                 0);
 }
 
 } // namespace

@@ -22,8 +22,8 @@
 #include "base/file_limit.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/child.h"
-#include "userspace/record/plan_printer.h"
 #include "userspace/record/preamble.h"
+#include "userspace/record/probe_list_printer.h"
 #include "userspace/record/say.h"
 #include "userspace/record/session.h"
 #include "userspace/record/signals.h"
@@ -330,7 +330,7 @@ int Recorder::run() {
     if (auto prepared = session_.prepare(options_); !prepared)
         return fail(prepared.failure());
     if (options_.dry_run) {
-        print_plan(stdout, session_.sources());
+        print_probe_list(stdout, session_.sources());
         if (std::fflush(stdout) != 0)
             return fail(error(ErrorKind::Failed,
                               "cannot write to standard output. Fix: check its disk or pipe"));

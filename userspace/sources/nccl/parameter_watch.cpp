@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/nccl/parameter_watch.h"
+
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/set_text.h"
+#include "userspace/nccl/memory/live_comms.h"
+#include "userspace/nccl/memory/parameters.h"
+
+namespace collwire::sources {
+namespace {
+
+cw_nccl_param record_of(const LibraryUser &user, std::string_view name, std::int64_t value) {
+    cw_nccl_param record = {};
+    record.header = {sizeof(record), CW_KIND_NCCL_PARAM, CW_CPU_USERSPACE, monotonic_ns()};
+    record.tgid = user.tgid;
+    record.image_id = user.image_id;
+    record.value = value;
+    set_text(record.name, name);
+    return record;
+}
+
+} // namespace
+
+void ParameterWatch::read(const LibraryUser &user) {
+    read(user, processes_[user]);
+}
+
+void ParameterWatch::on_connection(const LibraryUser &user) {
+    if (const auto process = processes_.find(user); process != processes_.end())
+        process->second.is_due = true;
+}
+
+void ParameterWatch::poll() {
+    for (auto &[user, process] : processes_)
+        if (process.is_due)
+            read(user, process);
+}
+
+void ParameterWatch::read(const LibraryUser &user, Process &process) {
+    process.is_due = false;
+    const NcclLibrary *library = libraries_.find(user.image_id);
+    ProcessView view{static_cast<pid_t>(user.tgid)};
+    if (library == nullptr || library->layout.parameters.empty() || !view.refresh())
+        return;
+    for (const Mapping &mapping : view.mappings()) {
+        if (!mapping.executable || libraries_.library_of(view.pid(), mapping) != library)
+            continue;
+        const auto bias = nccl::load_bias(library->layout, mapping);
+        if (!bias)
+            continue;
+        for (const auto &[name, value] : nccl::read_parameters(view, library->layout, *bias)) {
+            const auto [known, is_new] = process.parameters.try_emplace(name, value);
+            if (!is_new && known->second == value)
+                continue;
+            known->second = value;
+            pending_.add(record_of(user, name, value));
+        }
+        return;
+    }
+}
+
+void ParameterWatch::append(RecordSink &sink, const LibraryUser &user) const {
+    const auto process = processes_.find(user);
+    if (process == processes_.end())
+        return;
+    for (const auto &[name, value] : process->second.parameters)
+        sink.append(record_of(user, name, value).header);
+}
+
+} // namespace collwire::sources
