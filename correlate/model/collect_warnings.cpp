@@ -305,7 +305,7 @@ private:
             warn(fmt::format(
                 "the clocks of {} pair(s) of hosts differ by {:.1f} s or more; the worst: {}'s is "
                 "{:.3f} s ahead of {}'s. Compare times across hosts with care",
-                apart, CLOCKS_APART_NS / NS_PER_S,
+                apart, static_cast<double>(CLOCKS_APART_NS) / NS_PER_S,
                 model_.hosts[worst->b_minus_a_ns < 0 ? worst->host_a : worst->host_b].name,
                 static_cast<double>(magnitude(worst->b_minus_a_ns)) / NS_PER_S,
                 model_.hosts[worst->b_minus_a_ns < 0 ? worst->host_b : worst->host_a].name));
