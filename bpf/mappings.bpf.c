@@ -8,6 +8,7 @@
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/recorder_records.h"
 #include "collwire/tables.h"
 
 #define PROT_EXEC 4

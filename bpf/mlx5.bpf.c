@@ -7,6 +7,9 @@
  */
 #include "shared_maps.h"
 #include "calls.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
 #include "collwire/mlx5_prm.h"
 #include <bpf/bpf_core_read.h>
 

@@ -10,6 +10,9 @@
 #include "nccl_launches.h"
 #include "nccl_sockets.h"
 #include "nccl_warnings.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 
 /* ---- communicators: a few in the life of a process --------------------------------------------
  */

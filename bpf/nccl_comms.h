@@ -7,6 +7,7 @@
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_layout.h"
 #include "collwire/nccl_tables.h"
 #include "qp_table.h"

@@ -4,6 +4,7 @@
 #define COLLWIRE_NCCL_CONNECTIONS_H
 
 #include "nccl_comms.h"
+#include "collwire/nccl_connection_records.h"
 
 #define TRANSPORT_NET	  2 /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
 #define TRANSPORT_COLLNET 3

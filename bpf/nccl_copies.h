@@ -5,6 +5,7 @@
 #define COLLWIRE_NCCL_COPIES_H
 
 #include "nccl_connections.h"
+#include "collwire/nccl_launch_records.h"
 
 /* Read as whole numbers later. */
 #define COPIED __attribute__((aligned(8)))

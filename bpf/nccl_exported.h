@@ -7,6 +7,8 @@
 #define COLLWIRE_NCCL_EXPORTED_H
 
 #include "nccl_comms.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 
 struct exported_call {
 	__u64 comm;

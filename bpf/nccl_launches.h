@@ -6,6 +6,8 @@
 
 #include "nccl_early_posts.h"
 #include "nccl_look.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 
 static __always_inline void tell_task(struct ops_walk *w, const __u8 *op, const __u8 *task)
 {

@@ -4,6 +4,7 @@
 #define COLLWIRE_NCCL_LOOK_H
 
 #include "nccl_walk.h"
+#include "collwire/nccl_launch_records.h"
 
 static __always_inline struct cw_nccl_comm_entry *entry_of(struct ops_walk *w)
 {

@@ -5,6 +5,7 @@
 #define COLLWIRE_NCCL_SOCKETS_H
 
 #include "nccl_connections.h"
+#include "collwire/socket_records.h"
 
 #define AF_INET	      2
 #define AF_INET6      10

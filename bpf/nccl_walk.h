@@ -9,6 +9,7 @@
 #define COLLWIRE_NCCL_WALK_H
 
 #include "nccl_copies.h"
+#include "collwire/nccl_launch_records.h"
 
 /* struct ncclProxyOps: the same in 2.18 to 2.32. */
 struct nccl_proxy_ops {

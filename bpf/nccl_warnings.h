@@ -4,6 +4,7 @@
 #define COLLWIRE_NCCL_WARNINGS_H
 
 #include "nccl_comms.h"
+#include "collwire/nccl_error_records.h"
 
 #define NCCL_LOG_WARN	    2
 #define WARNINGS_A_SECOND   64

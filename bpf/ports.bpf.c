@@ -7,6 +7,7 @@
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/port_records.h"
 
 enum {
 	LINK_STATE_NOCARRIER = 1 << 2, /* enum netdev_state_t: __LINK_STATE_NOCARRIER */

@@ -4,6 +4,7 @@
 #define COLLWIRE_POST_BATCHES_H
 
 #include "post_slots.h"
+#include "collwire/post_records.h"
 
 #define MAX_LIST_ENTRIES 32
 

@@ -7,6 +7,7 @@
 #include "qp_table.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/post_records.h"
 #include "collwire/verbs.h"
 
 /* Not a class: no request was read yet. */

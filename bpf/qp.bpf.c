@@ -7,6 +7,9 @@
 #include "calls.h"
 #include "qp_existing.h"
 #include "twice.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
 
 struct modify_call {
 	struct ib_qp *qp;

@@ -4,6 +4,8 @@
 #define COLLWIRE_QP_ATTRIBUTES_H
 
 #include "qp_table.h"
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "collwire/roce.h"
 
 /* enum ib_qp_attr_mask */

@@ -4,6 +4,7 @@
 #define COLLWIRE_QP_EXISTING_H
 
 #include "qp_attributes.h"
+#include "collwire/qp_records.h"
 
 const volatile __u64 recorder_pidns_dev = 0;
 const volatile __u64 recorder_pidns_ino = 0;

@@ -6,6 +6,8 @@
 
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 
 #define CW_STATE_UNKNOWN 0xff
 

@@ -5,6 +5,8 @@
 
 #include "qp_table.h"
 #include "rxe_frame.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 #include "collwire/wire_sequence.h"
 
 /* Frames whose own header contradicts what we took for their packet structure: then the layout is

@@ -5,6 +5,8 @@
 
 #include "calls.h"
 #include "rxe_counters.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 
 enum {
 	QP_STATE_READY = 2, /* enum rxe_qp_state, the same in every version that has it */

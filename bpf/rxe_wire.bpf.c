@@ -8,6 +8,8 @@
 #include "rxe_counters.h"
 #include "rxe_sent.h"
 #include "twice.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 
 enum {
 	RXE_QP_BYTES_AT_MOST = 16384,

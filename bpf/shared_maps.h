@@ -9,7 +9,9 @@
 
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
-#include "collwire/records.h"
+#include "collwire/loss_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 
 /* Every event record, see enum cw_kind. */

@@ -9,6 +9,7 @@
  * Nothing in here looks at kernel structures but the registers and the owner's start time.
  */
 #include "post_batches.h"
+#include "collwire/post_records.h"
 
 /*
  * A step of the walk takes a request with its first gather entry, or one more entry. Without

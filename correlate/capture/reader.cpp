@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/crc32c.h"
 #include "correlate/capture/format.h"
 #include "correlate/capture/kinds.h"

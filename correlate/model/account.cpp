@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "collwire/qp_records.h"
 #include "correlate/model/join.h"
 #include "correlate/model/port_counters.h"
 

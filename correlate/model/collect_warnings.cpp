@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/model/join.h"
 

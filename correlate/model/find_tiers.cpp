@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "collwire/qp_records.h"
 #include "correlate/model/join.h"
 
 namespace collwire::model {

@@ -12,6 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/model.h"
 #include "correlate/nccl/gather.h"

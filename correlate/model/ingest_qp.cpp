@@ -4,6 +4,11 @@
 #include <cstring>
 #include <tuple>
 
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/wire_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/model/ingest.h"
 #include "correlate/model/post_counters.h"

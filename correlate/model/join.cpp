@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "collwire/qp_records.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::model {

@@ -14,7 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/model/address.h"
 #include "correlate/model/counters.h"
 #include "correlate/model/known.h"

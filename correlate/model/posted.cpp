@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/wire/overhead.h"
 
 namespace collwire::model {

@@ -6,6 +6,9 @@
 #include <tuple>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/nccl/link_meter.h"
 
 namespace collwire::identity {

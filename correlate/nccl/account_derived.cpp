@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/model/join.h"
 #include "correlate/model/more_sums.h"
 #include "correlate/nccl/describe.h"

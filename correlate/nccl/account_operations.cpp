@@ -5,6 +5,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/account_control.h"
 #include "correlate/nccl/bytes_by_kind.h"
 #include "correlate/nccl/describe.h"

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "collwire/socket_records.h"
 #include "correlate/model/more_sums.h"
 #include "correlate/nccl/link_meter.h"
 #include "correlate/nccl/resolve.h"

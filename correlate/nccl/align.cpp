@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/align_sequences.h"
 #include "correlate/nccl/common_clock.h"
 #include "correlate/nccl/count_places.h"

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/model/counters.h"
 #include "correlate/nccl/bytes_by_kind.h"

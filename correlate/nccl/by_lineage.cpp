@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/post_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/model/counters.h"
 
 namespace collwire::identity {

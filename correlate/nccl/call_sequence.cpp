@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/model/address.h"
 #include "correlate/nccl/resolve.h"
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {

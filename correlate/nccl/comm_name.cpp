@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "base/utf8.h"
-#include "collwire/records.h"
+#include "collwire/record.h"
 
 namespace collwire::identity {
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <span>
 
+#include "collwire/nccl_launch_records.h"
+
 namespace collwire::identity {
 
 CutLaunches::CutLaunches(const model::Model &model) : groups_(model.nccl.instances.size()) {

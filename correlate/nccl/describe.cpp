@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/model/counters.h"
 #include "correlate/nccl/resolve.h"

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/resolve.h"
 #include "correlate/nccl/warning_text.h"
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "collwire/nccl_connection_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/resolve.h"
 

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/qp_records.h"
 #include "correlate/model/address.h"
 #include "correlate/model/counters.h"
 #include "correlate/nccl/error_parts.h"

@@ -9,6 +9,10 @@
 #include <set>
 #include <utility>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"

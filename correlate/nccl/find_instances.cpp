@@ -3,6 +3,9 @@
 #include <map>
 #include <tuple>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::identity {

@@ -4,6 +4,9 @@
 #include <set>
 #include <unordered_map>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/nccl/by_lineage.h"
 #include "correlate/nccl/plugin_links.h"
 #include "correlate/nccl/plugin_owners.h"

@@ -3,6 +3,11 @@
 
 #include <algorithm>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/address.h"
 

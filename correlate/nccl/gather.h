@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "collwire/record.h"
 #include "correlate/nccl/gathered.h"
 
 namespace collwire::identity {

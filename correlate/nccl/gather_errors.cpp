@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Processes, and what NCCL says went wrong in them.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_error_records.h"
 #include "correlate/capture/reader.h"
 #include "correlate/nccl/gather.h"
 

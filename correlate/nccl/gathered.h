@@ -10,7 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/model/known.h"
 #include "correlate/nccl/byte_series.h"
 #include "correlate/nccl/connection_times.h"

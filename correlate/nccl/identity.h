@@ -11,7 +11,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/model/known.h"
 #include "correlate/nccl/errors.h"
 #include "correlate/nccl/gathered.h"

@@ -6,6 +6,9 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/capture/reader.h"
 #include "correlate/nccl/comm_name.h"
 #include "correlate/nccl/common_clock.h"

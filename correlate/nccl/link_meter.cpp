@@ -5,6 +5,9 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/qp_records.h"
+#include "collwire/socket_records.h"
+
 namespace collwire::identity {
 
 using model::add_saturating;

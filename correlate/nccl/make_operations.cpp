@@ -3,6 +3,7 @@
 #include <map>
 #include <tuple>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/common_clock.h"
 #include "correlate/nccl/cut_launches.h"

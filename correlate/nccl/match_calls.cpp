@@ -7,6 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/captured_plans.h"
 #include "correlate/nccl/match_older.h"

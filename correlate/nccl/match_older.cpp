@@ -8,6 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/model/address.h"
 #include "correlate/nccl/captured_plans.h"
 #include "correlate/nccl/older_plan.h"

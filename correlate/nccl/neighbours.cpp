@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "collwire/nccl_comm_records.h"
+
 namespace collwire::identity {
 
 namespace {

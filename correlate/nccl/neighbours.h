@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/gathered.h"
 #include "correlate/nccl/identity.h"
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "collwire/nccl_connection_records.h"
 #include "correlate/nccl/describe.h"
 
 namespace collwire::identity {

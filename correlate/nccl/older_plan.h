@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/op_bytes.h"
 
 namespace collwire::identity {

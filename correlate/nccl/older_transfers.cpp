@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/older_plan.h"
 #include "correlate/nccl/protocol_bytes.h"

@@ -30,7 +30,7 @@
 #include <span>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_launch_records.h"
 
 namespace collwire::identity {
 

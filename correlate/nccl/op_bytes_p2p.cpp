@@ -8,6 +8,7 @@
 #include <array>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/protocol_bytes.h"
 
 namespace collwire::identity {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "collwire/socket_records.h"
+
 namespace collwire::identity {
 
 namespace {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/resolve.h"
 #include "correlate/nccl/time_operations.h"
 

@@ -9,6 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/qp_records.h"
+
 namespace collwire::identity {
 
 using model::Model;

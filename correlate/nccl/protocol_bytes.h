@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "collwire/records.h"
+#include "collwire/nccl_launch_records.h"
 
 namespace collwire::identity {
 

@@ -8,6 +8,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/neighbours.h"
 #include "correlate/nccl/op_bytes.h"
 #include "correlate/nccl/resolve.h"

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
 #include "correlate/nccl/assumed_launches.h"
 #include "correlate/nccl/plugin_links.h"
 

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
 #include "correlate/model/counters.h"
 #include "correlate/nccl/resolve.h"
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/model/counters.h"
 
 namespace collwire::identity {

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/names.h"
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "collwire/socket_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/json_links.h"

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <ostream>
 
+#include "collwire/record.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/report/json_errors.h"
 #include "correlate/report/json_links.h"

@@ -10,6 +10,9 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_writer.h"

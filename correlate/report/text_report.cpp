@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "collwire/qp_records.h"
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_errors.h"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "collwire/socket_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"

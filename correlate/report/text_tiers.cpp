@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "collwire/records.h"
+#include "collwire/post_records.h"
 
 namespace collwire {
 

@@ -11,6 +11,8 @@
 #include <iterator>
 #include <span>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/inspect/waits.h"
 #include "tests/fuzz/nccl_memory.h"
 #include "userspace/inspect/proxy_reader.h"

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/model/ingest.h"
 #include "correlate/model/join.h"
 #include "correlate/report/json_report.h"

@@ -9,6 +9,10 @@
 #include <random>
 #include <string>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/reader.h"
 #include "tests/support/capture_builder.h"
 #include "userspace/capture/writer.h"

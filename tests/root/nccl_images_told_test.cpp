@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files with NCCL in them: what is told of them, and who is told of again.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "mappings.skel.h"
 
 #include <gtest/gtest.h>

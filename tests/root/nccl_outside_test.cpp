@@ -17,6 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/return_probes.h"

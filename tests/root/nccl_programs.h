@@ -17,7 +17,12 @@
 
 #include <gtest/gtest.h>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "collwire/nccl_layout.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 // Behind it: the skeleton names its type.
 #include "nccl.skel.h"
 

@@ -8,6 +8,11 @@
 
 #include <sys/mman.h>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/root/nccl_programs.h"
 
 extern "C" __attribute__((noinline, visibility("default"))) int

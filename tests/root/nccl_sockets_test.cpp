@@ -17,6 +17,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/loss_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "tests/root/nccl_programs.h"
 #include "tests/support/tcp_pair.h"
 #include "userspace/loader/unread_records.h"

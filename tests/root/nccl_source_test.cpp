@@ -19,7 +19,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "collwire/nccl_tables.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/sources/nccl/source.h"

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts of posted work requests against a driver double that counts by itself.
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/root/posts_chains.h"
 
 #include <atomic>

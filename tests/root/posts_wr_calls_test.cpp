@@ -2,6 +2,9 @@
 // The ibv_wr_* calls: batches between start and complete or abort.
 #include <algorithm>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
 #include "tests/root/posts_fixture.h"
 #include "userspace/verbs/live_verbs.h"
 #include "userspace/verbs/wr_scan.h"

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
 #include "ports.skel.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/sources/probed_source.h"

@@ -9,6 +9,9 @@
 
 #include <bpf/bpf.h>
 
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/sources/qp_source.h"

@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/node_records.h"
+#include "collwire/socket_records.h"
 #include "tests/root/sockets_fixture.h"
 
 namespace collwire {

@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 
 #include "base/file_limit.h"
+#include "collwire/node_records.h"
+#include "collwire/socket_records.h"
 #include "tests/support/tcp_pair.h"
 #include "userspace/inventory/process.h"
 #include "userspace/sources/socket_source.h"

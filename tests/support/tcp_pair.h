@@ -15,6 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "userspace/source/source.h"
 
 namespace collwire::test {

@@ -11,6 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/reader.h"
 #include "tests/support/capture_builder.h"
 #include "tests/support/fake_storage.h"

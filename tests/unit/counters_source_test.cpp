@@ -3,6 +3,9 @@
 
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/source_tree.h"
 
 namespace collwire {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file_limit.h"
+#include "collwire/port_records.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/counters.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/netdevs.h"

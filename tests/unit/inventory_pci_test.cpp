@@ -3,6 +3,8 @@
 
 #include <map>
 
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/pci_functions.h"
 

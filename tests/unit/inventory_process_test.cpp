@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"

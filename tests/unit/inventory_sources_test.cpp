@@ -4,6 +4,11 @@
 #include <vector>
 
 #include "base/set_text.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/source_tree.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/process.h"

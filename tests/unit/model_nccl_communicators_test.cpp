@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks are of one communicator.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/comm_name.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/join_lifetimes.h"

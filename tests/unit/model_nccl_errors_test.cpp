@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What went wrong, as one line for each thing.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_error_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/error_text.h"
 #include "correlate/nccl/warning_text.h"
 #include "correlate/report/text_report.h"

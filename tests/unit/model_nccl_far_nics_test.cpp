@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The finding of devices that are not the nearest to their GPU.
+#include "collwire/nccl_connection_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "tests/support/gpu_node.h"
 #include "tests/support/model_of.h"
 

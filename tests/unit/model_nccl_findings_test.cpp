@@ -2,6 +2,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/param_text.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"

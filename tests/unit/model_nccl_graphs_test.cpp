@@ -2,6 +2,7 @@
 // Calls that were captured into CUDA graphs, and the launches of those.
 #include <tuple>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/parts.h"
 #include "correlate/nccl/resolve.h"
 #include "tests/support/model_of.h"

@@ -7,6 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/align_sequences.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"

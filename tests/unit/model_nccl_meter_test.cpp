@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one connection carried, against what was launched on it.
+#include "collwire/loss_records.h"
 #include "correlate/nccl/link_meter.h"
 #include "tests/support/model_of.h"
 

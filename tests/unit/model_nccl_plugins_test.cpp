@@ -5,6 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/network_plugins.h"
 #include "correlate/nccl/plugin_owners.h"
 #include "tests/support/model_of.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When operations ended, over all connections of all ranks.
+#include "collwire/nccl_comm_records.h"
 #include "correlate/nccl/parts.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"

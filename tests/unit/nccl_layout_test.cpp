@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the BPF programs are told of a build of NCCL, which files are NCCL, and channels out of
 // memory.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "tests/unit/nccl_fixture.h"
 
 #include <array>

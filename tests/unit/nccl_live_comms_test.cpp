@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "tests/support/tcp_pair.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/memory/comm_copies.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/neighbours.h"
 
 namespace collwire::identity {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/op_bytes.h"
 
 namespace collwire::identity::test {

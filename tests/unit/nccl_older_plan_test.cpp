@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/older_plan.h"
 
 namespace collwire::identity {

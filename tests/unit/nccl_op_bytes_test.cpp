@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "tests/unit/nccl_observed_ops.h"
 
 namespace collwire::identity {

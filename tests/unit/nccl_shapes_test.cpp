@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/sources/nccl/shapes.h"
 
 namespace collwire {

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "collwire/nccl_connection_records.h"
 #include "userspace/nccl/memory/step_counters.h"
 
 namespace collwire::nccl::test {

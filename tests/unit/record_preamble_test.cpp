@@ -7,6 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/record/preamble.h"
 
 namespace collwire {

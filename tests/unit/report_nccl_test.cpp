@@ -6,6 +6,8 @@
 
 #include <sstream>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
 #include "tests/support/model_of.h"

@@ -12,6 +12,10 @@
 #include <netinet/tcp.h>
 #include <sys/stat.h>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "tests/support/tcp_pair.h"
 #include "userspace/inventory/process.h"
 #include "userspace/sources/socket_source.h"

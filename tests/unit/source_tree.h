@@ -10,6 +10,10 @@
 
 #include <gtest/gtest.h>
 
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/sources/counters_source.h"
 #include "userspace/sources/inventory_source.h"

@@ -7,6 +7,11 @@
 #include <numeric>
 #include <tuple>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/wire_records.h"
 #include "correlate/capture/reader.h"
 #include "tests/support/model_of.h"
 #include "tools/cli/read_file.h"

@@ -2,6 +2,7 @@
 // Worked numbers: each total is written out as header sizes, or taken from a frame's known length.
 #include <gtest/gtest.h>
 
+#include "collwire/post_records.h"
 #include "collwire/verbs.h"
 #include "correlate/wire/overhead.h"
 

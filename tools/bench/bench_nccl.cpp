@@ -25,6 +25,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/encoder.h"
 #include "empty_uprobe.skel.h"
 #include "userspace/loader/event_ring.h"

@@ -5,7 +5,11 @@
 #include <iterator>
 
 #include "base/set_text.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "collwire/nccl_layout.h"
+#include "collwire/record_kinds.h"
 #include "tools/trace-gen/made_record.h"
 
 namespace collwire::trace_gen {

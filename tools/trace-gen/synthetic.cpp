@@ -9,7 +9,12 @@
 #include <utility>
 
 #include "base/set_text.h"
-#include "collwire/records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/wire_records.h"
 #include "tools/trace-gen/made_record.h"
 #include "tools/trace-gen/nccl_rank.h"
 #include "userspace/capture/writer.h"

@@ -13,6 +13,8 @@
 
 #include "base/clock.h"
 #include "base/exit_status.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire::capture {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "collwire/records.h"
+#include "collwire/record.h"
 #include "correlate/capture/encoder.h"
 #include "userspace/capture/storage.h"
 #include "userspace/source/source.h"

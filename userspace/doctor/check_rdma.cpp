@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
 #include "userspace/doctor/checks.h"
 #include "userspace/inventory/counters.h"
 #include "userspace/inventory/files.h"

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "collwire/node_records.h"
 #include "userspace/doctor/report.h"
 
 namespace collwire {

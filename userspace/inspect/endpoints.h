@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/inspect/inspection.h"
 #include "userspace/netlink/attributes.h"
 #include "userspace/netlink/sock_diag.h"

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "collwire/node_records.h"
 #include "correlate/inspect/waits.h"
 #include "userspace/inspect/images.h"
 #include "userspace/inspect/ports.h"

@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/inspect/inspection.h"
 #include "userspace/process/process_view.h"
 

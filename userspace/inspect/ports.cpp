@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "collwire/port_records.h"
 #include "userspace/inventory/rdma_devices.h"
 
 namespace collwire::inspect {

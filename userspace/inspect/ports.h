@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "collwire/records.h"
 #include "correlate/inspect/inspection.h"
 #include "userspace/inventory/counters.h"
 

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/inspect/inspection.h"
 #include "userspace/inspect/endpoints.h"
 #include "userspace/inspect/images.h"

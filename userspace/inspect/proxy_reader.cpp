@@ -9,6 +9,7 @@
 #include <span>
 #include <tuple>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 

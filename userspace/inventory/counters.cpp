@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/netdevs.h"
 

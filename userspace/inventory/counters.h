@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/port_records.h"
 
 namespace collwire {
 

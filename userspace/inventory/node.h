@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "collwire/records.h"
+#include "collwire/node_records.h"
 
 namespace collwire {
 

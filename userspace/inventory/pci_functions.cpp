@@ -6,6 +6,8 @@
 #include <set>
 
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/netdevs.h"
 

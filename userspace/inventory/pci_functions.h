@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/node_records.h"
 #include "userspace/inventory/rdma_devices.h"
 
 namespace collwire {

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/files.h"

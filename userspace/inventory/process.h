@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "collwire/records.h"
+#include "collwire/node_records.h"
 
 namespace collwire {
 

@@ -8,6 +8,8 @@
 #include <rdma/ib_user_ioctl_verbs.h>
 
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/netdevs.h"

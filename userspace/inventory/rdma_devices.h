@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/node_records.h"
 #include "userspace/netlink/attributes.h"
 
 namespace collwire {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/result.h"
-#include "collwire/records.h"
+#include "collwire/record.h"
 #include "userspace/loader/shared_maps.h"
 
 struct ring_buffer;

@@ -8,6 +8,7 @@
 
 #include <bpf/bpf.h>
 
+#include "collwire/node_records.h"
 #include "userspace/loader/libbpf_log.h"
 
 namespace collwire {

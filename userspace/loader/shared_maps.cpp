@@ -5,6 +5,7 @@
 
 #include <bpf/bpf.h>
 
+#include "collwire/loss_records.h"
 #include "shared.skel.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/map_reader.h"

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "collwire/node_records.h"
 #include "correlate/capture/kinds.h"
 
 namespace collwire {

@@ -12,6 +12,9 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/loss_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/node.h"
 #include "userspace/source/probe_record.h"
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/node_records.h"
 #include "userspace/record/options.h"
 #include "userspace/source/source.h"
 

@@ -6,6 +6,9 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/loader/unread_records.h"

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string_view>
 
+#include "collwire/record.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/hooks.h"
 #include "userspace/loader/shared_maps.h"

@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "base/set_text.h"
-#include "collwire/records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/source/source.h"
 
 namespace collwire {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "collwire/record.h"
 #include "userspace/source/source.h"
 
 namespace collwire {

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "collwire/records.h"
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
 
 namespace collwire {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire {

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/record.h"
 #include "userspace/inventory/counters.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/source/record_buffer.h"

@@ -6,6 +6,10 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/port_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire {

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/record.h"
 #include "userspace/inventory/pci_functions.h"
 #include "userspace/inventory/process.h"
 #include "userspace/inventory/rdma_devices.h"

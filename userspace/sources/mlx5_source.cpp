@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/node_records.h"
 #include "mlx5.skel.h"
 
 #include "userspace/sources/mlx5_source.h"

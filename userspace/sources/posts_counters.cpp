@@ -8,6 +8,9 @@
 #include <bpf/bpf.h>
 
 #include "base/clock.h"
+#include "collwire/post_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 #include "userspace/sources/posts_source.h"
 #include "userspace/verbs/live_verbs.h"

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "collwire/node_records.h"
 #include "userspace/elf/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/take_off.h"

@@ -10,6 +10,8 @@
 #include <bpf/bpf.h>
 #include <fmt/format.h>
 
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 #include "userspace/verbs/installed.h"
 #include "userspace/verbs/live_verbs.h"

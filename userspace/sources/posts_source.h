@@ -11,6 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
 #include "userspace/loader/map_reader.h"
 #include "userspace/loader/skeleton.h"
 #include "userspace/process/process_view.h"

@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
 #include "userspace/loader/hooks.h"
 #include "userspace/loader/skeleton.h"
 #include "userspace/source/source.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "qp.skel.h"
 
 #include "userspace/sources/qp_source.h"

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
 #include "userspace/netlink/attributes.h"
 #include "userspace/sources/probed_source.h"
 

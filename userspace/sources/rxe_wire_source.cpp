@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h" // the skeleton names its types
+#include "collwire/wire_records.h"
 
 #include "rxe_wire.skel.h"
 

@@ -14,6 +14,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/process.h"
 
 namespace collwire {

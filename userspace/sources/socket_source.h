@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/record.h"
+#include "collwire/socket_records.h"
 #include "userspace/netlink/sock_diag.h"
 #include "userspace/source/record_buffer.h"
 #include "userspace/source/source.h"

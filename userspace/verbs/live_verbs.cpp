@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "collwire/record.h"
+
 namespace collwire {
 namespace {
 

@@ -6,7 +6,7 @@
 #ifndef COLLWIRE_MLX5_PRM_H
 #define COLLWIRE_MLX5_PRM_H
 
-#include "collwire/records.h"
+#include "collwire/qp_records.h"
 
 enum {
 	CW_MLX5_CREATE_QP = 0x500,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The records of errors, in NCCL's own words: a part of records.h, under its rules. */
+/* The records of NCCL errors, with the text that NCCL gives them. */
 #ifndef COLLWIRE_NCCL_ERROR_RECORDS_H
 #define COLLWIRE_NCCL_ERROR_RECORDS_H
+
+#include "collwire/record.h"
 
 enum cw_nccl_result_of {
 	CW_NCCL_RESULT_OF_COMM = 0,  /* asyncResult of the communicator */
@@ -49,5 +51,9 @@ struct cw_nccl_warning {
 	char format[CW_NCCL_FORMAT_BYTES];
 	char earlier[CW_NCCL_TEXT_BYTES]; /* ncclLastError as it was then */
 };
+
+CW_ASSERT_SIZE(cw_nccl_result, 48);
+CW_ASSERT_SIZE(cw_nccl_last_error, 544);
+CW_ASSERT_SIZE(cw_nccl_warning, 864);
 
 #endif

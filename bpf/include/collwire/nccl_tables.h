@@ -3,7 +3,7 @@
 #ifndef COLLWIRE_NCCL_TABLES_H
 #define COLLWIRE_NCCL_TABLES_H
 
-#include "collwire/records.h"
+#include "collwire/record.h"
 
 struct cw_nccl_comm_key {
 	__u64 comm;

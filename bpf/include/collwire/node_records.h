@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/*
- * What a capture begins with: the node, its devices and processes, and what was recorded of them.
- * A part of records.h, under its rules.
+/* The records that a capture starts with: the node, its devices and processes, probes and sources.
  */
 #ifndef COLLWIRE_NODE_RECORDS_H
 #define COLLWIRE_NODE_RECORDS_H
+
+#include "collwire/record.h"
 
 enum cw_node_flags {
 	CW_NODE_FIRST_SEGMENT =
@@ -196,5 +196,16 @@ struct cw_end {
 	__u32 reason; /* 0 duration or command over, 1 signal, 2 rotated; 3 is reserved */
 	__u32 exit_status;
 };
+
+CW_ASSERT_SIZE(cw_node, 320);
+CW_ASSERT_SIZE(cw_device, 216);
+CW_ASSERT_SIZE(cw_port, 104);
+CW_ASSERT_SIZE(cw_gid, 64);
+CW_ASSERT_SIZE(cw_pci_function, 304);
+CW_ASSERT_SIZE(cw_clock, 40);
+CW_ASSERT_SIZE(cw_process, 2272);
+CW_ASSERT_SIZE(cw_probe, 456);
+CW_ASSERT_SIZE(cw_source, 312);
+CW_ASSERT_SIZE(cw_end, 24);
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef COLLWIRE_ROCE_H
 #define COLLWIRE_ROCE_H
 
-#include "collwire/records.h"
+#include "collwire/wire_records.h"
 
 #define CW_PSN_MASK 0xffffff
 

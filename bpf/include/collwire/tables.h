@@ -3,7 +3,9 @@
 #ifndef COLLWIRE_TABLES_H
 #define COLLWIRE_TABLES_H
 
-#include "collwire/records.h"
+#include "collwire/loss_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
 
 struct cw_losses {
 	__u64 records[CW_LOSS_CLASSES];

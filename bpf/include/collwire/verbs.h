@@ -7,7 +7,8 @@
 #ifndef COLLWIRE_VERBS_H
 #define COLLWIRE_VERBS_H
 
-#include "collwire/records.h"
+#include "collwire/post_records.h"
+#include "collwire/record.h"
 
 #define CW_IBV_CONTEXT_DEVICE	  0
 #define CW_IBV_CONTEXT_POST_SEND  208

@@ -7,6 +7,8 @@
 #ifndef COLLWIRE_WIRE_SEQUENCE_H
 #define COLLWIRE_WIRE_SEQUENCE_H
 
+#include "collwire/record.h"
+#include "collwire/wire_records.h"
 #include "collwire/roce.h"
 #include "collwire/tables.h"
 

@@ -9,6 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
+
 namespace collwire::nccl {
 namespace {
 

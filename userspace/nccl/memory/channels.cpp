@@ -8,6 +8,8 @@
 #include <string>
 
 #include "base/clock.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire::nccl {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
 #include "userspace/nccl/layout/library_layout.h"
 #include "userspace/process/process_view.h"
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "collwire/records.h"
+#include "collwire/nccl_error_records.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 
 namespace collwire::nccl {

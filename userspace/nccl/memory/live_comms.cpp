@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "collwire/record.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 

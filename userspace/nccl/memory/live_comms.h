@@ -8,8 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_layout.h"
-#include "collwire/records.h"
 #include "userspace/nccl/layout/library_layout.h"
 #include "userspace/process/process_view.h"
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "collwire/records.h"
+#include "collwire/nccl_connection_records.h"
 
 namespace collwire::nccl {
 namespace {

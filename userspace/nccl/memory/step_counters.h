@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_layout.h"
-#include "collwire/records.h"
 #include "userspace/process/process_view.h"
 
 namespace collwire::nccl {

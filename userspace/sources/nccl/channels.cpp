@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "collwire/record.h"
 #include "userspace/nccl/memory/channels.h"
 #include "userspace/sources/nccl/source.h"
 

@@ -5,6 +5,11 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/memory/proxies.h"
 #include "userspace/sources/nccl/source.h"

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire {
 namespace {

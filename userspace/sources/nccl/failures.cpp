@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NCCL says went wrong: read with each sample, behind each warning, and where communicators
 // end.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_error_records.h"
 #include "userspace/sources/nccl/source.h"
 
 #include <string_view>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collwire/nccl_layout.h"
+#include "collwire/node_records.h"
 // Behind it: the skeleton names its type.
 #include "nccl.skel.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections through a network that is not NCCL's own.
+#include "collwire/nccl_connection_records.h"
 #include "userspace/sources/nccl/source.h"
 
 #include <utility>

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators that processes had before their calls were seen, and their connections, out of the
 // memory of these processes.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_layout.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 // Behind it: the skeleton names its type.
 #include "nccl.skel.h"
 

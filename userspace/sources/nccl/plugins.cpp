@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/nccl/memory/plugin_memory.h"
 
 namespace collwire {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_connection_records.h"
 #include "userspace/process/process_view.h"
 
 namespace collwire {

@@ -11,7 +11,7 @@
 #include <map>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_launch_records.h"
 #include "userspace/source/source.h"
 
 namespace collwire {

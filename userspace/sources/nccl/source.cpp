@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/loss_records.h"
+#include "collwire/nccl_error_records.h"
 #include "collwire/nccl_layout.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 // Behind it: the skeleton names its type.
 #include "nccl.skel.h"
 

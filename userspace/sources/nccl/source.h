@@ -10,6 +10,10 @@
 #include <tuple>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record.h"
 #include "userspace/nccl/memory/comm_copies.h"
 #include "userspace/nccl/memory/live_comms.h"
 #include "userspace/sources/nccl/errors.h"

@@ -2,6 +2,8 @@
 #include "userspace/sources/nccl/steps.h"
 
 #include "base/clock.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire {
 namespace {

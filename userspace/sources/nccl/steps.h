@@ -7,8 +7,8 @@
 #include <map>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_layout.h"
-#include "collwire/records.h"
 #include "userspace/nccl/memory/step_counters.h"
 
 namespace collwire {
