@@ -16,20 +16,64 @@ fail() {
     exit "${2:-1}"
 }
 
-# build PRESET [TARGET ...]: configures and builds; the log is shown where it fails.
+# progress TEXT: passes standard input on to nothing, and prints a line every 5 s: TEXT with the last "[N/M]" that came.
+progress() {
+    local text=$1 line="" step="" last=$SECONDS status
+    while true; do
+        status=0
+        IFS= read -r -t 2 line || status=$?
+        if [ $status = 0 ] && [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]]; then
+            step=": step ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}"
+        elif [ $status -gt 0 ] && [ $status -le 128 ]; then
+            break
+        fi
+        if [ $((SECONDS - last)) -ge 5 ]; then
+            say "  $text$step"
+            last=$SECONDS
+        fi
+    done
+}
+
+# build PRESET [TARGET ...]: configures and builds; prints how far it is, and the log where it fails.
 build() {
-    local preset=$1 log
+    local preset=$1 log began=$SECONDS
     shift
     log=$root_dir/build/$preset.log
     mkdir -p "$root_dir/build"
     say "building $preset (log: build/$preset.log)"
-    if ! (cd "$root_dir" && cmake --preset "$preset" &&
-        cmake --build --preset "$preset" -j "$(nproc)" ${1:+--target "$@"}) >"$log" 2>&1; then
+    if ! (cd "$root_dir" && forget_other_generator "$preset" && cmake --preset "$preset" &&
+        cmake --build --preset "$preset" -j "$(nproc)" ${1:+--target "$@"}) 2>&1 | tee "$log" | progress "building $preset"; then
         tail -n 60 "$log" >&2
         fail "the $preset build failed; the whole log is build/$preset.log"
     fi
     # What the configure step found missing belongs in sight, not only in the log.
     grep -E '^-- .*\(fix: ' "$log" || true
+    note_step "build $preset" "$began"
+}
+
+# forget_other_generator PRESET: cmake refuses a build folder that another generator made.
+forget_other_generator() {
+    local cache=$root_dir/build/$1/CMakeCache.txt
+    if [ -f "$cache" ] && ! grep -q '^CMAKE_GENERATOR:INTERNAL=Ninja$' "$cache"; then
+        rm -rf "$cache" "$root_dir/build/$1/CMakeFiles"
+    fi
+}
+
+# note_step NAME BEGAN: a line of seconds for the closing table of tools/test, which sets steps_file.
+note_step() {
+    [ -z "${steps_file:-}" ] || echo "$((SECONDS - $2)) $1" >>"$steps_file"
+}
+
+# with_signs_of_life TEXT COMMAND ...: prints TEXT every 8 s while a silent command runs; returns its status.
+with_signs_of_life() {
+    local text=$1 status=0 began=$SECONDS signs
+    shift
+    setpriv --pdeathsig TERM bash -c 'while sleep 8; do printf "[%4d s]   %s\n" $((SECONDS + $2)) "$1"; done' - "$text" "$SECONDS" >&2 &
+    signs=$!
+    "$@" || status=$?
+    kill "$signs" 2>/dev/null || true
+    wait "$signs" 2>/dev/null || true
+    return $status
 }
 
 # Sets as_root (for the script that sourced this file) to what runs a command as root: nothing, or sudo.
