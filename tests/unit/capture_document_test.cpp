@@ -78,7 +78,7 @@ const Header &header() {
         Header parsed;
         std::string text;
         for (const auto &include : all_matches(read_source("bpf/include/collwire/records.h"),
-                                               std::regex(R"(#include "(collwire/\w+\.h)")")))
+                                               std::regex(R"rx(#include "(collwire/\w+\.h)")rx")))
             text += read_source("bpf/include/" + include[1].str());
         text = std::regex_replace(text, std::regex(R"(/\*[^*]*(\*[^/][^*]*)*\*/)"), "");
         text = std::regex_replace(text, std::regex(R"(#ifndef __cplusplus\n[^#]*#endif)"), "");
