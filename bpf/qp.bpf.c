@@ -49,7 +49,7 @@ struct {
 	__type(value, struct query_call);
 } query_calls SEC(".maps");
 
-/* ---- create --------------------------------------------------------------------------------- */
+/* create */
 
 static __always_inline int on_restrack_add(enum chance chance, struct rdma_restrack_entry *res)
 {
@@ -81,17 +81,8 @@ static __always_inline int on_restrack_add(enum chance chance, struct rdma_restr
 	return 0;
 }
 
-SEC("fentry/rdma_restrack_add")
-int BPF_PROG(restrack_add_fentry, struct rdma_restrack_entry *res)
-{
-	return on_restrack_add(CHANCE_FIRST, res);
-}
-
-SEC("fentry/rdma_restrack_add")
-int BPF_PROG(restrack_add_fentry_again, struct rdma_restrack_entry *res)
-{
-	return on_restrack_add(CHANCE_SECOND, res);
-}
+SIBLING_PROGRAMS("fentry/rdma_restrack_add", restrack_add_fentry, on_restrack_add(chance, res),
+		 struct rdma_restrack_entry *res)
 
 SEC("kprobe/rdma_restrack_add")
 int BPF_KPROBE(restrack_add_kprobe, struct rdma_restrack_entry *res)
@@ -99,7 +90,7 @@ int BPF_KPROBE(restrack_add_kprobe, struct rdma_restrack_entry *res)
 	return on_restrack_add(CHANCE_ONLY, res);
 }
 
-/* ---- change -------------------------------------------------------------------------------- */
+/* change */
 
 static __always_inline int modified(struct ib_qp *ib_qp, struct ib_qp_attr *attr, __u32 mask,
 				    int result)
@@ -195,19 +186,9 @@ static __always_inline int modify_traced(enum cw_twice_function function, enum c
 	return 0;
 }
 
-SEC("fexit/ib_modify_qp_with_udata")
-int BPF_PROG(user_modify_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata,
-	     int result)
-{
-	return modify_traced(CW_TWICE_USER_MODIFY, CHANCE_FIRST, qp, attr, mask, result);
-}
-
-SEC("fexit/ib_modify_qp_with_udata")
-int BPF_PROG(user_modify_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
-	     void *udata, int result)
-{
-	return modify_traced(CW_TWICE_USER_MODIFY, CHANCE_SECOND, qp, attr, mask, result);
-}
+SIBLING_PROGRAMS("fexit/ib_modify_qp_with_udata", user_modify_fexit,
+		 modify_traced(CW_TWICE_USER_MODIFY, chance, qp, attr, mask, result),
+		 struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata, int result)
 
 SEC("kprobe/ib_modify_qp_with_udata")
 int user_modify_kprobe(struct pt_regs *ctx)
@@ -222,19 +203,9 @@ int user_modify_kretprobe(struct pt_regs *ctx)
 }
 
 /* The kernel's own queue pairs (MAD agents, storage) come this way only. */
-SEC("fexit/_ib_modify_qp")
-int BPF_PROG(kernel_modify_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata,
-	     int result)
-{
-	return modify_traced(CW_TWICE_KERNEL_MODIFY, CHANCE_FIRST, qp, attr, mask, result);
-}
-
-SEC("fexit/_ib_modify_qp")
-int BPF_PROG(kernel_modify_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
-	     void *udata, int result)
-{
-	return modify_traced(CW_TWICE_KERNEL_MODIFY, CHANCE_SECOND, qp, attr, mask, result);
-}
+SIBLING_PROGRAMS("fexit/_ib_modify_qp", kernel_modify_fexit,
+		 modify_traced(CW_TWICE_KERNEL_MODIFY, chance, qp, attr, mask, result),
+		 struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata, int result)
 
 SEC("kprobe/_ib_modify_qp")
 int kernel_modify_kprobe(struct pt_regs *ctx)
@@ -248,7 +219,7 @@ int kernel_modify_kretprobe(struct pt_regs *ctx)
 	return modify_exit(ctx);
 }
 
-/* ---- destroy -------------------------------------------------------------------------------- */
+/* destroy */
 
 static __always_inline int destroy_enter(struct cw_call_key key, struct ib_qp *qp)
 {
@@ -325,29 +296,11 @@ static __always_inline int destroyed_traced(enum chance chance, struct ib_qp *qp
 	return take_call(CW_TWICE_DESTROY_EXIT, chance, key) ? destroy_exit(key, result) : 0;
 }
 
-SEC("fentry/ib_destroy_qp_user")
-int BPF_PROG(destroy_fentry, struct ib_qp *qp)
-{
-	return destroy_traced(CHANCE_FIRST, qp);
-}
+SIBLING_PROGRAMS("fentry/ib_destroy_qp_user", destroy_fentry, destroy_traced(chance, qp),
+		 struct ib_qp *qp)
 
-SEC("fentry/ib_destroy_qp_user")
-int BPF_PROG(destroy_fentry_again, struct ib_qp *qp)
-{
-	return destroy_traced(CHANCE_SECOND, qp);
-}
-
-SEC("fexit/ib_destroy_qp_user")
-int BPF_PROG(destroy_fexit, struct ib_qp *qp, void *udata, int result)
-{
-	return destroyed_traced(CHANCE_FIRST, qp, result);
-}
-
-SEC("fexit/ib_destroy_qp_user")
-int BPF_PROG(destroy_fexit_again, struct ib_qp *qp, void *udata, int result)
-{
-	return destroyed_traced(CHANCE_SECOND, qp, result);
-}
+SIBLING_PROGRAMS("fexit/ib_destroy_qp_user", destroy_fexit, destroyed_traced(chance, qp, result),
+		 struct ib_qp *qp, void *udata, int result)
 
 SEC("kprobe/ib_destroy_qp_user")
 int BPF_KPROBE(destroy_kprobe, struct ib_qp *qp)
@@ -361,7 +314,7 @@ int BPF_KRETPROBE(destroy_kretprobe, int result)
 	return destroy_exit(kretprobe_call(ctx), result);
 }
 
-/* ---- those that were there before ----------------------------------------------------------- */
+/* those that were there before */
 
 static __always_inline int query_traced(enum chance chance, struct ib_qp *qp,
 					struct ib_qp_attr *attr, int result)
@@ -373,19 +326,8 @@ static __always_inline int query_traced(enum chance chance, struct ib_qp *qp,
 	return 0;
 }
 
-SEC("fexit/ib_query_qp")
-int BPF_PROG(query_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *init,
-	     int result)
-{
-	return query_traced(CHANCE_FIRST, qp, attr, result);
-}
-
-SEC("fexit/ib_query_qp")
-int BPF_PROG(query_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *init,
-	     int result)
-{
-	return query_traced(CHANCE_SECOND, qp, attr, result);
-}
+SIBLING_PROGRAMS("fexit/ib_query_qp", query_fexit, query_traced(chance, qp, attr, result),
+		 struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *init, int result)
 
 SEC("kprobe/ib_query_qp")
 int BPF_KPROBE(query_kprobe, struct ib_qp *qp, struct ib_qp_attr *attr)
@@ -411,7 +353,7 @@ int BPF_KRETPROBE(query_kretprobe, int result)
 	return 0;
 }
 
-/* ---- asynchronous events of user queue pairs ------------------------------------------------ */
+/* asynchronous events of user queue pairs */
 
 /* Those after which the queue pair carries nothing any more */
 static __always_inline bool is_error(__u32 event)
@@ -457,17 +399,8 @@ static __always_inline int on_qp_event(enum chance chance, struct ib_event *even
 	return 0;
 }
 
-SEC("fentry/ib_uverbs_qp_event_handler")
-int BPF_PROG(qp_event_fentry, struct ib_event *event)
-{
-	return on_qp_event(CHANCE_FIRST, event);
-}
-
-SEC("fentry/ib_uverbs_qp_event_handler")
-int BPF_PROG(qp_event_fentry_again, struct ib_event *event)
-{
-	return on_qp_event(CHANCE_SECOND, event);
-}
+SIBLING_PROGRAMS("fentry/ib_uverbs_qp_event_handler", qp_event_fentry, on_qp_event(chance, event),
+		 struct ib_event *event)
 
 SEC("kprobe/ib_uverbs_qp_event_handler")
 int BPF_KPROBE(qp_event_kprobe, struct ib_event *event)

@@ -27,7 +27,7 @@ static __always_inline bool is_loopback(const void *pkt)
 	return loopback;
 }
 
-/* ---- out ------------------------------------------------------------------------------------ */
+/* out */
 
 /*
  * To other nodes: where a netdev's driver takes the frame, and where it says what came of it. Both
@@ -171,29 +171,11 @@ static __always_inline int xmit_done(enum chance chance, const void *pkt, int re
 	return 0;
 }
 
-SEC("fentry/rxe_xmit_packet")
-int BPF_PROG(xmit_fentry, void *qp, void *pkt, struct sk_buff *skb)
-{
-	return xmit(CHANCE_FIRST, qp, pkt, skb);
-}
+SIBLING_PROGRAMS("fentry/rxe_xmit_packet", xmit_fentry, xmit(chance, qp, pkt, skb), void *qp,
+		 void *pkt, struct sk_buff *skb)
 
-SEC("fentry/rxe_xmit_packet")
-int BPF_PROG(xmit_fentry_again, void *qp, void *pkt, struct sk_buff *skb)
-{
-	return xmit(CHANCE_SECOND, qp, pkt, skb);
-}
-
-SEC("fexit/rxe_xmit_packet")
-int BPF_PROG(xmit_fexit, void *qp, void *pkt, struct sk_buff *skb, int result)
-{
-	return xmit_done(CHANCE_FIRST, pkt, result);
-}
-
-SEC("fexit/rxe_xmit_packet")
-int BPF_PROG(xmit_fexit_again, void *qp, void *pkt, struct sk_buff *skb, int result)
-{
-	return xmit_done(CHANCE_SECOND, pkt, result);
-}
+SIBLING_PROGRAMS("fexit/rxe_xmit_packet", xmit_fexit, xmit_done(chance, pkt, result), void *qp,
+		 void *pkt, struct sk_buff *skb, int result)
 
 SEC("kprobe/rxe_xmit_packet")
 int BPF_KPROBE(xmit_kprobe, void *qp, void *pkt, struct sk_buff *skb)
@@ -226,7 +208,7 @@ int BPF_KRETPROBE(loopback_kretprobe)
 	return tx_exit(kretprobe_call(ctx), 0);
 }
 
-/* ---- in ------------------------------------------------------------------------------------- */
+/* in */
 
 /* The PSN that a queue pair's responder expects, for the first frame that we see of it. */
 static __always_inline __u32 expected_psn(const void *qp, const struct cw_live_qp *live, __u32 psn)
@@ -301,17 +283,8 @@ static __always_inline int rx(enum cw_twice_function function, enum chance chanc
 	return 0;
 }
 
-SEC("fentry/rxe_resp_queue_pkt")
-int BPF_PROG(request_fentry, void *qp, struct sk_buff *skb)
-{
-	return rx(CW_TWICE_REQUEST, CHANCE_FIRST, qp, skb);
-}
-
-SEC("fentry/rxe_resp_queue_pkt")
-int BPF_PROG(request_fentry_again, void *qp, struct sk_buff *skb)
-{
-	return rx(CW_TWICE_REQUEST, CHANCE_SECOND, qp, skb);
-}
+SIBLING_PROGRAMS("fentry/rxe_resp_queue_pkt", request_fentry, rx(CW_TWICE_REQUEST, chance, qp, skb),
+		 void *qp, struct sk_buff *skb)
 
 SEC("kprobe/rxe_resp_queue_pkt")
 int BPF_KPROBE(request_kprobe, void *qp, struct sk_buff *skb)
@@ -319,17 +292,8 @@ int BPF_KPROBE(request_kprobe, void *qp, struct sk_buff *skb)
 	return rx(CW_TWICE_REQUEST, CHANCE_ONLY, qp, skb);
 }
 
-SEC("fentry/rxe_comp_queue_pkt")
-int BPF_PROG(response_fentry, void *qp, struct sk_buff *skb)
-{
-	return rx(CW_TWICE_RESPONSE, CHANCE_FIRST, qp, skb);
-}
-
-SEC("fentry/rxe_comp_queue_pkt")
-int BPF_PROG(response_fentry_again, void *qp, struct sk_buff *skb)
-{
-	return rx(CW_TWICE_RESPONSE, CHANCE_SECOND, qp, skb);
-}
+SIBLING_PROGRAMS("fentry/rxe_comp_queue_pkt", response_fentry,
+		 rx(CW_TWICE_RESPONSE, chance, qp, skb), void *qp, struct sk_buff *skb)
 
 SEC("kprobe/rxe_comp_queue_pkt")
 int BPF_KPROBE(response_kprobe, void *qp, struct sk_buff *skb)
@@ -359,16 +323,7 @@ static __always_inline int queued(enum chance chance, const void *list, struct s
 	return 0;
 }
 
-SEC("fentry/skb_queue_tail")
-int BPF_PROG(queue_fentry, const void *list, struct sk_buff *skb)
-{
-	return queued(CHANCE_FIRST, list, skb);
-}
-
-SEC("fentry/skb_queue_tail")
-int BPF_PROG(queue_fentry_again, const void *list, struct sk_buff *skb)
-{
-	return queued(CHANCE_SECOND, list, skb);
-}
+SIBLING_PROGRAMS("fentry/skb_queue_tail", queue_fentry, queued(chance, list, skb), const void *list,
+		 struct sk_buff *skb)
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

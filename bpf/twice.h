@@ -10,6 +10,7 @@
 #define COLLWIRE_TWICE_H
 
 #include "shared_maps.h"
+#include <bpf/bpf_tracing.h>
 
 enum chance {
 	CHANCE_ONLY, /* a kprobe: there is no second program */
@@ -84,5 +85,25 @@ static __always_inline bool take_call(enum cw_twice_function function, enum chan
 	count_chance(function, chance, taken);
 	return taken;
 }
+
+/*
+ * A tracing program and its sibling NAME_again, on the same function. `handler` is an expression of
+ * the arguments and of `chance`, which says which of the two runs.
+ */
+#define SIBLING_PROGRAMS(section, name, handler, ...)                                              \
+	SEC(section)                                                                               \
+	int BPF_PROG(name, __VA_ARGS__)                                                            \
+	{                                                                                          \
+		enum chance chance = CHANCE_FIRST;                                                 \
+                                                                                                   \
+		return handler;                                                                    \
+	}                                                                                          \
+	SEC(section)                                                                               \
+	int BPF_PROG(name##_again, __VA_ARGS__)                                                    \
+	{                                                                                          \
+		enum chance chance = CHANCE_SECOND;                                                \
+                                                                                                   \
+		return handler;                                                                    \
+	}
 
 #endif
