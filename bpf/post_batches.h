@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Work requests that the ibv_wr_* calls build, one call after the other. */
+/* Work requests that ibv_wr_* calls build, one call after the other. */
 #ifndef COLLWIRE_POST_BATCHES_H
 #define COLLWIRE_POST_BATCHES_H
 

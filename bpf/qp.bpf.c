@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The life of every queue pair that ib_core knows, whoever makes the hardware: create, each change
- * of state, errors, destroy, and, while the recorder dumps them over RDMA netlink, those that were
- * there before. docs/sources/qp.md says what each probe sits on, what it costs and what it misses.
+ * The life of every queue pair that ib_core knows, for all drivers: create, each change of state,
+ * errors, destroy, and pre-existing ones while the recorder dumps them over RDMA netlink.
+ * docs/sources/qp.md lists the probes, their cost and what they miss.
  */
 #include "calls.h"
 #include "qp_existing.h"
@@ -154,7 +154,7 @@ static __always_inline int modify_enter(struct pt_regs *ctx, bool kernel)
 
 	if (owned_by_kernel(call.qp) != kernel)
 		return 0;
-	/* An entry with this key is of a call whose return went by unseen. */
+	/* An entry with this key belongs to a call whose return was missed. */
 	if (bpf_map_lookup_elem(&modify_calls, &key))
 		count_loss(CW_LOSS_PROBE_MISSED);
 	if (bpf_map_update_elem(&modify_calls, &key, &call, BPF_ANY))
@@ -174,7 +174,7 @@ static __always_inline int modify_exit(struct pt_regs *ctx)
 	return 0;
 }
 
-/* By fexit, of the queue pairs of one kind of owner. */
+/* fexit, for the queue pairs of one kind of owner. */
 static __always_inline int modify_traced(enum cw_twice_function function, enum chance chance,
 					 struct ib_qp *qp, struct ib_qp_attr *attr, __u32 mask,
 					 int result)
@@ -202,7 +202,7 @@ int user_modify_kretprobe(struct pt_regs *ctx)
 	return modify_exit(ctx);
 }
 
-/* The kernel's own queue pairs (MAD agents, storage) come this way only. */
+/* The kernel's own queue pairs (MAD agents, storage) take only this way. */
 SIBLING_PROGRAMS("fexit/_ib_modify_qp", kernel_modify_fexit,
 		 modify_traced(CW_TWICE_KERNEL_MODIFY, chance, qp, attr, mask, result),
 		 struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata, int result)
@@ -314,7 +314,7 @@ int BPF_KRETPROBE(destroy_kretprobe, int result)
 	return destroy_exit(kretprobe_call(ctx), result);
 }
 
-/* those that were there before */
+/* pre-existing queue pairs */
 
 static __always_inline int query_traced(enum chance chance, struct ib_qp *qp,
 					struct ib_qp_attr *attr, int result)
@@ -355,7 +355,7 @@ int BPF_KRETPROBE(query_kretprobe, int result)
 
 /* asynchronous events of user queue pairs */
 
-/* Those after which the queue pair carries nothing any more */
+/* Events after which the queue pair transfers nothing more. */
 static __always_inline bool is_error(__u32 event)
 {
 	return event == IB_EVENT_QP_FATAL || event == IB_EVENT_QP_REQ_ERR ||

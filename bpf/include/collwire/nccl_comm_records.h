@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The records of NCCL libraries, the processes that map them, and their communicators.
- * docs/sources/nccl.md says where each comes from.
+ * The records of NCCL library files, the processes that map them, and their communicators.
+ * docs/sources/nccl.md lists the source of each.
  *
- * A communicator is named by (tgid, address of struct ncclComm) from its CW_KIND_NCCL_COMM record
- * to its CW_KIND_NCCL_COMM_END record: addresses are used again. The same holds for a connection
+ *
+ * The name of a communicator is (tgid, address of struct ncclComm) from its CW_KIND_NCCL_COMM
+ * record to its CW_KIND_NCCL_COMM_END record: addresses are reused. The same holds for a connection
  * within its communicator. Times decide, not the order in the file.
  */
 #ifndef COLLWIRE_NCCL_COMM_RECORDS_H
@@ -31,41 +32,42 @@ enum cw_rung {
 	CW_RUNG_EXACT = 2,
 };
 
-/* A file with NCCL in it that a process has mapped. */
+/* An NCCL library file that a process has mapped. */
 struct cw_nccl_image {
 	struct cw_header header;
 	__u32 image_id; /* unique in the recording */
-	__u32 version;	/* ncclGetVersion's number, 22809; 0: not known */
+	__u32 version;	/* as ncclGetVersion returns it, 22809 */
 	__u64 inode;
 	__u8 rungs[CW_NCCL_CAPABILITIES]; /* enum cw_rung by enum cw_nccl_capability */
 	char build_id[48];		  /* hex */
 	char path[256];			  /* as the process sees it */
 	char reason[256];		  /* why it is not traced; empty: it is */
-	char basis[256];		  /* what its rung of operations rests on */
+	char basis[256];		  /* the evidence for the layout of operations */
 };
 
-/* That a process has mapped an image, and since when it is looked at. */
+/* A process that has mapped a library file, and since when it is watched. */
 struct cw_nccl_process {
 	struct cw_header header;
 	__u32 tgid;
 	__u32 image_id;
 	__u64 start_boottime_ns;
-	__u64 gone_ns;	/* since when it is known to have ended; 0: it had not */
-	__u64 there_ns; /* until then it was there, of one that has ended */
+	__u64 gone_ns;	/* the recorder saw its exit by then; 0: it still ran */
+	__u64 there_ns; /* of an exited process: it still ran then */
 };
 
 enum cw_nccl_comm_flags {
-	CW_NCCL_COMM_CREATED = 1 << 0,	  /* seen from its creation: calls count from 0 */
-	CW_NCCL_COMM_OUTSIDE = 1 << 1,	  /* read from the process's memory, not met in a call */
+	CW_NCCL_COMM_CREATED = 1 << 0, /* seen from its creation: calls count from 0 */
+	CW_NCCL_COMM_OUTSIDE =
+		1 << 1, /* read from the process's memory, not discovered in a call */
 	CW_NCCL_COMM_LAUNCHED = 1 << 2,	  /* `launched` is valid */
 	CW_NCCL_COMM_SHARED = 1 << 3,	  /* shares connections and counters with its parent */
-	CW_NCCL_COMM_CALLS_ONLY = 1 << 4, /* what it launches cannot be read */
+	CW_NCCL_COMM_CALLS_ONLY = 1 << 4, /* API-only: its launches cannot be read */
 };
 
 struct cw_nccl_comm {
 	struct cw_header header;
 	__u32 tgid;
-	__u32 tid; /* 0: read from the outside */
+	__u32 tid; /* 0: read by the recorder */
 	__u64 comm;
 	__u64 comm_hash;
 	__u64 start_boottime_ns; /* of the process */
@@ -83,9 +85,9 @@ struct cw_nccl_comm {
 	__s32 n_nodes;
 	__s32 local_rank;
 	__s32 local_ranks;
-	__s32 color; /* of the split that made it */
+	__s32 color; /* of the split that created it */
 	char name[CW_NAME_BYTES];
-	__u32 p2p_channels; /* that sends and receives go to, a power of two; 0: not known */
+	__u32 p2p_channels; /* channels for sends and receives, a power of two; 0: not known */
 	__u32 reserved;
 };
 
@@ -119,7 +121,7 @@ struct cw_nccl_param {
 	__u32 tgid;
 	__u32 image_id;
 	__s64 value;
-	char name[48]; /* NCCL's own: IbQpsPerConn */
+	char name[48]; /* NCCL's name for it: IbQpsPerConn */
 };
 
 CW_ASSERT_SIZE(cw_nccl_image, 856);

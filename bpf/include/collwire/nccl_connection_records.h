@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The records of NCCL connections and of their progress. */
+/* The records of NCCL connections and their progress. */
 #ifndef COLLWIRE_NCCL_CONNECTION_RECORDS_H
 #define COLLWIRE_NCCL_CONNECTION_RECORDS_H
 
@@ -20,15 +20,16 @@ enum cw_nccl_connection_flags {
 	CW_NCCL_CONNECTION_GDR = 1 << 2,
 	CW_NCCL_CONNECTION_OUTSIDE = 1 << 3, /* read from the process's memory */
 	CW_NCCL_CONNECTION_FAULT = 1 << 4,   /* some of it could not be read */
-	/* Of a plugin, read once more: its endpoints are queue pairs that pointers lead to from
-	 * net_comm, whose layout is not known. They may be another connection's. */
+	/*
+	 * Of a plugin, read once more: its endpoints are queue pairs that pointers lead to from
+	 * net_comm, whose layout is not known. They may belong to another connection.
+	 */
 	CW_NCCL_CONNECTION_FOUND = 1 << 5,
 };
 
 enum cw_nccl_role {
-	CW_NCCL_ROLE_DATA = 0, /* sender's end */
-	CW_NCCL_ROLE_CLEAR_TO_SEND =
-		1, /* receiver's end: it tells the sender where there is room */
+	CW_NCCL_ROLE_DATA = 0,		/* sender's end */
+	CW_NCCL_ROLE_CLEAR_TO_SEND = 1, /* receiver's end: announces free buffers to the sender */
 	CW_NCCL_ROLE_FLUSH = 2,
 	CW_NCCL_ROLE_CONTROL = 3, /* of sockets: sizes, and data where there is no other */
 };
@@ -39,22 +40,22 @@ struct cw_nccl_endpoint {
 	__u32 number;  /* queue pair number, file descriptor */
 	__u16 device;  /* index of NCCL's own list */
 	__u8 role;     /* enum cw_nccl_role */
-	__u8 depth;    /* of CW_NCCL_CONNECTION_FOUND: how many pointers lead there */
+	__u8 depth;    /* of CW_NCCL_CONNECTION_FOUND: the number of pointers on the way */
 };
 
 #define CW_NCCL_ENDPOINTS 8
 
-/* A connection of the proxy, when its first operation was seen, or as it was found. */
+/* A connection of a proxy, at its first operation, or as the recorder read it from memory. */
 struct cw_nccl_connection {
 	struct cw_header header;
-	__u32 tgid; /* whose proxy it is of */
+	__u32 tgid; /* the proxy's process */
 	__u32 tid;
-	__u64 comm; /* first seen with; 0: read from the outside */
+	__u64 comm; /* of its first operation; 0: read by the recorder */
 	__u64 connection;
 	__u64 net_comm;
 	__u32 transport; /* enum cw_nccl_transport */
 	__u32 flags;	 /* enum cw_nccl_connection_flags */
-	/* Of the communicator, or of the one whose connections it shares. */
+	/* In the communicator, or in the one whose connections it shares. */
 	__s32 rank;
 	__s32 peer;
 	__s32 channel;
@@ -69,26 +70,26 @@ struct cw_nccl_connection {
 
 #define CW_NCCL_NETWORK_BYTES 32
 
-/* A network plugin that connections of a process go through. */
+/* A network plugin that a process uses for its connections. */
 struct cw_nccl_network {
 	struct cw_header header;
 	__u64 net; /* address of its table of functions */
 	__u32 tgid;
 	__u32 image_id;
-	char name[CW_NCCL_NETWORK_BYTES]; /* as it tells NCCL */
-	char path[256];			  /* of the file that its functions are in */
+	char name[CW_NCCL_NETWORK_BYTES]; /* as the plugin names itself */
+	char path[256];			  /* of the file with its functions */
 };
 
 enum cw_nccl_progress_flags {
-	CW_NCCL_PROGRESS_END = 1 << 0, /* else: begin */
+	CW_NCCL_PROGRESS_END = 1 << 0, /* else: start */
 };
 
-/* With --network-times: a proxy begins or ends an operation on a connection. */
+/* With --network-times: a proxy starts or completes an operation on a connection. */
 struct cw_nccl_progress {
 	struct cw_header header;
 	__u64 connection;
-	__u64 group;	  /* of operations that the proxy works on together: their begin and end */
-	__u64 base_steps; /* of an end: steps of the connection before this operation */
+	__u64 group;	  /* of operations that the proxy starts and completes together */
+	__u64 base_steps; /* of a completion: steps of the connection before this operation */
 	__u32 tgid;
 	__u32 tid;
 	__u32 nsteps; /* of the operation */
@@ -96,20 +97,20 @@ struct cw_nccl_progress {
 };
 
 enum cw_nccl_steps_flags {
-	CW_NCCL_STEPS_IDLE = 1 << 0, /* nothing is under way there, and nothing waits */
-	CW_NCCL_STEPS_BUSY = 1 << 1, /* the operation that `steps` ends with is under way */
+	CW_NCCL_STEPS_IDLE = 1 << 0, /* no operation in flight, none waiting */
+	CW_NCCL_STEPS_BUSY = 1 << 1, /* the last operation in `steps` is in flight */
 };
 
 /*
- * How far a connection is: NCCL's own count of steps, as of the end of the operation that it began
- * last. Read between read_ns and header.time_ns.
+ * The progress of a connection: NCCL's own count of steps, up to the end of the operation that it
+ * started last. Read between read_ns and header.time_ns.
  */
 struct cw_nccl_steps {
 	struct cw_header header;
 	__u64 connection;
 	__u64 steps;
 	__u64 read_ns;
-	__u64 unchanged_ns; /* until then it was as the record before says; 0: there is none */
+	__u64 unchanged_ns; /* the record before was true until then; 0: no record before */
 	__u32 tgid;
 	__u32 flags; /* enum cw_nccl_steps_flags */
 };

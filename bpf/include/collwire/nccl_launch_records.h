@@ -5,7 +5,7 @@
 
 #include "collwire/record.h"
 
-/* ncclFunc_t. Since 2.18 it only ever grew: plans are checked for that. */
+/* ncclFunc_t. Since 2.18 it only grew: layouts are checked for that. */
 enum cw_nccl_func {
 	CW_NCCL_BROADCAST = 0,
 	CW_NCCL_REDUCE = 1,
@@ -79,7 +79,7 @@ struct cw_nccl_call {
 	__u32 tid;
 	__u64 count;
 	__u64 stream;
-	__u32 arguments_hash; /* what the launch of it carries, too */
+	__u32 arguments_hash; /* the same hash as in its launch */
 	__s32 root;	      /* or peer */
 	__s32 reduction;      /* ncclRedOp_t */
 	__u8 func;	      /* enum cw_nccl_func */
@@ -88,7 +88,7 @@ struct cw_nccl_call {
 	__u8 reserved;
 };
 
-/* With --api-returns: a call came back. Of one that hangs there is none. */
+/* With --api-returns: a call returned. A call that hangs has no such record. */
 struct cw_nccl_return {
 	struct cw_header header;
 	__u64 comm;
@@ -99,30 +99,30 @@ struct cw_nccl_return {
 	__u32 reserved;
 };
 
-/* A task of a launch: which call it comes from is in the hash of its arguments. */
+/* A task of a launch: the hash of its arguments identifies its call. */
 struct cw_nccl_task_ref {
 	__u32 arguments_hash;
-	__u32 task; /* low half of its address: equal ones are one task */
+	__u32 task; /* low half of its address, equal for equal tasks */
 };
 
 enum cw_nccl_launch_flags {
-	CW_NCCL_LAUNCH_GRAPH = 1 << 0,	   /* its plan was captured: each start is a replay */
+	CW_NCCL_LAUNCH_GRAPH = 1 << 0, /* its kernel plan was captured: each launch is a replay */
 	CW_NCCL_LAUNCH_TRUNCATED = 1 << 1, /* more operations than were walked */
 	CW_NCCL_LAUNCH_LAUNCHED = 1 << 2,  /* `launched` is valid */
-	CW_NCCL_LAUNCH_FAULT = 1 << 3,	   /* some of it could not be read */
-	CW_NCCL_LAUNCH_LOCAL = 1 << 4,	   /* its plan has nothing for a proxy */
+	CW_NCCL_LAUNCH_FAULT = 1 << 3,	   /* incomplete: some memory could not be read */
+	CW_NCCL_LAUNCH_LOCAL = 1 << 4,	   /* its kernel plan has no proxy operations */
 };
 
 #define CW_NCCL_LAUNCH_TASKS 4
 
-/* The operations of one plan are given to the proxy thread. */
+/* One kernel plan gives its operations to the proxy thread. */
 struct cw_nccl_launch {
 	struct cw_header header;
 	__u64 comm;
 	__u32 tgid;
 	__u32 tid;
 	__u64 plan;
-	__u64 shape; /* what its operations look like; 0: not known */
+	__u64 shape; /* hash of the shape of its operations; 0: not known */
 	/*
 	 * NCCL's own count, this launch included: collectives of this communicator (seqNumber) or
 	 * of all that share its connections (collOpCount before 2.26).
@@ -148,7 +148,7 @@ struct cw_nccl_launch_tasks {
 	struct cw_nccl_task_ref tasks[CW_NCCL_MORE_TASKS];
 };
 
-/* What a launch does, without what differs from one launch of it to the next. */
+/* The shape of a launch: everything that is equal in each launch of it. */
 struct cw_nccl_shape_task {
 	struct cw_header header;
 	__u64 comm;
@@ -160,11 +160,11 @@ struct cw_nccl_shape_task {
 	__s32 root;
 	__s32 reduction;
 	__u8 func;
-	__u8 api_func; /* the call that it is a part of, where that is another one */
+	__u8 api_func; /* the API function it is part of, if that is another one */
 	__u8 datatype;
 	__u8 algorithm;
 	__u8 protocol;
-	__u8 n_channels; /* 0: not told */
+	__u8 n_channels; /* 0: not known */
 	__u8 reserved[2];
 };
 
@@ -172,10 +172,10 @@ enum cw_nccl_op_flags {
 	CW_NCCL_OP_OTHER_PROXY = 1 << 0, /* given to the proxy of another rank (PXN) */
 };
 
-/* Of grouped broadcasts: an operation is of all of them that go over its connection. */
+/* Of grouped broadcasts: an operation belongs to all of them that use its connection. */
 #define CW_NCCL_NO_TASK (~0U)
 
-/* One operation of the proxy: what a connection is to carry for a task. NCCL's ncclProxyOp. */
+/* One operation of a proxy: the transfer of one connection for a task. NCCL's ncclProxyOp. */
 struct cw_nccl_op {
 	__u64 connection; /* its address in the process of its proxy */
 	__u64 nbytes;

@@ -34,7 +34,8 @@ struct cw_post_class_counters {
 
 struct cw_post_counters {
 	__u64 first_ns;
-	__u64 last_ns; /* when the recorder last saw more than before: at most one interval late */
+	__u64 last_ns; /* time of the last increase that the recorder saw: at most one interval late
+			*/
 	__u64 posts;   /* calls (post_send) or commits (wr_complete) */
 	__u64 truncated_posts; /* chains or SGE lists longer than the walk: their rest is not
 				  counted */

@@ -9,13 +9,13 @@
 struct cw_qp_key {
 	__u32 dev_index; /* ib_device.index */
 	__u32 qpn;
-	__u64 generation_ns; /* monotonic time of its creation, or, if it was there before us, of
-				our first sight of it */
+	__u64 generation_ns; /* monotonic time of its creation, or of its discovery if pre-existing
+			      */
 };
 
 enum cw_qp_flags {
 	CW_QP_KERNEL = 1 << 0,	    /* owned by the kernel, not by a process */
-	CW_QP_PREEXISTING = 1 << 1, /* was there before the probes */
+	CW_QP_PREEXISTING = 1 << 1, /* existed before the probes */
 	CW_QP_ADDRESS = 1 << 2,	    /* dgid, dlid, service_level ... are set */
 	CW_QP_GRH = 1 << 3,	    /* the address has a global routing header */
 	CW_QP_SGID = 1 << 4,	    /* sgid and gid_type are set */

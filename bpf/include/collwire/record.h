@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Every record of collwire, declared once: the BPF programs reserve these in the ring buffer, the
- * recorder appends them to the capture as they are, the correlator reads them back.
- * docs/capture-format.md is the prose.
+ * The header of every record. Each record is declared once: the BPF programs reserve it in the ring
+ * buffer, the recorder appends it to the capture unchanged, the correlator reads it.
+ * docs/capture-format.md describes all.
+ *
  *
  * Rules: little endian, fixed width, no implicit padding, every size a multiple of 8, strings
  * zero-terminated and zero-filled. A record may grow at its end in a later minor version: readers
@@ -15,8 +16,10 @@
 #include <linux/types.h>
 #endif
 
-/* Of the functions that programs and C++ share: left to clang, BPF has calls with at most five
- * arguments. */
+/*
+ * For functions that programs and C++ share: not inlined, a BPF function takes at most five
+ * arguments.
+ */
 #define CW_INLINE static inline __attribute__((always_inline))
 
 #define CW_NAME_BYTES	 64 /* IB_DEVICE_NAME_MAX, RDMA counter names */

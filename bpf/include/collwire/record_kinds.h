@@ -6,12 +6,12 @@
 #define CW_SCHEMA_MAJOR 1
 #define CW_SCHEMA_MINOR 5
 
-/* What a record is. Numbers are never re-used. */
+/* The kind of a record. Numbers are never reused. */
 enum cw_kind {
-	/* who and what: written by the recorder */
+	/* node and recording: written by the recorder */
 	CW_KIND_NODE = 1,
 	CW_KIND_DEVICE = 2,
-	CW_KIND_PORT = 3, /* again whenever it changes */
+	CW_KIND_PORT = 3, /* again after each change */
 	CW_KIND_GID = 4,
 	CW_KIND_CLOCK = 5,
 	CW_KIND_PROCESS = 6,
@@ -39,7 +39,7 @@ enum cw_kind {
 	CW_KIND_COUNTER_SAMPLES = 41,
 	CW_KIND_LOSS = 48,
 	CW_KIND_SAMPLE_GAP = 49,
-	/* NCCL: nccl_records.h, nccl_error_records.h */
+	/* NCCL */
 	CW_KIND_NCCL_IMAGE = 64,
 	CW_KIND_NCCL_PROCESS = 65,
 	CW_KIND_NCCL_COMM = 66,
@@ -61,7 +61,7 @@ enum cw_kind {
 	CW_KIND_NCCL_LAST_ERROR = 83, /* read by the recorder */
 	CW_KIND_NCCL_WARNING = 84,
 	CW_KIND_NCCL_NETWORK = 85, /* read by the recorder */
-	/* From here on for the recorder alone: not written. */
+	/* From here on for the recorder alone: never in a capture. */
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,
 };

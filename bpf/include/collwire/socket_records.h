@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The records of TCP sockets that NCCL uses. */
+/* The records of the TCP sockets that NCCL uses. */
 #ifndef COLLWIRE_SOCKET_RECORDS_H
 #define COLLWIRE_SOCKET_RECORDS_H
 
 #include "collwire/record.h"
 
 enum cw_tcp_socket_flags {
-	CW_TCP_SOCKET_GONE = 1 << 0, /* not there any more: the counters are the last ones read */
+	CW_TCP_SOCKET_GONE = 1 << 0, /* closed: the counters are the last ones read */
 	CW_TCP_SOCKET_IPV4 = 1 << 1,
-	CW_TCP_SOCKET_FINAL = 1 << 2, /* with GONE: the counters that it ended with */
+	CW_TCP_SOCKET_FINAL = 1 << 2, /* with GONE: the final counters */
 };
 
 /* Counters of a TCP socket, the kernel's own (struct tcp_info), cumulative since it was opened. */
@@ -36,17 +36,17 @@ struct cw_tcp_socket {
 	__u32 state; /* enum: TCP_ESTABLISHED 1 ... */
 };
 
-/* ncclSocketType, but for sockets of connections: its numbers may change, these do not. */
+/* ncclSocketType, without the sockets of connections: NCCL's numbers may change, these do not. */
 enum cw_nccl_socket_type {
 	CW_NCCL_SOCKET_UNKNOWN = 0, /* never written */
 	CW_NCCL_SOCKET_BOOTSTRAP = 1,
-	CW_NCCL_SOCKET_PROXY = 2,	  /* messages to a proxy, and what it answers */
-	CW_NCCL_SOCKET_NETWORK_SETUP = 3, /* by which the ends of a NET/IB connection meet */
+	CW_NCCL_SOCKET_PROXY = 2,	  /* messages to a proxy, and its answers */
+	CW_NCCL_SOCKET_NETWORK_SETUP = 3, /* setup of a NET/IB connection */
 	CW_NCCL_SOCKET_RAS = 4,
 	CW_NCCL_SOCKET_TYPES = 5,
 };
 
-/* NCCL closes a TCP socket that is no connection's: what it carried in its whole life. */
+/* NCCL closes a TCP socket that belongs to no connection: the totals of its whole life. */
 struct cw_nccl_socket {
 	struct cw_header header;
 	__u32 tgid;

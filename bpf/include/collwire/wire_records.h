@@ -6,7 +6,9 @@
 #include "collwire/qp_records.h"
 #include "collwire/record.h"
 
-/* Frames of a software provider, by what they are for the QP that sends (tx) or gets (rx) them. */
+/*
+ * Frames of a software provider, by their meaning for the QP that sends (tx) or receives (rx) them.
+ */
 enum cw_wire_class {
 	CW_WIRE_REQUEST = 0,	/* SEND, WRITE, READ request, ATOMIC request; UD SEND */
 	CW_WIRE_RESPONSE = 1,	/* READ response, ATOMIC acknowledge */
@@ -31,8 +33,8 @@ struct cw_wire_counters {
 	struct cw_wire_direction tx;
 	struct cw_wire_direction rx;
 	/*
-	 * Refused by the driver, and not in tx. Frames dropped before the driver are seen only
-	 * where they are for the same node: those are in here, too.
+	 * Refused by the driver, and not in tx. Includes frames to the same node that were dropped
+	 * before the driver; other such drops are not visible.
 	 */
 	__u64 tx_failed_frames;
 };
