@@ -53,11 +53,11 @@ Inspection inspect(const Options &options) {
 
 namespace nccl {
 
-Result<Plan> plan_of_file(const std::string &path, const DebugPlaces &) {
+Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &) {
     return error(ErrorKind::BadInput, path + ": not read");
 }
 
-Result<std::string> export_plan(const Plan &, const std::string &, std::string_view) {
+Result<std::string> save_layout(const LibraryLayout &, const std::string &, std::string_view) {
     return std::string{};
 }
 

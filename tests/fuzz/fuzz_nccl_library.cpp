@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library; or a plan that was kept, and behind a NUL the library that it would be of, or lend to.
+// A library; or a layout that was kept, and behind a NUL the library that it would be of, or lend
+// to.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     using collwire::nccl::LibraryFile;
     const std::string_view input{reinterpret_cast<const char *>(data), size};
     const std::string_view text = input.substr(0, input.find('\0'));
-    const auto plan = collwire::nccl::parse_plan(text);
+    const auto layout = collwire::nccl::parse_layout(text);
     if (input.starts_with('{')) {
         data += std::min(text.size() + 1, size);
         size -= std::min(text.size() + 1, size);
@@ -29,15 +30,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     const auto debug = LibraryFile::parse_debug(bytes);
     if (!library)
         return 0;
-    if (auto made = collwire::nccl::make_plan(*library))
+    if (auto made = collwire::nccl::make_layout(*library))
         collwire::nccl::add_exported_functions(*library, *made);
     if (debug)
-        (void)collwire::nccl::make_plan(*library, &*debug);
-    if (plan) {
-        (void)collwire::nccl::check_plan(*plan, *library);
+        (void)collwire::nccl::make_layout(*library, &*debug);
+    if (layout) {
+        (void)collwire::nccl::check_layout(*layout, *library);
         for (const auto lender :
              {collwire::nccl::Lender::SameVersion, collwire::nccl::Lender::PatchRelease})
-            (void)collwire::nccl::borrow_plan(*library, *plan, lender);
+            (void)collwire::nccl::borrow_layout(*library, *layout, lender);
     }
     return 0;
 }

@@ -84,19 +84,19 @@ void check(inspect::Proxy first, inspect::Proxy second) {
     expect(!inspect::sentence_of(inspect::standing_of(process.proxies[0], process)).empty());
 }
 
-nccl::Plan plan_of(std::span<const std::byte> head) {
-    nccl::Plan plan = memory::plan();
+nccl::LibraryLayout layout_of(std::span<const std::byte> head) {
+    nccl::LibraryLayout layout = memory::layout();
     const auto flags = std::to_integer<unsigned>(head[0]);
-    plan.version = (flags & memory::COUNTS) != 0 ? "2.28.9" : "2.24.3";
+    layout.version = (flags & memory::COUNTS) != 0 ? "2.28.9" : "2.24.3";
     if ((flags & memory::WITHOUT_QPS) != 0)
-        plan.offsets.erase("ncclIbQp");
+        layout.offsets.erase("ncclIbQp");
     if ((flags & memory::ONE_FIELD_IS) != 0) {
         std::uint32_t value = 0;
         std::memcpy(&value, &head[2], sizeof(value));
-        const auto which = std::to_integer<std::size_t>(head[1]) % plan.offsets.size();
-        std::next(plan.offsets.begin(), static_cast<std::ptrdiff_t>(which))->second.value = value;
+        const auto which = std::to_integer<std::size_t>(head[1]) % layout.offsets.size();
+        std::next(layout.offsets.begin(), static_cast<std::ptrdiff_t>(which))->second.value = value;
     }
-    return plan;
+    return layout;
 }
 
 } // namespace
@@ -136,14 +136,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     const auto input = std::as_bytes(std::span(data, size));
     if (input.size() < memory::HEAD_BYTES)
         return 0;
-    const nccl::Plan plan = plan_of(input.first(memory::HEAD_BYTES));
-    const auto layout = nccl::layout_of_plan(plan, 1);
-    if (!layout)
+    const nccl::LibraryLayout layout = layout_of(input.first(memory::HEAD_BYTES));
+    const auto bpf_layout = nccl::bpf_layout_of(layout, 1);
+    if (!bpf_layout)
         return 0;
     image = {input.subspan(memory::HEAD_BYTES),
              (std::to_integer<unsigned>(input[0]) & memory::REPEATS) != 0};
     const ProcessView process{1};
-    const auto comms = nccl::read_comms(process, plan, *layout, memory::BIAS).comms;
+    const auto comms = nccl::read_comms(process, layout, *bpf_layout, memory::BIAS).comms;
     expect(image.reads <= MOST_READS && image.bytes_read <= MOST_BYTES);
     std::size_t connections = 0;
     for (const nccl::LiveComm &live : comms) {
@@ -152,7 +152,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     }
     expect(connections <= MOST_CONNECTIONS);
     for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i) {
-        inspect::ProxyReader reader{process, plan, *layout, memory::BIAS};
+        inspect::ProxyReader reader{process, layout, *bpf_layout, memory::BIAS};
         const std::uint64_t before = image.reads;
         inspect::Proxy first = reader.read(comms[i].comm.proxy_state, false);
         inspect::Proxy second = reader.read(comms[i].comm.proxy_state, true);
@@ -160,10 +160,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         check(std::move(first), std::move(second));
     }
     for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i)
-        check(nccl::read_channels(process, plan, comms[i].comm, CHANNEL_BYTES));
+        check(nccl::read_channels(process, layout, comms[i].comm, CHANNEL_BYTES));
     std::uint16_t at = 0;
     std::memcpy(&at, &input[memory::CONNECTION_BYTE], sizeof(at));
-    check(nccl::read_connection(process, plan, *layout, memory::BIAS, memory::BASE + 16,
+    check(nccl::read_connection(process, layout, *bpf_layout, memory::BIAS, memory::BASE + 16,
                                 memory::BASE + at),
           0);
     return 0;

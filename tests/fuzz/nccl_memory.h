@@ -220,21 +220,21 @@ inline constexpr auto RESOURCES = std::to_array<Field>({
     {"useGdr", offsetof(Resources, use_gdr)},
 });
 
-inline Plan plan() {
-    Plan plan;
+inline LibraryLayout layout() {
+    LibraryLayout layout;
     for (const auto &[name, value] : FIELDS)
-        plan.offsets[name].value = value;
-    plan.offsets["ncclConnFifo.size"].size_bytes = sizeof(FifoEntry::size);
-    plan.offsets["sendNetResources.netSendComm"].value = offsetof(Resources, net_comm);
-    plan.offsets["recvNetResources.netRecvComm"].value = offsetof(Resources, net_comm);
+        layout.offsets[name].value = value;
+    layout.offsets["ncclConnFifo.size"].size_bytes = sizeof(FifoEntry::size);
+    layout.offsets["sendNetResources.netSendComm"].value = offsetof(Resources, net_comm);
+    layout.offsets["recvNetResources.netRecvComm"].value = offsetof(Resources, net_comm);
     for (const std::string resources : {"sendNetResources.", "recvNetResources."})
         for (const auto &[name, value] : RESOURCES)
-            plan.offsets[resources + name].value = value;
-    plan.data = {{"ncclComms", BASE - BIAS + offsetof(Roots, comms)},
-                 {"nNcclComms", BASE - BIAS + offsetof(Roots, n_comms)},
-                 {"ncclNetIb", NET_IB},
-                 {"ncclNetSocket", NET_SOCKET}};
-    return plan;
+            layout.offsets[resources + name].value = value;
+    layout.data = {{"ncclComms", BASE - BIAS + offsetof(Roots, comms)},
+                   {"nNcclComms", BASE - BIAS + offsetof(Roots, n_comms)},
+                   {"ncclNetIb", NET_IB},
+                   {"ncclNetSocket", NET_SOCKET}};
+    return layout;
 }
 
 } // namespace collwire::nccl::memory

@@ -31,8 +31,8 @@ public:
         return BASE + at - HEAD_BYTES;
     }
     void set_field(const char *name, std::uint32_t offset) {
-        const auto plan = memory::plan();
-        const auto which = std::distance(plan.offsets.begin(), plan.offsets.find(name));
+        const auto layout = memory::layout();
+        const auto which = std::distance(layout.offsets.begin(), layout.offsets.find(name));
         bytes_[0] = static_cast<char>(flags_ | ONE_FIELD_IS);
         bytes_[1] = static_cast<char>(which);
         std::memcpy(&bytes_[2], &offset, sizeof(offset));

@@ -70,7 +70,7 @@ def run(arguments, nvidia, directory):
     assert by_library["debug_file"] == nvidia, by_library["debug_file"]
     # With no option at all: by the plans that come with collwire.
     plan = stripped_test.plan_of(arguments.collwire, debian)
-    assert "/nccl-plans/" in plan["debug_file"] and not plan["not_recorded"] and not plan["calls_only"], plan
+    assert "/nccl-layouts/" in plan["debug_file"] and not plan["not_recorded"] and not plan["calls_only"], plan
     assert all(plan[name] == by_library[name] for name in stripped_test.SAME), "the library and its plan tell different things"
     found = {probe["function"]: probe["symbol"] for probe in plan["probes"]}
     assert stripped_test.BORROWED <= set(found), found

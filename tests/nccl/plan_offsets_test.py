@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
-PLANS = os.path.join(TOOLS, "..", "nccl-plans")
+PLANS = os.path.join(TOOLS, "..", "nccl-layouts")
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
 # Nothing was ever fitted to them.
 BETWEEN = ["2.19.3", "2.21.5", "2.23.4", "2.25.1", "2.26.2", "2.27.3", "2.28.3", "2.29.2", "2.30.4"]
@@ -43,7 +43,7 @@ def plan_of(collwire, library):
 
 def kept_plan_differs(plan):
     """In what the one that comes with collwire is another."""
-    path = os.path.join(PLANS, f"{plan['build_id']}.nccl-plan.json")
+    path = os.path.join(PLANS, f"{plan['version']}-{plan['build_id']}.json")
     if not os.path.exists(path):
         return ["there is none"]
     with open(path, encoding="utf-8") as file:
@@ -199,7 +199,7 @@ def main():
         assert version in (None, plan["version"]), (version, plan["version"])
         rungs = check_rungs(plan, plan["version"])
         differs = kept_plan_differs(plan) if version else []
-        assert not differs, f"{plan['version']}: not as in nccl-plans: {differs}. Fix: tools/make-plans"
+        assert not differs, f"{plan['version']}: not as in nccl-layouts: {differs}. Fix: tools/make-layouts"
         compared = compare_with_gdb(plan, library) + compare_with_readelf(plan, library) + compare_with_disassembler(plan, library)
         print(f"{plan['version']:>7}: {rungs}  {compared} figures compared, 0 different, {cpu_s * 1000:.0f} ms of CPU", flush=True)
         assert cpu_s < MOST_CPU_S, cpu_s

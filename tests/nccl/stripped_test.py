@@ -110,7 +110,7 @@ def check_plans(arguments, library, stripped, debug, directory):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(document, file)
     nothing = subprocess.run([arguments.collwire, "doctor", "--nccl", stripped, "--export-plan", plans], capture_output=True, text=True, check=False)
-    assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1 and "no plan to keep" in nothing.stderr, nothing.stderr
+    assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1 and "no layout to save" in nothing.stderr, nothing.stderr
     print(f"{arguments.version}: {len(whole['offsets'])} offsets, {len(whole['probes'])} probes, {len(whole['parameters'])} parameters as of the whole file, "
           "by its debug file and by a plan of it; wrong plans are refused", flush=True)
     return plans
@@ -120,7 +120,7 @@ def check_borrowed(arguments, library, stripped, plans, directory):
     """A plan of another build: of this one's all but the layouts is made wrong in it. What is found in the stripped file is what its symbols said.
     Returns where it is."""
     whole = plan_of(arguments.collwire, library)
-    with open(f"{plans}/{whole['build_id']}.nccl-plan.json", encoding="utf-8") as file:
+    with open(f"{plans}/{whole['version']}-{whole['build_id']}.json", encoding="utf-8") as file:
         document = json.load(file)
     others = f"{directory}/others"
     os.mkdir(others)
@@ -194,7 +194,7 @@ def check_other_versions(arguments, stripped, directory):
     """Of the plans that come with collwire those of all other versions: no two are around this one and alike."""
     place = f"{directory}/other-versions"
     os.mkdir(place)
-    for path in sorted(glob.glob(os.path.join(one_machine.HERE, "..", "..", "nccl-plans", "*.json"))):
+    for path in sorted(glob.glob(os.path.join(one_machine.HERE, "..", "..", "nccl-layouts", "*.json"))):
         with open(path, encoding="utf-8") as file:
             if json.load(file)["version"] != arguments.version:
                 shutil.copy(path, place)
@@ -254,8 +254,8 @@ def without_plans(collwire, directory):
 def run(arguments, library, directory):
     stripped, debug, build_id = strip(library, directory)
     own = plan_of(arguments.collwire, stripped)
-    place = f"{os.path.dirname(os.path.realpath(arguments.collwire))}/nccl-plans"
-    assert own["debug_file"] == f"{place}/{build_id}.nccl-plan.json", own["debug_file"]
+    place = f"{os.path.dirname(os.path.realpath(arguments.collwire))}/nccl-layouts"
+    assert own["debug_file"] == f"{place}/{own['version']}-{build_id}.json", own["debug_file"]
     expect_same(plan_of(arguments.collwire, library), own, place)
     arguments.collwire = without_plans(arguments.collwire, directory)
     plans = check_plans(arguments, library, stripped, debug, directory)

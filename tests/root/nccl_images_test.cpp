@@ -18,30 +18,30 @@
 #include <sys/stat.h>
 
 #include "tests/root/nccl_image_files.h"
-#include "userspace/sources/nccl/images.h"
+#include "userspace/sources/nccl/libraries.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
-// Two mounts of one image of a file system, one after the other at one place.
+// Two mounts of one library of a file system, one after the other at one place.
 TEST_F(NcclImageFiles, OfOnePathAndNumberInTwoFileSystems) {
     write_nccl(file("libnccl.so.2"));
     const std::uint64_t inode = inode_of(file("libnccl.so.2"));
     Mapper one{file("libnccl.so.2")};
-    NcclImages images{*maps_, {}};
-    (void)images.look_at({one.pid()});
-    ASSERT_EQ(images.all().size(), 1U);
+    NcclLibraries libraries{*maps_, {}};
+    (void)libraries.scan({one.pid()});
+    ASSERT_EQ(libraries.all().size(), 1U);
     ASSERT_EQ(mount("tmpfs", folder_.c_str(), "tmpfs", 0, nullptr), 0);
     write_nccl(file("libnccl.so.2"));
     ASSERT_EQ(inode_of(file("libnccl.so.2")), inode);
     Mapper two{file("libnccl.so.2")};
-    (void)images.look_at({two.pid()});
-    EXPECT_EQ(images.all().size(), 2U);
+    (void)libraries.scan({two.pid()});
+    EXPECT_EQ(libraries.all().size(), 2U);
 }
 
-std::size_t n_probed(const NcclImages &images) {
+std::size_t n_probed(const NcclLibraries &libraries) {
     return static_cast<std::size_t>(std::ranges::count_if(
-        images.all(), [](const auto &image) { return !image->links.empty(); }));
+        libraries.all(), [](const auto &library) { return !library->links.empty(); }));
 }
 
 // One file under two names and two device numbers, as two containers of one image show it.
@@ -82,20 +82,20 @@ TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
     Mapper one{file("one/merged/libnccl.so.2")};
     Mapper two{file("two/merged/libnccl.so.2")};
     for (const bool before : {true, false}) {
-        NcclImages images{*maps_, {}};
+        NcclLibraries libraries{*maps_, {}};
         if (before)
-            (void)images.look_at({one.pid(), two.pid()});
-        images.attach();
-        (void)images.look_at({one.pid()});
-        (void)images.look_at({two.pid()});
-        ASSERT_EQ(images.problems(), std::vector<std::string>{});
-        EXPECT_EQ(images.all().size(), 1U);
-        EXPECT_EQ(n_probed(images), 1U);
+            (void)libraries.scan({one.pid(), two.pid()});
+        libraries.attach();
+        (void)libraries.scan({one.pid()});
+        (void)libraries.scan({two.pid()});
+        ASSERT_EQ(libraries.problems(), std::vector<std::string>{});
+        EXPECT_EQ(libraries.all().size(), 1U);
+        EXPECT_EQ(n_probed(libraries), 1U);
         for (const Mapper *each : {&one, &two}) {
             ProcessView view{each->pid()};
             const Mapping *mapping = mapping_of_nccl(view);
             ASSERT_NE(mapping, nullptr);
-            EXPECT_NE(images.image_of(each->pid(), *mapping), nullptr);
+            EXPECT_NE(libraries.library_of(each->pid(), *mapping), nullptr);
         }
     }
 }
@@ -104,12 +104,12 @@ TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
 TEST_F(NcclImagesOfContainers, TakeOnePlace) {
     const Mapper one{file("one/merged/libnccl.so.2")};
     const Mapper two{file("two/merged/libnccl.so.2")};
-    NcclImages images{*maps_, {}, NcclImages::MINUTE_NS, {}, 1};
-    (void)images.look_at({one.pid(), two.pid()});
-    images.attach();
-    EXPECT_EQ(images.problems(), std::vector<std::string>{});
-    EXPECT_EQ(images.all().size(), 1U);
-    EXPECT_EQ(n_probed(images), 1U);
+    NcclLibraries libraries{*maps_, {}, NcclLibraries::MINUTE_NS, {}, 1};
+    (void)libraries.scan({one.pid(), two.pid()});
+    libraries.attach();
+    EXPECT_EQ(libraries.problems(), std::vector<std::string>{});
+    EXPECT_EQ(libraries.all().size(), 1U);
+    EXPECT_EQ(n_probed(libraries), 1U);
 }
 
 TEST_F(NcclImageFiles, ThatWereFoundFirstAreProbedWhereThereAreTooMany) {
@@ -117,110 +117,110 @@ TEST_F(NcclImageFiles, ThatWereFoundFirstAreProbedWhereThereAreTooMany) {
         write_nccl(file(name));
     const Mapper one{file("one")};
     const Mapper two{file("two")};
-    NcclImages images{*maps_, {}, NcclImages::MINUTE_NS, {}, 1};
-    (void)images.look_at({one.pid(), two.pid()});
-    ASSERT_EQ(images.all().size(), 2U);
-    images.attach();
-    ASSERT_EQ(images.all().size(), 1U);
-    EXPECT_EQ(images.all().front()->path, file("one"));
-    EXPECT_EQ(n_probed(images), 1U);
-    EXPECT_EQ(images.problems().size(), 1U);
+    NcclLibraries libraries{*maps_, {}, NcclLibraries::MINUTE_NS, {}, 1};
+    (void)libraries.scan({one.pid(), two.pid()});
+    ASSERT_EQ(libraries.all().size(), 2U);
+    libraries.attach();
+    ASSERT_EQ(libraries.all().size(), 1U);
+    EXPECT_EQ(libraries.all().front()->path, file("one"));
+    EXPECT_EQ(n_probed(libraries), 1U);
+    EXPECT_EQ(libraries.problems().size(), 1U);
 }
 
 TEST_F(NcclImageFiles, ThatNobodyUsesMakeRoomForOthers) {
-    NcclImages::Inodes told_again;
-    NcclImages images{*maps_,
-                      {},
-                      NcclImages::MINUTE_NS,
-                      [&told_again](const auto &inodes) { told_again = inodes; },
-                      2};
+    NcclLibraries::Inodes told_again;
+    NcclLibraries libraries{*maps_,
+                            {},
+                            NcclLibraries::MINUTE_NS,
+                            [&told_again](const auto &inodes) { told_again = inodes; },
+                            2};
     for (const char *name : {"one", "two", "three", "four"})
         write_nccl(file(name));
-    images.attach();
+    libraries.attach();
     auto one = std::make_unique<Mapper>(file("one"));
     const Mapper two{file("two")};
     const Mapper three{file("three")};
-    (void)images.look_at({one->pid(), two.pid()});
-    ASSERT_EQ(n_probed(images), 2U);
-    EXPECT_TRUE(images.look_at({three.pid()}).inodes.contains(inode_of(file("three"))));
-    EXPECT_EQ(images.all().size(), 2U) << "both are used";
-    ASSERT_EQ(images.problems().size(), 1U);
-    EXPECT_TRUE(images.problems().front().starts_with("2 files with NCCL are probed"));
+    (void)libraries.scan({one->pid(), two.pid()});
+    ASSERT_EQ(n_probed(libraries), 2U);
+    EXPECT_TRUE(libraries.scan({three.pid()}).inodes.contains(inode_of(file("three"))));
+    EXPECT_EQ(libraries.all().size(), 2U) << "both are used";
+    ASSERT_EQ(libraries.problems().size(), 1U);
+    EXPECT_TRUE(libraries.problems().front().starts_with("2 files with NCCL are probed"));
     EXPECT_TRUE(told_again.empty());
-    EXPECT_TRUE(images.take_with_room().empty());
+    EXPECT_TRUE(libraries.take_retry_pids().empty());
     one.reset();
     const Mapper four{file("four")};
-    (void)images.look_at({four.pid()});
-    EXPECT_EQ(told_again, NcclImages::Inodes{inode_of(file("one"))});
-    EXPECT_EQ(n_probed(images), 2U);
-    EXPECT_EQ(images.all().back()->path, file("four"));
+    (void)libraries.scan({four.pid()});
+    EXPECT_EQ(told_again, NcclLibraries::Inodes{inode_of(file("one"))});
+    EXPECT_EQ(n_probed(libraries), 2U);
+    EXPECT_EQ(libraries.all().back()->path, file("four"));
     // The one that was refused may find room now.
-    EXPECT_EQ(images.take_with_room(), std::set<pid_t>{three.pid()});
-    EXPECT_EQ(images.give_up(1), NcclImages::Inodes{inode_of(file("three"))});
-    EXPECT_TRUE(images.give_up(2).empty());
+    EXPECT_EQ(libraries.take_retry_pids(), std::set<pid_t>{three.pid()});
+    EXPECT_EQ(libraries.release_unused(1), NcclLibraries::Inodes{inode_of(file("three"))});
+    EXPECT_TRUE(libraries.release_unused(2).empty());
 }
 
 TEST_F(NcclImageFiles, ThatWereLongestWithoutUsersMakeRoomFirst) {
     for (const char *name : {"one", "two", "three"})
         write_nccl(file(name));
-    NcclImages images{*maps_, {}, 10, {}, 2};
-    images.attach();
+    NcclLibraries libraries{*maps_, {}, 10, {}, 2};
+    libraries.attach();
     {
         const Mapper two{file("two")};
         {
             const Mapper one{file("one")};
-            (void)images.look_at({two.pid(), one.pid()});
+            (void)libraries.scan({two.pid(), one.pid()});
         }
-        EXPECT_TRUE(images.give_up(100).empty());
-        ASSERT_EQ(n_probed(images), 2U);
+        EXPECT_TRUE(libraries.release_unused(100).empty());
+        ASSERT_EQ(n_probed(libraries), 2U);
     }
     const Mapper three{file("three")};
-    (void)images.look_at({three.pid()});
-    ASSERT_EQ(images.all().size(), 3U);
-    EXPECT_EQ(images.all()[0]->path, file("two"));
-    EXPECT_FALSE(images.all()[0]->links.empty());
-    EXPECT_TRUE(images.all()[1]->links.empty());
-    EXPECT_FALSE(images.all()[2]->links.empty());
+    (void)libraries.scan({three.pid()});
+    ASSERT_EQ(libraries.all().size(), 3U);
+    EXPECT_EQ(libraries.all()[0]->path, file("two"));
+    EXPECT_FALSE(libraries.all()[0]->links.empty());
+    EXPECT_TRUE(libraries.all()[1]->links.empty());
+    EXPECT_FALSE(libraries.all()[2]->links.empty());
 }
 
 // Refused before anything is loaded, with what to do, and promised as nothing.
 TEST_F(NcclImageFiles, ThatWereStrippedAreRefused) {
     write_nccl(file("libnccl.so.2"), NCCL_DOUBLE_STRIPPED);
     Mapper mapper{file("libnccl.so.2")};
-    NcclImages images{*maps_, {}};
-    images.attach();
-    (void)images.look_at({mapper.pid()});
-    ASSERT_EQ(images.all().size(), 1U);
-    const NcclImage &image = *images.all().front();
-    EXPECT_TRUE(image.problem.starts_with("it was stripped: it has no symbols (.symtab) and no "
-                                          "types (DWARF)"))
-        << image.problem;
-    EXPECT_NE(image.problem.find("Fix: "), std::string::npos);
-    EXPECT_EQ(image.programs, nullptr);
-    EXPECT_TRUE(image.probes.empty());
-    for (const nccl::Capability &capability : image.plan.capabilities)
+    NcclLibraries libraries{*maps_, {}};
+    libraries.attach();
+    (void)libraries.scan({mapper.pid()});
+    ASSERT_EQ(libraries.all().size(), 1U);
+    const NcclLibrary &library = *libraries.all().front();
+    EXPECT_TRUE(library.problem.starts_with("it was stripped: it has no symbols (.symtab) and no "
+                                            "types (DWARF)"))
+        << library.problem;
+    EXPECT_NE(library.problem.find("Fix: "), std::string::npos);
+    EXPECT_EQ(library.programs, nullptr);
+    EXPECT_TRUE(library.probes.empty());
+    for (const nccl::Capability &capability : library.layout.capabilities)
         EXPECT_EQ(capability.rung, nccl::Rung::Process) << capability.name;
-    ASSERT_EQ(images.problems().size(), 1U);
-    (void)images.look_at({mapper.pid()});
-    EXPECT_EQ(images.all().size(), 1U) << "it is known";
+    ASSERT_EQ(libraries.problems().size(), 1U);
+    (void)libraries.scan({mapper.pid()});
+    EXPECT_EQ(libraries.all().size(), 1U) << "it is known";
 }
 
 TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
     write_nccl(file("libnccl.so.2"));
     Mapper mapper{file("libnccl.so.2")};
-    NcclImages images{*maps_, {}};
-    images.attach();
-    (void)images.look_at({mapper.pid()});
-    ASSERT_EQ(n_probed(images), 1U);
+    NcclLibraries libraries{*maps_, {}};
+    libraries.attach();
+    (void)libraries.scan({mapper.pid()});
+    ASSERT_EQ(n_probed(libraries), 1U);
     std::filesystem::remove(file("libnccl.so.2"));
     ProcessView view{mapper.pid()};
     ASSERT_TRUE(view.refresh());
     bool is_known = false;
     for (const Mapping &mapping : view.mappings())
-        is_known = is_known || images.image_of(mapper.pid(), mapping) != nullptr;
+        is_known = is_known || libraries.library_of(mapper.pid(), mapping) != nullptr;
     EXPECT_TRUE(is_known);
-    EXPECT_TRUE(images.give_up(1).empty()) << "the code is what it was";
-    EXPECT_EQ(n_probed(images), 1U);
+    EXPECT_TRUE(libraries.release_unused(1).empty()) << "the code is what it was";
+    EXPECT_EQ(n_probed(libraries), 1U);
 }
 
 // A probe holds the file system that its file is on.
@@ -230,54 +230,54 @@ TEST_F(NcclImageFiles, OfEndedContainersAreLetGo) {
     ASSERT_EQ(mount("tmpfs", container.c_str(), "tmpfs", 0, nullptr), 0);
     const std::string path = container + "/libnccl.so.2";
     write_nccl(path);
-    NcclImages images{*maps_, {}, 10};
-    images.attach();
+    NcclLibraries libraries{*maps_, {}, 10};
+    libraries.attach();
     {
         Mapper first{path};
-        (void)images.look_at({first.pid()});
-        ASSERT_EQ(images.problems(), std::vector<std::string>{});
-        ASSERT_EQ(n_probed(images), 1U);
-        EXPECT_TRUE(images.give_up(100).empty());
-        EXPECT_TRUE(images.give_up(200).empty());
+        (void)libraries.scan({first.pid()});
+        ASSERT_EQ(libraries.problems(), std::vector<std::string>{});
+        ASSERT_EQ(n_probed(libraries), 1U);
+        EXPECT_TRUE(libraries.release_unused(100).empty());
+        EXPECT_TRUE(libraries.release_unused(200).empty());
         // The container's own name of it.
-        images.all().front()->stays = false;
+        libraries.all().front()->stays = false;
     }
     const std::set<std::uint64_t> told_again{inode_of(path)};
     {
         Mapper second{path}; // not told of
-        EXPECT_TRUE(images.give_up(300).empty()) << "it was used a moment ago";
-        EXPECT_EQ(images.give_up(400), told_again);
-        EXPECT_TRUE(images.give_up(500).empty());
-        EXPECT_EQ(n_probed(images), 1U) << "the second process maps it";
+        EXPECT_TRUE(libraries.release_unused(300).empty()) << "it was used a moment ago";
+        EXPECT_EQ(libraries.release_unused(400), told_again);
+        EXPECT_TRUE(libraries.release_unused(500).empty());
+        EXPECT_EQ(n_probed(libraries), 1U) << "the second process maps it";
     }
-    EXPECT_TRUE(images.give_up(600).empty());
-    EXPECT_EQ(images.give_up(700), told_again);
-    EXPECT_EQ(n_probed(images), 1U) << "nobody is told of yet";
-    EXPECT_TRUE(images.give_up(800).empty());
-    EXPECT_EQ(n_probed(images), 0U);
-    EXPECT_EQ(images.problems(), std::vector<std::string>{});
+    EXPECT_TRUE(libraries.release_unused(600).empty());
+    EXPECT_EQ(libraries.release_unused(700), told_again);
+    EXPECT_EQ(n_probed(libraries), 1U) << "nobody is told of yet";
+    EXPECT_TRUE(libraries.release_unused(800).empty());
+    EXPECT_EQ(n_probed(libraries), 0U);
+    EXPECT_EQ(libraries.problems(), std::vector<std::string>{});
     Mapper third{path};
-    (void)images.look_at({third.pid()});
-    EXPECT_EQ(n_probed(images), 1U);
-    EXPECT_EQ(images.all().size(), 2U) << "the record of the first stays";
-    images.detach();
+    (void)libraries.scan({third.pid()});
+    EXPECT_EQ(n_probed(libraries), 1U);
+    EXPECT_EQ(libraries.all().size(), 2U) << "the record of the first stays";
+    libraries.detach();
 }
 
 TEST_F(NcclImageFiles, OfThisMachineStayUntilTheyAreDeleted) {
     write_nccl(file("libnccl.so.2"));
-    NcclImages images{*maps_, {}, 10};
-    images.attach();
+    NcclLibraries libraries{*maps_, {}, 10};
+    libraries.attach();
     {
         Mapper first{file("libnccl.so.2")};
-        (void)images.look_at({first.pid()});
+        (void)libraries.scan({first.pid()});
     }
     for (const std::uint64_t now : {100U, 200U, 300U})
-        EXPECT_TRUE(images.give_up(now).empty());
-    EXPECT_EQ(n_probed(images), 1U);
+        EXPECT_TRUE(libraries.release_unused(now).empty());
+    EXPECT_EQ(n_probed(libraries), 1U);
     std::filesystem::remove(file("libnccl.so.2"));
     for (const std::uint64_t now : {400U, 500U, 600U})
-        (void)images.give_up(now);
-    EXPECT_EQ(n_probed(images), 0U);
+        (void)libraries.release_unused(now);
+    EXPECT_EQ(n_probed(libraries), 0U);
 }
 
 // cp over it, rsync --inplace --times: at the places of the probes there is other code now.
@@ -286,10 +286,10 @@ TEST_F(NcclImageFiles, ThatAreWrittenAgainLoseTheirProbes) {
     for (const bool keeps_time : {false, true}) {
         write_nccl(path);
         Mapper mapper{path};
-        NcclImages images{*maps_, {}};
-        images.attach();
-        (void)images.look_at({mapper.pid()});
-        ASSERT_EQ(n_probed(images), 1U);
+        NcclLibraries libraries{*maps_, {}};
+        libraries.attach();
+        (void)libraries.scan({mapper.pid()});
+        ASSERT_EQ(n_probed(libraries), 1U);
         struct stat before {};
         ASSERT_EQ(stat(path.c_str(), &before), 0);
         {
@@ -300,14 +300,14 @@ TEST_F(NcclImageFiles, ThatAreWrittenAgainLoseTheirProbes) {
             const std::array times{before.st_atim, before.st_mtim};
             ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times.data(), 0), 0);
         }
-        EXPECT_EQ(images.give_up(1), std::set<std::uint64_t>{before.st_ino});
-        EXPECT_EQ(n_probed(images), 0U);
-        ASSERT_EQ(images.problems().size(), 1U);
-        EXPECT_NE(images.problems().front().find("was written again"), std::string::npos);
+        EXPECT_EQ(libraries.release_unused(1), std::set<std::uint64_t>{before.st_ino});
+        EXPECT_EQ(n_probed(libraries), 0U);
+        ASSERT_EQ(libraries.problems().size(), 1U);
+        EXPECT_NE(libraries.problems().front().find("was written again"), std::string::npos);
         write_nccl(path);
         Mapper next{path};
-        (void)images.look_at({next.pid()});
-        EXPECT_EQ(n_probed(images), 1U) << "the next one is another file";
+        (void)libraries.scan({next.pid()});
+        EXPECT_EQ(n_probed(libraries), 1U) << "the next one is another file";
     }
 }
 
@@ -316,10 +316,10 @@ TEST_F(NcclImageFiles, OfTheSameCodeKeepTheirProbesAtAnotherTimeOfWriting) {
     const std::string path = file("libnccl.so.2");
     write_nccl(path);
     Mapper mapper{path};
-    NcclImages images{*maps_, {}};
-    images.attach();
-    (void)images.look_at({mapper.pid()});
-    ASSERT_EQ(n_probed(images), 1U);
+    NcclLibraries libraries{*maps_, {}};
+    libraries.attach();
+    (void)libraries.scan({mapper.pid()});
+    ASSERT_EQ(n_probed(libraries), 1U);
     const auto touch = [&path] {
         const std::array<timespec, 2> times{{{1, 0}, {1, 0}}};
         return utimensat(AT_FDCWD, path.c_str(), times.data(), 0) == 0;
@@ -330,13 +330,13 @@ TEST_F(NcclImageFiles, OfTheSameCodeKeepTheirProbesAtAnotherTimeOfWriting) {
     };
     for (const auto &change : {std::function<bool()>{touch}, std::function<bool()>{grow}}) {
         ASSERT_TRUE(change());
-        EXPECT_TRUE(images.give_up(1).empty());
-        EXPECT_EQ(n_probed(images), 1U);
-        EXPECT_EQ(images.problems(), std::vector<std::string>{});
+        EXPECT_TRUE(libraries.release_unused(1).empty());
+        EXPECT_EQ(n_probed(libraries), 1U);
+        EXPECT_EQ(libraries.problems(), std::vector<std::string>{});
         const Mapper later{path};
-        (void)images.look_at({later.pid()});
-        EXPECT_EQ(images.all().size(), 1U) << "it is known by the new time, too";
-        EXPECT_TRUE(images.all().front()->users.contains(later.pid()));
+        (void)libraries.scan({later.pid()});
+        EXPECT_EQ(libraries.all().size(), 1U) << "it is known by the new time, too";
+        EXPECT_TRUE(libraries.all().front()->users.contains(later.pid()));
     }
 }
 
@@ -345,31 +345,31 @@ TEST_F(NcclImageFiles, OfTheSameCodeWithoutBreakpointsLoseTheirProbes) {
     const std::string path = file("libnccl.so.2");
     write_nccl(path);
     Mapper mapper{path};
-    NcclImages images{*maps_, {}};
-    images.attach();
-    (void)images.look_at({mapper.pid()});
-    ASSERT_EQ(n_probed(images), 1U);
+    NcclLibraries libraries{*maps_, {}};
+    libraries.attach();
+    (void)libraries.scan({mapper.pid()});
+    ASSERT_EQ(n_probed(libraries), 1U);
     write_nccl(path);
-    EXPECT_FALSE(images.give_up(1).empty());
-    EXPECT_EQ(n_probed(images), 0U);
-    EXPECT_EQ(images.problems().size(), 1U);
+    EXPECT_FALSE(libraries.release_unused(1).empty());
+    EXPECT_EQ(n_probed(libraries), 0U);
+    EXPECT_EQ(libraries.problems().size(), 1U);
 }
 
 TEST_F(NcclImageFiles, ThatAreWrittenAgainBeforeTheyAreProbed) {
     const std::string path = file("libnccl.so.2");
     write_nccl(path);
     Mapper mapper{path};
-    NcclImages images{*maps_, {}};
-    (void)images.look_at({mapper.pid()});
-    ASSERT_EQ(images.all().size(), 1U);
+    NcclLibraries libraries{*maps_, {}};
+    (void)libraries.scan({mapper.pid()});
+    ASSERT_EQ(libraries.all().size(), 1U);
     {
         std::fstream out{path, std::ios::binary | std::ios::in | std::ios::out};
         out << std::string(4096, 'x');
     }
-    images.attach();
-    EXPECT_EQ(n_probed(images), 0U);
-    EXPECT_EQ(images.problems().size(), 1U);
+    libraries.attach();
+    EXPECT_EQ(n_probed(libraries), 0U);
+    EXPECT_EQ(libraries.problems().size(), 1U);
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

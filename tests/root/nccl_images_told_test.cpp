@@ -29,7 +29,7 @@
 #include "userspace/sources/mappings_source.h"
 #include "userspace/sources/nccl/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 class NcclImagesTold : public NcclImageFiles {};
@@ -52,7 +52,7 @@ void tell(NcclSource &source, pid_t pid, std::uint64_t inode) {
 TEST_F(NcclImagesTold, ThatNobodyLookedAtAreToBeToldOfAgain) {
     std::set<std::uint64_t> again;
     NcclOptions options;
-    options.tell_again = [&](const auto &inodes) { again = inodes; };
+    options.rearm_mappings = [&](const auto &inodes) { again = inodes; };
     NcclSource source{*maps_, options};
     ASSERT_TRUE(source.prepare());
     Nothing sink;
@@ -69,22 +69,22 @@ TEST_F(NcclImagesTold, ThatNobodyLookedAtAreToBeToldOfAgain) {
     again.clear();
     Mapper second{file("libnccl.so.2")};
     tell(source, second.pid(), inode);
-    EXPECT_FALSE(source.plan().empty());
+    EXPECT_FALSE(source.probe_list().empty());
     source.sample(sink, false);
     EXPECT_TRUE(again.empty());
 }
 
 std::size_t n_placed(const NcclSource &source, const std::string &path) {
-    const auto plan = source.plan();
-    return static_cast<std::size_t>(std::ranges::count_if(plan, [&path](const auto &probe) {
+    const auto probes = source.probe_list();
+    return static_cast<std::size_t>(std::ranges::count_if(probes, [&path](const auto &probe) {
         return probe.placed && probe.module_or_file.starts_with(path);
     }));
 }
 
-// What the images of this folder are told as.
-class ImagesIn : public RecordSink {
+// What the libraries of this folder are told as.
+class LibrariesIn : public RecordSink {
 public:
-    explicit ImagesIn(std::string folder) : folder_(std::move(folder)) {}
+    explicit LibrariesIn(std::string folder) : folder_(std::move(folder)) {}
     void append(const cw_header &header) override {
         cw_nccl_image record{};
         std::memcpy(&record, &header, std::min<std::size_t>(sizeof(record), header.length_bytes));
@@ -98,9 +98,9 @@ private:
 };
 
 std::vector<cw_nccl_image> next_segment(NcclSource &source, const std::string &folder) {
-    ImagesIn images{folder};
-    source.sample(images, true);
-    return images.all;
+    LibrariesIn libraries{folder};
+    source.sample(libraries, true);
+    return libraries.all;
 }
 
 void sample_often(NcclSource &source) {
@@ -110,7 +110,7 @@ void sample_often(NcclSource &source) {
 }
 
 bool has_probes_of(const NcclSource &source, const std::string &folder) {
-    return std::ranges::any_of(source.plan(), [&folder](const auto &probe) {
+    return std::ranges::any_of(source.probe_list(), [&folder](const auto &probe) {
         return probe.module_or_file.starts_with(folder);
     });
 }
@@ -184,7 +184,7 @@ TEST_F(NcclImagesTold, ThatAreMappedWhileTheyAreLetGoKeepTheirProbes) {
     unsigned n_told = 0;
     NcclOptions options;
     options.spare_unused_ns = 1;
-    options.tell_again = [&](const auto &) {
+    options.rearm_mappings = [&](const auto &) {
         if (n_told++ == 0)
             late = std::make_unique<Mapper>(still);
     };
@@ -216,7 +216,7 @@ TEST_F(NcclImagesTold, OfProcessesThatAreNotAskedForGetNoProbes) {
     const Mapper other{file("other.so")};
     NcclOptions options;
     options.probes.pids = {static_cast<std::uint32_t>(wanted.pid())};
-    options.told_of_mappings = [] { return false; };
+    options.has_mapping_records = [] { return false; };
     NcclSource source{*maps_, options};
     ASSERT_TRUE(source.prepare());
     ASSERT_TRUE(source.attach());
@@ -270,7 +270,7 @@ TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
     ASSERT_TRUE(ring) << ring.failure().message;
     MappingsSource mappings{*maps_, nccl::LEAST_FILE_BYTES, false};
     NcclOptions options;
-    options.tell_again = [&](const auto &inodes) { mappings.tell_again(inodes); };
+    options.rearm_mappings = [&](const auto &inodes) { mappings.tell_again(inodes); };
     source = std::make_unique<NcclSource>(*maps_, options);
     ASSERT_TRUE(mappings.prepare());
     ASSERT_TRUE(mappings.attach());
@@ -281,20 +281,20 @@ TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
     const std::size_t n_before = source->states().size();
     Nothing sink;
     write_nccl(file("libnccl.so.2"));
-    const auto plan_size = source->plan().size();
+    const auto n_probes = source->probe_list().size();
     { Mapper first{file("libnccl.so.2")}; }
     ASSERT_TRUE((*ring)->consume());
     EXPECT_GE(n_told, 1U);
     source->sample(sink, false);
-    EXPECT_EQ(source->plan().size(), plan_size);
+    EXPECT_EQ(source->probe_list().size(), n_probes);
     Mapper second{file("libnccl.so.2")};
     ASSERT_TRUE((*ring)->consume());
     source->sample(sink, false);
-    EXPECT_GT(source->plan().size(), plan_size);
+    EXPECT_GT(source->probe_list().size(), n_probes);
     EXPECT_EQ(source->states().size(), n_before);
     source->detach();
     mappings.detach();
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

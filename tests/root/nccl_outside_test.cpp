@@ -30,7 +30,7 @@
 #include "userspace/loader/shared_maps.h"
 #include "userspace/sources/nccl/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // As tests/root/nccl_double/init.cc has them.
@@ -302,4 +302,4 @@ TEST_F(NcclOutside, NothingIsToldOfBehindTheEnd) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

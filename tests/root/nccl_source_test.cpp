@@ -30,7 +30,7 @@
 #include "userspace/loader/shared_maps.h"
 #include "userspace/sources/nccl/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr std::uint64_t MAGIC = 0x0280028002800280;
@@ -349,4 +349,4 @@ TEST_F(NcclSources, NewSegmentHasNoShapesOfEarlierLaunches) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

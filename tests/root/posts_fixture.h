@@ -213,7 +213,7 @@ public:
     // Of post_send: those of the ibv_wr_* calls are there, too, whether a queue pair has them or
     // not.
     [[nodiscard]] std::vector<PlannedProbe> post_send_probes() const {
-        auto probes = source->plan();
+        auto probes = source->probe_list();
         std::erase_if(probes,
                       [](const PlannedProbe &probe) { return probe.function != "post_send"; });
         return probes;

@@ -46,9 +46,9 @@ TEST_P(EveryDriver, CountsAreExact) {
     recorder.see_qp(child.pid(), qp);
     ASSERT_EQ(recorder.source->states().front().state, CW_SOURCE_ON)
         << recorder.source->states().front().reason;
-    const auto plan = recorder.post_send_probes();
-    ASSERT_EQ(plan.size(), 1u);
-    EXPECT_TRUE(plan[0].emulated && plan[0].placed) << plan[0].instruction;
+    const auto probes = recorder.post_send_probes();
+    ASSERT_EQ(probes.size(), 1u);
+    EXPECT_TRUE(probes[0].emulated && probes[0].placed) << probes[0].instruction;
 
     EXPECT_EQ(child.run(post_all_chains, 0), CHAINS.size());
     recorder.sample();
@@ -59,7 +59,7 @@ TEST_P(EveryDriver, CountsAreExact) {
     EXPECT_EQ(recorder.ties[0].qp_type, 2u);
     EXPECT_EQ(recorder.ties[0].handle, 7u);
     EXPECT_EQ(recorder.ties[0].key.qpn, 17u);
-    EXPECT_EQ(recorder.n_probe_records, recorder.source->plan().size());
+    EXPECT_EQ(recorder.n_probe_records, recorder.source->probe_list().size());
 
     // Nothing new, nothing appended; a new segment starts with all there is.
     const auto before = recorder.n_post_records;
@@ -112,7 +112,7 @@ TEST_F(Posts, SingleStepOnlyWhenAskedFor) {
         recorder.sample();
         EXPECT_TRUE(recorder.posts.empty());
         EXPECT_TRUE(recorder.post_send_probes().empty());
-        for (const PlannedProbe &probe : recorder.source->plan())
+        for (const PlannedProbe &probe : recorder.source->probe_list())
             EXPECT_TRUE(probe.emulated) << probe.function << " on " << probe.instruction;
         EXPECT_EQ(n_open(FAKE_PROVIDER_5), 0u) << "held for a probe that is never placed";
     }
@@ -420,7 +420,7 @@ TEST_F(Posts, CheaperSourcesComeFirst) {
     options.devices = {{"fake0", "fake_core", true}, {"other0", "other_core", false}};
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), qp);
-    EXPECT_TRUE(recorder.source->plan().empty());
+    EXPECT_TRUE(recorder.source->probe_list().empty());
     options.devices.pop_back();
     PostsRecorder all_counted{options};
     EXPECT_EQ(all_counted.source->states().front().state, CW_SOURCE_OFF);

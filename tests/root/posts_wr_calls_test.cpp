@@ -134,7 +134,7 @@ TEST_F(WrCalls, EachCallOfABatch) {
     EXPECT_EQ(recorder.source->states().front().state, CW_SOURCE_ON)
         << recorder.source->states().front().reason;
     // post_send and 17 functions; start and the setters of addresses are left alone
-    EXPECT_EQ(recorder.source->plan().size(), 18u);
+    EXPECT_EQ(recorder.source->probe_list().size(), 18u);
 
     const std::uint64_t bytes = 2 * 5000 + 301 + 33 + 70007 + 8192 + 8 + 8 + 8;
     EXPECT_EQ(child.run(post_batches), bytes);
@@ -177,10 +177,10 @@ TEST_F(WrCalls, NotCountedInPart) {
     const auto qp = child.run(make_extended_qp, 3);
     PostsRecorder recorder{PostsOptions{}};
     recorder.see_qp(child.pid(), qp);
-    const auto plan = recorder.source->plan();
-    ASSERT_EQ(plan.size(), 1u);
-    EXPECT_EQ(plan[0].function, "post_send");
-    EXPECT_TRUE(plan[0].emulated);
+    const auto probes = recorder.source->probe_list();
+    ASSERT_EQ(probes.size(), 1u);
+    EXPECT_EQ(probes[0].function, "post_send");
+    EXPECT_TRUE(probes[0].emulated);
     const auto state = recorder.source->states().front();
     EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
     EXPECT_NE(state.reason.find("no ibv_wr_* call is counted"), std::string::npos) << state.reason;

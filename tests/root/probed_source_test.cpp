@@ -81,7 +81,7 @@ protected:
     }
     static std::size_t n_placed(const Source &source) {
         std::size_t n = 0;
-        for (const PlannedProbe &probe : source.plan())
+        for (const PlannedProbe &probe : source.probe_list())
             n += probe.placed ? 1 : 0;
         return n;
     }
@@ -99,7 +99,7 @@ TEST_F(RefusedFunction, IsLeftOutAndSaidWhereTheSourceCanDoWithoutIt) {
     EXPECT_NE(state.reason.find(refused), std::string::npos) << state.reason;
     const std::size_t taken = refused != TAKEN ? 1 : 0;
     EXPECT_EQ(n_placed(*one), taken);
-    EXPECT_EQ(one->plan().size(), taken);
+    EXPECT_EQ(one->probe_list().size(), taken);
     EXPECT_TRUE(one->losses().empty());
     one->detach();
 }

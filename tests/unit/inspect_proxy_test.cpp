@@ -85,9 +85,9 @@ protected:
     void SetUp() override {
         const auto put = [this](const char *name, std::size_t value, std::size_t bytes = 8,
                                 std::size_t elements = 0) {
-            plan_.offsets[name] = {value, bytes, elements, "test"};
+            layout_.offsets[name] = {value, bytes, elements, "test"};
         };
-        plan_.version = "2.28.9";
+        layout_.version = "2.28.9";
         put("ncclProxyState.progressState", offsetof(ProxyState, progress));
         put("ncclProxyState.tpRank", offsetof(ProxyState, rank));
         put("ncclProxyState.ncclNet", offsetof(ProxyState, net));
@@ -140,11 +140,11 @@ protected:
         put("ncclIbSendComm.ctsFifo", offsetof(SendComm, credits), sizeof(SendComm::credits), 4);
         put("ncclIbNetCommBase.fifoHead", offsetof(SendComm, head));
         put("ncclIbSendFifo.idx", offsetof(Credit, number));
-        plan_.data = {{"ncclNetIb", NET_IB}, {"ncclNetSocket", NET_SOCKET}};
-        plan_.enumerators = {{"ncclPatternRing", 0}, {"ncclPatternSend", 13}};
-        const auto layout = nccl::layout_of_plan(plan_, 1);
-        ASSERT_TRUE(layout) << layout.failure().message;
-        layout_ = *layout;
+        layout_.data = {{"ncclNetIb", NET_IB}, {"ncclNetSocket", NET_SOCKET}};
+        layout_.enumerators = {{"ncclPatternRing", 0}, {"ncclPatternSend", 13}};
+        const auto bpf_layout = nccl::bpf_layout_of(layout_, 1);
+        ASSERT_TRUE(bpf_layout) << bpf_layout.failure().message;
+        bpf_layout_ = *bpf_layout;
         resources_.recv_mem = &recv_mem_;
         resources_.send_mem = &send_mem_;
         resources_.net_comm = &send_comm_;
@@ -154,7 +154,7 @@ protected:
     }
 
     Proxy read(bool slots = true) {
-        ProxyReader reader{process_, plan_, layout_, BIAS};
+        ProxyReader reader{process_, layout_, bpf_layout_, BIAS};
         return reader.read(address_of(state_), slots);
     }
     Transfer only() {
@@ -165,8 +165,8 @@ protected:
     }
     Sub &sub() { return args_.subs[0]; }
 
-    nccl::Plan plan_;
-    cw_nccl_layout layout_{};
+    nccl::LibraryLayout layout_;
+    cw_nccl_layout bpf_layout_{};
     ProcessView process_{getpid()};
     RecvMem recv_mem_;
     SendMem send_mem_;

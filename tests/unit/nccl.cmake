@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Plans of NCCL files. The double is built as NVIDIA builds NCCL, with GCC and flags of its own: its code and DWARF are what is tested.
+# Layouts of NCCL files. The double is built as NVIDIA builds NCCL, with GCC and flags of its own: its code and DWARF are what is tested.
 find_program(GXX g++)
 require_file(GXX g++)
 set(fake_nccl ${CMAKE_CURRENT_BINARY_DIR}/libfake_nccl.so)
@@ -20,7 +20,7 @@ target_link_options(fake_logging PRIVATE -fno-sanitize=all -Wl,--build-id=sha1 -
 add_library(fake_exported SHARED fake_nccl/exported.cc)
 target_compile_options(fake_exported PRIVATE -O2 -g0 -fvisibility=hidden -fno-sanitize=all)
 target_link_options(fake_exported PRIVATE -fno-sanitize=all -Wl,--build-id=sha1 -s)
-collwire_test(nccl_test LABEL unit SOURCES nccl_debug_file_test.cpp nccl_exported_plan_test.cpp nccl_layout_test.cpp nccl_library_test.cpp nccl_live_comms_test.cpp nccl_logged_names_test.cpp nccl_parameters_test.cpp nccl_plan_test.cpp nccl_plugin_memory_test.cpp nccl_proxies_test.cpp nccl_reader_test.cpp nccl_scan_test.cpp nccl_step_counters_test.cpp LIBS collwire_nccl_memory ${CMAKE_DL_LIBS})
+collwire_test(nccl_test LABEL unit SOURCES nccl_debug_file_test.cpp nccl_exported_layout_test.cpp nccl_bpf_layout_test.cpp nccl_library_test.cpp nccl_live_comms_test.cpp nccl_logged_names_test.cpp nccl_parameters_test.cpp nccl_file_layout_test.cpp nccl_plugin_memory_test.cpp nccl_proxies_test.cpp nccl_reader_test.cpp nccl_scan_test.cpp nccl_step_counters_test.cpp LIBS collwire_nccl_memory ${CMAKE_DL_LIBS})
 if(TARGET nccl_test)
   add_dependencies(nccl_test fake_nccl fake_logging fake_exported)
   target_compile_definitions(nccl_test PRIVATE
@@ -29,6 +29,7 @@ if(TARGET nccl_test)
     FAKE_NCCL_NO_DEBUG="${fake_nccl}.no-debug"
     FAKE_EXPORTED="$<TARGET_FILE:fake_exported>"
     FAKE_LOGGING_STRIPPED="$<TARGET_FILE:fake_logging>"
+    NCCL_LAYOUTS="${CMAKE_SOURCE_DIR}/nccl-layouts"
     FAKE_NCCL_STRIPPED="${fake_nccl}.stripped")
 endif()
 collwire_test(nccl_shapes_test LABEL unit SOURCES nccl_plugins_test.cpp nccl_shapes_test.cpp LIBS collwire_sources)

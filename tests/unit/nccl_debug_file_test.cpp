@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stripped library with its debug file, which may be in many places, and with a plan of it.
+// A stripped library with its debug file, which may be in many places, and with a layout of it.
 #include "tests/unit/nccl_fixture.h"
 
 #include <algorithm>
@@ -35,28 +35,28 @@ protected:
     }
     ~DebugFiles() override { std::filesystem::remove_all(directory_); }
 
-    static Plan plan_with(Paths symbols) {
-        const auto plan = plan_of_file(FAKE_NCCL_STRIPPED, {FAKE_NCCL_STRIPPED, symbols});
-        EXPECT_TRUE(plan.ok()) << plan.failure().message;
-        return *plan;
+    static LibraryLayout layout_with(Paths symbols) {
+        const auto layout = layout_of_file(FAKE_NCCL_STRIPPED, {FAKE_NCCL_STRIPPED, symbols});
+        EXPECT_TRUE(layout.ok()) << layout.failure().message;
+        return *layout;
     }
-    void expect_found(const Plan &plan, const std::string &debug_file) const {
-        const auto whole = make_plan(*library_);
-        EXPECT_EQ(plan.debug_file, debug_file);
-        EXPECT_TRUE(plan.has_symbol_table && plan.has_debug_types);
-        EXPECT_EQ(plan.data, whole->data);
-        EXPECT_EQ(plan.enumerators, whole->enumerators);
-        ASSERT_EQ(plan.probes.size(), whole->probes.size());
-        for (std::size_t i = 0; i < plan.probes.size(); ++i) {
-            EXPECT_EQ(plan.probes[i].address, whole->probes[i].address);
-            EXPECT_EQ(plan.probes[i].file_offset, whole->probes[i].file_offset);
-            EXPECT_EQ(plan.probes[i].instruction, whole->probes[i].instruction);
+    void expect_found(const LibraryLayout &layout, const std::string &debug_file) const {
+        const auto whole = make_layout(*library_);
+        EXPECT_EQ(layout.debug_file, debug_file);
+        EXPECT_TRUE(layout.has_symbol_table && layout.has_debug_types);
+        EXPECT_EQ(layout.data, whole->data);
+        EXPECT_EQ(layout.enumerators, whole->enumerators);
+        ASSERT_EQ(layout.probes.size(), whole->probes.size());
+        for (std::size_t i = 0; i < layout.probes.size(); ++i) {
+            EXPECT_EQ(layout.probes[i].address, whole->probes[i].address);
+            EXPECT_EQ(layout.probes[i].file_offset, whole->probes[i].file_offset);
+            EXPECT_EQ(layout.probes[i].instruction, whole->probes[i].instruction);
         }
-        ASSERT_EQ(plan.offsets.size(), whole->offsets.size());
-        EXPECT_EQ(plan.offsets.at("ncclComm.commHash").value,
+        ASSERT_EQ(layout.offsets.size(), whole->offsets.size());
+        EXPECT_EQ(layout.offsets.at("ncclComm.commHash").value,
                   whole->offsets.at("ncclComm.commHash").value);
-        EXPECT_EQ(plan.offsets.at("ncclComm.commHash").source, "dwarf of its debug file");
-        EXPECT_EQ(plan.offsets.at("ncclComm.rank").source,
+        EXPECT_EQ(layout.offsets.at("ncclComm.commHash").source, "dwarf of its debug file");
+        EXPECT_EQ(layout.offsets.at("ncclComm.rank").source,
                   "dwarf of its debug file, code of a getter");
     }
 
@@ -77,34 +77,41 @@ TEST(DebugFilePaths, WhereTheyMayBe) {
     EXPECT_EQ(debug_file_paths("abcdef", "", {}), Paths{"/usr/lib/debug/.build-id/ab/cdef.debug"});
 }
 
-TEST(DebugFilePaths, OfPlans) {
-    EXPECT_EQ(plan_paths("abcdef", {{}, {"/given"}}),
-              (Paths{"/given/abcdef.nccl-plan.json", "/given",
-                     "/usr/share/collwire/nccl-plans/abcdef.nccl-plan.json"}))
-        << "beside this program are none";
-    EXPECT_TRUE(plan_paths("", {{}, {"/given"}}).empty());
+TEST_F(DebugFiles, LayoutsAreFoundByTheBuildIdThatEndsTheirNames) {
+    for (const char *name : {"2.28.9-abcdef.json", "abcdef.json", "abcdef.nccl-plan.json",
+                             "2.28.9-0abcdef.json", "2.28.9-abcdef.txt", "abcdef"})
+        std::ofstream{directory_ / name} << "{}";
+    EXPECT_EQ(layout_paths("abcdef", {{}, {directory_, "/given"}}),
+              (Paths{directory_ / "2.28.9-abcdef.json", directory_ / "abcdef.json",
+                     directory_ / "abcdef.nccl-plan.json", directory_, "/given"}))
+        << "none come with this program";
+    EXPECT_TRUE(layout_paths("", {{}, {directory_}}).empty());
+    EXPECT_EQ(layout_file_name("2.28.9", "abcdef"), "2.28.9-abcdef.json");
+    EXPECT_EQ(layout_file_name("", "abcdef"), "abcdef.json");
 }
 
 TEST_F(DebugFiles, ThatMayBeOfAnotherBuild) {
-    for (const char *name : {"b.nccl-plan.json", "libnccl.so.2", "libnccl.so.2.debug", "README.md"})
+    for (const char *name : {"2.28.9-b.json", "b.nccl-plan.json", "other.json", "libnccl.so.2",
+                             "libnccl.so.2.debug", "README.md"})
         std::ofstream{directory_ / name} << "{}";
     const std::string file = directory_ / "README.md";
     const Paths paths = other_build_paths({{}, {directory_, file}});
-    ASSERT_GE(paths.size(), 4U);
-    EXPECT_EQ(paths[0], directory_ / "b.nccl-plan.json");
-    EXPECT_EQ(paths[1], directory_ / "libnccl.so.2");
-    EXPECT_EQ(paths[2], directory_ / "libnccl.so.2.debug");
-    EXPECT_EQ(paths[3], file);
+    ASSERT_GE(paths.size(), 5U);
+    EXPECT_EQ(paths[0], directory_ / "2.28.9-b.json");
+    EXPECT_EQ(paths[1], directory_ / "b.nccl-plan.json");
+    EXPECT_EQ(paths[2], directory_ / "libnccl.so.2");
+    EXPECT_EQ(paths[3], directory_ / "libnccl.so.2.debug");
+    EXPECT_EQ(paths[4], file);
     for (int i = 0; i < 100; ++i)
-        std::ofstream{directory_ / (std::to_string(i) + ".nccl-plan.json")} << "{}";
+        std::ofstream{directory_ / (std::to_string(i) + ".json")} << "{}";
     const Paths many = other_build_paths({{}, {directory_}});
     EXPECT_LT(many.size(), 100U);
 }
 
 TEST_F(DebugFiles, ItselfIsNamed) {
-    expect_found(plan_with({FAKE_NCCL_DEBUG}), FAKE_NCCL_DEBUG);
+    expect_found(layout_with({FAKE_NCCL_DEBUG}), FAKE_NCCL_DEBUG);
     // As it was before it was stripped.
-    expect_found(plan_with({FAKE_NCCL}), FAKE_NCCL);
+    expect_found(layout_with({FAKE_NCCL}), FAKE_NCCL);
 }
 
 TEST_F(DebugFiles, ByBuildId) {
@@ -113,7 +120,7 @@ TEST_F(DebugFiles, ByBuildId) {
     std::filesystem::create_directories(place);
     const auto file = place / (id.substr(2) + ".debug");
     std::filesystem::copy_file(FAKE_NCCL_DEBUG, file);
-    expect_found(plan_with({"/nowhere", directory_.string()}), file.string());
+    expect_found(layout_with({"/nowhere", directory_.string()}), file.string());
 }
 
 TEST_F(DebugFiles, OfAnotherBuildIsNotTaken) {
@@ -126,60 +133,79 @@ TEST_F(DebugFiles, OfAnotherBuildIsNotTaken) {
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
     const std::string other = (directory_ / "other.debug").string();
     std::ofstream{other, std::ios::binary} << bytes;
-    const Plan plan = plan_with({other});
-    EXPECT_EQ(plan.debug_file, "");
-    EXPECT_FALSE(plan.has_symbol_table);
-    EXPECT_NE(plan.not_recorded.find("--symbols"), std::string::npos) << plan.not_recorded;
+    const LibraryLayout layout = layout_with({other});
+    EXPECT_EQ(layout.debug_file, "");
+    EXPECT_FALSE(layout.has_symbol_table);
+    EXPECT_NE(layout.not_recorded.find("--symbols"), std::string::npos) << layout.not_recorded;
 }
 
 TEST_F(DebugFiles, FilesThatAreNone) {
     const std::string garbage = (directory_ / "garbage").string();
-    std::ofstream{garbage} << "{not a plan";
+    std::ofstream{garbage} << "{not a layout";
     const std::string cut = (directory_ / "cut").string();
     std::ofstream{cut, std::ios::binary} << content_of(FAKE_NCCL_DEBUG).substr(0, 5000);
-    const Plan plan = plan_with({garbage, cut, directory_.string(), "/dev/null", "/nowhere"});
-    EXPECT_EQ(plan.debug_file, "");
-    EXPECT_FALSE(plan.has_debug_types);
+    const LibraryLayout layout =
+        layout_with({garbage, cut, directory_.string(), "/dev/null", "/nowhere"});
+    EXPECT_EQ(layout.debug_file, "");
+    EXPECT_FALSE(layout.has_debug_types);
 }
 
 // The fake's getters are not what its DWARF says: nothing of it is recorded, or kept.
-TEST_F(DebugFiles, PlansThatAreNotKept) {
-    const auto plan = make_plan(*library_);
-    const auto kept = export_plan(*plan, directory_.string(), "1");
+TEST_F(DebugFiles, LayoutsThatAreNotSaved) {
+    const auto layout = make_layout(*library_);
+    const auto kept = save_layout(*layout, directory_.string(), "1");
     ASSERT_FALSE(kept.ok());
-    EXPECT_NE(kept.failure().message.find("no plan to keep"), std::string::npos);
+    EXPECT_NE(kept.failure().message.find("no layout to save"), std::string::npos);
     EXPECT_TRUE(std::filesystem::is_empty(directory_));
-    EXPECT_FALSE(check_plan(*plan, *library_).ok());
-    Plan other = *plan;
+    EXPECT_FALSE(check_layout(*layout, *library_).ok());
+    LibraryLayout other = *layout;
     other.build_id = "00";
-    const auto checked = check_plan(other, *library_);
+    const auto checked = check_layout(other, *library_);
     ASSERT_FALSE(checked.ok());
     EXPECT_NE(checked.failure().message.find("another build-id"), std::string::npos);
 }
 
 // The table for exceptions says where functions begin, whatever a debug file does.
 TEST_F(DebugFiles, FunctionsBeginWhereTheLibrarySays) {
-    auto plan = make_plan(*library_);
-    ASSERT_TRUE(plan.ok());
+    auto layout = make_layout(*library_);
+    ASSERT_TRUE(layout.ok());
     ASSERT_FALSE(library_->function_starts().empty());
-    ASSERT_FALSE(plan->probes.empty());
-    EXPECT_TRUE(check_entries(*plan, *library_).ok());
-    ++plan->probes.back().entry;
-    const auto checked = check_entries(*plan, *library_);
+    ASSERT_FALSE(layout->probes.empty());
+    EXPECT_TRUE(check_entries(*layout, *library_).ok());
+    ++layout->probes.back().entry;
+    const auto checked = check_entries(*layout, *library_);
     ASSERT_FALSE(checked.ok());
     EXPECT_NE(checked.failure().message.find("no function begins at"), std::string::npos);
 }
 
-TEST_F(DebugFiles, PlanThatCannotBeWritten) {
-    Plan plan;
-    plan.build_id = "abcd";
-    const auto kept = export_plan(plan, "/proc/no-such-directory", "1");
+TEST_F(DebugFiles, LayoutThatCannotBeWritten) {
+    LibraryLayout layout;
+    layout.build_id = "abcd";
+    const auto kept = save_layout(layout, "/proc/no-such-directory", "1");
     ASSERT_FALSE(kept.ok());
     EXPECT_NE(kept.failure().message.find("Fix: "), std::string::npos);
-    const auto written = export_plan(plan, directory_.string(), "1");
+    const auto written = save_layout(layout, directory_.string(), "1");
     ASSERT_TRUE(written.ok()) << written.failure().message;
-    EXPECT_EQ(*written, (directory_ / "abcd.nccl-plan.json").string());
-    EXPECT_TRUE(parse_plan(content_of(*written)).ok());
+    EXPECT_EQ(*written, (directory_ / "abcd.json").string());
+    EXPECT_TRUE(parse_layout(content_of(*written)).ok());
+}
+
+TEST(SavedLayouts, FilesThatComeWithCollwireAreAsItWritesThem) {
+    constexpr std::string_view NEWER_FIELD = "  \"calls_only\": null,\n";
+    std::size_t n = 0;
+    for (const auto &file : std::filesystem::directory_iterator{NCCL_LAYOUTS}) {
+        if (file.path().extension() != ".json")
+            continue;
+        std::string text = content_of(file.path());
+        const auto layout = parse_layout(text);
+        ASSERT_TRUE(layout.ok()) << file.path() << layout.failure().message;
+        EXPECT_EQ(file.path().filename(), layout_file_name(layout->version, layout->build_id));
+        if (text.find(NEWER_FIELD) == std::string::npos)
+            text.insert(text.find("  \"capabilities\""), NEWER_FIELD);
+        EXPECT_EQ(render_json(*layout, "0.1.0"), text) << file.path();
+        ++n;
+    }
+    EXPECT_EQ(n, 20U);
 }
 
 } // namespace

@@ -79,20 +79,20 @@ TEST_F(FakeNccl, LayoutsAreTheCompilers) {
     const std::array<std::string_view, 3> units{"init.cc", "enqueue.cc", "transport/net.cc"};
     const std::array<std::string_view, 1> prefixes{"ncclPattern"};
     const auto types = debug->types(sorted, units, prefixes);
-    const auto layout = [&](std::string_view name) {
+    const auto field_layout = [&](std::string_view name) {
         const auto found = types.layouts.find(name);
         return found == types.layouts.end() ? FieldLayout{~0ul, 0, 0} : found->second;
     };
-    EXPECT_EQ(layout("ncclComm"), (FieldLayout{0, sizeof(ncclComm), 0}));
-    EXPECT_EQ(layout("ncclComm.channels"),
+    EXPECT_EQ(field_layout("ncclComm"), (FieldLayout{0, sizeof(ncclComm), 0}));
+    EXPECT_EQ(field_layout("ncclComm.channels"),
               (FieldLayout{offsetof(ncclComm, channels), 64 * sizeof(ncclChannel), 64}));
-    EXPECT_EQ(layout("ncclComm.commHash"), (FieldLayout{offsetof(ncclComm, commHash), 8, 0}));
-    EXPECT_EQ(layout("ncclComm.nRanks"), (FieldLayout{offsetof(ncclComm, nRanks), 4, 0}));
-    EXPECT_EQ(layout("ncclProxyArgs.done"), (FieldLayout{8, 8, 0})); // of its base class
-    EXPECT_EQ(layout("ncclProxyArgs.opCount"), (FieldLayout{sizeof(fakeBase), 8, 0}));
-    EXPECT_EQ(layout("ncclComm.config.commName"),
+    EXPECT_EQ(field_layout("ncclComm.commHash"), (FieldLayout{offsetof(ncclComm, commHash), 8, 0}));
+    EXPECT_EQ(field_layout("ncclComm.nRanks"), (FieldLayout{offsetof(ncclComm, nRanks), 4, 0}));
+    EXPECT_EQ(field_layout("ncclProxyArgs.done"), (FieldLayout{8, 8, 0})); // of its base class
+    EXPECT_EQ(field_layout("ncclProxyArgs.opCount"), (FieldLayout{sizeof(fakeBase), 8, 0}));
+    EXPECT_EQ(field_layout("ncclComm.config.commName"),
               (FieldLayout{offsetof(ncclComm, config) + offsetof(ncclConfig_t, commName), 8, 0}));
-    EXPECT_EQ(layout("ncclChannel.ring.next"),
+    EXPECT_EQ(field_layout("ncclChannel.ring.next"),
               (FieldLayout{offsetof(ncclChannel, ring) + sizeof(int), 4, 0}));
     EXPECT_FALSE(types.layouts.contains("ncclComm.noSuchField"));
     EXPECT_FALSE(types.layouts.contains("ncclComm.cudaDev")); // not asked for
@@ -173,8 +173,8 @@ TEST_F(FakeNccl, EveryTruncationIsOneError) {
             continue;
         }
         // All code may still be there, and symbols or DWARF not.
-        const auto plan = make_plan(*cut);
-        EXPECT_TRUE(plan.ok() || !plan.failure().message.empty());
+        const auto layout = make_layout(*cut);
+        EXPECT_TRUE(layout.ok() || !layout.failure().message.empty());
     }
 }
 

@@ -86,13 +86,13 @@ struct Comm {
 
 #define OFFSET(name, type, member)                                                                 \
     {                                                                                              \
-        name, PlannedOffset {                                                                      \
+        name, FieldOffset {                                                                        \
             offsetof(type, member), 8, 0, "test"                                                   \
         }                                                                                          \
     }
 #define SIZE(name, type)                                                                           \
     {                                                                                              \
-        name, PlannedOffset {                                                                      \
+        name, FieldOffset {                                                                        \
             sizeof(type), sizeof(type), 0, "test"                                                  \
         }                                                                                          \
     }
@@ -100,54 +100,54 @@ struct Comm {
 class LiveComms : public testing::Test {
 protected:
     void SetUp() override {
-        plan_.version = "2.28.9";
-        plan_.offsets = {OFFSET("ncclComm.startMagic", Comm, magic),
-                         OFFSET("ncclComm.commHash", Comm, hash),
-                         OFFSET("ncclComm.rank", Comm, rank),
-                         OFFSET("ncclComm.nRanks", Comm, n_ranks),
-                         OFFSET("ncclComm.initState", Comm, state),
-                         OFFSET("ncclComm.proxyState", Comm, proxy_state),
-                         OFFSET("ncclComm.config.commName", Comm, name),
-                         OFFSET("ncclComm.channels", Comm, channels),
-                         OFFSET("ncclChannel.peers", Channel, peers),
-                         SIZE("ncclChannel", Channel),
-                         OFFSET("ncclChannelPeer.send", Peer, send),
-                         OFFSET("ncclChannelPeer.recv", Peer, recv),
-                         SIZE("ncclConnector", Connector),
-                         OFFSET("ncclConnector.connected", Connector, connected),
-                         OFFSET("ncclConnector.proxyConn.sameProcess", Connector, same_process),
-                         OFFSET("ncclConnector.proxyConn.connection", Connector, connection),
-                         OFFSET("ncclProxyState.ncclNet", ProxyState, net),
-                         OFFSET("ncclProxyConnection.send", Connection, send),
-                         OFFSET("ncclProxyConnection.transport", Connection, transport),
-                         OFFSET("ncclProxyConnection.transportResources", Connection, resources),
-                         OFFSET("sendNetResources.netSendComm", Resources, net_comm),
-                         OFFSET("sendNetResources.tpRank", Resources, rank),
-                         OFFSET("sendNetResources.tpRemoteRank", Resources, remote_rank),
-                         OFFSET("sendNetResources.channelId", Resources, channel),
-                         OFFSET("sendNetResources.connIndex", Resources, conn_index),
-                         OFFSET("sendNetResources.netDev", Resources, net_dev),
-                         OFFSET("recvNetResources.netRecvComm", Resources, net_comm),
-                         OFFSET("ncclIbNetCommBase.nqps", IbComm, n_qps),
-                         OFFSET("ncclIbNetCommBase.vProps.ndevs", IbComm, n_devices),
-                         OFFSET("ncclIbRecvComm.devs", IbComm, devices),
-                         SIZE("ncclIbRecvCommDev", RecvDevice),
-                         OFFSET("ncclIbRecvCommDev.gpuFlush.qp", RecvDevice, flush),
-                         OFFSET("ncclIbNetCommBase.qps", IbComm, qps),
-                         SIZE("ncclIbQp", IbQp),
-                         OFFSET("ncclIbQp.qp", IbQp, qp),
-                         OFFSET("ncclIbQp.devIndex", IbQp, device),
-                         OFFSET("ibv_qp.qp_num", Qp, number),
-                         OFFSET("ncclNetSocketComm.ctrlSock", SocketComm, control),
-                         OFFSET("ncclNetSocketComm.nSocks", SocketComm, n_sockets),
-                         OFFSET("ncclNetSocketComm.socks", SocketComm, sockets),
-                         SIZE("ncclSocket", Socket),
-                         OFFSET("ncclSocket.fd", Socket, fd)};
+        layout_.version = "2.28.9";
+        layout_.offsets = {OFFSET("ncclComm.startMagic", Comm, magic),
+                           OFFSET("ncclComm.commHash", Comm, hash),
+                           OFFSET("ncclComm.rank", Comm, rank),
+                           OFFSET("ncclComm.nRanks", Comm, n_ranks),
+                           OFFSET("ncclComm.initState", Comm, state),
+                           OFFSET("ncclComm.proxyState", Comm, proxy_state),
+                           OFFSET("ncclComm.config.commName", Comm, name),
+                           OFFSET("ncclComm.channels", Comm, channels),
+                           OFFSET("ncclChannel.peers", Channel, peers),
+                           SIZE("ncclChannel", Channel),
+                           OFFSET("ncclChannelPeer.send", Peer, send),
+                           OFFSET("ncclChannelPeer.recv", Peer, recv),
+                           SIZE("ncclConnector", Connector),
+                           OFFSET("ncclConnector.connected", Connector, connected),
+                           OFFSET("ncclConnector.proxyConn.sameProcess", Connector, same_process),
+                           OFFSET("ncclConnector.proxyConn.connection", Connector, connection),
+                           OFFSET("ncclProxyState.ncclNet", ProxyState, net),
+                           OFFSET("ncclProxyConnection.send", Connection, send),
+                           OFFSET("ncclProxyConnection.transport", Connection, transport),
+                           OFFSET("ncclProxyConnection.transportResources", Connection, resources),
+                           OFFSET("sendNetResources.netSendComm", Resources, net_comm),
+                           OFFSET("sendNetResources.tpRank", Resources, rank),
+                           OFFSET("sendNetResources.tpRemoteRank", Resources, remote_rank),
+                           OFFSET("sendNetResources.channelId", Resources, channel),
+                           OFFSET("sendNetResources.connIndex", Resources, conn_index),
+                           OFFSET("sendNetResources.netDev", Resources, net_dev),
+                           OFFSET("recvNetResources.netRecvComm", Resources, net_comm),
+                           OFFSET("ncclIbNetCommBase.nqps", IbComm, n_qps),
+                           OFFSET("ncclIbNetCommBase.vProps.ndevs", IbComm, n_devices),
+                           OFFSET("ncclIbRecvComm.devs", IbComm, devices),
+                           SIZE("ncclIbRecvCommDev", RecvDevice),
+                           OFFSET("ncclIbRecvCommDev.gpuFlush.qp", RecvDevice, flush),
+                           OFFSET("ncclIbNetCommBase.qps", IbComm, qps),
+                           SIZE("ncclIbQp", IbQp),
+                           OFFSET("ncclIbQp.qp", IbQp, qp),
+                           OFFSET("ncclIbQp.devIndex", IbQp, device),
+                           OFFSET("ibv_qp.qp_num", Qp, number),
+                           OFFSET("ncclNetSocketComm.ctrlSock", SocketComm, control),
+                           OFFSET("ncclNetSocketComm.nSocks", SocketComm, n_sockets),
+                           OFFSET("ncclNetSocketComm.socks", SocketComm, sockets),
+                           SIZE("ncclSocket", Socket),
+                           OFFSET("ncclSocket.fd", Socket, fd)};
         // Addresses in the file: less the bias.
-        plan_.data = {{"ncclComms", reinterpret_cast<std::uint64_t>(&table_) - BIAS},
-                      {"nNcclComms", reinterpret_cast<std::uint64_t>(&n_comms_) - BIAS},
-                      {"ncclNetIb", 0x500},
-                      {"ncclNetSocket", 0x600}};
+        layout_.data = {{"ncclComms", reinterpret_cast<std::uint64_t>(&table_) - BIAS},
+                        {"nNcclComms", reinterpret_cast<std::uint64_t>(&n_comms_) - BIAS},
+                        {"ncclNetIb", 0x500},
+                        {"ncclNetSocket", 0x600}};
         proxy_state_.net = 0x500 + BIAS;
         comm_.proxy_state = &proxy_state_;
         for (std::size_t i = 0; i < qps_.size(); ++i) {
@@ -160,12 +160,12 @@ protected:
     }
 
     [[nodiscard]] std::vector<LiveComm> read() const {
-        const auto layout = layout_of_plan(plan_, 1);
-        EXPECT_TRUE(layout.ok());
-        return read_comms(ProcessView{getpid()}, plan_, *layout, BIAS).comms;
+        const auto bpf_layout = bpf_layout_of(layout_, 1);
+        EXPECT_TRUE(bpf_layout.ok());
+        return read_comms(ProcessView{getpid()}, layout_, *bpf_layout, BIAS).comms;
     }
 
-    Plan plan_;
+    LibraryLayout layout_;
     std::array<Qp, 10> qps_{};
     IbComm ib_comm_{10, {}, 2, {}};
     Resources resources_{&ib_comm_, 1, 2, 3, 0, 0};
@@ -266,22 +266,22 @@ TEST_F(LiveComms, LargeCommunicators) {
     const std::vector<const Comm *> all(8, &large);
     table_ = all.data();
     n_comms_ = 8;
-    const auto layout = layout_of_plan(plan_, 1);
-    const auto comms = read_comms(ProcessView{getpid()}, plan_, *layout, BIAS);
+    const auto bpf_layout = bpf_layout_of(layout_, 1);
+    const auto comms = read_comms(ProcessView{getpid()}, layout_, *bpf_layout, BIAS);
     EXPECT_FALSE(comms.is_cut);
     ASSERT_EQ(comms.comms.size(), 8U);
     EXPECT_EQ(comms.comms[7].connections.size(), 128U) << "two records for each channel";
     const std::vector<const Comm *> more(64, &large);
     table_ = more.data();
     n_comms_ = 64;
-    EXPECT_TRUE(read_comms(ProcessView{getpid()}, plan_, *layout, BIAS).is_cut);
+    EXPECT_TRUE(read_comms(ProcessView{getpid()}, layout_, *bpf_layout, BIAS).is_cut);
 }
 
 TEST_F(LiveComms, GoneWhileItIsRead) {
-    const auto layout = layout_of_plan(plan_, 1);
+    const auto bpf_layout = bpf_layout_of(layout_, 1);
     const cw_nccl_comm comm = read().at(0).comm;
     const auto is_there = [&] {
-        return collwire::nccl::is_there(ProcessView{getpid()}, plan_, *layout, BIAS, comm);
+        return collwire::nccl::is_there(ProcessView{getpid()}, layout_, *bpf_layout, BIAS, comm);
     };
     EXPECT_TRUE(is_there());
     comm_.hash = 1; // another one at its address
@@ -300,8 +300,8 @@ TEST_F(LiveComms, ForkedProcessHasCopies) {
         for (;;)
             pause();
     ASSERT_GT(child, 0);
-    const auto layout = layout_of_plan(plan_, 1);
-    auto copied = read_comms(ProcessView{child}, plan_, *layout, BIAS).comms;
+    const auto bpf_layout = bpf_layout_of(layout_, 1);
+    auto copied = read_comms(ProcessView{child}, layout_, *bpf_layout, BIAS).comms;
     kill(child, SIGKILL);
     ASSERT_EQ(copied.size(), 1u) << "a copy looks like what it is a copy of";
     auto own = read();
@@ -383,7 +383,7 @@ TEST_F(LiveComms, ManyQueuePairsAndSockets) {
         std::array<IbQp, 128> qps{};
     } many;
     many.qps.fill({&qps_[3], 1});
-    plan_.offsets["ncclIbNetCommBase.qps"].value = sizeof(IbComm);
+    layout_.offsets["ncclIbNetCommBase.qps"].value = sizeof(IbComm);
     resources_.net_comm = &many;
     auto comms = read();
     ASSERT_EQ(comms.at(0).connections.size(), 16u);
@@ -394,7 +394,7 @@ TEST_F(LiveComms, ManyQueuePairsAndSockets) {
         SocketComm head{{0, 0}, 64, {}};
         std::array<Socket, 64> sockets{};
     } sockets;
-    plan_.offsets["ncclNetSocketComm.socks"].value = sizeof(SocketComm);
+    layout_.offsets["ncclNetSocketComm.socks"].value = sizeof(SocketComm);
     resources_.net_comm = &sockets;
     proxy_state_.net = 0x600 + BIAS;
     comms = read();
@@ -435,10 +435,10 @@ TEST_F(LiveComms, MemoryThatLies) {
 
 // Of another rank's proxy: its address is known from an operation.
 TEST_F(LiveComms, OneConnection) {
-    const auto layout = layout_of_plan(plan_, 1);
-    ASSERT_TRUE(layout.ok());
+    const auto bpf_layout = bpf_layout_of(layout_, 1);
+    ASSERT_TRUE(bpf_layout.ok());
     const auto read_at = [&](const void *address) {
-        return read_connection(ProcessView{getpid()}, plan_, *layout, BIAS,
+        return read_connection(ProcessView{getpid()}, layout_, *bpf_layout, BIAS,
                                reinterpret_cast<std::uint64_t>(&proxy_state_),
                                reinterpret_cast<std::uint64_t>(address));
     };
@@ -455,17 +455,17 @@ TEST_F(LiveComms, OneConnection) {
 }
 
 TEST_F(LiveComms, BiasOfAMapping) {
-    PlannedFunction probe;
+    ProbedFunction probe;
     probe.address = 0x97090;
     probe.file_offset = 0x96090;
-    plan_.probes.push_back(probe);
+    layout_.probes.push_back(probe);
     Mapping mapping{0x7f0000010000, 0x7f0000200000, 0x10000, 5, true, "libnccl.so.2"};
-    EXPECT_EQ(load_bias(plan_, mapping), 0x7f0000010000u + 0x86090 - 0x97090);
+    EXPECT_EQ(load_bias(layout_, mapping), 0x7f0000010000u + 0x86090 - 0x97090);
     mapping.executable = false;
-    EXPECT_FALSE(load_bias(plan_, mapping).has_value());
+    EXPECT_FALSE(load_bias(layout_, mapping).has_value());
     mapping.executable = true;
     mapping.file_offset = 0x97000; // the code is in another one
-    EXPECT_FALSE(load_bias(plan_, mapping).has_value());
+    EXPECT_FALSE(load_bias(layout_, mapping).has_value());
 }
 
 } // namespace

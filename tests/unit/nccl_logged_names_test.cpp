@@ -107,32 +107,32 @@ TEST_F(LoggedNamesTest, AnAddressThatIsReturned) {
 }
 
 TEST_F(FakeNccl, NothingIsBorrowedOfAnotherVersionOrLayout) {
-    const auto other = make_plan(*library_);
+    const auto other = make_layout(*library_);
     ASSERT_TRUE(other.ok());
-    auto plan = borrow_plan(*library_, *other);
-    ASSERT_FALSE(plan.ok()) << "of that itself nothing is recorded";
-    Plan older = *other;
+    auto layout = borrow_layout(*library_, *other);
+    ASSERT_FALSE(layout.ok()) << "of that itself nothing is recorded";
+    LibraryLayout older = *other;
     older.build_id = "0b";
     older.version = "2.99.6";
-    plan = borrow_plan(*library_, older);
-    ASSERT_FALSE(plan.ok());
-    EXPECT_NE(plan.failure().message.find("another version"), std::string::npos);
-    plan = borrow_plan(*library_, older, Lender::PatchRelease);
-    ASSERT_FALSE(plan.ok());
-    EXPECT_EQ(plan.failure().message.find("another version"), std::string::npos);
+    layout = borrow_layout(*library_, older);
+    ASSERT_FALSE(layout.ok());
+    EXPECT_NE(layout.failure().message.find("another version"), std::string::npos);
+    layout = borrow_layout(*library_, older, Lender::PatchRelease);
+    ASSERT_FALSE(layout.ok());
+    EXPECT_EQ(layout.failure().message.find("another version"), std::string::npos);
     older.version = other->version;
-    plan = borrow_plan(*library_, older, Lender::PatchRelease);
-    ASSERT_FALSE(plan.ok());
-    EXPECT_NE(plan.failure().message.find("another version"), std::string::npos) << "it is not";
-    Plan recorded = *other;
-    plan = borrow_plan(*library_, recorded);
-    ASSERT_FALSE(plan.ok());
+    layout = borrow_layout(*library_, older, Lender::PatchRelease);
+    ASSERT_FALSE(layout.ok());
+    EXPECT_NE(layout.failure().message.find("another version"), std::string::npos) << "it is not";
+    LibraryLayout recorded = *other;
+    layout = borrow_layout(*library_, recorded);
+    ASSERT_FALSE(layout.ok());
     recorded.build_id = "0b";
     recorded.not_recorded.clear();
-    plan = borrow_plan(*library_, recorded);
-    ASSERT_FALSE(plan.ok());
-    EXPECT_NE(plan.failure().message.find("ncclCommCount reads"), std::string::npos)
-        << plan.failure().message;
+    layout = borrow_layout(*library_, recorded);
+    ASSERT_FALSE(layout.ok());
+    EXPECT_NE(layout.failure().message.find("ncclCommCount reads"), std::string::npos)
+        << layout.failure().message;
 }
 
 } // namespace

@@ -12,26 +12,26 @@ namespace collwire::nccl::test {
 namespace {
 
 TEST_F(FakeNccl, ParametersOnceTheyAreUsed) {
-    const auto plan = make_plan(*library_);
-    ASSERT_TRUE(plan.ok()) << plan.failure().message;
-    ASSERT_EQ(plan->parameters.size(), 1u);
-    ASSERT_TRUE(plan->parameters.contains("IbTc"));
-    const auto again = parse_plan(render_json(*plan, "test"));
+    const auto layout = make_layout(*library_);
+    ASSERT_TRUE(layout.ok()) << layout.failure().message;
+    ASSERT_EQ(layout->parameters.size(), 1u);
+    ASSERT_TRUE(layout->parameters.contains("IbTc"));
+    const auto again = parse_layout(render_json(*layout, "test"));
     ASSERT_TRUE(again.ok()) << again.failure().message;
-    EXPECT_EQ(again->parameters, plan->parameters);
+    EXPECT_EQ(again->parameters, layout->parameters);
 
     void *loaded = dlopen(FAKE_NCCL, RTLD_NOW);
     ASSERT_NE(loaded, nullptr) << dlerror();
     const std::uint64_t bias = static_cast<link_map *>(loaded)->l_addr;
     const ProcessView self{getpid()};
-    EXPECT_TRUE(read_parameters(self, *plan, bias).empty()) << "nobody has asked for it";
+    EXPECT_TRUE(read_parameters(self, *layout, bias).empty()) << "nobody has asked for it";
     const auto use = reinterpret_cast<long (*)()>(dlsym(loaded, "fake_ib_tc"));
     ASSERT_NE(use, nullptr);
     EXPECT_EQ(use(), 106);
-    EXPECT_EQ(read_parameters(self, *plan, bias),
+    EXPECT_EQ(read_parameters(self, *layout, bias),
               (std::map<std::string, std::int64_t>{{"IbTc", 106}}));
     // Where nothing is, there is no value.
-    EXPECT_TRUE(read_parameters(self, *plan, bias + (1ULL << 46U)).empty());
+    EXPECT_TRUE(read_parameters(self, *layout, bias + (1ULL << 46U)).empty());
     dlclose(loaded);
 }
 

@@ -36,6 +36,16 @@ struct Object {
     const void *another = nullptr;
 };
 
+// As the C library has it: its size is before it, so what is read of it ends where it ends, and not
+// in the memory of other tests.
+struct alignas(16) Chunk {
+    std::uint64_t before = 0;
+    std::uint64_t bytes = sizeof(Object) + 2 * sizeof(std::uint64_t);
+    Object object;
+    std::uint64_t behind = 0;
+};
+static_assert(offsetof(Chunk, object) == 16 && sizeof(Object) % 16 == 0);
+
 class PluginMemory : public testing::Test {
 protected:
     PluginMemory() { EXPECT_TRUE(process_.refresh()); }
@@ -49,10 +59,10 @@ protected:
         return qps_.back().get();
     }
     const Object *object(const void *next, const void *another = nullptr) {
-        objects_.push_back(std::make_unique<Object>());
-        objects_.back()->next = next;
-        objects_.back()->another = another;
-        return objects_.back().get();
+        Object &made = objects_.emplace_back(std::make_unique<Chunk>())->object;
+        made.next = next;
+        made.another = another;
+        return &made;
     }
     std::vector<PluginQp> find(const void *from,
                                const std::unordered_set<std::uint32_t> &numbers = {71, 72}) {
@@ -63,7 +73,7 @@ protected:
     ProcessView process_{getpid()};
     std::unique_ptr<Object> device_ = std::make_unique<Object>();
     std::vector<std::unique_ptr<IbvQp>> qps_;
-    std::vector<std::unique_ptr<Object>> objects_;
+    std::vector<std::unique_ptr<Chunk>> objects_;
 };
 
 std::uint8_t depth_of(const std::vector<PluginQp> &found, const IbvQp *qp) {
@@ -102,9 +112,9 @@ TEST_F(PluginMemory, WhatOnlyLooksLikeOne) {
 
 // Pointers that lead back, objects at the end of what is mapped, and an address that is none.
 TEST_F(PluginMemory, WhateverIsThere) {
-    objects_.push_back(std::make_unique<Object>());
-    objects_.back()->next = objects_.back().get();
-    EXPECT_TRUE(find(objects_.back().get()).empty());
+    const Object *self = object(nullptr);
+    objects_.back()->object.next = self;
+    EXPECT_TRUE(find(self).empty());
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     auto *memory = static_cast<std::byte *>(
         mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

@@ -16,7 +16,7 @@
 #include "collwire/record_kinds.h"
 #include "userspace/sources/nccl/plugins.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // As libibverbs has it.
@@ -65,7 +65,7 @@ protected:
         connection.net_comm = reinterpret_cast<std::uintptr_t>(object_);
         connection.transport = transport;
         connection.flags = CW_NCCL_CONNECTION_SEND;
-        plugins.note(connection, owner_, 4, reinterpret_cast<std::uintptr_t>(&table_));
+        plugins.add(connection, owner_, 4, reinterpret_cast<std::uintptr_t>(&table_));
     }
 };
 
@@ -74,7 +74,7 @@ TEST_F(Plugins, QueuePairsAndNetworkAreToldOnce) {
     EXPECT_FALSE(plugins_.is_due());
     note();
     EXPECT_TRUE(plugins_.is_due());
-    const auto found = plugins_.look();
+    const auto found = plugins_.search();
     ASSERT_EQ(found.connections.size(), 1U);
     const auto &[owner, connection] = found.connections[0];
     EXPECT_EQ(owner, owner_);
@@ -90,24 +90,24 @@ TEST_F(Plugins, QueuePairsAndNetworkAreToldOnce) {
     EXPECT_EQ(found.networks[0].image_id, 4U);
     EXPECT_NE(std::string(found.networks[0].path).find("libc.so"), std::string::npos);
     note();
-    EXPECT_TRUE(plugins_.look().networks.empty());
+    EXPECT_TRUE(plugins_.search().networks.empty());
     EXPECT_EQ(plugins_.networks().size(), 1U) << "for a new segment";
     plugins_.forget(tgid_);
     EXPECT_TRUE(plugins_.networks().empty());
-    EXPECT_TRUE(plugins_.look().connections.empty());
+    EXPECT_TRUE(plugins_.search().connections.empty());
 }
 
 TEST_F(Plugins, WhatLeadsNowhereIsTriedAFewTimes) {
     numbers_->clear();
     object_[9] = qp_.get();
     note();
-    EXPECT_TRUE(plugins_.look().connections.empty());
+    EXPECT_TRUE(plugins_.search().connections.empty());
     numbers_->insert(71); // the kernel has told of it since
-    EXPECT_EQ(plugins_.look().connections.size(), 1U);
+    EXPECT_EQ(plugins_.search().connections.size(), 1U);
     object_[9] = nullptr;
     note();
     for (int i = 0; i < 10; ++i)
-        EXPECT_TRUE(plugins_.look().connections.empty());
+        EXPECT_TRUE(plugins_.search().connections.empty());
     EXPECT_EQ(asked_, 2U + 3U);
 }
 
@@ -117,12 +117,12 @@ TEST_F(Plugins, WhereTheKernelSaysNothingItIsTriedLater) {
     object_[9] = qp_.get();
     note();
     for (int i = 0; i < 10; ++i) {
-        const auto found = plugins_.look();
+        const auto found = plugins_.search();
         EXPECT_TRUE(found.connections.empty());
         EXPECT_EQ(found.networks.size(), i == 0 ? 1U : 0U);
     }
     numbers_.emplace({71U});
-    EXPECT_EQ(plugins_.look().connections.size(), 1U);
+    EXPECT_EQ(plugins_.search().connections.size(), 1U);
 }
 
 // However little time there is.
@@ -132,10 +132,10 @@ TEST_F(Plugins, OneIsLookedAtInAnyCase) {
     for (int i = 0; i < 3; ++i)
         note(hurried);
     for (std::size_t left = 3; left != 0; --left) {
-        EXPECT_EQ(hurried.waiting(), left);
-        EXPECT_EQ(hurried.look().connections.size(), 1U);
+        EXPECT_EQ(hurried.unsearched(), left);
+        EXPECT_EQ(hurried.search().connections.size(), 1U);
     }
-    EXPECT_EQ(hurried.waiting(), 0U);
+    EXPECT_EQ(hurried.unsearched(), 0U);
     EXPECT_EQ(hurried.dropped(), 0U);
     EXPECT_EQ(asked_, 3U) << "once a look";
 }
@@ -145,12 +145,12 @@ TEST_F(Plugins, WhatHasEndedIsNotLookedAt) {
     object_[9] = qp_.get();
     note();
     plugins_.forget(NcclPlugins::Owner{tgid_, 0xbeef});
-    EXPECT_EQ(plugins_.waiting(), 1U);
+    EXPECT_EQ(plugins_.unsearched(), 1U);
     EXPECT_EQ(plugins_.dropped(), 0U);
     plugins_.forget(owner_);
-    EXPECT_EQ(plugins_.waiting(), 0U);
+    EXPECT_EQ(plugins_.unsearched(), 0U);
     EXPECT_EQ(plugins_.dropped(), 1U) << "that is told";
-    EXPECT_TRUE(plugins_.look().connections.empty());
+    EXPECT_TRUE(plugins_.search().connections.empty());
     note();
     plugins_.forget(tgid_);
     EXPECT_EQ(plugins_.dropped(), 2U);
@@ -158,13 +158,13 @@ TEST_F(Plugins, WhatHasEndedIsNotLookedAt) {
 
 // What led nowhere once is no matter of time.
 TEST_F(Plugins, WhatWasLookedAtIsTriedAgainLaterAndNotDropped) {
-    NcclPlugins patient([this] { return read(); }, {AMPLE.look_ns, AMPLE.look_ns});
+    NcclPlugins patient([this] { return read(); }, {AMPLE.search_ns, AMPLE.search_ns});
     note(patient);
-    EXPECT_TRUE(patient.look().connections.empty());
+    EXPECT_TRUE(patient.search().connections.empty());
     object_[9] = qp_.get();
     EXPECT_FALSE(patient.is_due());
-    EXPECT_TRUE(patient.look().connections.empty()) << "not yet";
-    EXPECT_EQ(patient.waiting(), 0U);
+    EXPECT_TRUE(patient.search().connections.empty()) << "not yet";
+    EXPECT_EQ(patient.unsearched(), 0U);
     patient.forget(owner_);
     EXPECT_EQ(patient.dropped(), 0U);
 }
@@ -172,9 +172,9 @@ TEST_F(Plugins, WhatWasLookedAtIsTriedAgainLaterAndNotDropped) {
 TEST_F(Plugins, NcclsOwnNetworksAreNone) {
     note(CW_NCCL_TRANSPORT_IB);
     EXPECT_FALSE(plugins_.is_due());
-    EXPECT_TRUE(plugins_.look().networks.empty());
+    EXPECT_TRUE(plugins_.search().networks.empty());
     EXPECT_EQ(asked_, 0U);
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

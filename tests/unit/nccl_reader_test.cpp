@@ -175,9 +175,9 @@ TEST(NcclReader, FilesThatCannotBeOpenedHoldUpNoOther) {
     const std::array<std::string, 3> paths{"/proc/self/exe", std::string{folder} + "/file",
                                            "/nonexistent"};
     const auto begin = steady_clock::now();
-    const auto looks = look_for_nccl(paths, {milliseconds{300}, milliseconds{3000}});
+    const auto looks = check_for_nccl(paths, {milliseconds{300}, milliseconds{3000}});
     EXPECT_LT(steady_clock::now() - begin, milliseconds{3000});
-    using enum FileLook::Verdict;
+    using enum FileCheck::Verdict;
     ASSERT_EQ(looks.size(), paths.size());
     EXPECT_EQ(looks[0].verdict, Other);
     EXPECT_EQ(looks[1].verdict, Unreadable);

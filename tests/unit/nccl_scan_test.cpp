@@ -39,18 +39,18 @@ void mark(char *at) {
 class ScanComms : public testing::Test {
 protected:
     void SetUp() override {
-        plan_.offsets["ncclComm.startMagic"].value = 0;
-        plan_.offsets["ncclComm.endMagic"].value = END;
+        layout_.offsets["ncclComm.startMagic"].value = 0;
+        layout_.offsets["ncclComm.endMagic"].value = END;
     }
     bool finds(const void *comm) {
         ProcessView process{getpid()};
         EXPECT_TRUE(process.refresh());
-        const auto found =
-            scan_comms(process, plan_, std::chrono::steady_clock::now() + std::chrono::minutes(1));
+        const auto found = scan_comms(process, layout_,
+                                      std::chrono::steady_clock::now() + std::chrono::minutes(1));
         return std::ranges::find(found.addresses, reinterpret_cast<std::uint64_t>(comm)) !=
                found.addresses.end();
     }
-    Plan plan_;
+    LibraryLayout layout_;
 };
 
 TEST_F(ScanComms, WhereMallocPutsWhatIsLarge) {
@@ -88,15 +88,15 @@ TEST_F(ScanComms, PagesThatWereNeverTouchedStayUntouched) {
 TEST_F(ScanComms, TimeIsBounded) {
     ProcessView process{getpid()};
     ASSERT_TRUE(process.refresh());
-    const auto found = scan_comms(process, plan_, std::chrono::steady_clock::now());
+    const auto found = scan_comms(process, layout_, std::chrono::steady_clock::now());
     EXPECT_TRUE(found.addresses.empty());
     EXPECT_TRUE(found.is_cut);
 }
 
 TEST_F(ScanComms, VersionsWithoutMarks) {
-    EXPECT_TRUE(can_scan(plan_));
-    plan_.offsets.erase("ncclComm.endMagic");
-    EXPECT_FALSE(can_scan(plan_));
+    EXPECT_TRUE(can_scan(layout_));
+    layout_.offsets.erase("ncclComm.endMagic");
+    EXPECT_FALSE(can_scan(layout_));
 }
 
 } // namespace

@@ -10,7 +10,7 @@
 #include "collwire/record_kinds.h"
 #include "userspace/sources/nccl/shapes.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr std::uint32_t TGID = 7;
@@ -52,9 +52,9 @@ cw_nccl_shape_ops ops_of(std::uint64_t shape, std::uint32_t first) {
 // A launch of a new shape, as the programs tell of it.
 void launch_new(NcclShapes &shapes, std::uint64_t shape, std::uint32_t n_ops) {
     shapes.use(TGID, shape);
-    shapes.keep(task_of(shape, 0));
+    shapes.add(task_of(shape, 0));
     for (std::uint32_t i = 0; i < n_ops; ++i)
-        shapes.keep(ops_of(shape, i));
+        shapes.add(ops_of(shape, i));
 }
 
 std::size_t n_appended(NcclShapes &shapes) {
@@ -92,10 +92,10 @@ TEST(NcclShapes, OnceInEachSegmentThatHasALaunchOfIt) {
 TEST(NcclShapes, ToldAgainAndNotInOrder) {
     NcclShapes shapes;
     for (const std::uint32_t first : {2U, 0U, 1U, 2U, 0U})
-        shapes.keep(ops_of(1, first));
+        shapes.add(ops_of(1, first));
     auto changed = ops_of(1, 1);
     changed.n_ops = 3;
-    shapes.keep(changed);
+    shapes.add(changed);
     shapes.begin_segment();
     shapes.use(TGID, 1);
     Sink sink;
@@ -172,4 +172,4 @@ TEST(NcclShapes, ProcessesAndWhatCouldNotBeRead) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

@@ -33,11 +33,11 @@ constexpr std::uint32_t STATE = offsetof(Args, state);
 class StepCounters : public testing::Test {
 protected:
     void SetUp() override {
-        std::memset(&layout_, 0xff, sizeof(layout_)); // nothing is known of it
-        layout_.connection_resources = offsetof(Connection, resources);
-        layout_.connection_append = offsetof(Connection, append_at);
-        layout_.send_net_comm = layout_.recv_net_comm = offsetof(Resources, net_comm);
-        layout_.send_step = offsetof(Resources, step);
+        std::memset(&bpf_layout_, 0xff, sizeof(bpf_layout_)); // nothing is known of it
+        bpf_layout_.connection_resources = offsetof(Connection, resources);
+        bpf_layout_.connection_append = offsetof(Connection, append_at);
+        bpf_layout_.send_net_comm = bpf_layout_.recv_net_comm = offsetof(Resources, net_comm);
+        bpf_layout_.send_step = offsetof(Resources, step);
         connection_.resources = &resources_;
         connection_.append_at = &connection_.append;
     }
@@ -52,7 +52,7 @@ protected:
         return record;
     }
     [[nodiscard]] std::optional<StepCounter> find(std::uint32_t flags = 0) const {
-        return find_step_counter(process_, layout_, record_of(connection_, flags));
+        return find_step_counter(process_, bpf_layout_, record_of(connection_, flags));
     }
     [[nodiscard]] std::optional<StepReading> read(const StepCounter &counter,
                                                   std::uint32_t state_offset = STATE) const {
@@ -60,7 +60,7 @@ protected:
     }
 
     ProcessView process_{getpid()};
-    cw_nccl_layout layout_;
+    cw_nccl_layout bpf_layout_;
     Resources resources_;
     Connection connection_;
     Args args_;
@@ -118,8 +118,8 @@ TEST_F(StepCounters, WhatIsNoneAtAll) {
     connection_.resources = &resources_;
     auto local = record_of(connection_, 0);
     local.transport = CW_NCCL_TRANSPORT_LOCAL;
-    EXPECT_FALSE(find_step_counter(process_, layout_, local));
-    layout_.send_step = CW_NCCL_NO_FIELD;
+    EXPECT_FALSE(find_step_counter(process_, bpf_layout_, local));
+    bpf_layout_.send_step = CW_NCCL_NO_FIELD;
     EXPECT_FALSE(find());
 }
 
@@ -140,7 +140,7 @@ TEST_F(StepCounters, Many) {
             connections[i].resources = static_cast<Resources *>(page);
             *connections[i].resources = resources[i];
         }
-        const auto counter = find_step_counter(process_, layout_, record_of(connections[i], 0));
+        const auto counter = find_step_counter(process_, bpf_layout_, record_of(connections[i], 0));
         ASSERT_TRUE(counter);
         counters.push_back(*counter);
     }

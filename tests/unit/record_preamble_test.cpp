@@ -23,7 +23,7 @@ public:
     explicit TestSource(std::string name) : name_(std::move(name)) {}
     [[nodiscard]] std::string_view name() const override { return name_; }
     Result<void> prepare() override { return {}; }
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override { return {}; }
     Result<void> attach() override { return {}; }
     [[nodiscard]] std::vector<SourceState> states() const override { return now; }
     void sample(RecordSink &, bool) override {}

@@ -35,7 +35,7 @@
 #include "userspace/loader/skeleton.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/layout/file_layout.h"
-#include "userspace/sources/nccl/images.h"
+#include "userspace/sources/nccl/libraries.h"
 
 namespace collwire::bench {
 namespace {
@@ -145,13 +145,13 @@ private:
 // Empty programs on the instructions that collwire's sit on.
 class EmptyProbes {
 public:
-    EmptyProbes(bpf_program *program, const nccl::Plan &plan) {
+    EmptyProbes(bpf_program *program, const nccl::LibraryLayout &layout) {
         for (const char *function : {"ncclEnqueueCheck", "ncclProxyStart"}) {
-            const auto *planned = nccl::find_probe(plan, function);
-            bpf_link *link = planned == nullptr
-                                 ? nullptr
-                                 : bpf_program__attach_uprobe(program, false, -1, plan.file.c_str(),
-                                                              planned->file_offset);
+            const auto *planned = nccl::find_probe(layout, function);
+            bpf_link *link = planned == nullptr ? nullptr
+                                                : bpf_program__attach_uprobe(program, false, -1,
+                                                                             layout.file.c_str(),
+                                                                             planned->file_offset);
             if (link == nullptr)
                 fail(fmt::format("an empty uprobe on {}", function));
             links_.push_back(link);
@@ -306,9 +306,9 @@ void keep_others_off_this_cpu() {
 }
 
 int measure(const Options &options) {
-    const auto plan = nccl::plan_of_file(options.nccl);
-    if (!plan)
-        fail(plan.failure().message);
+    const auto layout = nccl::layout_of_file(options.nccl);
+    if (!layout)
+        fail(layout.failure().message);
     auto maps = SharedMaps::create({});
     if (!maps)
         fail(maps.failure().message);
@@ -325,12 +325,12 @@ int measure(const Options &options) {
 
     Job job{options.nccl, options.child_channels};
     keep_others_off_this_cpu();
-    NcclImages ours{**maps, {}};
+    sources::NcclLibraries ours{**maps, {}};
     ours.attach();
-    ours.look_at({getpid()});
+    ours.scan({getpid()});
     if (!ours.problems().empty())
         fail(ours.problems().front());
-    ours.lift();
+    ours.detach_probes();
     const auto last_program = ProgramTimes::last_program();
     std::vector<double> untraced, with_empty, with_ours, differences, programs, launch_programs;
     // Gives what a launch of this round takes where nothing disturbs it.
@@ -352,27 +352,27 @@ int measure(const Options &options) {
         static_cast<void>(repeat(untraced));
         double empty_ns = 0;
         {
-            const EmptyProbes probes{empty->progs.nothing, *plan};
+            const EmptyProbes probes{empty->progs.nothing, *layout};
             empty_ns = repeat(with_empty);
         }
-        if (auto placed = ours.put_back(); !placed)
+        if (auto placed = ours.reattach_probes(); !placed)
             fail(placed.failure().message);
         differences.push_back(repeat(with_ours) - empty_ns);
-        ours.lift();
+        ours.detach_probes();
         {
             const ProgramTimes times;
             const auto empty_before = ProgramTimes::runs(first_program, last_empty);
             {
-                const EmptyProbes probes{empty->progs.nothing, *plan};
+                const EmptyProbes probes{empty->progs.nothing, *layout};
                 launch();
             }
             const auto nothing = ProgramTimes::runs(first_program, last_empty) - empty_before;
             const auto launch_before = ProgramTimes::runs(last_empty, last_program, LAUNCH);
             const auto before = ProgramTimes::runs(last_empty, last_program);
-            if (auto placed = ours.put_back(); !placed)
+            if (auto placed = ours.reattach_probes(); !placed)
                 fail(placed.failure().message);
             launch();
-            ours.lift();
+            ours.detach_probes();
             const auto launched =
                 ProgramTimes::runs(last_empty, last_program, LAUNCH) - launch_before;
             if (launched.n == 0 || nothing.n == 0)

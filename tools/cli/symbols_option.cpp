@@ -8,7 +8,7 @@ namespace collwire::cli {
 CLI::Option *add_symbols(CLI::App &verb, std::vector<std::string> &places) {
     return verb
         .add_option("--symbols", places,
-                    "Where the debug file of an NCCL is that was stripped, a plan of it (doctor "
+                    "Where to find the debug file of a stripped NCCL, its saved layout (doctor "
                     "--export-plan), or another build of its version, besides /usr/lib/debug: a "
                     "directory, or the file")
         ->type_name("PLACE")

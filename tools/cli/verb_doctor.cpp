@@ -47,20 +47,21 @@ struct NcclOptions {
 int nccl_library(const NcclOptions &options, bool json) {
     std::error_code unknown;
     const auto absolute = std::filesystem::absolute(options.library, unknown);
-    const auto plan = nccl::plan_of_file(options.library, {absolute.string(), options.symbols});
-    if (!plan) {
-        fmt::print(stderr, "collwire doctor: {}\n", plan.failure().message);
-        return exit_status_of(plan.failure());
+    const auto layout = nccl::layout_of_file(options.library, {absolute.string(), options.symbols});
+    if (!layout) {
+        fmt::print(stderr, "collwire doctor: {}\n", layout.failure().message);
+        return exit_status_of(layout.failure());
     }
     if (!options.export_to.empty()) {
-        const auto kept = nccl::export_plan(*plan, options.export_to, COLLWIRE_VERSION);
-        if (!kept) {
-            fmt::print(stderr, "collwire doctor: {}\n", kept.failure().message);
+        const auto saved = nccl::save_layout(*layout, options.export_to, COLLWIRE_VERSION);
+        if (!saved) {
+            fmt::print(stderr, "collwire doctor: {}\n", saved.failure().message);
             return EXIT_FAILED;
         }
-        return print(*kept + "\n", 0);
+        return print(*saved + "\n", 0);
     }
-    return print(json ? nccl::render_json(*plan, COLLWIRE_VERSION) : nccl::render_text(*plan), 0);
+    return print(json ? nccl::render_json(*layout, COLLWIRE_VERSION) : nccl::render_text(*layout),
+                 0);
 }
 
 } // namespace
@@ -72,19 +73,20 @@ void add_doctor(CLI::App &app, int &status) {
     verb->add_flag("--json", *json, "One JSON document (schema: docs/doctor.md)");
     const auto options = std::make_shared<NcclOptions>();
     auto *nccl =
-        verb->add_option("--nccl", options->library,
-                         "Instead: what can be known of the NCCL in this file (docs/nccl-plan.md)")
+        verb->add_option(
+                "--nccl", options->library,
+                "Instead: what can be known of the NCCL in this file (docs/nccl-layout.md)")
             ->type_name("FILE");
     add_symbols(*verb, options->symbols)->needs(nccl);
     verb->add_option("--export-plan", options->export_to,
-                     "Keep the plan in this directory, by build-id: --symbols with it tells of the "
-                     "file when it was stripped")
+                     "Save the layout in this directory, by build-id: --symbols DIR finds it for a "
+                     "stripped copy of the file")
         ->type_name("DIR")
         ->needs(nccl);
     verb->footer(
         "Exit status: 0 everything works, 2 usage, 3 not permitted, 4 unsupported or no RDMA "
         "device; "
-        "with --nccl: 0 a plan was made, 1 no NCCL in it or not readable, 3 not permitted, 4 not "
+        "with --nccl: 0 a layout was made, 1 no NCCL in it or not readable, 3 not permitted, 4 not "
         "x86-64.");
     verb->callback([json, options, &status] {
         status = options->library.empty() ? this_machine(*json) : nccl_library(*options, *json);

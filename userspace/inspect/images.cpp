@@ -25,22 +25,22 @@ Image make_image(const Mapped &shown, const std::string &path,
                  const std::vector<std::string> &symbols) {
     Image image;
     image.identity = shown.identity;
-    auto plan = nccl::plan_of_file(path, {shown.mapping.path, symbols});
-    if (!plan) {
-        image.problem = plan.failure().message;
+    auto layout = nccl::layout_of_file(path, {shown.mapping.path, symbols});
+    if (!layout) {
+        image.problem = layout.failure().message;
         return image;
     }
-    image.plan = std::move(*plan);
-    image.plan.file = shown.mapping.path;
+    image.layout = std::move(*layout);
+    image.layout.file = shown.mapping.path;
     image.problem =
-        image.plan.not_recorded.empty() ? image.plan.calls_only : image.plan.not_recorded;
+        image.layout.not_recorded.empty() ? image.layout.calls_only : image.layout.not_recorded;
     if (!image.problem.empty())
         return image;
-    auto layout = nccl::layout_of_plan(image.plan, 0);
-    if (layout)
-        image.layout = *layout;
+    auto bpf_layout = nccl::bpf_layout_of(image.layout, 0);
+    if (bpf_layout)
+        image.bpf_layout = *bpf_layout;
     else
-        image.problem = layout.failure().message;
+        image.problem = bpf_layout.failure().message;
     return image;
 }
 
@@ -74,10 +74,10 @@ Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &
         identities.push_back(identity);
         to_look.push_back(path);
     }
-    const auto looks = nccl::look_for_nccl(to_look);
+    const auto looks = nccl::check_for_nccl(to_look);
     std::map<FileIdentity, std::size_t> indices;
     for (std::size_t i = 0; i < looks.size(); ++i) {
-        if (looks[i].verdict != nccl::FileLook::Verdict::Nccl)
+        if (looks[i].verdict != nccl::FileCheck::Verdict::Nccl)
             continue;
         const auto shown = std::ranges::find(mapped, identities[i], &Mapped::identity);
         indices.emplace(identities[i], found.images.size());
@@ -89,7 +89,7 @@ Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &
             continue;
         std::vector<UsedImage> &used = found.used[one.process];
         const Image &image = found.images[index->second];
-        const auto bias = nccl::load_bias(image.plan, one.mapping);
+        const auto bias = nccl::load_bias(image.layout, one.mapping);
         const auto known = std::ranges::find(used, index->second, &UsedImage::image);
         if (known == used.end() && (bias || !image.problem.empty()))
             used.push_back({index->second, one.mapping.path, bias.value_or(0)});

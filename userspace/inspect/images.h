@@ -16,9 +16,9 @@ namespace collwire::inspect {
 
 struct Image {
     FileIdentity identity;
-    nccl::Plan plan;
-    std::optional<cw_nccl_layout> layout;
-    std::string problem; // empty: its plan can be used
+    nccl::LibraryLayout layout;
+    std::optional<cw_nccl_layout> bpf_layout;
+    std::string problem; // empty: its layout can be used
 };
 
 struct UsedImage {

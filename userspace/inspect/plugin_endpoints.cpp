@@ -29,10 +29,7 @@ std::map<std::uint64_t, std::vector<Endpoint>> plugin_endpoints(
                 continue;
             Endpoint endpoint;
             endpoint.number = qp.number;
-            endpoint.role =
-                capture::nccl_role_name((connections[i]->flags & CW_NCCL_CONNECTION_SEND) != 0
-                                            ? CW_NCCL_ROLE_DATA
-                                            : CW_NCCL_ROLE_CLEAR_TO_SEND);
+            endpoint.role = capture::nccl_role_name(nccl::plugin_role(*connections[i]));
             endpoints[connections[i]->connection].push_back(std::move(endpoint));
         }
     return endpoints;

@@ -41,9 +41,9 @@ bool is_plugins(const cw_nccl_connection &connection) {
     return connection.transport == CW_NCCL_TRANSPORT_PLUGIN;
 }
 
-std::uint32_t field_bytes(const nccl::Plan &plan, const std::string &name) {
-    const auto found = plan.offsets.find(name);
-    return found == plan.offsets.end() ? 0 : static_cast<std::uint32_t>(found->second.size_bytes);
+std::uint32_t field_bytes(const nccl::LibraryLayout &layout, const std::string &name) {
+    const auto found = layout.offsets.find(name);
+    return found == layout.offsets.end() ? 0 : static_cast<std::uint32_t>(found->second.size_bytes);
 }
 
 } // namespace
@@ -56,11 +56,11 @@ ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vecto
         const Image &image = images_[one.image];
         Library library;
         library.path = one.path;
-        library.version = image.plan.version;
-        library.build_id = image.plan.build_id;
+        library.version = image.layout.version;
+        library.build_id = image.layout.build_id;
         library.problem = image.problem;
         if (image.problem.empty())
-            library.source = nccl::basis_of(image.plan, "communicators");
+            library.source = nccl::basis_of(image.layout, "communicators");
         process_.libraries.push_back(std::move(library));
     }
     if (const auto read = read_process("", process_.pid, {})) {
@@ -80,13 +80,14 @@ void ProcessLook::prepare(nccl::CommCopies &copies,
         return;
     for (std::size_t i = 0; i < used_.size(); ++i) {
         const Image &image = image_of(i);
-        if (!image.layout)
+        if (!image.bpf_layout)
             continue;
-        nccl::LiveComms live = nccl::read_comms(view_, image.plan, *image.layout, used_[i].bias);
+        nccl::LiveComms live =
+            nccl::read_comms(view_, image.layout, *image.bpf_layout, used_[i].bias);
         // No list, or an empty one: RAS keeps it, which may be switched off.
-        if (live.comms.empty() && nccl::can_scan(image.plan)) {
-            const auto scanned = nccl::scan_comms(view_, image.plan, scan_until);
-            live = nccl::read_comms_at(view_, image.plan, *image.layout, used_[i].bias,
+        if (live.comms.empty() && nccl::can_scan(image.layout)) {
+            const auto scanned = nccl::scan_comms(view_, image.layout, scan_until);
+            live = nccl::read_comms_at(view_, image.layout, *image.bpf_layout, used_[i].bias,
                                        scanned.addresses);
             live.is_cut = live.is_cut || scanned.is_cut;
             process_.was_scanned = true;
@@ -164,7 +165,7 @@ void ProcessLook::read_idle(const LookedProxy &looked, Proxy &proxy) {
         if (busy.contains(connection.connection))
             continue;
         if (const auto counter =
-                nccl::find_step_counter(view_, *image_of(looked.used).layout, connection)) {
+                nccl::find_step_counter(view_, *image_of(looked.used).bpf_layout, connection)) {
             counters.push_back(*counter);
             counted.push_back(&connection);
         }
@@ -179,7 +180,7 @@ void ProcessLook::read_idle(const LookedProxy &looked, Proxy &proxy) {
 
 void ProcessLook::read_rings(std::size_t used, const cw_nccl_comm &comm, Communicator &into) {
     for (const std::vector<std::byte> &bytes :
-         nccl::read_channels(view_, image_of(used).plan, comm, CHANNEL_BYTES)) {
+         nccl::read_channels(view_, image_of(used).layout, comm, CHANNEL_BYTES)) {
         cw_nccl_channel record;
         if (bytes.size() < sizeof(record))
             continue;
@@ -193,10 +194,10 @@ void ProcessLook::read_rings(std::size_t used, const cw_nccl_comm &comm, Communi
 }
 
 void ProcessLook::read_last_error(std::size_t used) {
-    const nccl::Plan &plan = image_of(used).plan;
-    const auto at = plan.data.find("ncclLastError");
+    const nccl::LibraryLayout &layout = image_of(used).layout;
+    const auto at = layout.data.find("ncclLastError");
     std::array<char, LAST_ERROR_BYTES> text{};
-    if (at == plan.data.end() ||
+    if (at == layout.data.end() ||
         !view_.read(at->second + used_[used].bias, std::as_writable_bytes(std::span{text})))
         return;
     if (std::string said = text_of(text.data(), text.size()); !said.empty())
@@ -208,13 +209,13 @@ void ProcessLook::say_why_empty() {
         return;
     for (std::size_t i = 0; i < used_.size(); ++i) {
         const Image &image = image_of(i);
-        if (!image.layout)
+        if (!image.bpf_layout)
             process_.problem = image.problem;
-        else if (!nccl::can_scan(image.plan))
+        else if (!nccl::can_scan(image.layout))
             process_.problem = fmt::format("NCCL {} neither lists nor marks its communicators: "
                                            "they are not to be found from the outside. Fix: "
                                            "NCCL 2.21 or later, or collwire record",
-                                           image.plan.version);
+                                           image.layout.version);
     }
 }
 
@@ -224,7 +225,7 @@ void ProcessLook::first_look() {
     sockets_ = look_at_sockets(process_.pid, inodes_);
     for (LookedProxy &looked : proxies_) {
         const Image &image = image_of(looked.used);
-        ProxyReader reader{view_, image.plan, *image.layout, used_[looked.used].bias};
+        ProxyReader reader{view_, image.layout, *image.bpf_layout, used_[looked.used].bias};
         looked.first = reader.read(looked.address, false);
     }
 }
@@ -234,7 +235,7 @@ void ProcessLook::second_look(const QueuePairs &queue_pairs) {
     const SocketLook sockets = look_at_sockets(process_.pid, inodes_);
     for (LookedProxy &looked : proxies_) {
         const Image &image = image_of(looked.used);
-        ProxyReader reader{view_, image.plan, *image.layout, used_[looked.used].bias};
+        ProxyReader reader{view_, image.layout, *image.bpf_layout, used_[looked.used].bias};
         Proxy proxy = reader.read(looked.address, true);
         merge_first_look(looked.first, proxy);
         read_idle(looked, proxy);
@@ -284,7 +285,7 @@ void ProcessLook::look_at_plugins(const QueuePairs &queue_pairs) {
 void ProcessLook::read_networks() {
     for (const LookedProxy &looked : proxies_) {
         const auto n = std::ranges::count_if(looked.connections, is_plugins);
-        const std::uint32_t offset = image_of(looked.used).layout->proxy_state_net;
+        const std::uint32_t offset = image_of(looked.used).bpf_layout->proxy_state_net;
         if (n == 0)
             continue;
         const auto net = offset == CW_NCCL_NO_FIELD
@@ -303,22 +304,22 @@ void ProcessLook::read_networks() {
 
 void ProcessLook::read_comm_again(const Comm &one, Communicator &into) {
     const Image &image = image_of(one.used);
-    const nccl::Plan &plan = image.plan;
-    const cw_nccl_layout &layout = *image.layout;
+    const nccl::LibraryLayout &layout = image.layout;
+    const cw_nccl_layout &bpf_layout = *image.bpf_layout;
     cw_nccl_comm comm = one.comm;
-    nccl::read_counts(view_, plan, layout, comm);
+    nccl::read_counts(view_, layout, bpf_layout, comm);
     if ((comm.flags & CW_NCCL_COMM_LAUNCHED) != 0)
         into.launched = comm.launched;
-    const auto at = [&plan](const char *name) { return nccl::field_offset(plan, name); };
+    const auto at = [&layout](const char *name) { return nccl::field_offset(layout, name); };
     const auto number = [&](std::uint32_t offset) {
         return offset == CW_NCCL_NO_FIELD ? std::nullopt
                                           : view_.read<std::int32_t>(comm.comm + offset);
     };
-    if (layout.comm_op_count != CW_NCCL_NO_FIELD)
-        into.starts = view_.read<std::uint64_t>(comm.comm + layout.comm_op_count);
-    if (layout.seq_numbers_count != 0 && layout.comm_seq_number != CW_NCCL_NO_FIELD)
+    if (bpf_layout.comm_op_count != CW_NCCL_NO_FIELD)
+        into.starts = view_.read<std::uint64_t>(comm.comm + bpf_layout.comm_op_count);
+    if (bpf_layout.seq_numbers_count != 0 && bpf_layout.comm_seq_number != CW_NCCL_NO_FIELD)
         into.launched_by_function =
-            view_.read<std::array<std::uint64_t, 5>>(comm.comm + layout.comm_seq_number);
+            view_.read<std::array<std::uint64_t, 5>>(comm.comm + bpf_layout.comm_seq_number);
     if (const auto result = number(at("ncclComm.asyncResult")))
         into.async_result = capture::nccl_result_name(static_cast<std::uint64_t>(*result));
     if (const std::uint32_t offset = at("ncclComm.abortFlag"); offset != CW_NCCL_NO_FIELD)
@@ -327,14 +328,14 @@ void ProcessLook::read_comm_again(const Comm &one, Communicator &into) {
                 into.is_aborted = *value != 0;
     if (const auto revoked = number(at("ncclComm.revokedFlag")))
         into.is_revoked = *revoked != 0;
-    if (field_bytes(plan, "ncclComm.finalizeCalled") == 1)
+    if (field_bytes(layout, "ncclComm.finalizeCalled") == 1)
         if (const auto flag = view_.read<std::uint8_t>(comm.comm + at("ncclComm.finalizeCalled")))
             into.is_finalized = *flag != 0;
 }
 
 void ProcessLook::find_threads(const LookedProxy &looked, Proxy &proxy,
                                std::map<std::uint32_t, std::string> &roles) {
-    const ProxyLayout layout{image_of(looked.used).plan};
+    const ProxyLayout proxy_layout{image_of(looked.used).layout};
     const ThreadNumbers threads = thread_numbers(view_.pid());
     const auto find = [&](std::uint32_t offset) -> std::uint32_t {
         if (offset == CW_NCCL_NO_FIELD)
@@ -342,8 +343,8 @@ void ProcessLook::find_threads(const LookedProxy &looked, Proxy &proxy,
         const auto pthread = view_.read<std::uint64_t>(looked.address + offset);
         return pthread ? thread_number(view_, threads, *pthread) : 0;
     };
-    proxy.service_tid = find(layout.state_thread);
-    proxy.progress_tid = find(layout.progress_thread);
+    proxy.service_tid = find(proxy_layout.state_thread);
+    proxy.progress_tid = find(proxy_layout.progress_thread);
     if (proxy.service_tid != 0)
         roles.emplace(proxy.service_tid, "service");
     if (proxy.progress_tid != 0)

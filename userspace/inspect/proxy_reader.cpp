@@ -40,12 +40,12 @@ template <typename T> std::optional<T> part(std::span<const std::byte> bytes, st
     return value;
 }
 
-// The first that the plan has of "type.field|type.field"; null: it has none.
-const nccl::PlannedOffset *find_offset(const nccl::Plan &plan, std::string_view names) {
+// The first that the layout has of "type.field|type.field"; null: it has none.
+const nccl::FieldOffset *find_offset(const nccl::LibraryLayout &layout, std::string_view names) {
     for (;;) {
         const auto bar = names.find('|');
-        const auto found = plan.offsets.find(std::string{names.substr(0, bar)});
-        if (found != plan.offsets.end())
+        const auto found = layout.offsets.find(std::string{names.substr(0, bar)});
+        if (found != layout.offsets.end())
             return &found->second;
         if (bar == std::string_view::npos)
             return nullptr;
@@ -57,13 +57,13 @@ std::uint32_t narrowed(std::uint64_t value) {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, UINT32_MAX - 1));
 }
 
-std::uint32_t size_bytes_of(const nccl::Plan &plan, std::string_view names) {
-    const nccl::PlannedOffset *found = find_offset(plan, names);
+std::uint32_t size_bytes_of(const nccl::LibraryLayout &layout, std::string_view names) {
+    const nccl::FieldOffset *found = find_offset(layout, names);
     return found == nullptr ? 0 : narrowed(found->size_bytes);
 }
 
-std::uint32_t elements_of(const nccl::Plan &plan, std::string_view names) {
-    const nccl::PlannedOffset *found = find_offset(plan, names);
+std::uint32_t elements_of(const nccl::LibraryLayout &layout, std::string_view names) {
+    const nccl::FieldOffset *found = find_offset(layout, names);
     return found == nullptr ? 0 : narrowed(found->elements);
 }
 
@@ -77,8 +77,8 @@ std::string named(std::string_view name) {
 
 } // namespace
 
-ProxyLayout::ProxyLayout(const nccl::Plan &plan) {
-    const auto at = [&plan](std::string_view names) { return nccl::field_offset(plan, names); };
+ProxyLayout::ProxyLayout(const nccl::LibraryLayout &layout) {
+    const auto at = [&layout](std::string_view names) { return nccl::field_offset(layout, names); };
     const std::uint32_t progress_state = at("ncclProxyState.progressState");
     const std::uint32_t in_progress = at("ncclProxyProgressState.active");
     active =
@@ -128,7 +128,7 @@ ProxyLayout::ProxyLayout(const nccl::Plan &plan) {
     recv_mem_fifo = at("ncclRecvMem.connFifo|ncclRecvMem.sizesFifo");
     fifo_element = at("ncclConnFifo");
     fifo_size = at("ncclConnFifo.size");
-    fifo_size_bytes = size_bytes_of(plan, "ncclConnFifo.size");
+    fifo_size_bytes = size_bytes_of(layout, "ncclConnFifo.size");
     if (fifo_size == CW_NCCL_NO_FIELD && recv_mem_fifo != CW_NCCL_NO_FIELD) { // 2.18, 2.19: ints
         fifo_element = 4;
         fifo_size = 0;
@@ -137,8 +137,8 @@ ProxyLayout::ProxyLayout(const nccl::Plan &plan) {
     send_mem_head = at("ncclSendMem.head");
     constexpr std::string_view CREDITS = "ncclIbSendComm.ctsFifo|ncclIbSendComm.fifo";
     ib_credits = at(CREDITS);
-    ib_credits_bytes = size_bytes_of(plan, CREDITS);
-    ib_credit_rows = elements_of(plan, CREDITS);
+    ib_credits_bytes = size_bytes_of(layout, CREDITS);
+    ib_credit_rows = elements_of(layout, CREDITS);
     ib_credit_head = at("ncclIbNetCommBase.fifoHead|ncclIbSendComm.fifoHead");
     ib_credit_index = at("ncclIbSendFifo.idx");
 }
@@ -151,9 +151,9 @@ bool ProxyLayout::is_usable() const {
            sub_size != 0 && sub_size <= MAX_SUB_BYTES;
 }
 
-ProxyReader::ProxyReader(const ProcessView &process, const nccl::Plan &plan,
-                         const cw_nccl_layout &layout, std::uint64_t bias)
-    : process_(process), layout_(layout), at_(plan), bias_(bias) {}
+ProxyReader::ProxyReader(const ProcessView &process, const nccl::LibraryLayout &layout,
+                         const cw_nccl_layout &bpf_layout, std::uint64_t bias)
+    : process_(process), bpf_layout_(bpf_layout), at_(layout), bias_(bias) {}
 
 bool ProxyReader::bytes(std::uint64_t address, std::span<std::byte> into) {
     if (reads_ >= MAX_READS || into.size() > MAX_BYTES - bytes_read_) {
@@ -184,7 +184,7 @@ Proxy ProxyReader::read(std::uint64_t proxy_state, bool slots) {
         proxy.async_result = capture::nccl_result_name(static_cast<std::uint64_t>(*result));
     if (!at_.is_usable())
         return proxy;
-    net_ = field<std::uint64_t>(proxy_state, layout_.proxy_state_net).value_or(0);
+    net_ = field<std::uint64_t>(proxy_state, bpf_layout_.proxy_state_net).value_or(0);
     is_cut_ = false;
     // Along the list of what is active, and from each along what waits behind it.
     std::set<std::uint64_t> seen;
@@ -223,7 +223,7 @@ std::optional<Operation> ProxyReader::read_operation(std::uint64_t address, bool
     };
     const std::uint8_t pattern = small(at_.args_pattern);
     if (pattern < CW_NCCL_PATTERN_NUMBERS)
-        operation.pattern = capture::nccl_pattern_name(layout_.patterns[pattern]);
+        operation.pattern = capture::nccl_pattern_name(bpf_layout_.patterns[pattern]);
     operation.is_p2p = operation.pattern == "Send" || operation.pattern == "Recv";
     const std::uint8_t protocol = small(at_.args_protocol);
     operation.protocol = named(capture::nccl_protocol_name(protocol));
@@ -280,9 +280,9 @@ std::optional<Transfer> ProxyReader::read_transfer(std::uint64_t address,
     transfer.max_depth = std::min(STEPS, SHARED_STEPS / static_cast<std::uint64_t>(n_subs));
     // Before it has begun the counters are of whatever was there before.
     transfer.first = transfer.last = operation.is_begun ? *progress : Progress{};
-    const auto send = field<std::int32_t>(*connection, layout_.connection_send);
-    const auto resources = field<std::uint64_t>(*connection, layout_.connection_resources);
-    const auto transport = field<std::int32_t>(*connection, layout_.connection_transport);
+    const auto send = field<std::int32_t>(*connection, bpf_layout_.connection_send);
+    const auto resources = field<std::uint64_t>(*connection, bpf_layout_.connection_resources);
+    const auto transport = field<std::int32_t>(*connection, bpf_layout_.connection_transport);
     if (!send || !transport)
         return transfer;
     transfer.is_send = *send != 0;
@@ -292,17 +292,17 @@ std::optional<Transfer> ProxyReader::read_transfer(std::uint64_t address,
         return transfer.is_send ? of_send : of_receive;
     };
     transfer.rank =
-        field<std::int32_t>(*resources, pick(layout_.send_tp_rank, layout_.recv_tp_rank))
+        field<std::int32_t>(*resources, pick(bpf_layout_.send_tp_rank, bpf_layout_.recv_tp_rank))
             .value_or(-1);
-    transfer.peer = field<std::int32_t>(
-                        *resources, pick(layout_.send_tp_remote_rank, layout_.recv_tp_remote_rank))
+    transfer.peer = field<std::int32_t>(*resources, pick(bpf_layout_.send_tp_remote_rank,
+                                                         bpf_layout_.recv_tp_remote_rank))
                         .value_or(-1);
-    transfer.conn_index =
-        field<std::int32_t>(*resources, pick(layout_.send_conn_index, layout_.recv_conn_index))
-            .value_or(-1);
-    transfer.transport = net_ == layout_.net_ib + bias_       ? "NET/IB"
-                         : net_ == layout_.net_socket + bias_ ? "NET/Socket"
-                                                              : "NET/plugin";
+    transfer.conn_index = field<std::int32_t>(*resources, pick(bpf_layout_.send_conn_index,
+                                                               bpf_layout_.recv_conn_index))
+                              .value_or(-1);
+    transfer.transport = net_ == bpf_layout_.net_ib + bias_       ? "NET/IB"
+                         : net_ == bpf_layout_.net_socket + bias_ ? "NET/Socket"
+                                                                  : "NET/plugin";
     if (!slots || !operation.is_begun)
         return transfer;
     if (transfer.is_send)
@@ -335,7 +335,7 @@ void ProxyReader::read_sender(Transfer &transfer, std::uint64_t resources, std::
     else
         transfer.slot = flags_of(resources, protocol, step, *there);
     if (transfer.transport == "NET/IB")
-        if (const auto net_comm = field<std::uint64_t>(resources, layout_.send_net_comm))
+        if (const auto net_comm = field<std::uint64_t>(resources, bpf_layout_.send_net_comm))
             transfer.has_credit = credit_of(*net_comm);
 }
 
@@ -344,7 +344,7 @@ void ProxyReader::read_sender(Transfer &transfer, std::uint64_t resources, std::
 Slot ProxyReader::flags_of(std::uint64_t resources, std::uint32_t protocol, std::uint64_t step,
                            std::int64_t bytes_there) {
     if (protocol == CW_NCCL_LL128 &&
-        field<std::int32_t>(resources, layout_.send_use_gdr).value_or(0) != 0)
+        field<std::int32_t>(resources, bpf_layout_.send_use_gdr).value_or(0) != 0)
         return Slot::Filled;
     if (bytes_there < 0 || bytes_there > MAX_SLOT_BYTES ||
         !all_there(

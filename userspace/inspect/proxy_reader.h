@@ -13,9 +13,9 @@
 
 namespace collwire::inspect {
 
-// Where the plan of a file says what of proxies is: CW_NCCL_NO_FIELD where it does not.
+// Where the layout of a file says what of proxies is: CW_NCCL_NO_FIELD where it does not.
 struct ProxyLayout {
-    explicit ProxyLayout(const nccl::Plan &plan);
+    explicit ProxyLayout(const nccl::LibraryLayout &layout);
     // Enough for operations and their counters.
     [[nodiscard]] bool is_usable() const;
 
@@ -33,8 +33,8 @@ struct ProxyLayout {
 
 class ProxyReader {
 public:
-    ProxyReader(const ProcessView &process, const nccl::Plan &plan, const cw_nccl_layout &layout,
-                std::uint64_t bias);
+    ProxyReader(const ProcessView &process, const nccl::LibraryLayout &layout,
+                const cw_nccl_layout &bpf_layout, std::uint64_t bias);
 
     // A proxy with its operations, `first` and `last` as they are now. `net_ib` etc. of the layout
     // say what network it is of. With `slots` also what the next step of each waits for.
@@ -59,7 +59,7 @@ private:
     [[nodiscard]] std::optional<Progress> progress_of(std::span<const std::byte> sub) const;
 
     const ProcessView &process_;
-    const cw_nccl_layout &layout_;
+    const cw_nccl_layout &bpf_layout_;
     ProxyLayout at_;
     std::uint64_t bias_;
     std::uint64_t net_ = 0; // of the proxy that is read

@@ -224,7 +224,7 @@ void HookSet::detach() {
     }
 }
 
-std::vector<PlannedProbe> HookSet::plan() const {
+std::vector<PlannedProbe> HookSet::probe_list() const {
     std::vector<PlannedProbe> probes;
     for (const auto &selected : hooks_) {
         const auto &hook = selected.hook;

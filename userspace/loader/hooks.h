@@ -72,7 +72,7 @@ public:
     [[nodiscard]] std::string left_out() const;
     void detach();
 
-    [[nodiscard]] std::vector<PlannedProbe> plan() const;
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const;
     // Calls that the kernel let pass without running our programs, as far as it counts them. Those
     // of functions with a second program are not in it: the other one may have seen them.
     [[nodiscard]] std::uint64_t missed() const;

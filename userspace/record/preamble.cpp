@@ -126,7 +126,7 @@ void SampleGaps::append(RecordSink &sink, const Sources &sources, std::uint64_t 
 
 void append_probes(RecordSink &sink, const Sources &sources) {
     for (const auto &source : sources) {
-        for (const PlannedProbe &planned : source->plan()) {
+        for (const PlannedProbe &planned : source->probe_list()) {
             const cw_probe probe = probe_record(planned, monotonic_ns());
             sink.append(probe.header);
         }

@@ -25,8 +25,8 @@
 #include "collwire/record_kinds.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/child.h"
-#include "userspace/record/plan_printer.h"
 #include "userspace/record/preamble.h"
+#include "userspace/record/probe_list_printer.h"
 #include "userspace/record/say.h"
 #include "userspace/record/session.h"
 #include "userspace/record/signals.h"
@@ -333,7 +333,7 @@ int Recorder::run() {
     if (auto prepared = session_.prepare(options_); !prepared)
         return fail(prepared.failure());
     if (options_.dry_run) {
-        print_plan(stdout, session_.sources());
+        print_probe_list(stdout, session_.sources());
         if (std::fflush(stdout) != 0)
             return fail(error(ErrorKind::Failed, "cannot write to standard output"));
         return EXIT_DONE;

@@ -5,9 +5,9 @@
 
 namespace collwire {
 
-// Records until the duration, the command or a signal ends it. Prints messages on stderr, the plan
-// of a dry run on stdout. Returns the exit status (correlate/base/exit_status.h), or the command's
-// where that is greater.
+// Records until the duration, the command or a signal ends it. Prints messages on stderr, the probe
+// list of a dry run on stdout. Returns the exit status (correlate/base/exit_status.h), or the
+// command's where that is greater.
 int run_record(const RecordOptions &options);
 
 } // namespace collwire

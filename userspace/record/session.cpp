@@ -106,8 +106,8 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     MappingsSource *told_by = mappings.get();
     if (auto added = add(std::move(mappings)); !added)
         return added;
-    NcclOptions nccl;
-    nccl.tell_again = [told_by](const auto &inodes) { told_by->tell_again(inodes); };
+    sources::NcclOptions nccl;
+    nccl.rearm_mappings = [told_by](const auto &inodes) { told_by->tell_again(inodes); };
     nccl.probes.pids = options.pids;
     nccl.files = options.nccl_files;
     nccl.probes.symbols = options.symbols;
@@ -116,12 +116,12 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     nccl.probes.network_times = options.network_times;
     nccl.probes.warnings = options.warnings;
     nccl.on_error = look_at_qps_;
-    nccl.told_of_mappings = [this] { return works("mappings"); };
+    nccl.has_mapping_records = [this] { return works("mappings"); };
     SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;
     auto sockets = std::make_unique<SocketSource>(std::move(sockets_options));
     nccl.on_connection = [to = sockets.get()](const cw_header &record) { to->on_record(record); };
-    if (auto added = add(std::make_unique<NcclSource>(*maps_, std::move(nccl))); !added)
+    if (auto added = add(std::make_unique<sources::NcclSource>(*maps_, std::move(nccl))); !added)
         return added;
     return add(std::move(sockets));
 }

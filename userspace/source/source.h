@@ -64,7 +64,7 @@ public:
     // Opens and loads programs, finds functions and files; places nothing.
     virtual Result<void> prepare() = 0;
     // Every probe that attach would place (placed = false before attach, the truth afterwards).
-    [[nodiscard]] virtual std::vector<PlannedProbe> plan() const = 0;
+    [[nodiscard]] virtual std::vector<PlannedProbe> probe_list() const = 0;
     virtual Result<void> attach() = 0;
     // All sources are attached, and nothing counts before this is over: what a source reads by
     // itself it reads now.

@@ -31,7 +31,7 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "counters"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override { return {}; }
     Result<void> attach() override { return {}; }
     [[nodiscard]] std::vector<SourceState> states() const override;
     // An event of a port or its carrier: the ports are looked at again at the next sample. A device

@@ -34,7 +34,7 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "inventory"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override { return {}; }
     Result<void> attach() override { return {}; }
     [[nodiscard]] std::vector<SourceState> states() const override;
     // Looks at the owner of a queue pair when it is seen first: it may end any moment.

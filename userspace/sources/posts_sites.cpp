@@ -354,7 +354,7 @@ PlannedProbe PostsSites::planned(const Site &site) const {
     return probe;
 }
 
-std::vector<PlannedProbe> PostsSites::plan() const {
+std::vector<PlannedProbe> PostsSites::probe_list() const {
     std::vector<PlannedProbe> probes;
     for (const Site &site : sites_)
         if (!site.same_as && allowed(site))
@@ -362,7 +362,7 @@ std::vector<PlannedProbe> PostsSites::plan() const {
     return probes;
 }
 
-void PostsSites::plan_is_told() {
+void PostsSites::probe_list_is_written() {
     for (Site &site : sites_)
         site.appended = site.placed_ns != 0;
 }

@@ -55,13 +55,13 @@ public:
     // in that while, at processes that use RDMA alone: reading what a process maps may block.
     void drop_unused(std::uint64_t now_ns);
 
-    [[nodiscard]] std::vector<PlannedProbe> plan() const;
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const;
     // Places where posts go unseen, one clause each.
     [[nodiscard]] const std::vector<std::string> &problems() const { return problems_; }
     // Appends one probe record for each site that was attached since the last call, or since
-    // those that the plan tells of.
+    // those that the probe list has.
     void append_new(RecordSink &sink);
-    void plan_is_told();
+    void probe_list_is_written();
     [[nodiscard]] std::size_t n_placed() const;
 
 private:

@@ -175,7 +175,7 @@ Result<void> PostsSource::attach() {
     // Between prepare and now others may have begun to use RDMA.
     for (const pid_t pid : rdma_processes())
         look_at_process(pid);
-    sites_.plan_is_told(); // with what the recorder writes of every source next
+    sites_.probe_list_is_written(); // with what the recorder writes of every source next
     return {};
 }
 

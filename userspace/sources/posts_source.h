@@ -54,7 +54,9 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "posts"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return sites_.plan(); }
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override {
+        return sites_.probe_list();
+    }
     Result<void> attach() override;
     [[nodiscard]] std::vector<SourceState> states() const override;
     // Queue pairs lead to the libraries of processes that use RDMA from now on.

@@ -36,7 +36,9 @@ public:
         return loaded ? std::move(loaded) : without(std::move(loaded).failure());
     }
 
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return hooks_.plan(); }
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override {
+        return hooks_.probe_list();
+    }
 
     Result<void> attach() override {
         auto attached = attach_what_can_be();

@@ -37,7 +37,7 @@ public:
 
     [[nodiscard]] std::string_view name() const override { return "sockets"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> plan() const override { return {}; }
+    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override { return {}; }
     Result<void> attach() override;
     [[nodiscard]] std::vector<SourceState> states() const override;
     // The sockets of a cw_nccl_connection are watched from now on. To be called also for those that

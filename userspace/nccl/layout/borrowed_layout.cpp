@@ -20,15 +20,15 @@
 namespace collwire::nccl {
 namespace {
 
-// Not among the names: it logs nothing. Found by its caller.
+// It logs no name, so it is found by its caller.
 constexpr std::string_view START = "ncclProxyStart";
 constexpr std::string_view STARTER = "hostStreamPlanTask";
 constexpr std::string_view LAUNCHER =
     "ncclLaunchKernelAfter_NoCuda"; // of 2.23 to 2.27 has it inlined
-// Its probe is in the middle of it, where DWARF says.
+// Its probe is inside the function, at an address that only DWARF gives.
 constexpr std::string_view EARLY = "ncclLocalOpAppend";
-constexpr std::string_view PLAN = "plan"; // its register there
-// It compares startMagic and endMagic: where the latter is, ncclComm ends.
+constexpr std::string_view PLAN_REGISTER = "plan"; // its register there
+// It compares startMagic and endMagic. endMagic is the last field of ncclComm.
 constexpr std::string_view CHECK = "CommCheck";
 constexpr std::string_view CLEANUP = "commCleanup";
 constexpr std::string_view DESTROY = "ncclCommDestroy";
@@ -37,57 +37,51 @@ constexpr std::array<std::string_view, 3> EXPORTED{DESTROY, "ncclGetLastError", 
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> NETWORKS{
     {{"ncclNetIb", "IB"}, {"ncclNetSocket", "Socket"}}};
-// ncclNet_t begins with its name; in 2.18 to 2.32 these have so many functions behind it.
+// ncclNet_t starts with its name. In 2.18 to 2.32 at least this many functions follow.
 constexpr std::size_t FUNCTIONS_OF_NETWORK = 7;
 constexpr std::uint64_t POINTER_BYTES = 8;
 
 constexpr std::size_t BUILD_ID_DIGITS = 12; // that are shown
 
-bool is_lender(std::uint32_t to, std::uint32_t of, Lender lender) {
-    if (to == 0 || of == 0)
-        return false;
-    return lender == Lender::SameVersion ? to == of : is_patch_release(to, of);
-}
-
 class Borrower {
 public:
-    Borrower(const LibraryFile &file, const Plan &other, Lender lender)
+    Borrower(const LibraryFile &file, const LibraryLayout &other, Lender lender)
         : file_(file), other_(other), lender_(lender), exported_(file.find(EXPORTED)) {}
 
-    Result<Plan> make() {
+    Result<LibraryLayout> make() {
         if (auto checked = check_build(); !checked)
             return std::move(checked).failure();
         const auto names = names_of(other_);
         logged_.emplace(file_, names);
         if (auto checked = check_size(); !checked)
             return std::move(checked).failure();
-        plan_.version = version_text(version_of(file_));
-        plan_.build_id = file_.build_id();
-        plan_.debug_link = file_.debug_link();
-        plan_.has_symbol_table = file_.has_symbol_table();
-        plan_.has_debug_types = file_.has_debug_types();
-        plan_.enumerators = other_.enumerators;
+        layout_.version = version_text(version_of(file_));
+        layout_.build_id = file_.build_id();
+        layout_.debug_link = file_.debug_link();
+        layout_.has_symbol_table = file_.has_symbol_table();
+        layout_.has_debug_types = file_.has_debug_types();
+        layout_.enumerators = other_.enumerators;
         for (const auto &[name, offset] : other_.offsets)
-            plan_.offsets.emplace(
-                name, PlannedOffset{offset.value, offset.size_bytes, offset.elements,
-                                    lender_ == Lender::SameVersion ? "another build's"
-                                                                   : "another version's"});
+            layout_.offsets.emplace(
+                name, FieldOffset{offset.value, offset.size_bytes, offset.elements,
+                                  lender_ == Lender::SameVersion ? "another build's"
+                                                                 : "another version's"});
         find_functions();
         find_data();
         for (const std::string_view name : NEEDED_FUNCTIONS)
-            if (find_probe(plan_, name) == nullptr)
+            if (find_probe(layout_, name) == nullptr)
                 return no(fmt::format("{} is not found in it", name));
         for (const CapabilityRecipe &recipe : capability_recipes())
-            plan_.capabilities.push_back(capability(recipe));
-        if (const auto layout = layout_of_plan(plan_, 0); !layout)
-            return Error{layout.failure()};
-        return std::move(plan_);
+            layout_.capabilities.push_back(capability(recipe));
+        if (const auto bpf_layout = bpf_layout_of(layout_, 0); !bpf_layout)
+            return Error{bpf_layout.failure()};
+        return std::move(layout_);
     }
 
 private:
-    static std::vector<std::string_view> names_of(const Plan &other) {
+    static std::vector<std::string_view> names_of(const LibraryLayout &other) {
         std::vector<std::string_view> names{STARTER, LAUNCHER, CHECK};
-        for (const PlannedFunction &probe : other.probes)
+        for (const ProbedFunction &probe : other.probes)
             names.push_back(probe.function);
         std::ranges::sort(names);
         names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -95,7 +89,7 @@ private:
     }
 
     static Error no(std::string_view what) {
-        return error(ErrorKind::BadInput, fmt::format("not as that build: {}", what));
+        return error(ErrorKind::BadInput, fmt::format("does not fit that build: {}", what));
     }
 
     [[nodiscard]] const LibrarySymbol *exported(std::string_view name) const {
@@ -109,17 +103,17 @@ private:
 
     // One version is one source: only the compiler and its options may differ.
     [[nodiscard]] Result<void> check_build() const {
-        if (!is_lender(version_of(file_), version_number(other_.version), lender_))
+        if (!can_lend(version_of(file_), version_number(other_.version), lender_))
             return no("another version");
-        // One of this build that was not taken is wrong.
+        // A layout of this very build was refused before.
         if (other_.build_id == file_.build_id())
-            return no("it is of this one");
+            return no("it is of this build");
         if (!other_.not_recorded.empty() || !other_.calls_only.empty() || !other_.has_debug_types)
-            return no("nothing is known of that, either");
+            return no("no layout is known for that build, either");
         return check_getters(other_, file_);
     }
 
-    // What is not to be checked is taken of the same source alone.
+    // Sizes that cannot be checked are accepted from the same version only.
     [[nodiscard]] Result<void> check_size() const {
         const LoggingFunction *check = logged_->find(CHECK);
         const std::uint32_t end = field_offset(other_, "ncclComm.endMagic");
@@ -129,16 +123,16 @@ private:
         };
         if (compares(end))
             return {};
-        // A compiler may have made something else of it.
+        // A compiler may use other code for the comparison.
         if (lender_ == Lender::PatchRelease)
-            return no("the size of communicators is not to be seen");
+            return no("the size of communicators cannot be checked");
         if (end != CW_NCCL_NO_FIELD && compares(field_offset(other_, "ncclComm.startMagic")))
             return no("communicators of another size");
         return {};
     }
 
     void find_functions() {
-        for (const PlannedFunction &probe : other_.probes) {
+        for (const ProbedFunction &probe : other_.probes) {
             if (probe.function == START) {
                 find_start(probe);
                 continue;
@@ -147,7 +141,8 @@ private:
             if (function == nullptr)
                 continue;
             if (probe.function == CLEANUP && !function->is_called) {
-                // Inlined into what is given another argument. The application's call is near.
+                // It was inlined into a function with another argument. The application's call
+                // comes right before.
                 if (const LibrarySymbol *destroy = exported(DESTROY))
                     add(probe, destroy->name, destroy->address, 0);
                 continue;
@@ -157,12 +152,12 @@ private:
         }
     }
 
-    // Of what hostStreamPlanTask calls it is what begins with going through comm->proxyState to its
-    // list of operations, where `other` says that they are.
-    void find_start(const PlannedFunction &probe) {
+    // Of the callees of hostStreamPlanTask, the one that starts by following comm->proxyState to
+    // its list of operations, at the offsets of `other`.
+    void find_start(const ProbedFunction &probe) {
         const LoggingFunction *starter = logged_->find(STARTER);
-        const std::uint32_t state = field_offset(plan_, "ncclComm.proxyState");
-        const std::uint32_t operations = field_offset(plan_, "ncclProxyState.proxyOps");
+        const std::uint32_t state = field_offset(layout_, "ncclComm.proxyState");
+        const std::uint32_t operations = field_offset(layout_, "ncclProxyState.proxyOps");
         if (starter == nullptr || state == CW_NCCL_NO_FIELD || operations == CW_NCCL_NO_FIELD)
             return;
         const CodeRange caller{starter->begin, starter->bytes};
@@ -182,18 +177,18 @@ private:
         if (bit == 0)
             return;
         add(probe, START, of->callee, bit);
-        if (!plan_.probes.empty() && plan_.probes.back().function == START)
-            plan_.probes.back().registers.emplace(PLAN, kept);
+        if (!layout_.probes.empty() && layout_.probes.back().function == START)
+            layout_.probes.back().registers.emplace(PLAN_REGISTER, kept);
     }
 
-    void add(const PlannedFunction &like, std::string_view symbol, std::uint64_t entry,
+    void add(const ProbedFunction &like, std::string_view symbol, std::uint64_t entry,
              unsigned registers) {
-        PlannedFunction probe;
+        ProbedFunction probe;
         probe.function = like.function;
         probe.symbol = symbol;
         probe.entry = entry;
         for (const auto &[name, place] : like.registers)
-            if (name != PLAN) { // its register is the other build's choice
+            if (name != PLAN_REGISTER) { // its register is the other build's choice
                 registers |= register_bit(place);
                 probe.registers.emplace(name, place);
             }
@@ -204,17 +199,17 @@ private:
         probe.file_offset = point->file_offset;
         probe.instruction = point->instruction;
         probe.emulated = point->emulated;
-        plan_.probes.push_back(std::move(probe));
+        layout_.probes.push_back(std::move(probe));
     }
 
     void find_data() {
         const auto pointers = file_.pointers();
         for (const auto &[variable, name] : NETWORKS)
             if (const auto address = network(pointers, name))
-                plan_.data.emplace(variable, *address);
+                layout_.data.emplace(variable, *address);
         if (const LibrarySymbol *getter = exported("ncclGetLastError"))
             if (const auto address = returned_address(file_.code(), *getter))
-                plan_.data.emplace("ncclLastError", *address);
+                layout_.data.emplace("ncclLastError", *address);
     }
 
     // The only table of functions that begins with this name.
@@ -242,7 +237,7 @@ private:
         return only;
     }
 
-    // Official builds have them in one segment with the code.
+    // In official builds they share a segment with the code.
     [[nodiscard]] bool is_constant(std::uint64_t address) const {
         const CodeRange constants = file_.read_only_data();
         return address >= constants.begin && address - constants.begin < constants.bytes;
@@ -261,14 +256,14 @@ private:
         bool has_all = true;
         if (recipe.name == "operations")
             miss(EARLY);
-        if (const PlannedFunction *cleanup = find_probe(plan_, CLEANUP);
+        if (const ProbedFunction *cleanup = find_probe(layout_, CLEANUP);
             recipe.name == "communicators" && cleanup != nullptr && cleanup->symbol == DESTROY)
             miss("commCleanup: ends by ncclCommAbort");
         for (const FunctionRecipe &function : recipe.functions)
             if (!has_probe(function.names))
                 miss(function.names);
         for (const DataRecipe &data : recipe.data)
-            if (!plan_.data.contains(std::string{data.names})) {
+            if (!layout_.data.contains(std::string{data.names})) {
                 miss(data.names);
                 has_all = has_all && data.need == Need::Optional;
             }
@@ -287,7 +282,7 @@ private:
     [[nodiscard]] bool has_probe(std::string_view names) const {
         for (;;) {
             const auto bar = names.find('|');
-            if (find_probe(plan_, names.substr(0, bar)) != nullptr)
+            if (find_probe(layout_, names.substr(0, bar)) != nullptr)
                 return true;
             if (bar == std::string_view::npos)
                 return false;
@@ -296,11 +291,11 @@ private:
     }
 
     const LibraryFile &file_;
-    const Plan &other_;
+    const LibraryLayout &other_;
     Lender lender_;
     LibraryFile::Symbols exported_;
     std::optional<LoggedNames> logged_;
-    Plan plan_;
+    LibraryLayout layout_;
 };
 
 } // namespace
@@ -317,11 +312,13 @@ bool is_patch_release(std::uint32_t of, std::uint32_t other) {
     return of != other && of / 100 == other / 100;
 }
 
-bool can_lend(const LibraryFile &to, const LibraryFile &of, Lender lender) {
-    return is_lender(version_of(to), version_of(of), lender);
+bool can_lend(std::uint32_t to, std::uint32_t of, Lender lender) {
+    if (to == 0 || of == 0)
+        return false;
+    return lender == Lender::SameVersion ? to == of : is_patch_release(to, of);
 }
 
-bool have_same_layouts(const Plan &a, const Plan &b) {
+bool have_same_offsets(const LibraryLayout &a, const LibraryLayout &b) {
     return a.enumerators == b.enumerators &&
            std::ranges::equal(a.offsets, b.offsets, [](const auto &one, const auto &other) {
                return one.first == other.first && one.second.value == other.second.value &&
@@ -330,7 +327,8 @@ bool have_same_layouts(const Plan &a, const Plan &b) {
            });
 }
 
-Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other, Lender lender) {
+Result<LibraryLayout> borrow_layout(const LibraryFile &file, const LibraryLayout &other,
+                                    Lender lender) {
     return Borrower{file, other, lender}.make();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan of a stripped file of which nothing was kept: with the layouts of another build.
+// The layout of a stripped file without debug file or saved layout: offsets of another build, and
+// functions that are found in the file's own code.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +10,30 @@
 
 namespace collwire::nccl {
 
-// Whose layouts they are.
+// The build that lends its offsets.
 enum class Lender {
-    SameVersion, // another build of it
-    // Of another version with the same major and minor number, 2.21 and later; which has to be
-    // before it, and have its layouts in common with one behind it. Of five such pairs of official
-    // builds two have: 2.26.2 and 2.26.5, 2.27.3 and 2.27.7.
+    SameVersion, // another build of the same version
+    // An earlier version with the same major and minor number (2.21 and later), whose offsets equal
+    // those of a later one. Of five such pairs of official builds two are equal: 2.26.2 and 2.26.5,
+    // 2.27.3 and 2.27.7.
     PatchRelease,
 };
 
-// Every offset, size, length of an array and enumerator.
-bool have_same_layouts(const Plan &a, const Plan &b);
+// Compares every offset, size, array length and enumerator.
+bool have_same_offsets(const LibraryLayout &a, const LibraryLayout &b);
 
-// `other`: a plan of a build that has its DWARF. Functions are found in the file's own code, and so
-// are its variables. BadInput, with what does not fit: another version, exported getters that read
-// elsewhere than `other` says, communicators of another size, code that does not begin as it must,
-// functions that are not found. No capability of it is exact.
-Result<Plan> borrow_plan(const LibraryFile &file, const Plan &other,
-                         Lender lender = Lender::SameVersion);
+// `other`: the layout of a build with DWARF. Functions and variables are found in the file's own
+// code. No capability of the result is exact. BadInput, with the mismatch: another version,
+// exported getters that read other offsets, another size of communicators, functions that are not
+// found.
+Result<LibraryLayout> borrow_layout(const LibraryFile &file, const LibraryLayout &other,
+                                    Lender lender = Lender::SameVersion);
 
-// By ncclGetVersion; 0: it does not tell.
+// From the code of ncclGetVersion; 0: unknown.
 std::uint32_t version_of(const LibraryFile &file);
-// 2.26.5 of 2.26.2
+// True for 2.26.5 and 2.26.2.
 bool is_patch_release(std::uint32_t of, std::uint32_t other);
-// False, too, where one of them does not tell.
-bool can_lend(const LibraryFile &to, const LibraryFile &of, Lender lender);
+// By version numbers; 0 is an unknown version, which lends nothing.
+bool can_lend(std::uint32_t to, std::uint32_t of, Lender lender);
 
 } // namespace collwire::nccl

@@ -55,7 +55,7 @@ constexpr std::array<std::pair<std::string_view, cw_nccl_pattern>, 16> PATTERNS{
     {"ncclPatternProfiler", CW_NCCL_PATTERN_PROFILER},
 }};
 
-// Those of NET/Socket are connections': what they carry is known from the kernel's counters.
+// Sockets of NET/Socket belong to connections: the kernel counts their bytes.
 constexpr std::array<std::pair<std::string_view, cw_nccl_socket_type>, 4> SOCKET_TYPES{{
     {"ncclSocketTypeBootstrap", CW_NCCL_SOCKET_BOOTSTRAP},
     {"ncclSocketTypeProxy", CW_NCCL_SOCKET_PROXY},
@@ -85,19 +85,19 @@ Result<void> all_within(std::span<const Copied> fields, std::uint32_t most) {
     for (const Copied &field : fields)
         if (field.offset != CW_NCCL_NO_FIELD && field.offset + field.bytes > most)
             return error(ErrorKind::BadInput,
-                         fmt::format("{} lies at {}, beyond the {} bytes that are read", field.name,
-                                     field.offset, most));
+                         fmt::format("{} is at offset {}, beyond the {} bytes that are read",
+                                     field.name, field.offset, most));
     return {};
 }
 
 #define COPIED(member, bytes)                                                                      \
     Copied {                                                                                       \
-#member, layout.member, bytes                                                              \
+#member, bpf_layout.member, bytes                                                          \
     }
 
-// The programs copy the beginnings of these, and read fields out of the copies.
-Result<void> check_copies(const cw_nccl_layout &layout) {
-    const std::uint32_t chunk_bytes = layout.op_task == CW_NCCL_NO_FIELD ? 4 : 8;
+// The programs copy the first bytes of these structures, and read fields from the copies.
+Result<void> check_copies(const cw_nccl_layout &bpf_layout) {
+    const std::uint32_t chunk_bytes = bpf_layout.op_task == CW_NCCL_NO_FIELD ? 4 : 8;
     const std::array op{
         COPIED(op_connection, 8),   COPIED(op_next, 4),        COPIED(op_nbytes, 8),
         COPIED(op_nsteps, 4),       COPIED(op_root, 4),        COPIED(op_chunk_size, chunk_bytes),
@@ -122,9 +122,10 @@ Result<void> check_copies(const cw_nccl_layout &layout) {
     const std::array behind{COPIED(op_task, 8)};
     if (auto checked = all_within(behind, CW_NCCL_OP_BYTES); !checked)
         return checked;
-    // Before 2.24 an operation has no task: nothing of one is read.
-    if (auto checked = layout.op_task == CW_NCCL_NO_FIELD ? Result<void>{}
-                                                          : all_within(task, CW_NCCL_TASK_BYTES);
+    // Before 2.24 an operation has no task, so the fields of tasks are not read.
+    if (auto checked = bpf_layout.op_task == CW_NCCL_NO_FIELD
+                           ? Result<void>{}
+                           : all_within(task, CW_NCCL_TASK_BYTES);
         !checked)
         return checked;
     return all_within(info, CW_NCCL_INFO_BYTES);
@@ -132,39 +133,39 @@ Result<void> check_copies(const cw_nccl_layout &layout) {
 
 #undef COPIED
 
-Result<void> check_functions(const Plan &plan) {
+Result<void> check_functions(const LibraryLayout &layout) {
     for (const auto &[name, number] : FUNCTIONS) {
-        const auto found = plan.enumerators.find(std::string{name});
-        if (found != plan.enumerators.end() && found->second != number)
+        const auto found = layout.enumerators.find(std::string{name});
+        if (found != layout.enumerators.end() && found->second != number)
             return error(ErrorKind::BadInput, fmt::format("{} is {} in it, not {}", name,
                                                           found->second, static_cast<int>(number)));
     }
     return {};
 }
 
-// By NCCL's numbers those of this project.
+// From NCCL's numbers to this project's.
 template <typename Names, std::size_t N>
-void put_numbers(const Plan &plan, const Names &names, __u8 (&numbers)[N]) {
+void put_numbers(const LibraryLayout &layout, const Names &names, __u8 (&numbers)[N]) {
     for (const auto &[name, number] : names) {
-        const auto found = plan.enumerators.find(std::string{name});
-        if (found != plan.enumerators.end() && found->second >= 0 &&
+        const auto found = layout.enumerators.find(std::string{name});
+        if (found != layout.enumerators.end() && found->second >= 0 &&
             found->second < static_cast<std::int64_t>(N))
             numbers[found->second] = static_cast<__u8>(number);
     }
 }
 
-std::uint64_t data_address(const Plan &plan, const std::string &name) {
-    const auto found = plan.data.find(name);
-    return found == plan.data.end() ? ~0ULL : found->second;
+std::uint64_t data_address(const LibraryLayout &layout, const std::string &name) {
+    const auto found = layout.data.find(name);
+    return found == layout.data.end() ? ~0ULL : found->second;
 }
 
 } // namespace
 
-std::uint32_t field_offset(const Plan &plan, std::string_view names) {
+std::uint32_t field_offset(const LibraryLayout &layout, std::string_view names) {
     for (;;) {
         const auto bar = names.find('|');
-        const auto found = plan.offsets.find(std::string{names.substr(0, bar)});
-        if (found != plan.offsets.end() &&
+        const auto found = layout.offsets.find(std::string{names.substr(0, bar)});
+        if (found != layout.offsets.end() &&
             found->second.value < std::numeric_limits<std::int32_t>::max())
             return static_cast<std::uint32_t>(found->second.value);
         if (bar == std::string_view::npos)
@@ -190,59 +191,60 @@ std::string version_text(std::uint32_t number) {
     return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
 }
 
-const PlannedFunction *find_warning(const Plan &plan) {
-    const PlannedFunction *newer = find_probe(plan, WARNS_WITH_FUNCTION);
-    return newer != nullptr ? newer : find_probe(plan, WARNS);
+const ProbedFunction *find_warning(const LibraryLayout &layout) {
+    const ProbedFunction *newer = find_probe(layout, WARNS_WITH_FUNCTION);
+    return newer != nullptr ? newer : find_probe(layout, WARNS);
 }
 
-const PlannedFunction *find_probe(const Plan &plan, std::string_view function) {
-    const auto found = std::ranges::find(plan.probes, function, &PlannedFunction::function);
-    return found == plan.probes.end() ? nullptr : &*found;
+const ProbedFunction *find_probe(const LibraryLayout &layout, std::string_view function) {
+    const auto found = std::ranges::find(layout.probes, function, &ProbedFunction::function);
+    return found == layout.probes.end() ? nullptr : &*found;
 }
 
-Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id) {
-    cw_nccl_layout layout{};
-#define FILL(member, names) layout.member = field_offset(plan, names);
+Result<cw_nccl_layout> bpf_layout_of(const LibraryLayout &layout, std::uint32_t image_id) {
+    cw_nccl_layout bpf_layout{};
+#define FILL(member, names) bpf_layout.member = field_offset(layout, names);
     CW_NCCL_OFFSETS(FILL)
 #undef FILL
-    // 2.23 says the task of an operation, but not its bytes: it is read as what came before.
-    if (layout.op_channel_size == CW_NCCL_NO_FIELD)
-        layout.op_task = CW_NCCL_NO_FIELD;
-    // The programs look for one of them alone.
-    if (layout.bcast_next == CW_NCCL_NO_FIELD || layout.bcast_sendbuff == CW_NCCL_NO_FIELD ||
-        layout.bcast_recvbuff == CW_NCCL_NO_FIELD || layout.bcast_bytes == CW_NCCL_NO_FIELD ||
-        layout.plan_bcasts == CW_NCCL_NO_FIELD)
-        layout.bcast_root = CW_NCCL_NO_FIELD;
-    layout.image_id = image_id;
-    layout.calls_only = plan.calls_only.empty() ? 0 : 1;
-    layout.seq_numbers_count = version_number(plan.version) >= FIRST_THAT_COUNTS ? 1 : 0;
-    layout.net_ib = data_address(plan, "ncclNetIb");
-    layout.net_socket = data_address(plan, "ncclNetSocket");
-    put_numbers(plan, PATTERNS, layout.patterns);
-    put_numbers(plan, SOCKET_TYPES, layout.socket_types);
-    if (const PlannedFunction *warning = find_warning(plan)) {
-        layout.warning = warning->address;
-        layout.warning_names_function = warning->function == WARNS_WITH_FUNCTION ? 1 : 0;
+    // 2.23 has the task of an operation but not its bytes: it is read as legacy.
+    if (bpf_layout.op_channel_size == CW_NCCL_NO_FIELD)
+        bpf_layout.op_task = CW_NCCL_NO_FIELD;
+    // The programs compare with one of them only.
+    if (bpf_layout.bcast_next == CW_NCCL_NO_FIELD ||
+        bpf_layout.bcast_sendbuff == CW_NCCL_NO_FIELD ||
+        bpf_layout.bcast_recvbuff == CW_NCCL_NO_FIELD ||
+        bpf_layout.bcast_bytes == CW_NCCL_NO_FIELD || bpf_layout.plan_bcasts == CW_NCCL_NO_FIELD)
+        bpf_layout.bcast_root = CW_NCCL_NO_FIELD;
+    bpf_layout.image_id = image_id;
+    bpf_layout.calls_only = layout.calls_only.empty() ? 0 : 1;
+    bpf_layout.seq_numbers_count = version_number(layout.version) >= FIRST_THAT_COUNTS ? 1 : 0;
+    bpf_layout.net_ib = data_address(layout, "ncclNetIb");
+    bpf_layout.net_socket = data_address(layout, "ncclNetSocket");
+    put_numbers(layout, PATTERNS, bpf_layout.patterns);
+    put_numbers(layout, SOCKET_TYPES, bpf_layout.socket_types);
+    if (const ProbedFunction *warning = find_warning(layout)) {
+        bpf_layout.warning = warning->address;
+        bpf_layout.warning_names_function = warning->function == WARNS_WITH_FUNCTION ? 1 : 0;
     }
-    if (const auto text = plan.data.find("ncclLastError"); text != plan.data.end())
-        layout.last_error = text->second;
-    if (const PlannedFunction *start = find_probe(plan, "ncclProxyStart")) {
-        layout.proxy_start = start->address;
+    if (const auto text = layout.data.find("ncclLastError"); text != layout.data.end())
+        bpf_layout.last_error = text->second;
+    if (const ProbedFunction *start = find_probe(layout, "ncclProxyStart")) {
+        bpf_layout.proxy_start = start->address;
         const auto kept = start->registers.find("plan");
         for (const auto &[name, number] : REGISTERS)
             if (kept != start->registers.end() && kept->second == name)
-                layout.plan_register = number;
+                bpf_layout.plan_register = number;
     }
-    if (auto checked = check_functions(plan); !checked)
+    if (auto checked = check_functions(layout); !checked)
         return std::move(checked).failure();
-    if (auto checked = check_copies(layout); !checked)
+    if (auto checked = check_copies(bpf_layout); !checked)
         return std::move(checked).failure();
-    return layout;
+    return bpf_layout;
 }
 
-void put_rungs(const Plan &plan, cw_nccl_image &record) {
+void put_rungs(const LibraryLayout &layout, cw_nccl_image &record) {
     for (std::size_t i = 0; i < CAPABILITIES.size(); ++i) {
-        const Capability *capability = find_capability(plan, CAPABILITIES[i]);
+        const Capability *capability = find_capability(layout, CAPABILITIES[i]);
         const Rung rung = capability == nullptr ? Rung::Process : capability->rung;
         record.rungs[i] = rung == Rung::Exact      ? CW_RUNG_EXACT
                           : rung == Rung::Inferred ? CW_RUNG_INFERRED

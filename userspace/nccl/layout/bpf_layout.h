@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan as the BPF programs want it.
+// The layout in the form that the BPF programs read, and facts that are derived from a layout.
 #pragma once
 
 #include <cstdint>
@@ -13,37 +13,38 @@
 
 namespace collwire::nccl {
 
-// What ncclComm begins and ends with (startMagic, endMagic), 2.21 and later.
+// The first and last field of ncclComm (startMagic, endMagic), 2.21 and later.
 inline constexpr std::uint64_t COMM_MAGIC = 0x0280028002800280;
 
-// 22809 of "2.28.9"; 0 of anything else.
+// 22809 for "2.28.9"; 0 for any other form.
 std::uint32_t version_number(std::string_view version);
-// The other way round.
+// The inverse.
 std::string version_text(std::uint32_t number);
 
-// Of the first that the plan has of "type.field|type.field"; CW_NCCL_NO_FIELD: it has none.
-std::uint32_t field_offset(const Plan &plan, std::string_view names);
+// The offset of the first name in "type.field|type.field" that the layout has, else
+// CW_NCCL_NO_FIELD.
+std::uint32_t field_offset(const LibraryLayout &layout, std::string_view names);
 
-// BadInput, naming what is there: the programs would read something else than they mean.
-Result<cw_nccl_layout> layout_of_plan(const Plan &plan, std::uint32_t image_id);
+// BadInput, naming the field: the programs would read other data than they mean.
+Result<cw_nccl_layout> bpf_layout_of(const LibraryLayout &layout, std::uint32_t image_id);
 
-const PlannedFunction *find_probe(const Plan &plan, std::string_view function);
+const ProbedFunction *find_probe(const LibraryLayout &layout, std::string_view function);
 
-// What NCCL's warnings go through: the second since 2.30, where the first is for plugins alone.
+// NCCL's warnings call these: the second since 2.30, where the first is for plugins alone.
 inline constexpr std::string_view WARNS = "ncclDebugLog", WARNS_WITH_FUNCTION = "ncclDebugLogV";
 // Null: neither can be probed.
-const PlannedFunction *find_warning(const Plan &plan);
+const ProbedFunction *find_warning(const LibraryLayout &layout);
 
-// NCCL of this plan calls ncclProxyStart for each launch.
-bool sees_all_launches(const Plan &plan);
+// This NCCL calls ncclProxyStart for each launch.
+bool sees_all_launches(const LibraryLayout &layout);
 
-// It tells when operations begin and end on a connection.
-bool measures_times(const Plan &plan);
+// This NCCL has functions that run when an operation starts and completes on a connection.
+bool measures_times(const LibraryLayout &layout);
 
-// It tells whose the sockets are that NCCL closes.
-bool tells_of_sockets(const Plan &plan);
+// This NCCL stores the purpose of each socket.
+bool tells_of_sockets(const LibraryLayout &layout);
 
-// The plan's rungs as a record has them.
-void put_rungs(const Plan &plan, cw_nccl_image &record);
+// Stores the certainty of each capability in a record.
+void put_rungs(const LibraryLayout &layout, cw_nccl_image &record);
 
 } // namespace collwire::nccl

@@ -14,7 +14,7 @@ namespace collwire::nccl {
 namespace {
 
 Error not_of_this(std::string_view what) {
-    return error(ErrorKind::BadInput, fmt::format("not a plan of this file: {}", what));
+    return error(ErrorKind::BadInput, fmt::format("not a layout of this file: {}", what));
 }
 
 std::optional<LibrarySymbol> exported(const LibraryFile &file, std::string_view name) {
@@ -27,39 +27,39 @@ std::optional<LibrarySymbol> exported(const LibraryFile &file, std::string_view 
 
 } // namespace
 
-Result<void> check_getters(const Plan &plan, const LibraryFile &file) {
+Result<void> check_getters(const LibraryLayout &layout, const LibraryFile &file) {
     for (const Getter &getter : GETTERS) {
-        const auto field = plan.offsets.find(std::string{getter.field});
+        const auto field = layout.offsets.find(std::string{getter.field});
         const auto symbol = exported(file, getter.function);
-        if (field == plan.offsets.end() || !symbol ||
+        if (field == layout.offsets.end() || !symbol ||
             !reads_int_at(file.code(), *symbol, field->second.value))
             return not_of_this(fmt::format("{} reads {} elsewhere", getter.function, getter.field));
     }
     return {};
 }
 
-Result<void> check_entries(const Plan &plan, const LibraryFile &file) {
+Result<void> check_entries(const LibraryLayout &layout, const LibraryFile &file) {
     const std::vector<std::uint64_t> starts = file.function_starts();
-    for (const PlannedFunction &probe : plan.probes)
+    for (const ProbedFunction &probe : layout.probes)
         if (!starts.empty() && !std::ranges::binary_search(starts, probe.entry))
             return not_of_this(
                 fmt::format("no function begins at {:#x} ({})", probe.entry, probe.function));
     return {};
 }
 
-Result<void> check_plan(const Plan &plan, const LibraryFile &file) {
-    if (plan.build_id.empty() || plan.build_id != file.build_id())
+Result<void> check_layout(const LibraryLayout &layout, const LibraryFile &file) {
+    if (layout.build_id.empty() || layout.build_id != file.build_id())
         return not_of_this("another build-id");
-    if (!plan.not_recorded.empty())
+    if (!layout.not_recorded.empty())
         return not_of_this("it says that nothing is recorded with it");
-    if (!plan.calls_only.empty())
-        return not_of_this("it says that calls alone are recorded with it");
-    if (auto checked = check_getters(plan, file); !checked)
+    if (!layout.calls_only.empty())
+        return not_of_this("it is API-only");
+    if (auto checked = check_getters(layout, file); !checked)
         return checked;
-    if (auto checked = check_entries(plan, file); !checked)
+    if (auto checked = check_entries(layout, file); !checked)
         return checked;
     Disassembler disassembler;
-    for (const PlannedFunction &probe : plan.probes) {
+    for (const ProbedFunction &probe : layout.probes) {
         const cs_insn *instruction =
             file.code().is_code(probe.address)
                 ? disassembler.decode(file.code().bytes_from(probe.address), probe.address)
@@ -69,8 +69,8 @@ Result<void> check_plan(const Plan &plan, const LibraryFile &file) {
             return not_of_this(
                 fmt::format("another instruction at {:#x} ({})", probe.address, probe.function));
     }
-    if (const auto layout = layout_of_plan(plan, 0); !layout)
-        return Error{layout.failure()};
+    if (const auto bpf_layout = bpf_layout_of(layout, 0); !bpf_layout)
+        return Error{bpf_layout.failure()};
     return {};
 }
 

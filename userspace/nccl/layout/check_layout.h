@@ -9,7 +9,7 @@
 
 namespace collwire::nccl {
 
-// Exported functions that each read one int of a communicator, and which: their code is the truth.
+// Exported functions that each read one int of a communicator. Their code proves the offset.
 struct Getter {
     std::string_view function;
     std::string_view field; // "type.field"
@@ -20,16 +20,15 @@ inline constexpr std::array<Getter, 3> GETTERS{{
     {"ncclCommCuDevice", "ncclComm.cudaDev"},
 }};
 
-// Whether a plan that was made of another copy of a file is right for this one, which has been
-// stripped since: the same build-id, its instructions where the plan has probes, its functions
-// beginning where the plan says (if it has a table for exceptions), its exported getters reading
-// where the plan says. BadInput, with what differs, if it is not.
-Result<void> check_plan(const Plan &plan, const LibraryFile &file);
+// Whether a layout that was saved from another copy fits this stripped file: the same build-id, the
+// same instructions under the probes, the same starts of functions (if the file has an exception
+// table), and exported getters that read the same offsets. BadInput, with the difference, if not.
+Result<void> check_layout(const LibraryLayout &layout, const LibraryFile &file);
 
-// Of these alone the functions, of a plan that was made with a debug file.
-Result<void> check_entries(const Plan &plan, const LibraryFile &file);
+// Checks the starts of functions alone: for a layout that was made with a debug file.
+Result<void> check_entries(const LibraryLayout &layout, const LibraryFile &file);
 
-// Only the last of these, of any plan.
-Result<void> check_getters(const Plan &plan, const LibraryFile &file);
+// Checks the exported getters alone: for any layout.
+Result<void> check_getters(const LibraryLayout &layout, const LibraryFile &file);
 
 } // namespace collwire::nccl

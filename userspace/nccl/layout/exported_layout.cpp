@@ -44,11 +44,12 @@ constexpr std::array<ExportedFunction, 16> CALLS{{
     {"ncclGather", SIX},
     {"ncclScatter", SIX},
 }};
-// Without it, and the getters, there is nothing to tell.
+// Nothing is recorded if it, or a getter, is missing.
 constexpr std::string_view NEEDED = "ncclAllReduce";
 
 constexpr std::string_view LAST_ERROR = "ncclGetLastError";
-constexpr std::string_view LAST_ERROR_TEXT = "ncclLastError"; // what it returns
+constexpr std::string_view LAST_ERROR_TEXT =
+    "ncclLastError"; // the variable whose address it returns
 
 // In every official build from 2.18 to 2.32 ncclComm::commHash, of 64 bits, is right before rank.
 constexpr std::uint64_t HASH_BYTES = 8;
@@ -58,7 +59,7 @@ constexpr std::string_view SOURCE = "the functions that it exports";
 
 class Exporter {
 public:
-    Exporter(const LibraryFile &file, Plan &plan) : file_(file), plan_(plan) {
+    Exporter(const LibraryFile &file, LibraryLayout &layout) : file_(file), layout_(layout) {
         std::vector<std::string_view> names{LAST_ERROR};
         for (const ExportedFunction &call : CALLS)
             names.push_back(call.name);
@@ -71,27 +72,27 @@ public:
     void run() {
         if (!find_fields())
             return;
-        std::vector<PlannedFunction> probes;
+        std::vector<ProbedFunction> probes;
         for (const ExportedFunction &call : CALLS)
             if (auto probe = probe_on(call))
                 probes.push_back(std::move(*probe));
-        if (std::ranges::find(probes, NEEDED, &PlannedFunction::function) == probes.end())
+        if (std::ranges::find(probes, NEEDED, &ProbedFunction::function) == probes.end())
             return;
-        plan_.probes = std::move(probes);
-        plan_.offsets = std::move(offsets_);
-        plan_.data.clear();
-        plan_.parameters.clear();
-        plan_.enumerators.clear();
+        layout_.probes = std::move(probes);
+        layout_.offsets = std::move(offsets_);
+        layout_.data.clear();
+        layout_.parameters.clear();
+        layout_.enumerators.clear();
         const LibrarySymbol *last_error = function(LAST_ERROR);
         if (const auto text =
                 last_error == nullptr ? std::nullopt : returned_address(file_.code(), *last_error))
-            plan_.data.emplace(LAST_ERROR_TEXT, *text);
-        for (Capability &capability : plan_.capabilities)
+            layout_.data.emplace(LAST_ERROR_TEXT, *text);
+        for (Capability &capability : layout_.capabilities)
             if (capability.name == "communicators" || capability.name == "operations") {
                 capability.rung = Rung::Inferred;
                 capability.source = SOURCE;
             }
-        plan_.calls_only = std::exchange(plan_.not_recorded, {});
+        layout_.calls_only = std::exchange(layout_.not_recorded, {});
     }
 
 private:
@@ -105,7 +106,7 @@ private:
     }
 
     bool find_fields() {
-        if (version_number(plan_.version) < FIRST_WITH_HASH_THERE)
+        if (version_number(layout_.version) < FIRST_WITH_HASH_THERE)
             return false;
         for (const Getter &getter : GETTERS) {
             const LibrarySymbol *symbol = function(getter.function);
@@ -126,10 +127,10 @@ private:
 
     void add(std::string_view field, std::uint64_t value, std::uint64_t size_bytes,
              std::string_view source) {
-        offsets_.emplace(field, PlannedOffset{value, size_bytes, 0, std::string{source}});
+        offsets_.emplace(field, FieldOffset{value, size_bytes, 0, std::string{source}});
     }
 
-    // A getter has its argument compared, by a function of its own or by itself.
+    // A getter checks its argument, in a function of its own or inline.
     [[nodiscard]] bool begins_with_magic() const {
         const LibrarySymbol *getter = function(GETTERS.front().function);
         const CodeRange own{getter->address, getter->bytes};
@@ -143,16 +144,16 @@ private:
         });
     }
 
-    [[nodiscard]] std::optional<PlannedFunction> probe_on(const ExportedFunction &call) const {
+    [[nodiscard]] std::optional<ProbedFunction> probe_on(const ExportedFunction &call) const {
         const LibrarySymbol *symbol = function(call.name);
         if (symbol == nullptr)
             return std::nullopt;
-        PlannedFunction probe;
+        ProbedFunction probe;
         probe.function = call.name;
         probe.symbol = symbol->name;
         probe.entry = symbol->address;
-        // Its parts that were split off have no name here; they go back behind its beginning. To
-        // look through all code takes seconds on an emulated CPU.
+        // Its split-off parts have no name here. They jump back behind its first instructions. A
+        // search of all code takes seconds on an emulated CPU.
         const std::array own{CodeRange{symbol->address, symbol->bytes}};
         auto point = choose_probe_point(file_.code(), symbol->address, call.registers, own);
         if (point && moves_stack(symbol->address, point->address))
@@ -166,7 +167,7 @@ private:
         return probe;
     }
 
-    // Arguments behind the sixth are found from the stack pointer.
+    // Arguments after the sixth are on the stack.
     [[nodiscard]] bool moves_stack(std::uint64_t from, std::uint64_t until) const {
         Disassembler disassembler;
         while (from < until) {
@@ -199,16 +200,16 @@ private:
     }
 
     const LibraryFile &file_;
-    Plan &plan_;
+    LibraryLayout &layout_;
     LibraryFile::Symbols symbols_;
-    std::map<std::string, PlannedOffset> offsets_;
+    std::map<std::string, FieldOffset> offsets_;
 };
 
 } // namespace
 
-void add_exported_functions(const LibraryFile &file, Plan &plan) {
-    if (!plan.not_recorded.empty())
-        Exporter{file, plan}.run();
+void add_exported_functions(const LibraryFile &file, LibraryLayout &layout) {
+    if (!layout.not_recorded.empty())
+        Exporter{file, layout}.run();
 }
 
 bool is_exported_call(std::string_view function) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left of a build whose memory cannot be read: the functions that NCCL exports, whose
-// arguments nccl.h fixes, and the few fields of a communicator that they hand on.
+// API-only layouts, for builds whose memory cannot be read: the functions that NCCL exports, whose
+// arguments nccl.h fixes, and the few fields of a communicator that they return.
 #pragma once
 
 #include <string_view>
@@ -10,12 +10,11 @@
 
 namespace collwire::nccl {
 
-// Turns the plan of a file that would not be recorded (`not_recorded`) into one of its exported
-// functions: `calls_only` has the reason then. Leaves it as it is where these cannot be read,
-// either.
-void add_exported_functions(const LibraryFile &file, Plan &plan);
+// Turns the layout of a file that would not be recorded (`not_recorded`) into an API-only one: the
+// reason moves to `calls_only`. No change if the exported functions cannot be read, either.
+void add_exported_functions(const LibraryFile &file, LibraryLayout &layout);
 
-// One of the functions whose probes tell of calls, or of the making and the end of a communicator.
+// True for functions whose probes emit calls, or the start and end of a communicator.
 bool is_exported_call(std::string_view function);
 
 } // namespace collwire::nccl

@@ -18,7 +18,7 @@
 namespace collwire::nccl {
 namespace {
 
-// Read for what their code says, or for what they call; no probes go there.
+// Read for their code or for their callees, not probed.
 constexpr std::array<std::string_view, 11> OTHER_FUNCTIONS{
     "ncclAllReduce",    "ncclGetVersion",    "ncclCommUserRank",  "ncclCommCount",
     "ncclCommCuDevice", "sendProxyProgress", "recvProxyProgress", "hostStreamPlanTask",
@@ -32,7 +32,7 @@ constexpr unsigned RSI = 4, RDI = 5;
 
 constexpr std::array<std::string_view, 6> ARGUMENT_NAMES{"rdi", "rsi", "rdx", "rcx", "r8", "r9"};
 
-// The bit of a register that functions preserve; 0 of others, which a call does not leave alone.
+// The bit of a callee-saved register; 0 for other registers.
 unsigned preserved_bit(unsigned dwarf_register) {
     switch (dwarf_register) {
     case 3:
@@ -93,29 +93,29 @@ public:
         : file_(file), of_debug_(debug == nullptr ? file : *debug), has_own_(debug == nullptr),
           names_(wanted_symbols()), symbols_(of_debug_.find(names_)) {}
 
-    Result<Plan> make() {
+    Result<LibraryLayout> make() {
         if (function("ncclAllReduce") == nullptr)
             return error(ErrorKind::BadInput,
                          "defines no ncclAllReduce: not NCCL. Fix: name libnccl.so.2, or the "
                          "library that it was linked into");
-        plan_.build_id = file_.build_id();
-        plan_.debug_link = file_.debug_link();
-        plan_.has_symbol_table = of_debug_.has_symbol_table();
+        layout_.build_id = file_.build_id();
+        layout_.debug_link = file_.debug_link();
+        layout_.has_symbol_table = of_debug_.has_symbol_table();
         if (const LibrarySymbol *get_version = function("ncclGetVersion"))
             if (const auto number = stored_number(file_.code(), *get_version))
-                plan_.version = version_text(*number);
+                layout_.version = version_text(*number);
         if (of_debug_.has_debug_types())
             debug_ = DebugInfo::open(of_debug_.elf());
         if (debug_)
             types_ = debug_->types(wanted_fields(), units_of_types(), enumerator_prefixes());
-        plan_.has_debug_types = !types_.layouts.empty();
-        plan_.enumerators.insert(types_.enumerators.begin(), types_.enumerators.end());
+        layout_.has_debug_types = !types_.layouts.empty();
+        layout_.enumerators.insert(types_.enumerators.begin(), types_.enumerators.end());
         compare_with_getters();
         for (const CapabilityRecipe &recipe : capability_recipes())
-            plan_.capabilities.push_back(capability(recipe));
-        plan_.parameters = of_debug_.parameters();
+            layout_.capabilities.push_back(capability(recipe));
+        layout_.parameters = of_debug_.parameters();
         lower_what_is_not_recorded();
-        return std::move(plan_);
+        return std::move(layout_);
     }
 
 private:
@@ -143,14 +143,14 @@ private:
         return nullptr;
     }
 
-    // The code that the exported functions are is the truth; DWARF of another build is refused.
+    // The code of exported functions proves the offsets: DWARF of another build is refused.
     void compare_with_getters() {
         for (const auto &[getter, field] : GETTERS) {
-            const auto layout = types_.layouts.find(field);
+            const auto field_layout = types_.layouts.find(field);
             const LibrarySymbol *symbol = function(getter);
-            if (layout == types_.layouts.end() || symbol == nullptr)
+            if (field_layout == types_.layouts.end() || symbol == nullptr)
                 continue;
-            if (reads_int_at(file_.code(), *symbol, layout->second.offset_bytes))
+            if (reads_int_at(file_.code(), *symbol, field_layout->second.offset_bytes))
                 checked_.emplace(field);
             else
                 refused_.emplace_back(
@@ -174,7 +174,7 @@ private:
         if (recipe.name == "bytes")
             exact = exact && sums_bytes(result);
         if (recipe.name == "graphs") // a replay repeats the operations of its first launch
-            exact = exact && find_capability(plan_, "operations")->rung == Rung::Exact;
+            exact = exact && find_capability(layout_, "operations")->rung == Rung::Exact;
         result.rung = exact ? Rung::Exact : weaker(recipe.name);
         result.source = source_of(result);
         return result;
@@ -192,8 +192,8 @@ private:
         return recipe.need == Need::Optional;
     }
 
-    // Where the compiler split a function, what is left of it calls the part, and DWARF says that
-    // this still has (comm, plan) as its first arguments.
+    // If the compiler split a function, its rest calls the part, and DWARF says that the part still
+    // has (comm, plan) as its first arguments.
     [[nodiscard]] const LibrarySymbol *standard_part(std::string_view name) const {
         const LibrarySymbol *part = function(name, SymbolForm::Part);
         const bool standard = part != nullptr && debug_ &&
@@ -202,9 +202,8 @@ private:
         return standard ? part : nullptr;
     }
 
-    // A list of operations that grows too long is handed to its proxy before the launch: in
-    // ncclLocalOpAppend, which has a copy of ncclProxyPost, or calls it, or is itself a copy
-    // elsewhere.
+    // A list of operations that grows too long goes to its proxy before the launch: in
+    // ncclLocalOpAppend, which inlines ncclProxyPost, or calls it, or is itself inlined elsewhere.
     bool plan_early_post(Capability &capability) {
         constexpr std::string_view NAME = "ncclLocalOpAppend";
         const LibrarySymbol *post = function("ncclProxyPost");
@@ -213,7 +212,7 @@ private:
         std::erase_if(passings,
                       [](const auto &passing) { return passing.function == "ncclProxyStart"; });
         if (passings.size() == 1) {
-            PlannedFunction probe;
+            ProbedFunction probe;
             probe.function = NAME;
             probe.symbol = passings[0].function;
             for (const auto &[name, symbol] : symbols_)
@@ -224,7 +223,7 @@ private:
             if (passings[0].bytes != 0)
                 sources.push_back({passings[0].entry, passings[0].bytes});
             if (take_point(probe, passings[0].address, 0, sources)) {
-                plan_.probes.push_back(std::move(probe));
+                layout_.probes.push_back(std::move(probe));
                 return true;
             }
         }
@@ -233,7 +232,7 @@ private:
         return false;
     }
 
-    [[nodiscard]] bool take_point(PlannedFunction &probe, std::uint64_t from, unsigned registers,
+    [[nodiscard]] bool take_point(ProbedFunction &probe, std::uint64_t from, unsigned registers,
                                   std::span<const CodeRange> sources) const {
         const auto point = choose_probe_point(file_.code(), from, registers, sources);
         if (!point)
@@ -247,10 +246,11 @@ private:
 
     bool plan_probe(std::string_view name, const LibrarySymbol &symbol, unsigned registers,
                     Capability &capability) {
-        if (std::ranges::any_of(
-                plan_.probes, [&](const PlannedFunction &probe) { return probe.function == name; }))
+        if (std::ranges::any_of(layout_.probes, [&](const ProbedFunction &probe) {
+                return probe.function == name;
+            }))
             return true;
-        PlannedFunction probe;
+        ProbedFunction probe;
         probe.function = name;
         probe.symbol = symbol.name;
         probe.entry = symbol.address;
@@ -273,7 +273,7 @@ private:
                                                           : std::vector<CodeRange>{};
         if (!take_point(probe, symbol.address, registers, sources))
             return false;
-        plan_.probes.push_back(std::move(probe));
+        layout_.probes.push_back(std::move(probe));
         return complete;
     }
 
@@ -290,7 +290,7 @@ private:
     bool have(const DataRecipe &recipe, Capability &capability) {
         for (const std::string_view name : alternatives(recipe.names)) {
             if (const LibrarySymbol *symbol = data(name)) {
-                plan_.data.emplace(name, symbol->address);
+                layout_.data.emplace(name, symbol->address);
                 return true;
             }
         }
@@ -300,16 +300,17 @@ private:
 
     bool have(const FieldRecipe &recipe, Capability &capability) {
         for (const std::string_view name : alternatives(recipe.names)) {
-            const auto layout = types_.layouts.find(name);
-            if (layout == types_.layouts.end())
+            const auto field_layout = types_.layouts.find(name);
+            if (field_layout == types_.layouts.end())
                 continue;
             const bool is_size = name.find('.') == std::string_view::npos;
-            plan_.offsets.emplace(
+            layout_.offsets.emplace(
                 name,
-                PlannedOffset{is_size ? layout->second.size_bytes : layout->second.offset_bytes,
-                              layout->second.size_bytes, layout->second.elements,
-                              fmt::format("{}{}", has_own_ ? "dwarf" : "dwarf of its debug file",
-                                          checked_.contains(name) ? ", code of a getter" : "")});
+                FieldOffset{is_size ? field_layout->second.size_bytes
+                                    : field_layout->second.offset_bytes,
+                            field_layout->second.size_bytes, field_layout->second.elements,
+                            fmt::format("{}{}", has_own_ ? "dwarf" : "dwarf of its debug file",
+                                        checked_.contains(name) ? ", code of a getter" : "")});
             return true;
         }
         capability.missing.emplace_back(recipe.names);
@@ -334,12 +335,12 @@ private:
         return types_.layouts.find(name) != types_.layouts.end();
     }
 
-    // What the recorder refuses stands on no rung, however much of it is in the file.
+    // A file that the recorder refuses has no certainty above `process`.
     void lower_what_is_not_recorded() {
         const std::vector<std::string> lacks = needed_and_missing();
         if (!lacks.empty()) {
-            const bool is_stripped = !plan_.has_symbol_table || !of_debug_.has_debug_types();
-            plan_.not_recorded =
+            const bool is_stripped = !layout_.has_symbol_table || !of_debug_.has_debug_types();
+            layout_.not_recorded =
                 is_stripped
                     ? fmt::format(
                           "it was stripped: it has no {}, so the memory of its processes "
@@ -347,19 +348,19 @@ private:
                           "with another build of "
                           "NCCL {} or patch releases around it, or the file as NVIDIA publishes it",
                           fmt::join(lacks, " and no "),
-                          plan_.build_id.empty() ? "none" : plan_.build_id,
-                          plan_.version.empty() ? "of its version" : plan_.version)
+                          layout_.build_id.empty() ? "none" : layout_.build_id,
+                          layout_.version.empty() ? "of its version" : layout_.version)
                     : fmt::format("not as it has to be: {}. So the memory of its processes cannot "
                                   "be read. Fix: the file as NVIDIA publishes it",
                                   fmt::join(lacks, ", "));
-        } else if (const auto layout = layout_of_plan(plan_, 0); !layout) {
-            plan_.not_recorded =
-                layout.failure().message +
+        } else if (const auto bpf_layout = bpf_layout_of(layout_, 0); !bpf_layout) {
+            layout_.not_recorded =
+                bpf_layout.failure().message +
                 ": this collwire does not know such a build. Fix: a newer collwire";
         }
-        if (plan_.not_recorded.empty())
+        if (layout_.not_recorded.empty())
             return;
-        for (Capability &capability : plan_.capabilities) {
+        for (Capability &capability : layout_.capabilities) {
             capability.rung = Rung::Process;
             capability.source.clear();
             for (std::size_t i = lacks.size(); i > 0; --i)
@@ -370,21 +371,22 @@ private:
 
     [[nodiscard]] std::vector<std::string> needed_and_missing() const {
         std::vector<std::string> lacks;
-        if (!plan_.has_symbol_table)
+        if (!layout_.has_symbol_table)
             lacks.emplace_back("symbols (.symtab)");
-        if (!plan_.has_debug_types)
+        if (!layout_.has_debug_types)
             lacks.emplace_back(of_debug_.has_debug_types()
                                    ? "types that this collwire finds (DWARF)"
                                    : "types (DWARF)");
         else
             for (const std::string_view name : NEEDED_FUNCTIONS)
-                if (find_probe(plan_, name) == nullptr)
+                if (find_probe(layout_, name) == nullptr)
                     lacks.emplace_back(name);
         lacks.insert(lacks.end(), refused_.begin(), refused_.end());
         return lacks;
     }
 
-    // What there is instead. Of a file that is not recorded: lower_what_is_not_recorded().
+    // The certainty without a part of the recipe. For files that are not recorded see
+    // lower_what_is_not_recorded().
     [[nodiscard]] Rung weaker(std::string_view capability) const {
         if (capability == "errors" || capability == "inspect")
             return Rung::Process;
@@ -392,7 +394,7 @@ private:
             return has_field("ncclProxyOp.channelSize") && has_field("ncclProxyOp.loopSize")
                        ? Rung::Inferred
                        : Rung::Process;
-        if (capability == "times") // by samples of it
+        if (capability == "times") // by sampling the field
             return has_field("sendNetResources.step") || has_field("sendResources.step")
                        ? Rung::Inferred
                        : Rung::Process;
@@ -425,12 +427,12 @@ private:
     DebugTypes types_;
     std::set<std::string_view> checked_;
     std::vector<std::string> refused_;
-    Plan plan_;
+    LibraryLayout layout_;
 };
 
 } // namespace
 
-Result<Plan> make_plan(const LibraryFile &file, const LibraryFile *debug) {
+Result<LibraryLayout> make_layout(const LibraryFile &file, const LibraryFile *debug) {
     return Planner{file, debug}.make();
 }
 

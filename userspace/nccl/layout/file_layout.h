@@ -9,14 +9,13 @@
 
 namespace collwire::nccl {
 
-// Of a file that defines NCCL's functions; BadInput if it does not, or is no library. Reads in the
-// calling process: for a file that nobody vouches for use plan_of_file(). `debug`: where its
-// symbols and types are, if they are not in the file; of the same build-id.
-Result<Plan> make_plan(const LibraryFile &file, const LibraryFile *debug = nullptr);
+// The layout of a file that defines NCCL's functions. BadInput if it does not, or is not a library.
+// Reads in the calling process: use layout_of_file() for untrusted files. `debug`: a file with its
+// symbols and types and the same build-id.
+Result<LibraryLayout> make_layout(const LibraryFile &file, const LibraryFile *debug = nullptr);
 
-// The same in a process of its own, which has no privileges and little time and memory: whatever
-// the file does to the reader, it does there. The errors name the path. Where the file was
-// stripped, its debug file is looked for in `places`.
-Result<Plan> plan_of_file(const std::string &path, const DebugPlaces &places = {});
+// The same in a child process (reader_process.h). Errors name the path. If the file was stripped,
+// its debug file, a saved layout or another build is searched in `places`.
+Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places = {});
 
 } // namespace collwire::nccl

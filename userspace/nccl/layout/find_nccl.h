@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files are NCCL, or have it linked in.
+// Finds the files that are NCCL, or have it linked in.
 #pragma once
 
 #include <span>
@@ -10,25 +10,25 @@
 
 namespace collwire::nccl {
 
-// NCCL without a kernel for any GPU is larger.
+// Even NCCL without GPU kernels is larger.
 inline constexpr std::uint64_t LEAST_FILE_BYTES = 1 << 20;
 
-struct FileLook {
+struct FileCheck {
     enum class Verdict {
-        NotReached, // there was no time, or no process: ask again
-        Unopened,   // ask again if somebody has it
-        Unreadable, // it, or its file system, was too much for a reader of its own
+        NotReached, // no time, or no process: ask again
+        Unopened,   // ask again if a process has mapped it
+        Unreadable, // a reader of its own failed on the file or its file system
         Other,
-        Nccl, // it defines ncclAllReduce, in .symtab or .dynsym
+        Nccl, // defines ncclAllReduce, in .symtab or .dynsym
     };
     Verdict verdict = Verdict::NotReached;
     std::string build_id; // of Nccl; may be empty
     std::string problem;  // of Unreadable
 };
 
-// Smaller files than LEAST_FILE_BYTES are Other. The files are opened and read in a process without
-// privileges, as by plan_of_file().
-std::vector<FileLook> look_for_nccl(std::span<const std::string> paths,
-                                    const ReaderTimes &times = {});
+// Files below LEAST_FILE_BYTES are Other. A child process without privileges opens and reads the
+// files (reader_process.h).
+std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,
+                                      const ReaderTimes &times = {});
 
 } // namespace collwire::nccl

@@ -19,10 +19,10 @@
 namespace collwire::nccl {
 namespace {
 
-// Finding functions by what they log takes half a second of CPU, and far more of one that is
-// emulated.
+// Finding functions by the names that they log takes half a second of CPU, and far more on an
+// emulated one.
 constexpr ReaderTimes OF_OTHERS{.cpu = std::chrono::seconds{40}};
-constexpr std::size_t MOST_PLAN_BYTES = 4UL << 20; // one has 100 KiB
+constexpr std::size_t MOST_LAYOUT_BYTES = 4UL << 20; // one has 100 KiB
 constexpr char NCCL = '1';
 constexpr char OTHER = '0';
 constexpr char UNOPENED = '-';
@@ -33,8 +33,8 @@ bool defines_nccl(const LibraryFile &library) {
     return std::ranges::any_of(symbols, [](const auto &symbol) { return symbol.second.function; });
 }
 
-// A line.
-std::string look_of(const Result<FileBytes> &file) {
+// One line.
+std::string check_of(const Result<FileBytes> &file) {
     if (!file)
         return fmt::format("{}\n", UNOPENED);
     if (file->bytes().size() < LEAST_FILE_BYTES)
@@ -45,14 +45,14 @@ std::string look_of(const Result<FileBytes> &file) {
     return fmt::format("{}{}\n", NCCL, library->build_id());
 }
 
-FileLook look_from(std::string_view line) {
-    using enum FileLook::Verdict;
+FileCheck check_from(std::string_view line) {
+    using enum FileCheck::Verdict;
     if (line.starts_with(NCCL))
         return {Nccl, std::string{line.substr(1)}, {}};
     return {line.starts_with(UNOPENED) ? Unopened : Other, {}, {}};
 }
 
-// "P" and the plan, or "E", the kind of the error, and its message.
+// "P" and the layout, or "E", the kind of the error, and its message.
 std::string answer_of(const Result<FileBytes> &file, const std::string &path) {
     const auto refused = [](const Error &why) {
         return fmt::format("E{}{}", static_cast<int>(why.kind), why.message);
@@ -62,11 +62,11 @@ std::string answer_of(const Result<FileBytes> &file, const std::string &path) {
     const auto library = LibraryFile::parse(file->bytes());
     if (!library)
         return refused(Error{library.failure()}.in(path));
-    auto plan = make_plan(*library);
-    if (!plan)
-        return refused(Error{plan.failure()}.in(path));
-    add_exported_functions(*library, *plan);
-    return "P" + render_json(*plan, "");
+    auto layout = make_layout(*library);
+    if (!layout)
+        return refused(Error{layout.failure()}.in(path));
+    add_exported_functions(*library, *layout);
+    return "P" + render_json(*layout, "");
 }
 
 bool is_debug_file_of(const LibraryFile &library, const LibraryFile &debug) {
@@ -74,63 +74,62 @@ bool is_debug_file_of(const LibraryFile &library, const LibraryFile &debug) {
            debug.has_debug_types();
 }
 
-Result<Plan> plan_in(std::span<const std::byte> bytes) {
-    if (bytes.size() > MOST_PLAN_BYTES || bytes.empty() || bytes.front() != std::byte{'{'})
-        return error(ErrorKind::BadInput, "not a plan");
-    return parse_plan({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+Result<LibraryLayout> layout_in(std::span<const std::byte> bytes) {
+    if (bytes.size() > MOST_LAYOUT_BYTES || bytes.empty() || bytes.front() != std::byte{'{'})
+        return error(ErrorKind::BadInput, "not a layout");
+    return parse_layout({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
 }
 
-// A debug file says it by addresses alone: the library itself says where functions begin.
-Result<Plan> plan_with(const LibraryFile &library, const LibraryFile &debug) {
-    auto plan = make_plan(library, &debug);
-    if (plan)
-        if (auto checked = check_entries(*plan, library); !checked)
+// The addresses come from the debug file, so the library's own starts of functions check them.
+Result<LibraryLayout> layout_with(const LibraryFile &library, const LibraryFile &debug) {
+    auto layout = make_layout(library, &debug);
+    if (layout)
+        if (auto checked = check_entries(*layout, library); !checked)
             return std::move(checked).failure();
-    return plan;
+    return layout;
 }
 
-// What a plan says of another file, as it was made.
-Result<Plan> kept_plan(const LibraryFile &library, std::span<const std::byte> bytes) {
-    auto plan = plan_in(bytes);
-    if (!plan)
-        return plan;
-    if (auto checked = check_plan(*plan, library); !checked)
+// A layout that was saved from another copy of the library.
+Result<LibraryLayout> saved_layout(const LibraryFile &library, std::span<const std::byte> bytes) {
+    auto layout = layout_in(bytes);
+    if (!layout)
+        return layout;
+    if (auto checked = check_layout(*layout, library); !checked)
         return std::move(checked).failure();
-    for (Capability &capability : plan->capabilities)
+    for (Capability &capability : layout->capabilities)
         if (!capability.source.empty())
             capability.source = fmt::format("a plan of this build-id ({})", capability.source);
-    plan->has_symbol_table = library.has_symbol_table();
-    plan->has_debug_types = library.has_debug_types();
-    plan->debug_link = library.debug_link();
-    return plan;
+    layout->has_symbol_table = library.has_symbol_table();
+    layout->has_debug_types = library.has_debug_types();
+    layout->debug_link = library.debug_link();
+    return layout;
 }
 
-// A plan of another build, out of a plan or a library that has its own.
-Result<Plan> other_build(const LibraryFile &library, std::span<const std::byte> bytes,
-                         Lender lender) {
-    auto other = plan_in(bytes);
+// The layout of another build, from a saved layout or from a library with DWARF.
+Result<LibraryLayout> other_build(const LibraryFile &library, std::span<const std::byte> bytes,
+                                  Lender lender) {
+    auto other = layout_in(bytes);
     if (other)
         return other;
     const auto file = LibraryFile::parse(bytes);
     if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
-        !can_lend(library, *file, lender))
-        return error(ErrorKind::BadInput, "tells nothing of a build");
-    return make_plan(*file);
+        !can_lend(version_of(library), version_of(*file), lender))
+        return error(ErrorKind::BadInput, "has no layout of another build");
+    return make_layout(*file);
 }
 
-std::string found(std::size_t i, const Plan &plan) {
-    return fmt::format("D{}\n{}", i, render_json(plan, ""));
+std::string found(std::size_t i, const LibraryLayout &layout) {
+    return fmt::format("D{}\n{}", i, render_json(layout, ""));
 }
 
-// With the nearest patch release before the file's, if it has its layouts in common with the
-// nearest one behind it.
+// With the nearest earlier patch release, if its offsets equal those of the nearest later one.
 std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t version,
                                        std::span<const Result<FileBytes>> files) {
-    std::optional<Plan> before, behind;
+    std::optional<LibraryLayout> before, behind;
     std::size_t index = 0;
     for (std::size_t i = 1; i < files.size(); ++i) {
         auto other = files[i] ? other_build(library, files[i]->bytes(), Lender::PatchRelease)
-                              : Result<Plan>{files[i].failure()};
+                              : Result<LibraryLayout>{files[i].failure()};
         const std::uint32_t of = other ? version_number(other->version) : 0;
         if (of == 0 || other->build_id == library.build_id() || !other->not_recorded.empty() ||
             !other->has_debug_types || !is_patch_release(version, of))
@@ -142,15 +141,15 @@ std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t
             behind = std::move(*other);
         }
     }
-    if (!before || !behind || !have_same_layouts(*before, *behind))
+    if (!before || !behind || !have_same_offsets(*before, *behind))
         return "N";
-    const auto plan = borrow_plan(library, *before, Lender::PatchRelease);
-    return plan ? found(index, *plan) : "N";
+    const auto layout = borrow_layout(library, *before, Lender::PatchRelease);
+    return layout ? found(index, *layout) : "N";
 }
 
-// With the first of the other files that is of the first one, else the first that is of another
-// build of its version, else of patch releases around it. "D", its index, a line's end, and the
-// plan; "N": there is none.
+// The first file is the library. Uses the first other file that belongs to it, else the first of
+// another build of its version, else patch releases around it. Answers "D", the index of that file,
+// a newline and the layout; "N": no file fits.
 std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
     const auto library =
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
@@ -160,35 +159,35 @@ std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
         if (!files[i])
             continue;
         const auto debug = LibraryFile::parse_debug(files[i]->bytes());
-        const auto plan = debug && is_debug_file_of(*library, *debug)
-                              ? plan_with(*library, *debug)
-                              : kept_plan(*library, files[i]->bytes());
-        if (plan)
-            return found(i, *plan);
+        const auto layout = debug && is_debug_file_of(*library, *debug)
+                                ? layout_with(*library, *debug)
+                                : saved_layout(*library, files[i]->bytes());
+        if (layout)
+            return found(i, *layout);
     }
     const std::uint32_t version = version_of(*library);
-    bool is_known = false; // its version: then it was patched, and is like no other
+    bool is_known = false; // its version: then the file was patched, and other versions are no help
     for (std::size_t i = 1; i < files.size(); ++i) {
         if (!files[i])
             continue;
         const auto other = other_build(*library, files[i]->bytes(), Lender::SameVersion);
         if (!other)
             continue;
-        if (const auto plan = borrow_plan(*library, *other))
-            return found(i, *plan);
+        if (const auto layout = borrow_layout(*library, *other))
+            return found(i, *layout);
         is_known = is_known || version_number(other->version) == version;
     }
     return is_known ? "N" : answer_with_patch_releases(*library, version, files);
 }
 
-// Of a file that was stripped. Nothing: neither its debug file, nor a plan of it, nor of another
-// build that has its layouts is there, or it cannot be read.
-std::optional<Plan> plan_with_debug_file(const std::string &path, Plan &stripped,
-                                         const DebugPlaces &places) {
+// Of a stripped file. Empty if no debug file, saved layout or other build fits.
+std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
+                                                    LibraryLayout &stripped,
+                                                    const DebugPlaces &places) {
     std::vector<std::string> paths{path};
     std::ranges::copy(debug_file_paths(stripped.build_id, stripped.debug_link, places),
                       std::back_inserter(paths));
-    std::ranges::copy(plan_paths(stripped.build_id, places), std::back_inserter(paths));
+    std::ranges::copy(layout_paths(stripped.build_id, places), std::back_inserter(paths));
     std::ranges::copy(other_build_paths(places), std::back_inserter(paths));
     if (paths.size() == 1)
         return std::nullopt;
@@ -198,22 +197,23 @@ std::optional<Plan> plan_with_debug_file(const std::string &path, Plan &stripped
         });
     for (std::string *why : {&stripped.not_recorded, &stripped.calls_only})
         if (!answer.problem.empty() && !why->empty())
-            *why += fmt::format(". Debug files and plans were looked for: {}", answer.problem);
+            *why +=
+                fmt::format(". The search for debug files and layouts failed: {}", answer.problem);
     const std::size_t line_end = answer.text.find('\n');
     if (!answer.text.starts_with('D') || line_end == std::string::npos)
         return std::nullopt;
     std::size_t index = 0;
     std::from_chars(answer.text.data() + 1, answer.text.data() + line_end, index);
-    auto plan = parse_plan(std::string_view{answer.text}.substr(line_end + 1));
-    if (!plan || index == 0 || index >= paths.size() || plan->build_id != stripped.build_id)
+    auto layout = parse_layout(std::string_view{answer.text}.substr(line_end + 1));
+    if (!layout || index == 0 || index >= paths.size() || layout->build_id != stripped.build_id)
         return std::nullopt;
-    plan->debug_file = paths[index];
-    return std::move(*plan);
+    layout->debug_file = paths[index];
+    return std::move(*layout);
 }
 
 } // namespace
 
-Result<Plan> plan_of_file(const std::string &path, const DebugPlaces &places) {
+Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places) {
     const ReaderAnswer answer =
         ask_reader({&path, 1}, {}, [&path](int fd, std::span<const Result<FileBytes>> files) {
             write_all(fd, answer_of(files.front(), path));
@@ -221,14 +221,14 @@ Result<Plan> plan_of_file(const std::string &path, const DebugPlaces &places) {
     if (!answer.ran)
         return error(ErrorKind::Failed, answer.problem);
     if (answer.text.starts_with('P')) {
-        auto plan = parse_plan(std::string_view{answer.text}.substr(1));
-        if (!plan)
-            return std::move(plan).failure().in(path);
-        if (!plan->has_symbol_table || !plan->has_debug_types)
-            if (auto better = plan_with_debug_file(path, *plan, places))
-                plan = std::move(*better);
-        plan->file = path;
-        return plan;
+        auto layout = parse_layout(std::string_view{answer.text}.substr(1));
+        if (!layout)
+            return std::move(layout).failure().in(path);
+        if (!layout->has_symbol_table || !layout->has_debug_types)
+            if (auto better = layout_with_debug_file(path, *layout, places))
+                layout = std::move(*better);
+        layout->file = path;
+        return layout;
     }
     if (answer.text.size() > 2 && answer.text[0] == 'E')
         return error(static_cast<ErrorKind>(answer.text[1] - '0'), answer.text.substr(2));
@@ -239,9 +239,10 @@ Result<Plan> plan_of_file(const std::string &path, const DebugPlaces &places) {
                                               "busy. Fix: record again, or name another copy"));
 }
 
-std::vector<FileLook> look_for_nccl(std::span<const std::string> paths, const ReaderTimes &times) {
+std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,
+                                      const ReaderTimes &times) {
     const auto end = std::chrono::steady_clock::now() + times.all;
-    std::vector<FileLook> looks(paths.size());
+    std::vector<FileCheck> checks(paths.size());
     std::vector<std::size_t> left(paths.size());
     std::iota(left.begin(), left.end(), std::size_t{0});
     while (!left.empty()) {
@@ -256,27 +257,27 @@ std::vector<FileLook> look_for_nccl(std::span<const std::string> paths, const Re
             ask_reader(of_reader, {times.silence, time_left, times.cpu},
                        [](int fd, std::span<const Result<FileBytes>> files) {
                            for (const Result<FileBytes> &file : files)
-                               write_all(fd, look_of(file));
+                               write_all(fd, check_of(file));
                        });
         if (!answer.ran)
             break;
-        std::size_t n_looked = 0;
+        std::size_t n_checked = 0;
         std::string_view rest{answer.text};
-        for (; n_looked < left.size() && rest.find('\n') != std::string_view::npos; ++n_looked) {
-            looks[left[n_looked]] = look_from(rest.substr(0, rest.find('\n')));
+        for (; n_checked < left.size() && rest.find('\n') != std::string_view::npos; ++n_checked) {
+            checks[left[n_checked]] = check_from(rest.substr(0, rest.find('\n')));
             rest.remove_prefix(rest.find('\n') + 1);
         }
         const bool in_time = std::chrono::steady_clock::now() < end;
-        // What ends a reader gets one that has read nothing before. It, or what cannot be opened,
-        // is given up then.
-        const std::size_t culprit = answer.n_opened < left.size() ? answer.n_opened : n_looked;
+        // A file that ends a reader gets a fresh reader once. If that one ends, too, or cannot open
+        // the file, the file is unreadable.
+        const std::size_t culprit = answer.n_opened < left.size() ? answer.n_opened : n_checked;
         if (in_time && culprit < left.size() && (culprit == 0 || answer.n_opened < left.size())) {
-            looks[left[culprit]] = {FileLook::Verdict::Unreadable, {}, answer.problem};
+            checks[left[culprit]] = {FileCheck::Verdict::Unreadable, {}, answer.problem};
             left.erase(left.begin() + static_cast<std::ptrdiff_t>(culprit));
         }
-        left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(n_looked));
+        left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(n_checked));
     }
-    return looks;
+    return checks;
 }
 
 } // namespace collwire::nccl

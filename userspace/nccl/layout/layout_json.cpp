@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t INDENT = 2;
+constexpr unsigned LEVELS_WITH_LINES = 2; // a field, a probe, an offset a line
+
 constexpr std::array RUNGS{Rung::Exact, Rung::Inferred, Rung::Process};
 
 Json text_or_null(std::string_view text) {
@@ -21,6 +25,35 @@ std::string text_of(const Json &value) {
     return value.is_null() ? std::string{} : value.get<std::string>();
 }
 
+// Names come from the library: bytes that are not UTF-8 are replaced, and do not throw.
+std::string scalar_text(const Json &value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// As JSON: the members of the outermost `levels` objects and arrays on a line each.
+void write(std::string &out, const Json &value, unsigned levels, std::size_t indent = 0) {
+    if (!value.is_structured() || value.empty()) {
+        out += scalar_text(value);
+        return;
+    }
+    const bool has_lines = levels != 0;
+    const std::size_t inner = indent + INDENT;
+    out += value.is_object() ? '{' : '[';
+    bool is_first = true;
+    for (const auto &[name, member] : value.items()) {
+        if (!std::exchange(is_first, false))
+            out += has_lines ? "," : ", ";
+        if (has_lines)
+            out.append("\n").append(inner, ' ');
+        if (value.is_object())
+            out += scalar_text(name) + ": ";
+        write(out, member, has_lines ? levels - 1 : 0, inner);
+    }
+    if (has_lines)
+        out.append("\n").append(indent, ' ');
+    out += value.is_object() ? '}' : ']';
+}
+
 Rung rung_of(const std::string &name) {
     for (const Rung rung : RUNGS)
         if (rung_name(rung) == name)
@@ -28,39 +61,39 @@ Rung rung_of(const std::string &name) {
     throw std::invalid_argument("rung " + name);
 }
 
-Plan plan_of(const Json &document) {
-    Plan plan;
-    plan.file = document.at("file").get<std::string>();
-    plan.version = text_of(document.at("version"));
-    plan.build_id = text_of(document.at("build_id"));
-    plan.debug_link = text_of(document.at("debug_link"));
-    plan.debug_file = text_of(document.at("debug_file"));
-    plan.has_symbol_table = document.at("symbol_table").get<bool>();
-    plan.has_debug_types = document.at("debug_types").get<bool>();
-    plan.not_recorded = text_of(document.at("not_recorded"));
-    // Plans that were kept before there was such a field are of whole files.
+LibraryLayout layout_of(const Json &document) {
+    LibraryLayout layout;
+    layout.file = document.at("file").get<std::string>();
+    layout.version = text_of(document.at("version"));
+    layout.build_id = text_of(document.at("build_id"));
+    layout.debug_link = text_of(document.at("debug_link"));
+    layout.debug_file = text_of(document.at("debug_file"));
+    layout.has_symbol_table = document.at("symbol_table").get<bool>();
+    layout.has_debug_types = document.at("debug_types").get<bool>();
+    layout.not_recorded = text_of(document.at("not_recorded"));
+    // Layouts that were saved before this field existed are of whole files.
     if (const auto calls_only = document.find("calls_only"); calls_only != document.end())
-        plan.calls_only = text_of(*calls_only);
+        layout.calls_only = text_of(*calls_only);
     for (const auto &[name, value] : document.at("capabilities").items())
-        plan.capabilities.push_back({name, rung_of(value.at("rung").get<std::string>()),
-                                     text_of(value.at("source")),
-                                     value.at("missing").get<std::vector<std::string>>()});
+        layout.capabilities.push_back({name, rung_of(value.at("rung").get<std::string>()),
+                                       text_of(value.at("source")),
+                                       value.at("missing").get<std::vector<std::string>>()});
     for (const Json &value : document.at("probes"))
-        plan.probes.push_back(
+        layout.probes.push_back(
             {value.at("function").get<std::string>(), value.at("symbol").get<std::string>(),
              value.at("entry").get<std::uint64_t>(), value.at("address").get<std::uint64_t>(),
              value.at("offset").get<std::uint64_t>(), value.at("instruction").get<std::string>(),
              value.at("emulated").get<bool>(),
              value.at("registers").get<std::map<std::string, std::string>>()});
     for (const auto &[name, value] : document.at("offsets").items())
-        plan.offsets.emplace(name, PlannedOffset{value.at("value").get<std::uint64_t>(),
+        layout.offsets.emplace(name, FieldOffset{value.at("value").get<std::uint64_t>(),
                                                  value.at("size_bytes").get<std::uint64_t>(),
                                                  value.at("elements").get<std::uint64_t>(),
                                                  value.at("source").get<std::string>()});
-    plan.data = document.at("data").get<std::map<std::string, std::uint64_t>>();
-    plan.parameters = document.at("parameters").get<std::map<std::string, std::uint64_t>>();
-    plan.enumerators = document.at("enumerators").get<std::map<std::string, std::int64_t>>();
-    return plan;
+    layout.data = document.at("data").get<std::map<std::string, std::uint64_t>>();
+    layout.parameters = document.at("parameters").get<std::map<std::string, std::uint64_t>>();
+    layout.enumerators = document.at("enumerators").get<std::map<std::string, std::int64_t>>();
+    return layout;
 }
 
 } // namespace
@@ -77,21 +110,21 @@ std::string_view rung_name(Rung rung) {
     return "process";
 }
 
-const Capability *find_capability(const Plan &plan, std::string_view name) {
-    for (const Capability &capability : plan.capabilities)
+const Capability *find_capability(const LibraryLayout &layout, std::string_view name) {
+    for (const Capability &capability : layout.capabilities)
         if (capability.name == name)
             return &capability;
     return nullptr;
 }
 
-std::string render_json(const Plan &plan, std::string_view tool_version) {
+std::string render_json(const LibraryLayout &layout, std::string_view tool_version) {
     Json capabilities = Json::object();
-    for (const Capability &capability : plan.capabilities)
+    for (const Capability &capability : layout.capabilities)
         capabilities[capability.name] = {{"rung", rung_name(capability.rung)},
                                          {"source", text_or_null(capability.source)},
                                          {"missing", capability.missing}};
     Json probes = Json::array();
-    for (const PlannedFunction &probe : plan.probes)
+    for (const ProbedFunction &probe : layout.probes)
         probes.push_back({{"function", probe.function},
                           {"symbol", probe.symbol},
                           {"entry", probe.entry},
@@ -100,46 +133,47 @@ std::string render_json(const Plan &plan, std::string_view tool_version) {
                           {"instruction", probe.instruction},
                           {"emulated", probe.emulated},
                           {"registers", probe.registers},
-                          {"placed", text_or_null(placed_name(placed_when(plan, probe)))}});
+                          {"placed", text_or_null(placed_name(placed_when(layout, probe)))}});
     Json offsets = Json::object();
-    for (const auto &[name, offset] : plan.offsets)
+    for (const auto &[name, offset] : layout.offsets)
         offsets[name] = {{"value", offset.value},
                          {"size_bytes", offset.size_bytes},
                          {"elements", offset.elements},
                          {"source", offset.source}};
     const Json document = {{"schema", "collwire-nccl-plan"},
-                           {"schema_version", plan_schema_version},
+                           {"schema_version", layout_schema_version},
                            {"tool_version", tool_version},
-                           {"file", plan.file},
-                           {"version", text_or_null(plan.version)},
-                           {"build_id", text_or_null(plan.build_id)},
-                           {"debug_link", text_or_null(plan.debug_link)},
-                           {"debug_file", text_or_null(plan.debug_file)},
-                           {"symbol_table", plan.has_symbol_table},
-                           {"debug_types", plan.has_debug_types},
-                           {"not_recorded", text_or_null(plan.not_recorded)},
-                           {"calls_only", text_or_null(plan.calls_only)},
+                           {"file", layout.file},
+                           {"version", text_or_null(layout.version)},
+                           {"build_id", text_or_null(layout.build_id)},
+                           {"debug_link", text_or_null(layout.debug_link)},
+                           {"debug_file", text_or_null(layout.debug_file)},
+                           {"symbol_table", layout.has_symbol_table},
+                           {"debug_types", layout.has_debug_types},
+                           {"not_recorded", text_or_null(layout.not_recorded)},
+                           {"calls_only", text_or_null(layout.calls_only)},
                            {"capabilities", std::move(capabilities)},
                            {"probes", std::move(probes)},
                            {"offsets", std::move(offsets)},
-                           {"data", plan.data},
-                           {"parameters", plan.parameters},
-                           {"enumerators", plan.enumerators}};
-    // Names come from the file: bytes that are no UTF-8 must not throw.
-    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+                           {"data", layout.data},
+                           {"parameters", layout.parameters},
+                           {"enumerators", layout.enumerators}};
+    std::string text;
+    write(text, document, LEVELS_WITH_LINES);
+    return text + "\n";
 }
 
-Result<Plan> parse_plan(std::string_view json) {
+Result<LibraryLayout> parse_layout(std::string_view json) {
     try {
         const Json document = Json::parse(json);
         if (document.at("schema") != "collwire-nccl-plan" ||
-            document.at("schema_version") != plan_schema_version)
+            document.at("schema_version") != layout_schema_version)
             return error(ErrorKind::BadInput,
-                         "not a plan of this version of collwire. Fix: make it anew with "
+                         "not a layout of this version of collwire. Fix: make it again with "
                          "`collwire doctor --nccl FILE --json`");
-        return plan_of(document);
+        return layout_of(document);
     } catch (const std::exception &problem) {
-        return error(ErrorKind::BadInput, fmt::format("not a plan: {}", problem.what()));
+        return error(ErrorKind::BadInput, fmt::format("not a layout: {}", problem.what()));
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be known of the NCCL in one file, where its probes go, and where its data lie. Made from
-// the file alone, without running it. docs/nccl-plan.md is the prose; plan_schema_version grows
-// when a field changes meaning.
+// What collwire reads in one NCCL library: functions and their probes, offsets, variables, and how
+// certain each capability is. Made from the file, without running it. See docs/nccl-layout.md;
+// layout_schema_version grows when a field changes its meaning.
 #pragma once
 
 #include <cstddef>
@@ -15,70 +15,71 @@
 
 namespace collwire::nccl {
 
-inline constexpr int plan_schema_version = 1;
+inline constexpr int layout_schema_version = 1;
 
-// How well something will be known: docs/nccl-plan.md.
+// The certainty of a capability: docs/nccl-layout.md.
 enum class Rung {
-    Exact,    // read out of NCCL
+    Exact,    // read from NCCL
     Inferred, // follows from order, threads or arithmetic, with a stated confidence
-    Process,  // no more than whose it is
+    Process,  // only the process is known
 };
 std::string_view rung_name(Rung rung);
 
 struct Capability {
     std::string name;
     Rung rung = Rung::Process;
-    std::string source;               // what the rung rests on; empty for Process
+    std::string source;               // the evidence; empty for Process
     std::vector<std::string> missing; // names that this build does not have
 };
 
-struct PlannedFunction {
+struct ProbedFunction {
     std::string function;
     std::string symbol;      // as in the file
-    std::uint64_t entry = 0; // its first instruction, where probes of its return go
+    std::uint64_t entry = 0; // its first instruction: return probes go there
     std::uint64_t address = 0;
     std::uint64_t file_offset = 0;
     std::string instruction;                      // under the probe, AT&T syntax
     bool emulated = false;                        // by the kernel; if not, it is single-stepped
-    std::map<std::string, std::string> registers; // what the probe reads, and where
+    std::map<std::string, std::string> registers; // where the probe's arguments are
 };
 
-struct PlannedOffset {
+struct FieldOffset {
     std::uint64_t value = 0;
     std::uint64_t size_bytes = 0; // 0: not known
     std::uint64_t elements = 0;   // of an array; 0: not one
     std::string source;
 };
 
-struct Plan {
+struct LibraryLayout {
     std::string file;
-    std::string version;    // 2.28.9; empty if it cannot be told
+    std::string version;    // 2.28.9; empty: unknown
     std::string build_id;   // hex; empty if the file has none
-    std::string debug_link; // the name of its debug file, as it says; empty: it says none
-    // Of a file that was stripped: its debug file, or the plan that was kept of it; empty: none.
+    std::string debug_link; // its .gnu_debuglink; empty if it has none
+    // Of a stripped file: its debug file, its saved layout, or the build that lent its offsets;
+    // empty: none.
     std::string debug_file;
     bool has_symbol_table = false;
     bool has_debug_types = false;
-    // Why collwire records nothing of it, a sentence with what to do; empty: it does.
+    // Why collwire does not record this library, with the fix; empty: it does.
     std::string not_recorded;
-    // Why of its processes no more is recorded than the calls of the functions that it exports, a
-    // sentence with what to do; empty: all is, or nothing.
+    // Why the library is recorded API-only, with the fix; empty: it is not API-only.
     std::string calls_only;
     std::vector<Capability> capabilities;
-    std::vector<PlannedFunction> probes;
-    std::map<std::string, PlannedOffset> offsets;    // "type.field"; "type": its size
-    std::map<std::string, std::uint64_t> data;       // addresses of variables, in the file
-    std::map<std::string, std::uint64_t> parameters; // where their values are kept: IbQpsPerConn
+    std::vector<ProbedFunction> probes;
+    std::map<std::string, FieldOffset> offsets; // "type.field"; "type": its size
+    std::map<std::string, std::uint64_t> data;  // addresses of variables in the file
+    std::map<std::string, std::uint64_t>
+        parameters; // addresses of their values, by name: IbQpsPerConn
     std::map<std::string, std::int64_t> enumerators;
 };
 
-const Capability *find_capability(const Plan &plan, std::string_view name);
-// What the rung of a capability rests on, and the file that the plan was made with where that is
-// another: its name alone if the text had more than `most_bytes` else. Empty: nothing.
-std::string basis_of(const Plan &plan, std::string_view capability,
+const Capability *find_capability(const LibraryLayout &layout, std::string_view name);
+// The evidence of a capability, and the path of `debug_file`: its name alone if the text is longer
+// than `most_bytes`. Empty if there is no evidence.
+std::string basis_of(const LibraryLayout &layout, std::string_view capability,
                      std::size_t most_bytes = SIZE_MAX);
 
-// When `collwire record` places the probe on a function of a plan.
+// When `collwire record` places the probe of a function.
 enum class Placed {
     Always,
     LocalLaunches, // with --local-launches
@@ -86,15 +87,15 @@ enum class Placed {
     Warnings,      // with --warnings
     Never,         // not by this version of collwire
 };
-Placed placed_when(const Plan &plan, const PlannedFunction &probe);
+Placed placed_when(const LibraryLayout &layout, const ProbedFunction &probe);
 // "always", "--local-launches"; empty: never
 std::string_view placed_name(Placed placed);
 
 // One JSON document.
-std::string render_json(const Plan &plan, std::string_view tool_version);
-// What render_json wrote. BadInput if it is something else.
-Result<Plan> parse_plan(std::string_view json);
+std::string render_json(const LibraryLayout &layout, std::string_view tool_version);
+// Reads what render_json wrote. BadInput for any other text.
+Result<LibraryLayout> parse_layout(std::string_view json);
 // For people, about 100 columns.
-std::string render_text(const Plan &plan);
+std::string render_text(const LibraryLayout &layout);
 
 } // namespace collwire::nccl

@@ -14,24 +14,27 @@
 
 namespace collwire::nccl {
 
-Result<std::string> export_plan(const Plan &plan, const std::string &directory,
+Result<std::string> save_layout(const LibraryLayout &layout, const std::string &directory,
                                 std::string_view tool_version) {
-    if (const std::string &why = plan.not_recorded.empty() ? plan.calls_only : plan.not_recorded;
+    if (const std::string &why =
+            layout.not_recorded.empty() ? layout.calls_only : layout.not_recorded;
         !why.empty())
-        return error(ErrorKind::BadInput, fmt::format("{}: no plan to keep: {}", plan.file, why));
-    if (plan.build_id.empty())
         return error(ErrorKind::BadInput,
-                     fmt::format("{}: it has no build-id, by which its plan would be found. Fix: "
+                     fmt::format("{}: no layout to save: {}", layout.file, why));
+    if (layout.build_id.empty())
+        return error(ErrorKind::BadInput,
+                     fmt::format("{}: it has no build-id, by which its layout would be found. Fix: "
                                  "record with the file as it is",
-                                 plan.file));
-    const std::string path = fmt::format("{}/{}", directory, plan_file_name(plan.build_id));
-    // Nobody finds half of it.
+                                 layout.file));
+    const std::string path =
+        fmt::format("{}/{}", directory, layout_file_name(layout.version, layout.build_id));
+    // Written under another name first: readers never see half a file.
     const std::string unfinished = fmt::format("{}.{}", path, getpid());
     std::error_code ignored;
     std::filesystem::create_directories(directory, ignored);
     {
         std::ofstream out{unfinished, std::ios::binary | std::ios::trunc};
-        out << render_json(plan, tool_version);
+        out << render_json(layout, tool_version);
         out.close();
         if (!out || std::rename(unfinished.c_str(), path.c_str()) != 0) {
             const int why = errno;

@@ -8,9 +8,9 @@
 
 namespace collwire::nccl {
 
-// Keeps a plan in a directory, by its build-id, for the file as it will be when it was stripped.
-// Puts it in the place of one that is there. Returns its path. BadInput: there is nothing to keep.
-Result<std::string> export_plan(const Plan &plan, const std::string &directory,
+// Saves a layout in a directory under layout_file_name(), and replaces a file with this name.
+// Returns its path. BadInput: a layout that collwire does not record with, or without build-id.
+Result<std::string> save_layout(const LibraryLayout &layout, const std::string &directory,
                                 std::string_view tool_version);
 
 } // namespace collwire::nccl

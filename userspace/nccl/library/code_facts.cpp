@@ -27,7 +27,7 @@ constexpr std::array<PreservedRegister, 6> PRESERVED{{
     {X86_REG_R15, REGISTER_R15, "r15"},
 }};
 
-// Calls `look` for every instruction until it says true.
+// Calls `look` for every instruction until it returns true.
 template <typename Look>
 bool any_instruction(const CodeView &code, const CodeRange &function, Look look) {
     Disassembler disassembler;
@@ -153,7 +153,7 @@ bool begins_with_reading(const CodeView &code, const CodeRange &function, std::u
             return true;
         if (operands.size() != 2)
             return false;
-        // Comparing with it is reading, too.
+        // A comparison reads it, too.
         const cs_x86_op *second = memory_at(operands[0], second_bytes) != nullptr
                                       ? &operands[0]
                                       : memory_at(operands[1], second_bytes);
@@ -216,7 +216,7 @@ std::string_view second_argument_at(const CodeView &code, const CodeRange &funct
     std::set<unsigned> spoilt; // numbers of registers
     unsigned handed_on = X86_REG_INVALID;
     any_instruction(code, function, [&](const cs_insn &instruction, auto operands) {
-        // What is popped is the caller's again: a return follows.
+        // A pop restores the caller's value: a return follows.
         if (instruction.address >= call || instruction.id == X86_INS_PUSH ||
             instruction.id == X86_INS_POP)
             return instruction.address >= call;

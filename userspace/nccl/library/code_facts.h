@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a few of NCCL's functions say by their machine code, whatever the symbols and DWARF say.
+// Facts that are read from the machine code of a few NCCL functions, without symbols or DWARF.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,37 @@ std::optional<std::uint32_t> stored_number(const CodeView &code, const LibrarySy
 // Whether a getter (ncclCommUserRank and the like) reads an int at this offset of a structure.
 bool reads_int_at(const CodeView &code, const LibrarySymbol &getter, std::uint64_t offset_bytes);
 
-// The offset of the int that a getter hands on: loaded from a structure, and stored where a pointer
-// points to. Nothing if there is none, or if it is not one alone.
+// The offset of the int that a getter returns: loaded from a structure and stored through a
+// pointer. Empty if there is no such offset, or more than one.
 std::optional<std::uint64_t> int_handed_on(const CodeView &code, const LibrarySymbol &getter);
 
-// Whether a function adds to what it keeps at this offset, in memory or by loading and storing
-// through one register; not so if it only stores there.
+// Whether a function adds to the value at this offset, in memory or through one register. A plain
+// store does not count.
 bool adds_at(const CodeView &code, const LibrarySymbol &function, std::uint64_t offset_bytes);
 
-// A direct call: where it is, and of what.
+// A direct call: its address and its callee.
 struct DirectCall {
     std::uint64_t address = 0;
     std::uint64_t callee = 0;
 };
 std::vector<DirectCall> direct_calls(const CodeView &code, const CodeRange &function);
 
-// Whether a function begins with reading a pointer at `first_bytes` of its first argument, and what
-// is at `second_bytes` behind that.
+// Whether a function starts by reading a pointer at offset `first_bytes` of its first argument, and
+// then the value at offset `second_bytes` of its target.
 bool begins_with_reading(const CodeView &code, const CodeRange &function, std::uint64_t first_bytes,
                          std::uint64_t second_bytes);
 
-// Whether a function compares what is at `offset_bytes` of something with this number of 64 bits.
+// Whether a function compares the value at offset `offset_bytes` of a structure with this 64-bit
+// number.
 bool compares_at(const CodeView &code, const CodeRange &function, std::uint64_t number,
                  std::uint64_t offset_bytes);
 
-// The register in which a function has its second argument when it makes this call, to which it
-// hands on its first: one that calls leave alone, which is written to once. Empty: none.
+// The callee-saved register that holds a function's second argument at this call, which gets the
+// function's first argument. Empty if there is none, or if the register is written more than once.
 std::string_view second_argument_at(const CodeView &code, const CodeRange &function,
                                     std::uint64_t call);
 
-// The address that a function returns and computes from its own (lea).
+// The address that a function returns, computed by lea relative to its own address.
 std::optional<std::uint64_t> returned_address(const CodeView &code, const LibrarySymbol &function);
 
 } // namespace collwire::nccl

@@ -8,7 +8,7 @@
 namespace collwire::nccl {
 namespace {
 
-// Against files that were made to be read for ever.
+// Against files that are made to be read without end.
 constexpr unsigned MAX_DEPTH = 16;
 constexpr std::size_t MAX_MEMBERS = 1u << 20;
 
@@ -21,7 +21,7 @@ bool is_record(int tag) {
     return tag == DW_TAG_structure_type || tag == DW_TAG_class_type || tag == DW_TAG_union_type;
 }
 
-// The type behind typedefs and qualifiers.
+// The type without typedefs and qualifiers.
 std::optional<Dwarf_Die> type_of(Dwarf_Die &die) {
     Dwarf_Attribute attribute;
     Dwarf_Die type;
@@ -58,7 +58,7 @@ bool is_bit_field(Dwarf_Die &member) {
 std::optional<FieldLayout> bytes_of_bit_field(Dwarf_Die &member, std::uint64_t type_bytes) {
     const auto n_bits = number_of(member, DW_AT_bit_size);
     auto first_bit = number_of(member, DW_AT_data_bit_offset);
-    // Until DWARF 4 from the most significant bit of what it shares.
+    // Until DWARF 4 it counts from the most significant bit of the storage unit.
     const auto from_above = number_of(member, DW_AT_bit_offset);
     const auto offset = offset_of_member(member);
     if (!first_bit && from_above && offset && n_bits) {
@@ -108,7 +108,7 @@ public:
     }
 
 private:
-    // Fields behind `prefix`, which ends with a dot.
+    // Fields below `prefix`, which ends with a dot.
     void members(Dwarf_Die &record, const std::string &prefix, std::uint64_t at, unsigned depth,
                  Layouts &found) {
         Dwarf_Die member;
@@ -236,8 +236,8 @@ bool calls(Dwarf_Die &site, std::string_view callee) {
     return false;
 }
 
-// Addresses behind the calls of `callee` anywhere in a function; where copies of it begin there,
-// too, if they are asked for.
+// Return addresses of the calls of `callee` in a function; and, if asked for, the starts of its
+// inlined copies.
 enum class Copies { Left, Taken };
 void add_return_addresses(Dwarf_Die &parent, std::string_view callee, unsigned depth,
                           std::vector<std::uint64_t> &addresses, Copies copies = Copies::Left) {
@@ -264,7 +264,7 @@ void add_return_addresses(Dwarf_Die &parent, std::string_view callee, unsigned d
     } while (dwarf_siblingof(&child, &child) == 0);
 }
 
-// From the innermost scope outwards: the compiler may have put a copy of the function into itself.
+// From the innermost scope outwards: the compiler may have inlined the function into itself.
 std::optional<unsigned> parameter_in_scopes(Dwarf_Die &unit, std::string_view parameter,
                                             std::uint64_t pc) {
     Dwarf_Die *scopes = nullptr;

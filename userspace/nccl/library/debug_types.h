@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a library's own DWARF says about layouts, and where a caller keeps a variable.
+// Reads DWARF: the fields of types, enumerators, and the registers that hold parameters.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace collwire::nccl {
 
 struct FieldLayout {
     std::uint64_t offset_bytes = 0;
-    std::uint64_t size_bytes = 0; // 0: not known
+    std::uint64_t size_bytes = 0; // 0: unknown
     std::uint64_t elements = 0;   // of an array; 0: not one, or of unknown length
 
     friend bool operator==(const FieldLayout &, const FieldLayout &) = default;
@@ -31,13 +31,13 @@ using Layouts = std::map<std::string, FieldLayout, std::less<>>;
 struct DebugTypes {
     Layouts layouts;
     std::map<std::string, std::int64_t, std::less<>> enumerators;
-    // Types that two units lay out differently: nothing of them is in `layouts`.
+    // Types that differ between two units: `layouts` has none of them.
     std::set<std::string, std::less<>> ambiguous;
 };
 
 class DebugInfo {
 public:
-    // Nothing where the file has none that can be read. `elf` must live longer.
+    // Empty if the file has no readable DWARF. `elf` must live longer.
     static std::optional<DebugInfo> open(Elf *elf);
 
     // `fields`: sorted "type.field...". Only units whose name ends in one of `units` are opened.
@@ -46,19 +46,19 @@ public:
                                    std::span<const std::string_view> units,
                                    std::span<const std::string_view> prefixes) const;
 
-    // Where the parameter of the function at `entry` is when it is entered; DWARF's register
-    // number.
+    // The DWARF register number that holds a parameter of the function at `entry` at its first
+    // instruction.
     [[nodiscard]] std::optional<unsigned> parameter_at_entry(std::uint64_t entry,
                                                              std::string_view parameter) const;
 
-    // In which register the function at `caller` keeps its parameter while it calls `callee`.
-    // Nothing if it calls it nowhere, if it is in memory, or in another one at another call.
+    // The register where the function at `caller` keeps its parameter while it calls `callee`.
+    // Empty if there is no such call, if the parameter is in memory, or if two calls differ.
     [[nodiscard]] std::optional<unsigned> parameter_at_call(std::uint64_t caller,
                                                             std::string_view callee,
                                                             std::string_view parameter) const;
 
-    // In the unit of the function at `callee`, where other functions enter the copy of it that the
-    // compiler put into them, or come back from a call of it.
+    // In the unit of the function at `callee`: where other functions enter an inlined copy of it,
+    // or return from a call of it.
     struct Passing {
         std::string_view function; // that it is in
         std::uint64_t entry = 0;   // of that

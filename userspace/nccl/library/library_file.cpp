@@ -21,9 +21,9 @@ constexpr std::size_t MAX_PARAMETERS = 1024; // 2.32 has 229
 constexpr std::size_t MAX_PARAMETER_NAME_BYTES = 47;
 constexpr std::size_t PARAMETER_BYTES = 8;
 constexpr std::size_t MAX_POINTERS = 1UL << 20;
-// .eh_frame_hdr ("Linux Standard Base Core Specification", 10.6.2): a version, how three things
-// are written, where the frames are, how many entries follow, and those: begin of a function and
-// its frame, both from the table's begin.
+// .eh_frame_hdr ("Linux Standard Base Core Specification", 10.6.2): a version, three encodings, the
+// address of the frames, the number of entries, and the entries: the start of a function and its
+// frame, both relative to the table's start.
 constexpr std::array<std::byte, 4> EXCEPTION_TABLE{std::byte{1}, std::byte{0x1b}, std::byte{0x03},
                                                    std::byte{0x3b}};
 constexpr std::size_t EXCEPTION_COUNT_AT = 8;
@@ -102,8 +102,8 @@ Result<LibraryFile> LibraryFile::parse_debug(std::span<const std::byte> bytes) {
 Result<void> LibraryFile::open(std::span<const std::byte> bytes) {
     if (bytes.size() < sizeof(Elf64_Ehdr))
         return bad("shorter than an ELF header");
-    // libelf changes an image in place where byte orders differ, and the mapping is read-only:
-    // those are refused first.
+    // libelf changes a file's bytes in place if byte orders differ, and the mapping is read-only.
+    // Such files are refused first.
     const auto *ident = reinterpret_cast<const unsigned char *>(bytes.data());
     if (std::memcmp(ident, ELFMAG, SELFMAG) != 0)
         return bad("no ELF magic");
@@ -202,7 +202,7 @@ void LibraryFile::read_debug_link(const Elf_Data *link) {
         return;
     const std::string_view bytes{static_cast<const char *>(link->d_buf), link->d_size};
     const std::string_view name = bytes.substr(0, bytes.find('\0'));
-    // It comes from the file, and goes into paths.
+    // It comes from the file and becomes part of paths.
     if (name.size() < MAX_DEBUG_LINK_BYTES && name.find('/') == std::string_view::npos &&
         name != "." && name != "..")
         debug_link_ = name;

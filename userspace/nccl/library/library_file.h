@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that may be NCCL: its code, its symbols, and the number that tells builds apart.
+// A file that may be NCCL: its code, its symbols and its build-id.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,8 @@ class LibraryFile {
 public:
     // Does not copy the bytes.
     static Result<LibraryFile> parse(std::span<const std::byte> bytes);
-    // A file of symbols and DWARF alone (objcopy --only-keep-debug): its code is in another file,
-    // and where its segments say that it is in this one is not looked at.
+    // A file of symbols and DWARF alone (objcopy --only-keep-debug). Its code is in another file,
+    // so the offsets of its segments are ignored.
     static Result<LibraryFile> parse_debug(std::span<const std::byte> bytes);
 
     [[nodiscard]] const CodeView &code() const { return code_; }
@@ -56,15 +56,15 @@ public:
     [[nodiscard]] bool has_symbol_table() const { return has_symbol_table_; } // .symtab
     [[nodiscard]] bool has_debug_types() const { return has_debug_types_; }   // .debug_info
     [[nodiscard]] Elf *elf() const { return elf_.get(); }
-    // What no strip takes away. Where functions, and the parts that were split off them, begin, by
-    // the table for exceptions, in order; empty: it has none that is known.
+    // Survives strip: the starts of functions and of their split-off parts, sorted, from the
+    // exception table. Empty: no such table, or of an unknown form.
     [[nodiscard]] std::vector<std::uint64_t> function_starts() const;
-    // Texts and constants (.rodata); no bytes where there are none.
+    // Texts and constants (.rodata); 0 bytes if there are none.
     [[nodiscard]] CodeRange read_only_data() const { return read_only_data_; }
-    // The pointers that the loader fills in: where they are, and what they point to.
+    // The pointers that the loader fills in: their addresses and their targets.
     [[nodiscard]] std::map<std::uint64_t, std::uint64_t> pointers() const;
 
-    // All symbols with one of these bases, which are in order, from .symtab, else from .dynsym.
+    // All symbols with one of these bases (sorted), from .symtab, else from .dynsym.
     using Symbols = std::unordered_multimap<std::string_view, LibrarySymbol>;
     [[nodiscard]] Symbols find(std::span<const std::string_view> bases) const;
     // Addresses of NCCL's parameters, by name. Without .symtab there are none.
@@ -94,11 +94,11 @@ private:
     bool has_debug_types_ = false;
 };
 
-// IbQpsPerConn of _ZZ21ncclParamIbQpsPerConnvE5cache, the variable that ncclParamIbQpsPerConn()
-// keeps its value in; empty for others.
+// IbQpsPerConn of _ZZ21ncclParamIbQpsPerConnvE5cache, the variable where ncclParamIbQpsPerConn()
+// keeps its value; empty for other symbols.
 std::string_view parameter_name(std::string_view symbol);
 
-// Code that may jump into a function: itself and what was split off it.
+// Code that may jump into a function: the function itself and its split-off parts.
 std::vector<CodeRange> jump_sources(const LibraryFile::Symbols &symbols,
                                     const LibrarySymbol &function);
 

@@ -45,7 +45,7 @@ template <typename Visit> void for_all_code(const CodeView &code, Visit visit) {
     }
 }
 
-// Where an instruction that ends at `end` points to by the 4 bytes before.
+// The target of an instruction that ends at `end`, by its last 4 bytes.
 std::uint64_t relative(std::span<const std::byte> code, std::size_t at, std::uint64_t end) {
     std::int32_t distance = 0;
     std::memcpy(&distance, code.data() + at, sizeof distance);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of a stripped file, by the names that they give to NCCL's log: each check of a result
-// (NCCLCHECK and the like, INFO) hands on __func__, which is a text in the file.
+// Finds functions of a stripped file by the names that they log: each result check (NCCLCHECK and
+// the like, INFO) passes __func__, which is a text in the file.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ struct LoggingFunction {
     std::uint64_t begin = 0;
     std::uint64_t bytes = 0;
     bool is_called = false; // directly
-    // Called, or its address is taken: not so what was split off a function.
+    // Called, or its address is taken. A split-off part is neither.
     bool is_entered = false;
 };
 
 class LoggedNames {
 public:
-    // Reads all code, twice. `names` in order, and as long as this.
+    // Reads all code, twice. `names` is sorted and must live as long as this object.
     LoggedNames(const LibraryFile &file, std::span<const std::string_view> names);
 
-    // The one that has the name in its code: itself, or whoever it was inlined into. Of several the
-    // one that is not known to be another function, as it alone has that name. nullptr: none, or
-    // several are left.
+    // The function with this name in its code: itself, or the function that it was inlined into. Of
+    // several, those that are known to be another function are dropped. nullptr: none or several
+    // are left.
     [[nodiscard]] const LoggingFunction *find(std::string_view name) const;
-    // From this address on to the next function; no bytes: there is none.
+    // From this address to the next function; 0 bytes: no function there.
     [[nodiscard]] CodeRange function_at(std::uint64_t address) const;
 
 private:

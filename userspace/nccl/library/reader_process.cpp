@@ -34,7 +34,7 @@ constexpr std::size_t MAX_PROC_BYTES = 4UL << 20;
 constexpr unsigned NOBODY = 65534;
 constexpr char OPENED = '.';
 constexpr milliseconds AFTER_KILL{200};
-// That could not be ended: they wait for a file system.
+// Readers that cannot be killed: they wait for a file system.
 constexpr std::size_t MAX_STUCK = 16;
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -48,7 +48,7 @@ void limit(decltype(RLIMIT_CPU) what, rlim_t most) {
     (void)setrlimit(what, &value);
 }
 
-// What this process has of the caller's counts, too.
+// The memory that it inherits from the caller counts, too.
 rlim_t private_bytes() {
     const auto text = read_file("/proc/self/statm", small_file_bytes);
     if (!text)
@@ -71,7 +71,8 @@ void limit_resources(std::chrono::seconds cpu) {
         limit(RLIMIT_DATA, private_bytes() + MAX_MEMORY_BYTES);
 }
 
-// Probes and maps live as long as anybody has their descriptors. close_range() came with Linux 5.9.
+// Probes and maps live as long as a descriptor of theirs is open. close_range() came with Linux
+// 5.9.
 bool close_all_but(int fd) {
     const std::vector<std::string> open = list_directory("/proc/self/fd");
     for (const std::string &name : open) {
@@ -118,7 +119,7 @@ bool drop_capabilities() {
     return syscall(SYS_capset, &header, none.data()) == 0;
 }
 
-// Whoever rules the reader through the file then has nothing that the caller had.
+// A file that takes over the reader gets nothing of the caller.
 bool give_up_privileges() {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return false;
@@ -128,7 +129,7 @@ bool give_up_privileges() {
     return drop_capabilities();
 }
 
-// A caller that died leaves nobody to read.
+// If the caller dies, the reader exits.
 bool end_with(pid_t caller) {
     return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == caller;
 }
@@ -144,7 +145,7 @@ bool read_files(std::span<const std::string> paths, const ReaderTimes &times,
         files.push_back(FileBytes::open(path));
         write_all(fd, {&OPENED, 1});
     }
-    // Another user's process has no such wish any more.
+    // A change of user clears the parent death signal.
     if (!give_up_privileges() || !end_with(caller))
         return false;
     work(fd, files);
@@ -164,7 +165,8 @@ std::string end_of(int status) {
     return WEXITSTATUS(status) == 0 ? std::string{} : "its reader could not start";
 }
 
-// What of /proc/PID/stat moves with a process that gets on: its state, page faults and CPU time.
+// The fields of /proc/PID/stat that change as a process makes progress: state, page faults, CPU
+// time.
 struct Activity {
     char state = 0;
     std::string counts;
@@ -215,7 +217,7 @@ public:
                 heard = steady_clock::now();
                 continue;
             }
-            // It may close its end and live on.
+            // It may close its end and keep running.
             ended = wait(static_cast<int>(left));
             if (read_what_is_there())
                 heard = steady_clock::now();
@@ -232,13 +234,13 @@ public:
     }
 
 private:
-    // True: it has ended.
+    // True: it has exited.
     bool wait(int most_ms) {
         std::array<pollfd, 2> on{{{process_, POLLIN, 0}, {closed_ ? -1 : fd_, POLLIN, 0}}};
         return poll(on.data(), on.size(), most_ms) > 0 && on[0].revents != 0;
     }
 
-    // It reads from a slow disk, or waits for a CPU, as where the threads of a job spin on all.
+    // It reads from a slow disk, or waits for a CPU while the threads of a job spin on all of them.
     bool gets_on() {
         Activity now = activity_of(pid_);
         const bool moved = now.state == 'R' || now.counts != last_.counts;
@@ -270,7 +272,7 @@ private:
 
     std::string stop() {
         kill(pid_, SIGKILL);
-        closed_ = true; // what it still says is not waited for
+        closed_ = true; // later output is not waited for
         if (wait(static_cast<int>(AFTER_KILL.count())))
             (void)reap();
         else

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that reads files which nobody vouches for. Whatever they do to it, they do there: it
-// has no privileges, no file of the caller's and little time and memory, and does not outlive the
-// caller.
+// Reads untrusted files in a child process. The child has no privileges, none of the caller's
+// files, and little time and memory, and it exits with the caller.
 #pragma once
 
 #include <chrono>
@@ -17,10 +16,10 @@
 
 namespace collwire::nccl {
 
-// The caller waits no longer than this, whatever the file system that a file is on does.
+// The caller waits no longer than this, even if a file system hangs.
 struct ReaderTimes {
-    // Without a word of the reader, or a sign that it gets on. A hundred times what the largest
-    // official build takes, and more.
+    // Without output or other progress of the reader. More than a hundred times what the largest
+    // official build takes.
     std::chrono::milliseconds silence{5'000};
     std::chrono::milliseconds all{60'000};
     std::chrono::seconds cpu{10}; // of the reader
@@ -28,20 +27,20 @@ struct ReaderTimes {
 
 struct ReaderAnswer {
     std::string text;
-    std::size_t n_opened = 0; // of the files, whether there was anything to open or not
-    std::string problem;      // how the reader ended; empty: in order
-    bool ran = false;         // there was one
+    std::size_t n_opened = 0; // files that it has tried to open
+    std::string problem;      // how the reader ended; empty: normally
+    bool ran = false;         // a reader was started
     bool in_time = true;
 };
 
 // Runs in the reader, and writes to the descriptor.
 using ReaderWork = std::function<void(int fd, std::span<const Result<FileBytes>> files)>;
 
-// The files are opened in that process, with the caller's rights: opening one may hang, too.
+// The child opens the files with the caller's rights, since opening one may hang.
 ReaderAnswer ask_reader(std::span<const std::string> paths, const ReaderTimes &times,
                         const ReaderWork &work);
 
-// For work.
+// Writes all of it, for use in `work`.
 void write_all(int fd, std::string_view text);
 
 } // namespace collwire::nccl

@@ -13,7 +13,7 @@ constexpr unsigned SIX = (ARGUMENT_6 << 1U) - 1;
 
 constexpr std::array COMMUNICATOR_FUNCTIONS{
     FunctionRecipe{"ncclCommInitRankFunc"},
-    // commFree is split in some builds; this ends every communicator in all.
+    // commFree is split in some builds. In all builds every communicator ends here.
     FunctionRecipe{"commCleanup"},
     FunctionRecipe{"ncclRasCommFini", Optional},
 };
@@ -82,12 +82,12 @@ constexpr std::array OPERATION_FIELDS{
     FieldRecipe{"ncclProxyOp.dtype"},
     FieldRecipe{"ncclProxyOp.pattern"},
     FieldRecipe{"ncclProxyOp.protocol"},
-    FieldRecipe{"ncclProxyOp.coll", Optional}, // 2.18 has none
+    FieldRecipe{"ncclProxyOp.coll", Optional}, // not in 2.18
     FieldRecipe{"ncclProxyOp.redOp"},
     FieldRecipe{"ncclProxyOp.sliceSteps"},
     FieldRecipe{"ncclProxyOp.chunkSteps"},
     FieldRecipe{"ncclProxyOp.reg", Optional},
-    // Before 2.24 an operation does not say what it belongs to.
+    // Before 2.24 an operation has no link to its task.
     FieldRecipe{"ncclProxyOp.algorithm"},
     FieldRecipe{"ncclProxyOp.rank"},
     FieldRecipe{"ncclProxyOp.peer"},
@@ -117,7 +117,7 @@ constexpr std::array OPERATION_FIELDS{
     FieldRecipe{"ncclComm.seqNumber", Optional},
     FieldRecipe{"ncclComm.p2pnChannels", Optional},
     FieldRecipe{"ncclProxyOp.nChannels", Optional},
-    // What a plan without operations is of.
+    // For a kernel plan without operations.
     FieldRecipe{"ncclKernelPlan.proxyOpQueue.head", Optional},
     FieldRecipe{"ncclKernelPlan.collTaskQueue.head", Optional},
     FieldRecipe{"ncclKernelPlan.p2pTaskQueue.head", Optional},
@@ -209,7 +209,7 @@ constexpr std::array CONNECTION_FIELDS{
     FieldRecipe{"ncclSocket.crypto", Optional},
 };
 
-// The sum, which exists in 2.24 to 2.26 only, is a rule of its own in file_plan.cpp.
+// The sum, which exists in 2.24 to 2.26 only, is a rule of its own in file_layout.cpp.
 constexpr std::array BYTES_FUNCTIONS{
     FunctionRecipe{"ncclProfilerStopProxyOpEvent", Exact, TWO},
 };
@@ -231,7 +231,7 @@ constexpr std::array GRAPH_FIELDS{
 };
 
 constexpr std::array ERROR_FUNCTIONS{
-    // From 2.30 on nothing of NCCL's own calls ncclDebugLog.
+    // From 2.30 on NCCL itself never calls ncclDebugLog.
     FunctionRecipe{"ncclDebugLogV|ncclDebugLog", Exact, SIX},
     FunctionRecipe{"ncclCommSetAsyncError", Optional, TWO},
 };
@@ -277,7 +277,7 @@ constexpr std::array INSPECT_FIELDS{
     FieldRecipe{"ncclProxyArgs.sliceSteps"},
     FieldRecipe{"ncclProxyArgs.dtype"},
     FieldRecipe{"ncclProxyArgs.redOp"},
-    // What the next step of a connection waits for.
+    // What the next step of a connection waits on.
     FieldRecipe{"sendNetResources.recvMem|sendResources.recvMem"},
     FieldRecipe{"recvNetResources.sendMem|recvResources.sendMem"},
     FieldRecipe{"recvNetResources.recvMem|recvResources.recvMem"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collwire needs to know of an NCCL to have a capability, and what it does without.
+// What each capability needs from an NCCL library, and what is optional.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@ namespace collwire::nccl {
 
 enum class Need {
     Exact,    // without it the capability is not `exact`
-    Optional, // told as missing, lowers nothing: not every version keeps it
+    Optional, // reported as missing, and lowers nothing: not every version has it
 };
 
-// Names of one thing in different versions, '|' between them, the first that is there counts.
+// Names of one thing in different versions, separated by '|'. The first one that exists counts.
 struct FieldRecipe {
     std::string_view names; // "type.field|type.field"
     Need need = Need::Exact;
@@ -23,8 +23,8 @@ struct FieldRecipe {
 struct FunctionRecipe {
     std::string_view names;
     Need need = Need::Exact;
-    unsigned registers = ARGUMENT_1; // that its probe's program reads
-    bool part_will_do = false;       // where only the split-off part is a function
+    unsigned registers = ARGUMENT_1; // which its BPF program reads
+    bool part_will_do = false;       // if only the split-off part is a function
 };
 struct DataRecipe {
     std::string_view names;
@@ -41,15 +41,15 @@ struct CapabilityRecipe {
 // communicators, operations, connections, bytes, graphs, errors, inspect, times: in this order.
 std::span<const CapabilityRecipe> capability_recipes();
 
-// Without any of them it is not known what happens when: nothing is recorded.
+// Nothing is recorded if one of them is missing.
 inline constexpr std::array<std::string_view, 4> NEEDED_FUNCTIONS{
     "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart"};
 
-// Ends of the names of the units that define the types. Every type of a recipe is complete in one
-// of them in 2.18 to 2.32; coll_net.cc, which has types of the same names, is none of them.
+// Ends of the names of the units that define the types. In 2.18 to 2.32 each type of a recipe is
+// complete in one of them. coll_net.cc is left out: it has other types with the same names.
 std::span<const std::string_view> units_of_types();
 
-// The enumerations that are part of a plan, by how their enumerators begin.
+// The enumerations that are part of a layout, by the common prefix of their enumerators.
 std::span<const std::string_view> enumerator_prefixes();
 
 } // namespace collwire::nccl

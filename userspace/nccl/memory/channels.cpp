@@ -14,27 +14,27 @@
 namespace collwire::nccl {
 namespace {
 
-constexpr std::int32_t MAX_RANKS = 65536; // in the order of a ring: 256 KiB a channel
+constexpr std::int32_t MAX_RANKS = 65536; // of a ring: 256 KiB a channel
 constexpr std::int32_t MAX_CHANNELS = 64; // MAXCHANNELS of 2.26 and later
 
-std::optional<std::uint64_t> offset(const Plan &plan, const char *name) {
-    const auto found = plan.offsets.find(name);
-    return found == plan.offsets.end() ? std::nullopt : std::optional{found->second.value};
+std::optional<std::uint64_t> offset(const LibraryLayout &layout, const char *name) {
+    const auto found = layout.offsets.find(name);
+    return found == layout.offsets.end() ? std::nullopt : std::optional{found->second.value};
 }
 
 struct Offsets {
     std::uint64_t n_channels, channels, size, prev, next, index, user_ranks, up, down;
 
-    static std::optional<Offsets> of(const Plan &plan) {
-        const std::array all{offset(plan, "ncclComm.nChannels"),
-                             offset(plan, "ncclComm.channels"),
-                             offset(plan, "ncclChannel"),
-                             offset(plan, "ncclChannel.ring.prev"),
-                             offset(plan, "ncclChannel.ring.next"),
-                             offset(plan, "ncclChannel.ring.index"),
-                             offset(plan, "ncclChannel.ring.userRanks"),
-                             offset(plan, "ncclChannel.tree.up"),
-                             offset(plan, "ncclChannel.tree.down")};
+    static std::optional<Offsets> of(const LibraryLayout &layout) {
+        const std::array all{offset(layout, "ncclComm.nChannels"),
+                             offset(layout, "ncclComm.channels"),
+                             offset(layout, "ncclChannel"),
+                             offset(layout, "ncclChannel.ring.prev"),
+                             offset(layout, "ncclChannel.ring.next"),
+                             offset(layout, "ncclChannel.ring.index"),
+                             offset(layout, "ncclChannel.ring.userRanks"),
+                             offset(layout, "ncclChannel.tree.up"),
+                             offset(layout, "ncclChannel.tree.down")};
         if (!std::ranges::all_of(all, [](const auto &one) { return one.has_value(); }))
             return std::nullopt;
         return Offsets{*all[0], *all[1], *all[2], *all[3], *all[4],
@@ -42,7 +42,7 @@ struct Offsets {
     }
 };
 
-// For records.
+// The bytes that records may still have.
 struct Room {
     std::size_t bytes_left = 0;
     bool is_cut = false; // more was asked for
@@ -57,7 +57,7 @@ struct Room {
     }
 };
 
-// As a record has them: filled to a multiple of 8 bytes.
+// Padded to a multiple of 8 bytes, as all records.
 std::size_t bytes_of_order(std::size_t n_ranks) {
     return (n_ranks + n_ranks % 2) * sizeof(std::int32_t);
 }
@@ -76,10 +76,11 @@ std::vector<std::int32_t> read_order(const ProcessView &process, std::uint64_t a
 
 } // namespace
 
-std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, const Plan &plan,
+std::vector<std::vector<std::byte>> read_channels(const ProcessView &process,
+                                                  const LibraryLayout &layout,
                                                   const cw_nccl_comm &comm, std::size_t bytes_left,
                                                   bool *is_cut) {
-    const auto offsets = Offsets::of(plan);
+    const auto offsets = Offsets::of(layout);
     if (!offsets)
         return {};
     const auto n = process.read<std::int32_t>(comm.comm + offsets->n_channels).value_or(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings and trees of a communicator, out of the memory of its process.
+// Reads the rings and trees of a communicator in the memory of its process.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@
 
 namespace collwire::nccl {
 
-// One finished cw_nccl_channel record for each channel; fewer where the memory could not be read.
-// Whatever the process has there, it is bounded in time and memory: all records together are of
-// `bytes_left` at most. Where the order of the ranks in a ring is more than is left there is none,
-// and in the end no record; `is_cut`, where it is given, becomes true then.
-std::vector<std::vector<std::byte>> read_channels(const ProcessView &process, const Plan &plan,
+// One complete cw_nccl_channel record for each channel; fewer if memory could not be read. Time and
+// memory are bounded: all records together have `bytes_left` bytes at most. Near that bound records
+// have no order of ranks, and beyond it there is no record; `is_cut` (may be null) becomes true
+// then.
+std::vector<std::vector<std::byte>> read_channels(const ProcessView &process,
+                                                  const LibraryLayout &layout,
                                                   const cw_nccl_comm &comm, std::size_t bytes_left,
                                                   bool *is_cut = nullptr);
 

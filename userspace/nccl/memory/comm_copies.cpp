@@ -9,7 +9,7 @@
 namespace collwire::nccl {
 namespace {
 
-// Numbers are used again while they are read: what is read need not end.
+// Process numbers are reused while they are read, so the chain of parents need not end.
 constexpr std::size_t MAX_ANCESTORS = 1024;
 
 } // namespace

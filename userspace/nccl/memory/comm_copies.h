@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators that a process has because it was forked from one of their rank: its memory is a
-// copy, and nothing in it tells so.
+// Detects communicators that a process only has because it was forked from their rank: its memory
+// is a copy, without a mark in it.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace collwire::nccl {
 
-// Nothing: the process has ended.
+// Empty: the process has exited.
 using ParentOf = std::function<std::optional<pid_t>(pid_t)>;
 
-// As /proc has it.
+// From /proc.
 std::optional<pid_t> parent_of(pid_t pid);
 
-// Each process behind those that it descends from; otherwise as they were.
+// Each process after its ancestors; otherwise in the same order.
 std::vector<pid_t> ancestors_first(std::span<const pid_t> pids, const ParentOf &parent = parent_of);
 
 class CommCopies {
@@ -32,7 +32,7 @@ public:
     explicit CommCopies(ParentOf parent = parent_of) : parent_(std::move(parent)) {}
 
     void add(const cw_nccl_comm &comm) { known_.insert(key_of(comm, comm.tgid)); }
-    // An ancestor of its process has the same one at the same address.
+    // An ancestor of its process has the same communicator at the same address.
     [[nodiscard]] bool is_copy(const cw_nccl_comm &comm) const;
 
 private:

@@ -27,12 +27,12 @@ std::optional<std::string> read_text(const ProcessView &process, std::uint64_t a
 
 } // namespace
 
-std::optional<ErrorPlaces> find_error_places(const Plan &plan, std::uint64_t bias) {
+std::optional<ErrorPlaces> find_error_places(const LibraryLayout &layout, std::uint64_t bias) {
     ErrorPlaces places;
-    places.comm_result = field_offset(plan, "ncclComm.asyncResult");
-    places.comm_proxy_state = field_offset(plan, "ncclComm.proxyState");
-    places.proxy_result = field_offset(plan, "ncclProxyState.asyncResult");
-    if (const auto text = plan.data.find("ncclLastError"); text != plan.data.end())
+    places.comm_result = field_offset(layout, "ncclComm.asyncResult");
+    places.comm_proxy_state = field_offset(layout, "ncclComm.proxyState");
+    places.proxy_result = field_offset(layout, "ncclProxyState.asyncResult");
+    if (const auto text = layout.data.find("ncclLastError"); text != layout.data.end())
         places.text = text->second + bias;
     if (places.text == 0 && places.comm_result == CW_NCCL_NO_FIELD)
         return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<ErrorPlaces> find_error_places(const Plan &plan, std::uint64_t bia
 std::optional<std::string> read_last_error(const ProcessView &process, const ErrorPlaces &places) {
     if (places.text == 0)
         return std::nullopt;
-    // NCCL writes it in place: what is the same twice is whole.
+    // NCCL writes it in place: a text that is the same twice is complete.
     auto text = read_text(process, places.text);
     if (!text || text->empty() || read_text(process, places.text) == text)
         return text;

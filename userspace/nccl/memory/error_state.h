@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL itself says went wrong in a process: the text of its last warning, and the results that
-// communicators and their proxies keep. Read from the outside, without a probe.
+// Reads NCCL's errors in the memory of a process: the text of its last warning, and the results of
+// communicators and their proxies.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace collwire::nccl {
 
-// Where that lies in a process; CW_NCCL_NO_FIELD, and 0 of `text`: not known.
+// Addresses and offsets of these in a process; CW_NCCL_NO_FIELD, or 0 of `text`: unknown.
 struct ErrorPlaces {
     std::uint64_t text = 0; // ncclLastError
     std::uint32_t comm_result = 0;
@@ -23,14 +23,14 @@ struct ErrorPlaces {
     std::uint32_t proxy_result = 0;
 };
 
-// `bias`: see load_bias. Nothing: this NCCL has none of it.
-std::optional<ErrorPlaces> find_error_places(const Plan &plan, std::uint64_t bias);
+// `bias`: see load_bias. Empty: this NCCL has none of them.
+std::optional<ErrorPlaces> find_error_places(const LibraryLayout &layout, std::uint64_t bias);
 
-// At most CW_NCCL_TEXT_BYTES - 1 of it; empty: NCCL never warned. Nothing: it cannot be read, or is
-// being written.
+// At most CW_NCCL_TEXT_BYTES - 1 bytes; an empty text: NCCL never warned. No value: it cannot be
+// read, or is being written.
 std::optional<std::string> read_last_error(const ProcessView &process, const ErrorPlaces &places);
 
-// ncclResult_t of a communicator and of its proxy; nothing of what cannot be read.
+// ncclResult_t of a communicator and of its proxy; no value where memory cannot be read.
 struct Results {
     std::optional<std::uint32_t> comm, proxy;
 };

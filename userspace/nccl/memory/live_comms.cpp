@@ -22,16 +22,16 @@ constexpr std::size_t MAX_READS = 1'000'000;   // about 1 s
 constexpr std::size_t MAX_BYTES = 256U << 20U; // 24 communicators of 4,096 ranks, 64 channels
 constexpr std::size_t WORDS_AT_ONCE = 1024;    // IOV_MAX
 constexpr std::int32_t MAX_ENDPOINTS = 128;    // NCCL has at most 128 queue pairs and 64 sockets
-constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a network that is several
+constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a merged network
 constexpr std::int32_t TRANSPORT_NET = 2;      // P2P 0, SHM 1, NET 2, COLLNET 3
 constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
 class Reader {
 public:
-    Reader(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-           std::uint64_t bias)
-        : process_(process), plan_(plan), layout_(layout), bias_(bias) {}
+    Reader(const ProcessView &process, const LibraryLayout &layout,
+           const cw_nccl_layout &bpf_layout, std::uint64_t bias)
+        : process_(process), layout_(layout), bpf_layout_(bpf_layout), bias_(bias) {}
 
     LiveComms read() {
         const auto table = data("ncclComms");
@@ -76,13 +76,13 @@ public:
         std::vector<std::uint64_t> all(static_cast<std::size_t>(std::min(*n, MAX_COMMS)));
         return bytes(*array, std::as_writable_bytes(std::span{all})) &&
                std::ranges::find(all, comm.comm) != all.end() &&
-               field<std::uint64_t>(comm.comm, layout_.comm_start_magic) == COMM_MAGIC &&
-               field<std::uint64_t>(comm.comm, layout_.comm_hash) == comm.comm_hash &&
-               field<std::int32_t>(comm.comm, layout_.comm_rank) == comm.rank;
+               field<std::uint64_t>(comm.comm, bpf_layout_.comm_start_magic) == COMM_MAGIC &&
+               field<std::uint64_t>(comm.comm, bpf_layout_.comm_hash) == comm.comm_hash &&
+               field<std::int32_t>(comm.comm, bpf_layout_.comm_rank) == comm.rank;
     }
 
     void read_counts(cw_nccl_comm &comm) {
-        comm.op_count = field<std::uint64_t>(comm.comm, layout_.comm_op_count).value_or(0);
+        comm.op_count = field<std::uint64_t>(comm.comm, bpf_layout_.comm_op_count).value_or(0);
         comm.flags &= ~std::uint32_t{CW_NCCL_COMM_LAUNCHED};
         read_launched(comm);
     }
@@ -103,45 +103,46 @@ private:
         bytes_ += n_bytes;
         return true;
     }
-    // A field of a layout; nothing where this build has none.
+    // A field of the layout; no value if this build has no such field.
     template <typename T> std::optional<T> field(std::uint64_t base, std::uint32_t offset) {
         return offset == CW_NCCL_NO_FIELD ? std::nullopt : value<T>(base + offset);
     }
     [[nodiscard]] std::optional<std::uint64_t> data(const char *name) const {
-        const auto found = plan_.data.find(name);
-        return found == plan_.data.end() ? std::nullopt : std::optional{found->second + bias_};
+        const auto found = layout_.data.find(name);
+        return found == layout_.data.end() ? std::nullopt : std::optional{found->second + bias_};
     }
     [[nodiscard]] std::uint32_t offset(const char *name) const {
-        const auto found = plan_.offsets.find(name);
-        return found == plan_.offsets.end() ? CW_NCCL_NO_FIELD
-                                            : static_cast<std::uint32_t>(found->second.value);
+        const auto found = layout_.offsets.find(name);
+        return found == layout_.offsets.end() ? CW_NCCL_NO_FIELD
+                                              : static_cast<std::uint32_t>(found->second.value);
     }
 
     void add_comm(std::uint64_t address, std::vector<LiveComm> &comms) {
-        const auto magic = field<std::uint64_t>(address, layout_.comm_start_magic);
+        const auto magic = field<std::uint64_t>(address, bpf_layout_.comm_start_magic);
         const auto state = field<std::int32_t>(address, offset("ncclComm.initState"));
-        // In the making: its creation is still to be seen.
+        // Under creation: its creation will be recorded.
         if (magic != COMM_MAGIC || state != 0)
             return;
         LiveComm live;
         cw_nccl_comm &comm = live.comm;
-        const auto hash = field<std::uint64_t>(address, layout_.comm_hash);
-        const auto rank = field<std::int32_t>(address, layout_.comm_rank);
-        const auto n_ranks = field<std::int32_t>(address, layout_.comm_n_ranks);
+        const auto hash = field<std::uint64_t>(address, bpf_layout_.comm_hash);
+        const auto rank = field<std::int32_t>(address, bpf_layout_.comm_rank);
+        const auto n_ranks = field<std::int32_t>(address, bpf_layout_.comm_n_ranks);
         if (!hash || !rank || !n_ranks || *n_ranks <= 0 || *rank < 0 || *rank >= *n_ranks)
             return;
         comm.comm = address;
         comm.comm_hash = *hash;
         comm.rank = *rank;
         comm.n_ranks = *n_ranks;
-        comm.cuda_dev = field<std::int32_t>(address, layout_.comm_cuda_dev).value_or(-1);
-        comm.bus_id = field<std::uint64_t>(address, layout_.comm_bus_id).value_or(0);
-        comm.node = field<std::int32_t>(address, layout_.comm_node).value_or(-1);
-        comm.n_nodes = field<std::int32_t>(address, layout_.comm_n_nodes).value_or(0);
-        comm.local_rank = field<std::int32_t>(address, layout_.comm_local_rank).value_or(-1);
-        comm.local_ranks = field<std::int32_t>(address, layout_.comm_local_ranks).value_or(0);
-        comm.proxy_state = field<std::uint64_t>(address, layout_.comm_proxy_state).value_or(0);
-        comm.p2p_channels = field<std::uint32_t>(address, layout_.comm_p2p_channels).value_or(0);
+        comm.cuda_dev = field<std::int32_t>(address, bpf_layout_.comm_cuda_dev).value_or(-1);
+        comm.bus_id = field<std::uint64_t>(address, bpf_layout_.comm_bus_id).value_or(0);
+        comm.node = field<std::int32_t>(address, bpf_layout_.comm_node).value_or(-1);
+        comm.n_nodes = field<std::int32_t>(address, bpf_layout_.comm_n_nodes).value_or(0);
+        comm.local_rank = field<std::int32_t>(address, bpf_layout_.comm_local_rank).value_or(-1);
+        comm.local_ranks = field<std::int32_t>(address, bpf_layout_.comm_local_ranks).value_or(0);
+        comm.proxy_state = field<std::uint64_t>(address, bpf_layout_.comm_proxy_state).value_or(0);
+        comm.p2p_channels =
+            field<std::uint32_t>(address, bpf_layout_.comm_p2p_channels).value_or(0);
         comm.flags = CW_NCCL_COMM_OUTSIDE;
         read_counts(comm);
         read_name(comm);
@@ -151,12 +152,12 @@ private:
 
     void read_launched(cw_nccl_comm &comm) {
         comm.launched = 0;
-        const auto shared = field<std::uint64_t>(comm.comm, layout_.comm_shared_res);
-        if (shared && field<std::uint64_t>(*shared, layout_.shared_owner) != comm.comm)
+        const auto shared = field<std::uint64_t>(comm.comm, bpf_layout_.comm_shared_res);
+        if (shared && field<std::uint64_t>(*shared, bpf_layout_.shared_owner) != comm.comm)
             comm.flags |= CW_NCCL_COMM_SHARED;
-        if (layout_.seq_numbers_count != 0) {
+        if (bpf_layout_.seq_numbers_count != 0) {
             const auto numbers =
-                field<std::array<std::uint64_t, 5>>(comm.comm, layout_.comm_seq_number);
+                field<std::array<std::uint64_t, 5>>(comm.comm, bpf_layout_.comm_seq_number);
             if (!numbers)
                 return;
             for (const std::uint64_t number : *numbers)
@@ -165,7 +166,7 @@ private:
             return;
         }
         const auto count =
-            shared ? field<std::uint64_t>(*shared, layout_.shared_coll_op_count) : std::nullopt;
+            shared ? field<std::uint64_t>(*shared, bpf_layout_.shared_coll_op_count) : std::nullopt;
         if (count) {
             comm.launched = *count;
             comm.flags |= CW_NCCL_COMM_LAUNCHED;
@@ -173,10 +174,10 @@ private:
     }
 
     void read_name(cw_nccl_comm &comm) {
-        const auto at = field<std::uint64_t>(comm.comm, layout_.comm_name);
+        const auto at = field<std::uint64_t>(comm.comm, bpf_layout_.comm_name);
         if (!at || *at == 0)
             return;
-        // The program's own text, which it may have freed since: what is no name is none.
+        // The program's own text, which it may have freed since: only printable names count.
         bool is_name = false;
         for (std::size_t i = 0; i < COMM_NAME_BYTES; ++i) {
             const auto letter = value<char>(*at + i);
@@ -201,8 +202,9 @@ private:
         const std::uint32_t same_process = offset("ncclConnector.proxyConn.sameProcess");
         const std::array<std::uint32_t, 2> arrays{offset("ncclChannelPeer.send"),
                                                   offset("ncclChannelPeer.recv")};
-        for (const std::uint32_t one : {peers, size, connected, pointer, same_process, arrays[0],
-                                        arrays[1], layout_.comm_channels, layout_.channel_size})
+        for (const std::uint32_t one :
+             {peers, size, connected, pointer, same_process, arrays[0], arrays[1],
+              bpf_layout_.comm_channels, bpf_layout_.channel_size})
             if (one == CW_NCCL_NO_FIELD)
                 return;
         const std::uint64_t last =
@@ -212,13 +214,13 @@ private:
         std::vector<std::uint64_t> table(
             static_cast<std::size_t>(std::min(live.comm.n_ranks, MAX_RANKS)));
         for (std::int32_t channel = 0; channel < MAX_CHANNELS; ++channel) {
-            const std::uint64_t at = live.comm.comm + layout_.comm_channels +
-                                     static_cast<std::uint64_t>(channel) * layout_.channel_size;
+            const std::uint64_t at = live.comm.comm + bpf_layout_.comm_channels +
+                                     static_cast<std::uint64_t>(channel) * bpf_layout_.channel_size;
             const auto address = field<std::uint64_t>(at, peers);
             if (!address || *address == 0 ||
                 !bytes(*address, std::as_writable_bytes(std::span{table})))
-                continue; // not made
-            // There are channels times ranks of them, and few are connected.
+                continue; // no such peer
+            // There are as many as channels times ranks, and few are connected.
             std::vector<std::uint64_t> connectors;
             for (const std::uint64_t of_rank : table)
                 for (const std::uint32_t array : arrays)
@@ -231,7 +233,7 @@ private:
         }
     }
 
-    // Of these structs, those in which the int at `offset` is not 0.
+    // The structures whose int at `offset` is not 0.
     void keep_where_set(std::vector<std::uint64_t> &structs, std::uint64_t offset) {
         std::vector<std::uint64_t> kept;
         for (std::size_t first = 0; first < structs.size();) {
@@ -245,7 +247,7 @@ private:
             for (std::size_t i = 0; i < n_read; ++i)
                 if (static_cast<std::uint32_t>(words[i]) != 0)
                     kept.push_back(structs[first + i]);
-            first += n_read < n ? n_read + 1 : n; // past one that cannot be read
+            first += n_read < n ? n_read + 1 : n; // skip one that cannot be read
         }
         structs = std::move(kept);
     }
@@ -253,10 +255,10 @@ private:
     void add_connection(LiveComm &live, std::uint64_t address) {
         is_cut_ = is_cut_ || n_connections_ >= MAX_CONNECTIONS;
         if (address == 0 || n_connections_ >= MAX_CONNECTIONS ||
-            field<std::int32_t>(address, layout_.connection_transport) != TRANSPORT_NET)
+            field<std::int32_t>(address, bpf_layout_.connection_transport) != TRANSPORT_NET)
             return;
-        const auto send = field<std::int32_t>(address, layout_.connection_send);
-        const auto resources = field<std::uint64_t>(address, layout_.connection_resources);
+        const auto send = field<std::int32_t>(address, bpf_layout_.connection_send);
+        const auto resources = field<std::uint64_t>(address, bpf_layout_.connection_resources);
         if (!send || !resources || *resources == 0)
             return;
         cw_nccl_connection connection = {};
@@ -265,7 +267,7 @@ private:
         connection.flags = CW_NCCL_CONNECTION_OUTSIDE;
         if (*send != 0)
             connection.flags |= CW_NCCL_CONNECTION_SEND;
-        if (field<std::int32_t>(address, layout_.connection_shared).value_or(0) != 0)
+        if (field<std::int32_t>(address, bpf_layout_.connection_shared).value_or(0) != 0)
             connection.flags |= CW_NCCL_CONNECTION_SHARED;
         const auto pick = [&](std::uint32_t of_send, std::uint32_t of_recv) {
             return *send != 0 ? of_send : of_recv;
@@ -273,22 +275,22 @@ private:
         const auto number = [&](std::uint32_t of_send, std::uint32_t of_recv) {
             return field<std::int32_t>(*resources, pick(of_send, of_recv)).value_or(-1);
         };
-        const auto net_comm =
-            field<std::uint64_t>(*resources, pick(layout_.send_net_comm, layout_.recv_net_comm));
+        const auto net_comm = field<std::uint64_t>(
+            *resources, pick(bpf_layout_.send_net_comm, bpf_layout_.recv_net_comm));
         if (!net_comm || *net_comm == 0)
             return; // not connected yet
         connection.net_comm = *net_comm;
-        connection.rank = number(layout_.send_tp_rank, layout_.recv_tp_rank);
-        connection.peer = number(layout_.send_tp_remote_rank, layout_.recv_tp_remote_rank);
-        connection.channel = number(layout_.send_channel, layout_.recv_channel);
-        connection.conn_index = number(layout_.send_conn_index, layout_.recv_conn_index);
-        connection.net_dev = number(layout_.send_net_dev, layout_.recv_net_dev);
-        if (number(layout_.send_use_gdr, layout_.recv_use_gdr) > 0)
+        connection.rank = number(bpf_layout_.send_tp_rank, bpf_layout_.recv_tp_rank);
+        connection.peer = number(bpf_layout_.send_tp_remote_rank, bpf_layout_.recv_tp_remote_rank);
+        connection.channel = number(bpf_layout_.send_channel, bpf_layout_.recv_channel);
+        connection.conn_index = number(bpf_layout_.send_conn_index, bpf_layout_.recv_conn_index);
+        connection.net_dev = number(bpf_layout_.send_net_dev, bpf_layout_.recv_net_dev);
+        if (number(bpf_layout_.send_use_gdr, bpf_layout_.recv_use_gdr) > 0)
             connection.flags |= CW_NCCL_CONNECTION_GDR;
-        const auto net = field<std::uint64_t>(live.comm.proxy_state, layout_.proxy_state_net);
-        connection.transport = net == layout_.net_ib + bias_       ? CW_NCCL_TRANSPORT_IB
-                               : net == layout_.net_socket + bias_ ? CW_NCCL_TRANSPORT_SOCKET
-                                                                   : CW_NCCL_TRANSPORT_PLUGIN;
+        const auto net = field<std::uint64_t>(live.comm.proxy_state, bpf_layout_.proxy_state_net);
+        connection.transport = net == bpf_layout_.net_ib + bias_       ? CW_NCCL_TRANSPORT_IB
+                               : net == bpf_layout_.net_socket + bias_ ? CW_NCCL_TRANSPORT_SOCKET
+                                                                       : CW_NCCL_TRANSPORT_PLUGIN;
         add_endpoints(live, connection);
     }
 
@@ -299,10 +301,10 @@ private:
         std::int32_t n = 0;
         if (ib)
             n = field<std::int32_t>(connection.net_comm,
-                                    send ? layout_.ib_send_n_qps : layout_.ib_recv_n_qps)
+                                    send ? bpf_layout_.ib_send_n_qps : bpf_layout_.ib_recv_n_qps)
                     .value_or(-1);
         else if (socket)
-            n = field<std::int32_t>(connection.net_comm, layout_.socket_n_socks).value_or(-1);
+            n = field<std::int32_t>(connection.net_comm, bpf_layout_.socket_n_socks).value_or(-1);
         if (n < 0 || n > MAX_ENDPOINTS) {
             connection.flags |= CW_NCCL_CONNECTION_FAULT;
             n = 0;
@@ -335,18 +337,18 @@ private:
         } while (i < n);
     }
 
-    // Of a receiver's device: as in bpf/nccl_connections.h.
+    // The receiver's device: as in bpf/nccl_connections.h.
     [[nodiscard]] std::uint64_t flush_qp_at(std::uint64_t net_comm, std::int32_t device) const {
-        return net_comm + layout_.ib_recv_devs + layout_.ib_flush_qp +
-               static_cast<std::uint64_t>(device) * layout_.ib_recv_dev_size;
+        return net_comm + bpf_layout_.ib_recv_devs + bpf_layout_.ib_flush_qp +
+               static_cast<std::uint64_t>(device) * bpf_layout_.ib_recv_dev_size;
     }
 
     std::int32_t count_flush_qps(std::uint64_t net_comm) {
         for (const std::uint32_t one :
-             {layout_.ib_flush_qp, layout_.ib_recv_devs, layout_.ib_recv_dev_size})
+             {bpf_layout_.ib_flush_qp, bpf_layout_.ib_recv_devs, bpf_layout_.ib_recv_dev_size})
             if (one == CW_NCCL_NO_FIELD)
                 return 0;
-        const auto n = field<std::int32_t>(net_comm, layout_.ib_n_devs).value_or(0);
+        const auto n = field<std::int32_t>(net_comm, bpf_layout_.ib_n_devs).value_or(0);
         if (n < 1 || n > MAX_FLUSH_QPS)
             return 0;
         return value<std::uint64_t>(flush_qp_at(net_comm, 0)).value_or(0) != 0 ? n : 0;
@@ -354,14 +356,15 @@ private:
 
     std::optional<cw_nccl_endpoint> read_connection_qp(std::uint64_t net_comm, bool send,
                                                        std::int32_t i) {
-        if (layout_.ib_qp_size == CW_NCCL_NO_FIELD)
-            return std::nullopt; // 2.18, where nothing leads here
-        const std::uint64_t at = net_comm + (send ? layout_.ib_send_qps : layout_.ib_recv_qps) +
-                                 static_cast<std::uint64_t>(i) * layout_.ib_qp_size;
+        if (bpf_layout_.ib_qp_size == CW_NCCL_NO_FIELD)
+            return std::nullopt; // 2.18, where no pointer leads here
+        const std::uint64_t at = net_comm +
+                                 (send ? bpf_layout_.ib_send_qps : bpf_layout_.ib_recv_qps) +
+                                 static_cast<std::uint64_t>(i) * bpf_layout_.ib_qp_size;
         auto endpoint = read_qp(at, send ? CW_NCCL_ROLE_DATA : CW_NCCL_ROLE_CLEAR_TO_SEND);
         if (endpoint)
-            endpoint->device =
-                static_cast<__u16>(field<std::int32_t>(at, layout_.ib_qp_dev_index).value_or(0));
+            endpoint->device = static_cast<__u16>(
+                field<std::int32_t>(at, bpf_layout_.ib_qp_dev_index).value_or(0));
         return endpoint;
     }
 
@@ -373,9 +376,9 @@ private:
     }
 
     std::optional<cw_nccl_endpoint> read_qp(std::uint64_t at, cw_nccl_role role) {
-        const auto address = field<std::uint64_t>(at, layout_.ib_qp_qp);
+        const auto address = field<std::uint64_t>(at, bpf_layout_.ib_qp_qp);
         const auto number =
-            address ? field<std::uint32_t>(*address, layout_.ibv_qp_num) : std::nullopt;
+            address ? field<std::uint32_t>(*address, bpf_layout_.ibv_qp_num) : std::nullopt;
         if (!number)
             return std::nullopt;
         cw_nccl_endpoint endpoint = {};
@@ -385,28 +388,28 @@ private:
         return endpoint;
     }
 
-    // Its descriptor is looked up between two looks at its number: in that time no connection is
-    // closed and another one made in its place.
+    // The socket of the descriptor is read between two reads of the descriptor's number: if both
+    // are equal, no other connection took its place.
     std::optional<cw_nccl_endpoint> read_socket(std::uint64_t net_comm, std::int32_t i,
                                                 __u64 &inode) {
         cw_nccl_endpoint endpoint = {};
         endpoint.role = i == 0 ? CW_NCCL_ROLE_CONTROL : CW_NCCL_ROLE_DATA;
-        endpoint.address = i == 0 ? net_comm + layout_.socket_ctrl
-                                  : net_comm + layout_.socket_socks +
-                                        static_cast<std::uint64_t>(i - 1) * layout_.socket_size;
-        const auto fd = field<std::uint32_t>(endpoint.address, layout_.socket_fd);
+        endpoint.address = i == 0 ? net_comm + bpf_layout_.socket_ctrl
+                                  : net_comm + bpf_layout_.socket_socks +
+                                        static_cast<std::uint64_t>(i - 1) * bpf_layout_.socket_size;
+        const auto fd = field<std::uint32_t>(endpoint.address, bpf_layout_.socket_fd);
         if (!fd)
             return std::nullopt;
         endpoint.number = *fd;
         const std::uint64_t found = socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
-        if (field<std::uint32_t>(endpoint.address, layout_.socket_fd) == fd)
+        if (field<std::uint32_t>(endpoint.address, bpf_layout_.socket_fd) == fd)
             inode = found;
         return endpoint;
     }
 
     const ProcessView &process_;
-    const Plan &plan_;
-    const cw_nccl_layout &layout_;
+    const LibraryLayout &layout_;
+    const cw_nccl_layout &bpf_layout_;
     std::uint64_t bias_;
     std::size_t reads_ = 0;
     std::size_t bytes_ = 0;
@@ -416,8 +419,8 @@ private:
 
 } // namespace
 
-std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping) {
-    for (const PlannedFunction &probe : plan.probes) {
+std::optional<std::uint64_t> load_bias(const LibraryLayout &layout, const Mapping &mapping) {
+    for (const ProbedFunction &probe : layout.probes) {
         if (!mapping.executable || probe.file_offset < mapping.file_offset ||
             probe.file_offset - mapping.file_offset >= mapping.end - mapping.begin)
             continue;
@@ -426,30 +429,33 @@ std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping)
     return std::nullopt;
 }
 
-LiveComms read_comms(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                     std::uint64_t bias) {
-    return Reader{process, plan, layout, bias}.read();
+LiveComms read_comms(const ProcessView &process, const LibraryLayout &layout,
+                     const cw_nccl_layout &bpf_layout, std::uint64_t bias) {
+    return Reader{process, layout, bpf_layout, bias}.read();
 }
 
-LiveComms read_comms_at(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                        std::uint64_t bias, std::span<const std::uint64_t> addresses) {
-    return Reader{process, plan, layout, bias}.read(addresses);
+LiveComms read_comms_at(const ProcessView &process, const LibraryLayout &layout,
+                        const cw_nccl_layout &bpf_layout, std::uint64_t bias,
+                        std::span<const std::uint64_t> addresses) {
+    return Reader{process, layout, bpf_layout, bias}.read(addresses);
 }
 
-bool is_there(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-              std::uint64_t bias, const cw_nccl_comm &comm) {
-    return Reader{process, plan, layout, bias}.has(comm);
+bool is_there(const ProcessView &process, const LibraryLayout &layout,
+              const cw_nccl_layout &bpf_layout, std::uint64_t bias, const cw_nccl_comm &comm) {
+    return Reader{process, layout, bpf_layout, bias}.has(comm);
 }
 
-void read_counts(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                 cw_nccl_comm &comm) {
-    Reader{process, plan, layout, 0}.read_counts(comm);
+void read_counts(const ProcessView &process, const LibraryLayout &layout,
+                 const cw_nccl_layout &bpf_layout, cw_nccl_comm &comm) {
+    Reader{process, layout, bpf_layout, 0}.read_counts(comm);
 }
 
-std::vector<cw_nccl_connection> read_connection(const ProcessView &process, const Plan &plan,
-                                                const cw_nccl_layout &layout, std::uint64_t bias,
-                                                std::uint64_t proxy_state, std::uint64_t address) {
-    return Reader{process, plan, layout, bias}.read_connection(proxy_state, address);
+std::vector<cw_nccl_connection> read_connection(const ProcessView &process,
+                                                const LibraryLayout &layout,
+                                                const cw_nccl_layout &bpf_layout,
+                                                std::uint64_t bias, std::uint64_t proxy_state,
+                                                std::uint64_t address) {
+    return Reader{process, layout, bpf_layout, bias}.read_connection(proxy_state, address);
 }
 
 } // namespace collwire::nccl

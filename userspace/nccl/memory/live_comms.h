@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of a process and their connections, out of its memory, without having seen it
-// start. From 2.24 on: before, no variable leads to them.
+// Reads the communicators of a running process and their connections in its memory. From 2.24 on:
+// before, no variable leads to them.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +16,46 @@
 
 namespace collwire::nccl {
 
-// Where the file's addresses are in the process: add it to them. Nothing: the process has not
-// mapped the code that the plan's probes are in. `mapping` is one of the file.
-std::optional<std::uint64_t> load_bias(const Plan &plan, const Mapping &mapping);
+// The difference between addresses in the process and in the file. `mapping` is one of the file.
+// Empty: it does not map the code under the layout's probes.
+std::optional<std::uint64_t> load_bias(const LibraryLayout &layout, const Mapping &mapping);
 
 struct LiveComm {
-    cw_nccl_comm comm{}; // without time, process and image
-    // Those that are connected and of a network, without time and process.
+    cw_nccl_comm comm{}; // without time, process and library
+    // Connected ones of a network, without time and process.
     std::vector<cw_nccl_connection> connections;
 };
 
 struct LiveComms {
     std::vector<LiveComm> comms;
-    bool is_cut = false; // there was more than is looked at
+    bool is_cut = false; // the process has more than is read
 };
 
-// Those that are ready for use. Whatever the process has there, it is bounded in time and memory;
-// what could not be read is left out.
-LiveComms read_comms(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                     std::uint64_t bias);
+// The communicators that are ready for use. Time and memory are bounded. Unreadable ones are left
+// out.
+LiveComms read_comms(const ProcessView &process, const LibraryLayout &layout,
+                     const cw_nccl_layout &bpf_layout, std::uint64_t bias);
 
-// The same of communicators at known addresses.
-LiveComms read_comms_at(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                        std::uint64_t bias, std::span<const std::uint64_t> addresses);
+// The same for communicators at known addresses.
+LiveComms read_comms_at(const ProcessView &process, const LibraryLayout &layout,
+                        const cw_nccl_layout &bpf_layout, std::uint64_t bias,
+                        std::span<const std::uint64_t> addresses);
 
-// Whether it is what it was when it was read.
-bool is_there(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-              std::uint64_t bias, const cw_nccl_comm &comm);
+// Whether the same communicator is still at this address.
+bool is_there(const ProcessView &process, const LibraryLayout &layout,
+              const cw_nccl_layout &bpf_layout, std::uint64_t bias, const cw_nccl_comm &comm);
 
-// How much a communicator has started by now, into `comm`.
-void read_counts(const ProcessView &process, const Plan &plan, const cw_nccl_layout &layout,
-                 cw_nccl_comm &comm);
+// Stores the communicator's current counts of started operations in `comm`.
+void read_counts(const ProcessView &process, const LibraryLayout &layout,
+                 const cw_nccl_layout &bpf_layout, cw_nccl_comm &comm);
 
 // One connection at a known address, in as many records as its endpoints need, without time,
-// process and communicator. `proxy_state`: of the communicator whose proxy has it. Empty: there is
-// none that is connected, or it is not of a network.
-std::vector<cw_nccl_connection> read_connection(const ProcessView &process, const Plan &plan,
-                                                const cw_nccl_layout &layout, std::uint64_t bias,
-                                                std::uint64_t proxy_state, std::uint64_t address);
+// process and communicator. `proxy_state`: of the communicator whose proxy has it. Empty: not
+// connected, or not of a network.
+std::vector<cw_nccl_connection> read_connection(const ProcessView &process,
+                                                const LibraryLayout &layout,
+                                                const cw_nccl_layout &bpf_layout,
+                                                std::uint64_t bias, std::uint64_t proxy_state,
+                                                std::uint64_t address);
 
 } // namespace collwire::nccl

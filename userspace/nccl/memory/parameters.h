@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's parameters as a process has them: what it read from its environment, or the default.
+// Reads NCCL's parameters in a process: from its environment, or the defaults.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace collwire::nccl {
 
-// By NCCL's own name (IbQpsPerConn), those that the process has used by now: NCCL reads each when
-// it needs it first. `bias`: see load_bias.
-std::map<std::string, std::int64_t> read_parameters(const ProcessView &process, const Plan &plan,
-                                                    std::uint64_t bias);
+// By NCCL's own name (IbQpsPerConn). Only those that the process has used: NCCL reads each at its
+// first use. `bias`: see load_bias.
+std::map<std::string, std::int64_t>
+read_parameters(const ProcessView &process, const LibraryLayout &layout, std::uint64_t bias);
 
 } // namespace collwire::nccl

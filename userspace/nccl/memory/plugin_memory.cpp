@@ -8,26 +8,24 @@
 #include <span>
 #include <utility>
 
-#include "collwire/nccl_connection_records.h"
-
 namespace collwire::nccl {
 namespace {
 
-// A connection's own object may hold arrays of requests before its queue pairs.
+// A connection's object may have arrays of requests before its queue pairs.
 constexpr std::size_t MAX_OBJECT_BYTES = 32768;
-// Of an object of which it is not known where it ends, as with other allocators than the C
-// library's: what lies behind it may be of another connection.
+// Of an object of unknown size (not from the C library's malloc): the memory after it may belong to
+// another connection.
 constexpr std::size_t UNKNOWN_ROOT_BYTES = 4096;
 constexpr std::size_t UNKNOWN_OBJECT_BYTES = 256;
 constexpr std::size_t PAGE_BYTES = 4096;
-// A queue pair further away is of something that connections have in common.
+// A queue pair further away belongs to an object that connections share.
 constexpr std::uint8_t MAX_DEPTH = 3;
-// A look at one is a system call of a microsecond, and one more for each page of it.
+// Each costs a system call of a microsecond, and one more for each page.
 constexpr std::size_t MAX_OBJECTS = 1024;
 // Of all objects together: a millisecond or two.
 constexpr std::size_t MAX_READ_BYTES = 2U << 20U;
 
-// struct ibv_qp of libibverbs: the part that programs read by themselves.
+// struct ibv_qp of libibverbs: the part that programs read directly.
 struct QpHead {
     std::uint64_t context;
     std::uint64_t qp_context;
@@ -45,8 +43,8 @@ constexpr std::uint32_t LAST_STATE = 7;  // IBV_QPS_UNKNOWN
 constexpr std::uint32_t FIRST_TYPE = 2;  // IBV_QPT_RC
 constexpr std::uint32_t LAST_TYPE = 255; // IBV_QPT_DRIVER
 
-// What glibc's malloc keeps before each piece of memory (malloc.c, struct malloc_chunk): its size
-// with that word and in multiples of 16, and flags in the last three bits.
+// glibc's malloc stores a word before each object (malloc.c, struct malloc_chunk): the size, with
+// that word and in multiples of 16, and flags in the last three bits.
 constexpr std::uint64_t CHUNK_FLAGS = 7;
 constexpr std::uint64_t CHUNK_MULTIPLE = 16;
 constexpr std::uint64_t MIN_CHUNK_BYTES = 32;
@@ -79,7 +77,7 @@ public:
     }
 
 private:
-    // Memory that programs write: where pointers can lead.
+    // Writable memory: where pointers can lead.
     [[nodiscard]] bool may_be_object(std::uint64_t address) const {
         if (address == 0 || address % alignof(std::uint64_t) != 0)
             return false;
@@ -92,7 +90,7 @@ private:
         if (!head)
             return;
         if (is_qp(*head)) {
-            // What lies behind it is the device's, not the connection's.
+            // Pointers in it lead to the device, not to the connection.
             found_.push_back({address, head->qp_num, depth});
             return;
         }
@@ -107,7 +105,7 @@ private:
                may_be_object(head.send_cq) && may_be_object(head.recv_cq);
     }
 
-    // Bytes of an object that the C library gave somebody. Nothing: it does not look like one.
+    // The size of an object from the C library's malloc. Empty: not such an object.
     [[nodiscard]] std::optional<std::size_t> object_bytes(std::uint64_t address) const {
         const auto word = process_.read<std::uint64_t>(address - sizeof(std::uint64_t));
         if (!word || address % CHUNK_MULTIPLE != 0)
@@ -118,11 +116,11 @@ private:
         return static_cast<std::size_t>(bytes) - sizeof(std::uint64_t);
     }
 
-    // As far as the object and the memory there reach.
+    // Reads to the end of the object or of readable memory.
     void read_pointers(std::uint64_t address, std::size_t unknown,
                        std::vector<std::uint64_t> &into) {
         if (seen_.size() > MAX_OBJECTS)
-            return; // more are not looked at
+            return; // no more are read
         const std::size_t most = std::min({object_bytes(address).value_or(unknown),
                                            MAX_OBJECT_BYTES, MAX_READ_BYTES - n_bytes_}) /
                                  sizeof(std::uint64_t) * sizeof(std::uint64_t);
@@ -173,7 +171,7 @@ std::optional<PluginNetwork> read_plugin_network(const ProcessView &process, std
         return std::nullopt;
     PluginNetwork network;
     std::array<char, CW_NCCL_NETWORK_BYTES> name{};
-    // It may end before a page that is not there.
+    // It may end before an unmapped page.
     for (std::size_t i = 0; i + 1 < name.size(); ++i) {
         const auto letter = process.read<char>(table->name + i);
         if (!letter || *letter == '\0')

@@ -10,7 +10,7 @@ bool is_shared(const cw_nccl_comm &comm) {
     return (comm.flags & CW_NCCL_COMM_SHARED) != 0;
 }
 
-// The one whose proxies it uses; null: it is not known.
+// The communicator whose proxies it uses; null: unknown.
 const cw_nccl_comm *owner_of(std::span<const cw_nccl_comm> comms, const cw_nccl_comm &comm) {
     if (!is_shared(comm))
         return &comm;

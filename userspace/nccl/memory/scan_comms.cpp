@@ -24,8 +24,8 @@ constexpr std::uint64_t CHUNK_HEAD_BYTES = 16; // of malloc's before what it ret
 constexpr std::uint64_t PRESENT = 1ULL << 63U; // pagemap
 constexpr std::size_t MAX_COMMS = 4096;
 constexpr std::uint64_t MAX_SCANNED_BYTES = 8ULL << 30U;
-// Larger ones are address space that something reserved: to ask which of its pages are there takes
-// too long.
+// Larger mappings are reserved address space: asking which of their pages are present takes too
+// long.
 constexpr std::uint64_t MAX_MAPPING_BYTES = 64ULL << 30U;
 
 class PageMap {
@@ -38,7 +38,7 @@ public:
         if (fd_ >= 0)
             close(fd_);
     }
-    // Of pages from this address on; what cannot be read is not there.
+    // Of pages from this address on; unreadable pages are not present.
     void read(std::uint64_t address, std::span<std::uint64_t> entries) const {
         std::ranges::fill(entries, 0);
         if (fd_ >= 0)
@@ -88,7 +88,7 @@ private:
             found_.addresses.push_back(address);
     }
 
-    // What malloc got pages of its own for.
+    // Objects that malloc has mapped pages for.
     void look_at_chunks(const Mapping &mapping) {
         std::array<std::uint64_t, PAGES_AT_ONCE> entries{};
         for (std::uint64_t at = mapping.begin; at < mapping.end; at += PAGES_AT_ONCE * PAGE_BYTES) {
@@ -102,7 +102,7 @@ private:
                 if ((entries[i] & PRESENT) != 0)
                     places.push_back(at + i * PAGE_BYTES + CHUNK_HEAD_BYTES);
             std::vector<std::uint64_t> words(places.size());
-            // It stops at one that has gone meanwhile.
+            // The read stops at a page that was unmapped meanwhile.
             for (std::size_t first = 0; first < places.size();) {
                 const std::size_t n_read = process_.read_words(std::span{places}.subspan(first),
                                                                std::span{words}.subspan(first));
@@ -157,16 +157,16 @@ private:
 
 } // namespace
 
-bool can_scan(const Plan &plan) {
-    return field_offset(plan, "ncclComm.startMagic") == 0 &&
-           field_offset(plan, "ncclComm.endMagic") != CW_NCCL_NO_FIELD;
+bool can_scan(const LibraryLayout &layout) {
+    return field_offset(layout, "ncclComm.startMagic") == 0 &&
+           field_offset(layout, "ncclComm.endMagic") != CW_NCCL_NO_FIELD;
 }
 
-ScannedComms scan_comms(const ProcessView &process, const Plan &plan,
+ScannedComms scan_comms(const ProcessView &process, const LibraryLayout &layout,
                         std::chrono::steady_clock::time_point until) {
-    if (!can_scan(plan))
+    if (!can_scan(layout))
         return {};
-    return Scanner{process, field_offset(plan, "ncclComm.endMagic"), until}.scan();
+    return Scanner{process, field_offset(layout, "ncclComm.endMagic"), until}.scan();
 }
 
 } // namespace collwire::nccl

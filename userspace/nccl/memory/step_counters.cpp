@@ -29,29 +29,29 @@ void read_each(const ProcessView &process, std::size_t n_items, AddressesOf addr
         const std::size_t n_read = process.read_words(addresses, words) / N;
         for (std::size_t k = 0; k < n_read; ++k)
             visit(i + k, std::span{words}.subspan(k * N, N));
-        i += n_read == n ? n : n_read + 1; // without the one that cannot be read
+        i += n_read == n ? n : n_read + 1; // skip the one that cannot be read
     }
 }
 
 } // namespace
 
 std::optional<StepCounter> find_step_counter(const ProcessView &process,
-                                             const cw_nccl_layout &layout,
+                                             const cw_nccl_layout &bpf_layout,
                                              const cw_nccl_connection &connection) {
     const bool send = (connection.flags & CW_NCCL_CONNECTION_SEND) != 0;
-    const std::uint32_t step = send ? layout.send_step : layout.recv_step;
-    const std::uint32_t net_comm = send ? layout.send_net_comm : layout.recv_net_comm;
+    const std::uint32_t step = send ? bpf_layout.send_step : bpf_layout.recv_step;
+    const std::uint32_t net_comm = send ? bpf_layout.send_net_comm : bpf_layout.recv_net_comm;
     if (connection.transport == CW_NCCL_TRANSPORT_LOCAL ||
         connection.transport == CW_NCCL_TRANSPORT_UNKNOWN || connection.net_comm == 0 ||
         step == CW_NCCL_NO_FIELD || net_comm == CW_NCCL_NO_FIELD ||
-        layout.connection_resources == CW_NCCL_NO_FIELD ||
-        layout.connection_append == CW_NCCL_NO_FIELD)
+        bpf_layout.connection_resources == CW_NCCL_NO_FIELD ||
+        bpf_layout.connection_append == CW_NCCL_NO_FIELD)
         return std::nullopt;
     StepCounter counter;
-    counter.resources_at = connection.connection + layout.connection_resources;
+    counter.resources_at = connection.connection + bpf_layout.connection_resources;
     const auto resources = process.read<std::uint64_t>(counter.resources_at);
     const auto appended =
-        process.read<std::uint64_t>(connection.connection + layout.connection_append);
+        process.read<std::uint64_t>(connection.connection + bpf_layout.connection_append);
     if (!resources || *resources == 0 || !appended || *appended == 0)
         return std::nullopt;
     counter.resources = *resources;
@@ -67,8 +67,9 @@ std::vector<std::optional<StepReading>> read_step_counters(const ProcessView &pr
                                                            std::span<const StepCounter> counters,
                                                            std::uint32_t state_offset) {
     std::vector<std::optional<StepReading>> readings(counters.size());
-    std::vector<std::pair<std::size_t, std::uint64_t>> at_work; // and what was given last
-    // Steps first: if then nothing is left to do, what was begun before is done.
+    std::vector<std::pair<std::size_t, std::uint64_t>> at_work; // and the last operation given
+    // Steps first: if no operation is left afterwards, all operations that were started before are
+    // complete.
     read_each<4>(
         process, counters.size(),
         [&](std::size_t i) {
@@ -82,8 +83,8 @@ std::vector<std::optional<StepReading>> read_step_counters(const ProcessView &pr
             if (words[3] != 0 && !counters[i].is_shared && state_offset != CW_NCCL_NO_FIELD)
                 at_work.emplace_back(i, words[3]);
         });
-    // What was given last is under way: nothing waits behind it. That it is the last one in `steps`
-    // too shows where these are the same before and after.
+    // The last operation given is in flight, and none waits after it. Equal steps before and after
+    // show that it is the last one in `steps`, too.
     read_each<2>(
         process, at_work.size(),
         [&](std::size_t k) {

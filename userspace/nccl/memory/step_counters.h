@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's count of steps of each connection: how far its operations are, without a probe.
+// Reads NCCL's step counter of each connection: how far its operations are.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,29 @@
 
 namespace collwire::nccl {
 
-// Where a connection of a process has its count.
+// Addresses of a connection's counter.
 struct StepCounter {
     std::uint64_t resources_at = 0, resources = 0;
     std::uint64_t net_comm_at = 0, net_comm = 0;
     std::uint64_t steps_at = 0;
-    std::uint64_t appended_at = 0; // what was given to the proxy last, 0 there: all of it is done
-    bool is_shared = false;        // with other connections: what was given may be theirs
+    std::uint64_t appended_at =
+        0;                  // the last operation given to the proxy; 0 there: all are complete
+    bool is_shared = false; // with other connections: the last operation may be theirs
 };
 
 struct StepReading {
     std::uint64_t steps = 0;
-    bool is_idle = false; // all operations that are in `steps` are done
-    bool is_busy = false; // the last one of them is not
+    bool is_idle = false; // all operations in `steps` are complete
+    bool is_busy = false; // the last one of them is in flight
 };
 
-// Nothing: it is not there, or not of a network.
+// Empty: not there, or not of a network.
 std::optional<StepCounter> find_step_counter(const ProcessView &process,
-                                             const cw_nccl_layout &layout,
+                                             const cw_nccl_layout &bpf_layout,
                                              const cw_nccl_connection &connection);
 
-// In the order of `counters`; nothing for a connection that is not there any more.
-// `state_offset`: of ncclProxyArgs.state, CW_NCCL_NO_FIELD where is_busy is not to be told.
+// In the order of `counters`; no value for a connection that no longer exists. `state_offset`: of
+// ncclProxyArgs.state; with CW_NCCL_NO_FIELD is_busy stays false.
 std::vector<std::optional<StepReading>> read_step_counters(const ProcessView &process,
                                                            std::span<const StepCounter> counters,
                                                            std::uint32_t state_offset);

@@ -8,15 +8,15 @@
 #include "collwire/record.h"
 #include "collwire/record_kinds.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // ncclResult_t
 constexpr std::uint32_t SUCCESS = 0, IN_PROGRESS = 7;
-// An address that is no communicator's any more may hold anything.
+// The memory of a communicator that has ended may contain anything.
 constexpr std::uint32_t MOST_RESULT = 31;
 
-// NCCL makes the text of a warning within microseconds of it, if its thread is not held up.
+// NCCL writes the text within microseconds of the warning, if its thread is not delayed.
 constexpr std::uint64_t TEXT_IS_MADE_NS = 20'000'000;
 
 bool is_error(std::uint32_t result) {
@@ -51,7 +51,7 @@ void NcclErrors::forget(std::uint32_t tgid, std::uint64_t comm) {
     visit(tgid, [comm](const Key &, Process &process) { process.comms.erase(comm); });
 }
 
-void NcclErrors::sample_results(const Key &key, Process &process, Told &told) {
+void NcclErrors::sample_results(const Key &key, Process &process, Found &found) {
     std::vector<std::uint64_t> comms;
     comms.reserve(process.comms.size());
     for (const auto &[address, comm] : process.comms)
@@ -61,24 +61,24 @@ void NcclErrors::sample_results(const Key &key, Process &process, Told &told) {
     const std::uint64_t now_ns = monotonic_ns();
     auto result = results.begin();
     for (auto &[address, comm] : process.comms) {
-        const std::uint64_t at =
-            address; // a lambda takes no structured binding with it in clang 14
-        const auto look = [&](Kept &kept, std::optional<std::uint32_t> now, std::uint32_t of) {
+        const std::uint64_t at = address; // clang 14 cannot capture a structured binding
+        const auto look = [&](LastResult &last, std::optional<std::uint32_t> now,
+                              std::uint32_t of) {
             if (!now)
                 return;
-            if (is_error(*now) && *now != kept.result) {
+            if (is_error(*now) && *now != last.result) {
                 cw_nccl_result record = {};
                 record.header = {sizeof(record), CW_KIND_NCCL_RESULT, CW_CPU_USERSPACE, now_ns};
                 record.comm = at;
-                record.before_ns = kept.looked_ns;
+                record.before_ns = last.read_ns;
                 record.tgid = key.first;
                 record.result = *now;
                 record.of = of;
-                kept.told = record;
-                told.results.push_back(record);
+                last.emitted = record;
+                found.results.push_back(record);
             }
-            kept.result = *now;
-            kept.looked_ns = now_ns;
+            last.result = *now;
+            last.read_ns = now_ns;
         };
         look(comm.own, result->comm, CW_NCCL_RESULT_OF_COMM);
         look(comm.proxy, result->proxy, CW_NCCL_RESULT_OF_PROXY);
@@ -86,7 +86,7 @@ void NcclErrors::sample_results(const Key &key, Process &process, Told &told) {
     }
 }
 
-void NcclErrors::sample_text(const Key &key, Process &process, bool always, Told &told) {
+void NcclErrors::sample_text(const Key &key, Process &process, bool always, Found &found) {
     auto text = nccl::read_last_error(ProcessView{static_cast<pid_t>(key.first)}, process.places);
     if (!text)
         return;
@@ -95,53 +95,53 @@ void NcclErrors::sample_text(const Key &key, Process &process, bool always, Told
     if (is_new || always) {
         cw_nccl_last_error record = {};
         record.header = {sizeof(record), CW_KIND_NCCL_LAST_ERROR, CW_CPU_USERSPACE, now_ns};
-        record.before_ns = process.text_looked_ns;
+        record.before_ns = process.text_read_ns;
         record.tgid = key.first;
         record.image_id = key.second;
         std::memcpy(record.text, text->data(), std::min(text->size(), sizeof(record.text) - 1));
         if (is_new)
-            process.told = record;
-        told.texts.push_back(record);
+            process.emitted = record;
+        found.texts.push_back(record);
     }
     process.text = std::move(*text);
-    process.text_looked_ns = now_ns;
+    process.text_read_ns = now_ns;
 }
 
-NcclErrors::Told NcclErrors::sample() {
-    Told told;
+NcclErrors::Found NcclErrors::sample() {
+    Found found;
     for (auto &[key, process] : processes_) {
         const bool is_over =
             process.warned_ns != 0 && monotonic_ns() - process.warned_ns > TEXT_IS_MADE_NS;
-        sample_text(key, process, is_over, told);
+        sample_text(key, process, is_over, found);
         if (is_over)
             process.warned_ns = 0;
-        sample_results(key, process, told);
+        sample_results(key, process, found);
     }
-    return told;
+    return found;
 }
 
-NcclErrors::Told NcclErrors::sample_text(std::uint32_t tgid) {
-    Told told;
-    visit(tgid, [&](const Key &key, Process &process) { sample_text(key, process, false, told); });
-    return told;
+NcclErrors::Found NcclErrors::sample_text(std::uint32_t tgid) {
+    Found found;
+    visit(tgid, [&](const Key &key, Process &process) { sample_text(key, process, false, found); });
+    return found;
 }
 
-void NcclErrors::note_warning(std::uint32_t tgid) {
+void NcclErrors::on_warning(std::uint32_t tgid) {
     const std::uint64_t now_ns = monotonic_ns();
     visit(tgid, [now_ns](const Key &, Process &process) { process.warned_ns = now_ns; });
 }
 
-NcclErrors::Told NcclErrors::all() const {
-    Told told;
+NcclErrors::Found NcclErrors::all() const {
+    Found found;
     for (const auto &[key, process] : processes_) {
-        if (process.told)
-            told.texts.push_back(*process.told);
+        if (process.emitted)
+            found.texts.push_back(*process.emitted);
         for (const auto &[address, comm] : process.comms)
-            for (const Kept *kept : {&comm.own, &comm.proxy})
-                if (kept->told && kept->told->result == kept->result)
-                    told.results.push_back(*kept->told);
+            for (const LastResult *last : {&comm.own, &comm.proxy})
+                if (last->emitted && last->emitted->result == last->result)
+                    found.results.push_back(*last->emitted);
     }
-    return told;
+    return found;
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -10,15 +10,15 @@
 #include "collwire/record_kinds.h"
 #include "userspace/nccl/memory/plugin_memory.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr unsigned MAX_TRIES = 3;
-// Each look reads what a process has mapped, and all queue pairs of the node.
+// Each search reads the mappings of processes and all queue pairs of the node.
 constexpr std::uint64_t PAUSE_NS = 20'000'000;
-constexpr std::uint64_t PAUSES_PER_LOOK = 4;
-// Of one process: far more than NCCL makes.
-constexpr std::size_t MAX_NOTED = 16384;
+constexpr std::uint64_t PAUSES_PER_SEARCH = 4;
+// Of one process: far more than NCCL has.
+constexpr std::size_t MAX_WANTED = 16384;
 
 void append(const cw_nccl_connection &connection, const NcclPlugins::Owner &owner,
             const std::vector<nccl::PluginQp> &qps, NcclPlugins::Found &found) {
@@ -27,9 +27,7 @@ void append(const cw_nccl_connection &connection, const NcclPlugins::Owner &owne
     record.header.cpu = CW_CPU_USERSPACE;
     record.flags |= CW_NCCL_CONNECTION_FOUND;
     record.n_endpoints = static_cast<std::uint32_t>(qps.size());
-    const auto role = static_cast<std::uint8_t>((record.flags & CW_NCCL_CONNECTION_SEND) != 0
-                                                    ? CW_NCCL_ROLE_DATA
-                                                    : CW_NCCL_ROLE_CLEAR_TO_SEND);
+    const std::uint8_t role = nccl::plugin_role(record);
     for (std::size_t first = 0; first < qps.size(); first += CW_NCCL_ENDPOINTS) {
         record.first = static_cast<std::uint32_t>(first);
         record.n = 0;
@@ -41,14 +39,14 @@ void append(const cw_nccl_connection &connection, const NcclPlugins::Owner &owne
 
 } // namespace
 
-void NcclPlugins::note(const cw_nccl_connection &connection, const Owner &owner,
-                       std::uint32_t image_id, std::uint64_t net) {
+void NcclPlugins::add(const cw_nccl_connection &connection, const Owner &owner,
+                      std::uint32_t image_id, std::uint64_t net) {
     if (connection.transport != CW_NCCL_TRANSPORT_PLUGIN || connection.n_endpoints != 0 ||
         connection.net_comm == 0)
         return;
-    std::vector<Noted> &noted = noted_[connection.tgid];
-    if (noted.size() < MAX_NOTED) {
-        noted.push_back({owner, connection, 0, 0});
+    std::vector<Wanted> &wanted = wanted_[connection.tgid];
+    if (wanted.size() < MAX_WANTED) {
+        wanted.push_back({owner, connection, 0, 0});
         due_ns_ = 0;
     } else {
         ++n_dropped_;
@@ -65,12 +63,12 @@ void NcclPlugins::note(const cw_nccl_connection &connection, const Owner &owner,
     network.image_id = image_id;
 }
 
-void NcclPlugins::look_at_networks(const ProcessView &process, Found &found) {
+void NcclPlugins::read_networks(const ProcessView &process, Found &found) {
     const auto tgid = static_cast<std::uint32_t>(process.pid());
     for (auto at = networks_.lower_bound({tgid, 0});
          at != networks_.end() && at->first.first == tgid; ++at) {
         Network &network = at->second;
-        if (network.is_told)
+        if (network.is_emitted)
             continue;
         const auto read = nccl::read_plugin_network(process, network.record.net);
         if (!read && ++network.tries < MAX_TRIES)
@@ -79,25 +77,25 @@ void NcclPlugins::look_at_networks(const ProcessView &process, Found &found) {
             set_text(network.record.name, read->name);
             set_text(network.record.path, read->path);
         }
-        network.is_told = true;
+        network.is_emitted = true;
         found.networks.push_back(network.record);
     }
 }
 
-bool NcclPlugins::look_at_process(std::uint32_t tgid, std::vector<Noted> &noted,
-                                  const QpNumbers *numbers, std::uint64_t until_ns, Found &found) {
+bool NcclPlugins::search_process(std::uint32_t tgid, std::vector<Wanted> &wanted,
+                                 const QpNumbers *numbers, std::uint64_t until_ns, Found &found) {
     ProcessView process{static_cast<pid_t>(tgid)};
     if (!process.refresh())
         return false;
-    look_at_networks(process, found);
+    read_networks(process, found);
     if (numbers == nullptr)
-        return true; // no try of these was one
+        return true; // that was no try
     static const std::unordered_set<std::uint32_t> none;
     const auto of_process = numbers->find(tgid);
     const auto &own = of_process == numbers->end() ? none : of_process->second;
-    std::vector<Noted> left;
+    std::vector<Wanted> left;
     bool is_first = true;
-    for (Noted &one : noted) {
+    for (Wanted &one : wanted) {
         const std::uint64_t now_ns = monotonic_ns();
         if (one.due_ns > now_ns || (!is_first && now_ns >= until_ns)) {
             left.push_back(one);
@@ -108,42 +106,42 @@ bool NcclPlugins::look_at_process(std::uint32_t tgid, std::vector<Noted> &noted,
         if (!qps.empty()) {
             append(one.connection, one.owner, qps, found);
         } else if (++one.tries < MAX_TRIES) {
-            one.due_ns = now_ns + times_.again_ns;
+            one.due_ns = now_ns + times_.retry_ns;
             left.push_back(one);
         }
     }
-    noted = std::move(left);
+    wanted = std::move(left);
     return true;
 }
 
-NcclPlugins::Found NcclPlugins::look() {
+NcclPlugins::Found NcclPlugins::search() {
     Found found;
-    if (noted_.empty())
+    if (wanted_.empty())
         return found;
     const std::uint64_t begin_ns = monotonic_ns();
     const auto numbers = read_numbers_();
-    const std::uint64_t until_ns = monotonic_ns() + times_.look_ns;
-    // Behind the one that was looked at last, so that none has to wait for ever.
-    for (std::size_t left = noted_.size(); left != 0 && !noted_.empty(); --left) {
-        auto process = noted_.upper_bound(last_tgid_);
-        if (process == noted_.end())
-            process = noted_.begin();
+    const std::uint64_t until_ns = monotonic_ns() + times_.search_ns;
+    // Continues after the process that was searched last, so that each gets its turn.
+    for (std::size_t left = wanted_.size(); left != 0 && !wanted_.empty(); --left) {
+        auto process = wanted_.upper_bound(last_tgid_);
+        if (process == wanted_.end())
+            process = wanted_.begin();
         last_tgid_ = process->first;
-        if (!look_at_process(process->first, process->second, numbers ? &*numbers : nullptr,
-                             until_ns, found)) {
+        if (!search_process(process->first, process->second, numbers ? &*numbers : nullptr,
+                            until_ns, found)) {
             drop(process->second);
             process->second.clear();
         }
         if (process->second.empty())
-            noted_.erase(process);
+            wanted_.erase(process);
         if (monotonic_ns() >= until_ns)
             break;
     }
-    looked_ns_ = monotonic_ns();
-    took_ns_ = looked_ns_ - begin_ns;
+    searched_ns_ = monotonic_ns();
+    took_ns_ = searched_ns_ - begin_ns;
     due_ns_ = UINT64_MAX;
-    for (const auto &[tgid, noted] : noted_)
-        for (const Noted &one : noted)
+    for (const auto &[tgid, wanted] : wanted_)
+        for (const Wanted &one : wanted)
             due_ns_ = std::min(due_ns_, one.due_ns);
     return found;
 }
@@ -151,32 +149,32 @@ NcclPlugins::Found NcclPlugins::look() {
 bool NcclPlugins::is_due() const {
     const std::uint64_t now_ns = monotonic_ns();
     return now_ns >= due_ns_ &&
-           now_ns - looked_ns_ >= std::max(PAUSE_NS, PAUSES_PER_LOOK * took_ns_);
+           now_ns - searched_ns_ >= std::max(PAUSE_NS, PAUSES_PER_SEARCH * took_ns_);
 }
 
-std::size_t NcclPlugins::waiting() const {
+std::size_t NcclPlugins::unsearched() const {
     std::size_t n = 0;
-    for (const auto &[tgid, noted] : noted_)
-        n += static_cast<std::size_t>(std::ranges::count(noted, 0U, &Noted::tries));
+    for (const auto &[tgid, wanted] : wanted_)
+        n += static_cast<std::size_t>(std::ranges::count(wanted, 0U, &Wanted::tries));
     return n;
 }
 
-void NcclPlugins::drop(const std::vector<Noted> &noted) {
-    n_dropped_ += static_cast<std::size_t>(std::ranges::count(noted, 0U, &Noted::tries));
+void NcclPlugins::drop(const std::vector<Wanted> &wanted) {
+    n_dropped_ += static_cast<std::size_t>(std::ranges::count(wanted, 0U, &Wanted::tries));
 }
 
 std::vector<cw_nccl_network> NcclPlugins::networks() const {
     std::vector<cw_nccl_network> all;
     for (const auto &[key, network] : networks_)
-        if (network.is_told)
+        if (network.is_emitted)
             all.push_back(network.record);
     return all;
 }
 
 void NcclPlugins::forget(std::uint32_t tgid) {
-    if (const auto found = noted_.find(tgid); found != noted_.end()) {
+    if (const auto found = wanted_.find(tgid); found != wanted_.end()) {
         drop(found->second);
-        noted_.erase(found);
+        wanted_.erase(found);
     }
     forget_if([tgid](const Owner &owner) { return owner.first == tgid; });
     std::erase_if(networks_, [tgid](const auto &network) { return network.first.first == tgid; });
@@ -187,12 +185,14 @@ void NcclPlugins::forget(const Owner &owner) {
 }
 
 void NcclPlugins::forget_if(const std::function<bool(const Owner &)> &is_gone) {
-    for (auto &[tgid, noted] : noted_) {
-        n_dropped_ += static_cast<std::size_t>(std::ranges::count_if(
-            noted, [&is_gone](const Noted &one) { return one.tries == 0 && is_gone(one.owner); }));
-        std::erase_if(noted, [&is_gone](const Noted &one) { return is_gone(one.owner); });
+    for (auto &[tgid, wanted] : wanted_) {
+        n_dropped_ +=
+            static_cast<std::size_t>(std::ranges::count_if(wanted, [&is_gone](const Wanted &one) {
+                return one.tries == 0 && is_gone(one.owner);
+            }));
+        std::erase_if(wanted, [&is_gone](const Wanted &one) { return is_gone(one.owner); });
     }
-    std::erase_if(noted_, [](const auto &of_process) { return of_process.second.empty(); });
+    std::erase_if(wanted_, [](const auto &of_process) { return of_process.second.empty(); });
 }
 
-} // namespace collwire
+} // namespace collwire::sources

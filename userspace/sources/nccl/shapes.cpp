@@ -5,10 +5,10 @@
 #include <iterator>
 #include <utility>
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
-// The programs forget the oldest of 16,384 of each file with NCCL, and tell of them again.
+// The BPF programs forget the oldest of 16,384 shapes of each library, and emit them again.
 constexpr std::size_t MAX_CUT = 65536;
 
 } // namespace
@@ -18,7 +18,7 @@ std::size_t NcclShapes::bytes_of(const Shape &shape) {
            shape.ops.size() * sizeof(cw_nccl_shape_ops);
 }
 
-// A launch is told of before what it looks like: one that is not known yet is in this segment.
+// A launch is emitted before its shape, so the records of an unknown shape will be in this segment.
 NcclShapes::Shape &NcclShapes::touch(const Key &key) {
     const auto found = by_key_.find(key);
     if (found == by_key_.end()) {
@@ -33,9 +33,9 @@ NcclShapes::Shape &NcclShapes::touch(const Key &key) {
 }
 
 template <typename Record, typename Place>
-void NcclShapes::keep(std::vector<Record> Shape::*records, const Record &record, Place place) {
+void NcclShapes::add(std::vector<Record> Shape::*records, const Record &record, Place place) {
     Shape &shape = touch({record.tgid, record.shape});
-    if (shape.is_cut) { // the programs have forgotten it, too
+    if (shape.is_cut) { // the BPF programs forgot it, too
         kept_.splice(kept_.begin(), cut_, cut_.begin());
         shape.is_cut = false;
         shape.segment = segment_;
@@ -53,12 +53,12 @@ void NcclShapes::keep(std::vector<Record> Shape::*records, const Record &record,
         cut_oldest();
 }
 
-void NcclShapes::keep(const cw_nccl_shape_task &record) {
-    keep(&Shape::tasks, record, &cw_nccl_shape_task::index);
+void NcclShapes::add(const cw_nccl_shape_task &record) {
+    add(&Shape::tasks, record, &cw_nccl_shape_task::index);
 }
 
-void NcclShapes::keep(const cw_nccl_shape_ops &record) {
-    keep(&Shape::ops, record, &cw_nccl_shape_ops::first);
+void NcclShapes::add(const cw_nccl_shape_ops &record) {
+    add(&Shape::ops, record, &cw_nccl_shape_ops::first);
 }
 
 void NcclShapes::cut_oldest() {
@@ -76,7 +76,7 @@ void NcclShapes::cut_oldest() {
 
 void NcclShapes::use(std::uint32_t tgid, std::uint64_t shape) {
     if (shape == 0)
-        return; // not known
+        return; // unknown
     Shape &used = touch({tgid, shape});
     if (used.segment == segment_)
         return;
@@ -96,7 +96,7 @@ void NcclShapes::append(RecordSink &sink) {
             continue;
         }
         if (shape.segment == segment_)
-            continue; // the programs have told it again
+            continue; // the BPF programs emitted it again
         shape.segment = segment_;
         for (const cw_nccl_shape_task &task : shape.tasks)
             sink.append(task.header);
@@ -106,4 +106,4 @@ void NcclShapes::append(RecordSink &sink) {
     due_.clear();
 }
 
-} // namespace collwire
+} // namespace collwire::sources

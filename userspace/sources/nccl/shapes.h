@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launches look like. The programs tell of each shape once; a later segment of the capture
-// gets it again with the first launch in it that looks like that, and not otherwise: jobs whose
-// sizes change have a new shape for each launch. The hash of a shape is of its communicator's life,
-// too: what is no longer used only grows old.
+// The shapes of launches: their tasks and operations. The BPF programs emit each shape once. A
+// later segment of the capture gets a shape again with its first launch of that shape, and only
+// then: jobs with changing sizes have a new shape for each launch. A shape's hash includes the
+// communicator's generation, so unused shapes only age.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 class NcclShapes {
 public:
@@ -22,16 +22,16 @@ public:
 
     explicit NcclShapes(std::size_t max_bytes = MAX_BYTES) : max_bytes_(max_bytes) {}
 
-    // Told by the programs: it is in the segment that is being written.
-    void keep(const cw_nccl_shape_task &record);
-    void keep(const cw_nccl_shape_ops &record);
-    // A launch that is in this segment looks like that.
+    // Emitted by the BPF programs: part of the current segment.
+    void add(const cw_nccl_shape_task &record);
+    void add(const cw_nccl_shape_ops &record);
+    // A launch of this shape is in the current segment.
     void use(std::uint32_t tgid, std::uint64_t shape);
-    // What launches of this segment look like and is not in it yet.
+    // Appends the shapes that launches of this segment have and the segment lacks.
     void append(RecordSink &sink);
-    // What was told of is in an earlier segment from now on.
+    // All shapes are in earlier segments from here on.
     void begin_segment() { ++segment_; }
-    // Launches whose segment does not have what they look like: it was not kept for so long.
+    // Launches whose segment lacks their shape: it was dropped before.
     [[nodiscard]] std::uint64_t lost() const { return lost_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
@@ -46,20 +46,20 @@ private:
         std::vector<cw_nccl_shape_task> tasks; // by index
         std::vector<cw_nccl_shape_ops> ops;    // by the first one in it
         std::uint64_t segment = 0;             // the last one that it is in
-        std::uint64_t waiting = 0;             // launches of this segment that it is due for
-        bool is_cut = false;                   // its records are no longer kept
+        std::uint64_t waiting = 0;             // launches of this segment that wait for it
+        bool is_cut = false;                   // its records were dropped
     };
     using Shapes = std::list<Shape>;
 
     static std::size_t bytes_of(const Shape &shape);
     Shape &touch(const Key &key);
     template <typename Record, typename Place>
-    void keep(std::vector<Record> Shape::*records, const Record &record, Place place);
+    void add(std::vector<Record> Shape::*records, const Record &record, Place place);
     void cut_oldest();
 
     std::size_t max_bytes_;
     std::size_t bytes_ = 0;
-    Shapes kept_; // the one used last is the first
+    Shapes kept_; // the most recently used first
     Shapes cut_;  // the same
     std::map<Key, Shapes::iterator> by_key_;
     std::vector<Key> due_;
@@ -67,4 +67,4 @@ private:
     std::uint64_t lost_ = 0;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/sources/nccl/steps.h"
 
+#include <utility>
+
 #include "base/clock.h"
 #include "collwire/record.h"
 #include "collwire/record_kinds.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr std::size_t MAX_CONNECTIONS = 65536; // of a process
 
 } // namespace
 
-void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &layout,
-                    bool is_lasting, bool is_begun_only) {
+void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &bpf_layout,
+                    bool is_lasting, bool counts_starts) {
     if (connection.first != 0)
         return; // more of its endpoints
     Process &process = processes_[connection.tgid];
@@ -25,10 +27,10 @@ void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &
         return;
     }
     const auto counter = nccl::find_step_counter(ProcessView{static_cast<pid_t>(connection.tgid)},
-                                                 layout, connection);
+                                                 bpf_layout, connection);
     if (!counter || (!is_known && process.connections.size() >= MAX_CONNECTIONS))
         return;
-    process.state_offset = is_begun_only ? layout.args_state : CW_NCCL_NO_FIELD;
+    process.state_offset = counts_starts ? bpf_layout.args_state : CW_NCCL_NO_FIELD;
     process.connections[connection.connection] = {
         *counter, is_lasting ? 0 : std::uint64_t{connection.comm}, {}, 0};
 }
@@ -39,15 +41,17 @@ void NcclSteps::forget(std::uint32_t tgid, std::uint64_t comm) {
                       [comm](const auto &entry) { return entry.second.comm == comm; });
 }
 
-std::vector<cw_nccl_steps> NcclSteps::sample(bool everything) {
-    std::vector<cw_nccl_steps> records;
+void NcclSteps::poll(bool everything) {
     for (auto &[tgid, process] : processes_)
-        sample(tgid, process, everything, records);
-    return records;
+        poll(tgid, process, everything);
 }
 
-void NcclSteps::sample(std::uint32_t tgid, Process &process, bool everything,
-                       std::vector<cw_nccl_steps> &into) {
+void NcclSteps::append(RecordSink &sink) {
+    for (const cw_nccl_steps &record : std::exchange(samples_, {}))
+        sink.append(record.header);
+}
+
+void NcclSteps::poll(std::uint32_t tgid, Process &process, bool everything) {
     std::vector<nccl::StepCounter> counters;
     counters.reserve(process.connections.size());
     for (const auto &[address, connection] : process.connections)
@@ -72,15 +76,15 @@ void NcclSteps::sample(std::uint32_t tgid, Process &process, bool everything,
         record.flags = (reading->is_idle ? std::uint32_t{CW_NCCL_STEPS_IDLE} : 0U) |
                        (reading->is_busy ? std::uint32_t{CW_NCCL_STEPS_BUSY} : 0U);
         record.unchanged_ns = connection.same_ns;
-        const bool is_same = connection.same_ns != 0 && connection.told.steps == record.steps &&
-                             connection.told.flags == record.flags;
+        const bool is_same = connection.same_ns != 0 && connection.sampled.steps == record.steps &&
+                             connection.sampled.flags == record.flags;
         if (!is_same || everything) {
-            into.push_back(record);
-            connection.told = record;
+            samples_.push_back(record);
+            connection.sampled = record;
         }
         connection.same_ns = read_ns;
         ++at;
     }
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/record/probe_list_printer.h"
+
+#include <fmt/format.h>
+
+#include "collwire/node_records.h"
+#include "correlate/capture/kinds.h"
+
+namespace collwire {
+namespace {
+
+void print_probe(std::FILE *out, const PlannedProbe &probe) {
+    std::string where = fmt::format("{}:{}", probe.module_or_file, probe.function);
+    std::string how;
+    if (probe.kind == CW_PROBE_UPROBE || probe.kind == CW_PROBE_URETPROBE) {
+        // From the start of the file, as uprobes are placed.
+        where =
+            fmt::format("{}+{:#x} ({})", probe.module_or_file, probe.offset_bytes, probe.function);
+        how = fmt::format("`{}`, {}", probe.instruction,
+                          probe.emulated ? "emulated" : "single-stepped");
+        if (probe.kind == CW_PROBE_URETPROBE)
+            how = "and its return";
+    }
+    fmt::print(out, "  {:<10} {:<60} {:>6} ns a hit  {}\n", capture::probe_kind_name(probe.kind),
+               where, probe.expected_cost_ns, how);
+}
+
+} // namespace
+
+void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sources) {
+    std::size_t n_probes = 0;
+    for (const auto &source : sources) {
+        fmt::print(out, "{}\n", source->name());
+        for (const SourceState &state : source->states()) {
+            fmt::print(out, "  {}{}{}\n", capture::source_state_name(state.state),
+                       state.reason.empty() ? "" : ": ", state.reason);
+        }
+        for (const PlannedProbe &probe : source->probe_list()) {
+            print_probe(out, probe);
+            ++n_probes;
+        }
+    }
+    fmt::print(out, "{} probes would be placed, none was\n", n_probes);
+}
+
+} // namespace collwire

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// NcclLibraries: finds the mapped files that are NCCL, and releases those that are no longer used.
+#include "collwire/nccl_layout.h"
+// After it: the skeleton names its type.
+#include "nccl.skel.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "userspace/loader/take_off.h"
+#include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/layout/file_layout.h"
+#include "userspace/sources/nccl/libraries.h"
+
+namespace collwire::sources {
+namespace {
+
+constexpr std::size_t MAX_FILES = 65536;
+// Before breakpoints are placed, copies of one file cannot be recognised.
+constexpr std::size_t COPIES_OF_ONE = 8;
+constexpr std::byte BREAKPOINT{0xcc};
+
+// The breakpoints of a library's probes in a mapping of its file.
+struct Breakpoints {
+    std::size_t n_wanted = 0;
+    std::size_t n_there = 0;
+    std::size_t n_other = 0; // other code; the rest is unreadable
+};
+
+Breakpoints breakpoints_in(const ProcessView &view, const Mapping &mapping,
+                           const NcclLibrary &library) {
+    Breakpoints found;
+    for (const PlannedProbe &probe : library.probes) {
+        if (!probe.placed || probe.offset_bytes < mapping.file_offset ||
+            probe.offset_bytes - mapping.file_offset >= mapping.end - mapping.begin)
+            continue;
+        ++found.n_wanted;
+        const auto code =
+            view.read<std::byte>(mapping.begin + (probe.offset_bytes - mapping.file_offset));
+        if (code)
+            ++(*code == BREAKPOINT ? found.n_there : found.n_other);
+    }
+    return found;
+}
+
+bool is_deleted(const NcclLibrary &library) {
+    const auto status = library.file.is_open() ? library.file.status() : status_of(library.path);
+    return !status || status->n_names == 0 ||
+           (!library.file.is_open() && !library.names.contains(status->identity));
+}
+
+NcclLibraries::Inodes inodes_of(const NcclLibrary &library) {
+    NcclLibraries::Inodes inodes;
+    for (const FileIdentity &name : library.names)
+        inodes.insert(name.inode);
+    return inodes;
+}
+
+// True: there were some.
+bool forget_ended_users(NcclLibrary &library) {
+    return std::erase_if(library.users, [](const auto &user) {
+               return start_ticks(user.first) != user.second;
+           }) != 0;
+}
+
+} // namespace
+
+NcclLibrary *NcclLibraries::library_of(const FileIdentity &file) const {
+    const auto found = std::ranges::find_if(
+        libraries_, [&file](const auto &library) { return library->names.contains(file); });
+    return found == libraries_.end() ? nullptr : found->get();
+}
+
+NcclLibrary *NcclLibraries::library_of(pid_t pid, const Mapping &mapping) const {
+    if (mapping.path.empty())
+        return nullptr;
+    const auto status = status_of(pid, mapping);
+    return status ? library_of(status->identity) : nullptr;
+}
+
+void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Scanned &scanned) {
+    ProcessView view{pid};
+    if (!view.refresh())
+        return;
+    for (const Mapping &mapping : view.mappings()) {
+        if (!mapping.executable || mapping.inode == 0 || mapping.path.empty())
+            continue;
+        const auto status = status_of(pid, mapping);
+        if (!status)
+            continue;
+        const FileIdentity &file = status->identity;
+        NcclLibrary *library = library_of(file);
+        if (library != nullptr)
+            add_user(*library, pid);
+        if (library != nullptr || status->bytes < nccl::LEAST_FILE_BYTES ||
+            not_nccl_.contains(file) || refused_.contains(file)) {
+            scanned.inodes.insert({mapping.inode, file.inode});
+        } else if (std::ranges::none_of(candidates, [&file](const Candidate &known) {
+                       return known.status.identity == file;
+                   })) {
+            candidates.push_back({pid, mapping, *status, MappedFile::path_of(pid, mapping)});
+        }
+    }
+}
+
+std::vector<pid_t> NcclLibraries::processes() const {
+    return wanted_.pids.empty() ? all_processes()
+                                : std::vector<pid_t>{wanted_.pids.begin(), wanted_.pids.end()};
+}
+
+NcclLibraries::Scanned NcclLibraries::scan(const std::vector<pid_t> &pids) {
+    Scanned scanned;
+    std::vector<Candidate> candidates;
+    for (const pid_t pid : pids)
+        collect(pid, candidates, scanned);
+    std::vector<std::string> paths;
+    paths.reserve(candidates.size());
+    for (const Candidate &candidate : candidates)
+        paths.push_back(candidate.file);
+    const auto checks = nccl::check_for_nccl(paths);
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+        const pid_t pid = candidates[i].pid;
+        const std::array inodes{candidates[i].mapping.inode, candidates[i].status.identity.inode};
+        if (classify(std::move(candidates[i]), checks[i]))
+            scanned.inodes.insert(inodes.begin(), inodes.end());
+        else if (std::ranges::find(scanned.unfinished, pid) == scanned.unfinished.end())
+            scanned.unfinished.push_back(pid);
+    }
+    return scanned;
+}
+
+bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) {
+    using enum nccl::FileCheck::Verdict;
+    // Else the process has exited, or mapped another file there.
+    const auto now = status_of(candidate.pid, candidate.mapping);
+    const bool is_there = now && now->identity == candidate.status.identity;
+    if (check.verdict == NotReached || !is_there)
+        return false;
+    if (check.verdict == Nccl) {
+        if (NcclLibrary *same = probed_in(candidate.pid, candidate.mapping, check.build_id)) {
+            same->names.insert(candidate.status.identity);
+            add_user(*same, candidate.pid);
+            return true;
+        }
+        if (is_full() && !make_room()) {
+            refuse(candidate.status.identity, candidate.pid);
+            return true;
+        }
+        auto file = MappedFile::open(candidate.pid, candidate.mapping);
+        const auto opened = file ? file->status() : std::nullopt;
+        if (!opened || opened->identity != candidate.status.identity)
+            return false;
+        NcclLibrary *library = add(std::move(*file), *opened, candidate.mapping.path);
+        if (library == nullptr)
+            return false;
+        add_user(*library, candidate.pid);
+        const auto here = status_of(library->path);
+        library->stays = here && here->identity == opened->identity;
+        library->found_in.emplace(candidate.pid, std::move(candidate.mapping));
+        if (attached_)
+            place(*library);
+        return true;
+    }
+    if (check.verdict != Other)
+        add_problem(fmt::format("{}: {}: cannot tell whether it is NCCL", candidate.mapping.path,
+                                check.verdict == Unopened ? "cannot be opened" : check.problem));
+    if (not_nccl_.size() >= MAX_FILES)
+        not_nccl_.clear();
+    not_nccl_.insert(candidate.status.identity);
+    return true;
+}
+
+Result<void> NcclLibraries::add_file(const std::string &path) {
+    auto file = MappedFile::open(path);
+    if (!file)
+        return std::move(file).failure();
+    const auto status = file->status();
+    if (status && library_of(status->identity) != nullptr)
+        return {};
+    const auto check = nccl::check_for_nccl(std::vector{file->own_path()}).front();
+    if (check.verdict != nccl::FileCheck::Verdict::Nccl)
+        return error(ErrorKind::BadInput,
+                     fmt::format("{}: {}not NCCL. Fix: name libnccl.so.2, or the library that it "
+                                 "was linked into",
+                                 path, check.problem.empty() ? "" : check.problem + ": "));
+    if (!status)
+        return error(ErrorKind::BadInput, fmt::format("{}: not a regular file", path));
+    NcclLibrary *library = add(std::move(*file), *status, path);
+    if (library == nullptr)
+        return error(ErrorKind::Failed, fmt::format("{}: no process to read it with", path));
+    library->stays = true;
+    library->is_requested = true;
+    if (attached_)
+        place(*library);
+    return {};
+}
+
+Result<nccl::LibraryLayout> NcclLibraries::layout_of(const NcclLibrary &library) const {
+    return nccl::layout_of_file(library.file.own_path(), {library.path, wanted_.symbols});
+}
+
+NcclLibrary *NcclLibraries::add(MappedFile file, const FileStatus &status, std::string path) {
+    auto library = std::make_unique<NcclLibrary>();
+    library->id = ++last_id_;
+    library->status = status;
+    library->names.insert(status.identity);
+    library->path = std::move(path);
+    library->file = std::move(file);
+    auto layout = layout_of(*library);
+    if (!layout && layout.failure().kind == ErrorKind::Failed)
+        return nullptr;
+    if (layout) {
+        library->layout = std::move(*layout);
+        library->layout.file = library->path;
+        library->problem = library->layout.not_recorded;
+        if (const auto bpf_layout = nccl::bpf_layout_of(library->layout, library->id))
+            library->bpf_layout = *bpf_layout;
+    } else {
+        library->problem = std::move(layout).failure().message;
+    }
+    if (library->problem.empty())
+        list_probes(*library);
+    else
+        library->file = MappedFile{};
+    libraries_.push_back(std::move(library));
+    return libraries_.back().get();
+}
+
+// Recognised by the breakpoints in memory: the kernel does not say which file is below a
+// container's overlay.
+NcclLibrary *NcclLibraries::probed_in(pid_t pid, const Mapping &mapping,
+                                      std::string_view build_id) const {
+    const ProcessView view{pid};
+    for (const auto &library : libraries_) {
+        if (library->links.empty() || library->layout.build_id != build_id)
+            continue;
+        const Breakpoints found = breakpoints_in(view, mapping, *library);
+        if (found.n_wanted != 0 && found.n_there == found.n_wanted)
+            return library.get();
+    }
+    return nullptr;
+}
+
+// If a file is written from its start (cp), processes lose its pages, and the breakpoints in them.
+bool NcclLibraries::has_lost_breakpoints(const NcclLibrary &library) const {
+    for (const auto &[pid, start] : library.users) {
+        ProcessView view{pid};
+        if (!view.refresh())
+            continue;
+        for (const Mapping &mapping : view.mappings())
+            if (mapping.executable && library_of(pid, mapping) == &library &&
+                breakpoints_in(view, mapping, library).n_other != 0)
+                return true;
+    }
+    return false;
+}
+
+void NcclLibraries::add_user(NcclLibrary &library, pid_t pid) {
+    if (library.users.contains(pid))
+        return;
+    if (const auto start = start_ticks(pid)) {
+        library.users.emplace(pid, *start);
+        library.unused_since_ns = 0;
+    }
+}
+
+std::size_t NcclLibraries::n_probed() const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        libraries_, [](const auto &library) { return !library->links.empty(); }));
+}
+
+bool NcclLibraries::is_full() const {
+    const auto n_open = std::ranges::count_if(
+        libraries_, [](const auto &library) { return library->file.is_open(); });
+    return static_cast<std::size_t>(n_open) >=
+           max_probed_ * (attached_ ? std::size_t{1} : COPIES_OF_ONE);
+}
+
+NcclLibrary *NcclLibraries::longest_unused() const {
+    // 0 (used at the last check) sorts last.
+    const auto since = [](const NcclLibrary &library) { return library.unused_since_ns - 1; };
+    NcclLibrary *found = nullptr;
+    for (const auto &library : libraries_) {
+        if (library->links.empty() || library->is_requested)
+            continue;
+        forget_ended_users(*library);
+        if (library->users.empty() && (found == nullptr || since(*library) < since(*found)))
+            found = library.get();
+    }
+    return found;
+}
+
+// rearm_mappings emits later mappings; release_due finds earlier ones.
+bool NcclLibraries::make_room() {
+    while (NcclLibrary *unused = longest_unused()) {
+        if (rearm_mappings_)
+            rearm_mappings_(inodes_of(*unused));
+        unused->is_due = true;
+        release_due();
+        if (unused->links.empty())
+            return true;
+    }
+    return false;
+}
+
+void NcclLibraries::refuse(const FileIdentity &file, pid_t pid) {
+    add_problem(fmt::format("{} files with NCCL are probed, which is the limit: the others are not "
+                            "recorded. Fix: --pid",
+                            max_probed_));
+    if (refused_.size() >= MAX_FILES)
+        refused_.clear();
+    refused_.insert_or_assign(file, pid);
+}
+
+// Libraries that were found before attach().
+void NcclLibraries::refuse_the_rest() {
+    std::erase_if(libraries_, [this](const auto &library) {
+        if (!library->found_in || library->placed_ns != 0 || !library->problem.empty())
+            return false;
+        for (const FileIdentity &name : library->names)
+            refuse(name, library->found_in->first);
+        return true;
+    });
+}
+
+// The time or size may change without the code (touch, a remote file system), and the code without
+// the time (rsync --times).
+bool NcclLibraries::matches_its_layout(NcclLibrary &library) const {
+    const auto now = library.file.status();
+    if (now == library.status)
+        return true;
+    const FileIdentity &before = library.status.identity;
+    if (!now || now->identity.device != before.device || now->identity.inode != before.inode)
+        return false;
+    auto layout = layout_of(library);
+    if (!layout)
+        return false;
+    layout->file = library.path;
+    if (nccl::render_json(*layout, "") != nccl::render_json(library.layout, ""))
+        return false;
+    adopt_status(library, *now);
+    return !has_lost_breakpoints(library);
+}
+
+// The other names may be of this file, with its new time, or of copies with the old one.
+void NcclLibraries::adopt_status(NcclLibrary &library, const FileStatus &now) {
+    const FileIdentity before = std::exchange(library.status, now).identity;
+    if (now.identity == before)
+        return;
+    const auto names = std::exchange(library.names, {now.identity});
+    for (FileIdentity name : names) {
+        if (name == before)
+            continue;
+        library.names.insert(name);
+        if (name.written_ns == before.written_ns) {
+            name.written_ns = now.identity.written_ns;
+            library.names.insert(name);
+        }
+    }
+}
+
+void NcclLibraries::release(NcclLibrary &library) {
+    take_off(library.links);
+    library.links.clear();
+    library.programs.reset();
+    for (PlannedProbe &probe : library.probes)
+        probe.placed = false;
+    library.file = MappedFile{};
+    library.names.clear();
+    library.users.clear();
+    library.is_due = false;
+    library.found_in.reset();
+    for (const auto &[file, pid] : refused_) {
+        retry_pids_.insert(pid);
+        retry_inodes_.insert(file.inode);
+    }
+    refused_.clear();
+}
+
+void NcclLibraries::find_users() {
+    for (const pid_t pid : processes()) {
+        ProcessView view{pid};
+        if (!view.refresh())
+            continue;
+        for (const Mapping &mapping : view.mappings())
+            if (NcclLibrary *library = mapping.executable ? library_of(pid, mapping) : nullptr)
+                add_user(*library, pid);
+    }
+}
+
+void NcclLibraries::release_due() {
+    std::vector<NcclLibrary *> due;
+    for (const auto &library : libraries_)
+        if (std::exchange(library->is_due, false))
+            due.push_back(library.get());
+    if (!due.empty())
+        find_users(); // that mapped it without a record
+    for (NcclLibrary *library : due)
+        if (library->users.empty())
+            release(*library);
+}
+
+NcclLibraries::Inodes NcclLibraries::release_unused(std::uint64_t now_ns) {
+    Inodes anew;
+    for (const auto &library : libraries_)
+        if (!library->links.empty() && !matches_its_layout(*library)) {
+            library->problem = "was written again while it was probed: its processes are no longer "
+                               "recorded. Fix: install to a new file and rename it";
+            anew.merge(inodes_of(*library));
+            release(*library);
+        }
+    release_due();
+    anew.merge(std::exchange(retry_inodes_, {}));
+    if (now_ns - checked_unused_ns_ < spare_unused_ns_)
+        return anew;
+    checked_unused_ns_ = now_ns;
+    for (const auto &library : libraries_) {
+        const bool is_waiting = library->links.empty() && library->problem.empty();
+        if (library->names.empty() || is_waiting)
+            continue;
+        const bool was_used = forget_ended_users(*library);
+        if (!library->users.empty()) {
+            library->unused_since_ns = 0;
+        } else if (library->unused_since_ns == 0 || was_used) {
+            library->unused_since_ns = now_ns;
+        } else if (!library->stays || is_deleted(*library)) {
+            library->is_due = true;
+            anew.merge(inodes_of(*library));
+        }
+    }
+    return anew;
+}
+
+// Libraries that were found before attach().
+void NcclLibraries::merge_copies() {
+    std::erase_if(libraries_, [this](const auto &library) {
+        if (!library->found_in || !library->links.empty())
+            return false;
+        const auto &[pid, mapping] = *library->found_in;
+        NcclLibrary *same = probed_in(pid, mapping, library->layout.build_id);
+        if (same == nullptr)
+            return false;
+        same->names.insert(library->names.begin(), library->names.end());
+        same->users.insert(library->users.begin(), library->users.end());
+        return true;
+    });
+}
+
+} // namespace collwire::sources

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/nccl/parameter_watch.h"
+
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/set_text.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "userspace/nccl/memory/live_comms.h"
+#include "userspace/nccl/memory/parameters.h"
+
+namespace collwire::sources {
+namespace {
+
+cw_nccl_param record_of(const LibraryUser &key, std::string_view name, std::int64_t value) {
+    cw_nccl_param record = {};
+    record.header = {sizeof(record), CW_KIND_NCCL_PARAM, CW_CPU_USERSPACE, monotonic_ns()};
+    record.tgid = key.tgid;
+    record.image_id = key.image_id;
+    record.value = value;
+    set_text(record.name, name);
+    return record;
+}
+
+} // namespace
+
+void ParameterWatch::read(const LibraryUser &key) {
+    read(key, processes_[key]);
+}
+
+void ParameterWatch::on_connection(const LibraryUser &key) {
+    if (const auto process = processes_.find(key); process != processes_.end())
+        process->second.is_due = true;
+}
+
+void ParameterWatch::poll() {
+    for (auto &[key, process] : processes_)
+        if (process.is_due)
+            read(key, process);
+}
+
+void ParameterWatch::read(const LibraryUser &key, Process &process) {
+    process.is_due = false;
+    const NcclLibrary *library = libraries_.find(key.image_id);
+    ProcessView view{static_cast<pid_t>(key.tgid)};
+    if (library == nullptr || library->layout.parameters.empty() || !view.refresh())
+        return;
+    for (const Mapping &mapping : view.mappings()) {
+        if (!mapping.executable || libraries_.library_of(view.pid(), mapping) != library)
+            continue;
+        const auto bias = nccl::load_bias(library->layout, mapping);
+        if (!bias)
+            continue;
+        for (const auto &[name, value] : nccl::read_parameters(view, library->layout, *bias)) {
+            const auto [known, is_new] = process.parameters.try_emplace(name, value);
+            if (!is_new && known->second == value)
+                continue;
+            known->second = value;
+            pending_.add(record_of(key, name, value));
+        }
+        return;
+    }
+}
+
+void ParameterWatch::append(RecordSink &sink, const LibraryUser &key) const {
+    const auto process = processes_.find(key);
+    if (process == processes_.end())
+        return;
+    for (const auto &[name, value] : process->second.parameters)
+        sink.append(record_of(key, name, value).header);
+}
+
+} // namespace collwire::sources

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/sources/nccl/process_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "userspace/inventory/process.h"
+#include "userspace/process/process_view.h"
+
+namespace collwire::sources {
+
+cw_nccl_process ProcessWatch::record_of(const LibraryUser &key, const Process &process) {
+    cw_nccl_process record = {};
+    record.header = {sizeof(record), CW_KIND_NCCL_PROCESS, CW_CPU_USERSPACE, monotonic_ns()};
+    record.tgid = key.tgid;
+    record.image_id = key.image_id;
+    record.start_boottime_ns = process.start_boottime_ns;
+    return record;
+}
+
+bool ProcessWatch::add(const cw_nccl_comm &record) {
+    const LibraryUser key = {record.tgid, record.image_id};
+    const auto [entry, is_new] = processes_.try_emplace(key);
+    Process &process = entry->second;
+    if (!is_new && same_start(process.start_boottime_ns, record.start_boottime_ns))
+        return false;
+    process = {start_ticks(static_cast<pid_t>(record.tgid)).value_or(0), record.start_boottime_ns,
+               monotonic_ns()};
+    pending_.add(record_of(key, process));
+    return true;
+}
+
+std::vector<ProcessWatch::Exited> ProcessWatch::poll() {
+    const std::uint64_t now_ns = monotonic_ns();
+    std::vector<Exited> exited;
+    std::erase_if(processes_, [&](auto &entry) {
+        auto &[key, process] = entry;
+        if (!has_ended(static_cast<pid_t>(key.tgid), process.start_ticks)) {
+            process.there_ns = now_ns;
+            return false;
+        }
+        cw_nccl_process record = record_of(key, process);
+        record.gone_ns = now_ns;
+        record.there_ns = process.there_ns;
+        exited_.push_back(record);
+        exited.push_back({key, process.start_boottime_ns});
+        return true;
+    });
+    return exited;
+}
+
+bool ProcessWatch::uses(std::uint32_t image_id) const {
+    return std::ranges::any_of(
+        processes_, [image_id](const auto &entry) { return entry.first.image_id == image_id; });
+}
+
+void ProcessWatch::append_exited(RecordSink &sink) {
+    for (const cw_nccl_process &record : std::exchange(exited_, {}))
+        sink.append(record.header);
+}
+
+} // namespace collwire::sources
