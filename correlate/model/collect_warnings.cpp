@@ -263,7 +263,7 @@ private:
     }
 
     void nccl() {
-        const identity::Identity &nccl = model_.nccl;
+        const nccl::NcclFacts &nccl = model_.nccl;
         if (nccl.ops_truncated != 0)
             warn(fmt::format("{} launch(es) of NCCL's had more operations than were walked: their "
                              "collectives are partial",
@@ -281,7 +281,7 @@ private:
                              "in the captures",
                              nccl.orphans));
         const auto unjoined = std::count_if(
-            nccl.instances.begin(), nccl.instances.end(), [](const identity::Instance &instance) {
+            nccl.instances.begin(), nccl.instances.end(), [](const nccl::Instance &instance) {
                 return instance.n_collectives != 0 && !instance.is_joined;
             });
         if (unjoined != 0)

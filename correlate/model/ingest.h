@@ -133,7 +133,7 @@ private:
     [[nodiscard]] bool keeps_series() { return (session().flags & CW_NODE_NCCL) != 0; }
 
     Model model_;
-    identity::Gather nccl_;
+    nccl::Gather nccl_;
     Index session_ = NONE;          // of the capture that was begun last
     bool segment_is_first_ = false; // counts begin at 0 in it
     std::uint64_t segment_start_ns_ = 0;

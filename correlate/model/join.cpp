@@ -21,7 +21,7 @@ void join(Model &model, const topology::Topology *topology) {
     find_tiers(model, topology);
     measure(model);
     account(model);
-    identity::resolve(model, topology);
+    nccl::resolve(model, topology);
     conclude_events(model);
     collect_warnings(model);
 }

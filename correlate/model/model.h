@@ -24,7 +24,7 @@
 #include "correlate/model/known.h"
 #include "correlate/model/pci_place.h"
 #include "correlate/nccl/byte_series.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
 namespace collwire::model {
 
@@ -293,8 +293,8 @@ struct Qp {
     std::uint64_t first_rx_wire_bytes = 0;
     std::unique_ptr<cw_post_counters> posts; // since the start of the recording that is here
     // How the two grew, where NCCL's operations were recorded.
-    std::unique_ptr<identity::ByteSeries> wire_series;
-    std::unique_ptr<identity::ByteSeries> post_series;
+    std::unique_ptr<nccl::ByteSeries> wire_series;
+    std::unique_ptr<nccl::ByteSeries> post_series;
     std::vector<UdPeer> ud_peers;
     std::vector<Retransmission> retransmissions;
 
@@ -329,7 +329,7 @@ struct Posts {
     std::uint64_t first_seen_ns = 0; // time of its cw_verbs_qp; 0: lost
     std::uint64_t start_boottime_ns = 0;
     std::string device;
-    std::unique_ptr<identity::ByteSeries> series;
+    std::unique_ptr<nccl::ByteSeries> series;
 };
 
 // Posts that no queue pair of the captures could be found for.
@@ -450,7 +450,7 @@ struct Model {
     std::vector<std::string> warnings; // the gravest first
     bool has_topology = false;
     std::string topology_source;
-    identity::Identity nccl;
+    nccl::NcclFacts nccl;
 
     // In every recording that is used, of which there is one.
     [[nodiscard]] bool watched_queue_pairs() const;

@@ -11,7 +11,7 @@
 #include "collwire/wire_records.h"
 #include "correlate/nccl/link_meter.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_known;
 using model::add_saturating;
@@ -205,7 +205,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     // Sessions and processes with connections whose bytes are counted, and some of whose queue
     // pairs were not found.
     std::set<std::pair<Index, std::uint32_t>> lack_queue_pairs_;
@@ -253,7 +253,7 @@ void MatrixCell::add(std::uint64_t payload, const Known &wire) {
         add_known(wire_bytes, wire);
 }
 
-void add_to_matrix(Identity &nccl, const Link &link, Index comm, std::int32_t source,
+void add_to_matrix(NcclFacts &nccl, const Link &link, Index comm, std::int32_t source,
                    std::int32_t destination, std::uint64_t payload_bytes, const Known &wire_bytes) {
     const auto parts = by_tier(link, payload_bytes, wire_bytes.value_or(0));
     for (std::size_t tier = 0; tier < model::TIERS; ++tier) {
@@ -269,4 +269,4 @@ void account_control(Model &model) {
     Accountant(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -11,7 +11,7 @@
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_known;
 using model::Model;
@@ -105,7 +105,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     model::MoreSums sums_;
     std::set<std::pair<Index, std::uint32_t>> strays_; // session, process
 };
@@ -116,4 +116,4 @@ void account_derived(Model &model) {
     Accountant(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -13,7 +13,7 @@
 #include "correlate/nccl/resolve.h"
 #include "correlate/nccl/unlisted.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_saturating;
 using model::Model;
@@ -249,7 +249,7 @@ private:
     Operation *operation_of(const LaunchRef &ref, const Launch &launch, std::uint32_t task,
                             bool *is_p2p_operation = nullptr) {
         const auto [is_pair, index] =
-            identity::operation_of(nccl_, nccl_.instances[ref.instance], launch, task);
+            operation_of(nccl_, nccl_.instances[ref.instance], launch, task);
         if (index == NONE)
             return nullptr;
         if (is_p2p_operation != nullptr)
@@ -259,8 +259,8 @@ private:
 
     [[nodiscard]] Rung rung_of_call(const LaunchRef &ref, const Launch &launch,
                                     std::uint32_t task) const {
-        return identity::rung_of_call(nccl_, nccl_.instances[ref.instance], launch,
-                                      task_calls_of(ref)[launch.first_task + task]);
+        return rung_of_call(nccl_, nccl_.instances[ref.instance], launch,
+                            task_calls_of(ref)[launch.first_task + task]);
     }
 
     // nullptr: it was not read, or the version has none.
@@ -498,7 +498,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::vector<LaunchRef> launches_; // of a recording, in the order of time
     UnlistedSums unjoined_, replays_;
 };
@@ -509,4 +509,4 @@ void account_operations(Model &model) {
     Accountant(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,7 +9,7 @@
 #include "correlate/nccl/link_meter.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_known;
 using model::Gid;
@@ -185,7 +185,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     model::MoreSums sums_;
     std::map<Ends, std::vector<Index>> sockets_;
     std::map<Gid, Index> hosts_;                   // by address
@@ -198,4 +198,4 @@ void account_sockets(Model &model) {
     Accountant(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -15,7 +15,7 @@
 #include "correlate/nccl/count_places.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -284,7 +284,7 @@ private:
             instance.seq_base = SeqBase::Recording;
     }
 
-    Identity &nccl_;
+    NcclFacts &nccl_;
     CommonClock clock_;
     std::map<SharingKey, std::uint32_t> sharing_; // communicators by state of their proxy
     bool has_counts_ = false;                     // NCCL's own are of this communicator alone
@@ -303,4 +303,4 @@ void align(Model &model) {
         aligner.run(comm);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

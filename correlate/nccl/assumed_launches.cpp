@@ -14,7 +14,7 @@
 #include "correlate/nccl/bytes_by_kind.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -184,7 +184,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<Place, std::int32_t> ranks_;
     std::map<std::tuple<std::uint64_t, std::int32_t, Index>, std::set<std::int32_t>>
         ranks_on_; // of a communicator, on a host
@@ -196,4 +196,4 @@ void assume_launches(Model &model) {
     Assumer(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -14,7 +14,7 @@
 #include "collwire/wire_records.h"
 #include "correlate/model/counters.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 using model::Qp;
@@ -357,7 +357,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<CommKey, std::map<Process, Rank>> ranks_;
     std::map<Process, std::set<CommKey>> processes_; // of which calls alone were recorded
     std::vector<Group> groups_;
@@ -373,4 +373,4 @@ void assume_links(Model &model) {
     Assumer(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,7 +5,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Adds a link (`is_assumed`, inferred) for each of their ranks and each peer that it sent to, with
 // the queue pairs that carried more from here than to here: the other way goes no more than NCCL's
@@ -14,4 +14,4 @@ namespace collwire::identity {
 // queue pairs with their bytes.
 void assume_links(model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 // Far from where the product of two of them has no room.
@@ -205,4 +205,4 @@ void KindSums::solve() {
             });
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -10,9 +10,9 @@
 #include <map>
 #include <vector>
 
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class KindSums {
 public:
@@ -51,4 +51,4 @@ private:
     std::map<std::uint32_t, Bounds> kinds_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // What a rank's record has of it; empty: nothing.
 struct ReadName {
@@ -19,4 +19,4 @@ struct ReadName {
 // none, or it is not known.
 [[nodiscard]] std::string agreed_name(std::span<const ReadName> names);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

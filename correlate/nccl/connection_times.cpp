@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 // An operation that was launched is with its proxy after this; what says otherwise does not fit.
@@ -209,4 +209,4 @@ void ConnectionTimes::measure(OpTime &time, std::uint64_t launch_ns, std::uint64
     }
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -7,7 +7,7 @@
 #include "correlate/model/model.h"
 #include "correlate/nccl/errors.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // One for each text of a warning of a process: those of warnings that were recorded, and those that
 // were read from memory and are of none of these. In the order of processes, then of time.
@@ -21,4 +21,4 @@ namespace collwire::identity {
 // One for each process that ended without ending its communicators: first that of most ranks.
 [[nodiscard]] std::vector<NcclError> errors_of_processes(const model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,7 +9,7 @@
 
 #include "correlate/nccl/gathered.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 enum class ErrorKind : std::uint8_t {
     Ended,      // a rank's process, without ending its communicators
@@ -55,4 +55,4 @@ struct NcclError {
     std::optional<std::uint32_t> status; // of a completion, by the text: enum ibv_wc_status
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

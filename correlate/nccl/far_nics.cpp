@@ -7,7 +7,7 @@
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Distance;
 using model::PciPlace;
@@ -122,4 +122,4 @@ bool FarNics::is_far_by_cpus(const Link &link, std::set<std::string> &names) con
     return true;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

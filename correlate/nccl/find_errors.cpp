@@ -17,7 +17,7 @@
 #include "correlate/nccl/under_way.h"
 #include "correlate/nccl/warning_text.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -99,7 +99,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     OfProcess texts_, qps_;
     // By the port at the other end; NONE: several have it.
     std::map<std::tuple<Index, std::uint32_t, std::uint16_t>, Index> link_of_port_;
@@ -425,4 +425,4 @@ void find_errors(Model &model) {
     Finder(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -21,7 +21,7 @@
 #include "correlate/nccl/param_text.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_saturating;
 using model::Model;
@@ -480,7 +480,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<Index, std::set<Index>> active_; // by host: devices with an active port
     std::map<Index, std::set<Index>> used_;   // by host: devices with a connection of NCCL's
     // By session and process.
@@ -495,4 +495,4 @@ void find_findings(Model &model) {
         model.nccl.findings.push_back(std::move(*finding));
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

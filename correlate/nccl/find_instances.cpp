@@ -8,7 +8,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -392,7 +392,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<std::tuple<Index, std::uint32_t, std::uint64_t>, Index> processes_;
     std::map<std::pair<Index, std::uint32_t>, const Image *> by_id_;  // session, image
     std::map<std::pair<Index, std::uint32_t>, std::uint32_t> images_; // session, process
@@ -405,4 +405,4 @@ void find_instances(Model &model) {
     Finder(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

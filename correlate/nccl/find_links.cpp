@@ -12,7 +12,7 @@
 #include "correlate/nccl/plugin_owners.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 using model::Qp;
@@ -339,7 +339,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     const topology::Topology *topology_;
     std::set<std::pair<Index, std::uint32_t>> processes_; // session, process
     ByAddress<std::vector<Index>> qps_;                   // by number
@@ -355,4 +355,4 @@ void find_links(Model &model, const topology::Topology *topology) {
     Finder(model, topology).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

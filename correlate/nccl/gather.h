@@ -9,7 +9,7 @@
 #include "collwire/record.h"
 #include "correlate/nccl/gathered.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // What one capture may hold, far beyond what a recorder writes. A file of some KiB can hold
 // millions of equal records.
@@ -67,4 +67,4 @@ private:
     ByAddress<Index> images_;               // by number
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

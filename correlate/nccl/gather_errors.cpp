@@ -5,7 +5,7 @@
 #include "correlate/capture/reader.h"
 #include "correlate/nccl/gather.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using capture::record_as;
 using capture::text_of;
@@ -59,4 +59,4 @@ bool Gather::add_warning(Index session, std::span<const std::byte> record) {
     return true;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -18,7 +18,7 @@
 #include "correlate/nccl/byte_series.h"
 #include "correlate/nccl/connection_times.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Index;
 using model::Known;
@@ -67,7 +67,7 @@ struct Launch {
     std::uint32_t tid = 0;
     std::uint16_t n_tasks = 0;
     std::uint8_t flags = 0; // enum cw_nccl_launch_flags
-    // Found by matching: what it looks like, in Identity::shapes
+    // Found by matching: what it looks like, in NcclFacts::shapes
     Index shape_index = NONE;
     std::uint32_t replay = 0; // of its plan, from 0
     std::uint32_t order = 0;  // among all launches of its recording
@@ -140,7 +140,7 @@ struct Image {
 };
 
 // cw_nccl_network
-struct PluginNetwork {
+struct GatheredNetwork {
     std::string name; // empty: not known
     std::string path; // empty: not known
 };
@@ -231,7 +231,7 @@ struct Gathered {
     std::vector<GatheredConnection> connections;
     ByAddress<std::vector<Index>> connections_at; // by the connection's own address
     std::vector<Image> images;
-    ByAddress<PluginNetwork> networks; // by address of their tables
+    ByAddress<GatheredNetwork> networks; // by address of their tables
     std::vector<NcclProcess> processes;
     std::vector<EndedProcess> ended_processes;
     std::vector<KeptResult> results;
@@ -245,4 +245,4 @@ struct Gathered {
     ByAddress<std::vector<ProgressEvent>> progress;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

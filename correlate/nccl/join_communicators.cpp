@@ -16,7 +16,7 @@
 #include "correlate/nccl/join_lifetimes.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -292,7 +292,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     CommonClock clock_;
     std::vector<Index> leader_;
     std::vector<std::map<std::int32_t, Index>> ranks_; // by leader: an instance of each rank
@@ -304,4 +304,4 @@ void join_communicators(Model &model) {
     Joiner(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

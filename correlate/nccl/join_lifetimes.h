@@ -8,7 +8,7 @@
 
 #include "correlate/nccl/gathered.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Instances that belong together, and what others are compared with. Times are of one clock.
 struct LivingGroup {
@@ -28,4 +28,4 @@ struct LivingGroup {
 // Unites two only where each is the only one, or clearly the nearest, that the other can mean.
 [[nodiscard]] std::vector<LivingGroup> join_lifetimes(std::vector<LivingGroup> groups);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "correlate/model/model.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // What an operation adds to the counters of its link, net_socket's headers included. Of one that is
 // not known: a bound of it.
@@ -93,4 +93,4 @@ private:
     Interval open_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,10 +9,10 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Whether launches of a communicator say nothing of tasks.
-[[nodiscard]] bool is_older(const Identity &nccl, const Instance &instance);
+[[nodiscard]] bool is_older(const NcclFacts &nccl, const Instance &instance);
 
 // What the recorded ranks of a communicator show of its channels: found for the first of them.
 struct ChannelsSeen {
@@ -31,6 +31,6 @@ struct OlderReport {
 // Finds the calls of its launches. Each launch then has a task for each of its calls; where several
 // launches look alike and their calls are different, each gets a shape of its own.
 // `best`: nothing is better known than this.
-void match_older(Identity &nccl, const Instance &instance, Rung best, OlderReport &report);
+void match_older(NcclFacts &nccl, const Instance &instance, Rung best, OlderReport &report);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,7 +6,7 @@
 
 #include "collwire/nccl_comm_records.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
@@ -56,4 +56,4 @@ std::int32_t neighbour_of(const Channel *channel, const cw_nccl_op &op, bool is_
     }
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

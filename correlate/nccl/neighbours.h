@@ -6,9 +6,9 @@
 
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/gathered.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // The newest that was told in the life of the instance; null: none was.
 const Channel *channel_of(const CommStream &stream, const Instance &instance, std::uint32_t number);
@@ -18,4 +18,4 @@ const Channel *channel_of(const CommStream &stream, const Instance &instance, st
 // ncclProxySaveOp in proxy.cc. -1: one of several.
 std::int32_t neighbour_of(const Channel *channel, const cw_nccl_op &op, bool is_send);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -10,7 +10,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // A plugin of a process.
 struct NetworkUse {
@@ -30,4 +30,4 @@ struct NetworkUse {
 // That data go through plugins, and of how much of it is known whose it is. Nothing: none does.
 [[nodiscard]] std::optional<Finding> plugin_finding(const model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

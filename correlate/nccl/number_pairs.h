@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "correlate/nccl/align_sequences.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // The sends of a rank to another in one recording, or the receives there.
 struct EndCalls {
@@ -25,4 +25,4 @@ struct EndCalls {
 // Numbers those whose place is known, and says by what.
 void number_pairs(std::vector<EndCalls> &all);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -10,7 +10,7 @@
 #include "correlate/nccl/older_plan.h"
 #include "correlate/nccl/protocol_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 constexpr std::uint32_t FIRST_WITH_PARTS = 22200;
@@ -218,4 +218,4 @@ std::optional<std::vector<OlderOp>> place_transfers(const OlderRules &rules, boo
                                             : place_parts(calls, ops);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

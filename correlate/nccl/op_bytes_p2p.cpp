@@ -11,7 +11,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/protocol_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 constexpr std::uint64_t PART_ALIGN_BYTES = 4096;          // device.h ncclP2pPartBounds
@@ -219,4 +219,4 @@ void find_part_bytes(std::span<OpFacts> ops, std::uint32_t p2p_channels,
         ops[i].part_bytes = found[i];
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,9 +6,9 @@
 
 #include "correlate/nccl/op_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // `facts` of a sane operation of send or receive.
 std::optional<OpBytes> derive_p2p_bytes(const OpFacts &facts);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,7 +5,7 @@
 
 #include "collwire/socket_records.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
@@ -48,4 +48,4 @@ bool OpenGroups::may_hold(Index index, const Call &call) const {
     return call.time_ns > launches[instance.first_launch + instance.n_launches - 1].time_ns;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,7 +5,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Gives connections of plugins that have no queue pairs the other ends of those that the connection
 // has at its other end. Needs the connections of find_links.
@@ -19,4 +19,4 @@ void give_plugins_other_ends(model::Model &model);
 // Needs the links of find_links, the bytes of read_shapes, and instances.
 void give_plugins_queue_pairs(model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

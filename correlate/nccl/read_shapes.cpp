@@ -15,7 +15,7 @@
 #include "correlate/nccl/op_bytes.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -481,7 +481,7 @@ private:
         op.has_unknown_messages = facts.op.nsteps % slice_steps != 0;
     }
 
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::vector<Index> connection_link_;
     std::map<PairKey, std::optional<std::uint32_t>> first_channels_; // nothing: several
     std::unordered_map<Index, Index> shapes_;                        // gathered: read
@@ -496,4 +496,4 @@ void read_shapes(Model &model) {
     Reader(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -7,7 +7,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Needs paired queue pairs, their tiers and bytes.
 void resolve(model::Model &model, const topology::Topology *topology);
@@ -46,17 +46,17 @@ void find_errors(model::Model &model);
 // ---- what several steps need
 
 // The communicator of a process at an address at some time. NONE: none.
-[[nodiscard]] Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid,
+[[nodiscard]] Index instance_at(const NcclFacts &nccl, Index session, std::uint32_t tgid,
                                 std::uint64_t address, std::uint64_t time_ns);
 // The operation that a task of a launch is of: whether it is a pair, and its index. NONE: none is
 // known.
-[[nodiscard]] std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instance,
+[[nodiscard]] std::pair<bool, Index> operation_of(const NcclFacts &nccl, const Instance &instance,
                                                   const Launch &launch, std::uint32_t task);
 // Whether it is a replay that is left out: its call is known, and is of no operation.
-[[nodiscard]] bool is_left_out(const Identity &nccl, const Instance &instance, const Launch &launch,
-                               std::uint32_t task);
+[[nodiscard]] bool is_left_out(const NcclFacts &nccl, const Instance &instance,
+                               const Launch &launch, std::uint32_t task);
 // How well it is known that a task of a launch is of a call.
-[[nodiscard]] Rung rung_of_call(const Identity &nccl, const Instance &instance,
+[[nodiscard]] Rung rung_of_call(const NcclFacts &nccl, const Instance &instance,
                                 const Launch &launch, std::uint32_t call);
 // A collective has one number on all ranks, in the order of calls. AlltoAll, Gather and Scatter are
 // collectives, too.
@@ -69,11 +69,11 @@ void find_errors(model::Model &model);
 // That seqNumber counts: of the five of before AlltoAll became a call.
 [[nodiscard]] bool is_counted_by_nccl(const Call &call);
 // A Broadcast that went out with others as one operation (2.29 and later): NCCL does not count it.
-[[nodiscard]] bool is_grouped_broadcast(const Identity &nccl, const Instance &instance,
+[[nodiscard]] bool is_grouped_broadcast(const NcclFacts &nccl, const Instance &instance,
                                         std::uint32_t call);
 // Of a call and its first launch; `launches`: of a captured one so far.
 void join_call(CallJoin &join, std::uint32_t launch, Rung rung, std::uint32_t launches = 1);
 // A rank that is the same in one communicator, recorded once more after a pause.
 [[nodiscard]] bool is_same_rank(const Instance &a, const Instance &b);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

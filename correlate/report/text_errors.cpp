@@ -13,10 +13,10 @@
 
 namespace collwire::report {
 
-using identity::ErrorKind;
-using identity::NcclError;
 using model::Model;
 using model::NONE;
+using nccl::ErrorKind;
+using nccl::NcclError;
 
 namespace {
 
@@ -54,13 +54,13 @@ private:
     [[nodiscard]] std::string who(const NcclError &error) const {
         std::string text;
         if (error.instance != NONE) {
-            const identity::Instance &instance = model_.nccl.instances[error.instance];
+            const nccl::Instance &instance = model_.nccl.instances[error.instance];
             const std::string name = instance.comm == NONE
                                          ? std::string{}
                                          : model_.nccl.communicators[instance.comm].name;
             text =
                 fmt::format("rank {} of {}{} on ", instance.record.rank,
-                            name.empty() ? identity::hash_text(instance.record.comm_hash) : name,
+                            name.empty() ? nccl::hash_text(instance.record.comm_hash) : name,
                             error.also.empty() ? ""
                                                : fmt::format(" (and of {} other communicator(s))",
                                                              error.also.size()));
@@ -69,11 +69,11 @@ private:
     }
 
     void show(const NcclError &error) {
-        const auto order = identity::error_order_name(error.order);
+        const auto order = nccl::error_order_name(error.order);
         wrapped("  " + printable(fmt::format("{}  {}{}: {}", time_of(error), who(error),
                                              order.empty() ? "" : fmt::format(" ({})", order),
-                                             identity::error_text(model_, error))),
-                "                ", error.order == identity::ErrorOrder::Follows ? "" : "1;31");
+                                             nccl::error_text(model_, error))),
+                "                ", error.order == nccl::ErrorOrder::Follows ? "" : "1;31");
     }
 
     // All ranks tend to say the same.

@@ -445,7 +445,7 @@ void Writer::processes() {
 
 void Writer::events() {
     std::set<Index> told; // among the errors
-    for (const identity::NcclError &error : model_.nccl.errors)
+    for (const nccl::NcclError &error : model_.nccl.errors)
         told.insert(error.qps.begin(), error.qps.end());
     const auto n_events = static_cast<std::size_t>(
         std::count_if(model_.events.begin(), model_.events.end(), [&](const model::Event &event) {

@@ -17,10 +17,10 @@
 
 namespace collwire::report {
 
-using identity::Operation;
 using model::Index;
 using model::Known;
 using model::Model;
+using nccl::Operation;
 using topology::Tier;
 
 namespace {
@@ -89,7 +89,7 @@ void Writer::sent() {
 
 // What the operations of each communicator put on each tier.
 void Writer::operations() {
-    const identity::Identity &nccl = model_.nccl;
+    const nccl::NcclFacts &nccl = model_.nccl;
     std::map<std::pair<Index, std::uint8_t>, std::array<std::uint64_t, model::TIERS>> kinds;
     std::array<bool, model::TIERS> is_used{};
     for (const auto *all : {&nccl.collectives, &nccl.p2p})
@@ -99,7 +99,7 @@ void Writer::operations() {
             const bool is_pair = operation.source >= 0 || operation.destination >= 0;
             auto &sums =
                 kinds[{operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func}];
-            const identity::TierBytes bytes = identity::bytes_by_tier(nccl, operation);
+            const nccl::TierBytes bytes = nccl::bytes_by_tier(nccl, operation);
             for (std::size_t tier = 0; tier < model::TIERS; ++tier) {
                 sums[tier] = model::add_saturating(sums[tier], bytes[tier].first);
                 is_used[tier] = is_used[tier] || bytes[tier].first != 0;
@@ -128,11 +128,11 @@ void Writer::operations() {
     const std::size_t shown = std::min(order.size(), options_.rows);
     for (std::size_t i = 0; i < shown; ++i) {
         const auto &[kind, sums] = *order[i];
-        const identity::Communicator &comm = nccl.communicators[kind.first];
+        const nccl::Communicator &comm = nccl.communicators[kind.first];
         std::vector<std::string> row = {
             fmt::format("{} {}", kind.first,
-                        comm.name.empty() ? identity::hash_text(comm.hash) : printable(comm.name)),
-            identity::func_text(kind.second)};
+                        comm.name.empty() ? nccl::hash_text(comm.hash) : printable(comm.name)),
+            nccl::func_text(kind.second)};
         for (const Tier tier : ALL_TIERS) {
             const std::uint64_t bytes = sums[model::index_of(tier)];
             row.push_back(bytes == 0 ? "" : human_bytes(bytes));

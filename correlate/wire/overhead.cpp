@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace collwire {
+namespace collwire::wire {
 namespace {
 
 constexpr std::uint64_t ETHERNET_BYTES = 14, VLAN_BYTES = 4, IPV4_BYTES = 20, IPV6_BYTES = 40,
@@ -124,4 +124,4 @@ std::optional<PostedWire> posted_wire(const cw_post_counters &posts, const WireP
                       response_bytes.value()};
 }
 
-} // namespace collwire
+} // namespace collwire::wire

@@ -20,10 +20,10 @@
 #include "userspace/nccl/layout/save_layout.h"
 #include "userspace/record/recorder.h"
 
-namespace collwire {
+namespace collwire::doctor {
 
 // Defined here, the real ones stay out of the program.
-int run_record(const RecordOptions &options) {
+int run_record(const record::RecordOptions &options) {
     if (options.interval_ns < 10'000'000 || options.ring_bytes < 4096 ||
         options.ring_bytes > (1u << 30) || (options.ring_bytes & (options.ring_bytes - 1)) != 0)
         std::abort(); // the recorder relies on these
@@ -81,7 +81,7 @@ NamedCaptures expand_captures(const std::vector<std::string> &paths) {
 }
 
 } // namespace cli
-} // namespace collwire
+} // namespace collwire::doctor
 
 extern "C" int LLVMFuzzerInitialize(int *, char ***) {
     // The verbs' own messages; the fuzzer has taken its stderr before.

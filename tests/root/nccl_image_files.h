@@ -27,7 +27,7 @@
 #include "userspace/loader/shared_maps.h"
 #include "userspace/nccl/layout/find_nccl.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 // NCCL's own is larger than the double.
 inline void write_nccl(const std::string &path, const char *from = NCCL_DOUBLE) {
@@ -129,4 +129,4 @@ protected:
     std::string folder_;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

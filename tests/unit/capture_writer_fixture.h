@@ -75,8 +75,8 @@ protected:
             .host = "node0", .realtime_ns = [] { return START_REALTIME_NS; }, .storage = storage};
     }
     void make(WriterOptions with) {
-        auto made =
-            CaptureWriter::create(std::move(with), [this](RecordSink &sink, std::uint32_t segment) {
+        auto made = CaptureWriter::create(
+            std::move(with), [this](source::RecordSink &sink, std::uint32_t segment) {
                 n_preambles++;
                 auto node = make_record<cw_node>(CW_KIND_NODE, now_ns);
                 node.segment = segment;

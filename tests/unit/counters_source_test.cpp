@@ -8,7 +8,7 @@
 #include "collwire/record_kinds.h"
 #include "tests/unit/source_tree.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 class CountersOfPorts : public test::SourceTree {};
@@ -219,4 +219,4 @@ TEST_F(CountersOfPorts, PortWithoutByteCounterIsSaid) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

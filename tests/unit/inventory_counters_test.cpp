@@ -12,7 +12,7 @@
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/counters.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 using test::Tree;
@@ -164,4 +164,4 @@ TEST(CounterUnits, IpOverInfiniBandIsNoLinkFrame) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::inventory

@@ -8,7 +8,7 @@
 #include "userspace/inventory/netdevs.h"
 #include "userspace/inventory/rdma_devices.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 using test::Tree;
@@ -297,4 +297,4 @@ TEST_F(Modules, UnsignedAmongSigned) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::inventory

@@ -8,7 +8,7 @@
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/pci_functions.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 using test::Tree;
@@ -106,4 +106,4 @@ TEST(PciTexts, Paths) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::inventory

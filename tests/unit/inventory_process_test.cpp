@@ -14,7 +14,7 @@
 #include "userspace/inventory/node.h"
 #include "userspace/inventory/process.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 using test::Tree;
@@ -271,4 +271,4 @@ TEST(ThisNode, ClockLiesBetweenTwoReads) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::inventory

@@ -9,7 +9,7 @@
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -456,4 +456,4 @@ TEST(NcclBytes, OnlyTheReceiverIsCaptured) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

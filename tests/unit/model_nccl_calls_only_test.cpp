@@ -17,7 +17,7 @@
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -367,4 +367,4 @@ TEST(NcclCallsOnly, WhatAGraphPlaysIsNoCalls) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

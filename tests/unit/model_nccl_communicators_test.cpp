@@ -9,7 +9,7 @@
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -350,4 +350,4 @@ TEST(NcclCommunicators, AParameterThatDiffers) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

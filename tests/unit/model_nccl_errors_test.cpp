@@ -11,7 +11,7 @@
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -386,4 +386,4 @@ TEST(NcclWarningText, CompletionsOfEachVersion) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

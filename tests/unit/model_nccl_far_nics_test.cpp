@@ -7,7 +7,7 @@
 #include "tests/support/gpu_node.h"
 #include "tests/support/model_of.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -237,4 +237,4 @@ TEST(NcclFarNics, Counts) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

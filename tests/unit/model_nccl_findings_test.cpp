@@ -10,7 +10,7 @@
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -304,4 +304,4 @@ TEST(NcclFindings, BytesOfWhatWasUnderWayAtTheStart) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

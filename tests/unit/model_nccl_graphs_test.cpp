@@ -8,7 +8,7 @@
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -280,7 +280,7 @@ TEST(NcclGraphs, BytesOfReplaysLeftOut) {
         ring.sends(i, 5 * 4000);
     }
     model::Model model = model_of(ring.sample(20).captures());
-    Identity &nccl = model.nccl;
+    NcclFacts &nccl = model.nccl;
     EXPECT_TRUE(nccl.replays.empty());
     nccl.collectives.clear();
     nccl.totals = {};
@@ -399,4 +399,4 @@ TEST(NcclGraphs, AnAlltoAllBeforeTheFirstStartOfACapturedOne) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

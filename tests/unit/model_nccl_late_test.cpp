@@ -13,7 +13,7 @@
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -489,4 +489,4 @@ TEST(AlignSequences, TheNearestInTimeIfItIsClearlyNearest) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -4,7 +4,7 @@
 #include "correlate/nccl/link_meter.h"
 #include "tests/support/model_of.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -370,4 +370,4 @@ TEST(Session, KnowsWhenACounterWasReadLast) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,7 +5,7 @@
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -96,4 +96,4 @@ TEST(NcclOperations, OlderVersionsByWhatNcclMakesOfCalls) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,7 +9,7 @@
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -140,4 +140,4 @@ TEST(NcclOpenGroups, SocketsOfAProcessThatEnded) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

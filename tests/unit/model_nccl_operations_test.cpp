@@ -8,7 +8,7 @@
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -491,4 +491,4 @@ TEST(NcclOperations, TheSameFileTwiceChangesNothing) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -15,7 +15,7 @@
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -378,4 +378,4 @@ TEST(NcclPlugins, OwnersAreThoseThatAreNearest) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,7 +6,7 @@
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -150,4 +150,4 @@ TEST(NcclPxn, AnAddressThatIsUsedAgain) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,7 +9,7 @@
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -156,4 +156,4 @@ TEST(NcclQueuePairs, AMirroredConnectionIsNotCountedAgain) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

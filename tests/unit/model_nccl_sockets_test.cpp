@@ -11,7 +11,7 @@
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -315,4 +315,4 @@ TEST(NcclSockets, MoreClosedOnesThanARecorderWrites) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

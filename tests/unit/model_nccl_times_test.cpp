@@ -5,7 +5,7 @@
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -152,4 +152,4 @@ TEST(NcclTimes, ConnectionsOfTheParentAreAsOldAsIt) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -11,7 +11,7 @@
 #include "tests/support/nccl_model.h"
 #include "tests/support/scenarios.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -211,4 +211,4 @@ TEST(NcclTransports, APairWithinANodeSendsNothing) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -175,7 +175,8 @@ protected:
 
     [[nodiscard]] auto read(std::size_t bytes_left = 1024) {
         is_cut_ = false;
-        return read_channels(ProcessView{getpid()}, layout_, record_, bytes_left, &is_cut_);
+        return read_channels(process::ProcessView{getpid()}, layout_, record_, bytes_left,
+                             &is_cut_);
     }
 
     bool is_cut_ = false;

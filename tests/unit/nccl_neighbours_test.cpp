@@ -4,7 +4,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/neighbours.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 cw_nccl_op op_of(std::uint8_t pattern) {
@@ -62,4 +62,4 @@ TEST(NcclNeighbours, ChannelsOfALife) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,7 +9,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/op_bytes.h"
 
-namespace collwire::identity::test {
+namespace collwire::nccl::test {
 
 inline constexpr bool SEND = true, RECEIVE = false;
 
@@ -158,4 +158,4 @@ inline std::vector<OpFacts> facts_of(const ObservedTransfer &observed) {
     return all;
 }
 
-} // namespace collwire::identity::test
+} // namespace collwire::nccl::test

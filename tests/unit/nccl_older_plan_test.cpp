@@ -10,7 +10,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/older_plan.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 constexpr bool SEND = true, RECEIVE = false;
@@ -296,4 +296,4 @@ TEST(NcclOlderPlan, PieceSizes) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

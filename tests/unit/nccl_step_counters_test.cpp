@@ -59,7 +59,7 @@ protected:
         return read_step_counters(process_, {{counter}}, state_offset).at(0);
     }
 
-    ProcessView process_{getpid()};
+    process::ProcessView process_{getpid()};
     cw_nccl_layout bpf_layout_;
     Resources resources_;
     Connection connection_;

@@ -147,15 +147,15 @@ TEST(ReportNccl, OperationsOfUnknownBytesLowerNoRung) {
     };
     EXPECT_NE(row("3.91 KiB").find(" exact "), std::string::npos);
     EXPECT_EQ(row("unknown"), "");
-    identity::Operation &unknown = model.nccl.collectives[1];
-    unknown.flags &= static_cast<std::uint16_t>(~identity::OPERATION_PAYLOAD_KNOWN);
-    unknown.rung = identity::Rung::Process;
+    nccl::Operation &unknown = model.nccl.collectives[1];
+    unknown.flags &= static_cast<std::uint16_t>(~nccl::OPERATION_PAYLOAD_KNOWN);
+    unknown.rung = nccl::Rung::Process;
     EXPECT_NE(row("3.91 KiB").find(" 2 (1) "), std::string::npos) << row("3.91 KiB");
     EXPECT_NE(row("3.91 KiB").find(" exact "), std::string::npos) << row("3.91 KiB");
     EXPECT_NE(row("AllGather  7.81 KiB").find(" 1  "), std::string::npos);
     EXPECT_NE(row("unknown: "), "");
-    identity::Operation &other = model.nccl.collectives[0];
-    other.flags &= static_cast<std::uint16_t>(~identity::OPERATION_PAYLOAD_KNOWN);
+    nccl::Operation &other = model.nccl.collectives[0];
+    other.flags &= static_cast<std::uint16_t>(~nccl::OPERATION_PAYLOAD_KNOWN);
     EXPECT_NE(row("3.91 KiB").find(" 2 (2) "), std::string::npos) << row("3.91 KiB");
     EXPECT_EQ(row("3.91 KiB").find(" exact "), std::string::npos) << row("3.91 KiB");
 }
@@ -167,8 +167,8 @@ TEST(ReportNccl, WhatIsNotKnownIsNotZero) {
     model::Model model = model_of(ring.captures());
     const auto row = [&] { return line_with(text_report(model, {.width = 200}), "node0,node1  "); };
     EXPECT_TRUE(row().ends_with("  23.44 KiB")) << row();
-    for (identity::Operation &operation : model.nccl.collectives) {
-        operation.flags &= static_cast<std::uint16_t>(~identity::OPERATION_PAYLOAD_KNOWN);
+    for (nccl::Operation &operation : model.nccl.collectives) {
+        operation.flags &= static_cast<std::uint16_t>(~nccl::OPERATION_PAYLOAD_KNOWN);
         operation.payload_bytes = 0;
     }
     EXPECT_TRUE(row().ends_with("  -")) << row();

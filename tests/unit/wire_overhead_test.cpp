@@ -6,7 +6,7 @@
 #include "collwire/verbs.h"
 #include "correlate/wire/overhead.h"
 
-namespace collwire {
+namespace collwire::wire {
 namespace {
 
 void post(cw_post_counters &posts, cw_post_class post_class, std::uint64_t length) {
@@ -166,4 +166,4 @@ TEST(CountedRequest, ClassOfOpcode) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::wire

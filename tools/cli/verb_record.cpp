@@ -22,7 +22,7 @@ namespace collwire::cli {
 namespace {
 
 struct Arguments {
-    RecordOptions options;
+    record::RecordOptions options;
     std::optional<std::string> duration;
     std::optional<std::string> interval;
     std::optional<std::string> keep;
@@ -48,7 +48,7 @@ Result<std::uint32_t> ring_bytes(const std::string &text) {
 
 // Texts to numbers; the first that is none is the error.
 Result<void> interpret(Arguments &arguments) {
-    RecordOptions &options = arguments.options;
+    record::RecordOptions &options = arguments.options;
     const auto take = [](const std::string &flag, const std::optional<std::string> &text,
                          auto parse, std::uint64_t &into) -> Result<void> {
         if (!text)
@@ -81,7 +81,7 @@ Result<void> interpret(Arguments &arguments) {
                      fmt::format("--max {}: too little for a capture. Fix: at least {}KiB",
                                  *arguments.max, capture::MIN_MAX_BYTES >> 10));
     for (const std::string &pid : arguments.pids) {
-        auto process = check_process(pid);
+        auto process = record::check_process(pid);
         if (!process)
             return std::move(process).failure().in("--pid");
         options.pids.push_back(*process);
@@ -92,9 +92,9 @@ Result<void> interpret(Arguments &arguments) {
     options.ring_bytes = *ring;
     options.wire = !arguments.no_wire;
     options.nccl = !arguments.no_nccl;
-    options.posts = arguments.posts == "on"    ? PostsMode::On
-                    : arguments.posts == "off" ? PostsMode::Off
-                                               : PostsMode::Auto;
+    options.posts = arguments.posts == "on"    ? record::PostsMode::On
+                    : arguments.posts == "off" ? record::PostsMode::Off
+                                               : record::PostsMode::Auto;
     return {};
 }
 
@@ -102,7 +102,7 @@ Result<void> interpret(Arguments &arguments) {
 
 void add_record(CLI::App &app, int &status, bool has_separator) {
     auto arguments = std::make_shared<Arguments>();
-    RecordOptions &options = arguments->options;
+    record::RecordOptions &options = arguments->options;
     CLI::App *verb = app.add_subcommand(
         "record", "Record what every RDMA queue pair of this node sends and receives, and which of "
                   "NCCL's operations it is for");
@@ -171,13 +171,13 @@ void add_record(CLI::App &app, int &status, bool has_separator) {
     verb->callback([arguments, has_separator, &status] {
         if (!arguments->options.command.empty() && !has_separator) {
             const std::string &word = arguments->options.command.front();
-            say("{}: not expected. Fix: -o {} for a directory, -- {} for a command", word, word,
-                word);
+            record::say("{}: not expected. Fix: -o {} for a directory, -- {} for a command", word,
+                        word, word);
             status = EXIT_USAGE;
             return;
         }
         if (auto interpreted = interpret(*arguments); !interpreted) {
-            say("{}", interpreted.failure().message);
+            record::say("{}", interpreted.failure().message);
             status = exit_status_of(interpreted.failure());
             return;
         }

@@ -42,11 +42,11 @@ struct WriterOptions {
 // cumulative counters as they are now. It is called when a segment begins, and again in the middle
 // of one after records were lost. Called from begin(), flush(), rotate_if_due() and close() only,
 // never from append(): a source may append while it is being sampled.
-using Preamble = std::function<void(RecordSink &sink, std::uint32_t segment)>;
+using Preamble = std::function<void(source::RecordSink &sink, std::uint32_t segment)>;
 
 // Not safe for several threads. A failed write never stops the recording: the file is cut back to
 // its last good block, what was lost is counted, and the next block is tried again.
-class CaptureWriter final : public RecordSink {
+class CaptureWriter final : public source::RecordSink {
 public:
     // Makes the first file: <host>-<UTC, as 20261121T034500.123Z>.cwc, with -1, -2, ... before the
     // ".cwc" where that exists. NotPermitted or Failed with the path where that cannot be done;

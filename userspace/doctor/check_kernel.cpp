@@ -9,7 +9,7 @@ namespace collwire::doctor {
 namespace {
 
 Check check_lockdown(const std::string &root) {
-    const auto text = read_line(root + "/sys/kernel/security/lockdown");
+    const auto text = inventory::read_line(root + "/sys/kernel/security/lockdown");
     if (!text)
         return ok("lockdown", "the kernel has none, or does not show it");
     if (text->find("[confidentiality]") != std::string::npos)
@@ -27,7 +27,7 @@ Check check_lockdown(const std::string &root) {
 }
 
 Check check_kernel_btf(const std::string &root) {
-    if (exists(root + "/sys/kernel/btf/vmlinux"))
+    if (inventory::exists(root + "/sys/kernel/btf/vmlinux"))
         return ok("kernel BTF", "present");
     return {"kernel BTF",
             CheckState::Missing,
@@ -42,7 +42,7 @@ Check check_module_btf(const std::string &root) {
     std::string with;
     std::string without;
     for (const char *module : {"ib_core", "ib_uverbs", "rdma_rxe", "mlx5_core", "mlx5_ib"}) {
-        const ModuleOrigin origin = module_origin(root, module);
+        const inventory::ModuleOrigin origin = inventory::module_origin(root, module);
         if (!origin.present)
             continue;
         std::string &list = origin.btf_present ? with : without;

@@ -33,18 +33,18 @@ constexpr std::array<Capability, 4> capability_list = {
       "kernel addresses are hidden: frames of rdma_rxe cannot be counted"}}};
 
 std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
-    const auto text = read_file(root + "/proc/self/status", status_bytes);
+    const auto text = inventory::read_file(root + "/proc/self/status", status_bytes);
     if (!text)
         return std::nullopt;
-    for (const std::string_view line : split(*text, '\n')) {
+    for (const std::string_view line : inventory::split(*text, '\n')) {
         if (line.starts_with("CapEff:"))
-            return parse_number(trim(line.substr(7)), 16);
+            return inventory::parse_number(inventory::trim(line.substr(7)), 16);
     }
     return std::nullopt;
 }
 
 Check check_capabilities(const std::string &root, std::uint64_t effective) {
-    if (in_user_namespace(root))
+    if (loader::in_user_namespace(root))
         return {"capabilities",
                 CheckState::Missing,
                 "those of a user namespace (a rootless container), not of the machine",
@@ -71,7 +71,7 @@ Check check_capabilities(const std::string &root, std::uint64_t effective) {
 }
 
 Check check_pid_namespace(const std::string &root) {
-    if (!in_pid_namespace(root))
+    if (!loader::in_pid_namespace(root))
         return ok("pid namespace", "the machine's");
     return {"pid namespace",
             CheckState::Missing,
@@ -84,12 +84,13 @@ Check check_pid_namespace(const std::string &root) {
 Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) {
     const std::string &root = options.root;
     // "Max locked memory  8388608  8388608  bytes"
-    const auto text = read_file(root + "/proc/self/limits", status_bytes);
+    const auto text = inventory::read_file(root + "/proc/self/limits", status_bytes);
     std::string soft;
-    for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
+    for (const std::string_view line :
+         inventory::split(text ? std::string_view(*text) : "", '\n')) {
         constexpr std::string_view key = "Max locked memory";
         if (line.starts_with(key)) {
-            const std::string_view rest = trim(line.substr(key.size()));
+            const std::string_view rest = inventory::trim(line.substr(key.size()));
             soft = rest.substr(0, rest.find(' '));
         }
     }
@@ -109,10 +110,10 @@ Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) 
 
 Check check_number(const std::string &root, std::string name, const std::string &path,
                    std::uint64_t highest, std::string effect, std::string fix, bool privileged) {
-    const auto value = read_line(root + path);
+    const auto value = inventory::read_line(root + path);
     if (!value)
         return ok(std::move(name), "this kernel has no such setting");
-    const auto number = parse_number(*value);
+    const auto number = inventory::parse_number(*value);
     // A negative number is the most permissive setting of these files.
     if (privileged || value->starts_with('-') || (number && *number <= highest))
         return ok(std::move(name), *value + (privileged ? ", does not bind this user" : ""));
@@ -120,12 +121,13 @@ Check check_number(const std::string &root, std::string name, const std::string 
 }
 
 Check check_proc(const std::string &root, bool privileged) {
-    const auto text = read_file(root + "/proc/self/mounts", status_bytes);
-    for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
-        const auto fields = split(line, ' ');
+    const auto text = inventory::read_file(root + "/proc/self/mounts", status_bytes);
+    for (const std::string_view line :
+         inventory::split(text ? std::string_view(*text) : "", '\n')) {
+        const auto fields = inventory::split(line, ' ');
         if (fields.size() < 4 || fields[1] != "/proc" || fields[2] != "proc")
             continue;
-        for (const std::string_view option : split(fields[3], ',')) {
+        for (const std::string_view option : inventory::split(fields[3], ',')) {
             if (!option.starts_with("hidepid=") || option == "hidepid=0" || option == "hidepid=off")
                 continue;
             if (privileged)

@@ -4,7 +4,7 @@
 #include "base/exit_status.h"
 #include "userspace/doctor/report.h"
 
-namespace collwire {
+namespace collwire::doctor {
 namespace {
 
 constexpr std::size_t width_columns = 100;
@@ -78,4 +78,4 @@ std::string render_text(const DoctorReport &report, bool colour) {
     return out + "\n" + verdict(report) + "\n";
 }
 
-} // namespace collwire
+} // namespace collwire::doctor

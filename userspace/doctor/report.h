@@ -10,7 +10,7 @@
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/netlink/attributes.h"
 
-namespace collwire {
+namespace collwire::doctor {
 
 inline constexpr int doctor_schema_version = 1;
 
@@ -40,7 +40,7 @@ struct SourceOutlook {
 struct OptionalCounters {
     std::string device;
     std::uint32_t port = 0;
-    std::vector<OptionalCounter> counters;
+    std::vector<netlink::OptionalCounter> counters;
 };
 
 struct DoctorReport {
@@ -48,7 +48,7 @@ struct DoctorReport {
     std::string kernel;
     std::vector<Check> checks;
     std::vector<SourceOutlook> sources;
-    std::vector<RdmaDevice> devices;
+    std::vector<inventory::RdmaDevice> devices;
     std::vector<OptionalCounters> optional_counters;
     std::vector<std::string> unknown_modules; // foreign, and no BTF describes them
     int exit_status = 0;
@@ -62,4 +62,4 @@ std::string render_text(const DoctorReport &report, bool colour);
 // One JSON document, schema in docs/doctor.md.
 std::string render_json(const DoctorReport &report, std::string_view tool_version);
 
-} // namespace collwire
+} // namespace collwire::doctor

@@ -18,7 +18,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::doctor {
 namespace {
 
 // A function that the kernel has for tests of BPF (net/bpf/test_run.c), called by nothing else.
@@ -59,7 +59,7 @@ Trial try_ring_buffer() {
 
 // A perf event of a dynamic probe, never enabled: the kernel checks that it could.
 Trial try_probe(const std::string &pmu, std::uint64_t name_or_path, std::uint64_t offset) {
-    const auto type = read_number("/sys/bus/event_source/devices/" + pmu + "/type");
+    const auto type = inventory::read_number("/sys/bus/event_source/devices/" + pmu + "/type");
     if (!type)
         return {Trial::Outcome::Fails, "this kernel has none (no " + pmu + " event source)"};
     perf_event_attr attributes{};
@@ -121,4 +121,4 @@ Trials machine_trials() {
             quietly<try_memory_in_cgroup>};
 }
 
-} // namespace collwire
+} // namespace collwire::doctor

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-namespace collwire {
+namespace collwire::doctor {
 
 struct Trial {
     enum class Outcome { Works, NotPermitted, Fails };
@@ -26,4 +26,4 @@ struct Trials {
 // On this machine.
 Trials machine_trials();
 
-} // namespace collwire
+} // namespace collwire::doctor

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace collwire {
+namespace collwire::elf {
 
 struct ElfSegment {
     std::uint64_t address = 0;
@@ -42,4 +42,4 @@ private:
     std::vector<ElfSegment> segments_;
 };
 
-} // namespace collwire
+} // namespace collwire::elf

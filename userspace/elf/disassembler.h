@@ -10,7 +10,7 @@
 
 #include <capstone/capstone.h>
 
-namespace collwire {
+namespace collwire::elf {
 
 // Registers that a caller cares for, as bits: the first six arguments of a function, and those that
 // a function leaves to its caller as they were.
@@ -56,4 +56,4 @@ private:
 // AT&T syntax.
 std::string text_of(const cs_insn &instruction);
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::elf {
 namespace {
 
 constexpr std::size_t MAX_LIBRARY_BYTES = 64u << 20;
@@ -298,4 +298,4 @@ Result<std::vector<std::byte>> read_library_file(const std::string &path) {
     return bytes;
 }
 
-} // namespace collwire
+} // namespace collwire::elf

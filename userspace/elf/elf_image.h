@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "userspace/elf/code_view.h"
 
-namespace collwire {
+namespace collwire::elf {
 
 // A pointer-sized slot that relocation fills. Addresses are those of the file, before it is moved.
 struct ElfPointer {
@@ -78,4 +78,4 @@ private:
 // Reads a whole file of at most 64 MiB. The errors name the path.
 Result<std::vector<std::byte>> read_library_file(const std::string &path);
 
-} // namespace collwire
+} // namespace collwire::elf

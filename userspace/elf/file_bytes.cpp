@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::elf {
 
 void FileBytes::Unmapper::operator()(void *at) const {
     munmap(at, bytes);
@@ -40,4 +40,4 @@ Result<FileBytes> FileBytes::open(const std::string &path) {
     return FileBytes{at, bytes};
 }
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::elf {
 
 class FileBytes {
 public:
@@ -31,4 +31,4 @@ private:
     std::unique_ptr<void, Unmapper> at_;
 };
 
-} // namespace collwire
+} // namespace collwire::elf

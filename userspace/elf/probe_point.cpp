@@ -9,7 +9,7 @@
 
 #include "userspace/elf/disassembler.h"
 
-namespace collwire {
+namespace collwire::elf {
 namespace {
 
 constexpr std::size_t MAX_PROLOGUE_INSTRUCTIONS = 64;
@@ -195,4 +195,4 @@ Result<ProbePoint> choose_probe_point(const CodeView &code, std::uint64_t entry,
     return error(ErrorKind::BadInput, fmt::format("no instruction to probe at {:#x}", entry));
 }
 
-} // namespace collwire
+} // namespace collwire::elf

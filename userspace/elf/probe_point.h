@@ -10,7 +10,7 @@
 #include "userspace/elf/code_view.h"
 #include "userspace/elf/disassembler.h"
 
-namespace collwire {
+namespace collwire::elf {
 
 struct ProbePoint {
     std::uint64_t address = 0;     // in the file
@@ -37,4 +37,4 @@ struct CodeRange {
 Result<ProbePoint> choose_probe_point(const CodeView &code, std::uint64_t entry, unsigned registers,
                                       std::span<const CodeRange> jump_sources = {});
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -20,7 +20,7 @@ namespace collwire::inspect {
 // known if `until` comes first. `numbers`: of the process's queue pairs, as the kernel knows them.
 // `process` was refreshed.
 [[nodiscard]] std::map<std::uint64_t, std::vector<Endpoint>> plugin_endpoints(
-    const ProcessView &process, const std::vector<const cw_nccl_connection *> &connections,
+    const process::ProcessView &process, const std::vector<const cw_nccl_connection *> &connections,
     const std::unordered_set<std::uint32_t> &numbers, std::chrono::steady_clock::time_point until);
 
 } // namespace collwire::inspect

@@ -71,7 +71,7 @@ private:
 
     const std::vector<Image> &images_;
     std::vector<UsedImage> used_;
-    ProcessView view_;
+    process::ProcessView view_;
     Process process_;
     std::vector<Comm> comms_;
     std::vector<LookedProxy> proxies_;

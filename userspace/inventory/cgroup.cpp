@@ -5,7 +5,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr std::size_t container_id_digits = 64;
@@ -123,4 +123,4 @@ CgroupFacts parse_cgroups(std::string_view text) {
     return best;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct CgroupFacts {
     std::string path;         // of the hierarchy that says most; "/" if none says anything
@@ -19,4 +19,4 @@ struct CgroupFacts {
 // Any text is taken; lines that are not understood are passed over.
 CgroupFacts parse_cgroups(std::string_view text);
 
-} // namespace collwire
+} // namespace collwire::inventory

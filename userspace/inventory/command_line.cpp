@@ -6,7 +6,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr std::size_t max_arguments = 256; // more options before a script than anybody types
@@ -183,4 +183,4 @@ SlurmEnvironment slurm_environment(std::string_view environ) {
     return slurm;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct Program {
     std::string argv0;
@@ -28,4 +28,4 @@ struct SlurmEnvironment {
 // SLURM_JOB_ID and SLURM_STEP_ID out of the bytes of /proc/PID/environ; no other variable is kept.
 SlurmEnvironment slurm_environment(std::string_view environ);
 
-} // namespace collwire
+} // namespace collwire::inventory

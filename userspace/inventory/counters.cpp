@@ -16,7 +16,7 @@
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/netdevs.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 struct Limit {
@@ -281,4 +281,4 @@ std::vector<CounterGroup> open_port_counters(const std::string &root, const std:
     return groups;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

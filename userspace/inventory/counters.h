@@ -12,7 +12,7 @@
 
 #include "collwire/port_records.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 // What a counter counts, by its name; CW_UNIT_UNKNOWN where its name or its documentation does not
 // say (Documentation/ABI/stable/sysfs-class-infiniband, drivers' own lists).
@@ -77,4 +77,4 @@ std::vector<CounterGroup> open_port_counters(const std::string &root, const std:
                                              std::uint32_t dev_index, std::uint32_t port,
                                              const std::string &netdev, std::uint32_t &next_id);
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 inline constexpr std::size_t small_file_bytes = 4096;
 
@@ -45,4 +45,4 @@ template <typename... Parts> std::string concatenated(const Parts &...parts) {
     return text;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

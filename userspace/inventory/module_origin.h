@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct ModuleOrigin {
     bool present = false; // loaded, or built into the kernel
@@ -32,4 +32,4 @@ std::vector<std::string> foreign_rdma_modules(const std::string &root);
 std::string layout_unknown(const std::string &root,
                            std::initializer_list<std::string_view> modules);
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -7,7 +7,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 std::uint32_t carrier_of(const std::string &device) {
@@ -70,4 +70,4 @@ std::vector<NetDev> scan_netdevs(const std::string &root) {
     return netdevs;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -10,7 +10,7 @@
 #include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr int clock_attempts = 5;
@@ -57,4 +57,4 @@ cw_node read_node(const std::string &root) {
     return node;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

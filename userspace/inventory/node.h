@@ -7,7 +7,7 @@
 
 #include "collwire/node_records.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 // REALTIME and BOOTTIME at header.time_ns (MONOTONIC): the tightest of a few attempts.
 cw_clock read_clock();
@@ -16,4 +16,4 @@ cw_clock read_clock();
 // left 0 for the writer of the capture. An unknown text stays empty.
 cw_node read_node(const std::string &root);
 
-} // namespace collwire
+} // namespace collwire::inventory

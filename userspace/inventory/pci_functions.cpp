@@ -11,7 +11,7 @@
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/netdevs.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 // Without the programming interface: VGA, 3D controller, processing accelerator.
@@ -84,4 +84,4 @@ std::vector<cw_pci_function> read_pci_functions(const std::string &root,
     return functions;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

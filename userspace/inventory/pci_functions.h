@@ -11,7 +11,7 @@
 #include "collwire/node_records.h"
 #include "userspace/inventory/rdma_devices.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 // By address; record times are 0.
 std::vector<cw_pci_function> read_pci_functions(const std::string &root,
@@ -21,4 +21,4 @@ std::vector<cw_pci_function> read_pci_functions(const std::string &root,
 // understood.
 std::string_view pci_path(std::string_view link_target);
 
-} // namespace collwire
+} // namespace collwire::inventory

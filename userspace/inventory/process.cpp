@@ -13,7 +13,7 @@
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr std::size_t cmdline_bytes = 16UL * 1024;
@@ -226,4 +226,4 @@ std::int32_t numa_node_of_cpus(const std::string &root, std::string_view cpu_lis
     return -1;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

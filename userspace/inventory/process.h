@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "collwire/node_records.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct ProcessOptions {
     bool full_cmdline = false; // keep the arguments: they may hold secrets
@@ -62,4 +62,4 @@ std::vector<CpuRange> parse_cpu_list(std::string_view text);
 // The NUMA node that holds all of these CPUs; -1: several, or not known.
 std::int32_t numa_node_of_cpus(const std::string &root, std::string_view cpu_list);
 
-} // namespace collwire
+} // namespace collwire::inventory

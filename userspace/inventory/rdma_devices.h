@@ -13,7 +13,7 @@
 #include "collwire/node_records.h"
 #include "userspace/netlink/attributes.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct RdmaPort {
     cw_port record{};
@@ -30,8 +30,8 @@ struct RdmaDevice {
 
 // What sysfs does not tell. Ports are keyed by (device index, port).
 struct NetlinkFacts {
-    std::map<std::string, NetlinkDevice> devices;
-    std::map<std::pair<std::uint32_t, std::uint32_t>, NetlinkPort> ports;
+    std::map<std::string, netlink::NetlinkDevice> devices;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, netlink::NetlinkPort> ports;
 };
 
 // Asks the kernel; empty where there is no RDMA subsystem. Never makes the kernel load it.
@@ -66,4 +66,4 @@ std::string provider_module(std::string_view driver);
 // headers), rxe_set_mtu() with RXE_MAX_HDR_LENGTH (80 bytes). 0: none fits.
 std::uint32_t roce_mtu_bytes(std::uint64_t netdev_mtu_bytes, bool rxe);
 
-} // namespace collwire
+} // namespace collwire::inventory

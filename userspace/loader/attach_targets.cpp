@@ -10,7 +10,7 @@
 
 #include "userspace/loader/kernel_btf.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 // In place of libbpf's own for these sections, which does the same and more.
@@ -40,4 +40,4 @@ void use_shared_attach_targets() {
     });
 }
 
-} // namespace collwire
+} // namespace collwire::loader

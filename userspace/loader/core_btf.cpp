@@ -12,7 +12,7 @@
 
 #include <bpf/btf.h>
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 bool is_rdma_type(std::string_view name) {
@@ -200,4 +200,4 @@ std::string CoreBtf::path() const {
     return "/proc/self/fd/" + std::to_string(fd_);
 }
 
-} // namespace collwire
+} // namespace collwire::loader

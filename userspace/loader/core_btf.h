@@ -15,7 +15,7 @@
 
 struct btf;
 
-namespace collwire {
+namespace collwire::loader {
 
 // The names of the structs, unions and enums that an object's BTF has, without what follows a
 // triple underscore (CO-RE's flavours).
@@ -36,4 +36,4 @@ private:
     int fd_;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "userspace/loader/libbpf_log.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 constexpr int STOPPED = -ECANCELED; // libbpf itself gives other errors
@@ -84,4 +84,4 @@ Result<std::size_t> EventRing::poll(std::chrono::milliseconds timeout) {
     return static_cast<std::size_t>(n);
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -12,7 +12,7 @@
 
 struct ring_buffer;
 
-namespace collwire {
+namespace collwire::loader {
 
 class EventRing {
 public:
@@ -44,4 +44,4 @@ private:
     std::uint64_t stop_at_ns_ = 0;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -11,7 +11,7 @@
 #include "collwire/node_records.h"
 #include "userspace/loader/libbpf_log.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 // Measured with empty programs; what a source adds to that it says in its own document.
@@ -224,8 +224,8 @@ void HookSet::detach() {
     }
 }
 
-std::vector<PlannedProbe> HookSet::probe_list() const {
-    std::vector<PlannedProbe> probes;
+std::vector<source::PlannedProbe> HookSet::probe_list() const {
+    std::vector<source::PlannedProbe> probes;
     for (const auto &selected : hooks_) {
         const auto &hook = selected.hook;
         if (!selected.absent.empty())
@@ -233,7 +233,7 @@ std::vector<PlannedProbe> HookSet::probe_list() const {
         const auto add = [&](cw_probe_kind kind, const std::string &program, std::uint32_t cost) {
             if (program.empty())
                 return;
-            PlannedProbe probe;
+            source::PlannedProbe probe;
             probe.kind = kind;
             probe.source = source_;
             probe.function = hook.function;
@@ -278,4 +278,4 @@ std::uint64_t HookSet::missed_by(std::string_view program) const {
     return total;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -14,7 +14,7 @@
 #include "userspace/loader/kernel_functions.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 // One kernel function and the programs for it, by their names in the BPF object; empty: none.
 struct Hook {
@@ -72,7 +72,7 @@ public:
     [[nodiscard]] std::string left_out() const;
     void detach();
 
-    [[nodiscard]] std::vector<PlannedProbe> probe_list() const;
+    [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const;
     // Calls that the kernel let pass without running our programs, as far as it counts them. Those
     // of functions with a second program are not in it: the other one may have seen them.
     [[nodiscard]] std::uint64_t missed() const;
@@ -103,4 +103,4 @@ private:
     std::vector<Placed> placed_;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -11,7 +11,7 @@
 #include "userspace/loader/kernel_functions.h"
 #include "userspace/loader/libbpf_log.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 KernelBtf::KernelBtf() {
     const LibbpfLog quiet;
@@ -194,4 +194,4 @@ std::vector<std::uint32_t> KernelBtf::own_types(std::string_view module, std::st
     return found == index.end() ? std::vector<std::uint32_t>{} : found->second;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -15,7 +15,7 @@
 
 struct btf;
 
-namespace collwire {
+namespace collwire::loader {
 
 // The modules whose types are read and whose functions are probed, in the order in which they may
 // define one.
@@ -78,4 +78,4 @@ private:
     bool asked_for_fds_ = false;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::loader {
 
 namespace {
 
@@ -96,4 +96,4 @@ bool module_has_btf(std::string_view module) {
     return access(("/sys/kernel/btf/" + std::string(module)).c_str(), R_OK) == 0;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

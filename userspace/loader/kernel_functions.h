@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 class KernelFunctions {
 public:
@@ -42,4 +42,4 @@ private:
 // The module's own BTF: fentry works on its functions only with that.
 [[nodiscard]] bool module_has_btf(std::string_view module);
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -13,7 +13,7 @@
 
 #include "userspace/loader/privileges.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 thread_local LibbpfLog *innermost = nullptr;
@@ -110,4 +110,4 @@ Error bpf_error(std::string_view what, int error_number, std::string_view log) {
                            "seccomp of a container) that forbids bpf() or perf_event_open()");
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 // Collects what libbpf logs on this thread while it lives. Nest them as needed: the innermost gets
 // the lines.
@@ -33,4 +33,4 @@ private:
 // The error for a failed libbpf or bpf() call. `error_number` may have either sign.
 [[nodiscard]] Error bpf_error(std::string_view what, int error_number, std::string_view log);
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -7,7 +7,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 constexpr std::uint32_t batch_entries = 512;
@@ -73,4 +73,4 @@ bool MapReader::for_each_single(const Visit &visit) {
     return complete;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace collwire {
+namespace collwire::loader {
 
 class MapReader {
 public:
@@ -37,4 +37,4 @@ private:
     std::vector<std::byte> values_;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace collwire {
+namespace collwire::loader {
 
 enum class Lockdown { None, Integrity, Confidentiality };
 
@@ -25,4 +25,4 @@ enum class Lockdown { None, Integrity, Confidentiality };
 // the first one, which mean nothing, or somebody else, here.
 [[nodiscard]] bool in_pid_namespace(const std::string &root = {});
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace collwire {
+namespace collwire::loader {
 
 // From Linux 6.11 on x86-64 a probed function returns by way of the system call uretprobe. A
 // seccomp filter that knows nothing of it, such as a container runtime's, may refuse it, which ends
@@ -16,4 +16,4 @@ namespace collwire {
 // Of this kernel.
 [[nodiscard]] bool may_refuse_return_probes();
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -10,7 +10,7 @@
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/map_reader.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 SharedMaps::SharedMaps(shared *skeleton) : skeleton_(skeleton) {
     events_fd_ = bpf_map__fd(skeleton->maps.events);
@@ -91,8 +91,8 @@ void SharedMaps::discard_events() const {
     ring_buffer__free(ring);
 }
 
-std::vector<LossCount> SharedMaps::losses() const {
-    std::vector<LossCount> counts;
+std::vector<source::LossCount> SharedMaps::losses() const {
+    std::vector<source::LossCount> counts;
     const int n_cpus = libbpf_num_possible_cpus();
     if (n_cpus <= 0)
         return counts;
@@ -119,4 +119,4 @@ std::optional<std::vector<cw_live_qp>> SharedMaps::live_qps() const {
     return complete ? std::optional(std::move(all)) : std::nullopt;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

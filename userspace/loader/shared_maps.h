@@ -16,7 +16,7 @@
 
 struct shared; // the skeleton of bpf/shared.bpf.c
 
-namespace collwire {
+namespace collwire::loader {
 
 struct SharedMapOptions {
     std::uint32_t ring_bytes = 8u << 20; // a power of two and a multiple of the page size
@@ -54,7 +54,7 @@ public:
     void discard_events() const;
 
     // Every count of the loss table that is not 0, cumulative.
-    [[nodiscard]] std::vector<LossCount> losses() const;
+    [[nodiscard]] std::vector<source::LossCount> losses() const;
 
 private:
     explicit SharedMaps(shared *skeleton);
@@ -68,4 +68,4 @@ private:
     int held_fd_ = -1;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -17,7 +17,7 @@
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/shared_maps.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 template <typename T> class Skeleton {
 public:
@@ -101,4 +101,4 @@ private:
     bool loaded_ = false;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::loader {
 
 void take_off(std::span<bpf_link *const> links) {
     if (std::ranges::all_of(links, [](const bpf_link *link) { return link == nullptr; }))
@@ -35,4 +35,4 @@ void take_off(std::span<bpf_link *const> links) {
         }
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -6,7 +6,7 @@
 
 struct bpf_link;
 
-namespace collwire {
+namespace collwire::loader {
 
 // Destroys links of uprobes, and returns when the kernel has removed their breakpoints. A process
 // that is killed while it closes such a link leaves the breakpoint behind: with a SIGKILL pending
@@ -16,4 +16,4 @@ namespace collwire {
 // ones are passed over.
 void take_off(std::span<bpf_link *const> links);
 
-} // namespace collwire
+} // namespace collwire::loader

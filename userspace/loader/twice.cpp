@@ -14,7 +14,7 @@
 #include "collwire/tables.h"
 #include "userspace/loader/map_reader.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 // The first of each pair, in the order of enum cw_twice_function.
@@ -68,4 +68,4 @@ std::uint64_t forget_old_calls(int map_fd, std::size_t key_bytes, std::size_t va
     return static_cast<std::uint64_t>(deleted);
 }
 
-} // namespace collwire
+} // namespace collwire::loader

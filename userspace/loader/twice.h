@@ -6,7 +6,7 @@
 
 #include "userspace/loader/hooks.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 // Calls that neither program of any of this object's pairs saw, so far. `twice_map_fd` is the
 // object's map. What is on its way while this looks is not counted, after a few looks.
@@ -17,4 +17,4 @@ namespace collwire {
 // other program, or its return, passed unseen. Returns how many there were.
 std::uint64_t forget_old_calls(int map_fd, std::size_t key_bytes, std::size_t value_bytes);
 
-} // namespace collwire
+} // namespace collwire::loader

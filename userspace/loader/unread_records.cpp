@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 class ReadOnlyPages {
@@ -68,4 +68,4 @@ std::uint64_t records_between(std::uint64_t consumer, std::uint64_t producer,
     return records;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

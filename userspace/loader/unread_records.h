@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-namespace collwire {
+namespace collwire::loader {
 
 // Records that are not consumed, finished or not; those that their program threw away are none.
 // Nothing: the kernel does not show the buffer. Layout: Linux, kernel/bpf/ringbuf.c, since 5.8.
@@ -17,4 +17,4 @@ namespace collwire {
 [[nodiscard]] std::uint64_t records_between(std::uint64_t consumer, std::uint64_t producer,
                                             std::span<const std::byte> ring);
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -9,7 +9,7 @@
 #include <netlink/attr.h>
 #include <rdma/rdma_netlink.h>
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
 // The attributes of one level. Absent, short or unterminated ones are absent: drivers and kernels
@@ -211,4 +211,4 @@ Result<std::optional<std::uint32_t>> parse_driver_id(AttributeBytes bytes) {
     return table->u32(RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID);
 }
 
-} // namespace collwire
+} // namespace collwire::netlink

@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::netlink {
 
 struct NetlinkDevice {
     std::uint32_t dev_index = 0;
@@ -75,4 +75,4 @@ Result<SystemMode> parse_system_mode(AttributeBytes bytes);
 // The enum rdma_driver_id of a GET_CHARDEV answer, if it has one.
 Result<std::optional<std::uint32_t>> parse_driver_id(AttributeBytes bytes);
 
-} // namespace collwire
+} // namespace collwire::netlink

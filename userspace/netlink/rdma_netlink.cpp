@@ -17,7 +17,7 @@
 #include <netlink/socket.h>
 #include <rdma/rdma_netlink.h>
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
 // One chunk of a QP dump on hardware may take some 100 firmware commands; this is far beyond that.
@@ -299,4 +299,4 @@ Result<std::vector<NetlinkQp>> dump_qps(std::uint32_t dev_index) {
     return netlink->dump_qps(dev_index);
 }
 
-} // namespace collwire
+} // namespace collwire::netlink

@@ -16,7 +16,7 @@
 
 struct nl_sock;
 
-namespace collwire {
+namespace collwire::netlink {
 
 class RdmaNetlink {
 public:
@@ -61,4 +61,4 @@ std::string_view qp_state_name(std::uint8_t state);
 // Opens a socket, asks, closes it.
 Result<std::vector<NetlinkQp>> dump_qps(std::uint32_t dev_index);
 
-} // namespace collwire
+} // namespace collwire::netlink

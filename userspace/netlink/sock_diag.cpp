@@ -22,7 +22,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
 constexpr timeval ANSWER_TIMEOUT{.tv_sec = 10, .tv_usec = 0};
@@ -459,4 +459,4 @@ void TcpEndNotices::wait(int timeout_ms) const {
     static_cast<void>(poll(&ready, 1, timeout_ms));
 }
 
-} // namespace collwire
+} // namespace collwire::netlink

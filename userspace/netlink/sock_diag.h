@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::netlink {
 
 // Which socket, in its network namespace.
 struct TcpSocketId {
@@ -154,4 +154,4 @@ private:
     std::vector<SockDiagMessage> messages_;
 };
 
-} // namespace collwire
+} // namespace collwire::netlink

@@ -19,7 +19,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::process {
 namespace {
 
 constexpr std::size_t MAX_MAPS_BYTES = 64 << 20;
@@ -244,7 +244,7 @@ const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
 Result<void> ProcessView::refresh() {
     const std::string path = fmt::format("/proc/{}/maps", pid_);
     // Not an ifstream: its buffer throws where the process ends while it is read.
-    const auto text = read_file(path, MAX_MAPS_BYTES);
+    const auto text = inventory::read_file(path, MAX_MAPS_BYTES);
     mappings_ = parse_maps(text ? *text : std::string{});
     if (!text) {
         return text.failure();
@@ -291,7 +291,8 @@ struct ProcessStat {
 };
 
 std::optional<ProcessStat> read_stat(pid_t pid) {
-    const auto text = read_file(fmt::format("/proc/{}/stat", pid), small_file_bytes);
+    const auto text =
+        inventory::read_file(fmt::format("/proc/{}/stat", pid), inventory::small_file_bytes);
     const auto comm_end = text ? text->rfind(')') : std::string::npos;
     if (comm_end == std::string::npos)
         return std::nullopt;
@@ -332,4 +333,4 @@ bool is_provider_name(std::string_view path) {
            std::ranges::any_of(VERSIONED, [name](auto known) { return name.starts_with(known); });
 }
 
-} // namespace collwire
+} // namespace collwire::process

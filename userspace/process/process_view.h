@@ -17,7 +17,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::process {
 
 struct Mapping {
     std::uint64_t begin = 0;
@@ -130,4 +130,4 @@ bool has_ended(pid_t pid, std::uint64_t ticks);
 // The name of a driver library of rdma-core: lib*-rdmavN.so, libmlx5.so.1.24.44.0, ...
 bool is_provider_name(std::string_view path);
 
-} // namespace collwire
+} // namespace collwire::process

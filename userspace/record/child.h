@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::record {
 
 // The command behind `--`. Forked at once, it executes only when released, so that every probe is
 // in place before its first instruction. It never dies because the recorder does.
@@ -50,4 +50,4 @@ private:
     std::string command_;
 };
 
-} // namespace collwire
+} // namespace collwire::record

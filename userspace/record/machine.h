@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::record {
 
 enum class Recording {
     CountersOnly, // of devices and ports: needs no privilege
@@ -25,4 +25,4 @@ Result<void> check_machine(Recording what, const std::string &root = {});
 // no queue pair has. `root` as above.
 Result<std::uint32_t> check_process(const std::string &text, const std::string &root = {});
 
-} // namespace collwire
+} // namespace collwire::record

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace collwire {
+namespace collwire::record {
 
 enum class PostsMode { Auto, On, Off };
 
@@ -33,4 +33,4 @@ struct RecordOptions {
     std::uint32_t ring_bytes = 8u << 20;
 };
 
-} // namespace collwire
+} // namespace collwire::record

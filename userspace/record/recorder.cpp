@@ -32,7 +32,7 @@
 #include "userspace/record/signals.h"
 #include "userspace/source/record_buffer.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 constexpr std::uint64_t CLOCK_INTERVAL_NS = 60'000'000'000;
@@ -90,10 +90,10 @@ private:
     void loop();
     void on_signal(const signalfd_siginfo &info);
     void on_tick();
-    void preamble(RecordSink &sink, std::uint32_t segment);
-    void sample(RecordSink &sink, bool everything);
-    void sample_again(RecordSink &sink);
-    [[nodiscard]] std::vector<LossCount> losses() const;
+    void preamble(source::RecordSink &sink, std::uint32_t segment);
+    void sample(source::RecordSink &sink, bool everything);
+    void sample_again(source::RecordSink &sink);
+    [[nodiscard]] std::vector<source::LossCount> losses() const;
     void flush();
     int finish();
     void wait_for_command();
@@ -122,7 +122,7 @@ Result<void> Recorder::open_writer() {
     writer_options.tick_ns = options_.interval_ns;
     auto opened = capture::CaptureWriter::create(
         std::move(writer_options),
-        [this](RecordSink &sink, std::uint32_t segment) { preamble(sink, segment); });
+        [this](source::RecordSink &sink, std::uint32_t segment) { preamble(sink, segment); });
     if (!opened)
         return std::move(opened).failure();
     writer_ = std::move(opened).value();
@@ -130,7 +130,7 @@ Result<void> Recorder::open_writer() {
 }
 
 // A capture, and each of its later segments, starts with what its other records refer to.
-void Recorder::preamble(RecordSink &sink, std::uint32_t segment) {
+void Recorder::preamble(source::RecordSink &sink, std::uint32_t segment) {
     node_.append(sink, segment, session_.node_flags());
     append_clock(sink);
     append_probes(sink, session_.sources());
@@ -138,7 +138,7 @@ void Recorder::preamble(RecordSink &sink, std::uint32_t segment) {
     sample(sink, true);
 }
 
-void Recorder::sample(RecordSink &sink, bool everything) {
+void Recorder::sample(source::RecordSink &sink, bool everything) {
     for (const auto &source : session_.sources())
         source->sample(sink, everything);
     // Sampling may find out what a source cannot do.
@@ -146,13 +146,13 @@ void Recorder::sample(RecordSink &sink, bool everything) {
     losses_.append(sink, losses(), everything);
 }
 
-void Recorder::sample_again(RecordSink &sink) {
+void Recorder::sample_again(source::RecordSink &sink) {
     const std::uint64_t begin_ns = monotonic_ns();
     sample(sink, false);
     gaps_.append(sink, session_.sources(), begin_ns, monotonic_ns());
 }
 
-std::vector<LossCount> Recorder::losses() const {
+std::vector<source::LossCount> Recorder::losses() const {
     auto all = session_.losses();
     all.push_back({CW_LOSS_RECORD_WRITE, CW_CPU_USERSPACE, writer_->lost_records()});
     return all;
@@ -207,7 +207,7 @@ void Recorder::on_signal(const signalfd_siginfo &info) {
 }
 
 void Recorder::on_tick() {
-    RecordBuffer buffer;
+    source::RecordBuffer buffer;
     sample_again(buffer);
     const std::uint64_t now_ns = monotonic_ns();
     if (now_ns - last_clock_ns_ >= CLOCK_INTERVAL_NS) {
@@ -275,7 +275,7 @@ int Recorder::finish() {
     const std::uint64_t ended_ns = session_.end();
     session_.detach();
     session_.consume_last();
-    RecordBuffer buffer;
+    source::RecordBuffer buffer;
     sample_again(buffer);
     buffer.end_at(ended_ns); // nothing was counted since
     append_clock(buffer);
@@ -283,7 +283,7 @@ int Recorder::finish() {
     flush();
     // What that write lost is told of, too, if there is room for so much: also what was told before
     // in a write that failed.
-    RecordBuffer loss;
+    source::RecordBuffer loss;
     losses_.append(loss, losses(), true);
     loss.end_at(ended_ns);
     loss.hand_over([this](const cw_header &record) { writer_->append(record); });
@@ -294,7 +294,7 @@ int Recorder::finish() {
         say("{}", closed.failure().message);
     if (const auto failure = writer_->take_failure())
         say("{}", failure->message);
-    RecordBuffer unwritten;
+    source::RecordBuffer unwritten;
     losses_.append(unwritten, losses(), false);
     const int status = losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS;
     if (status == EXIT_LOSS)
@@ -364,4 +364,4 @@ int run_record(const RecordOptions &options) {
     return Recorder(options).run();
 }
 
-} // namespace collwire
+} // namespace collwire::record

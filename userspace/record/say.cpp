@@ -8,7 +8,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::record {
 
 void say_line(std::string line) {
     line += '\n';
@@ -28,4 +28,4 @@ void say_line(std::string line) {
     }
 }
 
-} // namespace collwire
+} // namespace collwire::record

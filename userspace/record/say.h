@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace collwire {
+namespace collwire::record {
 
 // Writes the line and a line end to standard error, at once. One that is full, closed or broken is
 // no error: a recording must not end because nobody can be told.
@@ -18,4 +18,4 @@ template <typename... Args> void say(fmt::format_string<Args...> format, Args &&
     say_line("collwire: " + fmt::format(format, std::forward<Args>(args)...));
 }
 
-} // namespace collwire
+} // namespace collwire::record

@@ -13,7 +13,7 @@
 #include "userspace/record/options.h"
 #include "userspace/record/preamble.h"
 
-namespace collwire {
+namespace collwire::record {
 
 class Session {
 public:
@@ -43,29 +43,29 @@ public:
     [[nodiscard]] const Sources &sources() const { return sources_; }
     [[nodiscard]] int ring_fd() const { return ring_ ? ring_->fd() : -1; }
     // Of the shared table and of every source.
-    [[nodiscard]] std::vector<LossCount> losses() const;
+    [[nodiscard]] std::vector<source::LossCount> losses() const;
     // enum cw_node_flags: what is counted per queue pair.
     [[nodiscard]] std::uint32_t node_flags() const;
 
 private:
     Result<void> prepare_kernel_sources(const RecordOptions &options);
     Result<void> add_kernel_sources(const RecordOptions &options);
-    Result<void> add_rdma_sources(const RecordOptions &options, HookMode mode, bool filter);
+    Result<void> add_rdma_sources(const RecordOptions &options, loader::HookMode mode, bool filter);
     Result<void> add_posts(const RecordOptions &options);
-    [[nodiscard]] std::unique_ptr<Source> make_posts(const RecordOptions &options) const;
+    [[nodiscard]] std::unique_ptr<source::Source> make_posts(const RecordOptions &options) const;
     // Prepares it, too.
-    Result<void> add(std::unique_ptr<Source> source);
+    Result<void> add(std::unique_ptr<source::Source> source);
     // Whether there is such a source, and it has not said that it cannot work here.
     [[nodiscard]] bool works(std::string_view name) const;
 
     RecordOptions options_;
     Callback callback_;
-    std::unique_ptr<SharedMaps> maps_;
-    std::unique_ptr<EventRing> ring_;
+    std::unique_ptr<loader::SharedMaps> maps_;
+    std::unique_ptr<loader::EventRing> ring_;
     Sources sources_;
     std::function<void()> look_at_qps_; // for errors; empty: no queue pairs are recorded
     bool is_ending_ = false;
     std::uint64_t unread_records_ = 0;
 };
 
-} // namespace collwire
+} // namespace collwire::record

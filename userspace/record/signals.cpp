@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 bool is_ignored(int signal) {
@@ -56,4 +56,4 @@ std::optional<signalfd_siginfo> Signals::next() {
     return info;
 }
 
-} // namespace collwire
+} // namespace collwire::record

@@ -10,7 +10,7 @@
 #include "collwire/record_kinds.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::source {
 
 // `time_ns`: CLOCK_MONOTONIC, when it was placed, or is told of.
 inline cw_probe probe_record(const PlannedProbe &planned, std::uint64_t time_ns) {
@@ -31,4 +31,4 @@ inline cw_probe probe_record(const PlannedProbe &planned, std::uint64_t time_ns)
     return record;
 }
 
-} // namespace collwire
+} // namespace collwire::source

@@ -10,7 +10,7 @@
 #include "collwire/record.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::source {
 
 class RecordBuffer : public RecordSink {
 public:
@@ -44,4 +44,4 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-} // namespace collwire
+} // namespace collwire::source

@@ -12,7 +12,7 @@
 #include "collwire/node_records.h"
 #include "collwire/record.h"
 
-namespace collwire {
+namespace collwire::source {
 
 // Takes finished records: record.length_bytes bytes from its address, copied before append returns.
 class RecordSink {
@@ -90,4 +90,4 @@ public:
     virtual void detach() = 0;
 };
 
-} // namespace collwire
+} // namespace collwire::source

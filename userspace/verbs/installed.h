@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace collwire {
+namespace collwire::verbs {
 
 // Paths in this mount namespace, each file once: what lies where the distributions' libibverbs
 // looks for its drivers. Sorted.
@@ -17,4 +17,4 @@ std::string_view stem_of_library(std::string_view path);
 // "rdma_rxe" -> "rxe", "mlx5_core" -> "mlx5"
 std::string_view stem_of_driver(std::string_view driver);
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -8,7 +8,7 @@
 
 #include "collwire/record.h"
 
-namespace collwire {
+namespace collwire::verbs {
 namespace {
 
 constexpr std::uint64_t PAGE_BYTES = 4096;
@@ -24,9 +24,9 @@ bool printable_name(std::string_view name) {
                                 std::string_view::npos;
 }
 
-std::optional<LiveFunction> function_at(const ProcessView &view, cw_verbs_call call,
+std::optional<LiveFunction> function_at(const process::ProcessView &view, cw_verbs_call call,
                                         std::uint64_t address) {
-    const Mapping *mapping = view.mapping_of(address);
+    const process::Mapping *mapping = view.mapping_of(address);
     if (!mapping || !mapping->executable || mapping->path.empty()) {
         return std::nullopt;
     }
@@ -35,7 +35,7 @@ std::optional<LiveFunction> function_at(const ProcessView &view, cw_verbs_call c
 
 } // namespace
 
-Result<LiveQp> read_live_qp(const ProcessView &view, std::uint64_t qp_address) {
+Result<LiveQp> read_live_qp(const process::ProcessView &view, std::uint64_t qp_address) {
     if (qp_address < PAGE_BYTES || qp_address % 8 != 0) {
         return not_a_qp(qp_address, "not an address");
     }
@@ -67,7 +67,7 @@ Result<LiveQp> read_live_qp(const ProcessView &view, std::uint64_t qp_address) {
     if (!function) {
         return not_a_qp(qp_address, "its post_send is not code of a file");
     }
-    const Mapping library = function->mapping;
+    const process::Mapping library = function->mapping;
     live.functions.push_back(std::move(*function));
 
     // The memory behind a plain QP is the driver's own: function pointers only if start, complete
@@ -101,4 +101,4 @@ Result<LiveQp> read_live_qp(const ProcessView &view, std::uint64_t qp_address) {
     return live;
 }
 
-} // namespace collwire
+} // namespace collwire::verbs

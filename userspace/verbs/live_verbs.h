@@ -13,12 +13,12 @@
 #include "collwire/verbs.h"
 #include "userspace/process/process_view.h"
 
-namespace collwire {
+namespace collwire::verbs {
 
 struct LiveFunction {
     cw_verbs_call call = CW_CALL_POST_SEND;
     std::uint64_t address = 0; // in the process
-    Mapping mapping;           // that holds it
+    process::Mapping mapping;  // that holds it
     std::uint64_t file_offset = 0;
 };
 
@@ -31,6 +31,6 @@ struct LiveQp {
 
 // `qp_address` is that of struct ibv_qp in the process. An error if the memory there is not, or not
 // yet, a queue pair: its driver fills it in while it is created. Call view.refresh() before.
-Result<LiveQp> read_live_qp(const ProcessView &view, std::uint64_t qp_address);
+Result<LiveQp> read_live_qp(const process::ProcessView &view, std::uint64_t qp_address);
 
-} // namespace collwire
+} // namespace collwire::verbs

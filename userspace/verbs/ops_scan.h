@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "userspace/elf/elf_image.h"
 
-namespace collwire {
+namespace collwire::verbs {
 
 struct PostSendFunctions {
     std::vector<std::uint64_t>
@@ -22,6 +22,6 @@ struct PostSendFunctions {
 // order is private and changes with the release of rdma-core, and forks carry version numbers of
 // their own: all known orders are tried, and only one answer is accepted. Unsupported if there is
 // none, or more than one.
-Result<PostSendFunctions> find_post_send(const ElfImage &image);
+Result<PostSendFunctions> find_post_send(const elf::ElfImage &image);
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -12,7 +12,7 @@
 
 #include <capstone/capstone.h>
 
-namespace collwire {
+namespace collwire::verbs {
 namespace {
 
 constexpr std::uint64_t WR_START = 320, WR_COMPLETE = 328, WR_ABORT = 336;
@@ -33,7 +33,7 @@ std::uint32_t read_u32(std::span<const std::byte> bytes, std::size_t at) {
 
 // Where functions begin, ascending. Without that no function's end is known, and the stores of the
 // next one would pass for its own.
-std::vector<std::uint64_t> function_starts(const ElfImage &image) {
+std::vector<std::uint64_t> function_starts(const elf::ElfImage &image) {
     std::vector<std::uint64_t> starts;
     const std::uint64_t header = image.frame_table();
     const auto bytes = image.bytes_from(header);
@@ -78,7 +78,7 @@ struct Vector {
 // the instructions.
 class Tracker {
 public:
-    explicit Tracker(const ElfImage &image) : image_(image) {}
+    explicit Tracker(const elf::ElfImage &image) : image_(image) {}
 
     // By base register: offset and address of what was stored through it.
     using Stores = std::map<unsigned, std::vector<std::pair<std::uint64_t, CodeAddress>>>;
@@ -178,7 +178,7 @@ private:
     }
 
     [[nodiscard]] CodeAddress pointer_in(std::uint64_t slot) const {
-        const ElfPointer *pointer = slot == 0 ? nullptr : image_.pointer_at(slot);
+        const elf::ElfPointer *pointer = slot == 0 ? nullptr : image_.pointer_at(slot);
         return pointer == nullptr ? 0 : code(pointer->target);
     }
 
@@ -233,7 +233,7 @@ private:
         return found == wholes.end() ? part : found->second;
     }
 
-    const ElfImage &image_;
+    const elf::ElfImage &image_;
     std::map<unsigned, CodeAddress> general_;
     std::map<unsigned, Vector> vectors_;
     Stores stores_;
@@ -275,7 +275,7 @@ private:
 
 } // namespace
 
-std::vector<WrFunction> find_wr_functions(const ElfImage &image) {
+std::vector<WrFunction> find_wr_functions(const elf::ElfImage &image) {
     std::vector<WrFunction> found;
     const auto starts = function_starts(image);
     Decoder decoder;
@@ -316,4 +316,4 @@ std::vector<WrFunction> find_wr_functions(const ElfImage &image) {
     return found;
 }
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -9,7 +9,7 @@
 #include "collwire/verbs.h"
 #include "userspace/elf/elf_image.h"
 
-namespace collwire {
+namespace collwire::verbs {
 
 struct WrFunction {
     cw_verbs_call call = CW_CALL_NONE;
@@ -23,6 +23,6 @@ struct WrFunction {
 // wr_start, wr_complete and wr_abort through the same one. Sorted, each once; empty if there are
 // none. Some may be missing (an address that was computed on another way through the function): a
 // queue pair in a process then tells.
-std::vector<WrFunction> find_wr_functions(const ElfImage &image);
+std::vector<WrFunction> find_wr_functions(const elf::ElfImage &image);
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -29,7 +29,7 @@ constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
 class Reader {
 public:
-    Reader(const ProcessView &process, const LibraryLayout &layout,
+    Reader(const process::ProcessView &process, const LibraryLayout &layout,
            const cw_nccl_layout &bpf_layout, std::uint64_t bias)
         : process_(process), layout_(layout), bpf_layout_(bpf_layout), bias_(bias) {}
 
@@ -401,13 +401,14 @@ private:
         if (!fd)
             return std::nullopt;
         endpoint.number = *fd;
-        const std::uint64_t found = socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
+        const std::uint64_t found =
+            inventory::socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
         if (field<std::uint32_t>(endpoint.address, bpf_layout_.socket_fd) == fd)
             inode = found;
         return endpoint;
     }
 
-    const ProcessView &process_;
+    const process::ProcessView &process_;
     const LibraryLayout &layout_;
     const cw_nccl_layout &bpf_layout_;
     std::uint64_t bias_;
@@ -419,7 +420,8 @@ private:
 
 } // namespace
 
-std::optional<std::uint64_t> load_bias(const LibraryLayout &layout, const Mapping &mapping) {
+std::optional<std::uint64_t> load_bias(const LibraryLayout &layout,
+                                       const process::Mapping &mapping) {
     for (const ProbedFunction &probe : layout.probes) {
         if (!mapping.executable || probe.file_offset < mapping.file_offset ||
             probe.file_offset - mapping.file_offset >= mapping.end - mapping.begin)
@@ -429,28 +431,28 @@ std::optional<std::uint64_t> load_bias(const LibraryLayout &layout, const Mappin
     return std::nullopt;
 }
 
-LiveComms read_comms(const ProcessView &process, const LibraryLayout &layout,
+LiveComms read_comms(const process::ProcessView &process, const LibraryLayout &layout,
                      const cw_nccl_layout &bpf_layout, std::uint64_t bias) {
     return Reader{process, layout, bpf_layout, bias}.read();
 }
 
-LiveComms read_comms_at(const ProcessView &process, const LibraryLayout &layout,
+LiveComms read_comms_at(const process::ProcessView &process, const LibraryLayout &layout,
                         const cw_nccl_layout &bpf_layout, std::uint64_t bias,
                         std::span<const std::uint64_t> addresses) {
     return Reader{process, layout, bpf_layout, bias}.read(addresses);
 }
 
-bool is_there(const ProcessView &process, const LibraryLayout &layout,
+bool is_there(const process::ProcessView &process, const LibraryLayout &layout,
               const cw_nccl_layout &bpf_layout, std::uint64_t bias, const cw_nccl_comm &comm) {
     return Reader{process, layout, bpf_layout, bias}.has(comm);
 }
 
-void read_counts(const ProcessView &process, const LibraryLayout &layout,
+void read_counts(const process::ProcessView &process, const LibraryLayout &layout,
                  const cw_nccl_layout &bpf_layout, cw_nccl_comm &comm) {
     Reader{process, layout, bpf_layout, 0}.read_counts(comm);
 }
 
-std::vector<cw_nccl_connection> read_connection(const ProcessView &process,
+std::vector<cw_nccl_connection> read_connection(const process::ProcessView &process,
                                                 const LibraryLayout &layout,
                                                 const cw_nccl_layout &bpf_layout,
                                                 std::uint64_t bias, std::uint64_t proxy_state,

@@ -97,7 +97,7 @@ void LibraryWatch::forget_libraries() {
     });
 }
 
-void LibraryWatch::append(RecordSink &sink, bool everything) {
+void LibraryWatch::append(source::RecordSink &sink, bool everything) {
     for (const auto &each : libraries_.all()) {
         const NcclLibrary &library = *each;
         if (!everything && library.id <= last_written_)
@@ -118,7 +118,7 @@ void LibraryWatch::append(RecordSink &sink, bool everything) {
         sink.append(record.header);
         if (everything)
             continue; // the recorder writes the probes itself
-        for (const PlannedProbe &probe : library.probes) {
+        for (const source::PlannedProbe &probe : library.probes) {
             const cw_probe placed = probe_record(probe, library.placed_ns);
             sink.append(placed.header);
         }

@@ -44,10 +44,10 @@ void ParameterWatch::poll() {
 void ParameterWatch::read(const LibraryUser &key, Process &process) {
     process.is_due = false;
     const NcclLibrary *library = libraries_.find(key.image_id);
-    ProcessView view{static_cast<pid_t>(key.tgid)};
+    process::ProcessView view{static_cast<pid_t>(key.tgid)};
     if (library == nullptr || library->layout.parameters.empty() || !view.refresh())
         return;
-    for (const Mapping &mapping : view.mappings()) {
+    for (const process::Mapping &mapping : view.mappings()) {
         if (!mapping.executable || libraries_.library_of(view.pid(), mapping) != library)
             continue;
         const auto bias = nccl::load_bias(library->layout, mapping);
@@ -64,7 +64,7 @@ void ParameterWatch::read(const LibraryUser &key, Process &process) {
     }
 }
 
-void ParameterWatch::append(RecordSink &sink, const LibraryUser &key) const {
+void ParameterWatch::append(source::RecordSink &sink, const LibraryUser &key) const {
     const auto process = processes_.find(key);
     if (process == processes_.end())
         return;

@@ -18,7 +18,7 @@ template <typename Record> RecordBytes bytes_of_record(const Record &record) {
     return {begin, begin + sizeof(record)};
 }
 
-inline void append(RecordSink &sink, const RecordBytes &record) {
+inline void append(source::RecordSink &sink, const RecordBytes &record) {
     sink.append(*reinterpret_cast<const cw_header *>(record.data()));
 }
 
@@ -28,7 +28,7 @@ public:
         records_.push_back(bytes_of_record(record));
     }
     void add_bytes(RecordBytes record) { records_.push_back(std::move(record)); }
-    void append_to(RecordSink &sink) const {
+    void append_to(source::RecordSink &sink) const {
         for (const RecordBytes &record : records_)
             append(sink, record);
     }

@@ -24,7 +24,7 @@ public:
     void poll_if_due();
     // What was found, and with `everything` all networks. Connections of communicators that have
     // ended since are appended, too: a new segment has the others twice.
-    void append(RecordSink &sink, bool everything, bool is_last);
+    void append(source::RecordSink &sink, bool everything, bool is_last);
     void forget(std::uint32_t tgid) { plugins_.forget(tgid); }
     void remove(const CommAddress &address) { plugins_.forget({key.tgid, key.comm}); }
     // Empty: the queue pairs of all connections were searched. `is_over`: no search follows.

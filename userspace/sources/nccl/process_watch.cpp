@@ -25,10 +25,10 @@ bool ProcessWatch::add(const cw_nccl_comm &record) {
     const LibraryUser key = {record.tgid, record.image_id};
     const auto [entry, is_new] = processes_.try_emplace(key);
     Process &process = entry->second;
-    if (!is_new && same_start(process.start_boottime_ns, record.start_boottime_ns))
+    if (!is_new && inventory::same_start(process.start_boottime_ns, record.start_boottime_ns))
         return false;
-    process = {start_ticks(static_cast<pid_t>(record.tgid)).value_or(0), record.start_boottime_ns,
-               monotonic_ns()};
+    process = {process::start_ticks(static_cast<pid_t>(record.tgid)).value_or(0),
+               record.start_boottime_ns, monotonic_ns()};
     pending_.add(record_of(key, process));
     return true;
 }
@@ -38,7 +38,7 @@ std::vector<ProcessWatch::Exited> ProcessWatch::poll() {
     std::vector<Exited> exited;
     std::erase_if(processes_, [&](auto &entry) {
         auto &[key, process] = entry;
-        if (!has_ended(static_cast<pid_t>(key.tgid), process.start_ticks)) {
+        if (!process::has_ended(static_cast<pid_t>(key.tgid), process.start_ticks)) {
             process.there_ns = now_ns;
             return false;
         }
@@ -57,7 +57,7 @@ bool ProcessWatch::uses(std::uint32_t image_id) const {
         processes_, [image_id](const auto &entry) { return entry.first.image_id == image_id; });
 }
 
-void ProcessWatch::append_exited(RecordSink &sink) {
+void ProcessWatch::append_exited(source::RecordSink &sink) {
     for (const cw_nccl_process &record : std::exchange(exited_, {}))
         sink.append(record.header);
 }

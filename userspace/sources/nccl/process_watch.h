@@ -35,9 +35,10 @@ public:
     std::vector<Exited> poll();
     [[nodiscard]] bool uses(std::uint32_t image_id) const;
 
-    void append_exited(RecordSink &sink);
+    void append_exited(source::RecordSink &sink);
     // `append_more` appends the other records of a process after it.
-    template <typename AppendMore> void append_all(RecordSink &sink, AppendMore append_more) const {
+    template <typename AppendMore>
+    void append_all(source::RecordSink &sink, AppendMore append_more) const {
         for (const auto &[key, process] : processes_) {
             sink.append(record_of(key, process).header);
             append_more(key);

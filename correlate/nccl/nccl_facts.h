@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NCCL's records say: communicators, operations, connections, and which bytes are whose.
-// Indices point into the vectors of Identity or Model; NONE points nowhere.
+// Indices point into the vectors of NcclFacts or Model; NONE points nowhere.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 #include "correlate/nccl/gathered.h"
 #include "correlate/nccl/op_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // How it is known which operation bytes are of. The weakest first, numbered as enum cw_rung.
 enum class Rung : std::uint8_t {
@@ -385,7 +385,7 @@ struct Finding {
     std::map<std::string, std::uint64_t> evidence;
 };
 
-struct Identity {
+struct NcclFacts {
     Gathered gathered;
     bool recorded = false; // one of the recordings that are used recorded NCCL
     std::vector<Instance> instances;
@@ -418,4 +418,4 @@ struct Identity {
     std::vector<NcclError> errors;          // by time
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl
