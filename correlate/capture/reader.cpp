@@ -54,9 +54,9 @@ Result<FileHeader> read_file_header(ByteSpan file) {
     return header;
 }
 
-class Decoder {
+class CaptureDecoder {
 public:
-    Decoder(ByteSpan file, const RecordVisitor &visit) : file_(file), visit_(visit) {}
+    CaptureDecoder(ByteSpan file, const RecordVisitor &visit) : file_(file), visit_(visit) {}
 
     Result<ReadSummary> run() {
         auto header = read_file_header(file_);
@@ -188,7 +188,7 @@ private:
 } // namespace
 
 Result<ReadSummary> read_capture(std::span<const std::byte> file, const RecordVisitor &visit) {
-    return Decoder(file, visit).run();
+    return CaptureDecoder(file, visit).run();
 }
 
 std::string ReadSummary::describe() const {

@@ -43,9 +43,9 @@ Sent sent_by(const Qp &qp) {
     return sent;
 }
 
-class Accountant {
+class ControlAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit ControlAccountant(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         for (const Link &link : nccl_.links)
@@ -266,7 +266,7 @@ void add_to_matrix(NcclFacts &nccl, const Link &link, Index comm, std::int32_t s
 }
 
 void account_control(Model &model) {
-    Accountant(model).run();
+    ControlAccountant(model).run();
 }
 
 } // namespace collwire::nccl

@@ -18,9 +18,9 @@ using model::Model;
 
 namespace {
 
-class Accountant {
+class DerivedAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
+    explicit DerivedAccountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
 
     void run() {
         find_strays();
@@ -113,7 +113,7 @@ private:
 } // namespace
 
 void account_derived(Model &model) {
-    Accountant(model).run();
+    DerivedAccountant(model).run();
 }
 
 } // namespace collwire::nccl

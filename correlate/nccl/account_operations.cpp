@@ -32,9 +32,9 @@ struct Recording {
     std::vector<Index> links; // that send
 };
 
-class Accountant {
+class OperationAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit OperationAccountant(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         std::map<Index, Recording> by_session;
@@ -506,7 +506,7 @@ private:
 } // namespace
 
 void account_operations(Model &model) {
-    Accountant(model).run();
+    OperationAccountant(model).run();
 }
 
 } // namespace collwire::nccl

@@ -27,9 +27,9 @@ Gid address_of(const __u8 (&from)[16]) {
     return gid;
 }
 
-class Accountant {
+class SocketAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
+    explicit SocketAccountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
 
     void run() {
         index();
@@ -195,7 +195,7 @@ private:
 } // namespace
 
 void account_sockets(Model &model) {
-    Accountant(model).run();
+    SocketAccountant(model).run();
 }
 
 } // namespace collwire::nccl

@@ -36,9 +36,9 @@ struct Way {
     std::int32_t peer = -1;
 };
 
-class Assumer {
+class LaunchAssumer {
 public:
-    explicit Assumer(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit LaunchAssumer(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         std::map<Index, std::vector<Way>> ways; // by instance
@@ -193,7 +193,7 @@ private:
 } // namespace
 
 void assume_launches(Model &model) {
-    Assumer(model).run();
+    LaunchAssumer(model).run();
 }
 
 } // namespace collwire::nccl

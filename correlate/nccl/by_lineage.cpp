@@ -42,9 +42,9 @@ constexpr std::size_t MAX_ENDPOINTS = 512;
 constexpr std::uint64_t CLEAR_TO_SEND_BYTES = 512;
 constexpr int MAX_PARENTS = 16;
 
-class Assumer {
+class LineageAssumer {
 public:
-    explicit Assumer(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit LineageAssumer(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         if (!find_ranks())
@@ -370,7 +370,7 @@ private:
 } // namespace
 
 void assume_links(Model &model) {
-    Assumer(model).run();
+    LineageAssumer(model).run();
 }
 
 } // namespace collwire::nccl

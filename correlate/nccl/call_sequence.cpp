@@ -15,9 +15,9 @@ namespace {
 // No program gets there.
 constexpr std::uint64_t MAX_POSITION = 1ULL << 48U;
 
-class Reader {
+class CallSequenceReader {
 public:
-    Reader(const NcclFacts &nccl, const Instance &instance)
+    CallSequenceReader(const NcclFacts &nccl, const Instance &instance)
         : nccl_(nccl), instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]) {}
 
@@ -143,7 +143,7 @@ bool CallSequence::is_consistent(const CountedAt &from, const CountedAt &to) con
 }
 
 CallSequence call_sequence(const NcclFacts &nccl, const Instance &instance, bool has_counts) {
-    return Reader(nccl, instance).read(has_counts);
+    return CallSequenceReader(nccl, instance).read(has_counts);
 }
 
 } // namespace collwire::nccl

@@ -49,9 +49,9 @@ std::string list_of(const std::set<std::string> &names) {
     return list;
 }
 
-class Finder {
+class FindingCollector {
 public:
-    explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit FindingCollector(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         if (nccl_.links.empty() && nccl_.communicators.empty())
@@ -490,7 +490,7 @@ private:
 } // namespace
 
 void find_findings(Model &model) {
-    Finder(model).run();
+    FindingCollector(model).run();
     if (auto finding = plugin_finding(model))
         model.nccl.findings.push_back(std::move(*finding));
 }

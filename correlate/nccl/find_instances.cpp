@@ -194,9 +194,9 @@ WholeUntil whole_until(const Model &model, const model::Session &session) {
             })};
 }
 
-class Finder {
+class InstanceFinder {
 public:
-    explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit InstanceFinder(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         index_processes();
@@ -402,7 +402,7 @@ private:
 } // namespace
 
 void find_instances(Model &model) {
-    Finder(model).run();
+    InstanceFinder(model).run();
 }
 
 } // namespace collwire::nccl

@@ -26,9 +26,9 @@ constexpr std::size_t MAX_INSTANCES = 64;
 // Queue pairs or sockets of a link: far more than NCCL gives a connection.
 constexpr std::size_t MAX_ENDPOINTS = 512;
 
-class Finder {
+class LinkFinder {
 public:
-    Finder(Model &model, const topology::Topology *topology)
+    LinkFinder(Model &model, const topology::Topology *topology)
         : model_(model), nccl_(model.nccl), topology_(topology) {}
 
     void run() {
@@ -352,7 +352,7 @@ private:
 } // namespace
 
 void find_links(Model &model, const topology::Topology *topology) {
-    Finder(model, topology).run();
+    LinkFinder(model, topology).run();
 }
 
 } // namespace collwire::nccl

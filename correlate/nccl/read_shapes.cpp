@@ -31,9 +31,9 @@ constexpr std::size_t MAX_GROUPED = 4096;
 // Of them together, with the operations that they share: each pair may become an entry.
 constexpr std::size_t MAX_DIVIDED = 10'000'000;
 
-class Reader {
+class ShapeReader {
 public:
-    explicit Reader(Model &model) : nccl_(model.nccl) {}
+    explicit ShapeReader(Model &model) : nccl_(model.nccl) {}
 
     void run() {
         connection_link_.assign(nccl_.gathered.connections.size(), NONE);
@@ -493,7 +493,7 @@ private:
 } // namespace
 
 void read_shapes(Model &model) {
-    Reader(model).run();
+    ShapeReader(model).run();
 }
 
 } // namespace collwire::nccl

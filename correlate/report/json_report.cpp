@@ -30,12 +30,12 @@ std::string dump(const Json &json, int indent = -1) {
     return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-class Writer {
+class JsonReportWriter {
 public:
-    explicit Writer(std::ostream &out) : out_(out) { out_ << '{'; }
-    ~Writer() { out_ << "\n}\n"; }
-    Writer(const Writer &) = delete;
-    Writer &operator=(const Writer &) = delete;
+    explicit JsonReportWriter(std::ostream &out) : out_(out) { out_ << '{'; }
+    ~JsonReportWriter() { out_ << "\n}\n"; }
+    JsonReportWriter(const JsonReportWriter &) = delete;
+    JsonReportWriter &operator=(const JsonReportWriter &) = delete;
 
     void value(const char *name, const Json &json) {
         begin(name);
@@ -105,7 +105,7 @@ template <typename T> std::vector<Index> indices_of(const std::vector<T> &items)
     return indices;
 }
 
-void write_nccl(Writer &writer, const Model &model, const JsonOptions &options) {
+void write_nccl(JsonReportWriter &writer, const Model &model, const JsonOptions &options) {
     const nccl::NcclFacts &nccl = model.nccl;
     const auto parts = options.detail ? std::make_unique<nccl::Parts>(model) : nullptr;
     writer.array("findings", nccl.findings,
@@ -138,7 +138,7 @@ void write_nccl(Writer &writer, const Model &model, const JsonOptions &options) 
 } // namespace
 
 void write_json(const Model &model, std::ostream &out, const JsonOptions &options) {
-    Writer writer(out);
+    JsonReportWriter writer(out);
     writer.value("schema", "collwire-report");
     writer.value("schema_version", fmt::format("{}.{}", JSON_SCHEMA_MAJOR, JSON_SCHEMA_MINOR));
     writer.value("window", window_json(model));

@@ -20,9 +20,10 @@ using nccl::NcclError;
 
 namespace {
 
-class Writer : private TextWriter {
+class ErrorTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options) : TextWriter(options), model_(model) {}
+    ErrorTextWriter(const Model &model, const TextOptions &options)
+        : TextWriter(options), model_(model) {}
 
     std::string run() {
         std::vector<const NcclError *> errors;
@@ -109,7 +110,7 @@ private:
 } // namespace
 
 std::string errors_text(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return ErrorTextWriter(model, options).run();
 }
 
 } // namespace collwire::report

@@ -41,7 +41,7 @@ struct Kind {
     std::uint8_t protocol = 0;
     friend auto operator<=>(const Kind &, const Kind &) = default;
 };
-struct KindSums {
+struct KindTotals {
     std::uint64_t operations = 0;
     std::uint64_t partial = 0;
     std::uint64_t unknown = 0; // of no known bytes
@@ -70,9 +70,9 @@ std::string duration_text(std::vector<std::pair<std::uint64_t, std::uint64_t>> &
     return (most - least > most / 10 ? "<" : "") + short_duration(most);
 }
 
-class Writer : private TextWriter {
+class NcclTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options)
+    NcclTextWriter(const Model &model, const TextOptions &options)
         : TextWriter(options), model_(model), nccl_(model.nccl) {}
 
     std::string run() {
@@ -286,13 +286,13 @@ private:
         more(order.size(), shown, "communicators");
     }
 
-    std::map<Kind, KindSums> kinds() const {
-        std::map<Kind, KindSums> kinds;
+    std::map<Kind, KindTotals> kinds() const {
+        std::map<Kind, KindTotals> kinds;
         for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
             for (const Operation &operation : *all) {
                 // A send is told with its receive.
                 const bool is_pair = operation.source >= 0 || operation.destination >= 0;
-                KindSums &sums = kinds[{
+                KindTotals &sums = kinds[{
                     operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func,
                     nccl::size_bytes(operation), operation.algorithm, operation.protocol}];
                 ++sums.operations;
@@ -316,10 +316,10 @@ private:
     }
 
     void operations() {
-        std::map<Kind, KindSums> all = kinds();
+        std::map<Kind, KindTotals> all = kinds();
         if (all.empty())
             return;
-        std::vector<std::pair<const Kind, KindSums> *> order;
+        std::vector<std::pair<const Kind, KindTotals> *> order;
         order.reserve(all.size());
         for (auto &kind : all)
             order.push_back(&kind);
@@ -447,7 +447,7 @@ private:
 } // namespace
 
 std::string nccl_text(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return NcclTextWriter(model, options).run();
 }
 
 } // namespace collwire::report

@@ -21,9 +21,9 @@ using model::NONE;
 
 namespace {
 
-class Writer : private TextWriter {
+class SocketTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options)
+    SocketTextWriter(const Model &model, const TextOptions &options)
         : TextWriter(options), model_(model), nccl_(model.nccl) {}
 
     std::string run() {
@@ -101,7 +101,7 @@ private:
 } // namespace
 
 std::string sockets_text(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return SocketTextWriter(model, options).run();
 }
 
 } // namespace collwire::report

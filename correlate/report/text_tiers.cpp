@@ -27,9 +27,10 @@ namespace {
 
 constexpr std::size_t BAR_WIDTH = 20;
 
-class Writer : private TextWriter {
+class TierTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options) : TextWriter(options), model_(model) {}
+    TierTextWriter(const Model &model, const TextOptions &options)
+        : TextWriter(options), model_(model) {}
 
     std::string run() {
         sent();
@@ -44,7 +45,7 @@ private:
     const Model &model_;
 };
 
-void Writer::sent() {
+void TierTextWriter::sent() {
     title("Sent, by the highest tier crossed");
     const bool by_qps = std::any_of(ALL_TIERS.begin(), ALL_TIERS.end(), [&](Tier tier) {
         const model::Sums &sums = model_.tiers[model::index_of(tier)];
@@ -88,7 +89,7 @@ void Writer::sent() {
 }
 
 // What the operations of each communicator put on each tier.
-void Writer::operations() {
+void TierTextWriter::operations() {
     const nccl::NcclFacts &nccl = model_.nccl;
     std::map<std::pair<Index, std::uint8_t>, std::array<std::uint64_t, model::TIERS>> kinds;
     std::array<bool, model::TIERS> is_used{};
@@ -146,7 +147,7 @@ void Writer::operations() {
 } // namespace
 
 std::string tiers_text(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return TierTextWriter(model, options).run();
 }
 
 bool has_tcp(const Model &model) {

@@ -101,7 +101,7 @@ private:
     const RecordOptions &options_;
     Child child_;
     Signals signals_;
-    Session session_;
+    RecordSession session_;
     std::unique_ptr<capture::CaptureWriter> writer_;
     NodeIdentity node_;
     SampleGaps gaps_;

@@ -36,7 +36,7 @@ constexpr std::chrono::milliseconds UNREAD_AGAIN{5};
 
 } // namespace
 
-Result<void> Session::prepare(const RecordOptions &options) {
+Result<void> RecordSession::prepare(const RecordOptions &options) {
     options_ = options;
     const auto what = options.counters_only ? Recording::CountersOnly
                       : options.nccl        ? Recording::NcclToo
@@ -56,7 +56,7 @@ Result<void> Session::prepare(const RecordOptions &options) {
     return add(std::make_unique<sources::CountersSource>(std::move(counters)));
 }
 
-Result<void> Session::add(std::unique_ptr<source::Source> source) {
+Result<void> RecordSession::add(std::unique_ptr<source::Source> source) {
     sources_.push_back(std::move(source));
     source::Source &added = *sources_.back();
     if (auto prepared = added.prepare(); !prepared)
@@ -64,7 +64,7 @@ Result<void> Session::add(std::unique_ptr<source::Source> source) {
     return {};
 }
 
-Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
+Result<void> RecordSession::prepare_kernel_sources(const RecordOptions &options) {
     loader::SharedMapOptions map_options;
     map_options.ring_bytes = options.ring_bytes;
     auto maps = loader::SharedMaps::create(map_options);
@@ -94,7 +94,7 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
 }
 
 // In this order: `qp` fills the table of live queue pairs that the others look into.
-Result<void> Session::add_kernel_sources(const RecordOptions &options) {
+Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
     const loader::HookMode mode =
         options.force_kprobes ? loader::HookMode::KprobeOnly : loader::default_hook_mode();
     const bool filter = !options.pids.empty();
@@ -128,8 +128,8 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     return add(std::move(sockets));
 }
 
-Result<void> Session::add_rdma_sources(const RecordOptions &options, loader::HookMode mode,
-                                       bool filter) {
+Result<void> RecordSession::add_rdma_sources(const RecordOptions &options, loader::HookMode mode,
+                                             bool filter) {
     sources::QpSourceOptions qp;
     qp.filter_by_tgid = filter;
     qp.layout_unknown = inventory::layout_unknown("", {"ib_core"});
@@ -166,11 +166,11 @@ Result<void> Session::add_rdma_sources(const RecordOptions &options, loader::Hoo
 }
 
 // Last of all: where frames are not counted after all, posts are.
-Result<void> Session::add_posts(const RecordOptions &options) {
+Result<void> RecordSession::add_posts(const RecordOptions &options) {
     return add(make_posts(options));
 }
 
-std::unique_ptr<source::Source> Session::make_posts(const RecordOptions &options) const {
+std::unique_ptr<source::Source> RecordSession::make_posts(const RecordOptions &options) const {
     const bool counts_frames = works("rxe_wire");
     sources::PostsOptions posts;
     posts.forced = options.posts == PostsMode::On;
@@ -184,7 +184,7 @@ std::unique_ptr<source::Source> Session::make_posts(const RecordOptions &options
     return std::make_unique<sources::PostsSource>(*maps_, std::move(posts));
 }
 
-bool Session::works(std::string_view name) const {
+bool RecordSession::works(std::string_view name) const {
     const auto source =
         std::ranges::find_if(sources_, [name](const auto &each) { return each->name() == name; });
     return source != sources_.end() &&
@@ -193,7 +193,7 @@ bool Session::works(std::string_view name) const {
            });
 }
 
-Result<void> Session::attach() {
+Result<void> RecordSession::attach() {
     const bool counted_frames = works("rxe_wire");
     for (auto &source : sources_) {
         if (source->name() == "posts" && counted_frames && !works("rxe_wire")) {
@@ -207,7 +207,7 @@ Result<void> Session::attach() {
     return {};
 }
 
-Result<std::uint64_t> Session::begin() {
+Result<std::uint64_t> RecordSession::begin() {
     for (const auto &source : sources_)
         source->baseline();
     const std::uint64_t since_ns = monotonic_ns();
@@ -219,7 +219,7 @@ Result<std::uint64_t> Session::begin() {
     return since_ns;
 }
 
-void Session::consume_last() {
+void RecordSession::consume_last() {
     if (!ring_)
         return;
     // A program that a probe's removal found under way may take a moment yet.
@@ -234,7 +234,7 @@ void Session::consume_last() {
     } while (unread_records_ != 0 && monotonic_ns() - since_ns < LAST_EVENTS_NS);
 }
 
-bool Session::consume_some() {
+bool RecordSession::consume_some() {
     if (!ring_)
         return false;
     const auto more = ring_->consume_some(CONSUME_RECORDS, CONSUME_TIME);
@@ -242,7 +242,7 @@ bool Session::consume_some() {
 }
 
 // While probes are taken off one after the other, what passes some of them would be half a record.
-std::uint64_t Session::end() {
+std::uint64_t RecordSession::end() {
     is_ending_ = true;
     // Of what is still on its way, connections have counters that are to be read.
     for (const std::uint64_t since_ns = monotonic_ns();
@@ -257,14 +257,14 @@ std::uint64_t Session::end() {
 
 // Backwards: what counts per queue pair goes before `qp`, which tells one life of a number from the
 // next.
-void Session::detach() {
+void RecordSession::detach() {
     for (auto source = sources_.rbegin(); source != sources_.rend(); ++source) {
         (*source)->detach();
         consume_some(); // it may take a while, and the ring fills
     }
 }
 
-std::vector<source::LossCount> Session::losses() const {
+std::vector<source::LossCount> RecordSession::losses() const {
     std::vector<source::LossCount> all;
     if (maps_)
         all = maps_->losses();
@@ -277,7 +277,7 @@ std::vector<source::LossCount> Session::losses() const {
     return all;
 }
 
-std::uint32_t Session::node_flags() const {
+std::uint32_t RecordSession::node_flags() const {
     std::uint32_t flags = 0;
     for (const auto &source : sources_) {
         for (const source::SourceState &state : source->states()) {

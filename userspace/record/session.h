@@ -15,7 +15,7 @@
 
 namespace collwire::record {
 
-class Session {
+class RecordSession {
 public:
     using Callback = std::function<void(const cw_header &)>;
 

@@ -239,9 +239,9 @@ private:
     Stores stores_;
 };
 
-class Decoder {
+class InstructionDecoder {
 public:
-    Decoder() {
+    InstructionDecoder() {
         if (cs_open(CS_ARCH_X86, CS_MODE_64, &handle_) != CS_ERR_OK) {
             handle_ = 0;
             return;
@@ -249,9 +249,9 @@ public:
         cs_option(handle_, CS_OPT_DETAIL, CS_OPT_ON);
         instruction_ = cs_malloc(handle_);
     }
-    Decoder(const Decoder &) = delete;
-    Decoder &operator=(const Decoder &) = delete;
-    ~Decoder() {
+    InstructionDecoder(const InstructionDecoder &) = delete;
+    InstructionDecoder &operator=(const InstructionDecoder &) = delete;
+    ~InstructionDecoder() {
         if (instruction_ != nullptr)
             cs_free(instruction_, 1);
         if (handle_ != 0)
@@ -278,7 +278,7 @@ private:
 std::vector<WrFunction> find_wr_functions(const elf::ElfImage &image) {
     std::vector<WrFunction> found;
     const auto starts = function_starts(image);
-    Decoder decoder;
+    InstructionDecoder decoder;
     for (std::size_t i = 0; i < starts.size(); ++i) {
         auto code = image.bytes_from(starts[i]);
         if (i + 1 < starts.size())

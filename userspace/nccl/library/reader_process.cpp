@@ -192,13 +192,13 @@ Activity activity_of(pid_t pid) {
     return now;
 }
 
-class Reader {
+class LibraryReader {
 public:
-    Reader(pid_t pid, int fd)
+    LibraryReader(pid_t pid, int fd)
         : pid_(pid), fd_(fd), process_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0U))) {}
-    Reader(const Reader &) = delete;
-    Reader &operator=(const Reader &) = delete;
-    ~Reader() {
+    LibraryReader(const LibraryReader &) = delete;
+    LibraryReader &operator=(const LibraryReader &) = delete;
+    ~LibraryReader() {
         close(fd_);
         if (process_ >= 0)
             close(process_);
@@ -324,7 +324,7 @@ ReaderAnswer ask_reader(std::span<const std::string> paths, const ReaderTimes &t
         return no_process(std::strerror(why));
     }
     (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    return Reader{pid, ends[0]}.listen(paths.size(), times);
+    return LibraryReader{pid, ends[0]}.listen(paths.size(), times);
 }
 
 } // namespace collwire::nccl

@@ -55,10 +55,10 @@ bool is_own_memory(const process::Mapping &mapping) {
            mapping.end - mapping.begin <= MAX_MAPPING_BYTES;
 }
 
-class Scanner {
+class CommScanner {
 public:
-    Scanner(const process::ProcessView &process, std::uint32_t end_magic,
-            std::chrono::steady_clock::time_point until)
+    CommScanner(const process::ProcessView &process, std::uint32_t end_magic,
+                std::chrono::steady_clock::time_point until)
         : process_(process), pages_(process.pid()), end_magic_(end_magic), until_(until) {}
 
     ScannedComms scan() {
@@ -166,7 +166,7 @@ ScannedComms scan_comms(const process::ProcessView &process, const LibraryLayout
                         std::chrono::steady_clock::time_point until) {
     if (!can_scan(layout))
         return {};
-    return Scanner{process, field_offset(layout, "ncclComm.endMagic"), until}.scan();
+    return CommScanner{process, field_offset(layout, "ncclComm.endMagic"), until}.scan();
 }
 
 } // namespace collwire::nccl
