@@ -110,7 +110,7 @@ std::vector<Check> check_kernel(const DoctorOptions &options) {
         tried("fentry", options.trials.fentry,
               {CheckState::Limited, "kprobes are used instead, at a higher cost per call",
                "a kernel with BTF and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y"});
-    // One of them is enough; without both no function of the kernel can be probed.
+    // One of the two is enough; without both no kernel function can be probed.
     if (kprobes.state == CheckState::Limited && fentry.state == CheckState::Limited)
         for (Check *check : {&kprobes, &fentry}) {
             check->state = CheckState::Missing;

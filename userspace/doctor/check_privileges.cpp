@@ -20,8 +20,7 @@ struct Capability {
     std::string_view effect; // of lacking it
 };
 
-// What plain CAP_BPF + CAP_PERFMON cannot do (module BTF by id, uprobes before 6.6) needs
-// CAP_SYS_ADMIN, so that is the one that decides.
+// CAP_SYS_ADMIN decides: CAP_BPF + CAP_PERFMON alone lack module BTF by id, and uprobes before 6.6.
 constexpr std::array<Capability, 4> capability_list = {
     {{CAP_SYS_ADMIN, "CAP_SYS_ADMIN",
       "no program can be placed: no queue pairs, no bytes per queue pair"},
@@ -164,7 +163,7 @@ std::vector<Check> check_privileges(const DoctorOptions &options) {
     const bool syslog = (effective >> CAP_SYSLOG & 1) != 0;
     return {check_capabilities(root, effective), check_pid_namespace(root),
             check_memory_limit(options, effective),
-            // 2 hides them from everybody.
+            // 2 hides them from all users.
             check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", syslog ? 1 : 0,
                          "kernel addresses are hidden: frames of rdma_rxe cannot be counted",
                          "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", false),

@@ -7,9 +7,9 @@
 namespace collwire::doctor {
 namespace {
 
-// Where the dynamic linker looks on the distributions that we know, and what its configuration
-// adds. A library in a container or a Python package is not here; those are found when a process
-// maps them.
+// The dynamic linker's folders on known distributions, plus those of its configuration. Libraries
+// in containers and Python packages are elsewhere; the recorder finds them when a process maps
+// them.
 std::vector<std::string> library_directories(const std::string &root) {
     std::vector<std::string> directories = {"/usr/lib/x86_64-linux-gnu",
                                             "/lib/x86_64-linux-gnu",

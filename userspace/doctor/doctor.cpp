@@ -45,7 +45,7 @@ void need_kernel_probes(const DoctorReport &report, SourceOutlook &source) {
     source.because.insert(source.because.end(), {"kprobes", "fentry"});
 }
 
-// What the source is where one of these modules is foreign and not described.
+// The state of the source if one of these modules is foreign and has no BTF.
 void need_modules(const DoctorReport &report, SourceOutlook &source,
                   std::initializer_list<std::string_view> modules, CheckState otherwise) {
     const bool unknown = std::ranges::any_of(modules, [&](std::string_view module) {
@@ -120,11 +120,12 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     return all;
 }
 
-// 3 before 4: what is not permitted comes first, the rest is known for sure only afterwards.
+// Status 3 before 4: missing permissions come first, since other results are certain only with
+// them.
 int exit_status(const DoctorReport &report) {
     bool unsupported = false;
     for (const SourceOutlook &source : report.sources) {
-        // A machine without rdma_rxe is complete: its wire bytes come from elsewhere.
+        // A machine without rdma_rxe is complete: hardware counts its wire bytes.
         if (source.state != CheckState::Missing || source.name == "rxe_wire")
             continue;
         for (const std::string &name : source.because) {

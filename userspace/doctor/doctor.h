@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at a machine: what can be traced here, what cannot, why, and what would help.
+// Checks a machine: what can be traced here, what cannot, why, and how to fix it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct DoctorOptions {
         optional_counters;
 };
 
-// Needs no privilege; what it may not look at is a check that says so. Nothing is changed.
+// Needs no privilege; a check without permission says so. Changes nothing.
 DoctorReport run_doctor(DoctorOptions options);
 
 } // namespace collwire::doctor

@@ -86,7 +86,7 @@ std::string render_json(const DoctorReport &report, std::string_view tool_versio
         {"kernel", report.kernel},       {"exit_status", report.exit_status},
         {"sources", std::move(sources)}, {"checks", std::move(checks)},
         {"devices", std::move(devices)}};
-    // Names come from files of the system: bytes that are no UTF-8 must not throw.
+    // Names come from system files: bytes that are not UTF-8 must not throw.
     return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -19,7 +19,7 @@ std::string word(CheckState state, bool colour) {
     return fmt::format("\033[{}m{}\033[0m", code, text);
 }
 
-// Breaks at blanks; later lines begin at the column.
+// Wraps at blanks; later lines start at the column.
 std::string wrapped(std::string_view text, std::size_t column) {
     std::string out;
     std::size_t room = width_columns - column;

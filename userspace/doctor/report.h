@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `collwire doctor` finds: one check after the other, and what they mean for each source of
-// records. docs/doctor.md is the prose; doctor_schema_version grows when a field changes meaning.
+// The results of `collwire doctor`: one per check, and their meaning for each source of records.
+// docs/doctor.md describes them; doctor_schema_version grows when a field changes meaning.
 #pragma once
 
 #include <string>
@@ -57,7 +57,7 @@ struct DoctorReport {
 std::string_view state_name(CheckState state);
 const Check *find_check(const DoctorReport &report, std::string_view name);
 
-// For people: at most about 100 columns, colour if asked.
+// As text: at most about 100 columns, colour if asked.
 std::string render_text(const DoctorReport &report, bool colour);
 // One JSON document, schema in docs/doctor.md.
 std::string render_json(const DoctorReport &report, std::string_view tool_version);

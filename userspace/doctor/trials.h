@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds out by trying what the kernel can do. Each trial undoes what it did before it returns and
-// changes nothing that another process could see.
+// Tries kernel features. Each trial undoes its changes before it returns and changes nothing that
+// another process could see.
 #pragma once
 
 #include <functional>

@@ -116,7 +116,7 @@ CgroupFacts parse_cgroups(std::string_view text) {
         find_slurm(facts.path, facts);
         find_pod(facts.path, facts);
         find_container(facts.path, facts);
-        // Version 2 is the last line; among equals it is the one that counts.
+        // Version 2 is the last line; of equal ones it wins.
         if (says(facts) >= says(best))
             best = std::move(facts);
     }

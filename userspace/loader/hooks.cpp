@@ -14,7 +14,7 @@
 namespace collwire::loader {
 namespace {
 
-// Measured with empty programs; what a source adds to that it says in its own document.
+// Measured with empty programs; each source's document gives its own cost.
 constexpr std::uint32_t fentry_cost_ns = 30;
 constexpr std::uint32_t kprobe_cost_ns = 120;
 
@@ -187,7 +187,7 @@ Result<void> HookSet::attach(bpf_object *object) {
             continue;
         if (auto attached = attach_one(object, selected); !attached) {
             detach();
-            // Their programs go with the object: not to be asked what they missed.
+            // Their programs are freed with the object: do not ask them for missed calls.
             placed_.clear();
             for (auto &other : hooks_)
                 other.placed = false;

@@ -12,7 +12,7 @@ namespace collwire::loader {
 
 namespace {
 
-// The one that somebody else holds, or what the file says now.
+// The shared one if somebody holds it, else a new reading of the file.
 Result<std::shared_ptr<const std::string>> shared_kallsyms() {
     static std::mutex mutex;
     static std::weak_ptr<const std::string> current;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libbpf says on its log why something failed, over many lines. This keeps the log and makes one
-// clear line of it.
+// Turns libbpf's log of a failure, which has many lines, into one clear line.
 #pragma once
 
 #include <string>
@@ -10,8 +9,8 @@
 
 namespace collwire::loader {
 
-// Collects what libbpf logs on this thread while it lives. Nest them as needed: the innermost gets
-// the lines.
+// Collects libbpf's log on this thread during its lifetime. Can be nested: the innermost gets the
+// lines.
 class LibbpfLog {
 public:
     LibbpfLog();

@@ -34,7 +34,7 @@ Result<std::unique_ptr<SharedMaps>> SharedMaps::create(const SharedMapOptions &o
     int failed = bpf_map__set_max_entries(skeleton->maps.events, options.ring_bytes);
     if (failed == 0)
         failed = bpf_map__set_max_entries(skeleton->maps.live_qps, options.max_live_qps);
-    // libbpf raises RLIMIT_MEMLOCK by itself where the kernel still counts against it (< 5.11).
+    // libbpf raises RLIMIT_MEMLOCK by itself if the kernel still counts against it (< 5.11).
     if (failed == 0)
         failed = shared::load(skeleton);
     if (failed != 0) {
@@ -48,7 +48,7 @@ Result<void> SharedMaps::give_to(bpf_object *object) const {
     const LibbpfLog log;
     bpf_map *map = nullptr;
     bpf_object__for_each_map(map, skeleton_->obj) {
-        // .rodata is every object's own.
+        // Each object has its own .rodata.
         if (bpf_map__is_internal(map))
             continue;
         bpf_map *theirs = bpf_object__find_map_by_name(object, bpf_map__name(map));

@@ -12,8 +12,8 @@
 namespace collwire::netlink {
 namespace {
 
-// The attributes of one level. Absent, short or unterminated ones are absent: drivers and kernels
-// differ in what they send, so only what a record cannot do without is an error.
+// The attributes of one level. Short or unterminated ones count as absent: drivers and kernels
+// differ, so only a missing attribute that a record needs is an error.
 class AttributeTable {
 public:
     static Result<AttributeTable> parse(AttributeBytes bytes, std::string_view what) {

@@ -162,7 +162,7 @@ Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
     if (const int fd = ::open(exact.c_str(), O_PATH | O_CLOEXEC); fd >= 0) {
         return from_fd(fd, exact);
     }
-    // map_files needs CAP_SYS_ADMIN. By name the file may be another one by now: compare.
+    // map_files needs CAP_SYS_ADMIN. The name may lead to another file by now: compare.
     const std::string named = named_path(pid, mapping);
     auto file = open(named);
     if (file && file->inode() != mapping.inode) {
@@ -243,7 +243,7 @@ const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
 
 Result<void> ProcessView::refresh() {
     const std::string path = fmt::format("/proc/{}/maps", pid_);
-    // Not an ifstream: its buffer throws where the process ends while it is read.
+    // Not an ifstream: its buffer throws if the process exits while it is read.
     const auto text = inventory::read_file(path, MAX_MAPS_BYTES);
     mappings_ = parse_maps(text ? *text : std::string{});
     if (!text) {
@@ -315,7 +315,7 @@ std::optional<std::uint64_t> start_ticks(pid_t pid) {
 
 bool has_ended(pid_t pid, std::uint64_t ticks) {
     const auto stat = read_stat(pid);
-    // The first thread of a process may end before the others.
+    // The first thread of a process may exit before the others.
     return !stat || stat->start_ticks != ticks || (stat->state == 'Z' && stat->n_threads <= 1);
 }
 

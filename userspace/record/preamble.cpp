@@ -139,7 +139,7 @@ void StateTable::append(source::RecordSink &sink, const Sources &sources, bool e
     for (const auto &source : sources) {
         const std::string name(source->name());
         auto now = by_device(source->states());
-        // What is said of a device no more is over.
+        // A state that is no longer reported for a device has ended.
         for (const auto &[key, before] : appended_)
             if (key.first == name && !now.contains(key.second) && before.state != CW_SOURCE_ON)
                 now[key.second] = {CW_SOURCE_ON, {}, key.second};

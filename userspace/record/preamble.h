@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a capture starts with: the node, its clock, the probes and what each source can do.
+// The first records of a capture: the node, its clock, the probes and the state of each source.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,14 @@ using Sources = std::vector<std::unique_ptr<source::Source>>;
 void append_clock(source::RecordSink &sink);
 void append_probes(source::RecordSink &sink, const Sources &sources);
 
-// Where sources were not sampled for more than one and a half intervals.
+// Gaps in which sources were not sampled for more than one and a half intervals.
 class SampleGaps {
 public:
     explicit SampleGaps(std::uint64_t interval_ns) : interval_ns_(interval_ns) {}
     void start(std::uint64_t now_ns) { last_begin_ns_ = now_ns; }
-    // They were sampled in this time. A gap is from what was read first the last time to what is
-    // read last now. Where one of them did not read all that it has, nothing was read.
+    // Records a sampling in this time. A gap is from the first read of the last sampling to the
+    // last read of this one. If a source did not read all its counters, the sampling does not
+    // count.
     void append(source::RecordSink &sink, const Sources &sources, std::uint64_t begin_ns,
                 std::uint64_t end_ns);
 
@@ -47,14 +48,14 @@ private:
     std::uint64_t last_begin_ns_ = 0;
 };
 
-// What each source can do, as last appended: one state for a source and device.
+// The state of each source and device, as last appended.
 class StateTable {
 public:
-    // Appends each state that is not as it was last appended, or all of them with `everything`. Of
-    // several states of one device it is the worst, with the reasons of all.
+    // Appends each changed state, or all of them with `everything`. Of several states of one device
+    // the worst, with the reasons of all.
     void append(source::RecordSink &sink, const Sources &sources, bool everything);
-    // "posts: what is missing", a line for each state that became another since the last call; one
-    // whose reason differs in its numbers alone is not said again.
+    // "posts: reason", a line for each state that changed since the last call; a change of numbers
+    // in the reason is not reported again.
     [[nodiscard]] std::vector<std::string> take_news();
 
 private:
@@ -70,7 +71,7 @@ private:
 class LossTable {
 public:
     // Appends each count that grew since the last time, or all of them with `everything`. Several
-    // sources may count the same class on the same CPU: their sum is what was lost.
+    // sources may count the same class on the same CPU: their sum is the loss.
     void append(source::RecordSink &sink, const std::vector<source::LossCount> &now,
                 bool everything);
     [[nodiscard]] std::uint64_t total() const;

@@ -13,7 +13,7 @@ void print_probe(std::FILE *out, const source::PlannedProbe &probe) {
     std::string where = fmt::format("{}:{}", probe.module_or_file, probe.function);
     std::string how;
     if (probe.kind == CW_PROBE_UPROBE || probe.kind == CW_PROBE_URETPROBE) {
-        // From the start of the file, as uprobes are placed.
+        // Offsets from the start of the file, as for uprobes.
         where =
             fmt::format("{}+{:#x} ({})", probe.module_or_file, probe.offset_bytes, probe.function);
         how = fmt::format("`{}`, {}", probe.instruction,

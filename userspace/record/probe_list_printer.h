@@ -9,7 +9,8 @@
 
 namespace collwire::record {
 
-// What a dry run shows: every probe that would be placed, and what could not work here and why.
+// Prints the probe list of a dry run: every probe that would be attached, and every source that
+// cannot work here, with the reason.
 void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::Source>> &sources);
 
 } // namespace collwire::record

@@ -76,8 +76,8 @@ void drain(int timer_fd) {
 
 enum class EndReason : std::uint32_t { Over = 0, Signal = 1 };
 
-// Sources are sampled into this before anything is written: a write may begin a new segment, and
-// its preamble samples every source again.
+// Sources are sampled into this buffer before a write: a write may start a new segment, and its
+// preamble samples every source again.
 class Recorder {
 public:
     explicit Recorder(const RecordOptions &options)
@@ -129,7 +129,7 @@ Result<void> Recorder::open_writer() {
     return {};
 }
 
-// A capture, and each of its later segments, starts with what its other records refer to.
+// A capture, and each later segment, starts with the records that its other records refer to.
 void Recorder::preamble(source::RecordSink &sink, std::uint32_t segment) {
     node_.append(sink, segment, session_.node_flags());
     append_clock(sink);
@@ -141,7 +141,7 @@ void Recorder::preamble(source::RecordSink &sink, std::uint32_t segment) {
 void Recorder::sample(source::RecordSink &sink, bool everything) {
     for (const auto &source : session_.sources())
         source->sample(sink, everything);
-    // Sampling may find out what a source cannot do.
+    // Sampling may change a source's state.
     states_.append(sink, session_.sources(), false);
     losses_.append(sink, losses(), everything);
 }
@@ -175,7 +175,7 @@ Result<void> Recorder::begin() {
     node_.set_record_start(*begun);
     last_clock_ns_ = monotonic_ns();
     gaps_.start(last_clock_ns_);
-    // The queue pairs that were there, as far as they can be had before others crowd them.
+    // The pre-existing queue pairs, before other records fill the buffer.
     while (session_.consume_some() && monotonic_ns() - last_clock_ns_ < FIRST_EVENTS_NS)
         flush(); // the writer holds one block before the preamble
     flush();
@@ -230,7 +230,7 @@ void Recorder::loop() {
             continue;
         epoll_event event{};
         event.events = EPOLLIN;
-        // A ring buffer whose next record is not finished yet is readable all the while.
+        // A ring buffer with an unfinished next record is readable all the time.
         if (fd == session_.ring_fd())
             event.events |= EPOLLET;
         event.data.fd = fd;
@@ -254,7 +254,7 @@ void Recorder::loop() {
                     on_signal(*info);
             } else if (fd == tick.get()) {
                 drain(fd);
-                more_events = true; // those that nobody is woken for
+                more_events = true; // those without a wake-up
                 on_tick();
             } else if (fd == deadline.get()) {
                 stop_ = true;
@@ -277,12 +277,12 @@ int Recorder::finish() {
     session_.consume_last();
     source::RecordBuffer buffer;
     sample_again(buffer);
-    buffer.end_at(ended_ns); // nothing was counted since
+    buffer.end_at(ended_ns); // counts stopped then
     append_clock(buffer);
     buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
     flush();
-    // What that write lost is told of, too, if there is room for so much: also what was told before
-    // in a write that failed.
+    // The losses of that write are reported, too, if there is room; also losses that an earlier
+    // failed write contained.
     source::RecordBuffer loss;
     losses_.append(loss, losses(), true);
     loss.end_at(ended_ns);
@@ -307,7 +307,7 @@ int Recorder::finish() {
     return closed ? status : EXIT_FAILED;
 }
 
-// The recording is over, the command is not: signals go on to it as before.
+// The recording has ended, the command has not: signals still go to it.
 void Recorder::wait_for_command() {
     while (!child_.over() && !abandon_) {
         pollfd ready{signals_.fd(), POLLIN, 0};
@@ -354,7 +354,7 @@ int Recorder::run() {
     if (!child_.started())
         return status;
     wait_for_command();
-    // The greater is the worse: a loss shows behind a command that failed with 1, too.
+    // The greater status is the worse one: a loss overrides a command that failed with 1, too.
     return child_.over() ? std::max(child_.exit_status(), status) : status;
 }
 

@@ -9,8 +9,8 @@
 
 namespace collwire::record {
 
-// Writes the line and a line end to standard error, at once. One that is full, closed or broken is
-// no error: a recording must not end because nobody can be told.
+// Writes the line and a line end to standard error, at once. A full, closed or broken standard
+// error is no error: a recording must not end because of it.
 void say_line(std::string line);
 
 // The same with "collwire: " before it.

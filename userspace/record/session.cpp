@@ -28,7 +28,7 @@
 namespace collwire::record {
 namespace {
 
-// A segment of the least --max is written within so many records of the ring buffer.
+// A segment of the smallest --max fills up within this many records of the ring buffer.
 constexpr std::size_t CONSUME_RECORDS = 512;
 constexpr std::chrono::milliseconds CONSUME_TIME{100};
 constexpr std::uint64_t LAST_EVENTS_NS = 1'000'000'000;
@@ -80,7 +80,7 @@ Result<void> RecordSession::prepare_kernel_sources(const RecordOptions &options)
     auto ring = loader::EventRing::create(*maps_, [this](const cw_header &record) {
         if (callback_)
             callback_(record);
-        // For a library that is mapped now no probes are placed any more.
+        // A library that is mapped now gets no probes any more.
         if (is_ending_ && record.kind == CW_KIND_FILE_MAPPED)
             return;
         for (const auto &source : sources_)
@@ -93,7 +93,7 @@ Result<void> RecordSession::prepare_kernel_sources(const RecordOptions &options)
     return add_kernel_sources(options);
 }
 
-// In this order: `qp` fills the table of live queue pairs that the others look into.
+// In this order: `qp` fills the table of live queue pairs that the others read.
 Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
     const loader::HookMode mode =
         options.force_kprobes ? loader::HookMode::KprobeOnly : loader::default_hook_mode();
@@ -165,7 +165,7 @@ Result<void> RecordSession::add_rdma_sources(const RecordOptions &options, loade
     return options.posts == PostsMode::Off ? Result<void>{} : add_posts(options);
 }
 
-// Last of all: where frames are not counted after all, posts are.
+// Last: posts are counted only if frames are not.
 Result<void> RecordSession::add_posts(const RecordOptions &options) {
     return add(make_posts(options));
 }
@@ -222,7 +222,7 @@ Result<std::uint64_t> RecordSession::begin() {
 void RecordSession::consume_last() {
     if (!ring_)
         return;
-    // A program that a probe's removal found under way may take a moment yet.
+    // A program that was running when its probe was removed may take a moment more.
     const std::uint64_t since_ns = monotonic_ns();
     do {
         static_cast<void>(ring_->consume());
@@ -241,10 +241,10 @@ bool RecordSession::consume_some() {
     return more && *more;
 }
 
-// While probes are taken off one after the other, what passes some of them would be half a record.
+// While probes are detached one after the other, counts would be incomplete.
 std::uint64_t RecordSession::end() {
     is_ending_ = true;
-    // Of what is still on its way, connections have counters that are to be read.
+    // Connections have counters to read for operations still in flight.
     for (const std::uint64_t since_ns = monotonic_ns();
          consume_some() && monotonic_ns() - since_ns < LAST_EVENTS_NS;)
         ;
@@ -255,12 +255,12 @@ std::uint64_t RecordSession::end() {
     return monotonic_ns();
 }
 
-// Backwards: what counts per queue pair goes before `qp`, which tells one life of a number from the
-// next.
+// In reverse order: sources that count per queue pair detach before `qp`, which tells one life of a
+// number from the next.
 void RecordSession::detach() {
     for (auto source = sources_.rbegin(); source != sources_.rend(); ++source) {
         (*source)->detach();
-        consume_some(); // it may take a while, and the ring fills
+        consume_some(); // it may take long, and the ring fills
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a capture says of a probe.
+// A probe as a record.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace collwire::source {
 
-// `time_ns`: CLOCK_MONOTONIC, when it was placed, or is told of.
+// `time_ns`: CLOCK_MONOTONIC, when it was attached, or is reported.
 inline cw_probe probe_record(const PlannedProbe &planned, std::uint64_t time_ns) {
     cw_probe record = {};
     record.header = {sizeof(record), CW_KIND_PROBE, CW_CPU_USERSPACE, time_ns};

@@ -9,7 +9,7 @@
 namespace collwire::verbs {
 namespace {
 
-// VERBS_PROVIDER_DIR of rdma-core as Debian and Ubuntu, Red Hat and SUSE, and others build it.
+// VERBS_PROVIDER_DIR of rdma-core in the builds of Debian and Ubuntu, Red Hat and SUSE, and others.
 constexpr const char *FOLDERS[] = {"/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs",
                                    "/usr/lib/libibverbs"};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver libraries that are installed on this machine, used or not.
+// The RDMA driver libraries installed on this machine, in use or not.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace collwire::verbs {
 
-// Paths in this mount namespace, each file once: what lies where the distributions' libibverbs
-// looks for its drivers. Sorted.
+// Paths in this mount namespace, each file once: the folders in which the distributions' libibverbs
+// searches its drivers. Sorted.
 std::vector<std::string> installed_providers();
 
 // The name that driver, library and device class share: "/usr/lib/librxe-rdmav34.so" -> "rxe".

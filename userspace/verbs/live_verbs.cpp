@@ -70,8 +70,8 @@ Result<LiveQp> read_live_qp(const process::ProcessView &view, std::uint64_t qp_a
     const process::Mapping library = function->mapping;
     live.functions.push_back(std::move(*function));
 
-    // The memory behind a plain QP is the driver's own: function pointers only if start, complete
-    // and abort all are functions of the same library.
+    // The memory after a plain QP belongs to the driver: these are function pointers only if start,
+    // complete and abort are functions of one library.
     std::array<std::uint64_t, CW_IBV_QP_EX_POINTERS> pointers{};
     static_assert(sizeof pointers == CW_IBV_QP_EX_END - CW_IBV_QP_EX_FIRST);
     if (!view.read(qp_address + CW_IBV_QP_EX_FIRST, std::as_writable_bytes(std::span{pointers}))) {

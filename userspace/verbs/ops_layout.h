@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The private struct verbs_context_ops through the versions of rdma-core.
+// The layouts of the private struct verbs_context_ops in the versions of rdma-core.
 #pragma once
 
 #include <cstddef>

@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::uint64_t SLOT_BYTES = 8;
 constexpr std::uint64_t OBJECT_ALIGNMENT_BYTES = 32;
-// From loading the table's address to the call: other arguments are set up in between.
+// Distance from loading the table's address to the call: other arguments are set up in between.
 constexpr std::size_t CALL_WINDOW_BYTES = 64;
 
-// What a driver that can post cannot do without (all drivers of rdma-core 33 to 65 have these).
+// Slots that every driver with post_send fills (all drivers of rdma-core 33 to 65 do).
 constexpr std::string_view REQUIRED[] = {
     "alloc_pd",  "create_cq", "create_qp", "dealloc_pd", "dereg_mr",   "destroy_cq", "destroy_qp",
     "modify_qp", "poll_cq",   "post_recv", "post_send",  "query_port", "reg_mr"};
@@ -190,8 +190,8 @@ public:
                 post_send_.insert(pointer->target);
             }
         }
-        // A table without a gap that goes on after its last slot is one of a longer layout, unless
-        // another object begins right there: compilers align large ones to 32 bytes.
+        // A table that continues without a gap after its last slot has a longer layout, unless
+        // another object starts right there: compilers align large ones to 32 bytes.
         const std::uint64_t end = base + layout_.slots.size() * SLOT_BYTES;
         const elf::ElfPointer *after = image_.pointer_at(end);
         return n_filled != layout_.slots.size() || !after || !image_.is_code(after->target) ||
@@ -211,7 +211,7 @@ public:
     [[nodiscard]] const std::set<std::uint64_t> &post_send() const { return post_send_; }
 
 private:
-    // libibverbs' own commands are named after the slot that they stand for.
+    // libibverbs' own commands have the name of their slot.
     [[nodiscard]] bool can_be(const elf::ElfPointer &pointer, std::string_view slot) const {
         constexpr std::string_view COMMAND = "ibv_cmd_";
         if (pointer.symbol.starts_with(COMMAND)) {
@@ -259,7 +259,7 @@ void try_layout(const elf::ElfImage &image, const std::set<std::uint64_t> &table
     }
 }
 
-// Without a call site: every place that a whole table could be.
+// Without a call site: every place that could be a whole table.
 void try_everywhere(const elf::ElfImage &image, const OpsLayout &layout,
                     std::vector<Answer> &answers) {
     const std::uint64_t first = *layout.index(REQUIRED[0]) * SLOT_BYTES;

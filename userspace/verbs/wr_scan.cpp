@@ -31,8 +31,8 @@ std::uint32_t read_u32(std::span<const std::byte> bytes, std::size_t at) {
     return value;
 }
 
-// Where functions begin, ascending. Without that no function's end is known, and the stores of the
-// next one would pass for its own.
+// Function starts, ascending. Without them no function's end is known, and the stores of the next
+// function would count for it.
 std::vector<std::uint64_t> function_starts(const elf::ElfImage &image) {
     std::vector<std::uint64_t> starts;
     const std::uint64_t header = image.frame_table();
@@ -53,8 +53,8 @@ std::vector<std::uint64_t> function_starts(const elf::ElfImage &image) {
     return starts;
 }
 
-// Decoding a whole library is dear. A function that stores wr_start, wr_complete and wr_abort, each
-// alone or as one of a pair, has at least two of these offsets in its code.
+// Decoding a whole library is expensive. A function that stores wr_start, wr_complete and wr_abort,
+// each alone or as one of a pair, has at least two of these offsets in its code.
 bool may_store_calls(std::span<const std::byte> code) {
     std::size_t mentioned = 0;
     for (const std::uint64_t offset : {WR_START - POINTER_BYTES, WR_START, WR_COMPLETE, WR_ABORT}) {
@@ -80,7 +80,7 @@ class Tracker {
 public:
     explicit Tracker(const elf::ElfImage &image) : image_(image) {}
 
-    // By base register: offset and address of what was stored through it.
+    // By base register: offset and address of each store through it.
     using Stores = std::map<unsigned, std::vector<std::pair<std::uint64_t, CodeAddress>>>;
     [[nodiscard]] const Stores &stores() const { return stores_; }
 
@@ -93,8 +93,7 @@ public:
     }
 
 private:
-    // The destination is the first operand: Intel's order, which capstone has if not told
-    // otherwise.
+    // The destination is the first operand: capstone's default is Intel's order.
     bool understood(const cs_insn &instruction, const cs_x86_op &to, const cs_x86_op &from) {
         const bool to_memory = to.type == X86_OP_MEM;
         const bool from_memory = from.type == X86_OP_MEM;
@@ -166,7 +165,7 @@ private:
                operand.reg <= X86_REG_XMM31;
     }
 
-    // Of something in the library; 0 for every other place.
+    // An address in the library; 0 for every other place.
     static std::uint64_t address_of(const cs_insn &instruction, const x86_op_mem &memory) {
         if (memory.base != X86_REG_RIP || memory.index != X86_REG_INVALID)
             return 0;
@@ -185,7 +184,7 @@ private:
     void store(const x86_op_mem &memory, CodeAddress value) { store_at(memory, 0, value); }
 
     void store_at(const x86_op_mem &memory, std::uint64_t further_bytes, CodeAddress value) {
-        // What lies on the stack is no queue pair.
+        // Memory on the stack is not a queue pair.
         if (value == 0 || memory.base == X86_REG_INVALID || memory.base == X86_REG_RIP ||
             memory.base == X86_REG_RSP || memory.index != X86_REG_INVALID || memory.disp < 0)
             return;
@@ -211,7 +210,7 @@ private:
         }
     }
 
-    // The 64-bit register that a part belongs to: writing a part spoils the whole.
+    // The 64-bit register of a partial register: writing a part invalidates the whole.
     static unsigned whole_register(unsigned part) {
         static const std::map<unsigned, unsigned> wholes = {
             {X86_REG_EAX, X86_REG_RAX},  {X86_REG_AX, X86_REG_RAX},   {X86_REG_AL, X86_REG_RAX},
@@ -258,7 +257,7 @@ public:
             cs_close(&handle_);
     }
 
-    // Until the end, or until bytes that are no instruction.
+    // Until the end, or until bytes that are not an instruction.
     void follow(std::span<const std::byte> code, std::uint64_t address, Tracker &tracker) {
         if (instruction_ == nullptr)
             return;
@@ -307,7 +306,7 @@ std::vector<WrFunction> find_wr_functions(const elf::ElfImage &image) {
     };
     std::ranges::sort(found, order);
     found.erase(std::unique(found.begin(), found.end()), found.end());
-    // One function behind two calls cannot be told apart by where it is.
+    // One function for two calls: its address does not tell which call it is.
     std::map<std::uint64_t, std::size_t> calls_at;
     for (const WrFunction &function : found)
         ++calls_at[function.address];
