@@ -249,7 +249,7 @@ private:
     Operation *operation_of(const LaunchRef &ref, const Launch &launch, std::uint32_t task,
                             bool *is_p2p_operation = nullptr) {
         const auto [is_pair, index] =
-            operation_of(nccl_, nccl_.instances[ref.instance], launch, task);
+            nccl::operation_of(nccl_, nccl_.instances[ref.instance], launch, task);
         if (index == NONE)
             return nullptr;
         if (is_p2p_operation != nullptr)
@@ -259,8 +259,8 @@ private:
 
     [[nodiscard]] Rung rung_of_call(const LaunchRef &ref, const Launch &launch,
                                     std::uint32_t task) const {
-        return rung_of_call(nccl_, nccl_.instances[ref.instance], launch,
-                            task_calls_of(ref)[launch.first_task + task]);
+        return nccl::rung_of_call(nccl_, nccl_.instances[ref.instance], launch,
+                                  task_calls_of(ref)[launch.first_task + task]);
     }
 
     // nullptr: it was not read, or the version has none.

@@ -63,7 +63,7 @@ ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vecto
             library.source = nccl::basis_of(image.layout, "communicators");
         process_.libraries.push_back(std::move(library));
     }
-    if (const auto read = read_process("", process_.pid, {})) {
+    if (const auto read = inventory::read_process("", process_.pid, {})) {
         process_.command = text_of(read->argv0, sizeof(read->argv0));
         if (const std::string script = text_of(read->script, sizeof(read->script)); !script.empty())
             process_.command += " " + script;
