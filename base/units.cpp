@@ -39,7 +39,7 @@ Result<std::uint64_t> parse(std::string_view text, const std::array<Unit, N> &un
                             std::string_view what, std::string_view example) {
     const auto bad = [&] {
         return error(ErrorKind::Usage,
-                     fmt::format("'{}' is not a {}. Fix: give it as in {}", text, what, example));
+                     fmt::format("'{}' is not a {}. Fix: write it like {}", text, what, example));
     };
     // from_chars, not strtod: the locale must not change the meaning of a dot.
     double number = 0;

@@ -32,9 +32,9 @@ public:
     BlockEncoder(BlockEncoder &&) noexcept = default;
     BlockEncoder &operator=(BlockEncoder &&) noexcept = default;
 
-    // Copies record.length_bytes bytes. BadInput where the length is not a multiple of 8 between
-    // the size of a header and MAX_RECORD_BYTES, or the block would go beyond MAX_BLOCK_RAW_BYTES;
-    // nothing is taken then.
+    // Copies record.length_bytes bytes. BadInput if the length is not a multiple of 8 between the
+    // size of a header and MAX_RECORD_BYTES, or if the block would exceed MAX_BLOCK_RAW_BYTES;
+    // nothing is added then.
     Result<void> add(const cw_header &record);
 
     [[nodiscard]] std::size_t raw_bytes() const { return raw_.size(); }

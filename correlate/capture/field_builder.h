@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the tables of fields, and checks that they leave no byte out. Only for the files with such
+// Builds the field tables and checks that they cover every byte. Only for the files with such
 // tables.
 #pragma once
 
@@ -21,7 +21,7 @@ constexpr Field make_field(std::string_view name, std::size_t offset_bytes,
     Field field{.name = name,
                 .offset_bytes = static_cast<std::uint32_t>(offset_bytes),
                 .size_bytes = sizeof(T),
-                // Of a field that is no array both are one type.
+                // Both types are the same for a field that is not an array.
                 .count = sizeof(T) / sizeof(Element), // NOLINT(bugprone-sizeof-expression)
                 .fields = fields};
     if (std::is_class_v<Element>)
@@ -37,7 +37,7 @@ constexpr Field make_field(std::string_view name, std::size_t offset_bytes,
 #define STRUCT_FIELD(type, member, fields)                                                         \
     make_field<decltype(type::member)>(#member, offsetof(type, member), fields)
 
-// Every byte behind the header belongs to exactly one field, down to the innermost struct.
+// Every byte after the header belongs to exactly one field, down to the innermost struct.
 consteval bool covers(std::span<const Field> fields, std::size_t from, std::size_t size_bytes) {
     for (const Field &field : fields) {
         if (field.offset_bytes != from)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is where in each record: the fields of collwire/records.h as data, so that a dump or a check
-// can walk them.
+// The fields of every record of collwire/records.h as data, for dumps and checks.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +22,17 @@ enum class FieldType : std::uint8_t {
 
 struct Field {
     std::string_view name;
-    std::uint32_t offset_bytes = 0; // in the struct that it belongs to
-    std::uint32_t size_bytes = 0;   // of all elements together
-    std::uint32_t count = 1;        // of elements, if it is an array of numbers or structs
+    std::uint32_t offset_bytes = 0; // in its struct
+    std::uint32_t size_bytes = 0;   // of all elements
+    std::uint32_t count = 1;        // of elements, for an array of numbers or structs
     FieldType type = FieldType::Unsigned;
-    // Name of the number, or, in an array, of the index.
+    // Name of the value; for an array, of the index.
     std::string_view (*name_of)(std::uint64_t) = nullptr;
     std::span<const NamedNumber> (*flag_names)() = nullptr;
     std::span<const Field> fields = {}; // of a Struct
-    // Of an array: the unsigned field of the same struct that says how many elements are used.
+    // For an array: the unsigned field of the same struct with the number of used elements.
     std::uint32_t used_offset_bytes = 0;
-    std::uint32_t used_size_bytes = 0; // 0: all are
+    std::uint32_t used_size_bytes = 0; // 0: all elements are used
 
     [[nodiscard]] constexpr Field named(std::string_view (*function)(std::uint64_t)) const {
         Field copy = *this;
@@ -62,11 +61,11 @@ struct Field {
 struct RecordLayout {
     std::string_view struct_name;
     std::uint32_t size_bytes = 0;
-    std::span<const Field> fields; // behind the header, in order, without a gap
+    std::span<const Field> fields; // after the header, in order, without a gap
 };
 
-// Null for a kind that this program does not know. What is behind the struct (samples of
-// counter_samples, order of nccl_channel) is not in it.
+// Null for an unknown kind. Excludes what follows the struct (samples of counter_samples, order of
+// nccl_channel).
 [[nodiscard]] const RecordLayout *layout_of(std::uint64_t kind);
 
 } // namespace collwire::capture

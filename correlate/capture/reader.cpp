@@ -87,8 +87,8 @@ public:
     }
 
 private:
-    // Fills `header` and raw_ from the block that `rest` begins with. Returns why it is no good
-    // block, or nothing.
+    // Fills `header` and raw_ from the block at the start of `rest`. Returns what is wrong with the
+    // block; empty: it is good.
     std::string decode_block(ByteSpan rest, BlockHeader &header) {
         if (rest.size() < sizeof(BlockHeader))
             return fmt::format("truncated, {} of the {} bytes of its header are there", rest.size(),
@@ -127,7 +127,7 @@ private:
         return {};
     }
 
-    // A checksum tells a damaged block, not a hostile or mistaken writer: the lengths are checked,
+    // A checksum detects a damaged block, but not a hostile or faulty writer: check the lengths
     // too.
     [[nodiscard]] std::string check_records(const BlockHeader &header) const {
         ByteSpan rest = raw_;

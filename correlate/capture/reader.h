@@ -44,24 +44,24 @@ struct ReadSummary {
     std::uint64_t good_bytes = 0; // of the file, up to the end of the last good block
     std::optional<cw_end> end;    // the END record, if it is the last record
     std::optional<Cut>
-        cut; // the file goes on behind the last good block, with something that is none
+        cut; // the file continues after the last good block, but not with a good block
 
-    // Ends in order: nothing is missing at its end.
+    // Ends with an END record: nothing is missing at its end.
     [[nodiscard]] bool complete() const { return end.has_value() && !cut.has_value(); }
     // One line on how the file ends.
     [[nodiscard]] std::string describe() const;
 };
 
 // Calls `visit` for every record of every good block, in file order, up to the first block that is
-// truncated or corrupt: that is no error, the summary says so. A block is checked as a whole before
-// its first record is visited. BadInput: foreign (no capture), truncated or corrupt in the file
+// truncated or corrupt: this is not an error, the summary reports it. A block is checked as a whole
+// before its first record is visited. BadInput: not a capture, truncated or corrupt in the file
 // header, another major version. The message names the byte offset and the reason; put the file's
 // name before it with Error::in.
 [[nodiscard]] Result<ReadSummary> read_capture(std::span<const std::byte> file,
                                                const RecordVisitor &visit);
 
-// The record as a T: the fields that an older minor version does not have are 0, what a newer one
-// appended is left out.
+// The record as a T: fields that an older minor version lacks are 0; fields that a newer one
+// appended are dropped.
 template <typename T> [[nodiscard]] T record_as(std::span<const std::byte> record) {
     static_assert(std::is_trivially_copyable_v<T>);
     T value{};
@@ -69,12 +69,12 @@ template <typename T> [[nodiscard]] T record_as(std::span<const std::byte> recor
     return value;
 }
 
-// The samples behind a cw_counter_samples, at most as many as the record has room for.
+// The samples after a cw_counter_samples, at most as many as fit into the record.
 [[nodiscard]] std::vector<cw_counter_sample> samples_of(std::span<const std::byte> record);
-// The ranks behind a cw_nccl_channel, in the same way.
+// The ranks after a cw_nccl_channel, likewise.
 [[nodiscard]] std::vector<std::int32_t> order_of(std::span<const std::byte> record);
 
-// The text of a zero-filled field; a field that is full to its last byte is no overrun.
+// The text of a zero-filled field; safe for a field without a terminating zero.
 template <std::size_t N> [[nodiscard]] std::string_view text_of(const char (&field)[N]) {
     return {field, strnlen(field, N)};
 }

@@ -35,7 +35,7 @@ std::string waiting_text(const std::set<std::int32_t> &waiting) {
     return fmt::format("; {} ranks wait for it", waiting.size());
 }
 
-// A rank that others wait for, and that itself waits for nobody.
+// For a rank that others wait for and that waits for no other rank.
 Cause cause_of(const Communicator &comm, const Rank &rank, const std::set<std::int32_t> &waiting) {
     Cause cause;
     cause.rank = rank.rank;
@@ -52,20 +52,21 @@ Cause cause_of(const Communicator &comm, const Rank &rank, const std::set<std::i
         break;
     case Standing::Proxy:
         cause.kind = Kind::Host;
-        what = "could go on and does not: its proxy thread does not run";
+        what = "has work to do, but its proxy thread does not run";
         break;
     case Standing::Kernel:
         cause.kind = Kind::Gpu;
-        what = "has all that its kernel needs from the network, and the kernel does not go on";
+        what = "has all the data that its kernel needs from the network, but the kernel does not "
+               "continue";
         break;
     case Standing::Idle:
         cause.kind = in_kernel || is_throttled(rank) ? Kind::Host : Kind::Application;
-        what = by != 0 ? fmt::format("has not launched it: it is {} operation{} behind", by,
-                                     by == 1 ? "" : "s")
-                       : "has launched nothing that the others wait for";
+        what = by != 0 ? fmt::format("has not launched the operation: it is {} operation{} behind",
+                                     by, by == 1 ? "" : "s")
+                       : "has not launched an operation that others wait for";
         break;
     default:
-        what = "gets on, or could not be read, while others wait for it";
+        what = "makes progress or could not be read, while others wait for it";
         break;
     }
     cause.sentence = fmt::format("{} {}{}", name, what, waiting_text(waiting));
@@ -77,9 +78,9 @@ Cause cause_of_missing(const Communicator &comm, std::int32_t rank,
     Cause cause;
     cause.kind = Kind::Missing;
     cause.rank = rank;
-    cause.sentence = fmt::format("{} was looked at by nobody: its process has ended, or its node "
-                                 "was not inspected{}",
-                                 name_of(comm, rank), waiting_text(waiting));
+    cause.sentence =
+        fmt::format("{} was not inspected: its process has exited, or no file covers its node{}",
+                    name_of(comm, rank), waiting_text(waiting));
     return cause;
 }
 
@@ -87,7 +88,7 @@ bool is_failure(std::string_view result) {
     return !result.empty() && result != "ncclSuccess" && result != "ncclInProgress";
 }
 
-// The proxy thread ends with what went wrong; NCCL gives it on only to who asks.
+// The proxy thread keeps its error; NCCL passes it on only to callers that ask.
 bool has_failed(const Rank &rank) {
     return rank.comm->is_aborted == true || rank.comm->is_revoked == true ||
            is_failure(rank.comm->async_result) ||
@@ -100,7 +101,7 @@ Cause cause_of_error(const Communicator &comm, const Rank &rank) {
     cause.rank = rank.rank;
     const bool own = is_failure(rank.comm->async_result) || rank.proxy == nullptr;
     cause.sentence =
-        fmt::format("{}: NCCL says {}{}{}", name_of(comm, rank.rank),
+        fmt::format("{}: NCCL reports {}{}{}", name_of(comm, rank.rank),
                     own ? rank.comm->async_result : rank.proxy->async_result,
                     own ? "" : " (its proxy)", rank.comm->is_aborted == true ? ", aborted" : "");
     cause.evidence = evidence_of(rank);
@@ -113,13 +114,14 @@ bool holds_up(Standing standing) {
            standing == Standing::Unknown;
 }
 
-using Waiting = std::map<std::int32_t, std::set<std::int32_t>>; // for whom, and who
+using Waiting = std::map<std::int32_t,
+                         std::set<std::int32_t>>; // key: the awaited rank; value: the waiting ranks
 
-// Neighbours of a rank in the rings and trees of these channels that it reaches without a proxy.
+// Ring and tree neighbours on these channels that the rank reaches without a proxy.
 std::set<std::int32_t> local_neighbours(const Rank &rank) {
     std::set<std::int32_t> neighbours;
     if (rank.comm->is_shared || rank.proxy == nullptr)
-        return neighbours; // its proxy counts by other ranks
+        return neighbours; // its proxy numbers peers by another communicator's ranks
     const std::set<std::int32_t> channels{rank.standing.channels.begin(),
                                           rank.standing.channels.end()};
     std::set<std::pair<std::int32_t, std::int32_t>> remote; // channel, rank
@@ -145,8 +147,8 @@ std::set<std::int32_t> local_neighbours(const Rank &rank) {
     return neighbours;
 }
 
-// What a kernel waits for within its node no proxy sees: a neighbour there that is behind, does not
-// run or is held up itself is more likely than the kernel.
+// A proxy does not see what a kernel waits for inside its node. A local neighbour that lags, does
+// not run or is itself held up is a more likely cause than the kernel.
 bool is_held_up_locally(const Communicator &comm, const Rank &rank, Waiting &waited_for) {
     bool held_up = false;
     for (const std::int32_t neighbour : local_neighbours(rank)) {
@@ -187,7 +189,7 @@ void find_causes(Communicator &comm) {
     const Ends ends = ends_of(comm);
     std::ranges::move(find_mismatches(comm, ends), std::back_inserter(causes));
     const bool is_explained = !causes.empty();
-    // Where ranks fail and others are not there, it began with these.
+    // If ranks failed and others are missing, the failure probably started with the missing ones.
     if (failed && comm.missing.size() <= MOST_MISSING_NAMED)
         for (const std::int32_t rank : comm.missing)
             causes.push_back(cause_of_missing(comm, rank, waited_for[rank]));
@@ -197,7 +199,7 @@ void find_causes(Communicator &comm) {
     if (is_explained || failed)
         return;
     std::ranges::move(find_network_causes(comm, ends), std::back_inserter(causes));
-    // Whoever waits for others is held up by them; the others are where it begins.
+    // A rank that waits for others is held up by them; the others are the root causes.
     std::set<std::int32_t> held_up;
     for (const Rank &rank : comm.ranks)
         if (rank.standing.standing == Standing::Kernel &&
@@ -216,10 +218,10 @@ void find_causes(Communicator &comm) {
     for (const std::int32_t rank : comm.missing)
         if (const auto found = waited_for.find(rank); found != waited_for.end())
             causes.push_back(cause_of_missing(comm, rank, found->second));
-    // Nobody says what it is.
+    // No rank has a known cause.
     if (causes.empty()) {
         Cause cause;
-        cause.sentence = "all wait for each other, or what they wait for could not be read";
+        cause.sentence = "all ranks wait for each other, or what they wait for could not be read";
         causes.push_back(std::move(cause));
     }
 }

@@ -4,7 +4,7 @@
 namespace collwire::diagnose {
 namespace {
 
-// Of a transfer, or of a connection on which nothing is under way.
+// For a transfer, or for a connection with no operation in flight.
 template <typename T> Way way_of(const T &end) {
     return end.is_send ? Way{end.rank, end.peer, end.channel, end.conn_index}
                        : Way{end.peer, end.rank, end.channel, end.conn_index};

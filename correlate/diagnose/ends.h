@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both ends of the connections of a communicator, as its ranks tell of them.
+// Both ends of a communicator's connections, as its ranks' inspections report them.
 #pragma once
 
 #include <compare>
@@ -23,16 +23,15 @@ struct End {
 };
 
 struct Ends {
-    std::map<Way, std::vector<End>> sends, receives; // that are begun
-    // Steps, where nothing is under way.
+    std::map<Way, std::vector<End>> sends, receives; // started ones
+    // Steps, on connections with no operation in flight.
     std::map<Way, std::uint64_t> sent, received;
 };
 
-// `comm` must outlive what is returned.
+// `comm` must outlive the result.
 [[nodiscard]] Ends ends_of(const Communicator &comm);
 
-// NCCL counts the steps of a connection alike at both ends: operations that have a step in common
-// are in one place.
+// NCCL counts a connection's steps alike at both ends: operations with a common step overlap.
 [[nodiscard]] bool are_in_one_place(const End &send, const End &receive);
 
 } // namespace collwire::diagnose

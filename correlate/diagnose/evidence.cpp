@@ -22,14 +22,14 @@ std::string_view state_text(char state) {
     case 'S':
         return "sleeps";
     case 'D':
-        return "is in D state (waits in the kernel, hears no signals)";
+        return "is in D state (uninterruptible wait in the kernel)";
     case 'T':
         return "is stopped (SIGSTOP)";
     case 't':
         return "is stopped by a debugger";
     case 'Z':
     case 'X':
-        return "has ended";
+        return "has exited";
     default:
         return "is in an unknown state";
     }
@@ -45,13 +45,13 @@ std::string thread_text(const Thread &thread, std::string_view what) {
         text += " in " + thread.wait_channel;
     }
     if (thread.run_ns)
-        text += fmt::format("; ran {:.1f} ms between the looks",
+        text += fmt::format("; ran {:.1f} ms between the two samples",
                             static_cast<double>(*thread.run_ns) / 1e6);
     return text;
 }
 
 std::string throttling_text(const Rank &rank) {
-    return fmt::format("cgroup {} was throttled for {:.1f} ms between the looks",
+    return fmt::format("cgroup {} was throttled for {:.1f} ms between the two samples",
                        rank.process->throttling->cgroup,
                        static_cast<double>(rank.process->throttling->throttled_ns) / 1e6);
 }
@@ -75,8 +75,8 @@ std::string ports_text(const Rank &rank) {
                 errors += fmt::format("{}{}/{} {} +{}", errors.empty() ? "" : ", ", port.device,
                                       port.port, change.counter, change.by);
     if (rank.ports->empty())
-        return "no RDMA port is on its host";
-    return errors.empty() ? "its NICs moved no error counter" : "its NICs: " + errors;
+        return "its host has no RDMA port";
+    return errors.empty() ? "the error counters of its NICs did not change" : "its NICs: " + errors;
 }
 
 std::vector<std::string> evidence_of(const Rank &rank) {
@@ -90,7 +90,7 @@ std::vector<std::string> evidence_of(const Rank &rank) {
         evidence.push_back(throttling_text(rank));
     evidence.push_back(ports_text(rank));
     if (!rank.process->last_error.empty())
-        evidence.push_back("NCCL's last warning there: " + rank.process->last_error);
+        evidence.push_back("NCCL's last warning in its process: " + rank.process->last_error);
     return evidence;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was seen of a rank beside NCCL.
+// What an inspection shows of a rank besides NCCL: threads, throttling, ports.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace collwire::diagnose {
 
-// nullptr: it was not told of.
+// nullptr: not in the inspection.
 [[nodiscard]] const inspect::Thread *thread_of(const Rank &rank, std::uint32_t tid);
 
-// Its cgroup was, so long that it matters.
+// Its cgroup was throttled long enough to matter.
 [[nodiscard]] bool is_throttled(const Rank &rank);
 
-// The error counters of the ports of its host that moved.
+// The error counters that grew on its host's ports.
 [[nodiscard]] std::string ports_text(const Rank &rank);
 
-// Its threads, throttling, ports, NCCL's last warning: a sentence each.
+// Its threads, throttling, ports and NCCL's last warning: one sentence each.
 [[nodiscard]] std::vector<std::string> evidence_of(const Rank &rank);
 
 } // namespace collwire::diagnose

@@ -13,10 +13,10 @@ namespace collwire::diagnose {
 namespace {
 
 constexpr std::int32_t MOST_RANKS = 1 << 20;
-// Witnesses look one after the other: what one saw may be over when the next one looks.
+// Nodes are inspected at different times: a wait in one inspection may be over in the next.
 constexpr std::uint64_t FAR_APART_NS = 60'000'000'000;
 
-// A hash is used again for other communicators: those of another size are others at least.
+// NCCL may reuse a hash for another communicator; a different size proves that it is another one.
 using Key = std::pair<std::uint64_t, std::int32_t>;
 
 const inspect::Proxy *proxy_of(const inspect::Process &process, const inspect::Communicator &comm) {
@@ -34,8 +34,8 @@ void find_missing(Communicator &comm) {
             comm.missing.push_back(rank);
 }
 
-// NCCL's own numbers are comparable where each communicator has its own (2.26 and later), or none
-// shares its counter with another.
+// NCCL's own counts are comparable if each communicator has its own counter (2.26 and later) or
+// shares it with no other.
 void find_behind(Communicator &comm) {
     if (comm.is_ambiguous)
         return;
@@ -59,10 +59,10 @@ void warn_of_times(const std::vector<inspect::Inspection> &inspections, Diagnosi
         last = std::max(last, inspection.realtime_ns);
     }
     if (last > first && last - first > FAR_APART_NS)
-        diagnosis.warnings.push_back(fmt::format(
-            "the looks lie {} s apart: what one saw may have been over at another. Fix: inspect "
-            "all nodes at once",
-            (last - first) / 1'000'000'000));
+        diagnosis.warnings.push_back(
+            fmt::format("the nodes were inspected {} s apart: a wait in one file may be over in "
+                        "another. Fix: inspect all nodes at the same time",
+                        (last - first) / 1'000'000'000));
 }
 
 } // namespace
@@ -74,13 +74,13 @@ Diagnosis gather(const std::vector<inspect::Inspection> &inspections) {
     std::set<std::tuple<std::string, std::uint32_t, std::uint64_t>> processes;
     for (const inspect::Inspection &inspection : inspections)
         for (const inspect::Process &process : inspection.processes) {
-            // Given twice, or looked at twice.
+            // One file given twice, or one process inspected twice.
             if (!processes
                      .insert(
                          {inspection.host + inspection.boot_id, process.pid, process.start_ticks})
                      .second) {
                 diagnosis.warnings.push_back(
-                    fmt::format("{} pid {} was looked at more than once: the first file counts",
+                    fmt::format("{} pid {} is in more than one file: the first one counts",
                                 inspection.host, process.pid));
                 continue;
             }

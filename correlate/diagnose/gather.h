@@ -7,7 +7,7 @@
 
 namespace collwire::diagnose {
 
-// The communicators that witnesses speak of, with their ranks; no causes yet.
+// The inspected communicators with their ranks; causes are not filled in yet.
 [[nodiscard]] Diagnosis gather(const std::vector<inspect::Inspection> &inspections);
 
 } // namespace collwire::diagnose

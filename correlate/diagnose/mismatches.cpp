@@ -16,7 +16,7 @@ using inspect::Transfer;
 
 constexpr std::size_t MOST_EVIDENCE = 4;
 
-// What of an operation must be the same at both ends.
+// The properties of an operation that must be equal at both ends.
 std::string what_of(const End &end) {
     const Operation &operation = *end.operation;
     std::string text = operation.function.empty() ? "an operation" : operation.function;
@@ -35,19 +35,19 @@ std::string text_of(const End &end) {
                        transfer.base);
 }
 
-// Of an end that has done what it had to.
+// For an end that has completed its steps.
 std::string text_of(std::uint64_t steps) {
     return fmt::format("nothing more after step {}", steps);
 }
 
-// The other end ended in the middle of this operation: what it took for it was of another size.
+// The other end completed in the middle of this operation: it had another size.
 bool ends_inside(const End &end, std::uint64_t steps_of_other) {
     return steps_of_other > end.transfer->base &&
            steps_of_other < end.transfer->base + end.transfer->nsteps;
 }
 
-// Send and Recv are the two ends of one operation; the steps of a receiver are its sender's. Where
-// one end begins in the middle of what the other does, what came before was of different sizes.
+// Send and Recv are the two ends of one operation; a receiver has its sender's number of steps. If
+// one end starts in the middle of the other's operation, earlier operations had different sizes.
 bool is_same(const End &send, const End &receive) {
     if (send.transfer->base != receive.transfer->base ||
         send.transfer->nsteps != receive.transfer->nsteps)
@@ -60,7 +60,7 @@ bool is_same(const End &send, const End &receive) {
 } // namespace
 
 std::vector<Cause> find_mismatches(const Communicator &comm, const Ends &ends) {
-    std::map<std::int32_t, std::size_t> disagrees; // of each rank, with how many ends
+    std::map<std::int32_t, std::size_t> disagrees; // by rank: number of mismatching ends
     std::map<std::int32_t, std::vector<std::string>> evidence;
     std::map<std::int32_t, std::string> own;
     const auto disagree = [&](const Way &way, const std::string &of_sender,
@@ -90,7 +90,7 @@ std::vector<Cause> find_mismatches(const Communicator &comm, const Ends &ends) {
             for (const End &receive : of_receiver)
                 if (ends_inside(receive, found->second))
                     disagree(way, text_of(found->second), text_of(receive));
-    // Where one is wrong, both of its neighbours disagree with it, and each of them with it alone.
+    // If one rank is wrong, both of its neighbours mismatch with it, and each of them only with it.
     std::size_t most = 0;
     for (const auto &[rank, n] : disagrees)
         most = std::max(most, n);
@@ -101,7 +101,7 @@ std::vector<Cause> find_mismatches(const Communicator &comm, const Ends &ends) {
         Cause cause;
         cause.kind = Kind::Mismatch;
         cause.rank = rank;
-        cause.sentence = fmt::format("{} does something else than its neighbours: {}",
+        cause.sentence = fmt::format("{} runs a different operation than its neighbours: {}",
                                      name_of(comm, rank), own[rank]);
         cause.evidence = evidence[rank];
         if (cause.evidence.size() > MOST_EVIDENCE)

@@ -7,8 +7,8 @@
 
 namespace collwire::diagnose {
 
-// Ranks that do something else than the other end of their connection: another function, datatype,
-// reduction or size in one place. `ends` are those of `comm`.
+// Ranks whose operation differs from that at the other end of their connection: another function,
+// datatype, reduction or size at the same step. `ends` are those of `comm`.
 [[nodiscard]] std::vector<Cause> find_mismatches(const Communicator &comm, const Ends &ends);
 
 } // namespace collwire::diagnose

@@ -17,7 +17,7 @@ namespace {
 using inspect::Transfer;
 using inspect::Wait;
 
-// From one rank to another: the channels in which it is so.
+// From one rank to another: the channels with lost data or clear-to-send.
 struct Lost {
     std::set<std::int32_t> data, room;
 };
@@ -26,7 +26,7 @@ using LostByWay = std::map<std::pair<std::int32_t, std::int32_t>, Lost>; // from
 // Two ranks, the lower one first, and what is lost between them.
 using Pairs = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::string>>;
 
-// Its receiver has told it of room for the step that it wants to send.
+// Its receiver has sent clear-to-send for the step that it wants to send.
 bool has_been_given_room(const Transfer &send, const std::vector<End> &receives) {
     return std::ranges::any_of(receives, [&send](const End &receive) {
         return receive.transfer->wait != Wait::Moving &&
@@ -39,7 +39,7 @@ bool has_been_given_room(const Transfer &send, const std::vector<End> &receives)
 LostByWay find_lost(const Communicator &comm, const Ends &ends) {
     LostByWay lost;
     for (const auto &[way, sends] : ends.sends) {
-        // That one may have ended is said elsewhere.
+        // A missing rank is reported by find_causes().
         if (find_rank(comm, way.from) == nullptr || find_rank(comm, way.to) == nullptr)
             continue;
         const auto receives = ends.receives.find(way);
@@ -65,18 +65,18 @@ Pairs pairs_of(const Communicator &comm, const LostByWay &lost) {
         const auto &[from, to] = way;
         std::vector<std::string> &texts = pairs[std::minmax(from, to)];
         if (!what.data.empty())
-            texts.push_back(fmt::format("what {} sent to {} is not acknowledged ({})",
+            texts.push_back(fmt::format("data that {} sent to {} is not acknowledged ({})",
                                         name_of(comm, from), name_of(comm, to),
                                         channels_text(what.data)));
         if (!what.room.empty())
-            texts.push_back(fmt::format("{} has told {} of room, which has not heard of it ({})",
+            texts.push_back(fmt::format("clear-to-send from {} never reached {} ({})",
                                         name_of(comm, from), name_of(comm, to),
                                         channels_text(what.room)));
     }
     return pairs;
 }
 
-// What all pairs have one of: a rank, or a host. `of` gives it for a rank.
+// The value that all pairs have in common: a rank or a host. `of` maps a rank to it.
 template <typename Of> auto common_to(const Pairs &pairs, Of of) {
     using Value = decltype(of(0));
     std::set<Value> common;
@@ -99,7 +99,7 @@ std::set<std::int32_t> ranks_of(const Pairs &pairs) {
     return ranks;
 }
 
-// `rank` stands for what all have in common, `inside` are the ranks there.
+// `rank` represents what the pairs have in common; `inside` are the ranks of it.
 Cause cause_of_all(const Communicator &comm, const Pairs &pairs, std::int32_t rank,
                    const std::string &name, const std::set<std::int32_t> &inside) {
     std::set<std::int32_t> others = ranks_of(pairs);
@@ -121,7 +121,7 @@ Cause cause_of_all(const Communicator &comm, const Pairs &pairs, std::int32_t ra
 Cause cause_of_pair(const Communicator &comm, const LostByWay &lost,
                     std::pair<std::int32_t, std::int32_t> pair,
                     const std::vector<std::string> &texts) {
-    // Who lost what it sent is the first to know.
+    // The sender of lost data is the one that notices.
     if (!lost.contains(pair))
         std::swap(pair.first, pair.second);
     Cause cause;

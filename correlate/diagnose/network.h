@@ -7,9 +7,9 @@
 
 namespace collwire::diagnose {
 
-// What was sent and is not acknowledged; and, over NET/IB, room that a receiver has told its sender
-// of, which the sender has not heard of. Where several ranks are cut off from one rank, or from the
-// ranks of one host, that is the cause. `ends` are those of `comm`.
+// Sent data without an acknowledgement and, over NET/IB, a receiver's clear-to-send that never
+// reached its sender. If several ranks are cut off from one rank or from one host, that rank or
+// host is the cause. `ends` are those of `comm`.
 [[nodiscard]] std::vector<Cause> find_network_causes(const Communicator &comm, const Ends &ends);
 
 } // namespace collwire::diagnose

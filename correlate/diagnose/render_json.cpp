@@ -60,7 +60,7 @@ std::string render_json(const Diagnosis &diagnosis, std::string_view tool_versio
         {"schema", "collwire-diagnose"},  {"schema_version", diagnose_schema_version},
         {"tool_version", tool_version},   {"files", diagnosis.n_witnesses},
         {"warnings", diagnosis.warnings}, {"communicators", std::move(comms)}};
-    // Names come from files: bytes that are no UTF-8 must not throw.
+    // Names come from files: bytes that are not UTF-8 must not throw.
     return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -26,7 +26,7 @@ std::string ranks_text(const std::vector<std::int32_t> &ranks) {
     return text;
 }
 
-// What most of those do that are held up.
+// The operation that most ranks have in flight.
 std::string operation_text(const Communicator &comm) {
     std::map<std::string, std::set<std::int32_t>> doing;
     for (const Rank &rank : comm.ranks) {
@@ -44,7 +44,7 @@ std::string operation_text(const Communicator &comm) {
 
 void put(const Communicator &comm, std::string &text) {
     text += fmt::format("\n{}  {:#018x}\n", printable(title_of(comm)), comm.hash);
-    std::string facts = fmt::format("  {} of {} ranks looked at", comm.ranks.size(), comm.n_ranks);
+    std::string facts = fmt::format("  {} of {} ranks inspected", comm.ranks.size(), comm.n_ranks);
     if (const std::string operation = operation_text(comm); !operation.empty())
         facts += "; " + operation;
     if (comm.most_launched)
@@ -54,8 +54,8 @@ void put(const Communicator &comm, std::string &text) {
         text += fmt::format("  no file from rank{} {}\n", comm.missing.size() == 1 ? "" : "s",
                             ranks_text(comm.missing));
     if (comm.is_ambiguous)
-        text += "  two processes say that they are one rank of it: these are several communicators "
-                "of one hash, and are not told apart\n";
+        text += "  two processes claim the same rank: several communicators share this hash and "
+                "cannot be separated\n";
     std::map<std::uint64_t, std::vector<std::int32_t>> behind;
     for (const Behind &one : comm.behind)
         behind[one.by].push_back(one.rank);
@@ -63,7 +63,7 @@ void put(const Communicator &comm, std::string &text) {
         text += fmt::format("  {} operation{} behind: rank{} {}\n", by, by == 1 ? "" : "s",
                             ranks.size() == 1 ? "" : "s", ranks_text(ranks));
     if (!comm.is_stuck)
-        text += "  not stuck: what is under way gets on, or nothing is\n";
+        text += "  not stuck: the operations in flight make progress, or none is in flight\n";
     for (const Cause &cause : comm.causes) {
         text += fmt::format("  -> {}: {}\n", kind_name(cause.kind), printable(cause.sentence));
         for (const std::string &line : cause.evidence)

@@ -14,8 +14,8 @@ inline constexpr int inspect_schema_version = 1;
 
 // One document.
 [[nodiscard]] std::string render_json(const Inspection &inspection);
-// What render_json wrote, of this version of the schema. BadInput if it is something else, with
-// what is wrong; the caller names the file.
+// Parses the output of render_json of this schema version. BadInput with what is wrong; the caller
+// adds the file's name.
 Result<Inspection> parse_inspection(std::string_view json);
 
 } // namespace collwire::inspect

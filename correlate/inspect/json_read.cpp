@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// All of these throw where the document is another one than they want: parse_inspection catches.
+// These throw if the document has another shape; parse_inspection catches.
 
 std::string text_at(const Json &json, const char *name) {
     const Json &value = json.at(name);
@@ -26,10 +26,10 @@ template <typename T> std::optional<T> optional_at(const Json &json, const char 
     return value.is_null() ? std::nullopt : std::optional{value.get<T>()};
 }
 
-// Unlike get<T>(), it takes no number that does not fit.
+// Unlike get<T>(), rejects a number that does not fit.
 template <typename T> T number_of(const Json &value) {
     if (!value.is_number_integer())
-        throw std::invalid_argument("a number is no integer");
+        throw std::invalid_argument("a number is not an integer");
     if (value.is_number_unsigned()) {
         const auto number = value.get<std::uint64_t>();
         if (number <= static_cast<std::uint64_t>(std::numeric_limits<T>::max()))
@@ -61,10 +61,10 @@ std::uint64_t hexadecimal_at(const Json &json, const char *name) {
     std::uint64_t value = 0;
     const char *end = text.data() + text.size();
     if (!text.starts_with("0x") || text.size() < 3)
-        throw std::invalid_argument(fmt::format("{} is no 0x...", name));
+        throw std::invalid_argument(fmt::format("{} is not a 0x... number", name));
     const auto [at, problem] = std::from_chars(text.data() + 2, end, value, 16);
     if (problem != std::errc{} || at != end)
-        throw std::invalid_argument(fmt::format("{} is no 0x...", name));
+        throw std::invalid_argument(fmt::format("{} is not a 0x... number", name));
     return value;
 }
 
@@ -72,7 +72,7 @@ template <typename Read> auto list_at(const Json &json, const char *name, Read r
     std::vector<decltype(read(json))> list;
     const Json &array = json.at(name);
     if (!array.is_array())
-        throw std::invalid_argument(fmt::format("{} is no list", name));
+        throw std::invalid_argument(fmt::format("{} is not a list", name));
     for (const Json &one : array)
         list.push_back(read(one));
     return list;
@@ -311,14 +311,15 @@ Result<Inspection> parse_inspection(std::string_view json) {
         return std::move(document).failure();
     try {
         if (!document->is_object() || document->at("schema") != "collwire-inspect")
-            return error(ErrorKind::BadInput, "not what `collwire inspect --json` writes");
+            return error(ErrorKind::BadInput, "not the output of `collwire inspect --json`");
         if (document->at("schema_version") != inspect_schema_version)
             return error(ErrorKind::BadInput,
                          "written by another version of collwire. Fix: read it with that one");
         return inspection_of(*document);
     } catch (const std::exception &problem) {
-        return error(ErrorKind::BadInput,
-                     fmt::format("not what `collwire inspect --json` writes: {}", problem.what()));
+        return error(
+            ErrorKind::BadInput,
+            fmt::format("not the output of `collwire inspect --json`: {}", problem.what()));
     }
 }
 

@@ -18,7 +18,7 @@ Json text_or_null(const std::string &text) {
     return text.empty() ? Json(nullptr) : Json(text);
 }
 
-// NCCL's -1.
+// -1 is NCCL's value for no rank.
 Json rank_or_null(std::int32_t rank) {
     return rank < 0 ? Json(nullptr) : Json(rank);
 }
@@ -293,7 +293,7 @@ std::string render_json(const Inspection &inspection) {
                            {"between_ns", inspection.between_ns},
                            {"processes", std::move(processes)},
                            {"ports", std::move(ports)}};
-    // Names come from processes and files: bytes that are no UTF-8 must not throw.
+    // Names come from processes and files: bytes that are not UTF-8 must not throw.
     return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -35,7 +35,7 @@ std::string name_of(const Communicator &comm) {
     return comm.name.empty() ? fmt::format("{:#018x}", comm.hash) : printable(comm.name);
 }
 
-// Of the communicators whose operations a proxy works on.
+// Of the communicators that share this proxy.
 std::string names_of(const Process &process, const Proxy &proxy) {
     std::string names;
     for (const Communicator &comm : process.communicators)
@@ -81,7 +81,7 @@ public:
         : inspection_(inspection), options_(options) {}
 
     std::string text() {
-        line(fmt::format("collwire inspect: {}, {} process(es), two looks {} ms apart, {}",
+        line(fmt::format("collwire inspect: {}, {} process(es), two samples {} ms apart, {}",
                          printable(inspection_.host), inspection_.processes.size(),
                          inspection_.between_ns / 1'000'000,
                          report::utc(inspection_.realtime_ns).substr(0, 19) + "Z"));
@@ -128,29 +128,29 @@ private:
                             printable(library.path),
                             library.problem.empty() ? library.source : printable(library.problem)));
         for (const Network &network : process.networks)
-            line(fmt::format("  network plugin {}  {}  ({} ends of connections)",
+            line(fmt::format("  network plugin {}  {}  ({} connection ends)",
                              network.plugin.empty() ? "?" : printable(network.plugin),
-                             network.file.empty() ? "file not known" : printable(network.file),
+                             network.file.empty() ? "file unknown" : printable(network.file),
                              network.n_connections));
         if (!process.problem.empty())
             line("  " + printable(process.problem));
         if (process.problem.empty() && process.communicators.empty())
             line(process.was_scanned
-                     ? "  no communicators: NCCL lists none, and none was found in its memory"
+                     ? "  no communicators: neither in NCCL's own list nor found in its memory"
                      : "  no communicators");
         for (const Proxy &proxy : process.proxies)
             line(fmt::format("  => {} (rank {}): {}{}", names_of(process, proxy),
                              rank_text(proxy.rank), sentence_of(standing_of(proxy, process)),
                              proxy.async_result.empty() || proxy.async_result == "ncclSuccess"
                                  ? ""
-                                 : "; its proxy has ended with " + proxy.async_result));
+                                 : "; its proxy thread failed with " + proxy.async_result));
         if (!process.last_error.empty())
             line("  NCCL's last warning: " + printable(process.last_error));
         put_communicators(process);
         put_operations(process);
         put_threads(process);
         if (process.is_cut)
-            line("  there was more than is looked at: not all of it is here");
+            line("  incomplete: the process has more than collwire reads");
     }
 
     void put_communicators(const Process &process) {
@@ -173,7 +173,7 @@ private:
     }
 
     void put_operations(const Process &process) {
-        Table table_of({{"of"},
+        Table table_of({{"communicator"},
                         {"operation"},
                         {"algorithm"},
                         {"protocol"},
@@ -206,7 +206,9 @@ private:
                                   number(transfer.last.transmitted), number(transfer.last.done),
                                   std::string{wait_name(transfer.wait)}, through(transfer)});
                 }
-        table(table_of, "operations under way");
+        if (!table_of.empty())
+            line("  ch: channel; steps: all of this operation; posted to done: steps so far");
+        table(table_of, "operations in flight");
         more(n, rows(), "operations on connections");
     }
 
@@ -216,7 +218,7 @@ private:
                         {"role"},
                         {"state"},
                         {"ran", Align::Right},
-                        {"waited for a CPU", Align::Right},
+                        {"waited for CPU", Align::Right},
                         {"waits in", Align::Left, true}});
         for (const Thread &thread : process.threads) {
             std::string in = thread.wait_channel;
@@ -227,13 +229,12 @@ private:
                           ms_text(thread.run_ns), ms_text(thread.runnable_ns),
                           in.empty() ? "-" : printable(in)});
         }
-        table(table_of, fmt::format("threads that matter, of {}", process.n_threads));
+        table(table_of, fmt::format("relevant threads, of {}", process.n_threads));
         if (process.throttling && process.throttling->throttled_ns != 0)
-            line(fmt::format("  throttled: cgroup {} for {} in {} periods: its CPU limit holds "
-                             "the threads up",
-                             printable(process.throttling->cgroup),
-                             ms_text(process.throttling->throttled_ns),
-                             process.throttling->periods));
+            line(fmt::format(
+                "  throttled: cgroup {} for {} in {} periods: its CPU limit stops the threads",
+                printable(process.throttling->cgroup), ms_text(process.throttling->throttled_ns),
+                process.throttling->periods));
     }
 
     void put_ports() {
@@ -243,7 +244,7 @@ private:
                         {"state"},
                         {"sent", Align::Right},
                         {"received", Align::Right},
-                        {"errors between the looks", Align::Left, true}});
+                        {"errors between the samples", Align::Left, true}});
         const auto bytes = [](const std::optional<std::uint64_t> &value) {
             return value ? report::human_bytes(*value) : "-";
         };

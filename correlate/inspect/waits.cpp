@@ -44,8 +44,8 @@ bool any_known(const Transfer &transfer, std::optional<std::uint64_t> Endpoint::
                                [member](const Endpoint &one) { return (one.*member).has_value(); });
 }
 
-// What was given to TCP and is not done. A peer that does not read closes its window: then
-// everything that was sent is acknowledged and more waits here.
+// Bytes that TCP has and NCCL does not count as done. A peer that does not read closes its window:
+// all sent bytes are acknowledged then and the rest is unsent.
 Wait wait_of_sockets(const Transfer &transfer) {
     if (!any_known(transfer, &Endpoint::unsent_bytes) ||
         !any_known(transfer, &Endpoint::unacked_segments))
@@ -57,8 +57,8 @@ Wait wait_of_sockets(const Transfer &transfer) {
     return sum_of(transfer, &Endpoint::unsent_bytes) != 0 ? Wait::Credit : Wait::Proxy;
 }
 
-// What TCP has taken is done for NCCL, whether it arrives or not. An acknowledgement that is only
-// late does not make it send again.
+// NCCL counts a step as done once TCP has taken it, delivered or not. A late acknowledgement alone
+// causes no timeout.
 bool is_lost_by_tcp(const Transfer &transfer) {
     return std::ranges::any_of(transfer.endpoints, [](const Endpoint &one) {
         return one.is_socket && one.unacked_segments.value_or(0) != 0 && one.acked_bytes == 0 &&
@@ -83,13 +83,13 @@ Wait wait_of_send(const Transfer &transfer) {
     case Slot::Filled:
         break;
     }
-    // Over sockets a step is given to the kernel whether the peer reads or not.
+    // Over sockets the kernel takes a step whether the peer reads or not.
     if (is_over_sockets(transfer) || transfer.has_credit == true)
         return Wait::Proxy;
     return Wait::Credit;
 }
 
-// What is there for the kernel and not taken comes first, whatever else may still arrive.
+// Data that the kernel has not taken yet comes first, even if more may still arrive.
 Wait wait_of_receive(const Transfer &transfer) {
     const Progress &now = transfer.last;
     if (now.done < now.transmitted) {
@@ -103,7 +103,7 @@ Wait wait_of_receive(const Transfer &transfer) {
         const bool is_there = sum_of(transfer, &Endpoint::unread_bytes) != 0;
         return is_there ? Wait::Proxy : Wait::Sender;
     }
-    // There is room for the next step.
+    // There is a free buffer for the next step.
     return transfer.is_kernel_there == false ? Wait::Gpu : Wait::Proxy;
 }
 
@@ -137,13 +137,13 @@ std::string channels_text(const std::set<std::int32_t> &channels) {
 std::string_view reason_of(Wait wait, bool is_send) {
     switch (wait) {
     case Wait::Credit:
-        return "it says of no room to send to";
+        return "it has announced no buffer for more data";
     case Wait::Sender:
-        return "nothing arrives from it";
+        return "no data arrives from it";
     case Wait::Network:
-        return is_send ? "what was sent to it is not acknowledged" : "nothing arrives from it";
+        return is_send ? "data sent to it is not acknowledged" : "no data arrives from it";
     default:
-        return "not known why";
+        return "reason unknown";
     }
 }
 
@@ -203,7 +203,7 @@ void judge(Inspection &inspection) {
                     transfer.wait = operation.is_queued ? Wait::Queued
                                     : operation.is_begun || !transfer.was_there
                                         ? wait_of(transfer)
-                                        : Wait::Proxy; // not even begun at either look
+                                        : Wait::Proxy; // not started at either sample
 }
 
 ProxyStanding standing_of(const Proxy &proxy, const Process &process) {
@@ -275,21 +275,22 @@ ProxyStanding standing_of(const Proxy &proxy, const Process &process) {
 std::string sentence_of(const ProxyStanding &standing) {
     switch (standing.standing) {
     case Standing::Idle:
-        return "nothing is under way";
+        return "no operation is in flight";
     case Standing::Moving:
-        return "operations are under way and get on";
+        return "operations are in flight and make progress";
     case Standing::Starting:
-        return "operations were begun just now";
+        return "operations have just started";
     case Standing::Stopped:
         return "the process is stopped (state T)";
     case Standing::Unknown:
-        return "operations are under way and do not get on; what for could not be read";
+        return "operations are in flight and make no progress; what they wait for could not be "
+               "read";
     case Standing::Proxy:
-        return fmt::format("NCCL's proxy thread could go on and does not ({})",
+        return fmt::format("NCCL's proxy thread has work to do and does not do it ({})",
                            channels_text({standing.channels.begin(), standing.channels.end()}));
     case Standing::Kernel:
-        return fmt::format("waits for this rank's own kernel, or for what that waits for within "
-                           "the node ({})",
+        return fmt::format("waits for this rank's own GPU kernel, or for a rank of the same node "
+                           "that the kernel waits for ({})",
                            channels_text({standing.channels.begin(), standing.channels.end()}));
     case Standing::Peers:
     case Standing::Network:

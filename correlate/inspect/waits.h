@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations wait for, by what was seen of them.
+// What operations wait for, concluded from the two samples of an inspection.
 #pragma once
 
 #include <string>
@@ -10,10 +10,9 @@
 
 namespace collwire::inspect {
 
-// Of one connection. The order in which NCCL's proxy works on steps (sendProxyProgress,
-// recvProxyProgress of transport/net.cc, 2.18 to 2.30) decides: a sender's step is posted to the
-// GPU, transmitted, done; a receiver's posted to the network, received, transmitted to the GPU,
-// done.
+// For one connection. Follows the order in which NCCL's proxy works on steps (sendProxyProgress,
+// recvProxyProgress of transport/net.cc, 2.18 to 2.30): a sender's step is posted to the GPU,
+// transmitted, done; a receiver's is posted to the network, received, transmitted to the GPU, done.
 [[nodiscard]] Wait wait_of(const Transfer &transfer);
 
 // Fills in `wait` of every transfer.
@@ -21,24 +20,23 @@ void judge(Inspection &inspection);
 
 // "gpu", "credit", ...
 [[nodiscard]] std::string_view wait_name(Wait wait);
-// Nothing of the name: Unknown.
+// Unknown for an unknown name.
 [[nodiscard]] Wait wait_of_name(std::string_view name);
 
 enum class Standing {
-    Idle,     // nothing is under way
-    Moving,   // something is, and gets on
-    Starting, // what is under way was not begun at the first look
+    Idle,     // no operation is in flight
+    Moving,   // operations make progress
+    Starting, // the operations in flight had not started at the first sample
     Stopped,  // a thread that NCCL needs is stopped, or the process is
-    Proxy,    // the proxy thread could go on, and does not
-    Kernel,   // this rank's kernel does not take what is there, or does not give what there is room
-              // for
-    Peers,    // it waits for others, or for the network between
-    Network,  // what it sent is not acknowledged
+    Proxy,    // the proxy thread has work to do and does not do it
+    Kernel,   // this rank's kernel does not take received data, or does not fill a free buffer
+    Peers,    // waits for other ranks, or for the network between
+    Network,  // sent data is not acknowledged
     Unknown,
 };
 [[nodiscard]] std::string_view standing_name(Standing standing);
 
-// Others that a proxy's operations wait for.
+// A rank that a proxy's operations wait for.
 struct WaitsFor {
     std::int32_t peer = -1;
     std::int32_t channel = -1;
@@ -49,15 +47,16 @@ struct WaitsFor {
 };
 
 // What a proxy's operations as a whole wait for. A kernel that waits for one peer does not take
-// what another one sent: only where nothing in its channel waits for others is it the kernel.
+// another one's data: the kernel is the cause only if nothing on its channel waits for others.
 struct ProxyStanding {
     Standing standing = Standing::Idle;
-    std::vector<WaitsFor> waits_for;    // of Peers and Network; sorted
-    std::vector<std::int32_t> channels; // of Kernel and Proxy; sorted
+    std::vector<WaitsFor> waits_for;    // for Peers and Network; sorted
+    std::vector<std::int32_t> channels; // for Kernel and Proxy; sorted
 };
 [[nodiscard]] ProxyStanding standing_of(const Proxy &proxy, const Process &process);
 
-// A sentence for people, without an end: "waits for rank 3 (channels 0, 1): nothing arrives".
+// A sentence for people, without a full stop: "waits for rank 3: no data arrives from it (channels
+// 0, 1)".
 [[nodiscard]] std::string sentence_of(const ProxyStanding &standing);
 
 } // namespace collwire::inspect

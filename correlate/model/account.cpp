@@ -34,10 +34,10 @@ void add_qp(Sums &sums, const Qp &qp) {
     add_rung(sums, qp, qp.bytes.tx_wire_bytes);
 }
 
-// The part of a datagram queue pair that went to one destination, or to those that are not known.
+// The part of a datagram queue pair that went to one destination, or to unknown ones.
 struct Part {
     std::string_view remote_host;
-    std::string address; // where the host is not known
+    std::string address; // if the host is not known
     bool captured = false;
     bool is_known = false;
     Tier tier = Tier::Unknown;
@@ -175,7 +175,7 @@ private:
             add_part(pair.all, qp, part, in_pair.insert(&pair).second);
             add_known(pair.tx_wire_bytes_by_tier[tier], part.tx_wire_bytes);
         }
-        // What it received is of no known tier: the counts are by destination.
+        // Its received bytes have no known tier: counts are by destination.
         Sums &unknown = model_.tiers[index_of(Tier::Unknown)];
         add_known(unknown.rx_wire_bytes, qp.bytes.rx_wire_bytes);
         add_known(unknown.rx_payload_bytes, qp.bytes.rx_payload_bytes);
@@ -185,7 +185,7 @@ private:
         }
     }
 
-    // One queue pair, however many destinations of it are in the sum.
+    // Counts as one queue pair, however many of its destinations are in the sum.
     static void add_part(Sums &sums, const Qp &qp, const Part &part, bool is_first) {
         sums.qps += is_first ? 1 : 0;
         add_known(sums.tx_wire_bytes, part.tx_wire_bytes);

@@ -16,7 +16,7 @@ using Gid = std::array<std::uint8_t, 16>;
 
 // As inet_ntop writes IPv6 addresses (RFC 5952): "::ffff:10.0.0.1", "fe80::1".
 [[nodiscard]] std::string gid_text(const Gid &gid);
-// For people: an IPv4 address where it is one.
+// For people: IPv4 in dotted form.
 [[nodiscard]] std::string short_gid_text(const Gid &gid);
 
 struct GidHash {

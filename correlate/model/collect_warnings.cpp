@@ -48,7 +48,8 @@ public:
         nccl();
         clocks();
         if (!model_.has_topology && model_.total.qps != 0)
-            warn("no topology: what leaves a host is of tier \"unknown\". Fix: --topology FILE");
+            warn(
+                "no topology: bytes that leave a host have tier \"unknown\". Fix: --topology FILE");
     }
 
 private:
@@ -75,9 +76,9 @@ private:
             model_.loss.push_back({host, std::move(name), cpu, records});
         }
         for (const auto &[name, sum] : by_class)
-            warn(fmt::format(
-                "LOSS: {} records of class {} were lost on {}; what they told is missing below",
-                sum.first, name, list_of(sum.second)));
+            warn(fmt::format("LOSS: {} record(s) of class {} were lost on {}: their contents are "
+                             "missing from the numbers below",
+                             sum.first, name, list_of(sum.second)));
     }
 
     void captures() {
@@ -88,21 +89,20 @@ private:
             else if (capture.end == CaptureEnd::Damaged && capture.session != NONE)
                 warn(fmt::format("{}: {}; used up to there", capture.path, capture.message));
             else if (capture.session == NONE)
-                warn(fmt::format("{}: not used: it holds no record of its node", capture.path));
+                warn(fmt::format("{}: not used: it has no record of its host", capture.path));
             const std::uint64_t beyond = capture.events_left_out + capture.anchors_left_out +
                                          capture.gids_left_out + capture.pci_functions_left_out +
                                          capture.nccl_left_out;
             if (capture.unusable_records != beyond && capture.session != NONE)
-                warn(fmt::format(
-                    "{}: {} records left out: what they belong to was never described in it",
-                    capture.path, capture.unusable_records - beyond));
+                warn(fmt::format("{}: {} record(s) left out: the capture does not describe the "
+                                 "objects that they belong to",
+                                 capture.path, capture.unusable_records - beyond));
             if (beyond != 0)
-                warn(fmt::format("{}: {} events, {} clock readings, {} addresses of ports, {} PCI "
-                                 "functions and {} records of NCCL's left out: more than a "
-                                 "recorder writes",
-                                 capture.path, capture.events_left_out, capture.anchors_left_out,
-                                 capture.gids_left_out, capture.pci_functions_left_out,
-                                 capture.nccl_left_out));
+                warn(fmt::format(
+                    "{}: left out, because a recorder does not write so many: {} events, {} clock "
+                    "readings, {} port addresses, {} PCI functions, {} NCCL records",
+                    capture.path, capture.events_left_out, capture.anchors_left_out,
+                    capture.gids_left_out, capture.pci_functions_left_out, capture.nccl_left_out));
         }
         std::set<std::string> open;
         for (const Capture &capture : model_.captures)
@@ -110,7 +110,7 @@ private:
                 open.insert(capture.path);
         if (!open.empty())
             warn(fmt::format(
-                "{} capture(s) have no end ({}): the recorder was killed, or is still at work",
+                "{} capture(s) have no end record ({}): the recorder was killed or still runs",
                 open.size(), list_of(open)));
     }
 
@@ -119,20 +119,20 @@ private:
             const std::string &host = model_.hosts[session.host].name;
             if (session.excluded)
                 warn(fmt::format(
-                    "{}: two recordings overlap; the shorter one is left out of every number",
+                    "{}: two recordings overlap; the shorter one is excluded from all totals",
                     host));
             if (!session.from_start)
                 warn(fmt::format(
-                    "{}: the recording's first segment is not here; bytes count from segment {} on",
+                    "{}: the recording's first segment is missing; bytes count from segment {} on",
                     host, session.segments.empty() ? 0 : *session.segments.begin()));
             if (!session.segments.empty()) {
                 const std::uint64_t span =
                     std::uint64_t{*session.segments.rbegin()} - *session.segments.begin() + 1;
                 if (span != session.segments.size())
-                    warn(fmt::format("{}: {} segment(s) in the middle of a recording are missing: "
-                                     "its bytes are here, its "
-                                     "events and short-lived queue pairs are not",
-                                     host, span - session.segments.size()));
+                    warn(fmt::format(
+                        "{}: {} segment(s) in the middle of a recording are missing: totals "
+                        "include their bytes, but not their events and short-lived queue pairs",
+                        host, span - session.segments.size()));
             }
         }
     }
@@ -159,16 +159,18 @@ private:
             warn(fmt::format("{} of {} queue pairs: bytes not measured{}",
                              model_.total.qps_without_bytes, model_.total.qps,
                              model_.total.derived_tx_payload_bytes
-                                 ? "; the payload of NCCL's operations on them is computed"
+                                 ? "; the payload of NCCL operations on them is computed"
                                  : ""));
         unknown_tier();
         if (!model_.sessions.empty() && !model_.watched_queue_pairs())
-            warn("not every recording watched queue pairs: where none is seen that is not 0");
+            warn("QP tracing was off in some recordings: no queue pairs there means \"not "
+                 "recorded\", not zero");
         if (!model_.unmatched_posts.empty()) {
             std::uint64_t posted_bytes = 0;
             for (const UnmatchedPosts &posts : model_.unmatched_posts)
                 posted_bytes = add_saturating(posted_bytes, posts.bytes);
-            warn(fmt::format("{} B posted on {} queue pair(s) that could not be found: in no sum",
+            warn(fmt::format("{} B were posted on {} queue pair(s) that no record describes: "
+                             "excluded from all totals",
                              posted_bytes, model_.unmatched_posts.size()));
         }
     }
@@ -181,16 +183,16 @@ private:
         const std::uint64_t unplaced = model_.unplaced_tx_wire_bytes;
         std::string why;
         if (unplaced < unknown)
-            why = fmt::format("the destination of {} B is not known (no address was seen, its "
-                              "records were lost, or it changed)",
+            why = fmt::format("the destination of {} B is not known (no address was recorded, its "
+                              "record was lost, or it changed)",
                               unknown - unplaced);
         if (unplaced != 0)
             why += fmt::format("{}{} B are from or to ports that the topology lacks or does not "
-                               "connect. Fix: add what is missing to the topology",
+                               "connect. Fix: add them to the topology",
                                why.empty() ? "" : "; ", unplaced);
-        warn(fmt::format("{} B are of tier \"unknown\", so each tier of the fabric has at least "
-                         "what is said: {}",
-                         unknown, why));
+        warn(fmt::format(
+            "{} B have tier \"unknown\", so the bytes of every other tier are lower bounds: {}",
+            unknown, why));
     }
 
     [[nodiscard]] bool has_loss(Index host) const {
@@ -205,17 +207,19 @@ private:
             const std::string name = fmt::format("{} {} port {}", model_.hosts[device.host].name,
                                                  device.name, port.number);
             if (bytes.counter_resets != 0)
-                warn(fmt::format(
-                    "{}: its byte counter fell {} time(s): bytes before each fall may be missing",
-                    name, bytes.counter_resets));
+                warn(fmt::format("{}: its byte counter went backwards {} time(s): bytes before "
+                                 "each reset may be missing",
+                                 name, bytes.counter_resets));
             if (bytes.tx_wire_bytes && bytes.explained_tx_bytes &&
                 *bytes.explained_tx_bytes >
                     add_saturating(*bytes.tx_wire_bytes, bytes.uncertainty_bytes.value_or(0)))
-                warn(fmt::format(
-                    "{}: its queue pairs sent {} B more than its counter saw (uncertainty {} B){}",
-                    name, *bytes.explained_tx_bytes - *bytes.tx_wire_bytes,
-                    bytes.uncertainty_bytes.value_or(0),
-                    has_loss(device.host) ? "; the records that were lost there may be why" : ""));
+                warn(fmt::format("{}: its queue pairs sent {} B more than its counter shows "
+                                 "(uncertainty {} B){}",
+                                 name, *bytes.explained_tx_bytes - *bytes.tx_wire_bytes,
+                                 bytes.uncertainty_bytes.value_or(0),
+                                 has_loss(device.host)
+                                     ? "; probably because records were lost on this host"
+                                     : ""));
         }
     }
 
@@ -247,11 +251,10 @@ private:
         }
         if (several != 0)
             warn(fmt::format("{} queue pair(s) were connected to another peer after they had sent "
-                             "or received: their bytes are of both, so of no peer and of tier "
-                             "\"unknown\"",
+                             "or received: their bytes count for no peer and for tier \"unknown\"",
                              several));
         if (ambiguous != 0)
-            warn(fmt::format("{} queue pair(s): several could be the other end, none was taken",
+            warn(fmt::format("{} queue pair(s): several could be the other end, so none was chosen",
                              ambiguous));
         if (not_captured != 0)
             warn(fmt::format("{} queue pair(s): the other end is not in these captures{}",
@@ -265,28 +268,28 @@ private:
     void nccl() {
         const nccl::NcclFacts &nccl = model_.nccl;
         if (nccl.ops_truncated != 0)
-            warn(fmt::format("{} launch(es) of NCCL's had more operations than were walked: their "
+            warn(fmt::format("{} NCCL launch(es) had more operations than collwire reads: their "
                              "collectives are partial",
                              nccl.ops_truncated));
         if (nccl.launches_unreadable != 0)
-            warn(fmt::format("{} launch(es) of NCCL's are of operations that were never described: "
-                             "whose bytes are of them is not known",
+            warn(fmt::format("{} NCCL launch(es) have no operation descriptor (record lost): their "
+                             "bytes are unattributed",
                              nccl.launches_unreadable));
         if (nccl.replays_left_out != 0)
-            warn(fmt::format("{} replay(s) of CUDA graphs' operations are not listed: there are "
-                             "more than a report has room for; their bytes are told by rank",
+            warn(fmt::format("{} replay(s) of CUDA graphs are not listed: they exceed the report's "
+                             "limit; their bytes are counted by rank only",
                              nccl.replays_left_out));
         if (nccl.orphans != 0)
-            warn(fmt::format("{} call(s) and launch(es) of NCCL's are of no communicator that is "
-                             "in the captures",
-                             nccl.orphans));
+            warn(fmt::format(
+                "{} NCCL call(s) and launch(es) belong to no communicator in the captures",
+                nccl.orphans));
         const auto unjoined = std::count_if(
             nccl.instances.begin(), nccl.instances.end(), [](const nccl::Instance &instance) {
                 return instance.n_collectives != 0 && !instance.is_joined;
             });
         if (unjoined != 0)
-            warn(fmt::format("{} rank(s): which of their collectives are which of the other ranks "
-                             "cannot be told; they are listed by themselves",
+            warn(fmt::format("{} rank(s) could not be aligned with the others; their collectives "
+                             "are listed separately",
                              unjoined));
     }
 
@@ -301,12 +304,13 @@ private:
                 worst = &clock;
         }
         if (worst != nullptr)
-            warn(fmt::format("the clocks of {} pair(s) of hosts are apart; the worst: {} is "
-                             "{:+.3f} s against {}. Compare "
-                             "times across hosts with care",
-                             apart, model_.hosts[worst->host_b].name,
-                             static_cast<double>(worst->b_minus_a_ns) / NS_PER_S,
-                             model_.hosts[worst->host_a].name));
+            warn(fmt::format(
+                "the clocks of {} pair(s) of hosts differ by {:.1f} s or more; the worst: {}'s is "
+                "{:.3f} s ahead of {}'s. Compare times across hosts with care",
+                apart, CLOCKS_APART_NS / NS_PER_S,
+                model_.hosts[worst->b_minus_a_ns < 0 ? worst->host_a : worst->host_b].name,
+                static_cast<double>(magnitude(worst->b_minus_a_ns)) / NS_PER_S,
+                model_.hosts[worst->b_minus_a_ns < 0 ? worst->host_b : worst->host_a].name));
     }
 
     static std::uint64_t magnitude(std::int64_t value) {

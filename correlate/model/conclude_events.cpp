@@ -14,10 +14,10 @@ namespace collwire::model {
 
 namespace {
 
-// Effects this near in time on one port are one event.
+// Effects within this time on one port are one event.
 constexpr std::uint64_t SAME_EVENT_NS = 2'500'000'000;
-// An edge this long before or after explains an effect: RDMA notices by timeouts of up to some
-// seconds.
+// A link change this long before or after explains an effect: RDMA detects loss by timeouts of up
+// to some seconds.
 constexpr std::uint64_t BEFORE_NS = 10'000'000'000;
 constexpr std::uint64_t AFTER_NS = 2'000'000'000;
 constexpr std::uint64_t NS_PER_MS = 1'000'000;
@@ -28,7 +28,7 @@ bool is_edge(const Event &event) {
            event.kind == "device_gone" || event.kind == "device_fatal";
 }
 
-// One sign that something is wrong beyond a port.
+// One sign of a problem beyond a port.
 struct Sign {
     Index port;
     std::uint64_t from_ns;
@@ -77,7 +77,7 @@ private:
     std::unordered_map<Index, std::vector<std::uint64_t>> edges_; // port: realtimes
     std::set<Index> watched_;
     std::map<std::pair<Index, std::uint32_t>, Index> port_by_number_; // by device
-    // What to add to a realtime of the first host for that of the second, modulo 2^64.
+    // Offset from the first host's realtime to the second's, modulo 2^64.
     std::map<std::pair<Index, Index>, std::uint64_t> clocks_;
 };
 
@@ -181,11 +181,11 @@ void Concluder::add_counter_events() {
                 if (meaning == CounterMeaning::CarrierDown) {
                     if (edge_near(port, event.realtime_ns,
                                   event.realtime_ns + (growth.to_ns - growth.from_ns)))
-                        continue; // its edges are there
+                        continue; // its changes are recorded
                     event.kind = "carrier_down";
-                    event.what = fmt::format(
-                        "the carrier went down {} times between two samples; no edge was recorded",
-                        growth.delta);
+                    event.what = fmt::format("carrier went down {} time(s) between two samples; "
+                                             "the single changes were not recorded",
+                                             growth.delta);
                 } else {
                     event.kind = "port_errors";
                     event.what = fmt::format("{} grew by {}", counter.name, growth.delta);
@@ -290,12 +290,12 @@ void Concluder::add_path_event(const std::vector<Sign> &signs) {
         for (const auto &[name, growth] : event.evidence)
             effect += fmt::format(", {} +{}", name, growth);
     } else {
-        std::string answers = "which got answers in between";
+        std::string answers = "with answers in between";
         if (!silent.empty())
             answers = silent.size() == qps.size()
-                          ? "without any answer"
-                          : fmt::format("{} of them without any answer", silent.size());
-        effect = fmt::format("{} frames sent again by {} queue pair(s) within {}, {}", frames,
+                          ? "with no answer"
+                          : fmt::format("{} of them with no answer", silent.size());
+        effect = fmt::format("{} frames retransmitted by {} queue pair(s) within {}, {}", frames,
                              qps.size(), took, answers);
     }
     const Index far_edge = [&] {
@@ -319,12 +319,12 @@ void Concluder::add_path_event(const std::vector<Sign> &signs) {
     } else {
         event.kind = "suspected_path_loss";
         event.what = fmt::format("{}; {}: {} beyond this port", effect,
-                                 carrier_watched(event.port) ? "the carrier never changed"
-                                                             : "no change of the link was seen",
+                                 carrier_watched(event.port) ? "this port's carrier did not change"
+                                                             : "no link change was recorded",
                                  !silent.empty() && silent.size() == qps.size()
-                                     ? "the path is cut, or the peer silent, somewhere"
-                                     : "frames are lost (cut, bad link, congestion), or a peer "
-                                       "does not answer, somewhere");
+                                     ? "probably the path is cut or the peer is down, somewhere"
+                                     : "probably frames are lost (cut, bad link, congestion) or a "
+                                       "peer does not answer, somewhere");
     }
     model_.events.push_back(std::move(event));
 }
@@ -336,7 +336,7 @@ void Concluder::order() {
     };
     std::sort(model_.events.begin(), model_.events.end(),
               [&](const Event &a, const Event &b) { return key(a) < key(b); });
-    // The same segment twice.
+    // One segment was given twice.
     const auto same = std::unique(model_.events.begin(), model_.events.end(),
                                   [&](const Event &a, const Event &b) { return key(a) == key(b); });
     model_.events.erase(same, model_.events.end());

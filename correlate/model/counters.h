@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One counter of a port over a recording: what it grew by, without trusting it to grow.
+// One counter of a port over a recording: its increase, without trusting it to be monotonic.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@ void add_growth(std::vector<Growth> &growths, const Growth &growth, std::uint64_
 
 class CounterSeries {
 public:
-    // `watched`: the stretches of growth are kept, too.
+    // `watched`: the stretches of growth are kept as well.
     explicit CounterSeries(bool watched = false) : watched_(watched) {}
 
-    // Points must come in the order of time; one that is not newer than the last is left out, so
-    // that reading a capture twice changes nothing.
+    // Points must be in time order. One that is not newer than the last is ignored, so that reading
+    // a capture twice changes nothing.
     void add(const CounterPoint &point);
 
     [[nodiscard]] std::uint64_t points() const { return points_; }
     [[nodiscard]] const CounterPoint &first() const { return first_; }
     [[nodiscard]] const CounterPoint &last() const { return last_; }
-    // From the first point to the last. After a reset the counter counts from 0 again: what it had
-    // counted between the point before and the reset is not known and not in here.
+    // From the first point to the last. After a reset the counter restarts at 0: the increase
+    // between the point before and the reset is unknown and not included.
     [[nodiscard]] std::uint64_t increase() const { return increase_; }
     [[nodiscard]] std::uint64_t resets() const { return resets_; }
     // In units of the counter per second, over the interval in which it grew fastest; 0 with fewer
@@ -57,7 +57,7 @@ private:
     bool watched_;
 };
 
-// a + b, or the greatest number: sums over hostile input must not wrap to something small.
+// a + b, or the greatest number: sums over hostile input must not wrap around.
 [[nodiscard]] constexpr std::uint64_t add_saturating(std::uint64_t a, std::uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The port at the other end, by the address in the queue pair or in that of its peer.
+// Finds the port at the other end, by the address in the queue pair or in its peer.
 #include <algorithm>
 #include <unordered_map>
 
@@ -90,7 +90,7 @@ void RemotePortFinder::index_ports() {
     }
 }
 
-// Whether the port's host was recorded at that time: of two boots of one host one was not.
+// Whether the port's host was recorded at that time: rules out the other boot of a host.
 bool RemotePortFinder::was_recorded(Index port, const Life &life) const {
     const auto &recordings = recordings_[model_.devices[model_.ports[port].device].host];
     return std::any_of(recordings.begin(), recordings.end(), [&](const Life &recording) {
@@ -107,7 +107,7 @@ bool RemotePortFinder::has_end(Index port, const Qp &of) const {
     std::size_t looked_at = 0;
     for (const Index index : found->second) {
         const Qp &qp = model_.qps[index];
-        // Beyond that it cannot be told, and nothing is ruled out.
+        // With more candidates than this nothing is ruled out.
         if (++looked_at > MAX_LOOKED_AT ||
             ((qp.port == NONE || qp.port == port) && !psns_contradict(of, qp) &&
              !are_apart(life, life_of(model_, qp), SKEW_UNKNOWN_NS)))
@@ -116,7 +116,7 @@ bool RemotePortFinder::has_end(Index port, const Qp &of) const {
     return false;
 }
 
-// A queue pair that was reset after it had sent, and connected anew: its counts are of both peers.
+// A queue pair that was reset after it had sent, and reconnected: its counts mix both peers.
 void find_several_peers(Qp &qp) {
     const auto before = [&](std::uint64_t first_ns) {
         return first_ns != 0 && first_ns < qp.readdressed_ns;
@@ -161,8 +161,8 @@ void RemotePortFinder::find_remote_port(Qp &qp) {
         qp.remote_port = candidates->front();
         return;
     }
-    // One address on several ports: two boots of one host, or networks that do not meet. The other
-    // end tells which.
+    // One address on several ports: two boots of one host, or separate networks. The other end
+    // decides.
     std::size_t matches = 0;
     for (const Index port : *candidates) {
         if (!has_end(port, qp))
@@ -176,7 +176,7 @@ void RemotePortFinder::find_remote_port(Qp &qp) {
     }
 }
 
-// What netlink alone tells of a queue pair has no address; the other end's address tells it.
+// A queue pair known from netlink only has no address; the other end's address supplies it.
 void RemotePortFinder::find_missing_addresses() {
     std::unordered_map<NumberKey, std::vector<Index>, Hash> by_target;
     for (Index index = 0; index < model_.qps.size(); ++index) {

@@ -22,8 +22,8 @@ topology::Endpoint by_gid(const Gid &gid) {
     return endpoint;
 }
 
-// Hosts whose name is also that of another machine. Two boots of one machine have a name in common,
-// too: the machine id tells the two apart, or without it that they never ran at one time.
+// Hosts that share their name with another machine. Two boots of one machine share a name too: they
+// have one machine id or, without ids, never ran at the same time.
 std::vector<bool> hosts_of_shared_names(const Model &model) {
     struct Seen {
         Index host;
@@ -104,8 +104,8 @@ public:
         if (remote_port != NONE) {
             const Device &remote = model_.devices[model_.ports[remote_port].device];
             found.host = model_.hosts[remote.host].name;
-            // Two boots of one machine never talk to each other, but two recordings of one boot are
-            // one host here.
+            // Two boots of one machine never exchange data, but two recordings of one boot are one
+            // host here.
             if (remote_port == qp.port || (remote.host == qp.host && software)) {
                 found.tier = Tier::Self;
                 return found;
@@ -154,7 +154,8 @@ void find_tiers(Model &model, const Topology *topology) {
             Remote remote = finder.find(qp, peer.remote_port, by_gid(peer.dgid));
             peer.tier = remote.tier;
             peer.remote_host = std::move(remote.host);
-            // The highest level that any of its destinations crosses; unknown if that of one is.
+            // The highest level that any of its destinations crosses; unknown if any destination's
+            // is.
             qp.tier = &peer == &qp.ud_peers.front() ? peer.tier : std::max(qp.tier, peer.tier);
         }
         topology::Endpoint endpoint;

@@ -78,7 +78,7 @@ bool Ingest::end_capture(const capture::ReadSummary &summary) {
     constexpr std::uint32_t ROTATED = 2;
     const bool ended = summary.end && summary.end->reason != ROTATED;
     session().ended = session().ended || ended;
-    if (ended) // what was read later was counted until then
+    if (ended) // bytes read later were counted until then
         session().end_ns = summary.end->header.time_ns;
     session().probes_placed = std::max(session().probes_placed, n_probes_);
     return true;
@@ -144,7 +144,7 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
         return add_sample_gap(record_as<cw_sample_gap>(record).begin_ns, header.time_ns);
     case CW_KIND_LOSS:
         return add_loss(record);
-    default: // END is in the summary; what is not NCCL's either is of a newer minor version
+    default: // END is in the summary; any other kind is from a newer minor version
         if (nccl_.add(session_, header, record, session().from_start))
             return;
         ++model_.captures.back().unusable_records;
@@ -152,14 +152,14 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
     }
 }
 
-// ---- who and what
+// ---- hosts, devices, processes
 
 Index Ingest::host_of(const cw_node &node) {
     const std::string hostname(text_of(node.hostname));
     const std::string boot_id(text_of(node.boot_id));
     const std::string machine_id(text_of(node.machine_id));
-    // One machine may have several host names (a container's, one that was changed). Copies of a
-    // virtual machine may have one boot.
+    // One machine may have several host names (a container's, or a changed one). Copies of a
+    // virtual machine may share a boot id.
     std::vector<Index> &known = hosts_[boot_id.empty() ? '\n' + hostname : boot_id];
     for (const Index index : known) {
         Host &host = model_.hosts[index];
@@ -202,7 +202,7 @@ void Ingest::add_node(std::span<const std::byte> record) {
     segment_start_ns_ = node.header.time_ns;
     Session &current = session();
     current.sample_interval_ns = node.sample_interval_ns;
-    // Those in between may be missing.
+    // Segments in between may be missing.
     if (!is_new)
         add_sample_gap(current.end_ns, segment_start_ns_);
     current.flags |= node.flags;
@@ -273,7 +273,7 @@ Index Ingest::port_of(Index device, std::uint32_t number) {
     return found->second;
 }
 
-// NONE, and counted: the device was never described, or has no port of such a number.
+// NONE, and counted, if the device was never described or has no port with this number.
 Index Ingest::device_with_port(std::uint32_t dev_index, std::uint32_t port) {
     const Index device = device_by_index(dev_index);
     if (device != NONE && port <= MAX_PORT_NUMBER)
@@ -370,7 +370,8 @@ void Ingest::add_source(std::span<const std::byte> record) {
     SourceInfo &source = session().sources[{std::string(text_of(from.name)), from.dev_index}];
     const auto state = from.state <= CW_SOURCE_REFUSED ? static_cast<cw_source_state>(from.state)
                                                        : CW_SOURCE_UNAVAILABLE;
-    // The worst of the recording: what was missing for a time is missing in its sums.
+    // The worst state of the recording: a source that was missing for a time lacks bytes in its
+    // sums.
     if (state < source.state || (state == source.state && from.header.time_ns < source.time_ns))
         return;
     source.name = text_of(from.name);

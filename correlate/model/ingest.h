@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the records of captures, in any number and any state, and gathers them into a Model that is
-// not joined yet.
+// Reads the records of captures, in any number and any state, into a Model before it is joined.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,8 @@
 
 namespace collwire::model {
 
-// What one capture may hold of things that are kept one by one, far beyond what a recorder writes.
-// A file of some KiB can hold millions of equal records.
+// Limits for one capture's list entries, far above what a recorder writes. A file of some KiB can
+// hold millions of equal records.
 inline constexpr std::uint64_t MAX_EVENTS = 100'000;
 inline constexpr std::uint64_t MAX_CLOCK_ANCHORS = 100'000; // a recorder writes one a minute
 inline constexpr std::size_t MAX_SAMPLE_GAPS = 100'000;     // of a recording
@@ -31,21 +30,21 @@ inline constexpr std::uint64_t MAX_GIDS = 100'000; // differing ones; a port has
 inline constexpr std::uint64_t MAX_PCI_FUNCTIONS = 100'000; // of different addresses
 inline constexpr std::uint32_t MAX_PORT_NUMBER = 255;       // rdma_port_t of an adapter, and verbs'
 
-// Files in any order; the segments of one recording should come in ascending order (what grows
-// within a segment that comes late is not told apart). The same file twice changes nothing.
+// Files in any order; segments of one recording should come in ascending order (growth within a
+// segment that comes late is not resolved). Adding a file twice changes nothing.
 class Ingest {
 public:
     void begin_capture(std::string path);
-    // One record of the capture that was begun last.
+    // One record of the capture that was started last.
     void add(const cw_header &header, std::span<const std::byte> record);
-    // False: nothing of it is used, since it holds no record of its node.
+    // False: the capture is not used, because it has no record of its node.
     bool end_capture(const capture::ReadSummary &summary);
-    // Instead of end_capture: its content is not that of a capture.
+    // Instead of end_capture, for content that is not a capture.
     void fail_capture(std::string message);
     // A file that is not used at all, and why.
     void unreadable(std::string path, std::string message);
 
-    // What was gathered; this object is empty afterwards.
+    // The model; this object is empty afterwards.
     [[nodiscard]] Model take();
 
 private:
@@ -134,8 +133,8 @@ private:
 
     Model model_;
     nccl::Gather nccl_;
-    Index session_ = NONE;          // of the capture that was begun last
-    bool segment_is_first_ = false; // counts begin at 0 in it
+    Index session_ = NONE;          // of the capture that was started last
+    bool segment_is_first_ = false; // counts start at 0 in it
     std::uint64_t segment_start_ns_ = 0;
     std::unordered_map<std::string, std::vector<Index>> hosts_; // boot id, or name without one
     std::unordered_map<std::pair<Index, std::uint64_t>, Index, Hash> sessions_; // host, id
@@ -149,9 +148,9 @@ private:
     std::unordered_map<PostKey, Index, Hash> post_index_;
     std::unordered_map<ProcessKey, Index, Hash> processes_;
     std::unordered_map<std::string, Index> counters_;        // session, device, port, source, name
-    std::unordered_map<std::uint32_t, Index> counter_by_id_; // of the capture that was begun last
+    std::unordered_map<std::uint32_t, Index> counter_by_id_; // of the capture that was started last
     std::set<std::pair<Index, Gid>> gids_;                   // port, address
-    // Of the capture that was begun last.
+    // Of the capture that was started last.
     std::uint64_t n_events_ = 0, n_anchors_ = 0, n_gids_ = 0, n_pci_functions_ = 0, n_probes_ = 0;
 };
 

@@ -77,7 +77,8 @@ void Ingest::add_module_event(std::span<const std::byte> record) {
 
 void Ingest::add_device_gone(std::span<const std::byte> record) {
     const auto from = record_as<cw_device_gone>(record);
-    // The kernel's own word for it and the look at sysfs that missed the device may cross.
+    // The kernel's event and the recorder's poll of sysfs that misses the device may both report
+    // it.
     if (!gone_devices_.emplace(session_, from.dev_index).second)
         return;
     Event event = event_of_device(from.header, from.dev_index, text_of(from.device));

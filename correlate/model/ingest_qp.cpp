@@ -21,8 +21,8 @@ using capture::text_of;
 
 namespace {
 
-// A segment begins with the whole state, and the next sample comes a sampling interval later.
-// Destinations of datagrams carry no time of their first frame, so this tells the two apart.
+// A segment starts with the whole state, and the next sample follows a sampling interval later.
+// Destinations of datagrams have no time of their first frame, so the time tells them apart.
 constexpr std::uint64_t SNAPSHOT_WITHIN_NS = 500'000'000;
 // Two stretches of retransmission this near are one; more stretches than this of one queue pair are
 // joined.
@@ -79,7 +79,7 @@ void note_retransmissions(Qp &qp, const cw_wire_counters &now, std::uint64_t now
                         subtract_or_zero(all_frames(now.rx), all_frames(before.rx))});
 }
 
-// What a direction counted before `since_ns` is in its baseline, if it had begun by then.
+// The baseline holds the direction's counts before `since_ns`, if it had started by then.
 void subtract(cw_wire_direction &from, const cw_wire_direction &baseline, std::uint64_t since_ns) {
     if (from.first_ns == 0 || from.first_ns >= since_ns)
         return;
@@ -109,7 +109,7 @@ nccl::ByteSample sample_of(const cw_post_counters &posts, std::uint64_t time_ns)
     return {.time_ns = time_ns, .payload_bytes = posted_payload_bytes(posts)};
 }
 
-// Puts them in the order of time. A gap begins with a reading, which ends the one before.
+// Puts the gaps in time order. A gap starts with a reading, which ends the previous gap.
 void part_overlapping(std::vector<std::pair<std::uint64_t, std::uint64_t>> &gaps) {
     std::sort(gaps.begin(), gaps.end());
     std::size_t n = 0;
@@ -125,7 +125,7 @@ void part_overlapping(std::vector<std::pair<std::uint64_t, std::uint64_t>> &gaps
     gaps.resize(n);
 }
 
-// Where the first segment is missing, the first sample is where counting begins.
+// If the first segment is missing, counting starts at the first sample.
 template <typename Counters>
 void keep(std::unique_ptr<nccl::ByteSeries> &series, const Counters &counters,
           std::uint64_t time_ns, bool from_start) {
@@ -295,7 +295,7 @@ void Ingest::add_qp_wire(std::span<const std::byte> record) {
     const std::uint64_t time_ns = wire.header.time_ns;
     Qp &qp = model_.qps[qp_of(wire.key)];
     session().last_wire_sample_ns = std::max(session().last_wire_sample_ns, time_ns);
-    // The first record of a later segment is where counting begins, not something that happened.
+    // The first record of a later segment is where counting starts, not an event.
     const bool counts =
         session().from_start || qp.wire || wire.counters.tx.first_ns >= segment_start_ns_;
     if (counts && (!qp.wire || time_ns > qp.wire->last_ns))
@@ -324,7 +324,7 @@ void Ingest::add_ud_peer(std::span<const std::byte> record) {
     const UdCounts counts{from.tx_frames, from.tx_wire_bytes, from.tx_payload_bytes};
     const auto [found, is_new] = ud_.try_emplace(key);
     UdSnapshots &snapshots = found->second;
-    // Of a later segment that is here what is new in it is new.
+    // New entries in a later segment that is present are new.
     if (is_new && !session().from_start && session().segments.size() == 1 &&
         from.key.generation_ns < segment_start_ns_ &&
         from.header.time_ns < add_saturating(segment_start_ns_, SNAPSHOT_WITHIN_NS))
@@ -389,7 +389,7 @@ void Ingest::finish_sessions() {
         Session &current = model_.sessions[index];
         current.end_ns = std::max(current.end_ns, current.begin_ns);
         part_overlapping(current.sample_gaps);
-        // A recorder writes the states of its sources before its devices.
+        // A recorder writes its sources' states before its devices.
         for (auto &[key, source] : current.sources)
             if (const auto found = devices_by_index_.find({index, key.second});
                 key.second != DEV_INDEX_NODE && source.device == NONE &&
@@ -410,7 +410,7 @@ void Ingest::finish_qps() {
             qp.wire->baseline.reset();
         }
         if (qp.device != NONE) {
-            // Most devices have one port, and then it is that.
+            // Most devices have one port.
             if (qp.port_number == 0 && model_.devices[qp.device].n_ports == 1)
                 qp.port_number = 1;
             if (qp.port_number != 0)

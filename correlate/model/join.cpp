@@ -47,7 +47,7 @@ void exclude_overlaps(Model &model) {
     for (Index index = 0; index < order.size(); ++index)
         order[index] = index;
     const auto &sessions = model.sessions;
-    // The longest first: one that is left out itself leaves no other out.
+    // The longest first: an excluded recording excludes no other.
     const auto length_ns = [&](Index index) {
         return sessions[index].end_ns - sessions[index].begin_ns;
     };
@@ -129,7 +129,7 @@ void find_owners(Model &model) {
     for (Qp &qp : model.qps) {
         if (qp.tgid == 0 || qp.has(CW_QP_KERNEL))
             continue;
-        // Of unknown start: the youngest process of that number.
+        // If its start is unknown: the youngest process with that number.
         const std::uint64_t latest = qp.start_boottime_ns == 0
                                          ? UINT64_MAX
                                          : add_saturating(qp.start_boottime_ns, START_TOLERANCE_NS);

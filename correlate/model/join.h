@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what was gathered to what is reported: join() runs every step below in this order.
+// From gathered records to reportable results: join() runs every step below in this order.
 #pragma once
 
 #include "correlate/model/model.h"
 
 namespace collwire::model {
 
-// `topology` may be null: then every byte that leaves its host is of an unknown tier.
+// If `topology` is null, every byte that leaves its host has an unknown tier.
 void join(Model &model, const topology::Topology *topology);
 
 // Drops the shorter of two recordings of one host that overlap, so that no byte counts twice;
@@ -23,14 +23,14 @@ void find_remote_ports(Model &model);
 void pair_ends(Model &model);
 // Finds ports in the topology, and the tier between the two ends.
 void find_tiers(Model &model, const topology::Topology *topology);
-// What is known of the bytes of each queue pair, and how.
+// Determines the bytes of each queue pair and their source.
 void measure(Model &model);
-// Sums, and the ports' own counters against them.
+// Computes the sums, and compares them with the ports' own counters.
 void account(Model &model);
-// Of a queue pair in a node pair: a host, an address, or that it is not known.
+// Destination of a queue pair in a node pair: a host, an address, or "not known".
 [[nodiscard]] std::string destination_of(const Qp &qp);
 inline constexpr const char *DESTINATION_NOT_KNOWN = "(destination not known)";
-// Completes and orders the events, and adds those that only their effects tell of.
+// Completes and sorts the events, and adds those that are concluded from counters.
 void conclude_events(Model &model);
 // Losses, and everything that a reader should know before the numbers.
 void collect_warnings(Model &model);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every part of the model is made of.
+// Basic types of all parts of the model.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace collwire::model {
 using Index = std::uint32_t;
 inline constexpr Index NONE = ~Index{0};
 
-// A number, or: not measured. Never 0 for the latter.
+// A number, or absent if not measured (never 0 then).
 using Known = std::optional<std::uint64_t>;
-// Adds what is known; a sum of nothing known is not known.
+// Adds known values; a sum without any known value is unknown.
 void add_known(Known &sum, const Known &value);
 
 inline constexpr std::size_t TIERS = 5;

@@ -30,14 +30,14 @@ public:
             if (qp.device != NONE)
                 by_number_[key(qp.session, qp.device, qp.key.qpn)].push_back(index);
         }
-        // Queue pairs are in the order of generations within a number already.
+        // Queue pairs with one number are already in generation order.
         for (Index index = 0; index < model.devices.size(); ++index)
             if (auto &of_host = devices_[model.devices[index].host]; of_host.size() < MAX_DEVICES)
                 of_host.push_back(index);
     }
 
-    // The queue pair of this number that lived then and is, or may be, the process's. NONE: there
-    // is none.
+    // The queue pair with this number that lived then and belongs, or may belong, to the process.
+    // NONE: not found.
     [[nodiscard]] Index find(Index session, Index device, const cw_verbs_key &wanted,
                              std::uint64_t time_ns) const {
         const auto found = by_number_.find(key(session, device, wanted.qpn));
@@ -50,8 +50,8 @@ public:
             });
         if (after != qps.begin() && fits(*(after - 1), wanted, time_ns))
             return *(after - 1);
-        // One that was there before us has the time of our first sight, which can come after its
-        // first post.
+        // A pre-existing queue pair has the time of its discovery, which may be after its first
+        // post.
         if (after == qps.begin() && model_.qps[*after].has(CW_QP_PREEXISTING) &&
             fits(*after, wanted, time_ns))
             return *after;
@@ -105,7 +105,7 @@ void match_posts(Model &model) {
         const Index host = model.sessions[posts.session].host;
         const cw_post_counters &counters = posts.counters.last;
         if (posts.counters.last_ns == 0)
-            continue; // a first post was seen and nothing counted yet
+            continue; // a first post was recorded but nothing counted yet
         const std::uint64_t time_ns =
             posts.first_seen_ns != 0 ? posts.first_seen_ns : counters.first_ns;
         Index match = NONE;
@@ -115,7 +115,7 @@ void match_posts(Model &model) {
             if (device != devices.end())
                 match = qps.find(posts.session, device->second, posts.key, time_ns);
             if (match == NONE)
-                reason = "no queue pair of this device, number, process and time is in the capture";
+                reason = "the capture has no queue pair with this device, number, process and time";
         } else {
             std::size_t matches = 0;
             for (const Index device : qps.devices_of(host)) {
@@ -126,8 +126,8 @@ void match_posts(Model &model) {
                 ++matches;
             }
             reason = matches == 0
-                         ? "the device is not known, and no queue pair of this number and process "
-                           "is in the capture"
+                         ? "the device is not known, and the capture has no queue pair with this "
+                           "number and process"
                          : "the device is not known, and several queue pairs have this number";
             if (matches != 1)
                 match = NONE;

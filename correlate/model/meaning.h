@@ -6,12 +6,12 @@
 
 namespace collwire::model {
 
-// What it tells if a counter of a port grows.
+// What it means if a port counter grows.
 enum class CounterMeaning : std::uint8_t {
     None,
     PathLoss,    // frames, or the answers to them, were lost beyond the port
-    PortErrors,  // the port itself received or sent badly
-    CarrierDown, // the carrier went away
+    PortErrors,  // the port itself had receive or send errors
+    CarrierDown, // the carrier was lost
 };
 
 // By the names of mlx5, bnxt_re, irdma, efa, rdma_rxe, of the InfiniBand port counters and of

@@ -25,7 +25,7 @@ std::uint64_t sum_of(const __u64 (&of_class)[CW_WIRE_CLASSES], bool with_retrans
     return sum;
 }
 
-// A device's own state of a source goes before the node's.
+// A source's state for a device takes precedence over its state for the node.
 cw_source_state state_of(const Session &session, const char *name, std::uint32_t dev_index) {
     for (const std::uint32_t index : {dev_index, DEV_INDEX_NODE})
         if (const auto found = session.sources.find({name, index}); found != session.sources.end())
@@ -37,7 +37,7 @@ class Measurer {
 public:
     explicit Measurer(Model &model) : model_(model) {}
 
-    // The posts of both ends make the bytes of one, so they come first for all.
+    // One end's bytes need both ends' posts, so all posts come first.
     void run() {
         posted_.resize(model_.qps.size());
         for (std::size_t i = 0; i < model_.qps.size(); ++i)
@@ -49,11 +49,11 @@ public:
     }
 
 private:
-    // Where every packet is counted, a queue pair without a record had none.
+    // If every packet is counted, a queue pair without a record had none.
     [[nodiscard]] bool counts_packets(const Qp &qp) const {
         const Session &session = model_.sessions[qp.session];
         const auto state = state_of(session, "rxe_wire", qp.key.dev_index);
-        // Counts from before a refusal are of the same wrong layout, and stop there.
+        // Counts from before a refusal use the same wrong layout, and stop there.
         if (state == CW_SOURCE_REFUSED)
             return false;
         return qp.wire || (qp.device != NONE && model_.devices[qp.device].is_software() &&
@@ -65,8 +65,8 @@ private:
         if (qp.posts)
             return posted_bytes(qp, port, *qp.posts);
         const Session &session = model_.sessions[qp.session];
-        // The kernel's own queue pairs post past every probe, and those made through DEVX past the
-        // library, most of them.
+        // The kernel's own queue pairs bypass every probe; those made through DEVX mostly bypass
+        // the library.
         if (qp.has(CW_QP_KERNEL) || qp.has(CW_QP_DEVX) || (session.flags & CW_NODE_POSTS) == 0 ||
             state_of(session, "posts", qp.key.dev_index) != CW_SOURCE_ON)
             return std::nullopt;
@@ -93,7 +93,7 @@ private:
         bytes.rx_from_peer = true;
         bytes.rx_payload_bytes = add_saturating(own->read_payload_bytes, peer.tx_payload_bytes);
         bytes.tx_response_wire_bytes = peer.response_wire_bytes;
-        if (bytes.tx_wire_bytes) // a part alone would pass for the whole
+        if (bytes.tx_wire_bytes) // a part would look like the whole
             add_known(bytes.tx_wire_bytes, peer.response_wire_bytes);
         if (peer.request_wire_bytes && own->response_wire_bytes)
             bytes.rx_wire_bytes =
@@ -114,8 +114,8 @@ private:
         bytes.tx_ack_wire_bytes = wire.tx.wire_bytes[CW_WIRE_ACK];
     }
 
-    // A loss cannot be tied to one queue pair, so it marks every one of the recording that it can
-    // have touched.
+    // A loss cannot be assigned to one queue pair, so it marks all of the recording that it may
+    // affect.
     void mark_losses(Qp &qp) const {
         static constexpr std::array wire_losses = {CW_LOSS_QP_TABLE,     CW_LOSS_WIRE_TABLE,
                                                    CW_LOSS_WIRE_FRAME,   CW_LOSS_CALL_TABLE,

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint8_t QPT_SMI = 0, QPT_GSI = 1, QPT_RC = 2, QPT_UC = 3, QPT_UD = 4,
                        QPT_XRC_INI = 9, QPT_XRC_TGT = 10;
 
-// What is not told again was read all the same.
+// A counter that is not re-emitted was sampled and is unchanged.
 bool tells_every_change(const Session &session) {
     return session.sample_interval_ns != 0 &&
            std::none_of(session.loss.begin(), session.loss.end(), [](const auto &of) {
@@ -21,7 +21,7 @@ bool tells_every_change(const Session &session) {
            });
 }
 
-// In any time of that length in which there is no gap there is a reading.
+// Any interval of this length without a gap contains a reading.
 std::uint64_t most_between_readings_ns(const Session &session) {
     return add_saturating(session.sample_interval_ns, session.sample_interval_ns / 2);
 }
@@ -67,7 +67,7 @@ std::uint64_t Session::read_last_ns(std::uint64_t from_ns, std::uint64_t until_n
     if (!tells_every_change(*this))
         return from_ns;
     std::uint64_t last_ns = subtract_or_zero(until_ns, most_between_readings_ns(*this));
-    // A gap begins with a reading; behind one between segments everything is told again.
+    // A gap starts with a reading; after a gap between segments all counters are re-emitted.
     for (auto gap = sample_gaps.rbegin(); gap != sample_gaps.rend(); ++gap)
         if (gap->first < until_ns && gap->second > last_ns)
             last_ns = std::min(last_ns, gap->first);

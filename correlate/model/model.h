@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the captures of any number of nodes say, joined. Indices point into the vectors of Model;
-// NONE points nowhere. Times are CLOCK_MONOTONIC nanoseconds of the host that the thing is on,
-// unless the name says realtime.
+// The joined content of the captures of any number of nodes. Indices point into the vectors of
+// Model; NONE points nowhere. Times are CLOCK_MONOTONIC nanoseconds of the object's host, unless
+// the name says realtime.
 #pragma once
 
 #include <array>
@@ -28,11 +28,11 @@
 
 namespace collwire::model {
 
-// ---- captures and who they are of
+// ---- captures, hosts and recordings
 
 enum class CaptureEnd {
     Complete,   // ends with the END record
-    Open,       // no END: the recorder was killed, or is still at work
+    Open,       // no END: the recorder was killed or still runs
     Damaged,    // used up to its last good block
     Unreadable, // not used
 };
@@ -46,14 +46,15 @@ struct Capture {
     std::uint64_t damaged_at_bytes = 0;
     std::uint64_t records = 0;
     std::uint64_t unknown_records = 0;
-    // Before the node record, of what was never defined, of a port with an impossible number, or
-    // beyond the limits of ingest.h.
+    // Before the node record, for undefined objects, with an impossible port number, or beyond the
+    // limits of ingest.h.
     std::uint64_t unusable_records = 0;
-    std::uint64_t events_left_out = 0;  // these five: beyond the limits, in unusable_records, too
+    std::uint64_t events_left_out =
+        0; // these five: beyond the limits; included in unusable_records
     std::uint64_t anchors_left_out = 0; // of clocks
     std::uint64_t gids_left_out = 0;
     std::uint64_t pci_functions_left_out = 0;
-    std::uint64_t nccl_left_out = 0; // records of NCCL's; the same
+    std::uint64_t nccl_left_out = 0; // NCCL records; likewise
     std::uint64_t first_time_ns = 0;
     std::uint64_t last_time_ns = 0;
     std::optional<std::uint32_t> exit_status; // of the recorder
@@ -65,7 +66,7 @@ struct ClockAnchor {
 };
 
 struct Host {
-    std::string name; // host name; several boots or machines of one name are told apart by a suffix
+    std::string name; // host name; a suffix separates several boots or machines with one name
     std::string hostname;
     std::string boot_id;
     std::string machine_id; // empty: not known
@@ -76,7 +77,7 @@ struct Host {
     [[nodiscard]] std::uint64_t realtime_ns(std::uint64_t monotonic_ns) const;
 };
 
-// In place of a device's index in a source's records: the whole node.
+// Device index of source records that apply to the whole node.
 inline constexpr std::uint32_t DEV_INDEX_NODE = ~0U;
 
 struct SourceInfo {
@@ -104,30 +105,30 @@ struct Session {
     std::uint32_t flags = 0; // enum cw_node_flags
     std::string tool_version;
     std::uint64_t begin_ns =
-        0; // when everything was in place, or the start of the first segment that is here
+        0; // when all probes were attached, or the start of the first segment that is present
     std::uint64_t end_ns = 0;
-    bool from_start = false; // its first segment is here
-    bool ended = false;      // its END record is here
-    bool excluded = false;   // overlaps another recording of the host: not in any sum
+    bool from_start = false;                // its first segment is present
+    bool ended = false;                     // its END record is present
+    bool excluded = false;                  // overlaps another recording of the host: in no sum
     std::uint64_t first_wire_sample_ns = 0; // 0: none
     std::uint64_t last_wire_sample_ns = 0;
     std::uint64_t first_counters_ns = 0; // when the counters of ports were read first; 0: never
     std::uint64_t probes_placed = 0;
     std::uint64_t sample_interval_ns = 0; // 0: not known
-    // In which nothing was sampled, in the order of time: begin, end.
+    // Without samples, in time order: start, end.
     std::vector<std::pair<std::uint64_t, std::uint64_t>> sample_gaps;
     std::map<std::pair<std::string, std::uint32_t>, SourceInfo> sources; // name, dev_index
     std::vector<Counter> counters;
     std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> loss; // class, cpu
-    std::map<std::uint32_t, std::uint64_t> first_loss_ns; // by class: when it was told first
+    std::map<std::uint32_t, std::uint64_t> first_loss_ns; // by class: time of the first report
 
-    // Without that no queue pair in it does not mean that there was none.
+    // If false, an absence of queue pairs is not evidence of none.
     [[nodiscard]] bool watched_queue_pairs() const;
-    // For how long, at least, a counter did not change that was read at `from_ns`, and came again,
-    // or did not to the end, at `until_ns`.
+    // The least time for which a counter was unchanged that was read at `from_ns`, and re-emitted,
+    // or not until the end, at `until_ns`.
     [[nodiscard]] std::uint64_t unchanged_ns(std::uint64_t from_ns, std::uint64_t until_ns) const;
-    // When, at least, a counter was read for the last time that was read at `from_ns` and not told
-    // again before `until_ns`. `from_ns`: no later reading is known.
+    // The earliest possible time of the last reading of a counter that was read at `from_ns` and
+    // not re-emitted before `until_ns`. `from_ns`: no later reading is known.
     [[nodiscard]] std::uint64_t read_last_ns(std::uint64_t from_ns, std::uint64_t until_ns) const;
 };
 
@@ -144,7 +145,7 @@ struct Device {
     [[nodiscard]] bool is_software() const { return (flags & CW_DEVICE_SOFTWARE) != 0; }
 };
 
-// Bytes of a port by its own counter, against the bytes of its queue pairs.
+// A port's bytes by its own counter, compared with the bytes of its queue pairs.
 struct PortBytes {
     Known tx_wire_bytes;
     Known rx_wire_bytes;
@@ -156,8 +157,8 @@ struct PortBytes {
     std::uint64_t counter_resets = 0;
     std::uint64_t qps_without_bytes = 0;
     Known self_tx_wire_bytes; // never reached the port
-    // Payload of NCCL's TCP sockets on its interface, what was sent again included. In none of the
-    // above but the counter of an interface.
+    // Payload of NCCL TCP sockets on its interface, retransmissions included. Of the counters
+    // above only an interface's includes it.
     Known tcp_tx_bytes, tcp_rx_bytes;
 };
 
@@ -177,7 +178,7 @@ struct Port {
     std::array<std::uint8_t, 6> mac{};
     std::string netdev;
     std::vector<Gid> gids;
-    // Where the topology has it; empty: not told.
+    // Its place in the topology; empty: not given.
     std::optional<topology::PortRef> topology_port;
     std::string switch_id;
     std::string switch_port;
@@ -189,7 +190,7 @@ struct Process {
     Index host = NONE;
     std::uint32_t pid = 0;
     std::uint64_t start_boottime_ns = 0;
-    bool described = false; // a process record is here; otherwise only its queue pairs tell of it
+    bool described = false; // has a process record; otherwise known from its queue pairs only
     std::uint32_t parent_pid = 0;
     std::uint32_t uid = 0;
     std::int32_t numa_node = -1;
@@ -203,8 +204,8 @@ enum class BytesRung { None, Posted, Wire };
 enum class Pairing {
     None,        // not of a connected type, or never connected
     Paired,      // the other end is in these captures
-    NotCaptured, // the other end is not
-    Ambiguous,   // several could be it
+    NotCaptured, // the other end is not in these captures
+    Ambiguous,   // several queue pairs could be the other end
 };
 
 struct StateChange {
@@ -214,13 +215,12 @@ struct StateChange {
     std::uint8_t new_state = 0xff;
     std::int32_t result = 0;
     std::uint32_t event = 0;
-    bool is_found = false; // by a look at its state, some time later
+    bool is_found = false; // found by a later poll of its state
     friend bool operator==(const StateChange &, const StateChange &) = default;
     friend auto operator<=>(const StateChange &, const StateChange &) = default;
 };
 
-// Cumulative counts: the newest record of them, and the oldest where the recording's first segment
-// is missing.
+// Cumulative counts: the newest record, and the oldest if the recording's first segment is missing.
 template <typename Counters> struct Snapshots {
     Counters last{};
     std::uint64_t last_ns = 0;
@@ -241,12 +241,12 @@ struct UdPeer {
     topology::Tier tier = topology::Tier::Unknown;
 };
 
-// A stretch of time in which a queue pair sent again, and what it received meanwhile.
+// A stretch of time in which a queue pair retransmitted, and the frames it received meanwhile.
 struct Retransmission {
     std::uint64_t from_ns = 0;
     std::uint64_t to_ns = 0;
     std::uint64_t frames = 0;
-    std::uint64_t rx_frames = 0; // 0: nothing came back
+    std::uint64_t rx_frames = 0; // 0: no frame came back
 };
 
 struct QpBytes {
@@ -258,8 +258,8 @@ struct QpBytes {
     Known retransmitted_wire_bytes;
     Known tx_response_wire_bytes; // part of tx_wire_bytes
     Known tx_ack_wire_bytes;   // part of tx_wire_bytes; null where acknowledgements are not counted
-    bool assumed_ipv4 = false; // where the posts of datagrams do not tell
-    bool rx_from_peer = false; // rx is what the peer's capture says that it posted
+    bool assumed_ipv4 = false; // if the posts of datagrams do not contain the address family
+    bool rx_from_peer = false; // rx comes from the posts in the peer's capture
 };
 
 struct Qp {
@@ -269,10 +269,10 @@ struct Qp {
     Index port = NONE;
     Index process = NONE;
     cw_qp_key key{};
-    std::uint64_t destroyed_ns = 0; // 0: was there to the end
+    std::uint64_t destroyed_ns = 0; // 0: existed until the end
     std::uint32_t flags = 0;        // enum cw_qp_flags, of all its records
     std::uint32_t tgid = 0;
-    std::uint32_t maker_tid = 0;   // the thread that made it; 0: not seen
+    std::uint32_t maker_tid = 0;   // the thread that created it; 0: not recorded
     std::uint64_t user_handle = 0; // address of struct ibv_qp in the process; 0: not known
     std::uint64_t start_boottime_ns = 0;
     std::string comm;
@@ -280,19 +280,18 @@ struct Qp {
     std::uint8_t port_number = 0;
     std::uint8_t state = 0xff;
     bool has_events = false;
-    cw_qp_event
-        address{}; // the fields of the address vector, each from the newest record that has it
+    cw_qp_event address{}; // each field of the address vector from the newest record that has it
     std::uint64_t address_ns = 0;     // of that record
     std::uint64_t readdressed_ns = 0; // when it was connected to another peer; 0: never
     std::uint64_t state_ns = 0;
-    std::uint64_t connected_ns = 0; // first RTR or RTS; 0: not seen
+    std::uint64_t connected_ns = 0; // first RTR or RTS; 0: not recorded
     std::vector<StateChange> states;
     std::unique_ptr<Snapshots<cw_wire_counters>> wire;
     std::uint64_t first_wire_ns = 0; // of its first sample; 0: none
     std::uint64_t first_tx_wire_bytes = 0;
     std::uint64_t first_rx_wire_bytes = 0;
-    std::unique_ptr<cw_post_counters> posts; // since the start of the recording that is here
-    // How the two grew, where NCCL's operations were recorded.
+    std::unique_ptr<cw_post_counters> posts; // since the start of the recorded part
+    // Growth of both over time, if NCCL's operations were recorded.
     std::unique_ptr<nccl::ByteSeries> wire_series;
     std::unique_ptr<nccl::ByteSeries> post_series;
     std::vector<UdPeer> ud_peers;
@@ -301,16 +300,16 @@ struct Qp {
     // Found by joining
     Pairing pairing = Pairing::None;
     Index peer = NONE; // queue pair
-    // Several recordings of one host each hold a part of one of the two ends, so that the counts of
-    // `peer` are not what this one received.
+    // Several recordings of one host each hold a part of one end, so the counts of `peer` are not
+    // what this end received.
     bool peer_in_parts = false;
-    bool had_several_peers = false; // one after the other, and its counts are of all of them
+    bool had_several_peers = false; // one after the other; its counts mix them
     Index remote_port = NONE;
     std::string remote_host; // empty: not known
     topology::Tier tier = topology::Tier::Unknown;
     QpBytes bytes;
-    Known posted_tx_payload_bytes;       // beside the wire's, where both were recorded
-    std::vector<std::string> damaged_by; // losses that may make its bytes too low
+    Known posted_tx_payload_bytes;       // additional to wire counts, if both were recorded
+    std::vector<std::string> damaged_by; // losses that may have lowered its bytes
 
     [[nodiscard]] Gid sgid() const;
     [[nodiscard]] Gid dgid() const;
@@ -321,7 +320,7 @@ struct Qp {
     [[nodiscard]] std::uint32_t path_mtu_bytes() const; // 0: not known
 };
 
-// Posts as user space sees their queue pair, before match_posts finds it.
+// Posts as user space reports them, before match_posts finds their queue pair.
 struct Posts {
     Index session = NONE;
     cw_verbs_key key{};
@@ -332,18 +331,18 @@ struct Posts {
     std::unique_ptr<nccl::ByteSeries> series;
 };
 
-// Posts that no queue pair of the captures could be found for.
+// Posts without a queue pair in the captures.
 struct UnmatchedPosts {
     Index host = NONE;
     std::uint32_t pid = 0;
     std::uint32_t qpn = 0;
     std::string device; // empty: not known
     std::uint64_t wrs = 0;
-    std::uint64_t bytes = 0; // of every kind of work request
+    std::uint64_t bytes = 0; // of all kinds of work requests
     std::string reason;
 };
 
-// ---- what is reported
+// ---- results
 
 struct Event {
     std::uint64_t time_ns = 0;
@@ -361,26 +360,25 @@ struct Event {
     Index process = NONE;
     std::string kind;
     std::string what;
-    bool derived = false; // concluded from counts, not seen itself
+    bool derived = false; // concluded from counts, not recorded itself
     std::map<std::string, std::uint64_t> evidence;
     std::vector<std::string> peers; // hosts at the other end
 };
 
-// Of NCCL's TCP sockets, which are no queue pairs. Payload of TCP: whatever was written on them.
+// NCCL's TCP sockets, which are not queue pairs. Payload of TCP: all written bytes.
 struct TcpSums {
     std::uint64_t sockets = 0;
     Known tx_payload_bytes; // that the other end has acknowledged
     Known rx_payload_bytes;
     Known retransmitted_bytes;
-    // Of connections that send and have no socket that was counted: how many, and what their
-    // operations come to.
+    // Sending connections without a counted socket: their number and the bytes of their operations.
     std::uint64_t connections_without_bytes = 0;
     Known derived_tx_payload_bytes;
 
     [[nodiscard]] bool is_used() const { return sockets != 0 || connections_without_bytes != 0; }
 };
 
-// Of queue pairs, but for tcp.
+// Of queue pairs, except for tcp.
 struct Sums {
     std::uint64_t qps = 0;
     std::uint64_t qps_without_bytes = 0;
@@ -391,7 +389,7 @@ struct Sums {
     Known retransmitted_wire_bytes;
     Known rx_wire_bytes_from_uncaptured;
     std::array<Known, 3> tx_wire_bytes_by_rung; // by BytesRung
-    // In none of the above: what NCCL's operations come to on queue pairs that nothing measured.
+    // In none of the above: payload of NCCL operations on queue pairs without a measurement.
     Known derived_tx_payload_bytes;
     TcpSums tcp;
 };
@@ -404,18 +402,18 @@ struct ProcessSums {
 
 struct NodePair {
     std::string source;
-    std::string destination; // host name, or the address of one that is not captured
+    std::string destination; // host name, or the address of a host without a capture
     bool destination_captured = false;
     Sums all;
     std::array<Known, TIERS> tx_wire_bytes_by_tier;
 };
 
-// How far the realtime clocks of two hosts are apart, by the connections between them.
+// Offset between the realtime clocks of two hosts, measured on their connections.
 struct ClockDifference {
     Index host_a = NONE;
     Index host_b = NONE;
     std::int64_t b_minus_a_ns = 0;
-    std::uint64_t spread_ns = 0; // of the connections that it comes from
+    std::uint64_t spread_ns = 0; // over the connections it was measured on
     std::uint64_t connections = 0;
 };
 
@@ -439,20 +437,19 @@ struct Model {
     std::vector<Event> events; // by realtime
     std::array<Sums, TIERS> tiers;
     Sums total;
-    // Of tier "unknown" although both ends are known: the topology lacks one or does not connect
-    // them.
+    // Tier "unknown" although both ends are known: the topology lacks one or does not connect them.
     std::uint64_t unplaced_tx_wire_bytes = 0;
     std::vector<ProcessSums> process_sums;
     std::vector<NodePair> node_pairs;
     std::vector<ClockDifference> clock_differences;
     std::vector<LossEntry> loss;
     std::uint64_t lost_records = 0;
-    std::vector<std::string> warnings; // the gravest first
+    std::vector<std::string> warnings; // by severity
     bool has_topology = false;
     std::string topology_source;
     nccl::NcclFacts nccl;
 
-    // In every recording that is used, of which there is one.
+    // In every recording that counts, and at least one counts.
     [[nodiscard]] bool watched_queue_pairs() const;
 };
 

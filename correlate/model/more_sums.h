@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of pairs of hosts and of processes, for what is added to those of queue pairs.
+// Sums by host pair and by process for bytes other than those of queue pairs.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ namespace collwire::model {
 class MoreSums {
 public:
     explicit MoreSums(Model &model);
-    ~MoreSums(); // puts the pairs in order
+    ~MoreSums(); // sorts the pairs
     MoreSums(const MoreSums &) = delete;
     MoreSums &operator=(const MoreSums &) = delete;
 
-    // Made where there are none; each until the next is asked for.
+    // Creates the entry if needed; valid until the next call.
     [[nodiscard]] NodePair &pair_of(Index host, const std::string &destination, bool is_captured);
     [[nodiscard]] ProcessSums &process_of(Index host, std::uint32_t pid);
 
 private:
     Model &model_;
     std::map<std::pair<std::string, std::string>, Index> pairs_;
-    std::map<std::pair<Index, std::uint32_t>, Index> processes_; // the youngest of that number
+    std::map<std::pair<Index, std::uint32_t>, Index> processes_; // the youngest with that number
     std::map<Index, Index> sums_;                                // by process
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of each connection. Linear but for sorting: every candidate is found by hash or by
-// neighbourhood, and no more than MAX_LOOKED_AT are looked at.
+// Pairs the two ends of each connection. Linear except for sorting: candidates are found by hash or
+// by neighbourhood, at most MAX_LOOKED_AT each.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t MAX_CANDIDATES = 16;
 constexpr std::size_t MAX_LOOKED_AT = 256;
-// Once connections have told how far the clocks are apart.
+// After connections have shown the clock offsets.
 constexpr std::uint64_t SKEW_KNOWN_NS = 500'000'000;
 
 struct NumberKey {
@@ -37,7 +37,7 @@ struct Side {
     bool is_high;
     Life life;
     Index qp;
-    std::vector<Index> later = {};   // the same queue pair in the recordings after that one
+    std::vector<Index> later = {};   // the same queue pair in later recordings
     std::uint64_t latest_end_ns = 0; // of it and of those before it in its list
 
     [[nodiscard]] std::vector<Index> parts() const {
@@ -69,7 +69,7 @@ private:
                                                   bool &ambiguous) const;
     void connect(const Side &a, const Side &b);
     [[nodiscard]] Index nearest(Index of, const std::vector<Index> &among) const;
-    // What to add to a realtime of host `from` for that of host `to`, modulo 2^64.
+    // Offset from host `from`'s realtime to host `to`'s, modulo 2^64.
     [[nodiscard]] std::optional<std::uint64_t> clock_shift(Index from, Index to) const;
     [[nodiscard]] Life life_there(const Qp &qp, const Life &life, Index host) const;
     void estimate_clocks();
@@ -108,7 +108,8 @@ void Pairer::gather_sides() {
     });
 }
 
-// Without clocks only groups of one queue pair at each end; they tell the clocks. Then the others.
+// Without clock offsets only groups with one queue pair at each end; these give the offsets. Then
+// the others.
 void Pairer::pair_groups(bool clocks_known) {
     std::vector<Side> lows;
     std::vector<Side> highs;
@@ -132,7 +133,7 @@ void Pairer::pair_groups(bool clocks_known) {
     }
 }
 
-// A queue pair that outlives a recording is in the next one again, as one that was there before.
+// A queue pair that outlives a recording is in the next one again, as a pre-existing one.
 void Pairer::join_recordings(std::vector<Side> &sides) const {
     const auto goes_on = [&](const Qp &before, const Qp &after) {
         return after.has(CW_QP_PREEXISTING) && before.destroyed_ns == 0 &&
@@ -167,13 +168,13 @@ std::optional<std::uint64_t> Pairer::clock_shift(Index from, Index to) const {
     return from < to ? shift_ns : 0 - shift_ns;
 }
 
-// The life of a queue pair by the clock of another host, as far as that is known.
+// A queue pair's life by another host's clock, as far as the offset is known.
 Life Pairer::life_there(const Qp &qp, const Life &life, Index host) const {
     const std::uint64_t shift_ns = clock_shift(qp.host, host).value_or(0);
     return {life.begin_ns + shift_ns, life.end_ns + shift_ns};
 }
 
-// The one that shares most of its time.
+// The one with the longest common time.
 Index Pairer::nearest(Index of, const std::vector<Index> &among) const {
     if (among.size() == 1)
         return among.front();
@@ -218,8 +219,8 @@ void Pairer::pair_single(const Side &a, const Side &b) {
         connect(a, b);
 }
 
-// Connections whose two first sequence numbers no other one of the same numbers has. Takes them out
-// of both lists.
+// Pairs connections whose two first sequence numbers are unique for their numbers, and removes them
+// from both lists.
 void Pairer::pair_by_psns(std::vector<Side> &lows, std::vector<Side> &highs) {
     struct Match {
         std::size_t low = 0, high = 0;
@@ -257,7 +258,7 @@ void Pairer::pair_by_psns(std::vector<Side> &lows, std::vector<Side> &highs) {
         });
 }
 
-// Of those that lived at the same time the one that overlaps by far the most.
+// Of those alive at the same time, the one with by far the longest overlap.
 std::optional<std::size_t> Pairer::best(const Side &of, const std::vector<Side> &among,
                                         bool &ambiguous) const {
     const Qp &qp = model_.qps[of.qp];
@@ -277,7 +278,7 @@ std::optional<std::size_t> Pairer::best(const Side &of, const std::vector<Side> 
     while (after != among.begin()) {
         --after;
         if (add_saturating(after->latest_end_ns, slack_ns) < begin_ns)
-            break; // those before it are gone, too
+            break; // those before it have ended as well
         if (++looked_at > MAX_LOOKED_AT || candidates > MAX_CANDIDATES) {
             ambiguous = true;
             return std::nullopt;
@@ -359,8 +360,8 @@ void Pairer::estimate_clocks() {
             continue;
         const cw_wire_counters &a_wire = a.wire->last;
         const cw_wire_counters &b_wire = b.wire->last;
-        // The same frame in both directions: half the difference of the two ways is the clocks',
-        // the rest the network's.
+        // The same frame in both directions: half the difference of the two delays is the clock
+        // offset, the rest is the network's.
         const bool same_frames = a_wire.tx.first_ns != 0 && b_wire.tx.first_ns != 0 &&
                                  b_wire.rx.first_ns != 0 && a_wire.rx.first_ns != 0 &&
                                  a_wire.tx.first_psn == b_wire.rx.first_psn &&

@@ -14,7 +14,7 @@ PciPlace pci_place(std::string_view path, std::int32_t numa_node) {
     place.host_bridge = path.substr(0, first);
     if (first == std::string_view::npos || first == 0)
         return place;
-    // What is last is the function itself.
+    // The last component is the function itself.
     if (const std::size_t second = path.find('/', first + 1); second != std::string_view::npos)
         place.root_port = path.substr(0, second);
     return place;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a PCI function is in its machine, and how far apart two of them are.
+// The place of a PCI function in its machine, and the distance between two of them.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace collwire::model {
 
 struct PciPlace {
     std::string host_bridge; // "pci0000:00"; empty: not known
-    // The bridge below that one which all of the function's traffic passes, with the host bridge
-    // before it; empty: none, or not known.
+    // The topmost bridge below the host bridge that all of the function's traffic passes, prefixed
+    // with the host bridge; empty: none, or not known.
     std::string root_port;
     std::int32_t numa_node = -1; // -1: not known
 };
@@ -21,11 +21,11 @@ struct PciPlace {
 
 enum class Distance : std::uint8_t {
     SameSwitch, // a PCI bridge below the host bridge is common to both
-    SameNode,   // the host bridge is, or the NUMA node
+    SameNode,   // both share the host bridge or the NUMA node
     Far,
 };
 
-// The least that it can be by what is known of the two.
+// The shortest distance that the known facts allow.
 [[nodiscard]] Distance least_distance(const PciPlace &a, const PciPlace &b);
 
 } // namespace collwire::model

@@ -17,20 +17,20 @@ namespace {
 using topology::Tier;
 
 // InfiniBand port data counters cover a packet from the LRH to before the VCRC (InfiniBand
-// architecture specification, PortCounters); a frame on the link has the 2 bytes of VCRC, too.
+// architecture specification, PortCounters); a frame has the 2 bytes of VCRC as well.
 constexpr std::uint64_t VCRC_BYTES = 2;
-// An extent that is not documented can be wrong by all the headers of a RoCE v2 frame with a VLAN
-// tag and IPv6, and the FCS: 18 + 40 + 8 + 12 + 16 + 4 + 4.
+// An undocumented counter may exclude all headers of a RoCE v2 frame with a VLAN tag and IPv6, and
+// the FCS: 18 + 40 + 8 + 12 + 16 + 4 + 4.
 constexpr std::uint64_t UNDOCUMENTED_BYTES_A_PACKET = 102;
 constexpr double NS_PER_S = 1e9;
 
-// Counters of one port in one recording, by which one tells bytes best.
+// Byte counters of one port in one recording, best source first.
 struct Candidate {
     cw_counter_source source;
     std::string_view tx_bytes, rx_bytes, tx_packets, rx_packets;
     std::string_view name;
-    bool software_only; // counts everything of the interface, and nothing that hardware sends past
-                        // the kernel
+    bool software_only; // counts everything on the interface, except what hardware sends past the
+                        // kernel
 };
 constexpr std::array<Candidate, 5> CANDIDATES = {{
     {CW_COUNTER_NETDEV, "tx_bytes", "rx_bytes", "tx_packets", "rx_packets", "netdev", true},
@@ -67,8 +67,8 @@ std::uint64_t distance(std::uint64_t a, std::uint64_t b) {
     return a > b ? a - b : b - a;
 }
 
-// Bytes that may lie between the moments at which the queue pairs and the counter were read, at
-// both ends. By the fastest interval: collectives come in bursts, and an end may lie in one.
+// Bytes that may lie between the readings of the queue pairs and of the counter, at both ends.
+// Based on the fastest interval: collectives come in bursts, and an end may lie in one.
 std::uint64_t skew_bytes(const CounterSeries &series, const Session &session,
                          double bytes_per_unit) {
     const std::uint64_t qps_begin_ns =
@@ -93,7 +93,7 @@ struct Converted {
     std::string note;
 };
 
-// The counter's growth as whole frames.
+// The counter's growth, converted to whole frames.
 Converted convert(const Counter &counter, const Counter *packets, const Port &port,
                   const Session &session) {
     Converted converted;
@@ -101,7 +101,7 @@ Converted convert(const Counter &counter, const Counter *packets, const Port &po
     const bool infiniband = port.link_layer == CW_LINK_INFINIBAND;
     const auto undocumented = [&](std::uint64_t bytes) {
         converted.bytes = bytes;
-        converted.note = "its extent is not documented: headers may or may not be in it";
+        converted.note = "what it counts is not documented: it may or may not include headers";
         if (packets != nullptr)
             converted.uncertainty_bytes =
                 multiply_saturating(packets->series.increase(), UNDOCUMENTED_BYTES_A_PACKET);
@@ -124,7 +124,7 @@ Converted convert(const Counter &counter, const Counter *packets, const Port &po
                 add_saturating(bytes, multiply_saturating(packets->series.increase(), VCRC_BYTES));
             converted.note = "octets x 4, LRH to before VCRC, plus 2 bytes of VCRC a packet";
         } else {
-            converted.note = "octets x 4, LRH to before VCRC; 2 bytes of VCRC a packet are missing";
+            converted.note = "octets x 4, LRH to before VCRC; excludes 2 bytes of VCRC a packet";
         }
         break;
     }
@@ -174,7 +174,7 @@ public:
     }
 
 private:
-    // The recordings that the port's bytes are of: those that have its counter, or, where none has,
+    // The recordings that the port's bytes come from: those with its counter or, if none has it,
     // those of its host.
     [[nodiscard]] bool queue_pairs_watched(Index port) const {
         const auto &counted_by = counted_by_[port];
@@ -189,7 +189,7 @@ private:
         return true;
     }
 
-    // A port's counter is of its recordings, so their queue pairs alone explain it.
+    // A port's counter covers its recordings, so only their queue pairs are compared with it.
     [[nodiscard]] bool is_counted(const Qp &qp) const {
         return counted_by_[qp.port].empty() || counted_by_[qp.port].contains(qp.session);
     }
@@ -214,7 +214,7 @@ private:
         return ports_by_host_[session.host];
     }
 
-    // False: it has no counter that tells bytes.
+    // False: it has no byte counter.
     bool add_port(const Session &session, Port &port,
                   const std::vector<const Counter *> &counters) {
         const bool software = model_.devices[port.device].is_software();
@@ -250,14 +250,14 @@ private:
         return false;
     }
 
-    // Counted before the counters of ports were read first.
+    // Counted before the first reading of the port counters.
     [[nodiscard]] bool is_before(const Qp &qp, std::uint64_t first_ns) const {
         return qp.bytes.rung == BytesRung::Wire && first_ns != 0 &&
                first_ns <= model_.sessions[qp.session].first_counters_ns;
     }
 
-    // Bytes of its datagrams that never reached the port: all, and those of them that were counted
-    // before it was read first.
+    // Bytes of its datagrams that never reached the port: all, and those counted before the port's
+    // first reading.
     struct SelfDatagrams {
         std::uint64_t all = 0;
         std::uint64_t before = 0;
@@ -307,7 +307,7 @@ private:
         }
         const SelfDatagrams self = self_datagrams(qp);
         add_known(bytes.self_tx_wire_bytes, self.all);
-        // A recording that starts in the middle of a transfer counts frames before it reads a port.
+        // A recording that starts during a transfer counts frames before it reads a port.
         const bool before = is_before(qp, qp.first_wire_ns);
         const std::uint64_t not_here = add_saturating(
             self.all, before ? subtract_or_zero(qp.first_tx_wire_bytes, self.before) : 0);

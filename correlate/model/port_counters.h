@@ -5,8 +5,8 @@
 
 namespace collwire::model {
 
-// Sets Port::bytes of every port: its own counter over the recording, in the project's wire_bytes
-// where the counter's extent is known, and the part that its queue pairs explain.
+// Sets Port::bytes of every port: its own counter over the recording, converted to wire_bytes if
+// the counter's extent is known, and the part that belongs to known queue pairs.
 void reconcile_ports(Model &model);
 
 } // namespace collwire::model

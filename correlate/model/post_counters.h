@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic over all counts of posted work requests.
+// Arithmetic on all counts of posted work requests.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,7 @@
 
 namespace collwire::model {
 
-// Makes each count of `to` operation(that count, the same count of `other`). Times stay as they
-// are.
+// Sets each count of `to` to operation(count, same count of `other`). Times are unchanged.
 template <typename Operation>
 void combine(cw_post_counters &to, const cw_post_counters &other, Operation operation) {
     const auto apply = [&operation](auto &count, const auto &more) {

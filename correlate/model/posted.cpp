@@ -40,7 +40,7 @@ std::optional<wire::WirePath> path_of(const Qp &qp, const Port *port, bool &assu
     }
     bool ipv4 = false;
     if (qp.is_datagram()) {
-        // The address is in each work request, which is not looked into.
+        // The address is in each work request, which is not read.
         assumed_ipv4 = std::any_of(port->gids.begin(), port->gids.end(), is_ipv4_mapped);
         if (!assumed_ipv4)
             return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<wire::WirePath> path_of(const Qp &qp, const Port *port, bool &assu
 
 void add_wire_bytes(PostedBytes &bytes, const Qp &qp, const Port *port,
                     const cw_post_counters &posts) {
-    // Nothing posted is nothing sent, whatever the headers.
+    // No posts means nothing sent, whatever the headers.
     const bool none = std::all_of(std::begin(posts.classes), std::end(posts.classes),
                                   [](const auto &of_class) { return of_class.wrs == 0; });
     if (none) {

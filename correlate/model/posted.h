@@ -6,15 +6,15 @@
 
 namespace collwire::model {
 
-// What the work requests of one queue pair put on the wire.
+// Bytes that the work requests of one queue pair put on the wire.
 struct PostedBytes {
     std::uint64_t tx_payload_bytes = 0;   // SEND and WRITE
-    std::uint64_t read_payload_bytes = 0; // READ, and 8 a piece for atomics: the peer sends them
-    // Frames that this queue pair sends for them; null: path MTU, address or kind not known.
+    std::uint64_t read_payload_bytes = 0; // READ, and 8 bytes per atomic: the peer sends them
+    // Frames of this queue pair for them; null: path MTU, address or kind not known.
     Known request_wire_bytes;
-    // Frames that the peer answers READ and ATOMIC with; acknowledgements are not in it.
+    // The peer's response frames to READ and ATOMIC; excludes acknowledgements.
     Known response_wire_bytes;
-    bool assumed_ipv4 = false; // datagrams: their addresses were not seen
+    bool assumed_ipv4 = false; // datagrams whose addresses are not recorded
 };
 
 // Of SEND and WRITE.

@@ -8,7 +8,7 @@
 
 namespace collwire::model {
 
-// Captures in ascending order are the segments of each recording one after the other.
+// Sorting captures by this value puts the segments of each recording in order.
 struct SegmentOrder {
     std::uint64_t session_id = 0;
     std::uint32_t segment = 0;
@@ -19,7 +19,7 @@ struct SegmentOrder {
 // holds at least FIRST_BYTES of it, or all of a shorter file.
 inline constexpr std::size_t FIRST_BYTES = 80;
 [[nodiscard]] std::size_t bytes_for_order(std::span<const std::byte> first_bytes);
-// All zero where the file does not begin with the record of its node.
+// All zero if the file does not start with its node's record.
 [[nodiscard]] SegmentOrder segment_order(std::span<const std::byte> beginning);
 
 } // namespace collwire::model

@@ -22,7 +22,7 @@ using model::subtract_or_zero;
 
 namespace {
 
-// First transmissions of what the queue pair itself sends.
+// First transmissions of the queue pair's own sends.
 struct Sent {
     Known payload_bytes, wire_bytes;
 };
@@ -72,7 +72,7 @@ private:
         of_source = add_saturating(of_source, bytes);
     }
 
-    // Bytes that no operation accounts for.
+    // Bytes of no operation.
     void add_rest(const Link &link) {
         if (!link.is_followed())
             return;
@@ -80,7 +80,7 @@ private:
             ++nccl_.totals.links_not_measured;
             return;
         }
-        // Of which connection its queue pairs are is known from the other end alone: one of these.
+        // Its queue pairs are known from the other end only: one of these may be its.
         if (link.is_mirrored && lack_queue_pairs_.contains({link.session, link.tgid})) {
             add_known(nccl_.totals.perhaps_counted_bytes, link.measured_bytes);
             return;
@@ -103,8 +103,8 @@ private:
                              link.sockets.empty() ? 0 : headers);
         of_nobody = std::min(of_nobody, rest);
         add_total(Rung::Process, link.source, of_nobody);
-        // A plugin may send more than NCCL gives it. Of an assumed one no more is known than its
-        // communicator.
+        // A plugin may send more than NCCL hands it. For an assumed flow only the communicator is
+        // known.
         const bool is_plugins = link.transport == CW_NCCL_TRANSPORT_PLUGIN;
         add_total(is_plugins || link.is_assumed ? Rung::Process
                                                 : std::min(link.rung, Rung::Inferred),
@@ -116,7 +116,7 @@ private:
             add_to_own_ranks(link, rest, wire_bytes);
     }
 
-    // Where it can only be one communicator's.
+    // If only one communicator can own them.
     void add_to_own_ranks(const Link &link, std::uint64_t payload_bytes, const Known &wire_bytes) {
         if (link.instances.size() != 1)
             return;
@@ -135,7 +135,7 @@ private:
         cell.add(payload_bytes, wire_bytes);
     }
 
-    // The sender is in no capture, so what was received is all that is known of it.
+    // The sender is in no capture, so the received bytes are the only measurement.
     void add_received(const Link &link) {
         Known payload_bytes;
         Known wire_bytes;
@@ -187,7 +187,7 @@ private:
 
     void add_closed_sockets() {
         std::vector<ClosedSocket> &closed = nccl_.gathered.closed_sockets;
-        // A file may be there twice. Without its time an inode may be another socket's.
+        // A file may be given twice. Without its time, an inode may be another socket's.
         std::sort(closed.begin(), closed.end());
         closed.erase(std::unique(closed.begin(), closed.end()), closed.end());
         std::set<std::tuple<Index, std::uint32_t, std::uint64_t>> watched;
@@ -206,8 +206,7 @@ private:
 
     Model &model_;
     NcclFacts &nccl_;
-    // Sessions and processes with connections whose bytes are counted, and some of whose queue
-    // pairs were not found.
+    // Sessions and processes with counted connections of which some queue pairs were not found.
     std::set<std::pair<Index, std::uint32_t>> lack_queue_pairs_;
 };
 
@@ -225,7 +224,7 @@ by_tier(const Link &link, std::uint64_t payload_bytes, std::uint64_t wire_bytes)
         parts[model::index_of(tier)] = {payload_bytes, wire_bytes};
         return parts;
     }
-    // The last one gets what rounding leaves.
+    // The last one gets the rounding remainder.
     std::uint64_t payload_left = payload_bytes;
     std::uint64_t wire_left = wire_bytes;
     for (std::size_t i = 0; i < link.tiers.size(); ++i) {

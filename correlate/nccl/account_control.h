@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left of a link's bytes beside those of its operations, and what is no data.
+// A flow's bytes that belong to no operation, and control traffic.
 #pragma once
 
 #include <array>

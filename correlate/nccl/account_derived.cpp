@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL's operations come to on connections that nothing measured: where to, and over which
-// tier. In no sum of what was measured.
+// Bytes computed from NCCL's operations on connections without a measurement: destination and tier.
+// Included in no measured sum.
 #include <algorithm>
 #include <set>
 
@@ -33,7 +33,7 @@ public:
                 for_each_sum(link, [](model::Sums &sums, std::uint64_t) {
                     ++sums.tcp.connections_without_bytes;
                 });
-            // Nothing that is known was launched on it.
+            // No known operation was launched on it.
             if (link.attributed_bytes == 0)
                 continue;
             for_each_sum(link, [&](model::Sums &sums, std::uint64_t bytes) {
@@ -51,7 +51,7 @@ private:
         return model_.qps[qp].bytes.rung != model::BytesRung::None;
     }
 
-    // Processes with queue pairs that were measured, and may be those of any of its connections.
+    // Processes with measured queue pairs that may belong to any of its connections.
     void find_strays() {
         for (Index qp = 0; qp < model_.qps.size(); ++qp) {
             const QpIdentity &identity = nccl_.qps[qp];
@@ -68,7 +68,7 @@ private:
                (link.lacks_queue_pairs() && strays_.contains({link.session, link.tgid}));
     }
 
-    // The sums that the link is in, and its bytes in each.
+    // The sums that include the flow, and its bytes in each.
     template <typename Visit> void for_each_sum(const Link &link, Visit visit) {
         const std::uint64_t bytes = link.attributed_bytes;
         const Index host = model_.sessions[link.session].host;
@@ -86,7 +86,8 @@ private:
             const model::Qp &qp = model_.qps[link.qps.front()];
             return {model::destination_of(qp), qp.remote_port != NONE};
         }
-        // Where the other rank is; its number is the communicator's own unless that shares them.
+        // The other rank's host; its number is the communicator's own unless connections are
+        // shared.
         const Index comm = only_communicator(nccl_, link);
         Index only = NONE;
         if (comm != NONE)

@@ -29,7 +29,7 @@ struct LaunchRef {
 
 struct Recording {
     std::vector<LaunchRef> launches;
-    std::vector<Index> links; // that send
+    std::vector<Index> links; // sending ones
 };
 
 class OperationAccountant {
@@ -77,7 +77,7 @@ private:
         return nccl_.task_calls[nccl_.instances[ref.instance].stream];
     }
 
-    // Every operation that sends, in the order of launches.
+    // Every sending operation, in launch order.
     template <typename Visit> void for_each_send(Visit visit) {
         for (const LaunchRef &ref : launches_) {
             const Launch &launch = launch_of(ref);
@@ -90,15 +90,15 @@ private:
         }
     }
 
-    // The intervals of each link of the recording.
+    // The intervals of each flow of the recording.
     void measure(const std::vector<Index> &links) {
         std::unordered_map<Index, std::vector<LinkSample>> samples;
         for (const Index index : links)
             samples[index] =
                 read_samples(model_, nccl_.links[index], is_late(model_, nccl_.links[index]));
         meter(samples, {});
-        // Where what was measured is never what was expected, pauses have to do. What was under way
-        // at the end may pause as long as it wants.
+        // If the measured bytes never match the expected ones, pauses have to separate intervals. A
+        // transfer in flight at the end may pause for any time.
         std::unordered_map<Index, std::vector<LinkSample>> again;
         std::unordered_map<Index, std::vector<Interval>> before;
         std::unordered_map<Index, std::uint32_t> eager_until;
@@ -123,7 +123,7 @@ private:
         solve_assumed(links);
     }
 
-    // Where calls alone were recorded.
+    // For API-only recordings.
     void solve_assumed(const std::vector<Index> &links) {
         std::unordered_map<Index, KindSums> assumed;
         for (const Index index : links)
@@ -139,10 +139,10 @@ private:
             sums.solve();
     }
 
-    // Which connections a launch sends over that was not seen whole is not known: those of other
-    // ranks' proxies, and of other communicators that share them, among them.
+    // A launch that was not recorded completely may send over any connection, including those of
+    // other ranks' proxies (PXN) and of communicators that share them.
     void find_disturbed(const std::vector<Index> &links) {
-        std::vector<std::uint32_t> cut; // orders
+        std::vector<std::uint32_t> cut; // launch orders
         for (const LaunchRef &ref : launches_) {
             const Launch &launch = launch_of(ref);
             const bool is_lost = launch.shape_index == NONE && launch.n_ops != 0;
@@ -156,7 +156,7 @@ private:
                 note_cut_launches(nccl_.links[index], cut);
     }
 
-    // Operations whose bytes are not what was measured.
+    // Operations whose computed bytes differ from the measured ones.
     static std::uint64_t unchecked(const std::vector<Interval> &intervals) {
         std::uint64_t ops = in_flight(intervals);
         for (const Interval &interval : intervals)
@@ -164,14 +164,14 @@ private:
                 ops += interval.n_ops;
         return ops;
     }
-    // Those that the recording ended before.
+    // Operations that were in flight when the recording ended.
     static std::uint64_t in_flight(const std::vector<Interval> &intervals) {
         return !intervals.empty() && intervals.back().kind == IntervalKind::InFlight
                    ? intervals.back().n_ops
                    : 0;
     }
 
-    // `eager_until`: by link; none: 0.
+    // `eager_until`: by flow; absent: 0.
     void meter(const std::unordered_map<Index, std::vector<LinkSample>> &samples,
                const std::unordered_map<Index, std::uint32_t> &eager_until) {
         std::unordered_map<Index, LinkMeter> meters;
@@ -190,7 +190,7 @@ private:
                            is_open(nccl_.links[index]));
     }
 
-    // Still there when the recording ended.
+    // Still open when the recording ended.
     [[nodiscard]] bool is_open(const Link &link) const {
         return std::none_of(link.instances.begin(), link.instances.end(),
                             [&](Index index) { return nccl_.instances[index].ended; }) &&
@@ -198,7 +198,7 @@ private:
                             [&](Index index) { return model_.qps[index].destroyed_ns != 0; });
     }
 
-    // Where the bytes of a link end that was at work when the recording ended.
+    // Where the bytes end on a flow that was active when the recording ended.
     void find_ends(const std::vector<Index> &links) {
         std::unordered_map<Index, std::uint64_t> left;
         for (const Index index : links) {
@@ -245,7 +245,7 @@ private:
         }
     }
 
-    // The operation that a task of a launch is of; null: none is known.
+    // The operation of a launch's task; null: not known.
     Operation *operation_of(const LaunchRef &ref, const Launch &launch, std::uint32_t task,
                             bool *is_p2p_operation = nullptr) {
         const auto [is_pair, index] =
@@ -263,14 +263,14 @@ private:
                                   task_calls_of(ref)[launch.first_task + task]);
     }
 
-    // nullptr: it was not read, or the version has none.
+    // nullptr: not read, or this version has no tasks.
     static const cw_nccl_shape_task *task_of(const Shape &shape, const ShapeOp &op) {
         const bool is_told =
             op.task < shape.tasks.size() && shape.tasks[op.task].header.length_bytes != 0;
         return is_told ? &shape.tasks[op.task] : nullptr;
     }
 
-    // Nothing is known of what was launched but whose it is.
+    // Only the owner of these launched bytes is known.
     void damage_calls(const LaunchRef &ref, const Launch &launch) {
         if (launch.n_ops == 0)
             return;
@@ -284,7 +284,8 @@ private:
 
     static void count_channels(Shape &shape, const Launch &launch,
                                const std::vector<std::uint32_t> &task_calls) {
-        std::map<std::uint32_t, std::vector<std::uint8_t>> channels; // by call, or task without one
+        std::map<std::uint32_t, std::vector<std::uint8_t>>
+            channels; // by call, or by task without a call
         const auto key = [&](std::uint32_t task) {
             const std::uint32_t call =
                 task < launch.n_tasks ? task_calls[launch.first_task + task] : NONE;
@@ -313,7 +314,7 @@ private:
             operation.begin_realtime_ns = launched_ns;
     }
 
-    // What the tasks of the launch say of their operations.
+    // Operation details from the launch's tasks.
     void describe_operations(const LaunchRef &ref, const Launch &launch, const Shape &shape) {
         if (shape.is_assumed)
             return;
@@ -367,7 +368,7 @@ private:
         if (!link.is_send())
             return;
         OpShare share = share_of(link, op, launch.order, op_index);
-        // Queue pairs that were chosen by their bytes agree with them in any case.
+        // Queue pairs that were chosen by their bytes agree with them by construction.
         const bool is_confirmed = share.rung == Rung::Exact && share.is_agreed && !link.is_by_bytes;
         share.rung = std::min(share.rung, link.rung);
         if (operation != nullptr) {
@@ -375,7 +376,8 @@ private:
             add_to(*operation, is_pair, link, op, share);
         } else {
             UnlistedSums &unlisted = unlisted_of(ref, launch, op);
-            // A graph that was captured before the recording: what it plays is read from the task.
+            // For a graph that was captured before the recording, the operation is read from the
+            // task.
             const bool is_told =
                 (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 && task_of(shape, op) != nullptr;
             const Rung of_call = &unlisted == &replays_ ? rung_of_call(ref, launch, op.task)
@@ -441,7 +443,7 @@ private:
         for (std::size_t tier = 0; tier < model::TIERS; ++tier)
             if (parts[tier].first != 0 || parts[tier].second != 0)
                 operation.tiers |= static_cast<std::uint8_t>(1U << tier);
-        // One tier alone has all of its bytes.
+        // A single tier has all of its bytes.
         if (std::has_single_bit(operation.tiers) || operation.tiers == 0)
             return;
         const auto &operations = is_pair ? nccl_.p2p : nccl_.collectives;
@@ -463,7 +465,7 @@ private:
                                                                                   : unjoined_;
     }
 
-    // Of the call, as far as it is known.
+    // From the call, as far as it is known.
     static std::uint8_t func_of(const Shape &shape, const ShapeOp &op) {
         const cw_nccl_shape_task *task = task_of(shape, op);
         if (task == nullptr)
@@ -478,8 +480,8 @@ private:
             operation.flags &= static_cast<std::uint16_t>(~OPERATION_DATA_KNOWN);
         if (operation.has(OPERATION_WIRE_UNKNOWN))
             operation.flags &= static_cast<std::uint16_t>(~OPERATION_WIRE_KNOWN);
-        // Nothing was given to a proxy that sends, on any rank: nothing was sent. What has to cross
-        // goes by ways that are not seen, such as from the GPU (GIN), or was never launched.
+        // No sending proxy on any rank got work, so nothing was sent. Data that must cross then
+        // takes an invisible path, such as GPU-initiated sends (GIN), or was never launched.
         if (!operation.has(OPERATION_HAS_BYTES) && !operation.has(OPERATION_PARTIAL) &&
             !operation.has(OPERATION_LACKS_RECORDS) && !operation.crosses_nodes)
             operation.flags |=
@@ -499,7 +501,7 @@ private:
 
     Model &model_;
     NcclFacts &nccl_;
-    std::vector<LaunchRef> launches_; // of a recording, in the order of time
+    std::vector<LaunchRef> launches_; // of a recording, in time order
     UnlistedSums unjoined_, replays_;
 };
 

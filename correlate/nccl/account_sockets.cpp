@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL's TCP sockets carried in the recordings, where to, and over which interface.
+// Bytes of NCCL TCP sockets in the recordings: destination and interface.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -18,7 +18,7 @@ using model::subtract_or_zero;
 
 namespace {
 
-// Of one pair of addresses and ports.
+// For one pair of addresses and ports.
 constexpr std::size_t MAX_LOOKED_AT = 64;
 
 Gid address_of(const __u8 (&from)[16]) {
@@ -51,7 +51,7 @@ private:
         return model_.sessions[socket.session].host;
     }
 
-    // Of what is there twice nothing is taken.
+    // Duplicate keys are dropped.
     template <typename Map, typename Key>
     static void add_only(Map &map, const Key &key, Index value) {
         const auto [found, is_new] = map.try_emplace(key, value);
@@ -79,7 +79,7 @@ private:
             const Index host = model_.devices[port.device].host;
             for (const Gid &gid : port.gids) {
                 add_only(hosts_, gid, host);
-                // Several devices may be on one interface.
+                // Several devices may share one interface.
                 const auto [found, is_new] = ports_.try_emplace({host, gid}, index);
                 if (!is_new && found->second != NONE &&
                     model_.ports[found->second].netdev != port.netdev)
@@ -88,7 +88,7 @@ private:
         }
     }
 
-    // In how much of the time of the one the other was there, too. 0: in none.
+    // How long both existed at the same time. 0: never.
     [[nodiscard]] std::uint64_t shared_ns(const Socket &a, const Socket &b) const {
         const auto at = [&](const Socket &socket, const cw_tcp_socket &record) {
             return model_.hosts[host_of(socket)].realtime_ns(record.header.time_ns);
@@ -98,8 +98,8 @@ private:
         return end_ns < begin_ns ? 0 : end_ns - begin_ns + 1;
     }
 
-    // The one socket with these ends. Of one process it may be in several recordings: the one that
-    // shares most of its time with `of`.
+    // The one socket with these ends. A process's socket may be in several recordings: takes the
+    // one with the longest common time with `of`.
     [[nodiscard]] Index socket_with(const Ends &ends, const Socket &of) const {
         const auto found = sockets_.find(ends);
         if (found == sockets_.end() || found->second.size() > MAX_LOOKED_AT)
@@ -153,7 +153,7 @@ private:
                 subtract_or_zero(last.retransmitted_bytes, before.retransmitted_bytes);
     }
 
-    // Before Linux 4.19 there are no counters of what was sent.
+    // Linux before 4.19 has no counters of sent bytes.
     static bool tells_sent(const cw_tcp_socket &socket) {
         return socket.sent_bytes != 0 || socket.acked_bytes == 0;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One number for a collective on all ranks. A rank that was seen from the creation of its
-// communicator counts from 0. One that was met later is placed by NCCL's own count of collectives,
-// or, where its version has none, by the sequence of calls of the others.
+// Gives a collective one number on all ranks. A rank recorded from its communicator's creation
+// counts from 0. A rank discovered later is placed by NCCL's own count of collectives or, if its
+// version has none, by the other ranks' sequence of calls.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -21,9 +21,9 @@ using model::Model;
 
 namespace {
 
-// Calls that are compared before a position is believed.
+// Most calls that are compared to confirm a position.
 constexpr std::size_t MAX_COMPARED = 4096;
-// Since 2.26 NCCL counts for each communicator, and not what was captured.
+// Since 2.26 NCCL counts per communicator and excludes captured calls.
 constexpr std::uint32_t FIRST_WITH_OWN_COUNT = 22600;
 
 class Aligner {
@@ -78,7 +78,8 @@ private:
         return call_sequence(nccl_, instance, has_counts_);
     }
 
-    // The one that all others are compared with: seen from the creation, else met first.
+    // The rank that all others are compared with: recorded from the creation, else discovered
+    // first.
     void choose_reference(const Communicator &comm) {
         reference_ = NONE;
         std::tuple<bool, bool, std::uint64_t, std::uint64_t, std::uint64_t> best;
@@ -108,7 +109,7 @@ private:
             join(reference, 0, SeqBase::Recording);
     }
 
-    // Where no rank tells more: as if NCCL had counted all.
+    // Used if no rank has better evidence: assumes that NCCL counted every collective.
     static Known seq_by_own_count(const CallSequence &sequence) {
         for (const CountedAt &at : sequence.counted_at)
             if (at.items != 0 && at.items <= sequence.n_whole)
@@ -124,7 +125,7 @@ private:
         if ((instance.record.flags & CW_NCCL_COMM_SHARED) != 0 ||
             (sharing != sharing_.end() && sharing->second != 1))
             return false;
-        // Repetitions of graphs are counted, too.
+        // Repetitions of graphs count as well.
         const auto first =
             nccl_.gathered.streams[instance.stream].launches.begin() + instance.first_launch;
         return std::none_of(first, first + instance.n_launches, [](const Launch &launch) {
@@ -145,7 +146,7 @@ private:
         places_.add(sequence, sequence.n_whole, instance.seq_of_first);
     }
 
-    // What one rank that was placed saw may be what another one needs.
+    // One placed rank may supply another's missing evidence.
     void place_by_counts(const Communicator &comm) {
         if (!has_counts_)
             return;
@@ -200,10 +201,10 @@ private:
         return true;
     }
 
-    // ---- ranks of which calls are missing
+    // ---- ranks with missing calls
 
-    // What is before the first that may be missing has its numbers; from there on only what NCCL's
-    // count places.
+    // Collectives before the first possibly missing one have known numbers; from there on only
+    // NCCL's count places them.
     void divide(const Communicator &comm) {
         const bool has_gaps =
             std::any_of(comm.instances.begin(), comm.instances.end(), [&](Index index) {
@@ -263,8 +264,8 @@ private:
             runs.push_back(run);
     }
 
-    // Where calls of all ranks are missing, nobody tells of what NCCL does not count: then there is
-    // none if none was ever seen.
+    // If all ranks miss calls, no rank shows the collectives that NCCL does not count: assume none
+    // if none was ever recorded.
     [[nodiscard]] Known seq_at(std::uint64_t position, std::uint64_t signature) const {
         if (!is_numbered_)
             return std::nullopt;
@@ -286,8 +287,8 @@ private:
 
     NcclFacts &nccl_;
     CommonClock clock_;
-    std::map<SharingKey, std::uint32_t> sharing_; // communicators by state of their proxy
-    bool has_counts_ = false;                     // NCCL's own are of this communicator alone
+    std::map<SharingKey, std::uint32_t> sharing_; // communicators by their proxy state
+    bool has_counts_ = false;                     // NCCL's counts are of this communicator only
     bool is_numbered_ = false;                    // from the creation, or by NCCL's count
     bool is_all_counted_ = false;
     Index reference_ = NONE;

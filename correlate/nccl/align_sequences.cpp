@@ -7,14 +7,14 @@ namespace collwire::nccl {
 
 namespace {
 
-// Offsets that are tried on both sides of the one that times tell, and pairs that each is tried on.
+// Offsets tried on both sides of the one that times suggest, and pairs compared for each.
 constexpr std::int64_t MAX_OFFSETS = 512;
 constexpr std::int64_t MAX_PAIRS = 512;
-// How much nearer in time than all others the best must be.
+// The best offset must be this much nearer in time than all others.
 constexpr double CLEARLY_NEARER = 4;
 constexpr double LEAST_APART_NS = 1e6;
-// What one rank's recording has after the other's is over is the same only by chance. Clocks are
-// this far apart.
+// Calls after the end of the other rank's recording match only by chance. Clocks differ by up to
+// this much.
 constexpr std::uint64_t SLACK_NS = 2'000'000'000;
 
 struct Fit {
@@ -22,7 +22,7 @@ struct Fit {
     double apart_ns = 0; // mean
 };
 
-// Nothing: an operation is not the same.
+// Absent: an operation differs.
 std::optional<double> apart(std::span<const SequenceItem> a, std::span<const SequenceItem> b,
                             std::int64_t offset) {
     const auto n_a = static_cast<std::int64_t>(a.size());
@@ -55,7 +55,7 @@ bool overlap(std::span<const SequenceItem> a, std::span<const SequenceItem> b) {
            b.front().time_ns <= a.back().time_ns + SLACK_NS;
 }
 
-// Where b begins in a.
+// The position in a at which b starts.
 std::int64_t offset_by_time(std::span<const SequenceItem> a, std::span<const SequenceItem> b) {
     const auto nearest = [](std::span<const SequenceItem> items, std::uint64_t time_ns) {
         const auto found = std::lower_bound(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of two ranks' calls are the same, where nothing but their order and times tells.
+// Matches two ranks' calls if only their order and times are known.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Alignment {
     double confidence = 0;   // 1: no other offset fits
 };
 
-// Nothing where no offset fits, or where several do and none is clearly nearest in time.
+// Absent if no offset fits, or if several do and none is clearly nearest in time.
 [[nodiscard]] std::optional<Alignment> align_sequences(std::span<const SequenceItem> a,
                                                        std::span<const SequenceItem> b);
 

@@ -20,17 +20,17 @@ using model::Model;
 
 namespace {
 
-// What NCCL chooses algorithm, protocol and channels by, and which ranks send: function, count,
-// type, reduction, root.
+// NCCL chooses algorithm, protocol, channels and sending ranks by these: function, count, type,
+// reduction, root.
 using Kind = std::tuple<std::uint8_t, std::uint64_t, std::uint8_t, std::int32_t, std::int32_t>;
 
 constexpr std::uint64_t LAST_CHUNKS_BYTES = 65536;
 constexpr std::uint64_t LL_SEND_BYTES = 16384; // NCCL_P2P_LL_THRESHOLD
 constexpr std::uint64_t LL_DATA_BYTES = 8;     // of each 16
-// Operations of one communicator on its links.
+// Operations of one communicator on its flows.
 constexpr std::uint64_t MAX_OPERATIONS = 20'000'000;
 
-// A link, and who is at its other end by the communicator's own count.
+// A flow, and the rank at its other end in the communicator's own numbering.
 struct Way {
     Index link = NONE;
     std::int32_t peer = -1;
@@ -57,7 +57,7 @@ public:
     }
 
 private:
-    // A communicator (its hash, how many ranks) in a process (session, number).
+    // A communicator (hash, number of ranks) in a process (session, number).
     using Place = std::tuple<std::uint64_t, std::int32_t, Index, std::uint32_t>;
 
     void find_ranks() {
@@ -76,13 +76,13 @@ private:
         return rank == ranks_.end() ? -1 : rank->second;
     }
 
-    // More kinds, of collectives or of sends to one peer, than any link is solved with: what they
-    // carry is told of none.
+    // More kinds, of collectives or of sends to one peer, than a flow can be solved for: their
+    // bytes stay unknown.
     [[nodiscard]] bool has_too_much(const Instance &instance, const std::vector<Way> &ways) const {
         if (std::uint64_t{instance.n_calls} * ways.size() > MAX_OPERATIONS)
             return true;
         const CommStream &stream = nccl_.gathered.streams[instance.stream];
-        std::map<std::int32_t, std::set<Kind>> kinds; // by peer; -1: of collectives
+        std::map<std::int32_t, std::set<Kind>> kinds; // by peer; -1: collectives
         for (std::uint32_t i = 0; i < instance.n_calls; ++i) {
             const Call &call = stream.calls[instance.first_call + i];
             std::set<Kind> &of_peer = kinds[is_p2p(call.func) ? call.root : -1];
@@ -131,10 +131,10 @@ private:
         return model::multiply_saturating(call.count, capture::nccl_datatype_bytes(call.datatype));
     }
 
-    // What a rank can send for it over one connection: over all of them it is what a ring or a tree
-    // makes it pass on, twice that by LL, whose flags are as long as the data, and something for
-    // the last chunks. Sends are as long as they are, or small ones by LL; but where others are on
-    // the host their sends may go over this connection, too (PXN), and make it twice as many.
+    // Upper bound of a rank's bytes for the call over one connection: over all connections a ring
+    // or tree passes on at most this, twice that with LL, whose flags are as long as the data, and
+    // something for the last chunks. Sends have their own length, doubled for small ones with LL;
+    // but other local ranks' sends may use this connection too (PXN) and double it.
     [[nodiscard]] std::uint64_t most_bytes(const Call &call, const Instance &instance) const {
         const std::uint64_t bytes = bytes_of(call);
         if (is_p2p(call.func))
@@ -152,7 +152,7 @@ private:
                                      LAST_CHUNKS_BYTES);
     }
 
-    // Of its communicator, on its host.
+    // The only rank of its communicator on its host.
     [[nodiscard]] bool is_alone(const Instance &instance) const {
         return ranks_on_.at({instance.record.comm_hash, instance.record.n_ranks, instance.host})
                    .size() == 1;
@@ -165,7 +165,7 @@ private:
         shape.is_complete = true;
         shape.func = call.func;
         shape.is_p2p = is_p2p(call.func);
-        shape.tasks.resize(1); // nothing is told of it
+        shape.tasks.resize(1); // no task is known
         for (const Way &way : ways) {
             if (shape.is_p2p && way.peer != call.root)
                 continue;

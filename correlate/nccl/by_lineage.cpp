@@ -22,10 +22,10 @@ using model::Qp;
 namespace {
 
 using Process = std::pair<Index, std::uint32_t>; // session, tgid
-// Of a communicator, as each of its ranks tells it.
+// A communicator, as each of its ranks reports it.
 using CommKey = std::pair<std::uint64_t, std::int32_t>; // hash, ranks
 
-// Queue pairs of one communicator: those that one thread made, or one of which that is not known.
+// Queue pairs of one communicator: those created by one thread, or a single one of unknown thread.
 struct Group {
     Process process;
     bool is_of_thread = false;
@@ -35,10 +35,10 @@ struct Group {
     std::set<CommKey> first_candidates;
 };
 
-// As many as a link of records has.
+// The limit of a recorded flow.
 constexpr std::size_t MAX_ENDPOINTS = 512;
-// What a receiver writes to its sender at once: an ncclIbSendFifo of 64 bytes for each of up to
-// eight messages. LL's smallest messages are less: which end sends is not to be told.
+// A receiver's largest write to its sender: an ncclIbSendFifo of 64 bytes for each of up to eight
+// messages. LL's smallest messages are shorter, so the sending end is ambiguous then.
 constexpr std::uint64_t CLEAR_TO_SEND_BYTES = 512;
 constexpr int MAX_PARENTS = 16;
 
@@ -69,10 +69,10 @@ public:
 private:
     struct Rank {
         Index instance = NONE;
-        bool is_several = false; // ranks in one process
+        bool is_several = false; // several ranks in one process
     };
 
-    // Whether there is a communicator to do this for.
+    // False: no communicator needs this.
     bool find_ranks() {
         for (Index index = 0; index < nccl_.instances.size(); ++index) {
             const Instance &instance = nccl_.instances[index];
@@ -88,7 +88,7 @@ private:
         return !processes_.empty();
     }
 
-    // Of two with one hash in one process: not the same rank met once more.
+    // Two communicators with one hash in one process, not the same rank discovered twice.
     static bool is_another(const Instance &a, const Instance &b) {
         const auto ends_before = [](const Instance &one, const Instance &other) {
             return one.end_ns != 0 && one.end_ns <= other.begin_ns;
@@ -101,7 +101,8 @@ private:
         return {instance.record.comm_hash, instance.record.n_ranks};
     }
 
-    // NCCL's proxy is a thread of its own: other RDMA of the process is made by threads that call.
+    // NCCL's proxy has a thread of its own: threads that call the API create the process's other
+    // RDMA queue pairs.
     void find_callers() {
         for (const Instance &instance : nccl_.instances)
             if (instance.is_calls_only) {
@@ -137,7 +138,7 @@ private:
         }
     }
 
-    // Communicators of which all processes at the other ends are ranks.
+    // Communicators that have ranks in all processes at the other ends.
     void find_candidates(Group &group) const {
         for (const CommKey &key : processes_.at(group.process)) {
             const auto &ranks = ranks_.at(key);
@@ -159,7 +160,7 @@ private:
         }
     }
 
-    // Both ends of a queue pair are of one communicator. Whether that told something new.
+    // Both ends of a queue pair belong to one communicator. True if that added knowledge.
     bool agree_with_other_ends() {
         bool is_changed = false;
         for (Group &group : groups_)
@@ -173,8 +174,8 @@ private:
         return is_changed;
     }
 
-    // Each proxy is one communicator's: what is known of one thread is of no other. Whether that
-    // told something new.
+    // Each proxy serves one communicator: a thread assigned to it serves no other. True if that
+    // added knowledge.
     bool take_apart() {
         std::set<std::pair<Process, CommKey>> taken;
         for (const Group &group : groups_)
@@ -190,7 +191,7 @@ private:
         return is_changed;
     }
 
-    // NCCL connects a communicator while it is made, or (2.22 and later, with cuMem) in its first
+    // NCCL connects a communicator during its creation or (2.22 and later, with cuMem) in its first
     // call.
     void decide_by_order() {
         for (Group &group : groups_) {
@@ -205,8 +206,8 @@ private:
         }
     }
 
-    // Made before the communicator was ready, and behind the one that was ready before it; or, if
-    // nobody saw it made, behind its first call, and before another one's.
+    // Created before the communicator was ready and after the previous one was; or, if its creation
+    // was not recorded, after its first call and before another one's.
     [[nodiscard]] bool is_in_turn(const Group &group, const CommKey &key) const {
         const Instance &own = nccl_.instances[ranks_.at(key).at(group.process).instance];
         const bool is_before = group.first_ns <= own.begin_ns;
@@ -232,7 +233,7 @@ private:
                    : nccl_.gathered.streams[instance.stream].calls[instance.first_call].time_ns;
     }
 
-    // One of two threads that may be a communicator's is something else's.
+    // If two threads may serve one communicator, one of them serves something else.
     void leave_out_rivals() {
         std::map<std::pair<Process, CommKey>, std::size_t> threads;
         for (const Group &group : groups_)
@@ -247,7 +248,7 @@ private:
                 }
     }
 
-    // Communicators that may have queue pairs which are in no link.
+    // Marks communicators that may have queue pairs outside every flow.
     void note_undecided() {
         for (const Group &group : groups_)
             if (group.candidates.size() != 1)
@@ -269,7 +270,7 @@ private:
         return found != rivals_.end() && found->second.contains(key);
     }
 
-    // Of a frame or a work request, on average. 0: not known
+    // Mean bytes per frame or work request. 0: not known
     static std::uint64_t request_bytes(const Qp &qp) {
         std::uint64_t requests = 0;
         if (qp.bytes.rung == model::BytesRung::Wire && qp.wire)
@@ -283,7 +284,8 @@ private:
 
     void add_links(const Group &group, const CommKey &key) {
         const auto &ranks = ranks_.at(key);
-        std::map<Process, Index> &links = links_[{group.process, key}]; // by the other end
+        std::map<Process, Index> &links =
+            links_[{group.process, key}]; // by process at the other end
         for (const Index index : group.qps) {
             const Qp &qp = model_.qps[index];
             const Qp &peer = model_.qps[qp.peer];
@@ -312,8 +314,8 @@ private:
         }
     }
 
-    // A communicator without queue pairs of its own sends over those of its parent, or of the
-    // parent's, to the same processes. Where none is known, nobody knows where it sends.
+    // A communicator without queue pairs of its own sends over those of its parent, or an ancestor,
+    // to the same processes. Without any of these its path is unknown.
     void share_links() {
         for (const auto &[process, keys] : processes_)
             for (const CommKey &key : keys) {
@@ -329,7 +331,7 @@ private:
             }
     }
 
-    // nullptr: none is known, or they have none.
+    // nullptr: no parent is known, or it has no flows.
     const std::map<Process, Index> *links_of_parents(const Process &process, Index instance) const {
         Index parent = nccl_.instances[instance].parent;
         for (int i = 0; parent != NONE && i < MAX_PARENTS; ++i) {
@@ -359,11 +361,11 @@ private:
     Model &model_;
     NcclFacts &nccl_;
     std::map<CommKey, std::map<Process, Rank>> ranks_;
-    std::map<Process, std::set<CommKey>> processes_; // of which calls alone were recorded
+    std::map<Process, std::set<CommKey>> processes_; // API-only communicators
     std::vector<Group> groups_;
     std::vector<Index> group_of_;                         // by queue pair
     std::set<std::pair<Process, std::uint32_t>> callers_; // threads
-    std::map<Process, std::set<CommKey>> rivals_;         // of what is undecided
+    std::map<Process, std::set<CommKey>> rivals_;         // of undecided groups
     std::map<std::pair<Process, CommKey>, std::map<Process, Index>> links_;
 };
 

@@ -11,8 +11,8 @@ using model::subtract_or_zero;
 
 void ByteSeries::add(const ByteSample &read) {
     ByteSample sample = read;
-    // Samples of one look have the time at which it began, and each may be read later: what was
-    // launched in between would seem to be on the wire before.
+    // Samples of one poll have its start time, but each may be read later: bytes launched in
+    // between would seem to be on the wire too early.
     sample.time_ns = std::max(read.time_ns, read.last_ns);
     if (!samples_.empty()) {
         ByteSample &last = samples_.back();
@@ -22,7 +22,7 @@ void ByteSeries::add(const ByteSample &read) {
         last.changed_ns = sample.time_ns;
     }
     if (samples_.size() == MAX_SAMPLES) {
-        // Every second one, the last among them.
+        // Every second one, including the last.
         for (std::size_t i = 0; i < MAX_SAMPLES / 2; ++i)
             samples_[i] = samples_[2 * i + 1];
         samples_.resize(MAX_SAMPLES / 2);

@@ -8,7 +8,7 @@
 namespace collwire::nccl {
 namespace {
 
-// Far from where the product of two of them has no room.
+// Far below the size at which a product of two overflows.
 __extension__ using Number = __int128;
 constexpr Number MOST_OPERATIONS = Number{1} << 28;
 constexpr Number MOST_BYTES = Number{1} << 90;
@@ -23,12 +23,12 @@ Number common_divisor(Number a, Number b) {
     return absolute(a);
 }
 
-// So many operations of each kind carry `bytes` together.
+// This many operations of each kind carry `bytes` together.
 struct LinearEquation {
     std::vector<Number> operations; // by index of kind
     Number bytes = 0;
 
-    // The first kind; as many as there are: none.
+    // The first kind; the number of kinds if empty.
     [[nodiscard]] std::size_t first() const {
         return static_cast<std::size_t>(
             std::ranges::find_if(operations, [](Number one) { return one != 0; }) -
@@ -39,7 +39,7 @@ struct LinearEquation {
                    return absolute(one) <= MOST_OPERATIONS;
                });
     }
-    // Takes the first kind of `other` out.
+    // Eliminates the first kind of `other`.
     void take_out(const LinearEquation &other) {
         const std::size_t kind = other.first();
         const Number own = operations[kind], its = other.operations[kind];
@@ -61,7 +61,7 @@ struct LinearEquation {
 
 enum class Verdict { New, FollowsFromOthers, Contradicted, NotTold };
 
-// Sums none of which follows from others. The first kind of each is in no other.
+// Linearly independent sums. The first kind of each is in no other.
 class Basis {
 public:
     Verdict add(LinearEquation sum) {
@@ -83,8 +83,8 @@ public:
         return Verdict::New;
     }
 
-    // Bytes of one operation of the kinds that are alone in their sum; nothing if that is no number
-    // of bytes.
+    // Bytes of one operation of each kind that is alone in its sum; absent if that is not a whole
+    // number.
     [[nodiscard]] std::optional<std::map<std::size_t, std::uint64_t>> solved() const {
         std::map<std::size_t, std::uint64_t> values;
         for (const LinearEquation &sum : sums_) {
@@ -104,11 +104,11 @@ private:
 };
 
 struct Solution {
-    std::map<std::size_t, std::uint64_t> bytes; // of the kinds that can be told
-    std::vector<std::size_t> needed;            // sums that do not follow from those before
+    std::map<std::size_t, std::uint64_t> bytes; // of the solvable kinds
+    std::vector<std::size_t> needed;            // sums that do not follow from earlier ones
 };
 
-// Nothing where they contradict one another.
+// Absent if they contradict each other.
 std::optional<Solution> solution_of(const std::vector<LinearEquation> &sums, std::size_t without) {
     Solution solution;
     Basis basis;
@@ -152,7 +152,7 @@ bool KindSums::has_unasked_bytes() const {
 }
 
 void KindSums::solve() {
-    // What was on its way when the recording ended is no sum.
+    // Operations in flight at the end of the recording give no sum.
     if (!stretches_.empty() && stretches_.back().interval->is_under_way)
         stretches_.pop_back();
     if (link_.is_unsolvable || kinds_.size() > MAX_KINDS || has_unasked_bytes())
@@ -163,7 +163,7 @@ void KindSums::solve() {
     const auto index_of = [&](std::uint32_t kind) {
         return static_cast<std::size_t>(std::ranges::lower_bound(kinds, kind) - kinds.begin());
     };
-    // How often there was each: the operations of each kind, and their bytes.
+    // Number of occurrences by the operations of each kind and their bytes.
     std::map<std::pair<std::map<std::uint32_t, std::uint32_t>, std::uint64_t>, std::size_t> seen;
     for (const Stretch &stretch : stretches_)
         if (!stretch.operations.empty())
@@ -186,7 +186,7 @@ void KindSums::solve() {
         if (const Bounds &bounds = kinds_.at(kinds[index]);
             bytes == 0 || bytes < bounds.least || bytes > bounds.most)
             return;
-    // Nothing rests on one stretch alone.
+    // No result may depend on one stretch only.
     for (const std::size_t needed : solution->needed) {
         if (times[needed] > 1)
             continue;

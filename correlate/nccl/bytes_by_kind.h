@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations of a link carried of which nothing is known but their order and which of them are
-// alike: NCCL does the same for calls with the same arguments, so between two moments at which
-// nothing moved the bytes are a sum of as many times each kind's. Enough of such sums tell the
-// kinds apart, and some more show that they do.
+// Equal calls carry equal bytes, so each quiescent interval of a flow is one linear equation;
+// solves for the bytes of each kind of call. Surplus equations confirm the solution.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +14,21 @@ namespace collwire::nccl {
 
 class KindSums {
 public:
-    // Beyond, a link is not solved.
+    // A flow with more is not solved.
     static constexpr std::size_t MAX_KINDS = 32;
-    static constexpr std::size_t MAX_SUMS = 128; // that differ
+    static constexpr std::size_t MAX_SUMS = 128; // different ones
 
-    // `link`: assumed, with its intervals; not late.
+    // `link`: assumed, with its intervals; recorded from its start.
     explicit KindSums(Link &link);
 
-    // Operations in the order of their launches, with the least (`data_bytes`) and the most
-    // (`payload_bytes`) that NCCL can make of their call.
+    // Operations in launch order, with the least (`data_bytes`) and the most (`payload_bytes`) that
+    // NCCL can make of their call.
     void add(std::uint32_t order, const ShapeOp &op);
 
-    // Fills bytes_of_kind of the link, and is_solved of its intervals: of kinds that would be told
-    // without any single stretch, too. Nothing at all where one of them contradicts another, or a
-    // call, or a kind comes to no bytes, or where bytes came that nothing was called for: then
-    // something else is sent there, or nothing moves without all being done.
+    // Fills the flow's bytes_of_kind and its intervals' is_solved, for kinds that any single
+    // stretch could be removed from. Does nothing if a stretch contradicts another or a call, if a
+    // kind gets no bytes, or if bytes came without a call: then the flow carries other traffic, or
+    // pauses do not mean completion.
     void solve();
 
 private:

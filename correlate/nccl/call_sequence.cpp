@@ -12,7 +12,7 @@ namespace collwire::nccl {
 
 namespace {
 
-// No program gets there.
+// Beyond every real program.
 constexpr std::uint64_t MAX_POSITION = 1ULL << 48U;
 
 class CallSequenceReader {
@@ -39,7 +39,7 @@ private:
             const std::uint32_t launch = joins_[i].launch;
             const bool is_captured =
                 launch != NONE && (stream_.launches[launch].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
-            // Each rank of AllGatherV has a count of its own.
+            // Each rank of AllGatherV has its own count.
             const std::uint64_t count = call.func == CW_NCCL_ALL_GATHER_V ? 0 : call.count;
             sequence_.items.push_back(
                 {model::mix(model::mix(count) ^
@@ -54,9 +54,9 @@ private:
         }
     }
 
-    // A thread launches what it called before it calls again: the last launch before the next call
-    // is such a moment, if it was seen that each call of since the one before was launched. A
-    // captured one need not have been: NCCL may launch it without anything that a probe sees.
+    // A thread launches its calls before it calls again. So the last launch before the next call is
+    // such a moment, provided that every call since the previous one has a recorded launch. A
+    // captured call is exempt: NCCL may launch it without a probe hit.
     void read_counts() {
         if (instance_.created)
             sequence_.counted_at.push_back({0, 0});
@@ -79,7 +79,7 @@ private:
             const Batch batch = batch_until(item, launch.time_ns, index);
             const bool is_known =
                 (launch.flags & CW_NCCL_LAUNCH_LAUNCHED) != 0 && launch.launched <= MAX_POSITION;
-            // Where calls may be missing, one of these may be: then their number is another.
+            // If calls may be missing, one of these may be, and the numbers would shift.
             const bool is_all_here =
                 batch.last < sequence_.n_whole || sequence_.is_whole() ||
                 (is_counted_before &&
@@ -102,12 +102,12 @@ private:
         return UINT64_MAX;
     }
 
-    // What was called between two moments.
+    // The calls between two moments.
     struct Batch {
         std::uint32_t end = 0;
-        std::uint32_t last = 0; // that is counted
+        std::uint32_t last = 0; // counted by NCCL
         std::uint64_t n_counted = 0;
-        bool is_launched = true; // all that is counted
+        bool is_launched = true; // all counted ones
     };
     [[nodiscard]] Batch batch_until(std::uint32_t first, std::uint64_t time_ns,
                                     std::uint32_t launch) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of an instance in their order, and what NCCL's own count says of it.
+// The collectives of an instance in order, with NCCL's own count.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct CallItem {
     bool is_counted = false;     // by NCCL
 };
 
-// A moment at which all that had been called was started, and the last of it is here.
+// A moment at which every call had been started and the last of them is recorded.
 struct CountedAt {
-    std::uint32_t items = 0;   // called until then, of those that are here
+    std::uint32_t items = 0;   // recorded calls until then
     std::uint64_t counted = 0; // by NCCL
 };
 
@@ -27,13 +27,13 @@ struct CallSequence {
     std::uint32_t n_whole = 0; // before the first that may be missing
 
     [[nodiscard]] bool is_whole() const { return n_whole == items.size(); }
-    // NCCL's count of a collective that is the last one of such a moment.
+    // NCCL's count for the collective that is the last one of such a moment.
     [[nodiscard]] static std::uint64_t position(const CountedAt &at) { return at.counted - 1; }
-    // Whether NCCL counted what is here between two moments, and nothing else.
+    // Whether NCCL counted exactly the recorded calls between two moments.
     [[nodiscard]] bool is_consistent(const CountedAt &from, const CountedAt &to) const;
 };
 
-// `has_counts`: NCCL's are of this communicator alone.
+// `has_counts`: NCCL's counts are of this communicator only.
 [[nodiscard]] CallSequence call_sequence(const NcclFacts &nccl, const Instance &instance,
                                          bool has_counts);
 

@@ -23,7 +23,7 @@ std::uint32_t CapturedPlans::add(std::uint32_t index) {
     return NONE;
 }
 
-// As long as a plan is there, so are its tasks.
+// A plan's tasks live as long as the plan.
 bool CapturedPlans::is_same_plan(const Plan &plan, const Launch &launch) const {
     const auto first = stream_.tasks.begin() + plan.first_ref;
     return std::equal(first, first + std::min<std::uint32_t>(plan.n_refs, launch.n_tasks),
@@ -48,7 +48,7 @@ void CapturedPlans::finish(LikenessOfCall likeness) {
         split(plan, likeness);
 }
 
-// None: of a part of it no call is known.
+// Empty: the call of some part is unknown.
 CapturedPlans::Calls CapturedPlans::calls_of(const Plan &plan) const {
     if (!plan.calls.empty())
         return plan.calls;
@@ -88,7 +88,7 @@ void CapturedPlans::split(const Plan &plan, LikenessOfCall likeness) {
         begin = end;
     };
     for (Replays at = begin; !calls.empty();) {
-        // On to the first launch after a call that could be another capture.
+        // Continues to the first launch after a call that could be another capture.
         const std::set<std::uint32_t> &like = unlaunched_[likeness(stream_.calls[calls.front()])];
         const auto next = like.lower_bound(first_call_after(time_of(at)));
         if (next == like.end())
@@ -107,7 +107,7 @@ void CapturedPlans::split(const Plan &plan, LikenessOfCall likeness) {
     close(plan.launches.end());
 }
 
-// For each of these calls, in their order, one like it that waits.
+// For each of these calls, in order, an equal waiting one.
 std::optional<CapturedPlans::Calls> CapturedPlans::recaptured(const Calls &calls,
                                                               std::uint64_t after_ns,
                                                               std::uint64_t until_ns,
@@ -132,7 +132,7 @@ std::optional<CapturedPlans::Calls> CapturedPlans::recaptured(const Calls &calls
     return found;
 }
 
-// All launches of a plan have their calls in one place, those of `from`.
+// All launches of a plan share the calls of `from`.
 void CapturedPlans::give_calls(Replays begin, Replays end, const Calls &from, const Calls &to) {
     const std::uint32_t old_task = stream_.launches[*begin].first_task;
     const auto first_task = static_cast<std::uint32_t>(task_calls_.size());
@@ -152,8 +152,8 @@ void CapturedPlans::give_calls(Replays begin, Replays end, const Calls &from, co
         join_call(joins_[call], *begin, std::min(Rung::Inferred, best_));
 }
 
-// Of equal launches the last one tells all calls how many there were. One that lost tasks tells
-// only of those that it has.
+// Of equal launches the last one informs all calls of their number. One with lost tasks informs
+// only the calls it has.
 void CapturedPlans::number(Replays begin, Replays end, const Calls &without_task) {
     for (Replays at = begin; at != end; ++at)
         stream_.launches[*at].replay = static_cast<std::uint32_t>(at - begin);

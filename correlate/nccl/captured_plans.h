@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL makes a plan of calls that are captured into a CUDA graph, and each start of the graph
-// launches that plan again. When the graph is gone, the memory of its plan is that of one that is
-// captured later.
+// NCCL makes a kernel plan of calls that are captured into a CUDA graph; each launch of the graph
+// launches that plan again. After the graph is destroyed, a later capture may reuse the plan's
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace collwire::nccl {
 
 class CapturedPlans {
 public:
-    // Calls of one value are captured into plans that look alike.
+    // Calls with equal values are captured into equal-looking plans.
     using LikenessOfCall = std::uint64_t (*)(const Call &);
 
-    // `best`: nothing is better known than this.
+    // `best`: upper limit of the certainty.
     CapturedPlans(NcclFacts &nccl, const Instance &instance, Rung best)
         : instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]), task_calls_(nccl.task_calls[instance.stream]),
           best_(best) {}
 
-    // Takes a launch. The one that its plan was launched first by; NONE: it is the first.
+    // Takes a launch. Returns the first launch of its plan; NONE: this one is the first.
     std::uint32_t add(std::uint32_t launch);
-    // Where tasks do not name all calls: those of the plan that was launched first by the last one.
+    // If tasks do not name all calls: the calls of the plan that the last launch launched first.
     void set_calls(const std::vector<std::uint32_t> &calls);
 
-    // When all launches have their calls: numbers the replays, and tells calls of theirs. Calls
-    // that nothing launched, made between two launches of a plan that is of such calls, were
-    // captured into the same memory: what comes after is of them.
+    // After all launches have their calls: numbers the replays and informs their calls. Unlaunched
+    // calls between two launches of a plan with such calls were captured into the same memory:
+    // later launches are theirs.
     void finish(LikenessOfCall likeness);
 
 private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t LONGEST_CHARACTER = 4;
 
-// A record has room for so many bytes: the last character may be cut.
+// A record has limited room: the last character may be cut.
 std::string_view without_cut_character(std::string_view text) {
     if (text.size() + 1 < CW_NAME_BYTES)
         return text;

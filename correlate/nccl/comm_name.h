@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a communicator is called. NCCL keeps the caller's pointer and no copy: once the communicator
-// is made, the caller may free the text, and whatever is written there next is read as the name.
+// A communicator's name. NCCL keeps the caller's pointer and no copy: after the creation the caller
+// may free the text, and new content at that address is then read as the name.
 #pragma once
 
 #include <span>
@@ -9,14 +9,14 @@
 
 namespace collwire::nccl {
 
-// What a rank's record has of it; empty: nothing.
+// The name in a rank's record; empty: none.
 struct ReadName {
     std::string text;
-    bool at_creation = false; // when NCCL itself still needed it
+    bool at_creation = false; // while NCCL itself still needed it
 };
 
-// The name that all ranks agree on: those that were read at creation, else all. Empty: there is
-// none, or it is not known.
+// The name that all ranks agree on: among those read at creation, else among all. Empty: no name,
+// or unknown.
 [[nodiscard]] std::string agreed_name(std::span<const ReadName> names);
 
 } // namespace collwire::nccl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One clock for all hosts: realtime, less what connections say that the clocks are apart.
+// One clock for all hosts: realtime, corrected by the offsets measured on connections.
 #pragma once
 
 #include <cstdint>

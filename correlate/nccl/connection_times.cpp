@@ -7,9 +7,9 @@
 namespace collwire::nccl {
 namespace {
 
-// An operation that was launched is with its proxy after this; what says otherwise does not fit.
+// A launched operation reaches its proxy within this time; samples that contradict are discarded.
 constexpr std::uint64_t HANDED_OVER_NS = 10'000'000;
-// Samples of which it is not told whether the operation was under way.
+// Samples that do not say whether the operation was in flight.
 constexpr int MAX_LOOKED_BACK = 4;
 
 std::uint64_t base_of(std::uint64_t steps, const TimedOp &op) {
@@ -36,7 +36,7 @@ ConnectionTimes::ConnectionTimes(std::vector<Birth> births, std::vector<StepSamp
     stretches_.push_back({});
 }
 
-// A group is used again, but not before its operations have ended.
+// A group is reused, but not before its operations are complete.
 void ConnectionTimes::pair_events(const std::vector<ProgressEvent> &events) {
     std::vector<ProgressEvent> ordered = events;
     put_in_order(ordered);
@@ -52,7 +52,7 @@ void ConnectionTimes::pair_events(const std::vector<ProgressEvent> &events) {
                 measured.begin_ns = found->second->time_ns;
             begun.erase(found);
         }
-        // It may have been taken up while the one before was under way.
+        // It may have been started while the previous one was in flight.
         if (!measured_.empty() && measured.begin_ns != 0)
             measured.begin_ns = std::max(measured.begin_ns, measured_.back().end_ns);
         measured_.push_back(measured);
@@ -75,7 +75,7 @@ void ConnectionTimes::learned() {
     close_open();
 }
 
-// What was seen before an operation was launched.
+// Samples before an operation was launched.
 void ConnectionTimes::look_until(std::uint64_t launch_ns) {
     for (;;) {
         const bool has_birth =
@@ -97,7 +97,7 @@ void ConnectionTimes::close(bool fits) {
     stretch.is_joined = stretch.steps && stretch.fits && fits;
 }
 
-// Nothing at its end says that all was counted.
+// No final sample confirms that all steps were counted.
 void ConnectionTimes::close_open() {
     close(stretches_.back().is_certain && !stretches_.back().lags);
 }
@@ -123,7 +123,7 @@ void ConnectionTimes::take_sample(const StepSample &sample) {
         stretch.fits = stretch.fits && found != reached_.end() && *found == sample.steps;
         reached_.erase(reached_.begin(), found);
     }
-    // Nothing was on its way then: all that was launched before is in it, and nothing else.
+    // Idle at that moment: the count includes exactly the earlier launches.
     const bool is_anchor = sample.is_idle && last_launch_ns_ <= sample.begin_ns &&
                            sample.begin_ns - last_launch_ns_ >= HANDED_OVER_NS;
     if (!is_anchor)
@@ -171,7 +171,7 @@ void ConnectionTimes::sample(OpTime &time, std::uint64_t launch_ns, std::uint64_
         time.before_ns = samples_[at_sample_].end_ns;
         time.known = EndKnown::Sampled;
     }
-    // The last one at which it was not done.
+    // The last sample at which it was incomplete.
     std::uint64_t until_ns = at_sample_ < samples_.size() ? samples_[at_sample_].unchanged_ns : 0;
     std::size_t i = at_sample_;
     for (int looks = 0; i > 0 && looks < MAX_LOOKED_BACK; ++looks) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the operations of one connection began and ended. A connection carries them one after the
-// other, in the order of their launches, and NCCL counts their steps from 0 at the making of the
-// connection: each operation has a place in that count, and so has whatever was seen of it.
+// Start and end of the operations of one connection. A connection carries operations one after the
+// other, in launch order, and NCCL counts their steps from 0 at the connection's creation: each
+// operation has a range of that count, and each sample a position in it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace collwire::nccl {
 struct TimedOp {
     std::uint64_t launch_ns = 0;
     std::uint32_t nsteps = 0;
-    std::uint32_t chunk_steps = 0; // it begins at a multiple of them
+    std::uint32_t chunk_steps = 0; // it starts at a multiple of them
 };
 
 // cw_nccl_steps
@@ -37,18 +37,18 @@ struct ProgressEvent {
     friend auto operator<=>(const ProgressEvent &, const ProgressEvent &) = default;
 };
 
-// A connection was made, at some time before its first operation; or first met.
+// Creation of a connection, at some time before its first operation; or its discovery.
 struct Birth {
     std::uint64_t time_ns = 0;
-    bool is_first = false; // made: it had carried nothing
+    bool is_first = false; // created: it had carried nothing
 };
 
-// How the end of an operation is known. The weakest first.
+// How the end of an operation is known, weakest first.
 enum class EndKnown : std::uint8_t {
     No,
-    Bounded,  // the end of a later one on the same connection was measured
-    Sampled,  // between two looks at the connection
-    Measured, // NCCL's own
+    Bounded,  // a later end on the same connection was measured
+    Sampled,  // between two samples of the connection
+    Measured, // by NCCL itself
 };
 
 struct OpTime {
@@ -59,8 +59,8 @@ struct OpTime {
     EndKnown known = EndKnown::No;
 };
 
-// Gets the operations of a connection twice, in their order: first all of them to learn(), then,
-// after learned(), the same to next().
+// Gets the operations of a connection twice, in order: first all to learn(), then, after learned(),
+// the same to next().
 class ConnectionTimes {
 public:
     ConnectionTimes(std::vector<Birth> births, std::vector<StepSample> samples,
@@ -68,19 +68,19 @@ public:
 
     void learn(const TimedOp &op);
     void learned();
-    // Nothing of an operation whose place is not certain.
+    // Empty for an operation whose position is uncertain.
     OpTime next(const TimedOp &op);
 
 private:
-    // From one moment at which the count is known to the next one.
+    // From one moment with a known count to the next one.
     struct Stretch {
         std::uint64_t begin_ns = 0; // launches after it
         std::optional<std::uint64_t> steps;
-        bool is_certain = false; // that the count belongs to this moment
-        bool is_joined = false;  // its operations and what was seen of them fit
+        bool is_certain = false; // the count certainly belongs to this moment
+        bool is_joined = false;  // its operations and samples agree
         bool has_ops = false;
         bool fits = true;
-        bool lags = false; // a pause had less than all that was launched
+        bool lags = false; // at a pause, fewer steps than launched
     };
     struct Measured {
         std::uint64_t begin_ns = 0, end_ns = 0;
@@ -100,13 +100,13 @@ private:
 
     std::vector<Birth> births_;
     std::vector<StepSample> samples_;
-    std::vector<Measured> measured_; // in the order of their ends
+    std::vector<Measured> measured_; // by end
     std::vector<Stretch> stretches_;
 
     std::size_t next_birth_ = 0, next_sample_ = 0;
     std::uint64_t last_launch_ns_ = 0;
     std::uint64_t steps_ = 0;            // after the last operation
-    std::vector<std::uint64_t> reached_; // after each operation that no sample has gone beyond
+    std::vector<std::uint64_t> reached_; // after each operation that no sample has passed
 
     std::size_t stretch_ = 0, at_sample_ = 0, at_measured_ = 0;
 };

@@ -20,7 +20,7 @@ void CountPlaces::add(const CallSequence &of, std::uint32_t n_items, std::uint64
                 seen.push_back({position++, seq + i, of.items[i].signature});
         before = &at;
     }
-    // They are in the order of both, unless the counts are none.
+    // Sorted by both, unless there are no counts.
     const auto less = [](const Place &a, const Place &b) { return a.position < b.position; };
     const auto is_in_order = [](const Place &a, const Place &b) {
         return a.position >= b.position || a.seq >= b.seq;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which number the collective has that NCCL counted as its n-th: known where a rank that was placed
-// saw it. What NCCL does not count has a number, too, so one that nobody saw has no place here.
+// Maps NCCL's n-th counted collective to its number, learned from placed ranks. Collectives that
+// NCCL does not count have a number too, so positions that no placed rank recorded are absent.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,14 @@ public:
         std::uint64_t signature = 0;
     };
 
-    // The first `n_items` of a rank, the first of which has number `seq`. Only what nobody before
-    // saw is added.
+    // The first `n_items` of a rank, the first of which has number `seq`. Adds only new positions.
     void add(const CallSequence &of, std::uint32_t n_items, std::uint64_t seq);
     [[nodiscard]] const Place *find(std::uint64_t position) const;
     [[nodiscard]] bool ends_before(std::uint64_t counted) const {
         return places_.empty() || places_.back().position + 1 < counted;
     }
-    // The number of the first item, by all that is known of the first `n_items`. Nothing where that
-    // is nothing, or does not agree.
+    // The number of the first item, from all known positions of the first `n_items`. Absent if
+    // there are none or they disagree.
     [[nodiscard]] Known seq_of(const CallSequence &of, std::uint32_t n_items) const;
 
 private:

@@ -20,7 +20,7 @@ CutLaunches::CutLaunches(const model::Model &model) : groups_(model.nccl.instanc
         for (const Launch &launch : launches) {
             if ((launch.flags & CW_NCCL_LAUNCH_TRUNCATED) == 0)
                 continue;
-            // A group is launched in parts: its calls are before the first of them.
+            // A group is launched in parts: its calls precede the first of them.
             const auto behind =
                 std::lower_bound(stream.calls.begin(), stream.calls.end(), launch.time_ns, by_time);
             if (behind == stream.calls.begin())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of which not all operations were seen (CW_NCCL_LAUNCH_TRUNCATED): what they launched may
-// have left no task in any record.
+// Launches with operations that were not recorded (CW_NCCL_LAUNCH_TRUNCATED): some of their tasks
+// may be in no record.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ class CutLaunches {
 public:
     explicit CutLaunches(const model::Model &model);
 
-    // Whether a call of which no launch is known may be of one of these: it is of the group that
-    // one ends, from the launch before the group on.
+    // Whether a call without a known launch may belong to one of these: it was made after the last
+    // launch before such a group, and not after the group.
     [[nodiscard]] bool may_hold(Index instance, const Call &call) const;
 
 private:
-    // By instance: times (after, up to] of calls, in order.
+    // By instance: time ranges (after, up to] of calls, in order.
     std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> groups_;
 };
 

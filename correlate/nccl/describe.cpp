@@ -62,7 +62,7 @@ std::string_view transport_name(std::uint32_t transport) {
 std::string library_version_text(std::uint32_t version) {
     if (version == 0)
         return {};
-    // ncclGetVersion: up to 2.8 a number of four digits.
+    // ncclGetVersion: a four-digit number up to 2.8.
     return version < 10000
                ? fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100)
                : fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -178,7 +178,7 @@ std::map<std::string, ParamValues> params_of(const NcclFacts &nccl, const Commun
         const Instance &instance = nccl.instances[index];
         ranks[{instance.session, instance.record.tgid}].push_back(instance.record.rank);
     }
-    // The last one that was told counts.
+    // The last record counts.
     std::map<std::tuple<std::string, Index, std::uint32_t>, const Param *> last;
     for (const auto &[process, of_process] : ranks) {
         const auto found = nccl.params_of_process.find(process);

@@ -21,12 +21,12 @@ using model::StateChange;
 namespace {
 
 constexpr std::uint8_t STATE_SQE = 5, STATE_ERR = 6; // enum ib_qp_state
-// From a warning to its text: microseconds, if the thread is not held up.
+// From a warning to its text: microseconds, unless the thread is preempted.
 constexpr std::uint64_t TEXT_IS_MADE_NS = 10'000'000;
-// A process that ends takes its queue pairs with it; the recorder sees its end a sample later.
+// An exiting process destroys its queue pairs; the recorder notices its end one sample later.
 constexpr std::uint64_t SAME_END_NS = 5'000'000'000;
 
-// The same records are in several segments.
+// Several segments repeat the records.
 template <typename T> std::vector<T> in_order(std::vector<T> records) {
     std::sort(records.begin(), records.end());
     records.erase(std::unique(records.begin(), records.end()), records.end());
@@ -39,10 +39,10 @@ bool is_used(const Model &model, Index session) {
 
 using ProcessKey = std::pair<Index, std::uint32_t>; // session, tgid
 
-// One that makes communicators without end must not make reading slow.
+// A process that creates communicators endlessly must not make reading slow.
 constexpr std::size_t MAX_LOOKED_AT = 1024;
 
-// The one of these communicators that there is at that time; NONE: several, or none.
+// The only one of these communicators alive at that time; NONE: several, or no one.
 Index only_alive(const NcclFacts &nccl, std::span<const Index> instances, std::uint64_t time_ns) {
     Index only = NONE;
     if (instances.size() > MAX_LOOKED_AT)
@@ -70,7 +70,7 @@ public:
         const auto found = of_process_.find(process);
         return found == of_process_.end() ? std::span<const Index>{} : found->second;
     }
-    // The one that there is then; NONE: several, or none.
+    // The only one alive then; NONE: several, or no one.
     [[nodiscard]] Index only(const ProcessKey &process, std::uint64_t time_ns) const {
         return only_alive(nccl_, of(process), time_ns);
     }
@@ -93,12 +93,12 @@ NcclError warning_of(const Owned &owned, const Warning &warning, std::string tex
     return error;
 }
 
-// Texts that a process's memory had, in the order of time: those that were read, and what its next
-// warnings found.
+// Texts in a process's memory, in time order: those that were read, and those that later warnings
+// replaced.
 using Seen = std::vector<std::pair<std::uint64_t, std::string>>;
 
-// The text of the warning: what was seen behind it, if it is of its kind. Nothing: NCCL took it for
-// information, as what was there before stayed; or it was written over.
+// The warning's text: the next one read, if it matches the format. Absent: NCCL treated it as
+// information (the earlier text stayed), or it was overwritten.
 std::optional<std::string> text_of_warning(const Warning &warning, const Seen &seen) {
     auto next = std::upper_bound(
         seen.begin(), seen.end(), warning.time_ns,
@@ -106,11 +106,11 @@ std::optional<std::string> text_of_warning(const Warning &warning, const Seen &s
     for (; next != seen.end(); ++next) {
         if (next->second != warning.earlier && is_made_of(warning.format, next->second))
             return next->second;
-        // A look may come before NCCL has made the text.
+        // A poll may come before NCCL has written the text.
         if (next->first - warning.time_ns > TEXT_IS_MADE_NS)
             return std::nullopt;
     }
-    // Nobody looked any more: what is known is what it is made of.
+    // No poll followed: only the format is known.
     return warning.format;
 }
 
@@ -162,7 +162,7 @@ std::vector<NcclError> errors_of_texts(const Model &model) {
     return errors;
 }
 
-// A communicator takes over what its proxy has.
+// A communicator copies its proxy's error.
 std::vector<NcclError> errors_of_results(const Model &model) {
     std::vector<NcclError> errors;
     auto results = in_order(model.nccl.gathered.results);
@@ -195,8 +195,8 @@ Index instance_of_link(const Model &model, Index link, std::uint64_t time_ns) {
     return link == NONE ? NONE : only_alive(model.nccl, model.nccl.links[link].instances, time_ns);
 }
 
-// Its first error: by an event, by a look at its state, or its end before that of its
-// communicator. What its owner set it to is none.
+// Its first error: from an event, from a poll of its state, or its destruction before that of its
+// communicator. A state set by its owner is not an error.
 std::optional<NcclError> error_of(const Model &model, const Qp &qp, Index link) {
     NcclError error;
     error.kind = ErrorKind::QueuePairs;
@@ -226,7 +226,7 @@ std::optional<NcclError> error_of(const Model &model, const Qp &qp, Index link) 
     return error;
 }
 
-using Ends = std::map<ProcessKey, std::vector<std::uint64_t>>; // when they were gone
+using Ends = std::map<ProcessKey, std::vector<std::uint64_t>>; // when they exited
 
 bool ended_with_process(const Ends &ends, const NcclError &error) {
     const auto found = ends.find({error.session, error.tgid});
@@ -244,7 +244,7 @@ std::vector<NcclError> errors_of_queue_pairs(const Model &model) {
     Ends ends;
     for (const EndedProcess &ended : in_order(nccl.gathered.ended_processes))
         ends[{ended.session, ended.tgid}].push_back(ended.gone_ns);
-    // Of a rank, to a peer.
+    // By rank and peer.
     std::map<std::tuple<Index, std::int32_t, bool>, std::size_t> of_peer;
     for (Index index = 0; index < model.qps.size(); ++index) {
         const Qp &qp = model.qps[index];
@@ -266,7 +266,7 @@ std::vector<NcclError> errors_of_queue_pairs(const Model &model) {
         }
         NcclError &group = errors[known->second];
         group.qps.push_back(index);
-        // A sender has what it waits for on its own end.
+        // A sender's awaited bytes are at its own end.
         if (error->time_ns < group.time_ns ||
             (error->time_ns == group.time_ns && nccl.links[link].is_send() &&
              !nccl.links[group.link].is_send())) {
@@ -283,7 +283,7 @@ std::vector<NcclError> errors_of_processes(const Model &model) {
     const NcclFacts &nccl = model.nccl;
     const Owned owned(nccl);
     std::vector<NcclError> errors;
-    std::set<std::tuple<Index, std::uint32_t, Index>> told; // what is recorded may say it again
+    std::set<std::tuple<Index, std::uint32_t, Index>> told; // repeated records
     for (const EndedProcess &ended : in_order(nccl.gathered.ended_processes)) {
         NcclError error;
         error.kind = ErrorKind::Ended;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What says that something went wrong, each by itself, before find_errors puts it together.
+// The signs of errors, one by one, before find_errors joins them.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace collwire::nccl {
 
-// One for each text of a warning of a process: those of warnings that were recorded, and those that
-// were read from memory and are of none of these. In the order of processes, then of time.
+// One for each warning text of a process: of recorded warnings, and of others read from memory. By
+// process, then by time.
 [[nodiscard]] std::vector<NcclError> errors_of_texts(const model::Model &model);
-// One for each communicator of a process that has an error.
+// One for each communicator with an error of a process.
 [[nodiscard]] std::vector<NcclError> errors_of_results(const model::Model &model);
-// One for each peer of a rank, of the queue pairs to and from it that are in error or were
-// destroyed before their communicator. Queue pairs that no connection is known of are by
-// themselves.
+// One for each peer of a rank, with the queue pairs to and from it that are in error or were
+// destroyed before their communicator. Queue pairs without a known connection are listed on their
+// own.
 [[nodiscard]] std::vector<NcclError> errors_of_queue_pairs(const model::Model &model);
-// One for each process that ended without ending its communicators: first that of most ranks.
+// One for each process that exited without destroying its communicators, most ranks first.
 [[nodiscard]] std::vector<NcclError> errors_of_processes(const model::Model &model);
 
 } // namespace collwire::nccl

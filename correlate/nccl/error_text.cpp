@@ -80,7 +80,7 @@ std::string queue_pairs_text(const Model &model, const NcclError &error) {
 std::string what_of(const Model &model, const NcclError &error) {
     switch (error.kind) {
     case ErrorKind::Ended:
-        return "its process ended without ending its communicators" +
+        return "its process exited without destroying its communicators" +
                (error.qps.empty() ? std::string{} : ", with " + queue_pairs_text(model, error));
     case ErrorKind::QueuePairs: {
         const bool is_one = error.qps.size() == 1;

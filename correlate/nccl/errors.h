@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What went wrong: in NCCL's own words, and queue pairs that carry nothing any more.
+// Errors: NCCL's own messages, and queue pairs that no longer carry data.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 namespace collwire::nccl {
 
 enum class ErrorKind : std::uint8_t {
-    Ended,      // a rank's process, without ending its communicators
-    QueuePairs, // of one rank, to one other
-    Result,     // NCCL gave up: no more is known of where
-    Warning,    // NCCL said it, and went on as far as is known
+    Ended,      // a rank's process exited without destroying its communicators
+    QueuePairs, // from one rank to one other
+    Result,     // NCCL reported a failure; its place is not known
+    Warning,    // NCCL warned and, as far as is known, continued
 };
 
-// Among those of one communicator.
+// Among the errors of one communicator.
 enum class ErrorOrder : std::uint8_t {
-    Unknown, // as early as others, as far as was looked
+    Unknown, // as early as others, within the polling interval
     First,
     Follows,
 };
@@ -31,28 +31,27 @@ struct NcclError {
     Index session = NONE;
     std::uint32_t tgid = 0;
     Index instance = NONE;   // the rank of a communicator; NONE: not known
-    std::vector<Index> also; // of a process that ended: its ranks of other communicators
-    // The same: ranks of `instance`'s communicator that were seen in an operation later on.
+    std::vector<Index> also; // for an exited process: its ranks of other communicators
+    // Likewise: ranks of `instance`'s communicator that were in an operation later.
     std::vector<std::int32_t> waiting;
     Index link = NONE; // its connection to the other end
-    // By the host's clock: it happened after the first, where that is not 0, and not later than the
-    // second.
+    // By the host's clock: it happened after the first, if that is not 0, and not after the second.
     std::uint64_t after_ns = 0;
     std::uint64_t time_ns = 0;
-    bool was_there = false;             // when the recording looked for it first
-    std::vector<Index> qps;             // in Model; of a process that ended: what it took with it
+    bool was_there = false;             // at the recording's first poll
+    std::vector<Index> qps;             // in Model; for an exited process: the ones it destroyed
     bool is_destroyed = false;          // the queue pairs; else they are in an error state
-    std::optional<std::uint32_t> event; // that said so first: enum ib_event_type
-    bool is_pair = false;               // of the operation
-    Index operation = NONE;             // that it was at
-    // That was seen under way; else it was the last one launched on the connection.
+    std::optional<std::uint32_t> event; // the event that reported it first: enum ib_event_type
+    bool is_pair = false;               // the operation is a pair
+    Index operation = NONE;             // that failed
+    // The operation was in flight; else it is the last one launched on the connection.
     bool is_under_way = false;
     std::uint32_t result = 0; // ncclResult_t; 0: not known
     std::uint32_t tid = 0;    // 0: not known
-    std::uint32_t line = 0;   // of NCCL's source; 0: not known
+    std::uint32_t line = 0;   // in the NCCL source; 0: not known
     std::string file;
     std::string text;                    // NCCL's; empty: not known
-    std::optional<std::uint32_t> status; // of a completion, by the text: enum ibv_wc_status
+    std::optional<std::uint32_t> status; // of a completion, from the text: enum ibv_wc_status
 };
 
 } // namespace collwire::nccl

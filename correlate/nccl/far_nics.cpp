@@ -34,13 +34,13 @@ FarNics::FarNics(const model::Model &model, const std::map<Index, std::set<Index
         gpus_[{instance.session, instance.record.tgid}].insert(instance.record.bus_id);
 }
 
-// Of the rank whose proxy posts. 0: not known. Nothing: several could be it.
+// GPU of the rank whose proxy posts. 0: not known. Absent: several are possible.
 std::optional<std::uint64_t> FarNics::gpu_of(const Link &link) const {
     std::set<std::uint64_t> bus_ids;
     for (const Index index : link.connections) {
         const cw_nccl_connection &head = model_.nccl.gathered.connections[index].head;
-        // What was read from the outside is for this rank, or for no one's that is named; the
-        // proxy may be another rank's of the same process (PXN).
+        // A record read from outside has a named rank or none; the proxy may be another rank's of
+        // the same process (PXN).
         const bool is_told = (head.flags & CW_NCCL_CONNECTION_OUTSIDE) == 0 && head.comm != 0;
         const Index instance = is_told ? instance_at(model_.nccl, link.session, head.tgid,
                                                      head.comm, head.header.time_ns)
@@ -68,7 +68,7 @@ PciPlace FarNics::place_of(const model::Device &device) const {
     return found == places.end() ? model::pci_place("", device.numa_node) : found->second;
 }
 
-// How near an active device is for certain.
+// How near an active device certainly is.
 Distance FarNics::nearest(Index host, const PciPlace &gpu) const {
     const auto found = places_.find(host);
     if (found == places_.end())

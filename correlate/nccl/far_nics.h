@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections over a device that is not the nearest to the GPU whose data it sends.
+// Connections over a device that is not the nearest to the GPU of the sent data.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@ public:
     // `active`: by host, its devices with an active port.
     FarNics(const model::Model &model, const std::map<Index, std::set<Index>> &active);
 
-    // One of its devices is, by the place of the GPU: those are added to `names`.
+    // Whether one of its devices is farther from the GPU than necessary; these are added to
+    // `names`.
     [[nodiscard]] bool is_far_by_gpu(const Link &link, std::set<std::string> &names) const;
-    // The same by where the process may run, where the place of its GPU is not known.
+    // Likewise by the CPUs of the process, if the GPU's place is not known.
     [[nodiscard]] bool is_far_by_cpus(const Link &link, std::set<std::string> &names) const;
 
 private:
-    // Of the active devices of a host.
+    // The active devices of a host.
     struct Places {
         std::set<std::string> root_ports, host_bridges;
         std::set<std::int32_t> nodes;
@@ -37,7 +38,7 @@ private:
 
     const model::Model &model_;
     std::map<Index, Places> places_;                // by host
-    std::map<Index, std::set<std::int32_t>> nodes_; // the same, all devices
+    std::map<Index, std::set<std::int32_t>> nodes_; // likewise, all devices
     std::map<std::pair<Index, std::uint32_t>, std::set<std::uint64_t>> gpus_; // by session, process
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line for each thing that went wrong: what a rank's process says of it, its queue pairs, and
-// the operation that it was at.
+// Joins the signs of errors to one entry each: the error of a rank's process, its queue pairs, and
+// its operation.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -23,19 +23,19 @@ using model::Model;
 
 namespace {
 
-// NCCL keeps a result right behind what it says: both are seen by one look, or by two.
+// NCCL keeps a result right after its message: one poll reads both, or two in a row.
 constexpr std::uint64_t SAME_LOOK_NS = 3'000'000'000;
 
-// A process that exits closes what it has first, and is there until its memory is given back.
+// An exiting process closes its resources first and exists until its memory is freed.
 constexpr std::uint64_t EXIT_NS = 5'000'000'000;
 
-// As long after the end of a rank others may be seen in an operation that they finish yet: what one
-// look tells comes later than the next look, and hosts' clocks differ.
+// After a rank's exit, other ranks may be in an operation that they still finish: one poll's
+// records come later than the next poll, and hosts' clocks differ.
 constexpr std::uint64_t FINISHES_NS = 2'000'000'000;
 
-// What is looked at of one process, so that one that fails a thousand times is not slow.
+// Limit per process, so that one that fails a thousand times is not slow.
 constexpr std::size_t MAX_TOGETHER = 1000;
-constexpr std::size_t MAX_WAITING = 256; // ranks that are told of
+constexpr std::size_t MAX_WAITING = 256; // listed ranks
 
 class ErrorFinder {
 public:
@@ -57,7 +57,7 @@ public:
         nccl_.errors = std::move(results);
         for (auto &[process, errors] : qps_)
             for (NcclError &error : errors)
-                // What their owner destroyed without any error is none.
+                // Destroyed by their owner without an error.
                 if (!error.is_destroyed)
                     nccl_.errors.push_back(std::move(error));
         add_explained_ends();
@@ -118,8 +118,8 @@ void ErrorFinder::index_sockets() {
     }
 }
 
-// What the process said last before it kept the result; of completions the first: those behind it
-// are flushed.
+// The process's last message before it kept the result; of completions the first, since later ones
+// are flushes.
 void ErrorFinder::take_text(NcclError &result) {
     std::vector<NcclError> &texts = texts_[process_of(result)];
     const auto begin =
@@ -162,7 +162,7 @@ bool ErrorFinder::is_of(const CompletionText &completion, const NcclError &qps) 
     });
 }
 
-// Those that the result is of: by what NCCL says, or there are no others.
+// The result's queue pairs: named by NCCL, or the only ones.
 void ErrorFinder::take_queue_pairs(NcclError &result) {
     std::vector<NcclError> &all = qps_[process_of(result)];
     if (all.size() > MAX_TOGETHER)
@@ -180,12 +180,12 @@ void ErrorFinder::take_queue_pairs(NcclError &result) {
         if (!named.empty())
             of_rank = std::move(named);
     }
-    // What is destroyed later is no cause of it.
+    // A later destruction is not a cause.
     std::erase_if(of_rank, [&](const auto &qps) {
         return qps->is_destroyed &&
                qps->time_ns > model::add_saturating(result.time_ns, SAME_LOOK_NS);
     });
-    // Those that were destroyed under it belong together, whoever is at their other ends.
+    // Queue pairs destroyed by the failing rank belong together, whatever their peers.
     const bool are_destroyed = std::all_of(of_rank.begin(), of_rank.end(),
                                            [](const auto &qps) { return qps->is_destroyed; });
     if (of_rank.empty() || (of_rank.size() > 1 && !are_destroyed))
@@ -197,7 +197,7 @@ void ErrorFinder::take_queue_pairs(NcclError &result) {
     result.link = of_rank.size() == 1 ? first.link : NONE;
     result.is_destroyed = first.is_destroyed;
     result.event = first.event;
-    if (first.after_ns != 0) { // an event tells when it was
+    if (first.after_ns != 0) { // an event has its exact time
         result.after_ns = first.after_ns;
         result.time_ns = first.time_ns;
     }
@@ -207,7 +207,8 @@ void ErrorFinder::take_queue_pairs(NcclError &result) {
         all.erase(*qps);
 }
 
-// "... 10.0.0.1<2000>": of the sockets of the process's connections one has that at its other end.
+// "... 10.0.0.1<2000>": the only socket of the process's connections with that port at its other
+// end.
 void ErrorFinder::take_socket(NcclError &result) const {
     const auto port = peer_port(result.text);
     if (!port || result.link != NONE)
@@ -217,7 +218,7 @@ void ErrorFinder::take_socket(NcclError &result) const {
         result.link = found->second;
 }
 
-// What each rank of the communicators of these is in when its recording ends.
+// The operation of each rank of these communicators when its recording ends.
 std::vector<UnderWay> ErrorFinder::unfinished_of(const std::vector<NcclError> &ends) const {
     std::set<Index> comms;
     for (const NcclError &ended : ends) {
@@ -238,19 +239,19 @@ std::vector<UnderWay> ErrorFinder::unfinished_of(const std::vector<NcclError> &e
     return asked;
 }
 
-// Until when it was in that operation: what does not change is not told again, up to the end of the
-// recording, of the communicator or of the process.
+// Until when the rank was in that operation: an unchanged state is not re-emitted, until the
+// recording, the communicator or the process ends.
 ErrorFinder::Waiting
 ErrorFinder::waiting_of(const UnderWay &one,
                         const std::map<ProcessKey, std::uint64_t> &there_ns) const {
     const Instance &instance = nccl_.instances[one.instance];
     const model::Session &session = model_.sessions[instance.session];
     Waiting result{one, {instance.session, instance.record.tgid}, 0};
-    // Behind the end of the communicator its connections are not read.
+    // After the end of the communicator its connections are not polled.
     const std::uint64_t end_ns =
         instance.end_ns == 0 ? session.end_ns : std::min(session.end_ns, instance.end_ns);
     std::uint64_t until_ns = session.read_last_ns(one.seen_ns, end_ns);
-    // When the process was looked at, they were read.
+    // Each poll of the process reads them.
     if (const auto ended = there_ns.find(result.process); ended != there_ns.end())
         until_ns = std::min(until_ns, ended->second);
     result.until_realtime_ns = realtime_of(instance.session, until_ns);
@@ -265,15 +266,15 @@ bool ErrorFinder::is_for(const UnderWay &one, std::int32_t rank) const {
     return pair.source == rank || pair.destination == rank;
 }
 
-// A process that ends with its work done may leave its communicators to the kernel: it is an error
-// where another rank has one, or stays in an operation. Over RDMA a rank whose peer is gone learns
-// nothing of it while it has nothing unanswered on its way.
+// A process may exit with its work done and leave its communicators to the kernel: that is an error
+// only if another rank has one, or stays in an operation. Over RDMA a rank does not notice its
+// peer's exit while it has nothing unacknowledged in flight.
 void ErrorFinder::add_explained_ends() {
     std::vector<NcclError> ends = errors_of_processes(model_);
     std::map<Index, std::set<ProcessKey>> with_errors; // by communicator
     for (const NcclError &error : nccl_.errors)
         with_errors[comm_of(error)].insert(process_of(error));
-    std::map<ProcessKey, std::uint64_t> there_ns; // when those that ended were there last
+    std::map<ProcessKey, std::uint64_t> there_ns; // last sign of life of the exited ones
     for (const NcclError &ended : ends)
         there_ns.try_emplace(process_of(ended), ended.after_ns);
     std::map<Index, std::vector<Waiting>> waiting; // by communicator
@@ -335,7 +336,7 @@ void ErrorFinder::add_queue_pairs_of_ends() {
     }
 }
 
-// Of the connection; where nothing was under way there, of the rank.
+// Of the connection or, if it had nothing in flight, of the rank.
 void ErrorFinder::find_operations() {
     std::vector<UnderWay> asked;
     std::vector<NcclError *> of;
@@ -359,7 +360,7 @@ void ErrorFinder::find_operations() {
     for (std::size_t i = 0; i < asked.size(); ++i) {
         NcclError &error = *of[i];
         const UnderWay &found = asked[i];
-        // A link may be of several communicators: the error is of one.
+        // Several communicators may share a flow: the error belongs to one.
         if (error.instance == NONE)
             error.instance = found.of_instance;
         const bool is_better = error.operation == NONE || (!error.is_under_way && found.is_certain);
@@ -391,7 +392,7 @@ void ErrorFinder::put_in_order() {
         std::uint64_t first_ns = UINT64_MAX;
         for (const NcclError *error : errors)
             first_ns = std::min(first_ns, realtime_of(error->session, error->time_ns));
-        std::set<std::int32_t> named; // as the other end of what was early
+        std::set<std::int32_t> named; // as the other end of an early error
         const auto is_late = [&](const NcclError &error, std::uint64_t most_ns) {
             return error.after_ns != 0 && realtime_of(error.session, error.after_ns) >
                                               model::add_saturating(first_ns, most_ns);
@@ -404,7 +405,7 @@ void ErrorFinder::put_in_order() {
                                   named.contains(nccl_.instances[error.instance].record.rank);
             return is_late(error, is_named ? EXIT_NS : 0);
         };
-        // What the others see of a rank's end is behind it.
+        // The other ranks notice a rank's exit after it.
         const bool one_ended = std::any_of(errors.begin(), errors.end(), [&](const auto *error) {
             return error->kind == ErrorKind::Ended && !is_later(*error);
         });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What somebody should look at, the loudest first.
+// Findings: configuration and usage problems worth a look, by severity.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,11 +31,11 @@ namespace {
 
 constexpr std::uint32_t PORT_ACTIVE = 4; // enum ib_port_state
 constexpr std::size_t NAMES_SHOWN = 4;
-// Since 2.26 NCCL counts for each communicator, and not what was captured.
+// Since 2.26 NCCL counts per communicator and excludes captured calls.
 constexpr std::uint32_t FIRST_WITH_OWN_COUNT = 22600;
-// From then on the receiver of a connection takes the sender's traffic class.
+// From this version on the receiver of a connection takes the sender's traffic class.
 constexpr std::uint32_t FIRST_WITH_SENDERS_CLASS = 22707;
-constexpr std::int64_t NOT_SET = -1; // of a parameter of NCCL's
+constexpr std::int64_t NOT_SET = -1; // of an NCCL parameter
 
 // "a, b and 7 more"
 std::string list_of(const std::set<std::string> &names) {
@@ -71,7 +71,7 @@ public:
     }
 
 private:
-    // Things of one kind, put together.
+    // Equal problems, summed up.
     struct Sum {
         std::uint64_t count = 0;
         std::uint64_t payload_bytes = 0;
@@ -80,7 +80,7 @@ private:
         std::set<std::string> names;
     };
 
-    // Nothing where nothing was counted.
+    // Adds nothing if the count is 0.
     void add(std::string kind, std::string what, const Sum &sum, std::string_view counted) {
         if (sum.count == 0)
             return;
@@ -105,7 +105,7 @@ private:
             sum.communicators.insert(comm);
     }
 
-    // All links that `is_one(link, names)` is true for, which may add to the names.
+    // All flows for which `is_one(link, names)` is true; it may add to the names.
     template <typename IsOne> [[nodiscard]] Sum links_that(IsOne is_one) const {
         Sum sum;
         for (const Link &link : nccl_.links)
@@ -147,7 +147,7 @@ private:
         if (sum.count != 0)
             add("calls_differ",
                 fmt::format("ranks made different calls for {} collective(s), from seq {} of "
-                            "communicator {} on: arguments must be the same on all ranks",
+                            "communicator {} on. Fix: pass the same arguments on all ranks",
                             sum.count, first, *sum.communicators.begin()),
                 sum, "collectives");
     }
@@ -164,16 +164,16 @@ private:
                 if (const Call &call = calls[instance.first_call + i]; is_failed(call))
                     sum.names.insert(fmt::format("{} ({})", capture::nccl_func_name(call.func),
                                                  (call.flags & CW_NCCL_CALL_RETURNED) == 0
-                                                     ? "by its arguments"
+                                                     ? "bad arguments"
                                                      : result_text(call.result)));
         }
         add("calls_refused",
-            fmt::format("NCCL refused {} call(s), which are in no other number: {}", sum.count,
+            fmt::format("NCCL rejected {} call(s); excluded from all totals: {}", sum.count,
                         list_of(sum.names)),
             sum, "calls");
     }
 
-    // `seq` is wrong then from one of them on, and not known from which.
+    // `seq` is wrong then from an unknown one of them on.
     void calls_that_were_not_started() {
         Sum sum;
         for (const Instance &instance : nccl_.instances)
@@ -182,14 +182,14 @@ private:
                 note(sum, instance);
             }
         add("calls_not_started",
-            fmt::format("NCCL has started {} collective(s) fewer than were called: they were "
-                        "refused, or captured without anything for the network, and seq counts "
-                        "them. `collwire record --api-returns` tells which were refused",
+            fmt::format("NCCL started {} collective(s) fewer than were called: they were rejected, "
+                        "or captured with no network part. seq counts them too. Which were "
+                        "rejected: `collwire record --api-returns`",
                         sum.count),
             sum, "collectives");
     }
 
-    // By NCCL's own count, at the last two moments at which all that was called was launched.
+    // By NCCL's own count, at the last two moments at which every call had been launched.
     [[nodiscard]] std::uint64_t never_started(const Instance &instance) const {
         if (instance.version < FIRST_WITH_OWN_COUNT || !instance.created ||
             instance.returned_calls == instance.n_calls)
@@ -229,8 +229,8 @@ private:
                    active_.contains(model_.sessions[link.session].host);
         });
         add("tcp_with_rdma",
-            fmt::format("{} connection(s) go over TCP sockets on {}, where RDMA devices with "
-                        "an active port are",
+            fmt::format("{} connection(s) use TCP sockets on {}, although RDMA devices there have "
+                        "an active port. Check NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA",
                         sum.count, list_of(sum.hosts)),
             sum, "connections");
     }
@@ -249,8 +249,8 @@ private:
                 }
         }
         add("unused_nic",
-            fmt::format("{} device(s) with an active port carry no connection of NCCL's, "
-                        "although others of their host do: {}",
+            fmt::format("{} device(s) with an active port carry no NCCL connection, although other "
+                        "devices of their host do: {}. Check NCCL_IB_HCA",
                         sum.count, list_of(sum.names)),
             sum, "devices");
     }
@@ -260,16 +260,16 @@ private:
         const Sum by_gpu = links_that(
             [&far](const Link &link, auto &names) { return far.is_far_by_gpu(link, names); });
         add("far_nic",
-            fmt::format("{} connection(s) use a device that is further from their GPU than another "
-                        "one with an active port: {}. By the places of both on PCI",
+            fmt::format("{} connection(s) use a device that is further from their GPU on PCI than "
+                        "another one with an active port: {}. Check NCCL_IB_HCA",
                         by_gpu.count, list_of(by_gpu.names)),
             by_gpu, "connections");
         const Sum by_cpus = links_that(
             [&far](const Link &link, auto &names) { return far.is_far_by_cpus(link, names); });
         add("far_nic",
-            fmt::format("{} connection(s) use a device on another NUMA node than their "
-                        "process, which has one on its own: {}. By the CPUs that the process may "
-                        "run on: the place of its GPU is not known",
+            fmt::format("{} connection(s) use a device on another NUMA node than their process, "
+                        "although that node has one: {}. By the CPUs that the process may run on: "
+                        "the place of its GPU is not known",
                         by_cpus.count, list_of(by_cpus.names)),
             by_cpus, "connections");
     }
@@ -280,7 +280,9 @@ private:
                        return crosses_rails(model_.qps[index]);
                    });
         });
-        add("cross_rail", fmt::format("{} connection(s) go from one rail to another", sum.count),
+        add("cross_rail",
+            fmt::format("{} connection(s) go from one rail to another. Check NCCL_CROSS_NIC",
+                        sum.count),
             sum, "connections");
     }
 
@@ -292,7 +294,7 @@ private:
         return own && other && *own != *other;
     }
 
-    // Of pairs of queue pairs for which `is_meant(index, peer)`.
+    // For pairs of queue pairs with `is_meant(index, peer)`.
     template <typename Value, typename IsMeant>
     void different(const std::string &kind, const std::string &what, Value value, IsMeant is_meant,
                    std::string_view then = "") {
@@ -319,15 +321,15 @@ private:
 
     void different_ends() {
         const auto is_ours = [this](Index qp, Index) { return nccl_.qps[qp].link != NONE; };
-        // NCCL's queue pairs take the smaller of both ports, so that theirs are alike.
+        // NCCL's queue pairs use the smaller MTU of both ports, so theirs are equal.
         const auto mtu_of_port = [this](const Qp &qp) -> std::optional<std::uint32_t> {
             if (qp.port == NONE || model_.ports[qp.port].active_mtu_bytes == 0)
                 return std::nullopt;
             return model_.ports[qp.port].active_mtu_bytes;
         };
-        different("mtu_differs", "the ports' active MTU", mtu_of_port, is_ours,
-                  ". NCCL uses the smaller one on both");
-        // Of any application: what is longer than the receiver's is an error there.
+        different("mtu_differs", "the active MTU of the ports", mtu_of_port, is_ours,
+                  ". NCCL uses the smaller one on both. Fix: set both ports to one MTU");
+        // For any application: a frame longer than the receiver's MTU is an error there.
         different(
             "mtu_differs", "the path MTU",
             [](const Qp &qp) {
@@ -336,7 +338,7 @@ private:
             },
             [](Index, Index) { return true; });
         different(
-            "gid_type_differs", "the type of the address (GID)",
+            "gid_type_differs", "the GID type",
             [](const Qp &qp) {
                 return qp.has(CW_QP_SGID) && qp.address.gid_type != CW_GID_UNKNOWN
                            ? std::optional(capture::gid_type_name(qp.address.gid_type))
@@ -355,25 +357,26 @@ private:
             });
     }
 
-    // The receiver's end of a connection has another traffic class by design: NCCL_IB_FIFO_TC.
+    // The receiver's end of a connection may have another traffic class by design: NCCL_IB_FIFO_TC.
     [[nodiscard]] bool has_own_class(Index qp) const {
         const QpIdentity &of = nccl_.qps[qp];
         if (of.role != Role::ClearToSend || of.link == NONE)
             return false;
         const Link &link = nccl_.links[of.link];
         if (link.is_assumed)
-            return true; // for all that is known
+            return true; // not known to be wrong
         if (link.transport != CW_NCCL_TRANSPORT_IB)
             return false;
         if (const auto value = class_param_of(link.session, link.tgid))
             return *value != NOT_SET && (*value & 0xff) == model_.qps[qp].address.traffic_class;
-        // Nothing tells whether it is set. Later ones take the sender's class otherwise.
+        // Not known whether it is set. From this version on the receiver takes the sender's class
+        // otherwise.
         return std::ranges::any_of(link.instances, [this](Index index) {
             return nccl_.instances[index].version >= FIRST_WITH_SENDERS_CLASS;
         });
     }
 
-    // NCCL_IB_FIFO_TC, as it was read last.
+    // NCCL_IB_FIFO_TC, as last read.
     [[nodiscard]] std::optional<std::int64_t> class_param_of(Index session,
                                                              std::uint32_t tgid) const {
         const auto [known, is_new] = class_params_.try_emplace({session, tgid});
@@ -406,8 +409,8 @@ private:
             }
         for (const auto &[name, sum] : by_name)
             add("parameter_differs",
-                fmt::format("NCCL's parameter {} is not the same on all ranks of {} "
-                            "communicator(s): {}",
+                fmt::format("NCCL parameter {} differs between ranks of {} communicator(s): {}. "
+                            "Fix: set it alike on all ranks",
                             name, sum.count, list_of(sum.names)),
                 sum, "communicators");
     }
@@ -424,14 +427,14 @@ private:
             return true;
         });
         add("gpu_direct_off",
-            fmt::format("{} connection(s) do not use GPUDirect RDMA, so their data goes "
-                        "through the host's memory: {}",
+            fmt::format("{} connection(s) do not use GPUDirect RDMA, so their data goes through "
+                        "host memory: {}. On a hardware NIC, check nvidia_peermem or DMA-BUF",
                         sum.count, list_of(sum.names)),
             sum, "connections");
     }
 
-    // What was launched before the recording and sent in it is more than was launched. It may stand
-    // for as many bytes of the first interval that were not sent yet, and come out once, later.
+    // Bytes launched before the recording but sent in it exceed the launched bytes. They may
+    // replace as many unsent bytes of the first interval, and appear once, later.
     static std::uint64_t most_under_way(const Link &link) {
         if (link.intervals.empty() || !link.intervals.front().is_first)
             return 0;
@@ -471,7 +474,7 @@ private:
         if (sum.count == 0)
             return;
         add("bytes_differ",
-            fmt::format("{} connection(s) carried other than what their operations come to: {} B "
+            fmt::format("{} connection(s) carried other bytes than their operations need: {} B "
                         "more, {} B less",
                         sum.count, more, less),
             sum, "connections");
@@ -482,7 +485,7 @@ private:
     Model &model_;
     NcclFacts &nccl_;
     std::map<Index, std::set<Index>> active_; // by host: devices with an active port
-    std::map<Index, std::set<Index>> used_;   // by host: devices with a connection of NCCL's
+    std::map<Index, std::set<Index>> used_;   // by host: devices with an NCCL connection
     // By session and process.
     mutable std::map<std::pair<Index, std::uint32_t>, std::optional<std::int64_t>> class_params_;
 };

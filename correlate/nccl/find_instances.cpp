@@ -14,7 +14,7 @@ using model::Model;
 
 namespace {
 
-// A record of a communicator is made a moment before or after the first call that it was met in.
+// A communicator's record is emitted a moment before or after the call at which it was discovered.
 constexpr std::uint64_t FIRST_CALL_NS = 1'000'000'000;
 // The kernel gives a start time in nanoseconds, /proc in clock ticks of 10 ms.
 constexpr std::uint64_t START_TOLERANCE_NS = 20'000'000;
@@ -26,7 +26,7 @@ template <typename T, typename Less> void sort_unless_sorted(std::vector<T> &ite
         std::stable_sort(items.begin(), items.end(), less);
 }
 
-// In the order of time, without what a capture that was read twice repeats.
+// Sorted by time, without the repetitions of a capture that was read twice.
 void put_in_order(CommStream &stream) {
     sort_unless_sorted(stream.calls,
                        [](const Call &a, const Call &b) { return a.time_ns < b.time_ns; });
@@ -49,7 +49,7 @@ void put_in_order(CommStream &stream) {
     std::sort(stream.ends_ns.begin(), stream.ends_ns.end());
     stream.ends_ns.erase(std::unique(stream.ends_ns.begin(), stream.ends_ns.end()),
                          stream.ends_ns.end());
-    // Each segment of a recording tells of them again.
+    // Each segment repeats them.
     sort_unless_sorted(stream.channels, [](const Channel &a, const Channel &b) {
         return std::tie(a.time_ns, a.record.channel) < std::tie(b.time_ns, b.record.channel);
     });
@@ -68,7 +68,7 @@ void note_return(Call &call, std::uint32_t result) {
         call.flags |= CW_NCCL_CALL_FAILED;
 }
 
-// What each call returned.
+// Assigns each call its result.
 void join_returns(CommStream &stream) {
     for (const Return &back : stream.returns)
         for (auto call = std::lower_bound(
@@ -80,13 +80,13 @@ void join_returns(CommStream &stream) {
     stream.returns = {};
 }
 
-// NCCL refuses these, whatever else there is (argcheck.cc).
+// NCCL always rejects these (argcheck.cc).
 bool is_refused(const Call &call, const cw_nccl_comm &comm) {
     return (is_collective(call.func) || is_p2p(call.func)) &&
            (call.root < 0 || call.root >= comm.n_ranks || call.reduction < 0);
 }
 
-// The tasks of each launch one behind the other. Of a launch that lacks some, those before the gap.
+// Puts each launch's tasks in sequence. A launch with missing tasks keeps those before the gap.
 void join_tasks(CommStream &stream) {
     if (std::none_of(stream.launches.begin(), stream.launches.end(),
                      [](const Launch &launch) { return launch.n_tasks > CW_NCCL_LAUNCH_TASKS; }))
@@ -110,7 +110,7 @@ void join_tasks(CommStream &stream) {
             return more != stream.more_tasks.end() && more->launch_ns == launch.time_ns &&
                    more->plan == launch.plan;
         };
-        // The first are in the launch itself, or in a record of their own with all others.
+        // The first tasks are in the launch itself, or in a record of their own with all others.
         if (!is_of_launch() || more->first != 0)
             tasks.insert(tasks.end(), stream.tasks.begin() + launch.first_task,
                          stream.tasks.begin() + launch.first_task + CW_NCCL_LAUNCH_TASKS);
@@ -145,7 +145,7 @@ Rung rung_of(std::uint8_t rung) {
     return rung >= CW_RUNG_EXACT ? Rung::Exact : static_cast<Rung>(rung);
 }
 
-// 0: none.
+// 0: no earlier reading.
 std::uint64_t clock_reading_before(const Model &model, const model::Session &session,
                                    std::uint64_t time_ns) {
     std::uint64_t latest_ns = 0;
@@ -155,9 +155,9 @@ std::uint64_t clock_reading_before(const Model &model, const model::Session &ses
     return latest_ns;
 }
 
-// Until when nothing of a recording is missing that is counted as one of these classes. When some
-// were lost is known by the moment that told of it, and by one before, at which none had been:
-// clock readings are of such moments. What could not be written is up to one of them older.
+// Until when the recording lost no record of these classes. A loss happened between the moment that
+// reported it and an earlier one without loss: clock readings are such moments. Records that could
+// not be written are up to one reading older.
 template <typename IsOfThem>
 std::uint64_t whole_until_ns(const Model &model, const model::Session &session,
                              IsOfThem is_of_them) {
@@ -168,10 +168,10 @@ std::uint64_t whole_until_ns(const Model &model, const model::Session &session,
             told_ns = std::min(told_ns, first_ns);
     if (told_ns == UINT64_MAX)
         return UINT64_MAX;
-    // Since when a ring buffer stood still is not known.
+    // The start of a ring buffer's stall is not known.
     if (!session.from_start || session.first_loss_ns.contains(CW_LOSS_RING_UNREAD))
         return 0;
-    // A segment begins with two readings of one moment.
+    // A segment starts with two readings of one moment.
     const std::uint64_t latest_ns = clock_reading_before(model, session, told_ns);
     return clock_reading_before(model, session, model::subtract_or_zero(latest_ns, ONE_MOMENT_NS));
 }
@@ -255,7 +255,7 @@ private:
             const bool is_told_again = !is_created || comm.header.time_ns == last.begin_ns;
             if (!last.ended && is_same(last.record, comm) &&
                 (is_told_again || (!last.created && !has_calls(stream, last, comm)))) {
-                // Read later, a name may be what was written in its place.
+                // A name that is read later may be other content at that address.
                 if (is_created || (!last.created && last.record.name[0] == 0))
                     std::copy(std::begin(comm.name), std::end(comm.name), last.record.name);
                 last.created = last.created || is_created;
@@ -316,7 +316,7 @@ private:
         }
     }
 
-    // Calls and launches belong to the newest communicator before them, until its end.
+    // Calls and launches belong to the newest earlier communicator, until its end.
     void divide(std::size_t first, const CommStream &stream) {
         if (nccl_.instances.size() == first) {
             nccl_.orphans += stream.calls.size() + stream.launches.size();
@@ -331,7 +331,7 @@ private:
         std::uint64_t taken = 0;
         for (std::size_t i = first; i < nccl_.instances.size(); ++i) {
             Instance &instance = nccl_.instances[i];
-            // What came a little before the first of them can be of no other.
+            // Records shortly before the first communicator can only belong to it.
             const std::uint64_t begin_ns =
                 i == first ? model::subtract_or_zero(instance.begin_ns,
                                                      instance.created ? 0 : FIRST_CALL_NS)

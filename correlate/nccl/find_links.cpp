@@ -19,11 +19,11 @@ using model::Qp;
 
 namespace {
 
-// Numbers are used again and again; that must not make it slow.
+// Numbers are reused often; that must not make it slow.
 constexpr std::size_t MAX_LOOKED_AT = 256;
-// Communicators that share a link.
+// Communicators that share a flow.
 constexpr std::size_t MAX_INSTANCES = 64;
-// Queue pairs or sockets of a link: far more than NCCL gives a connection.
+// Queue pairs or sockets of a flow: far more than NCCL gives a connection.
 constexpr std::size_t MAX_ENDPOINTS = 512;
 
 class LinkFinder {
@@ -70,7 +70,7 @@ private:
         }
     }
 
-    // Pointers lead from one connection of a plugin to others' queue pairs, too.
+    // Pointers lead from one plugin connection to other connections' queue pairs as well.
     void find_owners() {
         for (const GatheredConnection &connection : nccl_.gathered.connections)
             if (is_found(connection.head) && !model_.sessions[connection.session].excluded)
@@ -79,7 +79,7 @@ private:
                         owners_.add(qp, connection.head.net_comm, endpoint.depth);
     }
 
-    // NONE: there is none, or several could be it.
+    // NONE: not found, or ambiguous.
     Index find_qp(const GatheredConnection &connection, const cw_nccl_endpoint &endpoint) const {
         const std::uint64_t time_ns = connection.endpoints_ns();
         const auto found = qps_.find({endpoint.number, connection.session, connection.head.tgid});
@@ -99,7 +99,7 @@ private:
             if (best != NONE && best_by_address && !has_address)
                 continue;
             if (best != NONE && best_by_address == has_address) {
-                // Of one device the newer one is it.
+                // Of one device the newer one.
                 is_ambiguous = is_ambiguous || model_.qps[best].device != qp.device;
                 if (qp.key.generation_ns < model_.qps[best].key.generation_ns)
                     continue;
@@ -112,8 +112,7 @@ private:
         return is_ambiguous ? NONE : best;
     }
 
-    // Never by its descriptor: that is another socket's as soon as it is closed. NONE: there is no
-    // such socket, or several could be it.
+    // Never by descriptor: it is reused right after a close. NONE: not found, or ambiguous.
     Index find_socket(const GatheredConnection &connection, std::uint64_t inode) const {
         const std::uint64_t time_ns = connection.head.header.time_ns;
         const auto found = sockets_.find({inode, connection.session, connection.head.tgid});
@@ -132,7 +131,7 @@ private:
         return only;
     }
 
-    // The link of these endpoints; those of a connection that have none yet join it.
+    // The flow of these endpoints; connections without a flow join it.
     Index link_of(const GatheredConnection &connection, const std::vector<Index> &endpoints,
                   bool are_sockets) {
         std::unordered_map<Index, Index> &known = are_sockets ? link_of_socket_ : link_of_qp_;
@@ -153,7 +152,7 @@ private:
         link.rank = connection.head.rank;
         link.peer = connection.head.peer;
         if (link.transport == CW_NCCL_TRANSPORT_PLUGIN)
-            link.rung = Rung::Inferred; // nobody knows what it does
+            link.rung = Rung::Inferred; // its behaviour is not known
         link.begin_ns = connection.head.header.time_ns;
         nccl_.links.push_back(std::move(link));
         if (endpoints.empty())
@@ -175,7 +174,7 @@ private:
             const Index found = are_sockets ? find_socket(connection, connection.socket_inodes[i])
                                             : find_qp(connection, endpoint);
             if (is_found(head)) {
-                // One that is connected with itself is no data's: give_other_roles.
+                // A queue pair connected with itself carries no data: give_other_roles.
                 if (owners_.is_of(found, head.net_comm) && model_.qps[found].peer != found)
                     endpoints.push_back(found);
                 continue;
@@ -238,7 +237,8 @@ private:
                                  {}};
     }
 
-    // The same address at both ends, or one of the same host, never leaves it.
+    // Traffic with the same address at both ends, or an address of the same host, never leaves the
+    // host.
     void find_tiers_of_sockets() {
         std::set<std::pair<Index, model::Gid>> own;
         const auto address = [](const __u8(&from)[16]) {
@@ -264,7 +264,7 @@ private:
         }
     }
 
-    // Where the ports of the topology have these addresses.
+    // If the topology has ports with these addresses.
     [[nodiscard]] topology::Tier tier_between(const model::Gid &local,
                                               const model::Gid &remote) const {
         if (topology_ == nullptr)
@@ -280,9 +280,9 @@ private:
                    : topology::Tier::Unknown;
     }
 
-    // Queue pairs that no connection names, and whose other end one does.
+    // Queue pairs without a connection whose other end has one.
     void mirror() {
-        std::map<std::pair<Index, std::uint32_t>, Index> mirrored; // link of the other end, process
+        std::map<std::pair<Index, std::uint32_t>, Index> mirrored; // flow of the other end, process
         for (Index index = 0; index < model_.qps.size(); ++index) {
             const Qp &qp = model_.qps[index];
             QpIdentity &identity = nccl_.qps[index];
@@ -325,7 +325,7 @@ private:
         }
     }
 
-    // NCCL's flush is a connection of a queue pair with itself.
+    // NCCL's flush connects a queue pair with itself.
     void give_other_roles() {
         for (Index index = 0; index < model_.qps.size(); ++index) {
             QpIdentity &identity = nccl_.qps[index];

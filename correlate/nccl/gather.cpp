@@ -19,9 +19,9 @@ using model::mix;
 
 namespace {
 
-// Records of one connection come together.
+// Records of one connection arrive within this time.
 constexpr std::uint64_t SAME_CONNECTION_NS = 1'000'000'000;
-// Of one address: one that is used again and again must not make reading slow.
+// For one address: one that is reused often must not make reading slow.
 constexpr std::size_t MAX_LOOKED_AT = 16;
 
 bool is_counted(std::uint64_t &count, std::uint64_t limit, std::uint64_t n = 1) {
@@ -38,9 +38,9 @@ bool is_read_again(const cw_nccl_connection &known, const cw_nccl_connection &fr
            (known.net_comm == 0 || known.net_comm == from.net_comm);
 }
 
-// Of a plugin: its queue pairs were looked for when it was known already. One of the two may be in
-// another segment. What is told of later than they were found is of another connection, at the same
-// addresses.
+// A plugin connection whose queue pairs were searched for after it was known. The two records may
+// be in different segments. A record later than the search belongs to another connection at the
+// same addresses.
 bool is_found_later(const GatheredConnection &known, const cw_nccl_connection &from) {
     if (known.head.transport != CW_NCCL_TRANSPORT_PLUGIN ||
         from.transport != known.head.transport || known.head.net_comm != from.net_comm)
@@ -50,7 +50,7 @@ bool is_found_later(const GatheredConnection &known, const cw_nccl_connection &f
                           : known.found_ns == known_ns && from.header.time_ns <= known_ns;
 }
 
-// It was there at the earlier time; what it has is in the record that has it.
+// It existed at the earlier time; its endpoints are in the record that has them.
 void add_found(GatheredConnection &known, const cw_nccl_connection &from) {
     const cw_nccl_connection before = known.head;
     if (is_found(from)) {
@@ -293,8 +293,8 @@ bool Gather::add_connection(Index session, std::span<const std::byte> record) {
     for (std::size_t i = same.size(); i > 0 && same.size() - i < MAX_LOOKED_AT; --i) {
         GatheredConnection &known = gathered_.connections[same[i - 1]];
         const std::uint64_t known_ns = known.head.header.time_ns;
-        // The same one again, of a later segment or the same capture, or another part of it. One
-        // that comes later is of a connection that was made at the same addresses.
+        // A repetition by a later segment or the same capture, or another part of it. A later
+        // record belongs to a new connection at the same addresses.
         const bool is_of_it = from.first == known.head.first
                                   ? from.header.time_ns == known_ns
                                   : from.first > known.head.first &&
@@ -351,7 +351,7 @@ bool Gather::add_image(Index session, std::span<const std::byte> record) {
     image.path = text_of(from.path);
     image.reason = text_of(from.reason);
     image.basis = text_of(from.basis);
-    // Each segment tells of it again.
+    // Each segment repeats it.
     const auto [found, is_new] = images_.try_emplace(AddressKey{from.image_id, session, 0},
                                                      static_cast<Index>(gathered_.images.size()));
     if (is_new)
@@ -364,7 +364,7 @@ bool Gather::add_network(Index session, std::span<const std::byte> record) {
     const auto from = record_as<cw_nccl_network>(record);
     if (!is_counted(counts_.networks, MAX_OTHER_RECORDS))
         return false;
-    // Each segment tells of it again; it may have been read since.
+    // Each segment repeats it; it may have been read since.
     GatheredNetwork &network = gathered_.networks[AddressKey{from.net, session, from.tgid}];
     if (network.name.empty())
         network.name = text_of(from.name);
@@ -391,7 +391,7 @@ bool Gather::add_socket(Index session, std::span<const std::byte> record, bool f
             socket = &gathered_.sockets[same[i - 1]];
             break;
         }
-    // The number is another socket's now.
+    // Another socket has the inode now.
     if (socket != nullptr && (socket->last.flags & CW_TCP_SOCKET_GONE) != 0 &&
         (from.flags & CW_TCP_SOCKET_GONE) == 0 && from.header.time_ns > socket->last.header.time_ns)
         socket = nullptr;
@@ -405,7 +405,7 @@ bool Gather::add_socket(Index session, std::span<const std::byte> record, bool f
         socket->tgid = from.tgid;
         socket->first = from;
         socket->is_counted_from_first = !from_start;
-        // Without its first segment the recording begins here.
+        // Without its first segment the recording starts here.
         if (!from_start)
             socket->acked.set_baseline(
                 {.time_ns = from.header.time_ns, .payload_bytes = from.acked_bytes});
@@ -420,7 +420,7 @@ bool Gather::add_closed_socket(Index session, std::span<const std::byte> record)
     const auto from = record_as<cw_nccl_socket>(record);
     if (!is_counted(counts_.closed_sockets, MAX_OTHER_RECORDS))
         return false;
-    // Of a type of a newer version nothing is known.
+    // A type of a newer version is not known.
     if (from.type < CW_NCCL_SOCKET_TYPES)
         gathered_.closed_sockets.push_back({session, from.tgid, from.header.time_ns, from.inode,
                                             from.tx_payload_bytes, from.type});

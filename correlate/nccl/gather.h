@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the NCCL records of captures.
+// Reads the NCCL records of captures.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace collwire::nccl {
 
-// What one capture may hold, far beyond what a recorder writes. A file of some KiB can hold
-// millions of equal records.
-inline constexpr std::uint64_t MAX_CALLS = 20'000'000; // and launches, and what is seen of them
+// Limits for one capture, far above what a recorder writes. A file of some KiB can hold millions of
+// equal records.
+inline constexpr std::uint64_t MAX_CALLS = 20'000'000; // including launches and their samples
 inline constexpr std::uint64_t MAX_TASKS = 100'000'000;
 inline constexpr std::uint64_t MAX_SHAPE_RECORDS = 4'000'000;
 inline constexpr std::uint64_t MAX_ORDER_RANKS = 10'000'000;
@@ -25,7 +25,7 @@ inline constexpr std::uint64_t MAX_SOCKETS = 100'000;
 class Gather {
 public:
     void begin_capture() { counts_ = {}; }
-    // False: one too many of its kind, or of something that cannot be.
+    // False: too many of its kind, or impossible values.
     [[nodiscard]] bool add(Index session, const cw_header &header,
                            std::span<const std::byte> record, bool from_start);
     [[nodiscard]] Gathered take();
@@ -62,7 +62,7 @@ private:
     bool add_closed_socket(Index session, std::span<const std::byte> record);
 
     Gathered gathered_;
-    Counts counts_;                         // of the capture that was begun last
+    Counts counts_;                         // of the capture that was started last
     ByAddress<std::vector<Index>> sockets_; // by inode
     ByAddress<Index> images_;               // by number
 };

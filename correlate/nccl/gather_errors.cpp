@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes, and what NCCL says went wrong in them.
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_error_records.h"
+// Gathers processes and NCCL's errors in them.
 #include "correlate/capture/reader.h"
 #include "correlate/nccl/gather.h"
 
@@ -12,7 +12,7 @@ using capture::text_of;
 
 namespace {
 
-// One that warns in a loop has 64 a second of up to 0.8 KiB.
+// A process that warns in a loop has 64 a second of up to 0.8 KiB.
 constexpr std::uint64_t MAX_ERRORS = 100'000;
 
 } // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's records as they were gathered, kept small: there can be millions of calls. Times are
+// NCCL's records as gathered, in compact form: there can be millions of calls. Times are
 // CLOCK_MONOTONIC nanoseconds of the host.
 #pragma once
 
@@ -24,7 +24,7 @@ using model::Index;
 using model::Known;
 using model::NONE;
 
-// An address, or a hash, in a process of a recording.
+// An address or hash in a process of a recording.
 struct AddressKey {
     std::uint64_t address = 0;
     Index session = NONE;
@@ -47,7 +47,7 @@ struct Call {
     std::uint8_t func = 0;
     std::uint8_t datatype = 0;
     std::uint8_t flags = 0;  // enum cw_nccl_call_flags
-    std::uint8_t result = 0; // of one that returned: ncclResult_t
+    std::uint8_t result = 0; // if it returned: ncclResult_t
     friend bool operator==(const Call &, const Call &) = default;
 };
 
@@ -67,13 +67,13 @@ struct Launch {
     std::uint32_t tid = 0;
     std::uint16_t n_tasks = 0;
     std::uint8_t flags = 0; // enum cw_nccl_launch_flags
-    // Found by matching: what it looks like, in NcclFacts::shapes
+    // Filled by matching: its shape, in NcclFacts::shapes
     Index shape_index = NONE;
-    std::uint32_t replay = 0; // of its plan, from 0
+    std::uint32_t replay = 0; // of its kernel plan, from 0
     std::uint32_t order = 0;  // among all launches of its recording
 };
 
-// Tasks of a launch that had no room in it.
+// Tasks of a launch that did not fit into it.
 struct MoreTasks {
     std::uint64_t launch_ns = 0;
     std::uint64_t plan = 0;
@@ -88,7 +88,7 @@ struct Channel {
     std::vector<std::int32_t> order;
 };
 
-// All that a recording has of one address of one process. Communicators come and go there.
+// All records for one address of one process. Communicators are created and destroyed there.
 struct CommStream {
     Index session = NONE;
     std::uint32_t tgid = 0;
@@ -96,7 +96,7 @@ struct CommStream {
     std::vector<cw_nccl_comm> comms;
     std::vector<std::uint64_t> ends_ns;
     std::vector<Call> calls;
-    std::vector<Return> returns; // until calls know of them
+    std::vector<Return> returns; // until assigned to calls
     std::vector<Launch> launches;
     std::vector<cw_nccl_task_ref> tasks;
     std::vector<MoreTasks> more_tasks;
@@ -113,7 +113,7 @@ struct GatheredShape {
     std::vector<bool> has_op;
 };
 
-// Of a plugin, with the queue pairs that pointers lead to.
+// A plugin's connection with the queue pairs that pointers lead to.
 [[nodiscard]] inline bool is_found(const cw_nccl_connection &connection) {
     return (connection.flags & CW_NCCL_CONNECTION_FOUND) != 0;
 }
@@ -121,11 +121,11 @@ struct GatheredShape {
 struct GatheredConnection {
     Index session = NONE;
     cw_nccl_connection head{};  // of its first record
-    std::uint64_t found_ns = 0; // of a plugin: when its endpoints were; 0: they were not
+    std::uint64_t found_ns = 0; // of a plugin: time of its endpoints; 0: not found
     std::vector<cw_nccl_endpoint> endpoints;
     std::vector<std::uint64_t> socket_inodes; // by endpoint; 0: no socket, or not known
 
-    // When they were what it has.
+    // The time at which its endpoints were valid.
     [[nodiscard]] std::uint64_t endpoints_ns() const {
         return found_ns != 0 ? found_ns : head.header.time_ns;
     }
@@ -150,14 +150,14 @@ struct NcclProcess {
     std::uint32_t tgid = 0;
     std::uint32_t image_id = 0;
     std::uint64_t start_boottime_ns = 0;
-    std::uint64_t time_ns = 0; // since when it was looked at
+    std::uint64_t time_ns = 0; // start of the polling
 };
 
 struct EndedProcess {
     Index session = NONE;
     std::uint32_t tgid = 0;
     std::uint32_t image_id = 0;
-    std::uint64_t there_ns = 0; // it ended between the two
+    std::uint64_t there_ns = 0; // it exited between the two
     std::uint64_t gone_ns = 0;
     friend auto operator<=>(const EndedProcess &, const EndedProcess &) = default;
 };
@@ -168,7 +168,7 @@ struct KeptResult {
     std::uint32_t tgid = 0;
     std::uint64_t comm = 0;
     std::uint64_t time_ns = 0;
-    std::uint64_t before_ns = 0; // 0: it was there when it was looked for first
+    std::uint64_t before_ns = 0; // 0: there at the first poll
     std::uint32_t result = 0;
     std::uint32_t of = 0; // enum cw_nccl_result_of
     friend auto operator<=>(const KeptResult &, const KeptResult &) = default;
@@ -179,7 +179,7 @@ struct LastError {
     Index session = NONE;
     std::uint32_t tgid = 0;
     std::uint64_t time_ns = 0;
-    std::uint64_t before_ns = 0; // 0: it was there when it was looked for first
+    std::uint64_t before_ns = 0; // 0: there at the first poll
     std::string text;
     friend auto operator<=>(const LastError &, const LastError &) = default;
 };
@@ -208,11 +208,11 @@ struct Socket {
     std::uint32_t tgid = 0;
     cw_tcp_socket first{};
     cw_tcp_socket last{};
-    bool is_counted_from_first = false; // what it carried before is of no recording that is here
+    bool is_counted_from_first = false; // earlier bytes are in no present recording
     ByteSeries acked;                   // payload_bytes; wire_bytes is 0
 };
 
-// That NCCL closed and that is no connection's.
+// Closed by NCCL, and not a connection's.
 struct ClosedSocket {
     Index session = NONE;
     std::uint32_t tgid = 0;

@@ -52,7 +52,7 @@ private:
             index = leader_[index] = leader_[leader_[index]];
         return index;
     }
-    // Of two instances of one rank in a communicator the one was recorded after the other.
+    // Two instances of one rank in a communicator were recorded one after the other.
     void unite(Index a, Index b) {
         a = leader_of(a);
         b = leader_of(b);
@@ -99,7 +99,7 @@ private:
                (a.record.rank != b.record.rank || is_same_rank(a, b));
     }
 
-    // NONE: none, or several.
+    // NONE: not found, or several.
     [[nodiscard]] Index only_partner(Index of, const Link &link) const {
         Index only = NONE;
         for (const Index other : link.instances) {
@@ -112,7 +112,7 @@ private:
         return only;
     }
 
-    // The two ends of a connection: instances of which each can only mean the other.
+    // The two ends of a connection: instances that can only belong to each other.
     void join_ends(const Link &a_link, const Link &b_link) {
         for (const Index a : a_link.instances)
             if (const Index b = only_partner(a, b_link); b != NONE && only_partner(b, a_link) == a)
@@ -262,8 +262,8 @@ private:
                 if (instance.created)
                     without.insert(instance.record.rank);
             }
-            // Who its parent is, is known from its creation alone. Ranks that join a communicator
-            // which grows have none, other than those that were there before.
+            // The parent is known from a creation only. Ranks that join a growing communicator have
+            // no parent, except for those that were there before.
             const bool has_none =
                 may_be_grown ? without.size() >= static_cast<std::size_t>(std::max(comm.n_ranks, 1))
                              : !without.empty();
@@ -271,7 +271,7 @@ private:
         }
     }
 
-    // Links that are known from the other end: whose they are follows from that, too.
+    // The owner of flows known from the other end follows from that end as well.
     void give_mirrored_links() {
         for (Link &link : nccl_.links) {
             if (!link.is_mirrored || link.qps.empty())

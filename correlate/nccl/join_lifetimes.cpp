@@ -10,9 +10,9 @@ namespace collwire::nccl {
 
 namespace {
 
-// Clocks are this far apart, and lives are not compared finer.
+// Clocks differ by up to this much, and lifetimes are not compared more finely.
 constexpr std::uint64_t SLACK_NS = 2'000'000'000;
-// Of a rank's groups that are looked at; and how much nearer the nearest has to be.
+// Most groups of a rank that are compared; and how much nearer the nearest one has to be.
 constexpr std::size_t MAX_LOOKED_AT = 64;
 constexpr std::uint64_t CLEARLY_NEARER = 4;
 
@@ -26,7 +26,7 @@ bool fit(const LivingGroup &a, const LivingGroup &b) {
     };
     if (is_after(b.latest_begin_ns, a.first_end_ns) || is_after(a.latest_begin_ns, b.first_end_ns))
         return false;
-    // What was there before the other was created is another one.
+    // An instance that existed before the other's creation is another communicator's.
     if ((a.created_ns != 0 && is_after(a.created_ns, b.begin_ns)) ||
         (b.created_ns != 0 && is_after(b.created_ns, a.begin_ns)))
         return false;
@@ -37,8 +37,7 @@ bool fit(const LivingGroup &a, const LivingGroup &b) {
                         [&more](std::int32_t rank) { return more.contains(rank); });
 }
 
-// The groups that have some rank, in their order: those that were seen from their creation, and
-// the others.
+// The groups that have some rank, in order: those recorded from their creation, and the others.
 struct RankGroups {
     std::vector<Index> created;
     std::vector<Index> met;
@@ -50,7 +49,7 @@ class Uniter {
 public:
     explicit Uniter(std::vector<LivingGroup> groups) : groups_(std::move(groups)) {}
 
-    // What is united leaves fewer for the others to choose from.
+    // Each union leaves fewer candidates for the others.
     std::vector<LivingGroup> run() {
         while (groups_.size() > 1 && unite_once())
             continue;
@@ -97,8 +96,8 @@ private:
 
     using Ranks = std::vector<std::pair<std::int32_t, RankGroups>>;
 
-    // With those of the next rank, of the second next, of the fourth, ...: so that one that is not
-    // here or cannot be told divides no communicator, and thousands of ranks take no long time.
+    // Compares with the next rank, the second next, the fourth, ...: so a rank that is missing or
+    // ambiguous does not split a communicator, and thousands of ranks stay fast.
     void unite_with_others(Index group, Ranks::const_iterator of) {
         const std::size_t n = ranks_.size();
         const auto at = static_cast<std::size_t>(of - ranks_.begin());
@@ -128,7 +127,7 @@ private:
         into_[b] = a;
     }
 
-    // The one of `others` that can be meant. NONE: none, or it cannot be told.
+    // The matching one of `others`. NONE: no match, or ambiguous.
     [[nodiscard]] Index choose(Index group, const RankGroups &own, const RankGroups &others) const {
         if (are_in_one_order(own, others)) {
             const auto at = std::lower_bound(own.created.begin(), own.created.end(), group);
@@ -144,7 +143,7 @@ private:
         return is_clear ? choice.best : NONE;
     }
 
-    // Ranks create communicators in one order; of both all were seen.
+    // Ranks create communicators in one order; all of both ranks were recorded.
     [[nodiscard]] bool are_in_one_order(const RankGroups &a, const RankGroups &b) const {
         if (!a.met.empty() || !b.met.empty() || a.created.size() != b.created.size())
             return false;
@@ -206,7 +205,7 @@ private:
 
     std::vector<LivingGroup> groups_;
     std::vector<LivingGroup> merged_; // of this round
-    std::vector<Index> into_;         // of this round: what it was united with
+    std::vector<Index> into_;         // of this round: the group it was united with
     Ranks ranks_;
 };
 

@@ -19,13 +19,13 @@ using model::subtract_or_zero;
 namespace {
 
 constexpr std::uint64_t SIZE_HEADER_BYTES = 4;
-// What net_socket says on a new socket, at most: a magic number, a type, an index.
+// net_socket's greeting on a new socket, at most: a magic number, a type, an index.
 constexpr std::uint64_t GREETING_BYTES = 64;
-// Samples of the queue pairs of a link are taken together, one behind the other.
+// Samples of a flow's queue pairs within this time count as one.
 constexpr std::uint64_t TOGETHER_NS = 100'000'000;
 // A counter may be read this long after its time was taken.
 constexpr std::uint64_t READ_LATE_NS = 2'000'000;
-// Nothing moved for this long: by the time of the last frame, or by samples that did not come.
+// No bytes for this long, by the time of the last frame or by unchanged samples.
 constexpr std::uint64_t QUIET_NS = 200'000'000;
 
 ByteSource source_of(const Model &model, const Link &link) {
@@ -62,7 +62,7 @@ Known posted_wire_bytes(const Model &model, const Link &link) {
 }
 
 bool is_quiet(const model::Session &session, const ByteSample &sample) {
-    // Some of its queue pairs moved on, and the samples of that were thinned out.
+    // Some of its queue pairs progressed, and those samples were thinned out.
     if (sample.changed_ns != 0 && sample.changed_ns <= sample.time_ns)
         return false;
     if (sample.last_ns != 0 && sample.time_ns >= add_saturating(sample.last_ns, QUIET_NS))
@@ -71,7 +71,7 @@ bool is_quiet(const model::Session &session, const ByteSample &sample) {
     return session.unchanged_ns(sample.time_ns, until_ns) >= QUIET_NS;
 }
 
-// The first change of any.
+// The first change of any part.
 std::uint64_t changed_ns(const std::vector<ByteSample> &parts) {
     std::uint64_t first_ns = 0;
     for (const ByteSample &part : parts)
@@ -111,7 +111,7 @@ bool is_late(const model::Model &model, const Link &link) {
 std::vector<LinkSample> read_samples(const Model &model, Link &link, bool is_late) {
     link.source = source_of(model, link);
     if (link.source == ByteSource::None) {
-        // What it carries is of its one tier; how much of it each queue pair does is not known.
+        // All of its bytes have its one tier; the share of each queue pair is not known.
         const auto same_tier = [&](Index qp) {
             return model.qps[qp].tier == model.qps[link.qps.front()].tier;
         };
@@ -158,8 +158,8 @@ std::vector<LinkSample> read_samples(const Model &model, Link &link, bool is_lat
             samples.emplace_back();
         samples.back() = {sum.time_ns, sum.payload_bytes, sum.wire_bytes, is_quiet(session, sum)};
     }
-    // A socket is counted from when it was opened on: what came before its first sample is not of
-    // this recording.
+    // A socket is counted from its opening: bytes before its first sample are not of this
+    // recording.
     if (is_late && !link.sockets.empty() && !samples.empty()) {
         link.measured_from_ns = samples.front().time_ns;
         const std::uint64_t before = samples.front().payload_bytes;
@@ -195,13 +195,13 @@ const Interval *interval_of(const Link &link, std::uint32_t order) {
     return &*(after - 1);
 }
 
-// Of so many bytes of an operation the headers of net_socket are no payload.
+// Subtracts net_socket's headers from an operation's bytes.
 void split(OpShare &share, const Link &link, const ShapeOp &op, std::uint64_t bytes) {
     share.header_bytes = std::min(bytes, bytes_on(link, op) - op.payload_bytes);
     share.payload_bytes = bytes - share.header_bytes;
 }
 
-// Before each message that has begun there is its size.
+// Each started message has a size header before it.
 void split_first(OpShare &share, const Link &link, const ShapeOp &op, std::uint64_t bytes) {
     const std::uint64_t begun = bytes == 0 || !link.has_size_headers
                                     ? 0
@@ -220,7 +220,7 @@ OpShare assumed_share(const Link &link, const Interval *interval, const ShapeOp 
     return {link.bytes_of_kind.at(op.kind), 0, {}, true, true, true, link.source, Rung::Exact};
 }
 
-// Without the frames.
+// Without the wire bytes.
 OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp &op,
                       std::uint32_t order, std::uint32_t op_index) {
     if (link.is_assumed)
@@ -242,7 +242,7 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
         return share;
     case IntervalKind::Single:
         split(share, link, op, interval->measured_bytes);
-        // Of a bound nothing more can be said; one that is certain would have been checked.
+        // A bound cannot be checked further; a certain operation would have been checked.
         share.is_agreed = !is_certain(op) && interval->measured_bytes <= bytes_on(link, op);
         if (interval->is_disturbed || (link.has_size_headers && op.has_unknown_messages))
             share.rung = Rung::Inferred;
@@ -258,7 +258,7 @@ OpShare payload_share(const Link &link, const Interval *interval, const ShapeOp 
     case IntervalKind::Unknown: {
         if (derived.is_known)
             return derived;
-        // What the others leave, by how much each can be at most.
+        // The remainder, limited by each operation's maximum.
         const std::uint64_t rest =
             subtract_or_zero(interval->measured_bytes, interval->derived_bytes);
         split(share, link, op,
@@ -316,13 +316,13 @@ void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t o
         return;
     take_samples(subtract_or_zero(time_ns, READ_LATE_NS));
     if (open_.n_ops == 0) {
-        // Bytes of nothing that was launched.
+        // Bytes of no launched operation.
         if (measured_ != closed_)
             close(IntervalKind::Excess, order);
         is_settled_ = is_settled_ || (next_ != 0 && samples_[next_ - 1].is_quiet);
         open_.begin = order;
     } else if (can_close_) {
-        // Bytes of what is known may still come.
+        // Bytes of known operations may still come.
         close(open_.n_unknown != 0 ? single_or(IntervalKind::Unknown) : IntervalKind::Shortage,
               order);
         is_settled_ = true;
@@ -358,7 +358,7 @@ void LinkMeter::take_sample(std::size_t i) {
     const bool is_quiet_here = samples_[i].is_quiet;
     if (open_.n_unknown != 0) {
         can_close_ = is_quiet_here && here != 0;
-        // What comes then was not called for.
+        // Bytes that come then belong to no call.
         if (can_close_ && link_.is_assumed)
             close(IntervalKind::Unknown, order_ + 1);
         return;
@@ -374,8 +374,8 @@ void LinkMeter::take_sample(std::size_t i) {
     }
 }
 
-// A sample may come between an operation's last byte and its last frame, which carries none (NCCL's
-// write with the size as immediate data), or before one is sent again.
+// A sample may come between an operation's last byte and its last frame, which is empty (NCCL's
+// write with the size as immediate data), or before a retransmission.
 void LinkMeter::add_empty_frames() {
     if (link_.intervals.empty()) {
         // Of an operation from before the recording.
@@ -388,7 +388,7 @@ void LinkMeter::add_empty_frames() {
     wire_closed_ = wire_;
 }
 
-// The first bytes of a new socket are no operation's.
+// The first bytes of a new socket belong to no operation.
 bool LinkMeter::leave_out_greeting() {
     const std::uint64_t excess =
         subtract_or_zero(subtract_or_zero(measured_, closed_), open_.derived_bytes);
@@ -399,8 +399,8 @@ bool LinkMeter::leave_out_greeting() {
     return true;
 }
 
-// What a link that was there before the recording carries may be of what was launched before, until
-// it once was quiet or carried what was expected.
+// Bytes of a pre-existing flow may belong to earlier launches, until it was once quiet or carried
+// the expected bytes.
 IntervalKind LinkMeter::single_or(IntervalKind other) const {
     return open_.n_ops == 1 && is_settled_ ? IntervalKind::Single : other;
 }
@@ -451,8 +451,8 @@ void note_cut_launches(Link &link, const std::vector<std::uint32_t> &orders) {
         const auto first = std::lower_bound(orders.begin(), orders.end(), from);
         if (first != orders.end() && *first < interval.end)
             interval.is_disturbed = true;
-        // As many bytes as were expected may be others, and bytes of no operation may be the first
-        // of more.
+        // Equal byte counts may be a coincidence, and bytes of no operation may be the first of
+        // more.
         if (!interval.is_disturbed ||
             (interval.kind != IntervalKind::Checked && interval.n_ops != 0))
             from = interval.end;

@@ -17,7 +17,7 @@ using model::Model;
 
 namespace {
 
-// The calls of one instance that are numbered together, in their order.
+// Calls of one instance that are numbered together, in order.
 struct Calls {
     Index instance = NONE;
     std::vector<std::uint32_t> calls;
@@ -25,13 +25,14 @@ struct Calls {
     SeqBase base = SeqBase::Recording;
 };
 
-// Sends of a rank to another, or the receives there, before or after the first that may be missing.
+// Sends of a rank to another, or the receives there, before or after the first possibly missing
+// call.
 struct PairCalls : Calls {
     bool is_send = false;
     bool may_miss = false;
 };
 
-// Numbers from `begin` on, without a gap, and whose they are: each is an operation.
+// Consecutive numbers from `begin` on with their owners: each is an operation.
 struct Range {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
@@ -40,11 +41,11 @@ struct Range {
     bool is_pair = false;
     std::int32_t source = -1; // of a pair
     std::int32_t destination = -1;
-    std::vector<std::uint32_t> repeats; // by number: a captured call is one for each launch
+    std::vector<std::uint32_t> repeats; // by number: a captured call counts once for each launch
 };
 
-// The most that each may have so that all together have no more than `most`, and those that want
-// less than others leave it to these.
+// The largest equal limit for which the total stays within `most`; small requests leave their
+// remainder to the others.
 std::uint32_t fair_share(std::vector<std::uint32_t> wanted, std::uint64_t most) {
     std::sort(wanted.begin(), wanted.end());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -140,7 +141,7 @@ private:
                 calls.base};
     }
 
-    // They are told by their rank, so no two of one may have a number.
+    // Listed by their rank, so no two calls of one rank may share a number.
     void add_alone(std::vector<std::vector<Calls>> &alone, Calls calls) {
         if (calls.calls.empty())
             return;
@@ -151,7 +152,7 @@ private:
         alone.push_back({std::move(calls)});
     }
 
-    // Calls that are numbered alike, by number.
+    // Equally numbered calls, by number.
     void add_ranges(const Range &like, std::vector<Calls> all) {
         std::stable_sort(all.begin(), all.end(), [](const Calls &a, const Calls &b) {
             return a.first_number < b.first_number;
@@ -181,7 +182,7 @@ private:
                 }
     }
 
-    // Each call keeps its first one.
+    // Each call keeps its first replay.
     void leave_out_replays(std::uint64_t most_replays) {
         std::vector<std::uint32_t> wanted;
         for (const Range &range : ranges_)
@@ -225,8 +226,8 @@ private:
             take_calls(into, range, calls, first, ended);
     }
 
-    // The last one first: what is known of a group is known of those before in it.
-    // `ended`: ended_before_next_call.
+    // In reverse, since knowledge about a group applies to its earlier calls. `ended`:
+    // ended_before_next_call.
     void take_calls(std::vector<Operation> &into, const Range &range, const Calls &calls,
                     const std::vector<Index> &first, const std::vector<bool> &ended) {
         const Instance &instance = nccl_.instances[calls.instance];
@@ -272,7 +273,7 @@ private:
 
     [[nodiscard]] bool is_perhaps_cut(Index instance, const Call &call, const CallJoin &join,
                                       bool is_waited_for) {
-        // A call that is made into sends and receives may be launched in parts.
+        // A call that is split into sends and receives may be launched in parts.
         const bool is_of_parts = call.func >= CW_NCCL_ALL_TO_ALL && call.func <= CW_NCCL_GATHER;
         if ((join.launch == NONE ? is_waited_for : is_of_parts) &&
             cut_launches_.may_hold(instance, call))
@@ -303,7 +304,7 @@ private:
                    : nccl_.instances[*found].record.node;
     }
 
-    // Of whose calls alone were recorded: where it sent to is not known, or not all of it.
+    // For API-only calls: some or all of the destinations are not known.
     [[nodiscard]] bool lacks_a_part(const Instance &instance, const Call &call,
                                     const CallJoin &join) const {
         return instance.is_calls_only && may_launch(instance, call) &&
@@ -322,8 +323,8 @@ private:
         return i + 1 < calls.calls.size() && all[calls.calls[i]].tid == all[calls.calls[i + 1]].tid;
     }
 
-    // By number. Collectives are in the same groups on all ranks: where one of them launched it
-    // before it called again, its group is not that of the next call.
+    // By number. All ranks put collectives in the same groups: if a rank launched one before its
+    // next call, the group does not include that call.
     [[nodiscard]] std::vector<bool> ended_before_next_call(const Range &range) {
         std::vector<bool> ended(range.repeats.size());
         if (range.is_pair)
@@ -384,7 +385,7 @@ private:
                 calls.instance = index;
                 calls.is_send = call.func == CW_NCCL_SEND;
                 calls.may_miss = may_miss;
-                // NCCL's counts say what was started, and sends within a node never are.
+                // NCCL's counts are of started operations; sends within a node are never started.
                 calls.base = instance.created ? SeqBase::Creation : SeqBase::Recording;
                 calls.calls.push_back(i);
             }
@@ -464,7 +465,7 @@ private:
     OpenGroups open_groups_;
     CutLaunches cut_launches_;
     std::vector<Range> ranges_;
-    std::map<std::int32_t, std::uint64_t> next_number_; // by rank: of calls that are told by it
+    std::map<std::int32_t, std::uint64_t> next_number_; // by rank: of calls that are listed by it
 };
 
 } // namespace

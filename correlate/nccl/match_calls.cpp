@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which call a launch comes from. A task of a launch carries the hash of its call's arguments, so
-// only calls with equal arguments can be mixed up; the order of calls tells those apart.
+// Finds the call of each launch. A launch's task carries the hash of its call's arguments, so only
+// calls with equal arguments are ambiguous; the order of calls separates those.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -19,16 +19,16 @@ using model::Model;
 
 namespace {
 
-// Calls with equal arguments, in their order.
+// Calls with equal arguments, in order.
 struct Queue {
     std::vector<std::uint32_t> calls;
-    std::size_t first = 0; // those before it have been launched
-    // Those before it waited when another was guessed to be the one that is launched.
+    std::size_t first = 0; // earlier ones have been launched
+    // Earlier ones were waiting when a guess launched another.
     std::size_t guessed_end = 0;
 };
 
-// The parts of AlltoAll, Gather and Scatter that go to or come from one peer: the k-th one is of
-// the k-th such call.
+// The parts of AlltoAll, Gather and Scatter to or from one peer: the k-th one belongs to the k-th
+// such call.
 struct PartQueue {
     std::size_t next = 0;
     std::size_t next_captured = 0;
@@ -57,25 +57,25 @@ public:
     }
 
 private:
-    // Where a call was made into sends and receives.
+    // For a call that was split into sends and receives.
     static bool is_part(const cw_nccl_shape_task *task) {
         return task != nullptr && is_p2p(task->func) && task->api_func != task->func &&
                task->api_func >= CW_NCCL_ALL_TO_ALL && task->api_func <= CW_NCCL_GATHER;
     }
 
-    // To or from each peer goes what the call has for it: its count.
+    // Each peer's part has the call's count.
     using PartKey = std::tuple<std::uint8_t, bool, std::int32_t, std::uint64_t>;
     static PartKey part_key(const cw_nccl_shape_task &task) {
         return {task.api_func, task.func == CW_NCCL_SEND, task.root, task.bytes};
     }
 
-    // How many are launched before anything else can be: tasks by their hash, parts by their key.
+    // Launches that are due before any other: tasks by their hash, parts by their key.
     struct Due {
         std::unordered_map<std::uint32_t, std::uint32_t> tasks;
         std::map<PartKey, std::uint32_t> parts;
     };
 
-    // What older versions do not say of operations follows from their order.
+    // Operations of older versions are matched by their order.
     [[nodiscard]] Rung best_known() const {
         return !is_older_ || instance_.operations_rung == Rung::Process ? instance_.operations_rung
                                                                         : Rung::Exact;
@@ -84,7 +84,7 @@ private:
     [[nodiscard]] const Call &call_at(std::uint32_t i) const { return stream_.calls[i]; }
 
     void line_up_calls() {
-        // How many launches came before a call: calls with no launch between them may be a group.
+        // Launches before each call: calls without a launch between them may be a group.
         batches_.resize(instance_.n_calls);
         std::uint32_t launch = 0;
         std::uint32_t batch = 0;
@@ -117,9 +117,9 @@ private:
         join_call(joins_[call], launch, std::min(rung, best_));
     }
 
-    // A thread launches what it called before it calls again: an earlier call with equal arguments
-    // that is still waiting was captured, or never goes to a proxy. `due`: how many with these
-    // arguments are launched before it calls again.
+    // A thread launches its calls before it calls again: an earlier waiting call with equal
+    // arguments was captured, or never reaches a proxy. `due`: launches with these arguments before
+    // the next call.
     std::uint32_t take_called(Queue &queue, const Launch &launch, std::uint32_t &due,
                               Rung &rung) const {
         drop_launched(queue);
@@ -143,7 +143,7 @@ private:
         return best;
     }
 
-    // What is launched from here on, before the next call.
+    // Launches from here on, before the next call.
     void count_due(std::uint32_t first) {
         due_ = {};
         const std::uint32_t end = instance_.first_launch + instance_.n_launches;
@@ -180,7 +180,7 @@ private:
                                         stream_.calls.begin());
     }
 
-    // Another thread launches it: the first that waits, and certainly that only where no more wait
+    // Another thread launches it: the first waiting call, which is certain only if no more wait
     // than are due.
     std::uint32_t take_first(Queue &queue, const Launch &launch, std::uint32_t &due,
                              Rung &rung) const {
@@ -191,7 +191,7 @@ private:
         return take_of_waiting(queue, queue.first, end, due, rung);
     }
 
-    // The call at `i`, which is the first that waits.
+    // The call at `i`, which is the first waiting one.
     std::uint32_t take_of_waiting(Queue &queue, std::size_t i, std::size_t end, std::uint32_t &due,
                                   Rung &rung) const {
         std::uint32_t waiting = 1;
@@ -256,7 +256,7 @@ private:
                 return NONE;
             return take_of_waiting(calls, queue.next_captured++, end, due, rung);
         }
-        // As in take_called, and take_first.
+        // As in take_called and take_first.
         if (queue.next < end && call_at(all[end - 1]).tid != launch.tid) {
             while (queue.next < end && is_captured(all[queue.next]))
                 ++queue.next;
@@ -283,7 +283,7 @@ private:
                (stream_.launches[joins_[call].launch].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
     }
 
-    // Gives each index of a task in the launch its call. Equal addresses are one task.
+    // Gives each task index of the launch its call. Equal addresses are one task.
     template <typename Take> void give_calls(Launch &launch, const Take &take) {
         std::unordered_map<std::uint32_t, std::uint32_t> calls; // by address of the task
         for (std::uint32_t i = 0; i < launch.n_tasks; ++i) {
@@ -312,7 +312,7 @@ private:
         });
     }
 
-    // The first launch of a captured plan ties its calls, the later ones repeat them.
+    // The first launch of a captured plan binds its calls, later ones repeat them.
     void match_captured(Launch &launch, std::uint32_t index) {
         if (const std::uint32_t first = plans_.add(index); first != NONE) {
             launch.n_tasks = std::min(launch.n_tasks, stream_.launches[first].n_tasks);
@@ -345,7 +345,7 @@ private:
     Rung best_;
     std::vector<std::uint32_t> batches_;
     std::unordered_map<std::uint32_t, Queue> by_hash_;
-    // Calls that are made into parts: function, root, and bytes to or from each peer.
+    // Calls that are split into parts: function, root, and bytes to or from each peer.
     std::map<std::tuple<std::uint8_t, std::int32_t, std::uint64_t>, Queue> whole_;
     std::map<PartKey, PartQueue> parts_;
     Due due_;

@@ -20,7 +20,7 @@ namespace collwire::nccl {
 namespace {
 
 constexpr std::size_t MOST_WAITING = 4096;
-constexpr std::size_t FEW_WAITING = 64; // where no looks are left
+constexpr std::size_t FEW_WAITING = 64; // once the comparison limit is used up
 constexpr std::size_t MOST_WINDOWS = 64;
 
 class OlderMatcher {
@@ -46,7 +46,7 @@ private:
 
     [[nodiscard]] const Call &call_at(std::uint32_t i) const { return stream_.calls[i]; }
 
-    // Of the process; 0: not told. NCCL reads it once.
+    // Of the process; 0: not recorded. NCCL reads it once.
     [[nodiscard]] std::int64_t parameter(std::string_view name) const {
         const auto found = nccl_.params_of_process.find({instance_.session, instance_.record.tgid});
         if (found == nccl_.params_of_process.end())
@@ -95,7 +95,7 @@ private:
         return seen;
     }
 
-    // ---- which calls a launch is of
+    // ---- the calls of a launch
 
     void look_at(std::size_t n) { looks_left_ -= std::min<std::uint64_t>(looks_left_, n); }
 
@@ -108,7 +108,7 @@ private:
         if (is_captured)
             if (const std::uint32_t first = plans_.add(index); first != NONE)
                 return repeat(launch, stream_.launches[first]);
-        // What a thread called since it launched last is what it launches now.
+        // A thread's calls since its last launch are what it launches now.
         is_called_here_ =
             !is_captured && waiting_.size() > before &&
             std::all_of(waiting_.begin() + static_cast<std::ptrdiff_t>(before), waiting_.end(),
@@ -138,7 +138,7 @@ private:
             waiting_.erase(waiting_.begin(), waiting_.end() - static_cast<std::ptrdiff_t>(most));
     }
 
-    // How many collectives a launch is of, by NCCL's own count.
+    // Number of collectives in a launch, by NCCL's own count.
     Known count_launched(const Launch &launch) {
         if ((launch.flags & CW_NCCL_LAUNCH_LAUNCHED) == 0)
             return std::nullopt;
@@ -154,7 +154,7 @@ private:
         launch.shape_index = first.shape_index;
     }
 
-    // All but the buffers: no launch tells of those.
+    // All arguments except the buffers, which launches do not contain.
     static std::uint64_t likeness(const Call &call) {
         std::uint64_t like = call.count;
         for (const std::uint64_t value :
@@ -177,8 +177,8 @@ private:
                                                                   : 1;
         wanted = std::min(wanted, collectives.size());
         const bool is_all = wanted == 0 || wanted == collectives.size();
-        // What was called last, or, where others may have been called since, what waits longest. It
-        // is sure only if nothing else that waits can be it.
+        // The last calls or, if others may have called since, the longest waiting one. Certain only
+        // if no other waiting call fits.
         const std::size_t windows = looks_left_ == 0 ? 0
                                     : is_all
                                         ? 1
@@ -210,7 +210,7 @@ private:
              !is_choice && is_counted && fitting == 1 ? Rung::Exact : Rung::Inferred);
     }
 
-    // Nothing can be told by what the operations look like.
+    // The operations do not separate the candidates.
     void choose_by_order(Launch &launch, std::uint32_t index, const Calls &collectives,
                          std::size_t wanted, bool is_all) {
         const Shape *shape =
@@ -242,7 +242,7 @@ private:
             }
     }
 
-    // A task for each of these calls.
+    // Makes a task for each of these calls.
     void give(Launch &launch, std::uint32_t index, const Calls &calls, Rung rung) {
         launch.first_task = static_cast<std::uint32_t>(task_calls_.size());
         launch.n_tasks =
@@ -259,8 +259,8 @@ private:
         join_call(joins_[call], launch, std::min(rung, best_));
     }
 
-    // What was launched waits no longer. Nor does a send or receive that a thread called right
-    // before: it goes to no proxy.
+    // Launched calls no longer wait. Nor does a thread's send or receive right before: it reaches
+    // no proxy.
     void forget() {
         Calls gone = chosen_;
         std::sort(gone.begin(), gone.end());
@@ -273,7 +273,7 @@ private:
         });
     }
 
-    // ---- what its operations are
+    // ---- the launch's operations
 
     std::size_t count_ops(Index shape) const {
         if (shape == NONE)
@@ -300,8 +300,8 @@ private:
         return all;
     }
 
-    // The shape for a launch of these collectives and of the sends and receives that wait.
-    // NONE: its operations are not what NCCL makes of these calls. variant_calls_: of its tasks.
+    // The shape for a launch of these collectives and of waiting sends and receives. NONE: NCCL
+    // would make other operations of these calls. variant_calls_: of its tasks.
     Index with_calls(Index shape_index, const Calls &collectives) {
         variant_calls_ = collectives;
         is_choice_ = false;
@@ -358,7 +358,7 @@ private:
         return known->second;
     }
 
-    // Sends to a peer, or receives from it: all that a thread called right before, else one.
+    // Sends to a peer, or receives from it: all of a thread's calls right before, else one.
     Calls calls_with(bool is_send, std::int32_t peer, std::size_t n_ops) {
         Calls calls;
         look_at(candidates_.size());
@@ -442,11 +442,11 @@ private:
     Known launched_before_;
     std::uint32_t next_call_ = 0;
     Calls waiting_;               // called and not launched yet
-    Calls candidates_;            // of those, what this launch may be of
-    bool is_called_here_ = false; // the candidates are what the thread that launches called last
+    Calls candidates_;            // of those, the candidates for this launch
+    bool is_called_here_ = false; // the candidates are the launching thread's last calls
     Calls chosen_;
     Calls variant_calls_;
-    bool is_choice_ = false; // other sends or receives wait that could be it
+    bool is_choice_ = false; // other waiting sends or receives could match
     std::map<std::pair<Index, std::vector<OlderCall>>, Index> variants_;
     CapturedPlans plans_;
 };

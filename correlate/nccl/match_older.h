@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before 2.24 a launch does not say which calls it is of, nor its operations of which of them each
-// is. NCCL launches calls in their order, and counts the collectives that it launched; what it
-// makes of a call is known (older_plan.h).
+// Matches launches to calls before NCCL 2.24, where neither launches nor operations name their
+// calls. NCCL launches calls in order and counts the launched collectives; the operations of a call
+// are computable (older_plan.h).
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,26 @@
 
 namespace collwire::nccl {
 
-// Whether launches of a communicator say nothing of tasks.
+// Whether launches of a communicator lack tasks.
 [[nodiscard]] bool is_older(const NcclFacts &nccl, const Instance &instance);
 
-// What the recorded ranks of a communicator show of its channels: found for the first of them.
+// Channels seen on a communicator's recorded ranks: computed for the first of them.
 struct ChannelsSeen {
     std::uint32_t channels = 0;
     bool of_all_ranks = false;
 };
 
-// Of all instances of a report.
+// State for all instances of a report.
 struct OlderReport {
     std::map<Index, ChannelsSeen> channels; // by communicator
-    // Calls and operations that are still looked at. Then launches are of the calls that wait
-    // longest, as where nothing tells.
+    // Remaining comparisons of calls and operations. After that launches get the longest waiting
+    // calls, as without evidence.
     std::uint64_t looks_left = 400'000'000;
 };
 
-// Finds the calls of its launches. Each launch then has a task for each of its calls; where several
-// launches look alike and their calls are different, each gets a shape of its own.
-// `best`: nothing is better known than this.
+// Finds the calls of its launches. Each launch then has a task for each of its calls; if several
+// launches look alike but have different calls, each gets its own shape. `best`: upper limit of the
+// certainty.
 void match_older(NcclFacts &nccl, const Instance &instance, Rung best, OlderReport &report);
 
 } // namespace collwire::nccl

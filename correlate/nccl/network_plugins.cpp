@@ -31,7 +31,7 @@ std::vector<NetworkUse> network_uses(const model::Model &model) {
     for (const auto &[key, network] : model.nccl.gathered.networks)
         if (!model.sessions[key.session].excluded)
             networks[{key.session, key.tgid}].push_back(network);
-    // A process whose plugin could not be read uses one all the same.
+    // A process whose plugin could not be read still uses one.
     for (const auto &[process, of_process] : counts)
         if (networks[process].empty())
             networks[process].emplace_back();
@@ -58,8 +58,8 @@ std::optional<Finding> plugin_finding(const model::Model &model) {
     for (const NetworkUse &use : network_uses(model)) {
         if (use.n_connections == 0)
             continue;
-        plugins.insert(fmt::format("{} ({})", use.name.empty() ? "name not known" : use.name,
-                                   use.path.empty() ? "file not known" : use.path));
+        plugins.insert(fmt::format("{} ({})", use.name.empty() ? "name unknown" : use.name,
+                                   use.path.empty() ? "file unknown" : use.path));
         hosts.insert(model.hosts[model.sessions[use.session].host].name);
         if (!processes.emplace(use.session, use.tgid).second)
             continue;
@@ -69,14 +69,14 @@ std::optional<Finding> plugin_finding(const model::Model &model) {
     if (all == 0)
         return std::nullopt;
     finding.kind = "network_plugin";
-    const std::string joined =
-        known == all ? "the queue pairs of all of them were inferred"
-                     : fmt::format("the queue pairs of {} were inferred, and what the others sent, "
-                                   "if it was measured, is the process's",
-                                   known);
-    finding.what = fmt::format("{} end(s) of connections go through a network plugin, not through "
-                               "NCCL's own network: {}; {}",
-                               all, fmt::join(plugins, ", "), joined);
+    const std::string joined = known == all
+                                   ? "the queue pairs of all of them are inferred"
+                                   : fmt::format("the queue pairs of {} are inferred; bytes of the "
+                                                 "others, if measured, count for the process only",
+                                                 known);
+    finding.what = fmt::format(
+        "{} connection end(s) use a network plugin instead of NCCL's NET/IB or NET/Socket: {}; {}",
+        all, fmt::join(plugins, ", "), joined);
     finding.hosts.assign(hosts.begin(), hosts.end());
     finding.evidence["connections"] = all;
     finding.evidence["with_queue_pairs"] = known;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Networks that are not NCCL's own, and how much is known of the connections through them.
+// Network plugins, and what is known of the connections through them.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct NetworkUse {
     std::uint32_t tgid = 0;
     std::string name; // empty: not known
     std::string path; // of its file; empty: not known
-    // Of the process, through whichever plugin: those that send or receive, and those of which the
-    // queue pairs are known.
+    // Of the process, over all plugins: sending or receiving connections, and those with known
+    // queue pairs.
     std::size_t n_connections = 0;
     std::size_t n_with_queue_pairs = 0;
 };
@@ -27,7 +27,8 @@ struct NetworkUse {
 // By recording and process.
 [[nodiscard]] std::vector<NetworkUse> network_uses(const model::Model &model);
 
-// That data go through plugins, and of how much of it is known whose it is. Nothing: none does.
+// Reports that data goes through plugins, and for how many connections the owner is known. Absent
+// without plugins.
 [[nodiscard]] std::optional<Finding> plugin_finding(const model::Model &model);
 
 } // namespace collwire::nccl

@@ -34,7 +34,7 @@ public:
     }
 
 private:
-    // Puts others to those that have numbers, until none fits any more.
+    // Matches unnumbered ones with numbered ones until no more fit.
     bool extend(std::int64_t least) {
         bool is_extended = false;
         for (bool is_changed = true; is_changed;) {

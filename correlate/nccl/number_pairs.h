@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which send is which receive: numbers for the calls of both ends, where a recorder may have come
-// late, and several times.
+// Numbers sends and their receives, even if a recorder attached late or several times.
 #pragma once
 
 #include <optional>
@@ -11,18 +10,18 @@
 
 namespace collwire::nccl {
 
-// The sends of a rank to another in one recording, or the receives there.
+// One rank's sends to another in one recording, or the receives there.
 struct EndCalls {
     std::uint64_t n = 0;
-    std::vector<SequenceItem> items; // of all, or none if that is not asked for
+    std::vector<SequenceItem> items; // of all, or empty if not requested
     bool is_send = false;
-    SeqBase base = SeqBase::Recording;   // Creation: it was seen from the start
-    std::optional<std::uint64_t> number; // of the first; none: it is not known
+    SeqBase base = SeqBase::Recording;   // Creation: recorded from the start
+    std::optional<std::uint64_t> number; // of the first; absent: not known
 };
 
 // Whether numbers need the items.
 [[nodiscard]] bool needs_items(const std::vector<EndCalls> &all);
-// Numbers those whose place is known, and says by what.
+// Numbers those with a known place and sets the base.
 void number_pairs(std::vector<EndCalls> &all);
 
 } // namespace collwire::nccl

@@ -79,7 +79,7 @@ bool is_rooted(const OlderCall &call) {
     return call.func == CW_NCCL_BROADCAST || call.func == CW_NCCL_REDUCE;
 }
 
-// bitops.h u32fpEncode with two bits of mantissa: which bin of NCCL's sorter a size goes to.
+// bitops.h u32fpEncode with two bits of mantissa: the bin of a size in the sorter.
 std::uint32_t bin_of(std::uint64_t bytes) {
     constexpr unsigned BITS = 2;
     const auto units = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, 1U << 30U) >> 10U);
@@ -114,7 +114,7 @@ std::vector<std::uint32_t> binned_queue(const OlderRules &rules, std::span<const
     std::reverse(order.begin(), order.end());
     std::stable_sort(order.begin(), order.end(),
                      [&](std::uint32_t a, std::uint32_t b) { return bin(a) > bin(b); });
-    // AllGather and Broadcast are of bytes there.
+    // AllGather and Broadcast count bytes there.
     const auto kind = [&](std::uint32_t i) {
         const bool is_of_bytes =
             calls[i].func == CW_NCCL_ALL_GATHER || calls[i].func == CW_NCCL_BROADCAST;
@@ -135,7 +135,7 @@ std::vector<std::uint32_t> binned_queue(const OlderRules &rules, std::span<const
     return queue;
 }
 
-// Puts the operations of a launch to its calls, one call after the other.
+// Assigns a launch's operations to its calls, one call after the other.
 class Placement {
 public:
     Placement(const OlderRules &rules, std::span<const OlderCall> calls,
@@ -146,7 +146,7 @@ public:
             on_channel_[ops[i].op.channel].push_back(i);
     }
 
-    // The operation that is the next call's, if that is to have any here.
+    // The next operation, if the next call has any here.
     const OpFacts *next() {
         while (next_ < ops_.size() && is_used_[next_])
             ++next_;
@@ -158,7 +158,7 @@ public:
               std::uint64_t ring_align_bytes) {
         const auto found = on_channel_.find(static_cast<std::uint8_t>(share.channel));
         bool is_any = false;
-        std::set<std::uint64_t> seen; // connections: of each the first one that is left
+        std::set<std::uint64_t> seen; // connections: the first remaining one of each
         if (found != on_channel_.end())
             for (const std::size_t i : found->second) {
                 const cw_nccl_op &op = ops_[i].op;
@@ -191,7 +191,7 @@ private:
     std::size_t next_ = 0;
 };
 
-// What all plans agree on that come to the operations.
+// The common part of all plans that match the operations.
 class Agreed {
 public:
     void add(std::vector<OlderOp> plan) {
@@ -216,8 +216,8 @@ private:
     bool is_sure_ = true;
 };
 
-// Bytes of the run of calls that is planned as one, by its first: at which its number of threads
-// is chosen (scheduleCollTasksToPlan, aggInfo).
+// Bytes of the run of calls that is planned as one, by its first: determines its number of threads
+// (scheduleCollTasksToPlan, aggInfo).
 std::uint64_t run_bytes(const OlderRules &rules, std::span<const OlderCall> calls,
                         std::span<const std::uint32_t> queue, std::size_t &at) {
     const OlderCall &first = calls[queue[at]];
@@ -227,8 +227,8 @@ std::uint64_t run_bytes(const OlderRules &rules, std::span<const OlderCall> call
     return is_for_each_rank(first) ? bytes * static_cast<std::uint64_t>(rules.n_ranks) : bytes;
 }
 
-// getChannnelThreadInfo, getAlgoInfo: a call by itself takes no more channels than it has work for.
-// For Simple NCCL may have 256 threads or 512. `all`: channels that there are at least.
+// getChannnelThreadInfo, getAlgoInfo: a single call uses no more channels than it has work for. For
+// Simple NCCL may have 256 threads or 512. `all`: least number of channels.
 bool may_use(const OlderRules &rules, const OpFacts &like, std::uint64_t all_bytes,
              std::uint32_t channels, std::uint32_t all) {
     constexpr std::uint64_t USUAL_THREADS = 512, FEWER_THREADS = 256;
@@ -306,11 +306,11 @@ place_shares(const OlderRules &rules, std::span<const OlderCall> calls,
 
 } // namespace
 
-// getNthreads: what it does not take becomes the most that it takes, or the least.
+// getNthreads: an invalid value becomes the maximum or the minimum.
 void set_threads(OlderRules &rules, std::int64_t n_threads, std::int64_t n_ll128_threads) {
     const auto taken = [](std::int64_t wanted, std::int64_t least, std::int64_t most) {
         if (wanted <= 0 || wanted % static_cast<std::int64_t>(WARP) != 0)
-            return static_cast<std::uint64_t>(most); // which is the default, too
+            return static_cast<std::uint64_t>(most); // also the default
         return static_cast<std::uint64_t>(std::clamp(wanted, least, most));
     };
     rules.ll_threads = taken(n_threads, 64, 512);
@@ -322,8 +322,8 @@ std::vector<std::uint32_t> order_of_calls(const OlderRules &rules,
     return rules.version < FIRST_WITH_CELLS ? sorted_queue(calls) : binned_queue(rules, calls);
 }
 
-// computeCollAlignCount, with the threads of getChannnelThreadInfo: they are halved as long as
-// there are not enough bytes for them on one channel.
+// computeCollAlignCount, with the threads of getChannnelThreadInfo: halved while one channel has
+// too few bytes for them.
 std::uint64_t share_unit_bytes(const OlderRules &rules, cw_nccl_protocol protocol, bool is_ring,
                                std::uint64_t all_bytes) {
     if (protocol == CW_NCCL_SIMPLE)
@@ -355,8 +355,7 @@ std::vector<OlderShare> fill_channels(std::uint64_t bytes, std::uint64_t unit_by
     return shares;
 }
 
-// scheduleCollTasksToPlan. The last channel of a call is the first one of the next, as far as it
-// has room.
+// scheduleCollTasksToPlan. The last channel of a call is the first one of the next, if it has room.
 std::vector<std::vector<OlderShare>> deal_out_cells(const OlderRules &rules,
                                                     std::span<const OlderCall> calls,
                                                     std::uint32_t channels, std::uint32_t wanted) {
@@ -415,7 +414,7 @@ std::vector<std::vector<OlderShare>> deal_out_cells(const OlderRules &rules,
         if (high != 0)
             shares.push_back({channel + n_before, high * cell_bytes - missing});
 
-        // 2.22 counts what there is, later versions whole cells.
+        // 2.22 counts the actual bytes, later versions whole cells.
         if (high != 0) {
             channel += n_before;
             traffic = (is_large ? high * cell_bytes : high * cell_bytes - missing) * per_byte;
@@ -462,7 +461,7 @@ std::optional<std::vector<OlderOp>> place_collectives(const OlderRules &rules,
                 agreed.add(std::move(*plan));
             continue;
         }
-        // Each call wants one at least.
+        // Each call gets at least one.
         const auto least =
             static_cast<std::uint32_t>(std::min<std::size_t>(channels, calls.size()));
         for (std::uint32_t wanted = least; wanted <= channels; ++wanted) {

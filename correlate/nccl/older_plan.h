@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operations of a launch are of which of its calls, and how many bytes they carry, in
-// NCCL 2.20 to 2.23. An operation says neither there. But NCCL deals the elements of its calls out
-// to channels by rules that are the same in all of a version: what it does with the calls of a
-// launch can be done again, and must come to the operations that are there, with the steps that
-// each has.
-//
-// What the rules depend on and nobody tells, the number of channels that NCCL allows itself, is
-// tried. What all numbers agree on that come to the operations is certain.
+// Maps proxy operations to API calls and bytes by replaying the scheduler of NCCL 2.20 to 2.23,
+// where an operation names neither. NCCL distributes its calls' elements to channels by fixed rules
+// of each version: replaying them for a launch's calls must give the recorded operations and their
+// steps. The rules depend on an unrecorded number, the channels that NCCL allows itself: all values
+// are tried, and only what the matching ones agree on is certain.
 #pragma once
 
 #include <cstdint>
@@ -34,28 +31,28 @@ struct OlderCall {
 struct OlderRules {
     std::uint32_t version = 0;
     std::int32_t n_ranks = 0;
-    // Each rank is a node of its own: what a rank does on any channel goes through its proxies.
+    // Each rank is a node of its own: every channel of a rank uses its proxies.
     bool is_one_rank_a_node = false;
-    std::uint32_t channels_seen = 0;   // with a collective: NCCL has as many of them at least
+    std::uint32_t channels_seen = 0;   // with a collective: NCCL has at least as many
     std::uint32_t most_channels = 64;  // and at most
     std::uint64_t ll_threads = 512;    // of each block at most
-    std::uint64_t ll128_threads = 640; // the same
+    std::uint64_t ll128_threads = 640; // likewise
 };
 
-// What NCCL makes of its parameters Nthreads and Ll128Nthreads (NCCL_NTHREADS,
-// NCCL_LL128_NTHREADS); 0 or less: its default.
+// NCCL's use of its parameters Nthreads and Ll128Nthreads (NCCL_NTHREADS, NCCL_LL128_NTHREADS); 0
+// or less: its default.
 void set_threads(OlderRules &rules, std::int64_t n_threads, std::int64_t n_ll128_threads);
 
-// What an operation was found to be.
+// The call and bytes of an operation.
 struct OlderOp {
     std::uint32_t call = 0; // index
     std::optional<OpBytes> bytes;
     friend bool operator==(const OlderOp &, const OlderOp &) = default;
 };
 
-// `calls`: all collectives of the launch in the order in which they were made, none of them empty.
-// `ops`: its operations of collectives, in NCCL's order. Nothing: they are not those of such calls,
-// or it is not certain of which each is.
+// `calls`: all collectives of the launch in call order, none of them empty. `ops`: its operations
+// of collectives, in NCCL's order. Absent: they do not match such calls, or the assignment is
+// ambiguous.
 [[nodiscard]] std::optional<std::vector<OlderOp>>
 place_collectives(const OlderRules &rules, std::span<const OlderCall> calls,
                   std::span<const OpFacts> ops);
@@ -68,31 +65,31 @@ place_collectives(const OlderRules &rules, std::span<const OlderCall> calls,
 
 // ---- the rules
 
-// What one channel does of a call.
+// One channel's part of a call.
 struct OlderShare {
     std::uint32_t channel = 0;
     std::uint64_t bytes = 0;
     friend bool operator==(const OlderShare &, const OlderShare &) = default;
 };
 
-// The order in which NCCL deals them out: indices of `calls`.
+// NCCL's scheduling order: indices of `calls`.
 [[nodiscard]] std::vector<std::uint32_t> order_of_calls(const OlderRules &rules,
                                                         std::span<const OlderCall> calls);
-// 2.20 and 2.21: in these units a channel is given its share.
+// 2.20 and 2.21: the unit of a channel's share.
 [[nodiscard]] std::uint64_t share_unit_bytes(const OlderRules &rules, cw_nccl_protocol protocol,
                                              bool is_ring, std::uint64_t all_bytes);
-// 2.20 and 2.21, of a call of `bytes`. `used_bytes`: of each channel, at the call.
+// 2.20 and 2.21, for a call of `bytes`. `used_bytes`: of each channel, at the call.
 [[nodiscard]] std::vector<OlderShare> fill_channels(std::uint64_t bytes, std::uint64_t unit_bytes,
                                                     std::uint64_t channel_bytes,
                                                     std::vector<std::uint64_t> &used_bytes);
-// 2.22 and 2.23, of each call in the order of order_of_calls(). `channels`: that the communicator
-// has; `wanted`: that its calls want together, at most as many.
+// 2.22 and 2.23, for each call in the order of order_of_calls(). `channels`: of the communicator;
+// `wanted`: of its calls together, at most as many.
 [[nodiscard]] std::vector<std::vector<OlderShare>> deal_out_cells(const OlderRules &rules,
                                                                   std::span<const OlderCall> calls,
                                                                   std::uint32_t channels,
                                                                   std::uint32_t wanted);
-// 2.20 and 2.21: of how many bytes each operation is, but for the last, that a send or receive of
-// `bytes` is cut into.
+// 2.20 and 2.21: bytes of each operation, except the last, that a send or receive of `bytes` is cut
+// into.
 [[nodiscard]] std::uint64_t piece_bytes(std::uint64_t bytes, std::uint64_t step_bytes,
                                         std::uint32_t least_channels, std::uint32_t most_channels,
                                         bool is_one_node);

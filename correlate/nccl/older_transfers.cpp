@@ -27,7 +27,7 @@ struct Piece {
     std::uint64_t bytes = 0;
 };
 
-// proxy.cc ncclProxyComputeP2p: how long messages are depends on the piece. `step_bytes`: 0, not
+// proxy.cc ncclProxyComputeP2p: the message length depends on the piece. `step_bytes`: 0, not
 // known.
 bool fits(const OpFacts &facts, std::uint64_t bytes, std::uint64_t step_bytes) {
     OpFacts of_piece = facts;
@@ -80,8 +80,7 @@ public:
         }
     }
 
-    // channel.h ncclChannelComputeFromBase: pieces take `in_turn` channels in a row, of `all` that
-    // there are.
+    // channel.h ncclChannelComputeFromBase: pieces use `in_turn` consecutive channels of `all`.
     void consider(std::span<const Piece> pieces, std::uint64_t step_bytes, std::uint32_t in_turn,
                   std::uint32_t all, std::uint32_t base) {
         std::map<std::uint32_t, std::size_t> taken;
@@ -153,7 +152,7 @@ std::optional<std::vector<OlderOp>> place_pieces(bool is_one_node, std::span<con
     return layouts.take();
 }
 
-// Each call has the same channels, and on each the calls are in their order.
+// Each call has the same channels, and on each the calls are in order.
 std::optional<std::vector<OlderOp>> place_parts(std::span<const OlderCall> calls,
                                                 std::span<const OpFacts> ops) {
     std::map<std::uint8_t, std::vector<std::size_t>> on_channel;
@@ -189,7 +188,7 @@ std::optional<std::vector<OlderOp>> place_parts(std::span<const OlderCall> calls
 
 } // namespace
 
-// calcP2pChunkSize. Nothing is shorter than half a step between nodes.
+// calcP2pChunkSize. Between nodes no piece is shorter than half a step.
 std::uint64_t piece_bytes(std::uint64_t bytes, std::uint64_t step_bytes,
                           std::uint32_t least_channels, std::uint32_t most_channels,
                           bool is_one_node) {

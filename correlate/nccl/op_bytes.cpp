@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives. Each formula is the sum over what NCCL's kernel sends on one connection; that the
-// number of chunks it comes to is the proxy's own nsteps is checked every time.
+// Bytes of collectives. Each formula sums up what NCCL's kernel sends on one connection; its number
+// of chunks is always checked against the proxy's own nsteps.
 #include "correlate/nccl/op_bytes.h"
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 namespace collwire::nccl {
 namespace {
 
-// The oldest whose kernels do as these formulas say, once it is known what a channel has. The first
-// whose operations say it (channelSize) is 2.24.
+// The oldest version whose kernels follow these formulas, given the channel's bytes. Operations
+// contain those (channelSize) from 2.24 on.
 constexpr std::uint32_t OLDEST_VERSION = 22000;
-// From here on a message of a PAT ReduceScatter has room for ranks that do not exist (collectives.h
-// PatRSAlgorithm, 2.25.1 against 2.26.2).
+// From this version on a message of a PAT ReduceScatter has room for ranks that do not exist
+// (collectives.h PatRSAlgorithm, 2.25.1 against 2.26.2).
 constexpr std::uint32_t PAT_WITH_GAPS_VERSION = 22600;
 constexpr std::int32_t MOST_RANKS = 1 << 20;
 
@@ -30,7 +30,7 @@ bool is_sane(const OpFacts &facts) {
            op.nsteps > 0 && op.slice_steps > 0 && op.chunk_steps > 0;
 }
 
-// `chunks`: those without data included.
+// `chunks`: including those without data.
 std::optional<OpBytes> checked(const cw_nccl_op &op, const CutBytes &bytes, std::uint64_t chunks) {
     if (op.nsteps % op.chunk_steps != 0 || op.nsteps / op.chunk_steps != chunks ||
         op.nsteps % op.slice_steps != 0)
@@ -44,28 +44,28 @@ CutBytes cut_channel(const cw_nccl_op &op) {
     return cut(protocol_of(op), op.channel_bytes, op.chunk_bytes);
 }
 
-// all_gather.h and reduce_scatter.h: each chunk goes around, but not back to where it began.
+// all_gather.h and reduce_scatter.h: each chunk goes around, except back to its start.
 std::optional<OpBytes> once_around(const OpFacts &facts) {
     CutBytes bytes = cut_channel(facts.op);
     bytes *= static_cast<std::uint64_t>(facts.n_ranks - 1);
     return checked(facts.op, bytes, bytes.chunks);
 }
 
-// broadcast.h, reduce.h and both directions of a tree (all_reduce.h): all that the channel has.
+// broadcast.h, reduce.h and both directions of a tree (all_reduce.h): all of the channel's bytes.
 std::optional<OpBytes> whole_channel(const OpFacts &facts) {
     const CutBytes bytes = cut_channel(facts.op);
     return checked(facts.op, bytes, bytes.chunks);
 }
 
-// proxy.cc NeedProxy: who has no operation in a pipeline that begins or ends at the root.
+// proxy.cc NeedProxy: the end of a pipeline at the root has no operation.
 bool is_pipeline_end(const OpFacts &facts) {
     const bool is_from = facts.op.pattern == CW_NCCL_PATTERN_PIPELINE_FROM;
     return facts.op.root == (is_from == facts.is_send ? facts.peer : facts.rank);
 }
 
-// all_reduce.h runRing. A loop has a chunk of each rank; it sends all of them twice, but for the
-// two chunks with which the sum and the copying begin and end: those of the sender and of the next
-// rank, once. What is less than a loop is shared evenly.
+// all_reduce.h runRing. A loop has a chunk of each rank; it sends all of them twice, except the two
+// chunks with which the sum and the copying start and end: those of the sender and of the next
+// rank, once. A remainder smaller than a loop is shared evenly.
 std::optional<OpBytes> twice_around(const OpFacts &facts) {
     const cw_nccl_op &op = facts.op;
     const cw_nccl_protocol protocol = protocol_of(op);
@@ -102,9 +102,9 @@ std::optional<OpBytes> twice_around(const OpFacts &facts) {
 // are alike. Two ranks 2^d apart exchange the data of those ranks whose distance has d as its
 // lowest bit: the odd multiples of 2^d. An AllGather goes down the ranks, a ReduceScatter up.
 //
-// Small blocks share a message: as many as fit, a power of two, at most half of the ranks. Then a
-// ReduceScatter puts blocks where they would lie if the ranks were a power of two; what
-// it leaves out in the middle of a message is sent all the same.
+//  Small blocks share a message: as many as fit, a power of two, at most half of the ranks. Then a
+// ReduceScatter places blocks as if the ranks were a power of two; it sends the gaps in the middle
+// of a message as well.
 std::optional<OpBytes> parallel_trees(const OpFacts &facts, bool is_gather) {
     const cw_nccl_op &op = facts.op;
     const auto n_ranks = static_cast<std::uint64_t>(facts.n_ranks);
@@ -132,8 +132,8 @@ std::optional<OpBytes> parallel_trees(const OpFacts &facts, bool is_gather) {
                    .data_bytes = blocks * op.channel_bytes};
 }
 
-// scheduler/allgatherv_sched.cc (2.29 and later): an operation has no task, and says nothing of
-// the broadcasts but how many messages they take together.
+// scheduler/allgatherv_sched.cc (2.29 and later): an operation has no task; of the broadcasts it
+// contains only their total number of messages.
 std::optional<OpBytes> grouped_broadcasts(const OpFacts &facts) {
     if (facts.op.nsteps > MOST_BYTES / facts.op.chunk_bytes)
         return std::nullopt;

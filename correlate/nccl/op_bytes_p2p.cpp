@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A send or receive is spread over channels in parts of the same size, the last one shorter. An
-// operation does not say which part it is, only how many messages it takes and how long the first
-// one is.
+// Bytes of sends and receives. One is spread over channels in equal parts, the last one shorter. An
+// operation contains only its number of messages and the length of the first, not which part it is.
 #include "correlate/nccl/op_bytes_p2p.h"
 
 #include <algorithm>
@@ -17,19 +16,19 @@ namespace {
 constexpr std::uint64_t PART_ALIGN_BYTES = 4096;          // device.h ncclP2pPartBounds
 constexpr std::uint64_t LARGEST_MESSAGE_BYTES = 1u << 30; // collectives.h NCCL_MAX_NET_SIZE
 constexpr std::uint32_t MOST_CHANNELS = 64;               // MAXCHANNELS
-// The first with parts on channels in a row; until then bit-reversed (device.h).
+// The first version with parts on consecutive channels; bit-reversed before (device.h).
 constexpr std::uint32_t IN_A_ROW_VERSION = 22800;
 
 bool is_p2p(const cw_nccl_op &op) {
     return op.pattern == CW_NCCL_PATTERN_SEND || op.pattern == CW_NCCL_PATTERN_RECV;
 }
 
-// Data bytes of a message at most.
+// Most data bytes of a message.
 std::uint64_t chunk_data_bytes(const cw_nccl_op &op) {
     return op.protocol == CW_NCCL_LL ? op.chunk_bytes / 2 : op.chunk_bytes;
 }
 
-// enqueue.cc addP2pToPlan: an empty part has no operation, nothing at all has one empty message.
+// enqueue.cc addP2pToPlan: an empty part has no operation, an empty transfer has one empty message.
 bool fits(const cw_nccl_op &op, std::uint64_t part_bytes) {
     const std::uint64_t chunk_bytes = chunk_data_bytes(op);
     return op.nsteps == std::max<std::uint64_t>(divide_up(part_bytes, chunk_bytes), 1) &&
@@ -56,7 +55,7 @@ P2pParts parts_of(std::uint64_t bytes, std::uint64_t channels) {
         .full_bytes = full_bytes, .last_bytes = bytes - (count - 1) * full_bytes, .count = count};
 }
 
-// The only part that an operation by itself can be; nothing if it can be both.
+// The only part that matches an operation; absent if both do.
 std::optional<std::uint64_t> only_part(const cw_nccl_op &op, const P2pParts &parts) {
     const bool is_full = parts.count > 1 && fits(op, parts.full_bytes);
     const bool is_last = fits(op, parts.last_bytes);
@@ -80,9 +79,9 @@ std::uint32_t channel_of_part(std::uint32_t version, std::uint32_t channels, std
     return (base + (version < IN_A_ROW_VERSION ? reversed(part, channels) : part)) % channels;
 }
 
-// Which channel has the last part: what all layouts agree on that fit the operations' channels and
-// sizes. Nothing where they do not agree. A layout is how many channels there are and the one that
-// parts begin at.
+// The channel of the last part: the common result of all layouts that match the operations'
+// channels and sizes. Absent if they differ. A layout is a number of channels and the channel of
+// the first part.
 class LastPart {
 public:
     LastPart(std::span<const OpFacts> ops, const P2pParts &parts)
@@ -151,7 +150,7 @@ std::optional<OpBytes> derive_p2p_bytes(const OpFacts &facts) {
         op.nbytes > MOST_BYTES || op.nsteps > MOST_BYTES / chunk_data_bytes(op))
         return std::nullopt;
     if (op.registered != 0) {
-        // The user's buffer is sent as it is, in as few messages as the transport takes.
+        // The user's buffer is sent directly, in as few messages as the transport allows.
         if (op.protocol != CW_NCCL_SIMPLE || op.nbytes == 0 ||
             op.nsteps != divide_up(op.nbytes, LARGEST_MESSAGE_BYTES))
             return std::nullopt;
@@ -190,7 +189,7 @@ void find_part_bytes(std::span<OpFacts> ops, std::uint32_t p2p_channels,
     if (ops.empty() || !std::all_of(ops.begin(), ops.end(), belongs))
         return;
     const OpFacts &first = ops.front();
-    // Until 2.27 a task does not tell its channels: then there are as many as operations.
+    // A task contains its channels from 2.27 on; before, there are as many as operations.
     const std::uint64_t channels = first.task.n_channels > 0 ? first.task.n_channels : ops.size();
     if (first.task.bytes == 0 || first.task.bytes > MOST_BYTES || channels > MOST_CHANNELS ||
         chunk_data_bytes(first.op) == 0)
@@ -199,7 +198,7 @@ void find_part_bytes(std::span<OpFacts> ops, std::uint32_t p2p_channels,
     if (parts.count != ops.size())
         return;
 
-    // Full parts and the last one look the same, or each tells what it is.
+    // Full parts and the last one look the same, or each is recognisable.
     std::vector<std::optional<std::uint64_t>> found;
     for (const OpFacts &facts : ops)
         found.push_back(only_part(facts.op, parts));

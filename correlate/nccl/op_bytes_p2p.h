@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives: a part of op_bytes.h.
+// Bytes of sends and receives: a part of op_bytes.h.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace collwire::nccl {
 
-// `facts` of a sane operation of send or receive.
+// `facts` of a valid send or receive operation.
 std::optional<OpBytes> derive_p2p_bytes(const OpFacts &facts);
 
 } // namespace collwire::nccl

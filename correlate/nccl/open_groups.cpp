@@ -9,11 +9,11 @@ namespace collwire::nccl {
 
 namespace {
 
-// Between a call and its launch is the rest of its group, and, at the first, the making of
+// Between a call and its launch are the rest of its group and, for the first one, the creation of
 // connections.
 constexpr std::uint64_t LONGEST_GROUP_NS = 10'000'000'000;
 
-// NCCL makes its queue pairs and sockets with a connection, and keeps them as long as that.
+// NCCL creates queue pairs and sockets with their connection, and keeps them as long.
 bool is_gone(const model::Model &model, const Link &link) {
     return std::any_of(link.qps.begin(), link.qps.end(),
                        [&](Index qp) { return model.qps[qp].destroyed_ns != 0; }) ||
@@ -41,7 +41,7 @@ bool OpenGroups::may_hold(Index index, const Call &call) const {
     if (model::add_saturating(call.time_ns, LONGEST_GROUP_NS) <
         model_.sessions[instance.session].end_ns)
         return false;
-    // One that has nothing on the network never launches.
+    // A communicator without network traffic never launches.
     if (instance.n_launches == 0)
         return connections != Connections::None;
     const auto &launches = model_.nccl.gathered.streams[instance.stream].launches;

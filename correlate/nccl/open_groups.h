@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL launches calls when their group ends. When a recording ends, that of its last calls may be
-// open: their launches are in no capture.
+// Calls in a group that was still open when the recording ended. NCCL launches calls when their
+// group ends, so their launches are in no capture.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ class OpenGroups {
 public:
     explicit OpenGroups(const model::Model &model);
 
-    // Whether a call that was not launched may have been, if the recording had gone on.
+    // Whether a longer recording might have recorded the call's launch.
     [[nodiscard]] bool may_hold(Index instance, const Call &call) const;
 
 private:

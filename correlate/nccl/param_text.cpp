@@ -10,11 +10,10 @@ namespace collwire::nccl {
 
 namespace {
 
-// NCCL_CONFIG_UNDEF_INT, of parameters that a communicator's configuration has, too.
+// NCCL_CONFIG_UNDEF_INT, for parameters that are also in a communicator's configuration.
 constexpr std::int64_t UNDEFINED = INT32_MIN;
 
-// Their default in every version that was looked at, 2.20 to 2.30: NCCL compares with it, and
-// chooses.
+// Their default in all checked versions, 2.20 to 2.30: NCCL compares with it and then chooses.
 constexpr std::array<std::string_view, 26> NOT_SET_IS_MINUS_2{
     "BuffSize",
     "CuMemEnable",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of NCCL's parameters for people to read.
+// Values of NCCL parameters as text.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace collwire::nccl {
 
-// "4194304"; "not set (-2)" where the value is what NCCL puts for a parameter that nobody set, and
-// goes on to choose by itself.
+// "4194304"; "not set (-2)" for NCCL's marker of an unset parameter, for which it chooses a value
+// itself.
 [[nodiscard]] std::string param_text(std::string_view name, std::int64_t value);
 
 } // namespace collwire::nccl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank called for one operation, and sent and received, connection by connection.
+// Each rank's calls for one operation, with its sent and received bytes by connection.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Part {
 struct OperationCall {
     Index instance = NONE;
     const Call *call = nullptr;
-    const Launch *launch = nullptr; // null: none is known of it
+    const Launch *launch = nullptr; // null: no launch is known
 };
 
 class Parts {
@@ -48,7 +48,7 @@ private:
     struct TaskRef {
         Index stream;
         std::uint32_t call;
-        std::uint32_t replay; // 0 of what was not captured
+        std::uint32_t replay; // 0 if not captured
         std::uint32_t launch;
         std::uint32_t task;
         friend auto operator<=>(const TaskRef &, const TaskRef &) = default;
@@ -73,7 +73,7 @@ private:
     std::vector<CallRef> calls_[2]; // of collectives, of p2p
     std::vector<TaskRef> tasks_;
     std::vector<std::vector<std::uint32_t>> ops_of_shapes_; // by task
-    std::vector<TimedRef> times_;                           // of which something is known
+    std::vector<TimedRef> times_;                           // with any known time
 };
 
 } // namespace collwire::nccl

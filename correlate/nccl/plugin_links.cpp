@@ -30,7 +30,7 @@ Process process_of(const Link &link) {
     return {link.session, link.tgid};
 }
 
-// Queue pairs that are of a link.
+// Queue pairs that already have a flow.
 std::set<Index> taken_of(const NcclFacts &nccl) {
     std::set<Index> taken;
     for (const Link &link : nccl.links)
@@ -38,7 +38,7 @@ std::set<Index> taken_of(const NcclFacts &nccl) {
     return taken;
 }
 
-// Links of plugins without queue pairs, by what the two ends of a connection have in common.
+// Plugin flows without queue pairs, by the common properties of a connection's two ends.
 class OtherEnds {
 public:
     explicit OtherEnds(const NcclFacts &nccl) : nccl_(nccl) {
@@ -48,11 +48,11 @@ public:
                     Key{process_of(link), place_of(link, link.rank, link.peer, link.is_send())},
                     index);
                 if (!is_new)
-                    found->second = NONE; // several could be it
+                    found->second = NONE; // ambiguous
             }
     }
 
-    // The other end of `link`, of whose queue pairs `qp` is the other end. NONE: not to be told.
+    // The other end of `link`, given that `qp` is the other end of its queue pair. NONE: ambiguous.
     [[nodiscard]] Index find(const Link &link, const Qp &qp) const {
         const auto found = ends_.find(
             Key{{qp.session, qp.tgid}, place_of(link, link.peer, link.rank, !link.is_send())});
@@ -60,8 +60,8 @@ public:
     }
 
 private:
-    // Hash of the first communicator on it, rank, peer, whether it sends, channels, which of the
-    // two between these ranks.
+    // Hash of its first communicator, rank, peer, whether it sends, channels, which of the two
+    // between these ranks.
     using Place = std::tuple<std::uint64_t, std::int32_t, std::int32_t, bool,
                              std::vector<std::int32_t>, std::int32_t>;
     using Key = std::pair<Process, Place>;
@@ -117,15 +117,15 @@ private:
         }
     }
 
-    // Of a communicator, as far as a record of one of its ranks tells.
+    // A rank of a communicator, from the record of one of its ranks.
     using Rank = std::tuple<std::uint64_t, std::int32_t, std::int32_t>; // hash, ranks, rank
 
     static Rank rank_of(const Instance &instance, std::int32_t rank) {
         return {instance.record.comm_hash, instance.record.n_ranks, rank};
     }
 
-    // The process of the rank at the other end. Nothing: it is not here, or several could be it.
-    // A communicator with others' connections counts ranks in another way.
+    // The process of the rank at the other end. Absent: not recorded, or ambiguous. A communicator
+    // with shared connections numbers its ranks differently.
     [[nodiscard]] std::optional<Process> peer_of(const Link &link) const {
         std::optional<Process> only;
         for (const Index index : link.instances) {
@@ -142,7 +142,7 @@ private:
         return only;
     }
 
-    // What the operations on each link come to; nothing where that is not known of one.
+    // Bytes of the operations on each flow; absent if unknown for one of them.
     void add_operations() {
         bytes_.resize(nccl_.links.size(), 0);
         for (const Instance &instance : nccl_.instances) {
@@ -187,7 +187,7 @@ private:
             qps_by_bytes[model_.qps[qp].bytes.tx_payload_bytes.value_or(0)].push_back(qp);
         for (auto &[bytes, wanting] : links_by_bytes) {
             std::vector<Index> &having = qps_by_bytes[bytes];
-            // In which order those were made that were there before is not known.
+            // The creation order of pre-existing ones is not known.
             if (having.size() != wanting.size() ||
                 (having.size() > 1 && std::ranges::any_of(having, [&](Index qp) {
                      return model_.qps[qp].has(CW_QP_PREEXISTING);

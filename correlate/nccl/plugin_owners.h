@@ -6,10 +6,10 @@
 
 namespace collwire::nccl {
 
-// Of queue pairs that pointers lead to from several connections' objects: whose they are.
+// Owners of queue pairs that several connections' objects point to.
 class PluginOwners {
 public:
-    // `depth`: how many pointers lead from the object `net_comm` to the queue pair.
+    // `depth`: number of pointers from the object `net_comm` to the queue pair.
     void add(std::uint32_t qp, std::uint64_t net_comm, std::uint8_t depth) {
         const auto [found, is_new] = owners_.try_emplace(qp, Owner{net_comm, depth, false});
         Owner &owner = found->second;
@@ -18,7 +18,7 @@ public:
         else if (depth == owner.depth && owner.net_comm != net_comm)
             owner.is_several = true;
     }
-    // From no other object do as few pointers lead there. False of one that was not added.
+    // This object has the shortest pointer path to it. False if it was not added.
     [[nodiscard]] bool is_of(std::uint32_t qp, std::uint64_t net_comm) const {
         const auto found = owners_.find(qp);
         return found != owners_.end() && found->second.net_comm == net_comm &&

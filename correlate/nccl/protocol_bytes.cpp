@@ -5,8 +5,8 @@ namespace collwire::nccl {
 namespace {
 
 // NCCL device.h: a line of LL is two words of data with a flag each; a warp's slice of LL128 is 16
-// lines of 120 bytes of data and a flag of 8. Each chunk fills up its last one. The size of the
-// type plays no part: it divides all of these.
+// lines of 120 bytes of data and a flag of 8. Each chunk fills up its last line. The type's size
+// has no effect: it divides all of these.
 constexpr std::uint64_t LL_DATA_BYTES = 8, LL_WIRE_BYTES = 16;
 constexpr std::uint64_t LL128_DATA_BYTES = 1920, LL128_WIRE_BYTES = 2048;
 
@@ -26,8 +26,8 @@ CutBytes &CutBytes::operator*=(std::uint64_t factor) {
     return *this;
 }
 
-// prims_ll.h LLGenericOp, prims_ll128.h GenericOp, prims_simple.h genericOp: what each writes as
-// the size of a FIFO entry. LL's cleaning steps, 8 every 2^31 steps of a connection, send the whole
+// prims_ll.h LLGenericOp, prims_ll128.h GenericOp, prims_simple.h genericOp: the size that each
+// writes to a FIFO entry. LL's cleaning steps, 8 every 2^31 steps of a connection, send the whole
 // slot and are not counted here.
 std::uint64_t wire_bytes(cw_nccl_protocol protocol, std::uint64_t data_bytes) {
     switch (protocol) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL's protocols make of data.
+// Transported bytes of NCCL protocols for given data bytes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace collwire::nccl {
 
-// Of a task, a channel or a chunk. What is more is no size; products of these stay in 64 bits.
+// Of a task, a channel or a chunk. Larger values are invalid; products of these stay in 64 bits.
 inline constexpr std::uint64_t MOST_BYTES = std::uint64_t{1} << 40;
 
 inline cw_nccl_protocol protocol_of(const cw_nccl_op &op) {

@@ -21,14 +21,14 @@ using model::Model;
 
 namespace {
 
-// Of one address; and processes of a host that another one's operations may be given to.
+// For one address; and for processes of a host that may run another one's operations.
 constexpr std::size_t MAX_LOOKED_AT = 64;
 constexpr std::ptrdiff_t MAX_CONNECTIONS = 64;
-// The recorder looks for connections of another process after it was told of the launch.
+// The recorder searches another process's connections after it received the launch.
 constexpr std::uint64_t READ_LATE_NS = 5'000'000'000;
-// Broadcasts of one launch: NCCL puts in one of each rank, and has no room for more.
+// Broadcasts of one launch: NCCL puts in one of each rank, and has room for no more.
 constexpr std::size_t MAX_GROUPED = 4096;
-// Of them together, with the operations that they share: each pair may become an entry.
+// Broadcasts times the operations that they share: each pair may become an entry.
 constexpr std::size_t MAX_DIVIDED = 10'000'000;
 
 class ShapeReader {
@@ -60,7 +60,7 @@ public:
             learn_first_channels(index);
             read_launches(index);
         }
-        // What they look like is known now.
+        // All shapes are resolved now.
         nccl_.gathered.shapes = {};
         nccl_.gathered.shape_of_hash = {};
     }
@@ -126,7 +126,7 @@ private:
     }
 
     static void note(Shape &shape, const cw_nccl_op &op) {
-        // Sends and receives may go out with broadcasts of a group.
+        // Sends and receives may be launched with grouped broadcasts.
         if (shape.func == CW_NCCL_FUNC_UNKNOWN || op.func == CW_NCCL_ALL_GATHER_V)
             shape.func = op.func;
         if (shape.protocol == CW_NCCL_PROTOCOL_UNKNOWN)
@@ -140,7 +140,7 @@ private:
                                   : algorithm_of(op.pattern);
     }
 
-    // Before 2.24 an operation does not say.
+    // Before 2.24 an operation does not contain it.
     static std::uint8_t algorithm_of(std::uint8_t pattern) {
         switch (pattern) {
         case CW_NCCL_PATTERN_RING:
@@ -207,13 +207,13 @@ private:
         facts.version = instance.version;
     }
 
-    // The newest one at that address that can be meant.
+    // The newest matching one at that address.
     Index own_connection(const Instance &instance, std::uint64_t address) const {
         const auto found =
             nccl_.gathered.connections_at.find({address, instance.session, instance.record.tgid});
         if (found == nccl_.gathered.connections_at.end())
             return NONE;
-        // They are in the order of time.
+        // Sorted by time.
         const std::vector<Index> &all = found->second;
         const std::uint64_t end_ns = instance.end_ns == 0 ? UINT64_MAX : instance.end_ns;
         const auto after = std::upper_bound(
@@ -231,7 +231,7 @@ private:
                 best = best == NONE ? index : best;
                 continue;
             }
-            // What was told of another communicator at this address is of another connection.
+            // A record of another communicator at this address is another connection's.
             if (!is_own && best == NONE)
                 best = index;
             break;
@@ -239,7 +239,7 @@ private:
         return best;
     }
 
-    // It uses the proxies of the communicator that it was split from, and these know its rank.
+    // It uses the proxies of its parent communicator, which have its rank.
     static bool is_shared(const Instance &instance) {
         return (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
     }
@@ -247,8 +247,8 @@ private:
         return {instance.record.proxy_state, instance.session, instance.record.tgid};
     }
 
-    // Of another rank's proxy, in its process: the connection at this address that is for the rank
-    // of this one. NCCL gives only what is sent to others' proxies (PXN).
+    // In another rank's proxy of its process: the connection at this address for this rank. NCCL
+    // hands only sends to other ranks' proxies (PXN).
     Index other_connection(const Instance &instance, const cw_nccl_op &op) const {
         std::optional<std::int32_t> rank;
         if (const auto owner = owner_ranks_.find(proxies_of(instance)); !is_shared(instance))
@@ -266,7 +266,7 @@ private:
                 nccl_.gathered.connections_at.find({op.connection, instance.session, tgids[i]});
             if (found == nccl_.gathered.connections_at.end())
                 continue;
-            // They are in the order of time: the first one of its life is it, else the last one.
+            // Sorted by time: the first one in its lifetime, else the last one.
             const std::vector<Index> &all = found->second;
             for (std::size_t n = all.size() - std::min(all.size(), MAX_LOOKED_AT); n < all.size();
                  ++n) {
@@ -290,7 +290,7 @@ private:
         return is_ambiguous ? NONE : best;
     }
 
-    // Sends and receives are spread over channels: which part is whose shows from all of them.
+    // Sends and receives are spread over channels: assigning the parts needs all of them.
     void find_parts(Index instance_index, const Shape &shape, std::vector<OpFacts> &facts,
                     const CommStream &stream, const Launch &launch) const {
         const std::uint32_t p2p_channels = nccl_.instances[instance_index].record.p2p_channels;
@@ -318,8 +318,7 @@ private:
 
     using PairKey = std::tuple<Index, bool, std::int32_t>; // instance, sends, peer
 
-    // A send, or a receive, that is not divided goes over the channel that the parts of the others
-    // begin at.
+    // An undivided send or receive uses the channel at which the parts of the others start.
     void learn_first_channels(Index instance_index) {
         const Instance &instance = nccl_.instances[instance_index];
         const CommStream &stream = nccl_.gathered.streams[instance.stream];
@@ -403,7 +402,7 @@ private:
                     op.data_bytes = (*parts)[k].data_bytes;
                     op.messages = (*parts)[k].messages;
                 } else if (k != 0) {
-                    op.messages = 0; // all of them are the first one's
+                    op.messages = 0; // the first one has all of them
                 }
                 op.is_continued = divided.size() > first;
                 if (!parts || op.messages != 0)
@@ -413,7 +412,7 @@ private:
         shape.ops = std::move(divided);
     }
 
-    // As this rank meets them on a channel.
+    // As seen from this rank on a channel.
     std::optional<std::vector<GroupedBroadcast>>
     broadcasts_of(Index instance_index, const Shape &shape, const std::vector<std::uint32_t> &tasks,
                   std::uint8_t channel_number) const {
@@ -423,7 +422,7 @@ private:
         const std::int32_t n_ranks = instance.record.n_ranks;
         if (ring == nullptr || ring->order.size() != static_cast<std::size_t>(std::max(n_ranks, 0)))
             return std::nullopt;
-        // The order is down the ring from this rank on.
+        // Order down the ring from this rank on.
         std::unordered_map<std::int32_t, std::int32_t> down;
         for (std::int32_t i = 0; i < n_ranks; ++i)
             down.try_emplace(ring->order[static_cast<std::size_t>(i)], i);
@@ -483,7 +482,7 @@ private:
 
     NcclFacts &nccl_;
     std::vector<Index> connection_link_;
-    std::map<PairKey, std::optional<std::uint32_t>> first_channels_; // nothing: several
+    std::map<PairKey, std::optional<std::uint32_t>> first_channels_; // absent: several
     std::unordered_map<Index, Index> shapes_;                        // gathered: read
     std::map<Index, std::vector<std::uint32_t>> processes_;          // by session
     ByAddress<std::int32_t> owner_ranks_; // by NCCL's proxies in a process

@@ -38,7 +38,7 @@ Index instance_at(const NcclFacts &nccl, Index session, std::uint32_t tgid, std:
     const auto found = nccl.gathered.stream_at.find({address, session, tgid});
     if (found == nccl.gathered.stream_at.end())
         return NONE;
-    // They are in the order of streams, and of times within one.
+    // Sorted by stream, then by time.
     const auto after = std::upper_bound(
         nccl.instances.begin(), nccl.instances.end(), std::pair(found->second, time_ns),
         [](const std::pair<Index, std::uint64_t> &wanted, const Instance &instance) {

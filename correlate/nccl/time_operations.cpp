@@ -18,8 +18,8 @@ namespace {
 
 constexpr int MAX_ANCESTORS = 64;
 
-// The communicator that made the connections of this one: those of its parent, where it shares
-// them. NONE: not recorded.
+// The communicator that created this one's connections: an ancestor, if they are shared. NONE: not
+// recorded.
 Index maker_of(const NcclFacts &nccl, Index instance) {
     for (int i = 0; i < MAX_ANCESTORS && instance != NONE; ++i) {
         if ((nccl.instances[instance].record.flags & CW_NCCL_COMM_SHARED) == 0)
@@ -81,7 +81,7 @@ std::vector<Birth> OperationTimer::births_of(const std::vector<Index> &connectio
         if (maker == NONE)
             continue;
         const Instance &instance = nccl_.instances[maker];
-        // It is told of again in each segment, and with each communicator that uses it.
+        // Each segment repeats it, as does each communicator that uses it.
         if (std::none_of(births.begin(), births.end(),
                          [&](const Birth &known) { return known.time_ns == instance.begin_ns; }))
             births.push_back({instance.begin_ns, instance.created});
@@ -152,7 +152,7 @@ void complete(Operation &operation) {
         operation.end_before_realtime_ns = operation.most_duration_ns = 0;
         return;
     }
-    // The last of its parts was measured, whatever is known of the others.
+    // The last of its parts was measured, whatever the others are.
     if (operation.end_known != EndKnown::No &&
         operation.end_after_realtime_ns == operation.end_before_realtime_ns)
         operation.end_known = EndKnown::Measured;

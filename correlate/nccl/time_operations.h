@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each operation of a launch began and ended on its connection.
+// Start and end of each operation of a launch on its connection.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class OperationTimer {
 public:
     explicit OperationTimer(const model::Model &model);
 
-    // Once. All of the network, also those of which nothing is known.
+    // Call once. Visits all network operations, including those without known times.
     void for_each(const std::function<void(const PlaceOfOp &, const OpTime &)> &visit);
 
 private:

@@ -24,7 +24,7 @@ void consider(Candidate &of, const UnderWay &asked, const PlaceOfOp &place, std:
     const bool is_done = time.known != EndKnown::No && end_ns <= asked.time_ns;
     if (launch_ns > asked.time_ns || is_done)
         return;
-    // Of those whose place is known it is the first, else the last.
+    // The first one with a known place, else the last one.
     if (of.is_certain)
         return;
     const bool is_certain = time.after_ns != 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operation a connection, or a rank, was at.
+// Finds the operation that a connection, or a rank, was in.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace collwire::nccl {
 
 struct UnderWay {
-    // Asked for: one of them, and a time by the clock of their host.
+    // Input: one of them, and a time by their host's clock.
     Index link = NONE;
     Index instance = NONE;
     std::uint64_t time_ns = 0;
 
     // Found
-    Index of_instance = NONE; // NONE: none was under way, or nothing is known of it
+    Index of_instance = NONE; // NONE: no operation was in flight, or unknown
     bool is_pair = false;
     Index operation = NONE;
-    bool is_certain = false;   // its place is; else it was the last one launched
-    std::uint64_t seen_ns = 0; // a look at which it was not done; 0: none
+    bool is_certain = false;   // its place is known; else it is the last launch
+    std::uint64_t seen_ns = 0; // a sample at which it was incomplete; 0: no sample
 };
 
 // Needs operations.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was launched and is in no operation, summed by communicator, function and whether it was
+// Launched bytes without an operation, summed by communicator, function and whether they were
 // captured into a CUDA graph.
 #pragma once
 
@@ -21,7 +21,7 @@ public:
     void append_to(std::vector<UnlistedLaunches> &list) const;
 
 private:
-    // By instance, function and whether it was captured; and the last launch.
+    // By instance, function and whether it was captured; with the last launch.
     std::map<std::tuple<Index, std::uint8_t, bool>, std::pair<UnlistedLaunches, std::uint32_t>>
         sums_;
 };

@@ -43,7 +43,7 @@ std::optional<std::uint32_t> number_at(std::string_view text, std::size_t at) {
     return read.ec == std::errc{} ? std::optional(number) : std::nullopt;
 }
 
-// What follows `name`; nothing: it is not there.
+// The text after `name`; absent if `name` is.
 std::optional<std::string_view> behind(std::string_view text, std::string_view name) {
     const std::size_t at = text.find(name);
     return at == std::string_view::npos ? std::nullopt
@@ -58,7 +58,7 @@ std::optional<std::uint32_t> status_of(std::string_view value) {
     return open == std::string_view::npos ? std::nullopt : number_at(value, open + 1);
 }
 
-// The conversion behind a '%': its length, "%%" has 1.
+// The conversion after a '%': its length, "%%" has 1.
 std::size_t conversion_length(std::string_view format) {
     const std::size_t last = format.find_first_of("diouxXeEfFgGaAcspn%");
     return last == std::string_view::npos ? format.size() : last + 1;
@@ -91,7 +91,7 @@ bool is_made_of(std::string_view format, std::string_view text) {
             return false;
         text.remove_prefix(at + literal.size());
         is_first = false;
-        // Nothing of what is left was asked for.
+        // The format allows nothing after its last literal.
         if (format.empty() && !ends_in_value && !text.empty() && at != 0)
             return text.find_first_not_of(" \n") == std::string_view::npos;
     }
@@ -110,7 +110,7 @@ std::optional<CompletionText> read_completion(std::string_view text) {
             read.status = status_of(*value);
     if (const auto value = behind(text, "qp_num="))
         read.qpn = number_at(*value, 0);
-    // "remoteGid ", "remoteGids", with or without what is between them.
+    // "remoteGid ", "remoteGids", with or without text in between.
     if (auto value = behind(text, "remoteGid")) {
         value->remove_prefix(std::min(value->find_first_not_of("s "), value->size()));
         read.remote_gid = value->substr(0, value->find_first_not_of("0123456789abcdef:."));

@@ -21,17 +21,16 @@ using topology::Tier;
 
 namespace {
 
-// Channels and connections of one link: far more than NCCL makes.
+// Channels and connections of one flow: far more than NCCL makes.
 constexpr std::size_t MAX_NUMBERS = 512;
-// And entries for these and for its queue pairs or addresses.
+// Limit of entries for channels and connections, queue pairs and addresses.
 constexpr std::size_t MAX_NICS = 2048;
 
 const char *direction_name(const nccl::Link &link) {
     return link.is_send() ? "send" : "recv";
 }
 
-// Channel and conn_index of its connections; of one that is known from its other end the channels
-// alone.
+// Channel and conn_index of its connections; only the channels if it is known from its other end.
 std::set<std::pair<std::int32_t, std::int32_t>> numbers_of(const nccl::NcclFacts &nccl,
                                                            const nccl::Link &link) {
     std::set<std::pair<std::int32_t, std::int32_t>> numbers;

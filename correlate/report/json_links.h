@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What carries NCCL's operations: connections, their devices and their sockets.
+// Connections of NCCL operations with their devices and sockets.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace collwire::report {
 
-// Whose connection it is: `comm`, `rank`, `peer_rank`, `channel` or `channels`. `link`: null: none
-// is known.
+// Adds the connection's `comm`, `rank`, `peer_rank`, `channel` or `channels`; nulls if `link` is
+// null.
 void add_link(Json &json, const nccl::NcclFacts &nccl, const nccl::Link *link);
 // Each with its channel.
 [[nodiscard]] std::vector<std::pair<std::int32_t, Json>> nics_json(const model::Model &model,

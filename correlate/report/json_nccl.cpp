@@ -28,7 +28,7 @@ using topology::Tier;
 
 namespace {
 
-// Ranks that are in no capture have an entry each, up to so many.
+// At most this many ranks without a capture get an entry each.
 constexpr std::int32_t MAX_MISSING_RANKS = 1024;
 // Far more than a communicator has channels.
 constexpr std::size_t MAX_CHANNELS = 256;
@@ -84,7 +84,7 @@ Json ranks_json(const Model &model, const Communicator &comm) {
     return ranks;
 }
 
-// All of them, as ranges: a communicator may have many thousands.
+// As ranges, since a communicator may have many thousands of missing ranks.
 Json missing_json(const Model &model, const Communicator &comm) {
     Json missing = Json::array();
     std::int64_t next = 0;
@@ -101,7 +101,7 @@ Json missing_json(const Model &model, const Communicator &comm) {
     return missing;
 }
 
-// Ring order from the lowest rank, trees by rank, and the devices that each channel uses.
+// Ring order from the lowest rank, trees by rank, and each channel's devices.
 Json channels_json(const Model &model, Index comm_index) {
     const nccl::NcclFacts &nccl = model.nccl;
     const Communicator &comm = nccl.communicators[comm_index];
@@ -226,7 +226,7 @@ Json calls_json(const Model &model, const std::vector<nccl::OperationCall> &call
     return array;
 }
 
-// What collectives and pairs have in common, from the kind of operation on.
+// The fields that collectives and pairs have in common, from the kind of operation on.
 void add_operation(Json &json, const Model &model, const Operation &operation,
                    const nccl::Parts *parts) {
     const auto if_has = [&](std::uint16_t flag, std::uint64_t value) {
@@ -247,7 +247,7 @@ void add_operation(Json &json, const Model &model, const Operation &operation,
     json["partial"] = operation.has(nccl::OPERATION_PARTIAL);
     json["truncated"] = operation.has(nccl::OPERATION_TRUNCATED);
     const bool is_captured = operation.has(nccl::OPERATION_CAPTURED);
-    // Only a launch tells.
+    // Known from a launch only.
     json["captured"] =
         is_captured || operation.has(nccl::OPERATION_LAUNCHED) ? Json(is_captured) : Json(nullptr);
     json["launched"] = operation.has(nccl::OPERATION_LAUNCHED);

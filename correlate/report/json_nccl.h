@@ -12,7 +12,7 @@ namespace collwire::report {
 [[nodiscard]] Json nccl_image_json(const model::Model &model, const nccl::Image &image);
 [[nodiscard]] Json network_json(const model::Model &model, const nccl::NetworkUse &use);
 [[nodiscard]] Json communicator_json(const model::Model &model, model::Index index, bool detail);
-// `parts`: null: without them.
+// `parts` null: without parts.
 [[nodiscard]] Json collective_json(const model::Model &model, const nccl::Operation &operation,
                                    const nccl::Parts *parts);
 [[nodiscard]] Json p2p_json(const model::Model &model, const nccl::Operation &operation,
@@ -24,7 +24,7 @@ namespace collwire::report {
 [[nodiscard]] Json replays_json(const model::Model &model, const nccl::UnlistedLaunches &replays);
 [[nodiscard]] Json other_calls_json(const nccl::OtherCalls::value_type &calls);
 [[nodiscard]] Json finding_json(const nccl::Finding &finding);
-// What a queue pair is to NCCL.
+// A queue pair's role for NCCL.
 void add_nccl(Json &qp_json, const model::Model &model, model::Index qp);
 
 } // namespace collwire::report

@@ -25,7 +25,7 @@ using model::Model;
 
 namespace {
 
-// Names come from captures; bytes that are no UTF-8 become U+FFFD.
+// Names come from captures; bytes that are not UTF-8 become U+FFFD.
 std::string dump(const Json &json, int indent = -1) {
     return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
@@ -41,7 +41,7 @@ public:
         begin(name);
         out_ << dump(json);
     }
-    // An array with one element a line.
+    // An array with one element per line.
     template <typename Range, typename ToJson>
     void array(const char *name, const Range &range, const ToJson &to_json) {
         begin(name);

@@ -7,15 +7,15 @@
 
 namespace collwire::report {
 
-// Of docs/report-schema.md. Minor: fields were added.
+// Version of docs/report-schema.md. Minor: fields were added.
 inline constexpr int JSON_SCHEMA_MAJOR = 1;
 inline constexpr int JSON_SCHEMA_MINOR = 8;
 
 struct JsonOptions {
-    bool detail = false; // what each rank sent and received for each of NCCL's operations
+    bool detail = false; // each rank's sent and received bytes for each NCCL operation
 };
 
-// Writes element by element, so that the whole document never lies in memory.
+// Writes element by element, so that memory never holds the whole document.
 void write_json(const model::Model &model, std::ostream &out, const JsonOptions &options = {});
 
 } // namespace collwire::report

@@ -100,7 +100,7 @@ Json tcp_json(const model::TcpSums &tcp) {
             {"derived_tx_payload_bytes", known(tcp.derived_tx_payload_bytes)}};
 }
 
-// Something that is no queue pair's was, or may have been, sent there.
+// Bytes outside queue pairs were, or may have been, sent there.
 bool has_tcp(const model::Sums &sums) {
     return sums.tcp.tx_payload_bytes.value_or(0) != 0 || sums.tcp.connections_without_bytes != 0;
 }
@@ -127,7 +127,7 @@ Json sums_json(const model::Sums &sums) {
 }
 
 Json tiers_json(const Model &model) {
-    // 0 says that nothing was sent there, so everything that was sent has to be known for it.
+    // 0 means that nothing was sent there, so all sent bytes have to be known for it.
     const bool saw_all = model.watched_queue_pairs() && model.total.qps_without_bytes == 0;
     const model::Sums &unknown = model.tiers[model::index_of(Tier::Unknown)];
     const bool placed_all = model.has_topology && unknown.tx_wire_bytes.value_or(0) == 0 &&
@@ -239,7 +239,7 @@ Json port_json(const Model &model, Index index) {
     const auto unexplained = [](const Known &all, const Known &explained) {
         if (!all || !explained)
             return Json(nullptr);
-        // Below 0 where the queue pairs were read later than the counter; see uncertainty_bytes.
+        // Below 0 if the queue pairs were read later than the counter; see uncertainty_bytes.
         return *all >= *explained ? Json(*all - *explained)
                                   : Json(-static_cast<std::int64_t>(
                                         std::min<std::uint64_t>(*explained - *all, INT64_MAX)));

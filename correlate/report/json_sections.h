@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One JSON object per thing of the model.
+// One JSON object per object of the model.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,8 +12,8 @@ namespace collwire::report {
 using Json = nlohmann::ordered_json;
 
 [[nodiscard]] Json text_or_null(std::string_view text);
-[[nodiscard]] Json number_or_null(std::uint64_t value); // null: 0
-[[nodiscard]] Json known(const model::Known &value);    // null: not measured
+[[nodiscard]] Json number_or_null(std::uint64_t value); // null for 0
+[[nodiscard]] Json known(const model::Known &value);    // null if not measured
 [[nodiscard]] Json sums_json(const model::Sums &sums);
 [[nodiscard]] Json tiers_json(const model::Model &model);
 [[nodiscard]] Json host_json(const model::Model &model, model::Index index);

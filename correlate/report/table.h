@@ -12,14 +12,14 @@ enum class Align { Left, Right };
 struct Column {
     std::string title;
     Align align = Align::Left;
-    bool flexible = false; // is shortened first where the table is too wide
+    bool flexible = false; // shortened first if the table is too wide
     std::size_t drop_order =
-        0; // columns of the highest order leave the table where that is not enough; 0: never
-    bool is_wanted = true; // else it is not there at all
+        0; // if that is not enough, columns with the highest order are dropped; 0: never
+    bool is_wanted = true; // else the column is left out
 };
 
-// Text in columns, two spaces apart, no line longer than `width` unless the columns that must stay
-// are.
+// Text in columns, two spaces apart. No line is longer than `width`, unless the columns that must
+// stay are.
 class Table {
 public:
     explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "correlate/nccl/describe.h"
@@ -19,6 +22,22 @@ using nccl::ErrorKind;
 using nccl::NcclError;
 
 namespace {
+
+// "0-3, 7"
+std::string ranges_text(const std::set<std::int32_t> &ranks) {
+    std::string text;
+    for (auto first = ranks.begin(); first != ranks.end();) {
+        auto last = first;
+        auto next = std::next(first);
+        while (next != ranks.end() && *next == *last + 1)
+            last = next++;
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", *first);
+        if (last != first)
+            text += fmt::format("-{}", *last);
+        first = next;
+    }
+    return text;
+}
 
 class ErrorTextWriter : private TextWriter {
 public:
@@ -45,23 +64,27 @@ private:
         return model_.hosts[model_.sessions[error.session].host];
     }
 
-    // "12:00:01.500", or "before 12:00:01.500" where it was there already.
     [[nodiscard]] std::string time_of(const NcclError &error) const {
-        return (error.was_there ? "before " : "") +
-               utc_time(host_of(error).realtime_ns(error.time_ns));
+        return utc_time(host_of(error).realtime_ns(error.time_ns));
     }
 
-    // "rank 1 of dp (0x1122334455667788) on node2 pid 812"
+    [[nodiscard]] static std::string_view since(bool was_there) {
+        return was_there ? ", already there when recording began" : "";
+    }
+
+    [[nodiscard]] std::string comm_of(const nccl::Instance &instance) const {
+        const std::string name =
+            instance.comm == NONE ? std::string{} : model_.nccl.communicators[instance.comm].name;
+        return name.empty() ? nccl::hash_text(instance.record.comm_hash) : name;
+    }
+
+    // "rank 1 of dp on node2 pid 812"
     [[nodiscard]] std::string who(const NcclError &error) const {
         std::string text;
         if (error.instance != NONE) {
             const nccl::Instance &instance = model_.nccl.instances[error.instance];
-            const std::string name = instance.comm == NONE
-                                         ? std::string{}
-                                         : model_.nccl.communicators[instance.comm].name;
             text =
-                fmt::format("rank {} of {}{} on ", instance.record.rank,
-                            name.empty() ? nccl::hash_text(instance.record.comm_hash) : name,
+                fmt::format("rank {} of {}{} on ", instance.record.rank, comm_of(instance),
                             error.also.empty() ? ""
                                                : fmt::format(" (and of {} other communicator(s))",
                                                              error.also.size()));
@@ -71,34 +94,55 @@ private:
 
     void show(const NcclError &error) {
         const auto order = nccl::error_order_name(error.order);
-        wrapped("  " + printable(fmt::format("{}  {}{}: {}", time_of(error), who(error),
-                                             order.empty() ? "" : fmt::format(" ({})", order),
-                                             nccl::error_text(model_, error))),
+        wrapped("  " +
+                    printable(fmt::format("{}  {}{}{}: {}", time_of(error), who(error),
+                                          order.empty() ? "" : fmt::format(" ({})", order),
+                                          since(error.was_there), nccl::error_text(model_, error))),
                 "                ", error.order == nccl::ErrorOrder::Follows ? "" : "1;31");
     }
 
-    // All ranks tend to say the same.
+    // "4 ranks (0-3 of world)" for equal warnings of several ranks, with their number if a rank
+    // repeats one.
+    [[nodiscard]] std::string who(const std::vector<const NcclError *> &alike) const {
+        std::set<model::Index> comms;
+        std::set<std::int32_t> ranks;
+        for (const NcclError *error : alike) {
+            const model::Index instance = error->instance;
+            comms.insert(instance == NONE ? NONE : model_.nccl.instances[instance].comm);
+            if (instance != NONE)
+                ranks.insert(model_.nccl.instances[instance].record.rank);
+        }
+        if (comms.size() != 1 || *comms.begin() == NONE || ranks.size() == 1)
+            return who(*alike.front()) +
+                   (alike.size() == 1 ? "" : fmt::format(" and {} more times", alike.size() - 1));
+        return fmt::format("{} ranks ({} of {}){}", ranks.size(), ranges_text(ranks),
+                           comm_of(model_.nccl.instances[alike.front()->instance]),
+                           alike.size() == ranks.size() ? ""
+                                                        : fmt::format(", {} times", alike.size()));
+    }
+
+    // Ranks of one job often give the same warning.
     void warnings() {
         std::map<std::string, std::size_t> known;
-        std::vector<std::pair<const NcclError *, std::size_t>> kinds; // and how often
+        std::vector<std::vector<const NcclError *>> kinds;
         for (const NcclError &error : model_.nccl.errors) {
             if (error.kind != ErrorKind::Warning)
                 continue;
             const auto [at, is_new] = known.try_emplace(error.text, kinds.size());
             if (is_new)
-                kinds.emplace_back(&error, 0);
-            ++kinds[at->second].second;
+                kinds.emplace_back();
+            kinds[at->second].push_back(&error);
         }
         if (kinds.empty())
             return;
         title("NCCL's warnings (UTC), the first of each");
         std::size_t shown = 0;
         for (; shown < kinds.size() && shown < options_.rows; ++shown) {
-            const auto &[error, times] = kinds[shown];
+            const NcclError &error = *kinds[shown].front();
+            const auto was_there = [](const NcclError *one) { return one->was_there; };
             wrapped("  " + printable(fmt::format(
-                               "{}  {}{}: {}", time_of(*error), who(*error),
-                               times == 1 ? "" : fmt::format(" and {} more times", times - 1),
-                               error->text)),
+                               "{}  {}{}: {}", time_of(error), who(kinds[shown]),
+                               since(std::ranges::all_of(kinds[shown], was_there)), error.text)),
                     "                ", "");
         }
         more(kinds.size(), shown, "warnings");

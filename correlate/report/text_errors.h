@@ -7,7 +7,7 @@
 
 namespace collwire::report {
 
-// What went wrong, one line each; "" where nothing did.
+// Errors and NCCL's warnings, one line each; "" without any.
 [[nodiscard]] std::string errors_text(const model::Model &model, const TextOptions &options);
 
 } // namespace collwire::report

@@ -32,7 +32,7 @@ namespace {
 constexpr std::int32_t MATRIX_RANKS = 12;
 constexpr std::size_t MATRICES = 4;
 
-// Operations that are alike.
+// Equal operations, which share a row.
 struct Kind {
     Index comm = NONE;
     std::uint8_t func = 0;
@@ -44,30 +44,30 @@ struct Kind {
 struct KindTotals {
     std::uint64_t operations = 0;
     std::uint64_t partial = 0;
-    std::uint64_t unknown = 0; // of no known bytes
+    std::uint64_t unknown = 0; // operations whose bytes are not all known
     std::uint64_t payload_bytes = 0;
     Known wire_bytes;
     Rung rung = Rung::Exact;
     std::uint64_t first_ns = UINT64_MAX;
     std::uint64_t last_ns = 0;
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> durations; // most, least: of those known
+    std::vector<std::pair<std::uint64_t, std::uint64_t>>
+        durations; // upper and lower bound of each known one
 };
 
 std::string rank_text(std::int32_t rank) {
     return rank < 0 ? "?" : std::to_string(rank);
 }
 
-// The least that so many of a hundred do not exceed: the time, or a bound where samples are too far
-// apart to tell more.
+// The percentile of the durations; an upper bound if the samples are too far apart for a value.
 std::string duration_text(std::vector<std::pair<std::uint64_t, std::uint64_t>> &durations,
                           std::size_t percent) {
     if (durations.empty())
-        return "-";
+        return "n/a";
     const auto at = durations.begin() +
                     static_cast<std::ptrdiff_t>((durations.size() * percent + 99) / 100 - 1);
     std::nth_element(durations.begin(), at, durations.end());
     const auto &[most, least] = *at;
-    return (most - least > most / 10 ? "<" : "") + short_duration(most);
+    return (most - least > most / 10 ? "<= " : "") + short_duration(most);
 }
 
 class NcclTextWriter : private TextWriter {
@@ -91,7 +91,7 @@ private:
     void findings() {
         if (nccl_.findings.empty())
             return;
-        title("Findings, the loudest first");
+        title("Findings, by severity");
         std::size_t shown = 0;
         for (const nccl::Finding &finding : nccl_.findings) {
             if (shown == options_.rows)
@@ -104,16 +104,16 @@ private:
     }
 
     void identity() {
-        title("NCCL's data, by how it is known whose it is");
+        title("How sure collwire is which operation sent the bytes");
         const nccl::Totals &totals = nccl_.totals;
         if (!totals.is_known) {
-            line("  nothing was measured, and nothing could be computed");
+            line("  no bytes were measured, and none could be computed");
             return;
         }
         Known all = 0;
         for (const std::uint64_t bytes : totals.by_rung)
             model::add_known(all, bytes);
-        Table table({{"rung"},
+        Table table({{"certainty"},
                      {"payload", Align::Right},
                      {"bytes", Align::Right},
                      {"share", Align::Right}});
@@ -123,16 +123,18 @@ private:
                        share(bytes, all)});
         }
         text_ += table.text(width_);
+        wrapped("  exact: read from NCCL; inferred: deduced; process: only the process is known",
+                "  ", "");
         if (const std::uint64_t inferred = totals.by_rung[static_cast<std::size_t>(Rung::Inferred)];
             inferred != 0)
-            wrapped(fmt::format("  of what is inferred {} is confirmed: what a connection carried "
-                                "until all was done is what its operations come to",
+            wrapped(fmt::format("  {} of the inferred bytes are confirmed: the connection carried "
+                                "exactly the bytes of its operations until all were complete",
                                 share(totals.confirmed_bytes, inferred)),
                     "  ", "");
-        const char *counted = model_.total.tcp.sockets == 0 ? "counted on the wire"
+        const char *counted = model_.total.tcp.sockets == 0 ? "measured on the wire"
                               : model_.total.tx_payload_bytes.value_or(0) == 0
-                                  ? "counted by the kernel on sockets"
-                                  : "counted on the wire, or by the kernel on sockets";
+                                  ? "measured by the kernel on sockets"
+                                  : "measured on the wire, or by the kernel on sockets";
         std::string by;
         for (const auto source :
              {nccl::ByteSource::Wire, nccl::ByteSource::Posted, nccl::ByteSource::Derived})
@@ -142,7 +144,7 @@ private:
                                   source == nccl::ByteSource::Wire ? counted
                                   : source == nccl::ByteSource::Posted
                                       ? "posted"
-                                      : "computed from the operations alone");
+                                      : "computed from operations only");
         if (!by.empty())
             wrapped("  " + by, "  ", "");
         const nccl::Control &control = nccl_.control;
@@ -155,29 +157,30 @@ private:
         add("clear-to-send", control.clear_to_send_payload_bytes);
         add("flush", control.flush_payload_bytes);
         add("acknowledgements", control.ack_wire_bytes);
-        add("of sizes on sockets", control.socket_header_bytes);
+        add("message sizes on sockets", control.socket_header_bytes);
         add("on other sockets", control.other_socket_bytes);
         const auto add_sockets = [&](std::string_view name, cw_nccl_socket_type type) {
             add(name, control.sockets[type].payload_bytes);
         };
         add_sockets("bootstrap", CW_NCCL_SOCKET_BOOTSTRAP);
-        add_sockets("between proxies", CW_NCCL_SOCKET_PROXY);
-        add_sockets("network set-up", CW_NCCL_SOCKET_NETWORK_SETUP);
-        add_sockets("RAS", CW_NCCL_SOCKET_RAS);
-        add("on other queue pairs, which may be counted already", totals.perhaps_counted_bytes);
+        add_sockets("between proxy threads", CW_NCCL_SOCKET_PROXY);
+        add_sockets("network setup", CW_NCCL_SOCKET_NETWORK_SETUP);
+        add_sockets("RAS (health checks)", CW_NCCL_SOCKET_RAS);
+        add("on other queue pairs, possibly counted above too", totals.perhaps_counted_bytes);
         if (!beside.empty())
-            wrapped("  beside it " + beside, "  ", "");
+            wrapped("  Not part of that: NCCL's control traffic, " + beside, "  ", "");
         if (nccl_.ops_truncated != 0)
-            line(fmt::format("  {} launch(es) had more operations than were walked",
+            line(fmt::format("  {} launch(es) had more operations than collwire reads",
                              grouped(nccl_.ops_truncated)));
         unlisted(nccl_.unjoined, "launch(es) of calls that are not in the captures");
-        unlisted(nccl_.replays, "replay(s) beyond those that are listed of their calls");
+        unlisted(nccl_.replays, "replay(s) that are not listed below");
         other_calls();
     }
 
-    // Those of which operations are not known for certain, and what that rests on.
+    // Libraries whose operations are inferred, with the evidence.
     void libraries() {
-        std::map<std::pair<std::string, std::string>, std::set<Index>> hosts; // by version, basis
+        std::map<std::pair<std::string, std::string>, std::set<Index>>
+            hosts; // by version, evidence
         for (const nccl::Image &image : nccl_.gathered.images)
             if (image.rungs[CW_NCCL_OPERATIONS] == CW_RUNG_INFERRED && !image.basis.empty())
                 hosts[{nccl::library_version_text(image.version), image.basis}].insert(
@@ -189,9 +192,9 @@ private:
             const auto &[version, basis] = library;
             const std::string where = on.size() == 1 ? model_.hosts[*on.begin()].name
                                                      : fmt::format("{} hosts", on.size());
-            wrapped("  " +
-                        printable(fmt::format("NCCL{}{} on {}: operations are inferred, by {}",
-                                              version.empty() ? "" : " ", version, where, basis)),
+            wrapped("  " + printable(
+                               fmt::format("NCCL{}{} on {}: operations are inferred; evidence: {}",
+                                           version.empty() ? "" : " ", version, where, basis)),
                     "    ", "");
             ++shown;
         }
@@ -206,7 +209,7 @@ private:
             names.insert(nccl::func_text(std::get<2>(of)));
         }
         if (n != 0)
-            wrapped(fmt::format("  {} call(s) that are in no operation below: {}", grouped(n),
+            wrapped(fmt::format("  {} call(s) that belong to no operation below: {}", grouped(n),
                                 fmt::join(names, ", ")),
                     "  ", "");
     }
@@ -258,10 +261,10 @@ private:
                      {"hash"},
                      {"name", Align::Left, true, 2},
                      {"ranks", Align::Right},
-                     {"seen", Align::Right},
+                     {"captured", Align::Right},
                      {"hosts", Align::Left, true, 3},
                      {"parent", Align::Right, false, 4},
-                     {"operations", Align::Right},
+                     {"ops", Align::Right},
                      {"payload", Align::Right}});
         for (std::size_t i = 0; i < shown; ++i) {
             const nccl::Communicator &comm = nccl_.communicators[order[i]];
@@ -290,7 +293,7 @@ private:
         std::map<Kind, KindTotals> kinds;
         for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
             for (const Operation &operation : *all) {
-                // A send is told with its receive.
+                // A send is listed with its receive.
                 const bool is_pair = operation.source >= 0 || operation.destination >= 0;
                 KindTotals &sums = kinds[{
                     operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func,
@@ -302,7 +305,7 @@ private:
                     model::add_saturating(sums.payload_bytes, operation.payload_bytes);
                 if (operation.has(nccl::OPERATION_WIRE_KNOWN))
                     model::add_known(sums.wire_bytes, operation.wire_bytes);
-                // What is not known stands on no rung, and lowers none.
+                // Unknown bytes have no certainty and lower none.
                 if (operation.has(nccl::OPERATION_PAYLOAD_KNOWN))
                     sums.rung = std::min(sums.rung, operation.rung);
                 if (operation.end_known != nccl::EndKnown::No)
@@ -340,10 +343,10 @@ private:
                      {"protocol", Align::Left, false, 5},
                      {all_known ? "count" : "count (unknown)", Align::Right},
                      {"payload", Align::Right},
-                     {"on the link", Align::Right, false, 3},
+                     {"wire bytes", Align::Right, false, 3},
                      {"time", Align::Right, false, 1},
                      {"p99", Align::Right, false, 6},
-                     {"rung"},
+                     {"certainty"},
                      {"partial", Align::Right, false, 2},
                      {"from", Align::Left, false, 7},
                      {"to", Align::Left, false, 8}});
@@ -360,17 +363,18 @@ private:
                  algorithm.empty() ? "-" : algorithm, protocol.empty() ? "-" : protocol,
                  grouped(sums.operations) +
                      (sums.unknown == 0 ? "" : fmt::format(" ({})", grouped(sums.unknown))),
-                 is_known ? human_bytes(sums.payload_bytes) : "-", human_bytes(sums.wire_bytes),
-                 time, p99, is_known ? std::string(nccl::rung_name(sums.rung)) : "-",
+                 is_known ? human_bytes(sums.payload_bytes) : "n/a", human_bytes(sums.wire_bytes),
+                 time, p99, is_known ? std::string(nccl::rung_name(sums.rung)) : "n/a",
                  grouped(sums.partial), utc_time(sums.first_ns), utc_time(sums.last_ns)});
         }
         text_ += table.text(width_);
         if (!all_known)
-            wrapped("  unknown: of so many not all bytes are known; the rung is that of the others",
+            wrapped("  (unknown): operations whose bytes are not all known; certainty is that of "
+                    "the others",
                     "  ", "");
         if (has_bounds)
-            wrapped("  time: `<` is a bound and no measurement, as connections are looked at only "
-                    "so often. `collwire record --network-times` measures",
+            wrapped("  time: `<= 3.3 s` is an upper bound (sampled): connections are read at an "
+                    "interval. Record with `--network-times` for measured times",
                     "  ", "");
         more(order.size(), shown, "kinds of operations");
     }
@@ -394,7 +398,7 @@ private:
             matrix(comm);
             ++shown;
         }
-        more(order.size(), shown, "communicators with bytes from rank to rank");
+        more(order.size(), shown, "communicators with bytes between ranks");
     }
 
     void matrix(Index comm) {
@@ -407,7 +411,7 @@ private:
             sum = model::add_saturating(sum, of.payload_bytes);
             ranks.insert({key.source, key.destination});
         }
-        title(fmt::format("From rank to rank of communicator {}, payload", comm_text(comm)));
+        title(fmt::format("Sent between ranks of communicator {}, payload", comm_text(comm)));
         const std::size_t needed = 12 + ranks.size() * 13;
         if (static_cast<std::int32_t>(ranks.size()) <= MATRIX_RANKS && needed <= width_) {
             std::vector<Column> columns = {{"from \\ to", Align::Left}};

@@ -7,7 +7,7 @@
 
 namespace collwire::report {
 
-// NCCL's part of the text report; "" where no recording has any.
+// NCCL's part of the text report; "" if no recording has one.
 [[nodiscard]] std::string nccl_text(const model::Model &model, const TextOptions &options);
 
 } // namespace collwire::report

@@ -37,19 +37,19 @@ bool has_beside(const model::Sums &sums) {
     return sums.tcp.is_used() || sums.derived_tx_payload_bytes;
 }
 
-// The counter is the interface's, so TCP is in it.
+// The interface's counter includes TCP.
 bool counts_tcp(const model::PortBytes &bytes) {
     return bytes.source == "netdev";
 }
 
-// What is told of pairs of hosts, each by itself.
+// One table of bytes between hosts.
 struct PairBytes {
     const char *title;
     bool (*has)(const model::Sums &);
     Known (*bytes)(const model::Sums &);
 };
 constexpr std::array<PairBytes, 3> PAIR_BYTES = {{
-    {"Sent between hosts, on the link",
+    {"Sent between hosts, wire bytes",
      [](const model::Sums &sums) { return sums.tx_wire_bytes || sums.qps_without_bytes != 0; },
      [](const model::Sums &sums) { return sums.tx_wire_bytes; }},
     {"Sent between hosts over TCP, payload",
@@ -109,9 +109,9 @@ void ReportTextWriter::header() {
                                          : fmt::format("{} of {} captures", used, all)),
                  "1"));
     if (const auto window = window_of(model_))
-        field(fmt::format("  time      {} to {} ({})", utc(window->begin_ns).substr(0, 19) + "Z",
-                          utc(window->end_ns).substr(0, 19) + "Z",
-                          duration(window->end_ns - window->begin_ns)));
+        field(fmt::format(
+            "  time           {} to {} ({})", utc(window->begin_ns).substr(0, 19) + "Z",
+            utc(window->end_ns).substr(0, 19) + "Z", duration(window->end_ns - window->begin_ns)));
     std::string names;
     std::size_t shown = 0;
     for (const Index host : hosts_in_order(model_)) {
@@ -123,51 +123,54 @@ void ReportTextWriter::header() {
         }
         names += (shown++ == 0 ? "" : ", ") + printable(model_.hosts[host].name);
     }
-    field("  hosts     " + names);
+    field("  hosts          " + names);
     sent();
     std::string known_by;
     for (const model::BytesRung rung : {model::BytesRung::Wire, model::BytesRung::Posted}) {
         const Known &bytes = model_.total.tx_wire_bytes_by_rung[static_cast<std::size_t>(rung)];
         if (bytes)
-            known_by += fmt::format(
-                "{}{} {}", known_by.empty() ? "" : ", ", share(bytes, model_.total.tx_wire_bytes),
-                rung == model::BytesRung::Wire ? "counted frame by frame"
-                                               : "computed from posted work requests");
+            known_by +=
+                fmt::format("{}{} {}", known_by.empty() ? "" : ", ",
+                            rung == model::BytesRung::Wire ? "wire (frames counted)"
+                                                           : "posted (computed from work requests)",
+                            share(bytes, model_.total.tx_wire_bytes));
     }
     const bool has_sent = model_.total.tx_wire_bytes.value_or(0) != 0 || !has_beside(model_.total);
     if (!known_by.empty() && has_sent)
-        field("  known by  " + known_by);
+        field("  byte source    " + known_by);
     if (model_.total.retransmitted_wire_bytes && has_sent)
-        field("  resent    " + exact_bytes(model_.total.retransmitted_wire_bytes));
-    const std::string lost = fmt::format("  lost      {} record(s)", grouped(model_.lost_records));
+        field("  retransmitted  " + exact_bytes(model_.total.retransmitted_wire_bytes));
+    const std::string lost =
+        fmt::format("  lost           {} record(s)", grouped(model_.lost_records));
     line(model_.lost_records == 0 ? lost : colored(lost, "1;31"));
 }
 
-// Queue pairs by themselves; what is known of sockets, and what was computed, has its own lines.
+// Bytes of queue pairs; socket bytes and computed bytes have their own lines.
 void ReportTextWriter::sent() {
     const model::Sums &total = model_.total;
     const bool is_measured = total.tx_wire_bytes || total.tx_payload_bytes;
     if (is_measured || !has_beside(total))
-        field("  sent      " + exact_bytes(total.tx_wire_bytes) + " on the link, " +
+        field("  sent           " + exact_bytes(total.tx_wire_bytes) + " wire bytes, " +
               exact_bytes(total.tx_payload_bytes) + " payload" +
               (has_beside(total) ? ", by queue pairs" : ""));
     if (total.derived_tx_payload_bytes)
-        field(fmt::format(
-            "  {}  {} payload, computed from NCCL's operations: nothing measured these queue pairs",
-            is_measured ? "computed" : "sent    ", exact_bytes(total.derived_tx_payload_bytes)));
+        field(fmt::format("  {}  {} payload, computed from NCCL's operations: bytes of these queue "
+                          "pairs were not measured",
+                          is_measured ? "computed     " : "sent         ",
+                          exact_bytes(total.derived_tx_payload_bytes)));
     const model::TcpSums &tcp = total.tcp;
     if (tcp.sockets != 0)
-        field(fmt::format("  by TCP    {} payload on {} socket(s) of NCCL's{}; frames not counted",
+        field(fmt::format("  TCP            {} payload on {} NCCL socket(s){}; frames not counted",
                           exact_bytes(tcp.tx_payload_bytes), grouped(tcp.sockets),
                           tcp.retransmitted_bytes.value_or(0) == 0
                               ? ""
-                              : ", " + human_bytes(tcp.retransmitted_bytes) + " sent again"));
+                              : ", " + human_bytes(tcp.retransmitted_bytes) + " retransmitted"));
     if (tcp.connections_without_bytes != 0)
-        field(fmt::format("  by TCP    on {} connection(s) of NCCL's not measured{}",
+        field(fmt::format("  TCP            on {} NCCL connection(s): not measured{}",
                           grouped(tcp.connections_without_bytes),
                           tcp.derived_tx_payload_bytes
                               ? ": " + exact_bytes(tcp.derived_tx_payload_bytes) +
-                                    " payload, computed from its operations"
+                                    " payload, computed from their operations"
                               : ""));
 }
 
@@ -185,7 +188,7 @@ void ReportTextWriter::warnings() {
     more(model_.warnings.size(), shown, "warnings");
 }
 
-// nothing: there are too many hosts for it.
+// Absent if there are too many hosts.
 std::optional<std::string> ReportTextWriter::matrix(const PairBytes &of) const {
     std::set<std::string> sources;
     std::set<std::string> destinations;
@@ -253,10 +256,10 @@ void ReportTextWriter::node_pair_list() {
             return std::tuple(b->all.tx_wire_bytes, beside(b), a->source, a->destination) <
                    std::tuple(a->all.tx_wire_bytes, beside(a), b->source, b->destination);
         });
-    title("Sent between hosts, the most first");
+    title("Sent between hosts, the most sent first");
     Table table({{"from", Align::Left, true},
                  {"to", Align::Left, true},
-                 {"on the link", Align::Right},
+                 {"wire bytes", Align::Right},
                  {"payload", Align::Right, false, 1},
                  {"share", Align::Right},
                  {"TCP payload", Align::Right, false, 0, has_tcp(model_)},
@@ -282,10 +285,10 @@ void ReportTextWriter::ports() {
     const auto unexplained = [](const model::Port *port) -> Known {
         const model::PortBytes &bytes = port->bytes;
         if (!bytes.tx_wire_bytes || !bytes.explained_tx_bytes)
-            return std::nullopt; // less than any number
+            return std::nullopt; // sorts last
         return model::subtract_or_zero(*bytes.tx_wire_bytes, *bytes.explained_tx_bytes);
     };
-    // In the order of names, unless only the worst can be shown.
+    // By name, unless only the worst fit.
     if (shown < ports.size())
         std::stable_sort(ports.begin(), ports.end(),
                          [&](const model::Port *a, const model::Port *b) {
@@ -294,23 +297,24 @@ void ReportTextWriter::ports() {
     const bool of_tcp = std::any_of(ports.begin(), ports.end(), [](const model::Port *port) {
         return port->bytes.tcp_tx_bytes && counts_tcp(port->bytes);
     });
-    title(shown < ports.size() ? "Ports, sent, the most unexplained first" : "Ports, sent");
+    title(shown < ports.size() ? "Ports, sent, the most other traffic first"
+                               : "Ports, sent by known connections and by other traffic");
     Table table({{"host", Align::Left, true},
                  {"device"},
                  {"port", Align::Right, false, 3},
                  {"switch", Align::Left, true, 2},
-                 {"by counter", Align::Right},
-                 {"explained", Align::Right},
-                 {"unexplained", Align::Right},
+                 {"NIC counter", Align::Right},
+                 {"connections", Align::Right},
+                 {"other traffic", Align::Right},
                  {"", Align::Right, false, 4},
-                 {"of it TCP", Align::Right, false, 0, of_tcp},
-                 {"+-", Align::Right, false, 5},
-                 {"counter", Align::Left, false, 1}});
+                 {"of that TCP", Align::Right, false, 0, of_tcp},
+                 {"error +-", Align::Right, false, 5},
+                 {"source", Align::Left, false, 1}});
     for (std::size_t i = 0; i < shown; ++i) {
         const model::Port &port = *ports[i];
         const model::Device &device = model_.devices[port.device];
         const model::PortBytes &bytes = port.bytes;
-        std::string rest = "-";
+        std::string rest = "n/a";
         std::string rest_share;
         const bool is_counted = counts_tcp(bytes);
         if (bytes.tx_wire_bytes && bytes.explained_tx_bytes) {
@@ -368,8 +372,8 @@ void ReportTextWriter::qps() {
          {"payload", Align::Right, false, 3},
          {"computed", Align::Right, false, 0, model_.total.derived_tx_payload_bytes.has_value()},
          {"received", Align::Right, false, 2},
-         {"resent", Align::Right, false, resent ? std::size_t{2} : std::size_t{9}},
-         {"by", Align::Left, false, 1}});
+         {"retrans", Align::Right, false, resent ? std::size_t{2} : std::size_t{9}},
+         {"source", Align::Left, false, 1}});
     for (std::size_t i = 0; i < shown; ++i) {
         const Qp &qp = *qps[i];
         const model::QpBytes &bytes = qp.bytes;
@@ -445,7 +449,7 @@ void ReportTextWriter::processes() {
 }
 
 void ReportTextWriter::events() {
-    std::set<Index> told; // among the errors
+    std::set<Index> told; // already in the errors
     for (const nccl::NcclError &error : model_.nccl.errors)
         told.insert(error.qps.begin(), error.qps.end());
     const auto n_events = static_cast<std::size_t>(

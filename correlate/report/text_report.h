@@ -14,7 +14,7 @@ struct TextOptions {
     std::size_t rows = 20; // of each table that can be long
 };
 
-// For people; the JSON report has everything.
+// The report for people; the JSON report has every detail.
 [[nodiscard]] std::string text_report(const model::Model &model, const TextOptions &options);
 
 } // namespace collwire::report

@@ -41,7 +41,7 @@ public:
             return std::any_of(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown),
                                has);
         };
-        title("Sockets of NCCL's, payload, the most sent first");
+        title("NCCL's sockets, payload, the most sent first");
         Table table({{"host", Align::Left, true},
                      {"netdev", Align::Left, false, 6,
                       is_wanted([&](Index i) { return nccl_.sockets[i].port != NONE; })},
@@ -56,7 +56,7 @@ public:
                      {"tier"},
                      {"sent", Align::Right},
                      {"received", Align::Right},
-                     {"resent", Align::Right},
+                     {"retrans", Align::Right},
                      {"rtt", Align::Right, false, 2}});
         for (std::size_t i = 0; i < shown; ++i)
             table.add(row_of(order[i]));
@@ -91,7 +91,7 @@ private:
             human_bytes(identity.tx_bytes) + (identity.is_cut_short ? " (incomplete)" : ""),
             human_bytes(identity.rx_bytes),
             human_bytes(identity.retransmitted_bytes),
-            last.rtt_us == 0 ? "-" : short_duration(std::uint64_t{last.rtt_us} * 1000)};
+            last.rtt_us == 0 ? "n/a" : short_duration(std::uint64_t{last.rtt_us} * 1000)};
     }
 
     const Model &model_;

@@ -7,7 +7,7 @@
 
 namespace collwire::report {
 
-// The TCP sockets of NCCL's connections; "" where there are none.
+// The TCP sockets of NCCL connections; "" without any.
 [[nodiscard]] std::string sockets_text(const model::Model &model, const TextOptions &options);
 
 } // namespace collwire::report

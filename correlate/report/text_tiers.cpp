@@ -55,7 +55,7 @@ void TierTextWriter::sent() {
     const bool by_tcp = has_tcp(model_);
     const bool is_computed = computed(model_.total).has_value();
     Table table({{"tier"},
-                 {"on the link", Align::Right, false, 0, by_qps},
+                 {"wire bytes", Align::Right, false, 0, by_qps},
                  {"bytes", Align::Right, false, 0, by_qps},
                  {"payload", Align::Right, false, 0, by_qps},
                  {"share", Align::Right, false, 0, by_qps},
@@ -70,10 +70,11 @@ void TierTextWriter::sent() {
         const model::Sums &sums = model_.tiers[model::index_of(tier)];
         const Known &tcp = sums.tcp.tx_payload_bytes;
         const Known of_operations = computed(sums);
-        // Queue pairs are where they may have sent, the rest where something was.
+        // A tier gets a row if it has queue pairs, which may have sent, or sent bytes of another
+        // kind.
         if ((sums.qps == 0 || !by_qps) && sums.tcp.sockets == 0 && !of_operations)
             continue;
-        const auto bytes = [](const Known &known) { return known ? grouped(*known) : "-"; };
+        const auto bytes = [](const Known &known) { return known ? grouped(*known) : "n/a"; };
         const Known &all_tcp = model_.total.tcp.tx_payload_bytes;
         table.add({std::string(topology::tier_name(tier)), human_bytes(sums.tx_wire_bytes),
                    bytes(sums.tx_wire_bytes), human_bytes(sums.tx_payload_bytes),
@@ -85,10 +86,11 @@ void TierTextWriter::sent() {
     if (!table.empty())
         text_ += table.text(width_);
     else
-        line(model_.total.qps == 0 ? "  no queue pair was seen" : "  no queue pair sent anything");
+        line(model_.total.qps == 0 ? "  no queue pair was recorded"
+                                   : "  no queue pair sent anything");
 }
 
-// What the operations of each communicator put on each tier.
+// Payload of each communicator's operations, by tier.
 void TierTextWriter::operations() {
     const nccl::NcclFacts &nccl = model_.nccl;
     std::map<std::pair<Index, std::uint8_t>, std::array<std::uint64_t, model::TIERS>> kinds;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much went how far: by tier, of all that was sent and of NCCL's operations.
+// Bytes by tier: of everything that was sent, and of NCCL operations.
 #pragma once
 
 #include <string>
@@ -10,9 +10,10 @@ namespace collwire::report {
 
 [[nodiscard]] std::string tiers_text(const model::Model &model, const TextOptions &options);
 
-// Sockets of NCCL's were counted.
+// NCCL's sockets were counted.
 [[nodiscard]] bool has_tcp(const model::Model &model);
-// What NCCL's operations come to where nothing was measured, on queue pairs and over TCP.
+// Payload computed from NCCL's operations for queue pairs and TCP connections without a
+// measurement.
 [[nodiscard]] model::Known computed(const model::Sums &sums);
 
 } // namespace collwire::report

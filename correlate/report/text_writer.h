@@ -18,11 +18,11 @@ protected:
     void line(std::string_view text);
     void title(std::string_view text);
     // A line of the header.
-    void field(std::string_view text) { wrapped(text, "            ", ""); }
-    // What is left out is said.
+    void field(std::string_view text) { wrapped(text, "                 ", ""); }
+    // States how many rows are left out.
     void more(std::size_t all, std::size_t shown, std::string_view what);
     [[nodiscard]] std::string colored(std::string_view text, std::string_view code) const;
-    // Words of `text` in lines of the width, further lines indented.
+    // Wraps `text` at the width; further lines are indented.
     void wrapped(std::string_view text, std::string_view indent, std::string_view color);
 
     const TextOptions &options_;

@@ -44,12 +44,12 @@ std::string human_bytes(std::uint64_t bytes) {
 }
 
 std::string human_bytes(const model::Known &bytes) {
-    return bytes ? human_bytes(*bytes) : "-";
+    return bytes ? human_bytes(*bytes) : "n/a";
 }
 
 std::string exact_bytes(const model::Known &bytes) {
     if (!bytes)
-        return "-";
+        return "n/a";
     if (*bytes < 1024)
         return human_bytes(*bytes);
     return fmt::format("{} ({} B)", human_bytes(*bytes), grouped(*bytes));
@@ -57,7 +57,7 @@ std::string exact_bytes(const model::Known &bytes) {
 
 std::string share(const model::Known &part, const model::Known &whole) {
     if (!part || !whole || *whole == 0)
-        return "-";
+        return "n/a";
     return fmt::format("{:.1f} %",
                        100.0 * static_cast<double>(*part) / static_cast<double>(*whole));
 }

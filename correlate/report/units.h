@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as people read them. "-" is: not measured.
+// Numbers as people read them. "n/a": not measured.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace collwire::report {
 [[nodiscard]] std::string human_bytes(const model::Known &bytes);
 // "1.23 GiB (1,320,702,443 B)"
 [[nodiscard]] std::string exact_bytes(const model::Known &bytes);
-// "45.1 %" of the whole; "-" where either is not known, or the whole is 0.
+// "45.1 %" of the whole; "n/a" if either is not known or the whole is 0.
 [[nodiscard]] std::string share(const model::Known &part, const model::Known &whole);
 // "####......" of `width` characters
 [[nodiscard]] std::string bar(const model::Known &part, const model::Known &whole,
@@ -28,9 +28,9 @@ namespace collwire::report {
 [[nodiscard]] std::string utc_time(std::uint64_t realtime_ns);
 // "12.3 s", "3 min 20 s", "2 h 5 min"
 [[nodiscard]] std::string duration(std::uint64_t ns);
-// "123 us", "12.3 ms", from a second on as above
+// "123 us", "12.3 ms"; from 1 s on like duration()
 [[nodiscard]] std::string short_duration(std::uint64_t ns);
-// Without control characters: what a capture says goes to a terminal.
+// Replaces control characters: text from a capture goes to a terminal.
 [[nodiscard]] std::string printable(std::string_view text);
 
 } // namespace collwire::report

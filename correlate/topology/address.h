@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses that name an RDMA port, read from the spellings that tools and kernels print.
+// The addresses that identify an RDMA port, in the spellings that tools and kernels print.
 #pragma once
 
 #include <array>

@@ -13,7 +13,7 @@ std::string entry_path(const char *list, std::size_t index) {
     return fmt::format("{}[{}]", list, index);
 }
 
-// Beyond that many errors a file is not worth the search for cycles.
+// With more errors than this the search for cycles is skipped.
 constexpr std::size_t CYCLES_LOOKED_FOR = 50;
 
 bool has_control(std::string_view text) {
@@ -183,7 +183,7 @@ void Builder::compute_above() {
                 continue;
             take(topology_.above_[switches[uplink].above]);
             if (paths > limits_.paths)
-                return over_limit("switches", "ways up", limits_.paths);
+                return over_limit("switches", "uplink paths", limits_.paths);
         }
         std::sort(above.begin(), above.end(), lower_first);
         topology_.above_.push_back(std::move(above));
@@ -263,7 +263,8 @@ bool Builder::claim(Topology::Index<Key> &map, const Key &key, std::uint32_t ind
     return false;
 }
 
-// Several LIDs (LMC) a port; a LID that two subnets use is found with its subnet prefix only.
+// A port may have several LIDs (LMC); a LID that two subnets use is found with its subnet prefix
+// only.
 void Builder::index_lid(std::uint32_t index) {
     const auto &port = topology_.ports_[index];
     if (port.lid == 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts entries together to a Topology and finds what contradicts. Order: switches, link_switches(),
+// Builds a Topology from entries and reports contradictions. Order: switches, link_switches(),
 // ports, finish().
 #pragma once
 
@@ -23,13 +23,13 @@ class Builder {
 public:
     Builder(const Limits &limits, Problems &problems) : limits_(limits), problems_(problems) {}
 
-    // `entry_index` is the place in the file's list, for messages.
+    // `entry_index` is the position in the file's list, for messages.
     void add_switch(SwitchEntry &&entry, std::size_t entry_index);
     void link_switches();
     void add_port(const PortEntry &entry, std::size_t entry_index);
     void set_origin(std::string source, std::string generated);
 
-    // No Topology if there was any error.
+    // Absent after any error.
     std::optional<Topology> finish();
 
     // False once a limit was passed; more entries are pointless then.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The content of a topology file with every entry exact: what importers produce and the writer
-// writes.
+// The content of a topology file with every entry written out: importers produce it, the writer
+// writes it.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ std::optional<SwitchTier> parse_switch_tier(std::string_view name);
 struct SwitchEntry {
     std::string id;
     SwitchTier tier = SwitchTier::Leaf;
-    std::string pod; // empty: not told
+    std::string pod; // empty: not given
     std::vector<std::string> uplinks;
 };
 
-// Empty strings and absent numbers: not told.
+// Empty strings and absent numbers: not given.
 struct PortEntry {
     std::string host;
     std::string device;

@@ -53,8 +53,8 @@ std::size_t offset_of_depth(std::string_view text, std::size_t depth) {
 }
 
 // A pass over the text before anything is built: depth, repeated keys, the place of a mistake. The
-// library's parser with a callback is no way to do this: it looks through the whole parent at the
-// end of each object, which takes hours for a long list.
+// library's parser with a callback is too slow for this: it searches the whole parent at the end of
+// each object, which takes hours for a long list.
 class Watcher {
 public:
     explicit Watcher(Problems *repeated_keys) : repeated_keys_(repeated_keys) {}
@@ -110,7 +110,7 @@ private:
         return true;
     }
 
-    // Of the object that holds the present key.
+    // Of the object with the current key.
     [[nodiscard]] std::string path() const {
         std::string text;
         for (std::size_t i = 0; i + 1 < frames_.size(); i++) {
@@ -146,18 +146,17 @@ Result<json> parse_json_text(std::string_view text, Problems *repeated_keys) {
     Watcher watcher(repeated_keys);
     if (!json::sax_parse(text.begin(), text.end(), &watcher)) {
         if (watcher.too_deep())
-            return error(
-                ErrorKind::BadInput,
-                fmt::format("nested deeper than {} levels at {}. Fix: this is not the file it "
-                            "should be",
-                            DEPTH_MAX, place(text, offset_of_depth(text, DEPTH_MAX), skipped)));
+            return error(ErrorKind::BadInput,
+                         fmt::format("nested deeper than {} levels at {}. Fix: give the right file",
+                                     DEPTH_MAX,
+                                     place(text, offset_of_depth(text, DEPTH_MAX), skipped)));
         const std::size_t position = watcher.error_position();
         const std::size_t offset = position == 0 ? 0 : position - 1;
         const bool cut = offset >= text.size();
         return error(ErrorKind::BadInput,
                      fmt::format("not valid JSON at {}: {}", place(text, offset, skipped),
-                                 cut ? "the file ends too early. Fix: it is truncated, get it whole"
-                                     : "unexpected text. Fix: correct it there, or just before"));
+                                 cut ? "the file ends too early. Fix: copy the whole file again"
+                                     : "unexpected text. Fix: correct it there or just before"));
     }
     json value = json::parse(text.begin(), text.end(), nullptr, false);
     if (value.is_discarded())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON text to a value, without exceptions and with the place of a mistake.
+// Parses JSON text without exceptions; errors name the place.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ namespace collwire::topology {
 Result<nlohmann::json> parse_json_text(std::string_view text, Problems *repeated_keys);
 
 // Line, column and byte offset of `key` in the outermost object of `text`, which is valid JSON;
-// empty where it is not there in plain letters.
+// empty if it is absent or written with escapes.
 std::string place_of_key(std::string_view text, std::string_view key);
 
 } // namespace collwire::topology

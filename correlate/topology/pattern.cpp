@@ -37,10 +37,9 @@ Result<Axis> Axis::parse(std::string name, std::string_view spec) {
     Axis axis;
     axis.name_ = std::move(name);
     const auto refuse = [&] {
-        return bad(fmt::format(
-            "{} is not a list of numbers such as 1-4,7. Fix: write ranges low-high, parted by "
-            "commas, numbers up to {}",
-            quote(spec), NUMBER_MAX));
+        return bad(fmt::format("{} is not a list of numbers such as 1-4,7. Fix: write ranges "
+                               "low-high, separated by commas, numbers up to {}",
+                               quote(spec), NUMBER_MAX));
     };
     for (std::size_t begin = 0; begin <= spec.size();) {
         const std::size_t end = std::min(spec.find(',', begin), spec.size());
@@ -80,7 +79,8 @@ Result<void> Variables::check_name(std::string_view name) const {
             return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
         });
     if (!letters)
-        return bad(fmt::format("{} is no variable name. Fix: use letters and _ only", quote(name)));
+        return bad(
+            fmt::format("{} is not a variable name. Fix: use letters and _ only", quote(name)));
     if (find(name))
         return bad(fmt::format(
             "variable {} is set twice. Fix: keep one (a bracket in \"host\" or \"id\" sets n, one "
@@ -109,7 +109,7 @@ Result<void> Variables::add_computed(std::string name, std::string_view of, bool
     const auto base = find(of);
     if (!base || variables_[*base].rule != Rule::Value)
         return bad(fmt::format(
-            "\"of\" names {}, which is no range. Fix: name a range of this entry", quote(of)));
+            "\"of\" names {}, which is not a range. Fix: name a range of this entry", quote(of)));
     if (by == 0 || by > NUMBER_MAX || start > NUMBER_MAX)
         return bad(fmt::format("numbers go from 1 (start: 0) to {}", NUMBER_MAX));
     if (variables_.size() >= 4 * AXES_MAX)
@@ -163,7 +163,7 @@ Result<std::size_t> Template::add_variable(std::string_view text, std::size_t op
         const std::string_view format = inside.substr(colon + 1);
         const auto width = parse_number(format);
         if (format.size() < 2 || format[0] != '0' || !width || *width == 0 || *width > WIDTH_MAX)
-            return bad(fmt::format("{}: {} is no width. Fix: write 01 to 010, such as {{n:03}}",
+            return bad(fmt::format("{}: {} is not a width. Fix: write 01 to 010, such as {{n:03}}",
                                    quote(text), quote(format)));
         piece.width = static_cast<unsigned>(*width);
         inside = inside.substr(0, colon);
@@ -223,7 +223,7 @@ Result<Template> Template::compile(std::string_view text, std::string_view brack
             Piece piece;
             piece.variable = variables.find(bracket_variable);
             if (!piece.variable)
-                return bad(fmt::format("{}: a range in brackets has no place here", quote(text)));
+                return bad(fmt::format("{}: a range in brackets is not allowed here", quote(text)));
             const std::size_t axis = variables.axis_of(*piece.variable);
             piece.width = variables.axes()[axis].width();
             compiled.axes_ |= 1U << axis;

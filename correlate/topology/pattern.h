@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Patterns: one entry of a topology file that stands for many. Rules and examples:
+// Patterns: one entry of a topology file that expands to many. Rules and examples:
 // docs/topology.md, "Patterns".
 #pragma once
 
@@ -37,7 +37,7 @@ private:
     unsigned width_ = 0;
 };
 
-// The axes of one entry and what is computed from them.
+// The axes of one entry and their computed variables.
 class Variables {
 public:
     static constexpr std::size_t AXES_MAX = 8;

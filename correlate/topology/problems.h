@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with an input, collected so that one run shows all of it.
+// Problems of an input, collected so that one run shows all of them.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ private:
     std::size_t warnings_ = 0;
 };
 
-// Foreign text for a message: quoted, cut to 64 bytes, control bytes and quotes escaped.
+// Quotes foreign text for a message: cut to 64 bytes, control bytes and quotes escaped.
 std::string quote(std::string_view text);
 
 } // namespace collwire::topology

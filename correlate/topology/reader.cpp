@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The topology file, version 1, to a Topology. Specified in docs/topology.md.
+// Parses a topology file, version 1, into a Topology. Specified in docs/topology.md.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -139,9 +139,9 @@ private:
         const std::size_t known = 2 + (start == rule.end() ? 0U : 1U);
         if (of == rule.end() || !of->is_string() || !count(divide ? every : within) ||
             rule.size() != known || (start != rule.end() && !count(start)))
-            return fail(field, "is no rule. Fix: write {\"of\": \"n\", \"every\": 32} or {\"of\": "
-                               "\"n\", \"within\": "
-                               "32}, with \"start\" if it does not begin at 0");
+            return fail(field,
+                        "is not a rule. Fix: write {\"of\": \"n\", \"every\": 32} or {\"of\": "
+                        "\"n\", \"within\": 32}, with \"start\" if it does not begin at 0");
         const auto by = (divide ? every : within)->template get<std::uint64_t>();
         const auto first = start == rule.end() ? 0 : start->get<std::uint64_t>();
         const auto added =
@@ -283,7 +283,7 @@ private:
             entry.fail("id", "is missing. Fix: name the switch");
         if (entry.ok() && !tier)
             entry.fail("tier",
-                       fmt::format("{} is no tier. Fix: use leaf, spine, superspine or core",
+                       fmt::format("{} is not a tier. Fix: use leaf, spine, superspine or core",
                                    quote(tier_text)));
         const std::vector<std::string> uplinks = read_uplinks(entry);
         Variables variables = entry.variables();
@@ -322,7 +322,7 @@ private:
                  next_combination(variables, id_template.axes(), positions));
     }
 
-    // Of all the switches that an entry stands for; more than the limit where it passes that.
+    // Of all switches of an entry; more than the limit if it exceeds that.
     [[nodiscard]] std::uint64_t uplinks_of(const Template &id, const std::vector<Template> &uplinks,
                                            const Variables &variables) const {
         std::uint64_t sum = 0;

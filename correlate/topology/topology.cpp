@@ -77,7 +77,7 @@ std::uint32_t Topology::host_number(std::string_view host) const {
     if (exact != NONE && hosts_.contains(exact))
         return exact;
     if (parse_ip(host))
-        return NONE; // the dots of an address part no domain
+        return NONE; // the dots of an address are not a domain
     const auto dot = host.find('.');
     if (dot == std::string_view::npos) {
         const std::uint32_t full =
@@ -267,7 +267,7 @@ std::optional<SwitchTier> Topology::meeting_tier(std::uint32_t a, std::uint32_t 
     return common_tier(switches_[a].above, switches_[b].above);
 }
 
-// Only where the uplinks that would decide are not in the file; see docs/topology.md, "Tiers".
+// Only if the deciding uplinks are not in the file; see docs/topology.md, "Tiers".
 Tier Topology::classify_by_pods(std::uint32_t a, std::uint32_t b) const {
     const std::uint32_t pod_a = switches_[a].pod;
     const std::uint32_t pod_b = switches_[b].pod;

@@ -22,8 +22,8 @@
 
 namespace collwire::topology {
 
-// The highest level of the fabric that the shortest way between two ports crosses. A core switch
-// counts as Superspine.
+// The highest level of the fabric on the shortest path between two ports. A core switch counts as
+// Superspine.
 enum class Tier : std::uint8_t { Self, Leaf, Spine, Superspine, Unknown };
 
 std::string_view tier_name(Tier tier); // "self", "leaf", "spine", "superspine", "unknown"
@@ -32,18 +32,18 @@ std::string_view tier_name(Tier tier); // "self", "leaf", "spine", "superspine",
 // hardware NIC sends them through the fabric like any others.
 enum class SameHost { Self, ByFabric };
 
-// A port of one Topology; only that Topology understands it.
+// A port of one Topology; valid for that Topology only.
 struct PortRef {
     std::uint32_t index = 0;
     friend bool operator==(const PortRef &, const PortRef &) = default;
 };
 
-// A port as the file tells it; views live as long as the Topology.
+// A port as given in the file; views live as long as the Topology.
 struct Port {
-    std::string_view host;   // empty: not told
-    std::string_view device; // empty: not told
+    std::string_view host;   // empty: not given
+    std::string_view device; // empty: not given
     std::string_view netdev;
-    std::uint32_t port = 0; // 0: not told, stands for every port of the device
+    std::uint32_t port = 0; // 0: not given, stands for every port of the device
     std::string_view switch_id;
     std::string_view switch_port;
     SwitchTier switch_tier = SwitchTier::Leaf;
@@ -63,7 +63,7 @@ struct Switch {
     std::span<const std::uint32_t> uplinks; // indexes into the switches of the Topology
 };
 
-// What is known of the far end of a connection. MAC: 48 bits, first byte most significant.
+// The known facts about the far end of a connection. MAC: 48 bits, first byte most significant.
 struct Endpoint {
     std::optional<Address> gid = {};
     std::optional<std::uint16_t> lid = {};
@@ -72,13 +72,13 @@ struct Endpoint {
     std::optional<std::uint64_t> mac = {};
 };
 
-// What a file may grow to once its patterns are expanded. Beyond any of them it is refused.
+// Limits of a file after its patterns are expanded. A file beyond any of them is rejected.
 struct Limits {
     std::size_t ports = 1'000'000;
     std::size_t switches = 100'000;
     std::size_t uplinks = 4'000'000;
     std::size_t text_bytes = 256U << 20; // distinct names
-    // Switches above a switch, by each of the ways to them, summed over distinct sets of uplinks.
+    // Switches above a switch, once for each path to them, summed over distinct sets of uplinks.
     std::size_t paths = 64U << 20;
 };
 
@@ -88,22 +88,22 @@ public:
     Topology &operator=(Topology &&) = default;
 
     // The port of this machine that a capture names. Host names match exactly, then without the
-    // domain where only one of the two has one. After host+device+port: an entry of the device
-    // without a port, then an entry of the host alone.
+    // domain if only one of the two has one. After host+device+port: an entry of the device without
+    // a port, then an entry of the host alone.
     [[nodiscard]] std::optional<PortRef> find_local(std::string_view host, std::string_view device,
                                                     std::uint32_t port) const;
     // The same by network interface, for files made from LLDP.
     [[nodiscard]] std::optional<PortRef> find_netdev(std::string_view host,
                                                      std::string_view netdev) const;
-    // GID (as told; IPv4-mapped and IPv6 as an IP; lower half as a port GUID; EUI-64 as a MAC),
-    // then LID, IP, MAC. Nothing is returned where an address is not unique.
+    // By GID (as given; IPv4-mapped and IPv6 as an IP; lower half as a port GUID; EUI-64 as a MAC),
+    // then LID, IP, MAC. Absent if an address is not unique.
     [[nodiscard]] std::optional<PortRef> find_remote(const Endpoint &endpoint) const;
 
     // All ports of a host, by the same rule for its name; in the order of the file.
     [[nodiscard]] std::vector<PortRef> ports_of(std::string_view host) const;
 
     // Thread-safe. Ports of this Topology only. One entry on both sides is Self, unless it stands
-    // for a whole host and hosts are not Self: its ports may be different ones, on the same switch.
+    // for a whole host and hosts are not Self: its ports may be different ones on the same switch.
     [[nodiscard]] Tier classify(const PortRef &a, const PortRef &b,
                                 SameHost same_host = SameHost::Self) const;
 
@@ -185,11 +185,11 @@ private:
     std::vector<StoredPort> ports_;
     // Each distinct set of switches above a switch, sorted by tier and index.
     std::vector<std::vector<std::uint32_t>> above_;
-    // One cell a pair of above_ sets: 0 not computed, 1 they do not meet, else the tier they meet
-    // at plus 2.
+    // One cell per pair of above_ sets: 0 not computed, 1 no common switch, else the lowest common
+    // tier plus 2.
     std::unique_ptr<std::atomic<std::uint8_t>[]> meeting_cache_;
 
-    Index<std::uint64_t> hosts_;       // name -> name, to tell hosts from other names
+    Index<std::uint64_t> hosts_;       // name -> name, to separate hosts from other names
     Index<std::uint64_t> short_hosts_; // name before the first dot -> full name
     Index<LocalKey> by_device_, by_netdev_;
     Index<std::uint64_t> by_host_, by_guid_, by_mac_, by_lid_;
@@ -204,7 +204,7 @@ private:
 // check_topology gives all.
 Result<Topology> parse_topology(std::string_view json, const Limits &limits = {});
 
-// Every problem of the file; when there is no error among them `topology` holds the result.
+// Every problem of the file; without an error among them `topology` holds the result.
 struct Checked {
     Problems problems;
     std::optional<Topology> topology;

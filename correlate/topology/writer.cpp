@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Doubles what a pattern would read as special, so that every name is read back as it is.
+// Doubles the characters that are special in a pattern, so that every name is read back unchanged.
 std::string escaped(std::string_view text, bool brackets) {
     std::string out;
     for (const char c : text) {
@@ -93,7 +93,7 @@ std::string to_json(const Document &document) {
         put(entry, "rail", port.rail);
         file["ports"].push_back(std::move(entry));
     }
-    // One entry a line: a person reads and diffs it.
+    // One entry per line, for people and diffs.
     std::string text = "{\n";
     for (auto item = file.begin(); item != file.end(); ++item) {
         text += "  " + Json(item.key()).dump() + ": ";

@@ -21,7 +21,7 @@ std::optional<std::size_t> mtu_class_of(std::uint32_t mtu_bytes) {
     return std::nullopt;
 }
 
-// A sum that remembers that it grew beyond 64 bits.
+// A sum that records an overflow beyond 64 bits.
 class OverflowSum {
 public:
     void add(std::uint64_t n, std::uint64_t each = 1) {
@@ -112,7 +112,7 @@ std::optional<PostedWire> posted_wire(const cw_post_counters &posts, const WireP
     response_bytes.add(reads.pad_bytes);
     response_frames.add(atomics);
     response_bytes.add(atomics, packet_bytes + AETH_BYTES + ATOMIC_ACK_ETH_BYTES);
-    // Both are answered with a READ response that carries nothing.
+    // Both are answered with an empty READ response.
     for (const std::uint64_t n : {flushes, atomic_writes}) {
         response_frames.add(n);
         response_bytes.add(n, packet_bytes + AETH_BYTES);

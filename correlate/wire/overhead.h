@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What posted work requests put on the wire: payload and every header, computed.
+// Computes the wire bytes of posted work requests: payload and every header.
 //
 // Per packet (InfiniBand Architecture Specification 1.5, chapter 9, and annexes A16 and A17 for
 // RoCE):
@@ -30,8 +30,8 @@ struct WirePath {
     std::uint8_t qp_type = 0xff;      // as cw_qp_event::qp_type
 };
 
-// Without retransmissions, and without the acknowledgements of SEND and WRITE: how many of those
-// there are is up to the responder.
+// Without retransmissions, and without the acknowledgements of SEND and WRITE, whose number is up
+// to the responder.
 struct PostedWire {
     std::uint64_t request_frames = 0; // that the queue pair sends
     std::uint64_t request_bytes = 0;
@@ -40,7 +40,7 @@ struct PostedWire {
     std::uint64_t response_bytes = 0;
 };
 
-// Nothing if the sizes cannot be told: a path MTU that is none, work requests that are not RDMA
+// Absent if the sizes are unknown: an invalid path MTU, work requests that are not RDMA
 // (cw_post_class OTHER), iWARP, or counters that no driver can have reached.
 std::optional<PostedWire> posted_wire(const cw_post_counters &posts, const WirePath &path);
 

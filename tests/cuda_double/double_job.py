@@ -17,8 +17,8 @@ LOADER = "ld-linux-x86-64.so.2"
 
 @contextlib.contextmanager
 def signals_held():
-    """A handler that raises then runs behind the block: not between the start of a process and the line that notes whom to end. What is started
-    gets the mask of before, which is handed to the block."""
+    """Blocks signals, so that no handler raises between the start of a process and the line that stores it. Yields the earlier mask, which the process
+    has to restore."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
     try:
         yield before
@@ -34,7 +34,7 @@ class Job:
     ranks_per_node: int = 1
     id_place: str = ""
     environment: dict = dataclasses.field(default_factory=dict)
-    # Where a newer C library is that the library needs, with its loader; empty: this machine's will do.
+    # Directory of the C library and loader that the library needs; empty: this machine's.
     c_library: str = ""
     limit_s: int = 240
 
@@ -84,12 +84,12 @@ def output_of(directory, rank):
 def wait_until_running(job, directory, processes):
     end = time.monotonic() + job.limit_s
     while not all("running" in output_of(directory, rank) for rank in range(job.ranks)):
-        assert time.monotonic() < end and all(process.poll() is None for process in processes), f"{job}: does not start"
+        assert time.monotonic() < end and all(process.poll() is None for process in processes), f"{job}: not running"
         time.sleep(0.1)
 
 
 def run_job(job, directory, program, arguments, end_after_s=None):
-    """The ranks' logs and counts are in the directory. `end_after_s`: then the last rank gets SIGTERM."""
+    """Runs the job to its end, with logs and counts of the ranks in the directory. `end_after_s`: after it the last rank gets SIGTERM."""
     job.write_layout(directory)
     processes = []
     try:
@@ -117,7 +117,7 @@ def lines_of(path):
 
 
 def counted_bytes(job, arguments):
-    """For every rank: the bytes and the posts of the double's log, and the bytes given to send()."""
+    """For every rank: (bytes in the double's log, posts in it, bytes given to send())."""
     with tempfile.TemporaryDirectory() as directory:
         run_job(job, directory, "collectives", arguments)
         counts = []

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job's log against the double's: each communicator did the work that it was asked for, no more."""
+"""The job's log against the double's: each communicator did the work of its calls, and no other."""
 
 import collections
 
 from double_job import lines_of
 
 COLLECTIVES = {"AllReduce", "AllGather", "ReduceScatter", "Reduce"}
-# How often its bytes go out of the root, and out of the others.
+# How many times a rank sends the bytes of its call.
 EXCHANGES = {"Send": lambda call: 1, "Recv": lambda call: 0, "AlltoAll": lambda call: call["ranks"], "Gather": lambda call: 1,
              "Scatter": lambda call: call["ranks"] if call["rank"] == call["root"] else 0}
 
 
 class Instance:
-    """A communicator from its creation to its end: addresses are used again."""
+    """A communicator from its creation to its end: addresses are reused."""
 
     def __init__(self, created):
         self.comm, self.ranks, self.begin_ns = created["comm"], created["ranks"], created["at_realtime_ns"]
@@ -25,7 +25,7 @@ class Instance:
         if call["result"] != 0 or call["bytes"] == 0:
             return
         if call["op"] in COLLECTIVES:
-            # A rank alone has no kernel, but copies.
+            # One rank copies without a kernel.
             self.asked[call["op"], call["bytes"]] += 1 if self.ranks > 1 else 0
         elif call["op"] == "Broadcast":
             self.asked["broadcast"] += call["bytes"] if self.ranks > 1 else 0
@@ -38,7 +38,7 @@ class Instance:
             operation = work["function"].split("_")[0]
             if operation == "SendRecv":
                 self.done["sent"] += work["send_bytes"]
-            elif operation in ("Broadcast", "AllGatherV"): # of a group from 2.29 on: cut by channels
+            elif operation in ("Broadcast", "AllGatherV"): # a group's, split by channels from 2.29 on
                 self.done["broadcast"] += work["bytes"]
             else:
                 self.done[operation, work["bytes"]] += 1
@@ -48,7 +48,7 @@ class Instance:
 
 
 def instances_of(log):
-    """Those of a job's log with what was asked of them, and the number of calls."""
+    """(instances of a job's log with their calls, number of calls)"""
     instances, alive, calls = [], {}, 0
     for line in log:
         if line["event"] == "created":
@@ -60,7 +60,7 @@ def instances_of(log):
             instance.is_aborted = line["event"] == "aborted"
         elif line["event"] in ("call", "replay"):
             calls += 1
-            # The call that is captured only says what every replay will do.
+            # A captured call runs in its replays.
             if line["graph"] is None or line["event"] == "replay":
                 alive[line["communicator"]].ask(line)
     return instances, calls

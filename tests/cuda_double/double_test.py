@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Official NCCL libraries under the test double of CUDA, on loopback by NET/Socket and shared memory. Every element is checked; the
-bytes that NCCL gave to send() are those of the double's log plus 4 for every message (net_socket's header with the size); the work
-in the double's log is what the job's own log says that it asked for.
+"""Official NCCL libraries under the test double of CUDA, on loopback, over sockets and shared memory. Every element is checked; the bytes that NCCL gave
+to send() equal the double's log plus 4 for every message (net_socket's size header); the work in the double's log equals the calls in the job's log.
 
 double_test.py --build DIRECTORY [--nccl libnccl.so.2 ...] [--version VERSION ...] [--quick] [--only-full]
 
@@ -21,7 +20,7 @@ from double_logs import check_logs
 SKIPPED = 77
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
 FIRST_WITH_PAT = (2, 24)
-# Before it NCCL's kernels have no double.
+# The double cannot run the kernels of earlier versions.
 FIRST_WITH_KERNELS = (2, 20)
 SEND_HEADER_BYTES = 4
 COUNTED_BYTES = 300004
@@ -41,7 +40,7 @@ def check_data(job, operations, largest_bytes):
 
 
 def check_sent_bytes(job, operations):
-    """The difference of two runs: what the set-up sends cancels out. Every rank is root equally often."""
+    """Compares the difference of two runs, without what the set-up sends. Every rank is root equally often."""
     few, many = (counted_bytes(job, ["--operations", ",".join(operations), "--from", str(COUNTED_BYTES), "--to", str(COUNTED_BYTES),
                                      "--iterations", str(iterations)]) for iterations in (job.ranks, 3 * job.ranks))
     for rank, (before, after) in enumerate(zip(few, many)):
@@ -86,7 +85,7 @@ def check_plans(library, build, quick):
     calls = check_plan(job, "--plan", "training", "--seconds", "600", "--stall-rank", "1", "--stall-at", "5", "--stall-ms", "300",
                        end_after_s=1)
     yield f"2 ranks, --id tcp, a stall, SIGTERM: {calls} calls right, and in the log"
-    if version_of(library) != (2, 24, 3): # its proxy thread does not end when the peer has aborted first
+    if version_of(library) != (2, 24, 3): # its proxy thread does not exit if the peer aborted first
         check_plan(Job(library, build, ranks=2), "--plan", "abort")
         yield "2 ranks, plan abort: right"
 

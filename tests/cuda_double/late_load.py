@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL as Python programs have it: loaded by dlopen long after the start, one process with several devices, a communicator each.
+"""NCCL as Python programs load it: by dlopen, long after the start, in one process with several devices, a communicator each.
 
 late_load.py LIBRARY [--devices N] [--wait SECONDS] [--count N]
 

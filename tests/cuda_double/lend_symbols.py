@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the symbols that the test double needs of an NCCL that was stripped and of which nobody has the symbols: of the CUDA runtime that is
-linked into it, out of another library with the same one (its machine code is the same, but for addresses); of the kernels, by what the file gives
-to CUDA's register of them; of NCCL's table of device functions, by its content in another build of the same version.
+"""Writes the symbols that the test double needs of a stripped NCCL whose symbols are not published: of its CUDA runtime, by the machine code of the same
+runtime in another library (equal but for addresses); of the kernels, by the arguments of their registration with CUDA; of NCCL's table of device
+functions, by its content in another build of the version.
 
 lend_symbols.py STRIPPED --runtime LIBRARY --version LIBRARY -o FILE
 
@@ -17,13 +17,13 @@ import capstone
 from elftools.elf.elffile import ELFFile
 
 TABLE = "ncclDevFuncRowToId"
-# Every function of the runtime that NCCL could call: fewer found is another runtime.
+# Functions of the runtime: with fewer matches it is another runtime.
 FEWEST_OF_RUNTIME = 300
 FUNCTION, OBJECT = 2, 1
 LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]")
 LEA_BYTES = 7
 TO_RDX, TO_RSI = b"\x48\x8d\x15", b"\x48\x8d\x35"
-# Of its host function, whose size nobody needs.
+# Size of a kernel's host function: any will do.
 LEAST_OF_KERNEL = 16
 
 
@@ -43,11 +43,11 @@ class File:
     def build_id(self):
         for note in self.elf.get_section_by_name(".note.gnu.build-id").iter_notes():
             return bytes.fromhex(note["n_desc"])
-        raise SystemExit(f"{self.path}: no build-id. Fix: a library that has one")
+        raise SystemExit(f"{self.path}: no build-id. Fix: name a library with one")
 
 
 def pattern_of(disassembler, code, address):
-    """Of a function's code, whatever addresses outside of it are."""
+    """A pattern of a function's code, with any addresses outside of it."""
     wild = set()
     for instruction in disassembler.disasm(code, address):
         at = instruction.address - address
@@ -63,7 +63,7 @@ def pattern_of(disassembler, code, address):
 
 
 def of_runtime(stripped, runtime):
-    """(name, address, bytes) of each function of CUDA's runtime."""
+    """(name, address, size in bytes) of each function of the CUDA runtime."""
     disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     disassembler.detail = True
     (base, code), (other_base, other_code) = stripped.section(".text"), runtime.section(".text")
@@ -76,12 +76,12 @@ def of_runtime(stripped, runtime):
         if len(places) == 1:
             found.append((symbol.name, base + places[0], size))
     if len(found) < FEWEST_OF_RUNTIME:
-        raise SystemExit(f"{stripped.path}: {len(found)} functions of {runtime.path}'s CUDA runtime are in it. Fix: a library with the same runtime")
+        raise SystemExit(f"{stripped.path}: {len(found)} functions of {runtime.path}'s CUDA runtime match. Fix: name a library with the same runtime")
     return found
 
 
 def of_kernels(stripped):
-    """CUDA's register gets each kernel's name, in %rdx, and its host function, in %rsi."""
+    """A kernel's registration passes its name in %rdx and its host function in %rsi."""
     base, code = stripped.section(".text")
     texts_base, texts = stripped.section(".rodata")
     names = {texts_base + match.start(1): match.group(1).decode()
@@ -111,7 +111,7 @@ def of_table(stripped, same_version):
         base, data = stripped.section(name)
         found += [(TABLE, base + match.start(), len(content)) for match in re.finditer(re.escape(content), data)]
     if len(found) != 1:
-        raise SystemExit(f"{stripped.path}: {TABLE} of {same_version.path} is in it {len(found)} times. Fix: another build of the same version")
+        raise SystemExit(f"{stripped.path}: {TABLE} of {same_version.path} matches {len(found)} times. Fix: name another build of the same version")
     return found
 
 

@@ -4,13 +4,16 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 
 #include "tests/cuda_double/settings.h"
@@ -18,16 +21,28 @@
 namespace collwire::cuda_double {
 namespace {
 
-// The bytes of an ELF file. The loader has accepted it; the section headers nobody has looked at.
+// A mapped ELF file. The loader has checked it, but not its section headers. A library has 400 MB,
+// of which only symbols are read.
 class ElfFile {
 public:
     explicit ElfFile(const std::string &path) : path_(path) {
-        std::ifstream file(path, std::ios::binary);
-        bytes_.assign(std::istreambuf_iterator<char>(file), {});
+        const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        struct stat status {};
+        if (fd < 0 || ::fstat(fd, &status) != 0)
+            damaged();
+        size_bytes_ = static_cast<std::size_t>(status.st_size);
+        void *mapped = ::mmap(nullptr, size_bytes_, PROT_READ, MAP_PRIVATE, fd, 0);
+        ::close(fd);
+        if (mapped == MAP_FAILED)
+            damaged();
+        bytes_ = static_cast<const char *>(mapped);
         const auto *header = at<Elf64_Ehdr>(0, 1);
         sections_ = at<Elf64_Shdr>(header->e_shoff, header->e_shnum);
         section_count_ = header->e_shnum;
     }
+    ElfFile(const ElfFile &) = delete;
+    ElfFile &operator=(const ElfFile &) = delete;
+    ~ElfFile() { ::munmap(const_cast<char *>(bytes_), size_bytes_); }
 
     [[nodiscard]] std::vector<Elf64_Shdr> sections(unsigned type) const {
         std::vector<Elf64_Shdr> found;
@@ -41,9 +56,9 @@ public:
         return sections_[index];
     }
     template <class T> const T *at(std::uint64_t offset_bytes, std::uint64_t count) const {
-        if (offset_bytes > bytes_.size() || count > (bytes_.size() - offset_bytes) / sizeof(T))
+        if (offset_bytes > size_bytes_ || count > (size_bytes_ - offset_bytes) / sizeof(T))
             damaged();
-        return reinterpret_cast<const T *>(bytes_.data() + offset_bytes);
+        return reinterpret_cast<const T *>(bytes_ + offset_bytes);
     }
 
 private:
@@ -52,7 +67,8 @@ private:
     }
 
     std::string path_;
-    std::vector<char> bytes_;
+    const char *bytes_ = nullptr;
+    std::size_t size_bytes_ = 0;
     const Elf64_Shdr *sections_ = nullptr;
     std::size_t section_count_ = 0;
 };

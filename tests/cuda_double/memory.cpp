@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_double/memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -11,6 +16,9 @@ namespace collwire::cuda_double {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
+// An entry of /proc/self/pagemap (Linux, Documentation/admin-guide/mm/pagemap.rst).
+using PageEntry = std::uint64_t;
+constexpr PageEntry kPresent = PageEntry{1} << 63, kSwapped = PageEntry{1} << 62;
 
 struct Allocations {
     std::mutex mutex;
@@ -21,6 +29,10 @@ struct Allocations {
 Allocations &allocations() {
     static Allocations &kept = *new Allocations;
     return kept;
+}
+
+bool is_written(PageEntry entry) {
+    return (entry & (kPresent | kSwapped)) != 0;
 }
 
 } // namespace
@@ -34,7 +46,7 @@ void *allocate(std::size_t bytes, MemoryKind kind, int device) {
         return nullptr;
     auto *begin = static_cast<char *>(memory);
     const std::lock_guard lock(allocations().mutex);
-    allocations().by_begin[begin] = {begin, mapped_bytes, kind, device};
+    allocations().by_begin[begin] = {begin, mapped_bytes, kind, device, true};
     return begin;
 }
 
@@ -54,7 +66,7 @@ bool add_pinned(void *begin, std::size_t bytes, int device) {
     const std::lock_guard lock(allocations().mutex);
     auto *key = static_cast<char *>(begin);
     return allocations()
-        .by_begin.emplace(key, Allocation{key, bytes, MemoryKind::Pinned, device})
+        .by_begin.emplace(key, Allocation{key, bytes, MemoryKind::Pinned, device, false})
         .second;
 }
 
@@ -73,6 +85,32 @@ std::optional<Allocation> allocation_of(const void *address) {
     if (wanted >= allocation.begin + allocation.bytes)
         return std::nullopt;
     return allocation;
+}
+
+void fill_with_zeros(void *begin, std::size_t bytes) {
+    static const int pagemap = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    char *at = static_cast<char *>(begin), *const end = at + bytes;
+    const auto allocation = allocation_of(begin);
+    const bool is_own =
+        allocation && end <= allocation->begin + allocation->bytes && allocation->is_mapped;
+    while (at != end) {
+        std::array<PageEntry, 512> entries;
+        const auto page = reinterpret_cast<std::uintptr_t>(at) / kPageBytes;
+        const std::size_t offset = reinterpret_cast<std::uintptr_t>(at) % kPageBytes;
+        const std::size_t count =
+            std::min(entries.size(),
+                     (offset + static_cast<std::size_t>(end - at) + kPageBytes - 1) / kPageBytes);
+        const auto size = static_cast<ssize_t>(count * sizeof(PageEntry));
+        if (!is_own || ::pread(pagemap, entries.data(), static_cast<std::size_t>(size),
+                               static_cast<off_t>(page * sizeof(PageEntry))) != size)
+            entries.fill(kPresent);
+        for (std::size_t i = 0; i < count; i++) {
+            char *const next = std::min(end, reinterpret_cast<char *>((page + i + 1) * kPageBytes));
+            if (is_written(entries[i]))
+                std::memset(at, 0, static_cast<std::size_t>(next - at));
+            at = next;
+        }
+    }
 }
 
 } // namespace collwire::cuda_double

@@ -38,7 +38,10 @@ public:
     Fill(void *to, int value, std::size_t bytes) : to_(to), value_(value), bytes_(bytes) {}
 
     bool advance(bool &) override {
-        std::memset(to_, value_, bytes_);
+        if (value_ == 0)
+            fill_with_zeros(to_, bytes_);
+        else
+            std::memset(to_, value_, bytes_);
         return true;
     }
     [[nodiscard]] std::string state() const override { return "a fill"; }

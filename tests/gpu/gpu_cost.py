@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What AllReduces take while a recorder runs beside them, against while none does, turn by turn in one job: a ratio for each size. Printed, and judged by nobody but for
-its having been measured: the machine is noisy."""
+"""Times of AllReduces with and without a recorder, in turns of one job: a ratio for each size. The ratio is printed and not judged, since the machine is
+noisy; missing samples are an error."""
 
 import statistics
 import time
@@ -13,7 +13,7 @@ TURN_S = 2.0
 
 
 def samples_of(log):
-    """(bytes, begin, nanoseconds until all had ended) of each AllReduce that was waited for alone."""
+    """(bytes, start, nanoseconds until its wait returned) of each AllReduce with a wait of its own."""
     call = None
     for line in log:
         if line["event"] == "call":
@@ -39,7 +39,7 @@ def measure(collwire, job, directory, plan_path, rounds):
                 time.sleep(TURN_S)
                 turns["with"].append((begin, time.monotonic_ns()))
             assert recorder.status == 0, recorder.said()
-        assert all(process.poll() is None for process in processes), "the job has ended"
+        assert all(process.poll() is None for process in processes), "the job exited"
     finally:
         for process in processes:
             process.kill()

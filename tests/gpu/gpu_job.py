@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of NCCL on a GPU, all ranks on the one, each a node of its own for NCCL (NCCL_HOSTID), over sockets; or the same on the test double of CUDA."""
+"""Jobs of NCCL on one GPU, over sockets, each rank a node of its own for NCCL (NCCL_HOSTID); or the same on the test double of CUDA."""
 
 import dataclasses
 import glob
@@ -13,14 +13,14 @@ sys.path[:0] = [os.path.join(HERE, "..", "nccl"), os.path.join(HERE, "..", "cuda
 
 import double_job  # noqa: E402  (the path has to be set first)
 
-# Below the packages of a Python, as NVIDIA's wheels put them; then of the system.
+# Directories in the packages of a Python, as in NVIDIA's wheels, then of the system.
 PLACES = ("nvidia/nccl/lib", "nvidia/cuda_runtime/lib", "nvidia/cu1*/lib")
 SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/lib64")
 TORCH_LOOP = os.path.join(HERE, "torch_loop.py")
 
 
 def gpus():
-    """What the driver says of each; empty: there is none."""
+    """The driver's line for each GPU; empty: no GPU."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -29,7 +29,7 @@ def gpus():
 
 
 def python_with_torch():
-    """The first Python of PATH, else the system's, if it has PyTorch; None: neither has."""
+    """The first Python of PATH, else the system's, if it has PyTorch; else None."""
     for name in ("python3", "/usr/bin/python3"):
         python = shutil.which(name)
         if python and subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
@@ -38,7 +38,7 @@ def python_with_torch():
 
 
 def find_library(pattern, python):
-    """The real path of a library that PyTorch's Python has, or the system; None: there is none."""
+    """Real path of a library of PyTorch's Python, else of the system; None: not found."""
     places = list(SYSTEM)
     if python:
         words = [python, "-c", "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))"]
@@ -83,7 +83,7 @@ class GpuJob(double_job.Job):
 
 @dataclasses.dataclass
 class TorchJob(GpuJob):
-    """torch_loop.py in the job's place: PyTorch brings its own CUDA runtime and NCCL."""
+    """torch_loop.py in place of the job: PyTorch has its own CUDA runtime and NCCL."""
     python: str = ""
 
     def command(self, program):

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL on a real GPU, several ranks on the one, over sockets, under collwire: its operations against a profiler plugin, its bytes against what was given to
-send(), its order against the program's, what AllReduce takes with a recorder against without one, and loops of PyTorch. Where there is no eBPF: the plan
-and `inspect` alone.
+"""NCCL on a real GPU, several ranks on one GPU, over sockets, under collwire: operations against a profiler plugin, bytes against those given to send(),
+order against the program's, the time of AllReduce with and without a recorder, and loops of PyTorch. Without eBPF: `plan` and `inspect` only.
 
 gpu_test.py --build DIRECTORY [--collwire FILE] [--nccl libnccl.so.2] [--steps STEP,...] [--keep DIRECTORY] [--double VERSION [--only-full]]
 
---double: the test double of CUDA in the GPU's place, with less of everything; no PyTorch."""
+--double: the test double of CUDA in place of the GPU, with fewer sizes and rounds, without PyTorch."""
 
 import argparse
 import dataclasses
@@ -28,11 +27,11 @@ import one_machine
 RANKS = 2
 PROTOCOLS = ("", "Simple", "LL", "LL128")
 OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "allpairs")
-# NCCL tells a profiler plugin of the sends and receives that it makes of it: on a communicator of its own.
+# The profiler plugin has its sends and receives, so it runs on a communicator of its own.
 APART = "alltoall"
 SIZES = ("8", "1KiB", "64KiB", "1MiB", "16MiB", "256MiB")
 SIZES_ON_DOUBLE = ("8", "1KiB", "1MiB")
-COST_SIZES = {"8": 20, "1KiB": 20, "64KiB": 20, "1MiB": 10, "16MiB": 2} # and how often in a row
+COST_SIZES = {"8": 20, "1KiB": 20, "64KiB": 20, "1MiB": 10, "16MiB": 2} # and how many times in a row
 REPLAYS = 5
 LIMIT_S = 600
 
@@ -58,7 +57,8 @@ class Bench:
         words = {"python": self.python} if is_torch else {}
         if is_profiled:
             environment.update({"NCCL_PROFILER_PLUGIN": self.plugin, "COLLWIRE_PROFILER_LOG": f"{directory}/profiler"})
-        return kind(self.of_torch if is_torch else self.library, self.double, RANKS, programs=self.programs, runtime=self.runtime, limit_s=LIMIT_S, environment=environment, **words)
+        return kind(self.of_torch if is_torch else self.library, self.double, RANKS, programs=self.programs, runtime=self.runtime, limit_s=LIMIT_S,
+                    environment=environment, **words)
 
     def make_directory(self, name):
         os.mkdir(f"{self.directory}/{name}")
@@ -72,7 +72,7 @@ def write_plan(path, lines):
 
 
 def plan(bench):
-    """What is read out of the library."""
+    """What collwire reads in the library."""
     path = f"{bench.directory}/plan.json"
     with open(path, "w", encoding="utf-8") as file:
         subprocess.run([bench.collwire, "doctor", "--nccl", bench.library, "--json"], stdout=file, check=True)
@@ -100,7 +100,7 @@ def collectives(bench):
         job = bench.job(directory, **({"NCCL_PROTO": protocol} if protocol else {}))
         report, jobs, _ = one_machine.record(bench.collwire, job, directory, ["--plan", write_plan(f"{directory}/all.plan", lines)])
         line, of_run = gpu_truth.judge(report, jobs, directory, protocol)
-        print(f"collectives, {protocol or 'protocol as NCCL chooses'}: {line}", flush=True)
+        print(f"collectives, {protocol or 'NCCL chooses the protocol'}: {line}", flush=True)
         problems += of_run
     return problems
 
@@ -115,7 +115,7 @@ def cost(bench):
 
 def torch(bench):
     if not bench.python:
-        raise NotHad("no Python of PATH has PyTorch with an NCCL of its own")
+        raise StepSkipped("no Python of PATH has PyTorch with its own NCCL")
     problems = []
     for name, count in (("ddp", 20), ("graph", REPLAYS)):
         directory = bench.make_directory(f"torch-{name}")
@@ -126,8 +126,8 @@ def torch(bench):
     return problems
 
 
-class NotHad(Exception):
-    """A step cannot run here."""
+class StepSkipped(Exception):
+    """A step cannot run here, for this reason."""
 
 
 STEPS = {"plan": plan, "inspect": inspect, "collectives": collectives, "cost": cost, "torch": torch}
@@ -167,12 +167,12 @@ def run(arguments, directory):
         try:
             problems += [f"{name}: {problem}" for problem in STEPS[name](bench)]
             ran.append(name)
-        except NotHad as reason:
+        except StepSkipped as reason:
             print(f"{name}: skip: {reason}", flush=True)
         except one_machine.Skip as reason:
             no_bpf = str(reason)
             print(f"{name}: skip: {no_bpf}", flush=True)
-        except Exception as problem: # pylint: disable=broad-exception-caught  (the other steps say something all the same)
+        except Exception as problem: # pylint: disable=broad-exception-caught  (the other steps still run)
             problems.append(f"{name}: {type(problem).__name__}: {problem}")
     print("\n".join([f"run: {', '.join(ran)}", *problems[:60]]), flush=True)
     assert not problems, f"{len(problems)} problems"
@@ -184,7 +184,7 @@ def main():
     parser.add_argument("--collwire", default="")
     parser.add_argument("--nccl", default="")
     parser.add_argument("--steps", default=",".join(STEPS))
-    parser.add_argument("--keep", default="", metavar="DIRECTORY", help="leave there what the run wrote")
+    parser.add_argument("--keep", default="", metavar="DIRECTORY", help="keep the results there")
     parser.add_argument("--double", default="", metavar="VERSION")
     parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
     arguments = parser.parse_args()

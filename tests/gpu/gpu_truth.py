@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says of a job on a GPU, against NCCL's profiler plugin, what was given to send(), and the order in which the program called."""
+"""The report of a job on a GPU against NCCL's events for a profiler plugin, the bytes given to send(), and the order of the program's calls."""
 
 import identity_truth
 import profiler_truth
@@ -8,18 +8,18 @@ FEWEST = 1
 
 
 def messages_of(paths):
-    """(messages, their bytes without net_socket's 4 for each) of what tests/cuda_double/send_counter.cpp counted, all ranks."""
+    """(messages, their bytes without net_socket's 4 for each) of all ranks, as tests/cuda_double/send_counter.cpp counted them."""
     messages = payload = missing = 0
     for path in paths:
         with open(path, encoding="ascii") as file:
             for words in (line.split() for line in file if line.startswith("messages")):
                 messages, payload, missing = messages + int(words[1]), payload + int(words[2]), missing + int(words[3])
-    assert not missing, f"{missing} bytes of messages are missing: connections of several sockets, or one that was cut"
+    assert not missing, f"{missing} bytes of messages are missing: a connection has several sockets, or was cut"
     return messages, payload
 
 
 def without_pairs(report, profiles):
-    """Both without communicators with collectives that NCCL makes into sends and receives, and tells a profiler plugin of as such."""
+    """Report and events without communicators with collectives that NCCL makes into sends and receives: the plugin has events of those."""
     apart = {collective["comm"] for collective in report["collectives"] if collective["op"] in identity_truth.MADE_OF_PAIRS}
     hashes = {comm["hash"] for comm in report["communicators"] if comm["id"] in apart}
     kept = {kind: [entry for entry in report[kind] if entry["comm"] not in apart] for kind in ("collectives", "p2p")}
@@ -28,7 +28,7 @@ def without_pairs(report, profiles):
 
 
 def judge(report, jobs, directory, protocol, of_torch=False):
-    """Returns (a line that says what was compared, problems)."""
+    """Returns (summary, problems)."""
     profiles = [identity_truth.lines_of(f"{directory}/profiler.{log[0]['pid']}") for log in jobs]
     collectives, pairs, problems = profiler_truth.compare(*without_pairs(report, profiles))
     messages, payload = messages_of([f"{directory}/sent.{rank}" for rank in range(len(jobs))])
@@ -41,15 +41,15 @@ def judge(report, jobs, directory, protocol, of_torch=False):
         calls, out_of_order = identity_truth.compare_order(report, jobs)
         problems += [f"out of order: {each}" for each in out_of_order]
     replays = sum(collective["replay"] is not None for collective in report["collectives"])
-    # Of the job's own a line each, of PyTorch's what the loop says. The first play is a launch as others.
+    # The job logs a line for each replay, PyTorch's loop a number. The first one is no replay in the report.
     wanted = sum(line["event"] == "replay" for line in jobs[0]) or jobs[0][0].get("replays", 0) * jobs[0][0].get("captured", 0)
     if replays < wanted:
-        problems.append(f"{replays} replays of operations, the loop played {wanted}")
+        problems.append(f"{replays} replays of operations, the loop has {wanted}")
     if protocol and not any(collective["protocol"] == protocol.upper() for collective in report["collectives"]):
-        problems.append(f"nothing went by {protocol}")
+        problems.append(f"no operation used {protocol}")
     if report["loss"]["entries"]:
         problems.append(f"lost: {report['loss']['entries']}")
     if collectives < FEWEST or not payload:
         problems.append("too little to compare")
-    return (f"{collectives} collectives and {pairs} sends and receives as NCCL tells a profiler plugin, {calls} calls in the program's order, {replays} replayed; "
-            f"{payload} B in {messages} messages, exact {sums[0]}, inferred {sums[1]}, process {sums[2]}; {len(problems)} problems"), problems
+    return (f"{collectives} collectives and {pairs} sends and receives as in NCCL's events for the profiler plugin, {calls} calls in the program's order, "
+            f"{replays} replayed; {payload} B in {messages} messages, exact {sums[0]}, inferred {sums[1]}, process {sums[2]}; {len(problems)} problems"), problems

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of PyTorch: a loop of DistributedDataParallel (--plan ddp), or of a CUDA graph with AllReduces that is replayed (--plan graph). Every result is checked.
+"""A rank of PyTorch: a loop of DistributedDataParallel (--plan ddp), or replays of a CUDA graph with AllReduces (--plan graph). Every result is checked.
 
 torch_loop.py --rank R --ranks N --id file:PATH --device D --plan ddp|graph [--count N] [--log FILE]"""
 
@@ -19,7 +19,7 @@ ELEMENTS = 1 << 18
 
 
 def ddp(arguments):
-    """The ranks begin with other data and end with the same weights."""
+    """The ranks start with different data and end with equal weights."""
     torch.manual_seed(0)
     layers = [layer for _ in range(LAYERS) for layer in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU())]
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers).cuda(), device_ids=[arguments.device])
@@ -37,7 +37,7 @@ def ddp(arguments):
 
 
 def graph(arguments):
-    """Each replay multiplies by the number of ranks, so many times as it has AllReduces."""
+    """Each replay multiplies the values by the number of ranks once for each AllReduce."""
     values = torch.ones(ELEMENTS, device="cuda")
     dist.all_reduce(torch.ones(1, device="cuda"))  # connects
     torch.cuda.synchronize()

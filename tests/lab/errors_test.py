@@ -30,7 +30,7 @@ def report_of(out, name):
                           check=False)
     assert done.returncode in (0, harness.LOST), done.stderr
     text = done.stdout
-    print(text[text.index("Errors (UTC)"):text.index("NCCL's data")] if "Errors (UTC)" in text else "no errors", flush=True)
+    print(text[text.index("Errors (UTC)"):text.index("How sure collwire is")] if "Errors (UTC)" in text else "no errors", flush=True)
     with open(path, encoding="utf-8") as file:
         return json.load(file)
 

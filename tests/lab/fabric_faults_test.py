@@ -1,18 +1,24 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the lab does to the fabric is in the captures and in the report. A port that goes down and up: its carrier edges and port errors,
-when they happened and where. An uplink that is cut, and frames lost, where no host can see it: the effects alone, and named so.
+"""Every kind of fault in one run of three nodes: what it does to the frames on each link, what the node that it hits can see of it, and what the
+report says. A port that goes down and up is reported with its edges and port errors; an uplink that is cut, and frames that are lost, by their
+effects alone, and named so.
 
 fabric_faults_test.py [--kernel SERIES]"""
 
 import datetime
+import os
 
 import lab_harness as harness
 
-# A busy node may take several seconds to end its loss, and an effect this near to a flap would be put down to it.
-CUT, LOSS, FLAP = "silent:leaf0-spine0@T+35+4", "loss:2:20@T+49+3", "port:0@T+75+3"
-TRAFFIC_S = 83
-# A node's clock is set from the host's; its counters are read once a second.
+NODES = 3
+# These hit the RDMA transfers; the job announces when.
+CUT, LOSS, FLAP = "silent:leaf0-spine0@cut..mend", "loss:2:20@loss..loss-over", "port:0@flap..flap-over"
+# These hit the datagrams of the second NICs alone.
+NODE_CUT, STANDING_LOSS, TIMED = "silent:tap2_1@node-cut+1", "loss:1.1:30@T+0", "silent:tap1_1@T+2+1"
+STANDING_LOSS_SHARE = 0.3
+DATAGRAMS_PER_S = 25
+# A node's clock is set from the host's; its counters are sampled once a second.
 CLOCK_S, SAMPLE_S = 1.0, 1.5
 TIMEOUT_S = 1.1
 EARLY_S, LATE_S = SAMPLE_S + CLOCK_S, TIMEOUT_S + SAMPLE_S + CLOCK_S
@@ -22,27 +28,97 @@ EDGES = {"carrier_down", "carrier_up", "port_err", "port_active", "port_state", 
 
 
 def fault_times(out):
-    """{fault: (begin, end, over)} in seconds since the epoch. A node that is busy takes a while to do what it is told: a fault begins
-    at its begin or later, and is over at last."""
+    """{fault: (start, end, over)} in seconds since the epoch. A busy node takes a while to obey: a fault starts at `start` or later, and is
+    over at `over`."""
     times = {}
     for record in harness.load(out, "fabric", "faults.json"):
+        assert 0 <= record["at_s"] - record["asked_s"] < 1, record
+        assert "done_s" in record, record
         times.setdefault(record["fault"], {})[record["event"]] = (record["unix_ns"] / 1e9, record["done_s"] - record["at_s"])
+    assert "end" not in times.pop(STANDING_LOSS), "a fault without an end ended"
+    assert set(times) == {CUT, LOSS, FLAP, NODE_CUT, TIMED}, times
     return {fault: (both["start"][0], both["end"][0], sum(both["end"])) for fault, both in times.items()}
 
 
-def begins_s(event):
+# The frames
+
+class Frames:
+    """Times of the IPv4 frames on the links, in seconds since the epoch."""
+
+    def __init__(self, out):
+        self._out, self._links = out, {}
+
+    def __call__(self, link, source, destination, nic=0):
+        """Those from one node to another on this link."""
+        if link not in self._links:
+            stamps = {}
+            for sender, receiver, time_s, frame in harness.stamped_frames(os.path.join(self._out, "fabric", f"{link}.pcap")):
+                if frame[12:14] == b"\x08\x00":
+                    stamps.setdefault((sender, receiver), []).append(time_s)
+            self._links[link] = stamps
+        return self._links[link].get((harness.mac(source, nic), harness.mac(destination, nic)), [])
+
+
+def between(found, start, end):
+    return sum(start <= stamp < end for stamp in found)
+
+
+def check_cut_frames(frames, cut):
+    """The sender's frames go on into the fabric and come out nowhere."""
+    start, end, _ = cut
+    sent, arrived = frames("tap0", 0, 2), frames("tap2", 0, 2)
+    least = (end - start - 0.4) * DATAGRAMS_PER_S / 2
+    assert least > 3, f"the cut was too short to be judged: {end - start:.1f} s"
+    assert between(sent, start + 0.2, end - 0.2) > least, between(sent, start, end)
+    assert between(arrived, start + 0.2, end - 0.2) == 0, between(arrived, start, end)
+    assert between(arrived, end + 0.2, end + 5) > 10, "the uplink did not come back"
+    print(f"cut: {between(sent, start, end)} frames sent within {end - start:.1f} s, {between(arrived, start + 0.2, end - 0.2)} arrived")
+
+
+def check_node_cut_frames(frames, cut):
+    """The same at a node's own link."""
+    start, end, _ = cut
+    sent, arrived = frames("tap0_1", 0, 2, 1), frames("tap2_1", 0, 2, 1)
+    assert between(sent, start + 0.1, end - 0.1) > 5, between(sent, start, end)
+    assert between(arrived, start + 0.1, end - 0.1) == 0 and arrived[0] < start and arrived[-1] > end, "node 2 was not cut off"
+
+
+def check_flap_frames(frames, flap, results):
+    """The node sends nothing while its port is down. One edge down and one up, on the node that is hit and on no other."""
+    down, up, _ = flap
+    sent = frames("tap0", 0, 1)
+    assert between(sent, down + 0.2, up) == 0, "node 0 sent while its port was down"
+    assert between(sent, down - 2, down) > 10 and sent[-1] > up, "node 0 was not heard before or after the flap"
+    for node, edges in enumerate((2, 0, 0)):
+        nic = results[node]
+        assert nic["after"]["carrier_changes"] - nic["before"]["carrier_changes"] == edges, (node, nic)
+        assert nic["after"]["link_downed"] - nic["before"]["link_downed"] == edges // 2, (node, nic)
+        assert nic["after"]["carrier"] == 1, (node, nic)
+
+
+def check_standing_loss_frames(frames, results):
+    """The loss is after the receiver's tap: the link carried the datagrams and the node did not get all of them."""
+    asked, answered = frames("tap1_1", 0, 1, 1), frames("tap1_1", 1, 0, 1)
+    print(f"datagrams sent and returned: {results[0]['datagrams']}; second link of node 1: {len(asked)} in, {len(answered)} out")
+    expected = (1 - STANDING_LOSS_SHARE) * len(asked)
+    assert len(asked) > 10 * DATAGRAMS_PER_S and 0.8 * expected < len(answered) < 1.2 * expected, (len(asked), len(answered), expected)
+
+
+# The report
+
+def starts_s(event):
     return event["realtime_ns"] / 1e9
 
 
 def ends_s(event):
     length_ns = 0 if event["end_ns"] is None else event["end_ns"] - event["time_ns"]
-    return begins_s(event) + length_ns / 1e9
+    return starts_s(event) + length_ns / 1e9
 
 
-def check_traffic(out, report, kernel, cut, flap):
-    """The transfers were on their way before the cut and went on after it; on most kernels after the flap too. Returns whether a
+def check_traffic(report, result, kernel, flap):
+    """The transfers were on their way before the cut and went on after it; on most kernels after the flap, too. Returns whether a
     transfer outlived the flap."""
-    transfers = harness.load(out, "node0", "result.json")
+    transfers = result["transfers"]
     pairs = {qp["qpn"]: qp for qp in report["qps"] if qp["host"] == "node0"}
     far, near = (pairs[transfers[name]["qpns"][0]] for name in ("far", "near"))
     begin = next(host for host in report["hosts"] if host["name"] == "node0")["recordings"][0]
@@ -52,17 +128,17 @@ def check_traffic(out, report, kernel, cut, flap):
 
     for name, qp in (("far", far), ("near", near)):
         first_s, destroyed_s = since_epoch_s(qp["wire"]["tx"]["first"]["time_ns"]), since_epoch_s(qp["destroyed_ns"])
-        assert first_s < cut[0] - CLOCK_S, "the transfers began after the cut: this machine was too slow"
+        assert first_s < result["announced"]["cut"], f"{name}: its traffic began after the cut"
         assert qp["state"] == "RTS", qp
-        print(f"{name}: exit status {transfers[name]['status']}, the queue pair went {destroyed_s - flap[1]:+.1f} s from the end of the flap")
-        if transfers[name]["status"] == 0:
-            assert destroyed_s > flap[1], "the transfer ended before the flap: TRAFFIC_S is too short"
+        print(f"{name}: {'alive' if transfers[name]['alive'] else 'ended'}, the queue pair went {destroyed_s - flap[1]:+.1f} s from the end of the flap")
+        if transfers[name]["alive"]:
+            assert destroyed_s > flap[1], "the transfer ended before the flap"
         else:
             assert kernel in ENDED_BY_A_FLAP, (kernel, transfers)
             assert destroyed_s > flap[0] - CLOCK_S, "the transfer did not outlive the cut"
     assert far["tier"] == "spine" and near["tier"] == "leaf", (far, near)
     assert far["retransmitted_wire_bytes"] > 0, far
-    return any(transfer["status"] == 0 for transfer in transfers.values())
+    return any(transfer["alive"] for transfer in transfers.values())
 
 
 def check_flap(report, flap, outlived):
@@ -73,43 +149,50 @@ def check_flap(report, flap, outlived):
         found = [event for event in edges if event["kind"] == kind]
         assert len(found) == 1, f"{len(found)} events {kind}: {found}"
         assert not found[0]["derived"], found
-        assert abs(begins_s(found[0]) - at_s) < CLOCK_S, f"{kind} at {begins_s(found[0]):.3f}, the fault at {at_s:.3f}"
+        assert abs(starts_s(found[0]) - at_s) < CLOCK_S, f"{kind} at {starts_s(found[0]):.3f}, the fault at {at_s:.3f}"
         assert not kind.startswith("carrier") or found[0]["netdev"] == "eth0", found
-        print(f"{kind}: {(begins_s(found[0]) - at_s) * 1e3:+.0f} ms from the fault")
-    assert min(begins_s(event) for event in edges) > flap[0] - SAMPLE_S - CLOCK_S, edges
-    # What went over that port was sent again, and the port's own link is named as the cause.
+        print(f"{kind}: {(starts_s(found[0]) - at_s) * 1e3:+.0f} ms from the fault")
+    assert min(starts_s(event) for event in edges) > flap[0] - SAMPLE_S - CLOCK_S, edges
+    # What went over that port was retransmitted, and the port's own link is named as the cause.
     after = [event for event in report["events"] if event["kind"] in ("retransmissions", "suspected_path_loss")
-             and ends_s(event) > flap[0] - CLOCK_S and begins_s(event) < flap[1] + CLOCK_S]
+             and ends_s(event) > flap[0] - CLOCK_S and starts_s(event) < flap[1] + CLOCK_S]
     assert {event["kind"] for event in after} <= {"retransmissions"}, after
-    assert after or not outlived, "nothing was sent again"
+    assert after or not outlived, "nothing was retransmitted"
 
 
-def check_unseen(report, name, cut, begun_s):
-    """No host can see it: one derived event of the connection that it hits and of no other. The other end may tell of gaps in what it got."""
+def check_unseen(report, name, fault, started_s):
+    """No host can see the fault: one derived event of the connection that it hits and of no other. The other end may report gaps in what it got."""
     found = [event for event in report["events"]
-             if event["kind"] in ("retransmissions", "suspected_path_loss") and ends_s(event) > cut[0] and begins_s(event) < cut[2] + LATE_S]
-    print(f"{name}: {cut[1] - cut[0]:.1f} s, over {cut[2] - cut[1]:.1f} s later")
+             if event["kind"] in ("retransmissions", "suspected_path_loss") and ends_s(event) > fault[0] and starts_s(event) < fault[2] + LATE_S]
+    print(f"{name}: {fault[1] - fault[0]:.1f} s, over {fault[2] - fault[1]:.1f} s later")
     assert {event["kind"] for event in found} == {"suspected_path_loss"} and all(event["derived"] for event in found), found
     event, = (event for event in found if event["host"] == "node0")
     for other in found:
         assert other is event or (other["host"] == "node2" and "out_of_seq_request" in other["evidence"]), found
     assert (event["host"], event["device"], event["port"], event["peers"]) == ("node0", "rxe0", 1, ["node2"]), event
     assert event["evidence"]["retransmitted_frames"] > 0 and event["evidence"]["qps_retransmitting"] == 1, event
-    assert cut[0] - EARLY_S < begins_s(event) < begun_s + LATE_S, f"{name}: begins {begins_s(event) - cut[0]:+.1f} s from it"
-    assert ends_s(event) < cut[2] + 2 * LATE_S, f"{name}: ends {ends_s(event) - cut[1]:+.1f} s from its end"
-    assert "the carrier never changed" in event["what"] and "beyond this port" in event["what"], event
-    print(f"{name}: {event['what']}; begins {begins_s(event) - cut[0]:+.1f} s, ends {ends_s(event) - cut[1]:+.1f} s from it")
+    assert fault[0] - EARLY_S < starts_s(event) < started_s + LATE_S, f"{name}: starts {starts_s(event) - fault[0]:+.1f} s from it"
+    assert ends_s(event) < fault[2] + 2 * LATE_S, f"{name}: ends {ends_s(event) - fault[1]:+.1f} s from its end"
+    assert "carrier did not change" in event["what"] and "beyond this port" in event["what"], event
+    print(f"{name}: {event['what']}; starts {starts_s(event) - fault[0]:+.1f} s, ends {ends_s(event) - fault[1]:+.1f} s from it")
 
 
 def check_run(arguments, out):
-    harness.run_job(out, arguments.kernel, 3, "recorded.sh", "--env", "RECORDED_JOB=fabric_faults.py",
-                    "--env", f"TRAFFIC_S={TRAFFIC_S}", "--fault", CUT, "--fault", LOSS, "--fault", FLAP)
-    report = harness.collwire_report(out)
+    faults = [word for fault in (CUT, LOSS, FLAP, NODE_CUT, STANDING_LOSS, TIMED) for word in ("--fault", fault)]
+    harness.run_job(out, arguments.kernel, NODES, "recorded.sh", "--nics", "2", "--pcap", "--env", "RECORDED_JOB=fabric_faults.py", *faults)
     times = fault_times(out)
-    outlived = check_traffic(out, report, arguments.kernel, times[CUT], times[FLAP])
+    results = [harness.load(out, f"node{node}", "result.json") for node in range(NODES)]
+    frames = Frames(out)
+    check_cut_frames(frames, times[CUT])
+    check_node_cut_frames(frames, times[NODE_CUT])
+    check_flap_frames(frames, times[FLAP], results)
+    check_standing_loss_frames(frames, results)
+
+    report = harness.collwire_report(out)
+    outlived = check_traffic(report, results[0], arguments.kernel, times[FLAP])
     check_flap(report, times[FLAP], outlived)
     check_unseen(report, "cut", times[CUT], times[CUT][0])
-    # The frames that are lost are one in five; which is the first to be missed is chance.
+    # One frame in five is lost; which one is missed first is chance.
     check_unseen(report, "loss", times[LOSS], times[LOSS][2])
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""However the lab ends, nothing of it is left: by each signal, kill -9 included, while booting and while its job runs; and two labs that run
-at once do not touch each other."""
+"""However the lab ends, nothing of it is left: by each signal, kill -9 included, while booting and while its job runs; and labs that run at once do
+not touch each other. A lab test that is asked to end ends its labs first."""
 
 import os
 import signal
 import sys
+import time
 
 import lab_harness as harness
 
@@ -39,6 +40,27 @@ def programs_of(out):
 SCRIPT = ("bash", "-euc", f'. {harness.ROOT}/tools/common.sh; attended {harness.LAB} "$@"; echo "not ended" >&2', "script")
 
 
+# As a test of the lab: its labs are its children.
+TEST = (sys.executable, "-c", f"import sys; sys.path.insert(0, {harness.HERE!r}); import lab_harness; lab_harness.run(*sys.argv[1:])")
+PATIENCE_S = 60
+
+
+def end_test(scratch, job, before):
+    """A test gets two signals at once, as when ctest and its group are ended: the second one finds the first at work."""
+    out = os.path.join(scratch, "test")
+    process = start(out, job, command=TEST)
+    end_s = time.monotonic() + PATIENCE_S
+    while "tcpdump" not in programs_of(out):
+        assert time.monotonic() < end_s and process.poll() is None, "the lab of the test does not boot"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    print(f"two times SIGTERM to a test: status {process.returncode}")
+    assert process.returncode == 128 + signal.SIGTERM, process.returncode
+    harness.expect_nothing_left(out, before)
+
+
 def end_by(scratch, job, when, sig, inner, before, **how):
     """inner: the signal goes to process 1 of the sandbox, not to the lab's first process."""
     out = os.path.join(scratch, "ended")
@@ -49,12 +71,27 @@ def end_by(scratch, job, when, sig, inner, before, **how):
     assert expected <= programs_of(out), (expected, harness.processes_of(out))
     target = children(process.pid)[0] if inner else process.pid
     os.kill(target, sig)
-    # Not until its stderr ends: what survived would hold that open.
+    # wait() and not communicate(): a survivor would hold stderr open.
     process.wait(60)
     print(f"{signal.Signals(sig).name} to {'the sandbox' if inner else 'the lab'} while '{when}': status {process.returncode}")
     expected = 128 + sig if inner or sig != signal.SIGKILL else -sig
     assert process.returncode == expected, (process.returncode, expected)
     harness.expect_nothing_left(out, before)
+
+
+def check_failures(scratch, endless):
+    """A job that fails, one that never ends, and a kernel that crashes are failures of the lab, in words. The three run at once."""
+    crash = os.path.join(scratch, "crash")
+    with open(crash, "w", encoding="ascii") as file:
+        file.write("#!/bin/bash\necho c > /proc/sysrq-trigger\n")
+    cases = [("/bin/false", "120", ("node0 returned 1",)), (endless, "15", ("in time",)),
+             (crash, "120", ("node0 died", "Kernel panic", "Call Trace"))]
+    labs = [harness.start("--nodes", "1", "--out", os.path.join(scratch, f"failing-{number}"), "--job", job, "--limit", limit_s)
+            for number, (job, limit_s, _) in enumerate(cases)]
+    for lab, (job, _, words) in zip(labs, cases):
+        said = lab.communicate()[1]
+        print(said)
+        assert lab.returncode == 1 and all(word in said for word in words), (job, lab.returncode)
 
 
 def main():
@@ -87,16 +124,9 @@ def main():
         assert neighbour.returncode == 0, neighbour.returncode
         harness.expect_nothing_left(neighbour_out, before)
 
-        # A job that fails, one that never ends and a kernel that crashes are failures of the lab, in words.
-        out = os.path.join(scratch, "failing")
-        status, said = harness.run("--nodes", "1", "--out", out, "--job", "/bin/false")
-        assert status == 1 and "node0 returned 1" in said, said
-        status, said = harness.run("--nodes", "1", "--out", out, "--job", job, "--limit", "12")
-        assert status == 1 and "in time" in said, said
-        with open(job, "w", encoding="ascii") as file:
-            file.write("#!/bin/bash\necho c > /proc/sysrq-trigger\n")
-        status, said = harness.run("--nodes", "1", "--out", out, "--job", job, "--limit", "120")
-        assert status == 1 and "node0 died" in said and "Kernel panic" in said and "Call Trace" in said, said
+        end_test(scratch, job, before)
+
+        check_failures(scratch, job)
         harness.expect_nothing_left(scratch, before)
     return 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the lab share: starting it, its packet files, and what it must not leave behind."""
+"""What lab tests share: starting a lab, its packet files, and the check that nothing of it stays."""
 
 import argparse
 import ctypes
@@ -20,10 +20,10 @@ COLLWIRE = os.path.join(ROOT, "build", "release", "collwire")
 LAB = os.path.join(ROOT, "tools", "lab")
 HERE = os.path.dirname(os.path.realpath(__file__))
 SKIPPED = 77  # CTest: SKIP_RETURN_CODE
-# Of all nodes of a lab, in its directory of results.
+# The report over all nodes of a lab, in its directory of results.
 REPORT = "report.json"
 
-# Every process of a lab inherits this variable; it names the lab's directory of results.
+# Every process of a lab inherits this variable, which names the lab's directory of results.
 MARK = "COLLWIRE_LAB_TEST"
 _LAB_INTERFACE = re.compile(r"tap\d+(_\d+)?|up\d+|down\d+|leaf\d+|spine\d+|loss-.*")
 _PR_SET_PDEATHSIG = 1
@@ -31,20 +31,20 @@ _libc = ctypes.CDLL(None)
 _started = []
 
 
-# A kernel that takes the CPU from tasks in the middle of kernel code, as this one does, keeps a call from both programs of a function
-# where two tasks stand in them (docs/sources/rxe_wire.md). An emulated CPU is slow enough for that.
+# This kernel preempts tasks in kernel code. Where two tasks are in both programs of a function, a call is missed (docs/sources/rxe_wire.md); an
+# emulated CPU is slow enough for that.
 MISSES_CALLS = "newest"
-# Exit status of a report of which something is missing.
+# Exit status of a report over captures that lost something.
 LOST = 5
 
 NOT_POSSIBLE = 69  # tools/lab: this machine cannot run a lab
-# What the jobs and the truth call, and the packages.
+# Programs that the jobs and the truth run, and their packages.
 _PROGRAMS = {"tshark": "tshark", "ib_write_bw": "perftest", "rping": "rdmacm-utils"}
 _BUILT = os.path.join(ROOT, "build", "release", "tests", "lab")
 
 
 def skip(reason):
-    """Where everything was installed (tools/test says so) nothing may be missing."""
+    """Fails instead where tools/test has installed the packages: nothing may be missing there."""
     if os.environ.get("COLLWIRE_LAB_REQUIRED") == "1":
         print(f"not skipped, since the lab's packages were installed: {reason}")
         sys.exit(1)
@@ -72,14 +72,16 @@ def scratch():
     return tempfile.TemporaryDirectory(prefix="collwire-lab-test-")
 
 
-def run_on_a_kernel(test, takes_loss=False):
-    """The frame of a test that runs on several kernels, as the command line says: test(arguments, out), where `out` is for the lab to
-    make and is removed afterwards. Nothing else may stay behind."""
+def run_on_a_kernel(test, takes_loss=False, then=()):
+    """The frame of a test that runs on several kernels, as the command line says: test(arguments, out), where the lab makes `out`, which is
+    removed afterwards. No process and no interface may stay. then: jobs that may follow in the same boot."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kernel", default="6.1", help="a series of tools/lab")
     parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
     if takes_loss:
         parser.add_argument("--loss", type=float, default=0, metavar="PERCENT")
+    if then:
+        parser.add_argument("--then", action="append", default=[], choices=then, help="a job that follows in the same boot; may be repeated")
     arguments = parser.parse_args()
     need_root()
     if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
@@ -98,15 +100,20 @@ def _end_with_parent():
 
 
 def _asked_to_end(number, _frame):
-    for process in _started:
-        if process.poll() is None:
-            process.terminate()
-    for process in _started:
-        process.wait()
+    """Ends the labs, then this test. Popen.wait() is not reentrant: the code that this interrupts may be in it, so its lock stays alone here.
+    A second signal (of a killed ctest and of its end, say) finds this one at work."""
+    signal.signal(number, signal.SIG_IGN)
+    running = [process.pid for process in _started if process.returncode is None]
+    for ask in (lambda pid: os.kill(pid, signal.SIGTERM), lambda pid: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)):
+        for pid in running:
+            try:
+                ask(pid)
+            except (ProcessLookupError, ChildProcessError):  # its status was collected meanwhile
+                pass
     sys.exit(128 + number)
 
 
-# A test whose ctest is gone ends too, its labs first.
+# A test ends with its ctest, its labs first.
 signal.signal(signal.SIGTERM, _asked_to_end)
 _end_with_parent()
 
@@ -123,7 +130,7 @@ def start(*arguments, command=(LAB,)):
 
 
 def run(*arguments):
-    """(exit status, what it said). Skips the test where no lab can run."""
+    """(exit status, standard error). Skips the test where no lab can run."""
     process = start(*arguments)
     said = process.communicate()[1]
     print(said)
@@ -137,7 +144,7 @@ def skip_if_not_possible(status, said):
 
 
 def run_job(out, kernel, nodes, job, *options, limit_s=900):
-    """Boots the nodes with a job of jobs/ that has to end well, and prints what it said on each."""
+    """Boots the nodes with a job of jobs/, which has to return 0, and prints its log of each node."""
     status, said = run("--nodes", str(nodes), "--kernel", kernel, "--limit", str(limit_s), "--boot-limit", "600", "--out", out,
                        "--job", os.path.join(HERE, "jobs", job), *options)
     print_logs(out)
@@ -145,7 +152,7 @@ def run_job(out, kernel, nodes, job, *options, limit_s=900):
 
 
 def missed_calls_options(kernel):
-    """For tools/lab: the jobs bear a recorder's exit status that says so."""
+    """For tools/lab: the jobs accept a recorder's exit status that says so."""
     return ["--env", "RECORDED_MAY_MISS_CALLS=1"] if kernel == MISSES_CALLS else []
 
 
@@ -155,7 +162,7 @@ def report_statuses(kernel):
 
 
 def losses(report, kernel):
-    """All but what this kernel makes everybody lose."""
+    """Losses without those known on this kernel."""
     return [entry for entry in report["loss"]["entries"] if kernel != MISSES_CALLS or entry["class"] != "probe_missed"]
 
 
@@ -165,7 +172,7 @@ def load(*path):
 
 
 def print_logs(out):
-    """What the jobs said, and QEMU where it said anything."""
+    """The jobs' logs, and QEMU's where it is not empty."""
     logs = [log for name in ("job.log", "qemu.log") for log in glob.glob(os.path.join(out, "node*", name)) if os.path.getsize(log)]
     for log in sorted(logs):
         with open(log, encoding="utf-8", errors="replace") as source:
@@ -179,7 +186,7 @@ def collwire_report(out, *options, capture="capture", name=REPORT, expected=(0,)
 
 
 def report_of(captures, path, *options, quiet=False, expected=(0,)):
-    """The report over these captures, as JSON, left in `path` too. quiet: its text is shown if it fails only."""
+    """The report over these captures, as JSON, left in `path` too. quiet: the text is printed on failure only."""
     words = [COLLWIRE, "report", *captures, "--json", path, *options]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if not quiet or done.returncode not in expected:
@@ -188,24 +195,43 @@ def report_of(captures, path, *options, quiet=False, expected=(0,)):
     return load(path)
 
 
-def compare(out, *options, report=REPORT):
-    """Holds the report of this name in `out` against the packet captures."""
-    words = [os.path.join(HERE, "truth", "compare.py"), out, os.path.join(out, report), *options]
+def compare(out, *options, **reports):
+    """Holds the reports of these names in `out` against the packet captures; the keyword says what kind each is: wire, posted, from_first."""
+    words = [os.path.join(HERE, "truth", "compare.py"), out, *options]
+    for kind, name in reports.items():
+        words += [f"--{kind.replace('_', '-')}", os.path.join(out, name)]
     done = subprocess.run(words, check=False)
     assert done.returncode == 0, "collwire and tshark differ"
 
 
-def frames(path):
-    """(source MAC, destination MAC, ethertype, original length, kept bytes) of every frame of a packet file."""
+def event_s(out, event):
+    """When a job announced the event: seconds since the epoch, by the host's clock."""
+    at_ns, = (entry["unix_ns"] for entry in load(out, "lab.json")["events"] if entry["event"] == event)
+    return at_ns / 1e9
+
+
+def _records(path):
+    """(time in seconds since the epoch, original length, kept bytes) of every frame of a packet file."""
     with open(path, "rb") as source:
         data = source.read()
     assert struct.unpack_from("<I", data)[0] == 0xA1B2C3D4, path
     at = 24
     while at < len(data):
-        kept, length = struct.unpack_from("<II", data, at + 8)
-        frame = data[at + 16:at + 16 + kept]
-        yield frame[6:12], frame[0:6], struct.unpack_from(">H", frame, 12)[0], length, frame
+        seconds, micros, kept, length = struct.unpack_from("<IIII", data, at)
+        yield seconds + micros / 1e6, length, data[at + 16:at + 16 + kept]
         at += 16 + kept
+
+
+def frames(path):
+    """(source MAC, destination MAC, ethertype, original length, kept bytes) of every frame of a packet file."""
+    for _, length, frame in _records(path):
+        yield frame[6:12], frame[0:6], struct.unpack_from(">H", frame, 12)[0], length, frame
+
+
+def stamped_frames(path):
+    """(source MAC, destination MAC, seconds since the epoch, kept bytes) of every frame of a packet file."""
+    for time_s, _, frame in _records(path):
+        yield frame[6:12], frame[0:6], time_s, frame
 
 
 def is_roce(frame):
@@ -226,7 +252,7 @@ def _content(path):
 
 
 def processes_of(out):
-    """"PID COMMAND LINE" of all living processes of a lab whose results go to `out` or below it, whatever namespaces they are in."""
+    """"PID COMMAND LINE" of all living processes of a lab whose results go to `out` or below it, in all namespaces."""
     found = []
     for pid in os.listdir("/proc"):
         if pid.isdigit() and int(pid) != os.getpid():
@@ -237,25 +263,25 @@ def processes_of(out):
 
 
 def interfaces():
-    """Those of this network namespace that have a name of the lab's; all others are none of its business."""
+    """Interfaces of this network namespace that have a name of the lab's."""
     with open("/proc/net/dev", encoding="ascii") as source:
         names = [line.split(":")[0].strip() for line in source if ":" in line]
     return sorted(name for name in names if _LAB_INTERFACE.fullmatch(name))
 
 
 def expect_nothing_left(out, before):
-    """No process, and with the last of them its namespaces, and no interface. The kernel ends the processes of a killed sandbox in
-    its own time, which is short."""
+    """No process (and with the last of them its namespaces) and no interface. The kernel takes a short time to end the processes of a killed
+    sandbox."""
     end = time.monotonic() + 10
     while processes_of(out) and time.monotonic() < end:
         time.sleep(0.05)
     left = processes_of(out)
-    assert not left, f"processes left behind: {left}"
+    assert not left, f"these processes stay: {left}"
     assert interfaces() == before, f"interfaces changed: {before} -> {interfaces()}"
 
 
 def add_arguments(parser):
-    """Those of every test of official NCCL."""
+    """The options of every test of official NCCL."""
     parser.add_argument("--kernel", default="6.1")
     parser.add_argument("--nccl", default="2.32.3", metavar="VERSION")
     parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
@@ -263,7 +289,7 @@ def add_arguments(parser):
 
 
 def run_main(arguments, check):
-    """check(arguments, directory of the results), where that can run; nothing of it is left."""
+    """check(arguments, directory of the results), or a skip where no lab can run. Nothing of the lab may stay."""
     need_root()
     if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
         print("skip: this one is for tools/test --full")

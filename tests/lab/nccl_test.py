@@ -1,17 +1,19 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Official NCCL over kernel RDMA and sockets on four nodes: which collective put how many bytes on which connection, against the log of
-the test double of CUDA, the jobs' own logs, and packet captures.
+"""Official NCCL on four nodes over kernel RDMA, sockets and a network plugin: the bytes of each operation on each connection equal the log of the
+test double of CUDA, the jobs' own logs, and packet captures. Several recorders can record one job at once: each has its own judge.
 
-nccl_test.py [--kernel SERIES] [--nccl VERSION] [--cases CASE,...|few|all]"""
+nccl_test.py [--kernel SERIES] [--nccl VERSION] [--cases CASE,CASE+CASE,...|few|all]"""
 
 import argparse
 import glob
 import os
-import subprocess
 import sys
 
 import lab_harness as harness
+import nccl_run
+import plugin_test
+from nccl_run import DOUBLE, NODES, library_of, ready_ns_of  # noqa: F401  (other tests take these from here)
 
 sys.path[:0] = [os.path.join(harness.ROOT, "tests", "nccl"), os.path.join(harness.HERE, "truth")]
 
@@ -24,106 +26,83 @@ import nccl_log  # noqa: E402
 import nccl_packets as packets  # noqa: E402
 import transport_truth  # noqa: E402
 
-NODES = 4
-DOUBLE = os.path.join(harness.ROOT, "build", "release", "tests", "cuda_double")
-BOOT_S, CASE_S = 300, 600
-
-
-def library_of(version):
-    fetched = subprocess.run([os.path.join(harness.ROOT, "tools", "fetch-nccl"), version], capture_output=True, text=True, check=False)
-    if fetched.returncode != 0:
-        # Not a fault of this machine's lab: the registry is not reached.
-        print(f"skip: {fetched.stderr.strip()}")
-        sys.exit(harness.SKIPPED)
-    return fetched.stdout.strip()
-
 
 def chosen(arguments):
-    names = {"all": cases.ALL, "few": cases.FEW}.get(arguments.cases) or arguments.cases.split(",")
+    """The cases of each job that this version runs."""
     version = tuple(int(part) for part in arguments.nccl.split("."))
-    return [case for case in (cases.CASES[name] for name in names) if case.runs_on(version)]
+    jobs = cases.jobs_of({"all": cases.ALL, "few": cases.FEW}.get(arguments.cases) or arguments.cases)
+    return [of_job for of_job in ([case for case in of_job if case.runs_on(version)] for of_job in jobs) if of_job]
 
 
 def sources_of(report):
-    """How the bytes were known that were sent."""
+    """The byte sources of what was sent."""
     return {part["source"] for kind in ("collectives", "p2p") for operation in report[kind] for part in operation["parts"]
             if part["direction"] == "send" and part["transport"] != "local" and part["payload_bytes"]}
 
 
-def check_connections(case, out, report):
+def check_connections(recorded):
     logs = {}
-    for node in range(NODES):
-        for rank in range(node * case.ranks_per_node, (node + 1) * case.ranks_per_node):
-            directory = os.path.join(out, f"node{node}", case.name)
-            with open(os.path.join(directory, f"nccl.{rank}.log"), encoding="utf-8", errors="replace") as log:
-                logs[(f"node{node}", truth.lines_of(os.path.join(directory, f"job.{rank}"))[0]["pid"])] = log.read()
-    return nccl_log.compare(report, logs)
+    for process, path in recorded.of_processes("nccl.*.log").items():
+        with open(path, encoding="utf-8", errors="replace") as log:
+            logs[process] = log.read()
+    return nccl_log.compare(recorded.report, logs)
 
 
 def check_case(case, out, kernel):
-    captures = sorted(glob.glob(os.path.join(out, "node*", case.name, "capture")))
-    report = harness.report_of(captures, os.path.join(out, f"{case.name}.json"), "--topology", os.path.join(out, "topology.json"),
-                               "--detail", quiet=True, expected=(0, harness.LOST))
-    paths = sorted(glob.glob(os.path.join(out, "node*", case.name, "job.*")))
-    jobs = [truth.lines_of(path) for path in paths]
-    processes = [(os.path.relpath(path, out).split(os.sep)[0], job[0]["pid"]) for path, job in zip(paths, jobs)]
-    doubles = [truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, "double.*")))]
-    told, not_told = check_connections(case, out, report)
-    is_local = truth.same_node(jobs, case.ranks_per_node)
-    not_told = [f"{case.name}: {problem}" for problem in not_told]
-    if case.late_s:
-        return report, not_told + [f"{case.name}: {problem}" for problem in check_late(case, out, report, doubles, is_local)]
-    line, problems = join_truth.judge(case, report, jobs, doubles, is_local, processes, harness.losses(report, kernel))
-    control, of_control = control_truth.compare(report, sorted(glob.glob(os.path.join(out, "node*", case.name, "sent.*"))),
+    """(report, problems)"""
+    recorded = nccl_run.Recorded(case, out)
+    problems = plugin_test.judge(recorded) if case.plugin else judge_late(recorded) if case.late_s else judge_whole(recorded, kernel)
+    return recorded.report, [f"{case.name}: {problem}" for problem in problems]
+
+
+def judge_whole(recorded, kernel):
+    """A job that was recorded from its start to its end."""
+    case, report = recorded.case, recorded.report
+    told, problems = check_connections(recorded)
+    line, of_join = join_truth.judge(case, report, recorded.jobs, recorded.doubles, recorded.is_local, recorded.processes,
+                                     harness.losses(report, kernel))
+    control, of_control = control_truth.compare(report, recorded.files("sent.*"),
                                                 ("bootstrap", "proxy") if case.over_sockets else control_truth.JUDGED)
-    problems += [f"{case.name}: {problem}" for problem in of_control]
-    print(f"{line}; by {sources_of(report)}; {told} connections as NCCL tells of them; {control}")
-    sent = sum(truth.Truth(doubles, is_local).sent.values())
-    problems += [f"{case.name}: {problem}" for problem in transport_truth.problems_of(report, sent, case.over_sockets, case.source)]
-    ways = transport_truth.problems_of_ways(report, case.over_sockets, int(case.environment.get("NCCL_IB_QPS_PER_CONNECTION", "1")), case.nics)
-    problems += [f"{case.name}: {problem}" for problem in ways]
-    # A socket that was opened and closed between two samples was never measured.
+    print(f"{line}; by {sources_of(report)}; {told} connections as NCCL prints them; {control}", flush=True)
+    problems += of_join + of_control
+    sent = sum(truth.Truth(recorded.doubles, recorded.is_local).sent.values())
+    problems += transport_truth.problems_of(report, sent, case.over_sockets, case.source)
+    problems += transport_truth.problems_of_ways(report, case.over_sockets, int(case.environment.get("NCCL_IB_QPS_PER_CONNECTION", "1")), case.nics)
+    # A socket that opened and closed between two samples was never measured.
     if sources_of(report) - ({"derived"} if case.over_sockets else set()) != {case.source}:
-        problems.append(f"{case.name}: bytes are known by {sources_of(report)}, not {case.source}")
-    return report, problems + not_told
+        problems.append(f"byte sources {sources_of(report)}, not {case.source}")
+    return problems
 
 
-def ready_ns_of(case, out):
-    """When its recorder was ready, by rank."""
-    return [harness.load(out, f"node{node}", case.name, "result.json")["ready_ns"] for node in range(NODES) for _ in range(case.ranks_per_node)]
-
-
-def check_late(case, out, report, doubles, is_local):
-    ready_ns = ready_ns_of(case, out)
-    paths = sorted(glob.glob(os.path.join(out, "node*", case.name, "job.*")))
-    logs = {(os.path.relpath(path, out).split(os.sep)[0], truth.lines_of(path)[0]["pid"]): log for log, path in enumerate(paths)}
-    compared, problems = late.compare(report, doubles, logs, ready_ns, is_local)
+def judge_late(recorded):
+    """Recorders that attached to the running job."""
+    case, report, doubles, is_local, ready_ns = recorded.case, recorded.report, recorded.doubles, recorded.is_local, recorded.ready_ns
+    _, problems = check_connections(recorded)
+    logs = {process: log for log, process in enumerate(recorded.processes)}
+    compared, of_collectives = late.compare(report, doubles, logs, ready_ns, is_local)
     sends, of_sends = late.compare_sends(report, doubles, ready_ns, is_local)
-    problems += of_sends
+    problems += of_collectives + of_sends
     identity = report["identity"]
-    under_way, not_exact = late.most_under_way(doubles, ready_ns, is_local), identity["inferred"] + identity["process"]
-    if not_exact > under_way:
-        problems.append(f"{not_exact} bytes are not exact, no more than {under_way} can have been under way when the recorders began: {identity}")
+    in_flight, not_exact = late.most_under_way(doubles, ready_ns, is_local), identity["inferred"] + identity["process"]
+    if not_exact > in_flight:
+        problems.append(f"{not_exact} bytes are not exact, at most {in_flight} were in flight when the recorders started: {identity}")
     if case.source not in sources_of(report):
-        problems.append(f"bytes are known by {sources_of(report)}, not {case.source}")
+        problems.append(f"byte sources {sources_of(report)}, not {case.source}")
     if any(finding["kind"] == "bytes_differ" for finding in report["findings"]):
-        problems.append("bytes differ, though the double has what is reported")
-    print(f"{case.name}: {compared} collectives of a rank and {sends} sends compared, {len(problems)} problems; recorders began over "
-          f"{(max(ready_ns) - min(ready_ns)) / 1e9:.1f} s; {not_exact} bytes not exact, up to {under_way} were under way; identity {identity}")
-    return problems + ([] if compared >= case.fewest_figures and sends else [f"no more than {compared} collectives and {sends} sends compared"])
+        problems.append("finding bytes_differ, although the double has the reported bytes")
+    print(f"{case.name}: {compared} collectives of a rank and {sends} sends compared, {len(problems)} problems; recorders started over "
+          f"{(max(ready_ns) - min(ready_ns)) / 1e9:.1f} s; {not_exact} bytes not exact, up to {in_flight} in flight; identity {identity}", flush=True)
+    return problems + ([] if compared >= case.fewest_figures and sends else [f"only {compared} collectives and {sends} sends compared"])
 
 
 def check(arguments, out):
-    library = library_of(arguments.nccl)
-    wanted = chosen(arguments)
-    harness.run_job(out, arguments.kernel, NODES, "nccl.py", "--pcap", "--nics", str(max(case.nics for case in wanted)),
-                    "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={DOUBLE}", *harness.missed_calls_options(arguments.kernel),
-                    "--env", f"NCCL_CASES={','.join(case.name for case in wanted)}", limit_s=BOOT_S + CASE_S * len(wanted))
-    judge(wanted, out, arguments.kernel)
+    jobs = chosen(arguments)
+    nccl_run.run(out, arguments.kernel, library_of(arguments.nccl), jobs, "--pcap", "--nics", str(max(case.nics for of_job in jobs for case in of_job)))
+    judge(jobs, out, arguments.kernel)
 
 
 def torn(out):
-    """Runs of cases that jobs/nccl.py began again."""
+    """Failed tries that jobs/nccl.py repeated."""
     names = sorted(os.path.basename(path) for path in glob.glob(os.path.join(out, "node0", "*.torn.*")))
     if names:
         print(f"run again, since rdma_rxe tore an entry: {names}")
@@ -135,9 +114,9 @@ def report_of_torn(name, out):
     return harness.report_of(captures, os.path.join(out, f"{name}.json"), quiet=True, expected=(0, harness.LOST))
 
 
-def judge(wanted, out, kernel):
+def judge(jobs, out, kernel):
     reports, problems = [], []
-    for case in wanted:
+    for case in (case for of_job in jobs for case in of_job):
         report, of_case = check_case(case, out, kernel)
         reports.append((case, report))
         problems += of_case
@@ -148,8 +127,8 @@ def judge(wanted, out, kernel):
 def main():
     parser = argparse.ArgumentParser()
     harness.add_arguments(parser)
-    parser.add_argument("--cases", default="few", metavar="CASE,...", help=f"{', '.join(cases.ALL)}; few, all")
-    parser.add_argument("--judge", metavar="DIR", help="judge what is in DIR, and run nothing")
+    parser.add_argument("--cases", default="few", metavar="CASE,CASE+CASE,...", help=f"{', '.join(cases.CASES)}; few: {cases.FEW}; all")
+    parser.add_argument("--judge", metavar="DIR", help="judge the results in DIR, and run nothing")
     arguments = parser.parse_args()
     if arguments.judge:
         judge(chosen(arguments), arguments.judge, arguments.kernel)

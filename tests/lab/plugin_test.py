@@ -1,22 +1,21 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Official NCCL through a network plugin on four nodes over kernel RDMA: the report names it, and joins its bytes with operations, none of them
-exact. Against the log of the test double of CUDA (bytes of each operation on each connection) and that of the plugin (whose each queue pair is).
+"""Official NCCL through a network plugin on four nodes over kernel RDMA: the report names the plugin, and joins its bytes with operations, none of them
+exact. The truth is the log of the test double of CUDA (bytes of each operation on each connection) and the plugin's own (the connection of each QP).
 
-plugin_test.py [--kernel SERIES] [--nccl VERSION] [--cases CASE,...]"""
+plugin_test.py [--kernel SERIES] [--nccl VERSION] [--cases CASE,CASE+CASE,...]"""
 
 import argparse
 import collections
-import glob
 import json
 import os
 import subprocess
 import sys
 
 import lab_harness as harness
-import nccl_test
+import nccl_run
 
-sys.path[:0] = [os.path.join(harness.ROOT, "tests", "nccl"), os.path.join(harness.HERE, "truth")]
+sys.path[:0] = [os.path.join(harness.ROOT, "tests", "nccl")]
 
 import cases  # noqa: E402
 import identity_truth as truth  # noqa: E402
@@ -26,20 +25,17 @@ import late_truth  # noqa: E402
 NAME, FILE = "collwire-double", "libnccl-net-collwire-double.so"
 
 
-def network_logs(out, case):
-    """By host and process: the queue pair of each connection, by the address by which NCCL knows it."""
-    logs = {}
-    for path in sorted(glob.glob(os.path.join(out, "node*", case.name, "network.*"))):
-        host, rank = os.path.relpath(path, out).split(os.sep)[0], path.rsplit(".", 1)[1]
-        pid = truth.lines_of(os.path.join(os.path.dirname(path), f"job.{rank}"))[0]["pid"]
-        logs[(host, pid)] = {line["net_comm"]: (line["qpn"], line["sends"]) for line in truth.lines_of(path)}
-    return logs
+def network_logs(recorded):
+    """(host, pid) -> the plugin's log: the address by which NCCL knows a connection -> (QP number, whether it sends)."""
+    return {process: {line["net_comm"]: (line["qpn"], line["sends"]) for line in truth.lines_of(path)}
+            for process, path in recorded.of_processes("network.*").items()}
 
 
 def connections_of(captures):
-    """(host, process, net_comm): rank, peer, channel, whether it sends; as NCCL's own memory says."""
+    """(host, pid, net_comm) -> rank, peer, channel and direction, as NCCL's memory has them."""
     connections = {}
-    for host, capture in captures.items():
+    for capture in captures:
+        host = os.path.basename(os.path.dirname(os.path.dirname(capture)))
         dumped = subprocess.run([harness.COLLWIRE, "dump", "--kind", "nccl_connection", capture], capture_output=True, text=True, check=True).stdout
         for record in map(json.loads, dumped.splitlines()):
             if record.get("kind") == "nccl_connection":
@@ -48,7 +44,7 @@ def connections_of(captures):
 
 
 def check_queue_pairs(report, logs, connections):
-    """What the report says of each queue pair, against the plugin's log."""
+    """Role, ranks and channel of each queue pair in the report, against the plugin's log. Returns (how many agree, of how many, problems)."""
     expected = {}
     for (host, pid, net_comm), record in connections.items():
         qpn, sends = logs[(host, pid)][int(str(net_comm), 0)]
@@ -60,19 +56,19 @@ def check_queue_pairs(report, logs, connections):
             continue
         told[qp["role"]] += 1
         if (qp["role"], qp["rank"], qp["peer_rank"], qp["channel"]) != expected[key]:
-            wrong.append(f"{key}: {qp['role']} {qp['rank']} -> {qp['peer_rank']} channel {qp['channel']}, it is {expected[key]}")
+            wrong.append(f"{key}: {qp['role']} {qp['rank']} -> {qp['peer_rank']} channel {qp['channel']}, the plugin has {expected[key]}")
     for role, n in collections.Counter(role for role, *_ in expected.values()).items():
         if told[role] < inferred_truth.FEWEST_JOINED * n:
-            wrong.append(f"{told[role]} of {n} queue pairs are told that are {role}")
+            wrong.append(f"the report has {told[role]} of {n} queue pairs that are {role}")
     return sum(told.values()), len(expected), wrong
 
 
 def check_inspections(case, out, logs, connections):
-    """What `inspect` says in the middle of the job: the plugin, and the queue pairs of what is under way."""
+    """`inspect` in the running job names the plugin, and the queue pairs of what is in flight."""
     problems, checked = [], 0
     own = {(host, pid, int(str(record["connection"]), 0)): net_comm for (host, pid, net_comm), record in connections.items()}
-    for node in range(nccl_test.NODES):
-        for process in harness.load(out, f"node{node}", case.name, "inspect.json")["processes"]:
+    for node in range(nccl_run.NODES):
+        for process in harness.load(out, f"node{node}", case.job_name, "inspect.json")["processes"]:
             networks = process["networks"]
             if [(one["plugin"], os.path.basename(one["file"] or "")) for one in networks] != [(NAME, FILE)] or not networks[0]["connections"]:
                 problems.append(f"inspect, node{node}: {networks}")
@@ -82,65 +78,56 @@ def check_inspections(case, out, logs, connections):
                     checked += 1
                     if endpoint["qpn"] != logs[(f"node{node}", process["pid"])][int(str(net_comm), 0)][0]:
                         problems.append(f"inspect, node{node}: {transfer['connection']} has queue pair {endpoint['qpn']}")
-    print(f"{case.name}: inspect names the plugin, and {checked} queue pairs of what is under way", flush=True)
+    print(f"{case.name}: inspect names the plugin, and {checked} queue pairs of what is in flight", flush=True)
     return problems if checked else [*problems, "inspect names no queue pair"]
 
 
-def check_case(case, out):
-    captures = sorted(glob.glob(os.path.join(out, "node*", case.name, "capture")))
-    report = harness.report_of(captures, os.path.join(out, f"{case.name}.json"), "--topology", os.path.join(out, "topology.json"), "--detail",
-                               quiet=True, expected=(0, harness.LOST))
-    jobs = [truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, "job.*")))]
-    doubles = [truth.lines_of(path) for path in sorted(glob.glob(os.path.join(out, "node*", case.name, "double.*")))]
-    is_local = truth.same_node(jobs, case.ranks_per_node)
-    double = truth.Truth(doubles, is_local)
-    problems = []
+def judge(recorded):
+    """Problems of a case."""
+    case, report = recorded.case, recorded.report
+    double, problems = truth.Truth(recorded.doubles, recorded.is_local), []
     used = [network for network in report["networks"] if network["plugin"] == NAME and os.path.basename(network["file"] or "") == FILE]
-    if len(used) != nccl_test.NODES or any(network["connections"] == 0 for network in used):
+    if len(used) != nccl_run.NODES or any(network["connections"] == 0 for network in used):
         problems.append(f"networks {report['networks']}")
     [finding] = [finding for finding in report["findings"] if finding["kind"] == "network_plugin"]
     if NAME not in finding["what"] or FILE not in finding["what"]:
         problems.append(finding["what"])
-    logs, connections = network_logs(out, case), connections_of({os.path.relpath(path, out).split(os.sep)[0]: path for path in captures})
-    told, all_of_them, wrong = check_queue_pairs(report, logs, connections)
+    logs, connections = network_logs(recorded), connections_of(recorded.captures)
+    named, all_of_them, wrong = check_queue_pairs(report, logs, connections)
     problems += wrong
     if case.late_s:
-        problems += check_inspections(case, out, logs, connections)
-    # What the double's log bears out is what the report is sure of, or more; but for queue pairs that were chosen by their bytes.
-    ready_ns = nccl_test.ready_ns_of(case, out) if case.late_s else None
-    under_way = late_truth.most_under_way(doubles, ready_ns, is_local) if ready_ns else None
+        problems += check_inspections(case, recorded.out, logs, connections)
+    # A report confirms what the double's log agrees with, except on queue pairs that it chose by their bytes.
+    in_flight = late_truth.most_under_way(recorded.doubles, recorded.ready_ns, recorded.is_local) if case.late_s else None
     is_by_bytes = case.environment == cases.HIDDEN
-    line, of_bytes = inferred_truth.judge(report, double, under_way, 0 if ready_ns or is_by_bytes else inferred_truth.FEWEST_JOINED)
+    line, of_bytes = inferred_truth.judge(report, double, in_flight, 0 if case.late_s or is_by_bytes else inferred_truth.FEWEST_JOINED)
     if is_by_bytes and report["identity"]["inferred_confirmed"]:
-        problems.append("what queue pairs were chosen by confirms them")
+        problems.append("bytes are confirmed by the queue pairs that were chosen by these bytes")
     if any(operation["rung"] == "exact" for kind in ("collectives", "p2p") for operation in report[kind] if operation["tx_payload_bytes"]):
         problems.append("an operation through the plugin is exact")
-    problems += of_bytes
-    print(f"{case.name}: {told} of {all_of_them} queue pairs named, {len(wrong)} wrong; {line}", flush=True)
-    return [f"{case.name}: {problem}" for problem in problems]
+    print(f"{case.name}: {named} of {all_of_them} queue pairs named, {len(wrong)} wrong; {line}", flush=True)
+    return problems + of_bytes
 
 
-def judge(wanted, out):
-    problems = [problem for case in wanted for problem in check_case(case, out)]
+def judge_all(jobs, out):
+    problems = [f"{case.name}: {problem}" for of_job in jobs for case in of_job for problem in judge(nccl_run.Recorded(case, out))]
     assert not problems, "\n".join(problems[:40])
 
 
 def check(arguments, out):
-    wanted = [cases.CASES[name] for name in arguments.cases.split(",")]
-    harness.run_job(out, arguments.kernel, nccl_test.NODES, "nccl.py", "--env", f"NCCL_LIBRARY={nccl_test.library_of(arguments.nccl)}",
-                    "--env", f"DOUBLE={nccl_test.DOUBLE}", "--env", f"NCCL_CASES={','.join(case.name for case in wanted)}",
-                    limit_s=nccl_test.BOOT_S + nccl_test.CASE_S * len(wanted))
-    judge(wanted, out)
+    jobs = cases.jobs_of(arguments.cases)
+    nccl_run.run(out, arguments.kernel, nccl_run.library_of(arguments.nccl), jobs)
+    judge_all(jobs, out)
 
 
 def main():
     parser = argparse.ArgumentParser()
     harness.add_arguments(parser)
     parser.add_argument("--cases", default=",".join(cases.PLUGIN), metavar=",".join(cases.PLUGIN))
-    parser.add_argument("--judge", metavar="DIR", help="judge what is in DIR, and run nothing")
+    parser.add_argument("--judge", metavar="DIR", help="judge the results in DIR, and run nothing")
     arguments = parser.parse_args()
     if arguments.judge:
-        judge([cases.CASES[name] for name in arguments.cases.split(",")], arguments.judge)
+        judge_all(cases.jobs_of(arguments.cases), arguments.judge)
         return
     harness.run_main(arguments, check)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a capture of a test says is missing."""
+"""Losses that the capture of a test counts."""
 
-# Takes the CPU from tasks in kernel code: frames between processes of one node may be missed there, which is counted (README.md).
+# These kernels preempt tasks in kernel code: frames between processes of one node may be missed, which is counted (README.md).
 PREEMPTS = ("newest",)
 
 
 def lost(case, kernel):
-    """Records by class, without the calls that may be missed on this kernel: no queue pair record is among them, as the sums show."""
+    """Records by class, without the calls that this kernel may miss: no record of a queue pair is among them, as the sums show."""
     of_class = {}
     for entry in case["loss"]["entries"]:
         of_class[entry["class"]] = of_class.get(entry["class"], 0) + entry["records"]

@@ -1,45 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorded run of the benchmark job, and what the benchmarks themselves say of it."""
+"""A recorded run of the benchmark job, and what the benchmarks themselves and the links say of it."""
 
 import collections
+import os
 import shutil
 
 import lab_harness as harness
+import late_attach
 
 NODES = 3
+LEAVES = (0, 0, 1)  # of each node
+MTU_BYTES = 1500
+ETHERNET_BYTES = 14
 POSTED_REPORT = "posted.json"
-# Where the kernel keeps a call from a probe, the capture says so and lacks what that call told: another run is compared.
+# Where the kernel keeps a call from a probe, the capture says so and lacks what that call had to say: another run is compared.
 RUNS = 3
 
 
-def recorded_benchmarks(out, kernel, loss_percent):
-    """The reports over a run from which the kernel kept no call: of packets, and of posts alone. They are left in
-    out/report.json and out/posted.json."""
+def recorded_benchmarks(out, kernel, loss_percent, then=(), options=(), has_late=False):
+    """The reports over a run from which the kernel kept no call: of packets, of posts alone, and of late recorders (else None). They are left in
+    `out`. then: jobs that follow in the same boot, with these options of tools/lab."""
+    wanted = [("capture", harness.REPORT), ("posted", POSTED_REPORT)] + ([(late_attach.CAPTURE, late_attach.REPORT)] if has_late else [])
     for _ in range(RUNS):
-        run_benchmarks(out, kernel, loss_percent)
+        run_benchmarks(out, kernel, loss_percent, then, options)
         statuses = harness.report_statuses(kernel)
-        reports = [harness.collwire_report(out, capture=capture, name=name, expected=statuses)
-                   for capture, name in (("capture", harness.REPORT), ("posted", POSTED_REPORT))]
+        reports = [harness.collwire_report(out, capture=capture, name=name, expected=statuses) for capture, name in wanted]
         missed = [entry for report in reports for entry in report["loss"]["entries"] if entry["class"] == "probe_missed"]
         if kernel != harness.MISSES_CALLS or not missed:
-            return reports
+            return reports if has_late else [*reports, None]
         print(f"run again, since this kernel kept calls from probes: {missed}", flush=True)
         shutil.rmtree(out)
     raise AssertionError(f"calls were kept from probes in each of {RUNS} runs")
 
 
-def run_benchmarks(out, kernel, loss_percent):
-    """Boots the nodes and runs jobs/benchmarks.py under two recorders on each."""
+def run_benchmarks(out, kernel, loss_percent, then, more_options):
+    """Boots the nodes and runs jobs/benchmarks.py under two recorders on each, and then the other jobs."""
     # The programs of source mlx5 load and attach without the hardware.
     options = ["--pcap", "--env", "RECORDED_JOB=benchmarks.py", "--env", "RECORDED_MODULES=mlx5_ib",
-               "--env", "SECOND_CAPTURE=posted", "--env", "SECOND_OPTIONS=--no-wire --posts=on"]
+               "--env", "SECOND_CAPTURE=posted", "--env", "SECOND_OPTIONS=--no-wire --posts=on",
+               "--env", f"IN_TURN={' '.join(['recorded.sh', *then])}", *more_options]
     options += harness.missed_calls_options(kernel)
     if loss_percent:
-        # What cannot bear loss (UC, UD) is left out; the frames are dropped behind the sender's packet capture.
+        # What cannot bear loss (UC, UD) is left out; the frames are dropped after the sender's packet capture.
         options += ["--env", "BENCHMARKS=rc"]
         for node in range(NODES):
             options += ["--fault", f"loss:{node}:{loss_percent}@T+0"]
-    harness.run_job(out, kernel, NODES, "recorded.sh", *options)
+    harness.run_job(out, kernel, NODES, "in_turn.sh", *options)
+
+
+def roce_bytes(out, capture):
+    """{(source, destination): bytes of RoCE} on one link, where nothing but whole frames of nodes is."""
+    nodes = {harness.mac(node): node for node in range(NODES)}
+    found = collections.Counter()
+    for source, destination, _, length, frame in harness.frames(os.path.join(out, "fabric", f"{capture}.pcap")):
+        assert source in nodes, f"{capture}: a frame from {source.hex(':')}, which is no node"
+        assert length <= MTU_BYTES + ETHERNET_BYTES, f"{capture}: a frame of {length} B cannot be on a wire of MTU {MTU_BYTES}"
+        if harness.is_roce(frame):
+            found[(nodes[source], nodes[destination])] += length
+    return found
+
+
+def check_links(out):
+    """The lab itself: a frame between the leaves is on both uplinks and on both nodes' links, every other one on no uplink. That each counter
+    is what its capture holds, tools/lab checks in every run, and truth/compare.py does again."""
+    on = {capture: roce_bytes(out, capture) for capture in ("tap0", "tap1", "tap2", "up0", "up1")}
+    between_leaves = {pair for pair in on["tap0"] + on["tap1"] + on["tap2"] if LEAVES[pair[0]] != LEAVES[pair[1]]}
+    assert {(0, 2), (2, 0)} <= between_leaves and on["tap0"][(0, 1)] > 0, on
+    for uplink in ("up0", "up1"):
+        assert set(on[uplink]) == between_leaves, f"{uplink} carried {set(on[uplink])}"
+        for pair, carried in on[uplink].items():
+            assert carried == on[f"tap{pair[0]}"][pair] == on[f"tap{pair[1]}"][pair], (uplink, pair, on)
+    switches = [port["switch"] for port in harness.load(out, "topology.json")["ports"]]
+    assert switches == [f"leaf{leaf}" for leaf in LEAVES], switches
+    print(f"RoCE on the uplinks: {dict(on['up0'])}", flush=True)
 
 
 def truth_for(said, qp, packets_counted):
@@ -47,7 +80,7 @@ def truth_for(said, qp, packets_counted):
     if "answered_payload_bytes" in said:
         figures["tx_payload_bytes"] = said.get("tx_payload_bytes", 0) + (said["answered_payload_bytes"] if packets_counted else 0)
     if not packets_counted and qp["type"] == "UD":
-        # A datagram's work requests do not say in a way that is looked at where it goes.
+        # A datagram's work request does not say, in a field that collwire reads, where it goes.
         figures["rx_payload_bytes"] = None
     return figures
 
@@ -57,7 +90,7 @@ def figures_of(qp, fields):
 
 
 def check_benchmarks(out, report, packets_counted):
-    """Payload of each queue pair against what the program that used it says. packets_counted: not only posts, so that the
+    """Payload of each queue pair against what the program that used it says. packets_counted: packets and not only posts, so that the
     answers to READ and ATOMIC are payload that was sent."""
     pairs = collections.defaultdict(list)  # Linux 5.10 gives a number that is free to the next queue pair
     for qp in report["qps"]:

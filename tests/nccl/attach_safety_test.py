@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job of official NCCL on this machine, over sockets, on the test double of CUDA. A recorder is attached to it and ended, or killed, again
-and again: all data stay right, nobody is ptraced, the memory of the library is afterwards what it was before, and iterations are not slow more
-often than beside a recorder that only looked. Then jobs that die while a recorder comes.
+"""Recorders attach to a running job of official NCCL, on this machine, over sockets, on the test double of CUDA, and stop or are killed, many times:
+all data stay right, no process is ptraced, the library's code in memory is restored, and iterations are not slow more often than with programs that
+attach nothing. Then jobs exit, crash or are killed while a recorder attaches.
 
 attach_safety_test.py --collwire FILE --build DIRECTORY --version VERSION [--rounds N]"""
 
@@ -26,16 +26,16 @@ import double_job
 SKIPPED = 77
 RANKS = 2
 PATIENCE_S = 120
-# The kernel takes the probes of a killed recorder off one after the other.
+# The kernel detaches the probes of a killed recorder one after the other.
 RESTORED_S = 20
-# Rounds in which the recorder is killed.
+# Every fifth recorder is killed.
 KILLED_EACH = 5
-# Rounds beside which a program works as hard as a recorder that starts, and attaches nothing.
+# With every second recorder, a comparison: a program uses the CPU as a starting recorder does, and attaches nothing.
 COMPARED_EACH = 2
-# A machine that is shared is slow at times, with or without a recorder. A round is slow if one of its iterations took this much longer than
-# nine of ten rounds had where nothing was attached.
+# A shared machine is slow at times, with or without a recorder. A round is slow if one of its iterations took this much longer than the slowest
+# iteration of nine in ten comparisons.
 USUAL_PART, SLOW_RATIO, SLOW_MARGIN_S = 0.9, 1.5, 0.05
-# As improbable as that, slow rounds are not spread over all rounds by chance: the recorder makes them slow.
+# Below it the slow rounds are the recorder's, not chance.
 LEAST_PROBABILITY = 0.001
 
 
@@ -66,7 +66,7 @@ class Recorder:
 
 
 class JobLog:
-    """What a rank has done so far."""
+    """The log of a running rank."""
 
     def __init__(self, path):
         self._file = open(path, encoding="utf-8")
@@ -93,7 +93,7 @@ def maps_of(pid):
 
 
 def code_of(pid):
-    """Digest of the library's code as it is in the memory of the process."""
+    """Digest of the library's code in the memory of the process."""
     digest = hashlib.sha256()
     with open(f"/proc/{pid}/mem", "rb") as memory:
         for begin, end in re.findall(r"^(\w+)-(\w+) r-xp .*libnccl", maps_of(pid), re.MULTILINE):
@@ -103,8 +103,7 @@ def code_of(pid):
 
 
 def own_code_kib(pid):
-    """Of the library's code, what the process has for itself: pages with a breakpoint among them. To read all of the code would slow the
-    job down where its iterations are measured."""
+    """KiB of the library's code in private pages, as those with a breakpoint are. Reading all of the code would slow the measured iterations."""
     with open(f"/proc/{pid}/smaps", encoding="utf-8") as smaps:
         return sum(int(kib) for kib in re.findall(r"^\w+-\w+ r-xp .*libnccl(?:.*\n)+?Anonymous: +(\d+) kB", smaps.read(), re.MULTILINE))
 
@@ -115,7 +114,7 @@ def tracers_of(pid):
         try:
             with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as status:
                 tracers.add(re.search(r"TracerPid:\s+(\d+)", status.read())[1])
-        except OSError: # it has ended
+        except OSError: # the thread exited
             pass
     return tracers
 
@@ -144,7 +143,7 @@ class RunningJob:
             self.kill()
 
     def kill(self, number=signal.SIGKILL):
-        # None is to meet the end of another before its own.
+        # A stopped rank does not see the exit of another.
         for each in (signal.SIGSTOP, number, signal.SIGCONT):
             for process in self.processes:
                 process.send_signal(each)
@@ -152,7 +151,7 @@ class RunningJob:
 
 
 def expect_untraced(job):
-    assert all(tracers_of(pid) == {"0"} for pid in job.pids), "somebody is ptraced"
+    assert all(tracers_of(pid) == {"0"} for pid in job.pids), "a thread is ptraced"
 
 
 def wait_until_recording(recorder, job):
@@ -165,11 +164,11 @@ def wait_until_recording(recorder, job):
 
 def wait_for_iterations(log, n):
     goal = len(log.read().waited_ns) + n
-    poll_until(lambda: len(log.read().waited_ns) >= goal, "the job goes on")
+    poll_until(lambda: len(log.read().waited_ns) >= goal, f"{n} more iterations")
 
 
 def slowest(log, windows):
-    """How many iterations touch one of the windows, their median, the slowest, and the slowest call; in seconds."""
+    """(iterations that overlap one of the windows, their median, the slowest, the slowest call), in seconds."""
     def touches(begin_ns, end_ns):
         return any(begin_ns < end and end_ns > begin for begin, end in windows)
     iterations = sorted(seconds for begin, seconds in log.iterations() if touches(begin, begin + seconds * 1e9))
@@ -182,20 +181,20 @@ def slowest_iteration_s(log, begin_ns, end_ns):
 
 
 def slow_rounds(log, windows, limit_s):
-    """Which of the windows an iteration touches that took longer than that."""
+    """Indices of the windows that overlap an iteration of more than `limit_s`."""
     longer = [(begin, begin + seconds * 1e9) for begin, seconds in log.iterations() if seconds > limit_s]
     return [number for number, (begin, end) in enumerate(windows) if any(a < end and b > begin for a, b in longer)]
 
 
 def probability_of_as_many(n_slow_here, n_here, n_slow_there, n_there):
-    """That as many of the slow ones or more are here, if it is chance where they are: Fisher's exact test, one-sided."""
+    """Probability of `n_slow_here` or more slow ones here, if they are distributed by chance: Fisher's exact test, one-sided."""
     n_slow = n_slow_here + n_slow_there
     ways = sum(math.comb(n_here, k) * math.comb(n_there, n_slow - k) for k in range(n_slow_here, n_slow + 1))
     return ways / math.comb(n_here + n_there, n_slow)
 
 
-def only_look(collwire, log, seconds):
-    """For as long as a recorder did."""
+def attach_nothing(collwire, log, seconds):
+    """For as long as a recorder ran."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         subprocess.run([collwire, "record", "--dry-run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -203,9 +202,9 @@ def only_look(collwire, log, seconds):
 
 
 def kill_at_any_point(recorder, chance):
-    """Wherever it is: what it had done by then."""
-    aim = chance.choice(("on its way", "recording", "ending"))
-    if aim == "on its way":
+    """Returns what the recorder was doing."""
+    aim = chance.choice(("starting", "recording", "ending"))
+    if aim == "starting":
         time.sleep(chance.uniform(0, 0.6))
     else:
         poll_until(recorder.records, "recording")
@@ -215,20 +214,20 @@ def kill_at_any_point(recorder, chance):
     began = "recording\n" in recorder.said()
     if recorder.end(signal.SIGKILL) != -signal.SIGKILL:
         return "ended before"
-    return aim if aim == "ending" else "recording" if began else "on its way"
+    return aim if aim == "ending" else "recording" if began else "starting"
 
 
 def expect_restored(job, code, collwire, directory, where):
-    """A kernel that is interrupted between two processes while it places a breakpoint leaves the first: the next recorder takes it off."""
+    """A kernel that is interrupted between two processes while it places a breakpoint leaves the first one, which the next recorder removes."""
     try:
-        poll_until(lambda: [code_of(pid) for pid in job.pids] == code, "the library's code is what it was", RESTORED_S)
+        poll_until(lambda: [code_of(pid) for pid in job.pids] == code, "the library's code is restored", RESTORED_S)
         return 0
     except AssertionError:
-        assert where == "on its way", f"killed {where}: breakpoints are left"
+        assert where == "starting", f"killed while {where}: breakpoints are left"
     recorder = Recorder(collwire, directory, job.pids)
     poll_until(recorder.records, "recording")
     assert recorder.end() == 0, recorder.said()
-    assert [code_of(pid) for pid in job.pids] == code, "breakpoints of a recorder that was killed are left behind the next one"
+    assert [code_of(pid) for pid in job.pids] == code, "breakpoints of a killed recorder are left after the next one"
     return 1
 
 
@@ -236,15 +235,15 @@ def attach_and_detach(arguments, library, directory, chance):
     killed = collections.Counter()
     job = RunningJob(library, arguments.build, directory, "--count", "0")
     log = JobLog(f"{directory}/job.0")
-    traced, only_looked, healed = [], [], 0
+    traced, compared, healed = [], [], 0
     try:
         code = [code_of(pid) for pid in job.pids]
         unprobed_kib, changed = own_code_kib(job.pids[0]), 0
         for number in range(arguments.rounds):
             if traced and number % COMPARED_EACH == 1:
                 begin_ns = time.monotonic_ns()
-                only_look(arguments.collwire, log, (traced[-1][1] - traced[-1][0]) / 1e9)
-                only_looked.append((begin_ns, time.monotonic_ns()))
+                attach_nothing(arguments.collwire, log, (traced[-1][1] - traced[-1][0]) / 1e9)
+                compared.append((begin_ns, time.monotonic_ns()))
             begin_ns = time.monotonic_ns()
             recorder, where = Recorder(arguments.collwire, f"{directory}/{number}", job.pids), None
             try:
@@ -257,17 +256,17 @@ def attach_and_detach(arguments, library, directory, chance):
                     wait_for_iterations(log, 1)
                     expect_untraced(job)
                     status = recorder.end()
-                    assert status == 0, f"round {number}: recorder ends with {status}: {recorder.said()}"
+                    assert status == 0, f"round {number}: exit status of the recorder {status}: {recorder.said()}"
             finally:
                 recorder.process.kill()
             traced.append((begin_ns, time.monotonic_ns()))
             if where:
-                wait_for_iterations(log, 1) # the one that the kill was in: what follows reads all of the library's code, which slows the job down
+                wait_for_iterations(log, 1) # the one of the kill: reading all of the library's code, as below, slows the job
                 healed += expect_restored(job, code, arguments.collwire, f"{directory}/{number}.next", where)
-            assert all(process.poll() is None for process in job.processes), f"round {number}: the job has ended"
-        assert [code_of(pid) for pid in job.pids] == code, "the library's code is not what it was"
-        assert not any("[uprobes]" in maps_of(pid) for pid in job.pids), "a page of the kernel's for single-stepped probes is left"
-        assert changed, "no recorder ever put a probe into the library"
+            assert all(process.poll() is None for process in job.processes), f"round {number}: the job exited"
+        assert [code_of(pid) for pid in job.pids] == code, "the library's code is not restored"
+        assert not any("[uprobes]" in maps_of(pid) for pid in job.pids), "the kernel's page for single-stepped probes is left"
+        assert changed, "no recorder placed a probe in the library"
     except BaseException:
         job.kill()
         raise
@@ -276,25 +275,25 @@ def attach_and_detach(arguments, library, directory, chance):
     assert statuses == [0] * RANKS and all("all data right" in output for output in outputs), (statuses, outputs)
     log.read()
     n, median_s, slowest_s, call_s = slowest(log, traced)
-    quiet_n, quiet_median_s, quiet_slowest_s, quiet_call_s = slowest(log, only_looked)
-    print(f"{arguments.rounds} recorders, {changed} seen in the library's code; slowest iteration of the job {slowest_s * 1e3:.1f} ms of {n} (median "
-          f"{median_s * 1e3:.1f}), where nothing is attached {quiet_slowest_s * 1e3:.1f} ms of {quiet_n} (median {quiet_median_s * 1e3:.1f}); largest "
-          f"pause of a traced thread, the longest call: {call_s * 1e3:.2f} ms, where nothing is attached {quiet_call_s * 1e3:.2f} ms")
-    print(f"killed: {', '.join(f'{n} {where}' for where, n in sorted(killed.items()))}; left a breakpoint on its way: {healed}")
-    usual_s = sorted(slowest_iteration_s(log, *window) for window in only_looked)[int(USUAL_PART * (len(only_looked) - 1))]
+    quiet_n, quiet_median_s, quiet_slowest_s, quiet_call_s = slowest(log, compared)
+    print(f"{arguments.rounds} recorders, {changed} with probes seen in the library's code; slowest iteration of the job {slowest_s * 1e3:.1f} ms of {n} "
+          f"(median {median_s * 1e3:.1f}), with nothing attached {quiet_slowest_s * 1e3:.1f} ms of {quiet_n} (median {quiet_median_s * 1e3:.1f}); longest "
+          f"call, which bounds the pause of a traced thread: {call_s * 1e3:.2f} ms, with nothing attached {quiet_call_s * 1e3:.2f} ms")
+    print(f"killed: {', '.join(f'{n} {where}' for where, n in sorted(killed.items()))}; a breakpoint was left {healed} times")
+    usual_s = sorted(slowest_iteration_s(log, *window) for window in compared)[int(USUAL_PART * (len(compared) - 1))]
     limit_s = SLOW_RATIO * usual_s + SLOW_MARGIN_S
-    slow, quiet_slow = (slow_rounds(log, windows, limit_s) for windows in (traced, only_looked))
-    probability = probability_of_as_many(len(slow), len(traced), len(quiet_slow), len(only_looked))
-    print(f"slower than {limit_s * 1e3:.1f} ms: {len(slow)} of {len(traced)} rounds ({', '.join(map(str, slow)) or 'none'}), where nothing is attached "
-          f"{len(quiet_slow)} of {len(only_looked)}: by chance as many with a probability of {probability:.3f}")
-    assert probability >= LEAST_PROBABILITY, "iterations are slower under a recorder"
+    slow, quiet_slow = (slow_rounds(log, windows, limit_s) for windows in (traced, compared))
+    probability = probability_of_as_many(len(slow), len(traced), len(quiet_slow), len(compared))
+    print(f"slower than {limit_s * 1e3:.1f} ms: {len(slow)} of {len(traced)} rounds ({', '.join(map(str, slow)) or 'none'}), with nothing attached "
+          f"{len(quiet_slow)} of {len(compared)}: as many by chance with a probability of {probability:.3f}")
+    assert probability >= LEAST_PROBABILITY, "iterations are slower with a recorder"
 
 
-BECOME_ANOTHER = signal.SIGUSR1 # the job's word for it
+BECOME_ANOTHER = signal.SIGUSR1 # on which the job runs another program
 
 
 def dying(arguments, library, directory, chance):
-    """Jobs end, crash, are killed or become another program while a recorder begins, or reads."""
+    """Jobs exit, crash, are killed or run another program while a recorder attaches or reads."""
     rounds = max(4, arguments.rounds // 25)
     for number in range(rounds):
         how = (signal.SIGTERM, signal.SIGSEGV, signal.SIGKILL, BECOME_ANOTHER)[number % 4]
@@ -311,19 +310,19 @@ def dying(arguments, library, directory, chance):
             else:
                 statuses = job.kill(how)
             expected = 0 if how in (signal.SIGTERM, BECOME_ANOTHER) else -how
-            assert statuses == [expected] * RANKS, f"{how.name}: the job's processes end with {statuses}"
-            poll_until(recorder.records, "recording, or ended")
+            assert statuses == [expected] * RANKS, f"{how.name}: exit statuses of the job {statuses}"
+            poll_until(recorder.records, "recording, or exited")
             status = recorder.end() if recorder.process.poll() is None else recorder.process.returncode
-            # All of its processes may be gone before it looked: said in one line, and no fault.
+            # If all processes exited before the recorder read them, it says so in one line.
             assert status == 0 or (status == 1 and recorder.said().count("\n") <= 2), f"{how.name}: {status}: {recorder.said()}"
         finally:
             recorder.process.kill()
             job.kill()
-    print(f"{rounds} jobs that ended, crashed, were killed or became another program while a recorder came: it bore them, and they it")
+    print(f"{rounds} jobs exited, crashed, were killed or ran another program while a recorder attached: recorder and jobs ended as they should")
 
 
 def replaced(arguments, library, directory, chance):
-    """Processes that have the library for a moment, and then are another program."""
+    """Processes that map the library and then run another program."""
     recorder = Recorder(arguments.collwire, f"{directory}/replaced", [])
     try:
         poll_until(recorder.records, "recording")
@@ -336,7 +335,7 @@ def replaced(arguments, library, directory, chance):
         assert status == 0, f"{status}: {recorder.said()}"
     finally:
         recorder.process.kill()
-    print("processes that became another program: borne")
+    print("processes that ran another program: recorded")
 
 
 def main():

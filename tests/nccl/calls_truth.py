@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where calls alone were recorded: which communicator's bytes are, and which operation's, against the log of the test double of CUDA."""
+"""API-only recordings: bytes by communicator and by operation, against the log of the test double of CUDA."""
 
 import collections
 
 import identity_truth
 
-# Of all bytes. What is less than a clear-to-send goes either way, for all that anybody knows, and is of no communicator.
+# Shares of all bytes. A flow with fewer bytes than a clear-to-send has no known direction, and no communicator.
 MOST_WRONG = 0.001
 MOST_UNDECIDED = 0.001
 
 
 def sent_by_operation(double):
-    """{(hash, rank, function, size, peer): what each such operation sent to that peer}, and {(hash, rank, peer): bytes of sends}."""
+    """({(hash, rank, function, size, peer): bytes that each such operation sent to the peer}, {(hash, rank, peer): bytes of sends})"""
     works, pairs = collections.defaultdict(list), collections.Counter()
     for (hash_, rank, function, size), all_of_them in double.works.items():
         peers = {peer for parts in all_of_them for peer, _, direction in parts if direction == "send"}
@@ -24,8 +24,8 @@ def sent_by_operation(double):
     return works, pairs
 
 
-def told_by_operation(report):
-    """The same of the report, as far as it tells, and the sends of which it does not tell all."""
+def reported_by_operation(report):
+    """The same from the report, as far as it has them, and the sends whose bytes are unknown in part."""
     works, pairs, lacking = collections.defaultdict(list), collections.Counter(), set()
     for hash_, operation, kind in identity_truth.operations_of(report):
         size = operation["count"] * identity_truth.TYPE_BYTES[operation["datatype"]]
@@ -42,11 +42,11 @@ def told_by_operation(report):
     return works, pairs, lacking
 
 
-def distance(told, true):
-    """How far what is told of some of them is from what is true of as many, the nearest ones: what is told too much and too little."""
+def distance(reported, true):
+    """Sum of the differences between the reported bytes and the nearest true ones, of as many operations."""
     left = collections.Counter(true)
     wrong = []
-    for carried in told:
+    for carried in reported:
         if left[carried] > 0:
             left[carried] -= 1
         else:
@@ -62,14 +62,14 @@ def distance(told, true):
 
 
 def wrong_bytes(report, double):
-    """Bytes that the report gives to operations which have others, or keeps from them, and what they are."""
-    (works, pairs), (told_works, told_pairs, lacking) = sent_by_operation(double), told_by_operation(report)
+    """(bytes that the report adds to or takes from operations wrongly, problems)"""
+    (works, pairs), (reported_works, reported_pairs, lacking) = sent_by_operation(double), reported_by_operation(report)
     wrong, problems = 0, []
-    for key, told in told_works.items():
-        if far := distance(told, works.get(key, [])):
+    for key, reported in reported_works.items():
+        if far := distance(reported, works.get(key, [])):
             wrong += far
-            problems.append(f"{key}: {collections.Counter(told).most_common(3)}, the double has {collections.Counter(works.get(key, [])).most_common(3)}")
-    for key, carried in told_pairs.items():
+            problems.append(f"{key}: {collections.Counter(reported).most_common(3)}, the double has {collections.Counter(works.get(key, [])).most_common(3)}")
+    for key, carried in reported_pairs.items():
         far = max(0, carried - pairs[key]) if key in lacking else abs(carried - pairs[key])
         if far:
             wrong += far
@@ -78,25 +78,25 @@ def wrong_bytes(report, double):
 
 
 def judge(report, double, fewest_joined):
-    """(a line that says what was seen, problems). `fewest_joined`: of all bytes, with an operation."""
+    """(summary, problems). `fewest_joined`: the least share of all bytes that has an operation."""
     identity, whole = report["identity"], sum(double.sent.values())
     inferred, of_process, confirmed = (identity[name] or 0 for name in ("inferred", "process", "inferred_confirmed"))
     cells, different = identity_truth.compare_matrix(report, double)
     hashes = {comm["id"]: comm["hash"] for comm in report["communicators"]}
-    told = collections.Counter()
+    reported = collections.Counter()
     for cell in report["matrix"]:
-        told[(hashes.get(cell["comm"]), cell["src_rank"], cell["dst_rank"])] += cell["payload_bytes"]
-    astray = sum((told - double.matrix).values())
-    undecided = sum((double.matrix - told).values())
+        reported[(hashes.get(cell["comm"]), cell["src_rank"], cell["dst_rank"])] += cell["payload_bytes"]
+    astray = sum((reported - double.matrix).values())
+    undecided = sum((double.matrix - reported).values())
     wrong, of_operations = wrong_bytes(report, double)
-    line = (f"communicators: {cells} pairs of ranks, {len(different)} different, {astray} bytes astray, {undecided} undecided; operations: {inferred} of {whole} bytes ({100 * inferred / max(1, whole):.1f} %), "
-            f"{wrong} wrong, {confirmed} confirmed; process {of_process}")
+    line = (f"communicators: {cells} pairs of ranks, {len(different)} different, {astray} bytes astray, {undecided} undecided; "
+            f"operations: {inferred} of {whole} bytes ({100 * inferred / max(1, whole):.1f} %), {wrong} wrong, {confirmed} confirmed; process {of_process}")
     problems = []
     if astray > MOST_WRONG * whole or undecided > MOST_UNDECIDED * whole:
-        problems += [f"{astray} bytes are of other communicators, {undecided} of none", *different[:10]]
+        problems += [f"{astray} bytes have a wrong communicator, {undecided} have none", *different[:10]]
     if wrong > MOST_WRONG * whole:
-        problems += [f"{wrong} of {whole} bytes are of other operations", *of_operations[:10]]
-    # What is undecided is of the process with what comes back for it.
+        problems += [f"{wrong} of {whole} bytes have a wrong operation", *of_operations[:10]]
+    # Undecided bytes, and the clear-to-send that comes back for them, are the process's.
     if identity["exact"] or abs(inferred + of_process - whole) > MOST_UNDECIDED * whole:
         problems.append(f"identity {identity}, the double sent {whole}")
     if confirmed != inferred or inferred < fewest_joined * whole:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What official NCCL is made to do in the lab, on four nodes, and how it is recorded. The nodes and the test that judges both read this."""
+"""The jobs of official NCCL, in the lab and on one machine, and how each is recorded. The nodes and the tests that judge both read this."""
 
 import dataclasses
 import os
 
 PLANS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plans")
 QUIET_MS = 2500
+UNTIL_STOPPED = ("--count", "0")
 
 WIRE = ()
 POSTED = ("--no-wire", "--posts=on")
@@ -14,32 +15,34 @@ DERIVED = ("--no-wire", "--posts=off")
 
 @dataclasses.dataclass(frozen=True)
 class Case:
+    """A job and the way in which it is recorded. Cases whose jobs are equal can be recorded at once, on one job (`jobs_of`)."""
     name: str
+    # The job.
     plan: str
     environment: dict = dataclasses.field(default_factory=dict)
     job_options: tuple = ()
-    record: tuple = WIRE
-    # What else the recorder is told, on one machine.
-    options: tuple = ()
     ranks_per_node: int = 1
     nics: int = 1
     over_sockets: bool = False
-    # Through the test double of network plugins.
-    plugin: bool = False
-    # The recorders begin in the middle, each node's this much after the one before.
+    plugin: bool = False # through the test double of network plugins
+    # Recorder options that name the byte source, and more of them for a job on one machine.
+    record: tuple = WIRE
+    options: tuple = ()
+    # Late attach: each node's recorder starts this many seconds after the one of the node before. 0: recorders start before the job.
     late_s: float = 0
+    # The least that has to be compared.
     fewest_figures: int = 20
     fewest_calls: int = 3
     fewest_pairs: int = 0
-    # Operations of the proxy in one launch of a rank.
-    fewest_in_launch: int = 0
-    # It may be that not all of them are looked at, if that is counted.
+    fewest_in_launch: int = 0 # proxy operations in one launch of a rank
+    # The recorder may read a part of the operations of a launch, if it counts the launch as cut.
     is_cut: bool = False
-    # Of launches that are whole on every version.
-    fewest_exact_bytes: int = 0
-    # Communicators have the connections of their parents, which NCCL tells of by the parents' ranks.
+    fewest_exact_bytes: int = 0 # of launches that no version cuts
+    # Communicators use their parents' connections, which NCCL prints with the parents' ranks.
     shares_connections: bool = False
     first_version: tuple = (2, 18)
+    # Name of the case whose directory has the job's logs; empty: this case's own.
+    of_job: str = ""
 
     @property
     def plan_path(self):
@@ -48,11 +51,32 @@ class Case:
 
     @property
     def source(self):
-        """How the report is to know the bytes."""
+        """The byte source that the report has to name."""
         return {WIRE: "wire", POSTED: "posted", DERIVED: "derived"}[self.record]
+
+    @property
+    def job_name(self):
+        return self.of_job or self.name
+
+    @property
+    def job(self):
+        """Equal for cases that one job can serve. A job with a late recorder runs until it is stopped, which `--count 0` asks for."""
+        options = () if self.job_options == UNTIL_STOPPED else self.job_options
+        return (self.plan, self.environment, options, self.ranks_per_node, self.nics, self.over_sockets, self.plugin)
 
     def runs_on(self, version):
         return version >= self.first_version
+
+
+def jobs_of(names):
+    """The cases of each job, of "CASE,CASE+CASE,...": `+` joins cases that are recorded at once on the first one's job."""
+    jobs = []
+    for joined in names.split(","):
+        cases = [CASES[name] for name in joined.split("+")]
+        assert all(case.job == cases[0].job for case in cases), f"{joined}: not one job"
+        options = next((case.job_options for case in cases if case.late_s), cases[0].job_options)
+        jobs.append([dataclasses.replace(case, of_job=cases[0].name, job_options=options) for case in cases])
+    return jobs
 
 
 def _forced(algorithm, protocol, plan, first_version=(2, 18), over_sockets=False):
@@ -61,7 +85,7 @@ def _forced(algorithm, protocol, plan, first_version=(2, 18), over_sockets=False
 
 
 CASES = {case.name: case for case in (
-    # NCCL chooses.
+    # NCCL chooses algorithm and protocol.
     Case("default", "everything", fewest_figures=300, fewest_calls=40, fewest_pairs=40),
     Case("training", "training"),
     *(_forced("Ring", protocol, "ring") for protocol in ("Simple", "LL", "LL128")),
@@ -70,29 +94,29 @@ CASES = {case.name: case for case in (
     Case("shared-node", "training", ranks_per_node=2),
     Case("two-qps", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2"}),
     Case("two-qps-split", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2", "NCCL_IB_SPLIT_DATA_ON_QPS": "1"}),
-    # rxe's devices have no place on a PCI bus: with two of them 2.20 compares paths that are not there, and crashes.
+    # rxe's devices have no PCI address: with two of them 2.20 compares missing paths and crashes.
     Case("two-nics", "training", nics=2, first_version=(2, 24)),
-    # The ways to the bytes of an operation.
+    # The byte sources of an operation.
     Case("posted", "training", record=POSTED),
     Case("derived", "training", record=DERIVED),
     Case("everything-posted", "everything", record=POSTED, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
     Case("everything-derived", "everything", record=DERIVED, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
-    # Each operation can be seen by itself on the wire.
+    # On the wire each operation is between two silences.
     Case("apart", "apart", job_options=("--gap-ms", str(QUIET_MS))),
-    # Over ten seconds.
-    Case("late", "training", job_options=("--count", "0"), late_s=3.3),
-    Case("late-posted", "training", job_options=("--count", "0"), record=POSTED, late_s=3.3),
-    Case("late-derived", "training", job_options=("--count", "0"), record=DERIVED, late_s=3.3),
-    Case("late-sockets", "training", job_options=("--count", "0"), late_s=3.3, over_sockets=True),
+    # Late attach: the recorders of four nodes start over ten seconds.
+    Case("late", "training", job_options=UNTIL_STOPPED, late_s=3.3),
+    Case("late-posted", "training", job_options=UNTIL_STOPPED, record=POSTED, late_s=3.3),
+    Case("late-derived", "training", job_options=UNTIL_STOPPED, record=DERIVED, late_s=3.3),
+    Case("late-sockets", "training", job_options=UNTIL_STOPPED, late_s=3.3, over_sockets=True),
     Case("sockets", "training", over_sockets=True),
     Case("sockets-default", "everything", over_sockets=True, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
     Case("sockets-shared-node", "training", ranks_per_node=2, over_sockets=True),
     *(_forced("Ring", protocol, "ring", over_sockets=True) for protocol in ("Simple", "LL", "LL128")),
     *(_forced("Tree", protocol, "tree", over_sockets=True) for protocol in ("Simple", "LL", "LL128")),
     _forced("PAT", "Simple", "pat", (2, 24), over_sockets=True),
-    # Messages are cut into pieces, one for each socket of a connection.
+    # NCCL splits messages over the sockets of a connection.
     Case("sockets-striped", "ring", {"NCCL_SOCKET_NTHREADS": "2", "NCCL_NSOCKS_PERTHREAD": "2"}, over_sockets=True),
-    # Launches of many operations. NCCL hands over no more than 2,048 to a proxy at once where it has 64 channels, 1,024 where it has 32.
+    # Launches of many operations. NCCL gives a proxy at most 2,048 at once where it has 64 channels, 1,024 where it has 32.
     Case("many-pairs", "many-pairs", {"NCCL_MAX_NCHANNELS": "4", "NCCL_MIN_P2P_NCHANNELS": "4", "NCCL_MAX_P2P_NCHANNELS": "4",
                                       "NCCL_NCHANNELS_PER_NET_PEER": "4", "NCCL_P2P_NET_CHUNKSIZE": "4096"},
          over_sockets=True, fewest_calls=0, fewest_pairs=1344, fewest_in_launch=1001, is_cut=True),
@@ -100,37 +124,38 @@ CASES = {case.name: case for case in (
          over_sockets=True, fewest_figures=2000, fewest_calls=600, fewest_in_launch=2049, is_cut=True,
          fewest_exact_bytes=2 * 3 * 64 * 1024 + 4 * 16 * 1024),
     Case("exchanges", "exchanges", over_sockets=True, fewest_figures=0, fewest_calls=10, fewest_pairs=40, first_version=(2, 28)),
-    # Communicators on the connections of the one that they came from.
+    # Communicators on the connections of their parent.
     Case("shared", "shared", {"NCCL_COMM_SPLIT_SHARE_RESOURCES": "1"}, over_sockets=True, fewest_calls=9, fewest_pairs=30, first_version=(2, 20),
          shares_connections=True),
     Case("shrunk", "shrunk", over_sockets=True, fewest_calls=4, fewest_pairs=14, first_version=(2, 27)),
     Case("shrunk-shared", "shrunk", {"NCCL_COMM_SHRINK_SHARE_RESOURCES": "1"}, over_sockets=True, fewest_calls=4, fewest_pairs=14,
          first_version=(2, 27), shares_connections=True),
-    # What is recorded only if it is asked for.
+    # With options of `collwire record`.
     Case("refused", "refused", {"NCCL_CHECK_POINTERS": "1"}, over_sockets=True, options=("--api-returns",), fewest_calls=6, fewest_pairs=4),
     Case("one-node", "everything", ranks_per_node=4, over_sockets=True, options=("--local-launches",), fewest_figures=0, fewest_calls=30,
          first_version=(2, 24)),
 )}
 
-# Through a network plugin, whose code and layouts nobody knows: pointers lead to its queue pairs, or none does.
+# Through a network plugin whose layouts collwire does not know: pointers lead to its queue pairs, or (hidden) none does.
 PLUGIN = ("plugin", "plugin-hidden", "plugin-late", "plugin-posted")
 HIDDEN = {"COLLWIRE_NETWORK_DOUBLE_HIDE": "1"}
 CASES.update({case.name: case for case in (
     Case("plugin", "training", plugin=True),
     Case("plugin-hidden", "training", HIDDEN, plugin=True),
-    Case("plugin-late", "training", job_options=("--count", "0"), late_s=3.3, plugin=True),
+    Case("plugin-late", "training", job_options=UNTIL_STOPPED, late_s=3.3, plugin=True),
     Case("plugin-posted", "training", record=POSTED, plugin=True),
 )})
 
-# For versions whose kernels have no double.
+# For versions whose kernels the double cannot run.
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
-# Those on one machine, over sockets.
+# On one machine, over sockets.
 HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
 HERE_FULL = (*HERE, "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
-ALL = tuple(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, "communicators"))
-# Of every run of the tests.
-FEW = ("default", "two-qps-split", "posted", "derived", "late", "sockets")
-# Of which calls alone are recorded.
+# On four nodes, each case on a job of its own.
+ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, "communicators"))
+# Of every run of the tests: the byte sources are recorded at once, on one job.
+FEW = "default+everything-posted+everything-derived,late,two-qps-split,sockets,plugin"
+# Only calls are recorded.
 CASES["calls"] = Case("calls", "calls", job_options=("--count", "3", "--gap-ms", str(QUIET_MS)))

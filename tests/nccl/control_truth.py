@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL said beside its connections, in a report, against what the ranks gave to send() on the sockets that they closed, as
-tests/cuda_double/send_counter.cpp counts it."""
+"""The control traffic in a report against the bytes that the ranks gave to send() on the sockets that they closed
+(tests/cuda_double/send_counter.cpp)."""
 
 import collections
 
-# enum ncclSocketType, as every version has it; those of connections (3) are in sockets[].
+# enum ncclSocketType, the same in every version. Sockets of connections (3) are in sockets[].
 TYPES = {1: "bootstrap", 2: "proxy", 4: "network_setup", 5: "ras"}
-# What is left at the end of a process RAS closes at some time, or not at all.
+# Without `ras`: RAS may leave its sockets open when the process exits.
 JUDGED = ("bootstrap", "proxy", "network_setup")
 
 
 def closed_of(paths):
-    """name -> (sockets, bytes), of all ranks, and (sockets, bytes) of those that they closed before it was said what they are for."""
+    """(name -> (sockets, bytes) of all ranks, (sockets, bytes) of sockets that were closed before NCCL set their type)"""
     closed, early = collections.defaultdict(lambda: (0, 0)), (0, 0)
     for path in paths:
         with open(path, encoding="ascii") as file:
@@ -27,12 +27,11 @@ def closed_of(paths):
 
 
 def compare(report, paths, needed=("bootstrap", "proxy")):
-    """`paths`: what SEND_COUNTER named, of each rank. Returns (a line that says what was compared, problems). Of a job whose sockets were all made
-    and closed within the recording, which said something on all that are `needed`. Without `control` in the report, as where other jobs ran beside
-    it on one machine, it is not judged."""
+    """`paths`: the file of SEND_COUNTER of each rank. Returns (summary, problems). The recording has to cover the job's sockets from creation to close,
+    and the types in `needed` have to carry bytes. A report without `control`, as after several jobs on one machine, is not judged."""
     control = report["control"]
     if control is None:
-        return "control of several jobs", []
+        return "no control traffic: several jobs", []
     (closed, (early, early_bytes)), problems = closed_of(paths), []
     for name in JUDGED:
         of_report = control[name] or {"sockets": 0, "payload_bytes": 0}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What does not depend on the machine in a benchmark of launches: no more than two traps for a call and its launch, no more than 100 bytes of
-them in a capture. What a launch costs in time is printed, and judged by nobody: machines that run tests are busy.
+"""Costs of a launch that do not depend on the machine: at most two traps for a call and its launch, at most 100 bytes of them in a capture. The time of a
+launch is printed and not judged: machines that run tests are busy.
 
 cost_test.py --bench FILE --build DIRECTORY --version VERSION [--keep DIRECTORY]"""
 
@@ -24,7 +24,7 @@ def run(arguments, library, directory):
     done = subprocess.run([arguments.bench, library, arguments.build, "--rounds", "4", "--groups", "10", "--channels", *CHANNELS],
                           env={**os.environ, "COLLWIRE_CUDA_LAYOUTS": directory}, capture_output=True, text=True, check=False)
     print(done.stdout + done.stderr, end="")
-    # 1: the time is above its limit.
+    # 1: a time is above its limit.
     assert done.returncode in (0, 1) and not done.stderr, done.returncode
     rows = [line.split() for line in done.stdout.splitlines() if line.split()[:1] in [[channels] for channels in CHANNELS]]
     assert [row[0] for row in rows] == list(CHANNELS), rows

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's own build of NCCL, which has neither symbols nor DWARF, untouched and with no option: collwire has the layouts of NVIDIA's build of the
-same version and finds the functions; a job's bytes are the double's log's, and none is exact. The double gets its symbols by tests/cuda_double/lend_symbols.py.
+"""Debian's own build of NCCL, without symbols and DWARF, unchanged and without options: collwire uses the layouts of NVIDIA's build of the version and
+finds the functions; a job's bytes equal the double's log, and none is exact. The double has its symbols from tests/cuda_double/lend_symbols.py.
 
 distribution_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
@@ -37,7 +37,7 @@ def lend_symbols(arguments, debian, nvidia, directory):
 
 
 def share_layout(collwire, nvidia, debian, directory):
-    """The double knows a layout by its build-id; one version has one."""
+    """The double finds a layout by build-id. Builds of one version have one layout."""
     build_ids = [stripped_test.plan_of(collwire, library)["build_id"] for library in (nvidia, debian)]
     shutil.copy(f"{directory}/{build_ids[0]}.layout", f"{directory}/{build_ids[1]}.layout")
 
@@ -68,10 +68,10 @@ def run(arguments, nvidia, directory):
     assert all(bare["offsets"][name]["value"] == offsets[name]["value"] for name in stripped_test.EXPORTED_FIELDS if name in offsets), bare["offsets"]
     by_library = stripped_test.plan_of(without_plans, debian, "--symbols", os.path.dirname(nvidia))
     assert by_library["debug_file"] == nvidia, by_library["debug_file"]
-    # With no option at all: by the plans that come with collwire.
+    # Without options: by the layout files of collwire.
     plan = stripped_test.plan_of(arguments.collwire, debian)
     assert "/nccl-layouts/" in plan["debug_file"] and not plan["not_recorded"] and not plan["calls_only"], plan
-    assert all(plan[name] == by_library[name] for name in stripped_test.SAME), "the library and its plan tell different things"
+    assert all(plan[name] == by_library[name] for name in stripped_test.SAME), "the library and its layout file differ"
     found = {probe["function"]: probe["symbol"] for probe in plan["probes"]}
     assert stripped_test.BORROWED <= set(found), found
     assert {capability["rung"] for capability in plan["capabilities"].values()} == {"inferred", "process"}, plan["capabilities"]

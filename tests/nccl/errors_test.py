@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of official NCCL is killed in the middle of a job, on this machine, over sockets, on the test double of CUDA: the report names it first,
-then what the others say of it: rank, peer, communicator, operation, result and text, each once. What NCCL itself prints (NCCL_DEBUG=WARN) is
-the truth.
+"""A rank of official NCCL is killed in a running job, on this machine, over sockets, on the test double of CUDA: the report names it first, then the
+errors of the others: rank, peer, communicator, operation, result and text, each once, without and with `--warnings`. The truth is what NCCL prints
+(NCCL_DEBUG=WARN).
 
 errors_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY]"""
 
+import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -23,10 +23,12 @@ from inspect_test import HangingJob
 PATIENCE_S = 60
 CALLS = 12
 NEIGHBOURS = (CULPRIT - 1) % RANKS, (CULPRIT + 1) % RANKS # in the ring
+# Recorders of one job.
+RECORDERS = {"polled": (), "warnings": ("--warnings",)}
 
 
 def printed(directory, rank):
-    """The texts of the warnings that NCCL printed."""
+    """Texts of the warnings that NCCL printed."""
     return re.findall(r"NCCL WARN (.*)", double_job.output_of(directory, rank))
 
 
@@ -40,7 +42,8 @@ def expect_culprit(report, pid):
 
 
 def expect_others(report, directory, pids, has_warnings, n_before, n_after):
-    """Warnings that each rank had printed when the recording began, and when its end was asked for. `has_warnings`: each was recorded."""
+    """`n_before`, `n_after`: how many warnings each rank had printed when recording started, and when it was stopped. `has_warnings`: the recorder
+    recorded each of them."""
     named = 0
     for rank, pid in enumerate(pids):
         if rank == CULPRIT:
@@ -49,8 +52,8 @@ def expect_others(report, directory, pids, has_warnings, n_before, n_after):
         texts = [error["text"] for error in errors if error["text"] and not error["before_recording"]]
         within = said[n_before[rank]:n_after[rank]]
         assert len(texts) == len(set(texts)), texts
-        assert set(texts) <= set(said[n_before[rank]:]), f"rank {rank}: told {texts}, printed {set(said)}"
-        assert not within or (set(within) <= set(texts) if has_warnings else texts), f"rank {rank}: told {texts}, printed {set(within)}"
+        assert set(texts) <= set(said[n_before[rank]:]), f"rank {rank}: reported {texts}, printed {set(said)}"
+        assert not within or (set(within) <= set(texts) if has_warnings else texts), f"rank {rank}: reported {texts}, printed {set(within)}"
         for error in errors:
             if error["kind"] != "result":
                 continue
@@ -68,41 +71,46 @@ def expect_said_once(text, report):
             assert words.count(" ".join(error["what"].split())) <= sum(other["what"] == error["what"] for other in report["errors"]), error["what"]
 
 
-def check(arguments, library, directory, *options):
+def kill_a_rank(arguments, library, directory):
+    """Runs the job under the recorders and kills its culprit. Returns (recorders by name, pids, warnings printed before and after)."""
     hang = HANGS["dead"]
-    with HangingJob(arguments, library, directory, "Simple", hang.plan, *hang.job_options) as job:
-        with one_machine.Recorder(arguments.collwire, f"{directory}/capture", "--nccl", library, *options) as recorder:
-            pids = [log[0]["pid"] for log in one_machine.logs_of(directory, "job", RANKS)]
-            job.wait_for_calls(CALLS)
-            n_before = [len(printed(directory, rank)) for rank in range(RANKS)]
-            hang.hold_up(job.culprit, job.stuck)
-            end = time.monotonic() + PATIENCE_S
-            # Up to 2.24 whoever sends to it does not see it.
-            while not any(len(printed(directory, rank)) > n_before[rank] for rank in NEIGHBOURS):
-                assert time.monotonic() < end, [double_job.output_of(directory, rank)[-500:] for rank in range(RANKS)]
-                time.sleep(0.05)
-            # What it says comes right before what it keeps.
-            while not any(look and has_failed(look[0]) for look in map(job.inspect, NEIGHBOURS)):
-                assert time.monotonic() < end, "no communicator has an error"
-            n_after = [len(printed(directory, rank)) for rank in range(RANKS)]
-        # There NCCL warns in a loop: not each of them is kept.
-        assert recorder.status in (0, one_machine.LOST) and ("warnings of NCCL" in recorder.said() or recorder.status == 0), recorder.said()
-        path = f"{directory}/report.json"
-        done = subprocess.run([arguments.collwire, "report", f"{directory}/capture", "--json", path], capture_output=True, text=True, check=False)
-        assert done.returncode == recorder.status, done.stderr
-        with open(path, encoding="utf-8") as file:
-            report = json.load(file)
-        print(done.stdout[done.stdout.index("Errors (UTC)"):done.stdout.index("NCCL's data")], flush=True)
-        expect_culprit(report, pids[CULPRIT])
-        expect_others(report, directory, pids, "--warnings" in options and recorder.status == 0, n_before, n_after)
-        expect_said_once(done.stdout, report)
+    with HangingJob(arguments, library, directory, "Simple", hang.plan, *hang.job_options) as job, contextlib.ExitStack() as stack:
+        recorders = {name: stack.enter_context(one_machine.Recorder(arguments.collwire, f"{directory}/{name}", "--nccl", library, *options))
+                     for name, options in RECORDERS.items()}
+        pids = [log[0]["pid"] for log in one_machine.logs_of(directory, "job", RANKS)]
+        job.wait_for_calls(CALLS)
+        n_before = [len(printed(directory, rank)) for rank in range(RANKS)]
+        hang.hold_up(job.culprit, job.stuck)
+        end = time.monotonic() + PATIENCE_S
+        # Up to 2.24 a rank that sends to the culprit does not notice.
+        while not any(len(printed(directory, rank)) > n_before[rank] for rank in NEIGHBOURS):
+            assert time.monotonic() < end, [double_job.output_of(directory, rank)[-500:] for rank in range(RANKS)]
+            time.sleep(0.05)
+        # NCCL prints the warning right before it stores the error.
+        while not any(look and has_failed(look[0]) for look in map(job.inspect, NEIGHBOURS)):
+            assert time.monotonic() < end, "no communicator has an error"
+        n_after = [len(printed(directory, rank)) for rank in range(RANKS)]
+    return recorders, pids, n_before, n_after
+
+
+def check(arguments, recorder, directory, name, pids, n_before, n_after):
+    # Where NCCL warns in a loop, the recorder drops warnings and exits with LOST.
+    assert recorder.status in (0, one_machine.LOST) and ("NCCL warnings" in recorder.said() or recorder.status == 0), recorder.said()
+    path = f"{directory}/{name}.json"
+    done = subprocess.run([arguments.collwire, "report", f"{directory}/{name}", "--json", path], capture_output=True, text=True, check=False)
+    assert done.returncode == recorder.status, done.stderr
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    print(done.stdout[done.stdout.index("Errors (UTC)"):done.stdout.index("How sure collwire is")], flush=True)
+    expect_culprit(report, pids[CULPRIT])
+    expect_others(report, directory, pids, "--warnings" in RECORDERS[name] and recorder.status == 0, n_before, n_after)
+    expect_said_once(done.stdout, report)
 
 
 def run(arguments, library, directory):
-    for name, options in (("looks", ()), ("warnings", ("--warnings",))):
-        place = f"{directory}/{name}"
-        os.mkdir(place)
-        check(arguments, library, place, *options)
+    recorders, *facts = kill_a_rank(arguments, library, directory)
+    for name, recorder in recorders.items():
+        check(arguments, recorder, directory, name, *facts)
         print(f"{name}: named", flush=True)
 
 

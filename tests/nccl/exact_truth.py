@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report calls exact is right, whatever else is missing from it or not exact, as where the walk over a launch was cut short."""
+"""Operations that a report calls exact are right, even if others are missing or not exact, as in launches that are cut."""
 
 import collections
 
@@ -7,7 +7,7 @@ import identity_truth as truth
 
 
 def _of_key(report):
-    """(hash, op, bytes) -> its collectives, but those that have no work of their own in the double's log."""
+    """(hash, op, bytes) -> its collectives, without those that have no work of their own in the double's log."""
     found = collections.defaultdict(list)
     for hash_, operation, kind in truth.operations_of(report):
         if kind == "collectives" and operation["op"] not in truth.MADE_OF_PAIRS:
@@ -16,7 +16,7 @@ def _of_key(report):
 
 
 def _sent_of(double, key):
-    """Bytes that each operation sent, all ranks together: the n-th of a rank is the n-th of another."""
+    """Bytes that each operation sent, summed over the ranks. The n-th operations of all ranks are one."""
     sent = collections.defaultdict(int)
     for (hash_, _, op, size), works in double.works.items():
         if (hash_, op, size) == key:
@@ -26,9 +26,9 @@ def _sent_of(double, key):
 
 
 def compare(report, double):
-    """Collectives that are exact and whole against the double's log, as a whole and by connection. Returns (compared, problems)."""
+    """Exact and whole collectives against the double's log, in sum and by connection. Returns (compared, problems)."""
     compared, problems = 0, []
-    # Broadcasts of a group are no works of their own.
+    # NCCL merges the broadcasts of a group into one work.
     with_groups = {hash_ for hash_, _ in double.with_groups}
     for key, operations in _of_key(report).items():
         hash_, op, _ = key
@@ -41,7 +41,7 @@ def compare(report, double):
         if ours - expected:
             problems.append(f"{key}: exact {dict(ours - expected)} bytes (each: how often), the double has {dict(expected)}")
         silent = sum(not operation["tx_payload_bytes"] for operation in exact)
-        # A rank alone, and no bytes, need no work.
+        # An operation of one rank, or of 0 bytes, has no work.
         if expected and silent > expected[0]:
             problems.append(f"{key}: {silent} exact operations sent nothing; the double has {dict(expected)}")
         parts, of_double = collections.Counter(), collections.Counter()

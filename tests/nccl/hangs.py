@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of four ranks that hang for a reason that is known: how they are made to, and what `collwire inspect` of each rank and `collwire
-diagnose` of all must say of it. The test on one machine, the nodes of the lab and the test that judges them read this."""
+"""Jobs of four ranks that hang for a known reason: how they are made to hang, and what `collwire inspect` of each rank and `collwire diagnose` of all
+must report. For one machine and for the nodes of the lab."""
 
 import dataclasses
 import os
@@ -18,13 +18,13 @@ def transfers_of(process):
 
 
 def has_failed(process):
-    """NCCL says so."""
+    """Whether NCCL reports an error."""
     return any(each["async_result"] not in ("ncclSuccess", "ncclInProgress") for each in (*process["communicators"], *process["proxies"]))
 
 
 def hold_up_kernel(stuck_path, look):
-    """The double's own way. In the middle of an operation: one that stands still behind its last transfer has nothing on its way, and the program waits
-    for it as it would for anything."""
+    """Stops the double's kernel in the middle of an operation. One that stops after its last transfer has nothing in flight, which looks as if the program
+    waited: then it is tried again."""
     for _ in range(MOST_TRIES):
         with open(stuck_path, "w", encoding="utf-8"):
             pass
@@ -39,19 +39,19 @@ def hold_up_kernel(stuck_path, look):
 @dataclasses.dataclass(frozen=True)
 class Hang:
     name: str
-    # judge(processes, diagnosis); of a process that has ended there is None.
+    # judge(processes, diagnosis); a process that exited is None.
     judge: typing.Callable
     plan: str = "hang.plan"
     job_options: tuple = ()
-    # Calls that every rank has made before it is done.
+    # Calls that every rank makes before the hang.
     calls: int = 4
-    culprit_waits: bool = False # it is in the middle of an operation, too
-    others_may_fail: bool = False # and end
-    # Only where each rank has a node of its own.
+    culprit_waits: bool = False # with an operation in flight
+    others_may_fail: bool = False # and exit
+    # Each rank needs a node of its own.
     needs_nodes: bool = False
 
     def hold_up(self, culprit, stuck_path, look=None):
-        """Does it to the culprit's process, but what happens by itself, or to its link. `look()`: what inspect says of it."""
+        """Makes the culprit's process hang, unless the job or its link does. `look()`: the process in `collwire inspect`."""
         if self.name == "stopped":
             culprit.send_signal(signal.SIGSTOP)
         elif self.name == "kernel":
@@ -61,7 +61,7 @@ class Hang:
             culprit.wait()
 
     def is_settled(self, rank, process):
-        """Nothing moves there any more, and who is held up is in the middle of something."""
+        """Whether nothing moves in the process, and ranks that wait have a transfer in flight."""
         if process is None:
             return True
         if not process["proxies"] or process["proxies"][0]["verdict"] in MOVING:
@@ -71,7 +71,7 @@ class Hang:
 
 
 def expect_neighbour_waits(processes):
-    """The rank behind the culprit in the ring waits for it, in every channel of the ring, and says so."""
+    """The rank after the culprit in the ring waits for it in every channel, and the verdict names the culprit."""
     said = 0
     for rank, process in enumerate(processes):
         if rank == CULPRIT or process is None:
@@ -80,15 +80,15 @@ def expect_neighbour_waits(processes):
             if ring["prev"] != CULPRIT:
                 continue
             in_channel = [t for t in transfers_of(process) if t["channel"] == ring["channel"]]
-            if not in_channel: # too small an operation for all of them
+            if not in_channel: # the operation is too small for all channels
                 continue
             waits = [t for t in in_channel if t["direction"] == "recv" and t["peer_rank"] == CULPRIT]
             assert waits and all(t["waits_for"] == "sender" for t in waits), f"rank {rank}, channel {ring['channel']}: {waits}"
             proxy = process["proxies"][0]
             assert proxy["verdict"] == "peers", proxy["verdict"]
-            assert f"rank {CULPRIT}: nothing arrives from it" in proxy["verdict_text"], proxy["verdict_text"]
+            assert f"rank {CULPRIT}: no data arrives from it" in proxy["verdict_text"], proxy["verdict_text"]
             said += 1
-    assert said, "nobody is behind the culprit in a ring"
+    assert said, "no rank is after the culprit in a ring"
 
 
 def expect_cause(diagnosis, kind, rank=CULPRIT):
@@ -151,7 +151,7 @@ HANGS = {hang.name: hang for hang in (
     Hang("stopped", stopped),
     Hang("kernel", kernel, culprit_waits=True),
     Hang("never-calls", never_calls, job_options=STALL, calls=0),
-    # Of sizes that take as many steps NCCL does not hang: a fourth of this one takes fewer.
+    # NCCL hangs only if the sizes differ in steps: a fourth of this one does.
     Hang("other-size", other_size, plan="hang-large.plan", calls=0, job_options=("--other-size-rank", str(CULPRIT), "--other-size-at", "0")),
     Hang("dead", dead, others_may_fail=True),
     Hang("link-cut", link_cut, culprit_waits=True, needs_nodes=True),

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that have mapped official NCCL and lie in their memory (lists that lead back to themselves, absurd counts), or end, run another program,
-change their memory or have their library replaced while they are looked at: `collwire inspect` and `collwire record` take bounded time and memory, and
-say what is wrong in one line, or what there is.
+"""Processes with official NCCL mapped and false data in its memory (lists that lead back to themselves, absurd counts), or that exit, run another
+program, change their memory or have their library replaced meanwhile: `collwire inspect` and `collwire record` take bounded time and memory, and
+report what there is, or in one line what is wrong.
 
 hostile_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
+import contextlib
 import json
 import os
 import resource
@@ -19,11 +20,11 @@ sys.dont_write_bytecode = True  # it runs as root
 import one_machine
 
 MODES = ("lies", "dies", "execs", "remaps")
-LOOKS = 20
+INSPECTIONS = 20 if one_machine.IS_FULL else 5
 MOST_S, MOST_BYTES = 10.0, 512 << 20
-# Of the recorder, whose tables are part of it.
-MOST_RECORDER_BYTES = 1 << 30
-# Of a process, that a liar can make anybody tell of.
+# Of the recorder, with its tables.
+MOST_RECORDER_BYTES, DURATION_S = 1 << 30, 3
+# The most that a process with false lists can make collwire report.
 MOST_COMMUNICATORS = 4096
 OFFSETS = ("ncclComm.startMagic", "ncclComm.initState", "ncclComm.nRanks", "ncclComm.rank")
 
@@ -45,12 +46,12 @@ class Target:
 
 
 def run(command, most_bytes):
-    """(exit status, what it said, seconds, bytes at most)"""
+    """(exit status, standard output, standard error, seconds)"""
     begin = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         said, errors = process.communicate(timeout=10 * MOST_S)
     took_s = time.monotonic() - begin
-    # Of all children so far: none may be above it.
+    # The maximum over all children so far.
     used = max_rss_bytes()
     assert took_s < MOST_S, f"{command}: {took_s:.1f} s"
     assert used < most_bytes, f"{command}: {used >> 20} MiB"
@@ -62,18 +63,18 @@ def max_rss_bytes():
 
 
 def expect_one_line(status, said, errors):
-    """It told what there is, or that there is nothing, in a line."""
+    """The output has what there is, or the error is one line. Returns a summary."""
     if status == 0:
         processes = json.loads(said)["processes"]
         assert all(len(process["communicators"]) <= MOST_COMMUNICATORS for process in processes), [len(one["communicators"]) for one in processes]
-        return "told" if any(process["communicators"] for process in processes) else f"told: {processes[0]['problem'] if processes else 'nothing'}"
+        return "reported" if any(process["communicators"] for process in processes) else f"reported: {processes[0]['problem'] if processes else 'nothing'}"
     assert errors.count("\n") == 1 and errors.startswith("collwire"), (status, errors)
     return errors.strip()
 
 
 def inspect(arguments, library, mode):
     results, longest_s = {}, 0
-    for _ in range(1 if mode == "lies" else LOOKS):
+    for _ in range(1 if mode == "lies" else INSPECTIONS):
         with Target(arguments, library, mode) as process:
             status, said, errors, took_s = run([arguments.collwire, "inspect", str(process.pid), "--json"], MOST_BYTES)
         result = expect_one_line(status, said, errors).replace(str(process.pid), "PID")
@@ -83,7 +84,7 @@ def inspect(arguments, library, mode):
 
 
 def replaced(arguments, library, directory):
-    """The file that it has mapped is not the one that is there by its name any more."""
+    """The path of the mapped library now names another file."""
     copy = f"{directory}/libnccl.so.2"
     shutil.copy(library, copy)
     with Target(arguments, copy, "lies") as process:
@@ -95,28 +96,35 @@ def replaced(arguments, library, directory):
     print(f"inspect, replaced: {expect_one_line(status, said, errors)}; {took_s:.2f} s", flush=True)
 
 
-def record(arguments, library, mode, directory):
-    capture = f"{directory}/{mode}"
-    with Target(arguments, library, mode) as process:
-        begin = time.monotonic()
-        done = subprocess.run([arguments.collwire, "record", "-o", capture, "--duration", "3", "--pid", str(process.pid), "--nccl", library],
-                              capture_output=True, text=True, check=False, timeout=10 * MOST_S)
-        took_s = time.monotonic() - begin
-    if done.returncode in (one_machine.NOT_PERMITTED, one_machine.UNSUPPORTED):
-        raise one_machine.Skip(done.stderr.strip().splitlines()[-1])
-    assert took_s < MOST_S + 3 and max_rss_bytes() < MOST_RECORDER_BYTES, (took_s, max_rss_bytes())
-    print(f"record, {mode}: exit status {done.returncode}, {took_s:.1f} s, {max_rss_bytes() >> 20} MiB: {done.stderr.strip().splitlines()[-1]}", flush=True)
-    assert done.returncode in (0, one_machine.LOST), done.stderr
+def expect_recorded(arguments, recorder, capture, mode, begin):
+    said = recorder.communicate(timeout=10 * MOST_S)[1]
+    took_s = time.monotonic() - begin
+    if recorder.returncode in (one_machine.NOT_PERMITTED, one_machine.UNSUPPORTED):
+        raise one_machine.Skip(said.strip().splitlines()[-1])
+    assert took_s < MOST_S + DURATION_S and max_rss_bytes() < MOST_RECORDER_BYTES, (took_s, max_rss_bytes())
+    print(f"record, {mode}: exit status {recorder.returncode}, {took_s:.1f} s, {max_rss_bytes() >> 20} MiB: {said.strip().splitlines()[-1]}", flush=True)
+    assert recorder.returncode in (0, one_machine.LOST), said
     status, _, errors, _ = run([arguments.collwire, "report", capture], MOST_RECORDER_BYTES)
     assert status in (0, one_machine.LOST), errors
+
+
+def record(arguments, library, directory):
+    """A recorder for each of the targets, all at once: most of the time they wait."""
+    with contextlib.ExitStack() as stack:
+        begin, recorders = time.monotonic(), {}
+        for mode in MODES:
+            process = stack.enter_context(Target(arguments, library, mode))
+            words = [arguments.collwire, "record", "-o", f"{directory}/{mode}", "--duration", str(DURATION_S), "--pid", str(process.pid), "--nccl", library]
+            recorders[mode] = stack.enter_context(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        for mode, recorder in recorders.items():
+            expect_recorded(arguments, recorder, f"{directory}/{mode}", mode, begin)
 
 
 def run_all(arguments, library, directory):
     for mode in MODES:
         inspect(arguments, library, mode)
     replaced(arguments, library, directory)
-    for mode in ("lies", "dies", "execs", "remaps"):
-        record(arguments, library, mode, directory)
+    record(arguments, library, directory)
 
 
 if __name__ == "__main__":

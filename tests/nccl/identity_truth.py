@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report of collwire's against what the test double of CUDA and the job itself wrote down: which operation put how many bytes on which
-connection. Nothing in here is collwire's own arithmetic."""
+"""A report against the logs of the test double of CUDA and of the job: the bytes of each operation on each connection. Nothing here uses collwire's
+own arithmetic."""
 
 import collections
 import json
@@ -20,13 +20,13 @@ def lines_of(path):
 
 
 class Truth:
-    """Of the double's logs, all ranks: bytes on network connections by communicator. `is_local(log, kernel, peer)`: they share memory."""
+    """Bytes on network connections by communicator, from the double's logs of all ranks. `is_local(log, kernel, peer)`: rank and peer share memory."""
 
     def __init__(self, logs, is_local=lambda log, kernel, peer: False):
-        self.works = collections.defaultdict(list)  # (hash, rank, function, bytes) -> parts of each, in the order of launches
+        self.works = collections.defaultdict(list)  # (hash, rank, function, bytes) -> parts of each, by launch
         self.choices = collections.defaultdict(list)  # the same -> (algorithm, protocol) of each
         self.pairs = collections.Counter()  # (hash, rank, peer, channel, direction) -> bytes of sends and receives
-        self.grouped = collections.Counter()  # the same, of broadcasts that NCCL makes one operation of
+        self.grouped = collections.Counter()  # the same, of broadcasts that NCCL merges into one operation
         self.with_groups = set()  # (hash, rank) that launched such
         self.sent = collections.Counter()  # hash -> bytes
         self.matrix = collections.Counter()  # (hash, rank, peer) -> bytes
@@ -59,11 +59,11 @@ class Truth:
 
 
 def same_node(job_logs, ranks_per_node):
-    """For Truth: ranks of the world in a row share a node. The logs of a rank have the same place in both lists."""
+    """`is_local` for Truth: each `ranks_per_node` consecutive ranks share a node. Both lists have the ranks' logs in the same order."""
     created = [[line for line in log if line["event"] == "created"] for log in job_logs]
 
     def is_local(log, kernel, peer):
-        # Neither hash nor address is of one communicator only.
+        # Hashes and addresses are reused by later communicators.
         owners = [line for line in created[log] if line["comm"] == kernel["comm"] and line["at_realtime_ns"] <= kernel["launched_ns"]]
         places = owners[-1]["world_ranks"]
         return places[kernel["rank"]] // ranks_per_node == places[peer] // ranks_per_node
@@ -72,7 +72,7 @@ def same_node(job_logs, ranks_per_node):
 
 
 def compare_matrix(report, truth):
-    """Bytes from rank to rank. Returns (how many pairs of ranks, problems)."""
+    """Bytes from rank to rank. Returns (pairs of ranks, problems)."""
     hashes = {comm["id"]: comm["hash"] for comm in report["communicators"]}
     cells = collections.Counter()
     for cell in report["matrix"]:
@@ -83,7 +83,7 @@ def compare_matrix(report, truth):
 
 
 def only_of(report, pids):
-    """The report without the communicators of other jobs on the machine."""
+    """The report without communicators of other jobs on the machine."""
     ours = {comm["id"] for comm in report["communicators"] if {rank["pid"] for rank in comm["ranks"] if not rank["missing"]} <= set(pids)}
     filtered = dict(report, communicators=[comm for comm in report["communicators"] if comm["id"] in ours])
     for kind in ("collectives", "p2p", "matrix"):
@@ -104,8 +104,7 @@ def canonical(parts):
 
 
 def compare_bytes(report, truth):
-    """Every operation's bytes on every connection of every rank, and by which algorithm and protocol. Returns (figures compared,
-    differences)."""
+    """Bytes, algorithm and protocol of every operation on every connection of every rank. Returns (figures compared, differences)."""
     seen = collections.defaultdict(list)
     choices = collections.defaultdict(list)
     pairs = collections.Counter()
@@ -127,7 +126,7 @@ def compare_bytes(report, truth):
     figures, different = 0, []
     works, grouped = collections.defaultdict(list, truth.works), collections.Counter(truth.grouped)
     seen_grouped = collections.Counter()
-    # Which broadcasts of a rank were launched in a group the double's log does not say: all of them are compared together.
+    # The double's log does not say which broadcasts of a rank were launched in a group: they are compared in sum.
     ranks_with_groups = truth.with_groups
     for lists, sums in ((works, grouped), (seen, seen_grouped)):
         for key in [key for key in lists if key[:2] in ranks_with_groups and key[2] == "Broadcast"]:
@@ -135,7 +134,7 @@ def compare_bytes(report, truth):
                 for place, carried in parts.items():
                     sums[(*key[:2], *place)] += carried
     for key in sorted(set(works) | set(seen), key=str):
-        # Operations that are alike and in one group may be launched in another order.
+        # NCCL may launch equal operations of one group in another order.
         expected = sorted(((choice, canonical(parts)) for choice, parts in zip(truth.choices[key], works[key]) if canonical(parts)), key=str)
         found = sorted(((choice, canonical(parts)) for choice, parts in zip(choices[key], seen[key]) if canonical(parts)), key=str)
         figures += sum(len(parts) for _, parts in expected)
@@ -157,8 +156,7 @@ def first_difference(found, expected):
 
 
 def called(job_log):
-    """What a rank asked for, by communicator: its collectives in order, with those that were captured at their place. What NCCL refused is no
-    operation."""
+    """The rank's collectives in order, by communicator, with captured ones in their place. Calls that NCCL rejected are left out."""
     calls = collections.defaultdict(list)
     for line in job_log:
         if line["event"] == "call" and line["op"] not in POINT_TO_POINT and line["result"] in ACCEPTED:
@@ -167,7 +165,7 @@ def called(job_log):
 
 
 def compare_order(report, job_logs):
-    """The sequence numbers are the order in which the job called, on every communicator."""
+    """The sequence numbers follow the order of the job's calls, on every communicator. Returns (calls, problems)."""
     reported = collections.defaultdict(dict)
     for comm in report["communicators"]:
         reported[comm["id"]] = {}
@@ -183,11 +181,11 @@ def compare_order(report, job_logs):
 
 
 def group_members(job_logs):
-    """One list of calls for each communicator instance: all its ranks must have asked for the same."""
+    """The calls of each communicator instance, which are the same on all its ranks."""
     members = {}
     for log in job_logs:
         places = {(line["communicator"], line["instance"]): tuple(line.get("world_ranks") or ()) for line in log if line["event"] == "created"}
         for place, calls in called(log).items():
             key = (place, places.get(place))
-            assert members.setdefault(key, calls) == calls, f"the ranks of {key} asked for different things"
+            assert members.setdefault(key, calls) == calls, f"the ranks of {key} made different calls"
     return members

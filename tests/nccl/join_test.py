@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of official NCCL on this machine, over sockets, on the test double of CUDA, each under a recorder: which operation put how many bytes on
-which connection, against the double's log, the job's, and what NCCL itself says of communicators and connections; and what it says beside them,
-against what it gave to send().
+"""Jobs of official NCCL on this machine, over sockets, on the test double of CUDA, each under a recorder: bytes of each operation on each connection
+against the logs of the double and of the job; communicators and connections against NCCL's log; control traffic against the bytes given to send().
 
 join_test.py --collwire FILE --build DIRECTORY --version VERSION [--cases CASE,...] [--keep DIRECTORY] [--only-full]"""
 
@@ -23,7 +22,7 @@ import nccl_log
 import options_truth
 
 RANKS = 4
-# Before it NCCL's kernels have no double: communicators and connections alone.
+# The double cannot run the kernels of earlier versions: there only communicators and connections are judged.
 FIRST_WITH_KERNELS = (2, 20)
 DEFAULT = cases.HERE_FULL if os.environ.get("COLLWIRE_FULL") == "1" else cases.HERE
 
@@ -44,9 +43,9 @@ def check_case(arguments, case, library, directory):
     texts = [text_of(f"{directory}/nccl.{log[0]['pid']}.log") for log in jobs]
     processes = one_machine.processes_of(report, jobs)
     comms, problems = communicators_truth.compare(report, jobs, texts, processes, version)
-    told, not_told = (0, []) if case.shares_connections else nccl_log.compare(report, dict(zip(processes, texts)))
+    connections, of_connections = (0, []) if case.shares_connections else nccl_log.compare(report, dict(zip(processes, texts)))
     control, of_control = control_truth.compare(report, [f"{directory}/sent.{rank}" for rank in range(RANKS)])
-    problems = [f"{case.name}: {problem}" for problem in problems + not_told + of_control]
+    problems = problems + of_connections + of_control
     line = case.name
     if version >= FIRST_WITH_KERNELS:
         doubles = one_machine.logs_of(directory, "truth", RANKS)
@@ -54,8 +53,9 @@ def check_case(arguments, case, library, directory):
                                            report["loss"]["entries"])
         of_case, of_options = options_truth.compare(case, report, jobs, doubles, processes, version, identity_truth.Truth(doubles).with_groups)
         line, problems = line + of_case, problems + of_join + of_options
-    print(f"{arguments.version} {line}; {comms} communicators; {told} connections as NCCL tells of them; {control} ({time.monotonic() - begin:.0f} s)", flush=True)
-    return problems
+    print(f"{arguments.version} {line}; {comms} communicators; {connections} connections as NCCL prints them; {control} ({time.monotonic() - begin:.0f} s)",
+          flush=True)
+    return [f"{case.name}: {problem}" for problem in problems]
 
 
 def run(arguments, library, directory):

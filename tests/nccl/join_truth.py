@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a report is what a case's job did: what nodes of the lab and ranks on one machine are judged by."""
+"""The report of a case against its job, on the nodes of the lab and on one machine."""
 
 import exact_truth
 import identity_truth
@@ -7,9 +7,8 @@ import pairs_truth
 
 
 def judge(case, report, jobs, doubles, is_local, processes, losses):
-    """`jobs`, `doubles`: what the job and the double wrote, a list for each rank; `processes`: (host, pid) of each; `losses`: those of the
-    report that are not to be. Returns (a line that says what
-    was compared, problems)."""
+    """`jobs`, `doubles`: logs of the job and the double, by rank. `processes`: (host, pid) of each rank. `losses`: losses of the report that are an
+    error. Returns (summary, problems)."""
     double = identity_truth.Truth(doubles, is_local)
     sent = sum(double.sent.values())
     identity = report["identity"]
@@ -19,30 +18,30 @@ def judge(case, report, jobs, doubles, is_local, processes, losses):
     pairs, pair_problems = pairs_truth.compare(report, jobs, doubles, is_local, processes, only_exact=is_cut)
     exact, exact_problems = exact_truth.compare(report, double)
     ranks, of_matrix = (0, []) if is_cut else identity_truth.compare_matrix(report, double)
-    line = (f"{case.name}: {figures} figures of bytes, {len(different)} different; {ranks} pairs of ranks, {len(of_matrix)} different; {exact} exact collectives, {len(exact_problems)} wrong; {calls} calls, "
-            f"{len(out_of_order)} communicators out of order; {pairs} sends and receives by their ordinals, {len(pair_problems)} wrong; exact "
-            f"{identity['exact']}, inferred {identity['inferred']}, process {identity['process']} of {sent} sent; {identity['ops_truncated']} launches cut")
+    line = (f"{case.name}: {figures} figures of bytes, {len(different)} different; {ranks} pairs of ranks, {len(of_matrix)} different; "
+            f"{exact} exact collectives, {len(exact_problems)} wrong; {calls} calls, {len(out_of_order)} communicators out of order; "
+            f"{pairs} sends and receives by their ordinals, {len(pair_problems)} wrong; exact {identity['exact']}, inferred {identity['inferred']}, process {identity['process']} of {sent} sent; {identity['ops_truncated']} launches cut")
     problems = out_of_order + pair_problems + exact_problems + of_matrix
     if not is_cut:
         problems += different
         if losses:
             problems.append(f"lost: {losses}")
-        # Null where nothing went to the network.
+        # Null if no bytes went to the network.
         if (identity["exact"], identity["inferred"], identity["process"]) != ((sent, 0, 0) if sent else (None, None, None)):
             problems.append(f"identity {identity}, the double sent {sent}")
     elif not case.fewest_exact_bytes <= identity["exact"] <= sent:
         problems.append(f"exact {identity['exact']}, the double sent {sent}")
     wanted = tuple(case.environment.get(name, "").upper() for name in ("NCCL_ALGO", "NCCL_PROTO"))
     if all(wanted) and not any(wanted in chosen for chosen in double.choices.values()):
-        problems.append(f"nothing went by {wanted}")
+        problems.append(f"no operation used {wanted}")
     if figures < case.fewest_figures or calls < case.fewest_calls or pairs < case.fewest_pairs:
-        problems.append(f"no more than {figures} figures, {calls} calls and {pairs} sends and receives")
+        problems.append(f"only {figures} figures, {calls} calls and {pairs} sends and receives compared")
     most = most_operations(doubles)
     if most < case.fewest_in_launch:
-        problems.append(f"no launch of a rank has more than {most} operations of the proxy")
-    return line, [f"{case.name}: {problem}" for problem in problems]
+        problems.append(f"no launch of a rank has more than {most} proxy operations")
+    return line, problems
 
 
 def most_operations(doubles):
-    """Of the proxy in one launch: one for each work and connection."""
+    """The most proxy operations of one launch, which are one for each work and connection."""
     return max((len(kernel["connections"]) for kernels in doubles for kernel in kernels), default=0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A recorder that begins while a job plays a CUDA graph that it captured before: what each replay sends is known to the byte and of which function,
-against the log of the test double of CUDA; what the job calls later has its number as ever. On this machine, over sockets.
+"""Late attach while a job replays a CUDA graph that it captured before: each replay's bytes and function equal the log of the test double of CUDA, and
+later calls have their sequence numbers. On this machine, over sockets.
 
 late_graphs_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY]"""
 
@@ -22,7 +22,7 @@ RANKS = 2
 PATIENCE_S = 60
 FEWEST_REPLAYS = 100
 LOOPS = 3
-# Before NCCL does not count the collectives of each communicator: so few are not enough to align ranks by.
+# Earlier versions have no count of collectives by communicator, and the job has too few to align ranks by.
 FIRST_COUNTED = (2, 26)
 
 
@@ -36,12 +36,12 @@ def wait_for_replays(directory, processes):
             counts.append(text.count('"event":"replay"'))
         if min(counts) > 0:
             return
-        assert time.monotonic() < end and all(process.poll() is None for process in processes), "no replay begins"
+        assert time.monotonic() < end and all(process.poll() is None for process in processes), "no replay starts"
         time.sleep(0.02)
 
 
 def record(arguments, library, directory):
-    """Returns (report, when each rank was recorded from on)."""
+    """Returns (report, time from which each rank was recorded)."""
     job = double_job.Job(library, arguments.build, RANKS)
     job.write_layout(directory)
     processes = [job.start(rank, directory, "job", ["--plan", os.path.join(cases.PLANS, "replays.plan"), "--count", str(LOOPS)])
@@ -64,7 +64,7 @@ def record(arguments, library, directory):
 
 
 def replays_of(kernels, job):
-    """(function, bytes that a replay sends, when each was launched) of what the graph plays."""
+    """function -> kernels of that function, for the functions that the graph replays."""
     calls = [line for line in job if line["event"] == "call" and line["graph"] is not None]
     functions = collections.defaultdict(list)
     for kernel in kernels:
@@ -87,13 +87,13 @@ def check(report, doubles, jobs, ready_ns):
             problems.append(f"{name}: {entry}")
         kernels = replays_of(doubles[rank], jobs[rank]).get(entry["op"], [])
         sent = [sum(connection["bytes"] for connection in kernel["connections"] if connection["direction"] == "send") for kernel in kernels]
-        # Those of the calls before and after are no replays: the graph's are by far the most.
+        # Calls before and after send other amounts; replays are by far the most.
         usual = collections.Counter(sent).most_common(1)[0][0] if sent else 0
         since = sum(kernel["launched_ns"] >= ready_ns[rank] and bytes_ == usual for kernel, bytes_ in zip(kernels, sent))
         under_way = sum(kernel["launched_ns"] < ready_ns[rank] <= kernel["ended_ns"] + late_truth.APART_NS and bytes_ == usual
                         for kernel, bytes_ in zip(kernels, sent))
         if not since <= entry["launches"] <= since + under_way or (usual and entry["tx_payload_bytes"] != entry["launches"] * usual):
-            problems.append(f"{name}: {entry}; the double launched {since}, {under_way} were under way, {usual} bytes each")
+            problems.append(f"{name}: {entry}; the double launched {since}, {under_way} were in flight, {usual} bytes each")
         replays += entry["launches"]
     return replays, problems
 
@@ -103,16 +103,16 @@ def run(arguments, library, directory):
     jobs, doubles = one_machine.logs_of(directory, "job", RANKS), one_machine.logs_of(directory, "truth", RANKS)
     is_local = identity_truth.same_node(jobs, 1)
     launched_ns = max((kernel["launched_ns"] for log in doubles for kernel in log), default=0)
-    assert launched_ns > max(ready_ns), "the job was over before the recorder was ready: the machine is too busy for this test"
+    assert launched_ns > max(ready_ns), "the job was complete before the recorder was ready: the machine is too busy for this test"
     replays, problems = check(report, doubles, jobs, ready_ns)
     identity, under_way = report["identity"], late_truth.most_under_way(doubles, ready_ns, is_local)
-    # Behind the graph all is as ever.
+    # Calls after the graph.
     calls = [operation for operation in report["collectives"] if operation["rung"] == "exact" and not operation["partial"]]
-    print(f"{arguments.version}: {replays} replays of a graph captured before, {len(problems)} problems; {len(calls)} exact collectives behind it; "
-          f"identity {identity}, up to {under_way} bytes were under way")
+    print(f"{arguments.version}: {replays} replays of a graph captured before, {len(problems)} problems; {len(calls)} exact collectives after it; "
+          f"identity {identity}, up to {under_way} bytes in flight")
     made = sum(line["event"] == "call" and line["iteration"] >= 0 for line in jobs[0])
     if double_job.version_of(library) >= FIRST_COUNTED and not made <= len(calls) == len(report["collectives"]):
-        problems.append(f"{len(calls)} of {len(report['collectives'])} collectives behind the graph are exact, the job made {made} calls")
+        problems.append(f"{len(calls)} of {len(report['collectives'])} collectives after the graph are exact, the job made {made} calls")
     if identity["inferred"] + identity["process"] > under_way or replays < FEWEST_REPLAYS:
         problems.append(f"identity {identity} of {replays} replays")
     assert not problems, "\n".join(problems[:20])

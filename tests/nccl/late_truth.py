@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report of recorders that began in the middle of a job, each at a moment of its own, against the logs of the test double of CUDA: what
-was launched since then has one number on all ranks, and is known to the byte."""
+"""A report of late recorders, which started at different times, against the logs of the test double of CUDA: an operation that was launched after
+them has one sequence number on all ranks, and its bytes are exact."""
 
 import bisect
 import collections
@@ -10,14 +10,14 @@ APART_NS = 1_000_000_000
 
 
 class Launches:
-    """The collectives of one rank of one communicator, in the order of launches."""
+    """The collectives of one rank of one communicator, by launch."""
 
     def __init__(self, log):
         self.log = log
         self.launched = []  # (launched_ns, parts)
 
     def nearest(self, time_ns):
-        """Index of the launch that is nearest in time; None if none is near."""
+        """Index of the launch that is nearest in time; None if it is more than APART_NS away."""
         at = bisect.bisect(self.launched, time_ns, key=lambda launch: launch[0])
         near = [index for index in (at - 1, at) if 0 <= index < len(self.launched)]
         best = min(near, key=lambda index: abs(self.launched[index][0] - time_ns), default=None)
@@ -25,7 +25,7 @@ class Launches:
 
 
 def launches_of(doubles, is_local):
-    """(hash, rank, log) -> the Launches of each such communicator of the process: before 2.24 split ones can have one hash."""
+    """(hash, rank, log) -> Launches of each such communicator of the process. Before 2.24 split communicators can share a hash."""
     found = collections.defaultdict(dict)
     for log, kernels in enumerate(doubles):
         for kernel in sorted(kernels, key=lambda kernel: kernel["launched_ns"]):
@@ -41,8 +41,8 @@ def launches_of(doubles, is_local):
 
 
 def most_under_way(doubles, ready_ns, is_local):
-    """Bytes that may have been under way when recorders began: of each connection the most that it ever had launched and not done, before
-    its recorder was ready. What was not launched yet is of an operation that is recorded, and what was done is in no sum."""
+    """The most bytes that can have been in flight when the recorders started: for each connection, the maximum that was launched and not complete
+    before its recorder was ready."""
     of_connection = collections.defaultdict(list)  # (launched_ns, ended_ns, bytes)
     for log, kernels in enumerate(doubles):
         for kernel in kernels:
@@ -60,7 +60,7 @@ def most_under_way(doubles, ready_ns, is_local):
 
 
 class Sends:
-    """What one rank of one communicator sent to a peer, in the order of launches."""
+    """Sends of one rank of one communicator to a peer, by launch."""
 
     def __init__(self, log):
         self.log = log
@@ -71,7 +71,7 @@ class Sends:
 
 
 def sends_of(doubles, is_local):
-    """(hash, rank, peer) -> the Sends of each such communicator: before 2.24 several can have one hash."""
+    """(hash, rank, peer) -> Sends of each such communicator. Before 2.24 several can share a hash."""
     found = collections.defaultdict(dict)
     for log, kernels in enumerate(doubles):
         for kernel in sorted(kernels, key=lambda kernel: kernel["launched_ns"]):
@@ -86,10 +86,10 @@ def sends_of(doubles, is_local):
     return {key: list(of_key.values()) for key, of_key in found.items()}
 
 
-def told_sends(report, rung):
-    """(hash, rank, peer) -> communicator -> (launched_ns, bytes by channel) in the order of ordinals, of what is on this rung."""
+def reported_sends(report, rung):
+    """(hash, rank, peer) -> communicator -> (launched_ns, bytes by channel), by ordinal, of sends with this certainty."""
     of_comm = {comm["id"]: comm["hash"] for comm in report["communicators"]}
-    told = collections.defaultdict(lambda: collections.defaultdict(list))
+    reported = collections.defaultdict(lambda: collections.defaultdict(list))
     for operation in sorted(report["p2p"], key=lambda operation: operation["ordinal"]):
         sent = collections.Counter()
         for part in operation["parts"]:
@@ -97,28 +97,28 @@ def told_sends(report, rung):
                 sent[part["channel"]] += part["payload_bytes"] or 0
         if sent := +sent:
             key = (of_comm[operation["comm"]], operation["src_rank"], operation["dst_rank"])
-            told[key][operation["comm"]].append((operation["launched_realtime_ns"], sent))
-    return told
+            reported[key][operation["comm"]].append((operation["launched_realtime_ns"], sent))
+    return reported
 
 
 def compare_sends(report, doubles, ready_ns, is_local, rung="exact"):
-    """Sends that were launched after the recorder of their rank was ready: the last ones of the report are the double's, one by one, and none of
-    them is missing. Of several communicators with one hash each is one that fits. Returns (sends compared, problems)."""
-    told, compared, problems = told_sends(report, rung), 0, []
+    """Sends that were launched after the recorder of their rank was ready: the last ones of the report equal the double's, one by one. Communicators
+    that share a hash are matched by their sends. Returns (sends compared, problems)."""
+    reported, compared, problems = reported_sends(report, rung), 0, []
     for key, communicators in sends_of(doubles, is_local).items():
-        left = dict(told.get(key, {}))
+        left = dict(reported.get(key, {}))
         for sends in sorted(communicators, key=lambda sends: -len(sends.since(ready_ns))):
             expected = sends.since(ready_ns)
             if not expected:
                 continue
             compared += len(expected)
-            # What was launched before the recorder was ready, and is told all the same, is not taken for one that is missing.
+            # A reported send from before the recorder was ready does not stand for a later one.
             ours = {comm: [sent for launched_ns, sent in of_comm if launched_ns >= ready_ns[sends.log]][-len(expected):]
                     for comm, of_comm in left.items()}
             fitting = next((comm for comm, of_comm in ours.items() if of_comm == expected), None)
             if fitting is None:
-                problems.append(f"sends {key}: the {len(expected)} of the double are those of none of {len(ours)} communicators: {expected[:3]}…, "
-                                f"told {[of_comm[:3] for of_comm in ours.values()]}")
+                problems.append(f"sends {key}: the double has {len(expected)}, which equal none of {len(ours)} communicators: {expected[:3]}..., "
+                                f"reported {[of_comm[:3] for of_comm in ours.values()]}")
             else:
                 del left[fitting]
     return compared, problems
@@ -133,8 +133,8 @@ def sent_by_ranks(operation):
 
 
 def offsets_of(launches, rank, operations, bases):
-    """By how much the numbers of a communicator may differ from the places in the job: not at all where NCCL's own count gave them, else by
-    one number for all, that the times allow."""
+    """Possible differences between the sequence numbers of a communicator and the places in the job: 0 if they are NCCL's own count, else those that
+    the launch times allow."""
     if bases <= {"creation", "launched"}:
         return {0}
     near = ((launches.nearest(operation["launched_realtime_ns"]), operation["seq"]) for operation in operations
@@ -143,7 +143,7 @@ def offsets_of(launches, rank, operations, bases):
 
 
 def problems_of(name, launches, rank, operations, offset, ready_ns, rung):
-    """(operations compared, problems) with the places in the job that far from the numbers."""
+    """(operations compared, problems), if places in the job are the sequence numbers plus `offset`."""
     by_place = {operation["seq"] + offset: operation for operation in operations}
     compared, problems = 0, []
     for place, (launched_ns, parts) in enumerate(launches.launched):
@@ -162,8 +162,8 @@ def problems_of(name, launches, rank, operations, offset, ready_ns, rung):
 
 
 def best_for(comm, logs, operations, truth_of, taken, ready_ns, rung):
-    """[(compared, problems, launches)] of each rank, by what the double has of the communicator: of several with one hash in a process those
-    that fit best, with one offset for all ranks."""
+    """[(compared, problems, launches)] of each rank against the double's log of the communicator. Of communicators that share a hash in a process, the
+    best match counts, with one offset for all ranks."""
     bases = {rank["seq_base"] for rank in comm["ranks"] if not rank["missing"] and rank["launches"]}
     choices = {rank["rank"]: [launches for launches in truth_of.get((comm["hash"], rank["rank"], logs.get((rank["host"], rank["pid"]))), ())
                               if launches not in taken] for rank in comm["ranks"] if not rank["missing"]}
@@ -181,8 +181,8 @@ def best_for(comm, logs, operations, truth_of, taken, ready_ns, rung):
 
 
 def compare(report, doubles, logs, ready_ns, is_local, rung="exact"):
-    """`logs`: (host, pid) -> log of the double. `ready_ns`: since when each log's rank was recorded. `rung`: on which all of it has to be. Returns
-    (operations compared, problems)."""
+    """`logs`: (host, pid) -> index of the double's log. `ready_ns`: when the recorder of each log's rank was ready. `rung`: the certainty that all
+    operations must have. Returns (operations compared, problems)."""
     truth_of = launches_of(doubles, is_local)
     of_comm = collections.defaultdict(list)
     for operation in report["collectives"]:

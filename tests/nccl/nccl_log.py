@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL itself says of its connections (NCCL_DEBUG=INFO), against the connections of a report."""
+"""The connections that NCCL prints (NCCL_DEBUG=INFO) against those of a report."""
 
 import collections
 import re
@@ -8,15 +8,15 @@ _LINE = re.compile(r"Channel (\d+)/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|re
 
 
 def connections_of(text):
-    """(channel, source, destination, direction, transport) of every line that tells of one."""
+    """(channel, source, destination, direction, transport) of every printed connection."""
     return {(int(channel), int(source), int(destination), "send" if direction == "send" else "recv", transport)
             for channel, source, destination, direction, transport in _LINE.findall(text)}
 
 
 def compare(report, logs):
-    """`logs`: (host, pid) of a rank -> what it said. Returns (connections compared, problems): each that carried something must have been told
-    of, with its ends, its channel and what it goes over."""
-    told = {process: connections_of(text) for process, text in logs.items()}
+    """`logs`: (host, pid) of a rank -> NCCL's log. Returns (connections compared, problems): NCCL prints each connection that carried bytes, with its
+    ends, channel and transport."""
+    printed = {process: connections_of(text) for process, text in logs.items()}
     processes = {(comm["id"], rank["rank"]): (rank["host"], rank["pid"]) for comm in report["communicators"] for rank in comm["ranks"]
                  if not rank["missing"]}
     ours = collections.defaultdict(set)
@@ -27,6 +27,6 @@ def compare(report, logs):
                     ends = (part["rank"], part["peer_rank"])
                     ends = ends if part["direction"] == "send" else ends[::-1]
                     ours[processes[operation["comm"], part["rank"]]].add((part["channel"], *ends, part["direction"], part["transport"]))
-    problems = [f"{process}: NCCL tells of no connection {sorted(connections - told[process])[:3]}" for process, connections in ours.items()
-                if not connections <= told[process]]
+    problems = [f"{process}: NCCL prints no connection {sorted(connections - printed[process])[:3]}" for process, connections in ours.items()
+                if not connections <= printed[process]]
     return sum(len(connections) for connections in ours.values()), problems

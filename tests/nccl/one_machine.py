@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of official NCCL on this machine, a process for each rank, over sockets, on the test double of CUDA, recorded by collwire beside them."""
+"""Jobs of official NCCL on this machine, a process for each rank, over sockets, on the test double of CUDA, recorded by collwire."""
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import signal
@@ -20,12 +21,15 @@ import identity_truth  # noqa: E402
 SKIPPED = 77
 PATIENCE_S = 120
 NOT_PERMITTED, UNSUPPORTED = 3, 4
-# Exit status of a report of which something is missing: a problem among others.
+# Exit status of a recording or report that lacks something.
 LOST = 5
 
 
+IS_FULL = os.environ.get("COLLWIRE_FULL") == "1"
+
+
 class Skip(Exception):
-    pass
+    """The test cannot run here, for this reason."""
 
 
 class Recorder:
@@ -66,13 +70,23 @@ class Recorder:
 
 
 def record(collwire, job, directory, words, *options, may_lose=False):
-    """Runs the job under a recorder, which may say that it lost something only if `may_lose`. Returns (the report of its communicators, the ranks' logs, the recorder's words)."""
-    capture = f"{directory}/capture"
-    with Recorder(collwire, capture, "--nccl", job.library, *options) as recorder:
+    """Runs the job under a recorder. `may_lose`: the recorder may exit with LOST. Returns (report of the job's communicators, logs of its ranks,
+    recorder's messages)."""
+    reports, logs, said = record_at_once(collwire, job, directory, words, {"capture": options}, may_lose)
+    return reports["capture"], logs, said["capture"]
+
+
+def record_at_once(collwire, job, directory, words, recorders, may_lose=False):
+    """Runs one job under several recorders. `recorders`: capture name -> options. Returns (reports by name, logs of the ranks, messages by name)."""
+    with contextlib.ExitStack() as stack:
+        started = {name: stack.enter_context(Recorder(collwire, f"{directory}/{name}", "--nccl", job.library, *options))
+                   for name, options in recorders.items()}
         double_job.run_job(job, directory, "job", words)
-    assert recorder.status in ((0, LOST) if may_lose else (0,)), recorder.said()
+    for name, recorder in started.items():
+        assert recorder.status in ((0, LOST) if may_lose else (0,)), f"{name}: {recorder.said()}"
     logs = logs_of(directory, "job", job.ranks)
-    return report_of(collwire, capture, f"{directory}/report.json", logs), logs, recorder.said()
+    reports = {name: report_of(collwire, f"{directory}/{name}", f"{directory}/{'report' if name == 'capture' else name}.json", logs) for name in recorders}
+    return reports, logs, {name: recorder.said() for name, recorder in started.items()}
 
 
 def logs_of(directory, name, ranks):
@@ -80,7 +94,7 @@ def logs_of(directory, name, ranks):
 
 
 def report_of(collwire, capture, path, logs):
-    """Of these ranks alone; without `control`, which is told of all processes together, where there were others."""
+    """The report of these ranks alone. If there were other jobs on the machine it has no `control`, which is a sum over all processes."""
     done = subprocess.run([collwire, "report", capture, "--detail", "--json", path], stdout=subprocess.DEVNULL, check=False)
     assert done.returncode in (0, LOST), f"collwire report: {done.returncode}"
     with open(path, encoding="utf-8") as file:
@@ -88,7 +102,7 @@ def report_of(collwire, capture, path, logs):
     report = identity_truth.only_of(of_machine, {log[0]["pid"] for log in logs})
     if len(report["communicators"]) == len(of_machine["communicators"]):
         return report
-    # The report's own sums are of all jobs on the machine.
+    # The sums in the report include other jobs.
     sums = collections.Counter()
     for _, operation, _ in identity_truth.operations_of(report):
         for part in operation["parts"]:
@@ -110,7 +124,7 @@ def arguments_of(description, *options):
     parser.add_argument("--collwire", required=True)
     parser.add_argument("--build", required=True, help="where the double was built")
     parser.add_argument("--version", required=True)
-    parser.add_argument("--keep", default="", metavar="DIRECTORY", help="leave there what the run wrote")
+    parser.add_argument("--keep", default="", metavar="DIRECTORY", help="keep the results there")
     parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
     for name, keywords in options:
         parser.add_argument(name, **keywords)
@@ -120,7 +134,7 @@ def arguments_of(description, *options):
 def main(arguments, run):
     """run(arguments, library, directory). Returns the exit status."""
     try:
-        if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
+        if arguments.only_full and not IS_FULL:
             raise Skip("runs with COLLWIRE_FULL=1")
         if os.geteuid() != 0:
             raise Skip("needs root")

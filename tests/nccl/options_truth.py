@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recorder tells only if it is asked: which calls NCCL refused, against the job's log, and what was launched within a node, against
-the log of the test double of CUDA."""
+"""The records that need an option: calls that NCCL rejected, against the job's log; launches within a node, against the log of the test double of
+CUDA."""
 
 import collections
 
 from identity_truth import ACCEPTED, MADE_OF_PAIRS, SUMMED, TYPE_BYTES, operations_of
 
 
-# Before it what NCCL hands on of a launch has no channels of what has nothing for the network.
+# Before it NCCL's launch has no channels for operations without network traffic.
 ALL_IN_ONE_CALL = (2, 27)
 
 
 def compare(case, report, jobs, doubles, processes, version, with_groups):
-    """`with_groups`: (hash, rank) that launched broadcasts together. Returns (what was compared, problems)."""
-    told, problems = "", []
+    """`with_groups`: (hash, rank) that launched broadcasts in a group. Returns (summary, problems)."""
+    summary, problems = "", []
     if "--api-returns" in case.options:
         calls, refused, problems = compare_returns(report, jobs, processes)
-        told += f"; {calls} returns, {refused} of them refusals"
-        problems += [] if refused else ["nothing was refused"]
+        summary += f"; {calls} returns, {refused} of them rejected"
+        problems += [] if refused else ["no call was rejected"]
     if "--local-launches" in case.options:
         launches, of_launches = compare_launches(report, jobs, doubles, with_groups, version >= ALL_IN_ONE_CALL)
-        told += f"; {launches} collectives of a rank within a node by algorithm, protocol and channels"
-        problems = problems + of_launches + ([] if launches else ["nothing was launched within a node"])
-    return told, [f"{case.name}: {problem}" for problem in problems]
+        summary += f"; {launches} collectives of a rank within a node by algorithm, protocol and channels"
+        problems = problems + of_launches + ([] if launches else ["no launch within a node"])
+    return summary, problems
 
 
 def compare_returns(report, jobs, processes):
-    """(calls, refusals, problems): of every rank of every communicator how many calls it made, came back and were refused."""
+    """(calls, rejected calls, problems): calls, returned calls and rejected calls of every rank of every communicator."""
     asked = collections.Counter()
     for process, log in zip(processes, jobs):
         made = {(line["communicator"], line["instance"]): [0, 0, line["rank"], line["ranks"]] for line in log if line["event"] == "created"}
@@ -36,20 +36,20 @@ def compare_returns(report, jobs, processes):
                 of_comm[0] += 1
                 of_comm[1] += line["result"] not in ACCEPTED
         asked.update((process, rank, ranks, calls, calls, refused) for calls, refused, rank, ranks in made.values())
-    told = collections.Counter(((rank["host"], rank["pid"]), rank["rank"], comm["n_ranks"], rank["calls"], rank["returned_calls"], rank["failed_calls"])
+    reported = collections.Counter(((rank["host"], rank["pid"]), rank["rank"], comm["n_ranks"], rank["calls"], rank["returned_calls"], rank["failed_calls"])
                                for comm in report["communicators"] for rank in comm["ranks"] if not rank["missing"])
-    problems = [f"(process, rank, ranks, calls, returned, refused) {key}: {told[key]} times, the job has it {asked[key]} times"
-                for key in sorted({*told, *asked}) if told[key] != asked[key]]
+    problems = [f"(process, rank, ranks, calls, returned, refused) {key}: {reported[key]} times, the job has it {asked[key]} times"
+                for key in sorted({*reported, *asked}) if reported[key] != asked[key]]
     return sum(key[3] * n for key, n in asked.items()), sum(key[5] * n for key, n in asked.items()), problems
 
 
 def played(job):
-    """(comm, function, bytes) -> how many of them CUDA graphs launched on a rank."""
+    """(comm, function, bytes) -> launches by CUDA graphs on a rank."""
     return collections.Counter((line["comm"], line["op"], line["bytes"]) for line in job if line["event"] == "replay")
 
 
 def collectives_done(jobs, doubles):
-    """((hash, rank, function, bytes) -> (algorithm, protocol, channels) of each, and how many of them a CUDA graph launched)."""
+    """((hash, rank, function, bytes) -> (algorithm, protocol, channels) of each, the same key -> launches by CUDA graphs)"""
     done, of_graphs = collections.defaultdict(list), collections.Counter()
     for job, kernels in zip(jobs, doubles):
         hashes = {kernel["comm"]: (kernel["comm_hash"], kernel["rank"]) for kernel in kernels}
@@ -65,30 +65,29 @@ def collectives_done(jobs, doubles):
     return done, of_graphs
 
 
-def compare_launches(report, jobs, doubles, with_groups, tells_channels):
-    """(collectives of a rank, problems): by which algorithm, protocol and on how many channels each collective of a rank went. Of what a CUDA
-    graph launches within a node NCCL knows nothing."""
+def compare_launches(report, jobs, doubles, with_groups, has_channels):
+    """(collectives of a rank, problems): algorithm, protocol and number of channels of each. NCCL has no state of CUDA graph launches within a node."""
     done, of_graphs = collectives_done(jobs, doubles)
-    if not tells_channels:
+    if not has_channels:
         done = {key: [(*choice[:2], None) for choice in choices] for key, choices in done.items()}
-    told = collections.defaultdict(list)
+    reported = collections.defaultdict(list)
     ranks = {comm["hash"]: [rank["rank"] for rank in comm["ranks"]] for comm in report["communicators"]}
     problems = []
     for hash_, operation, kind in operations_of(report):
         if kind != "collectives" or operation["op"] in MADE_OF_PAIRS or not operation["count"] or len(ranks[hash_]) == 1:
             continue
-        # Broadcasts of a group are one operation there, which NCCL cuts as it likes.
+        # NCCL merges the broadcasts of a group and splits them again.
         if operation["op"] == "Broadcast" and any(of_hash == hash_ for of_hash, _ in with_groups):
             continue
         choice = (operation["algorithm"], operation["protocol"], operation["channels"])
         if not operation["launched"] and (choice, operation["captured"]) != ((None, None, None), None):
             problems.append(f"seq {operation['seq']}: {choice}, captured {operation['captured']}, and no launch")
         for rank in ranks[hash_] if operation["launched"] else ():
-            told[(hash_, rank, operation["op"], operation["count"] * TYPE_BYTES[operation["datatype"]])].append(choice)
-    for key in sorted({*done, *told}, key=str):
+            reported[(hash_, rank, operation["op"], operation["count"] * TYPE_BYTES[operation["datatype"]])].append(choice)
+    for key in sorted({*done, *reported}, key=str):
         if key[2] == "Broadcast" and key[:2] in with_groups:
             continue
-        mine, theirs = collections.Counter(told[key]), collections.Counter(done.get(key, ()))
+        mine, theirs = collections.Counter(reported[key]), collections.Counter(done.get(key, ()))
         if mine - theirs or (theirs - mine).total() != of_graphs[key]:
             problems.append(f"{key}: {dict(mine)}, the double has {dict(theirs)}, {of_graphs[key]} of them by a CUDA graph")
-    return sum(map(len, told.values())), problems
+    return sum(map(len, reported.values())), problems

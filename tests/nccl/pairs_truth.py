@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every send and receive of a report, by its ordinal, and every AlltoAll, Gather and Scatter, by its place in the order of collectives, against
-the job's log (count, datatype, order) and the log of the test double of CUDA (bytes on every channel). Nothing in here is collwire's own arithmetic."""
+the job's log (count, datatype, order) and the log of the test double of CUDA (bytes on every channel). Nothing here uses collwire's own arithmetic."""
 
 import collections
 
@@ -146,8 +146,8 @@ def compare(report, jobs, doubles, is_local, processes, only_exact=False):
                 compared += n
                 problems += of_rank
         for (source, destination), of_pair in entries.items():
-            told = max(len(members[rank].calls[key]) for rank, key in ((source, (destination, "send")), (destination, (source, "recv"))))
-            problems += [f"{comm['hash']} {source} -> {destination}: ordinal {ordinal} of {told}" for ordinal, _ in of_pair if ordinal >= told]
+            called = max(len(members[rank].calls[key]) for rank, key in ((source, (destination, "send")), (destination, (source, "recv"))))
+            problems += [f"{comm['hash']} {source} -> {destination}: ordinal {ordinal} of {called}" for ordinal, _ in of_pair if ordinal >= called]
     return compared, problems
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of official NCCL libraries against readers that have nothing of collwire in them: gdb for every offset, size and
-enumerator, readelf for the build-id, symbols and instructions' addresses. And the rungs that each version must reach.
+"""Layouts of official NCCL libraries against independent readers: gdb for every offset, size and enumerator, readelf for build-id and symbols, objdump for
+the addresses of instructions. And the certainty that each version must reach.
 
 plan_offsets_test.py --collwire BINARY [--version VERSION ...] [--library FILE ...]"""
 
@@ -18,13 +18,13 @@ import tempfile
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 PLANS = os.path.join(TOOLS, "..", "nccl-layouts")
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
-# Nothing was ever fitted to them.
+# Versions that collwire was not developed with.
 BETWEEN = ["2.19.3", "2.21.5", "2.23.4", "2.25.1", "2.26.2", "2.27.3", "2.28.3", "2.29.2", "2.30.4"]
 ALWAYS_EXACT = {"communicators", "connections", "errors"}
 EXACT_FROM_2_24 = ALWAYS_EXACT | {"operations", "graphs"}
 ALWAYS_PLACED = {"ncclLocalOpAppend", "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart", "ncclSocketClose"}
 SOCKET_TYPES = {f"ncclSocketType{name}" for name in ("Unknown", "Bootstrap", "Proxy", "NetSocket", "NetIb")}
-# It has no cache, and may take no more than with one.
+# CPU time to read a layout, without a cache.
 MOST_CPU_S = 0.05
 TIMES = 5
 SKIPPED = 77
@@ -42,22 +42,22 @@ def plan_of(collwire, library):
 
 
 def kept_plan_differs(plan):
-    """In what the one that comes with collwire is another."""
+    """Names of the fields that differ from the layout file of collwire."""
     path = os.path.join(PLANS, f"{plan['version']}-{plan['build_id']}.json")
     if not os.path.exists(path):
-        return ["there is none"]
+        return ["there is no file"]
     with open(path, encoding="utf-8") as file:
         kept = json.load(file)
     return [name for name in plan if name not in ("file", "tool_version") and plan[name] != kept.get(name)]
 
 
 BIT_FIELDS = ("ncclTaskColl.algorithm", "ncclTaskColl.protocol")
-# coll_net.cc has another type of this name, and gdb takes one of the two: it is asked for the one that a connection has.
+# coll_net.cc has another type of this name, and gdb takes either: ask for the type of a connection's field.
 WITHIN = {"connectMapMem": "map.mems[0]"}
 
 
 def expressions_of(plan, kind, field):
-    """Of an offset and its size; of a type its size alone."""
+    """Expressions for the offset and size of a field, or for the size of a type."""
     if kind in WITHIN:
         holder = "sendNetResources" if "sendNetResources.map.mems" in plan["offsets"] else "sendResources"
         place = f"(('{holder}'*)0)->{WITHIN[kind]}"
@@ -67,12 +67,12 @@ def expressions_of(plan, kind, field):
         return [f"sizeof({place})"]
     return [f"(unsigned long)&(({place}).{field}) - (unsigned long)&({place})", f"sizeof(({place}).{field})"]
 
-# Runs inside of gdb.
+# Runs in gdb.
 ASK_GDB = """
 import gdb, json
 def ask(expression):
     try:
-        if isinstance(expression, list):  # a bit field, which has no address
+        if isinstance(expression, list):  # a bit field has no address
             field = gdb.lookup_type(expression[0])[expression[1]]
             return field.bitpos // 8 if expression[2] == "offset" else field.bitsize // 8
         return int(gdb.parse_and_eval(expression))
@@ -82,7 +82,7 @@ print(json.dumps([ask(expression) for expression in json.load(open(EXPRESSIONS))
 """
 
 
-def told_by_gdb(library, expressions):
+def values_of_gdb(library, expressions):
     with tempfile.TemporaryDirectory() as directory:
         listed = os.path.join(directory, "expressions.json")
         script = os.path.join(directory, "ask.py")
@@ -106,8 +106,8 @@ def compare_with_gdb(plan, library):
     for name, value in plan["enumerators"].items():
         expressions.append(f"(int){name}")
         expected.append(value)
-    told = told_by_gdb(library, expressions)
-    different = [(expression, value, other) for expression, value, other in zip(expressions, expected, told) if value != other]
+    values = values_of_gdb(library, expressions)
+    different = [(expression, value, other) for expression, value, other in zip(expressions, expected, values) if value != other]
     assert not different, different
     return len(expressions)
 
@@ -132,7 +132,7 @@ def compare_with_readelf(plan, library):
 
 
 def compare_with_disassembler(plan, library):
-    """objdump decodes from the function's entry on: a probe in the middle of an instruction would show."""
+    """objdump finds the same instruction at each probe's address, so no probe is in the middle of one."""
     for probe in plan["probes"]:
         text = output_of("objdump", "--disassemble", "--no-show-raw-insn", f"--start-address={probe['address'] - 64}",
                          f"--stop-address={probe['address'] + 16}", library)
@@ -150,24 +150,24 @@ def check_rungs(plan, version):
     assert plan["not_recorded"] is None and plan["calls_only"] is None, plan["not_recorded"]
     inspected = "exact" if from_2_24 else "process"
     assert plan["capabilities"]["inspect"]["rung"] == inspected, plan["capabilities"]["inspect"]
-    # What is less than exact is said to rest on something that there is, or on nothing.
+    # A certainty below exact names what is missing, and its source unless it is `process`.
     for name, capability in plan["capabilities"].items():
         assert (capability["source"] is None) == (capability["rung"] == "process"), (name, capability)
         assert capability["rung"] == "exact" or capability["missing"], (name, capability)
     assert {probe["function"] for probe in plan["probes"] if probe["placed"] == "always"} == ALWAYS_PLACED, plan["probes"]
     assert all(probe["emulated"] for probe in plan["probes"]), plan["probes"]
-    # Their numbers gdb knows, too.
+    # gdb checks their values, too.
     assert "ncclSocket.type" in plan["offsets"] and SOCKET_TYPES <= set(plan["enumerators"]), plan["enumerators"]
     assert ("ncclSocketTypeRasNetwork" in plan["enumerators"]) == from_2_24, plan["enumerators"]
     return "".join(plan["capabilities"][name]["rung"][0] for name in plan["capabilities"])
 
 
 def check_stripped(collwire, library):
-    """Of a copy without symbols and types nothing is promised but its calls."""
+    """A copy without symbols and types is API-only."""
     with tempfile.TemporaryDirectory() as directory:
         stripped = os.path.join(directory, "libnccl.so.2")
         output_of("strip", "-o", stripped, library)
-        # The plans that come with it are not beside a copy.
+        # A copy of collwire without its layout files.
         plan = plan_of(shutil.copy(collwire, directory), stripped)[0]
     assert plan["calls_only"] and "Fix: " in plan["calls_only"] and plan["not_recorded"] is None, plan["calls_only"]
     for name, capability in plan["capabilities"].items():
@@ -180,7 +180,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--collwire", required=True)
     parser.add_argument("--version", action="append")
-    parser.add_argument("--library", action="append", default=[], help="of whatever version, instead")
+    parser.add_argument("--library", action="append", default=[], help="of any version, instead")
     arguments = parser.parse_args()
     for tool in ("gdb", "readelf", "objdump", "strip"):
         if not shutil.which(tool):
@@ -195,11 +195,11 @@ def main():
         libraries.append((version, fetched.stdout.strip()))
     for version, library in libraries:
         plans = [plan_of(arguments.collwire, library) for _ in range(TIMES)]
-        plan, cpu_s = plans[0][0], min(cpu_s for _, cpu_s in plans)  # the first reads the file, others may use the machine
+        plan, cpu_s = plans[0][0], min(cpu_s for _, cpu_s in plans)  # the first one reads the file from disk
         assert version in (None, plan["version"]), (version, plan["version"])
         rungs = check_rungs(plan, plan["version"])
         differs = kept_plan_differs(plan) if version else []
-        assert not differs, f"{plan['version']}: not as in nccl-layouts: {differs}. Fix: tools/make-layouts"
+        assert not differs, f"{plan['version']}: differs from nccl-layouts: {differs}. Fix: tools/make-layouts"
         compared = compare_with_gdb(plan, library) + compare_with_readelf(plan, library) + compare_with_disassembler(plan, library)
         print(f"{plan['version']:>7}: {rungs}  {compared} figures compared, 0 different, {cpu_s * 1000:.0f} ms of CPU", flush=True)
         assert cpu_s < MOST_CPU_S, cpu_s

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job of official NCCL on this machine, over sockets, on the test double of CUDA, with a profiler plugin of the tests' own: the identities in
-collwire's report against what NCCL tells the plugin.
+"""A job of official NCCL on this machine, over sockets, on the test double of CUDA, with the tests' profiler plugin: the operations in the report equal
+NCCL's events for the plugin.
 
 profiler_test.py --collwire FILE --build DIRECTORY --plugin FILE --version VERSION [--keep DIRECTORY]"""
 
@@ -27,7 +27,7 @@ def run(arguments, library, directory):
     report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", plan])
     logs = [identity_truth.lines_of(f"{directory}/profiler.{log[0]['pid']}") for log in jobs]
     collectives, pairs, problems = profiler_truth.compare(report, logs)
-    print(f"{arguments.version}: {collectives} collectives and {pairs} sends and receives as NCCL tells a profiler plugin of them, "
+    print(f"{arguments.version}: {collectives} collectives and {pairs} sends and receives as in NCCL's events for the profiler plugin, "
           f"{len(problems)} problems; {len(report['communicators'])} communicators")
     assert not problems, "\n".join(problems[:20])
     assert collectives >= FEWEST_COLLECTIVES and pairs >= FEWEST_PAIRS, "too few were compared"

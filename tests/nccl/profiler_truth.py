@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The identities of a report against what NCCL told a profiler plugin (profiler_plugin.cpp): hash, rank, order, function, count, datatype,
-algorithm, protocol, channels. Its byte counts are not for this."""
+"""The operations of a report against NCCL's events for a profiler plugin (profiler_plugin.cpp): hash, rank, order, function, count, datatype, algorithm,
+protocol, channels; no bytes."""
 
 import collections
 
@@ -16,28 +16,28 @@ def _collective(op, count, datatype, root, algorithm, protocol, channels):
     return (op, size, None if op in AS_BYTES else datatype, root if op in ROOTED else None, algorithm, protocol, channels)
 
 
-def _told_collectives(logs):
-    """(hash, rank, op) -> [(what NCCL told, times)] by NCCL's own number of it; times: of a captured one, once for each launch."""
-    told = collections.defaultdict(lambda: collections.defaultdict(list))
+def _collective_events(logs):
+    """(hash, rank, op) -> NCCL's number of the collective -> its events. A captured one has an event for each launch."""
+    events = collections.defaultdict(lambda: collections.defaultdict(list))
     for log in logs:
         for line in log:
             if line["event"] == "collective":
-                told[(line["hash"], line["rank"], line["op"])][line["sequence"]].append(
+                events[(line["hash"], line["rank"], line["op"])][line["sequence"]].append(
                     _collective(*(line[name] for name in ("op", "count", "datatype", "root", "algorithm", "protocol", "channels"))))
-    return told
+    return events
 
 
-def _told_transfers(logs):
-    told = collections.defaultdict(list)
+def _transfer_events(logs):
+    events = collections.defaultdict(list)
     for log in logs:
         for line in log:
             if line["event"] == "transfer":
-                told[(line["hash"], line["rank"], line["op"], line["peer"])].append((line["count"], line["datatype"], line["channels"]))
-    return told
+                events[(line["hash"], line["rank"], line["op"], line["peer"])].append((line["count"], line["datatype"], line["channels"]))
+    return events
 
 
 def _sorted_by_launch(operations):
-    """(launch, what it is) by sequence number: those of one launch are sorted, as NCCL may take them in another order than they were called in."""
+    """`operations`: (launch, operation) by sequence number. Returns [(launch, its operations)]: NCCL may reorder the calls of one launch."""
     result = []
     for launch, what in operations:
         if result and result[-1][0] == launch:
@@ -47,14 +47,14 @@ def _sorted_by_launch(operations):
     return result
 
 
-def _compare_collectives(comm, operations, told):
-    """`operations` of one function, by sequence number and replay, against one rank's."""
+def _compare_collectives(comm, operations, events):
+    """`operations` of one function against one rank's events."""
     ours = collections.defaultdict(list)
     for operation in operations:
         ours[operation["seq"]].append(operation)
-    numbers = [told[number] for number in sorted(told)]
+    numbers = [events[number] for number in sorted(events)]
     if len(ours) != len(numbers):
-        return 0, [f"{comm['hash']} {operations[0]['op']}: {len(ours)} in the report, NCCL tells of {len(numbers)}"]
+        return 0, [f"{comm['hash']} {operations[0]['op']}: {len(ours)} in the report, NCCL has {len(numbers)}"]
     launches = _sorted_by_launch([(of_seq[0]["launched_realtime_ns"], [_collective(
         *(operation[name] for name in ("op", "count", "datatype", "root", "algorithm", "protocol", "channels"))) for operation in of_seq])
         for _, of_seq in sorted(ours.items())])
@@ -63,13 +63,13 @@ def _compare_collectives(comm, operations, told):
         expected, numbers = numbers[:len(found)], numbers[len(found):]
         compared += sum(len(times) for times in expected)
         if sorted(found, key=str) != sorted(expected, key=str):
-            problems.append(f"{comm['hash']} launched at {launch}: {found}, NCCL tells of {expected}")
+            problems.append(f"{comm['hash']} launched at {launch}: {found}, NCCL has {expected}")
     return compared, problems
 
 
 def compare(report, logs):
-    """`logs`: what the plugin wrote, of each rank. Returns (collectives compared, sends and receives compared, problems)."""
-    collectives, transfers = _told_collectives(logs), _told_transfers(logs)
+    """`logs`: the plugin's log of each rank. Returns (collectives compared, sends and receives compared, problems)."""
+    collectives, transfers = _collective_events(logs), _transfer_events(logs)
     of_comm = collections.defaultdict(list)
     for operation in report["collectives"]:
         of_comm[(operation["comm"], operation["op"])].append(operation)
@@ -78,13 +78,13 @@ def compare(report, logs):
         pairs[(entry["comm"], entry["src_rank"], entry["dst_rank"])].append(entry)
     n_collectives, n_pairs, problems, used = 0, 0, [], set()
     for comm in report["communicators"]:
-        told_of = {(hash_, rank) for log in logs for hash_, rank in ((line["hash"], line["rank"]) for line in log)}
+        known = {(hash_, rank) for log in logs for hash_, rank in ((line["hash"], line["rank"]) for line in log)}
         for rank in comm["ranks"]:
-            if (comm["hash"], rank["rank"]) not in told_of:
-                problems.append(f"{comm['hash']} rank {rank['rank']}: NCCL tells of none")
+            if (comm["hash"], rank["rank"]) not in known:
+                problems.append(f"{comm['hash']} rank {rank['rank']}: NCCL has none")
             for (id_, op), operations in of_comm.items():
                 key = (comm["hash"], rank["rank"], op)
-                # From 2.29 on NCCL tells of no Broadcast.
+                # From 2.29 on NCCL has no event for a Broadcast.
                 if id_ != comm["id"] or (op == "Broadcast" and key not in collectives):
                     continue
                 n, of_rank = _compare_collectives(comm, operations, collectives.get(key, {}))
@@ -97,11 +97,11 @@ def compare(report, logs):
                     if id_ != comm["id"] or me != rank["rank"]:
                         continue
                     used.add(key)
-                    # The channels of a rank's own copies are in no operation of the proxy.
+                    # A copy within a rank has no proxy operation, and so no channels in the report.
                     ours = [(entry["count"], entry["datatype"], entry["channels"] if me != peer else None) for entry in entries]
                     theirs = [(*of_one[:2], of_one[2] if me != peer else None) for of_one in transfers[key]]
                     n_pairs += len(theirs)
                     if ours != theirs:
-                        problems.append(f"{key}: {ours}, NCCL tells of {theirs}")
-    problems += [f"{key}: only NCCL tells of it" for key in (set(collectives) | set(transfers)) - used]
+                        problems.append(f"{key}: {ours}, NCCL has {theirs}")
+    problems += [f"{key}: only NCCL has it" for key in (set(collectives) | set(transfers)) - used]
     return n_collectives, n_pairs, problems

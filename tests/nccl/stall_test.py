@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that is late for one operation, by a known time: in a report of a recording with --network-times the others wait for it in that operation,
-for that time, and in no other. On this machine, over sockets, on the test double of CUDA.
+"""A rank is late for one operation, by a known time: in a report with --network-times the others wait for it in that operation, for that time, and in no
+other. On this machine, over sockets, on the test double of CUDA.
 
 stall_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY]"""
 
@@ -19,25 +19,25 @@ RANKS, LATE = 2, 1
 ITERATIONS = 3
 STALL_MS = 1500
 STALL_NS = STALL_MS * 1_000_000
-# The proxy's thread may wait for a processor before it takes up an operation, and so may a rank before it calls.
+# The proxy thread and the rank may wait for a CPU first.
 LEAST_NS = STALL_NS * 9 // 10
-# Nothing else takes so long.
+# For all other operations.
 MOST_NS = STALL_NS // 2
 # A communicator and a call on it, of the second iteration: on the world five calls and an agreement come first.
 STALLS = {"AllGather": ("world", 6), "Send": ("world", 7), "AllReduce": ("again", 2)}
 
 
 def stalled_call(logs, expected):
-    """The late rank's call, and those of the others that belong to it."""
+    """(call of the late rank, calls of the others for the same operation)"""
     stall = next(line for line in logs[LATE] if line["event"] == "stall")
     late = next(line for line in logs[LATE] if line["event"] == "call" and line["call"] == stall["before_call"])
-    assert late["op"] == expected and stall["ms"] == STALL_MS, f"{late['op']} was late: the plan has another order"
+    assert late["op"] == expected and stall["ms"] == STALL_MS, f"{late['op']} was late: the job script has another order"
     others = [line for rank, log in enumerate(logs) if rank != LATE for line in log if line["event"] == "call" and line["operation"] == late["operation"]]
     return late, others
 
 
 def place_of(log, call):
-    """Its number among the collectives of its communicator, or among the sends to its peer."""
+    """Number of the call among the collectives of its communicator, or among the sends to its peer."""
     def counts(line):
         if line["event"] != "call" or line["communicator"] != call["communicator"] or line["result"] not in ACCEPTED or line["call"] >= call["call"]:
             return False
@@ -61,16 +61,16 @@ def check(report, logs, expected):
                 assert part["end_known"] == "measured", f"{name}: {part['end_known']}"
                 took_ns = part["end_realtime_ns"] - part["begin_realtime_ns"]
                 waits = is_late_one and part["rank"] != LATE and part["direction"] == "recv"
-                # What others send, sockets may take before anybody receives it.
+                # Sockets may buffer what others send to the late rank.
                 if waits and took_ns < LEAST_NS or not waits and took_ns > MOST_NS and not (is_late and part["rank"] != LATE):
                     problems.append(f"{name} took {took_ns / 1e6:.0f} ms of a stall of {STALL_MS} ms{', in which it waits' if waits else ''}")
     assert found, f"{late['op']} {place} of {late['communicator']} is not in the report"
-    # From the first rank's call on, at the latest, up to the late one's.
+    # The wait lasts at least from the return of the first call to the late one.
     waited_ns = late["at_ns"] - min(call["returned_ns"] for call in others)
     took_ns = found["end_realtime_ns"] - found["begin_realtime_ns"]
     if not is_pair and took_ns < waited_ns:
-        problems.append(f"{late['op']} {place}: {took_ns / 1e6:.1f} ms, less than the {waited_ns / 1e6:.1f} ms in which it was waited for")
-    assert waited_ns >= LEAST_NS, f"the others called {waited_ns / 1e6:.0f} ms before the late rank: too late themselves"
+        problems.append(f"{late['op']} {place}: {took_ns / 1e6:.1f} ms, less than the wait of {waited_ns / 1e6:.1f} ms")
+    assert waited_ns >= LEAST_NS, f"the others called {waited_ns / 1e6:.0f} ms before the late rank: they were late, too"
     print(f"{late['op']} {place} on {late['communicator']}, late by {STALL_MS} ms on rank {LATE}: {took_ns / 1e6:.0f} ms in the report; {compared} times of "
           f"a connection, {len(problems)} wrong", flush=True)
     assert not problems, "\n".join(problems[:20])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Official NCCL, stripped of symbols and DWARF as distributions do: with its debug file, or with a plan that was kept of it, collwire knows what it
-knew before, and of a job what the double's log says. With the layouts of another build of its version alone, it finds the functions in the file, and
-nothing is exact. Without any it says what is missing. Files of another build are not taken for its own.
+"""Official NCCL without symbols and DWARF, as distributions strip it. With its debug file or a layout file of it, collwire reads all it read before, and a
+job's bytes equal the double's log. With the layouts of another build of its version collwire finds the functions in the file, and nothing is exact.
+Without layouts the recording is API-only. collwire refuses files of another build.
 
 stripped_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
@@ -27,15 +27,16 @@ RANKS = 4
 CASE = cases.CASES["sockets-ring-simple"]
 # Before it NCCL's kernels have no double.
 FIRST_WITH_KERNELS = (2, 20)
-# Of what it sends.
+# Share of the sent bytes.
 FEWEST_JOINED = 0.99
-# What a stripped file is searched for.
+# Functions that collwire searches for in a stripped file.
 BORROWED = {"ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart", "hostStreamPlanTask", "hostStreamPlanCallback", "ncclIbCloseSend",
             "ncclIbCloseRecv"}
 BORROWED_DATA = ("ncclLastError", "ncclNetIb", "ncclNetSocket")
-# What is left where nothing else is there.
-EXPORTED_CALLS = ("ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable", "ncclCommSplit", "ncclCommDestroy", "ncclCommAbort", "ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather", "ncclReduceScatter", "ncclSend", "ncclRecv",
-                  "ncclAlltoAll", "ncclGather", "ncclScatter")
+# API-only: the functions that the file exports, and the fields that they read.
+EXPORTED_CALLS = ("ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable", "ncclCommSplit", "ncclCommDestroy", "ncclCommAbort",
+                  "ncclAllReduce", "ncclBroadcast", "ncclReduce", "ncclAllGather", "ncclReduceScatter", "ncclSend", "ncclRecv", "ncclAlltoAll", "ncclGather",
+                  "ncclScatter")
 EXPORTED_FIELDS = ("ncclComm.rank", "ncclComm.nRanks", "ncclComm.cudaDev", "ncclComm.commHash", "ncclComm.startMagic")
 SAME = ("version", "build_id", "probes", "data", "parameters", "enumerators")
 
@@ -46,7 +47,7 @@ def plan_of(collwire, library, *options):
 
 
 def strip(library, directory):
-    """(the stripped copy, a directory with its debug file as distributions keep it)"""
+    """(the stripped copy, a directory with its debug file as distributions keep it, its build-id)"""
     os.makedirs(f"{directory}/lib")
     stripped = f"{directory}/lib/libnccl.so.2"
     subprocess.run(["objcopy", "--strip-all", library, stripped], check=True)
@@ -69,7 +70,7 @@ def expect_same(whole, plan, place):
 
 
 def check_exported(version, stripped, whole, bare):
-    """Nothing but the functions that it exports: where they are the table of dynamic symbols says, and what its getters hand on the whole file's DWARF."""
+    """API-only: addresses of exported functions equal the dynamic symbols, and the fields that its getters return equal the whole file's DWARF."""
     assert "it was stripped" in bare["calls_only"] and "--symbols" in bare["calls_only"] and not bare["not_recorded"], bare
     rungs = {name: capability["rung"] for name, capability in bare["capabilities"].items()}
     assert rungs == {name: "inferred" if name in ("communicators", "operations") else "process" for name in rungs}, rungs
@@ -90,7 +91,7 @@ def check_plans(arguments, library, stripped, debug, directory):
     whole, bare = plan_of(arguments.collwire, library), plan_of(arguments.collwire, stripped)
     check_exported(arguments.version, stripped, whole, bare)
     expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", debug), debug)
-    # Beside the library, by its name.
+    # In the library's directory, by its name.
     shutil.copy(plan_of(arguments.collwire, stripped, "--symbols", debug)["debug_file"], f"{directory}/libnccl.so.2.debug")
     expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", directory), directory)
     plans = f"{directory}/plans"
@@ -98,7 +99,7 @@ def check_plans(arguments, library, stripped, debug, directory):
     path = kept.stdout.strip()
     expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", plans), plans)
     expect_same(whole, plan_of(arguments.collwire, stripped, "--symbols", path), path)
-    # A plan that is wrong for this file.
+    # A layout file that does not fit.
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
     for change in ({"offsets": {**document["offsets"], "ncclComm.nRanks": {**document["offsets"]["ncclComm.nRanks"], "value": 8}}},
@@ -117,8 +118,8 @@ def check_plans(arguments, library, stripped, debug, directory):
 
 
 def check_borrowed(arguments, library, stripped, plans, directory):
-    """A plan of another build: of this one's all but the layouts is made wrong in it. What is found in the stripped file is what its symbols said.
-    Returns where it is."""
+    """With a layout file of another build, of which all but the layouts is made wrong, collwire finds functions and variables where the symbols have
+    them. Returns its directory."""
     whole = plan_of(arguments.collwire, library)
     with open(f"{plans}/{whole['version']}-{whole['build_id']}.json", encoding="utf-8") as file:
         document = json.load(file)
@@ -138,7 +139,8 @@ def check_borrowed(arguments, library, stripped, plans, directory):
 
     write()
     borrowed = plan_of(arguments.collwire, stripped, "--symbols", others)
-    assert borrowed["debug_file"] == path and not borrowed["not_recorded"] and not borrowed["calls_only"] and borrowed["build_id"] == whole["build_id"], borrowed
+    assert borrowed["debug_file"] == path and not borrowed["not_recorded"] and not borrowed["calls_only"], borrowed
+    assert borrowed["build_id"] == whole["build_id"], borrowed
     of_whole = {probe["function"]: probe for probe in whole["probes"]}
     found = {probe["function"]: probe for probe in borrowed["probes"]}
     assert BORROWED <= set(found), set(found)
@@ -153,14 +155,14 @@ def check_borrowed(arguments, library, stripped, plans, directory):
     def moved(name):
         return {"offsets": {**offsets, name: {**offsets[name], "value": offsets[name]["value"] + 8}}}
 
-    # Patch releases around it that have the same layouts.
+    # Patch releases before and after it with the same layouts.
     def number(step):
         return re.sub(r"\d+$", lambda patch: str(int(patch[0]) + step), whole["version"])
 
-    def write_around(before, behind):
+    def write_around(before, after):
         write(version=number(-1), **before)
         with open(f"{others}/{'0c' * 20}.nccl-plan.json", "w", encoding="utf-8") as file:
-            json.dump({**document, "build_id": "0c" * 20, "version": number(1), **behind}, file)
+            json.dump({**document, "build_id": "0c" * 20, "version": number(1), **after}, file)
 
     def refuse(what):
         refused = plan_of(arguments.collwire, stripped, "--symbols", others)
@@ -174,7 +176,7 @@ def check_borrowed(arguments, library, stripped, plans, directory):
         assert all(f"another version, {number(-1)}" in capability["source"] for capability in between["capabilities"].values() if capability["source"])
         for change in (moved("ncclProxyState.proxyOps"), {"enumerators": {**document["enumerators"], "PATTERN_OTHER": 99}}):
             write_around({}, change)
-            refuse((change.keys(), "behind"))
+            refuse((change.keys(), "after"))
         write_around(moved("ncclComm.endMagic"), moved("ncclComm.endMagic"))
     refuse("another size")
     os.unlink(f"{others}/{'0c' * 20}.nccl-plan.json")
@@ -191,7 +193,7 @@ def check_borrowed(arguments, library, stripped, plans, directory):
 
 
 def check_other_versions(arguments, stripped, directory):
-    """Of the plans that come with collwire those of all other versions: no two are around this one and alike."""
+    """The layout files of all other versions: no two around this version are alike, so all are refused."""
     place = f"{directory}/other-versions"
     os.mkdir(place)
     for path in sorted(glob.glob(os.path.join(one_machine.HERE, "..", "..", "nccl-layouts", "*.json"))):
@@ -202,52 +204,52 @@ def check_other_versions(arguments, stripped, directory):
     assert refused["calls_only"] and not refused["debug_file"] and len(os.listdir(place)) > 10, refused["debug_file"]
 
 
-def check_borrowed_job(arguments, library, stripped, place, directory):
-    report, jobs, doubles = record_job(arguments, library, stripped, place, directory)
-    double = identity_truth.Truth(doubles, identity_truth.same_node(jobs, 1))
+def check_borrowed_job(version, report, double):
     sent, identity = sum(double.sent.values()), report["identity"]
     figures, different = identity_truth.compare_bytes(report, double)
-    print(f"{arguments.version}, stripped, with another build's layouts: {figures} figures of bytes, {len(different)} different; {identity}, {sent} sent", flush=True)
+    print(f"{version}, stripped, with another build's layouts: {figures} figures of bytes, {len(different)} different; {identity}, {sent} sent", flush=True)
     assert not different, "\n".join(different[:20])
     assert sent and identity["exact"] == 0 and identity["inferred"] >= FEWEST_JOINED * sent, identity
-    # What the double's log bears out is what the report is sure of; of sockets that came and went between two samples nothing was measured.
+    # The report confirms what was measured. It has no measurement of a socket that opened and closed between two samples.
     assert FEWEST_JOINED * identity["by_source"]["wire"] <= identity["inferred_confirmed"] <= identity["inferred"], identity
     assert not (others := inferred_truth.other_bases(report, inferred_truth.OTHER_BUILD)), others
 
 
-def record_job(arguments, library, stripped, place, directory):
-    os.mkdir(directory)
-    job = double_job.Job(stripped, arguments.build, RANKS, environment={"COLLWIRE_CUDA_SYMBOLS": library, **CASE.environment})
-    whole = double_job.Job(library, arguments.build, RANKS)
-    whole.write_layout(directory)
-    job.write_layout = lambda _: None # a stripped file says nothing of its layout
-    options = ("--symbols", place) if place else ()
-    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options], *options)
-    return report, jobs, one_machine.logs_of(directory, "truth", RANKS)
-
-
-def check_calls_job(arguments, library, stripped, directory):
-    """With nothing else there: what was called on which communicator, in order, on all ranks. Over sockets no more is known of bytes than whose they are."""
-    report, jobs, _ = record_job(arguments, library, stripped, None, directory)
+def check_calls_job(version, report, jobs):
+    """API-only: the calls on each communicator, in order, on all ranks. Over sockets the report has bytes by process alone."""
     calls, out_of_order = identity_truth.compare_order(report, jobs)
-    print(f"{arguments.version}, stripped, calls alone: {calls} calls, {len(out_of_order)} communicators out of order; {report['identity']}", flush=True)
+    print(f"{version}, stripped, API-only: {calls} calls, {len(out_of_order)} communicators out of order; {report['identity']}", flush=True)
     assert calls and not out_of_order, out_of_order
     assert all(not rank["missing"] and rank["launches"] is None for comm in report["communicators"] for rank in comm["ranks"]), report["communicators"]
     assert not report["identity"]["exact"] and not report["identity"]["inferred"], report["identity"]
-    assert all(operation["tx_payload_bytes"] is None for operation in report["collectives"] if operation["count"]), "bytes that nobody measured"
+    assert all(operation["tx_payload_bytes"] is None for operation in report["collectives"] if operation["count"]), "bytes that no source measured"
     assert not (others := inferred_truth.other_bases(report, inferred_truth.EXPORTED)), others
 
 
-def check_job(arguments, library, stripped, place, directory):
-    report, jobs, doubles = record_job(arguments, library, stripped, place, directory)
+def check_job(version, name, report, jobs, doubles):
     line, problems = join_truth.judge(CASE, report, jobs, doubles, identity_truth.same_node(jobs, 1), one_machine.processes_of(report, jobs),
                                       report["loss"]["entries"])
-    print(f"{arguments.version}, stripped, with {os.path.basename(place)}: {line}", flush=True)
+    print(f"{version}, stripped, with {name}: {line}", flush=True)
     assert not problems, "\n".join(problems[:20])
 
 
+def check_jobs(arguments, library, stripped, debug, plans, others, directory):
+    """One job under four recorders, each with another source of layouts: none, another build, the debug file, a kept plan."""
+    os.mkdir(directory)
+    job = double_job.Job(stripped, arguments.build, RANKS, environment={"COLLWIRE_CUDA_SYMBOLS": library, **CASE.environment})
+    double_job.Job(library, arguments.build, RANKS).write_layout(directory)
+    job.write_layout = lambda _: None # the stripped file has no types to read a layout from
+    reports, jobs, _ = one_machine.record_at_once(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options], {
+        "calls": (), "others": ("--symbols", others), "debug": ("--symbols", debug), "plans": ("--symbols", plans)})
+    doubles = one_machine.logs_of(directory, "truth", RANKS)
+    check_calls_job(arguments.version, reports["calls"], jobs)
+    check_borrowed_job(arguments.version, reports["others"], identity_truth.Truth(doubles, identity_truth.same_node(jobs, 1)))
+    for name in ("debug", "plans"):
+        check_job(arguments.version, name, reports[name], jobs, doubles)
+
+
 def without_plans(collwire, directory):
-    """A copy of the program, which the plans are not beside that come with it."""
+    """A copy of the program without its layout files."""
     return shutil.copy(collwire, f"{directory}/collwire")
 
 
@@ -262,10 +264,7 @@ def run(arguments, library, directory):
     others = check_borrowed(arguments, library, stripped, plans, directory)
     check_other_versions(arguments, stripped, directory)
     if double_job.version_of(library) >= FIRST_WITH_KERNELS:
-        check_calls_job(arguments, library, stripped, f"{directory}/job-calls")
-        check_borrowed_job(arguments, library, stripped, others, f"{directory}/job-others")
-        for place in (debug, plans):
-            check_job(arguments, library, stripped, place, f"{directory}/job-{os.path.basename(place)}")
+        check_jobs(arguments, library, stripped, debug, plans, others, f"{directory}/jobs")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job of official NCCL on this machine, over sockets, on the test double of CUDA, recorded with --network-times. When the report says that its
-operations began and ended is held against the job's own log (calls, waits) and the double's (kernels), and what samples say against what was measured.
+"""A job of official NCCL on this machine, over sockets, on the test double of CUDA, recorded with --network-times. Start and completion of operations
+agree with the job's log (calls, waits) and the double's (kernels), and sampled times with measured ones.
 
 times_test.py --collwire FILE --build DIRECTORY --version VERSION [--ranks N] [--keep DIRECTORY]"""
 
@@ -15,23 +15,23 @@ import one_machine
 import double_job
 import identity_truth
 
-# From here on NCCL tells of begins and ends.
+# The first version with times of transfers.
 FIRST_MEASURED = (2, 23)
-# A thread of NCCL's may wait for a processor. Half of the ends are nearer than this to the end of the kernel.
+# An NCCL thread may wait for a CPU. The median completion is within MEDIAN_NS of the kernel's end.
 LATEST_NS, MEDIAN_NS = 5_000_000_000, 50_000_000
 
 
 class Truth:
     def __init__(self, directory, ranks, logs):
-        self.kernels = collections.defaultdict(list)  # (hash, rank) -> of each collective: its name and its kernel
+        self.kernels = collections.defaultdict(list)  # (hash, rank) -> (name, kernel) of each collective
         for rank in range(ranks):
             for kernel in identity_truth.lines_of(f"{directory}/truth.{rank}"):
                 for work in kernel["works"]:
                     name = work["function"].split("_")[0]
                     if name != "SendRecv":
                         self.kernels[(kernel["comm_hash"], kernel["rank"])].append((name, kernel))
-        self.pair_calls = collections.defaultdict(list)  # (pid, comm rank, op, peer) -> begin of each call
-        self.waits = {}  # pid -> when all was done
+        self.pair_calls = collections.defaultdict(list)  # (pid, comm rank, op, peer) -> start of each call
+        self.waits = {}  # pid -> times when all streams were done
         for log in logs:
             pid = log[0]["pid"]
             self.waits[pid] = [line["at_realtime_ns"] for line in log if line["event"] == "waited"]
@@ -54,13 +54,13 @@ class Check:
 
 
 def check_part(check, part, name):
-    """What samples say of what was measured. Returns whether they say it from both sides."""
+    """Sampled bounds agree with measured times. Returns whether there is an upper bound."""
     assert part["end_known"] == "measured", f"{name}: {part['end_known']}"
-    check(part["begin_realtime_ns"], part["end_realtime_ns"], f"{name}: begin and end")
+    check(part["begin_realtime_ns"], part["end_realtime_ns"], f"{name}: start and completion")
     if part["end_after_realtime_ns"]:
-        check(part["end_after_realtime_ns"], part["end_realtime_ns"], f"{name}: sampled before the end")
+        check(part["end_after_realtime_ns"], part["end_realtime_ns"], f"{name}: sampled before completion")
     if part["end_before_realtime_ns"]:
-        check(part["end_realtime_ns"], part["end_before_realtime_ns"], f"{name}: end before a sample")
+        check(part["end_realtime_ns"], part["end_before_realtime_ns"], f"{name}: completed before a sample")
     return bool(part["end_before_realtime_ns"])
 
 
@@ -76,9 +76,9 @@ def check_report(report, truth):
             assert kernel_name == operation["op"], f"{name}: the double has a {kernel_name}"
             sampled += check_part(check, part, name)
             parts += 1
-            check(kernel["begun_ns"], part["end_realtime_ns"], f"{name}: its kernel's begin")
+            check(kernel["begun_ns"], part["end_realtime_ns"], f"{name}: its kernel's start")
             check(part["begin_realtime_ns"], kernel["ended_ns"], f"{name}: its kernel's end")
-            check(part["end_realtime_ns"], kernel["ended_ns"] + LATEST_NS, f"{name}: long behind its kernel's end")
+            check(part["end_realtime_ns"], kernel["ended_ns"] + LATEST_NS, f"{name}: long after its kernel's end")
             apart_ns.append(abs(part["end_realtime_ns"] - kernel["ended_ns"]))
         ends = [part["end_realtime_ns"] for part in operation["parts"]]
         if ends:
@@ -89,7 +89,7 @@ def check_report(report, truth):
             pid = pids[operation["comm"]][rank]
             key = (pid, rank, op, peer)
             name = f"{communicators[operation['comm']]['name']} {op} {operation['ordinal']} of rank {rank} with {peer}"
-            # Several communicators may have the same ranks: the job's are told apart by their order alone.
+            # Communicators with the same ranks are distinguished by the order of calls.
             called_ns = truth.pair_calls[key][calls[key]]
             calls[key] += 1
             for part in operation["parts"]:
@@ -98,7 +98,7 @@ def check_report(report, truth):
                 sampled += check_part(check, part, name)
                 parts += 1
                 check(called_ns, part["begin_realtime_ns"], f"{name}: its call")
-                check(part["end_realtime_ns"], truth.waited_ns(pid, called_ns) + LATEST_NS, f"{name}: long behind the end of its stream")
+                check(part["end_realtime_ns"], truth.waited_ns(pid, called_ns) + LATEST_NS, f"{name}: long after the end of its stream")
     return check, sorted(apart_ns), sampled, parts
 
 
@@ -116,11 +116,11 @@ def run(arguments, library, directory):
         return
     check, apart_ns, sampled, parts = check_report(report, Truth(directory, ranks, logs))
     median_ns = apart_ns[len(apart_ns) // 2]
-    print(f"{operations} operations, {parts} parts, all measured, {sampled} sampled, too; {check.figures} comparisons, {len(check.wrong)} wrong; "
+    print(f"{operations} operations, {parts} parts, all measured, {sampled} also sampled; {check.figures} comparisons, {len(check.wrong)} wrong; "
           f"from the kernel's end: median {median_ns / 1e3:.0f} us, most {apart_ns[-1] / 1e6:.0f} ms")
     assert not check.wrong, "\n".join(check.wrong[:20])
-    assert sampled >= parts // 2, "samples are too few"
-    assert median_ns <= MEDIAN_NS, f"half of the ends are further than {median_ns / 1e6:.1f} ms from their kernel's"
+    assert sampled >= parts // 2, "too few samples"
+    assert median_ns <= MEDIAN_NS, f"the median completion is {median_ns / 1e6:.1f} ms from the end of its kernel"
 
 
 if __name__ == "__main__":

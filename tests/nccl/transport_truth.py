@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets, and what was computed, in a report: every sum of them against what the test double sent."""
+"""Sums over sockets, and derived bytes, in a report against the bytes that the test double sent."""
 
 
 def problems_of(report, sent_bytes, over_sockets, source):
-    """Of a job that was recorded whole; `source`: how its bytes are to be known where they do not go over sockets."""
+    """Of a job that was recorded from start to end. `source`: the byte source of RDMA traffic."""
     total = report["total"]
     tcp, derived = total["tcp"], total["derived_tx_payload_bytes"] or 0
     problems = []
     computed = sent_bytes if source == "derived" and not over_sockets else 0
     if derived != computed:
-        problems.append(f"computed of queue pairs: {derived}, not {computed}; the double sent {sent_bytes}")
+        problems.append(f"derived bytes of queue pairs: {derived}, not {computed}; the double sent {sent_bytes}")
     if over_sockets != bool(tcp and report["sockets"]):
         problems.append(f"{len(report['sockets'])} sockets, {tcp} of TCP")
     for name in ("tiers", "node_pairs"):
         sums = report[name].values() if name == "tiers" else report[name]
         if sum(each["derived_tx_payload_bytes"] or 0 for each in sums) != derived:
-            problems.append(f"{name} do not add up to the {derived} computed bytes")
+            problems.append(f"{name} do not add up to the {derived} derived bytes")
         for figure in ("sockets", "tx_payload_bytes", "rx_payload_bytes", "retransmitted_bytes"):
             if sum((each["tcp"] or {}).get(figure) or 0 for each in sums) != ((tcp or {}).get(figure) or 0):
                 problems.append(f"{name} do not add up to tcp {figure} {tcp}")
@@ -25,7 +25,7 @@ def problems_of(report, sent_bytes, over_sockets, source):
 
 
 def problems_of_ways(report, over_sockets, qps_a_connection, nics):
-    """Whether the data took the ways that they were sent on. On hosts with RDMA devices."""
+    """Problems of the paths that data took, on hosts with RDMA devices: sockets or RDMA, queue pairs of a connection, NICs."""
     kinds = {finding["kind"] for finding in report["findings"]}
     problems = [] if over_sockets == ("tcp_with_rdma" in kinds) else [f"findings {sorted(kinds)}, over sockets: {over_sockets}"]
     if over_sockets:
@@ -53,10 +53,10 @@ def problems_of_sockets(report, sent_bytes):
         problems.append(f"{len(sockets)} sockets do not add up to {tcp}")
     known_bytes = (tcp["tx_payload_bytes"] or 0) + (tcp["derived_tx_payload_bytes"] or 0)
     headers_bytes = report["control"]["socket_headers"]["payload_bytes"] or 0
-    # Of one that was closed between two looks the last bytes are missing.
+    # A socket that closed between two samples lacks its last bytes.
     is_cut_short = any(socket["cut_short"] for socket in sockets)
     if known_bytes > sent_bytes + headers_bytes or (known_bytes < sent_bytes + headers_bytes and not is_cut_short):
-        problems.append(f"{known_bytes} bytes of TCP, the double sent {sent_bytes}, and {headers_bytes} are sizes")
+        problems.append(f"{known_bytes} bytes of TCP, the double sent {sent_bytes}, and message headers are {headers_bytes}")
     for tier, sums in report["tiers"].items():
         if sums["tcp"] and sums["tcp"]["tx_payload_bytes"] and sums["tx_payload_bytes"] == 0:
             problems.append(f"tier {tier} says 0, and sockets carried {sums['tcp']}")

@@ -75,7 +75,7 @@ def check_whole(library):
         if status in (NOT_PERMITTED, UNSUPPORTED):
             skip(text.strip().splitlines()[-1])
         assert status == 0, status
-        for part in ("CUDA is a test double", "Communicators", "From rank to rank of communicator", "0 differ", "100.0 %", "after build and download"):
+        for part in ("CUDA is a test double", "Communicators", "Sent between ranks of communicator", "0 differ", "100.0 %", "after build and download"):
             assert part in text, part
         expect_nothing_left(directory)
         assert len(glob.glob(f"{directory}/out/capture/*.cwc")) == 1

@@ -277,7 +277,7 @@ TEST_F(Posts, QueuePairThatMayHavePostedBeforeItsProbe) {
     recorder.see_qp(child.pid(), first);
     const auto state = recorder.source->states().front();
     EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
-    EXPECT_NE(state.reason.find("1 queue pairs were there before"), std::string::npos)
+    EXPECT_NE(state.reason.find("1 queue pairs were created before"), std::string::npos)
         << state.reason;
     recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), second);
     recorder.see_qp(child.pid(), second);

@@ -148,7 +148,7 @@ TEST_F(BadCapture, TopologyVerbsSayWhereAndWhy) {
     const std::string version = "\"collwire_topology\": 1";
     ASSERT_NE(newer.find(version), std::string::npos);
     newer.replace(newer.find(version), version.size(), "\"collwire_topology\": 99");
-    const std::string unknown = "from offset 0 on in no format";
+    const std::string unknown = "unknown format at offset 0";
     const std::vector<Case> cases = {{"", "the file is empty", "the file is empty"},
                                      {"{", "(byte offset 1): the file ends too early", unknown},
                                      {std::string(LEAF_SPINE).substr(0, 100),

@@ -193,7 +193,7 @@ TEST(RecordJson, PlaceOfAFunction) {
     EXPECT_EQ(json.at("path"), std::string(256, 'x'));
 }
 
-TEST(RecordJson, TextThatIsNoUtf8CanBePrinted) {
+TEST(RecordJson, TextThatIsNotUtf8IsPrinted) {
     auto node = make_record<cw_node>(CW_KIND_NODE, 5);
     node.hostname[0] = '\xff';
     const auto text = record_json(node.header, bytes_of(node))
@@ -242,7 +242,7 @@ TEST_F(ReadFile, GivesTheBytes) {
     EXPECT_EQ(read_file(make("a", "hello"), 2)->size(), 2U);
 }
 
-TEST_F(ReadFile, RefusesWhatIsNoFile) {
+TEST_F(ReadFile, RejectsPathsThatAreNotFiles) {
     const std::string fifo = (directory / "fifo").string();
     ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
     for (const std::string &path : {directory.string(), fifo, std::string("/dev/null")}) {
@@ -256,7 +256,7 @@ TEST_F(ReadFile, RefusesWhatIsNoFile) {
               std::string::npos);
 }
 
-TEST_F(ReadFile, SaysToCheckThePathWhereItIsWrong) {
+TEST_F(ReadFile, WrongPathErrorSaysToCheckThePath) {
     const std::filesystem::path loop = directory / "loop";
     std::filesystem::create_symlink("loop", loop);
     for (const std::string &path : {(directory / "none").string(), make("file") + "/below",
@@ -291,7 +291,7 @@ TEST_F(ReadFile, SaysWhichPathHoldsNoCaptureAndTakesTheOthers) {
         EXPECT_TRUE(refused.failure.message.starts_with(refused.path + ": "))
             << refused.failure.message;
     EXPECT_NE(named.refused[0].failure.message.find("no capture (*.cwc)"), std::string::npos);
-    EXPECT_TRUE(named.refused[0].failure.message.ends_with("Fix: name them (" +
+    EXPECT_TRUE(named.refused[0].failure.message.ends_with("Fix: give them by name (" +
                                                            (directory / "d").string() + "/*/)"))
         << named.refused[0].failure.message;
     EXPECT_NE(named.refused[1].failure.message.find("No such file"), std::string::npos);

@@ -238,7 +238,7 @@ TEST(CaptureReader, IsNotCompleteWhenRecordsFollowTheEnd) {
     EXPECT_FALSE(read_good(builder.bytes()).summary.complete());
 }
 
-TEST(CaptureReader, FieldFullOfTextIsNoOverrun) {
+TEST(CaptureReader, FullTextFieldIsNotOverrun) {
     auto node = a_node();
     std::memset(node.hostname, 'x', sizeof(node.hostname));
     EXPECT_EQ(text_of(node.hostname).size(), sizeof(node.hostname));

@@ -180,7 +180,7 @@ TEST_F(Rotation, KeepsRecordingIntoTheOldSegmentWhenNoNewOneCanBeMade) {
 }
 
 // A segment that begins behind the end would begin with what was later.
-TEST_F(Rotation, NoSegmentBeginsBehindTheEnd) {
+TEST_F(Rotation, NoSegmentStartsAfterTheEnd) {
     auto with = options();
     with.keep_ns = 80 * SECOND_NS;
     make(std::move(with));
@@ -199,7 +199,7 @@ TEST_F(Rotation, NoSegmentBeginsBehindTheEnd) {
 
 class Keep : public Rotation, public testing::WithParamInterface<std::uint64_t> {};
 
-TEST_P(Keep, NothingOlderIsLeftAtAnyMomentAndMostOfItIsThere) {
+TEST_P(Keep, OlderSegmentsAreDeletedAndTheLimitIsUsed) {
     const std::uint64_t keep_ns = GetParam() * (SECOND_NS / 10);
     auto with = options();
     with.keep_ns = keep_ns;

@@ -68,7 +68,7 @@ TEST_F(RealDirectory, MakesTheDirectoryAndAFileThatOnlyItsOwnerReads) {
     EXPECT_EQ((*second)->file_name(), "h-20261121T034500.123Z-1.cwc");
 }
 
-TEST_F(RealDirectory, IsNotDirectedElsewhereByALink) {
+TEST_F(RealDirectory, SymbolicLinkIsNotFollowed) {
     std::filesystem::create_directories(directory / "new/deep");
     std::filesystem::create_symlink(directory / "victim",
                                     directory / "new/deep/h-20261121T034500.123Z.cwc");

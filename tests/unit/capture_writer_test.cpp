@@ -142,7 +142,7 @@ TEST_F(Writer, APreambleBeyondOneBlockIsSplit) {
 
 // ---- disks that fill up or break
 
-TEST_F(Writer, ShortAndInterruptedWritesAreGoneOn) {
+TEST_F(Writer, ShortAndInterruptedWritesContinue) {
     make(options());
     storage->longest_write_bytes = 7;
     storage->interrupts = 3;
@@ -241,7 +241,7 @@ TEST_F(Writer, ReportsAnEndThatCannotBeWritten) {
     EXPECT_PRED2(has, writer->take_failure()->message, "Input/output error");
 }
 
-TEST_F(Writer, AnEndThatIsLostWithOtherRecordsIsLossAndNoFailure) {
+TEST_F(Writer, LostEndWithOtherLossIsLossNotFailure) {
     make(options());
     writer->begin(now_ns);
     storage->write_error = -ENOSPC;
@@ -251,7 +251,7 @@ TEST_F(Writer, AnEndThatIsLostWithOtherRecordsIsLossAndNoFailure) {
     EXPECT_PRED2(has, writer->take_failure()->message, "No space left");
 }
 
-TEST_F(Writer, TheEndTellsOfWhatIsLostAtTheLastMoment) {
+TEST_F(Writer, EndRecordCountsLastMomentLoss) {
     make(options());
     writer->begin(now_ns);
     storage->capacity_bytes = storage->used_bytes() + 128; // room for an end
@@ -263,7 +263,7 @@ TEST_F(Writer, TheEndTellsOfWhatIsLostAtTheLastMoment) {
     EXPECT_EQ(content.summary.end->exit_status, 5U);
 }
 
-TEST_F(Writer, AFileInWhichNothingCouldBeWrittenDoesNotStay) {
+TEST_F(Writer, EmptyFileIsRemoved) {
     make(options());
     storage->capacity_bytes = storage->used_bytes();
     writer->begin(now_ns);

@@ -48,7 +48,7 @@ const diagnose::Cause &only_cause(const diagnose::Diagnosis &diagnosis) {
     return diagnosis.communicators.at(0).causes.at(0);
 }
 
-TEST(Diagnose, RankThatNeverCalls) {
+TEST(Diagnose, RankThatNeverCallsIsAnApplicationCause) {
     auto all = starved_ring();
     all[2] = one_rank(2, RANKS, 16, {});
     const auto diagnosis = diagnose::diagnose(all);
@@ -58,11 +58,11 @@ TEST(Diagnose, RankThatNeverCalls) {
     ASSERT_EQ(diagnosis.communicators[0].behind.size(), 1U);
     EXPECT_EQ(diagnosis.communicators[0].behind[0].rank, 2);
     EXPECT_EQ(diagnosis.communicators[0].behind[0].by, 1U);
-    EXPECT_EQ(cause.sentence, "rank 2 (node2, pid 102) has not launched it: it is 1 operation "
-                              "behind; rank 3 waits for it");
+    EXPECT_EQ(cause.sentence, "rank 2 (node2, pid 102) has not launched the operation: it is 1 "
+                              "operation behind; rank 3 waits for it");
 }
 
-TEST(Diagnose, RankThatHangsInTheKernel) {
+TEST(Diagnose, RankInDStateIsAHostCause) {
     auto all = starved_ring();
     all[2] = one_rank(2, RANKS, 16, {});
     all[2].processes[0].threads[0].state = 'D';
@@ -74,7 +74,7 @@ TEST(Diagnose, RankThatHangsInTheKernel) {
     EXPECT_NE(cause.evidence.at(0).find("nfs_wait_bit_killable"), std::string::npos);
 }
 
-TEST(Diagnose, StoppedRank) {
+TEST(Diagnose, StoppedRankIsAHostCause) {
     auto all = starved_ring();
     all[2].processes[0].threads[0].state = 'T';
     const auto diagnosis = diagnose::diagnose(all);
@@ -83,7 +83,7 @@ TEST(Diagnose, StoppedRank) {
     EXPECT_EQ(cause.rank, 2);
 }
 
-TEST(Diagnose, KernelThatNeverFinishes) {
+TEST(Diagnose, KernelThatNeverFinishesIsAGpuCause) {
     auto all = starved_ring();
     all[2] = one_rank(2, RANKS, 17,
                       {all_reduce({send_to(2, 3, OUT), receive_from(2, 1, {16, 16, 16, 8}, 8)})});
@@ -110,7 +110,7 @@ TEST(Diagnose, KernelThatWaitsWithinItsNode) {
     EXPECT_EQ(cause.rank, 3);
 }
 
-TEST(Diagnose, LinkThatIsCut) {
+TEST(Diagnose, CutLinkIsANetworkCause) {
     auto all = starved_ring();
     all[1] = one_rank(1, RANKS, 17,
                       {all_reduce({send_to(1, 2, {16, 0, 12, 8}, Slot::Filled),
@@ -128,7 +128,7 @@ Inspection unacknowledged(std::int32_t rank) {
                                  receive_from(rank, previous_of(rank), {16, 8, 8, 8}, 8)})});
 }
 
-TEST(Diagnose, RankThatIsCutOff) {
+TEST(Diagnose, RankThatIsCutOffIsTheCause) {
     auto all = starved_ring();
     all[1] = unacknowledged(1);
     all[2] = unacknowledged(2);
@@ -142,7 +142,7 @@ TEST(Diagnose, RankThatIsCutOff) {
 }
 
 // Two ranks on one host, each with a neighbour that it does not reach.
-TEST(Diagnose, HostThatIsCutOff) {
+TEST(Diagnose, HostThatIsCutOffIsTheCause) {
     auto all = starved_ring();
     all[1] = unacknowledged(1);
     all[3] = unacknowledged(3);
@@ -155,7 +155,7 @@ TEST(Diagnose, HostThatIsCutOff) {
 }
 
 // Two pairs that have nothing in common.
-TEST(Diagnose, LinksThatAreCut) {
+TEST(Diagnose, CutLinksAreSeparateCauses) {
     auto all = starved_ring();
     all[0] = unacknowledged(0);
     all[2] = unacknowledged(2);
@@ -169,7 +169,7 @@ TEST(Diagnose, LinksThatAreCut) {
 }
 
 // Over NET/IB the receiver writes into the sender's memory where there is room.
-TEST(Diagnose, RoomThatIsNotHeardOf) {
+TEST(Diagnose, LostClearToSendIsANetworkCause) {
     auto all = starved_ring();
     auto send = send_to(1, 2, {16, 0, 8, 8}, Slot::Filled);
     send.has_credit = false;
@@ -189,7 +189,7 @@ TEST(Diagnose, RoomThatIsNotHeardOf) {
         EXPECT_NE(other.kind, Kind::Network);
 }
 
-TEST(Diagnose, RankWithoutAFile) {
+TEST(Diagnose, RankWithoutAFileIsMissing) {
     auto all = starved_ring();
     all.erase(all.begin() + 2);
     const auto diagnosis = diagnose::diagnose(all);
@@ -199,7 +199,7 @@ TEST(Diagnose, RankWithoutAFile) {
     EXPECT_EQ(diagnosis.communicators[0].missing, std::vector<std::int32_t>{2});
 }
 
-TEST(Diagnose, CollectiveOfAnotherSize) {
+TEST(Diagnose, CollectiveOfAnotherSizeIsAMismatch) {
     auto all = starved_ring();
     for (auto &transfer : all[2].processes[0].proxies[0].operations[0].transfers)
         transfer.nsteps = 24;
@@ -213,7 +213,7 @@ TEST(Diagnose, CollectiveOfAnotherSize) {
 }
 
 // The smaller one was over sooner: its rank is in the next one, in the middle of the others'.
-TEST(Diagnose, CollectiveAfterOneOfAnotherSize) {
+TEST(Diagnose, CollectiveAfterOneOfAnotherSizeIsAMismatch) {
     auto all = starved_ring();
     for (auto &transfer : all[2].processes[0].proxies[0].operations[0].transfers) {
         transfer.nsteps = 4;
@@ -227,7 +227,7 @@ TEST(Diagnose, CollectiveAfterOneOfAnotherSize) {
 }
 
 // Or it is over there, and nothing comes behind it.
-TEST(Diagnose, CollectiveOfAnotherSizeThatIsOver) {
+TEST(Diagnose, CompletedCollectiveOfAnotherSizeIsAMismatch) {
     auto all = starved_ring();
     all[2] = one_rank(2, RANKS, 17, {});
     all[2].processes[0].proxies[0].idle = {{true, 2, 3, 0, 0, 24}, {false, 2, 1, 0, 0, 24}};
@@ -257,7 +257,7 @@ TEST(Diagnose, OperationsInOtherPlacesAreNotCompared) {
               0);
 }
 
-TEST(Diagnose, JobThatGetsOn) {
+TEST(Diagnose, JobThatMakesProgressIsNotStuck) {
     auto all = starved_ring();
     auto &transfer = all[0].processes[0].proxies[0].operations[0].transfers[0];
     transfer.first.done = 4;
@@ -267,7 +267,7 @@ TEST(Diagnose, JobThatGetsOn) {
     EXPECT_TRUE(diagnosis.communicators.at(0).causes.empty());
 }
 
-TEST(Diagnose, RankOfWhichNcclHasGivenUp) {
+TEST(Diagnose, RankWithAnNcclErrorIsTheCause) {
     auto all = starved_ring();
     all[3].processes[0].communicators[0].async_result = "ncclRemoteError";
     const auto diagnosis = diagnose::diagnose(all);
@@ -276,7 +276,7 @@ TEST(Diagnose, RankOfWhichNcclHasGivenUp) {
         causes, [](const auto &cause) { return cause.kind == Kind::Error && cause.rank == 3; }));
 }
 
-TEST(Diagnose, RankThatTwoProcessesSayTheyAre) {
+TEST(Diagnose, RankClaimedByTwoProcessesIsAmbiguous) {
     auto all = starved_ring();
     all.push_back(starved(2));
     all.back().host = all.back().boot_id = "elsewhere";
@@ -285,7 +285,7 @@ TEST(Diagnose, RankThatTwoProcessesSayTheyAre) {
     EXPECT_TRUE(diagnosis.communicators.at(0).behind.empty());
 }
 
-TEST(Diagnose, FileThatIsGivenTwice) {
+TEST(Diagnose, FileGivenTwiceCountsOnce) {
     auto all = starved_ring();
     all.push_back(starved(2));
     const auto diagnosis = diagnose::diagnose(all);

@@ -34,7 +34,7 @@ Endpoint described(const QueuePairs &queue_pairs, std::uint32_t number) {
 constexpr std::uint32_t SOMEBODY_ELSE = 1;
 
 // RDMA netlink tells of the thread, not of its process.
-TEST(QueuePairs, OfAThread) {
+TEST(QueuePairs, QueuePairsOfAThreadAreFound) {
     std::latch known{1}, done{1};
     pid_t tid = 0;
     std::thread other{[&] {
@@ -57,7 +57,7 @@ TEST(QueuePairs, OfAThread) {
     EXPECT_EQ(none.device, "");
 }
 
-TEST(QueuePairs, OfAThreadThatHasEnded) {
+TEST(QueuePairs, QueuePairWithoutACreatorMatchesUnlessAmbiguous) {
     QueuePairs queue_pairs;
     queue_pairs.add("mlx5_0", made_by(std::nullopt, 30));
     EXPECT_EQ(described(queue_pairs, 30).device, "mlx5_0");

@@ -83,7 +83,7 @@ TEST(InspectJson, NetworksMayBeMissing) {
     EXPECT_TRUE(read->processes[0].networks.empty());
 }
 
-TEST(InspectJson, RefusesWhatItIsNot) {
+TEST(InspectJson, RejectsOtherJson) {
     for (const char *text : {"", "{}", "[]", "null", "{\"schema\":\"collwire-inspect\"}",
                              "{\"schema\":\"collwire-inspect\",\"schema_version\":99}"}) {
         const auto read = inspect::parse_inspection(text);
@@ -92,7 +92,7 @@ TEST(InspectJson, RefusesWhatItIsNot) {
     }
 }
 
-TEST(InspectJson, RefusesNumbersThatDoNotFit) {
+TEST(InspectJson, RejectsNumbersThatDoNotFit) {
     const std::string json = inspect::render_json(full());
     for (const auto &[path, value] : std::initializer_list<std::pair<const char *, nlohmann::json>>{
              {"/processes/0/pid", -1},
@@ -110,9 +110,9 @@ TEST(InspectJson, RefusesNumbersThatDoNotFit) {
     }
 }
 
-TEST(InspectText, SaysWhoIsWaitedFor) {
+TEST(InspectText, NamesTheAwaitedRank) {
     const std::string text = inspect::render_text(full(), {200, 0});
-    EXPECT_NE(text.find("=> dp (rank 1): waits for rank 2: what was sent to it is not acknowledged "
+    EXPECT_NE(text.find("=> dp (rank 1): waits for rank 2: data sent to it is not acknowledged "
                         "(channel 0)"),
               std::string::npos)
         << text;

@@ -229,7 +229,7 @@ TEST_F(ProxyReaderTest, FlagsOfLl) {
     EXPECT_EQ(only().slot, Slot::Filled);
 }
 
-TEST_F(ProxyReaderTest, FlagsThatAreNotReadable) {
+TEST_F(ProxyReaderTest, UnreadableFlagsAreUnknown) {
     args_.protocol = 0;
     sub().posted = 8;
     recv_mem_.fifo[0].size = 32;
@@ -248,7 +248,7 @@ TEST_F(ProxyReaderTest, Credit) {
     EXPECT_EQ(only().has_credit, std::nullopt);
 }
 
-TEST_F(ProxyReaderTest, WhatAReceiversKernelHasTaken) {
+TEST_F(ProxyReaderTest, ReceiverReportsTakenSteps) {
     connection_.send = 0;
     sub().posted = sub().received = sub().transmitted = 8;
     send_mem_.head = 16 + 4;
@@ -257,7 +257,7 @@ TEST_F(ProxyReaderTest, WhatAReceiversKernelHasTaken) {
     EXPECT_EQ(only().taken, 0U);
 }
 
-TEST_F(ProxyReaderTest, OperationsBehindAnother) {
+TEST_F(ProxyReaderTest, OperationsAfterAnotherAreQueued) {
     Args second = args_;
     second.state = 1;
     args_.next_peer = &second;
@@ -269,7 +269,7 @@ TEST_F(ProxyReaderTest, OperationsBehindAnother) {
     EXPECT_EQ(proxy.operations[1].transfers[0].last, Progress{});
 }
 
-TEST_F(ProxyReaderTest, ListsThatGoInCircles) {
+TEST_F(ProxyReaderTest, CircularListsAreCut) {
     Args second = args_;
     args_.next = &second;
     args_.next_peer = &args_;
@@ -278,7 +278,7 @@ TEST_F(ProxyReaderTest, ListsThatGoInCircles) {
     EXPECT_EQ(read().operations.size(), 2U);
 }
 
-TEST_F(ProxyReaderTest, AbsurdCounts) {
+TEST_F(ProxyReaderTest, AbsurdCountsAreRejected) {
     args_.n_subs = 1'000'000;
     EXPECT_TRUE(read().operations.empty());
     args_.n_subs = -1;
@@ -288,7 +288,7 @@ TEST_F(ProxyReaderTest, AbsurdCounts) {
     EXPECT_TRUE(read().operations.empty());
 }
 
-TEST_F(ProxyReaderTest, FirstLookGoesIntoTheSecond) {
+TEST_F(ProxyReaderTest, SecondSampleKeepsTheFirst) {
     sub().posted = 8;
     const Proxy first = read(false);
     sub().done = 1;

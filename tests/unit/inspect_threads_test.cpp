@@ -46,7 +46,7 @@ TEST(Threads, CpuStat) {
     EXPECT_FALSE(parse_cpu_stat("usage_usec 5\nuser_usec 5\n"));
 }
 
-TEST(Threads, ThrottlingIsThatOfTheCgroupThatWasHeldUpMost) {
+TEST(Threads, ThrottlingIsThatOfTheMostThrottledCgroup) {
     const auto most =
         throttling_between({{"/a", {1, 100}}, {"/a/b", {1, 100}}, {"/gone", {0, 0}}},
                            {{"/a", {4, 900}}, {"/a/b", {2, 200}}, {"/new", {9, 9999}}});
@@ -112,7 +112,7 @@ TEST(Threads, OwnThreads) {
     EXPECT_TRUE(found->state == 'S' || found->state == 'R') << found->state;
 }
 
-TEST(Threads, ProcessThatHasEnded) {
+TEST(Threads, ExitedProcessHasNoThreads) {
     std::uint32_t n = 7;
     EXPECT_TRUE(read_threads("", 4'194'305, {}, {}, n).empty());
     EXPECT_EQ(n, 0U);

@@ -40,18 +40,18 @@ TEST(Waits, SenderWaitsForTheNetwork) {
     EXPECT_EQ(wait_of(send_to(0, 1, {16, 0, 12, 8}, Slot::Filled)), Wait::Network);
 }
 
-TEST(Waits, SenderThatCouldPostWaitsForItsProxy) {
+TEST(Waits, SenderWithFreeSlotsWaitsForItsProxy) {
     EXPECT_EQ(wait_of(send_to(0, 1, {12, 0, 8, 8}, Slot::Empty)), Wait::Proxy);
 }
 
-TEST(Waits, WhatIsNotKnownIsUnknown) {
+TEST(Waits, UnreadableStateIsUnknown) {
     EXPECT_EQ(wait_of(send_to(0, 1, ALL_OUT, Slot::Unknown)), Wait::Unknown);
     Transfer receive = receive_from(0, 1, {16, 16, 16, 8});
     receive.taken.reset();
     EXPECT_EQ(wait_of(receive), Wait::Unknown);
 }
 
-TEST(Waits, SocketsOfAPeerThatDoesNotRead) {
+TEST(Waits, PeerThatDoesNotReadIsAWaitForCredit) {
     Transfer transfer = send_to(0, 1, {16, 0, 12, 8}, Slot::Filled);
     Endpoint socket;
     socket.is_socket = true;
@@ -67,7 +67,7 @@ TEST(Waits, SocketsOfAPeerThatDoesNotRead) {
 }
 
 // NCCL takes a step for done that TCP has taken, and waits for the next.
-TEST(Waits, WhatTcpHasTakenAndDoesNotGetAcrossIsTheNetworks) {
+TEST(Waits, UnacknowledgedTcpDataIsANetworkWait) {
     Transfer transfer = send_to(0, 1, ALL_OUT, Slot::Empty);
     Endpoint socket;
     socket.is_socket = true;
@@ -93,14 +93,14 @@ TEST(Waits, WhatTcpHasTakenAndDoesNotGetAcrossIsTheNetworks) {
     EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "the peer does not read";
 }
 
-TEST(Waits, SocketsThatNobodyCouldAskFor) {
+TEST(Waits, UnreadableSocketsAreUnknown) {
     Transfer transfer = send_to(0, 1, {16, 0, 12, 8}, Slot::Filled);
     transfer.endpoints.emplace_back();
     transfer.endpoints[0].is_socket = true;
     EXPECT_EQ(wait_of(transfer), Wait::Unknown);
 }
 
-TEST(Waits, ReceiverIntoTheProgramsOwnMemory) {
+TEST(Waits, ReceiverIntoUserMemoryWaitsForItsKernel) {
     Transfer receive = receive_from(0, 1, {});
     EXPECT_EQ(wait_of(receive), Wait::Proxy);
     receive.is_kernel_there = false;
@@ -121,7 +121,7 @@ TEST(Waits, ReceiverWaits) {
     EXPECT_EQ(wait_of(unread), Wait::Proxy);
 }
 
-TEST(Waits, WhatMovedMoves) {
+TEST(Waits, ChangedCountersMeanMoving) {
     Transfer moved = send_to(0, 1, ALL_OUT);
     moved.first.done = 4;
     EXPECT_EQ(wait_of(moved), Wait::Moving);
@@ -137,7 +137,7 @@ inspect::ProxyStanding standing_of(const inspect::Inspection &inspection) {
     return inspect::standing_of(process.proxies.front(), process);
 }
 
-TEST(Standing, KernelThatWaitsForAPeerIsNotTheCulprit) {
+TEST(Standing, KernelThatWaitsForAPeerIsNotTheCause) {
     const auto standing = standing_of(one_rank(
         1, 4, 17, {all_reduce({send_to(1, 2, ALL_OUT), receive_from(1, 0, {16, 8, 8, 8}, 8)})}));
     EXPECT_EQ(standing.standing, Standing::Peers);
@@ -145,10 +145,10 @@ TEST(Standing, KernelThatWaitsForAPeerIsNotTheCulprit) {
     EXPECT_EQ(standing.waits_for[0].peer, 0);
     EXPECT_EQ(standing.waits_for[0].wait, Wait::Sender);
     EXPECT_EQ(inspect::sentence_of(standing),
-              "waits for rank 0: nothing arrives from it (channel 0)");
+              "waits for rank 0: no data arrives from it (channel 0)");
 }
 
-TEST(Standing, KernelThatHasAllIs) {
+TEST(Standing, KernelWithAllDataIsTheCause) {
     const auto standing = standing_of(one_rank(
         1, 4, 17, {all_reduce({send_to(1, 2, ALL_OUT), receive_from(1, 0, {16, 16, 16, 8}, 8)})}));
     EXPECT_EQ(standing.standing, Standing::Kernel);
@@ -161,7 +161,7 @@ TEST(Standing, StoppedProcess) {
     EXPECT_EQ(standing_of(inspection).standing, Standing::Stopped);
 }
 
-TEST(Standing, QueuedOperationsHoldUpNobody) {
+TEST(Standing, QueuedOperationsHoldUpNoOther) {
     auto queued = all_reduce({send_to(1, 2, {})});
     queued.is_begun = false;
     queued.is_queued = true;
@@ -170,7 +170,7 @@ TEST(Standing, QueuedOperationsHoldUpNobody) {
     EXPECT_EQ(standing_of(inspection).standing, Standing::Idle);
 }
 
-TEST(Standing, OperationThatTheProxyDoesNotBegin) {
+TEST(Standing, OperationThatTheProxyDoesNotStart) {
     auto waiting = all_reduce({send_to(1, 2, {})});
     waiting.is_begun = false;
     EXPECT_EQ(standing_of(one_rank(1, 4, 17, {waiting})).standing, Standing::Proxy);

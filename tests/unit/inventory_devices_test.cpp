@@ -259,8 +259,8 @@ TEST_F(Modules, UnknownLayoutNamesTheModuleInTheWay) {
     EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "mlx5_core"}), "")
         << "absent is not foreign";
     EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "rdma_rxe"}),
-              "rdma_rxe is not the kernel's own (built outside of the kernel's tree, taint OE) and "
-              "has no BTF that describes it");
+              "rdma_rxe is out-of-tree (built outside the kernel tree, taint OE) and "
+              "has no BTF");
     tree_.file("/sys/kernel/btf/rdma_rxe", "");
     tree_.file("/sys/kernel/btf/ib_core", "");
     EXPECT_EQ(layout_unknown(tree_.root(), {"ib_core", "rdma_rxe"}), "");

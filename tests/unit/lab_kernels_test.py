@@ -97,7 +97,7 @@ class Kernels(unittest.TestCase):
         for _ in range(3):
             package, version, said = self.get()
             self.assertEqual((package, version), ("linux-image-5.1.0-9-amd64", "5.1.9-1"))
-            self.assertIn("is gone from the archive, using", said)
+            self.assertIn("is not in the archive any more, using", said)
             self.assertIn("5.1.9-1", said)
         self.assertEqual(Archive.asked, 1)
         self.age()

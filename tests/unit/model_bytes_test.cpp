@@ -32,7 +32,7 @@ NodeBuilder receiver(std::string hostname = "node1", std::uint8_t own = 2) {
     return std::move(node.end());
 }
 
-TEST(ModelBytes, FramesAreOfTheQueuePairThatSendsThem) {
+TEST(ModelBytes, FramesCountForTheSendingQueuePair) {
     const Model model = model_of({sender().bytes(), receiver().bytes()});
     ASSERT_EQ(model.qps.size(), 2U);
     const Qp &from = qp_of(model, "node0", 17);
@@ -64,7 +64,7 @@ TEST(ModelBytes, TierIsTheHighestLevelCrossed) {
     EXPECT_TRUE(has_warning(none, "no topology"));
 }
 
-TEST(ModelBytes, PeerThatIsNotCapturedHasATierAllTheSame) {
+TEST(ModelBytes, PeerWithoutACaptureHasATier) {
     const Model model = model_of({sender(3).bytes()});
     const Qp &qp = qp_of(model, "node0", 17);
     EXPECT_EQ(qp.pairing, Pairing::NotCaptured);
@@ -82,7 +82,7 @@ NodeBuilder with_lost_addresses() {
     return node;
 }
 
-TEST(ModelBytes, WhatWentToALostAddressIsInTheNodePairs) {
+TEST(ModelBytes, BytesToALostAddressAreInTheNodePairs) {
     const Model model = model_of({with_lost_addresses().bytes()});
     EXPECT_EQ(model.total.tx_wire_bytes, 1740U);
     ASSERT_EQ(model.node_pairs.size(), 1U);
@@ -92,10 +92,10 @@ TEST(ModelBytes, WhatWentToALostAddressIsInTheNodePairs) {
     EXPECT_EQ(model.node_pairs[0].all.qps, 2U) << "one was never connected and sent nothing";
 }
 
-TEST(ModelBytes, UnknownTierSaysWhatTheTopologyLacksAndWhatIsNotKnown) {
+TEST(ModelBytes, WarningSeparatesTopologyGapsFromUnknownDestinations) {
     const Model lost = model_of({with_lost_addresses().bytes()});
-    EXPECT_TRUE(has_warning(lost, "what is said: the destination of 1740 B is not known"));
-    EXPECT_FALSE(has_warning(lost, "Fix: add what is missing to the topology"));
+    EXPECT_TRUE(has_warning(lost, "lower bounds: the destination of 1740 B is not known"));
+    EXPECT_FALSE(has_warning(lost, "Fix: add them to the topology"));
 
     const QpOptions far{.qpn = 20, .remote = 9};
     const QpOptions datagrams{.qpn = 30};
@@ -103,7 +103,7 @@ TEST(ModelBytes, UnknownTierSaysWhatTheTopologyLacksAndWhatIsNotKnown) {
     node.usual(1).qp(far).wire(far, 15, {.requests = 100}, {}).datagram_qp(datagrams);
     node.wire(datagrams, 15, {.requests = 3}, {}).ud_peer(datagrams, 15, 9, 40, 2, 116, 0);
     const Model lacking = model_of({node.bytes()});
-    EXPECT_TRUE(has_warning(lacking, "5974 B are of tier \"unknown\""));
+    EXPECT_TRUE(has_warning(lacking, "5974 B have tier \"unknown\""));
     EXPECT_TRUE(has_warning(lacking, "the destination of 58 B is not known"));
     EXPECT_TRUE(has_warning(lacking, "5916 B are from or to ports that the topology lacks"));
 }
@@ -177,7 +177,7 @@ TEST(ModelBytes, NotMeasuredIsNull) {
     EXPECT_FALSE(model.ports.at(0).bytes.explained_tx_bytes);
 }
 
-TEST(ModelBytes, WhereEveryPacketIsCountedNoRecordIsZero) {
+TEST(ModelBytes, WithPacketCountsAQueuePairWithoutARecordIsZero) {
     NodeBuilder node;
     node.usual(1).qp({.qpn = 17}).end();
     const Model model = model_of({node.bytes()});
@@ -192,7 +192,7 @@ TEST(ModelBytes, WhereEveryPacketIsCountedNoRecordIsZero) {
     EXPECT_FALSE(qp_of(model_of({broken.bytes()}), "node0", 17).bytes.tx_wire_bytes);
 }
 
-TEST(ModelBytes, ASourceThatGotWorseDoesNotMeasureZero) {
+TEST(ModelBytes, SourceThatFailedLaterDoesNotMeasureZero) {
     NodeBuilder posts({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
     posts.device().port().gid(1).source("posts").qp({.qpn = 17});
     EXPECT_EQ(qp_of(model_of({posts.bytes()}), "node0", 17).bytes.tx_payload_bytes, 0U);
@@ -211,7 +211,7 @@ TEST(ModelBytes, ASourceThatGotWorseDoesNotMeasureZero) {
         << "counted in part";
 }
 
-TEST(ModelBytes, PostedAloneKnowsTheOtherDirectionFromThePeersPosts) {
+TEST(ModelBytes, PostedOnlyTakesReceivedBytesFromThePeersPosts) {
     constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS;
     NodeBuilder a({.flags = flags});
     const QpOptions qp{.qpn = 17};
@@ -250,7 +250,7 @@ TEST(ModelBytes, AtomicsAreEightBytesOfTheRequestersRx) {
     EXPECT_EQ(found.bytes.rx_payload_bytes, 56U);
 }
 
-TEST(ModelBytes, PostsOfUnknownQueuePairsAreSaid) {
+TEST(ModelBytes, PostsOfUnknownQueuePairsAreReported) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
     const QpOptions qp{.qpn = 17};
     node.usual(1).source("posts").qp(qp);
@@ -266,7 +266,7 @@ TEST(ModelBytes, PostsOfUnknownQueuePairsAreSaid) {
     EXPECT_TRUE(has_warning(model, "900 B posted on 3 queue pair(s)"));
 }
 
-TEST(ModelBytes, PostsFindTheGenerationThatLivedThen) {
+TEST(ModelBytes, PostsMatchTheQueuePairAliveThen) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
     const QpOptions first{.qpn = 17, .created = 11};
     const QpOptions second{.qpn = 17, .created = 14};
@@ -279,7 +279,7 @@ TEST(ModelBytes, PostsFindTheGenerationThatLivedThen) {
     EXPECT_EQ(model.qps[1].bytes.tx_payload_bytes, 100U);
 }
 
-TEST(ModelBytes, LossMarksWhatItMayDamage) {
+TEST(ModelBytes, LossMarksTheBytesItMayAffect) {
     NodeBuilder node = sender();
     node.loss(CW_LOSS_WIRE_TABLE, 0, 5)
         .loss(CW_LOSS_WIRE_TABLE, 0, 7)
@@ -294,7 +294,7 @@ TEST(ModelBytes, LossMarksWhatItMayDamage) {
 }
 
 // Ties of posts to queue pairs come by the ring buffer, frames do not.
-TEST(ModelBytes, ARingBufferThatStoodStillDamagesPosts) {
+TEST(ModelBytes, StalledRingBufferDamagesPosts) {
     NodeBuilder posts({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
     posts.device().port().gid(1).source("posts").qp({.qpn = 17});
     posts.posts({.qpn = 17}, 12, CW_POST_SEND, 1, 100).loss(CW_LOSS_RING_UNREAD, 0, 1);
@@ -305,14 +305,14 @@ TEST(ModelBytes, ARingBufferThatStoodStillDamagesPosts) {
     EXPECT_TRUE(qp_of(model_of({frames.bytes()}), "node0", 17).damaged_by.empty());
 }
 
-TEST(ModelBytes, CallsThatWereNotFollowedMakeFramesMissing) {
+TEST(ModelBytes, UnfollowedCallsMarkFramesIncomplete) {
     NodeBuilder node = sender();
     node.loss(CW_LOSS_CALL_TABLE, 0, 1);
     EXPECT_EQ(qp_of(model_of({node.bytes()}), "node0", 17).damaged_by,
               std::vector<std::string>{"call_table"});
 }
 
-TEST(ModelBytes, QueuePairMadePastTheLibraryIsNotMeasuredByItsPosts) {
+TEST(ModelBytes, DevxQueuePairIsNotMeasuredByPosts) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
     node.device(0, "mlx5_0", 0).port().gid(1).source("posts").qp({.qpn = 17});
     for (const std::uint32_t qpn : {18U, 19U}) {
@@ -329,7 +329,7 @@ TEST(ModelBytes, QueuePairMadePastTheLibraryIsNotMeasuredByItsPosts) {
     EXPECT_EQ(qp_of(model, "node0", 19).bytes.tx_payload_bytes, 100U) << "has posts all the same";
 }
 
-TEST(ModelBytes, ChangeThatFailedSetsNoPort) {
+TEST(ModelBytes, FailedModifySetsNoPort) {
     NodeBuilder node;
     const QpOptions qp{.qpn = 17};
     node.usual(1).qp(qp);

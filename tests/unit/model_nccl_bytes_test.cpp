@@ -21,7 +21,7 @@ constexpr unsigned bit(ByteSource source) {
     return 1U << static_cast<unsigned>(source);
 }
 
-TEST(NcclBytes, TheLastOperationsMayStillBeUnderWay) {
+TEST(NcclBytes, LastOperationsMayBeInFlight) {
     RingPair ring;
     ring.all_gather(12, 1000).all_gather(19, 2000).all_gather(19.1, 3000);
     // Of the last one a third went out, of nobody else's.
@@ -41,7 +41,7 @@ TEST(NcclBytes, TheLastOperationsMayStillBeUnderWay) {
 }
 
 // One that hangs is not done, whatever is launched behind it, and whatever was wrong before.
-TEST(NcclBytes, AnOperationThatHangs) {
+TEST(NcclBytes, HangingOperationMakesLaterOnesPartial) {
     for (const std::uint64_t excess : {0U, 50U}) {
         SCOPED_TRACE(excess);
         RingPair ring;
@@ -64,7 +64,7 @@ TEST(NcclBytes, AnOperationThatHangs) {
     }
 }
 
-TEST(NcclBytes, ADifferenceIsToldAndStaysWhereItIs) {
+TEST(NcclBytes, DifferenceIsReportedInItsIntervalOnly) {
     RingPair ring;
     ring.all_gather(12, 1000).all_gather(12.1, 1000);
     ring.sends(0, 50);
@@ -78,7 +78,7 @@ TEST(NcclBytes, ADifferenceIsToldAndStaysWhereItIs) {
     EXPECT_EQ(model.nccl.collectives[2].sources, bit(ByteSource::Wire));
 }
 
-TEST(NcclBytes, PostsAreAnotherSource) {
+TEST(NcclBytes, PostedBytesAreASourceOfTheirOwn) {
     std::vector<std::vector<std::byte>> captures;
     RingPair ring;
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS | CW_NODE_NCCL});
@@ -100,7 +100,7 @@ TEST(NcclBytes, PostsAreAnotherSource) {
 }
 
 // Hardware without counters: NCCL's own fields alone.
-TEST(NcclBytes, DerivedIsAllThereIs) {
+TEST(NcclBytes, OnlyDerivedBytesAreKnown) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL});
     node.device(0, "mlx5_0", 0).port().gid(1).source("qp").qp(RING_QPS[0][0]);
     NcclBuilder rank(node, {});
@@ -121,7 +121,7 @@ TEST(NcclBytes, DerivedIsAllThereIs) {
 }
 
 // One of its two queue pairs is known: how much of it went over that one is not.
-TEST(NcclBytes, DerivedIsOfAllQueuePairsOfAConnection) {
+TEST(NcclBytes, DerivedBytesCoverAllQueuePairsOfAConnection) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL});
     node.device(0, "mlx5_0", 0).port().gid(1).source("qp").qp(RING_QPS[0][0]);
     NcclBuilder rank(node, {});
@@ -170,7 +170,7 @@ TEST(NcclBytes, StripedOverQueuePairs) {
 }
 
 // Of an algorithm without a formula: measured on one host alone.
-TEST(NcclBytes, ASumOfWhatIsKnownIsPartial) {
+TEST(NcclBytes, SumOfKnownPartsIsPartial) {
     NodeBuilder counts({.flags = NCCL_NODE_FLAGS});
     NodeBuilder does_not(
         {.hostname = "node1", .session_id = 2, .flags = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL});
@@ -203,7 +203,7 @@ TEST(NcclBytes, ASumOfWhatIsKnownIsPartial) {
     EXPECT_FALSE(model.nccl.unjoined[1].payload_bytes);
 }
 
-TEST(NcclBytes, FramesOfAPartAreNotTakenForThoseOfAll) {
+TEST(NcclBytes, WireBytesOfAPartAreNotTheWhole) {
     MatrixCell cell;
     cell.add(1000, 1100);
     EXPECT_EQ(cell.wire_bytes, 1100U);
@@ -243,7 +243,7 @@ TEST(NcclBytes, SharedQueuePairs) {
 
 // PXN: the proxy of another rank of the node sends, over its own queue pair.
 // The record of the sender's connection was lost, the receiver's is here.
-TEST(NcclBytes, AConnectionThatOnlyTheOtherEndKnows) {
+TEST(NcclBytes, ConnectionKnownFromItsOtherEndOnly) {
     NodeBuilder sender({.flags = NCCL_NODE_FLAGS});
     NodeBuilder receiver({.hostname = "node1", .session_id = 2, .flags = NCCL_NODE_FLAGS});
     sender.usual(1).qp(RING_QPS[0][0]);
@@ -269,7 +269,7 @@ TEST(NcclBytes, AConnectionThatOnlyTheOtherEndKnows) {
 }
 
 // A queue pair number is used again: the connection is of the one that lived then.
-TEST(NcclBytes, NumbersAndAddressesAreUsedAgain) {
+TEST(NcclBytes, ReusedNumbersAndAddressesAreSeparated) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
     QpOptions first = RING_QPS[0][0];
     QpOptions second = first;
@@ -383,7 +383,7 @@ TEST(NcclBytes, GroupedBroadcasts) {
 
 // One of which no more than a bound is known has what was carried up to a pause. What is none by
 // the recorder's own interval is none.
-TEST(NcclBytes, APauseIsLongerThanTheInterval) {
+TEST(NcclBytes, PauseIsLongerThanTheSamplingInterval) {
     struct Case {
         double interval;
         double gap_begin; // up to the last sample; 0: none
@@ -413,7 +413,7 @@ TEST(NcclBytes, APauseIsLongerThanTheInterval) {
 }
 
 // A segment of the recording is not here.
-TEST(NcclBytes, WhatIsMissingIsNoPause) {
+TEST(NcclBytes, MissingSamplesAreNotAPause) {
     std::vector<std::vector<std::byte>> captures;
     for (const std::uint32_t segment : {0U, 2U}) {
         NodeBuilder node({.segment = segment,

@@ -166,7 +166,7 @@ void run_twice(CallsOnly &job) {
         }
 }
 
-TEST(NcclCallsOnly, EachThreadMakesOneCommunicatorsQueuePairs) {
+TEST(NcclCallsOnly, EachThreadCreatesOneCommunicatorsQueuePairs) {
     CallsOnly job;
     run_twice(job);
     const model::Model model = job.run();
@@ -197,7 +197,7 @@ TEST(NcclCallsOnly, EachThreadMakesOneCommunicatorsQueuePairs) {
 }
 
 // Of calls that always come together no more is known than their communicator.
-TEST(NcclCallsOnly, WhatCannotBeToldApartIsOfNoOperation) {
+TEST(NcclCallsOnly, AmbiguousBytesBelongToNoOperation) {
     CallsOnly job;
     job.build();
     for (int i = 1; i <= 2; ++i) {
@@ -218,7 +218,7 @@ TEST(NcclCallsOnly, WhatCannotBeToldApartIsOfNoOperation) {
 
 // Where the making was not seen it is the other end alone that tells, and ranks 0 and 1 have two
 // communicators in common. What had been called before may come late: no operation has bytes.
-TEST(NcclCallsOnly, OfQueuePairsThatWereThereTheOtherEndTells) {
+TEST(NcclCallsOnly, PreexistingQueuePairsFollowTheirOtherEnd) {
     CallsOnly job;
     job.were_there = true;
     run_twice(job);
@@ -234,7 +234,7 @@ TEST(NcclCallsOnly, OfQueuePairsThatWereThereTheOtherEndTells) {
 }
 
 // As one that was split off and shares its parent's connections.
-TEST(NcclCallsOnly, ACommunicatorWithoutQueuePairsUsesOthers) {
+TEST(NcclCallsOnly, CommunicatorWithoutQueuePairsSharesOthers) {
     CallsOnly job;
     job.is_one_thread = true;
     run_twice(job);
@@ -246,7 +246,7 @@ TEST(NcclCallsOnly, ACommunicatorWithoutQueuePairsUsesOthers) {
 }
 
 // Of the same ranks, whose queue pairs were made while each of them was.
-TEST(NcclCallsOnly, TheOrderTellsThoseApartThatAreAlike) {
+TEST(NcclCallsOnly, OrderSeparatesEqualCommunicators) {
     for (const bool are_seen : {true, false}) {
         CallsOnly job;
         job.are_alike = true;
@@ -278,7 +278,7 @@ TEST(NcclCallsOnly, RivalsAreLeftOut) {
 }
 
 // What a thread made that calls NCCL is no proxy's.
-TEST(NcclCallsOnly, ACallersQueuePairsAreTheApplications) {
+TEST(NcclCallsOnly, QueuePairsOfCallingThreadsBelongToTheApplication) {
     CallsOnly job;
     job.are_callers = true;
     run_twice(job);
@@ -317,7 +317,7 @@ TEST(NcclCallsOnly, ASendGoesToItsPeer) {
 }
 
 // Other ranks' sends go over this one's proxy, too (PXN): one's, or seven's.
-TEST(NcclCallsOnly, OthersSendsAreNoOperationsOfThisOne) {
+TEST(NcclCallsOnly, SendsOfOthersMakeThisRanksSendsUnknown) {
     for (const std::uint64_t ranks : {2U, 8U}) {
         CallsOnly job;
         job.build();
@@ -337,7 +337,7 @@ TEST(NcclCallsOnly, OthersSendsAreNoOperationsOfThisOne) {
 
 // A graph is played behind each call: what it sends was not called for, at another time or at the
 // same one.
-TEST(NcclCallsOnly, WhatAGraphPlaysIsNoCalls) {
+TEST(NcclCallsOnly, GraphReplaysAreNotCalls) {
     for (const bool is_at_once : {true, false}) {
         CallsOnly job;
         job.build();

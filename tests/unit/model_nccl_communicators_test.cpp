@@ -37,7 +37,7 @@ struct Nodes {
     }
 };
 
-TEST(NcclCommunicators, RanksOfOneHashThatLivedTogetherAreOne) {
+TEST(NcclCommunicators, RanksWithOneHashAndLifetimeAreOneCommunicator) {
     Nodes nodes;
     nodes.rank(0, {.created = 11, .name = "tp0"}).comm().end(18);
     nodes.rank(1, {.created = 11.01, .name = "tp0"}).comm().end(18.1);
@@ -53,7 +53,7 @@ TEST(NcclCommunicators, RanksOfOneHashThatLivedTogetherAreOne) {
     EXPECT_EQ(comm.ended_realtime_ns, nodes.node[1].realtime(18.1));
 }
 
-TEST(NcclCommunicators, AHashThatIsUsedAgainIsAnotherOne) {
+TEST(NcclCommunicators, ReusedHashIsAnotherCommunicator) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i)
         for (const double time : {11.0, 13.0, 15.0})
@@ -74,7 +74,7 @@ TEST(NcclCommunicators, AHashThatIsUsedAgainIsAnotherOne) {
 }
 
 // Two splits of one parent with the same color, before 2.24: one hash, at the same time.
-TEST(NcclCommunicators, TwoOfOneHashAtTheSameTime) {
+TEST(NcclCommunicators, TwoWithOneHashAtTheSameTimeAreSeparated) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {
         nodes.rank(i, {.comm = 0xa000, .created = 11 + 0.001 * i}).comm();
@@ -90,7 +90,7 @@ TEST(NcclCommunicators, TwoOfOneHashAtTheSameTime) {
 }
 
 // Nothing tells which belongs to which: not guessed.
-TEST(NcclCommunicators, TwoOfOneHashThatNothingTellsApart) {
+TEST(NcclCommunicators, AmbiguousRanksOfTwoWithOneHashStaySeparate) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {
         nodes.rank(i, {.comm = 0xa000, .created = 11, .flags = SEEN_LATER}).comm();
@@ -100,7 +100,7 @@ TEST(NcclCommunicators, TwoOfOneHashThatNothingTellsApart) {
 }
 
 // The first two that began are of one only by chance.
-TEST(NcclCommunicators, TheFirstThatFitsIsNotTheOnlyOne) {
+TEST(NcclCommunicators, FirstMatchIsNotTakenIfOthersMatch) {
     Nodes nodes;
     nodes.rank(0, {.comm = 0xa000, .created = 11, .flags = SEEN_LATER}).comm();
     nodes.rank(1, {.comm = 0xb000, .created = 11.1, .flags = SEEN_LATER}).comm();
@@ -110,7 +110,7 @@ TEST(NcclCommunicators, TheFirstThatFitsIsNotTheOnlyOne) {
 }
 
 // What is known of one leaves a single choice for the others.
-TEST(NcclCommunicators, WhatIsLeftIsTheOnlyOne) {
+TEST(NcclCommunicators, RemainingCandidateIsTheMatch) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {
         NcclBuilder first = nodes.rank(i, {.comm = 0xa000, .flags = SEEN_LATER});
@@ -144,7 +144,7 @@ TEST(NcclCommunicators, CreatedInOneOrder) {
 }
 
 // Two communicators use a connection of which the other end tells that one does.
-TEST(NcclCommunicators, ASharedConnectionThatIsHalfKnown) {
+TEST(NcclCommunicators, HalfKnownSharedConnectionJoinsNoRanks) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {
         nodes.node[i].qp(RING_QPS[i][0]).qp(RING_QPS[i][1]);
@@ -179,7 +179,7 @@ TEST(NcclCommunicators, ManyRanks) {
             EXPECT_EQ(index / n_ranks, group.instances.front() / n_ranks);
 }
 
-TEST(NcclCommunicators, QueuePairsTellThemApart) {
+TEST(NcclCommunicators, QueuePairsSeparateThem) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {
         nodes.node[i].qp(RING_QPS[i][0]).qp(RING_QPS[i][1]);
@@ -201,7 +201,7 @@ TEST(NcclCommunicators, QueuePairsTellThemApart) {
     }
 }
 
-TEST(NcclCommunicators, OneThatWasThereBeforeTheOtherWasCreatedIsAnother) {
+TEST(NcclCommunicators, PreexistingInstanceIsNotTheCreatedCommunicator) {
     Nodes nodes;
     nodes.rank(0, {.created = 10.5, .flags = SEEN_LATER}).comm().end(19);
     nodes.rank(1, {.created = 16}).comm();
@@ -293,7 +293,7 @@ TEST(NcclCommunicators, NamesAreText) {
 }
 
 // Read from the outside first, met in a call later, told again in a later segment: one.
-TEST(NcclCommunicators, ToldSeveralTimes) {
+TEST(NcclCommunicators, RepeatedRecordsCountOnce) {
     Nodes nodes;
     NcclBuilder rank = nodes.rank(0, {.created = 11, .flags = SEEN_LATER | CW_NCCL_COMM_OUTSIDE});
     rank.comm().call(12, {.count = 5});
@@ -311,7 +311,7 @@ TEST(NcclCommunicators, ToldSeveralTimes) {
 }
 
 // The record of an end was lost; the address is another communicator's now.
-TEST(NcclCommunicators, AnAddressIsUsedAgainWithoutAnEnd) {
+TEST(NcclCommunicators, ReusedAddressEndsTheEarlierCommunicator) {
     Nodes nodes;
     nodes.rank(0, {.comm = 0xa000, .created = 11}).comm().call(12, {.count = 5});
     nodes.rank(0, {.comm = 0xa000, .created = 13}).comm().call(14, {.count = 6});
@@ -321,7 +321,7 @@ TEST(NcclCommunicators, AnAddressIsUsedAgainWithoutAnEnd) {
     EXPECT_EQ(model.nccl.collectives[1].seq, 0U);
 }
 
-TEST(NcclCommunicators, CallsOfNoneAreCounted) {
+TEST(NcclCommunicators, CallsWithoutACommunicatorAreCounted) {
     Nodes nodes;
     NcclBuilder rank = nodes.rank(0, {.created = 11});
     rank.call(12, {.count = 5}).call(13, {.count = 6});
@@ -330,7 +330,7 @@ TEST(NcclCommunicators, CallsOfNoneAreCounted) {
     EXPECT_TRUE(lost.nccl.collectives.empty());
 }
 
-TEST(NcclCommunicators, AParameterThatDiffers) {
+TEST(NcclCommunicators, DifferingParameterIsListedByRank) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {
         nodes.rank(i, {}).comm();

@@ -106,14 +106,14 @@ bool has(const std::string &text, std::string_view part) {
     return text.find(part) != std::string::npos;
 }
 
-TEST(NcclErrors, WithoutAnythingThereAreNone) {
+TEST(NcclErrors, NoSignNoError) {
     EXPECT_TRUE(Broken{}.errors().empty());
     // A process that ends without ending its communicators, and no other has an error.
     EXPECT_TRUE(Broken{}.done(0, 13.8).gone(1, 13.5, 14).errors().empty());
     EXPECT_TRUE(Broken{}.destroyed(1, 14).errors().empty());
 }
 
-TEST(NcclErrors, OneLineOfResultTextAndQueuePair) {
+TEST(NcclErrors, ResultTextAndQueuePairAreOneError) {
     Broken broken;
     broken.result(0, 14, 13).text(0, 14, 13, COMPLETION).queue_pair(0, 14.2, true);
     const auto errors = broken.errors();
@@ -143,7 +143,7 @@ TEST(NcclErrors, OneLineOfResultTextAndQueuePair) {
 }
 
 // Two queue pairs of one rank, to one peer, are one line; what its owner sets to error is none.
-TEST(NcclErrors, QueuePairsOfOnePeerAreOneLine) {
+TEST(NcclErrors, QueuePairsToOnePeerAreOneError) {
     Broken broken;
     broken.queue_pair(0, 14, true).queue_pair(0, 14, false).queue_pair(1, 15, true, false);
     const auto errors = broken.errors();
@@ -153,7 +153,7 @@ TEST(NcclErrors, QueuePairsOfOnePeerAreOneLine) {
     EXPECT_TRUE(broken.model.nccl.links[errors[0].link].is_send());
 }
 
-TEST(NcclErrors, ACommunicatorTakesOverWhatItsProxyHas) {
+TEST(NcclErrors, CommunicatorCopiesItsProxysError) {
     Broken same;
     same.result(0, 14, 13).result(0, 15, 14, REMOTE_ERROR, CW_NCCL_RESULT_OF_COMM);
     EXPECT_EQ(same.errors().size(), 1U);
@@ -163,7 +163,7 @@ TEST(NcclErrors, ACommunicatorTakesOverWhatItsProxyHas) {
 }
 
 // A look comes once a second: the end of a rank is found at the same time as what the other says.
-TEST(NcclErrors, ARankThatEndedIsBeforeWhatOthersSee) {
+TEST(NcclErrors, ExitedRankPrecedesTheErrorsOfOthers) {
     Broken broken;
     broken.result(0, 14, 13).text(0, 14, 13, COMPLETION).queue_pair(0, 14.2, true);
     broken.gone(1, 13.4, 14.4).destroyed(1, 13.8);
@@ -173,11 +173,11 @@ TEST(NcclErrors, ARankThatEndedIsBeforeWhatOthersSee) {
     EXPECT_EQ(errors[1].kind, ErrorKind::Ended);
     EXPECT_EQ(errors[1].order, ErrorOrder::First);
     EXPECT_TRUE(errors[1].is_under_way);
-    EXPECT_PRED2(has, error_text(broken.model, errors[1]), "its process ended");
+    EXPECT_PRED2(has, error_text(broken.model, errors[1]), "its process exited");
 }
 
 // Over RDMA the others learn nothing of it: they stay where they are.
-TEST(NcclErrors, ARankThatEndedWhileOthersWait) {
+TEST(NcclErrors, ExitWhileOthersWaitIsAnError) {
     const auto wait_until = [](Broken &broken, double time) {
         for (const std::uint64_t connection : {SENDS_AT, RECEIVES_AT})
             broken.ring.rank[0].steps(time, connection, 2, CW_NCCL_STEPS_BUSY);
@@ -236,7 +236,7 @@ TEST(NcclErrors, WaitingEndsWithTheCommunicatorOrTheProcess) {
 }
 
 // It is there yet when the others see that its connections are closed; whoever ends later follows.
-TEST(NcclErrors, ARankThatTakesLongToEnd) {
+TEST(NcclErrors, SlowExitPrecedesTheErrorsItCauses) {
     Broken broken;
     broken.result(0, 14, 13).queue_pair(0, 14.2, true).gone(1, 15, 16).gone(0, 17, 18);
     const auto errors = broken.errors();
@@ -252,7 +252,7 @@ TEST(NcclErrors, ARankThatTakesLongToEnd) {
     EXPECT_EQ(of_later[1].order, ErrorOrder::Follows);
 }
 
-TEST(NcclErrors, QueuePairsThatWereDestroyedUnderTheirRank) {
+TEST(NcclErrors, QueuePairsDestroyedInUseAreAnError) {
     Broken broken;
     broken.destroyed(0, 13.8).result(0, 14, 13, SYSTEM_ERROR);
     const auto errors = broken.errors();
@@ -262,7 +262,7 @@ TEST(NcclErrors, QueuePairsThatWereDestroyedUnderTheirRank) {
     EXPECT_PRED2(has, error_text(broken.model, errors[0]), "destroyed in use");
 }
 
-TEST(NcclErrors, LaterOnesFollowAndFlushesDo) {
+TEST(NcclErrors, LaterErrorsAndFlushesFollow) {
     Broken broken;
     broken.result(0, 14, 13).result(1, 17, 16);
     auto errors = broken.errors();
@@ -288,7 +288,7 @@ TEST(NcclErrors, LaterOnesFollowAndFlushesDo) {
 
 // Its text is what the next warning found; where the one before stayed, NCCL took it for
 // information.
-TEST(NcclErrors, WarningsHaveTheTextThatWasThereNext) {
+TEST(NcclErrors, WarningHasTheTextReadNext) {
     Broken broken;
     broken.warning(0, 14.0, "no device %d", "old")
         .warning(0, 14.1, "not found: %s", "no device 7")
@@ -308,7 +308,7 @@ TEST(NcclErrors, WarningsHaveTheTextThatWasThereNext) {
 }
 
 // A look may come before NCCL has made the text; one that comes later tells.
-TEST(NcclErrors, ALookBetweenAWarningAndItsText) {
+TEST(NcclErrors, PollBetweenAWarningAndItsTextIsIgnored) {
     Broken early;
     early.warning(0, 14.0, "lost %s", "old")
         .text(0, 14.0001, 13, "old")
@@ -330,7 +330,7 @@ TEST(NcclErrors, ALookBetweenAWarningAndItsText) {
 }
 
 // What hostile captures may say.
-TEST(NcclErrors, OfNothingThatIsKnown) {
+TEST(NcclErrors, ErrorsWithUnknownValuesHaveAText) {
     Broken broken;
     broken.result(0, 14, 15, 4'000'000'000);
     auto record = make_record<cw_nccl_result>(CW_KIND_NCCL_RESULT, seconds(14));

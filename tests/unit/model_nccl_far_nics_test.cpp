@@ -15,7 +15,7 @@ using namespace collwire::test;
 constexpr std::string_view GPU_AT = "0000:03:00.0";
 constexpr std::string_view GPU_PATH = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:03:00.0";
 constexpr RankOptions RANK{.bus_id = bus_id_of(0x03)};
-constexpr std::string_view BY_PLACE = "By the places of both on PCI";
+constexpr std::string_view BY_PLACE = "further from their GPU on PCI";
 constexpr std::string_view BY_CPUS = "By the CPUs that the process may run on";
 
 constexpr Nic SAME_SWITCH{"0000:04:00.0", "pci0000:00/0000:00:01.0/0000:01:00.0/0000:04:00.0"};
@@ -70,7 +70,7 @@ TEST(NcclFarNics, TheSameNodeOrHostBridgeIsNearerThanAnother) {
 }
 
 // Directly at it, as virtual machines often have them.
-TEST(NcclFarNics, AHostBridgeIsNoSwitch) {
+TEST(NcclFarNics, HostBridgeIsNotASwitch) {
     const RankOptions rank{.bus_id = bus_id_of(0x03)};
     GpuNode node;
     node.gpu(GPU_AT, "pci0000:00/0000:03:00.0")
@@ -81,7 +81,7 @@ TEST(NcclFarNics, AHostBridgeIsNoSwitch) {
     EXPECT_EQ(said_of(node), "");
 }
 
-TEST(NcclFarNics, AnUnknownNodeIsNoOther) {
+TEST(NcclFarNics, UnknownNodeIsNotAnotherNode) {
     EXPECT_EQ(said_of_first({UNKNOWN_NODE, SAME_NODE}), "") << "it may be the GPU's";
     EXPECT_EQ(said_of_first({OTHER_NODE, UNKNOWN_NODE}), "") << "nor is it known to be";
     EXPECT_EQ(said_of_first({UNKNOWN_NODE, OTHER_NODE}, -1), "");
@@ -90,7 +90,7 @@ TEST(NcclFarNics, AnUnknownNodeIsNoOther) {
 }
 
 // Too long for its record, or of a device without one.
-TEST(NcclFarNics, APathThatIsNotKnown) {
+TEST(NcclFarNics, UnknownPathIsComparedByNumaNode) {
     constexpr Nic on_node{"0000:41:00.0", "", 0}, elsewhere{"0000:81:00.0", "", 1};
     EXPECT_EQ(said_of_first({on_node, SAME_SWITCH}), "") << "it may have that switch, too";
     EXPECT_EQ(said_of_first({on_node, SAME_NODE}), "");
@@ -119,7 +119,7 @@ TEST(NcclFarNics, OneOfSeveralDevices) {
     EXPECT_FALSE(has(said, "mlx5_0 (GPU")) << said;
 }
 
-TEST(NcclFarNics, WithoutThePlaceOfTheGpuByTheCpusOfItsProcess) {
+TEST(NcclFarNics, UsesTheProcesssCpusIfTheGpusPlaceIsUnknown) {
     const RankOptions no_bus_id{};
     const RankOptions no_record{.bus_id = bus_id_of(0x77)};
     for (const RankOptions &rank : {no_bus_id, no_record}) {
@@ -134,7 +134,7 @@ TEST(NcclFarNics, WithoutThePlaceOfTheGpuByTheCpusOfItsProcess) {
     }
 }
 
-TEST(NcclFarNics, WhereTheProcessRunsIsOfNoMeaningBesideIt) {
+TEST(NcclFarNics, IgnoresTheProcesssCpusIfTheGpusPlaceIsKnown) {
     GpuNode node;
     node.gpu(GPU_AT, GPU_PATH).process(1).nic(SAME_NODE).nic(OTHER_NODE).rank(RANK);
     EXPECT_EQ(said_of(node.sends(RANK, {0})), "");
@@ -183,14 +183,14 @@ TEST_F(NcclFarNicsPxn, OwnConnectionsOfAProcessWithSeveralGpus) {
         << said;
 }
 
-TEST_F(NcclFarNicsPxn, AProcessOfNoCommunicator) {
+TEST_F(NcclFarNicsPxn, ProcessWithoutACommunicatorIsJudgedByItsCpus) {
     node_.process(0, 101).rank(zero_);
     node_.sends(elsewhere_, {0}, CW_NCCL_CONNECTION_OUTSIDE);
     EXPECT_TRUE(has(said_of(node_), BY_CPUS));
 }
 
 // One of its communicators does not tell its GPU.
-TEST_F(NcclFarNicsPxn, AProcessWithAGpuThatIsNotKnown) {
+TEST_F(NcclFarNicsPxn, ProcessWithAnUnknownGpuIsJudgedByItsCpus) {
     RankOptions other = one_;
     other.comm = 0xabba0000;
     other.bus_id = 0;
@@ -199,7 +199,7 @@ TEST_F(NcclFarNicsPxn, AProcessWithAGpuThatIsNotKnown) {
     EXPECT_TRUE(has(said_of(node_), BY_CPUS));
 }
 
-TEST(NcclFarNics, TextsThatNoRecorderWrites) {
+TEST(NcclFarNics, AcceptsTextsThatNoRecorderWrites) {
     GpuNode node;
     node.nic(OTHER_NODE).nic(SAME_SWITCH).rank(RANK).sends(RANK, {0});
     auto function = make_record<cw_pci_function>(CW_KIND_PCI_FUNCTION, seconds(10));

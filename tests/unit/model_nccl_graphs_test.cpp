@@ -68,7 +68,7 @@ TEST(NcclGraphs, ReplaysOfAGraph) {
 }
 
 // A recording that ended before the others' has fewer replays.
-TEST(NcclGraphs, ReplaysThatOneRankDoesNotHave) {
+TEST(NcclGraphs, ReplaysMissingOnOneRankArePartial) {
     RingPair ring;
     const CallOptions call{.count = 1000};
     for (int i = 0; i < 2; ++i) {
@@ -88,7 +88,7 @@ TEST(NcclGraphs, ReplaysThatOneRankDoesNotHave) {
 }
 
 // The graph is gone, the same was captured again, and its plan is where the old one was.
-TEST(NcclGraphs, APlanInTheMemoryOfAnEarlierOne) {
+TEST(NcclGraphs, PlanInAnEarlierPlansMemoryHasItsOwnCalls) {
     RingPair ring;
     const CallOptions call{.count = 1000};
     for (int i = 0; i < 2; ++i) {
@@ -119,7 +119,7 @@ TEST(NcclGraphs, APlanInTheMemoryOfAnEarlierOne) {
 }
 
 // Its tasks are others: nothing has to be guessed.
-TEST(NcclGraphs, APlanWithOtherTasksIsAnotherOne) {
+TEST(NcclGraphs, PlanWithOtherTasksIsAnotherPlan) {
     RingPair ring;
     const CallOptions call{.count = 1000}, other{.count = 1000, .buffer = 0x7f1111110000};
     for (int i = 0; i < 2; ++i) {
@@ -143,7 +143,7 @@ TEST(NcclGraphs, APlanWithOtherTasksIsAnotherOne) {
 }
 
 // A call like the captured one that is launched by itself, however late, was not captured again.
-TEST(NcclGraphs, ACallBetweenReplaysIsNoCapture) {
+TEST(NcclGraphs, CallBetweenReplaysIsNotCaptured) {
     RingPair ring;
     const CallOptions call{.count = 1000};
     for (int i = 0; i < 2; ++i) {
@@ -164,7 +164,7 @@ TEST(NcclGraphs, ACallBetweenReplaysIsNoCapture) {
     EXPECT_EQ(of_rung(model, Rung::Exact), 8 * 4000U);
 }
 
-TEST(NcclGraphs, OlderPlansInTheMemoryOfEarlierOnes) {
+TEST(NcclGraphs, LegacyPlansInEarlierPlansMemoryHaveTheirOwnCalls) {
     RingPair ring({.version = 22203});
     const CallOptions call{.func = CW_NCCL_ALL_REDUCE, .count = 100};
     for (int i = 0; i < 2; ++i) {
@@ -199,7 +199,7 @@ TEST(NcclGraphs, OlderPlansInTheMemoryOfEarlierOnes) {
 }
 
 // Launches that tell of no task are replays of no call.
-TEST(NcclGraphs, ReplaysCountForTheTasksThatTheyHave) {
+TEST(NcclGraphs, ReplaysCountForTheirRecordedTasks) {
     constexpr std::uint32_t CALLS = 100, REPLAYS = 1000;
     RingPair ring;
     std::vector<CallOptions> calls;
@@ -215,7 +215,7 @@ TEST(NcclGraphs, ReplaysCountForTheTasksThatTheyHave) {
     EXPECT_EQ(model.nccl.collectives.size(), CALLS);
 }
 
-TEST(NcclGraphs, MoreReplaysThanAReportLists) {
+TEST(NcclGraphs, ReplaysBeyondTheLimitAreCounted) {
     RingPair ring;
     const CallOptions call{.count = 1000};
     for (int i = 0; i < 2; ++i) {
@@ -239,7 +239,7 @@ TEST(NcclGraphs, MoreReplaysThanAReportLists) {
 }
 
 // No call takes what others need.
-TEST(NcclGraphs, ReplaysLeftOutOfAllCallsAlike) {
+TEST(NcclGraphs, UnlistedReplaysAreSharedEvenlyByCalls) {
     RingPair ring;
     const std::size_t replays[3] = {10, 3, 10};
     for (int i = 0; i < 2; ++i)
@@ -270,7 +270,7 @@ TEST(NcclGraphs, ReplaysLeftOutOfAllCallsAlike) {
 }
 
 // Their call is known, and so are their bytes.
-TEST(NcclGraphs, BytesOfReplaysLeftOut) {
+TEST(NcclGraphs, BytesOfUnlistedReplaysAreCounted) {
     RingPair ring;
     const CallOptions call{.count = 1000};
     for (int i = 0; i < 2; ++i) {
@@ -350,7 +350,7 @@ void call_all_to_all(RingPair &ring, double time, std::uint64_t count) {
 }
 
 // Of a communicator that does not block, another thread launches what was called.
-TEST(NcclGraphs, AnAlltoAllThatWasCapturedAndOthers) {
+TEST(NcclGraphs, CapturedAlltoAllIsSeparateFromOthers) {
     constexpr LaunchOptions elsewhere{.tid = 7};
     for (const std::uint64_t count : {50U, 70U}) {
         SCOPED_TRACE(count);
@@ -375,7 +375,7 @@ TEST(NcclGraphs, AnAlltoAllThatWasCapturedAndOthers) {
 }
 
 // The graph is started later: whose the first launch is, nothing tells but the size.
-TEST(NcclGraphs, AnAlltoAllBeforeTheFirstStartOfACapturedOne) {
+TEST(NcclGraphs, AlltoAllBeforeTheFirstReplayIsSeparatedBySize) {
     constexpr LaunchOptions elsewhere{.tid = 7};
     for (const std::uint64_t count : {50U, 70U}) {
         SCOPED_TRACE(count);

@@ -107,7 +107,7 @@ TEST(NcclLate, PlacedByNcclsOwnCount) {
 }
 
 // Calls of size 0 are no business of NCCL's count, but they have a number.
-TEST(NcclLate, WhatNcclDoesNotCountIsCounted) {
+TEST(NcclLate, CollectivesThatNcclDoesNotCountAreNumbered) {
     const Job job{{5, 0, 0, 6, 5, 0, 7, 8}};
     const model::Model model = job.record({.from = 9, .created = true}, {.from = 14.5});
     EXPECT_EQ(rank_of(model, 1).seq_of_first, 5U);
@@ -117,7 +117,7 @@ TEST(NcclLate, WhatNcclDoesNotCountIsCounted) {
     EXPECT_EQ(all.at(5), (std::pair<std::uint32_t, std::uint64_t>{2, 0}));
 }
 
-TEST(NcclLate, NobodySawTheCreation) {
+TEST(NcclLate, NoRankRecordedTheCreation) {
     const Job job{{5, 5, 5, 5, 5, 5, 5, 5}};
     const model::Model model = job.record({.from = 11.5}, {.from = 14.5});
     const auto all = by_seq(model);
@@ -130,7 +130,7 @@ TEST(NcclLate, NobodySawTheCreation) {
 }
 
 // A group was open when the recorder came: what it had called is launched after what was seen.
-TEST(NcclLate, CallsUnderWayAtTheStart) {
+TEST(NcclLate, CallsInFlightAtTheStartArePlaced) {
     const CallOptions unseen{.count = 3, .buffer = 9};
     const CallOptions seen{.count = 4};
     NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
@@ -153,7 +153,7 @@ TEST(NcclLate, CallsUnderWayAtTheStart) {
     EXPECT_EQ(by_seq(model).at(3).first, 2U);
 }
 
-TEST(NcclLate, PlacedByTheSequenceWhereNothingCounts) {
+TEST(NcclLate, PlacedByTheSequenceWithoutCounts) {
     const Job job{{1, 2, 3, 4, 5, 6, 7, 8}};
     const model::Model model =
         job.record({.from = 9, .created = true, .counts = false}, {.from = 12.5, .counts = false});
@@ -182,7 +182,7 @@ TEST(NcclLate, ASharedCountIsNotUsed) {
     EXPECT_EQ(rank_of(own, 1).seq_base, SeqBase::Launched);
 }
 
-TEST(NcclLate, AWrongCountIsNotBelieved) {
+TEST(NcclLate, WrongCountIsRejected) {
     NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
     NcclBuilder first(early.usual(1), {.created = 9});
     NodeBuilder late({.hostname = "node1", .session_id = 2, .start = 11, .flags = NCCL_NODE_FLAGS});
@@ -317,7 +317,7 @@ std::vector<CallOptions> reductions(std::size_t n) {
 }
 
 // Four that NCCL does not count come after the last that the others were compared with.
-TEST(NcclLate, WhatNobodySawIsNotCountedOver) {
+TEST(NcclLate, UnrecordedCollectivesPreventJoining) {
     std::vector<CallOptions> calls = reductions(30);
     for (std::size_t i = 14; i < 18; ++i)
         calls[i].func = CW_NCCL_ALL_TO_ALL;
@@ -338,7 +338,7 @@ TEST(NcclLate, WhatNobodySawIsNotCountedOver) {
 }
 
 // Before 2.26 NCCL counts each launch of a graph, too.
-TEST(NcclLate, RepetitionsAreNoCollectives) {
+TEST(NcclLate, RepetitionsAreNotCollectives) {
     const model::Model model = attached(
         reductions(30), {{.rank = 0,
                           .until = 30,
@@ -352,7 +352,7 @@ TEST(NcclLate, RepetitionsAreNoCollectives) {
 }
 
 // What was captured and has nothing for the network is launched unseen, and NCCL does not count it.
-TEST(NcclLate, WhatWasCapturedUnseen) {
+TEST(NcclLate, UnrecordedCapturesDoNotShiftNumbers) {
     for (const std::size_t from : {5U, 7U, 12U}) {
         const model::Model model =
             attached(reductions(30), {{.rank = 0, .until = 30, .created = true, .captured = {7}},
@@ -363,7 +363,7 @@ TEST(NcclLate, WhatWasCapturedUnseen) {
 }
 
 // The send that was seen from the start cannot be the second one: nothing of that place stays.
-TEST(NcclLate, ARefusedPlaceIsNotKept) {
+TEST(NcclLate, RejectedPlaceIsNotKept) {
     NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
     NcclBuilder first(early.usual(1), {.created = 9});
     NodeBuilder late({.hostname = "node1", .session_id = 2, .start = 9, .flags = NCCL_NODE_FLAGS});
@@ -393,7 +393,7 @@ TEST(NcclLate, ARefusedPlaceIsNotKept) {
 }
 
 // The recorder of the receiver was started anew.
-TEST(NcclLate, SendsAndReceivesOfARecorderThatCameBack) {
+TEST(NcclLate, SendsAndReceivesOfARestartedRecorderAreNumbered) {
     NodeBuilder sender({.start = 9, .flags = NCCL_NODE_FLAGS});
     NcclBuilder first(sender.usual(1), {.created = 9});
     first.comm();

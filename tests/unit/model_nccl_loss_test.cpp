@@ -98,14 +98,14 @@ void expect_numbers(const Job &job) {
     }
 }
 
-TEST(NcclLoss, WhatFollowsALostCallHasItsNumber) {
+TEST(NcclLoss, CollectiveAfterALostCallKeepsItsNumber) {
     expect_numbers({.lost = {12}});
     expect_numbers({.lost = {12, 13, 20}});
     expect_numbers({.lost = {10}, .loss = CW_LOSS_RECORD_WRITE});
 }
 
 // All calls are here, so their numbers count on.
-TEST(NcclLoss, ALaunchWhoseMemoryCouldNotBeRead) {
+TEST(NcclLoss, UnreadableLaunchesDoNotShiftNumbers) {
     const model::Model model = Job{.loss = CW_LOSS_NCCL_FAULT}.record();
     EXPECT_EQ(model.nccl.collectives.size(), 30U);
     for (const Operation &operation : model.nccl.collectives) {
@@ -114,12 +114,12 @@ TEST(NcclLoss, ALaunchWhoseMemoryCouldNotBeRead) {
     }
 }
 
-TEST(NcclLoss, OfAllRanks) {
+TEST(NcclLoss, LossOnAllRanksKeepsNumbers) {
     expect_numbers({.lost = {12}, .all_ranks = true});
 }
 
 // NCCL counts nothing of AlltoAll; the other rank's calls tell that one was there.
-TEST(NcclLoss, ACallThatNcclDoesNotCount) {
+TEST(NcclLoss, LostCallThatNcclDoesNotCountShiftsNoNumber) {
     Job job{.lost = {12}};
     job.calls[12].func = job.calls[14].func = CW_NCCL_ALL_TO_ALL;
     const model::Model model = job.record();
@@ -135,7 +135,7 @@ TEST(NcclLoss, ACallThatNcclDoesNotCount) {
 }
 
 // Before 2.26 the count may be of several communicators.
-TEST(NcclLoss, WithoutACountOnlyWhatWasBefore) {
+TEST(NcclLoss, WithoutACountOnlyEarlierCallsAreNumbered) {
     const Job job{.lost = {12},
                   .version = 22403,
                   .flags = CW_NCCL_COMM_CREATED | CW_NCCL_COMM_LAUNCHED | CW_NCCL_COMM_SHARED};
@@ -147,7 +147,7 @@ TEST(NcclLoss, WithoutACountOnlyWhatWasBefore) {
     EXPECT_TRUE(model.nccl.instances[0].is_joined);
 }
 
-TEST(NcclLoss, SendsAndReceivesEndWithIt) {
+TEST(NcclLoss, SendsAndReceivesAreNumberedUpToTheLoss) {
     NodeBuilder node[2] = {
         NodeBuilder({.start = 9, .flags = NCCL_NODE_FLAGS}),
         NodeBuilder({.hostname = "node1", .session_id = 2, .start = 9, .flags = NCCL_NODE_FLAGS})};
@@ -176,7 +176,7 @@ TEST(NcclLoss, SendsAndReceivesEndWithIt) {
 }
 
 // What was called before is known as if nothing had been lost, what never goes to a proxy included.
-TEST(NcclLoss, LaunchesBeforeALostOne) {
+TEST(NcclLoss, LaunchesBeforeALossStayExact) {
     for (const cw_loss_class loss : {CW_LOSS_NCCL_LAUNCH, CW_LOSS_NCCL_FAULT, CW_LOSS_NCCL_CALL,
                                      CW_LOSS_NCCL_SHAPE, CW_LOSS_RECORD_WRITE}) {
         SCOPED_TRACE(loss);
@@ -212,7 +212,7 @@ TEST(NcclLoss, LaunchesBeforeALostOne) {
 }
 
 // Since when is not known.
-TEST(NcclLoss, ARingBufferThatStoodStill) {
+TEST(NcclLoss, StalledRingBufferMakesOperationsPartial) {
     for (const bool stood : {false, true}) {
         SCOPED_TRACE(stood);
         RingPair ring;
@@ -239,7 +239,7 @@ TEST(NcclLoss, ARingBufferThatStoodStill) {
 }
 
 // Replays of a captured call before the loss, and after it.
-TEST(NcclLoss, ReplaysBeforeALostLaunch) {
+TEST(NcclLoss, ReplaysBeforeALostLaunchStayExact) {
     RingPair ring;
     const CallOptions call{.count = 1000};
     constexpr LaunchOptions replay{.plan = 0x6000,

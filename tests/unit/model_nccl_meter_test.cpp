@@ -39,7 +39,7 @@ struct Meter {
     void sample(double time, std::uint64_t bytes) { samples.push_back({seconds(time), bytes}); }
 };
 
-TEST(LinkMeter, WhatIsExpectedIsChecked) {
+TEST(LinkMeter, ExpectedBytesAreChecked) {
     Meter meter;
     meter.ops = {{1, 100, true}, {1.1, 200, true}, {5, 300, true}};
     meter.sample(2, 300);
@@ -56,7 +56,7 @@ TEST(LinkMeter, WhatIsExpectedIsChecked) {
 }
 
 // Read 30 ms after its look began, in which an operation was launched and carried.
-TEST(ByteSeries, ASampleIsNoOlderThanItsLastByte) {
+TEST(ByteSeries, SampleIsAtLeastAsNewAsItsLastByte) {
     ByteSeries series;
     series.add({seconds(1), seconds(1.03), 100, 170});
     series.add({seconds(2), seconds(1.5), 300, 400});
@@ -66,7 +66,7 @@ TEST(ByteSeries, ASampleIsNoOlderThanItsLastByte) {
 }
 
 // The last frame of the first operation has no payload, and came after a sample.
-TEST(LinkMeter, FramesWithoutPayloadAreOfWhatWasBefore) {
+TEST(LinkMeter, EmptyFramesBelongToTheOperationBefore) {
     Meter meter;
     meter.ops = {{1, 100, true}, {5, 300, true}};
     meter.samples = {{seconds(2), 100, 170},
@@ -81,7 +81,7 @@ TEST(LinkMeter, FramesWithoutPayloadAreOfWhatWasBefore) {
 }
 
 // Of a link that was there before the recording they are of something older.
-TEST(LinkMeter, FramesWithoutPayloadBeforeTheFirstOfALateLink) {
+TEST(LinkMeter, EmptyFramesBeforeTheFirstOperationOfALateLinkAreExcluded) {
     Meter meter;
     meter.ops = {{3, 100, true}};
     meter.samples = {{seconds(2), 0, 78}, {seconds(4), 100, 248}};
@@ -119,7 +119,7 @@ TEST(LinkMeter, OneOperationAloneIsMeasured) {
 }
 
 // The mistake stays where it is.
-TEST(LinkMeter, MoreThanExpected) {
+TEST(LinkMeter, MoreBytesThanExpectedAreAnExcess) {
     Meter meter;
     meter.ops = {{1, 100, true}, {1.1, 100, true}, {5, 100, true}, {5.1, 100, true}};
     meter.sample(2, 230);
@@ -134,7 +134,7 @@ TEST(LinkMeter, MoreThanExpected) {
     EXPECT_EQ(meter.share(3).source, ByteSource::Wire);
 }
 
-TEST(LinkMeter, LessThanExpected) {
+TEST(LinkMeter, FewerBytesThanExpectedAreAShortage) {
     Meter meter;
     meter.ops = {{1, 100, true}, {1.1, 300, true}, {5, 100, true}, {5.1, 100, true}};
     meter.sample(2, 200);
@@ -153,7 +153,7 @@ TEST(LinkMeter, LessThanExpected) {
 }
 
 // One that waits for another rank is not done, however long it waits.
-TEST(LinkMeter, APauseIsNoEnd) {
+TEST(LinkMeter, PauseIsNotTheEnd) {
     Meter meter;
     meter.ops = {{1, 100, true}, {4, 100, true}};
     meter.sample(2, 30);
@@ -164,7 +164,7 @@ TEST(LinkMeter, APauseIsNoEnd) {
 }
 
 // Bytes of a single operation that is known may still come, whatever is launched behind it.
-TEST(LinkMeter, APauseOfASingleOperationIsNoEnd) {
+TEST(LinkMeter, PauseOfASingleOperationIsNotTheEnd) {
     Meter meter;
     meter.ops = {{1, 100, true}, {4, 100, true}};
     meter.sample(2, 30);
@@ -176,7 +176,7 @@ TEST(LinkMeter, APauseOfASingleOperationIsNoEnd) {
     EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::InFlight);
 }
 
-TEST(LinkMeter, BytesOfNothingThatWasLaunched) {
+TEST(LinkMeter, BytesWithoutALaunchBelongToNoOperation) {
     Meter meter;
     meter.ops = {{5, 100, true}};
     meter.sample(2, 40); // in flight when the recorder came
@@ -190,7 +190,7 @@ TEST(LinkMeter, BytesOfNothingThatWasLaunched) {
 }
 
 // Of a link that was there before, the bytes may be of others until it once was quiet.
-TEST(LinkMeter, ASingleOperationOfALateLinkIsNotTakenForAll) {
+TEST(LinkMeter, SingleOperationOfALateLinkDoesNotGetAllBytes) {
     Meter meter;
     meter.ops = {{1.5, 100, false}, {10, 100, false}};
     meter.sample(1, 40);
@@ -206,7 +206,7 @@ TEST(LinkMeter, ASingleOperationOfALateLinkIsNotTakenForAll) {
 }
 
 // What is known of an operation is not changed by bytes that nobody launched.
-TEST(LinkMeter, MoreThanASingleOperationIsNotAllOfIt) {
+TEST(LinkMeter, SingleOperationDoesNotGetExcessBytes) {
     for (const bool is_late : {false, true}) {
         Meter meter;
         meter.ops = {{1, 100, true}};
@@ -218,7 +218,7 @@ TEST(LinkMeter, MoreThanASingleOperationIsNotAllOfIt) {
     }
 }
 
-TEST(LinkMeter, TheRestGoesToThoseThatAreNotKnown) {
+TEST(LinkMeter, RestGoesToUnknownOperations) {
     Meter meter;
     meter.ops = {{1, 100, true}, {1.1, 300, false}, {1.2, 600, false}};
     meter.sample(2, 400);
@@ -231,7 +231,7 @@ TEST(LinkMeter, TheRestGoesToThoseThatAreNotKnown) {
     EXPECT_EQ(meter.share(2).rung, Rung::Inferred);
 }
 
-TEST(LinkMeter, NothingMeasured) {
+TEST(LinkMeter, WithoutAMeasurementBytesAreDerived) {
     Meter meter;
     meter.ops = {{1, 100, true}, {1.1, 300, false}};
     meter.link.source = ByteSource::None;
@@ -247,7 +247,7 @@ TEST(LinkMeter, NothingMeasured) {
 
 // The last counters of a socket that is gone were not read: what was launched is not doubted for
 // it.
-TEST(LinkMeter, ALastCountThatIsMissingTakesNothingAway) {
+TEST(LinkMeter, MissingLastCountRemovesNoBytes) {
     Meter meter;
     meter.link.is_cut_short = true;
     meter.ops = {{1, 100, true}, {5, 300, true}, {5.1, 200, true}};
@@ -262,7 +262,7 @@ TEST(LinkMeter, ALastCountThatIsMissingTakesNothingAway) {
     EXPECT_EQ(meter.share(2).source, ByteSource::Derived);
 }
 
-TEST(LinkMeter, ALastCountThatIsMissingIsNotTheBytesOfAnOperation) {
+TEST(LinkMeter, MissingLastCountIsNotAnOperationsBytes) {
     Meter meter;
     meter.link.is_cut_short = true;
     meter.ops = {{1, 300, false}};
@@ -271,7 +271,7 @@ TEST(LinkMeter, ALastCountThatIsMissingIsNotTheBytesOfAnOperation) {
     EXPECT_EQ(meter.share(0).rung, Rung::Inferred);
 }
 
-TEST(ByteSeries, IsThinnedOutAndLosesNoBytes) {
+TEST(ByteSeries, ThinningOutLosesNoBytes) {
     ByteSeries series;
     for (std::uint64_t i = 1; i <= 100'000; ++i) {
         for (int read = 0; read < 2; ++read)
@@ -288,7 +288,7 @@ TEST(ByteSeries, IsThinnedOutAndLosesNoBytes) {
 }
 
 // Of a launch that was not seen whole nobody knows on which connections it sent.
-TEST(LinkMeter, ALaunchThatWasNotSeenWhole) {
+TEST(LinkMeter, IncompleteLaunchMakesLaterBytesInferred) {
     for (const std::uint32_t cut : {0U, 1U, 2U}) {
         SCOPED_TRACE(cut);
         Meter single;
@@ -313,7 +313,7 @@ TEST(LinkMeter, ALaunchThatWasNotSeenWhole) {
 }
 
 // The first of its bytes are of no operation, and the others may come later.
-TEST(LinkMeter, BytesOfALaunchThatWasNotSeenWholeComeInTwoParts) {
+TEST(LinkMeter, BytesOfAnIncompleteLaunchMayComeInTwoParts) {
     Meter meter;
     meter.ops = {{1, 100, true}, {5, 500, false}, {9, 100, true}};
     meter.sample(2, 100);

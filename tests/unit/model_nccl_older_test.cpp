@@ -11,7 +11,7 @@ namespace {
 using namespace collwire::test;
 
 // Before 2.24 a launch names no task: the order of calls has to do.
-TEST(NcclOperations, OlderVersionsGoByOrder) {
+TEST(NcclOperations, LegacyVersionsMatchByOrder) {
     RingPair ring({.version = 22203});
     const auto older = [&](double time, const std::vector<std::uint64_t> &counts) {
         for (int i = 0; i < 2; ++i) {
@@ -52,7 +52,7 @@ TEST(NcclOperations, OlderVersionsGoByOrder) {
 }
 
 // What NCCL makes of a call is known, though: of calls whose operations look alike, too.
-TEST(NcclOperations, OlderVersionsByWhatNcclMakesOfCalls) {
+TEST(NcclOperations, LegacyVersionsMatchByReplayedScheduler) {
     RingPair ring({.version = 22203});
     const auto launch = [&](double time, std::uint64_t shape,
                             const std::vector<std::uint64_t> &counts) {

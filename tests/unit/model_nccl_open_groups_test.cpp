@@ -53,7 +53,7 @@ struct RingOfThree : RingPair {
 };
 
 // Other ranks launched it before their next call, and this one made its next call, too.
-TEST(NcclOpenGroups, ARankThatGivesNothingToAProxy) {
+TEST(NcclOpenGroups, LastCallOfARankWithoutProxyWorkIsPartial) {
     RingOfThree ring;
     for (int i = 0; i < 8; ++i)
         ring.all_gather_of_three(12 + i);
@@ -78,7 +78,7 @@ TEST(NcclOpenGroups, AGroupEndsBeforeTheNextCall) {
         EXPECT_EQ(operation.has(OPERATION_PARTIAL), operation.seq == 3) << operation.seq;
 }
 
-TEST(NcclOpenGroups, AllCallsOfAGroupThatIsOpen) {
+TEST(NcclOpenGroups, AllCallsOfAnOpenGroupArePartial) {
     RingPair ring;
     ring.all_gather(12, 1000);
     for (NcclBuilder &rank : ring.rank)
@@ -91,7 +91,7 @@ TEST(NcclOpenGroups, AllCallsOfAGroupThatIsOpen) {
 
 // The recorder ran on: what was called before would have been launched. Without a record of the end
 // it ended with the last one.
-TEST(NcclOpenGroups, LongBeforeTheEnd) {
+TEST(NcclOpenGroups, CallLongBeforeTheEndIsNotInAnOpenGroup) {
     for (const double end : {25.0, 80.0})
         for (const bool has_end : {true, false}) {
             RingPair ring;
@@ -107,7 +107,7 @@ TEST(NcclOpenGroups, LongBeforeTheEnd) {
 }
 
 // A process that ended without destroying its communicators has lost its connections.
-TEST(NcclOpenGroups, AProcessThatEnded) {
+TEST(NcclOpenGroups, ExitedProcessHasNoOpenGroup) {
     RingPair ring;
     ring.all_gather(12, 1000);
     for (int i = 0; i < 2; ++i)
@@ -119,7 +119,7 @@ TEST(NcclOpenGroups, AProcessThatEnded) {
     expect_nothing_to_come(collective(model_of(captures_until(ring, 20)), 1));
 }
 
-TEST(NcclOpenGroups, SocketsOfAProcessThatEnded) {
+TEST(NcclOpenGroups, ClosedSocketsEndAnOpenGroup) {
     for (const bool is_gone : {false, true}) {
         NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
         node.usual(1);

@@ -68,7 +68,7 @@ TEST(NcclOperations, QueuePairsHaveTheirRoles) {
 }
 
 // What could not be read with one launch was read with a later one.
-TEST(NcclOperations, AConnectionThatWasReadLater) {
+TEST(NcclOperations, ConnectionReadLaterHasItsBytes) {
     RingPair ring({}, true);
     ring.all_gather(12, 1000).sample(20);
     const model::Model model = model_of(ring.captures());
@@ -82,7 +82,7 @@ TEST(NcclOperations, AConnectionThatWasReadLater) {
 }
 
 // No call and no byte of them: of size 0, refused by NCCL.
-TEST(NcclOperations, ZeroSizeAndRefusedCalls) {
+TEST(NcclOperations, ZeroSizeCallsAreExactAndRejectedOnesExcluded) {
     RingPair ring;
     ring.all_gather(12, 1000);
     for (int i = 0; i < 2; ++i)
@@ -104,7 +104,7 @@ TEST(NcclOperations, ZeroSizeAndRefusedCalls) {
     EXPECT_EQ(of_rung(model, Rung::Exact), 2 * 3000 * 4U);
 }
 
-TEST(NcclOperations, ReturnsTellWhichCallsWereRefused) {
+TEST(NcclOperations, ReturnsShowRejectedCalls) {
     constexpr std::uint32_t INVALID_USAGE = 5, IN_PROGRESS = 7;
     RingPair ring;
     for (int i = 0; i < 2; ++i)
@@ -124,7 +124,7 @@ TEST(NcclOperations, ReturnsTellWhichCallsWereRefused) {
 }
 
 // NCCL refuses them whatever else there is: no return is needed to know.
-TEST(NcclOperations, CallsThatCannotBeAreRefused) {
+TEST(NcclOperations, ImpossibleCallsAreRejected) {
     RingPair ring;
     for (int i = 0; i < 2; ++i)
         ring.rank[i]
@@ -143,7 +143,7 @@ TEST(NcclOperations, CallsThatCannotBeAreRefused) {
     EXPECT_EQ(model.nccl.instances[0].returned_calls, 0U);
 }
 
-TEST(NcclOperations, OfASingleRankNothingIsSent) {
+TEST(NcclOperations, SingleRankSendsNothing) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
     node.usual(1);
     NcclBuilder rank(node, {.n_ranks = 1});
@@ -206,7 +206,7 @@ TEST(NcclOperations, SendsAndReceivesByPeerAndDirection) {
 }
 
 // Several calls in a group: NCCL sorts them by size, and launches them together or not.
-TEST(NcclOperations, AGroupIsLaunchedInAnotherOrder) {
+TEST(NcclOperations, GroupMayLaunchInAnotherOrder) {
     RingPair ring;
     const CallOptions small{.count = 100, .buffer = 1};
     const CallOptions large{.count = 9000, .buffer = 2};
@@ -295,7 +295,7 @@ TEST(NcclOperations, AlltoAllIsOneCollective) {
 }
 
 // Within a node: what it did is known, and that it sent nothing.
-TEST(NcclOperations, ALaunchWithNothingForTheNetwork) {
+TEST(NcclOperations, LaunchWithoutNetworkTrafficHasZeroBytes) {
     RingPair ring({.n_nodes = 1});
     const CallOptions call{.count = 1000};
     for (int i = 0; i < 2; ++i)
@@ -317,7 +317,7 @@ TEST(NcclOperations, ALaunchWithNothingForTheNetwork) {
 }
 
 // Its operations were lost: that is not the same as none.
-TEST(NcclOperations, ALaunchWhoseOperationsWereLost) {
+TEST(NcclOperations, LaunchWithLostOperationsIsPartial) {
     RingPair ring;
     const CallOptions call{.count = 1000};
     for (int i = 0; i < 2; ++i)
@@ -330,7 +330,7 @@ TEST(NcclOperations, ALaunchWhoseOperationsWereLost) {
 
 // A group that was open when the recording ended. If the communicator has ended, no launch is to
 // come; whether there was one that is not seen is not known.
-TEST(NcclOperations, CalledAndNotLaunchedAnyMore) {
+TEST(NcclOperations, CallInAnOpenGroupIsPartial) {
     for (const bool has_ended : {false, true}) {
         RingPair ring;
         ring.all_gather(12, 1000);
@@ -350,7 +350,7 @@ TEST(NcclOperations, CalledAndNotLaunchedAnyMore) {
 }
 
 // The launch of one rank is not here, or of both: it may have been lost, if some were.
-TEST(NcclOperations, LaunchesThatMayBeLost) {
+TEST(NcclOperations, CallsWithPossiblyLostLaunchesArePartial) {
     for (const bool has_loss : {false, true}) {
         RingPair ring;
         const CallOptions one{.count = 1000};
@@ -374,7 +374,7 @@ TEST(NcclOperations, LaunchesThatMayBeLost) {
     }
 }
 
-TEST(NcclOperations, ALaunchWithoutACallIsTold) {
+TEST(NcclOperations, LaunchWithoutACallIsReported) {
     RingPair ring({.flags = CW_NCCL_COMM_LAUNCHED});
     const CallOptions call{.count = 1000};
     constexpr LaunchOptions replay{.plan = 0x6000, .flags = CW_NCCL_LAUNCH_GRAPH};
@@ -398,7 +398,7 @@ TEST(NcclOperations, ALaunchWithoutACallIsTold) {
     EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
 }
 
-TEST(NcclOperations, AWalkCutShortIsCounted) {
+TEST(NcclOperations, TruncatedLaunchIsCounted) {
     for (const std::uint8_t flag : {CW_NCCL_LAUNCH_TRUNCATED, CW_NCCL_LAUNCH_FAULT}) {
         RingPair ring;
         ring.all_gather(12, 1000);
@@ -425,7 +425,7 @@ TEST(NcclOperations, AWalkCutShortIsCounted) {
 }
 
 // What NCCL hands over before a launch has left no task in it, and its calls no launch.
-TEST(NcclOperations, CallsOfALaunchOfWhichNotAllWasSeen) {
+TEST(NcclOperations, CallsOfATruncatedLaunchArePartial) {
     RingPair ring;
     ring.all_gather(12, 1000);
     const CallOptions seen{.count = 5000}, unseen{.count = 6000};
@@ -452,7 +452,7 @@ TEST(NcclOperations, CallsOfALaunchOfWhichNotAllWasSeen) {
 }
 
 // A group of two is launched in two parts, and of the second not all is seen.
-TEST(NcclOperations, AnAlltoAllWhoseSecondLaunchWasCutShort) {
+TEST(NcclOperations, TruncatedSecondLaunchTruncatesTheAlltoAll) {
     RingPair ring;
     for (int i = 0; i < 2; ++i) {
         NcclBuilder &rank = ring.rank[i];

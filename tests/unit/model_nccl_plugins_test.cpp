@@ -170,7 +170,7 @@ void expect_joined(PluginPair &pair, bool by_bytes = false) {
     EXPECT_EQ(model.nccl.matrix.begin()->first.transport, CW_NCCL_TRANSPORT_PLUGIN);
 }
 
-TEST(NcclPlugins, QueuePairsThatPointersLeadTo) {
+TEST(NcclPlugins, QueuePairsAreFoundByPointers) {
     PluginPair pair;
     pair.connect();
     pair.find_all();
@@ -179,7 +179,7 @@ TEST(NcclPlugins, QueuePairsThatPointersLeadTo) {
 
 // A later segment has the record with the queue pairs alone, and an earlier one may be read behind
 // it.
-TEST(NcclPlugins, RecordsInAnyOrder) {
+TEST(NcclPlugins, RecordsMayComeInAnyOrder) {
     for (const bool is_told_before : {true, false}) {
         PluginPair pair;
         pair.find_all();
@@ -211,7 +211,7 @@ TEST(NcclPlugins, AConnectionAtTheSameAddressesIsAnotherOne) {
 
 // A queue pair of another connection carries something else, and the recording ends in the middle
 // of it.
-TEST(NcclPlugins, WhatDoesNotComeToThePlanIsNotConfirmed) {
+TEST(NcclPlugins, BytesThatDifferFromThePlanAreNotConfirmed) {
     PluginPair pair;
     pair.connect();
     pair.find_all();
@@ -221,7 +221,7 @@ TEST(NcclPlugins, WhatDoesNotComeToThePlanIsNotConfirmed) {
 }
 
 // Its own headers are no operation's.
-TEST(NcclPlugins, WhatAPluginSendsBesideOperationsIsTheProcesss) {
+TEST(NcclPlugins, OtherBytesOfAPluginCountForTheProcess) {
     PluginPair pair;
     pair.connect();
     pair.find_all();
@@ -237,7 +237,7 @@ TEST(NcclPlugins, WhatAPluginSendsBesideOperationsIsTheProcesss) {
 }
 
 // The connection's own are nearer than those of others.
-TEST(NcclPlugins, TheNearestIsTheOwner) {
+TEST(NcclPlugins, ShortestPointerPathIsTheOwner) {
     PluginPair pair;
     pair.connect();
     for (int i = 0; i < 2; ++i)
@@ -254,7 +254,7 @@ TEST(NcclPlugins, TheNearestIsTheOwner) {
 }
 
 // Nor are they given by their bytes, where these do not fit.
-TEST(NcclPlugins, WhatIsAsNearToSeveralIsNobodys) {
+TEST(NcclPlugins, EqualPointerPathsHaveNoOwner) {
     PluginPair pair;
     pair.connect();
     for (int i = 0; i < 2; ++i)
@@ -284,7 +284,7 @@ TEST(NcclPlugins, ManyQueuePairsAreInSeveralRecords) {
 }
 
 // What was found of one end is known of the other.
-TEST(NcclPlugins, WhatIsFoundAtOneEndIsKnownAtTheOther) {
+TEST(NcclPlugins, QueuePairFoundAtOneEndIsKnownAtTheOther) {
     PluginPair pair;
     pair.are_alike = true;
     pair.connect();
@@ -296,7 +296,7 @@ TEST(NcclPlugins, WhatIsFoundAtOneEndIsKnownAtTheOther) {
 
 // No pointer leads there: what two ranks have with each other, and carried what their operations
 // come to.
-TEST(NcclPlugins, ByPeerAndBytes) {
+TEST(NcclPlugins, QueuePairsMatchByPeerAndBytes) {
     for (const bool were_there : {false, true}) {
         PluginPair pair(were_there);
         pair.connect();
@@ -304,7 +304,7 @@ TEST(NcclPlugins, ByPeerAndBytes) {
     }
 }
 
-TEST(NcclPlugins, ByOrderWhereBytesAreAlike) {
+TEST(NcclPlugins, EqualBytesMatchByOrder) {
     PluginPair pair;
     pair.are_alike = true;
     pair.connect();
@@ -312,7 +312,7 @@ TEST(NcclPlugins, ByOrderWhereBytesAreAlike) {
 }
 
 // Those that were there before come in an order of their own.
-TEST(NcclPlugins, NeitherByOrderWhereItIsNotThatOfTheirMaking) {
+TEST(NcclPlugins, UnknownCreationOrderDoesNotMatch) {
     PluginPair pair(true);
     pair.are_alike = true;
     pair.connect();
@@ -322,7 +322,7 @@ TEST(NcclPlugins, NeitherByOrderWhereItIsNotThatOfTheirMaking) {
 }
 
 // More were made than are used, and they are not to be told from one another.
-TEST(NcclPlugins, NeitherByOrderWhereTheNumberIsAnother) {
+TEST(NcclPlugins, DifferentNumbersDoNotMatchByOrder) {
     PluginPair pair;
     pair.are_alike = true;
     pair.connect();
@@ -364,7 +364,7 @@ TEST(NcclPlugins, NetworksAreNamed) {
     EXPECT_EQ(finding->evidence.at("connections"), 4U * CHANNELS);
 }
 
-TEST(NcclPlugins, OwnersAreThoseThatAreNearest) {
+TEST(NcclPlugins, OwnersHaveTheShortestPointerPath) {
     PluginOwners owners;
     owners.add(1, 0xa, 2);
     EXPECT_TRUE(owners.is_of(1, 0xa));

@@ -102,7 +102,7 @@ TEST(NcclPxn, TheProxyOfAnotherRankInTheSameProcess) {
 }
 
 // What the proxy's process has there is its own, or goes elsewhere: not guessed.
-TEST(NcclPxn, ConnectionsThatAreNotTheRanks) {
+TEST(NcclPxn, ConnectionsOfOtherRanksAreNotUsed) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
     const QpOptions own = qp_of(17, 101), other = qp_of(19, 102);
     node.usual(1).qp(own).qp(other);
@@ -120,7 +120,7 @@ TEST(NcclPxn, ConnectionsThatAreNotTheRanks) {
 }
 
 // The communicator ends, and the next one's connection comes to lie where the first one's was.
-TEST(NcclPxn, AnAddressThatIsUsedAgain) {
+TEST(NcclPxn, ReusedAddressIsAnotherConnection) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
     const QpOptions before = qp_of(17, 101), after = qp_of(19, 101);
     node.usual(1).qp(before).qp(after);

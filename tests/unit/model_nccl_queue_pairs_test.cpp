@@ -41,7 +41,7 @@ TEST(NcclQueuePairs, OtherQueuePairs) {
 }
 
 // What operations put on it is computed; that its queue pairs sent the same is not known.
-TEST(NcclQueuePairs, APluginsConnectionIsInNoSumOfNcclsOwn) {
+TEST(NcclQueuePairs, PluginBytesAreNotInTheSumsOfNcclsNetworks) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS | CW_NODE_NCCL});
     constexpr QpOptions of_plugin{.qpn = 61, .local = 1, .remote = 9, .remote_qpn = 71};
     node.device().port().gid(1).source("qp").source("posts").qp(of_plugin);
@@ -67,7 +67,7 @@ TEST(NcclQueuePairs, APluginsConnectionIsInNoSumOfNcclsOwn) {
 }
 
 // The network reduces by ways that are not followed: that is not the same as nothing.
-TEST(NcclQueuePairs, WhatCollNetSendsIsNotKnown) {
+TEST(NcclQueuePairs, CollNetBytesAreUnknown) {
     constexpr std::uint64_t REDUCES_AT = 0x66000;
     RingPair ring;
     const CallOptions call{.func = CW_NCCL_ALL_REDUCE, .count = 1000};
@@ -108,7 +108,7 @@ TEST(NcclQueuePairs, WhatCollNetSendsIsNotKnown) {
 
 // A connection of two queue pairs, of which `found` were found; the others are in the capture
 // without anything that ties them to it.
-TEST(NcclQueuePairs, QueuePairsThatWereNotFoundAreNotCountedAgain) {
+TEST(NcclQueuePairs, MissingQueuePairsAreNotCountedTwice) {
     for (const std::uint64_t found : {0U, 1U}) {
         SCOPED_TRACE(found);
         NodeBuilder node({.flags = NCCL_NODE_FLAGS});
@@ -134,7 +134,7 @@ TEST(NcclQueuePairs, QueuePairsThatWereNotFoundAreNotCountedAgain) {
 }
 
 // The receiver's end names the queue pair that was not found at the sender's.
-TEST(NcclQueuePairs, AMirroredConnectionIsNotCountedAgain) {
+TEST(NcclQueuePairs, MirroredConnectionIsNotCountedTwice) {
     RingPair ring;
     ring.rank[0].connection(11.3, SENDS_AT + 8, true, 1, {99}, 1);
     const CallOptions call{.count = 1000};

@@ -21,7 +21,7 @@ constexpr unsigned bit(ByteSource source) {
 }
 
 // net_socket: 4 bytes of size before each message, and a greeting, are no payload.
-TEST(NcclSockets, TheirBytes) {
+TEST(NcclSockets, SocketsHaveTheirBytes) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
     node.usual(1);
     NcclBuilder rank(node, {});
@@ -46,7 +46,7 @@ TEST(NcclSockets, TheirBytes) {
 }
 
 // Before each message its size is sent, whether or not there is a formula.
-TEST(NcclSockets, SizesOnSocketsAreNoPayloadOfWhatIsNotKnown) {
+TEST(NcclSockets, SizeHeadersAreNotPayload) {
     for (const std::uint8_t slice_steps : {std::uint8_t{2}, std::uint8_t{3}}) {
         NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
         node.usual(1);
@@ -71,7 +71,7 @@ TEST(NcclSockets, SizesOnSocketsAreNoPayloadOfWhatIsNotKnown) {
 }
 
 // Sizes of messages that were not sent are in no sum, and hide no bytes that were.
-TEST(NcclSockets, SizesOfWhatWasNotSent) {
+TEST(NcclSockets, SizeHeadersOfUnsentMessagesDoNotCount) {
     for (const bool is_bound : {false, true}) {
         SCOPED_TRACE(is_bound);
         NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
@@ -100,7 +100,7 @@ TEST(NcclSockets, SizesOfWhatWasNotSent) {
 }
 
 // Of an operation that was under way when the recording ended.
-TEST(NcclSockets, SizesOfAMessageThatIsUnderWay) {
+TEST(NcclSockets, SizeHeaderOfAMessageInFlightCounts) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
     node.usual(1);
     NcclBuilder rank(node, {});
@@ -116,7 +116,7 @@ TEST(NcclSockets, SizesOfAMessageThatIsUnderWay) {
 
 // The same descriptor, and the same addresses in NCCL: of a communicator that was destroyed, and of
 // the next one. The socket of either may be closed before it is seen.
-TEST(NcclSockets, ADescriptorThatIsUsedAgain) {
+TEST(NcclSockets, ReusedDescriptorIsAnotherSocket) {
     constexpr std::uint32_t ENDED = CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL;
     for (const unsigned seen : {1U, 2U, 3U}) {
         SCOPED_TRACE(seen);
@@ -153,7 +153,7 @@ TEST(NcclSockets, ADescriptorThatIsUsedAgain) {
 }
 
 // What says no more than the descriptor may be of another socket.
-TEST(NcclSockets, ASocketThatIsNotKnown) {
+TEST(NcclSockets, SocketWithoutAnInodeIsNotMatched) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
     node.usual(1);
     NcclBuilder rank(node, {});
@@ -172,7 +172,7 @@ TEST(NcclSockets, ASocketThatIsNotKnown) {
 }
 
 // Closed before its last counters were read.
-TEST(NcclSockets, ASocketThatWasClosedUnseen) {
+TEST(NcclSockets, SocketClosedBeforeItsLastReadingIsDerived) {
     for (const bool is_final : {true, false}) {
         const std::uint32_t flags = CW_TCP_SOCKET_GONE | (is_final ? CW_TCP_SOCKET_FINAL : 0U);
         NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
@@ -194,7 +194,7 @@ TEST(NcclSockets, ASocketThatWasClosedUnseen) {
 }
 
 // The recorder came in the middle of a socket's life: what it carried before is not counted.
-TEST(NcclSockets, ASocketThatWasThereBefore) {
+TEST(NcclSockets, PreexistingSocketCountsFromItsFirstSample) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
     node.usual(1);
     NcclBuilder rank(node, {.flags = CW_NCCL_COMM_OUTSIDE | CW_NCCL_COMM_LAUNCHED, .launched = 7});
@@ -214,7 +214,7 @@ TEST(NcclSockets, ASocketThatWasThereBefore) {
 
 // The recorder of one end stopped and came back: both of its records are of the socket at the other
 // end, and that one is with the one that it shares most of its time with.
-TEST(NcclSockets, TheOtherEndInTwoRecordings) {
+TEST(NcclSockets, OtherEndMayBeInTwoRecordings) {
     const auto recorded = [](bool is_near, std::uint64_t session, double from, double until,
                              std::uint32_t pid) {
         NodeBuilder node({.hostname = is_near ? "node0" : "node1",
@@ -252,7 +252,7 @@ TEST(NcclSockets, TheOtherEndInTwoRecordings) {
 }
 
 // What NCCL says beside its connections, both ways over a socket: each byte is its sender's.
-TEST(NcclSockets, ClosedOnesAreControl) {
+TEST(NcclSockets, ClosedSocketsAreControlTraffic) {
     RingPair ring;
     ring.rank[0].closed_socket(12, CW_NCCL_SOCKET_BOOTSTRAP, 1000, 501);
     ring.rank[1].closed_socket(12, CW_NCCL_SOCKET_BOOTSTRAP, 24, 502);
@@ -280,7 +280,7 @@ TEST(NcclSockets, ClosedOnesAreControl) {
     }
 }
 
-TEST(NcclSockets, ClosedOnesOfNoRecording) {
+TEST(NcclSockets, ClosedSocketsOutsideARecordingDoNotCount) {
     const auto recorded = [](std::uint64_t session, double until) {
         NodeBuilder node({.session_id = session, .flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
         NcclBuilder rank(node.usual(1), {});
@@ -297,7 +297,7 @@ TEST(NcclSockets, ClosedOnesOfNoRecording) {
     EXPECT_EQ(model.nccl.control.sockets[CW_NCCL_SOCKET_PROXY].payload_bytes, 100U);
 }
 
-TEST(NcclSockets, MoreClosedOnesThanARecorderWrites) {
+TEST(NcclSockets, ClosedSocketsAreBounded) {
     auto record = make_record<cw_nccl_socket>(CW_KIND_NCCL_SOCKET, seconds(12), 0);
     record.type = CW_NCCL_SOCKET_BOOTSTRAP;
     Gather gather;

@@ -36,7 +36,7 @@ std::uint64_t realtime(const model::Model &model, double time) {
     return model.hosts[0].realtime_ns(seconds(time));
 }
 
-TEST(NcclTimes, NothingWasSeen) {
+TEST(NcclTimes, WithoutSamplesTheEndIsUnknown) {
     const model::Model model = Timed{}.model();
     ASSERT_EQ(model.nccl.collectives.size(), 2U);
     for (const Operation &operation : model.nccl.collectives) {
@@ -48,7 +48,7 @@ TEST(NcclTimes, NothingWasSeen) {
     }
 }
 
-TEST(NcclTimes, TheLastOfAllRanks) {
+TEST(NcclTimes, EndIsThatOfTheLastRank) {
     const model::Model model = Timed{}.measured(0, 12.1, 13.1).measured(1, 12.2, 13.05).model();
     ASSERT_EQ(model.nccl.collectives.size(), 2U);
     const Operation &first = model.nccl.collectives[0];
@@ -81,7 +81,7 @@ TEST(NcclTimes, OneRankMeasuredTheOtherSampled) {
     EXPECT_EQ(model.nccl.collectives[1].end_before_realtime_ns, realtime(model, 13.6));
 }
 
-TEST(NcclTimes, OfOneRankNothingIsKnown) {
+TEST(NcclTimes, RankWithoutSamplesMakesTheEndUnknown) {
     const model::Model model = Timed{}.measured(0, 12.1, 13.1).model();
     for (const Operation &operation : model.nccl.collectives) {
         EXPECT_EQ(operation.end_known, EndKnown::No);
@@ -106,7 +106,7 @@ TEST(NcclTimes, PartByPart) {
 }
 
 // Attached late: by the sizes alone one more or one less would do as well.
-TEST(NcclTimes, LateIsNotGuessed) {
+TEST(NcclTimes, LateConnectionIsNotGuessed) {
     for (const bool has_pauses : {false, true}) {
         RingPair ring({.flags = CW_NCCL_COMM_LAUNCHED, .launched = 7});
         ring.all_gather(12, 1000).all_gather(13, 1000);

@@ -22,7 +22,7 @@ const model::Sums &of_tier(const model::Model &model, topology::Tier tier) {
     return model.tiers[model::index_of(tier)];
 }
 
-TEST(NcclTransports, SocketsAreInEverySumByThemselves) {
+TEST(NcclTransports, SocketsAreSeparateInEverySum) {
     const model::Model model = model_of(socket_job());
     ASSERT_EQ(model.nccl.sockets.size(), 8U);
     const model::TcpSums &tcp = model.total.tcp;
@@ -68,7 +68,7 @@ TEST(NcclTransports, EndsAndInterfaceOfASocket) {
 }
 
 // What it carried before the recording is of none of it.
-TEST(NcclTransports, ASocketThatWasThereBefore) {
+TEST(NcclTransports, PreexistingSocketIsCounted) {
     NodeBuilder node({.flags = FLAGS});
     node.usual(1);
     NcclBuilder rank(node, {.flags = CW_NCCL_COMM_OUTSIDE | CW_NCCL_COMM_LAUNCHED, .launched = 7});
@@ -89,7 +89,7 @@ TEST(NcclTransports, ASocketThatWasThereBefore) {
 }
 
 // A kernel that does not count what is sent.
-TEST(NcclTransports, WhatWasSentAgainIsNotKnown) {
+TEST(NcclTransports, UnknownRetransmissionsAreNull) {
     NodeBuilder node({.flags = FLAGS});
     node.usual(1);
     NcclBuilder rank(node, {});
@@ -104,7 +104,7 @@ TEST(NcclTransports, WhatWasSentAgainIsNotKnown) {
 }
 
 // Nothing measures the queue pairs: what the operations come to is known all the same.
-TEST(NcclTransports, WhatWasComputedIsApart) {
+TEST(NcclTransports, ComputedBytesAreSeparate) {
     constexpr std::uint32_t UNWATCHED = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL;
     constexpr QpOptions QPS[2] = {{.qpn = 17, .local = 1, .remote = 2, .remote_qpn = 18},
                                   {.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17}};
@@ -134,7 +134,7 @@ TEST(NcclTransports, WhatWasComputedIsApart) {
     EXPECT_EQ(model.nccl.qps[0].derived_payload_bytes, 4000U);
     EXPECT_FALSE(model.nccl.qps[1].derived_payload_bytes);
     EXPECT_EQ(model.nccl.matrix.begin()->first.tier, topology::Tier::Leaf);
-    EXPECT_TRUE(has_warning(model, "the payload of NCCL's operations on them is computed"));
+    EXPECT_TRUE(has_warning(model, "the payload of NCCL operations on them is computed"));
     // Of the communicator, by tier.
     const auto tier = model.nccl.tiers.find({0, topology::Tier::Leaf});
     ASSERT_NE(tier, model.nccl.tiers.end());
@@ -143,7 +143,7 @@ TEST(NcclTransports, WhatWasComputedIsApart) {
 }
 
 // What goes from node to node without a proxy (GIN, copy engines) is not seen.
-TEST(NcclTransports, NothingIsSeenOfWhatCrossesNodes) {
+TEST(NcclTransports, OperationAcrossNodesWithoutProxyWorkIsUnknown) {
     for (const bool is_one_node : {false, true})
         for (const bool has_launch : {false, true}) {
             SCOPED_TRACE(is_one_node);
@@ -185,7 +185,7 @@ TEST(NcclTransports, NothingIsSeenOfWhatCrossesNodes) {
 }
 
 // Ranks of one node, in a communicator over several.
-TEST(NcclTransports, APairWithinANodeSendsNothing) {
+TEST(NcclTransports, PairWithinANodeSendsNothing) {
     RingPair ring;
     for (int i = 0; i < 2; ++i) {
         cw_nccl_comm comm = ring.rank[i].comm_record();

@@ -38,7 +38,7 @@ TEST(ModelPairing, BothEndsFindEachOther) {
     EXPECT_EQ(&model.qps[qp_of(model, "node1", 18).peer], &qp_of(model, "node0", 17));
 }
 
-TEST(ModelPairing, SameNumbersToAnotherHostAreNoPair) {
+TEST(ModelPairing, EqualNumbersToAnotherHostAreNotPaired) {
     NodeBuilder a;
     a.usual(1).qp(NODE0).end();
     NodeBuilder b = node1();
@@ -55,7 +55,7 @@ TEST(ModelPairing, SameNumbersToAnotherHostAreNoPair) {
         has_warning(model, "1 queue pair(s): the other end is not in these captures (10.0.0.9)"));
 }
 
-TEST(ModelPairing, CapturedHostThatOnlyTheTopologyNamesIsInTheCaptures) {
+TEST(ModelPairing, HostNamedByTheTopologyIsInTheCaptures) {
     NodeBuilder a;
     a.usual(1).qp(NODE0).end();
     NodeBuilder without_address({.hostname = "node1", .session_id = 2});
@@ -107,7 +107,7 @@ TEST(ModelPairing, WithoutClocksSeveralCandidatesAreAmbiguous) {
     EXPECT_TRUE(has_warning(model, "several could be the other end"));
 }
 
-TEST(ModelPairing, SequenceNumbersTellReusedNumbersApart) {
+TEST(ModelPairing, SequenceNumbersSeparateReusedNumbers) {
     NodeBuilder a;
     NodeBuilder b = node1(3.5);
     a.usual(1);
@@ -124,7 +124,7 @@ TEST(ModelPairing, SequenceNumbersTellReusedNumbersApart) {
     }
 }
 
-TEST(ModelPairing, LivesThatNeverMetAreNoPair) {
+TEST(ModelPairing, DisjointLifetimesAreNotPaired) {
     NodeBuilder a;
     a.usual(1).qp(NODE0).destroy(NODE0, 12).end();
     NodeBuilder b({.hostname = "node1", .session_id = 2, .start = 500});
@@ -133,7 +133,7 @@ TEST(ModelPairing, LivesThatNeverMetAreNoPair) {
     EXPECT_EQ(qp_of(model, "node0", 17).pairing, Pairing::NotCaptured);
 }
 
-TEST(ModelPairing, AddressThatNetlinkDoesNotTellComesFromThePeer) {
+TEST(ModelPairing, AddressMissingInNetlinkComesFromThePeer) {
     NodeBuilder a;
     a.usual(1);
     auto existing = NodeBuilder::qp_event(NODE0, CW_KIND_QP_EXISTING, 10.5);
@@ -172,7 +172,7 @@ TEST(ModelPairing, InfinibandByLid) {
     EXPECT_EQ(qp_of(model, "node1", 18).remote_host, "node0");
 }
 
-TEST(ModelPairing, OwnersAreToldApartByTheirStart) {
+TEST(ModelPairing, StartTimesSeparateOwners) {
     NodeBuilder a;
     a.usual(1).process(100, 5 * NS, "first").process(100, 12 * NS, "second");
     QpOptions early = NODE0;
@@ -194,7 +194,7 @@ TEST(ModelPairing, OwnersAreToldApartByTheirStart) {
     EXPECT_EQ(model.process_sums.size(), 3U);
 }
 
-TEST(ModelPairing, SequenceNumbersThatContradictAreNoPairEvenAlone) {
+TEST(ModelPairing, ContradictingSequenceNumbersAreNeverPaired) {
     NodeBuilder a;
     const QpOptions mine = at(NODE0, 11, 1000, 2000);
     a.usual(1).qp(mine).destroy(mine, 13).end();
@@ -280,7 +280,7 @@ NodeBuilder restarted(std::uint64_t session, double start, std::uint32_t flags) 
     return node;
 }
 
-TEST(ModelPairing, RecorderThatWasRestartedSeesTheSameQueuePairAgain) {
+TEST(ModelPairing, RestartedRecorderFindsTheSameQueuePair) {
     constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_WIRE;
     NodeBuilder first = restarted(1, 10, flags);
     NodeBuilder second = restarted(7, 22, flags);
@@ -334,7 +334,7 @@ TEST(ModelPairing, PostsOfOneEndInTwoRecordingsAreNotTheRxOfEach) {
     EXPECT_EQ(model.total.tx_payload_bytes, 43'000U);
 }
 
-TEST(ModelPairing, NumbersThatComeAgainAfterARebootAreTheOtherBoots) {
+TEST(ModelPairing, NumbersReusedAfterARebootBelongToTheOtherBoot) {
     for (const bool with_psns : {true, false}) {
         const auto psn = [&](std::uint32_t value) { return with_psns ? value : 0; };
         NodeBuilder a;
@@ -366,7 +366,7 @@ TEST(ModelPairing, NumbersThatComeAgainAfterARebootAreTheOtherBoots) {
     }
 }
 
-TEST(ModelPairing, QueuePairThatWasConnectedAnewIsOfNoPeer) {
+TEST(ModelPairing, ReconnectedQueuePairHasNoPeer) {
     QpOptions other = NODE0;
     other.remote = 3;
     other.remote_qpn = 19;

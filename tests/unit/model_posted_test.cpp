@@ -68,7 +68,7 @@ TEST(ModelPosted, FramesOfEachKindOfRequest) {
     EXPECT_EQ(large.bytes(CW_POST_WRITE, 1, 1 << 20).request_wire_bytes, 1'063'440U);
 }
 
-TEST(ModelPosted, ReadAnswersHaveAcknowledgementHeadersInTheirFirstAndLastFrame) {
+TEST(ModelPosted, ReadResponsesHaveAethInFirstAndLastFrame) {
     const Link link;
     EXPECT_EQ(link.bytes(CW_POST_READ, 2, 1000).request_wire_bytes, 2 * (58 + 16U));
     EXPECT_EQ(link.bytes(CW_POST_READ, 2, 1000).response_wire_bytes, 2 * (58 + 4 + 1000U));
@@ -108,7 +108,7 @@ TEST(ModelPosted, OtherLinks) {
     EXPECT_TRUE(datagram.bytes(CW_POST_SEND, 2, 1000).assumed_ipv4);
 }
 
-TEST(ModelPosted, WhatIsNotKnownIsNull) {
+TEST(ModelPosted, UnknownBytesAreNull) {
     Link no_mtu;
     no_mtu.qp.flags &= ~std::uint32_t{CW_QP_PATH_MTU};
     EXPECT_FALSE(no_mtu.bytes(CW_POST_SEND, 1, 1000).request_wire_bytes);

@@ -12,7 +12,7 @@ namespace {
 using namespace collwire::test;
 using topology::Tier;
 
-TEST(ModelRecordings, WhatCameBeforeTheFirstSegmentHereIsNotCounted) {
+TEST(ModelRecordings, BytesBeforeTheFirstPresentSegmentAreNotCounted) {
     const QpOptions old{.qpn = 17, .created = 2};
     const QpOptions fresh{.qpn = 21, .created = 14, .remote_qpn = 22};
     NodeBuilder node({.segment = 3, .start = 12, .flags = CW_NODE_WIRE | CW_NODE_POSTS});
@@ -31,7 +31,7 @@ TEST(ModelRecordings, WhatCameBeforeTheFirstSegmentHereIsNotCounted) {
     EXPECT_EQ(since.bytes.rx_wire_bytes, 4 * 62U) << "this direction began in the segment";
     EXPECT_EQ(since.posted_tx_payload_bytes, 30000U);
     EXPECT_EQ(qp_of(model, "node0", 21).bytes.tx_payload_bytes, 1000U);
-    EXPECT_TRUE(has_warning(model, "first segment is not here"));
+    EXPECT_TRUE(has_warning(model, "first segment is missing"));
 }
 
 TEST(ModelRecordings, SegmentsInAnyNumberGiveTheLastCounts) {
@@ -99,7 +99,7 @@ TEST(ModelRecordings, CopyOfAFileChangesNothing) {
     EXPECT_EQ(model_of({node.bytes(), node.bytes()}).sessions.at(0).probes_placed, 2U);
 }
 
-TEST(ModelRecordings, LossOfARecordingThatIsLeftOutIsLeftOut) {
+TEST(ModelRecordings, LossOfAnExcludedRecordingIsExcluded) {
     const auto recording = [](std::uint64_t session, double end, std::uint64_t lost) {
         NodeBuilder node({.session_id = session});
         node.usual(1).loss(CW_LOSS_WIRE_TABLE, 0, lost, 11);
@@ -133,7 +133,7 @@ TEST(ModelRecordings, OneMachineUnderTwoNamesIsOneHost) {
     EXPECT_EQ(copies.total.tx_wire_bytes, 1160U);
 }
 
-TEST(ModelRecordings, TwoMachinesOfOneNameAreTwo) {
+TEST(ModelRecordings, TwoMachinesWithOneNameAreTwoHosts) {
     constexpr std::string_view one_host = R"({"collwire_topology": 1,
         "switches": [{"id": "l", "tier": "leaf"}],
         "ports": [{"host": "localhost", "switch": "l"}]})";
@@ -166,7 +166,7 @@ TEST(ModelRecordings, TwoMachinesOfOneNameAreTwo) {
         "");
 }
 
-TEST(ModelRecordings, RecordingThatIsLeftOutLeavesNoOtherOut) {
+TEST(ModelRecordings, ExcludedRecordingExcludesNoOther) {
     const auto recording = [](std::uint64_t session, double start, double end) {
         NodeBuilder node({.session_id = session, .start = start});
         return node.usual(1).end(end).bytes();

@@ -159,7 +159,7 @@ TEST(FindPostSend, TwoAnswersAreNone) {
     const auto found = scan(elf);
     ASSERT_FALSE(found.ok());
     EXPECT_EQ(found.failure().kind, ErrorKind::Unsupported);
-    EXPECT_NE(found.failure().message.find("possible tables"), std::string::npos);
+    EXPECT_NE(found.failure().message.find("candidate tables"), std::string::npos);
 }
 
 // Some drivers have a common table and one for each generation of their hardware.

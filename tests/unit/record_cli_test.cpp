@@ -39,9 +39,9 @@ TEST_F(RecordOptionsGiven, EmptyOnesAreNotTakenForNoLimit) {
 }
 
 TEST_F(RecordOptionsGiven, ProcessesThatAreNone) {
-    refused("-p 0", "'0' is no process id");
-    refused("-p x", "'x' is no process id");
-    refused("-p 1,4194305", "'4194305' is no process id");
+    refused("-p 0", "'0' is not a process id");
+    refused("-p x", "'x' is not a process id");
+    refused("-p 1,4194305", "'4194305' is not a process id");
     refused("-p 4194304", "no process 4194304");
 }
 

@@ -34,7 +34,7 @@ protected:
         EXPECT_EQ(exit_status_of(checked.failure()), status) << message;
         EXPECT_NE(message.find(missing), std::string::npos) << message;
         EXPECT_NE(message.find("Fix: "), std::string::npos) << message;
-        EXPECT_NE(message.find("`doctor` work"), std::string::npos) << "what still works";
+        EXPECT_NE(message.find("`doctor` still work"), std::string::npos) << "what still works";
         EXPECT_EQ(message.find('\n'), std::string::npos);
     }
     void expect_counters_still_work() const {
@@ -102,9 +102,9 @@ TEST_F(Machine, ProcessIds) {
     EXPECT_EQ(*known, 7U);
     for (const auto &[text, because] :
          {std::pair{"8", "8 is a thread of process 7. Fix: --pid 7"},
-          std::pair{"9", "no process 9"}, std::pair{"0", "'0' is no process id"},
-          std::pair{"", "'' is no process id"}, std::pair{"-7", "'-7' is no process id"},
-          std::pair{"4294967303", "is no process id"}}) {
+          std::pair{"9", "no process 9"}, std::pair{"0", "'0' is not a process id"},
+          std::pair{"", "'' is not a process id"}, std::pair{"-7", "'-7' is not a process id"},
+          std::pair{"4294967303", "is not a process id"}}) {
         const auto checked = check_process(text, tree_.root());
         ASSERT_FALSE(checked) << text;
         EXPECT_EQ(exit_status_of(checked.failure()), EXIT_USAGE);

@@ -120,7 +120,7 @@ TEST_F(States, StatesOfOneDeviceAreOneAndEndWithIt) {
     EXPECT_EQ(written[0].dev_index, 3U);
     EXPECT_EQ(written[0].state, CW_SOURCE_ON);
     EXPECT_TRUE(append(false).empty());
-    EXPECT_EQ(table_.take_news(), Lines{"counters: no longer so: a stands; no bytes"});
+    EXPECT_EQ(table_.take_news(), Lines{"counters: resolved: a stands; no bytes"});
 }
 
 TEST(Losses, OfOneClassAndCpuAreSummed) {
@@ -136,7 +136,7 @@ TEST(Losses, OfOneClassAndCpuAreSummed) {
     EXPECT_EQ(sink.losses[1].header.cpu, CW_CPU_USERSPACE);
     EXPECT_EQ(sink.losses[1].records, 7U);
     EXPECT_EQ(table.total(), 14U);
-    EXPECT_EQ(table.describe(), "14 calls that a probe missed");
+    EXPECT_EQ(table.describe(), "14 calls missed by a probe");
 
     table.append(sink, now, false);
     EXPECT_EQ(sink.losses.size(), 2U) << "nothing grew";

@@ -34,7 +34,7 @@ TEST_F(ReportCli, DirectoryStandsForItsCaptures) {
     EXPECT_GT(json.at("tiers").at("spine").at("tx_wire_bytes"), 0);
 }
 
-TEST_F(ReportCli, JsonToStandardOutputIsAllThatIsThere) {
+TEST_F(ReportCli, JsonToStandardOutputIsTheOnlyOutput) {
     write_all(good_cluster());
     const Outcome outcome = report(directory_.string() + " --json -");
     EXPECT_EQ(outcome.status, 0);
@@ -52,7 +52,7 @@ TEST_F(ReportCli, JsonNeverReplacesACapture) {
     EXPECT_EQ(content(path("0.cwc")), before);
 }
 
-TEST_F(ReportCli, JsonIsForItsOwnerUnlessTheFileWasThere) {
+TEST_F(ReportCli, NewJsonFileIsReadableByItsOwnerOnly) {
     write_all(good_cluster());
     const auto mode_of = [&](const std::string &name) {
         return std::filesystem::status(path(name)).permissions();
@@ -77,7 +77,7 @@ TEST_F(ReportCli, RowsHaveARange) {
     EXPECT_EQ(report(directory_.string() + " --rows 1000000").status, 0);
 }
 
-TEST_F(ReportCli, LossIsInTheExitStatus) {
+TEST_F(ReportCli, ExitStatusReportsLoss) {
     write_all(troubled_cluster());
     const Outcome outcome = report(directory_.string());
     EXPECT_EQ(outcome.status, 5) << outcome.err;
@@ -85,7 +85,7 @@ TEST_F(ReportCli, LossIsInTheExitStatus) {
     EXPECT_NE(outcome.err.find("offset"), std::string::npos);
 }
 
-TEST_F(ReportCli, BadFileAmongGoodOnesIsNamedAndTheOthersUsed) {
+TEST_F(ReportCli, BadFileIsNamedAndGoodOnesAreUsed) {
     write_all(good_cluster());
     std::ofstream(path("foreign.cwc")) << "this is no capture, but a text of some length";
     for (const std::string &arguments :

@@ -114,7 +114,7 @@ TEST(ReportJson, HasEveryFieldThatReadersRelyOn) {
     }
 }
 
-TEST(ReportJson, MissingRanksAreAllThere) {
+TEST(ReportJson, ListsAllMissingRanks) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
     NcclBuilder(node.usual(1), {.rank = 2, .n_ranks = 5000}).comm();
     const auto json = nlohmann::json::parse(json_of(model_of({node.end().bytes()})));
@@ -190,7 +190,7 @@ TEST(ReportJson, HasEveryFieldOfNccl) {
     EXPECT_TRUE(other.at("qps").at(0).at("role").is_null());
 }
 
-TEST(ReportJson, PartsAreTheWhole) {
+TEST(ReportJson, PartsAddUpToTheWhole) {
     std::ostringstream out;
     write_json(model_of(nccl_job()), out, {.detail = true});
     const auto json = nlohmann::json::parse(out.str());
@@ -208,7 +208,7 @@ TEST(ReportJson, PartsAreTheWhole) {
         }
 }
 
-TEST(ReportJson, TextOfACaptureThatIsNoUtf8DoesNotBreakIt) {
+TEST(ReportJson, AcceptsCaptureTextThatIsNotUtf8) {
     NodeBuilder node({.hostname = "n\xff\x1b[31m"});
     node.usual(1).qp({.qpn = 17}).end();
     const model::Model model = model_of({node.bytes()});
@@ -234,14 +234,14 @@ TEST(ReportText, ColorOnlyWhenAsked) {
               std::string::npos);
 }
 
-TEST(ReportText, PortsOfUnknownBytesAreNotTheMostUnexplained) {
+TEST(ReportText, PortsWithUnknownBytesAreListedLast) {
     NodeBuilder unwatched;
     unwatched.device().port().gid(1).source("qp", CW_SOURCE_OFF).netdev(20, 1'000'000, 5).end();
     NodeBuilder watched({.hostname = "node1", .session_id = 2});
     watched.usual(2).netdev(20, 1000, 5).end();
     const std::string text =
         text_report(model_of({unwatched.bytes(), watched.bytes()}), {.width = 120, .rows = 1});
-    const std::size_t begin = text.find("Ports, sent, the most unexplained first");
+    const std::size_t begin = text.find("Ports, sent, the most other traffic first");
     ASSERT_NE(begin, std::string::npos);
     EXPECT_NE(text.find("node1", begin), std::string::npos);
     EXPECT_EQ(text.find("node0", begin), std::string::npos);
@@ -267,7 +267,7 @@ std::vector<std::byte> one_sender(std::uint8_t to, std::uint64_t frames = 10) {
     return node.bytes();
 }
 
-TEST(ReportTiers, ZeroOnlyWhereEverythingIsPlaced) {
+TEST(ReportTiers, ZeroOnlyIfEveryByteHasATier) {
     const auto placed = tiers_of({one_sender(2)});
     EXPECT_EQ(placed["leaf"]["tx_wire_bytes"], 580);
     for (const char *tier : {"self", "spine", "superspine", "unknown"}) {
@@ -282,11 +282,11 @@ TEST(ReportTiers, ZeroOnlyWhereEverythingIsPlaced) {
         EXPECT_TRUE(unplaced[tier]["tx_wire_bytes"].is_null()) << tier;
     EXPECT_EQ(tiers_of({one_sender(9, 0)})["leaf"]["tx_wire_bytes"], 0) << "nothing was sent";
     EXPECT_TRUE(tiers_of({one_sender(2)}, "")["leaf"]["tx_wire_bytes"].is_null());
-    EXPECT_TRUE(has_warning(model_of({one_sender(9)}), "at least what is said"));
-    EXPECT_FALSE(has_warning(model_of({one_sender(2)}), "at least what is said"));
+    EXPECT_TRUE(has_warning(model_of({one_sender(9)}), "are lower bounds"));
+    EXPECT_FALSE(has_warning(model_of({one_sender(2)}), "are lower bounds"));
 }
 
-TEST(ReportTiers, WithoutQueuePairsWatchedNothingIsZero) {
+TEST(ReportTiers, WithoutQpTracingNoTierIsZero) {
     NodeBuilder node;
     node.device().port().gid(1).source("qp", CW_SOURCE_OFF).netdev(20, 1000, 5).end();
     const auto tiers = tiers_of({node.bytes()});

@@ -33,7 +33,7 @@ std::string line_with(const std::string &text, std::string_view word) {
     return {};
 }
 
-TEST(ReportNccl, CallsThatWereLaunchedTogether) {
+TEST(ReportNccl, CallsOfOneLaunchNameTheSameLaunch) {
     RingPair ring;
     ring.all_gather(12, 1000);
     const CallOptions first{.count = 2000, .buffer = 1};
@@ -68,7 +68,7 @@ TEST(ReportNccl, CallsThatWereLaunchedTogether) {
         json_of(model_of(ring.captures()), false).at("collectives").at(0).contains("calls"));
 }
 
-TEST(ReportNccl, WhatOperationsRestOnWhereTheyAreInferred) {
+TEST(ReportNccl, InferredOperationsNameTheirEvidence) {
     RingPair exact;
     exact.all_gather(12, 1000);
     exact.sample(20);
@@ -84,9 +84,10 @@ TEST(ReportNccl, WhatOperationsRestOnWhereTheyAreInferred) {
     const model::Model of_other = model_of(borrowed.captures());
     EXPECT_EQ(json_of(of_other, false).at("nccl").at(1).at("basis"),
               "layouts of another build of 2.28.9 (0b0b)");
-    EXPECT_EQ(line_with(text_report(of_other, {}), "operations are inferred"),
-              "  NCCL 2.28.9 on 2 hosts: operations are inferred, by layouts of another build of "
-              "2.28.9 (0b0b)");
+    EXPECT_EQ(
+        line_with(text_report(of_other, {}), "operations are inferred"),
+        "  NCCL 2.28.9 on 2 hosts: operations are inferred; evidence: layouts of another build of "
+        "2.28.9 (0b0b)");
 
     RingPair silent({.basis = "", .operations = CW_RUNG_INFERRED}); // a capture before schema 1.5
     silent.all_gather(12, 1000);
@@ -119,7 +120,7 @@ TEST(ReportNccl, EachReplayHasItsLaunch) {
     EXPECT_TRUE(launch(2).is_null());
 }
 
-TEST(ReportNccl, CallsThatAreNoOperation) {
+TEST(ReportNccl, ListsCallsWithoutAnOperation) {
     RingPair ring;
     ring.all_gather(12, 1000);
     for (int i = 0; i < 2; ++i)
@@ -133,12 +134,12 @@ TEST(ReportNccl, CallsThatAreNoOperation) {
         {"comm": 0, "rank": 0, "op": "WaitSignal", "calls": 1},
         {"comm": 0, "rank": 1, "op": "PutSignal", "calls": 2}])"));
     EXPECT_NE(text_report(model, {.width = 120})
-                  .find("4 call(s) that are in no operation below: PutSignal, WaitSignal"),
+                  .find("4 call(s) that belong to no operation below: PutSignal, WaitSignal"),
               std::string::npos);
 }
 
 // Bytes that nobody knows stand on no rung.
-TEST(ReportNccl, OperationsOfUnknownBytesLowerNoRung) {
+TEST(ReportNccl, OperationsWithUnknownBytesDoNotLowerTheCertainty) {
     RingPair ring;
     ring.all_gather(12, 1000).all_gather(13, 1000).all_gather(14, 2000).sample(20);
     model::Model model = model_of(ring.captures());
@@ -161,7 +162,7 @@ TEST(ReportNccl, OperationsOfUnknownBytesLowerNoRung) {
 }
 
 // The payload of the communicator.
-TEST(ReportNccl, WhatIsNotKnownIsNotZero) {
+TEST(ReportNccl, UnknownBytesAreNotZero) {
     RingPair ring;
     ring.all_gather(12, 1000).all_gather(13, 2000).sample(20);
     model::Model model = model_of(ring.captures());
@@ -176,7 +177,7 @@ TEST(ReportNccl, WhatIsNotKnownIsNotZero) {
     EXPECT_TRUE(row().ends_with("  0 B")) << row();
 }
 
-TEST(ReportNccl, ARankThatIsNotKnown) {
+TEST(ReportNccl, UnknownRankIsAQuestionMark) {
     RingPair ring;
     ring.all_gather(12, 1000).sample(20);
     model::Model model = model_of(ring.captures());
@@ -193,7 +194,7 @@ TEST(ReportNccl, ARankThatIsNotKnown) {
 }
 
 // Far more queue pairs and channels of one connection than NCCL makes.
-TEST(ReportNccl, AnEndlessConnection) {
+TEST(ReportNccl, NicsAndQueuePairsOfAConnectionAreBounded) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
     node.usual(1);
     NcclBuilder rank(node, {});
@@ -224,7 +225,7 @@ TEST(ReportNccl, AnEndlessConnection) {
 }
 
 // Each segment of a recording tells of channels again.
-TEST(ReportNccl, ChannelsThatAreToldAgain) {
+TEST(ReportNccl, RepeatedChannelRecordsCountOnce) {
     RingPair ring;
     for (int segment = 0; segment < 300; ++segment)
         for (std::uint32_t channel = 0; channel < 2; ++channel)

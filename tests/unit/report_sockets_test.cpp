@@ -23,7 +23,7 @@ nlohmann::json json_of(const model::Model &model) {
     return nlohmann::json::parse(out.str());
 }
 
-TEST(ReportSockets, EachSocketIsThere) {
+TEST(ReportSockets, ListsEverySocket) {
     const auto json = json_of(model_of(socket_job()));
     const auto &sockets = json.at("sockets");
     ASSERT_EQ(sockets.size(), 8U);
@@ -48,7 +48,7 @@ TEST(ReportSockets, EachSocketIsThere) {
     EXPECT_EQ(json_of(model_of(nccl_job())).at("sockets").size(), 0U);
 }
 
-TEST(ReportSockets, NothingThatTheyCarriedIsZero) {
+TEST(ReportSockets, TiersWithTcpBytesOnlyAreNull) {
     const auto json = json_of(model_of(socket_job()));
     for (const char *tier : {"leaf", "spine", "superspine", "unknown"})
         for (const char *field : {"tx_wire_bytes", "tx_payload_bytes"})
@@ -64,7 +64,7 @@ TEST(ReportSockets, NothingThatTheyCarriedIsZero) {
     EXPECT_TRUE(json_of(model_of(nccl_job())).at("total").at("tcp").is_null());
 }
 
-TEST(ReportSockets, ConnectionsAreToldApart) {
+TEST(ReportSockets, ConnectionsHaveTheirOwnSockets) {
     const auto json = json_of(model_of(socket_job()));
     const auto &nics = json.at("communicators").at(0).at("channels").at(0).at("nics");
     std::set<std::string> sends;
@@ -91,14 +91,14 @@ TEST(ReportSockets, ConnectionsAreToldApart) {
     }
 }
 
-TEST(ReportSockets, TheTextDoesNotLookIdle) {
+TEST(ReportSockets, TextReportsTcpTraffic) {
     const model::Model model = model_of(socket_job());
     for (const std::size_t width : {80U, 120U}) {
         const std::string text = text_report(model, {.width = width});
         EXPECT_EQ(text.find("no queue pair"), std::string::npos);
-        EXPECT_EQ(text.find("known by"), std::string::npos);
+        EXPECT_EQ(text.find("byte source"), std::string::npos);
         EXPECT_NE(text.find("TCP payload"), std::string::npos);
-        EXPECT_NE(text.find("Sockets of NCCL's"), std::string::npos);
+        EXPECT_NE(text.find("NCCL's sockets"), std::string::npos);
         std::istringstream lines(text);
         for (std::string line; std::getline(lines, line);)
             EXPECT_LE(line.size(), width) << line;

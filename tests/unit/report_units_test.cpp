@@ -16,12 +16,12 @@ TEST(ReportUnits, NumbersForPeople) {
     EXPECT_EQ(human_bytes(1024), "1.00 KiB");
     EXPECT_EQ(human_bytes(1048575), "1.00 MiB");
     EXPECT_EQ(human_bytes(UINT64_MAX), "16.00 EiB");
-    EXPECT_EQ(human_bytes(model::Known{}), "-");
+    EXPECT_EQ(human_bytes(model::Known{}), "n/a");
     EXPECT_EQ(exact_bytes(1'320'702'443), "1.23 GiB (1,320,702,443 B)");
     EXPECT_EQ(exact_bytes(12), "12 B");
     EXPECT_EQ(share(1, 4), "25.0 %");
-    EXPECT_EQ(share({}, 4), "-");
-    EXPECT_EQ(share(0, 0), "-");
+    EXPECT_EQ(share({}, 4), "n/a");
+    EXPECT_EQ(share(0, 0), "n/a");
     EXPECT_EQ(bar(1, 1000, 10), "#.........") << "a little is not nothing";
     EXPECT_EQ(bar(0, 1000, 10), "..........");
     EXPECT_EQ(utc(1'767'323'045'000'000'042ULL), "2026-01-02T03:04:05.000000042Z");

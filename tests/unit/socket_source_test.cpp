@@ -413,10 +413,10 @@ TEST_F(Sockets, ClosedBeforeItIsLookedAt) {
     sample();
     EXPECT_EQ(source->n_watched(), 0U);
     EXPECT_EQ(source->states().at(0).state, CW_SOURCE_DEGRADED);
-    EXPECT_NE(reasons().find("1 sockets were closed before"), std::string::npos) << reasons();
+    EXPECT_NE(reasons().find("1 sockets closed before"), std::string::npos) << reasons();
     const Fd file(open("/dev/null", O_RDONLY | O_CLOEXEC)); // another file has its number by then
     watch(file, true);
-    EXPECT_NE(reasons().find("2 sockets were closed before"), std::string::npos) << reasons();
+    EXPECT_NE(reasons().find("2 sockets closed before"), std::string::npos) << reasons();
     EXPECT_EQ(sample().all.size(), 0U);
 }
 
@@ -438,7 +438,7 @@ TEST_F(Sockets, ItsDescriptorIsAnotherSockets) {
     source->on_record(record.header);
     EXPECT_EQ(sample().all.size(), 0U);
     EXPECT_EQ(source->n_watched(), 0U);
-    EXPECT_NE(reasons().find("1 sockets were closed before"), std::string::npos) << reasons();
+    EXPECT_NE(reasons().find("1 sockets closed before"), std::string::npos) << reasons();
     record.socket_inodes[0] = inode_of(second.connected);
     source->on_record(record.header);
     const auto records = sample();
@@ -457,9 +457,9 @@ TEST_F(Sockets, NoTcpSocket) {
     EXPECT_EQ(reasons(), "");
     one.reset();
     sample();
-    EXPECT_NE(reasons().find("1 sockets were closed before"), std::string::npos) << reasons();
+    EXPECT_NE(reasons().find("1 sockets closed before"), std::string::npos) << reasons();
     sample();
-    EXPECT_NE(reasons().find("1 sockets are no TCP sockets"), std::string::npos) << reasons();
+    EXPECT_NE(reasons().find("1 sockets are not TCP sockets"), std::string::npos) << reasons();
     EXPECT_EQ(source->n_watched(), 0U);
 }
 

@@ -159,7 +159,7 @@ TEST(TopologyIbnetdiscover, ThreeTiers) {
               Tier::Superspine);
 }
 
-TEST(TopologyIbnetdiscover, CablesThatMakeNoTree) {
+TEST(TopologyIbnetdiscover, CablesThatAreNotATreeWarn) {
     const std::string text =
         switch_block(10, "a",
                      to_host(1, 51, "h1 mlx5_0") + to_switch(30, 10, 31, "a") +
@@ -175,7 +175,7 @@ TEST(TopologyIbnetdiscover, CablesThatMakeNoTree) {
               Tier::Unknown);
 }
 
-TEST(TopologyIbnetdiscover, NamesThatNameNobody) {
+TEST(TopologyIbnetdiscover, DescriptionsWithoutAHostNameUseTheGuid) {
     std::string ports;
     unsigned id = 51;
     for (const char *description :
@@ -195,7 +195,7 @@ TEST(TopologyIbnetdiscover, NamesThatNameNobody) {
     EXPECT_EQ(imported.document.ports[8].device, "") << "HCA-3 is no device of Linux";
     EXPECT_EQ(imported.document.ports[9].device, "ibp24s0");
     EXPECT_EQ(imported.document.ports[11].host, "b??");
-    EXPECT_TRUE(warns(imported.problems, "7 ports carry a description that names no host"));
+    EXPECT_TRUE(warns(imported.problems, "7 ports have a description that names no host"));
     EXPECT_TRUE(warns(imported.problems, "2 ports share their description"));
     EXPECT_EQ(read_back(imported.document).port_count(), 12U);
 }
@@ -217,7 +217,7 @@ TEST(TopologyIbnetdiscover, SwitchesOfOneNameGetTheirGuid) {
     EXPECT_EQ(ids, wanted);
 }
 
-TEST(TopologyIbnetdiscover, AdaptersOfASwitchAreNoHosts) {
+TEST(TopologyIbnetdiscover, AdaptersOfASwitchAreNotHosts) {
     const Imported imported = import_text(
         switch_block(10, "a", to_host(1, 51, "h1 mlx5_0") + to_host(2, 52, "inside mlx5_0")) +
         "\n" + system_guid(10) + "Ca\t1 " + node('H', 52) + "\t\t# \"inside mlx5_0\"\n");
@@ -257,7 +257,7 @@ TEST(TopologyIbnetdiscover, CutOffAndDamagedFiles) {
         << half.counts.switches;
 }
 
-TEST(TopologyIbnetdiscover, LinesThatMakeNoSense) {
+TEST(TopologyIbnetdiscover, UnknownLinesWarn) {
     const Imported imported = import_text(
         switch_block(10, "a",
                      to_host(1, 51, "h1 mlx5_0") +

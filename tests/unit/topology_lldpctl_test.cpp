@@ -61,7 +61,7 @@ bool warns(const Problems &problems, const std::string &words) {
     });
 }
 
-TEST(TopologyLldpctl, AllShapesTellTheSame) {
+TEST(TopologyLldpctl, AllShapesGiveTheSameResult) {
     const std::string one = neighbour("tor1", "00:00:00:00:00:01", "swp1");
     const std::string two = neighbour("tor2", "00:00:00:00:00:02", "swp2");
     const std::string shapes[] = {
@@ -90,7 +90,7 @@ TEST(TopologyLldpctl, AllShapesTellTheSame) {
     }
 }
 
-TEST(TopologyLldpctl, OneInterfaceIsNoList) {
+TEST(TopologyLldpctl, SingleInterfaceIsNotAList) {
     const Imported imported =
         import_one(json_of("{\"eth1\": " + neighbour("tor1", "00:00:00:00:00:01", "swp1") + "}"));
     ASSERT_EQ(imported.document.ports.size(), 1U);
@@ -134,7 +134,7 @@ TEST(TopologyLldpctl, HostsMeetAtTheirSwitch) {
         << "hosts do not see the spines";
 }
 
-TEST(TopologyLldpctl, NeighboursThatAreNoSwitches) {
+TEST(TopologyLldpctl, NeighboursOtherThanSwitchesAreIgnored) {
     const std::string station =
         R"({"chassis": {"phone": {"id": {"type": "mac", "value": "1"}, "capability": [{"type": "Bridge", "enabled": false}, {"type": "Station", "enabled": true}]}}})";
     const Imported imported =

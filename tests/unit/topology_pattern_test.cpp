@@ -97,20 +97,20 @@ TEST(TopologyPattern, MistakesAreNamed) {
     EXPECT_REFUSED(R"({"host": "a{n}", "switch": "l"})",
                    "ports[0].host: \"a{n}\": variable \"n\" is not set");
     EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l{n:3}"})", "\"3\" is no width");
-    EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l{n:0999999}"})", "is no width");
+    EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l{n:0999999}"})", "is not a width");
     EXPECT_REFUSED(R"({"host": "a", "switch": "l", "vars": {"i": "0-3"}})", "\"i\" is not used");
     EXPECT_REFUSED(R"({"host": "a", "switch": "l", "vars": {"i": 3}})", "ports[0].vars.i");
     EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l", "vars": {"p": {"of": "n"}}})",
-                   "is no rule");
+                   "is not a rule");
     EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l", "vars": {"p": {"of": "n", "every": 0}}})",
                    "vars.p");
     EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l", "vars": {"p": {"of": "x", "every": 2}}})",
                    "\"of\" names \"x\"");
     EXPECT_REFUSED(
         R"({"host": "a[1-2]", "switch": "l", "vars": {"p": {"of": "n", "every": 2, "within": 2}}})",
-        "is no rule");
+        "is not a rule");
     EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l", "vars": {"1": "1-2"}})",
-                   "is no variable name");
+                   "is not a variable name");
     EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l", "ip": "10.0.0.1"})",
                    "IP 10.0.0.1 is also that of ports[0]");
     EXPECT_REFUSED(R"({"host": "a[255-256]", "switch": "l", "ip": "10.0.0.{n}"})",
@@ -168,7 +168,7 @@ TEST(TopologyPattern, FieldsAreBoundedBeforeTheyAreWrittenOut) {
 
 // Every spine reaches the same superspines, by another set of uplinks each: few switches are above
 // a leaf, and many ways lead to them.
-TEST(TopologyPattern, WaysUpAreCountedAsTheyAreWalked) {
+TEST(TopologyPattern, UplinkPathsAreCountedDuringTheWalk) {
     std::string switches = R"({"id": "p[0-49]", "tier": "superspine"})";
     for (int i = 0; i < 50; i++)
         switches += R"(,{"id": "s)" + std::to_string(i) +

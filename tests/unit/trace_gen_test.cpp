@@ -112,7 +112,7 @@ TEST_F(TraceGen, CollectivesAreOnTheirQueuePairs) {
         EXPECT_NE(finding.kind, "bytes_differ");
 }
 
-TEST_F(TraceGen, RefusesWhatCannotBe) {
+TEST_F(TraceGen, RejectsImpossibleOptions) {
     EXPECT_EQ(write_synthetic({.nodes = 1, .collectives_a_second = 1, .directory = directory})
                   .failure()
                   .kind,

@@ -35,7 +35,7 @@ struct Sequences : cw_wire_sequences {
     int lost = 0;
 };
 
-TEST(WireSequence, SentAgainIsARetransmission) {
+TEST(WireSequence, RepeatedPsnIsARetransmission) {
     Sequences s;
     EXPECT_EQ(s.tx(write_middle, 0xfffffe), CW_WIRE_REQUEST);
     EXPECT_EQ(s.tx(write_middle, 0xffffff), CW_WIRE_REQUEST);
@@ -62,7 +62,7 @@ TEST(WireSequence, ResponsesHaveASequenceOfTheirOwn) {
     EXPECT_EQ(s.tx(response_only, 12), CW_WIRE_RESPONSE);
 }
 
-TEST(WireSequence, WhatDidNotGoOutIsSentForTheFirstTimeLater) {
+TEST(WireSequence, DroppedFrameIsNotARetransmissionLater) {
     Sequences s;
     EXPECT_EQ(s.tx(read_request, 10, 4), CW_WIRE_REQUEST);
     cw_sequence_tx_failed(&s, read_request, 10, CW_WIRE_REQUEST);
@@ -90,7 +90,7 @@ TEST(WireSequence, TheResponderTakesTheNextPsnOnly) {
     EXPECT_EQ(s.lost, 0);
 }
 
-TEST(WireSequence, AFrameThatOnlyTheKernelSawIsALoss) {
+TEST(WireSequence, FrameSeenByTheKernelOnlyIsALoss) {
     Sequences s;
     EXPECT_EQ(s.rx_request(write_middle, 100), CW_WIRE_REQUEST);
     EXPECT_EQ(s.rx_request(write_middle, 105, 1, 105), CW_WIRE_REQUEST);

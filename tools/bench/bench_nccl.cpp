@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ns of CPU time that probes add to a launch of NCCL in the thread that launches: untraced, with
-// empty uprobes in the same places, with collwire's, in one run. docs/sources/nccl.md says what
-// came out. The official library runs on the test double of CUDA (tests/cuda_double): two devices
-// of this process, NET/Socket between them.
+// Measures the CPU time in ns that probes add to an NCCL launch in the launching thread: untraced,
+// with empty uprobes in the same places, and with collwire's probes, in one run. Results are in
+// docs/sources/nccl.md. The official library runs on the CUDA test double (tests/cuda_double): two
+// devices in this process, connected by NET/Socket.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,7 +15,6 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <dlfcn.h>
@@ -30,6 +29,7 @@
 #include "collwire/record_kinds.h"
 #include "correlate/capture/encoder.h"
 #include "empty_uprobe.skel.h"
+#include "tools/program_options/program_options.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
@@ -40,17 +40,17 @@
 namespace collwire::bench {
 namespace {
 
-constexpr double LIMIT_LAUNCH_NS = 1000; // over an empty uprobe
-constexpr double LIMIT_OP_NS = 100;      // and for each operation of the proxy
+constexpr double LIMIT_LAUNCH_NS = 1000; // more than an empty uprobe
+constexpr double LIMIT_OP_NS = 100;      // more for each proxy operation
 constexpr double LIMIT_CAPTURE_BYTES = 100;
-constexpr int LAUNCHES_A_GROUP = 2; // one for each device
+constexpr int LAUNCHES_A_GROUP = 2; // one per device
 
 struct Options {
     std::string nccl;
     std::string double_directory;
     std::vector<int> channels = {1, 8, 32};
     int rounds = 40;
-    int groups = 25; // a round, for each of the three
+    int groups = 25; // per round, for each of the three variants
     int child_channels = 0;
 };
 
@@ -59,7 +59,7 @@ struct Options {
     std::exit(1);
 }
 
-// The few functions of NCCL and of the double that are called, by their ABI.
+// The functions of NCCL and of the double that this program calls, by their ABI.
 struct Nccl {
     using Comm = void *;
     using Stream = void *;
@@ -103,7 +103,7 @@ void check(int result, const char *what) {
 
 class Job {
 public:
-    // Enough for NCCL to use each channel.
+    // `count_` is large enough for NCCL to use every channel.
     explicit Job(const std::string &library, int channels)
         : nccl_(library), count_(static_cast<std::size_t>(channels) * 8192) {
         const std::array<int, 2> devices{0, 1};
@@ -117,7 +117,7 @@ public:
             static_cast<void>(group_ns());
     }
 
-    // CPU time of this thread for a group with one launch on each device.
+    // CPU time of this thread, in ns, for a group with one launch on each device.
     double group_ns() {
         const auto begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         check(nccl_.group_start(), "ncclGroupStart");
@@ -142,7 +142,7 @@ private:
     std::array<void *, 2> comms_{}, buffers_{}, streams_{};
 };
 
-// Empty programs on the instructions that collwire's sit on.
+// Empty programs on the instructions that collwire probes.
 class EmptyProbes {
 public:
     EmptyProbes(bpf_program *program, const nccl::LibraryLayout &layout) {
@@ -168,8 +168,8 @@ private:
     std::vector<bpf_link *> links_;
 };
 
-// What came of this process, and what it takes in a capture: a block for each round, as a recorder
-// that flushes once a second writes it of a job with as many launches a second.
+// Counts the records of this process and their size in a capture. One block per round, as a
+// recorder that flushes once a second writes it for a job with that many launches per second.
 class Seen {
 public:
     std::uint64_t calls = 0, launches = 0, ops = 0, ring_bytes = 0, capture_bytes = 0;
@@ -181,7 +181,7 @@ public:
             std::memcpy(&call, &header, sizeof(call));
         else if (header.kind == CW_KIND_NCCL_LAUNCH)
             std::memcpy(&launch, &header, sizeof(launch));
-        // Others may use this file, too.
+        // Other processes may use this library file, too.
         const auto tgid = std::max(call.tgid, launch.tgid);
         if (tgid != 0 && tgid != self_)
             return;
@@ -216,8 +216,8 @@ double quantile(std::vector<double> values, double part) {
     return values[static_cast<std::size_t>(part * static_cast<double>(values.size()))];
 }
 
-// Within which the median lies with a probability of 95 %, whatever the distribution: order
-// statistics of as many values, by the normal approximation of the binomial distribution.
+// A median and its 95 % confidence interval for any distribution: order statistics, by the normal
+// approximation of the binomial distribution.
 struct Median {
     double value = 0, low = 0, high = 0;
 };
@@ -234,16 +234,15 @@ Median median_of(std::vector<double> values) {
             .high = at(std::ceil(n / 2 + half_width))};
 }
 
-// Of the program, or of the one for kernels without bpf_loop(), as far as the kernel keeps it.
+// Prefix of the program names with and without bpf_loop(), as long as the kernel stores them.
 constexpr std::string_view LAUNCH = "proxy_start";
 
-// What the programs that were loaded since took, by the kernel's own count of it, while this is
-// there.
+// Turns on the kernel's run-time statistics of BPF programs while it exists.
 class ProgramTimes {
 public:
     ProgramTimes() : stats_(bpf_enable_stats(BPF_STATS_RUN_TIME)) {
         if (stats_ < 0)
-            fail("the kernel does not count what programs take");
+            fail("the kernel does not measure run times of BPF programs");
     }
     ProgramTimes(const ProgramTimes &) = delete;
     ProgramTimes &operator=(const ProgramTimes &) = delete;
@@ -262,7 +261,7 @@ public:
         [[nodiscard]] double mean_ns() const { return n == 0 ? 0 : ns / n; }
     };
 
-    // Of all programs behind `begin` up to `end`, or of those whose names begin so.
+    // Sum over the programs with ids in (begin, end] whose names start with `name`.
     static Runs runs(std::uint32_t begin, std::uint32_t end, std::string_view name = {}) {
         Runs sum;
         for (std::uint32_t id = begin; bpf_prog_get_next_id(id, &id) == 0 && id <= end;) {
@@ -270,7 +269,7 @@ public:
             bpf_prog_info info{};
             std::uint32_t size = sizeof(info);
             if (program < 0)
-                continue; // it is gone
+                continue; // unloaded meanwhile
             if (bpf_obj_get_info_by_fd(program, &info, &size) == 0 &&
                 std::string_view{info.name}.starts_with(name)) {
                 sum.ns += static_cast<double>(info.run_time_ns);
@@ -285,9 +284,8 @@ private:
     int stats_;
 };
 
-// This thread launches: it gets a CPU of its own, as far as it is up to this process. Otherwise the
-// proxies and the played kernels, which run meanwhile, take its CPU and empty its caches, and more
-// so the longer a launch takes.
+// Gives the launching thread a CPU that no other thread of this process uses. Otherwise the proxies
+// and the emulated kernels share its CPU and evict its caches, more so the longer a launch takes.
 void keep_others_off_this_cpu() {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2)
@@ -300,7 +298,7 @@ void keep_others_off_this_cpu() {
     CPU_XOR(&others, &allowed, &own);
     for (const auto &entry : std::filesystem::directory_iterator{"/proc/self/task"}) {
         const int tid = std::stoi(entry.path().filename());
-        // A thread that has ended meanwhile needs no CPU.
+        // Fails for a thread that exited meanwhile, which is fine.
         static_cast<void>(sched_setaffinity(tid, sizeof(own), tid == gettid() ? &own : &others));
     }
 }
@@ -334,9 +332,9 @@ int measure(const Options &options) {
     ours.detach_probes();
     const auto last_program = ProgramTimes::last_program();
     std::vector<double> untraced, with_empty, with_ours, differences, programs, launch_programs;
-    // Gives what a launch of this round takes where nothing disturbs it.
+    // Returns the undisturbed time of a launch in this round.
     const auto repeat = [&](std::vector<double> &times) {
-        static_cast<void>(job.group_ns()); // the first after a change of the code pays for it
+        static_cast<void>(job.group_ns()); // warm-up: the probed code has just changed
         std::vector<double> round;
         round.reserve(static_cast<std::size_t>(options.groups));
         for (int i = 0; i < options.groups; ++i)
@@ -348,7 +346,7 @@ int measure(const Options &options) {
         for (int i = 0; i < options.groups; ++i)
             static_cast<void>(job.group_ns());
     };
-    // What is measured is a known shape: the first launch under the probes tells of it.
+    // Measures launches of a shape already emitted: the first launch under the probes emits it.
     for (int round = 0; round < options.rounds; ++round) {
         static_cast<void>(repeat(untraced));
         double empty_ns = 0;
@@ -377,7 +375,7 @@ int measure(const Options &options) {
             const auto launched =
                 ProgramTimes::runs(last_empty, last_program, LAUNCH) - launch_before;
             if (launched.n == 0 || nothing.n == 0)
-                fail("no launch went through the programs");
+                fail("no launch ran the programs");
             launch_programs.push_back(launched.mean_ns() - nothing.mean_ns());
             programs.push_back(
                 ((ProgramTimes::runs(last_empty, last_program) - before).ns - nothing.ns) /
@@ -400,7 +398,7 @@ int measure(const Options &options) {
     const double limit = LIMIT_LAUNCH_NS + LIMIT_OP_NS * ops;
     const double capture_bytes = static_cast<double>(seen.capture_bytes) / n_calls;
     const auto verdict = [limit](const Median &median) {
-        return median.low > limit ? "NOT kept" : median.high <= limit ? "kept" : "cannot be told";
+        return median.low > limit ? "NOT kept" : median.high <= limit ? "kept" : "undecided";
     };
     const bool broken = counted.low > limit || capture_bytes > LIMIT_CAPTURE_BYTES;
     fmt::print(
@@ -417,21 +415,18 @@ int measure(const Options &options) {
     return broken ? 1 : 0;
 }
 
-// NCCL reads its environment once: a process for each number of channels.
+// NCCL reads its environment once, so each number of channels needs its own process.
 int run(const Options &options, const char *program) {
     fmt::print(
-        "ns of CPU time a launch in the launching thread, medians of {} launches each;\n"
-        "empty: uprobes whose programs do nothing, in the same places; ours: collwire's;\n"
-        "adds: how much more ours take than empty ones in the same round, where nothing\n"
-        "disturbs (10th percentiles): the median of {} rounds, and within what it lies by a\n"
-        "probability of 95 %;\n"
-        "launch: how much longer our program behind a launch runs than an empty one, by the\n"
-        "kernel's own count: the median of as many rounds, held to the limit; with call: the same\n"
-        "of the two programs behind a call and its launch, which sets the exit status;\n"
-        "bytes a call and its launch: in the ring buffer, and in the capture (limit {})\n\n"
-        "{:>8} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>15} {:>8} {:>12} {:>8} {:>12} "
-        "{:>7} "
-        "{:>7} {:>6} {:>7}\n",
+        "CPU time in ns per launch in the launching thread, medians of {} launches each\nempty: "
+        "uprobes with empty programs in the same places; ours: collwire's probes\nadds: ours minus "
+        "empty in the same round, at the 10th percentile of each (no disturbance);\nmedian of {} "
+        "rounds and its 95 % confidence interval\nlaunch: run time of our launch program minus "
+        "that of an empty one, from kernel statistics;\nmedian of the same rounds, compared with "
+        "the limit; withcall: the same for the programs of\na call and its launch together, which "
+        "sets the exit status\nring, capture: bytes per call and launch in the ring buffer and in "
+        "the capture (limit {})\n\n{:>8} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>15} "
+        "{:>8} {:>12} {:>8} {:>12} {:>7} {:>7} {:>6} {:>7}\n",
         options.rounds * options.groups, options.rounds, LIMIT_CAPTURE_BYTES, "channels", "ops",
         "traps", "untraced", "empty", "ours", "empty-un", "ours-emp", "adds", "(95 %)", "launch",
         "(95 %)", "withcall", "(95 %)", "limit", "ours/un", "ring", "capture");
@@ -461,7 +456,7 @@ int run(const Options &options, const char *program) {
         }
         int status = 0;
         if (pid < 0 || waitpid(pid, &status, 0) < 0 || !WIFEXITED(status))
-            fail("a measurement did not end in order");
+            fail("a measurement process failed");
         worst = std::max(worst, WEXITSTATUS(status));
     }
     return worst;
@@ -472,18 +467,19 @@ int run(const Options &options, const char *program) {
 
 int main(int argc, char **argv) {
     collwire::bench::Options options;
-    CLI::App app{"What collwire's probes add to a launch of NCCL on this machine"};
-    app.add_option("nccl", options.nccl, "an official libnccl.so.2")->required();
-    app.add_option("double", options.double_directory,
-                   "where libcuda_double.so, libnvidia-ml.so.1 and layouts/ are")
-        ->required();
-    app.add_option("--channels", options.channels)->capture_default_str();
-    app.add_option("--rounds", options.rounds)->check(CLI::Range(1, 1000))->capture_default_str();
-    app.add_option("--groups", options.groups, "in each round")
-        ->check(CLI::Range(1, 10000))
-        ->capture_default_str();
-    app.add_option("--child-channels", options.child_channels)->group("");
-    CLI11_PARSE(app, argc, argv);
+    collwire::ProgramOptions program(
+        "Measures what collwire's probes add to an NCCL launch on this machine");
+    program.add("nccl", options.nccl, "an official libnccl.so.2").required();
+    program
+        .add("double", options.double_directory,
+             "directory with libcuda_double.so, libnvidia-ml.so.1 and layouts/")
+        .required();
+    program.add("--channels", options.channels).show_default();
+    program.add("--rounds", options.rounds).range(1, 1000).show_default();
+    program.add("--groups", options.groups, "in each round").range(1, 10000).show_default();
+    program.add("--child-channels", options.child_channels).hide();
+    if (const auto status = program.parse(argc, argv))
+        return *status;
     return options.child_channels != 0 ? collwire::bench::measure(options)
                                        : collwire::bench::run(options, "/proc/self/exe");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ns per post of a chain of work requests: untraced, with an empty uprobe, with collwire's, in one
-// run. docs/sources/posts.md says what came out.
+// Measures the CPU time in ns per post of a chain of work requests: untraced, with an empty uprobe,
+// and with collwire's probe, in one run. Results are in docs/sources/posts.md.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <bpf/bpf.h>
 #include <fmt/format.h>
 
@@ -19,6 +18,7 @@
 #include "collwire/verbs.h"
 #include "empty_uprobe.skel.h"
 #include "tools/bench/stand_ins.h"
+#include "tools/program_options/program_options.h"
 #include "userspace/elf/elf_image.h"
 #include "userspace/elf/probe_point.h"
 #include "userspace/loader/shared_maps.h"
@@ -29,18 +29,18 @@
 namespace collwire::bench {
 namespace {
 
-constexpr double LIMIT_NS = 600; // added to a post of one request, the trap included
+constexpr double LIMIT_NS = 600; // added to a post of one request, including the trap
 constexpr int CHAIN_LENGTHS[] = {1, 4, 16};
 
 struct Options {
     int rounds = 7;
-    int milliseconds = 3; // of each measurement, about
+    int milliseconds = 3; // length of each measurement, about
 };
 
-// A round measures all three in turn, each so often.
+// A round measures the three variants in turn, each this many times.
 constexpr int REPETITIONS = 5;
 
-// Looks to the programs like a queue pair of libibverbs.
+// The BPF programs read this as a libibverbs queue pair.
 struct FakeQp {
     alignas(64) std::uint64_t words[64]{};
     std::uint64_t context[64]{};
@@ -67,7 +67,7 @@ struct Chain {
     std::vector<Sge> lists;
 };
 
-// Of this thread: what other programs take of the machine is not in it.
+// CPU time of this thread only.
 double cpu_time_ns() {
     return static_cast<double>(clock_ns(CLOCK_THREAD_CPUTIME_ID));
 }
@@ -81,7 +81,7 @@ double measure_once_ns(PostSend function, FakeQp &qp, Chain &chain, int posts) {
     return (cpu_time_ns() - begin) / posts;
 }
 
-// Where a probe goes, as an offset in this program's file.
+// The place of a probe, as an offset in this program's file.
 struct Point {
     std::uint64_t file_offset = 0;
     std::string instruction;
@@ -95,7 +95,7 @@ Result<Point> point_of(const StandIn &site) {
     const auto address = reinterpret_cast<std::uint64_t>(site.function);
     const process::Mapping *mapping = self.mapping_of(address);
     if (mapping == nullptr)
-        return error(ErrorKind::Failed, "this program is not in its own memory map");
+        return error(ErrorKind::Failed, "this program is missing in its own memory map");
     const std::uint64_t entry_offset = address - mapping->begin + mapping->file_offset;
     auto bytes = elf::read_library_file("/proc/self/exe");
     auto image = bytes ? elf::ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
@@ -137,7 +137,7 @@ struct Costs {
     double ours_ns = std::numeric_limits<double>::max();
 };
 
-// Keeps the best: noise only ever adds. How many posts fit into a measurement is found out first.
+// Keeps the minimum: noise only adds. A first run determines how many posts fit a measurement.
 void measure(const StandIn &site, int chain_length, const Options &options, double &best_ns) {
     FakeQp qp;
     Chain chain{chain_length};
@@ -148,7 +148,7 @@ void measure(const StandIn &site, int chain_length, const Options &options, doub
         best_ns = std::min(best_ns, measure_once_ns(site.function, qp, chain, posts));
 }
 
-// The three in turn, so that what the machine does meanwhile falls on all of them.
+// Measures the three in turn, so that background load affects all of them.
 bool measure_round(const StandIn &site, const Point &point, int chain_length,
                    const Options &options, bpf_program *empty, bpf_program *ours, Costs &costs) {
     measure(site, chain_length, options, costs.untraced_ns);
@@ -182,7 +182,7 @@ int run(const Options &options) {
         const bool loop =
             libbpf_probe_bpf_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_loop, nullptr) == 1;
         bpf_program__set_autoload(ours->progs.post_send_loop, loop);
-        // One round of it takes the chains here that are not of 16.
+        // Without bpf_loop one round covers the chains of 1 and 4, not those of 16.
         bpf_program__set_autoload(ours->progs.post_send_bounded, !loop);
         bpf_program__set_autoload(ours->progs.post_send_more, false);
         ready = ours.load(**maps);
@@ -195,12 +195,12 @@ int run(const Options &options) {
                                ? ours->progs.post_send_loop
                                : ours->progs.post_send_bounded;
 
-    fmt::print("ns of CPU time per post, the best of {} rounds; WRs: work requests a post\n"
-               "empty: with a uprobe whose program does nothing; ours: with collwire's\n\n",
+    fmt::print("CPU time in ns per post, best of {} rounds; WRs: work requests per post\nempty: "
+               "with a uprobe whose program is empty; ours: with collwire's probe\n\n",
                options.rounds);
     fmt::print("{:<20} {:<35} {:<16} {:<12} {:>3} {:>9} {:>8} {:>8} {:>9} {:>9} {:>9} {:>7}\n",
                "begins with", "as in", "probe on", "", "WRs", "untraced", "empty", "ours",
-               "ours-untr", "a WR", "ours-empt", "ours/em");
+               "ours-untr", "per WR", "ours-empt", "ours/em");
     Costs worst{0, 0, 0};
     for (const StandIn &site : stand_ins()) {
         const auto point = point_of(site);
@@ -250,11 +250,11 @@ int run(const Options &options) {
 
 int main(int argc, char **argv) {
     collwire::bench::Options options;
-    CLI::App app{"What probes on posted work requests cost on this machine"};
-    app.add_option("--rounds", options.rounds, "the best of them counts")
-        ->check(CLI::Range(1, 1000));
-    app.add_option("--milliseconds", options.milliseconds, "of each measurement, about")
-        ->check(CLI::Range(1, 10000));
-    CLI11_PARSE(app, argc, argv);
+    collwire::ProgramOptions program("Measures what probes on posted work requests cost here");
+    program.add("--rounds", options.rounds, "the best round counts").range(1, 1000);
+    program.add("--milliseconds", options.milliseconds, "length of each measurement, about")
+        .range(1, 10000);
+    if (const auto status = program.parse(argc, argv))
+        return *status;
     return collwire::bench::run(options);
 }

@@ -7,7 +7,7 @@ extern "C" {
 [[gnu::used, gnu::visibility("hidden")]] int bench_body(void *qp, WorkRequest *wr,
                                                         WorkRequest **bad_wr) {
     (void)bad_wr;
-    // As a driver under its lock: one write per request.
+    // Like a driver under its lock: one write per request.
     auto *posted = static_cast<volatile std::uint64_t *>(qp) + 8;
     for (; wr != nullptr; wr = wr->next)
         *posted = wr->wr_id;
@@ -28,7 +28,7 @@ FUNCTION("bench_jmp", "jmp bench_body\n")
 FUNCTION("bench_push", "push %r15\n pop %r15\n jmp bench_body\n")
 FUNCTION("bench_marked_jmp", "endbr64\n jmp bench_body\n")
 FUNCTION("bench_marked_push", "endbr64\n push %r15\n pop %r15\n jmp bench_body\n")
-// 4 bytes, 7, 5, 3: the conditional jump is at 19
+// Lengths 4, 7, 5, 3: the conditional jump is at offset 19.
 FUNCTION("bench_marked_sub",
          "endbr64\n sub $0x98,%rsp\n mov %rdx,0x10(%rsp)\n test %rdx,%rdx\n je 1f\n"
          "1: add $0x98,%rsp\n jmp bench_body\n")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that begin as post_send does in builds of rdma-core. They walk the chain, as a driver
-// must, and do nothing else.
+// Functions with the first instructions of post_send in several builds of rdma-core. They walk the
+// chain, as a driver must, and do nothing else.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ struct StandIn {
     const char *begins_with;
     const char *seen_in;
     PostSend function;
-    // Nothing: where collwire would put the probe. A number: at this offset from the start, on an
-    // instruction that the kernel does not emulate.
+    // Empty: probe where collwire would. A number: probe at this offset from the start, on an
+    // instruction that the kernel single-steps.
     std::optional<std::size_t> single_stepped_offset;
 };
 

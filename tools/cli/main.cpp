@@ -8,8 +8,8 @@
 
 namespace {
 
-// Where one of the standard streams is closed, the next file that is opened would get its number,
-// and our messages. What is written to this one fails, as it does to a closed one.
+// With a closed standard stream the next opened file would get its number and our messages. Writes
+// to this read-only descriptor fail, as they do on a closed one.
 void fill_standard_streams() {
     int fd = 0;
     do

@@ -26,12 +26,12 @@ Error failed(const std::string &path, int error_number) {
                  fmt::format("{}: cannot read: {}{}", path, std::strerror(error_number),
                              denied    ? ". Fix: run as its owner or as root"
                              : is_path ? ". Fix: check the path"
-                                       : ". Fix: check the disk that it is on"));
+                                       : ". Fix: check its disk"));
 }
 
 Error refused(const std::string &path, const char *what) {
     return error(ErrorKind::BadInput,
-                 fmt::format("{}: {}, not a file. Fix: name a regular file", path, what));
+                 fmt::format("{}: {}, not a file. Fix: give a regular file", path, what));
 }
 
 Result<std::vector<std::byte>> read_descriptor(int fd, const std::string &path,
@@ -50,8 +50,10 @@ Result<std::vector<std::byte>> read_descriptor(int fd, const std::string &path,
     try {
         bytes.resize(size_bytes);
     } catch (const std::exception &) {
-        return error(ErrorKind::Failed,
-                     fmt::format("{}: {} bytes do not fit into memory", path, size_bytes));
+        return error(
+            ErrorKind::Failed,
+            fmt::format("{}: {} bytes do not fit into memory. Fix: use a machine with more memory",
+                        path, size_bytes));
     }
     std::size_t got = 0;
     while (got < size_bytes) {
@@ -81,8 +83,8 @@ Result<std::vector<std::string>> captures_in(const std::string &directory) {
         return failed(directory, failure.value());
     if (found.empty())
         return error(ErrorKind::BadInput,
-                     fmt::format("{}: no capture (*.cwc) in this directory, and those below it "
-                                 "are not searched. Fix: name them ({})",
+                     fmt::format("{}: no capture (*.cwc) in this directory; subdirectories are not "
+                                 "searched. Fix: give them by name ({})",
                                  directory, (fs::path(directory) / "*" / "").string()));
     std::sort(found.begin(), found.end());
     return found;
@@ -101,7 +103,7 @@ Result<std::vector<std::string>> files_of(const std::string &path) {
 } // namespace
 
 Result<std::vector<std::byte>> read_file(const std::string &path, std::size_t limit_bytes) {
-    // Not blocking: a FIFO without a writer would hold the open for ever.
+    // O_NONBLOCK: open() of a FIFO without a writer would block forever.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return failed(path, errno);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that the user names on the command line.
+// Reads the files named on the command line.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace collwire::cli {
 
-// The first `limit_bytes` of a regular file, or as many as it has when it is opened: a capture may
-// still grow. BadInput for a directory, FIFO, device or socket; NotPermitted where it may not be
-// read. The message begins with the path.
+// The first `limit_bytes` of a regular file, or its size at open: a capture may still grow.
+// BadInput for a directory, FIFO, device or socket; NotPermitted without read permission. The
+// message begins with the path.
 [[nodiscard]] Result<std::vector<std::byte>>
 read_file(const std::string &path,
           std::size_t limit_bytes = std::numeric_limits<std::size_t>::max());
@@ -27,9 +27,8 @@ struct NamedCaptures {
     std::vector<Refused> refused;
 };
 
-// A directory stands for the *.cwc in it, sorted by name; any other path for itself. A file that is
-// named twice is there once. Refused, as BadInput: a directory without a capture, and a path that
-// does not exist.
+// A directory stands for its *.cwc files, sorted by name; any other path for itself. Duplicates are
+// removed. Refused, as BadInput: a directory without a capture, and a path that does not exist.
 [[nodiscard]] NamedCaptures expand_captures(const std::vector<std::string> &paths);
 
 } // namespace collwire::cli

@@ -34,7 +34,7 @@ std::int64_t load_signed(ByteSpan bytes) {
     return static_cast<std::int64_t>(load_unsigned(bytes) << unused_bits) >> unused_bits;
 }
 
-// As sysfs prints GIDs.
+// The format of GIDs in sysfs.
 std::string gid_text(ByteSpan gid) {
     std::string text;
     for (std::size_t i = 0; i < gid.size(); i++)
@@ -67,13 +67,13 @@ Json element_json(const Field &field, ByteSpan bytes) {
     return object;
 }
 
-// An array whose indices have names becomes an object.
+// An array with named indices becomes an object.
 Json array_json(const Field &field, ByteSpan bytes, std::uint64_t used) {
     const std::size_t element_bytes = field.size_bytes / field.count;
     Json result = field.name_of != nullptr ? Json::object() : Json::array();
     for (std::size_t i = 0; i < std::min<std::uint64_t>(field.count, used); i++) {
         if (field.name_of != nullptr && field.name_of(i).empty())
-            continue; // room for later
+            continue; // reserved
         Json element = element_json(field, bytes.subspan(i * element_bytes, element_bytes));
         if (field.name_of != nullptr)
             result[std::string(field.name_of(i))] = std::move(element);
@@ -137,7 +137,7 @@ Json record_json(const cw_header &header, ByteSpan record) {
     object["cpu"] = header.cpu == CW_CPU_USERSPACE ? Json(nullptr) : Json(header.cpu);
     if (const auto *layout = capture::layout_of(header.kind))
         add_fields(object, layout->fields, record);
-    // All kinds of struct cw_qp_event have the field, and it means something in one of them.
+    // Every kind of struct cw_qp_event has the field, but only one kind uses it.
     if (header.kind != CW_KIND_QP_ERROR && header.kind != CW_KIND_ASYNC_EVENT)
         object.erase("event_name");
     if (header.kind == CW_KIND_COUNTER_SAMPLES) {

@@ -20,7 +20,7 @@ Result<std::string> read_topology_text(const std::string &path) {
         return bytes.failure();
     if (bytes->size() > FILE_BYTES_MAX)
         return error(ErrorKind::BadInput,
-                     fmt::format("{}: has more than {} bytes. Fix: use patterns, or split the file",
+                     fmt::format("{}: larger than {} bytes. Fix: use patterns, or split the file",
                                  path, FILE_BYTES_MAX));
     return std::string(reinterpret_cast<const char *>(bytes->data()), bytes->size());
 }
@@ -29,7 +29,7 @@ std::string other_format_hint(std::string_view text) {
     const std::string_view magic(capture::FILE_MAGIC.data(), capture::FILE_MAGIC.size());
     if (text.starts_with(magic))
         return "this is a capture. Fix: read it with collwire report or collwire dump";
-    // One of ours, with a mistake in it, whatever else it mentions.
+    // A topology file with an error in it, even if it mentions other tools.
     if (text.find("collwire_topology") != std::string_view::npos)
         return {};
     const auto *importer = topology::detect_importer(text);

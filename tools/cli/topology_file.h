@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Topology files, and what other tools wrote that becomes one.
+// Reads topology files and the output of other tools that can be imported.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace collwire::cli {
 
-// The text of a file of at most 512 MiB: JSON takes about ten times its size while it is read.
-// Errors as read_file.
+// The text of a file of 512 MiB or less: parsing JSON takes about ten times its size in memory.
+// Errors as in read_file.
 [[nodiscard]] Result<std::string> read_topology_text(const std::string &path);
 
-// What text is that is no topology file, and what to do with it; empty where that is not known.
+// For text that is not a topology file: its format and a fix. Empty for an unknown format.
 [[nodiscard]] std::string other_format_hint(std::string_view text);
 
 } // namespace collwire::cli

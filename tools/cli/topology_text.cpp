@@ -35,7 +35,7 @@ std::string some_of(const std::vector<std::string> &names) {
     return text;
 }
 
-// What a port is called: its device or interface, else its strongest address.
+// A port is named by its device or interface, else by its most specific address.
 std::string port_label(const Port &port) {
     std::string name(port.device.empty() ? port.netdev : port.device);
     if (name.empty() && port.guid)
@@ -64,7 +64,7 @@ std::string port_line(const Port &port) {
     return line + '\n';
 }
 
-// Which ports each switch has, and which switches are below it.
+// The ports of each switch, and the switches below it.
 struct Contents {
     explicit Contents(const Topology &topology)
         : ports(topology.switch_count()), below(topology.switch_count()) {
@@ -117,8 +117,7 @@ private:
                              one.pod.empty() ? "" : ", pod ", one.pod);
         const std::string deeper = indent + "  ";
         if (one.uplinks.size() > 1)
-            text_ +=
-                fmt::format("{}with {} in all\n", deeper, counted(one.uplinks.size(), "uplink"));
+            text_ += fmt::format("{}{} in total\n", deeper, counted(one.uplinks.size(), "uplink"));
         if (!contents_.ports[index].empty())
             text_ += deeper + ports_summary(topology_, contents_.ports[index]) + '\n';
         std::size_t drawn_before = 0;
@@ -129,8 +128,7 @@ private:
                 draw_switch(lower, deeper); // at most four tiers deep
         }
         if (drawn_before > 0)
-            text_ +=
-                fmt::format("{}and {} already shown\n", deeper, counted(drawn_before, "switch"));
+            text_ += fmt::format("{}and {} shown above\n", deeper, counted(drawn_before, "switch"));
     }
 
     const Topology &topology_;
@@ -163,7 +161,7 @@ std::string topology_counts(const Topology &topology) {
     text += fmt::format(", {} of {}", counted(topology.port_count(), "port"),
                         counted(hosts.size(), "host"));
     if (unnamed > 0)
-        text += fmt::format(" ({} without a host's name)", unnamed);
+        text += fmt::format(" ({} without a host name)", unnamed);
     return text;
 }
 

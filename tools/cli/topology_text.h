@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A topology as text for a person.
+// Prints a topology as text.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ std::string import_counts(const topology::ImportCounts &counts);
 std::string switches_text(const topology::Topology &topology);
 std::string tree_text(const topology::Topology &topology);
 std::string hosts_text(const topology::Topology &topology);
-// The ports of one host, with the way up from each; empty if the topology does not have it.
+// The ports of one host and the uplinks of each; empty for an unknown host.
 std::string host_text(const topology::Topology &topology, std::string_view host);
 
 } // namespace collwire::cli

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "base/exit_status.h"
@@ -13,15 +11,10 @@
 #include "correlate/diagnose/render.h"
 #include "correlate/inspect/json.h"
 #include "tools/cli/read_file.h"
-#include "tools/cli/verb.h"
+#include "tools/cli/verbs.h"
 
 namespace collwire::cli {
 namespace {
-
-struct DiagnoseOptions {
-    std::vector<std::string> files;
-    bool json = false;
-};
 
 Result<inspect::Inspection> read_inspection(const std::string &path) {
     const auto bytes = read_file(path);
@@ -34,23 +27,25 @@ Result<inspect::Inspection> read_inspection(const std::string &path) {
     return parsed;
 }
 
-int run_diagnose(const DiagnoseOptions &options) {
+} // namespace
+
+int run_diagnose(const DiagnoseCommand &command) {
     std::vector<inspect::Inspection> inspections;
     int worst = EXIT_DONE;
-    for (const std::string &path : options.files) {
+    for (const std::string &path : command.files) {
         auto read = read_inspection(path);
         if (read) {
             inspections.push_back(std::move(*read));
             continue;
         }
-        // The others may say enough.
+        // The other files may be enough.
         fmt::print(stderr, "collwire diagnose: {}\n", read.failure().message);
         worst = worst == EXIT_DONE ? exit_status_of(read.failure()) : worst;
     }
     if (inspections.empty())
         return worst;
     const diagnose::Diagnosis diagnosis = diagnose::diagnose(inspections);
-    const std::string text = options.json ? diagnose::render_json(diagnosis, COLLWIRE_VERSION)
+    const std::string text = command.json ? diagnose::render_json(diagnosis, COLLWIRE_VERSION)
                                           : diagnose::render_text(diagnosis);
     std::fwrite(text.data(), 1, text.size(), stdout);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
@@ -58,18 +53,6 @@ int run_diagnose(const DiagnoseOptions &options) {
         return EXIT_FAILED;
     }
     return worst;
-}
-
-} // namespace
-
-void add_diagnose(CLI::App &app, int &status) {
-    CLI::App *verb = app.add_subcommand(
-        "diagnose", "Which rank is late and why, from what inspect wrote on all nodes");
-    const auto options = std::make_shared<DiagnoseOptions>();
-    verb->add_option("files", options->files, "Files of collwire inspect --json")->required();
-    verb->add_flag("--json", options->json, "One JSON document (schema: docs/diagnose.md)");
-    verb->footer("Exit status: 0 done, 1 a file could not be used (the others were), 2 usage.");
-    verb->callback([options, &status] { status = run_diagnose(*options); });
 }
 
 } // namespace collwire::cli

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -7,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,20 +15,14 @@
 #include "correlate/capture/reader.h"
 #include "tools/cli/read_file.h"
 #include "tools/cli/record_json.h"
-#include "tools/cli/verb.h"
+#include "tools/cli/verbs.h"
 
 namespace collwire::cli {
 namespace {
 
-struct DumpOptions {
-    std::vector<std::string> paths;
-    std::vector<std::string> kinds;
-};
-
-// 0, or why it cannot be written (errno).
+// Returns 0, or the errno of a failed write.
 int print_record(const cw_header &header, std::span<const std::byte> record) {
-    // Names in a capture are bytes that somebody chose: whatever is no UTF-8 is replaced, not
-    // thrown at the user.
+    // Names in a capture are bytes that users chose: invalid UTF-8 is replaced, else dump() throws.
     const std::string line =
         record_json(header, record)
             .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
@@ -38,7 +30,7 @@ int print_record(const cw_header &header, std::span<const std::byte> record) {
     return std::fwrite(line.data(), 1, line.size(), stdout) == line.size() ? 0 : errno;
 }
 
-int dump_file(const std::string &path, const DumpOptions &options, int &write_failure) {
+int dump_file(const std::string &path, const DumpCommand &command, int &write_failure) {
     const auto bytes = read_file(path);
     if (!bytes) {
         fmt::print(stderr, "collwire dump: {}\n", bytes.failure().message);
@@ -46,9 +38,9 @@ int dump_file(const std::string &path, const DumpOptions &options, int &write_fa
     }
     const auto summary = capture::read_capture(
         *bytes, [&](const cw_header &header, std::span<const std::byte> record) {
-            const bool wanted = options.kinds.empty() ||
-                                std::find(options.kinds.begin(), options.kinds.end(),
-                                          capture::kind_name(header.kind)) != options.kinds.end();
+            const bool wanted = command.kinds.empty() ||
+                                std::find(command.kinds.begin(), command.kinds.end(),
+                                          capture::kind_name(header.kind)) != command.kinds.end();
             if (wanted && write_failure == 0)
                 write_failure = print_record(header, record);
         });
@@ -59,21 +51,23 @@ int dump_file(const std::string &path, const DumpOptions &options, int &write_fa
     if (!summary->complete())
         fmt::print(stderr, "collwire dump: {}: {}\n", path, summary->describe());
     if (summary->unknown_records > 0)
-        fmt::print(
-            stderr,
-            "collwire dump: {}: skipped {} records of kinds that only a newer collwire knows\n",
-            path, summary->unknown_records);
+        fmt::print(stderr,
+                   "collwire dump: {}: skipped {} record(s) of kinds that this version does not "
+                   "know. Fix: use the collwire that wrote the capture\n",
+                   path, summary->unknown_records);
     return summary->cut ? EXIT_LOSS : EXIT_DONE;
 }
 
-// What could not be read at all weighs more than what is cut off at its end.
+// An unreadable file outranks one that is cut short.
 int worse_of(int before, int status) {
     const bool replaces = before == EXIT_DONE || before == EXIT_LOSS;
     return replaces && status != EXIT_DONE ? status : before;
 }
 
-int dump(const DumpOptions &options) {
-    const NamedCaptures named = expand_captures(options.paths);
+} // namespace
+
+int run_dump(const DumpCommand &command) {
+    const NamedCaptures named = expand_captures(command.paths);
     int worst = EXIT_DONE;
     for (const auto &refused : named.refused) {
         fmt::print(stderr, "collwire dump: {}\n", refused.failure.message);
@@ -82,7 +76,7 @@ int dump(const DumpOptions &options) {
     int write_failure = 0;
     for (const std::string &path : named.files)
         if (write_failure == 0)
-            worst = worse_of(worst, dump_file(path, options, write_failure));
+            worst = worse_of(worst, dump_file(path, command, write_failure));
     if (write_failure == 0 && std::fflush(stdout) != 0)
         write_failure = errno;
     if (write_failure != 0) {
@@ -91,25 +85,6 @@ int dump(const DumpOptions &options) {
         return EXIT_FAILED;
     }
     return worst;
-}
-
-} // namespace
-
-void add_dump(CLI::App &app, int &status) {
-    auto options = std::make_shared<DumpOptions>();
-    CLI::App *verb = app.add_subcommand("dump", "Print every record of captures as a line of JSON");
-    verb->add_option("PATH", options->paths, "Capture files; a directory stands for its *.cwc")
-        ->required();
-    std::vector<std::string> names;
-    for (const auto &kind : capture::kind_names())
-        names.emplace_back(kind.name);
-    verb->add_option("--kind", options->kinds, "Only records of this kind; may be repeated")
-        ->check(CLI::IsMember(names))
-        ->allow_extra_args(false);
-    verb->footer(
-        "Exit status: 0 done, 1 an input could not be read (the others still were), 2 usage, "
-        "3 not permitted, 5 a capture is cut short: what is before the cut was printed.");
-    verb->callback([options, &status] { status = dump(*options); });
 }
 
 } // namespace collwire::cli

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <optional>
 
 #include "base/exit_status.h"
@@ -28,22 +26,13 @@
 #include "correlate/topology/topology.h"
 #include "tools/cli/read_file.h"
 #include "tools/cli/topology_file.h"
-#include "tools/cli/verb.h"
+#include "tools/cli/verbs.h"
 
 namespace collwire::cli {
 
 namespace {
 
 constexpr std::size_t WIDTH_WITHOUT_TERMINAL = 120;
-constexpr std::size_t ROWS_MAX = 1'000'000;
-
-struct Options {
-    std::vector<std::string> paths;
-    std::string topology;
-    std::string json;
-    std::size_t rows = report::TextOptions{}.rows;
-    bool detail = false;
-};
 
 void complain(std::string_view message) {
     std::cerr << "collwire report: " << message << '\n';
@@ -61,7 +50,7 @@ model::SegmentOrder order_of(const std::string &path) {
     return bytes ? model::segment_order(*bytes) : model::SegmentOrder{};
 }
 
-// In the order that Ingest wants.
+// In the order that Ingest needs.
 std::vector<Input> in_order(std::vector<std::string> files) {
     std::vector<Input> inputs;
     for (std::string &file : files) {
@@ -78,7 +67,7 @@ void refuse(const std::string &path, const Error &failure, model::Ingest &ingest
     ingest.unreadable(path, failure.message.substr(path.size() + std::strlen(": ")));
 }
 
-// False: it is not used.
+// False: the file was not used.
 bool ingest_file(const std::string &path, model::Ingest &ingest) {
     const auto bytes = read_file(path);
     if (!bytes) {
@@ -98,13 +87,13 @@ bool ingest_file(const std::string &path, model::Ingest &ingest) {
     const bool used = ingest.end_capture(*summary);
     if (summary->cut || !used)
         complain(fmt::format("{}: {}; {}", path, summary->describe(),
-                             used                    ? "used up to there"
+                             used                    ? "records before that are used"
                              : summary->records == 0 ? "not used"
-                                                     : "not used, it holds no node record"));
+                                                     : "not used: no node record in it"));
     return used;
 }
 
-// Whether all that was named could be used; `used`: how many captures.
+// False: some file was refused. `used`: number of captures that were ingested.
 bool ingest_all(const std::vector<std::string> &paths, model::Ingest &ingest, std::size_t &used) {
     NamedCaptures named = expand_captures(paths);
     for (const auto &refused : named.refused)
@@ -140,32 +129,33 @@ bool is_capture(const std::string &path) {
     return bytes && std::ranges::equal(*bytes, std::as_bytes(std::span(capture::FILE_MAGIC)));
 }
 
-Result<void> write_json_file(const model::Model &model, const Options &options) {
-    const std::string &path = options.json;
-    // A new one is for its owner alone, as captures are: command lines are in it, too.
+Result<void> write_json_file(const model::Model &model, const ReportCommand &command) {
+    const std::string &path = command.json;
+    // Mode 0600, as captures have: the JSON contains command lines.
     const mode_t umask_before = ::umask(S_IRWXG | S_IRWXO);
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
     ::umask(umask_before);
     if (file) {
-        report::write_json(model, file, {.detail = options.detail});
+        report::write_json(model, file, {.detail = command.detail});
         file.close();
     }
     if (!file)
         return error(ErrorKind::Failed,
-                     fmt::format("{}: cannot be written: {}. Fix: name another place with --json",
-                                 path, std::strerror(errno)));
+                     fmt::format("{}: cannot write: {}. Fix: give another file with --json", path,
+                                 std::strerror(errno)));
     return {};
 }
 
-Result<void> write_reports(const model::Model &model, const Options &options) {
-    if (options.json == "-")
-        report::write_json(model, std::cout, {.detail = options.detail});
+Result<void> write_reports(const model::Model &model, const ReportCommand &command) {
+    if (command.json == "-")
+        report::write_json(model, std::cout, {.detail = command.detail});
     else
-        std::cout << report::text_report(model, text_options(options.rows));
+        std::cout << report::text_report(model, text_options(command.rows));
     if (!std::cout.flush())
-        return error(ErrorKind::Failed, "cannot write to standard output");
-    if (!options.json.empty() && options.json != "-")
-        return write_json_file(model, options);
+        return error(ErrorKind::Failed,
+                     "cannot write to standard output. Fix: check its disk or pipe");
+    if (!command.json.empty() && command.json != "-")
+        return write_json_file(model, command);
     return {};
 }
 
@@ -181,16 +171,18 @@ Result<topology::Topology> read_topology(const std::string &path) {
                         : error(ErrorKind::BadInput, hint).in(path);
 }
 
-int run(const Options &options) {
-    if (options.json != "-" && is_capture(options.json)) {
-        complain(fmt::format("--json {}: this is a capture, it is left as it is. Fix: name the "
-                             "JSON file to write behind --json",
-                             options.json));
+} // namespace
+
+int run_report(const ReportCommand &command) {
+    if (command.json != "-" && is_capture(command.json)) {
+        complain(fmt::format(
+            "--json {}: refusing to overwrite a capture. Fix: give another file after --json",
+            command.json));
         return EXIT_USAGE;
     }
     std::optional<topology::Topology> topology;
-    if (!options.topology.empty()) {
-        auto read = read_topology(options.topology);
+    if (!command.topology.empty()) {
+        auto read = read_topology(command.topology);
         if (!read) {
             complain(read.failure().message);
             return EXIT_FAILED;
@@ -200,42 +192,19 @@ int run(const Options &options) {
 
     model::Ingest ingest;
     std::size_t used = 0;
-    const bool all_used = ingest_all(options.paths, ingest, used);
+    const bool all_used = ingest_all(command.paths, ingest, used);
     if (used == 0)
         return EXIT_FAILED;
 
     model::Model model = ingest.take();
     model::join(model, topology ? &*topology : nullptr);
-    if (const auto written = write_reports(model, options); !written) {
+    if (const auto written = write_reports(model, command); !written) {
         complain(written.failure().message);
         return EXIT_FAILED;
     }
     if (!all_used)
         return EXIT_FAILED;
     return model.lost_records != 0 ? EXIT_LOSS : EXIT_DONE;
-}
-
-} // namespace
-
-void add_report(CLI::App &app, int &status) {
-    auto options = std::make_shared<Options>();
-    CLI::App *verb = app.add_subcommand(
-        "report", "Say which bytes went where, from the captures of any number of hosts");
-    verb->add_option("PATH", options->paths, "Captures; a directory stands for its *.cwc")
-        ->required();
-    verb->add_option("--topology", options->topology,
-                     "The fabric, to tell the tiers (see collwire topology)");
-    verb->add_option("--json", options->json,
-                     "Write everything to this file, too; - is standard output, without the text");
-    verb->add_option("--rows", options->rows, "Rows of the long tables")
-        ->capture_default_str()
-        ->check(CLI::Range(std::size_t{1}, ROWS_MAX));
-    verb->add_flag("--detail", options->detail,
-                   "With --json: what each rank sent and received for each operation of NCCL's");
-    verb->footer("Exit status: 0 done, 1 an input could not be used (the others still were) or the "
-                 "output not be written, "
-                 "2 usage, 5 the captures hold loss.");
-    verb->callback([options, &status] { status = run(*options); });
 }
 
 } // namespace collwire::cli

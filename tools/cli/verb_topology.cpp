@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,19 +13,10 @@
 #include "correlate/topology/topology.h"
 #include "tools/cli/topology_file.h"
 #include "tools/cli/topology_text.h"
-#include "tools/cli/verb.h"
+#include "tools/cli/verbs.h"
 
 namespace collwire::cli {
 namespace {
-
-struct TopologyOptions {
-    std::string file;
-    std::string host;
-    std::string format;
-    std::vector<std::string> files;
-    std::vector<std::string> hosts;
-    std::string out;
-};
 
 int fail(const Error &failure) {
     fmt::print(stderr, "collwire topology: {}\n", failure.message);
@@ -78,28 +67,27 @@ int flushed(int status) {
     return EXIT_FAILED;
 }
 
-int check(const TopologyOptions &options) {
-    const Loaded loaded = load(options.file);
+int check(const TopologyCommand &command) {
+    const Loaded loaded = load(command.file);
     if (!loaded.checked.topology)
         return loaded.status;
-    print_problems(loaded.checked.problems, options.file + ": ");
-    fmt::print("{}: good, {}\n", options.file, topology_counts(*loaded.checked.topology));
+    print_problems(loaded.checked.problems, command.file + ": ");
+    fmt::print("{}: OK, {}\n", command.file, topology_counts(*loaded.checked.topology));
     return flushed(EXIT_DONE);
 }
 
-int show(const TopologyOptions &options) {
-    const Loaded loaded = load(options.file);
+int show(const TopologyCommand &command) {
+    const Loaded loaded = load(command.file);
     if (!loaded.checked.topology)
         return loaded.status;
     const auto &topology = *loaded.checked.topology;
-    if (!options.host.empty()) {
-        const std::string text = host_text(topology, options.host);
+    if (!command.host.empty()) {
+        const std::string text = host_text(topology, command.host);
         if (text.empty())
-            return fail(
-                error(ErrorKind::Failed,
-                      fmt::format(
-                          "{}: has no host {}. Fix: see its hosts with `collwire topology show {}`",
-                          options.file, topology::quote(options.host), options.file)));
+            return fail(error(
+                ErrorKind::Failed,
+                fmt::format("{}: no host {}. Fix: list the hosts with `collwire topology show {}`",
+                            command.file, topology::quote(command.host), command.file)));
         fmt::print("{}", text);
         return flushed(EXIT_DONE);
     }
@@ -113,23 +101,22 @@ int show(const TopologyOptions &options) {
     return flushed(EXIT_DONE);
 }
 
-// The format asked for, or the one that the first file looks like.
-Result<const topology::Importer *> choose_importer(const TopologyOptions &options,
+// The format given by --format, else the one detected in the first file.
+Result<const topology::Importer *> choose_importer(const TopologyCommand &command,
                                                    const std::string &first_text) {
-    const auto *importer = options.format.empty() ? topology::detect_importer(first_text)
-                                                  : topology::find_importer(options.format);
+    const auto *importer = command.format.empty() ? topology::detect_importer(first_text)
+                                                  : topology::find_importer(command.format);
     if (importer != nullptr)
         return importer;
     std::string names;
     for (const auto &known : topology::importers())
         names += (names.empty() ? "" : " or ") + std::string(known.name);
-    return error(ErrorKind::BadInput,
-                 fmt::format("{}: {}. Fix: give what {} prints, or name its format with --format",
-                             options.files.front(),
-                             first_text.empty()
-                                 ? "the file is empty"
-                                 : "from offset 0 on in no format that can be imported",
-                             names));
+    return error(
+        ErrorKind::BadInput,
+        fmt::format("{}: {}. Fix: give the output of {}, or its format with --format",
+                    command.files.front(),
+                    first_text.empty() ? "the file is empty" : "unknown format at offset 0",
+                    names));
 }
 
 Result<void> write_text(const std::string &path, const std::string &text) {
@@ -142,31 +129,31 @@ Result<void> write_text(const std::string &path, const std::string &text) {
     else if (written)
         return {};
     return error(ErrorKind::Failed,
-                 fmt::format("{}: cannot be written: {}. Fix: name another place with -o", path,
+                 fmt::format("{}: cannot write: {}. Fix: give another file with -o", path,
                              std::strerror(failure)));
 }
 
-int import(const TopologyOptions &options) {
-    if (!options.hosts.empty() && options.hosts.size() != options.files.size())
-        return fail(
-            error(ErrorKind::Usage,
-                  fmt::format("{} files but {} --host. Fix: give one --host for each file, in "
-                              "their order",
-                              options.files.size(), options.hosts.size())));
+int import(const TopologyCommand &command) {
+    if (!command.hosts.empty() && command.hosts.size() != command.files.size())
+        return fail(error(
+            ErrorKind::Usage,
+            fmt::format(
+                "{} files but {} --host options. Fix: give one --host per file, in the same order",
+                command.files.size(), command.hosts.size())));
     std::vector<std::string> texts;
-    for (const auto &path : options.files) {
+    for (const auto &path : command.files) {
         auto text = read_topology_text(path);
         if (!text)
             return fail(text.failure());
         texts.push_back(*std::move(text));
     }
-    const auto importer = choose_importer(options, texts.front());
+    const auto importer = choose_importer(command, texts.front());
     if (!importer)
         return fail(importer.failure());
     std::vector<topology::ImportInput> inputs;
     for (std::size_t i = 0; i < texts.size(); i++)
         inputs.push_back(
-            {options.files[i], texts[i], options.hosts.empty() ? std::string() : options.hosts[i]});
+            {command.files[i], texts[i], command.hosts.empty() ? std::string() : command.hosts[i]});
     const auto imported = topology::import_files(**importer, inputs);
     if (!imported)
         return fail(imported.failure());
@@ -177,54 +164,30 @@ int import(const TopologyOptions &options) {
     print_problems(checked.problems, "result: ");
     if (!checked.topology)
         return fail(error(ErrorKind::BadInput,
-                          "what was imported contradicts itself, nothing is written. Fix: correct "
-                          "the input, or import fewer files at once"));
+                          "the imported topology contradicts itself, so nothing was written. Fix: "
+                          "correct the input, or import fewer files at once"));
     fmt::print(stderr, "{}\n", import_counts(imported->counts));
-    if (options.out.empty()) {
+    if (command.out.empty()) {
         fmt::print("{}", json);
         return flushed(EXIT_DONE);
     }
-    if (const auto written = write_text(options.out, json); !written)
+    if (const auto written = write_text(command.out, json); !written)
         return fail(written.failure());
     return EXIT_DONE;
 }
 
 } // namespace
 
-void add_topology(CLI::App &app, int &status) {
-    auto options = std::make_shared<TopologyOptions>();
-    CLI::App *verb =
-        app.add_subcommand("topology", "Check, show or import the description of the fabric");
-    verb->require_subcommand(1);
-
-    CLI::App *check_verb = verb->add_subcommand("check", "Say what is wrong with a topology file");
-    check_verb->add_option("FILE", options->file, "Topology file")->required();
-    check_verb->callback([options, &status] { status = check(*options); });
-
-    CLI::App *show_verb =
-        verb->add_subcommand("show", "Print switches, the tree of them, and hosts");
-    show_verb->add_option("FILE", options->file, "Topology file")->required();
-    show_verb->add_option("--host", options->host, "Only this host's ports");
-    show_verb->callback([options, &status] { status = show(*options); });
-
-    CLI::App *import_verb =
-        verb->add_subcommand("import", "Make a topology file from the output of other tools");
-    std::vector<std::string> names;
-    for (const auto &importer : topology::importers())
-        names.emplace_back(importer.name);
-    import_verb->add_option("FILE", options->files, "Output of the tool; several files become one")
-        ->required();
-    import_verb
-        ->add_option("--format", options->format, "Which tool wrote it; found out if not given")
-        ->check(CLI::IsMember(names));
-    import_verb
-        ->add_option("--host", options->hosts,
-                     "Whose output it is, for lldpctl; once for each file")
-        ->expected(1)
-        ->take_all();
-    import_verb->add_option("-o,--output", options->out,
-                            "Where to write; standard output if not given");
-    import_verb->callback([options, &status] { status = import(*options); });
+int run_topology(const TopologyCommand &command) {
+    switch (command.action) {
+    case TopologyAction::Check:
+        return check(command);
+    case TopologyAction::Show:
+        return show(command);
+    case TopologyAction::Import:
+        break;
+    }
+    return import(command);
 }
 
 } // namespace collwire::cli

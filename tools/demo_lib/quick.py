@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The demo on one machine: official NCCL over TCP sockets between ranks that each are a node to it, on the test double of CUDA, recorded by
-collwire from outside and reported.
+"""The demo on one machine: official NCCL on the CUDA test double. Each rank is a node of its own, connected by TCP sockets. collwire records
+it from outside and prints the report.
 
 quick.py --library libnccl.so.2 --out DIR [--after SECONDS]      (tools/demo --quick builds, fetches NCCL and becomes root first)"""
 
@@ -29,17 +29,17 @@ COLLWIRE = os.path.join(ROOT, "build", "release", "collwire")
 DOUBLE = os.path.join(ROOT, "build", "release", "tests", "cuda_double")
 RANKS = 4
 ITERATIONS = 3
-LIMIT_S = 300  # of the job, and of the recording, whatever happens to this program
+LIMIT_S = 300  # for the job and the recording, even if this program dies
 START_LIMIT_S = 60
 NOT_PERMITTED = 3
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 _begin = time.monotonic()
-_before_s = 0  # that tools/demo took
+_before_s = 0  # seconds spent in tools/demo
 
 
 class Problem(Exception):
-    """One line: what, where, what to do; and the exit status."""
+    """An error of one line (what, where, fix) with an exit status."""
 
     def __init__(self, text, status=1):
         super().__init__(text)
@@ -51,21 +51,21 @@ def say(text):
 
 
 def end_in_order(number, _frame):
-    # Ctrl-C reaches this program from the terminal, and once more through the script that waits for it.
+    # Ctrl-C arrives twice: from the terminal, and through the script that waits for this program.
     for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def as_recorder(mask):
-    # Ctrl-C is for this program, which ends the recorder after the job; a death of this program is for the recorder, too.
+    # Ctrl-C reaches this program only, which stops the recorder after the job. If this program dies, the recorder stops, too.
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.setpgid(0, 0)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 
 class Recorder:
-    """`collwire record` as it stands beside any job, for the time of the block."""
+    """Runs `collwire record` for the duration of the block."""
 
     def __init__(self, capture):
         self.said = ""
@@ -92,7 +92,7 @@ class Recorder:
             part = os.read(self.process.stderr.fileno(), 4096) if ready else b""
             if not part:
                 self._end()
-                raise Problem(f"collwire record did not begin: {self.said.strip() or 'it said nothing'}", self.process.returncode or 1)
+                raise Problem(f"collwire record did not start: {self.said.strip() or 'no output'}", self.process.returncode or 1)
             self.said += part.decode(errors="replace")
 
     def _end(self):
@@ -102,8 +102,8 @@ class Recorder:
 
 
 def run_job(library, scratch):
-    """Each rank has its own NCCL_HOSTID, so that NCCL takes them for nodes and goes over sockets. What they have in their environment is for
-    NCCL and for the double: collwire needs nothing there."""
+    """Each rank has its own NCCL_HOSTID, so that NCCL treats it as a node and uses sockets. The environment is for NCCL and the double;
+    collwire needs none."""
     job = double_job.Job(library, DOUBLE, RANKS, limit_s=LIMIT_S,
                          environment={"LD_PRELOAD": f"{DOUBLE}/libcuda_double.so", "NCCL_NET": "Socket", "NCCL_SHM_DISABLE": "1"})
     try:
@@ -123,28 +123,28 @@ def demonstrate(library, out):
     remove_earlier(out)
     version = ".".join(str(part) for part in double_job.version_of(library))
     with tempfile.TemporaryDirectory(prefix="collwire-demo-") as scratch:
-        say("collwire record, beside whatever runs on this machine")
+        say("collwire record")
         with Recorder(f"{out}/capture") as recorder:
-            say(f"official NCCL {version}: {RANKS} ranks on this machine, each a node to NCCL, over NET/Socket; no GPU: CUDA is a test double")
+            say(f"official NCCL {version}: {RANKS} ranks on this machine, each one a node for NCCL, over NET/Socket; no GPU: CUDA is a test double")
             run_job(library, scratch)
         if recorder.process.returncode != 0:
-            raise Problem(f"collwire record ended with {recorder.process.returncode}: {recorder.said.strip()}")
+            raise Problem(f"collwire record exited with {recorder.process.returncode}: {recorder.said.strip()}")
         say("collwire report")
         status = subprocess.run([COLLWIRE, "report", f"{out}/capture", "--json", f"{out}/report.json", "--detail"], check=False).returncode
         if status != 0:
-            raise Problem(f"collwire report ended with {status}")
+            raise Problem(f"collwire report exited with {status}")
         with open(f"{out}/report.json", encoding="utf-8") as file:
             report = json.load(file)
         if not verdict.compare(report, [f"{scratch}/truth.{rank}" for rank in range(RANKS)], [f"{scratch}/job.{rank}" for rank in range(RANKS)]):
-            raise Problem(f"the report is not what the double did; see {out}/report.json")
-    say(f"done, {time.monotonic() - _begin:.0f} s after build and download; the capture and the report are in {out}")
+            raise Problem(f"the report differs from the log of the double; see {out}/report.json")
+    say(f"done, {time.monotonic() - _begin:.0f} s after build and download; capture and report are in {out}")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--after", type=int, default=0, help="seconds that have passed")
+    parser.add_argument("--after", type=int, default=0, help="seconds that have passed already")
     arguments = parser.parse_args()
     global _before_s
     _before_s = arguments.after

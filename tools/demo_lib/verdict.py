@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demos print below the report, and whether they count as shown: the report against the log of the test double of CUDA, and in the
-lab the tiers against the switches' counters."""
+"""Checks the report of a demo against the log of the CUDA test double, prints the result below the report, and in the lab prints the tiers next
+to the switch counters."""
 
 import glob
 import json
@@ -16,13 +16,13 @@ TIERS = ("leaf", "spine")
 
 
 def compare(report, logs, jobs):
-    """The job's communicators against what the double put into NCCL's buffers. `logs` of the double, `jobs` of its job program, a file for
-    each rank. False: they differ."""
+    """Compares the job's communicators with what the double put into NCCL's buffers. `logs`: of the double, `jobs`: of its job program, one
+    file per rank. False: they differ."""
     report = identity_truth.only_of(report, {identity_truth.lines_of(job)[0]["pid"] for job in jobs})
     truth = identity_truth.Truth([identity_truth.lines_of(log) for log in logs])
     figures, different = identity_truth.compare_bytes(report, truth)
-    print(f"\nThe double's own log: {sum(truth.sent.values()):,} bytes sent. Of its {figures} figures (bytes of an operation, rank, peer and "
-          f"channel) {len(different)} differ from collwire's.")
+    print(f"\nLog of the CUDA test double: {sum(truth.sent.values()):,} bytes sent. {len(different)} of {figures} figures (bytes per operation, rank, peer "
+          f"and channel) differ from collwire's.")
     for line in different[:10]:
         print(f"  {line}")
     return figures > 0 and not different
@@ -37,7 +37,7 @@ def print_tiers_of_communicators(report):
 
 
 def lab_verdict(out):
-    """Of a run of the lab in `out`, reported to out/report.json with --detail."""
+    """Checks a run of the lab in `out`, reported to out/report.json with --detail."""
     with open(f"{out}/report.json", encoding="utf-8") as file:
         report = json.load(file)
     with open(f"{out}/fabric/links.json", encoding="utf-8") as file:
@@ -49,10 +49,10 @@ def lab_verdict(out):
     print()
     for tier in TIERS:
         print(f"{tier} tier:".ljust(13) + f"{wire_bytes[tier]:,} bytes on the wire")
-    print(f"the switches' own counters, leaves to spine: {uplink_bytes:,} bytes (with ARP and TCP)")
+    print(f"switch counters, leaves to spine: {uplink_bytes:,} bytes (with ARP and TCP)")
     is_same = compare(report, doubles, jobs)
     if not all(wire_bytes.values()):
-        print("the report has no bytes on the leaf or on the spine tier")
+        print("the report lacks bytes on the leaf or the spine tier")
     return is_same and all(wire_bytes.values())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet captures of the fabric's links with tcpdump, and the proof that they hold every frame."""
+"""Packet captures of the fabric's links with tcpdump, and the check that they hold every frame."""
 
 import os
 import re

@@ -21,7 +21,7 @@ _OURS = re.compile(r"node\d|fabric|modules|topology\.json|lab\.json")
 
 @dataclass
 class Setup:
-    """What one run is to be. Paths are absolute."""
+    """The settings of one run. Paths are absolute."""
 
     nodes: int
     nics: int
@@ -95,7 +95,7 @@ def _setup(args):
 
 
 def _claim(out):
-    """Makes out ready and holds it until this process and its child end. Only a lab's own results are ever removed."""
+    """Prepares `out` and locks it until this process and its child end. Only a lab's own results are ever removed."""
     os.makedirs(out, exist_ok=True)
     handle = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private apt: own sources, lists and cache, so that another suite's packages can be fetched without touching the machine's apt."""
+"""A private apt with its own sources, lists and cache: fetches packages of another suite without touching the machine's apt."""
 
 import glob
 import os
@@ -12,7 +12,7 @@ DEFAULT_MIRROR = "http://deb.debian.org/debian"
 DEFAULT_SECURITY_MIRROR = "http://deb.debian.org/debian-security"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-# Settings of the machine that decide how the archive is reached; everything else of its apt configuration stays out.
+# Settings of the machine for reaching the archive. The rest of its apt configuration is not used.
 _KEPT_SETTING = re.compile(r"^Acquire::(http|https|ftp|Retries|ForceIPv4|ForceIPv6|proxy)\b", re.IGNORECASE)
 
 
@@ -37,7 +37,7 @@ def _machine_uris():
 
 
 def mirrors():
-    """(main, security): the machine's own Debian mirrors where it has them, else the defaults above."""
+    """(main, security): the Debian mirrors of this machine, else the defaults above."""
     main, security = DEFAULT_MIRROR, DEFAULT_SECURITY_MIRROR
     for uri in reversed(_machine_uris()):
         if uri.endswith("/debian-security"):
@@ -53,11 +53,11 @@ def _machine_settings():
 
 
 class PrivateApt:
-    """apt with its whole state under one directory, for the given suites of Debian (amd64)."""
+    """apt for the given Debian suites (amd64), with all its state in one directory."""
 
     def __init__(self, directory, suites, components="main"):
         if not os.path.exists(KEYRING):
-            raise NotPossible(f"{KEYRING} is missing, so that Debian's packages cannot be verified. "
+            raise NotPossible(f"{KEYRING} is missing: Debian packages cannot be verified. "
                            "Fix: apt-get install debian-archive-keyring")
         self._directory = directory
         for name in ("lists/partial", "cache/archives/partial", "log"):
@@ -66,7 +66,7 @@ class PrivateApt:
         lines = []
         for suite in suites:
             uri = security if suite.endswith("-security") else main
-            # A mirror that lags is no danger here: signatures are still checked, and the versions are pinned.
+            # A stale mirror is safe here: signatures are still checked, and versions are pinned.
             lines.append(f"deb [arch=amd64 signed-by={KEYRING} check-valid-until=no] {uri} {suite} {components}\n")
         self._write("sources.list", "".join(lines))
         self._write("status", "")
@@ -97,7 +97,7 @@ class PrivateApt:
         result = self._run("apt-get", "update", "-q")
         if result.returncode != 0 or re.search(r"^(E|Err|W: Failed)", result.stdout + result.stderr, re.MULTILINE):
             reason = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith(("E:", "W:", "Err"))]
-            raise NotPossible("Debian's package lists could not be fetched: "
+            raise NotPossible("cannot fetch the package lists of Debian: "
                            + (reason[0] if reason else f"apt-get update exited with {result.returncode}")
                            + ". Fix: check the network, the proxy settings of apt and the Debian mirror in its sources")
 
@@ -105,7 +105,7 @@ class PrivateApt:
         return self._run("apt-cache", "pkgnames", prefix).stdout.split()
 
     def versions(self, name):
-        """[(version, depends)] of a package, in no special order; empty if the archive does not have it."""
+        """[(version, depends)] of a package, unordered; empty if the archive lacks it."""
         found = []
         for paragraph in self._run("apt-cache", "show", name).stdout.split("\n\n"):
             fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if re.match(r"^[A-Za-z-]+: ", line))
@@ -114,12 +114,12 @@ class PrivateApt:
         return found
 
     def download(self, packages, directory):
-        """Fetches [(name, version)] into directory (apt verifies their sums) and returns the paths of the .deb files."""
+        """Fetches [(name, version)] into directory and returns the paths of the .deb files. apt verifies the checksums."""
         before = set(os.listdir(directory))
         result = self._run("apt-get", "download", "-q", *[f"{name}={version}" for name, version in packages], cwd=directory)
         if result.returncode != 0:
             reason = [line for line in result.stderr.splitlines() if line.startswith("E:")]
-            raise NotPossible(f"{packages[0][0]} could not be downloaded: {reason[0] if reason else result.returncode}. "
+            raise NotPossible(f"cannot download {packages[0][0]}: {reason[0] if reason else result.returncode}. "
                            "Fix: check the network and the Debian mirror in apt's sources")
         return [os.path.join(directory, name) for name in sorted(set(os.listdir(directory)) - before) if name.endswith(".deb")]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leaf/spine fabric: bridges, uplinks and taps of the current network namespace, their counters, and the topology file."""
+"""The leaf/spine fabric: bridges, uplinks and taps in the current network namespace, their counters, and the topology file."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from .report import LabError
 
 LEAVES = ("leaf0", "leaf1")
 SPINE = "spine0"
-# A queue long enough that a slow software-emulated node is waited for and not dropped on.
+# Long enough that packets for a slow emulated node wait and are not dropped.
 TAP_QUEUE_FRAMES = 50000
 
 
@@ -30,7 +30,7 @@ def tap_name(node, nic):
 
 
 class Link:
-    """One link: device is the host's interface at the fabric's end, inward tells whether what it receives travels from a to b."""
+    """One link: `device` is the host interface at the fabric's end. `inward`: what it receives travels from a to b."""
 
     def __init__(self, name, a, b, device, capture, ports):
         self.name, self.a, self.b = name, a, b
@@ -40,7 +40,7 @@ class Link:
 
 
 class Fabric:
-    """Built in the network namespace of the caller; everything in it goes with that namespace."""
+    """Built in the network namespace of the caller, and removed with it."""
 
     def __init__(self, nodes, nics, mtu):
         self.nodes, self.nics, self.mtu = nodes, nics, mtu
@@ -72,7 +72,7 @@ class Fabric:
         _batch(["bridge", "-batch", "-"], self._static_forwarding())
 
     def _static_forwarding(self):
-        """No learning and no flooding of known addresses: which link carries a frame never depends on what was sent before."""
+        """Static forwarding without learning or flooding: the path of a frame does not depend on earlier traffic."""
         lines = []
         for node in range(self.nodes):
             home = LEAVES.index(leaf_of(node))
@@ -88,13 +88,13 @@ class Fabric:
         raise LabError(f"no link '{name}' in this fabric. Fix: use one of {', '.join(link.name for link in self.links)}")
 
     def cut(self, link, down):
-        """Silent: the bridge ports stop forwarding, every carrier stays up."""
+        """A silent cut: the bridge ports stop forwarding, carriers stay up."""
         state = "disabled" if down else "forwarding"
         number = {"disabled": 0, "forwarding": 3}[state]
         _batch(["bridge", "-batch", "-"], [f"link set dev {port} state {number}" for port in link.ports])
 
     def counters(self):
-        """[{name, a, b, a_to_b_bytes, ...}] of every link, frames as on the wire without FCS."""
+        """[{name, a, b, a_to_b_bytes, ...}] for every link; bytes of frames without FCS."""
         done = subprocess.run(["ip", "-s", "-j", "link", "show"], capture_output=True, text=True, check=True)
         devices = {entry["ifname"]: entry["stats64"] for entry in json.loads(done.stdout)}
         rows = []
@@ -109,7 +109,7 @@ class Fabric:
         return rows
 
     def source_side(self, link, source_mac):
-        """'a' or 'b': the end of the link from which a frame with this source address comes; None for a foreign address."""
+        """'a' or 'b': the end of the link that sends frames with this source address; None for an unknown address."""
         parts = source_mac.split(":")
         if parts[:4] != ["52", "54", "00", "00"] or int(parts[5], 16) > self.nodes:
             return None

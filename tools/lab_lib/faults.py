@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults at given times after T, the moment the jobs start: port flaps, silent cuts, loss behind the sender's tap."""
+"""Faults of a run: port flaps, silent cuts, and loss after the sender's tap. Each starts and ends at a time or at an event of a job."""
 
 import re
 
 from .report import LabError
 
-_FORM = re.compile(r"(?P<kind>port|silent|loss):(?P<what>[^@]+)@T\+(?P<start>\d+(?:\.\d+)?)(?:\+(?P<length>\d+(?:\.\d+)?))?")
-USAGE = "port:NODE[.NIC]@T+D[+S], silent:LINK@T+D[+S] or loss:NODE[.NIC]:PERCENT@T+D[+S]"
+_NAME = r"[a-z][a-z0-9-]*"
+_FORM = re.compile(r"(?P<kind>port|silent|loss):(?P<what>[^@]+)"
+                   rf"@(?:T\+(?P<start>\d+(?:\.\d+)?)|(?P<start_event>{_NAME}))"
+                   rf"(?:\+(?P<length>\d+(?:\.\d+)?)|\.\.(?P<end_event>{_NAME}))?")
+USAGE = "port:NODE[.NIC]@START[END], silent:LINK@START[END] or loss:NODE[.NIC]:PERCENT@START[END]; START is T+D or EVENT, END is +S or ..EVENT"
 
 
 class Action:
-    """One thing to do at at_s seconds after T; begins tells whether it is a fault's start or its end."""
+    """The start (`begins`) or the end of a fault: at_s seconds after T, or at an event of a job, where at_s is None until it is announced."""
 
-    def __init__(self, fault, at_s, begins):
-        self.fault, self.at_s, self.begins = fault, at_s, begins
+    def __init__(self, fault, begins, at_s=None, event=None):
+        self.fault, self.begins, self.at_s, self.event = fault, begins, at_s, event
 
 
 class Fault:
@@ -25,8 +28,10 @@ class Fault:
             raise LabError(f"--fault {text}: not understood. Fix: {USAGE}")
         self.text = text
         self.kind = match["kind"]
-        self.start_s = float(match["start"])
+        self.start_s = float(match["start"]) if match["start"] else None
+        self.start_event = match["start_event"]
         self.length_s = float(match["length"]) if match["length"] else None
+        self.end_event = match["end_event"]
         self.link = None
         self.percent = None
         if self.kind == "silent":
@@ -45,11 +50,13 @@ class Fault:
             raise LabError(f"--fault {text}: not understood. Fix: {USAGE}")
 
     def begin(self):
-        return Action(self, self.start_s, True)
+        return Action(self, True, self.start_s, self.start_event)
 
     def end(self, begun_s):
-        """The action that ends it, if it ends, its whole length after it has begun."""
-        return None if self.length_s is None else Action(self, begun_s + self.length_s, False)
+        """The action that ends the fault: `length_s` after begun_s (seconds after T), or at its event. None for a fault that stays."""
+        if self.end_event:
+            return Action(self, False, event=self.end_event)
+        return None if self.length_s is None else Action(self, False, begun_s + self.length_s)
 
     def apply(self, fabric, nodes, begins):
         """Starts or ends the fault; returns the words for the record of faults."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest initramfs that mounts the host's root read-only over 9p and goes on there."""
+"""A minimal initramfs that mounts the host's root read-only over 9p and continues there."""
 
 import fcntl
 import glob
@@ -49,7 +49,7 @@ def _module_files(kernel):
         path = by_name.get(name)
         if path is None:
             continue  # built in
-        # modules.dep lists all dependencies, each after those that need it.
+        # modules.dep lists all dependencies, each after its users.
         for needed in reversed(depends[path]):
             if needed not in order:
                 order.append(needed)
@@ -101,7 +101,7 @@ def build(kernel):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(path):
             for other in glob.glob(os.path.join(kernel.directory, "initramfs-*.partial")):
-                os.unlink(other)  # a dead predecessor's
+                os.unlink(other)  # left by an earlier run that died
             with open(path + ".partial", "wb") as out:
                 out.write(gzip.compress(_archive(kernel, busybox_bytes, init), 1))
             os.rename(path + ".partial", path)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modules of a lab kernel are built with: its headers and build programs, and the sources of its RDMA core, from the same
-version of Debian's packages. Fetched and cached as the kernel is."""
+"""Headers, build programs and RDMA core sources of a lab kernel, to build modules for it. From Debian packages of the same version,
+cached like the kernel."""
 
 import fcntl
 import glob
@@ -12,12 +12,12 @@ import subprocess
 from . import debian_apt, kernels
 from .report import LabError, progress
 
-# Of the kernel's sources, the only folders that are kept.
+# Only these folders of the kernel sources are kept.
 _SOURCES = ("drivers/infiniband/core", "drivers/infiniband/sw/rxe")
 
 
 class KernelTree:
-    """Has the layout of Debian's /usr/src, may be copied anywhere before relocate(). Paths are absolute."""
+    """A directory laid out like Debian's /usr/src. May be copied before relocate(). Paths are absolute."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -25,11 +25,11 @@ class KernelTree:
         self.source = _only(directory, "usr/src/linux-headers-*-common")  # headers, and the sources of _SOURCES
 
     def copy(self, directory):
-        """A copy to change and to build in."""
+        """Returns a copy to change and build in."""
         shutil.copytree(self.directory, directory, symlinks=True)
         tree = KernelTree(directory)
         with open(os.path.join(tree.build, "Makefile"), "w", encoding="ascii") as out:
-            out.write(f"include {tree.source}/Makefile\n")  # Debian's has an absolute path, too
+            out.write(f"include {tree.source}/Makefile\n")  # the original has an absolute path, too
         return tree
 
 
@@ -41,7 +41,7 @@ def _only(directory, pattern):
 
 
 def _packages(apt, kernel):
-    """[(name, version)] of the headers, what they need, and the sources."""
+    """[(name, version)] of the headers, their dependencies, and the sources."""
     headers = kernel.package.replace("linux-image-", "linux-headers-")
     depends = dict(apt.versions(headers)).get(kernel.version)
     if depends is None:
@@ -59,7 +59,7 @@ def _packages(apt, kernel):
 def _run(command, what, **options):
     done = subprocess.run(command, capture_output=True, check=False, **options)
     if done.returncode != 0:
-        raise LabError(f"{what} could not be unpacked: {done.stderr.decode(errors='replace').strip()[-200:]}. "
+        raise LabError(f"cannot unpack {what}: {done.stderr.decode(errors='replace').strip()[-200:]}. "
                        "Fix: free disk space, then try again")
     return done.stdout
 
@@ -78,7 +78,7 @@ def _unpack(debs, staging):
 
 
 def get(series):
-    """The tree of a series of kernels.json: from the cache, else from Debian's archive. Raises LabError."""
+    """The tree for a series in kernels.json: from the cache, else from Debian's archive. Raises LabError."""
     kernel = kernels.get(series)
     cache = kernels.cache_directory()
     final = os.path.join(cache, "trees", f"{series}_{kernel.package}_{kernel.version}")
@@ -86,7 +86,7 @@ def get(series):
     with open(os.path.join(cache, f"lock-tree-{series}"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         staging = os.path.join(cache, "trees", f"staging-{series}")
-        shutil.rmtree(staging, ignore_errors=True)  # a dead predecessor's
+        shutil.rmtree(staging, ignore_errors=True)  # left by an earlier run that died
         if not os.path.isdir(final):
             progress(f"fetching headers and sources of kernel {kernel.release} (150 MB)")
             apt = debian_apt.PrivateApt(os.path.join(cache, "apt", f"{series}-tree"), kernels.catalogue()[series]["suites"])

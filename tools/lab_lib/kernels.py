@@ -68,7 +68,7 @@ def _resolve(apt, series, entry):
             raise LabError(f"no package for kernel {series} in {', '.join(entry['suites'])}. "
                            "Fix: update tools/lab_lib/kernels.json")
         if entry["image"]:
-            progress(f"note: {entry['image']} {entry['version']} is gone from the archive, using {chosen[0]} {chosen[1]}")
+            progress(f"note: {entry['image']} {entry['version']} is not in the archive any more, using {chosen[0]} {chosen[1]}")
     name, version, depends = chosen
     # From 7.2 on the image is an empty package that depends on these three.
     parts = re.findall(r"(linux-(?:base|binary|modules)-[0-9][^ ,|]*)", depends)
@@ -93,7 +93,7 @@ def _unpack(debs, packages, staging):
     images = glob.glob(os.path.join(staging, "boot/vmlinuz-*")) or [os.path.join(staging, top, release, "vmlinuz")]
     if not os.path.exists(images[0]):
         raise LabError(f"no vmlinuz in {packages[0][0]} {packages[0][1]}. Fix: pin another version in tools/lab_lib/kernels.json")
-    if top != "lib/modules":  # depmod -b looks there
+    if top != "lib/modules":  # depmod -b searches there
         os.makedirs(os.path.join(staging, "lib"), exist_ok=True)
         os.rename(os.path.join(staging, top), os.path.join(staging, "lib/modules"))
         images[0] = images[0].replace("/usr/lib/modules/", "/lib/modules/")
@@ -170,7 +170,7 @@ def get(series):
         kernel = _resolved_lately(cache, series, entry)
         if kernel:
             if entry["image"]:
-                progress(f"note: {entry['image']} {entry['version']} is gone from the archive, using the cached {kernel.package} {kernel.version}")
+                progress(f"note: {entry['image']} {entry['version']} is not in the archive any more, using the cached {kernel.package} {kernel.version}")
             return kernel
         try:
             return _fetch(cache, series, entry)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel's modules with some others put before them, as an administrator does it: below updates/, which depmod prefers."""
+"""Kernel modules that replace the kernel's own, installed as an administrator does it: in updates/, which depmod prefers."""
 
 import glob
 import os
@@ -10,11 +10,11 @@ from .report import LabError
 
 
 def merge(kernel, directory, target):
-    """Makes a /lib/modules of the kernel's modules and those of `directory` below `target` and returns its path. The kernel's own
-    stay where they are and are linked to. Raises LabError."""
+    """Creates a /lib/modules in `target` from the kernel's modules (as links) and those in `directory`. Returns its path. Raises
+    LabError."""
     others = sorted(glob.glob(os.path.join(directory, "*.ko")))
     if not others:
-        raise LabError(f"--modules {directory}: no *.ko there. Fix: give a directory of modules built for {kernel.release}")
+        raise LabError(f"--modules {directory}: no *.ko in it. Fix: give a directory of modules built for {kernel.release}")
     stock = os.path.join(kernel.modules, kernel.release)
     top = os.path.join(target, "lib", "modules")
     merged = os.path.join(top, kernel.release)
@@ -31,5 +31,5 @@ def merge(kernel, directory, target):
         known = {line.partition(":")[0] for line in source}
     for module in others:
         if f"updates/{os.path.basename(module)}" not in known:
-            raise LabError(f"{module} is not what depmod prefers for {kernel.release}. Fix: a module that depmod can read")
+            raise LabError(f"{module} is not preferred by depmod for {kernel.release}. Fix: give a module that depmod can read")
     return top

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the lab needs from the machine. Each missing thing is one line with its fix."""
+"""Checks what the lab needs from the machine. A missing part is one line with its fix."""
 
 import os
 import platform
@@ -16,12 +16,12 @@ _TOOLS = {
 
 
 def check(pcap):
-    """Raises NotPossible for the first thing that is missing. Makes /dev/net/tun where only the node is missing."""
+    """Raises NotPossible for the first missing part. Creates the device node /dev/net/tun if only that is missing."""
     if os.geteuid() != 0:
         raise NotPossible("the lab needs root (network namespace, taps). Fix: run it with sudo")
     if platform.machine() != "x86_64":
-        raise NotPossible(f"the lab boots amd64 kernels and this machine is {platform.machine()}. Fix: run it on x86-64")
-    # sudo and cron often leave these directories out.
+        raise NotPossible(f"the lab boots amd64 kernels, but this machine is {platform.machine()}. Fix: run it on x86-64")
+    # The PATH of sudo and cron often lacks these directories.
     os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
     tools = dict(_TOOLS, tcpdump="tcpdump") if pcap else _TOOLS
     missing = sorted({package for tool, package in tools.items() if not shutil.which(tool)})

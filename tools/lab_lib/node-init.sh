@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Process 1 of a node, on the overlay root. Brings the node up, then obeys the lab on the second serial port, one line a command:
 #   TIME SECONDS | PING | GO | LOSS INTERFACE PERCENT | QUIET
-# and answers in lines too: UP, REACHED, DONE STATUS, LOSS-SET, QUIET-SET or FAIL TEXT. Settings are in /out/lab.env.
+# and answers in lines, too: UP, REACHED, DONE STATUS, LOSS-SET, QUIET-SET or FAIL TEXT. A job adds EVENT NAME. Settings are in /out/lab.env.
 # shellcheck source=/dev/null
 . /out/lab.env
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
@@ -23,7 +23,7 @@ done
 stty -F /dev/ttyS1 raw -echo
 exec 3<>/dev/ttyS1
 say() { echo "$*" >&3; }
-# What a node that cannot come up says before it waits for its end.
+# For a node that cannot boot: the reason, then it waits for its end.
 fail() { say "FAIL $*"; echo "lab: $*"; exec sleep infinity; }
 
 hostname "node$NODE"
@@ -36,12 +36,10 @@ ip link set lo up
 for key in arp_ignore=1 arp_announce=2 rp_filter=0; do
 	echo "${key#*=}" > "/proc/sys/net/ipv4/conf/all/${key%%=*}"
 done
-for m in crc32_generic crc32c_generic; do
-	modprobe -q $m # gone in newer kernels
-done
-for m in ib_uverbs ib_umad rdma_cm rdma_ucm rdma_rxe; do
-	modprobe $m || fail "module $m cannot be loaded"
-done
+modprobe -a -q crc32_generic crc32c_generic # not in newer kernels
+rdma="ib_uverbs ib_umad rdma_cm rdma_ucm rdma_rxe"
+# shellcheck disable=SC2086 # words
+modprobe -a $rdma || fail "one of the modules $rdma cannot be loaded"
 for ((nic = 0; nic < LAB_NICS; nic++)); do
 	mac=$(printf '52:54:00:00:%02x:%02x' $nic $((NODE + 1)))
 	name=

@@ -11,7 +11,7 @@ import subprocess
 from . import fabric
 from .report import LabError
 
-# A CPU that does nothing else for as long ends the node, and its console has the trace. No busy host takes a CPU away for a minute.
+# A CPU that is stuck for so long ends the node, and its console has the trace. No busy host takes a CPU away for a minute.
 _LOCKUP_S = 60
 _COMPLAINT = re.compile(r"\b(?:BUG: |Oops|Kernel panic|general protection fault|detected stalls?)")
 _CONSOLE_BYTES = 1 << 20
@@ -28,7 +28,7 @@ class Channel:
         try:
             self.ours.sendall(line.encode() + b"\n")
         except OSError:
-            pass  # QEMU is gone; its exit status tells
+            pass  # QEMU has exited; its exit status says why
 
     def lines(self):
         """Complete lines that have arrived; call when the socket is readable. None at the end."""
@@ -67,7 +67,7 @@ class Node:
             "LAB_MODULES": setup.module_tree, "LAB_JOB": setup.job, "LAB_NICS": setup.nics, "LAB_MTU": setup.mtu,
             "LAB_PATH": ":".join(setup.path), "NODE": self.number, "NODES": setup.nodes,
         }
-        exported = {}
+        exported = {"LAB_CHANNEL": "/dev/ttyS1"}
         for node in range(setup.nodes):
             for nic in range(setup.nics):
                 exported[f"PEER_{node}" if nic == 0 else f"PEER_{node}_{nic}"] = fabric.address(node, nic)
@@ -83,7 +83,7 @@ class Node:
             out.write(self._environment())
         agent, monitor = self.agent.theirs, self.monitor.theirs
         share = "security_model=passthrough,multidevs=remap"
-        # Where there can be one CPU only, QEMU leaves out the guest's barriers, and its thread for virtio runs beside it (docs/lab.md).
+        # With one possible CPU QEMU leaves out the guest's memory barriers, although its thread for virtio runs in parallel (docs/lab.md).
         cpus = f"{setup.cpus},maxcpus={max(setup.cpus, 2)}"
         # no_timer_check: on a busy machine an emulated timer's interrupts come too late for the kernel's test of them, and it panics.
         words = (f"console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh={_LOCKUP_S // 2} net.ifnames=0 random.trust_cpu=on "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the lab says to its user: progress and notes on stderr, one error line at the end."""
+"""The lab's messages: progress and notes on stderr, one error line at the end."""
 
 import os
 import sys
@@ -9,11 +9,11 @@ _START = time.monotonic()
 
 
 class LabError(Exception):
-    """A failure with one clear line: what, where, and what to do about it."""
+    """A failure with one line: what failed, where, and what to do."""
 
 
 class NotPossible(LabError):
-    """This machine lacks what every lab needs; nothing was started."""
+    """This machine lacks something that every lab needs; nothing was started."""
 
 
 def progress(text):
@@ -21,6 +21,6 @@ def progress(text):
 
 
 def failure(error):
-    """Says the one line and returns the exit status: EX_UNAVAILABLE (69) where this machine cannot run a lab, else 1."""
+    """Prints the one line and returns the exit status: EX_UNAVAILABLE (69) where this machine cannot run a lab, else 1."""
     print(f"lab: error: {error}", file=sys.stderr)
     return os.EX_UNAVAILABLE if isinstance(error, NotPossible) else 1

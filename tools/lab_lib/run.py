@@ -27,7 +27,9 @@ class Run:
         self._zero_unix_ns = None
         self._fabric = Fabric(setup.nodes, setup.nics, setup.mtu)
         self._faults = [Fault(text, self._fabric) for text in setup.faults]
-        self._actions = []        # in the order of their times
+        self._actions = []        # those with a time, in its order
+        self._awaited = []        # those that wait for an event of a job
+        self._events = []         # as announced
         for fault in self._faults:
             self._plan(fault.begin())
         self._fault_log = []
@@ -103,10 +105,14 @@ class Run:
 
     def _jobs(self):
         self._until(lambda: all(node.state == "done" for node in self._nodes), None, "finish its job")
+        ended = f"all jobs had ended at T+{time.monotonic() - self._zero:.1f}"
         missed = [action.fault.text for action in self._actions if action.begins]
         if missed:
-            raise LabError(f"--fault {missed[0]} never happened: all jobs had ended at T+{time.monotonic() - self._zero:.1f}. "
-                           "Fix: an earlier time or a longer job")
+            raise LabError(f"--fault {missed[0]} never happened: {ended}. Fix: an earlier time or a longer job")
+        if self._awaited:
+            action = self._awaited[0]
+            raise LabError(f"--fault {action.fault.text} never {'happened' if action.begins else 'ended'}: no job announced the event "
+                           f"'{action.event}', and {ended}. Fix: echo EVENT {action.event} > \"$LAB_CHANNEL\" in a job")
         self._until(lambda: not self._awaited_losses, self._setup.boot_limit_s, "set its loss")
 
     # Waiting
@@ -160,6 +166,8 @@ class Run:
         elif word == "DONE":
             node.state, node.rc = "done", int(rest)
             progress(f"{node.name}: job ended with {rest}")
+        elif word == "EVENT":
+            self._announced(node, rest)
         elif word == "LOSS-SET":
             record, action = next(awaited for awaited in self._awaited_losses if self._nodes[awaited[1].fault.node] is node)
             self._awaited_losses.remove((record, action))
@@ -175,19 +183,36 @@ class Run:
         return 0.0 if self._zero is None else round(time.monotonic() - self._zero, 6)
 
     def _plan(self, action):
-        if action is not None:
+        if action is None:
+            return
+        if action.at_s is None:
+            self._awaited.append(action)
+        else:
             bisect.insort(self._actions, action, key=lambda planned: planned.at_s)
+
+    def _announced(self, node, name):
+        """An event of a job: what waits for it is done. An event that nothing waits for is in lab.json all the same."""
+        self._events.append({"event": name, "node": node.number, "at_s": self._since_zero(), "unix_ns": time.time_ns()})
+        progress(f"{node.name}: event '{name}'")
+        due = [action for action in self._awaited if action.event == name]
+        self._awaited = [action for action in self._awaited if action.event != name]
+        for action in due:
+            action.at_s = self._since_zero()
+            self._act(action)
 
     def _acted(self, record, action):
         record["done_s"] = self._since_zero()
-        if action.begins:
-            # A busy node may take seconds to begin: the fault is as long as was asked for all the same.
+        if action.begins and action.fault.end_event is None:
+            # A busy node may take seconds to start a loss; the fault has its full length all the same.
             self._plan(action.fault.end(max(action.at_s, record["done_s"]) if action.fault.kind == "loss" else action.at_s))
 
     def _act(self, action):
         record = {"fault": action.fault.text, "event": "start" if action.begins else "end", "asked_s": action.at_s,
                   "at_s": self._since_zero(), "unix_ns": time.time_ns()}
         record["what"] = action.fault.apply(self._fabric, self._nodes, action.begins)
+        if action.begins and action.fault.end_event:
+            # The effect of a loss may be seen, and announced, before its node says that the loss is in place.
+            self._plan(action.fault.end(None))
         self._fault_log.append(record)
         if action.fault.kind == "loss":
             self._awaited_losses.append((record, action))
@@ -238,7 +263,7 @@ class Run:
         kernel = self._setup.kernel
         self._write("lab.json", {
             "kernel": kernel.release, "kernel_package": kernel.package, "kernel_version": kernel.version,
-            "t_zero_unix_ns": self._zero_unix_ns, "error": error, "captures": captured,
+            "t_zero_unix_ns": self._zero_unix_ns, "error": error, "captures": captured, "events": self._events,
             "nodes": [{"node": node.number, "boot_s": node.boot_s, "rc": node.rc} for node in self._nodes],
         })
 

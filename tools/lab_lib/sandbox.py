@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the lab as process 1 of its own pid and network namespaces: when it ends, however it ends, the kernel ends every process in
-them and removes every tap, bridge and capture. Nothing is left that a later start would have to clean up."""
+"""Runs the lab as process 1 of its own pid and network namespaces. When it exits, for any reason, the kernel kills every process in
+them and removes every tap, bridge and capture. A later start has nothing to clean up."""
 
 import ctypes
 import os
@@ -20,17 +20,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent():
-    """For preexec_fn too: the calling process gets SIGKILL when its parent ends."""
+    """The calling process gets SIGKILL when its parent exits. Usable as preexec_fn."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _unshare(flags, what):
     if _libc.unshare(flags) != 0:
-        raise NotPossible(f"no {what} namespace: {os.strerror(ctypes.get_errno())}. Fix: run as root, outside of a container that forbids unshare")
+        raise NotPossible(f"cannot create a {what} namespace: {os.strerror(ctypes.get_errno())}. Fix: run as root, outside a container that forbids unshare")
 
 
 def run(body):
-    """Runs body() -> exit status in the sandbox and returns that status. SIGINT, SIGTERM and SIGHUP reach it as SIGTERM."""
+    """Runs body() in the sandbox and returns its exit status. SIGINT, SIGTERM and SIGHUP arrive as SIGTERM."""
     guard_read, guard_write = os.pipe()
     asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_BLOCK, asked)
@@ -45,7 +45,7 @@ def run(body):
 
     def forward(number, _frame):
         got.append(number)
-        # A process 1 that hangs is not asked twice.
+        # A second signal kills a process 1 that hangs.
         os.kill(child, signal.SIGKILL if len(got) > 1 else signal.SIGTERM)
         signal.alarm(_PATIENCE_S)
 
@@ -59,7 +59,7 @@ def run(body):
     if got:
         return 128 + got[0]
     if os.WIFSIGNALED(status):
-        print(f"lab: ended by signal {os.WTERMSIG(status)}", file=sys.stderr)
+        print(f"lab: killed by signal {os.WTERMSIG(status)}", file=sys.stderr)
         return 128 + os.WTERMSIG(status)
     return os.WEXITSTATUS(status)
 
@@ -69,7 +69,7 @@ def _child(body, guard_read, guard_write, asked):
     try:
         os.close(guard_write)
         die_with_parent()
-        # The parent may have died before the line above took effect.
+        # The parent may have died before PDEATHSIG was set.
         if select.select([guard_read], [], [], 0)[0]:
             os._exit(1)
         os.setsid()
@@ -92,7 +92,7 @@ def _child(body, guard_read, guard_write, asked):
 
 
 class Interrupted(Exception):
-    """The user asked the lab to end."""
+    """The user interrupted the lab."""
 
 
 def _interrupt(_number, _frame):

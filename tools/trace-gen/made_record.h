@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records that no recorder made.
+// Creates synthetic records.
 #pragma once
 
 #include <cstdint>

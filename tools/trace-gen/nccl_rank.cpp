@@ -15,7 +15,7 @@
 namespace collwire::trace_gen {
 namespace {
 
-constexpr std::uint32_t SIZES = 4; // a channel sends 1 to 4 frames a step
+constexpr std::uint32_t SIZES = 4; // a channel sends 1 to 4 packets per step
 constexpr std::uint64_t FRAME_BYTES = 1024;
 constexpr std::uint32_t FLOAT_BYTES = 4;
 constexpr std::uint8_t NCCL_FLOAT32 = 7;

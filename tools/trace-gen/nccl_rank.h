@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recorder would write of a rank of NCCL that calls AllGather again and again, of four sizes
-// in turn, over a ring in each channel.
+// Records of a synthetic NCCL rank that calls AllGather in a loop, with four sizes in turn, over
+// one ring per channel.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct NcclRankOptions {
     std::uint64_t pid_start_ns = 0;
 };
 
-// Frames of 1,024 B that a connection sends in a second.
+// Packets of 1,024 B that a connection sends per second.
 [[nodiscard]] std::uint64_t nccl_frames_a_second(std::uint32_t n_ranks,
                                                  std::uint32_t collectives_a_second);
 [[nodiscard]] std::uint32_t nccl_send_qpn(std::uint32_t first_qpn, std::uint32_t channel);
@@ -29,9 +29,9 @@ class NcclRank {
 public:
     explicit NcclRank(const NcclRankOptions &options) : options_(options) {}
 
-    // The library, the communicator and its connections.
+    // Emits the library, the communicator and its connections.
     void begin(source::RecordSink &sink, std::uint64_t time_ns) const;
-    // Calls and launches of `length_ns`, evenly.
+    // Emits calls and launches, evenly spread over `length_ns`.
     void run(source::RecordSink &sink, std::uint64_t begin_ns, std::uint64_t length_ns);
 
 private:

@@ -23,7 +23,7 @@ namespace collwire::trace_gen {
 namespace {
 
 constexpr std::uint64_t SECOND_NS = 1'000'000'000;
-constexpr std::uint64_t START_NS = 1000 * SECOND_NS;                    // monotonic, of every node
+constexpr std::uint64_t START_NS = 1000 * SECOND_NS; // monotonic clock of every node
 constexpr std::uint64_t REALTIME_OFFSET_NS = 1'767'225'600 * SECOND_NS; // 2026-01-01 UTC
 constexpr std::uint32_t DEV_INDEX = 0;
 constexpr std::uint32_t PORT = 1;
@@ -39,14 +39,13 @@ constexpr std::uint64_t ACK_BYTES = HEADER_BYTES + 4;
 constexpr std::uint64_t FRAMES_AN_ACK = 16;
 constexpr std::uint8_t OPCODE_RC_WRITE_MIDDLE = 0x07;
 constexpr std::uint8_t OPCODE_RC_ACK = 0x11;
-constexpr std::uint64_t OTHER_BYTES_A_SECOND =
-    1000; // ARP and the like: no queue pair explains them
+constexpr std::uint64_t OTHER_BYTES_A_SECOND = 1000; // ARP etc.: traffic without a queue pair
 
 struct End {
     std::uint32_t node = 0;
     std::uint32_t qpn = 0;
-    std::uint64_t frames_a_second = 0; // sends so many requests
-    std::uint32_t psn = 0;             // of its first request
+    std::uint64_t frames_a_second = 0; // requests sent per second
+    std::uint32_t psn = 0;             // of the first request
 };
 
 struct QueuePair {
@@ -64,8 +63,8 @@ void put_gid(std::uint8_t (&gid)[16], std::uint32_t node) {
     gid[15] = static_cast<std::uint8_t>(address);
 }
 
-// A ring of all nodes in each channel: a node sends to the one behind it, with what its rank has
-// to send. What its peer sends back is left out.
+// One ring of all nodes per channel: each node sends the data of its rank to the next node. The
+// reverse direction is omitted.
 std::vector<std::vector<QueuePair>> connect_rings(const SyntheticOptions &options) {
     std::mt19937_64 random(options.seed);
     std::vector<std::vector<QueuePair>> nodes(options.nodes);
@@ -87,7 +86,7 @@ std::vector<std::vector<QueuePair>> connect_rings(const SyntheticOptions &option
     return nodes;
 }
 
-// Connection c joins a node with the one behind it, then with the second behind it, and so on.
+// Connection c joins a node with the next one, then with the second next, and so on.
 std::vector<std::vector<QueuePair>> connect(const SyntheticOptions &options) {
     std::mt19937_64 random(options.seed);
     std::vector<std::vector<QueuePair>> nodes(options.nodes);
@@ -113,7 +112,7 @@ std::vector<std::vector<QueuePair>> connect(const SyntheticOptions &options) {
     return nodes;
 }
 
-// What `from` has sent after so many seconds, as it counts it itself and as `to` does.
+// Counters of what `from` sent after `seconds`; sender and receiver count the same.
 cw_wire_direction sent_by(const End &from, const End &to, std::uint64_t seconds) {
     cw_wire_direction direction{};
     const std::uint64_t requests = from.frames_a_second * seconds;
@@ -306,7 +305,7 @@ private:
             wire.key = key_of(qp);
             wire.counters.tx = sent_by(qp.local, qp.remote, second);
             wire.counters.rx = sent_by(qp.remote, qp.local, second);
-            // What a node sends to itself never reaches its port.
+            // Traffic of a node to itself does not reach its port.
             if (qp.remote.node != node_) {
                 tx_bytes += sum_wire_bytes(wire.counters.tx);
                 rx_bytes += sum_wire_bytes(wire.counters.rx);
@@ -337,12 +336,13 @@ private:
 
 Result<std::vector<std::string>> write_synthetic(const SyntheticOptions &options) {
     if (options.nodes == 0)
-        return error(ErrorKind::Usage, "no node to write. Fix: give --nodes 1 or more");
+        return error(ErrorKind::Usage, "no nodes to write. Fix: give --nodes 1 or more");
     if (options.qps > CW_QPN_MASK - FIRST_QPN - 1)
-        return error(ErrorKind::Usage,
-                     fmt::format("{} queue pairs on a node are more than there are "
-                                 "queue pair numbers. Fix: give fewer --qps",
-                                 options.qps));
+        return error(
+            ErrorKind::Usage,
+            fmt::format(
+                "{} queue pairs on one node exceed the number space. Fix: give a smaller --qps",
+                options.qps));
     if (options.collectives_a_second != 0 && (options.nodes < 2 || options.qps < 2))
         return error(ErrorKind::Usage, "collectives need two nodes and two queue pairs on each. "
                                        "Fix: give --nodes 2 --qps 2 or more");

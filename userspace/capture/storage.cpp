@@ -105,8 +105,8 @@ Result<std::unique_ptr<Storage>> open_directory(const std::string &path) {
     if (fd < 0) {
         const int error_number = failure && errno == ENOENT ? failure.value() : errno;
         return error(kind_of(error_number),
-                     fmt::format("{}: cannot write captures there: {}. Fix: give another directory "
-                                 "with -o",
+                     fmt::format("{}: cannot write captures to this directory: {}. Fix: give "
+                                 "another directory with -o",
                                  path, std::strerror(error_number)));
     }
     return std::unique_ptr<Storage>(std::make_unique<PosixDirectory>(fd));

@@ -64,10 +64,11 @@ CaptureWriter::~CaptureWriter() {
 Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(WriterOptions options,
                                                              Preamble preamble) {
     if (options.max_bytes != 0 && options.max_bytes < MIN_MAX_BYTES)
-        return error(ErrorKind::Usage,
-                     fmt::format("a limit of {} bytes is too small for a capture. "
-                                 "Fix: give at least {} bytes",
-                                 options.max_bytes, MIN_MAX_BYTES));
+        return error(
+            ErrorKind::Usage,
+            fmt::format(
+                "a limit of {} bytes is too small for a capture. Fix: give {} bytes or more",
+                options.max_bytes, MIN_MAX_BYTES));
     options.block_bytes =
         std::clamp<std::size_t>(options.block_bytes, sizeof(cw_header), MAX_BLOCK_RAW_BYTES / 2);
     if (options.max_bytes != 0)
@@ -104,8 +105,8 @@ Result<void> CaptureWriter::open_segment(std::uint32_t segment) {
     if (status != 0)
         return error(
             status == -EACCES || status == -EPERM ? ErrorKind::NotPermitted : ErrorKind::Failed,
-            fmt::format("{}/{}: cannot make the capture file: {}. Fix: make {} writable, "
-                        "or give another directory with -o",
+            fmt::format("{}/{}: cannot create the capture file: {}. Fix: make {} writable, or give "
+                        "another directory with -o",
                         options_.directory, name, std::strerror(-status), options_.directory));
     if (file_) {
         write_end(now_ns_, 2, 0);
@@ -275,10 +276,9 @@ bool CaptureWriter::write_all(std::span<const std::byte> bytes) {
         dirty_tail_ = file_->truncate(current_.size_bytes) != 0;
     if (status >= 0)
         return true;
-    fail(fmt::format(
-        "{}: cannot write: {}. The recording goes on and counts what is lost. Fix: free "
-        "space in {}, or record elsewhere with -o",
-        path(), std::strerror(static_cast<int>(-status)), options_.directory));
+    fail(fmt::format("{}: cannot write: {}. The recording continues and counts lost records. Fix: "
+                     "free space in {}, or give another directory with -o",
+                     path(), std::strerror(static_cast<int>(-status)), options_.directory));
     return false;
 }
 
@@ -359,10 +359,11 @@ Result<void> CaptureWriter::close(std::uint64_t now_ns, std::uint32_t reason,
     if (!ended && lost_records_ == 0)
         return error(
             ErrorKind::Failed,
-            fmt::format("{}: cannot write the end record; everything before it is good", path()));
+            fmt::format("{}: cannot write the end record; all records before it are complete",
+                        path()));
     if (synced != 0 || closed != 0)
         return error(ErrorKind::Failed,
-                     fmt::format("{}: the file system reports on closing: {}", path(),
+                     fmt::format("{}: closing the file failed: {}", path(),
                                  std::strerror(synced != 0 ? -synced : -closed)));
     return {};
 }

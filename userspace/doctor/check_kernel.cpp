@@ -11,15 +11,15 @@ namespace {
 Check check_lockdown(const std::string &root) {
     const auto text = inventory::read_line(root + "/sys/kernel/security/lockdown");
     if (!text)
-        return ok("lockdown", "the kernel has none, or does not show it");
+        return ok("lockdown", "no lockdown on this kernel, or not visible");
     if (text->find("[confidentiality]") != std::string::npos)
         return {"lockdown",
                 CheckState::Missing,
                 "confidentiality",
-                "the kernel refuses every probe and every read of its memory, to root as well; "
-                "port counters and the inventory still work",
-                "boot without lockdown=confidentiality (Secure Boot alone sets integrity, which is "
-                "fine)",
+                "the kernel refuses all probes and reads of kernel memory, for root too; port "
+                "counters and the inventory still work",
+                "boot without lockdown=confidentiality (Secure Boot alone sets integrity, which "
+                "allows tracing)",
                 true};
     if (text->find("[integrity]") != std::string::npos)
         return ok("lockdown", "integrity: tracing is allowed");
@@ -32,9 +32,9 @@ Check check_kernel_btf(const std::string &root) {
     return {"kernel BTF",
             CheckState::Missing,
             "no /sys/kernel/btf/vmlinux",
-            "layouts of kernel structs are not known: no queue pairs, no bytes per queue pair; "
-            "port counters and the inventory still work",
-            "a kernel with CONFIG_DEBUG_INFO_BTF=y",
+            "kernel struct layouts are unknown: no queue pairs, no bytes per queue pair; port "
+            "counters and the inventory still work",
+            "boot a kernel with CONFIG_DEBUG_INFO_BTF=y",
             false};
 }
 
@@ -52,16 +52,16 @@ Check check_module_btf(const std::string &root) {
         return {"module BTF",
                 CheckState::Limited,
                 "no RDMA module is loaded",
-                "not known before they are",
+                "cannot be checked until one is loaded",
                 "sudo modprobe ib_uverbs",
                 false};
     if (without.empty())
         return ok("module BTF", with);
     return {"module BTF",
             CheckState::Limited,
-            "not for " + without,
-            "kprobes instead of fentry on these modules, at a higher cost per call",
-            "a kernel with CONFIG_DEBUG_INFO_BTF_MODULES=y",
+            "missing for " + without,
+            "kprobes instead of fentry on these modules: each call costs more",
+            "boot a kernel with CONFIG_DEBUG_INFO_BTF_MODULES=y",
             false};
 }
 
@@ -78,14 +78,15 @@ Check of_trial(std::string name, const Trial &trial, bool privileged, Missing mi
     case Trial::Outcome::NotPermitted:
         if (!privileged)
             return {std::move(name),        CheckState::Missing,
-                    "not permitted to try", "not known without privileges",
+                    "not permitted to try", "cannot be checked without root",
                     "sudo collwire doctor", true};
-        return {std::move(name),
-                missing.state,
-                "tried: refused in spite of CAP_SYS_ADMIN",
-                std::move(missing.effect),
-                "look for a lockdown or security policy of this kernel",
-                false};
+        return {
+            std::move(name),
+            missing.state,
+            "tried: refused although CAP_SYS_ADMIN is set",
+            std::move(missing.effect),
+            "check lockdown and the security policy of this kernel (SELinux, AppArmor, seccomp)",
+            false};
     case Trial::Outcome::Fails:
         break;
     }
@@ -100,33 +101,31 @@ std::vector<Check> check_kernel(const DoctorOptions &options) {
     const auto tried = [&](std::string name, const std::function<Trial()> &trial, Missing missing) {
         return of_trial(std::move(name), trial(), privileged, std::move(missing));
     };
-    Check kprobes =
-        tried("kprobes", options.trials.kprobe,
-              {CheckState::Limited,
-               "no probe on kernel functions where fentry is not possible; carrier changes "
-               "between two samples are counted, not timed",
-               "a kernel with CONFIG_KPROBE_EVENTS=y"});
-    Check fentry =
-        tried("fentry", options.trials.fentry,
-              {CheckState::Limited, "kprobes are used instead, at a higher cost per call",
-               "a kernel with BTF and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y"});
+    Check kprobes = tried("kprobes", options.trials.kprobe,
+                          {CheckState::Limited,
+                           "no probes on kernel functions without fentry; carrier changes between "
+                           "two samples have a count, no time",
+                           "boot a kernel with CONFIG_KPROBE_EVENTS=y"});
+    Check fentry = tried("fentry", options.trials.fentry,
+                         {CheckState::Limited, "kprobes are used instead: each call costs more",
+                          "boot a kernel with BTF and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y"});
     // One of the two is enough; without both no kernel function can be probed.
     if (kprobes.state == CheckState::Limited && fentry.state == CheckState::Limited)
         for (Check *check : {&kprobes, &fentry}) {
             check->state = CheckState::Missing;
-            check->effect = "neither kprobes nor fentry: no queue pairs, no events of ports";
+            check->effect = "neither kprobes nor fentry: no queue pairs, no port events";
         }
     return {check_lockdown(options.root),
             check_kernel_btf(options.root),
             check_module_btf(options.root),
             tried("ring buffer", options.trials.ring_buffer,
-                  {CheckState::Missing, "no event of a queue pair reaches the recorder",
-                   "a kernel from 5.8 on"}),
+                  {CheckState::Missing, "queue pair events cannot reach the recorder",
+                   "boot Linux 5.8 or later"}),
             std::move(kprobes),
             std::move(fentry),
             tried("uprobes", options.trials.uprobe,
-                  {CheckState::Limited, "posted bytes of processes cannot be counted",
-                   "a kernel with CONFIG_UPROBE_EVENTS=y"})};
+                  {CheckState::Limited, "posted bytes cannot be counted",
+                   "boot a kernel with CONFIG_UPROBE_EVENTS=y"})};
 }
 
 } // namespace collwire::doctor

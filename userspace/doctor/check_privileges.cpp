@@ -23,13 +23,14 @@ struct Capability {
 // CAP_SYS_ADMIN decides: CAP_BPF + CAP_PERFMON alone lack module BTF by id, and uprobes before 6.6.
 constexpr std::array<Capability, 4> capability_list = {
     {{CAP_SYS_ADMIN, "CAP_SYS_ADMIN",
-      "no program can be placed: no queue pairs, no bytes per queue pair"},
+      "no BPF program can be loaded: no queue pairs, no bytes per queue pair"},
      {CAP_SYS_PTRACE, "CAP_SYS_PTRACE",
-      "programs, libraries and jobs of other users' processes are not known"},
+      "no program names, libraries and jobs for processes of other users"},
      {CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH",
-      "libraries in other users' directories cannot be opened, so their posts are not counted"},
+      "libraries in directories of other users cannot be opened: posts through them are not "
+      "counted"},
      {CAP_SYSLOG, "CAP_SYSLOG",
-      "kernel addresses are hidden: frames of rdma_rxe cannot be counted"}}};
+      "kernel addresses are hidden: rdma_rxe packets cannot be counted"}}};
 
 std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
     const auto text = inventory::read_file(root + "/proc/self/status", status_bytes);
@@ -46,11 +47,11 @@ Check check_capabilities(const std::string &root, std::uint64_t effective) {
     if (loader::in_user_namespace(root))
         return {"capabilities",
                 CheckState::Missing,
-                "those of a user namespace (a rootless container), not of the machine",
-                "no program can be placed: no queue pairs, no bytes per queue pair",
-                "run collwire outside of the container, or in a privileged one",
+                "valid in this user namespace only (a rootless container), not on the machine",
+                "no BPF program can be loaded: no queue pairs, no bytes per queue pair",
+                "run collwire outside the container, or in a privileged one",
                 true};
-    Check check = ok("capabilities", "all that recording needs");
+    Check check = ok("capabilities", "complete for recording");
     std::string lacking;
     for (const Capability &capability : capability_list) {
         if ((effective >> capability.number & 1) != 0)
@@ -74,9 +75,10 @@ Check check_pid_namespace(const std::string &root) {
         return ok("pid namespace", "the machine's");
     return {"pid namespace",
             CheckState::Missing,
-            "one of its own (a container); the kernel tells pids of the machine's",
-            "owners of queue pairs cannot be told apart: nothing is recorded from the kernel",
-            "run collwire outside of the container, or with --pid=host (hostPID: true)",
+            "a container's own; the kernel reports pids of the machine's namespace",
+            "queue pairs cannot be matched to processes: record refuses to run, except with "
+            "--counters-only",
+            "run collwire outside the container, or with --pid=host (hostPID: true)",
             true};
 }
 
@@ -94,14 +96,14 @@ Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) 
         }
     }
     if ((effective >> CAP_SYS_RESOURCE & 1) != 0)
-        return ok("locked memory", "may be raised (CAP_SYS_RESOURCE)");
+        return ok("locked memory", "can be raised (CAP_SYS_RESOURCE)");
     if (soft == "unlimited")
         return ok("locked memory", "unlimited");
     if (options.trials.memory_in_cgroup().outcome == Trial::Outcome::Works)
-        return ok("locked memory", "its limit does not bind BPF on this kernel");
+        return ok("locked memory", "the limit does not apply to BPF on this kernel");
     return {"locked memory",
             CheckState::Limited,
-            "limit " + (soft.empty() ? std::string("not known") : soft + " bytes"),
+            "limit " + (soft.empty() ? std::string("unknown") : soft + " bytes"),
             "kernels before 5.11 charge BPF maps to it and refuse large ones",
             "ulimit -l unlimited, or " + std::string(run_as_root),
             true};
@@ -111,11 +113,11 @@ Check check_number(const std::string &root, std::string name, const std::string 
                    std::uint64_t highest, std::string effect, std::string fix, bool privileged) {
     const auto value = inventory::read_line(root + path);
     if (!value)
-        return ok(std::move(name), "this kernel has no such setting");
+        return ok(std::move(name), "no such setting on this kernel");
     const auto number = inventory::parse_number(*value);
     // A negative number is the most permissive setting of these files.
     if (privileged || value->starts_with('-') || (number && *number <= highest))
-        return ok(std::move(name), *value + (privileged ? ", does not bind this user" : ""));
+        return ok(std::move(name), *value + (privileged ? ", does not apply to this user" : ""));
     return {std::move(name), CheckState::Limited, *value, std::move(effect), std::move(fix), true};
 }
 
@@ -130,20 +132,20 @@ Check check_proc(const std::string &root, bool privileged) {
             if (!option.starts_with("hidepid=") || option == "hidepid=0" || option == "hidepid=off")
                 continue;
             if (privileged)
-                return ok("/proc", std::string(option) + ", does not bind this user");
+                return ok("/proc", std::string(option) + ", does not apply to this user");
             return {"/proc",
                     CheckState::Limited,
                     std::string(option),
-                    "owners of queue pairs of other users are known by pid only",
+                    "queue pairs of other users: only the pid of the owner is known",
                     std::string(run_as_root),
                     true};
         }
-        return ok("/proc", "shows every process");
+        return ok("/proc", "all processes visible");
     }
     return {"/proc",
             CheckState::Missing,
             "not mounted",
-            "owners of queue pairs are not known",
+            "no program, job or cgroup for the owner of a queue pair",
             "mount -t proc proc /proc",
             false};
 }
@@ -165,10 +167,10 @@ std::vector<Check> check_privileges(const DoctorOptions &options) {
             check_memory_limit(options, effective),
             // 2 hides them from all users.
             check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", syslog ? 1 : 0,
-                         "kernel addresses are hidden: frames of rdma_rxe cannot be counted",
+                         "kernel addresses are hidden: rdma_rxe packets cannot be counted",
                          "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", false),
             check_number(root, "perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid", 1,
-                         "no probe without CAP_PERFMON; the setting alone does not lift that",
+                         "no probes without CAP_PERFMON; changing this setting is not enough",
                          std::string(run_as_root), perfmon),
             check_proc(root, ptrace)};
 }

@@ -32,28 +32,26 @@ Check check_subsystem(const std::string &root) {
     return {"RDMA subsystem",
             CheckState::Missing,
             "no /sys/class/infiniband",
-            "there are no queue pairs and no RDMA ports on this machine",
+            "no queue pairs and no RDMA ports on this machine",
             "sudo modprobe ib_uverbs (a kernel with CONFIG_INFINIBAND)",
             false};
 }
 
 Check check_devices(const DoctorReport &report) {
     if (report.devices.empty())
-        return {
-            "RDMA devices",
-            CheckState::Missing,
-            "none",
-            "nothing to trace; reports over captures of other nodes, topology files and this "
-            "check still work",
-            "load the driver of the adapter (sudo modprobe mlx5_ib), or make a software device: "
-            "sudo modprobe rdma_rxe; sudo rdma link add rxe0 type rxe netdev eth0",
-            false};
+        return {"RDMA devices",
+                CheckState::Missing,
+                "none",
+                "nothing to record here; report, topology, diagnose and doctor still work",
+                "load the NIC driver (sudo modprobe mlx5_ib), or create a software device: sudo "
+                "modprobe rdma_rxe; sudo rdma link add rxe0 type rxe netdev eth0",
+                false};
     std::string found;
     std::string without_index;
     for (const inventory::RdmaDevice &device : report.devices) {
         append(found,
                device.name + " (" +
-                   (device.record.driver[0] != '\0' ? device.record.driver : "driver unknown") +
+                   (device.record.driver[0] != '\0' ? device.record.driver : "unknown driver") +
                    ")");
         if (!device.indexed)
             append(without_index, device.name);
@@ -63,9 +61,9 @@ Check check_devices(const DoctorReport &report) {
     return {"RDMA devices",
             CheckState::Limited,
             found,
-            "RDMA netlink does not tell the index of " + without_index +
-                ": queue pairs cannot be tied to it",
-            "run in the network namespace of the host",
+            "no device index from RDMA netlink for " + without_index +
+                ": its queue pairs cannot be matched to it",
+            "run collwire in the network namespace of the host",
             false};
 }
 
@@ -85,8 +83,8 @@ Check check_ports(const DoctorReport &report) {
         return ok("RDMA ports", "active: " + active);
     return {"RDMA ports",
             CheckState::Limited,
-            (active.empty() ? "none is active" : "active: " + active) + "; not active: " + inactive,
-            "ports that are down carry nothing",
+            (active.empty() ? "none active" : "active: " + active) + "; not active: " + inactive,
+            "ports that are down carry no traffic",
             "check the cable and the switch port (ibstat, ip link)",
             false};
 }
@@ -99,7 +97,7 @@ Check check_software_devices(const DoctorReport &report) {
     }
     return ok("software devices", software.empty()
                                       ? "none"
-                                      : software + ": every frame of a queue pair can be counted");
+                                      : software + ": every packet of a queue pair can be counted");
 }
 
 Check check_modules(const std::string &root, DoctorReport &report) {
@@ -114,21 +112,21 @@ Check check_modules(const std::string &root, DoctorReport &report) {
     if (!refused.empty()) {
         const bool core =
             std::ranges::find(report.unknown_modules, "ib_core") != report.unknown_modules.end();
-        return {"kernel modules",
-                core ? CheckState::Missing : CheckState::Limited,
-                "not the kernel's own, and no BTF describes them: " + refused,
-                core ? "reading their structs would be wrong: queue pairs are not traced, and "
-                       "posted bytes are in no sum without them; port counters and carrier "
-                       "changes still work"
-                     : "reading their structs would be wrong: what is read in these modules alone "
-                       "is missing (rdma_rxe: frames; mlx5: queue pairs made through DEVX)",
-                "use the kernel's own modules, or build these with BTF (vmlinux in the build tree)",
-                false};
+        return {
+            "kernel modules",
+            core ? CheckState::Missing : CheckState::Limited,
+            "out-of-tree (OFED, DKMS) and without BTF: " + refused,
+            core ? "their struct layouts are unknown: no queue pairs, no switch tiers, no port "
+                   "events, and posted bytes are in no total; port counters and carrier "
+                   "changes still work"
+                 : "their struct layouts are unknown. rdma_rxe: no packet counts; mlx5: no "
+                   "queue pairs created through DEVX. All else works",
+            "load the in-tree modules, or build these with BTF (needs vmlinux in the build tree)",
+            false};
     }
     if (!described.empty())
-        return ok("kernel modules",
-                  "not the kernel's own, but described by their BTF: " + described);
-    return ok("kernel modules", "the kernel's own");
+        return ok("kernel modules", "out-of-tree, with BTF: " + described);
+    return ok("kernel modules", "all in-tree");
 }
 
 bool has_counter(const OptionalCounters &port, std::string_view name, bool enabled) {
@@ -188,15 +186,15 @@ Check check_per_qp_counters(const DoctorReport &report) {
         else
             append(fix, enable_command(port), "; ");
     }
-    const std::string effect = "the device itself does not count the wire bytes of a queue pair; "
-                               "posted bytes are used where --posts allows";
+    const std::string effect = "no wire bytes per queue pair from the NIC; posted bytes are used "
+                               "instead, unless --posts=off";
     if (supported.empty())
         return {name,
                 CheckState::Limited,
-                "not in this kernel or device",
+                "not supported by this kernel or device",
                 effect,
-                "a kernel from 6.15 on, and a device with the counters' flow tables (not a "
-                "virtual function)",
+                "Linux 6.15 or later, and a device with flow tables for counters (not a virtual "
+                "function)",
                 false};
     if (fix.empty())
         return ok(name, "enabled on " + enabled);
@@ -235,7 +233,7 @@ Check check_port_counters(const std::string &root, const DoctorReport &report) {
     return {"port counters",
             CheckState::Limited,
             (with.empty() ? "" : with + "; ") + "no byte counter: " + without,
-            "the bytes of these ports cannot be reconciled with a counter",
+            "the report cannot compare the bytes of these ports with a counter",
             "",
             false};
 }

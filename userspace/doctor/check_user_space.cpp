@@ -56,7 +56,7 @@ Check check_verbs(const std::string &root) {
     return {"libibverbs",
             CheckState::Limited,
             "not on the library path",
-            "programs of this host cannot use RDMA; those in containers bring their own",
+            "host programs cannot use RDMA; containers usually have their own copy",
             "sudo apt-get install ibverbs-providers",
             false};
 }
@@ -80,7 +80,7 @@ Check check_providers(const std::string &root) {
     return {"verbs providers",
             CheckState::Limited,
             "none on the library path",
-            "posts are counted in containers that bring their own, not in programs of this host",
+            "posts are counted in containers with their own copy, not in host programs",
             "sudo apt-get install ibverbs-providers",
             false};
 }
@@ -108,9 +108,9 @@ Check check_numa(const std::string &root) {
         return ok("NUMA", std::to_string(nodes) + (nodes == 1 ? " node" : " nodes"));
     return {"NUMA",
             CheckState::Limited,
-            "the kernel does not tell",
-            "processes and devices have no NUMA node in the trace",
-            "a kernel with CONFIG_NUMA=y",
+            "not reported by the kernel",
+            "no NUMA node for processes and devices in the capture",
+            "boot a kernel with CONFIG_NUMA=y",
             false};
 }
 
@@ -119,11 +119,10 @@ Check check_numa(const std::string &root) {
 std::vector<Check> check_user_space(const std::string &root) {
     return {check_verbs(root), check_providers(root),
             check_optional_library(root, "CUDA driver", "libcuda.so.1",
-                                   "nothing of RDMA tracing needs it"),
-            check_optional_library(
-                root, "NCCL", "libnccl.so.2",
-                "nothing of RDMA tracing needs it; copies in containers and Python packages are "
-                "not looked for"),
+                                   "RDMA tracing does not need it"),
+            check_optional_library(root, "NCCL", "libnccl.so.2",
+                                   "RDMA tracing does not need it; copies in containers and Python "
+                                   "packages are not searched here, record finds them"),
             check_numa(root)};
 }
 

@@ -69,16 +69,16 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     need_kernel_probes(report, qp);
     SourceOutlook events = qp;
     events.name = "ports";
-    events.what = "events of ports and devices, carrier changes";
+    events.what = "port and device events, carrier changes";
     need_modules(report, events, {"ib_core"}, CheckState::Limited);
     SourceOutlook mlx5 = qp;
     mlx5.name = "mlx5";
-    mlx5.what = "queue pairs made through DEVX, without bytes";
+    mlx5.what = "queue pairs created through DEVX, without bytes";
     need_modules(report, mlx5, {"mlx5_core", "mlx5_ib", "ib_uverbs", "ib_core"},
                  CheckState::Missing);
     SourceOutlook wire = qp;
     wire.name = "rxe_wire";
-    wire.what = "wire bytes of each queue pair of rdma_rxe";
+    wire.what = "wire bytes per queue pair of rdma_rxe (soft-RoCE)";
     need_modules(report, qp, {"ib_core"}, CheckState::Missing);
     need_modules(report, wire, {"ib_core", "rdma_rxe"}, CheckState::Missing);
     // The layout of rdma_rxe's own structs is in its BTF and nowhere else.
@@ -94,7 +94,7 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
         wire.state = CheckState::Missing;
         wire.because = {"software devices"};
     }
-    SourceOutlook posts = outlook(report, "posts", "posted bytes of each queue pair",
+    SourceOutlook posts = outlook(report, "posts", "posted bytes per queue pair",
                                   {{"capabilities", true},
                                    {"pid namespace", true},
                                    {"lockdown", true},
@@ -108,7 +108,7 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     if (uprobes != nullptr && uprobes->state != CheckState::Ok)
         posts.state = CheckState::Missing;
     SourceOutlook counters =
-        outlook(report, "counters", "counters and states of ports, once a second",
+        outlook(report, "counters", "port counters and states, sampled once a second",
                 {{"RDMA subsystem", true}, {"RDMA devices", true}, {"port counters", false}});
     SourceOutlook inventory = outlook(report, "inventory", "devices, ports, addresses, processes",
                                       {{"RDMA devices", false}, {"/proc", false}});

@@ -46,12 +46,11 @@ void add_detail(std::string &out, std::string_view label, std::string_view text)
 std::string verdict(const DoctorReport &report) {
     switch (report.exit_status) {
     case EXIT_DONE:
-        return "Everything that a recording needs works here.";
+        return "Recording works on this machine.";
     case EXIT_NOT_PERMITTED:
-        return "Not permitted: run it again as root to know everything (sudo collwire doctor).";
+        return "Not permitted. Run it as root to check everything: sudo collwire doctor";
     default:
-        return "Something that a recording needs is not on this machine; see what is missing "
-               "above.";
+        return "Something that recording needs is missing on this machine: see `missing` above.";
     }
 }
 

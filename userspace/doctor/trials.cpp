@@ -61,7 +61,7 @@ Trial try_ring_buffer() {
 Trial try_probe(const std::string &pmu, std::uint64_t name_or_path, std::uint64_t offset) {
     const auto type = inventory::read_number("/sys/bus/event_source/devices/" + pmu + "/type");
     if (!type)
-        return {Trial::Outcome::Fails, "this kernel has none (no " + pmu + " event source)"};
+        return {Trial::Outcome::Fails, "not in this kernel (no " + pmu + " event source)"};
     perf_event_attr attributes{};
     attributes.size = sizeof(attributes);
     attributes.type = static_cast<std::uint32_t>(*type);
@@ -85,7 +85,7 @@ Trial try_uprobe() {
 Trial try_fentry() {
     const int type_id = libbpf_find_vmlinux_btf_id(trial_function, BPF_TRACE_FENTRY);
     if (type_id < 0)
-        return {Trial::Outcome::Fails, "the kernel's BTF does not describe its functions"};
+        return {Trial::Outcome::Fails, "kernel BTF does not describe functions"};
     // r0 = 0; exit
     const std::array<bpf_insn, 2> program = {
         {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0}, {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}}};

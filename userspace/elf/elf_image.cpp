@@ -206,7 +206,7 @@ Result<void> ElfImage::read(std::vector<std::byte> &&bytes) {
             if (type == R_X86_64_64 || type == R_X86_64_GLOB_DAT || type == R_X86_64_JUMP_SLOT) {
                 const std::uint64_t index = ELF64_R_SYM(entry.r_info);
                 if (index >= symbols.size() / sizeof(Elf64_Sym)) {
-                    return bad(fmt::format("relocation of symbol {}, which is not there", index));
+                    return bad(fmt::format("relocation of missing symbol {}", index));
                 }
                 const auto symbol = read_at<Elf64_Sym>(symbols, index * sizeof(Elf64_Sym));
                 pointer.target = symbol.st_value == 0 ? 0 : symbol.st_value + pointer.target;
@@ -285,7 +285,7 @@ Result<std::vector<std::byte>> read_library_file(const std::string &path) {
                 continue;
             }
             if (got <= 0) {
-                problem = got < 0 ? std::strerror(errno) : "became shorter while it was read";
+                problem = got < 0 ? std::strerror(errno) : "file shrank while it was read";
                 break;
             }
             have += static_cast<std::size_t>(got);

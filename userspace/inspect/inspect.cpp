@@ -33,10 +33,9 @@ std::vector<std::unique_ptr<ProcessLook>> make_looks(const std::vector<pid_t> &p
             continue;
         Process process;
         process.pid = static_cast<std::uint32_t>(pids[i]);
-        process.problem = !images.problems[i].empty()
-                              ? images.problems[i]
-                              : "no NCCL is mapped in it. Fix: name the process that runs NCCL, "
-                                "or --all";
+        process.problem = !images.problems[i].empty() ? images.problems[i]
+                                                      : "NCCL is not loaded in this process. Fix: "
+                                                        "give the process that runs NCCL, or --all";
         without.push_back(std::move(process));
     }
     return looks;

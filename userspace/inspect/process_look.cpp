@@ -212,9 +212,8 @@ void ProcessLook::say_why_empty() {
         if (!image.bpf_layout)
             process_.problem = image.problem;
         else if (!nccl::can_scan(image.layout))
-            process_.problem = fmt::format("NCCL {} neither lists nor marks its communicators: "
-                                           "they are not to be found from the outside. Fix: "
-                                           "NCCL 2.21 or later, or collwire record",
+            process_.problem = fmt::format("NCCL {}: communicators cannot be found in its memory. "
+                                           "Fix: use NCCL 2.21 or later, or collwire record",
                                            image.layout.version);
     }
 }
@@ -253,7 +252,7 @@ void ProcessLook::second_look(const QueuePairs &queue_pairs) {
         ended.pid = process_.pid;
         ended.start_ticks = process_.start_ticks;
         ended.command = process_.command;
-        ended.problem = "it ended while it was looked at";
+        ended.problem = "the process exited while it was read";
         process_ = std::move(ended);
     }
 }

@@ -106,20 +106,20 @@ ModuleOrigin module_origin(const std::string &root, std::string_view module) {
         return origin;
     }
     if (taint.find('O') != std::string::npos) {
-        origin.reason = "built outside of the kernel's tree, taint " + taint;
+        origin.reason = "built outside the kernel tree, taint " + taint;
         return origin;
     }
     if (in_rdma_stack(module) && exists(root + "/sys/module/" + std::string(ofed_compatibility))) {
-        origin.reason = "mlx_compat is loaded: the RDMA stack comes from OFED";
+        origin.reason = "mlx_compat is loaded: the RDMA stack is OFED";
         return origin;
     }
     const auto path = path_in(modules + "/modules.dep", module);
     if (path && !below_kernel(*path)) {
-        origin.reason = "its file is " + *path + ", not below kernel/";
+        origin.reason = "its file is " + *path + ", not under kernel/";
         return origin;
     }
     if (!origin.btf_present && any_module_has_btf(root)) {
-        origin.reason = "it has no BTF while other modules have";
+        origin.reason = "without BTF while other modules have it";
         return origin;
     }
     // Unsigned alone says nothing: every module of an unsigned kernel package is.
@@ -128,7 +128,7 @@ ModuleOrigin module_origin(const std::string &root, std::string_view module) {
         return origin;
     }
     origin.trusted = true;
-    origin.reason = path ? "its file is " + *path : "no sign of another origin";
+    origin.reason = path ? "its file is " + *path : "no sign of a foreign build";
     return origin;
 }
 
@@ -147,8 +147,7 @@ std::string layout_unknown(const std::string &root,
     for (const std::string_view module : modules) {
         const ModuleOrigin origin = module_origin(root, module);
         if (origin.foreign() && !origin.described())
-            return std::string(module) + " is not the kernel's own (" + origin.reason +
-                   ") and has no BTF that describes it";
+            return std::string(module) + " is out-of-tree (" + origin.reason + ") and has no BTF";
     }
     return {};
 }

@@ -119,7 +119,7 @@ Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
     const auto stat = read_stat(directory);
     if (!stat)
         return error(ErrorKind::Failed,
-                     "process " + std::to_string(pid) + ": has ended, or /proc hides it");
+                     "process " + std::to_string(pid) + ": exited, or hidden by /proc");
     cw_process process{};
     process.header = {sizeof(process), CW_KIND_PROCESS, CW_CPU_USERSPACE, 0};
     process.pid = pid;
@@ -141,7 +141,7 @@ Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
     const auto again = read_stat(directory);
     if (!again || again->start_ticks != stat->start_ticks)
         return error(ErrorKind::Failed,
-                     "process " + std::to_string(pid) + ": ended while it was read");
+                     "process " + std::to_string(pid) + ": exited while it was read");
     return process;
 }
 

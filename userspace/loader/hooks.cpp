@@ -94,7 +94,7 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
         if (!selected.given_up.empty()) {
             selected.absent = selected.given_up;
         } else if (!hook.wanted) {
-            selected.absent = "not wanted";
+            selected.absent = "turned off by an option";
         } else if (!hook.raw_tracepoint.empty()) {
             selected.module = "vmlinux";
         } else if (function == nullptr) {
@@ -104,7 +104,8 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
             const auto parameters = btf.parameters(function->module, hook.function);
             if (hook.parameters != 0 && parameters && *parameters != hook.parameters)
                 selected.absent = hook.function + " takes " + std::to_string(*parameters) +
-                                  " parameters here, not " + std::to_string(hook.parameters);
+                                  " parameters in this kernel, expected " +
+                                  std::to_string(hook.parameters);
             else
                 selected.fentry = mode == HookMode::FentryFirst && parameters.has_value() &&
                                   function->symbols == 1 &&
@@ -112,7 +113,7 @@ void HookSet::select(bpf_object *object, const KernelFunctions &functions, Kerne
         }
         if (selected.absent.empty() && !selected.fentry && hook.kprobe.empty() &&
             hook.kretprobe.empty() && hook.raw_tracepoint.empty())
-            selected.absent = hook.function + " cannot have fentry here";
+            selected.absent = hook.function + " cannot be traced with fentry in this kernel";
         const bool present = selected.absent.empty();
         set_autoload(object, hook.fentry, present && selected.fentry);
         set_autoload(object, hook.fexit, present && selected.fentry);

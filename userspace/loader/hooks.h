@@ -82,8 +82,8 @@ private:
     struct Selected {
         Hook hook;
         std::string module;
-        std::string absent = "not looked for yet"; // why it cannot be probed, empty: it can
-        std::string given_up = {};                 // why it is not tried, empty: it is
+        std::string absent = "not searched yet"; // why it cannot be probed, empty: it can
+        std::string given_up = {};               // why it is not tried, empty: it is
         bool fentry = false;
         bool placed = false;
     };

@@ -26,8 +26,8 @@ Result<std::shared_ptr<const std::string>> shared_kallsyms() {
         read.append(part.data(), static_cast<std::size_t>(file.gcount()));
     if (read.empty())
         return error(ErrorKind::Unsupported,
-                     "/proc/kallsyms cannot be read, so no kernel function can be found. "
-                     "Fix: run as root on a kernel with CONFIG_KALLSYMS=y");
+                     "cannot read /proc/kallsyms: no kernel function can be found. Fix: run as "
+                     "root on a kernel with CONFIG_KALLSYMS=y");
     auto text = std::make_shared<const std::string>(std::move(read));
     current = text;
     return text;

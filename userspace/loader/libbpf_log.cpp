@@ -95,9 +95,8 @@ Error bpf_error(std::string_view what, int error_number, std::string_view log) {
     if (number == EPERM || number == EACCES) {
         if (kernel_lockdown() == Lockdown::Confidentiality)
             return error(ErrorKind::NotPermitted,
-                         message + "the kernel is locked down (confidentiality), so it refuses "
-                                   "programs that read kernel memory. Fix: boot with "
-                                   "lockdown=integrity or none");
+                         message + "lockdown=confidentiality forbids programs that read kernel "
+                                   "memory. Fix: boot with lockdown=integrity or none");
         if (const auto missing = missing_capabilities(); !missing.empty())
             return error(ErrorKind::NotPermitted,
                          message + "not permitted, missing " + missing + ". Fix: run as root");
@@ -106,8 +105,8 @@ Error bpf_error(std::string_view what, int error_number, std::string_view log) {
     if (number != EPERM)
         return error(ErrorKind::Failed, std::move(message));
     return error(ErrorKind::NotPermitted,
-                 message + ". Fix: look for a security policy of this kernel (SELinux, AppArmor, "
-                           "seccomp of a container) that forbids bpf() or perf_event_open()");
+                 message + ". Fix: allow bpf() and perf_event_open() in the security policy "
+                           "(SELinux, AppArmor, seccomp of a container)");
 }
 
 } // namespace collwire::loader

@@ -71,7 +71,7 @@ Result<void> SharedMaps::hold(cw_hold state) const {
     const std::uint32_t zero = 0;
     const std::uint64_t value = state;
     if (const int failed = bpf_map_update_elem(held_fd_, &zero, &value, BPF_ANY); failed != 0)
-        return bpf_error("beginning, or ending, to count", failed, {});
+        return bpf_error("switching counting on or off", failed, {});
     return {};
 }
 

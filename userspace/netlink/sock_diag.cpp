@@ -33,7 +33,7 @@ constexpr std::size_t ANSWER_BYTES = 8192;
 constexpr int ANSWERS_BUFFER_BYTES = 1 << 20;
 // 26,000 notices: all those at the end of a large job.
 constexpr int NOTICES_BUFFER_BYTES = 16 << 20;
-constexpr std::string_view NOTICES = "notices of closed TCP sockets";
+constexpr std::string_view NOTICES = "notifications of closed TCP sockets";
 constexpr std::size_t MOST_NOTICES_AT_ONCE = 100'000;
 
 // Not LISTEN, and not TIME_WAIT and NEW_SYN_RECV, which may be many and have no counters.
@@ -282,7 +282,7 @@ Result<void> parse_sock_diag(SockDiagBytes datagram, std::vector<SockDiagMessage
             return error(ErrorKind::BadInput, "socket diagnosis: a message without its header");
         std::memcpy(&header, datagram.data(), sizeof(header));
         if (header.nlmsg_len < sizeof(header) || header.nlmsg_len > datagram.size())
-            return error(ErrorKind::BadInput, "socket diagnosis: a message is not all there");
+            return error(ErrorKind::BadInput, "socket diagnosis: incomplete message");
         const SockDiagBytes body =
             datagram.subspan(sizeof(header), header.nlmsg_len - sizeof(header));
         SockDiagMessage message;
@@ -300,7 +300,7 @@ Result<void> parse_sock_diag(SockDiagBytes datagram, std::vector<SockDiagMessage
         case SOCK_DIAG_BY_FAMILY:
             message.socket = read_socket(body);
             if (!message.socket)
-                return error(ErrorKind::BadInput, "socket diagnosis: a socket is not all there");
+                return error(ErrorKind::BadInput, "socket diagnosis: incomplete socket");
             messages.push_back(message);
             break;
         default:

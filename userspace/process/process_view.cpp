@@ -167,7 +167,7 @@ Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
     auto file = open(named);
     if (file && file->inode() != mapping.inode) {
         return error(ErrorKind::Failed,
-                     fmt::format("{}: was replaced since process {} mapped it", named, pid));
+                     fmt::format("{}: was replaced after process {} mapped it", named, pid));
     }
     return file;
 }
@@ -250,7 +250,7 @@ Result<void> ProcessView::refresh() {
         return text.failure();
     }
     if (mappings_.empty()) {
-        return error(ErrorKind::Failed, path + ": the process has ended");
+        return error(ErrorKind::Failed, path + ": the process exited");
     }
     return {};
 }

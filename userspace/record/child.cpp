@@ -55,12 +55,12 @@ Result<void> Child::prepare(const std::vector<std::string> &argv) {
     int gate[2];
     int report[2];
     if (pipe2(gate, O_CLOEXEC) != 0)
-        return error(ErrorKind::Failed, fmt::format("cannot make a pipe: {}", strerror(errno)));
+        return error(ErrorKind::Failed, fmt::format("cannot create a pipe: {}", strerror(errno)));
     if (pipe2(report, O_CLOEXEC) != 0) {
         const int code = errno;
         close(gate[0]);
         close(gate[1]);
-        return error(ErrorKind::Failed, fmt::format("cannot make a pipe: {}", strerror(code)));
+        return error(ErrorKind::Failed, fmt::format("cannot create a pipe: {}", strerror(code)));
     }
     pid_ = fork();
     if (pid_ == 0) {
@@ -83,7 +83,7 @@ Result<void> Child::release() {
     const char byte = 1;
     if (write(gate_fd_, &byte, 1) != 1)
         return error(ErrorKind::Failed,
-                     fmt::format("{}: it ended before it was started", command_));
+                     fmt::format("{}: exited before the recorder released it", command_));
     close_fd(gate_fd_);
     int code = 0;
     ssize_t got = 0;
@@ -94,7 +94,7 @@ Result<void> Child::release() {
     if (got == sizeof code) {
         wait();
         return error(ErrorKind::Usage,
-                     fmt::format("cannot execute {}: {}. Fix: give a command that exists after --",
+                     fmt::format("cannot execute {}: {}. Fix: give an executable command after --",
                                  command_, strerror(code)));
     }
     return {};

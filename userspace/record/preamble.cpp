@@ -33,28 +33,28 @@ template <typename Record> Record made_now(cw_kind kind) {
 constexpr auto LOSS_NAMES = std::to_array<std::string_view>({
     "queue pair events (ring buffer full)",
     "port events (ring buffer full)",
-    "ties of posts to queue pairs (ring buffer full)",
-    "entries of the queue pair table",
-    "frames (counter table full)",
-    "frames that could not be read",
+    "posts that cannot be matched to a queue pair (ring buffer full)",
+    "queue pairs (table full)",
+    "packets (counter table full)",
+    "packets that could not be read",
     "posts (counter table full)",
-    "posts with more work requests than are walked",
+    "posts with too many work requests in one chain",
     "posts whose work requests could not be read",
-    "calls that were not followed",
-    "calls that a probe missed",
+    "calls in flight (table full)",
+    "calls missed by a probe",
     "records that could not be written",
-    "frames without their destination (table of UD peers full)",
-    "communicators of NCCL",
-    "calls of NCCL (ring buffer full)",
-    "launches of NCCL (ring buffer full)",
-    "descriptions of launches of NCCL",
-    "connections of NCCL",
-    "launches of NCCL with more operations than are walked",
-    "looks into NCCL's memory that failed",
-    "begins and ends of operations of NCCL",
-    "sockets that NCCL closed",
-    "records that a ring buffer did not give",
-    "warnings of NCCL",
+    "packets without their destination (UD peer table full)",
+    "NCCL communicators",
+    "NCCL calls (ring buffer full)",
+    "NCCL launches (ring buffer full)",
+    "NCCL launch descriptors",
+    "NCCL connections",
+    "NCCL launches with too many operations",
+    "failed reads of NCCL memory",
+    "start and completion times of NCCL operations",
+    "sockets closed by NCCL",
+    "records stuck in a ring buffer",
+    "NCCL warnings",
 });
 static_assert(LOSS_NAMES.size() == CW_LOSS_CLASSES);
 
@@ -171,7 +171,7 @@ void StateTable::note(const std::string &name, const source::SourceState &before
     if (now.state > CW_SOURCE_ON)
         news_.push_back(fmt::format("{}: {}", name, now.reason));
     else if (before.state > CW_SOURCE_ON)
-        news_.push_back(fmt::format("{}: no longer so: {}", name, before.reason));
+        news_.push_back(fmt::format("{}: resolved: {}", name, before.reason));
 }
 
 std::vector<std::string> StateTable::take_news() {

@@ -19,9 +19,9 @@ void print_probe(std::FILE *out, const source::PlannedProbe &probe) {
         how = fmt::format("`{}`, {}", probe.instruction,
                           probe.emulated ? "emulated" : "single-stepped");
         if (probe.kind == CW_PROBE_URETPROBE)
-            how = "and its return";
+            how = "return probe";
     }
-    fmt::print(out, "  {:<10} {:<60} {:>6} ns a hit  {}\n", capture::probe_kind_name(probe.kind),
+    fmt::print(out, "  {:<10} {:<60} {:>6} ns/hit  {}\n", capture::probe_kind_name(probe.kind),
                where, probe.expected_cost_ns, how);
 }
 
@@ -40,7 +40,7 @@ void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::
             ++n_probes;
         }
     }
-    fmt::print(out, "{} probes would be placed, none was\n", n_probes);
+    fmt::print(out, "{} probes would be attached; this dry run attached none\n", n_probes);
 }
 
 } // namespace collwire::record

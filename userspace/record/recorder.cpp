@@ -300,10 +300,10 @@ int Recorder::finish() {
     if (status == EXIT_LOSS)
         say("lost: {}", losses_.describe());
     if (writer_->bytes_on_disk() == 0)
-        say("no capture: nothing could be written to {}", writer_->path());
+        say("no capture: could not write to {}", writer_->path());
     else
-        say("{} bytes of disk in {}{}", writer_->bytes_on_disk(), writer_->path(),
-            writer_->segment() == 0 ? "" : " and segments before it");
+        say("wrote {} bytes to {}{}", writer_->bytes_on_disk(), writer_->path(),
+            writer_->segment() == 0 ? "" : " and earlier segments");
     return closed ? status : EXIT_FAILED;
 }
 
@@ -335,7 +335,8 @@ int Recorder::run() {
     if (options_.dry_run) {
         print_probe_list(stdout, session_.sources());
         if (std::fflush(stdout) != 0)
-            return fail(error(ErrorKind::Failed, "cannot write to standard output"));
+            return fail(error(ErrorKind::Failed,
+                              "cannot write to standard output. Fix: check its disk or pipe"));
         return EXIT_DONE;
     }
     if (auto opened = open_writer(); !opened)

@@ -42,7 +42,8 @@ Result<void> Signals::open() {
     blocked_ = true;
     fd_ = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd_ < 0)
-        return error(ErrorKind::Failed, fmt::format("cannot make a signalfd: {}", strerror(errno)));
+        return error(ErrorKind::Failed,
+                     fmt::format("cannot create a signalfd: {}", strerror(errno)));
     // A closed stderr or stdout must not end a recording.
     signal(SIGPIPE, SIG_IGN);
     // Neither must a limit on file sizes: the write fails instead, and is counted.

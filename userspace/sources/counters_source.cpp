@@ -192,29 +192,30 @@ void CountersSource::update_port(Port &port) {
 std::vector<source::SourceState> CountersSource::states() const {
     if (ports_.empty())
         return {{CW_SOURCE_UNAVAILABLE,
-                 "no RDMA port on this node. Fix: load its driver (modprobe mlx5_ib)", ~0u}};
+                 "no RDMA port on this node. Fix: load the NIC driver (modprobe mlx5_ib)", ~0u}};
     std::vector<source::SourceState> states;
     for (const Port &port : ports_) {
         const std::string name =
             port.device.name + " port " + std::to_string(port.record.port) + ": ";
         if (const std::size_t refused = n_refused(port.groups); refused != 0)
             states.push_back({CW_SOURCE_DEGRADED,
-                              name + "counters are missing, " + std::to_string(refused) +
-                                  " files could not be opened because too many are. "
-                                  "Fix: raise the hard limit (ulimit -Hn, LimitNOFILE=)",
+                              name + "counters are missing: " + std::to_string(refused) +
+                                  " files exceed the limit of open files. Fix: raise the hard "
+                                  "limit (ulimit -Hn, LimitNOFILE=)",
                               port.record.dev_index});
         if (std::none_of(port.groups.begin(), port.groups.end(), counts_bytes)) {
-            states.push_back({CW_SOURCE_DEGRADED,
-                              name + "it has no byte counter, so nothing can be reconciled with it",
-                              port.record.dev_index});
+            states.push_back(
+                {CW_SOURCE_DEGRADED,
+                 name + "no byte counter, so its traffic cannot be compared with known connections",
+                 port.record.dev_index});
         }
         for (const inventory::CounterGroup &group : port.groups) {
             for (const std::string &counter : group.saturated())
-                states.push_back({CW_SOURCE_DEGRADED,
-                                  name + counter +
-                                      " stands at its limit and counts no further. "
-                                      "Fix: reset it (perfquery -R)",
-                                  port.record.dev_index});
+                states.push_back(
+                    {CW_SOURCE_DEGRADED,
+                     name + counter +
+                         " is at its maximum and no longer counts. Fix: reset it (perfquery -R)",
+                     port.record.dev_index});
         }
     }
     if (states.empty())

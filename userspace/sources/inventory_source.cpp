@@ -62,14 +62,14 @@ void InventorySource::scan() {
 std::vector<source::SourceState> InventorySource::states() const {
     if (devices_.empty())
         return {{CW_SOURCE_DEGRADED,
-                 "no RDMA device on this node. Fix: load its driver (modprobe mlx5_ib), or make a "
-                 "software device (rdma link add rxe0 type rxe netdev eth0)",
+                 "no RDMA device on this node. Fix: load the NIC driver (modprobe mlx5_ib), or "
+                 "create a software device (rdma link add rxe0 type rxe netdev eth0)",
                  ~0u}};
     for (const inventory::RdmaDevice &device : devices_) {
         if (!device.indexed)
             return {{CW_SOURCE_DEGRADED,
-                     device.name + " has no index from RDMA netlink: its queue pairs cannot be "
-                                   "tied to it. Fix: run in the network namespace of the host",
+                     device.name + " has no index in RDMA netlink: its queue pairs cannot be "
+                                   "matched to it. Fix: run in the network namespace of the host",
                      device.record.dev_index}};
     }
     return {{CW_SOURCE_ON, "", ~0u}};

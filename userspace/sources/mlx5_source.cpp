@@ -17,7 +17,7 @@ std::vector<loader::Hook> mlx5_hooks() {
          .fexit = "devx_fexit",
          .kprobe = "devx_kprobe",
          .kretprobe = "devx_kretprobe",
-         .without = "queue pairs made through DEVX are not seen"},
+         .without = "queue pairs created through DEVX are missing"},
         {.function = "mlx5_cmd_do",
          .parameters = 5,
          .fentry = "do_fentry",
@@ -49,12 +49,13 @@ Mlx5Source::~Mlx5Source() = default;
 
 bool Mlx5Source::applicable() {
     if (!loader::module_is_loaded("mlx5_core"))
-        return unusable(CW_SOURCE_UNAVAILABLE, "no mlx5 device here (mlx5_core is not loaded)");
+        return unusable(CW_SOURCE_UNAVAILABLE,
+                        "no mlx5 device on this node (mlx5_core is not loaded)");
     if (!options_.layout_unknown.empty())
         return unusable(CW_SOURCE_REFUSED,
                         options_.layout_unknown +
-                            ": queue pairs made through DEVX are not seen. Fix: load the kernel's "
-                            "own, or rebuild that module with BTF");
+                            ": queue pairs created through DEVX are missing. Fix: load the in-tree "
+                            "module, or rebuild that module with BTF");
     return true;
 }
 

@@ -27,13 +27,13 @@ loader::Hook entry(std::string_view function, unsigned parameters, const char *f
 
 PortEventSource::PortEventSource(const loader::SharedMaps &maps, std::string ib_core_unknown,
                                  loader::HookMode mode)
-    : ProbedSource(
-          maps, "ports",
-          {entry(of_ib_core[0], 1, "dispatch_fentry", "dispatch_kprobe", "no port events"),
-           entry(of_ib_core[1], 1, "unregister_fentry", "unregister_kprobe", "no ends of devices"),
-           entry("netif_carrier_on", 1, "carrier_on_fentry", "carrier_on_kprobe", ""),
-           entry("netif_carrier_off", 1, "carrier_off_fentry", "carrier_off_kprobe", "")},
-          mode),
+    : ProbedSource(maps, "ports",
+                   {entry(of_ib_core[0], 1, "dispatch_fentry", "dispatch_kprobe", "no port events"),
+                    entry(of_ib_core[1], 1, "unregister_fentry", "unregister_kprobe",
+                          "no removals of devices"),
+                    entry("netif_carrier_on", 1, "carrier_on_fentry", "carrier_on_kprobe", ""),
+                    entry("netif_carrier_off", 1, "carrier_off_fentry", "carrier_off_kprobe", "")},
+                   mode),
       ib_core_unknown_(std::move(ib_core_unknown)) {}
 
 PortEventSource::~PortEventSource() = default;
@@ -48,8 +48,8 @@ bool PortEventSource::configure() {
         if (!need(function))
             return false;
     if (!ib_core_unknown_.empty())
-        degrade("carrier edges only: " + ib_core_unknown_ +
-                ". Fix: load the kernel's ib_core, or rebuild that module with BTF");
+        degrade("carrier changes only: " + ib_core_unknown_ +
+                ". Fix: load the in-tree ib_core, or rebuild that module with BTF");
     struct stat network_namespace = {};
     if (stat("/proc/self/ns/net", &network_namespace) == 0)
         skeleton_->rodata->recorder_netns = static_cast<std::uint32_t>(network_namespace.st_ino);

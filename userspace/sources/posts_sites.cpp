@@ -145,14 +145,13 @@ void PostsSites::note_use(const Site &site) {
         return;
     const std::string &path = libraries_[site.library].path;
     if (site.call == CW_CALL_POST_SEND)
-        problem(fmt::format("post_send of {} can only be probed on `{}`, which is single-stepped "
-                            "and dear. Fix: --posts=on",
+        problem(fmt::format("post_send of {} can only be probed on `{}`, which the kernel "
+                            "single-steps (slow): its posts are not counted. Fix: --posts=on",
                             path, site.instruction));
     else if (const Site *dear = single_stepped_call(site.library))
-        problem(
-            fmt::format("{} of {} can only be probed on `{}`, which is single-stepped and dear: "
-                        "no ibv_wr_* call is counted. Fix: --posts=on",
-                        name_of(dear->call), path, dear->instruction));
+        problem(fmt::format("{} of {} can only be probed on `{}`, which the kernel single-steps "
+                            "(slow): ibv_wr_* calls are not counted. Fix: --posts=on",
+                            name_of(dear->call), path, dear->instruction));
 }
 
 void PostsSites::add_library(const process::ProcessView &view, const process::Mapping &mapping) {
@@ -238,9 +237,9 @@ void PostsSites::add_site(std::size_t library, const elf::ElfImage &image, const
     site.call = call;
     site.function_offset = function_offset;
     const auto entry = image.address_of(function_offset);
-    auto point =
-        entry ? choose_probe_point(image.code(), *entry, arguments_of(call))
-              : Result<elf::ProbePoint>(error(ErrorKind::BadInput, "outside of its segments"));
+    auto point = entry ? choose_probe_point(image.code(), *entry, arguments_of(call))
+                       : Result<elf::ProbePoint>(
+                             error(ErrorKind::BadInput, "outside the segments of the file"));
     if (!point) {
         problem(fmt::format("{} of {}: {}", name_of(call), path, point.failure().message));
         return;
@@ -253,7 +252,7 @@ void PostsSites::add_site(std::size_t library, const elf::ElfImage &image, const
         if (other.point_offset != site.point_offset)
             continue;
         if (other.library == library) {
-            problem(fmt::format("{} and {} of {} are one function, the first is counted",
+            problem(fmt::format("{} and {} of {} are the same function: only the first is counted",
                                 name_of(other.call), name_of(call), path));
             return;
         }

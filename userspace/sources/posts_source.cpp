@@ -95,8 +95,8 @@ void PostsSource::add_installed_libraries() {
 Result<void> PostsSource::prepare() {
     if (!options_.forced && !options_.devices.empty() &&
         std::ranges::all_of(options_.devices, &PostsDevice::counted_otherwise)) {
-        state_ = {CW_SOURCE_OFF, "the bytes of every device here are counted without probing "
-                                 "programs; --posts=on does both"};
+        state_ = {CW_SOURCE_OFF, "not needed: the packets of every device here are counted. "
+                                 "--posts=on counts posts as well"};
         return {};
     }
     const bool has_loop =
@@ -139,8 +139,8 @@ Result<void> PostsSource::load(bool bounded) {
     const std::uint32_t slot = 0;
     const int more = bpf_program__fd(skeleton_->progs.post_send_more);
     if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.more_rounds), &slot, &more, BPF_ANY) != 0)
-        return error(ErrorKind::Failed, fmt::format("post probes: a program that calls itself: {}",
-                                                    std::strerror(errno)));
+        return error(ErrorKind::Failed,
+                     fmt::format("post probes: tail call map: {}", std::strerror(errno)));
     return {};
 }
 
@@ -191,18 +191,17 @@ std::vector<source::SourceState> PostsSource::states() const {
         if (problems.size() > 1)
             reason += fmt::format(" (and {} more)", problems.size() - 1);
     } else if (!loop_refused_.empty()) {
-        reason = fmt::format("the kernel refused the program that walks long chains, so chains of "
-                             "more than 128 steps are counted as truncated: {}",
+        reason = fmt::format("the kernel rejected bpf_loop: work request chains longer than 128 "
+                             "steps are truncated: {}",
                              loop_refused_);
     } else if (late_qps_ != 0) {
-        reason =
-            fmt::format("{} queue pairs were there before the probes on their driver, which was "
-                        "met with the first of them: their first posts may not be counted",
-                        late_qps_);
+        reason = fmt::format("{} queue pairs were created before their driver had probes: their "
+                             "first posts may be missing",
+                             late_qps_);
     } else {
-        reason = fmt::format("{} queue pairs whose driver could not be found in memory: their "
-                             "posts are not counted",
-                             unresolved_qps_);
+        reason =
+            fmt::format("{} queue pairs: driver not found in memory, their posts are not counted",
+                        unresolved_qps_);
     }
     return {{CW_SOURCE_DEGRADED, std::move(reason)}};
 }

@@ -50,7 +50,7 @@ std::vector<loader::Hook> qp_hooks() {
          .kprobe = "kernel_modify_kprobe",
          .kretprobe = "kernel_modify_kretprobe",
          .fexit_again = "kernel_modify_fexit_again",
-         .without = "state changes of the kernel's own queue pairs are not seen"},
+         .without = "state changes of queue pairs of the kernel are missing"},
         {.function = "ib_query_qp",
          .parameters = 4,
          .fentry = {},
@@ -58,7 +58,7 @@ std::vector<loader::Hook> qp_hooks() {
          .kprobe = "query_kprobe",
          .kretprobe = "query_kretprobe",
          .fexit_again = "query_fexit_again",
-         .without = "queue pairs that were there before have no address"},
+         .without = "pre-existing queue pairs have no address"},
         {.function = "ib_uverbs_qp_event_handler",
          .parameters = 2,
          .fentry = "qp_event_fentry",
@@ -66,7 +66,7 @@ std::vector<loader::Hook> qp_hooks() {
          .kprobe = "qp_event_kprobe",
          .kretprobe = {},
          .fentry_again = "qp_event_fentry_again",
-         .without = "errors of queue pairs are seen at their next change only"},
+         .without = "errors of queue pairs appear at their next state change only"},
     };
 }
 
@@ -133,14 +133,14 @@ QpSource::~QpSource() = default;
 
 bool QpSource::applicable() {
     if (!loader::module_is_loaded("ib_core"))
-        return unusable(CW_SOURCE_UNAVAILABLE,
-                        "this kernel has no RDMA (ib_core is not loaded). Fix: load the NIC's RDMA "
-                        "driver");
+        return unusable(
+            CW_SOURCE_UNAVAILABLE,
+            "no RDMA on this kernel (ib_core is not loaded). Fix: load the RDMA driver of the NIC");
     if (!options_.layout_unknown.empty())
         return unusable(CW_SOURCE_REFUSED,
                         options_.layout_unknown +
-                            ": queue pairs are not traced; the counters of ports are. Fix: load "
-                            "the kernel's ib_core, or rebuild that module with BTF");
+                            ": queue pairs are not traced, port counters are. Fix: load the "
+                            "in-tree ib_core, or rebuild that module with BTF");
     return true;
 }
 
@@ -204,9 +204,9 @@ void QpSource::check_dump(const std::vector<netlink::NetlinkQp> &told) {
     const bool too_few = !options_.filter_by_tgid && n_read * 2 < told.size();
     if (!living || (!none && !too_few))
         return;
-    refuse("ib_core's layout is not what its BTF says: of " + std::to_string(told.size()) +
-           " queue pairs that RDMA netlink lists the probe read " + std::to_string(n_read) +
-           " alike. Fix: boot the kernel that the modules were built for");
+    refuse("the layout of ib_core differs from its BTF: of " + std::to_string(told.size()) +
+           " queue pairs in RDMA netlink the probe agrees on " + std::to_string(n_read) +
+           ". Fix: boot the kernel that the modules were built for");
     maps_.discard_events();
 }
 
@@ -225,9 +225,9 @@ void QpSource::on_record(const cw_header &header) {
         const auto told =
             netlink_destinations_.find(device_and_qpn(event.key.dev_index, event.key.qpn));
         if (told != netlink_destinations_.end() && told->second != event.dest_qpn)
-            refuse("ib_core's layout is not what its BTF says: destination of queue pair " +
-                   std::to_string(event.key.qpn) + " reads as " + std::to_string(event.dest_qpn) +
-                   ", RDMA netlink says " + std::to_string(told->second));
+            refuse("the layout of ib_core differs from its BTF: destination of queue pair " +
+                   std::to_string(event.key.qpn) + " is " + std::to_string(event.dest_qpn) +
+                   ", in RDMA netlink " + std::to_string(told->second));
     }
     const auto [known, is_new] = known_.try_emplace(event.key, event);
     if (!is_new)

@@ -132,13 +132,12 @@ Result<cw_rxe_layout> find_rxe_layout(loader::KernelBtf &btf) {
             layout.pkt_paylen < 0 || layout.pkt_opcode < 0 || layout.pkt_mask < 0 ||
             layout.loopback_mask == 0 || (!own_states && layout.qp_attr_state < 0))
             return error(ErrorKind::Unsupported,
-                         "rdma_rxe's BTF does not have the fields that are read");
+                         "the BTF of rdma_rxe lacks fields that collwire reads");
         return layout;
     }
     if (loader::module_has_btf("ib_core"))
-        return error(ErrorKind::Unsupported,
-                     "rdma_rxe has no BTF though other modules do, so its layout is unknown. Fix: "
-                     "load the kernel's own rdma_rxe");
+        return error(ErrorKind::Unsupported, "rdma_rxe has no BTF, other modules have it: its "
+                                             "layout is unknown. Fix: load the in-tree rdma_rxe");
     // Linux 5.10, rxe_verbs.h and rxe_hdr.h: before ib_qp lies struct rxe_pool_entry { pool;
     // ref_cnt; list; node; index }, whose size no option changes. Frames are probed where only
     // those of ready queue pairs pass, so no state is read; those to the same node pass alone.
@@ -177,11 +176,12 @@ RxeWireSource::~RxeWireSource() = default;
 
 bool RxeWireSource::applicable() {
     if (!loader::module_is_loaded("rdma_rxe"))
-        return unusable(CW_SOURCE_UNAVAILABLE, "no software RDMA here (rdma_rxe is not loaded)");
+        return unusable(CW_SOURCE_UNAVAILABLE,
+                        "no soft-RoCE on this node (rdma_rxe is not loaded)");
     if (!options_.layout_unknown.empty())
         return unusable(CW_SOURCE_REFUSED, options_.layout_unknown +
-                                               ": no frame is counted. Fix: load the kernel's "
-                                               "own, or rebuild that module with BTF");
+                                               ": packets are not counted. Fix: load the in-tree "
+                                               "module, or rebuild that module with BTF");
     return true;
 }
 
@@ -212,8 +212,8 @@ bool RxeWireSource::configure() {
                         "rdma_rxe with BTF");
     if (tx_destructor_ == 0)
         return unusable(CW_SOURCE_UNAVAILABLE,
-                        "/proc/kallsyms does not tell where rdma_rxe's rxe_skb_tx_dtor is. Fix: "
-                        "run as root, and set kernel.kptr_restrict to 0 or 1");
+                        "/proc/kallsyms hides the address of rxe_skb_tx_dtor (rdma_rxe). Fix: run "
+                        "as root, and set kernel.kptr_restrict to 0 or 1");
     if (!hooks_.present("skb_queue_tail") &&
         !(need("rxe_resp_queue_pkt") && need("rxe_comp_queue_pkt")))
         return false;
@@ -251,10 +251,8 @@ void RxeWireSource::check_layout() {
     if (skeleton_->bss->layout_mismatches == 0 || state_.state == CW_SOURCE_REFUSED)
         return;
     hooks_.detach();
-    state_ = {
-        CW_SOURCE_REFUSED,
-        "rdma_rxe's frames do not look as its layout says, so they are not counted. Fix: boot "
-        "the kernel that the module was built for"};
+    state_ = {CW_SOURCE_REFUSED, "packets of rdma_rxe do not match its layout: they are not "
+                                 "counted. Fix: boot the kernel that the module was built for"};
 }
 
 void RxeWireSource::sample(source::RecordSink &sink, bool everything) {

@@ -57,7 +57,7 @@ SocketSource::SocketSource(SocketOptions options) : options_(std::move(options))
 
 Result<void> SocketSource::prepare() {
     if (const auto opened = netlink::SockDiag::open(); !opened)
-        unavailable_ = opened.failure().message + ". Fix: a kernel with CONFIG_INET_TCP_DIAG";
+        unavailable_ = opened.failure().message + ". Fix: boot a kernel with CONFIG_INET_TCP_DIAG";
     struct stat status {};
     if (stat("/proc/self/ns/net", &status) == 0)
         own_namespace_ = status.st_ino;
@@ -72,7 +72,7 @@ Result<void> SocketSource::attach() {
     auto asked = diag ? diag->check() : Result<void>(std::move(diag).failure());
     if (!asked)
         unavailable_ = std::move(asked).failure().message +
-                       ". Fix: a kernel with CONFIG_INET_TCP_DIAG, modprobe tcp_diag";
+                       ". Fix: modprobe tcp_diag (a kernel with CONFIG_INET_TCP_DIAG)";
     return {};
 }
 
@@ -83,15 +83,15 @@ std::vector<source::SourceState> SocketSource::states() const {
     for (const std::string &problem : problems_)
         states.push_back({CW_SOURCE_DEGRADED, problem, ~0u});
     if (n_closed_early_ != 0)
-        states.push_back({CW_SOURCE_DEGRADED,
-                          fmt::format("{} sockets were closed before they were looked at: their "
-                                      "bytes are not counted",
-                                      n_closed_early_),
-                          ~0u});
+        states.push_back(
+            {CW_SOURCE_DEGRADED,
+             fmt::format("{} sockets closed before their first sample: their bytes are not counted",
+                         n_closed_early_),
+             ~0u});
     if (n_not_found_ != 0)
         states.push_back({CW_SOURCE_DEGRADED,
-                          fmt::format("{} sockets are no TCP sockets of their process's network "
-                                      "namespace: their bytes are not counted",
+                          fmt::format("{} sockets are not TCP sockets in the network namespace of "
+                                      "their process: their bytes are not counted",
                                       n_not_found_),
                           ~0u});
     if (states.empty())
@@ -159,8 +159,8 @@ SocketSource::Place *SocketSource::place_of(std::uint32_t tgid) {
         if (errno == ENOENT || errno == ESRCH)
             ++n_closed_early_;
         else
-            problems_.insert("network namespaces of other users' processes cannot be read. Fix: "
-                             "run as root");
+            problems_.insert(
+                "cannot read network namespaces of processes of other users. Fix: run as root");
         return nullptr;
     }
     const std::uint64_t inode = inode_of(fd);
@@ -176,8 +176,8 @@ SocketSource::Place *SocketSource::place_of(std::uint32_t tgid) {
                 if (notices)
                     found->second.notices.emplace(std::move(notices).value());
                 else
-                    fail(notices.failure(), "what a socket sends after the last look at it is "
-                                            "not counted");
+                    fail(notices.failure(),
+                         "bytes after the last sample of a socket are not counted");
             }
         } else {
             fail(diag.failure(), "sockets in another network namespace are not counted");
@@ -317,9 +317,10 @@ void SocketSource::take_notices(source::RecordSink &sink, Place &place) {
     if (taken && !taken->lost)
         return;
     place.lost_notices = true;
-    problems_.insert(taken ? "more sockets end here than the kernel can tell of: of some the last "
-                             "bytes are not counted"
-                           : taken.failure().message);
+    problems_.insert(
+        taken
+            ? "sockets close faster than the kernel reports: the last bytes of some are not counted"
+            : taken.failure().message);
 }
 
 void SocketSource::read_counters(source::RecordSink &sink, Place &place, bool everything) {
@@ -422,7 +423,7 @@ bool SocketSource::take_counters(Watched &watched, const netlink::TcpSocket &soc
     record.mss_bytes = info.mss_bytes.value_or(0);
     record.state = info.state;
     if (!info.retransmitted_bytes)
-        problems_.insert("bytes sent and retransmitted are not known. Fix: Linux 4.19 or later");
+        problems_.insert("sent and retransmitted bytes are unknown. Fix: use Linux 4.19 or later");
     const cw_tcp_socket before = counters_of(watched.record);
     const cw_tcp_socket now = counters_of(record);
     const bool has_changed = !watched.has_counters || std::memcmp(&before, &now, sizeof(now)) != 0;

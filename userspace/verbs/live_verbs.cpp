@@ -15,7 +15,7 @@ constexpr std::uint64_t PAGE_BYTES = 4096;
 
 Error not_a_qp(std::uint64_t address, std::string_view why) {
     return error(ErrorKind::BadInput,
-                 fmt::format("no queue pair at {:#x} of the process: {}", address, why));
+                 fmt::format("no queue pair at {:#x} in the process: {}", address, why));
 }
 
 bool printable_name(std::string_view name) {
@@ -41,7 +41,7 @@ Result<LiveQp> read_live_qp(const process::ProcessView &view, std::uint64_t qp_a
     }
     const auto qp = view.read<cw_ibv_qp>(qp_address);
     if (!qp) {
-        return not_a_qp(qp_address, "memory cannot be read (has the process ended?)");
+        return not_a_qp(qp_address, "memory cannot be read (did the process exit?)");
     }
     LiveQp live;
     live.context = qp->context;
@@ -53,7 +53,7 @@ Result<LiveQp> read_live_qp(const process::ProcessView &view, std::uint64_t qp_a
         return not_a_qp(qp_address, "its context cannot be read");
     }
     if (*marker != ~std::uint64_t{0}) {
-        return not_a_qp(qp_address, "its context is not one of libibverbs");
+        return not_a_qp(qp_address, "its context does not belong to libibverbs");
     }
     std::array<char, CW_NAME_BYTES> name{};
     if (!view.read(*device + CW_IBV_DEVICE_NAME, std::as_writable_bytes(std::span{name}))) {
@@ -65,7 +65,7 @@ Result<LiveQp> read_live_qp(const process::ProcessView &view, std::uint64_t qp_a
     }
     auto function = function_at(view, CW_CALL_POST_SEND, *post_send);
     if (!function) {
-        return not_a_qp(qp_address, "its post_send is not code of a file");
+        return not_a_qp(qp_address, "its post_send is not in a mapped file");
     }
     const process::Mapping library = function->mapping;
     live.functions.push_back(std::move(*function));

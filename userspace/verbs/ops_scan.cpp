@@ -299,21 +299,21 @@ Result<PostSendFunctions> find_post_send(const elf::ElfImage &image) {
     }
     if (answers.empty()) {
         return error(ErrorKind::Unsupported,
-                     "no table of verbs functions in a known order; post_send can be found in a "
+                     "no table of verbs functions in a known order; post_send will be found in a "
                      "process that uses the library");
     }
     if (answers.size() > 1) {
         return error(ErrorKind::Unsupported,
-                     fmt::format("{} possible tables of verbs functions; post_send can be found in "
-                                 "a process that uses the library",
+                     fmt::format("{} candidate tables of verbs functions; post_send will be found "
+                                 "in a process that uses the library",
                                  answers.size()));
     }
     const Answer &answer = answers.front();
     PostSendFunctions found;
     found.addresses.assign(answer.post_send.begin(), answer.post_send.end());
     found.evidence = fmt::format("{}, order of rdma-core {}",
-                                 sites.tables().empty() ? "table found by its contents"
-                                                        : "table given to verbs_set_ops()",
+                                 sites.tables().empty() ? "table found by content"
+                                                        : "table passed to verbs_set_ops()",
                                  fmt::join(answer.releases, " or "));
     return found;
 }

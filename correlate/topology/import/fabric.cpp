@@ -88,9 +88,9 @@ std::vector<std::string> Fabric::unique_ids() const {
     return ids;
 }
 
-// In a tree of switches the levels alternate between two colours. The one with fewer hosts holds no
-// leaves: a switch of it with more cables to switches than to hosts is a spine to which somebody
-// cabled a host.
+// In a tree of switches the levels alternate between two colours. The colour with fewer hosts has
+// no leaves: a switch of it with more cables to switches than to hosts is a spine with a directly
+// cabled host.
 void Fabric::drop_minor_colour(const std::vector<std::uint32_t> &component,
                                const std::vector<int> &colour, std::vector<bool> &leaf) const {
     std::array<std::size_t, 2> hosts{};
@@ -98,7 +98,7 @@ void Fabric::drop_minor_colour(const std::vector<std::uint32_t> &component,
         hosts[static_cast<std::size_t>(colour[node])] += switches_[node].hosts;
         for (const auto &[neighbour, cables] : switches_[node].neighbours) {
             if (colour[neighbour] == colour[node])
-                return; // no tree
+                return; // not a tree
         }
     }
     if (hosts[0] == hosts[1])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an importer finds: switches, links between them and host ports, without tiers. Turned into a
-// topology file by to_document(), which infers the tiers (docs/topology.md, "Importers").
+// An importer's result: switches, links between them and host ports, without tiers. to_document()
+// turns it into a topology file and infers the tiers (docs/topology.md, "Importers").
 #pragma once
 
 #include <cstddef>
@@ -30,10 +30,10 @@ struct ImportCounts {
 
 class Fabric {
 public:
-    // The switch known as `key`; `names` are what it may be called, best first, the last one
-    // unique.
+    // The switch known as `key`; `names` are its possible names, best first, the last one unique.
     std::uint32_t add_switch(std::string_view key, std::vector<std::string> names);
-    // A cable between two switches; either end may be told first, both count once.
+    // A cable between two switches. Either end may come first; a cable given from both ends counts
+    // once.
     void add_link(std::uint32_t a, std::uint32_t a_port, std::uint32_t b, std::uint32_t b_port);
     // A host's port on a switch; switch_id is set later.
     void add_port(std::uint32_t on_switch, PortEntry entry);
@@ -41,13 +41,13 @@ public:
     Document to_document(Problems &problems);
 
     ImportCounts counts;   // adapters and host links by the importer, the rest by to_document()
-    std::string source;    // which tool wrote the input
-    std::string generated; // when, as the input tells it
+    std::string source;    // the tool that wrote the input
+    std::string generated; // date from the input
 
 private:
     struct SwitchNode {
         std::vector<std::string> names;
-        std::map<std::uint32_t, std::size_t> neighbours; // to the number of cables
+        std::map<std::uint32_t, std::size_t> neighbours; // by neighbour: number of cables
         std::size_t cables = 0;
         std::size_t hosts = 0;
     };

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view BYTE_ORDER_MARK = "\xef\xbb\xbf";
 
-// Reads one line from the left; every step says whether it found what it looked for.
+// Reads one line from left to right; every step returns whether it matched.
 class IbnetdiscoverScanner {
 public:
     explicit IbnetdiscoverScanner(std::string_view line) : rest_(line) {}
@@ -113,7 +113,7 @@ struct Adapter {
 
 struct HostName {
     std::string host;
-    std::string device; // empty: not told, such as "HCA-3"
+    std::string device; // empty: not given, such as for "HCA-3"
     std::string label;  // the second word as it is
 };
 
@@ -132,7 +132,7 @@ bool is_adapter_label(std::string_view word) {
     return std::all_of(word.begin() + 4, word.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// A machine that nobody named carries the name of its installer's image.
+// A machine without a name of its own has its installer image's name.
 bool is_installer_name(std::string_view host) {
     constexpr std::array<std::string_view, 14> names{
         "localhost", "ubuntu", "debian", "centos", "rocky",  "almalinux", "fedora",
@@ -305,7 +305,7 @@ private:
         }
     }
 
-    // Both the switch and the adapter list the cable; what one of them leaves out the other adds.
+    // Both the switch and the adapter list the cable; each fills in what the other lacks.
     void add_adapter_port(AdapterPort port) {
         if (port.guid == 0) {
             without_guid_++;
@@ -328,7 +328,8 @@ private:
             earlier.lmc = port.lmc;
     }
 
-    // SHARP: a switch's own adapter. It tells so, and it shares the system GUID of the switch.
+    // SHARP: a switch's own adapter. Its description says so, and it shares the switch's system
+    // GUID.
     [[nodiscard]] bool is_aggregation_node(const Adapter &adapter) const {
         return adapter.description.find("Aggregation Node") != std::string::npos ||
                (!adapter.system_guid.empty() && switch_systems_.contains(adapter.system_guid));
@@ -371,8 +372,8 @@ private:
         for (const auto &[node, adapter] : adapters_)
             fabric_.counts.aggregation_nodes += is_aggregation_node(adapter) ? 1 : 0;
         fabric_.counts.adapters += adapters_.size();
-        warn(unnamed, "ports carry a description that names no host; they are known by their GUID");
-        warn(repeated, "ports share their description with others; they are known by their GUID");
+        warn(unnamed, "ports have a description that names no host; their GUID is used instead");
+        warn(repeated, "ports share their description with others; their GUID is used instead");
         warn(without_guid_, "lines name an adapter without a port GUID and are ignored");
         warn(without_switch_,
              "cables lead neither to a switch nor to a host of one and are ignored");

@@ -15,7 +15,7 @@ namespace collwire::topology {
 struct ImportInput {
     std::string name;      // of the file, for messages
     std::string_view text; // its content
-    std::string host;      // whose output it is, for formats that do not tell
+    std::string host;      // the host of the output, for formats that do not contain it
 };
 
 struct Importer {
@@ -24,8 +24,8 @@ struct Importer {
     bool needs_host;
     // Whether the text looks like this format. Cheap: the beginning of the text decides.
     bool (*matches)(std::string_view text);
-    // Adds what the input tells to the fabric. An error: nothing of it can be used. Problems: the
-    // rest.
+    // Adds the input's content to the fabric. An error: the input is unusable. Problems: everything
+    // less.
     Result<void> (*read)(const ImportInput &input, Fabric &fabric, Problems &problems);
 };
 

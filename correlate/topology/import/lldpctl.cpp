@@ -87,7 +87,7 @@ std::vector<Named> named(const json &value, const char *content_member) {
     return list;
 }
 
-// A neighbour that says what it can do and is neither bridge nor router is a host, a phone or a
+// A neighbour that announces capabilities but is neither bridge nor router is a host, a phone or a
 // management controller.
 bool forwards(const json &chassis) {
     const json *capabilities = member(chassis, "capability");
@@ -174,8 +174,8 @@ private:
         }
     }
 
-    // A pair of switches may share one chassis id, and unnamed ones the name of their maker: both
-    // together tell.
+    // A pair of switches may share one chassis id, and unnamed switches their vendor's name: only
+    // both together identify a switch.
     void add(const Named &interface, const std::string &name, const std::string &id) {
         const std::string whole = name.empty() ? id : fmt::format("{} ({})", name, id);
         const auto on =

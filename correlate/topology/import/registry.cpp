@@ -11,7 +11,7 @@ namespace {
 constexpr std::array IMPORTERS{
     Importer{"ibnetdiscover", "InfiniBand: text of ibnetdiscover", false, matches_ibnetdiscover,
              read_ibnetdiscover},
-    Importer{"lldpctl", "Ethernet: lldpctl -f json or json0, one file a host", true,
+    Importer{"lldpctl", "Ethernet: lldpctl -f json or json0, one file per host", true,
              matches_lldpctl, read_lldpctl},
 };
 
@@ -45,7 +45,7 @@ Result<Imported> import_files(const Importer &importer, std::span<const ImportIn
             return error(
                 ErrorKind::Usage,
                 fmt::format(
-                    "{}: {} output does not tell whose it is. Fix: give --host NAME, once a file",
+                    "{}: {} output does not name its host. Fix: give --host NAME once per file",
                     input.name, importer.name));
         if (auto read = importer.read(input, fabric, imported.problems); !read)
             return std::move(read).failure().in(input.name);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Known traffic under a recorder of everything and one of counters alone; first, what doctor says. RECORD_OPTIONS: of the first."""
+"""Known traffic under a recorder of everything (RECORD_OPTIONS) and one of counters alone; before that, doctor's verdict."""
 
 import json
 import os
@@ -14,10 +14,10 @@ from recording import Recorder
 def doctor():
     text = subprocess.run(["collwire", "doctor"], capture_output=True, text=True, check=False)
     print(text.stdout + text.stderr, flush=True)
-    told = subprocess.run(["collwire", "doctor", "--json"], capture_output=True, text=True, check=False)
+    checked = subprocess.run(["collwire", "doctor", "--json"], capture_output=True, text=True, check=False)
     with open(os.path.join(OUT, "doctor.json"), "w", encoding="utf-8") as file:
-        file.write(told.stdout)
-    return told.returncode
+        file.write(checked.stdout)
+    return checked.returncode
 
 
 def work_requests(port, address):
@@ -39,7 +39,7 @@ def rping(port, address):
 
 
 def kernel():
-    """What the stack is, for the test; node 0 leaves the kernel's BTF, on top of which that of modules is made."""
+    """Whether the stack is the kernel's own. Node 0 leaves the kernel's BTF, which the modules' BTF refers to."""
     with open("/sys/module/ib_core/taint", encoding="ascii") as file:
         taint = file.read().strip()
     if NODE == 0:

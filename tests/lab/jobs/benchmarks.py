@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks of perftest and rdma-core, and this project's program of known work requests, between the nodes, one after the
-other. BENCHMARKS=rc leaves out what cannot bear loss."""
+"""Benchmarks of perftest and rdma-core, and this project's program of known work requests, one after the other between the nodes.
+ BENCHMARKS=rc leaves out what does not survive loss."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def run(job, name, server, client, program, size, iterations, *options):
 
 
 class WorkRequests:
-    """rdma_wr_post: messages of many sizes, of none too, whose every byte the other end checks."""
+    """rdma_wr_post: messages of many sizes, 0 included; the other end checks every byte."""
 
     def __init__(self, job, name, server, client, *options):
         self.job, self.server, self.client = job, server, client
@@ -73,14 +73,14 @@ def work_requests(*arguments):
 
 
 def both_ways(job, *options):
-    """All nodes send and receive at the same time: interrupts meet programs that are at work."""
+    """All nodes send and receive at the same time: interrupts arrive while programs run."""
     transfers = [WorkRequests(job, f"both-ways-{node}", (node + 1) % NODES, node, *options) for node in range(NODES)]
     for transfer in transfers:
         transfer.finish()
 
 
 def rping(job, server, client):
-    """Of each message the server READs the client's buffer and WRITEs it back; each side sends two control messages."""
+    """For each message the server READs the client's buffer and WRITEs it back; each side sends two control messages."""
     count, size, control = 20, 3000, 16
 
     def command(port, address):

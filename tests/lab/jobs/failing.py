@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of official NCCL on the test double of CUDA, over kernel RDMA, a rank on each node, that fail under a recorder on each. NCCL_LIBRARY,
 DOUBLE: as in nccl.py; FAILURES, with commas: link-cut (no frame gets to or from the culprit's node until retries are over), killed (the
-culprit's process), destroyed (its queue pairs, under it). What a node has of one is in $OUT/FAILURE."""
+culprit's process), destroyed (its queue pairs, under it). A node's files of one are in $OUT/FAILURE."""
 
+import json
 import os
+import subprocess
 import sys
 import time
 
@@ -22,10 +24,13 @@ from recording import Recorder
 FIRST_PORT = 20471
 PATIENCE_S = 120
 CALLS = 4
-# 4.096 us * 2^n, and so many of them. A device takes longer than it says.
+# 4.096 us * 2^n, and the number of retries. A device takes longer than it says.
 IB_TIMEOUT, IB_RETRIES = "17", "2"
-# States of queue pairs are looked for again 5 s behind an error.
-LOOKS_S = 6
+# A rank that stays in its operation for 2 s after another one ended waits for it (correlate/nccl/find_errors.cpp); counters are sampled once a
+# second, on both nodes.
+WAITS_S = 5
+# enum ib_qp_state
+QP_STATE_ERR = 6
 
 
 def case_of(name):
@@ -45,9 +50,21 @@ def make_fail(name, process):
 
 
 def failed(name, process, path):
-    """Whether NCCL says so here, or the process has ended."""
+    """Whether this node's NCCL reports an error, or its process has ended."""
     seen = hanging.inspect(process, path)
     return seen is None or has_failed(seen)
+
+
+def qps_in_error():
+    """Numbers of this node's queue pairs in error, by the kernel's own list."""
+    listing = subprocess.run(["rdma", "-j", "resource", "show", "qp"], capture_output=True, text=True, check=True).stdout
+    return {qp["lqpn"] for qp in json.loads(listing) if qp["state"] == "ERR"}
+
+
+def recorded_in_error(directory):
+    """Those of which the recorder has said so."""
+    dump = subprocess.run(["collwire", "dump", directory, "--kind", "qp_state"], capture_output=True, text=True, check=False).stdout
+    return {record["qpn"] for record in map(json.loads, dump.splitlines()) if record["new_state"] == QP_STATE_ERR}
 
 
 def run(name, barrier, port):
@@ -62,14 +79,16 @@ def run(name, barrier, port):
         assert process.poll() is None, f"{name}: the job has ended: {read_growing(f'{directory}/output.{NODE}')[-2000:]}"
         barrier.wait()
         make_fail(name, process)
+        failed_s = time.monotonic()
         end_s = time.monotonic() + PATIENCE_S
-        # Over RDMA nobody has to learn that the culprit was killed.
-        is_told_here = NODE == CULPRIT if name == "killed" else NODE in ((CULPRIT + 1) % NODES, (CULPRIT - 1) % NODES)
-        while not barrier.any(is_told_here and failed(name, process, f"{directory}/inspect.json")):
+        # Over RDMA no rank has to learn that the culprit was killed.
+        is_seen_here = NODE == CULPRIT if name == "killed" else NODE in ((CULPRIT + 1) % NODES, (CULPRIT - 1) % NODES)
+        while not barrier.any(is_seen_here and failed(name, process, f"{directory}/inspect.json")):
             assert not barrier.any(time.monotonic() > end_s), f"{name}: nothing failed within {PATIENCE_S} s"
-        seen_s = time.monotonic()
-        poll_until(lambda: time.monotonic() > seen_s + LOOKS_S, f"{name}: what the recorder looks for later")
-        # Up to 2.24 a proxy may warn in a loop, and no more than so many warnings are told.
+        poll_until(lambda: qps_in_error() <= recorded_in_error(f"{directory}/capture"), f"{name}: the recorder samples the queue pairs in error")
+        if name == "killed":
+            poll_until(lambda: time.monotonic() > failed_s + WAITS_S, f"{name}: the other ranks wait")
+        # Up to 2.24 a proxy may warn in a loop; the recorder limits their number.
         assert recorder.stop() in (0, nccl.LOST), recorder.said()
         if name == "link-cut":
             hanging.mend()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of official NCCL on the test double of CUDA that hang, a rank on each node, and what `collwire inspect` says of them on every node.
-NCCL_LIBRARY, DOUBLE: as in nccl.py; HANGS: HANG/PROTOCOL/ib or sockets, with commas, of tests/nccl/hangs.py. What a node sees of one is
-in $OUT/HANG-PROTOCOL-TRANSPORT/inspect.json, if the process is there still."""
+"""Jobs of official NCCL on the test double of CUDA that hang, a rank on each node, and `collwire inspect` of each rank on its own node.
+NCCL_LIBRARY, DOUBLE: as in nccl.py; HANGS: HANG/PROTOCOL/ib or sockets, with commas, of tests/nccl/hangs.py. A node's result is
+$OUT/HANG-PROTOCOL-TRANSPORT/inspect.json, if its process still runs."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from lab_job import ADDRESS, BARRIER_PORT, NODE, OUT, poll_until, read_growing
 
 FIRST_PORT = 20371
 PATIENCE_S = 240
-# Of 4.096 us * 2^n, and seven of them: whatever hangs is looked at before NCCL gives up.
+# 4.096 us * 2^n, seven times: inspect samples a job that hangs before NCCL gives up.
 IB_TIMEOUT = "22"
 
 
@@ -32,7 +32,7 @@ def case_of(name, hang, protocol, transport):
 
 
 def cut():
-    """Nothing but the job's own barrier gets to the culprit's node, nor from there to another."""
+    """No frame but those of the job's own barrier gets to or from the culprit's node."""
     def tc(*words):
         subprocess.run(["tc", *words], check=True)
     if "clsact" not in subprocess.run(["tc", "qdisc", "show", "dev", "eth0"], capture_output=True, text=True, check=True).stdout:
@@ -50,7 +50,7 @@ def mend():
 
 
 def inspect(process, path):
-    """What is said of it; None: it has ended."""
+    """The process in inspect's JSON; None: it has exited."""
     with open(path, "w", encoding="utf-8") as file:
         done = subprocess.run(["collwire", "inspect", str(process.pid), "--json"], stdout=file, stderr=subprocess.PIPE, text=True, check=False)
     if process.poll() is not None:
@@ -102,7 +102,7 @@ def run(name, barrier, port):
         process.kill()
         process.wait()
     barrier.wait()
-    print(f"{name}: looked at", flush=True)
+    print(f"{name}: inspected", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For jobs that run on every node of the lab: barriers, servers and clients, and what a benchmark says it sent."""
+"""For jobs that run on every node of the lab: barriers, servers and clients, and the bytes that a benchmark says it sent."""
 
 import errno
 import json
@@ -21,12 +21,12 @@ BARRIER_PORT = 7470
 _ALARM_PORT = 7471
 _PATIENCE_S = 240
 _READS = 10
-# What another node does meanwhile may be long; the lab's --limit ends it all.
+# Another node may work for long; the lab's --limit bounds the run.
 _BARRIER_PATIENCE_S = 1800
 
 
 class Barrier:
-    """All nodes meet: node 0 counts, over TCP."""
+    """All nodes meet. Node 0 counts them, over TCP."""
 
     def __init__(self) -> None:
         self._links: List[socket.socket] = []
@@ -66,7 +66,7 @@ def _receive(link: socket.socket) -> bool:
 
 
 class Alarm:
-    """What goes wrong on a node, told to the others, which would wait for it in vain. A datagram that is lost costs time alone."""
+    """Sends word of a failure to the other nodes, which would wait in vain. A lost datagram costs time alone."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -107,8 +107,14 @@ def poll_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+def announce(event: str) -> None:
+    """Tells tools/lab that `event` has happened: a --fault may start or end at it."""
+    with open(os.environ["LAB_CHANNEL"], "w", encoding="ascii") as channel:
+        channel.write(f"EVENT {event}\n")
+
+
 def read_growing(path: str) -> str:
-    """What is there yet. The nodes' file system (9p) may refuse to read a file that is written just now."""
+    """The text so far. The nodes' file system (9p) may refuse to read a file while it is written."""
     for _ in range(_READS):
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -120,7 +126,7 @@ def read_growing(path: str) -> str:
 
 
 def listens(port: int) -> bool:
-    """Whether anything of this node listens on the TCP port: its own tables, no connection that a server would take for a client."""
+    """Whether a process of this node listens on the TCP port. From the kernel's tables: a server would take a connection for its client."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with open(table, encoding="ascii") as file:
             for line in file.readlines()[1:]:
@@ -136,7 +142,7 @@ def cm_listens(port: int) -> bool:
 
 
 def tell_state() -> None:
-    """For a transfer that does not end as it should: does the network still work, and where do frames stay?"""
+    """For a transfer that fails: does the network still work, and where do frames stay?"""
     script = "".join(f"busybox ping -c 2 -W 2 {address} | tail -3\n" for node, address in enumerate(ADDRESS) if node != NODE)
     script += """ip -s -s link show eth0
 tc -s qdisc show dev eth0
@@ -159,15 +165,15 @@ class Running:
 
 
 def _give_up(running: Running, reason: str) -> NoReturn:
-    """The reason last: of a long output that is what is looked at."""
+    """The reason comes last: readers look at the end of a long output."""
     tell_state()
     with open(running.log, encoding="utf-8", errors="replace") as file:
-        print(f"{running.name} on node{NODE}: {reason}. The end of what it said:\n{file.read()[-_SAID_CHARACTERS:]}", flush=True)
+        print(f"{running.name} on node{NODE}: {reason}. The end of its output:\n{file.read()[-_SAID_CHARACTERS:]}", flush=True)
     sys.exit(1)
 
 
-# rping's: its main thread closes the channel of the connection manager on which another may still wait, and that one then ends the
-# process, after all was transferred and checked.
+# rping's main thread closes the channel of the connection manager while another thread may wait on it. That thread then ends the process, after
+# all data was transferred and checked.
 _CHANNEL_CLOSED, _CHANNEL_CLOSED_SAYS = 255, "rdma_get_cm_event: Bad file descriptor"
 _SAID_CHARACTERS = 2000
 
@@ -219,12 +225,12 @@ class Job:
         return self.finish(self.start(name, server, client, command, ready))
 
     def expect(self, phase: str, qpn: int, node: int = NODE, **figures: int) -> None:
-        """What a program says a queue pair carried. answered_payload_bytes: the answers to the peer's READ and ATOMIC, which
+        """The bytes that a program says a queue pair carried. answered_payload_bytes: the answers to the peer's READ and ATOMIC, which
         count as sent where packets are counted."""
         self.expected.append({"phase": phase, "host": f"node{node}", "qpn": qpn, **figures})
 
     def expect_process(self, comm: str, **figures: int) -> None:
-        """The same of a program that does not say its number: the only queue pair of the only process of that name."""
+        """The same for a program that does not print its queue pair's number: the only one of the only process of that name."""
         self.expected.append({"phase": comm, "host": f"node{NODE}", "comm": comm, **figures})
 
     def end(self) -> None:
@@ -238,7 +244,7 @@ def kernel_release() -> Tuple[int, int]:
     return int(major), int(minor)
 
 
-# Of 4.096 us * 2^n: an emulated node stands still for longer than perftest's own 14 bears.
+# 4.096 us * 2^n: an emulated node stands still for longer than perftest's own 14 allows.
 PERFTEST_TIMEOUT = "16"
 
 
@@ -252,12 +258,12 @@ def perftest(program: str, size_bytes: int, iterations: int, *options: str) -> C
 
 
 def local_qpns(output: str) -> List[int]:
-    """Of perftest's "local address: LID 0000 QPN 0x0012 PSN ..." lines."""
+    """From perftest's lines "local address: LID 0000 QPN 0x0012 PSN ..."."""
     return [int(match, 16) for match in re.findall(r"local address:.*?QPN (0x[0-9a-f]+)", output)]
 
 
-# Linux 5.10's rdma_rxe never completes them between nodes, and may panic in __icmp_send.
+# Linux 5.10's rdma_rxe never completes atomics between nodes, and may panic in __icmp_send.
 HAS_ATOMICS = kernel_release() >= (5, 11)
 NO_ATOMICS = "rdma_rxe of this kernel never answers atomics"
-# Of rdma_wr_post.
+# For rdma_wr_post.
 OPERATIONS = "send,send_imm,write,write_imm,read" + (",fetch_add,compare_swap" if HAS_ATOMICS else "")

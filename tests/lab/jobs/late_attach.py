@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Recorders that start in the middle: of a transfer that runs, and of one that stands at its gate. While they record, another process
-dies in the middle of its own transfer. Two nodes; everybody else verifies every byte."""
+"""Recorders that start in the middle of a transfer that runs and of one that stands at its gate. While they record, another process
+dies in the middle of its own transfer. Nodes 0 and 1 take part, every other node waits; the other transfers verify every byte."""
 
 import json
 import os
@@ -24,6 +24,9 @@ def transfer(name, *options, server_options=()):
     return command
 
 
+PARTNERS = 2
+
+
 def at_gate(name):
     return os.path.exists(os.path.join(OUT, f"{name}.go.ready"))
 
@@ -37,9 +40,25 @@ def touch(name):
         pass
 
 
+def follow(job):
+    """The barriers of a node that takes no part."""
+    job.barrier.wait()
+    transfers = [job.start("running", 0, 1, None), job.start("gated", 1, 0, None)]
+    job.barrier.wait()
+    job.barrier.wait()
+    job.finish(transfers[1])
+    job.finish(job.start("dying", 1, 0, None))
+    job.barrier.wait()
+    job.finish(transfers[0])
+    job.end()
+
+
 def main():
     job = Job()
-    # Its gate is open: it only tells that it is under way.
+    if NODE >= PARTNERS:
+        follow(job)
+        return
+    # Its gate is open: it only says that it is in its middle.
     touch("running.go")
     job.barrier.wait()
     running = job.start("running", 0, 1, transfer("running", *gate("running"), "--until", os.path.join(OUT, "running.end")))

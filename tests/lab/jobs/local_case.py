@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For jobs whose recorder and recorded program are on one node: queue pairs that come and go, and what of them is in the capture."""
+"""For jobs whose recorder and recorded program are on one node: queue pairs that are created and destroyed, and their records in the capture."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from recording import QP_RECORDS, Recorder, count_records, report
 
 
 def churn(*options, processes=1):
-    """What it did; of several at once the sums."""
+    """rdma_qp_churn's own report; the sums if several run at once."""
     command = ["rdma_qp_churn", "--gid-index", "1", *options]
     programs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(processes)]
     outcomes = []

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of official NCCL on the test double of CUDA, each under a recorder of its own on every node. NCCL_LIBRARY: a libnccl.so.2; DOUBLE:
-where the double was built; NCCL_CASES: of tests/nccl/cases.py, with commas. What a case leaves is in $OUT/CASE. Of a library that was stripped:
-COLLWIRE_CUDA_SYMBOLS and LAYOUTS, where the double finds its symbols and layouts; C_LIBRARY, a directory, if it needs a newer one; RECORD_OPTIONS, with
-spaces, what the recorders are told; RECORDER, another copy of the program, which other plans are beside."""
+"""Jobs of official NCCL on the test double of CUDA, one after the other, each under one or more recorders on every node.
+
+NCCL_LIBRARY: a libnccl.so.2. DOUBLE: where the double was built. NCCL_CASES: "CASE,CASE+CASE,..." of tests/nccl/cases.py (jobs_of). $OUT/CASE has the
+capture of a case, and that of a job's first case the job's logs.
+For a stripped library: COLLWIRE_CUDA_SYMBOLS and LAYOUTS, where the double finds symbols and layouts; C_LIBRARY, the directory of a newer C library, if
+NCCL needs one; RECORD_OPTIONS, more options of the recorders, separated by spaces; RECORDER, a copy of collwire with other layout files beside it."""
 
 import glob
 import json
@@ -18,24 +20,24 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "nccl")]
 
-from cases import CASES
+from cases import jobs_of
 from lab_job import ADDRESS, Alarm, Barrier, NODE, NODES, OUT, poll_until, read_growing
 from recording import Recorder
 
-# Below the ephemeral ones; another one for each case.
+# Below the ephemeral ports; a port of its own for each try of a job.
 FIRST_PORT = 20071
 LIMIT_S = 600
 LOADER = "ld-linux-x86-64.so.2"
-# rdma_rxe copies what a peer writes into the memory that NCCL looks at, and Linux since 6.4, on a CPU without FSRM, may copy from the end
-# to the beginning: where that is interrupted NCCL finds the number of a clear-to-send entry without the entry. A device writes it whole.
+# rdma_rxe copies a peer's write into memory that NCCL polls. Linux since 6.4, on a CPU without FSRM, may copy from the end to the start: if that is
+# interrupted, NCCL reads the number of a clear-to-send entry without the entry. A device writes the entry at once.
 TORN_SAYS = re.compile(r"posted incorrect receive info: size \d+ addr 0 ")
 TRIES = 3
-# The recorder's exit status.
+# The recorder's exit status if its capture lacks something.
 LOST = 5
-# By all recorders.
+# With all recorders attached.
 ITERATIONS_RECORDED = 4
-# For something that is under way.
-LOOKS = 20
+# Until one sees an operation in flight.
+INSPECTIONS = 20
 
 
 def layouts():
@@ -49,7 +51,7 @@ def write_layout():
 
 
 def write_topology(path, nics):
-    """For NCCL_TOPO_FILE: it has no place for several devices without a PCI address, which software devices lack."""
+    """For NCCL_TOPO_FILE: NCCL cannot place several devices without a PCI address, and software devices have none."""
     def pci(bus, kind, within):
         return (f'<pci busid="0000:{bus:02x}:00.0" class="{kind}" vendor="0x10de" device="0x2330" subsystem_vendor="0x10de" '
                 f'subsystem_device="0x16c1" link_speed="32.0 GT/s PCIe" link_width="16">{within}</pci>')
@@ -75,7 +77,7 @@ def environment(case, directory, rank):
         "NCCL_SOCKET_IFNAME": "eth0",
         "NCCL_NET_PLUGIN": "none",
         "NCCL_P2P_DISABLE": "1",
-        # 2.28 crashes where no RDMA device is an mlx5: its network that the GPU drives looks for one.
+        # 2.28's GPU-driven network searches for an mlx5 device and crashes if there is none.
         "NCCL_GIN_ENABLE": "0",
         "NCCL_GIN_TYPE": "2",
         "NCCL_DEBUG": "INFO",
@@ -97,7 +99,7 @@ def environment(case, directory, rank):
 
 
 class Ranks:
-    """The processes of a case on this node."""
+    """The job's processes on this node."""
 
     def __init__(self, case, directory, port):
         self._name, self._directory, self.processes = f"{case.name}:{port}", directory, []
@@ -112,7 +114,7 @@ class Ranks:
                                                         stderr=subprocess.STDOUT))
 
     def iterations(self):
-        """Of the plan, that are over on all ranks of this node."""
+        """Iterations that all ranks of this node completed."""
         def of_log(path):
             if not os.path.exists(path):
                 return 0
@@ -120,9 +122,9 @@ class Ranks:
         return min(of_log(f"{self._directory}/job.{rank}") for rank in self._ranks)
 
     def inspect(self):
-        """What `collwire inspect` says of them, where it sees something under way."""
+        """Writes inspect.json: `collwire inspect` of the ranks, if possible with an operation in flight."""
         words = ["collwire", "inspect", "--json", *(str(process.pid) for process in self.processes)]
-        for _ in range(LOOKS):
+        for _ in range(INSPECTIONS):
             said = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout
             if any(proxy["operations"] for process in json.loads(said)["processes"] for proxy in process["proxies"]):
                 break
@@ -130,11 +132,11 @@ class Ranks:
             file.write(said)
 
     def end(self):
-        """The job agrees with itself to end."""
+        """Asks the job to stop, on which its ranks agree."""
         self.processes[0].send_signal(signal.SIGTERM)
 
     def wait(self, alarm):
-        """Exit statuses. Where one rank of any node failed the others are ended."""
+        """Returns the exit statuses. Kills the ranks if one of any node failed."""
         end_s = time.monotonic() + LIMIT_S
         while any(process.poll() is None for process in self.processes):
             if any(process.poll() for process in self.processes):
@@ -155,60 +157,73 @@ class Ranks:
         return any(says(path) for path in glob.glob(f"{self._directory}/nccl.*.log"))
 
 
-def run(case, barrier, alarm, first_port):
-    """Again, where rdma_rxe was at fault; what such a try leaves is in $OUT/CASE.torn.N."""
+def run(cases, barrier, alarm, first_port):
+    """Runs one job for all these cases. Repeats it after a torn entry of rdma_rxe, and keeps the failed try in $OUT/CASE.torn.N."""
     for attempt in range(TRIES):
-        well, is_torn = run_once(case, barrier, alarm, first_port + attempt)
+        well, is_torn = run_once(cases, barrier, alarm, first_port + attempt)
         if not is_torn:
             break
-        os.rename(os.path.join(OUT, case.name), os.path.join(OUT, f"{case.name}.torn.{attempt}"))
-        print(f"{case.name}: once more, NCCL found half of a clear-to-send entry, which rdma_rxe had not yet copied whole", flush=True)
+        for case in cases:
+            os.rename(os.path.join(OUT, case.name), os.path.join(OUT, f"{case.name}.torn.{attempt}"))
+        print(f"{cases[0].name}: run again: NCCL read a clear-to-send entry that rdma_rxe had copied in part", flush=True)
     return well
 
 
-def run_once(case, barrier, alarm, port):
-    """Whether all is well, and whether rdma_rxe was at fault on any node."""
-    directory = os.path.join(OUT, case.name)
-    os.mkdir(directory)
-    options = [*os.environ.get("RECORD_OPTIONS", "").split(), *case.record]
-    if case.late_s: # ends when it is told to
-        ranks = Ranks(case, directory, port)
-        poll_until(lambda: ranks.iterations() > 0, f"{case.name}: the job's middle")
-        barrier.wait()
-        time.sleep(case.late_s * NODE)
-        recorder = Recorder(f"{case.name}/capture", *options)
-        barrier.wait()
-        goal = ranks.iterations() + ITERATIONS_RECORDED
-        poll_until(lambda: ranks.iterations() >= goal, f"{case.name}: the job goes on")
-        if case.plugin:
-            ranks.inspect()
-        barrier.wait()
-        if NODE == 0:
+def start_recorder(case, *options):
+    return Recorder(f"{case.name}/capture", *options, *os.environ.get("RECORD_OPTIONS", "").split(), *case.record)
+
+
+def attach_late(late, ranks, barrier):
+    """Starts the recorders of these cases in the running job, on each node at another time. Returns them after ITERATIONS_RECORDED iterations."""
+    case = late[0]
+    poll_until(lambda: ranks.iterations() > 0, f"{case.name}: the job's first iteration")
+    barrier.wait()
+    time.sleep(case.late_s * NODE)
+    recorders = [(case, start_recorder(case)) for case in late]
+    barrier.wait()
+    goal = ranks.iterations() + ITERATIONS_RECORDED
+    poll_until(lambda: ranks.iterations() >= goal, f"{case.name}: {ITERATIONS_RECORDED} recorded iterations")
+    if case.plugin:
+        ranks.inspect()
+    barrier.wait()
+    return recorders
+
+
+def run_once(cases, barrier, alarm, port):
+    """Returns (whether all is well, whether rdma_rxe tore an entry on any node). Cases without `late_s` are recorded from the start."""
+    job, directory = cases[0], os.path.join(OUT, cases[0].name)
+    for case in cases:
+        os.mkdir(os.path.join(OUT, case.name))
+    recorders = [(case, start_recorder(case, "--nccl", os.environ["NCCL_LIBRARY"])) for case in cases if not case.late_s]
+    barrier.wait()
+    ranks = Ranks(job, directory, port)
+    if late := [case for case in cases if case.late_s]:
+        recorders += attach_late(late, ranks, barrier)
+        if NODE == 0: # such a job runs until it is stopped
             ranks.end()
-    else:
-        recorder = Recorder(f"{case.name}/capture", "--nccl", os.environ["NCCL_LIBRARY"], *options)
-        barrier.wait()
-        ranks = Ranks(case, directory, port)
     statuses = ranks.wait(alarm)
-    # Nobody's last packets may be missing.
+    # A recorder stops after the last packet of every node.
     is_torn = barrier.any(any(statuses) and ranks.is_torn())
-    status = recorder.stop()
-    with open(os.path.join(directory, "result.json"), "w", encoding="utf-8") as file:
-        json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": recorder.ready_ns}, file, indent=1)
-    print(f"{case.name}: ranks {statuses}, recorder {status}", flush=True)
-    may_miss = os.environ.get("RECORDED_MAY_MISS_CALLS") == "1" # the report says what was lost, and the test looks at that
-    return status in ((0, LOST) if may_miss else (0,)) and not any(statuses), is_torn
+    may_miss = os.environ.get("RECORDED_MAY_MISS_CALLS") == "1" # the report has the losses, and the test judges them
+    is_well = not any(statuses)
+    for case, recorder in recorders:
+        status = recorder.stop()
+        with open(os.path.join(OUT, case.name, "result.json"), "w", encoding="utf-8") as file:
+            json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": recorder.ready_ns}, file, indent=1)
+        print(f"{case.name}: ranks {statuses}, recorder {status}, ready after {recorder.started_s:.1f} s", flush=True)
+        is_well = is_well and status in ((0, LOST) if may_miss else (0,))
+    return is_well, is_torn
 
 
 def prepare():
-    """For ranks of this node to come. Returns the barrier of all nodes."""
+    """Prepares this node for ranks. Returns the barrier of all nodes."""
     write_layout()
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return Barrier()
 
 
 def run_each(names, first_port, run_one):
-    """run_one(name, barrier, port) of each of these, with commas between them."""
+    """Calls run_one(name, barrier, port) for each of `names`, which are separated by commas."""
     barrier = prepare()
     for i, name in enumerate(names.split(",")):
         run_one(name, barrier, first_port + i)
@@ -217,7 +232,7 @@ def run_each(names, first_port, run_one):
 def main():
     barrier = prepare()
     alarm = Alarm()
-    well = [run(CASES[name], barrier, alarm, FIRST_PORT + TRIES * i) for i, name in enumerate(os.environ["NCCL_CASES"].split(","))]
+    well = [run(cases, barrier, alarm, FIRST_PORT + TRIES * i) for i, cases in enumerate(jobs_of(os.environ["NCCL_CASES"]))]
     sys.exit(0 if all(well) else 1)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Destroys the queue pairs of a running process, as a driver that resets its device would: through the process's own open file of the verbs,
-of which this takes a copy (pidfd_getfd, Linux 5.6)."""
+"""Destroys the queue pairs of a running process, as a driver that resets its device would: through a copy of the process's own open file of the
+verbs (pidfd_getfd, Linux 5.6)."""
 
 import ctypes
 import fcntl
@@ -32,7 +32,7 @@ def _copies(pid):
 
 
 def _destroy(file, handle):
-    """Whether there was one."""
+    """Whether a queue pair with this handle was there."""
     response = ctypes.create_string_buffer(8)
     attributes = struct.pack("<HHHHQ", _ATTR_HANDLE, 0, _MANDATORY, 0, handle)
     attributes += struct.pack("<HHHHQ", _ATTR_RESPONSE, 4, _MANDATORY, 0, ctypes.addressof(response))
@@ -45,7 +45,7 @@ def _destroy(file, handle):
 
 
 def destroy_all(pid):
-    """How many."""
+    """Returns their number."""
     n = 0
     for file in _copies(pid):
         n += sum(_destroy(file, handle) for handle in range(_MOST_HANDLES))

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs RECORDED_JOB (a program of this folder) under a recorder that gets RECORD_OPTIONS, after loading RECORDED_MODULES.
-# SECOND_CAPTURE: where another recorder, with SECOND_OPTIONS, puts what it sees of the same.
-# RECORDED_MAY_MISS_CALLS=1: on this kernel a probe may miss calls, which the recorder's exit status then says.
+# SECOND_CAPTURE: the directory of a second recorder of the same job, with SECOND_OPTIONS.
+# RECORDED_MAY_MISS_CALLS=1: on this kernel a probe may miss calls; the recorder's exit status for that is accepted.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 # shellcheck disable=SC2086 # words
@@ -14,6 +14,6 @@ recorders=(collwire record -o "$OUT/capture" ${RECORD_OPTIONS:-} --)
 [ -z "${SECOND_CAPTURE:-}" ] || recorders=(collwire record -o "$OUT/$SECOND_CAPTURE" ${SECOND_OPTIONS:-} -- "${recorders[@]}")
 "${recorders[@]}" "$here/$RECORDED_JOB" || status=$?
 if [ "${status:-0}" = 5 ] && [ "${RECORDED_MAY_MISS_CALLS:-0}" = 1 ]; then
-	status=0 # what was lost is in the report, which the test looks at
+	status=0 # the test checks the losses in the report
 fi
 exit "${status:-0}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Queue pairs by the hundred a second beside a recorder, on every CPU of a node. Each case begins and ends while the recorder
+"""Queue pairs by the hundred a second under a recorder, on every CPU of a node. Each case starts and ends while the recorder
 records, so that no kernel function is patched under load (docs/lab.md says why)."""
 
 import json

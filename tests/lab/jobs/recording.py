@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For jobs that start and stop recorders themselves: the recorder, its report, and what the kernel holds of it."""
+"""For jobs that start and stop recorders themselves: the recorder, its report, and the BPF objects that the kernel holds."""
 
 import glob
 import json
@@ -30,7 +30,7 @@ def tracer_of(pid: int) -> int:
 
 
 def verified_instructions(pid: int) -> List[int]:
-    """What the verifier went through for each BPF program that the process holds. The kernel tells since 5.16."""
+    """Instructions that the verifier processed for each BPF program that the process holds. Linux 5.16 or later has them."""
     found = []
     for info in glob.glob(f"/proc/{pid}/fdinfo/*"):
         with open(info, encoding="utf-8") as file:
@@ -39,14 +39,14 @@ def verified_instructions(pid: int) -> List[int]:
 
 
 class Recorder:
-    """Returns from its construction when the recorder records, or has ended."""
+    """Its constructor returns when the recorder records, or has exited."""
 
     def __init__(self, case: str, *options: str, directory: Optional[str] = None, prefix: Sequence[str] = ()):
         self.directory = directory or os.path.join(OUT, case)
         self.log = os.path.join(OUT, f"{case}.record.log")
         begin_s = time.monotonic()
         with open(self.log, "w", encoding="utf-8") as file:
-            # RECORDER: another copy of the program, which other files are beside.
+            # RECORDER: a copy of the program in another directory, with other files.
             self.process = subprocess.Popen([*prefix, os.environ.get("RECORDER", "collwire"), "record", "-o", self.directory, *options], stderr=file)
         poll_until(lambda: self.process.poll() is not None or "recording\n" in self.said(), f"{case}: recording")
         self.started_s = time.monotonic() - begin_s

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "tests/lab/programs/traffic_plan.h"
 #include "tests/lab/programs/verbs.h"
+#include "tools/program_options/program_options.h"
 
 namespace {
 
@@ -172,22 +172,21 @@ Result<nlohmann::json> churn(const Arguments &arguments) {
 
 int main(int argc, char **argv) {
     Arguments arguments;
-    CLI::App app{"Creates, uses and destroys RC queue pairs, each connected to itself; prints how "
-                 "many as JSON"};
-    app.add_option("--device", arguments.device, "RDMA device");
-    app.add_option("--port", arguments.port, "its port");
-    app.add_option("--gid-index", arguments.gid_index, "GID table index");
-    app.add_option("--count", arguments.count, "queue pairs");
-    app.add_option("--duration", arguments.duration_s, "seconds, instead of --count");
-    app.add_option("--rate", arguments.rate, "a second at most; 0: as fast as it goes");
-    app.add_option("--bytes", arguments.message_bytes, "of the message of each");
-    app.add_flag("--create-only", arguments.create_only, "no connection and no message");
-    app.add_option("--list", arguments.list_file,
-                   "FILE gets a line for each: number, created ns, destroyed ns");
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError &failure) {
-        return app.exit(failure) == 0 ? 0 : 2;
+    ProgramOptions program{
+        "Creates, uses and destroys RC queue pairs, each connected to itself; prints how "
+        "many as JSON"};
+    program.add("--device", arguments.device, "RDMA device");
+    program.add("--port", arguments.port, "its port");
+    program.add("--gid-index", arguments.gid_index, "GID table index");
+    program.add("--count", arguments.count, "queue pairs");
+    program.add("--duration", arguments.duration_s, "seconds, instead of --count");
+    program.add("--rate", arguments.rate, "a second at most; 0: as fast as it goes");
+    program.add("--bytes", arguments.message_bytes, "of the message of each");
+    program.add("--create-only", arguments.create_only, "no connection and no message");
+    program.add("--list", arguments.list_file,
+                "FILE gets a line for each: number, created ns, destroyed ns");
+    if (const auto status = program.parse(argc, argv)) {
+        return *status;
     }
     auto report = churn(arguments);
     if (!report) {

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +16,7 @@
 
 #include "tests/lab/programs/endpoint.h"
 #include "tests/lab/programs/tcp_channel.h"
+#include "tools/program_options/program_options.h"
 
 namespace {
 
@@ -269,54 +269,54 @@ int main(int argc, char **argv) {
     Arguments arguments;
     RunOptions &run = arguments.run;
     run.plan.max_inline_bytes = 200;
-    CLI::App app{"Posts known work requests between two nodes, checks the data, prints what was "
-                 "posted as JSON"};
-    app.add_option("--device", arguments.device, "RDMA device");
-    app.add_option("--port", arguments.port, "its port");
-    app.add_option("--gid-index", arguments.gid_index, "GID table index");
-    app.add_option("--listen", arguments.listen_port, "responder: TCP port");
-    app.add_option("--connect", arguments.peer, "requester: HOST:PORT of the responder");
-    app.add_option("--json", arguments.json_file, "where the report goes (-: standard output)");
-    app.add_flag("--peer-may-die", arguments.peer_may_die,
-                 "responder: the requester's death is no failure");
-    app.add_option("--api", arguments.api, "requester: post or wr");
-    app.add_option("--transport", arguments.transport, "requester: rc, uc or ud");
-    app.add_option("--operations", arguments.operations,
-                   "requester: send send_imm write write_imm read fetch_add compare_swap, used in "
-                   "turn (default all)")
+    ProgramOptions program{
+        "Posts known work requests between two nodes, checks the data, prints what was "
+        "posted as JSON"};
+    program.add("--device", arguments.device, "RDMA device");
+    program.add("--port", arguments.port, "its port");
+    program.add("--gid-index", arguments.gid_index, "GID table index");
+    program.add("--listen", arguments.listen_port, "responder: TCP port");
+    program.add("--connect", arguments.peer, "requester: HOST:PORT of the responder");
+    program.add("--json", arguments.json_file, "where the report goes (-: standard output)");
+    program.add("--peer-may-die", arguments.peer_may_die,
+                "responder: the requester's death is no failure");
+    program.add("--api", arguments.api, "requester: post or wr");
+    program.add("--transport", arguments.transport, "requester: rc, uc or ud");
+    program
+        .add("--operations", arguments.operations,
+             "requester: send send_imm write write_imm read fetch_add compare_swap, used in "
+             "turn (default all)")
         ->delimiter(',');
-    app.add_option("--qps", run.qps, "requester: queue pairs");
-    app.add_option("--batch", run.plan.batch, "requester: work requests a round and queue pair");
-    app.add_option("--chain", run.style.chain, "requester: work requests a call");
-    app.add_option("--max-bytes", run.plan.max_length_bytes, "requester: largest message");
-    app.add_option("--max-sges", run.plan.max_sges, "requester: elements a request");
-    app.add_option("--inline", run.plan.max_inline_bytes,
-                   "requester: largest inline message; 0: none");
-    app.add_option("--path-mtu", run.path_mtu_bytes, "requester: bytes; 0: the port's");
-    app.add_option("--timeout", run.timeout_exponent, "requester: RC timeout, 4.096 us * 2^n");
-    app.add_option("--patience", run.patience_s, "requester: seconds to wait for a round");
-    app.add_option("--seed", run.plan.seed, "requester: of the plan and the data");
-    app.add_option("--abort-every", run.style.abort_every,
-                   "requester, wr: ibv_wr_abort before every n-th call");
-    app.add_option("--refuse-every", run.style.refuse_every,
-                   "requester, post: a refused request in every n-th chain");
-    app.add_flag("--uneven-lists", arguments.uneven_lists,
-                 "requester, wr: lists of pieces of different sizes, inline ones too (on rdma_rxe: "
-                 "rdma-core >= 64)");
-    app.add_option("--rounds", arguments.rounds, "requester: rounds");
-    app.add_option("--duration", arguments.duration_s,
-                   "requester: seconds after the gate, instead of --rounds");
-    app.add_option("--until", arguments.until_file,
-                   "requester: until FILE exists, instead of --rounds");
-    app.add_option("--go", arguments.go_file,
-                   "requester: gate; FILE.ready appears there, then FILE is waited for");
-    app.add_option("--go-after", arguments.go_after, "requester: rounds before the gate");
-    app.add_option("--die-after", arguments.die_after,
-                   "requester: kill -9 itself after posting round N, its report written before");
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError &failure) {
-        return app.exit(failure) == 0 ? 0 : 2;
+    program.add("--qps", run.qps, "requester: queue pairs");
+    program.add("--batch", run.plan.batch, "requester: work requests a round and queue pair");
+    program.add("--chain", run.style.chain, "requester: work requests a call");
+    program.add("--max-bytes", run.plan.max_length_bytes, "requester: largest message");
+    program.add("--max-sges", run.plan.max_sges, "requester: elements a request");
+    program.add("--inline", run.plan.max_inline_bytes,
+                "requester: largest inline message; 0: none");
+    program.add("--path-mtu", run.path_mtu_bytes, "requester: bytes; 0: the port's");
+    program.add("--timeout", run.timeout_exponent, "requester: RC timeout, 4.096 us * 2^n");
+    program.add("--patience", run.patience_s, "requester: seconds to wait for a round");
+    program.add("--seed", run.plan.seed, "requester: of the plan and the data");
+    program.add("--abort-every", run.style.abort_every,
+                "requester, wr: ibv_wr_abort before every n-th call");
+    program.add("--refuse-every", run.style.refuse_every,
+                "requester, post: a refused request in every n-th chain");
+    program.add("--uneven-lists", arguments.uneven_lists,
+                "requester, wr: lists of pieces of different sizes, inline ones too (on rdma_rxe: "
+                "rdma-core >= 64)");
+    program.add("--rounds", arguments.rounds, "requester: rounds");
+    program.add("--duration", arguments.duration_s,
+                "requester: seconds after the gate, instead of --rounds");
+    program.add("--until", arguments.until_file,
+                "requester: until FILE exists, instead of --rounds");
+    program.add("--go", arguments.go_file,
+                "requester: gate; FILE.ready appears there, then FILE is waited for");
+    program.add("--go-after", arguments.go_after, "requester: rounds before the gate");
+    program.add("--die-after", arguments.die_after,
+                "requester: kill -9 itself after posting round N, its report written before");
+    if (const auto status = program.parse(argc, argv)) {
+        return *status;
     }
     if (auto checked = check(arguments); !checked) {
         return fail(checked.failure());

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds a report against the packet captures of the lab: compare.py LAB_DIR REPORT.json [--posted [--lossy] | --from-first] [--no-links]
+"""Holds reports against the packet captures of one lab run: compare.py LAB_DIR [--wire REPORT] [--posted REPORT] [--from-first REPORT] ...
 
 Every queue pair's bytes must equal tshark's, every frame on the wire must belong to a queue pair of the report, and every link's
-counter must equal the frames in its packet capture. Prints a table and exits 1 on the first kind of difference found."""
+counter must equal the frames in its packet capture. Prints tables; exit status 1: something differs."""
 
 import argparse
 import copy
 import ipaddress
 import json
+import math
 import os
 import sys
 from collections import defaultdict
@@ -197,7 +198,7 @@ class Comparison:
     def expect_same(self, what: str, ours: str, truth: str) -> None:
         self.compared += 1
         if ours != truth:
-            self.failures.append(f"{what}: collwire says {ours}, the fabric {truth}")
+            self.failures.append(f"{what}: collwire {ours}, the fabric {truth}")
 
     def receivers(self, lossy: bool) -> None:
         """What each queue pair received is what was sent to it; where frames are dropped on the way, no more than that."""
@@ -266,7 +267,7 @@ class Comparison:
     def from_first(self, answers_too: bool = True) -> None:
         """Recorders that started late: each direction of a queue pair against what tshark has from the frame on that the report
         names as its first, by PSN, opcode and time. A queue pair without one must have sent nothing since the recorder started.
-        answers_too: what was sent to it, too, which holds if nobody ends before the last answer came."""
+        answers_too: also the frames that were sent to it, which is right if no process exits before its last answer arrives."""
         self.none_unknown()
         for key, qps in self.grouped().items():
             flow = self.fabric.flows.get(key)
@@ -334,9 +335,9 @@ class Comparison:
             name = f"{qps[0]['host']} qp {qps[0]['qpn']} {qps[0]['type']}"
             rungs = {qp["bytes_rung"] for qp in qps}
             if all(qp["owner"] == "kernel" and qp["qpn"] == 1 for qp in qps):
-                print(f"  {name:22} of the kernel, which posts past every probe: {rungs}")
+                print(f"  {name:22} of the kernel, whose posts pass no probe: {rungs}")
                 if rungs != {"none"}:
-                    self.failures.append(f"{name}: bytes of the kernel's queue pair are said to be known by {rungs}")
+                    self.failures.append(f"{name}: the byte source of the kernel's queue pair is {rungs}")
                 continue
             if rungs != {"posted"}:
                 self.failures.append(f"{name}: bytes_rung {rungs}, not posted")
@@ -373,44 +374,62 @@ def _sum(qps: List[dict], field: str) -> Optional[int]:
     return None if any(value is None for value in values) else sum(values)
 
 
+def compare_wire(comparison: Comparison, lossy: bool) -> None:
+    comparison.wire()
+    print("ports, receivers:")
+    comparison.receivers(lossy)
+    comparison.datagrams()
+    comparison.ports()
+    comparison.tiers(packets_counted=True)
+
+
+def compare_posted(comparison: Comparison) -> None:
+    comparison.posted()
+    comparison.tiers(packets_counted=False)
+
+
+def compare_from_first(comparison: Comparison) -> None:
+    comparison.from_first()
+    comparison.tiers(packets_counted=False)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lab")
-    parser.add_argument("report")
-    parser.add_argument("--posted", action="store_true", help="the report was recorded with --no-wire --posts=on")
-    parser.add_argument("--from-first", action="store_true", help="the recorders started in the middle")
-    parser.add_argument("--lossy", action="store_true", help="frames were dropped: some must have been sent again")
-    parser.add_argument("--no-links", action="store_true", help="the lab was still sending when links were read")
+    parser.add_argument("--wire", metavar="REPORT", help="a report of recorders that counted packets")
+    parser.add_argument("--posted", metavar="REPORT", help="a report of recorders with --no-wire --posts=on")
+    parser.add_argument("--from-first", metavar="REPORT", help="a report of recorders that started in the middle")
+    parser.add_argument("--border", type=float, metavar="S", help="seconds since the epoch: --wire and --posted ended before, --from-first began after")
+    parser.add_argument("--lossy", action="store_true", help="frames were dropped: some must have been retransmitted")
     parser.add_argument("--path-mtu", type=int, default=1024)
     arguments = parser.parse_args()
-    with open(arguments.report, encoding="utf-8") as file:
-        report = json.load(file)
-    comparison = Comparison(Fabric(arguments.lab, arguments.path_mtu), report)
-    print("queue pairs, as tshark has them:")
-    if arguments.posted:
-        comparison.posted()
-    elif arguments.from_first:
-        comparison.from_first()
-    else:
-        comparison.wire()
-        print("ports, receivers:")
-        comparison.receivers(arguments.lossy)
-        comparison.datagrams()
-        comparison.ports()
-    comparison.tiers(packets_counted=not arguments.posted and not arguments.from_first)
-    if not arguments.no_links:
-        print("links:")
-        comparison.links()
-    for failure in comparison.failures:
+    fabric = Fabric(arguments.lab, arguments.path_mtu)
+    before, after = (fabric, fabric) if arguments.border is None else (fabric.between(0, arguments.border), fabric.between(arguments.border, math.inf))
+    failures, compared = [], 0
+    for name, path, part, compare in (("wire", arguments.wire, before, lambda one: compare_wire(one, arguments.lossy)),
+                                      ("posted", arguments.posted, before, compare_posted),
+                                      ("from-first", arguments.from_first, after, compare_from_first)):
+        if path is None:
+            continue
+        with open(path, encoding="utf-8") as file:
+            comparison = Comparison(part, json.load(file))
+        print(f"queue pairs, as tshark has them: {name}")
+        compare(comparison)
+        if comparison.compared == 0:
+            failures.append(f"{name}: nothing was compared")
+        failures += comparison.failures
+        compared += comparison.compared
+    print("links:")
+    links = Comparison(fabric, {"qps": [], "hosts": []})
+    links.links()
+    failures += links.failures
+    compared += links.compared
+    if arguments.lossy and not any(flow.retransmitted_wire_bytes for flow in before.flows.values()):
+        failures.append("no frame was retransmitted although frames were lost")
+    for failure in failures:
         print(f"DIFFERENT: {failure}")
-    if arguments.lossy and not any(flow.retransmitted_wire_bytes for flow in comparison.fabric.flows.values()):
-        print("DIFFERENT: no frame was sent again although frames were lost")
-        return 1
-    if comparison.compared == 0:
-        print("DIFFERENT: nothing was compared")
-        return 1
-    print(f"{comparison.compared} figures compared, {len(comparison.failures)} different")
-    return 1 if comparison.failures else 0
+    print(f"{compared} figures compared, {len(failures)} different")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

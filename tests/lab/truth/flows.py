@@ -42,7 +42,7 @@ class Flow:
     payload_bytes: int = 0
     frames: List[Sent] = field(default_factory=list)
     udp_sports: set = field(default_factory=set)
-    # Of senders that all begin with one PSN: after so long without a request it is of another queue pair, to which the device gave
+    # For senders that all begin with one PSN: a request after so long without one belongs to another queue pair, to which the device gave
     # a number that was free again.
     restart_s: Optional[float] = None
     _first_request: int = -1
@@ -87,8 +87,8 @@ class Flow:
         return again
 
 
-# A sender goes back by what is not acknowledged yet, which is far less. Further away begins another queue pair, to which the
-# device gave a number that was free again: its first PSN is random.
+# A sender goes back by unacknowledged packets, which are far fewer. A PSN further away is of another queue pair, to which the device gave a number
+# that was free again: its first PSN is random.
 _GO_BACK_PACKETS = 4096
 
 

@@ -18,21 +18,25 @@ CLOCK_TOLERANCE_S = 1.0
 
 
 def compare(out, reports, others=()):
-    """`reports`: (case of tests/nccl/cases.py, its report). Every queue pair's bytes, and those of each operation where operations are
-    apart. `others`: reports whose queue pairs were there, too, and are not judged. Returns what is different. A frame is of the first
-    case that was not over: a device gives numbers again, so that two cases can have queue pairs of one number between the same nodes."""
+    """`reports`: (case of tests/nccl/cases.py, its report). Compares every queue pair's bytes, and those of each operation where operations are
+    apart. `others`: reports of queue pairs that were there, too, and are not judged. Returns the differences. A frame is of the first
+    job that was not over: a device reuses numbers, so that two jobs can have queue pairs of one number between the same nodes."""
     fabric = Fabric(out, PATH_MTU_BYTES, RESTART_S)
-    cases = [(case, Comparison(fabric, report)) for case, report in [*reports, *((None, report) for report in others)]]
+    jobs = {} # name -> (case, comparison) of each of its recordings
+    for case, report in reports:
+        jobs.setdefault(case.job_name, []).append((case, Comparison(fabric, report)))
+    jobs.update({number: [(None, Comparison(fabric, report))] for number, report in enumerate(others)})
     problems, compared, frames, begin_s = [], 0, 0, 0.0
-    for case, comparison in sorted(cases, key=lambda one: last_end_s(one[1])):
-        end_s = last_end_s(comparison) + CLOCK_TOLERANCE_S
-        comparison.fabric = fabric.between(begin_s, end_s)
-        begin_s = end_s
-        frames += sum(len(flow.frames) for flow in comparison.fabric.flows.values())
-        if case is not None:
-            judge(case, comparison)
-            compared += comparison.compared
-            problems += [f"{case.name}: {failure}" for failure in comparison.failures]
+    for end_s, recordings in sorted(((last_end_s(recordings), recordings) for recordings in jobs.values()), key=lambda job: job[0]):
+        of_job = fabric.between(begin_s, end_s + CLOCK_TOLERANCE_S)
+        begin_s = end_s + CLOCK_TOLERANCE_S
+        frames += sum(len(flow.frames) for flow in of_job.flows.values())
+        for case, comparison in recordings:
+            comparison.fabric = of_job
+            if case is not None:
+                judge(case, comparison)
+                compared += comparison.compared
+                problems += [f"{case.name}: {failure}" for failure in comparison.failures]
     if (of_all := sum(len(flow.frames) for flow in fabric.flows.values())) != frames:
         problems.append(f"{of_all - frames} of {of_all} frames are of no case")
     print(f"{compared} figures of queue pairs compared with tshark's, {len(problems)} different")
@@ -41,9 +45,9 @@ def compare(out, reports, others=()):
     return problems
 
 
-def last_end_s(comparison):
-    """Of the recorders of a report."""
-    return max(comparison.clocks.end_s(host["name"]) for host in comparison.report["hosts"])
+def last_end_s(recordings):
+    """Of the recorders of a job."""
+    return max(comparison.clocks.end_s(host["name"]) for _, comparison in recordings for host in comparison.report["hosts"])
 
 
 def judge(case, comparison):

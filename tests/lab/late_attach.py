@@ -1,14 +1,17 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Recorders that start in the middle of transfers name every queue pair that is there, and count from a frame on that they name. A
-process that dies in the middle of its transfer is counted to its end. Nobody is ptraced, and all who live verify their data.
-
-late_attach_test.py [--kernel SERIES]"""
+"""Judge of jobs/late_attach.py: recorders that start in the middle of transfers name every queue pair that is there, and count from a frame on
+that they name. A process that dies in the middle of its transfer is counted to its end. Nobody is ptraced, and every transfer that lives verifies
+its data."""
 
 import ipaddress
+import os
 
 import lab_harness as harness
 
+# Of the job, of its folder in each node's results, and of the event before it.
+NAME = "late_attach"
+CAPTURE = os.path.join(NAME, "capture")
+REPORT = f"{NAME}.json"
 NODES = 2
 # The verifier gives up after 1,000,000. A program that is this far from it stays loadable with other compilers and kernels.
 MOST_VERIFIED_INSTRUCTIONS = 100_000
@@ -20,11 +23,11 @@ def same_gid(one, other):
 
 def programs(out, name):
     """(host, JSON) of both sides of a transfer."""
-    return [(f"node{node}", harness.load(out, f"node{node}", f"{name}.json")) for node in range(NODES)]
+    return [(f"node{node}", harness.load(out, f"node{node}", NAME, f"{name}.json")) for node in range(NODES)]
 
 
 def check_existing(out, pairs):
-    """Every queue pair of the transfers that were there first, with both ends."""
+    """Every queue pair of the transfers that started first, with both ends."""
     checked = 0
     for name in ("running", "gated"):
         for host, program in programs(out, name):
@@ -39,12 +42,12 @@ def check_existing(out, pairs):
                 if name == "gated" and program["role"] == "requester":
                     check_gated(qp, truth)
                 checked += 1
-    print(f"{checked} queue pairs that were there before the recorder, both ends right")
+    print(f"{checked} queue pairs from before the recorder, both ends right")
     assert checked == 8, checked
 
 
 def check_gated(qp, truth):
-    """It stood still while the recorder started: what it posted behind its gate is known, and is all that may be counted."""
+    """It stood still while the recorder started: what it posted after its gate is known, and is all that may be counted."""
     classes = truth["phases"]["after_go"]["classes"]
     sent = sum(of["bytes"] for name, of in classes.items() if name != "read")
     assert qp["tx_payload_bytes"] == qp["posted_tx_payload_bytes"] == sent, (qp, sent)
@@ -64,8 +67,7 @@ def check_dying(out, pairs):
 
 
 def check_ports(report):
-    """What was counted before the port was read first is no part of what the port shows: what stays is TCP, and traffic in bursts
-    between two readings a few ms apart."""
+    """The port's sums start at its first sample: what stays unexplained is TCP, and traffic in bursts between two readings a few ms apart."""
     for port in report["ports"]:
         assert abs(port["unexplained_tx_bytes"]) <= port["uncertainty_bytes"] + port["tx_wire_bytes"] // 20, port
         print(f"{port['host']}: unexplained {port['unexplained_tx_bytes']} of {port['tx_wire_bytes']}, +- {port['uncertainty_bytes']}")
@@ -73,26 +75,21 @@ def check_ports(report):
 
 def check_results(out):
     for node in range(NODES):
-        result = harness.load(out, f"node{node}", "result.json")
+        result = harness.load(out, f"node{node}", NAME, "result.json")
         assert result["status"] == 0, result
         most = max(result["verified_instructions"], default=0)
         print(f"node{node}: at most {most} instructions verified for a BPF program")
         assert most <= MOST_VERIFIED_INSTRUCTIONS, result["verified_instructions"]
-        assert result["tracers"] and set(result["tracers"].values()) == {0}, f"node{node}: somebody is ptraced: {result}"
-    assert harness.load(out, "node0", "result.json")["dying"] == -9
+        assert result["tracers"] and set(result["tracers"].values()) == {0}, f"node{node}: a process is ptraced: {result}"
+    assert harness.load(out, "node0", NAME, "result.json")["dying"] == -9
 
 
-def check_run(arguments, out):
-    harness.run_job(out, arguments.kernel, NODES, "late_attach.py", "--pcap")
+def check(out, report):
+    """All but what compare() holds against the packets."""
+    print("--- late attach", flush=True)
     check_results(out)
-    report = harness.collwire_report(out)
     assert report["loss"]["records"] == 0, report["loss"]
     pairs = {(qp["host"], qp["pid"], qp["qpn"]): qp for qp in report["qps"]}
     check_existing(out, pairs)
     check_dying(out, pairs)
     check_ports(report)
-    harness.compare(out, "--from-first")
-
-
-if __name__ == "__main__":
-    harness.run_on_a_kernel(check_run)

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options and help of every verb. The one file that includes CLI11: its templates cost 15 to 20 s
+// per source file.
+#include "tools/cli/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+#include <string_view>
+#include <utility>
+
+#include "base/exit_status.h"
+#include "correlate/capture/kinds.h"
+#include "correlate/topology/import/importer.h"
+#include "tools/cli/help.h"
+
+namespace collwire::cli {
+namespace {
+
+constexpr std::size_t DESCRIPTION_COLUMNS = 66;
+constexpr std::size_t ROWS_MAX = 1'000'000;
+constexpr int PID_MAX = 4'194'304;
+
+// Prints of each option its name, type, default and a wrapped description. CLI11 would add ranges
+// and the names of all options that it excludes.
+class HelpFormatter : public CLI::Formatter {
+    std::string make_option_opts(const CLI::Option *option) const override {
+        if (option->get_type_size() == 0)
+            return {};
+        std::string text = ' ' + option->get_type_name();
+        text.resize(std::min(text.find(':'), text.size())); // the rest describes validators
+        if (!option->get_default_str().empty())
+            text += " (" + option->get_default_str() + ')';
+        return text;
+    }
+    std::string make_option_desc(const CLI::Option *option) const override {
+        return wrapped(option->get_description(), DESCRIPTION_COLUMNS);
+    }
+};
+
+bool is_separator(std::string_view word) {
+    return word == "--";
+}
+
+std::string usage_message(const CLI::App * /*app*/, const CLI::Error &failure) {
+    std::string text = failure.what();
+    while (text.ends_with('.') || text.ends_with('\n'))
+        text.pop_back();
+    return "collwire: " + text + ". Fix: see collwire --help, collwire VERB --help\n";
+}
+
+CLI::App *add_verb(CLI::App &app, const char *name, const char *description,
+                   std::string_view footer) {
+    CLI::App *verb = app.add_subcommand(name, description);
+    verb->footer(std::string(footer));
+    return verb;
+}
+
+CLI::Option *add_symbols(CLI::App &verb, std::vector<std::string> &places) {
+    return verb
+        .add_option("--symbols", places,
+                    "For a stripped NCCL: its .debug file, a saved layout (doctor --export-plan), "
+                    "or an unstripped libnccl.so.2 of the same version; or a directory with such "
+                    "files. /usr/lib/debug is searched anyway. May be repeated")
+        ->type_name("PLACE")
+        ->check(CLI::ExistingPath)
+        ->allow_extra_args(false);
+}
+
+void add_doctor(CLI::App &app, std::optional<Command> &chosen) {
+    auto command = std::make_shared<DoctorCommand>();
+    CLI::App *verb = add_verb(app, "doctor",
+                              "Check what this machine can trace, what not, why, and how to fix it",
+                              HELP_DOCTOR);
+    verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/doctor.md)");
+    auto *nccl = verb->add_option("--nccl", command->nccl_file,
+                                  "Check this libnccl.so.2 instead of the machine: which probes "
+                                  "and fields are found in it (docs/nccl-layout.md)")
+                     ->type_name("FILE");
+    add_symbols(*verb, command->symbols)->needs(nccl);
+    verb->add_option("--export-plan", command->export_directory,
+                     "With --nccl: save the layout in this directory, by build-id. Give the "
+                     "directory to --symbols where the same build is stripped")
+        ->type_name("DIR")
+        ->needs(nccl);
+    verb->callback([command, &chosen] { chosen = *command; });
+}
+
+void add_nccl_options(CLI::App &verb, RecordCommand &command) {
+    RecordOptions &options = command.options;
+    auto *nccl = verb.add_option("--nccl", options.nccl_files,
+                                 "Probe this libnccl.so.2 before any process loads it, so that no "
+                                 "first call is missed. May be repeated")
+                     ->type_name("FILE")
+                     ->allow_extra_args(false);
+    auto *returns = verb.add_flag("--api-returns", options.api_returns,
+                                  "Record the result of each NCCL call, so that rejected calls "
+                                  "are not counted. Cost: one more probe hit per call");
+    auto *local = verb.add_flag("--local-launches", options.local_launches,
+                                "Record launches inside one node, too: algorithm, protocol and "
+                                "channels. Cost: one more probe hit per launch");
+    auto *times = verb.add_flag("--network-times", options.network_times,
+                                "Record start and completion time of each NCCL operation on each "
+                                "connection. Without it completion is sampled once per interval. "
+                                "Cost: two more probe hits per operation and connection");
+    auto *warnings = verb.add_flag("--warnings", options.warnings,
+                                   "Record every NCCL warning. Without it the last one is sampled "
+                                   "once per interval. Cost: one more probe hit per warning; up "
+                                   "to NCCL 2.27 per possible log line");
+    auto *symbols = add_symbols(verb, options.symbols);
+    verb.add_flag("--no-nccl", command.no_nccl,
+                  "No NCCL probes: bytes of queue pairs without their operations")
+        ->excludes(nccl)
+        ->excludes(symbols)
+        ->excludes(returns)
+        ->excludes(local)
+        ->excludes(times)
+        ->excludes(warnings);
+}
+
+void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chosen) {
+    auto command = std::make_shared<RecordCommand>();
+    command->has_separator = has_separator;
+    RecordOptions &options = command->options;
+    CLI::App *verb = add_verb(app, "record",
+                              "Record the traffic of this node's RDMA queue pairs and the NCCL "
+                              "operations that cause it",
+                              HELP_RECORD);
+    verb->add_option("-o,--output", options.directory,
+                     "Directory for the capture (mode 0600). Existing files are kept")
+        ->type_name("DIR")
+        ->capture_default_str();
+    verb->add_option("--duration", command->duration,
+                     "Stop after this time: 90s, 30m, 12h. Default: at a signal, or when the "
+                     "command exits")
+        ->type_name("TIME");
+    CLI::Option *pids = verb->add_option("-p,--pid", command->pids,
+                                         "Record queue pairs, sockets and NCCL of these processes "
+                                         "only. Their children are not included")
+                            ->type_name("PID,...")
+                            ->delimiter(',');
+    CLI::Option *posts =
+        verb->add_option("--posts", command->posts,
+                         "Count the work requests that programs post. auto: on for real NICs, off "
+                         "for soft-RoCE, whose packets are counted instead")
+            ->type_name("auto|on|off")
+            ->check(CLI::IsMember({"auto", "on", "off"}))
+            ->capture_default_str();
+    add_nccl_options(*verb, *command);
+    verb->add_flag("--no-wire", command->no_wire,
+                   "Do not count packets of software devices: soft-RoCE is treated like a NIC");
+    verb->add_flag("--counters-only", options.counters_only,
+                   "Devices, ports and their counters only: no probes, needs no privilege. Not "
+                   "with --pid or --posts")
+        ->excludes(pids)
+        ->excludes(posts);
+    verb->add_option("--interval", command->interval,
+                     "Time between two samples of the counters; default 1s, 10ms or more")
+        ->type_name("TIME");
+    verb->add_option("--keep", command->keep, "Rotate: delete what is older than this: 30m, 2h")
+        ->type_name("TIME");
+    verb->add_option("--max", command->max,
+                     "Rotate: use at most this much disk: 500MiB, 2GiB; 64KiB or more")
+        ->type_name("SIZE");
+    verb->add_flag("--full-cmdline", options.full_cmdline,
+                   "Store whole command lines of processes; they may contain secrets");
+    verb->add_flag("--dry-run", options.dry_run,
+                   "Print every probe and its cost per hit, and attach none");
+    verb->add_flag("--no-fentry", options.force_kprobes,
+                   "Use kprobes even where the kernel has fentry");
+    verb->add_option("--ring", command->ring,
+                     "Size of the ring buffer for events, a power of two from 4KiB to 1GiB")
+        ->type_name("SIZE")
+        ->capture_default_str();
+    verb->add_option("command", options.command,
+                     "After --: a command to start when every probe is attached. The recording "
+                     "ends when it exits")
+        ->type_name("CMD");
+    verb->callback([command, &chosen] { chosen = *command; });
+}
+
+void add_dump(CLI::App &app, std::optional<Command> &chosen) {
+    auto command = std::make_shared<DumpCommand>();
+    CLI::App *verb =
+        add_verb(app, "dump", "Print every record of captures as one line of JSON", help_dump());
+    verb->add_option("PATH", command->paths, "Capture files; a directory stands for its *.cwc")
+        ->type_name("")
+        ->required();
+    std::vector<std::string> names;
+    for (const auto &kind : capture::kind_names())
+        names.emplace_back(kind.name);
+    verb->add_option("--kind", command->kinds, "Only records of this kind. May be repeated")
+        ->type_name("KIND")
+        ->check(CLI::IsMember(names))
+        ->allow_extra_args(false);
+    verb->callback([command, &chosen] { chosen = *command; });
+}
+
+void add_topology(CLI::App &app, std::optional<Command> &chosen) {
+    auto command = std::make_shared<TopologyCommand>();
+    CLI::App *verb =
+        add_verb(app, "topology",
+                 "Check, show or import the file that describes switches and ports", HELP_TOPOLOGY);
+    verb->require_subcommand(1);
+    const auto choose = [command, &chosen](TopologyAction action) {
+        return [command, &chosen, action] {
+            command->action = action;
+            chosen = *command;
+        };
+    };
+
+    CLI::App *check = add_verb(*verb, "check", "Report errors and warnings in a topology file",
+                               HELP_TOPOLOGY_CHECK);
+    check->add_option("FILE", command->file, "Topology file")->type_name("")->required();
+    check->callback(choose(TopologyAction::Check));
+
+    CLI::App *show =
+        add_verb(*verb, "show", "Print switches, their tree, and hosts", HELP_TOPOLOGY_SHOW);
+    show->add_option("FILE", command->file, "Topology file")->type_name("")->required();
+    show->add_option("--host", command->host, "Only the ports of this host")->type_name("HOST");
+    show->callback(choose(TopologyAction::Show));
+
+    CLI::App *import =
+        add_verb(*verb, "import", "Make a topology file from the output of another tool",
+                 HELP_TOPOLOGY_IMPORT);
+    std::vector<std::string> names;
+    std::string choice;
+    for (const auto &importer : topology::importers()) {
+        names.emplace_back(importer.name);
+        choice += (choice.empty() ? "" : "|") + names.back();
+    }
+    import
+        ->add_option("FILE", command->files,
+                     "Output of the tool; several files become one topology")
+        ->type_name("")
+        ->required();
+    import->add_option("--format", command->format, "The tool that wrote it. Default: detected")
+        ->type_name(choice)
+        ->check(CLI::IsMember(names));
+    import
+        ->add_option("--host", command->hosts,
+                     "Host that the output is from, for lldpctl; once per file, in their order")
+        ->type_name("HOST")
+        ->expected(1)
+        ->take_all();
+    import->add_option("-o,--output", command->out, "File to write. Default: standard output")
+        ->type_name("FILE");
+    import->callback(choose(TopologyAction::Import));
+}
+
+void add_report(CLI::App &app, std::optional<Command> &chosen) {
+    auto command = std::make_shared<ReportCommand>();
+    CLI::App *verb = add_verb(app, "report",
+                              "Print which NCCL operation sent which bytes where, from the "
+                              "captures of any number of nodes",
+                              HELP_REPORT);
+    verb->add_option("PATH", command->paths, "Capture files; a directory stands for its *.cwc")
+        ->type_name("")
+        ->required();
+    verb->add_option("--topology", command->topology,
+                     "Topology file, for bytes by switch tier (see collwire topology)")
+        ->type_name("FILE");
+    verb->add_option("--json", command->json,
+                     "Also write everything as JSON to this file; - prints JSON instead of text")
+        ->type_name("FILE");
+    verb->add_option("--rows", command->rows, "Rows of long tables, 1 or more")
+        ->type_name("N")
+        ->capture_default_str()
+        ->check(CLI::Range(std::size_t{1}, ROWS_MAX));
+    verb->add_flag("--detail", command->detail,
+                   "With --json: also bytes and times of each rank for each operation");
+    verb->callback([command, &chosen] { chosen = *command; });
+}
+
+void add_inspect(CLI::App &app, std::optional<Command> &chosen) {
+    auto command = std::make_shared<InspectCommand>();
+    CLI::App *verb = add_verb(app, "inspect",
+                              "Show what NCCL waits for in running or hung processes of this node",
+                              HELP_INSPECT);
+    verb->add_option("pid", command->pids, "Processes")
+        ->type_name("")
+        ->check(CLI::Range(1, PID_MAX));
+    verb->add_flag("--all", command->all, "Every process that has NCCL loaded");
+    verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/inspect.md)");
+    verb->add_option("--between", command->between,
+                     "Time between the two samples of each process; 60s or less")
+        ->type_name("TIME")
+        ->capture_default_str();
+    verb->add_option("--rows", command->rows, "Rows of the table of operations; 0: all")
+        ->type_name("N")
+        ->capture_default_str();
+    add_symbols(*verb, command->symbols);
+    verb->add_flag("--no-queue-pairs", command->no_queue_pairs,
+                   "Do not query the state of queue pairs. Each query costs a NIC about 100 us");
+    verb->callback([command, &chosen] { chosen = *command; });
+}
+
+void add_diagnose(CLI::App &app, std::optional<Command> &chosen) {
+    auto command = std::make_shared<DiagnoseCommand>();
+    CLI::App *verb = add_verb(app, "diagnose",
+                              "Name the rank that others wait for and the cause, from the inspect "
+                              "files of all nodes",
+                              HELP_DIAGNOSE);
+    verb->add_option("files", command->files, "Files written by collwire inspect --json")
+        ->type_name("")
+        ->required();
+    verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/diagnose.md)");
+    verb->callback([command, &chosen] { chosen = *command; });
+}
+
+} // namespace
+
+ParsedCommand parse_command(int argc, const char *const *argv, std::ostream &out,
+                            std::ostream &err) {
+    const char *const *end = argv + argc;
+    const char *const *separator = std::find_if(argv, end, is_separator);
+    if (separator != end && separator + 1 == end) {
+        err << "collwire: nothing after --. Fix: give a command, or omit --\n";
+        return {.command = {}, .status = EXIT_USAGE};
+    }
+    CLI::App app{"Shows which NCCL operation sent which bytes over which link. NCCL and the job "
+                 "stay unchanged",
+                 "collwire"};
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.set_help_flag("-h,--help", "Print this help");
+    app.set_version_flag("--version", "collwire " COLLWIRE_VERSION, "Print the version");
+    app.require_subcommand(1);
+    app.failure_message(usage_message);
+    app.footer(std::string(HELP_COLLWIRE));
+
+    ParsedCommand parsed;
+    add_doctor(app, parsed.command);
+    add_record(app, separator != end, parsed.command);
+    add_dump(app, parsed.command);
+    add_topology(app, parsed.command);
+    add_report(app, parsed.command);
+    add_inspect(app, parsed.command);
+    add_diagnose(app, parsed.command);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &failure) {
+        return {.command = {}, .status = app.exit(failure, out, err) == 0 ? EXIT_DONE : EXIT_USAGE};
+    }
+    return parsed;
+}
+
+} // namespace collwire::cli

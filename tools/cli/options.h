@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line as plain structs, one per verb. The verbs read these and not the argument
+// parser.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "userspace/record/options.h"
+
+namespace collwire::cli {
+
+struct DoctorCommand {
+    bool json = false;
+    std::string nccl_file; // empty: check this machine
+    std::vector<std::string> symbols;
+    std::string export_directory; // empty: print the layout
+};
+
+// Durations, sizes and pids are still text: run_record() converts them into `options`.
+struct RecordCommand {
+    RecordOptions options;
+    std::optional<std::string> duration;
+    std::optional<std::string> interval;
+    std::optional<std::string> keep;
+    std::optional<std::string> max;
+    std::vector<std::string> pids;
+    std::string ring = "8MiB";
+    std::string posts = "auto";
+    bool no_wire = false;
+    bool no_nccl = false;
+    bool has_separator = false; // `--` stands before the command to start
+};
+
+struct DumpCommand {
+    std::vector<std::string> paths;
+    std::vector<std::string> kinds; // empty: all
+};
+
+enum class TopologyAction { Check, Show, Import };
+
+struct TopologyCommand {
+    TopologyAction action = TopologyAction::Check;
+    std::string file;               // check, show
+    std::string host;               // show; empty: the whole fabric
+    std::string format;             // import; empty: detect it
+    std::vector<std::string> files; // import
+    std::vector<std::string> hosts; // import; one per file, or none
+    std::string out;                // import; empty: standard output
+};
+
+struct ReportCommand {
+    std::vector<std::string> paths;
+    std::string topology; // empty: none
+    std::string json;     // empty: none; "-": standard output
+    std::size_t rows = 20;
+    bool detail = false; // in the JSON
+};
+
+struct InspectCommand {
+    std::vector<pid_t> pids;
+    std::vector<std::string> symbols;
+    bool all = false;
+    bool json = false;
+    bool no_queue_pairs = false;
+    std::size_t rows = 16; // 0: all
+    std::string between = "200ms";
+};
+
+struct DiagnoseCommand {
+    std::vector<std::string> files;
+    bool json = false;
+};
+
+using Command = std::variant<DoctorCommand, RecordCommand, DumpCommand, TopologyCommand,
+                             ReportCommand, InspectCommand, DiagnoseCommand>;
+
+// What the words of a command line ask for: a verb to run, or nothing more than `status`.
+struct ParsedCommand {
+    std::optional<Command> command;
+    int status = 0;
+};
+
+// The program's name comes first in `argv`. Help goes to `out`, an error in the words to `err`.
+[[nodiscard]] ParsedCommand parse_command(int argc, const char *const *argv, std::ostream &out,
+                                          std::ostream &err);
+
+} // namespace collwire::cli
