@@ -4,7 +4,7 @@
 import dataclasses
 import os
 
-PLANS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plans")
+JOBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs")
 QUIET_MS = 2500
 UNTIL_STOPPED = ("--count", "0")
 
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def plan_path(self):
-        path = os.path.join(PLANS, f"{self.plan}.plan")
+        path = os.path.join(JOBS, f"{self.plan}.job")
         return path if os.path.exists(path) else self.plan
 
     @property

@@ -41,7 +41,7 @@ class Hang:
     name: str
     # judge(processes, diagnosis); a process that exited is None.
     judge: typing.Callable
-    plan: str = "hang.plan"
+    plan: str = "hang.job"
     job_options: tuple = ()
     # Calls that every rank makes before the hang.
     calls: int = 4
@@ -152,7 +152,7 @@ HANGS = {hang.name: hang for hang in (
     Hang("kernel", kernel, culprit_waits=True),
     Hang("never-calls", never_calls, job_options=STALL, calls=0),
     # NCCL hangs only if the sizes differ in steps: a fourth of this one does.
-    Hang("other-size", other_size, plan="hang-large.plan", calls=0, job_options=("--other-size-rank", str(CULPRIT), "--other-size-at", "0")),
+    Hang("other-size", other_size, plan="hang-large.job", calls=0, job_options=("--other-size-rank", str(CULPRIT), "--other-size-at", "0")),
     Hang("dead", dead, others_may_fail=True),
     Hang("link-cut", link_cut, culprit_waits=True, needs_nodes=True),
 )}

@@ -37,7 +37,7 @@ class HangingJob:
             if rank == CULPRIT:
                 self.job.environment["COLLWIRE_CUDA_STUCK"] = self.stuck
             self.processes.append(self.job.start(rank, directory, "job", [
-                "--plan", os.path.join(cases.PLANS, plan), "--count", "0", *words]))
+                "--plan", os.path.join(cases.JOBS, plan), "--count", "0", *words]))
             self.job.environment.pop("COLLWIRE_CUDA_STUCK", None)
 
     def __enter__(self):

@@ -44,7 +44,7 @@ def record(arguments, library, directory):
     """Returns (report, time from which each rank was recorded)."""
     job = double_job.Job(library, arguments.build, RANKS)
     job.write_layout(directory)
-    processes = [job.start(rank, directory, "job", ["--plan", os.path.join(cases.PLANS, "replays.plan"), "--count", str(LOOPS)])
+    processes = [job.start(rank, directory, "job", ["--plan", os.path.join(cases.JOBS, "replays.job"), "--count", str(LOOPS)])
                  for rank in range(RANKS)]
     try:
         wait_for_replays(directory, processes)

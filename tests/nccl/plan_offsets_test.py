@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
-PLANS = os.path.join(TOOLS, "..", "nccl-layouts")
+LAYOUTS = os.path.join(TOOLS, "..", "nccl-layouts")
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
 # Versions that collwire was not developed with.
 BETWEEN = ["2.19.3", "2.21.5", "2.23.4", "2.25.1", "2.26.2", "2.27.3", "2.28.3", "2.29.2", "2.30.4"]
@@ -43,7 +43,7 @@ def plan_of(collwire, library):
 
 def kept_plan_differs(plan):
     """Names of the fields that differ from the layout file of collwire."""
-    path = os.path.join(PLANS, f"{plan['version']}-{plan['build_id']}.json")
+    path = os.path.join(LAYOUTS, f"{plan['version']}-{plan['build_id']}.json")
     if not os.path.exists(path):
         return ["there is no file"]
     with open(path, encoding="utf-8") as file:

@@ -23,7 +23,7 @@ FEWEST_COLLECTIVES, FEWEST_PAIRS = 30, 20
 def run(arguments, library, directory):
     job = double_job.Job(library, arguments.build, RANKS, environment={"NCCL_PROFILER_PLUGIN": os.path.realpath(arguments.plugin),
                                                                        "COLLWIRE_PROFILER_LOG": f"{directory}/profiler"})
-    plan = os.path.join(cases.PLANS, "identities.plan")
+    plan = os.path.join(cases.JOBS, "identities.job")
     report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", plan])
     logs = [identity_truth.lines_of(f"{directory}/profiler.{log[0]['pid']}") for log in jobs]
     collectives, pairs, problems = profiler_truth.compare(report, logs)

@@ -77,7 +77,7 @@ def check(report, logs, expected):
 
 
 def run(arguments, library, directory):
-    plan = os.path.join(cases.PLANS, "stall.plan")
+    plan = os.path.join(cases.JOBS, "stall.job")
     for expected, (communicator, at) in STALLS.items():
         place = f"{directory}/{expected}"
         os.mkdir(place)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the BPF programs are told of a build of NCCL, which files are NCCL, and channels out of
-// memory.
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_launch_records.h"
 #include "collwire/record_kinds.h"
 #include "collwire/socket_records.h"
+// The layout for the BPF programs, which files are NCCL, and channels in memory.
 #include "tests/unit/nccl_fixture.h"
 
 #include <array>
@@ -29,14 +28,14 @@ LibraryLayout layout_with(std::initializer_list<std::pair<const char *, std::uin
     return layout;
 }
 
-TEST(NcclLayout, VersionNumber) {
+TEST(BpfLayout, VersionNumber) {
     EXPECT_EQ(version_number("2.28.9"), 22809u);
     EXPECT_EQ(version_number("2.32.3"), 23203u);
     for (const char *text : {"", "2", "2.28", "2.x.9", "2.100.1", "2.28."})
         EXPECT_EQ(version_number(text), 0u) << text;
 }
 
-TEST(NcclLayout, OffsetsAndWhatIsNotThere) {
+TEST(BpfLayout, MissingFieldsHaveNoOffset) {
     auto layout = layout_with({{"ncclComm.commHash", 1066184}, {"ncclTaskColl.op", 48}});
     layout.enumerators = {{"ncclPatternRing", 0}, {"ncclPatternSend", 13}};
     ProbedFunction start;
@@ -64,7 +63,7 @@ TEST(NcclLayout, OffsetsAndWhatIsNotThere) {
 }
 
 // By the file's own numbers, as far as there is room for them.
-TEST(NcclLayout, SocketTypes) {
+TEST(BpfLayout, SocketTypes) {
     auto layout = layout_with({{"ncclSocket.socketDescriptor", 0}, {"ncclSocket.type", 72}});
     layout.enumerators = {{"ncclSocketTypeUnknown", 0},   {"ncclSocketTypeBootstrap", 2},
                           {"ncclSocketTypeNetSocket", 3}, {"ncclSocketTypeNetIb", 15},
@@ -82,14 +81,14 @@ TEST(NcclLayout, SocketTypes) {
 }
 
 // As 2.23 has it.
-TEST(NcclLayout, ATaskWithoutBytes) {
+TEST(BpfLayout, ATaskWithoutBytes) {
     auto layout = layout_with({{"ncclProxyOp.task", 104}, {"ncclProxyOp.chunkSize", 36}});
     EXPECT_EQ(bpf_layout_of(layout, 1)->op_task, CW_NCCL_NO_FIELD);
     layout.offsets["ncclProxyOp.channelSize"] = {80, 8, 0, "test"};
     EXPECT_EQ(bpf_layout_of(layout, 1)->op_task, 104U);
 }
 
-TEST(NcclLayout, RefusesWhatTheProgramsWouldMisread) {
+TEST(BpfLayout, RefusesWhatTheProgramsWouldMisread) {
     const auto far_field = layout_with({{"ncclProxyOp.reg", CW_NCCL_OP_HEAD_BYTES}});
     const auto far_task = layout_with(
         {{"ncclProxyOp.task", 160}, {"ncclProxyOp.channelSize", 80}, {"ncclTaskP2p.bytes", 56}});
@@ -104,7 +103,7 @@ TEST(NcclLayout, RefusesWhatTheProgramsWouldMisread) {
     EXPECT_TRUE(bpf_layout_of(layout_with({{"ncclTaskP2p.bytes", 56}}), 1).ok());
 }
 
-TEST(NcclLayout, HashOfACallIsThatOfItsTask) {
+TEST(BpfLayout, HashOfACallIsThatOfItsTask) {
     // NCCL makes bytes of what an AllGather counts: 100 floats are 400 of int8.
     EXPECT_EQ(cw_nccl_type_bytes(7) * 100, cw_nccl_type_bytes(0) * 400);
     const std::array<std::uint64_t, 12> bytes{1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
@@ -116,7 +115,7 @@ TEST(NcclLayout, HashOfACallIsThatOfItsTask) {
     EXPECT_NE(hash, cw_nccl_arguments_hash(2, 0x7000, 0x8000, 400, 1));
 }
 
-TEST_F(FakeNccl, FilesThatDefineNccl) {
+TEST_F(FakeNccl, FilesThatDefineNcclAreFound) {
     const std::string large = testing::TempDir() + "collwire-large-nccl";
     {
         // The double is smaller than any NCCL.
@@ -186,7 +185,7 @@ protected:
     cw_nccl_comm record_{};
 };
 
-TEST_F(Channels, OrdersThatThereIsNoRoomFor) {
+TEST_F(Channels, OrdersBeyondTheBoundAreLeftOut) {
     const auto records = read(2 * sizeof(cw_nccl_channel) + 16 + 8); // for one of two
     ASSERT_EQ(records.size(), 2u);
     EXPECT_EQ(records[0].size(), sizeof(cw_nccl_channel) + 16);
@@ -194,7 +193,7 @@ TEST_F(Channels, OrdersThatThereIsNoRoomFor) {
     EXPECT_TRUE(is_cut_);
 }
 
-TEST_F(Channels, RecordsThatThereIsNoRoomFor) {
+TEST_F(Channels, RecordsBeyondTheBoundAreLeftOut) {
     EXPECT_EQ(read(2 * sizeof(cw_nccl_channel) - 1).size(), 1u);
     EXPECT_TRUE(is_cut_);
     EXPECT_TRUE(read(0).empty());
@@ -203,7 +202,7 @@ TEST_F(Channels, RecordsThatThereIsNoRoomFor) {
     EXPECT_FALSE(is_cut_);
 }
 
-TEST_F(Channels, RingAndTree) {
+TEST_F(Channels, HaveTheRingAndTheTree) {
     const auto records = read();
     ASSERT_EQ(records.size(), 2u);
     cw_nccl_channel first;
@@ -220,7 +219,7 @@ TEST_F(Channels, RingAndTree) {
     EXPECT_EQ(order, order_);
 }
 
-TEST_F(Channels, MemoryThatLies) {
+TEST_F(Channels, ReadsOfBadMemoryAreBounded) {
     comm_.n_channels = 1 << 30; // the third is not readable, or is some other memory of ours
     EXPECT_LE(read().size(), 64u);
     comm_.n_channels = -5;

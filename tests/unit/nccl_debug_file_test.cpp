@@ -63,7 +63,7 @@ protected:
     std::filesystem::path directory_;
 };
 
-TEST(DebugFilePaths, WhereTheyMayBe) {
+TEST(DebugFilePaths, AreWhereGdbSearches) {
     const DebugPlaces places{"/opt/nccl/libnccl.so.2", {"/given"}};
     const Paths paths = debug_file_paths("abcdef", "libnccl.so.2.22.3.debug", places);
     EXPECT_EQ(paths.front(), "/given/.build-id/ab/cdef.debug");
@@ -90,7 +90,7 @@ TEST_F(DebugFiles, LayoutsAreFoundByTheBuildIdThatEndsTheirNames) {
     EXPECT_EQ(layout_file_name("", "abcdef"), "abcdef.json");
 }
 
-TEST_F(DebugFiles, ThatMayBeOfAnotherBuild) {
+TEST_F(DebugFiles, OtherBuildsAreLayoutsAndLibraries) {
     for (const char *name : {"2.28.9-b.json", "b.nccl-plan.json", "other.json", "libnccl.so.2",
                              "libnccl.so.2.debug", "README.md"})
         std::ofstream{directory_ / name} << "{}";
@@ -108,13 +108,13 @@ TEST_F(DebugFiles, ThatMayBeOfAnotherBuild) {
     EXPECT_LT(many.size(), 100U);
 }
 
-TEST_F(DebugFiles, ItselfIsNamed) {
+TEST_F(DebugFiles, AreFoundByTheirPath) {
     expect_found(layout_with({FAKE_NCCL_DEBUG}), FAKE_NCCL_DEBUG);
     // As it was before it was stripped.
     expect_found(layout_with({FAKE_NCCL}), FAKE_NCCL);
 }
 
-TEST_F(DebugFiles, ByBuildId) {
+TEST_F(DebugFiles, AreFoundByBuildId) {
     const std::string id = library_->build_id();
     const auto place = directory_ / ".build-id" / id.substr(0, 2);
     std::filesystem::create_directories(place);
@@ -123,7 +123,7 @@ TEST_F(DebugFiles, ByBuildId) {
     expect_found(layout_with({"/nowhere", directory_.string()}), file.string());
 }
 
-TEST_F(DebugFiles, OfAnotherBuildIsNotTaken) {
+TEST_F(DebugFiles, OneOfAnotherBuildIsRefused) {
     std::string bytes = content_of(FAKE_NCCL_DEBUG);
     std::string id;
     for (std::size_t i = 0; i + 1 < library_->build_id().size(); i += 2)
@@ -139,7 +139,7 @@ TEST_F(DebugFiles, OfAnotherBuildIsNotTaken) {
     EXPECT_NE(layout.not_recorded.find("--symbols"), std::string::npos) << layout.not_recorded;
 }
 
-TEST_F(DebugFiles, FilesThatAreNone) {
+TEST_F(DebugFiles, OtherFilesAreIgnored) {
     const std::string garbage = (directory_ / "garbage").string();
     std::ofstream{garbage} << "{not a layout";
     const std::string cut = (directory_ / "cut").string();
@@ -151,7 +151,7 @@ TEST_F(DebugFiles, FilesThatAreNone) {
 }
 
 // The fake's getters are not what its DWARF says: nothing of it is recorded, or kept.
-TEST_F(DebugFiles, LayoutsThatAreNotSaved) {
+TEST_F(DebugFiles, NoLayoutIsSavedOfARefusedFile) {
     const auto layout = make_layout(*library_);
     const auto kept = save_layout(*layout, directory_.string(), "1");
     ASSERT_FALSE(kept.ok());
@@ -165,7 +165,7 @@ TEST_F(DebugFiles, LayoutsThatAreNotSaved) {
     EXPECT_NE(checked.failure().message.find("another build-id"), std::string::npos);
 }
 
-// The table for exceptions says where functions begin, whatever a debug file does.
+// The exception table gives the starts of functions, and overrules a debug file.
 TEST_F(DebugFiles, FunctionsBeginWhereTheLibrarySays) {
     auto layout = make_layout(*library_);
     ASSERT_TRUE(layout.ok());
@@ -178,7 +178,7 @@ TEST_F(DebugFiles, FunctionsBeginWhereTheLibrarySays) {
     EXPECT_NE(checked.failure().message.find("no function begins at"), std::string::npos);
 }
 
-TEST_F(DebugFiles, LayoutThatCannotBeWritten) {
+TEST_F(DebugFiles, AnUnwritableDirectoryIsAnError) {
     LibraryLayout layout;
     layout.build_id = "abcd";
     const auto kept = save_layout(layout, "/proc/no-such-directory", "1");

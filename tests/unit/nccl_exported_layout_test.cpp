@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read of a build of which nothing but its exported functions is known.
+// API-only layouts.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,7 +34,7 @@ protected:
     LibraryLayout layout_;
 };
 
-TEST_F(ExportedLayout, SaysWhyItIsNoMore) {
+TEST_F(ExportedLayout, HasTheReason) {
     EXPECT_EQ(layout_.not_recorded, "");
     EXPECT_NE(layout_.calls_only.find("it was stripped"), std::string::npos) << layout_.calls_only;
     EXPECT_NE(layout_.calls_only.find("Fix: --symbols"), std::string::npos) << layout_.calls_only;
@@ -50,7 +50,7 @@ TEST_F(ExportedLayout, SaysWhyItIsNoMore) {
     EXPECT_NE(text.find("API-only: it was stripped"), std::string::npos) << text;
 }
 
-TEST_F(ExportedLayout, FieldsAreWhatTheGettersHandOn) {
+TEST_F(ExportedLayout, FieldsAreThoseOfTheGetters) {
     EXPECT_EQ(offset("ncclComm.rank"), RANK_AT);
     EXPECT_EQ(offset("ncclComm.nRanks"), RANKS_AT);
     EXPECT_EQ(offset("ncclComm.cudaDev"), DEVICE_AT);
@@ -86,7 +86,7 @@ TEST_F(ExportedLayout, IsReadBackAsItWasWritten) {
     EXPECT_EQ(render_json(*read, "1"), json);
 }
 
-TEST(ExportedFunctions, AGetterOfTwoTellsNothing) {
+TEST(ExportedFunctions, AGetterWithTwoOffsetsIsUnknown) {
     const auto mapped = elf::FileBytes::open(FAKE_EXPORTED);
     ASSERT_TRUE(mapped.ok());
     const auto library = LibraryFile::parse(mapped->bytes());
@@ -99,7 +99,7 @@ TEST(ExportedFunctions, AGetterOfTwoTellsNothing) {
 }
 
 // Of one that is recorded nothing is taken away.
-TEST(ExportedFunctions, AreForWhatWouldNotBeRecordedAlone) {
+TEST(ExportedFunctions, ReplaceOnlyLayoutsThatAreNotRecorded) {
     const auto mapped = elf::FileBytes::open(FAKE_EXPORTED);
     ASSERT_TRUE(mapped.ok());
     const auto library = LibraryFile::parse(mapped->bytes());

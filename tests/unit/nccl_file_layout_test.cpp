@@ -41,7 +41,7 @@ std::string written(const std::string &path, std::string_view content) {
     return path;
 }
 
-TEST_F(FakeNccl, LayoutOfAFile) {
+TEST_F(FakeNccl, LayoutHasFunctionsAndOffsets) {
     const auto layout = layout_of_file(FAKE_NCCL);
     ASSERT_TRUE(layout.ok()) << layout.failure().message;
     EXPECT_EQ(layout->file, FAKE_NCCL);
@@ -65,7 +65,8 @@ TEST_F(FakeNccl, LayoutOfAFile) {
     EXPECT_EQ(start->address, symbol("ncclProxyStart").address);
 }
 
-// Where operations are handed over before a launch: in the copy of ncclProxyPost, behind the test.
+// Where operations go to the proxy before a launch: in the inlined copy of ncclProxyPost, after the
+// test.
 TEST_F(FakeNccl, ProbeInsideOfAFunction) {
     const auto layout = make_layout(*library_);
     ASSERT_TRUE(layout.ok());
@@ -79,7 +80,7 @@ TEST_F(FakeNccl, ProbeInsideOfAFunction) {
     EXPECT_TRUE(early->emulated) << early->instruction;
 }
 
-TEST_F(FakeNccl, WhatIsMissingLowersTheRung) {
+TEST_F(FakeNccl, MissingNamesLowerTheCertainty) {
     const auto layout = make_layout(*library_);
     ASSERT_TRUE(layout.ok());
     const Capability *operations = find_capability(*layout, "operations");
@@ -104,7 +105,7 @@ TEST(NcclLayout, ABasisNamesTheFileThatTheLayoutWasMadeWith) {
     EXPECT_EQ(basis_of(layout, "nothing"), "");
 }
 
-TEST_F(FakeNccl, CodeThatReadsElsewhereIsTold) {
+TEST_F(FakeNccl, AGetterThatReadsElsewhereIsReported) {
     const auto layout = make_layout(*library_);
     ASSERT_TRUE(layout.ok());
     const Capability *communicators = find_capability(*layout, "communicators");
@@ -113,7 +114,7 @@ TEST_F(FakeNccl, CodeThatReadsElsewhereIsTold) {
     EXPECT_FALSE(lacks(*communicators, "ncclComm.rank ("));
 }
 
-TEST_F(FakeNccl, StrippedCopies) {
+TEST_F(FakeNccl, StrippedCopiesAreNotRecorded) {
     for (const auto &[path, symbols] :
          {std::pair{FAKE_NCCL_NO_DEBUG, true}, std::pair{FAKE_NCCL_STRIPPED, false}}) {
         const auto layout = layout_of_file(path);
@@ -137,7 +138,7 @@ TEST_F(FakeNccl, StrippedCopies) {
     }
 }
 
-TEST_F(FakeNccl, WhatIsRefusedStandsOnNoRung) {
+TEST_F(FakeNccl, RefusedFilesHaveNoCertainty) {
     const auto layout = make_layout(*library_);
     ASSERT_TRUE(layout.ok());
     EXPECT_NE(
@@ -196,14 +197,14 @@ TEST_F(FakeNccl, DocumentsComeBackAsTheyWere) {
     EXPECT_EQ(render_text(*again), render_text(*layout));
 }
 
-TEST(NcclLayout, DocumentsThatAreNone) {
+TEST(NcclLayout, OtherDocumentsAreRefused) {
     for (const std::string_view text :
          {"", "{}", "[]", "null", R"({"schema": "collwire-nccl-plan", "schema_version": 99})",
           R"({"schema": "collwire-nccl-plan", "schema_version": 1, "file": 7})"})
         EXPECT_FALSE(parse_layout(text).ok()) << text;
 }
 
-TEST(NcclLayout, FilesThatAreNone) {
+TEST(NcclLayout, OtherFilesAreRefused) {
     const TemporaryDirectory directory;
     const auto refused = [](const std::string &path, std::string_view why) {
         const auto layout = layout_of_file(path);

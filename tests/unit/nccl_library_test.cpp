@@ -48,7 +48,7 @@ TEST(SymbolNames, FormByTheSuffix) {
     EXPECT_EQ(form_of("_Zx.cold.7"), SymbolForm::Cold);
 }
 
-TEST_F(FakeNccl, FactsOfTheCode) {
+TEST_F(FakeNccl, CodeHasTheFacts) {
     EXPECT_EQ(stored_number(library_->code(), symbol("ncclGetVersion")), 29907u);
     EXPECT_EQ(stored_number(library_->code(), symbol("recvProxyProgress")), std::nullopt);
     EXPECT_TRUE(
@@ -61,7 +61,7 @@ TEST_F(FakeNccl, FactsOfTheCode) {
     EXPECT_FALSE(adds_at(library_->code(), symbol("sendProxyProgress"), sum + 8));
 }
 
-TEST_F(FakeNccl, LayoutsAreTheCompilers) {
+TEST_F(FakeNccl, FieldsAreWhereTheCompilerPutThem) {
     const auto debug = DebugInfo::open(library_->elf());
     ASSERT_TRUE(debug.has_value());
     const std::vector<std::string> fields{"ncclComm",
@@ -114,7 +114,7 @@ TEST_F(FakeNccl, OnlyTheUnitsThatAreAskedFor) {
 }
 
 // A copy of a function in another, and calls of one that has none.
-TEST_F(FakeNccl, WhereOthersPassAFunction) {
+TEST_F(FakeNccl, CallersAndInlinedCopiesAreFound) {
     const auto debug = DebugInfo::open(library_->elf());
     ASSERT_TRUE(debug.has_value());
     const auto append = symbol("ncclLocalOpAppend");
@@ -133,7 +133,7 @@ TEST_F(FakeNccl, WhereOthersPassAFunction) {
 }
 
 // The truth is the register itself: the double's ncclProxyStart writes all of them down.
-TEST_F(FakeNccl, WhereACallerKeepsItsParameter) {
+TEST_F(FakeNccl, ACallerKeepsItsParameterInOneRegister) {
     const auto debug = DebugInfo::open(library_->elf());
     ASSERT_TRUE(debug.has_value());
     const auto task = symbol("hostStreamPlanTask");

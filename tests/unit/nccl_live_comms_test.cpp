@@ -232,7 +232,7 @@ TEST_F(LiveComms, FlushQueuePairsOfAReceiver) {
     EXPECT_EQ(read()[0].connections[0].flags & CW_NCCL_CONNECTION_FAULT, 0u);
 }
 
-TEST_F(LiveComms, WhatIsNotReadyOrNotHere) {
+TEST_F(LiveComms, OnlyReadyCommunicatorsAreRead) {
     comm_.state = 7; // ncclInProgress
     EXPECT_TRUE(read().empty());
     comm_.state = 0;
@@ -248,7 +248,7 @@ TEST_F(LiveComms, WhatIsNotReadyOrNotHere) {
     EXPECT_TRUE(read().at(0).connections.empty());
 }
 
-TEST_F(LiveComms, PeersThatCannotBeRead) {
+TEST_F(LiveComms, UnreadablePeersAreSkipped) {
     const auto *nowhere = reinterpret_cast<const Peer *>(0x10);
     peers_ = {nowhere, nowhere, &peer_};
     EXPECT_EQ(read().at(0).connections.size(), 2U);
@@ -321,7 +321,7 @@ TEST_F(LiveComms, ForkedProcessHasCopies) {
     waitpid(child, nullptr, 0);
 }
 
-TEST(CommCopies, OfAnAncestor) {
+TEST(CommCopies, AreThoseOfAnAncestor) {
     // 1 - 90 - 20 - 30, and 1 - 40
     const ParentOf parent = [](pid_t pid) -> std::optional<pid_t> {
         switch (pid) {
@@ -415,7 +415,7 @@ TEST_F(LiveComms, NetworkOfAPlugin) {
     EXPECT_EQ(comms[0].connections[0].n_endpoints, 0u);
 }
 
-TEST_F(LiveComms, MemoryThatLies) {
+TEST_F(LiveComms, ReadsOfBadMemoryAreBounded) {
     ib_comm_.n_qps = 1 << 30;
     ASSERT_EQ(read().at(0).connections.size(), 1u);
     EXPECT_NE(read()[0].connections[0].flags & CW_NCCL_CONNECTION_FAULT, 0u);

@@ -61,7 +61,7 @@ TEST_F(LoggedNamesTest, FindsThemByTheirNames) {
     EXPECT_EQ(names_->function_at(0).bytes, 0U);
 }
 
-TEST_F(LoggedNamesTest, WhatItsCodeSays) {
+TEST_F(LoggedNamesTest, CodeHasTheFacts) {
     const elf::CodeRange starter = range_of("startsWork");
     const auto calls = direct_calls(library_->code(), starter);
     std::optional<DirectCall> start;
@@ -87,7 +87,7 @@ TEST_F(LoggedNamesTest, WhatItsCodeSays) {
         EXPECT_EQ(second_argument_at(library_->code(), user, call.address), "");
 }
 
-TEST_F(LoggedNamesTest, WhatItComparesWithANumber) {
+TEST_F(LoggedNamesTest, ComparisonsAreFound) {
     const elf::CodeRange checks = range_of("checksEnds");
     const elf::CodeView &code = library_->code();
     EXPECT_TRUE(compares_at(code, checks, COMM_MAGIC, END_BYTES));

@@ -99,7 +99,7 @@ TEST_F(PluginMemory, TheFewestPointersCount) {
     EXPECT_EQ(depth_of(find(object(object(own), own)), own), 1);
 }
 
-TEST_F(PluginMemory, WhatOnlyLooksLikeOne) {
+TEST_F(PluginMemory, CandidatesWithoutAKnownNumberAreRejected) {
     const IbvQp *own = qp(71);
     EXPECT_TRUE(find(object(own), {99}).empty()) << "the kernel knows no such number";
     EXPECT_TRUE(find(object(own), {}).empty());
@@ -110,8 +110,8 @@ TEST_F(PluginMemory, WhatOnlyLooksLikeOne) {
     EXPECT_EQ(depth_of(find(object(own)), own), 0);
 }
 
-// Pointers that lead back, objects at the end of what is mapped, and an address that is none.
-TEST_F(PluginMemory, WhateverIsThere) {
+// Pointers that lead back, objects at the end of a mapping, and a misaligned address.
+TEST_F(PluginMemory, BadPointersAreHarmless) {
     const Object *self = object(nullptr);
     objects_.back()->object.next = self;
     EXPECT_TRUE(find(self).empty());
@@ -130,7 +130,7 @@ TEST_F(PluginMemory, WhateverIsThere) {
     munmap(memory, page);
 }
 
-TEST_F(PluginMemory, NoMoreThanThereMayBe) {
+TEST_F(PluginMemory, QueuePairsAreLimited) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     auto *memory = static_cast<const void **>(
         mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -143,7 +143,7 @@ TEST_F(PluginMemory, NoMoreThanThereMayBe) {
 
 // Memory full of pointers, of objects that say that they have 32 KiB: what comes first is found,
 // and it ends.
-TEST_F(PluginMemory, WhereEverythingIsAPointer) {
+TEST_F(PluginMemory, MemoryFullOfPointersIsBounded) {
     constexpr std::size_t BYTES = 8U << 20U, CHUNK = 0x8011;
     constexpr std::size_t WORDS = BYTES / sizeof(std::uint64_t);
     auto *memory = static_cast<std::uint64_t *>(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections of network plugins as the recorder looks at them: in this process.
+// The recorder's search for the queue pairs of network plugins, in this process.
 #include <array>
 #include <memory>
 #include <optional>
@@ -69,7 +69,7 @@ protected:
     }
 };
 
-TEST_F(Plugins, QueuePairsAndNetworkAreToldOnce) {
+TEST_F(Plugins, QueuePairsAndNetworkAreFoundOnce) {
     object_[9] = qp_.get();
     EXPECT_FALSE(plugins_.is_due());
     note();
@@ -97,12 +97,12 @@ TEST_F(Plugins, QueuePairsAndNetworkAreToldOnce) {
     EXPECT_TRUE(plugins_.search().connections.empty());
 }
 
-TEST_F(Plugins, WhatLeadsNowhereIsTriedAFewTimes) {
+TEST_F(Plugins, AConnectionWithoutQueuePairsIsTriedAFewTimes) {
     numbers_->clear();
     object_[9] = qp_.get();
     note();
     EXPECT_TRUE(plugins_.search().connections.empty());
-    numbers_->insert(71); // the kernel has told of it since
+    numbers_->insert(71); // the kernel has it since
     EXPECT_EQ(plugins_.search().connections.size(), 1U);
     object_[9] = nullptr;
     note();
@@ -112,7 +112,7 @@ TEST_F(Plugins, WhatLeadsNowhereIsTriedAFewTimes) {
 }
 
 // Nor does it cost a try where the kernel does not say.
-TEST_F(Plugins, WhereTheKernelSaysNothingItIsTriedLater) {
+TEST_F(Plugins, UnreadableQpNumbersAreNoTry) {
     numbers_.reset();
     object_[9] = qp_.get();
     note();
@@ -126,7 +126,7 @@ TEST_F(Plugins, WhereTheKernelSaysNothingItIsTriedLater) {
 }
 
 // However little time there is.
-TEST_F(Plugins, OneIsLookedAtInAnyCase) {
+TEST_F(Plugins, OneConnectionIsAlwaysSearched) {
     NcclPlugins hurried([this] { return read(); }, {0, 0});
     object_[9] = qp_.get();
     for (int i = 0; i < 3; ++i)
@@ -141,7 +141,7 @@ TEST_F(Plugins, OneIsLookedAtInAnyCase) {
 }
 
 // Its memory may be another connection's by then.
-TEST_F(Plugins, WhatHasEndedIsNotLookedAt) {
+TEST_F(Plugins, EndedConnectionsAreNotSearched) {
     object_[9] = qp_.get();
     note();
     plugins_.forget(NcclPlugins::Owner{tgid_, 0xbeef});
@@ -157,7 +157,7 @@ TEST_F(Plugins, WhatHasEndedIsNotLookedAt) {
 }
 
 // What led nowhere once is no matter of time.
-TEST_F(Plugins, WhatWasLookedAtIsTriedAgainLaterAndNotDropped) {
+TEST_F(Plugins, SearchedConnectionsAreNotCountedAsDropped) {
     NcclPlugins patient([this] { return read(); }, {AMPLE.search_ns, AMPLE.search_ns});
     note(patient);
     EXPECT_TRUE(patient.search().connections.empty());
@@ -169,7 +169,7 @@ TEST_F(Plugins, WhatWasLookedAtIsTriedAgainLaterAndNotDropped) {
     EXPECT_EQ(patient.dropped(), 0U);
 }
 
-TEST_F(Plugins, NcclsOwnNetworksAreNone) {
+TEST_F(Plugins, NcclsOwnNetworksAreIgnored) {
     note(CW_NCCL_TRANSPORT_IB);
     EXPECT_FALSE(plugins_.is_due());
     EXPECT_TRUE(plugins_.search().networks.empty());

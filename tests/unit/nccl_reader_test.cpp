@@ -105,7 +105,7 @@ TEST(NcclReader, CapabilitiesWithoutRootDoNotStay) {
     EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(NcclReader, IsNotWaitedForWithoutEnd) {
+TEST(NcclReader, HasATimeLimit) {
     for (const bool closes : {false, true}) {
         const auto begin = steady_clock::now();
         const ReaderAnswer answer =
@@ -124,7 +124,7 @@ TEST(NcclReader, IsNotWaitedForWithoutEnd) {
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "nothing of it is left";
 }
 
-TEST(NcclReader, MayTakeItsTimeIfItSaysSomething) {
+TEST(NcclReader, RunsOnWhileItAnswers) {
     const auto begin = steady_clock::now();
     const ReaderAnswer answer =
         ask_reader(SELF, SHORT, [](int fd, std::span<const Result<elf::FileBytes>>) {
@@ -139,7 +139,7 @@ TEST(NcclReader, MayTakeItsTimeIfItSaysSomething) {
 }
 
 // One that has something to do is not silent: it may get little of a CPU.
-TEST(NcclReader, MayTakeItsTimeIfItGetsOn) {
+TEST(NcclReader, RunsOnWhileItMakesProgress) {
     constexpr ReaderTimes times{milliseconds{200}, milliseconds{10'000}};
     const ReaderAnswer answer =
         ask_reader(SELF, times, [](int fd, std::span<const Result<elf::FileBytes>>) {
@@ -153,7 +153,7 @@ TEST(NcclReader, MayTakeItsTimeIfItGetsOn) {
     EXPECT_EQ(answer.text, "read");
 }
 
-TEST(NcclReader, ThatBreaksSaysHow) {
+TEST(NcclReader, ACrashIsReported) {
     const ReaderAnswer answer = ask_reader(
         SELF, {}, [](int, std::span<const Result<elf::FileBytes>>) { (void)raise(SIGKILL); });
     EXPECT_EQ(answer.problem, "its reader was ended by signal 9 (Killed)");

@@ -53,7 +53,7 @@ protected:
     LibraryLayout layout_;
 };
 
-TEST_F(ScanComms, WhereMallocPutsWhatIsLarge) {
+TEST_F(ScanComms, AreFoundWhereMallocPutsLargeObjects) {
     // As malloc lays out what it gets pages of its own for, whichever malloc this program has.
     void *pages =
         mmap(nullptr, COMM_BYTES + 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -67,7 +67,7 @@ TEST_F(ScanComms, WhereMallocPutsWhatIsLarge) {
     munmap(pages, COMM_BYTES + 16);
 }
 
-TEST_F(ScanComms, AnywhereElse) {
+TEST_F(ScanComms, AreFoundAnywhereElse) {
     const Memory memory{static_cast<char *>(std::calloc(1, COMM_BYTES + 4096))};
     char *comm = memory.get() + 2096 - reinterpret_cast<std::uint64_t>(memory.get()) % 8;
     mark(comm);
@@ -93,7 +93,7 @@ TEST_F(ScanComms, TimeIsBounded) {
     EXPECT_TRUE(found.is_cut);
 }
 
-TEST_F(ScanComms, VersionsWithoutMarks) {
+TEST_F(ScanComms, VersionsWithoutMarksCannotBeScanned) {
     EXPECT_TRUE(can_scan(layout_));
     layout_.offsets.erase("ncclComm.endMagic");
     EXPECT_FALSE(can_scan(layout_));

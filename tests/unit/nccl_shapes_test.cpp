@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launches look like is in each segment that has such a launch, and in no other.
+// A shape is in each segment with a launch of it, and in no other.
 #include <cstring>
 #include <vector>
 
@@ -49,7 +49,7 @@ cw_nccl_shape_ops ops_of(std::uint64_t shape, std::uint32_t first) {
     return record;
 }
 
-// A launch of a new shape, as the programs tell of it.
+// A launch of a new shape, as the BPF programs emit it.
 void launch_new(NcclShapes &shapes, std::uint64_t shape, std::uint32_t n_ops) {
     shapes.use(TGID, shape);
     shapes.add(task_of(shape, 0));
@@ -63,7 +63,7 @@ std::size_t n_appended(NcclShapes &shapes) {
     return sink.tasks.size() + sink.ops.size();
 }
 
-TEST(NcclShapes, OnceInEachSegmentThatHasALaunchOfIt) {
+TEST(NcclShapes, AppearOnceInEachSegmentWithALaunch) {
     NcclShapes shapes;
     launch_new(shapes, 1, 3);
     launch_new(shapes, 2, 1);
@@ -81,7 +81,7 @@ TEST(NcclShapes, OnceInEachSegmentThatHasALaunchOfIt) {
     EXPECT_EQ(sink.ops[2].first, 2U);
     shapes.use(TGID, 1);
     EXPECT_EQ(n_appended(shapes), 0U);
-    // Launched at the end of one segment, told in the next.
+    // Launched at the end of one segment, emitted in the next.
     shapes.begin_segment();
     shapes.use(TGID, 2);
     shapes.begin_segment();
@@ -89,7 +89,7 @@ TEST(NcclShapes, OnceInEachSegmentThatHasALaunchOfIt) {
     EXPECT_EQ(shapes.lost(), 0U);
 }
 
-TEST(NcclShapes, ToldAgainAndNotInOrder) {
+TEST(NcclShapes, RecordsComeInAnyOrder) {
     NcclShapes shapes;
     for (const std::uint32_t first : {2U, 0U, 1U, 2U, 0U})
         shapes.add(ops_of(1, first));
@@ -107,7 +107,7 @@ TEST(NcclShapes, ToldAgainAndNotInOrder) {
 }
 
 // All-to-all whose sizes are others each time.
-TEST(NcclShapes, BoundedOverAll) {
+TEST(NcclShapes, BytesAreBoundedOverAllProcesses) {
     constexpr std::size_t BOUND = 64U << 10U;
     NcclShapes shapes(BOUND);
     for (std::uint64_t shape = 1; shape <= 10'000; ++shape) {
@@ -134,7 +134,7 @@ TEST(NcclShapes, BoundedOverAll) {
     EXPECT_EQ(n_appended(shapes), 17U);
 }
 
-TEST(NcclShapes, WhatIsUsedStays) {
+TEST(NcclShapes, UsedShapesStay) {
     NcclShapes shapes(64U << 10U);
     launch_new(shapes, 1, 16);
     for (std::uint64_t shape = 2; shape <= 1'000; ++shape) {
@@ -147,7 +147,7 @@ TEST(NcclShapes, WhatIsUsedStays) {
     EXPECT_EQ(shapes.lost(), 0U);
 }
 
-TEST(NcclShapes, CutWhileItWaits) {
+TEST(NcclShapes, AShapeThatIsDroppedWhileALaunchWaitsIsLost) {
     NcclShapes shapes(8U << 10U);
     launch_new(shapes, 1, 4);
     shapes.begin_segment();
@@ -164,7 +164,7 @@ TEST(NcclShapes, ProcessesAndWhatCouldNotBeRead) {
     shapes.begin_segment();
     shapes.use(TGID + 1, 1);
     EXPECT_EQ(n_appended(shapes), 0U);
-    shapes.use(TGID, 0); // it could not be told what it looks like
+    shapes.use(TGID, 0); // its shape is unknown
     EXPECT_EQ(n_appended(shapes), 0U);
     shapes.use(TGID, 1);
     EXPECT_EQ(n_appended(shapes), 3U);

@@ -66,7 +66,7 @@ protected:
     Args args_;
 };
 
-TEST_F(StepCounters, IdleWaitingAndBusy) {
+TEST_F(StepCounters, AreIdleWaitingOrBusy) {
     const auto counter = find();
     ASSERT_TRUE(counter);
     resources_.step = 12;
@@ -98,7 +98,7 @@ TEST_F(StepCounters, WhatWasGivenMayBeAnotherConnections) {
     EXPECT_FALSE(reading->is_busy);
 }
 
-TEST_F(StepCounters, WhatIsNotThereAnyMore) {
+TEST_F(StepCounters, ConnectionsThatChangedHaveNoReading) {
     const auto counter = find();
     ASSERT_TRUE(counter);
     resources_.net_comm = 0x4e8;
@@ -109,7 +109,7 @@ TEST_F(StepCounters, WhatIsNotThereAnyMore) {
     EXPECT_FALSE(read(*counter));
 }
 
-TEST_F(StepCounters, WhatIsNoneAtAll) {
+TEST_F(StepCounters, UnconnectedAndLocalConnectionsHaveNoCounter) {
     connection_.append_at = nullptr;
     EXPECT_FALSE(find());
     connection_.append_at = &connection_.append;
@@ -124,7 +124,7 @@ TEST_F(StepCounters, WhatIsNoneAtAll) {
 }
 
 // More than are read at once, and one in the middle whose memory is gone.
-TEST_F(StepCounters, Many) {
+TEST_F(StepCounters, ManyConnectionsAreRead) {
     constexpr std::size_t N = 700, GONE = 300;
     std::vector<Resources> resources(N);
     std::vector<Connection> connections(N);

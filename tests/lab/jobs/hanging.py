@@ -27,7 +27,7 @@ IB_TIMEOUT = "22"
 def case_of(name, hang, protocol, transport):
     environment = {"NCCL_RAS_ENABLE": "1", "NCCL_ALGO": "Ring", "NCCL_PROTO": protocol, "NCCL_MAX_NCHANNELS": "2", "NCCL_IB_TIMEOUT": IB_TIMEOUT,
                    "COLLWIRE_CUDA_HANG_S": "3600"}
-    return cases.Case(name, hang.plan.removesuffix(".plan"), environment, job_options=("--count", "0", *hang.job_options),
+    return cases.Case(name, hang.plan.removesuffix(".job"), environment, job_options=("--count", "0", *hang.job_options),
                       over_sockets=transport == "sockets")
 
 

@@ -64,7 +64,7 @@ void CommDiscovery::add(const NcclLibrary &library, nccl::LiveComm &live,
     const std::uint64_t now_ns = monotonic_ns();
     comm.header = {sizeof(comm), CW_KIND_NCCL_COMM, CW_CPU_USERSPACE, now_ns};
     comm.start_boottime_ns = *start_ns;
-    const CommAddress key = {tgid, comm.comm};
+    const CommAddress address = {tgid, comm.comm};
     const cw_nccl_comm_key in_map = {comm.comm, tgid, 0};
     const int comms = bpf_map__fd((*library.programs)->maps.comms);
     cw_nccl_comm_entry entry = {};
@@ -77,24 +77,24 @@ void CommDiscovery::add(const NcclLibrary &library, nccl::LiveComm &live,
             return;
         }
         discovered_.comm(comm);
-        add_connections(library, key, live.connections);
+        add_connections(library, address, live.connections);
         return;
     }
     // The programs saw its creation or a call meanwhile. They emit the communicator, and none of
     // its connections.
     if (bpf_map_lookup_elem(comms, &in_map, &entry) != 0)
         return; // it has ended
-    const cw_nccl_comm *known = comms_.find(key);
+    const cw_nccl_comm *known = comms_.find(address);
     if (known == nullptr || known->header.time_ns != entry.generation_ns)
-        waiting_[key] = {entry.generation_ns, comm.comm_hash, comm.rank,
-                         std::move(live.connections)};
+        waiting_[address] = {entry.generation_ns, comm.comm_hash, comm.rank,
+                             std::move(live.connections)};
     else if (known->comm_hash == comm.comm_hash && known->rank == comm.rank)
-        add_connections(library, key, live.connections);
+        add_connections(library, address, live.connections);
 }
 
 void CommDiscovery::on_comm(const cw_nccl_comm &record) {
-    const CommAddress key = {record.tgid, record.comm};
-    const auto found = waiting_.find(key);
+    const CommAddress address = {record.tgid, record.comm};
+    const auto found = waiting_.find(address);
     const NcclLibrary *library = libraries_.find(record.image_id);
     if (found == waiting_.end() || library == nullptr || !library->programs)
         return;
@@ -102,7 +102,7 @@ void CommDiscovery::on_comm(const cw_nccl_comm &record) {
     if (waiting.generation_ns != 0 && waiting.generation_ns != record.header.time_ns)
         return; // an earlier one at this address
     if (waiting.comm_hash == record.comm_hash && waiting.rank == record.rank)
-        add_connections(*library, key, waiting.connections);
+        add_connections(*library, address, waiting.connections);
     waiting_.erase(found);
 }
 
@@ -112,9 +112,9 @@ void CommDiscovery::forget(std::uint32_t tgid) {
 
 // The connections that neither the programs emitted nor the registry has. The programs emit none of
 // these from here on.
-void CommDiscovery::add_connections(const NcclLibrary &library, const CommAddress &key,
+void CommDiscovery::add_connections(const NcclLibrary &library, const CommAddress &address,
                                     std::vector<cw_nccl_connection> &connections) {
-    const cw_nccl_comm *comm = comms_.find(key);
+    const cw_nccl_comm *comm = comms_.find(address);
     if (comm == nullptr)
         return;
     const std::uint64_t generation_ns = comm->header.time_ns;
@@ -122,17 +122,18 @@ void CommDiscovery::add_connections(const NcclLibrary &library, const CommAddres
     const std::uint64_t now_ns = monotonic_ns();
     std::set<std::uint64_t> added;
     for (cw_nccl_connection &connection : connections) {
-        const cw_nccl_connection_key in_map = {connection.connection, generation_ns, key.tgid, 0};
+        const cw_nccl_connection_key in_map = {connection.connection, generation_ns, address.tgid,
+                                               0};
         std::uint8_t tries = 0;
         const bool is_emitted =
             bpf_map_lookup_elem(emitted, &in_map, &tries) == 0 && tries >= CW_NCCL_CONNECTION_TOLD;
-        const bool is_known = comms_.has_connection(key, connection);
+        const bool is_known = comms_.has_connection(address, connection);
         if ((is_emitted || is_known) && !added.contains(connection.connection))
             continue;
         added.insert(connection.connection); // its other endpoints are in records of their own
         connection.header = {sizeof(connection), CW_KIND_NCCL_CONNECTION, CW_CPU_USERSPACE, now_ns};
-        connection.tgid = key.tgid;
-        discovered_.connection(key, connection);
+        connection.tgid = address.tgid;
+        discovered_.connection(address, connection);
         const std::uint8_t all = CW_NCCL_CONNECTION_TOLD;
         if ((connection.flags & CW_NCCL_CONNECTION_FAULT) == 0)
             (void)bpf_map_update_elem(emitted, &in_map, &all, BPF_ANY);

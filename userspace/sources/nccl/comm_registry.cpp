@@ -44,8 +44,8 @@ void CommRegistry::add(const cw_nccl_comm &record) {
     comm.record = record;
 }
 
-void CommRegistry::read_channels(const CommAddress &key) {
-    const auto found = comms_.find(key);
+void CommRegistry::read_channels(const CommAddress &address) {
+    const auto found = comms_.find(address);
     if (found == comms_.end())
         return;
     Comm &comm = found->second;
@@ -88,27 +88,28 @@ std::string CommRegistry::channels_problem() const {
 }
 
 void CommRegistry::read_counts() {
-    for (auto &[key, comm] : comms_) {
+    for (auto &[address, comm] : comms_) {
         const NcclLibrary *library = libraries_.find(comm.record.image_id);
         if (library != nullptr && library->bpf_layout)
-            nccl::read_counts(process::ProcessView{static_cast<pid_t>(key.tgid)}, library->layout,
-                              *library->bpf_layout, comm.record);
+            nccl::read_counts(process::ProcessView{static_cast<pid_t>(address.tgid)},
+                              library->layout, *library->bpf_layout, comm.record);
     }
 }
 
-void CommRegistry::add_connection(const CommAddress &key, const cw_nccl_connection &connection) {
-    if (const auto found = comms_.find(key); found != comms_.end())
+void CommRegistry::add_connection(const CommAddress &address,
+                                  const cw_nccl_connection &connection) {
+    if (const auto found = comms_.find(address); found != comms_.end())
         found->second.connections.insert_or_assign({connection.connection, connection.first},
                                                    bytes_of_record(connection));
 }
 
-bool CommRegistry::add_pxn_connection(const CommAddress &key, std::uint64_t connection) {
-    const auto found = comms_.find(key);
+bool CommRegistry::add_pxn_connection(const CommAddress &address, std::uint64_t connection) {
+    const auto found = comms_.find(address);
     return found != comms_.end() && found->second.pxn_connections.insert(connection).second;
 }
 
-void CommRegistry::remove(const CommAddress &key) {
-    const auto found = comms_.find(key);
+void CommRegistry::remove(const CommAddress &address) {
+    const auto found = comms_.find(address);
     if (found == comms_.end())
         return;
     drop_channels(found->second);
@@ -133,14 +134,14 @@ void CommRegistry::remove_all(std::uint32_t tgid, std::uint32_t image_id,
     }
 }
 
-const cw_nccl_comm *CommRegistry::find(const CommAddress &key) const {
-    const auto found = comms_.find(key);
+const cw_nccl_comm *CommRegistry::find(const CommAddress &address) const {
+    const auto found = comms_.find(address);
     return found == comms_.end() ? nullptr : &found->second.record;
 }
 
-bool CommRegistry::has_connection(const CommAddress &key,
+bool CommRegistry::has_connection(const CommAddress &address,
                                   const cw_nccl_connection &connection) const {
-    const auto found = comms_.find(key);
+    const auto found = comms_.find(address);
     return found != comms_.end() &&
            found->second.connections.contains({connection.connection, connection.first});
 }
@@ -148,13 +149,13 @@ bool CommRegistry::has_connection(const CommAddress &key,
 std::vector<cw_nccl_comm> CommRegistry::all() const {
     std::vector<cw_nccl_comm> records;
     records.reserve(comms_.size());
-    for (const auto &[key, comm] : comms_)
+    for (const auto &[address, comm] : comms_)
         records.push_back(comm.record);
     return records;
 }
 
 void CommRegistry::append_all(source::RecordSink &sink) {
-    for (auto &[key, comm] : comms_) {
+    for (auto &[address, comm] : comms_) {
         sink.append(comm.record.header);
         for (const RecordBytes &channel : comm.channels)
             append(sink, channel);
@@ -166,7 +167,7 @@ void CommRegistry::append_all(source::RecordSink &sink) {
 
 void CommRegistry::append_new_channels(source::RecordSink &sink, bool is_last) {
     std::size_t bytes = 0;
-    for (auto &[key, comm] : comms_) {
+    for (auto &[address, comm] : comms_) {
         if (!comm.has_new_channels)
             continue;
         if (bytes >= MAX_SAMPLE_BYTES && !is_last)

@@ -14,11 +14,11 @@
 namespace collwire::sources {
 namespace {
 
-cw_nccl_param record_of(const LibraryUser &key, std::string_view name, std::int64_t value) {
+cw_nccl_param record_of(const LibraryUser &user, std::string_view name, std::int64_t value) {
     cw_nccl_param record = {};
     record.header = {sizeof(record), CW_KIND_NCCL_PARAM, CW_CPU_USERSPACE, monotonic_ns()};
-    record.tgid = key.tgid;
-    record.image_id = key.image_id;
+    record.tgid = user.tgid;
+    record.image_id = user.image_id;
     record.value = value;
     set_text(record.name, name);
     return record;
@@ -26,25 +26,25 @@ cw_nccl_param record_of(const LibraryUser &key, std::string_view name, std::int6
 
 } // namespace
 
-void ParameterWatch::read(const LibraryUser &key) {
-    read(key, processes_[key]);
+void ParameterWatch::read(const LibraryUser &user) {
+    read(user, processes_[user]);
 }
 
-void ParameterWatch::on_connection(const LibraryUser &key) {
-    if (const auto process = processes_.find(key); process != processes_.end())
+void ParameterWatch::on_connection(const LibraryUser &user) {
+    if (const auto process = processes_.find(user); process != processes_.end())
         process->second.is_due = true;
 }
 
 void ParameterWatch::poll() {
-    for (auto &[key, process] : processes_)
+    for (auto &[user, process] : processes_)
         if (process.is_due)
-            read(key, process);
+            read(user, process);
 }
 
-void ParameterWatch::read(const LibraryUser &key, Process &process) {
+void ParameterWatch::read(const LibraryUser &user, Process &process) {
     process.is_due = false;
-    const NcclLibrary *library = libraries_.find(key.image_id);
-    process::ProcessView view{static_cast<pid_t>(key.tgid)};
+    const NcclLibrary *library = libraries_.find(user.image_id);
+    process::ProcessView view{static_cast<pid_t>(user.tgid)};
     if (library == nullptr || library->layout.parameters.empty() || !view.refresh())
         return;
     for (const process::Mapping &mapping : view.mappings()) {
@@ -58,18 +58,18 @@ void ParameterWatch::read(const LibraryUser &key, Process &process) {
             if (!is_new && known->second == value)
                 continue;
             known->second = value;
-            pending_.add(record_of(key, name, value));
+            pending_.add(record_of(user, name, value));
         }
         return;
     }
 }
 
-void ParameterWatch::append(source::RecordSink &sink, const LibraryUser &key) const {
-    const auto process = processes_.find(key);
+void ParameterWatch::append(source::RecordSink &sink, const LibraryUser &user) const {
+    const auto process = processes_.find(user);
     if (process == processes_.end())
         return;
     for (const auto &[name, value] : process->second.parameters)
-        sink.append(record_of(key, name, value).header);
+        sink.append(record_of(user, name, value).header);
 }
 
 } // namespace collwire::sources

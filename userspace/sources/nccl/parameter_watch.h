@@ -24,7 +24,7 @@ public:
     // NCCL has read the parameters of connections by now: poll() reads those of this process again.
     void on_connection(const LibraryUser &user);
     void poll();
-    void forget(const LibraryUser &user) { processes_.erase(key); }
+    void forget(const LibraryUser &user) { processes_.erase(user); }
     void append(source::RecordSink &sink, const LibraryUser &user) const;
 
 private:

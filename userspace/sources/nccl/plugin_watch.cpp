@@ -7,8 +7,8 @@
 
 namespace collwire::sources {
 
-void PluginWatch::add(const CommAddress &key, const cw_nccl_connection &connection) {
-    const cw_nccl_comm *comm = comms_.find(key);
+void PluginWatch::add(const CommAddress &address, const cw_nccl_connection &connection) {
+    const cw_nccl_comm *comm = comms_.find(address);
     if (comm == nullptr || connection.transport != CW_NCCL_TRANSPORT_PLUGIN ||
         connection.n_endpoints != 0)
         return;
@@ -21,7 +21,7 @@ void PluginWatch::add(const CommAddress &key, const cw_nccl_connection &connecti
         net = process::ProcessView{static_cast<pid_t>(connection.tgid)}
                   .read<std::uint64_t>(comm->proxy_state + library->bpf_layout->proxy_state_net)
                   .value_or(0);
-    plugins_.add(connection, {key.tgid, key.comm}, comm->image_id, net);
+    plugins_.add(connection, {address.tgid, address.comm}, comm->image_id, net);
 }
 
 void PluginWatch::poll_if_due() {

@@ -26,7 +26,7 @@ public:
     // ended since are appended, too: a new segment has the others twice.
     void append(source::RecordSink &sink, bool everything, bool is_last);
     void forget(std::uint32_t tgid) { plugins_.forget(tgid); }
-    void remove(const CommAddress &address) { plugins_.forget({key.tgid, key.comm}); }
+    void remove(const CommAddress &address) { plugins_.forget({address.tgid, address.comm}); }
     // Empty: the queue pairs of all connections were searched. `is_over`: no search follows.
     [[nodiscard]] std::string problem(bool is_over) const;
 

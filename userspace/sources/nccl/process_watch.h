@@ -39,9 +39,9 @@ public:
     // `append_more` appends the other records of a process after it.
     template <typename AppendMore>
     void append_all(source::RecordSink &sink, AppendMore append_more) const {
-        for (const auto &[key, process] : processes_) {
-            sink.append(record_of(key, process).header);
-            append_more(key);
+        for (const auto &[user, process] : processes_) {
+            sink.append(record_of(user, process).header);
+            append_more(user);
         }
     }
 

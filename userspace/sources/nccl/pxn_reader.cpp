@@ -20,16 +20,16 @@ constexpr std::size_t MAX_WANTED = 4096; // connections beyond it have no bytes
 } // namespace
 
 void PxnReader::on_operations(const cw_nccl_shape_ops &record) {
-    const CommAddress key = {record.tgid, record.comm};
-    if (comms_.find(key) == nullptr)
+    const CommAddress address = {record.tgid, record.comm};
+    if (comms_.find(address) == nullptr)
         return;
     const auto n = std::min<std::uint32_t>(record.n, CW_NCCL_SHAPE_OPS);
     for (std::uint32_t i = 0; i < n; ++i) {
         const cw_nccl_op &op = record.ops[i];
         if ((op.flags & CW_NCCL_OP_OTHER_PROXY) == 0 || op.connection == 0 ||
-            wanted_.size() >= MAX_WANTED || !comms_.add_pxn_connection(key, op.connection))
+            wanted_.size() >= MAX_WANTED || !comms_.add_pxn_connection(address, op.connection))
             continue;
-        const Wanted wanted = {key, op.connection, record.proxy_indices[i]};
+        const Wanted wanted = {address, op.connection, record.proxy_indices[i]};
         if (!read(wanted))
             wanted_.push_back(wanted);
     }
