@@ -20,15 +20,21 @@
 #include "userspace/nccl/layout/save_layout.h"
 #include "userspace/record/recorder.h"
 
-namespace collwire::doctor {
+namespace collwire {
 
 // Defined here, the real ones stay out of the program.
-int run_record(const record::RecordOptions &options) {
+namespace record {
+
+int run_record(const RecordOptions &options) {
     if (options.interval_ns < 10'000'000 || options.ring_bytes < 4096 ||
         options.ring_bytes > (1u << 30) || (options.ring_bytes & (options.ring_bytes - 1)) != 0)
         std::abort(); // the recorder relies on these
     return EXIT_DONE;
 }
+
+} // namespace record
+
+namespace doctor {
 
 DoctorReport run_doctor(DoctorOptions) {
     return {};
@@ -39,6 +45,8 @@ std::string render_json(const DoctorReport &, std::string_view) {
 std::string render_text(const DoctorReport &, bool) {
     return {};
 }
+
+} // namespace doctor
 
 namespace inspect {
 
@@ -81,7 +89,7 @@ NamedCaptures expand_captures(const std::vector<std::string> &paths) {
 }
 
 } // namespace cli
-} // namespace collwire::doctor
+} // namespace collwire
 
 extern "C" int LLVMFuzzerInitialize(int *, char ***) {
     // The verbs' own messages; the fuzzer has taken its stderr before.

@@ -77,10 +77,11 @@ const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using namespace collwire;
+    using namespace collwire::process;
     if (size < 2 * sizeof(std::uint64_t))
         return 0;
     memory = {std::as_bytes(std::span(data, size))};
-    process::ProcessView process{1};
+    ProcessView process{1};
     if (!process.refresh())
         return 0;
     std::uint64_t address = 0;

@@ -96,7 +96,7 @@ int run_record(RecordCommand command) {
         record::say("{}", interpreted.failure().message);
         return exit_status_of(interpreted.failure());
     }
-    return collwire::run_record(command.options);
+    return record::run_record(command.options);
 }
 
 } // namespace collwire::cli

@@ -110,7 +110,7 @@ void PostsSites::drop(std::size_t library) {
         links.push_back(site.link);
         return true;
     });
-    take_off(links);
+    loader::take_off(links);
     libraries_[library] = Library{};
     libraries_[library].dropped = true;
 }
