@@ -42,13 +42,13 @@ Hook hook(const char *function, const char *program, bool optional) {
 class TestSource : public sources::ProbedSource<ports> {
 public:
     TestSource(const SharedMaps &maps, std::vector<Hook> hooks)
-        : sources::ProbedSource(maps, "test", std::move(hooks), HookMode::KprobeOnly) {}
+        : ProbedSource(maps, "test", std::move(hooks), HookMode::KprobeOnly) {}
     bool needed = false;
     std::uint64_t n_missed = 0; // besides what the kernel says
 
 private:
     [[nodiscard]] std::uint64_t missed() const override {
-        return sources::ProbedSource::missed() + n_missed;
+        return ProbedSource::missed() + n_missed;
     }
     bool applicable() override { return true; }
     // The object has programs for more functions.
