@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/model/join.h"
 
@@ -264,7 +266,7 @@ private:
     }
 
     void nccl() {
-        const identity::Identity &nccl = model_.nccl;
+        const nccl::NcclFacts &nccl = model_.nccl;
         if (nccl.ops_truncated != 0)
             warn(fmt::format("{} NCCL launch(es) had more operations than collwire reads: their "
                              "collectives are partial",
@@ -282,7 +284,7 @@ private:
                 "{} NCCL call(s) and launch(es) belong to no communicator in the captures",
                 nccl.orphans));
         const auto unjoined = std::count_if(
-            nccl.instances.begin(), nccl.instances.end(), [](const identity::Instance &instance) {
+            nccl.instances.begin(), nccl.instances.end(), [](const nccl::Instance &instance) {
                 return instance.n_collectives != 0 && !instance.is_joined;
             });
         if (unjoined != 0)
