@@ -76,9 +76,10 @@ std::string documented_type(std::string type, const std::string &length,
 const Header &header() {
     static const Header PARSED = [] {
         Header parsed;
+        const std::string umbrella = read_source("bpf/include/collwire/records.h");
         std::string text;
-        for (const auto &include : all_matches(read_source("bpf/include/collwire/records.h"),
-                                               std::regex(R"rx(#include "(collwire/\w+\.h)")rx")))
+        for (const auto &include :
+             all_matches(umbrella, std::regex(R"rx(#include "(collwire/\w+\.h)")rx")))
             text += read_source("bpf/include/" + include[1].str());
         text = std::regex_replace(text, std::regex(R"(/\*[^*]*(\*[^/][^*]*)*\*/)"), "");
         text = std::regex_replace(text, std::regex(R"(#ifndef __cplusplus\n[^#]*#endif)"), "");
