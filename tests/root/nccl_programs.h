@@ -18,7 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "collwire/nccl_layout.h"
-// Behind it: the skeleton names its type.
+// After it: the skeleton names its type.
 #include "nccl.skel.h"
 
 #include "tests/root/bpf_here.h"
@@ -223,7 +223,7 @@ protected:
         ASSERT_NE(post_link_, nullptr) << std::strerror(errno);
     }
 
-    // What is told of one more launch.
+    // The records of one more launch.
     void launch() {
         if (link_ == nullptr) {
             ASSERT_NO_FATAL_FAILURE(load());
