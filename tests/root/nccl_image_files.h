@@ -97,7 +97,7 @@ inline bool has_own_mounts() {
     return !mounts.empty() && mounts.find(" shared:") == std::string::npos;
 }
 
-class NcclImageFiles : public testing::Test {
+class NcclLibraryFiles : public testing::Test {
 protected:
     void SetUp() override {
         if (const std::string reason = test::no_bpf_because(); !reason.empty())

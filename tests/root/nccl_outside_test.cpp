@@ -156,7 +156,7 @@ protected:
         source_->on_record(mapped.header);
         EXPECT_TRUE(meanwhile_ == nullptr) << "nobody was told of";
     }
-    // What is told until now: connections with their addresses.
+    // The connections so far, with their addresses.
     [[nodiscard]] std::vector<std::uint64_t> take_connections() {
         (void)ring_->consume();
         source_->sample(*this, false);
@@ -227,8 +227,8 @@ protected:
     std::vector<std::vector<std::byte>> records_;
 };
 
-// The probes are placed first: whoever calls before the process is looked into is met in a call.
-TEST_F(NcclOutside, ConnectionsOfACommunicatorThatIsMetInACallFirst) {
+// The probes are placed first: a call before the scan emits its communicator.
+TEST_F(NcclOutside, ConnectionsAreAddedToACommunicatorOfACall) {
     start();
     ops_.next_ops = -1;
     look([this] { call(); });
@@ -243,13 +243,13 @@ TEST_F(NcclOutside, ConnectionsOfACommunicatorThatIsMetInACallFirst) {
     EXPECT_EQ(connections().size(), 2U);
 }
 
-TEST_F(NcclOutside, ConnectionsThatALaunchHasToldOf) {
+TEST_F(NcclOutside, EmittedConnectionsAreNotAddedTwice) {
     start();
     look([this] { call(); });
     EXPECT_EQ(take_connections(), both());
 }
 
-TEST_F(NcclOutside, NobodyHasCalled) {
+TEST_F(NcclOutside, CommunicatorsWithoutCallsAreDiscovered) {
     start();
     look();
     EXPECT_EQ(take_connections(), both());
@@ -258,7 +258,7 @@ TEST_F(NcclOutside, NobodyHasCalled) {
 }
 
 // While the probes of a recording are placed one after the other.
-TEST_F(NcclOutside, CallsAndLaunchesBeforeTheRecordingBegins) {
+TEST_F(NcclOutside, CallsBeforeTheRecordingAreNotEmitted) {
     const struct { Comm *comm = nullptr, *parent = nullptr; } job{&comm_, nullptr};
     auto *create =
         reinterpret_cast<int (*)(const void *)>(dlsym(library_, "_Z20ncclCommInitRankFuncPv"));
@@ -284,7 +284,7 @@ TEST_F(NcclOutside, CallsAndLaunchesBeforeTheRecordingBegins) {
 }
 
 // While they are taken off one after the other.
-TEST_F(NcclOutside, NothingIsToldOfBehindTheEnd) {
+TEST_F(NcclOutside, NothingIsEmittedAfterTheEnd) {
     if (loader::may_refuse_return_probes())
         GTEST_SKIP() << "no return probes here";
     const struct { Comm *comm = nullptr, *parent = nullptr; } job{&comm_, nullptr};

@@ -23,7 +23,7 @@
 #include "collwire/nccl_layout.h"
 #include "collwire/record.h"
 #include "collwire/record_kinds.h"
-// Behind it: the skeleton names its type.
+// After it: the skeleton names its type.
 #include "nccl.skel.h"
 
 #include "tests/root/bpf_here.h"
@@ -228,7 +228,7 @@ protected:
         ASSERT_NE(post_link_, nullptr) << std::strerror(errno);
     }
 
-    // What is told of one more launch.
+    // The records of one more launch.
     void launch() {
         if (link_ == nullptr) {
             ASSERT_NO_FATAL_FAILURE(load());

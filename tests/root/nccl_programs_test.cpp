@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs on a launch: operations, proxies and what is told of each.
+// The BPF programs on a launch: the records of operations and proxies.
 #include <cstddef>
 #include <new>
 #include <set>
@@ -259,7 +259,7 @@ TEST_P(NcclPrograms, TheKernelTakesThemWhole) {
     load();
 }
 
-// Before 2.24 nothing else tells them apart.
+// Before 2.24 only this distinguishes them.
 TEST_P(NcclPrograms, OperationsOfOtherFunctionsLookDifferent) {
     layout_.op_coll = offsetof(Op, coll);
     launch();

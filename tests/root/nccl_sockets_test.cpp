@@ -44,7 +44,7 @@ protected:
         layout_.socket_types[PROXY] = CW_NCCL_SOCKET_PROXY;
     }
 
-    // What is told when NCCL closes it.
+    // The record when NCCL closes it.
     std::vector<cw_nccl_socket> closing(int fd, std::uint32_t type = BOOTSTRAP) {
         if (link_ == nullptr)
             load();

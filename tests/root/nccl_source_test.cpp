@@ -173,7 +173,7 @@ protected:
     std::unique_ptr<NcclSource> source_;
 };
 
-// Of a rank that ends its communicators when it is told to.
+// A rank that ends its communicators on request.
 int *rank_n_comms = nullptr;
 int rank_answers = -1;
 void end_comms(int) {
@@ -230,7 +230,7 @@ public:
     const Child rank;
 };
 
-TEST_F(NcclSources, WhatWasForkedFromARankIsNone) {
+TEST_F(NcclSources, AForkedProcessIsNoRank) {
     const RankWithLoader job(comms_);
     start();
     const auto records = sample_everything();
@@ -241,7 +241,7 @@ TEST_F(NcclSources, WhatWasForkedFromARankIsNone) {
 }
 
 // What was recorded of a communicator from its beginning to its end is not read again.
-TEST_F(NcclSources, WhatWasForkedFromARankIsNoneWhenAnotherNcclIsMet) {
+TEST_F(NcclSources, AForkedProcessIsNoRankWhenAnotherLibraryIsFound) {
     const RankWithLoader job(comms_);
     start();
     const auto before = comms_of(sample_everything(), job.rank);
@@ -298,7 +298,7 @@ TEST_F(NcclSources, TwoCopiesOfNcclInAProcess) {
     std::filesystem::remove(second);
 }
 
-TEST_F(NcclSources, ProcessesThatAreNotAskedFor) {
+TEST_F(NcclSources, OtherProcessesAreNotRecorded) {
     const Child wanted([&] { have_comms(NCCL_DOUBLE, comms_); });
     const Child other([&] { have_comms(NCCL_DOUBLE, others_); });
     ASSERT_TRUE(wanted.is_ready() && other.is_ready());

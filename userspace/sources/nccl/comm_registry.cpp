@@ -160,7 +160,7 @@ void CommRegistry::append_all(source::RecordSink &sink) {
         for (const RecordBytes &channel : comm.channels)
             append(sink, channel);
         comm.has_new_channels = false;
-        for (const auto &[address, connection] : comm.connections)
+        for (const auto &[place, connection] : comm.connections)
             append(sink, connection);
     }
 }
