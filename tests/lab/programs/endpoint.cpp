@@ -123,7 +123,7 @@ Result<void> Endpoint::create_pair(uint32_t index) {
     QpOptions qp_options;
     qp_options.transport = options_.plan.transport;
     qp_options.extended = options_.style.extended && role_ == Role::Requester;
-    // Aborted requests take no room, but a chain is built behind what is posted.
+    // Aborted requests take no room, but a chain is built after the posted requests.
     qp_options.send_wrs = batch + options_.style.chain + 1;
     qp_options.receive_wrs = batch + 1;
     qp_options.sges = options_.plan.max_sges;
@@ -169,7 +169,7 @@ Result<void> Endpoint::connect(const nlohmann::json &peer_addresses) {
             peer.at("base").get_to(pair.target.remote_base);
             peer.at("rkey").get_to(pair.target.rkey);
             if (!parse_gid(peer.at("gid").get<std::string>(), pair.remote.gid)) {
-                return error(ErrorKind::BadInput, "the peer's GID is none");
+                return error(ErrorKind::BadInput, "the peer sent no valid GID");
             }
         } catch (const nlohmann::json::exception &failure) {
             return error(ErrorKind::BadInput,
@@ -300,7 +300,7 @@ bool Endpoint::slot_as_expected(const Pair &pair, uint32_t index, uint64_t round
 }
 
 Result<void> Endpoint::verify_memory(Pair &pair, uint32_t index, uint64_t round) {
-    // A plain UC WRITE tells the responder nothing: its data is watched until it is there or the
+    // The responder gets no event for a plain UC WRITE: it polls the data until it is there or the
     // time is over.
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::seconds(options_.patience_s);

@@ -70,7 +70,7 @@ bool is_over(const Arguments &arguments, double elapsed_s, uint64_t round) {
 void wait_for_go(const std::string &go_file) {
     std::ofstream(go_file + ".ready") << ::getpid() << "\n";
     while (!std::filesystem::exists(go_file)) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20)); // between looks
+        std::this_thread::sleep_for(std::chrono::milliseconds(20)); // between two polls
     }
 }
 
@@ -121,8 +121,8 @@ Result<nlohmann::json> run_requester(const Arguments &arguments, Device device) 
         }
         const double elapsed_s = std::chrono::duration<double>(Clock::now() - start).count();
         const bool over = is_over(arguments, elapsed_s, round);
-        if (auto told = channel->send({{"more", !over}}); !told) {
-            return std::move(told).failure();
+        if (auto sent = channel->send({{"more", !over}}); !sent) {
+            return std::move(sent).failure();
         }
         if (over) {
             break;
@@ -144,8 +144,8 @@ Result<nlohmann::json> run_requester(const Arguments &arguments, Device device) 
         if (auto completed = endpoint.complete(round); !completed) {
             return std::move(completed).failure();
         }
-        if (auto told = channel->send({{"done", round}}); !told) {
-            return std::move(told).failure();
+        if (auto sent = channel->send({{"done", round}}); !sent) {
+            return std::move(sent).failure();
         }
         if (auto verified = channel->receive(); !verified) {
             return std::move(verified).failure();
@@ -203,8 +203,8 @@ Result<nlohmann::json> run_responder(Arguments &arguments, Device device) {
         if (auto prepared = endpoint.prepare(round); !prepared) {
             return std::move(prepared).failure();
         }
-        if (auto told = channel->send({{"ready", round}}); !told) {
-            return std::move(told).failure();
+        if (auto sent = channel->send({{"ready", round}}); !sent) {
+            return std::move(sent).failure();
         }
         if (auto done = channel->receive(); !done) {
             if (!arguments.peer_may_die) {
@@ -216,13 +216,13 @@ Result<nlohmann::json> run_responder(Arguments &arguments, Device device) {
         if (auto verified = endpoint.verify(round); !verified) {
             return std::move(verified).failure();
         }
-        if (auto told = channel->send({{"verified", endpoint.mismatches() == 0}}); !told) {
-            return std::move(told).failure();
+        if (auto sent = channel->send({{"verified", endpoint.mismatches() == 0}}); !sent) {
+            return std::move(sent).failure();
         }
     }
     if (!peer_died) {
-        if (auto told = channel->send({{"verified", endpoint.mismatches() == 0}}); !told) {
-            return std::move(told).failure();
+        if (auto sent = channel->send({{"verified", endpoint.mismatches() == 0}}); !sent) {
+            return std::move(sent).failure();
         }
     }
     nlohmann::json report = make_report(arguments, endpoint, "responder", round);

@@ -15,7 +15,7 @@ class TcpChannel {
 public:
     // Waits for one connection.
     static Result<TcpChannel> accept_one(uint16_t port);
-    // `peer` is HOST:PORT. Tries again while nobody listens there, for `patience_s` seconds.
+    // `peer` is HOST:PORT. Tries again while no process listens there, for `patience_s` seconds.
     static Result<TcpChannel> connect_to(const std::string &peer, int patience_s);
 
     TcpChannel(TcpChannel &&other) noexcept;

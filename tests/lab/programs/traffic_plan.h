@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test program sends, computed alike on both ends from a seed: no end has to be told what
-// the other did.
+// The requests of a test program. Both ends compute them from a seed.
 #pragma once
 
 #include <cstddef>
