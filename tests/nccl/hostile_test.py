@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True  # it runs as root
 import one_machine
 
 MODES = ("lies", "dies", "execs", "remaps")
-INSPECTIONS = 20 if one_machine.IS_FULL else 5
+INSPECTIONS = 20 if one_machine.IS_FULL else 8
 MOST_S, MOST_BYTES = 10.0, 512 << 20
 # Of the recorder, with its tables.
 MOST_RECORDER_BYTES, DURATION_S = 1 << 30, 3
