@@ -59,7 +59,7 @@ def check_run(arguments, out):
     if has_late:
         late_attach.check(out, of_late)
     if has_root:
-        root_tests.check(out)
+        root_tests.check(out, traffic.NODES)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Queue pairs by the hundred a second on a node with two CPUs: all of them are in the capture, or counted as lost when the ring buffer
-is too small. In the same boot: the root tests of NCCL's programs (root_tests.py).
+is too small.
 
 recorder_churn_test.py [--kernel SERIES]"""
 
 import lab_harness as harness
-import root_tests
 from recorder_loss import lost
 
 
@@ -30,10 +29,8 @@ def check(results, kernel):
 
 
 def check_run(arguments, out):
-    harness.run_job(out, arguments.kernel, 1, "in_turn.sh", "--cpus", "2", "--env", f"IN_TURN=recorder_churn.py {root_tests.NAME}.py",
-                    *root_tests.options())
+    harness.run_job(out, arguments.kernel, 1, "recorder_churn.py", "--cpus", "2")
     check(harness.load(out, "node0", "results.json"), arguments.kernel)
-    root_tests.check(out)
 
 
 if __name__ == "__main__":

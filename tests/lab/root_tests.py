@@ -3,6 +3,7 @@
 they need, and is one of many whose verifier has to accept the programs."""
 
 import os
+import subprocess
 
 import lab_harness as harness
 
@@ -19,18 +20,35 @@ def options():
     return ["--env", f"ROOT_TESTS={':'.join(PROGRAMS)}"]
 
 
-def check_program(out, program):
+def tests_in(program):
+    """Names of all tests of the program, by its own list."""
+    listed = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, check=True).stdout
+    names, suite = set(), ""
+    for line in listed.splitlines():
+        name = line.split("#")[0].strip()
+        if line.startswith("  "):
+            names.add(suite + name)
+        elif name.endswith("."):
+            suite = name
+    return names
+
+
+def check_program(out, program, nodes):
+    """Each node has run a part of the tests."""
     name = os.path.basename(program)
-    found = harness.load(out, "node0", NAME, f"{name}.json")
-    tests = {f"{suite['name']}.{test['name']}": test for suite in found["testsuites"] for test in suite["testsuite"]}
+    tests = {}
+    for node in range(nodes):
+        found = harness.load(out, f"node{node}", NAME, f"{name}.json")
+        tests.update({f"{suite['name']}.{test['name']}": test for suite in found["testsuites"] for test in suite["testsuite"]})
+    assert set(tests) == tests_in(program) != set(), set(tests) ^ tests_in(program)
     failed = [test for test, result in tests.items() if "failures" in result]
     skipped = [test for test, result in tests.items() if result["result"] == "SKIPPED"]
     print(f"{name}: {len(tests)} tests, {len(failed)} failed, {len(skipped)} skipped")
     unexpected = [test for test in skipped if not test.startswith(ONE_OF_TWO)]
-    assert tests and len(skipped) < len(tests) and not failed and not unexpected, (failed, unexpected)
+    assert len(skipped) < len(tests) and not failed and not unexpected, (failed, unexpected)
 
 
-def check(out):
+def check(out, nodes):
     print("--- root tests", flush=True)
     for program in PROGRAMS:
-        check_program(out, program)
+        check_program(out, program, nodes)

@@ -69,11 +69,12 @@ protected:
             umount2(file(name).c_str(), MNT_DETACH);
         NcclImageFiles::TearDown();
     }
-    static const Mapping *mapping_of_nccl(ProcessView &view) {
+    static const process::Mapping *mapping_of_nccl(process::ProcessView &view) {
         EXPECT_TRUE(view.refresh());
-        const auto found = std::ranges::find_if(view.mappings(), [](const Mapping &mapping) {
-            return mapping.path.find("libnccl") != std::string::npos;
-        });
+        const auto found =
+            std::ranges::find_if(view.mappings(), [](const process::Mapping &mapping) {
+                return mapping.path.find("libnccl") != std::string::npos;
+            });
         return found == view.mappings().end() ? nullptr : &*found;
     }
 };
@@ -92,8 +93,8 @@ TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
         EXPECT_EQ(libraries.all().size(), 1U);
         EXPECT_EQ(n_probed(libraries), 1U);
         for (const Mapper *each : {&one, &two}) {
-            ProcessView view{each->pid()};
-            const Mapping *mapping = mapping_of_nccl(view);
+            process::ProcessView view{each->pid()};
+            const process::Mapping *mapping = mapping_of_nccl(view);
             ASSERT_NE(mapping, nullptr);
             EXPECT_NE(libraries.library_of(each->pid(), *mapping), nullptr);
         }
@@ -199,7 +200,7 @@ TEST_F(NcclImageFiles, ThatWereStrippedAreRefused) {
     EXPECT_EQ(library.programs, nullptr);
     EXPECT_TRUE(library.probes.empty());
     for (const nccl::Capability &capability : library.layout.capabilities)
-        EXPECT_EQ(capability.rung, nccl::Rung::Process) << capability.name;
+        EXPECT_EQ(capability.rung, nccl::Certainty::Process) << capability.name;
     ASSERT_EQ(libraries.problems().size(), 1U);
     (void)libraries.scan({mapper.pid()});
     EXPECT_EQ(libraries.all().size(), 1U) << "it is known";
@@ -213,10 +214,10 @@ TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
     (void)libraries.scan({mapper.pid()});
     ASSERT_EQ(n_probed(libraries), 1U);
     std::filesystem::remove(file("libnccl.so.2"));
-    ProcessView view{mapper.pid()};
+    process::ProcessView view{mapper.pid()};
     ASSERT_TRUE(view.refresh());
     bool is_known = false;
-    for (const Mapping &mapping : view.mappings())
+    for (const process::Mapping &mapping : view.mappings())
         is_known = is_known || libraries.library_of(mapper.pid(), mapping) != nullptr;
     EXPECT_TRUE(is_known);
     EXPECT_TRUE(libraries.release_unused(1).empty()) << "the code is what it was";

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files with NCCL in them: what is told of them, and who is told of again.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "mappings.skel.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +34,7 @@ namespace {
 
 class NcclImagesTold : public NcclImageFiles {};
 
-class Nothing : public RecordSink {
+class Nothing : public source::RecordSink {
 public:
     void append(const cw_header &) override {}
 };
@@ -77,7 +82,7 @@ std::size_t n_placed(const NcclSource &source, const std::string &path) {
 }
 
 // What the libraries of this folder are told as.
-class LibrariesIn : public RecordSink {
+class LibrariesIn : public source::RecordSink {
 public:
     explicit LibrariesIn(std::string folder) : folder_(std::move(folder)) {}
     void append(const cw_header &header) override {
@@ -226,7 +231,7 @@ TEST_F(NcclImagesTold, OfProcessesThatAreNotAskedForGetNoProbes) {
 // A process that is asked for may be the second to map a file.
 TEST_F(NcclImagesTold, MappingsOfProcessesThatAreNotAskedForAreNotTold) {
     std::vector<std::uint32_t> told;
-    auto ring = EventRing::create(*maps_, [&](const cw_header &header) {
+    auto ring = loader::EventRing::create(*maps_, [&](const cw_header &header) {
         if (header.kind != CW_KIND_FILE_MAPPED)
             return;
         cw_file_mapped record = {};
@@ -258,7 +263,7 @@ TEST_F(NcclImagesTold, MappingsOfProcessesThatAreNotAskedForAreNotTold) {
 TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
     std::unique_ptr<NcclSource> source;
     unsigned n_told = 0;
-    auto ring = EventRing::create(*maps_, [&](const cw_header &header) {
+    auto ring = loader::EventRing::create(*maps_, [&](const cw_header &header) {
         n_told += header.kind == CW_KIND_FILE_MAPPED ? 1 : 0;
         source->on_record(header);
     });

@@ -17,6 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/return_probes.h"
@@ -65,7 +72,7 @@ struct Comm {
     std::array<const Peer *const *, 64> channels{};
 };
 
-class NcclOutside : public testing::Test, public RecordSink {
+class NcclOutside : public testing::Test, public source::RecordSink {
 protected:
     using AllReduce = int (*)(const void *, void *, std::size_t, int, int, Comm *, void *);
 
@@ -83,7 +90,7 @@ protected:
         op_.connection = &send_;
         library_ = open(NCCL_DOUBLE);
         ASSERT_NO_FATAL_FAILURE(use(library_));
-        auto maps = SharedMaps::create({});
+        auto maps = loader::SharedMaps::create({});
         ASSERT_TRUE(maps) << maps.failure().message;
         maps_ = std::move(maps).value();
         NcclOptions options;
@@ -92,7 +99,7 @@ protected:
                 std::exchange(meanwhile_, nullptr)();
         };
         source_ = std::make_unique<NcclSource>(*maps_, std::move(options));
-        auto ring = EventRing::create(*maps_, [this](const cw_header &header) {
+        auto ring = loader::EventRing::create(*maps_, [this](const cw_header &header) {
             append(header);
             source_->on_record(header);
         });
@@ -110,7 +117,7 @@ protected:
     void start() {
         ASSERT_TRUE(source_->prepare());
         ASSERT_TRUE(source_->attach());
-        const SourceState state = source_->states().at(0);
+        const source::SourceState state = source_->states().at(0);
         ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
     }
     void *open(const std::string &file) {
@@ -214,9 +221,9 @@ protected:
     AllReduce call_ = nullptr;
     Comm ***table_ = nullptr;
     int *count_ = nullptr;
-    std::unique_ptr<SharedMaps> maps_;
+    std::unique_ptr<loader::SharedMaps> maps_;
     std::unique_ptr<NcclSource> source_;
-    std::unique_ptr<EventRing> ring_;
+    std::unique_ptr<loader::EventRing> ring_;
     std::vector<std::vector<std::byte>> records_;
 };
 
@@ -261,7 +268,7 @@ TEST_F(NcclOutside, CallsAndLaunchesBeforeTheRecordingBegins) {
     EXPECT_EQ(create(&job), 0);
     call();
     (void)ring_->consume();
-    if (!may_refuse_return_probes()) {
+    if (!loader::may_refuse_return_probes()) {
         ASSERT_EQ(of<cw_nccl_comm>(CW_KIND_NCCL_COMM).size(), 1U);
         EXPECT_EQ(of<cw_nccl_comm>(CW_KIND_NCCL_COMM)[0].flags, 0U) << "calls may be missing";
     }
@@ -278,7 +285,7 @@ TEST_F(NcclOutside, CallsAndLaunchesBeforeTheRecordingBegins) {
 
 // While they are taken off one after the other.
 TEST_F(NcclOutside, NothingIsToldOfBehindTheEnd) {
-    if (may_refuse_return_probes())
+    if (loader::may_refuse_return_probes())
         GTEST_SKIP() << "no return probes here";
     const struct { Comm *comm = nullptr, *parent = nullptr; } job{&comm_, nullptr};
     auto *create =

@@ -8,6 +8,11 @@
 
 #include <sys/mman.h>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/root/nccl_programs.h"
 
 extern "C" __attribute__((noinline, visibility("default"))) int
@@ -225,7 +230,7 @@ TEST_P(NcclPrograms, OperationsHandedOverBeforeTheLaunch) {
 // The record of a communicator is told until there is room for it: without it nothing of the
 // communicator is joined with anything.
 TEST_P(NcclPrograms, CommunicatorThatTheRingHadNoRoomFor) {
-    SharedMapOptions options;
+    loader::SharedMapOptions options;
     options.ring_bytes = 4096;
     ASSERT_NO_FATAL_FAILURE(load(options));
     std::vector<Comm> others(32, Comm{});

@@ -19,7 +19,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "collwire/nccl_tables.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/sources/nccl/source.h"
@@ -50,7 +56,7 @@ struct Records {
     std::vector<std::vector<std::byte>> all;
 };
 
-class Sink : public RecordSink {
+class Sink : public source::RecordSink {
 public:
     explicit Sink(Records &into) : into_(into) {}
     void append(const cw_header &record) override {
@@ -142,13 +148,13 @@ protected:
         other_.hash = 0xdef;
     }
     void start(NcclOptions options = {}) {
-        auto maps = SharedMaps::create({});
+        auto maps = loader::SharedMaps::create({});
         ASSERT_TRUE(maps) << maps.failure().message;
         maps_ = std::move(maps).value();
         source_ = std::make_unique<NcclSource>(*maps_, std::move(options));
         ASSERT_TRUE(source_->prepare());
         ASSERT_TRUE(source_->attach());
-        const SourceState state = source_->states().at(0);
+        const source::SourceState state = source_->states().at(0);
         ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
     }
     [[nodiscard]] Records sample_everything() const {
@@ -163,7 +169,7 @@ protected:
 
     Comm comm_, other_;
     std::vector<Comm *> comms_{&comm_}, others_{&other_};
-    std::unique_ptr<SharedMaps> maps_;
+    std::unique_ptr<loader::SharedMaps> maps_;
     std::unique_ptr<NcclSource> source_;
 };
 

@@ -89,7 +89,7 @@ void add_doctor(CLI::App &app, std::optional<Command> &chosen) {
 }
 
 void add_nccl_options(CLI::App &verb, RecordCommand &command) {
-    RecordOptions &options = command.options;
+    record::RecordOptions &options = command.options;
     auto *nccl = verb.add_option("--nccl", options.nccl_files,
                                  "Probe this libnccl.so.2 before any process loads it, so that no "
                                  "first call is missed. May be repeated")
@@ -123,7 +123,7 @@ void add_nccl_options(CLI::App &verb, RecordCommand &command) {
 void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chosen) {
     auto command = std::make_shared<RecordCommand>();
     command->has_separator = has_separator;
-    RecordOptions &options = command->options;
+    record::RecordOptions &options = command->options;
     CLI::App *verb = add_verb(app, "record",
                               "Record the traffic of this node's RDMA queue pairs and the NCCL "
                               "operations that cause it",
