@@ -133,6 +133,7 @@ std::size_t ProcessView::read_words(std::span<const std::uint64_t> addresses,
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using namespace collwire;
+    using namespace collwire::process;
     const auto input = std::as_bytes(std::span(data, size));
     if (input.size() < memory::HEAD_BYTES)
         return 0;
