@@ -14,7 +14,7 @@ inline std::uint64_t clock_ns(clockid_t clock) {
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// The time of every record.
+// CLOCK_MONOTONIC, the time of every record.
 inline std::uint64_t monotonic_ns() {
     return clock_ns(CLOCK_MONOTONIC);
 }

@@ -5,7 +5,7 @@
 
 namespace collwire {
 
-// The exit statuses of every verb, documented in the README.
+// The exit statuses of all verbs, documented in the README.
 enum ExitStatus : int {
     EXIT_DONE = 0,
     EXIT_FAILED = 1,

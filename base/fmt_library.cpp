@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of fmt that are no templates, and the templates that fmt's headers declare `extern`,
+// The parts of fmt that are not templates, and the templates that fmt's headers declare `extern`,
 // compiled once: distributions have no static libfmt, and FMT_HEADER_ONLY compiles them again in
 // each source.
 #include <fmt/format-inl.h>

@@ -10,11 +10,11 @@
 
 namespace collwire {
 
-// What kind of failure it is decides the exit status of the command line (see exit_status.h).
+// The kind of failure decides the exit status of the command line (see exit_status.h).
 enum class ErrorKind {
     Failed,       // anything not named below
     Usage,        // the caller asked for something that makes no sense
-    NotPermitted, // a privilege or a kernel lockdown is in the way
+    NotPermitted, // a missing privilege, or a kernel lockdown
     Unsupported,  // this kernel, driver or library cannot do it
     BadInput,     // a file is truncated, corrupt, foreign or newer than this program
 };

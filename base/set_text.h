@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text into a record's field.
+// Copies text into a field of a record.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace collwire {
 
-// As much of it as there is room for before a zero; zeroes up to the field's end.
+// Copies as much as fits before a terminating zero; zeroes up to the field's end.
 template <std::size_t N> void set_text(char (&field)[N], std::string_view text) {
     std::memset(field, 0, N);
-    text.copy(field, N - 1); // unlike memcpy(), it takes an empty text from nowhere
+    text.copy(field, N - 1); // unlike memcpy(), takes an empty text at a null pointer
 }
 
 } // namespace collwire

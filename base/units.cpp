@@ -41,7 +41,7 @@ Result<std::uint64_t> parse(std::string_view text, const std::array<Unit, N> &un
         return error(ErrorKind::Usage,
                      fmt::format("'{}' is not a {}. Fix: write it like {}", text, what, example));
     };
-    // from_chars, not strtod: the locale must not decide what a dot means.
+    // from_chars, not strtod: the locale must not change the meaning of a dot.
     double number = 0;
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (code != std::errc{} || !std::isfinite(number) || number < 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Durations and sizes as people type them on a command line.
+// Parses durations and sizes of command lines.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that somebody else wrote: which of its bytes are UTF-8.
+// Finds valid UTF-8 in foreign text.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace collwire {
 
-// The length of the UTF-8 sequence at the start of `text`, which is not empty. 0: there is none.
+// The length of the UTF-8 sequence at the start of `text`, which is not empty. 0: the bytes are not
+// UTF-8.
 inline std::size_t utf8_sequence_length(std::string_view text) {
     const auto lead = static_cast<unsigned char>(text[0]);
     std::size_t length = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A call of a kernel function between its entry and its return. fexit sees the arguments again, a
- * kretprobe does not: so what the exit needs is kept in a map, under a key that both sides can
+ * A call of a kernel function between entry and return. fexit sees the arguments again, a kretprobe
+ * does not: so the entry stores what the exit needs in a map, under a key that both sides can
  * compute and that nested calls do not share.
  */
 #ifndef COLLWIRE_CALLS_H
@@ -27,7 +27,7 @@ static __always_inline struct cw_call_key kprobe_call(struct pt_regs *registers)
 	return key;
 }
 
-/* After the return it has been popped. */
+/* After the return the address has been popped. */
 static __always_inline struct cw_call_key kretprobe_call(struct pt_regs *registers)
 {
 	struct cw_call_key key = {bpf_get_current_pid_tgid(),

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The kernel types that collwire's programs read, with the fields they read and no others. CO-RE
- * moves every offset to where the running kernel has it, so order and size here mean nothing. A
- * type that changed its shape over time has a flavour, name___what: libbpf ignores everything from
- * the three underscores on.
+ * The kernel types that collwire's programs read, with only the fields that they read. CO-RE moves
+ * every offset to its place in the running kernel, so order and size here have no meaning. A type
+ * that changed its shape over time has a flavour, name___what: libbpf ignores everything from the
+ * three underscores on.
  */
 #ifndef COLLWIRE_KERNEL_TYPES_H
 #define COLLWIRE_KERNEL_TYPES_H
 
-/* A program names all parameters of the function it sits on. */
+/* A program names all parameters of the function that it is attached to. */
 #pragma clang diagnostic ignored "-Wunused-parameter"
 
 /* Tells bpf_tracing.h to use the kernel's names of the registers. */
@@ -90,8 +90,9 @@ struct task_struct___real_start_time {
 	__u64 real_start_time;
 };
 
-/* CO-RE wants an enum where the kernel has one. Of each only the values that are used; unsigned, 32
- * bits. */
+/*
+ * CO-RE needs an enum where the kernel has one. Only the values in use are here; unsigned, 32 bits.
+ */
 enum rdma_restrack_type {
 	RDMA_RESTRACK_QP = 2,
 };

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Files that a process maps to execute code from, each the first time that anybody does: a library
- * may be loaded at any moment (dlopen). For the recorder alone, never in a capture. A mapping is
- * made a few times in the life of a process. The recorder takes a file out of seen_files that it
- * could not look at.
+ * Files that a process maps to execute code from, each at its first mapping in any process: a
+ * library may be loaded at any moment (dlopen). For the recorder alone, never in a capture. A
+ * process makes a few such mappings in its life. The recorder removes a file from seen_files when
+ * it could not read it.
  */
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/recorder_records.h"
 #include "collwire/tables.h"
 
 #define PROT_EXEC 4
 
-/* Smaller ones hold nothing that is looked for. */
+/* Smaller files hold no library that the recorder searches for. */
 const volatile __u64 least_file_bytes = 0;
 
 struct {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What only mlx5's own drivers know: queue pairs made through DEVX, which ib_core never hears of,
- * and events of the cable or optical module. docs/sources/mlx5.md says what each probe sits on,
- * what it costs and what it misses. Loaded and verified against the kernel's mlx5 modules; never
- * run on the hardware.
+ * What only mlx5's own drivers know: queue pairs made through DEVX, which ib_core does not see, and
+ * events of the cable or optical module. docs/sources/mlx5.md lists the probes, their cost and what
+ * they miss. Loaded and verified against the kernel's mlx5 modules; never run on the hardware.
  */
 #include "shared_maps.h"
 #include "calls.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
 #include "collwire/mlx5_prm.h"
 #include <bpf/bpf_core_read.h>
 
@@ -39,7 +41,7 @@ struct mlx5_event_nb {
 
 #pragma clang attribute pop
 
-/* A thread that is inside of the DEVX call that makes objects. */
+/* A thread inside the DEVX call that makes objects. */
 struct devx_call {
 	__u32 dev_index;
 	__u32 reserved;
@@ -72,7 +74,8 @@ struct {
 	__type(value, struct devx_qp);
 } devx_qps SEC(".maps");
 
-/* A command on its way. mlx5_cmd_exec calls mlx5_cmd_do on some kernels: then the outer one counts.
+/*
+ * A command in flight. mlx5_cmd_exec calls mlx5_cmd_do on some kernels: then the outer one counts.
  */
 struct command_call {
 	__u64 mlx5_device;
@@ -103,7 +106,7 @@ struct {
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
-/* ---- DEVX ----------------------------------------------------------------------------------- */
+/* DEVX */
 
 static __always_inline int devx_enter(struct uverbs_attr_bundle *attrs)
 {
@@ -157,7 +160,7 @@ int BPF_KRETPROBE(devx_kretprobe)
 	return devx_exit();
 }
 
-/* ---- commands ------------------------------------------------------------------------------- */
+/* commands */
 
 static __always_inline int command_enter(const void *dev, const void *in, __u32 in_bytes,
 					 const void *out)
@@ -212,7 +215,7 @@ static __always_inline void created(struct scratch *s, struct devx_key *key)
 	struct devx_qp *qp = &s->qp;
 	struct cw_qp_event *e;
 
-	/* Every other queue pair goes through ib_core, and bpf/qp.bpf.c sees it there. */
+	/* Every other queue pair goes through ib_core: bpf/qp.bpf.c records it there. */
 	if (!devx)
 		return;
 	__builtin_memset(qp, 0, sizeof(*qp));
@@ -363,7 +366,7 @@ int BPF_KRETPROBE(exec_kretprobe, int result)
 	return command_exit(result);
 }
 
-/* ---- cable and module ----------------------------------------------------------------------- */
+/* cable and module */
 
 /* nb lies in struct mlx5_event_nb at its start; data is an event queue entry, its event data at
  * byte 32. */

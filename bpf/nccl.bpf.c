@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * NCCL's calls, launches and communicators, out of the memory of the processes that run one build
- * of it. The recorder loads this object once for each build, with `layout` filled in, and puts the
- * programs on functions of that file. docs/sources/nccl.md says what that costs and what it misses.
+ * NCCL's calls, launches and communicators, read from the memory of the processes that run one NCCL
+ * library file. The recorder loads this object once for each file, with its offsets in `layout`,
+ * and attaches the programs to functions of that file. docs/sources/nccl.md gives the cost and the
+ * limits.
  *
- * Nothing in here sits on a function that NCCL calls per message or while it waits.
+ *
+ * No program here is attached to a function that NCCL calls per message or while it waits.
  */
 #include "nccl_exported.h"
 #include "nccl_launches.h"
 #include "nccl_sockets.h"
 #include "nccl_warnings.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 
-/* ---- communicators: a few in the life of a process --------------------------------------------
- */
+/* communicators: a few in the life of a process */
 
-/* Threads in ncclCommInitRankFunc, and the job that each was given. */
+/* Threads in ncclCommInitRankFunc, with the job that each runs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -74,8 +78,7 @@ int comm_ends(struct pt_regs *ctx)
 	return 0;
 }
 
-/* ---- calls of the API ---------------------------------------------------------------------------
- */
+/* API calls */
 
 /* Threads in a call. Only with --api-returns. */
 struct {
@@ -107,7 +110,7 @@ int enqueue_check(struct pt_regs *ctx)
 
 	if (is_held() || !tgid_wanted(id >> 32))
 		return 0;
-	/* First of all: its memory comes to this CPU while the rest is read. */
+	/* First: its memory is fetched to this CPU while the rest is read. */
 	r = bpf_ringbuf_reserve(&bulk_events, sizeof(*r), 0);
 	if (!r) {
 		count_loss(CW_LOSS_NCCL_CALL);
@@ -125,12 +128,13 @@ int enqueue_check(struct pt_regs *ctx)
 		return 0;
 	}
 	comm = FROM_COPY(__u64, info, info_comm);
-	/* The application may have called with anything: NCCL will tell it. */
+	/* The application may have passed any arguments: NCCL checks them later. */
 	if (!comm_entry(comm)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		return 0;
 	}
-	r->header.time_ns = bpf_ktime_get_ns(); /* its communicator may have been met just now */
+	r->header.time_ns =
+		bpf_ktime_get_ns(); /* its communicator's record may have been emitted just now */
 	func = FROM_COPY(__u32, info, info_coll);
 	type = FROM_COPY(__u32, info, info_datatype);
 	count = FROM_COPY(__u64, info, info_count);
@@ -175,10 +179,9 @@ int enqueue_returns(struct pt_regs *ctx)
 	return 0;
 }
 
-/* ---- what a proxy does --------------------------------------------------------------------------
- */
+/* proxy operations */
 
-/* Not inlined: all of it is told of in one place. */
+/* Not inlined: one function emits all proxy operations. */
 static __noinline long tell_progress(__u64 args, __s32 index, __u32 flags)
 {
 	__u64 id = bpf_get_current_pid_tgid(), connection = 0, base = 0;
@@ -214,7 +217,7 @@ static __noinline long tell_progress(__u64 args, __s32 index, __u32 flags)
 
 /*
  * ncclResult_t ncclProfilerStartProxyOpEvent(int sub, struct ncclProxyArgs *args), before 2.27
- * ncclProfilerStart{Send,Recv}ProxyOpEvent. With the one below once for each operation and
+ * ncclProfilerStart{Send,Recv}ProxyOpEvent. With the stop below once for each operation and
  * connection. All three only with --network-times.
  */
 SEC("uprobe")
@@ -234,8 +237,7 @@ int proxy_op_ends(struct pt_regs *ctx)
 	return 0;
 }
 
-/* ---- launches -----------------------------------------------------------------------------------
- */
+/* launches */
 
 static __always_inline void walk(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
@@ -251,9 +253,9 @@ static __always_inline void walk(struct ops_walk *w, struct cw_nccl_comm_entry *
 }
 
 /*
- * ncclResult_t ncclProxyStart(struct ncclComm *comm), once for each launch, from 2.27 on for those
- * with something for a proxy. Its only caller keeps
- * the plan in a register that is left alone on the way here.
+ * ncclResult_t ncclProxyStart(struct ncclComm *comm), once for each launch, from 2.27 on only for
+ * launches with proxy operations. Its only caller keeps the kernel plan in a register that is
+ * unchanged at the probe.
  */
 SEC("uprobe")
 int proxy_start(struct pt_regs *ctx)
@@ -271,9 +273,9 @@ int proxy_start(struct pt_regs *ctx)
 }
 
 /*
- * In ncclLocalOpAppend, where a list of operations has grown as long as NCCL lets it (1,024 up to
- * 2.26, 2,048 since) and all but its end goes to the proxy. Once for as many operations, so whoever
- * never does that pays nothing.
+ * In ncclLocalOpAppend, where a list of operations has reached NCCL's limit (1,024 up to 2.26,
+ * 2,048 since) and all but its end goes to the proxy. Runs once per that many operations, so
+ * smaller launches pay nothing.
  */
 SEC("uprobe")
 int ops_posted_early(struct pt_regs *ctx)
@@ -283,8 +285,7 @@ int ops_posted_early(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Whether a plan is launched without anything for a proxy: those with something go on to
- * ncclProxyStart. */
+/* Whether a kernel plan has no proxy operations: those with some go on to ncclProxyStart. */
 static __always_inline bool is_local(__u64 plan)
 {
 	__u64 first = 0;
@@ -316,8 +317,8 @@ int plan_task(struct pt_regs *ctx)
 /*
  * The same without bpf_loop (before Linux 5.17). A global function is verified once, however often
  * it is called, but takes no pointers there (before 5.12): it finds the walk by itself. Kernels
- * from 6.0 on preempt the program of a uprobe, and some of them refuse bpf_loop: who finds the walk
- * taken leaves its launch out.
+ * from 6.0 on preempt the program of a uprobe, and some of them refuse bpf_loop: a program that
+ * finds the walk in use drops its launch.
  */
 #define BOUNDED_STEPS 1024
 
@@ -352,7 +353,7 @@ static __always_inline void leave_walk(struct walk_place *place)
 	__sync_fetch_and_add(&place->users, -1);
 }
 
-/* NULL: another thread that was preempted on this CPU is in the middle of it. */
+/* NULL: another thread, preempted on this CPU, is using it. */
 static __always_inline struct ops_walk *enter_walk(struct walk_place *place)
 {
 	__sync_fetch_and_add(&place->users, 1);
@@ -370,7 +371,7 @@ __weak __noinline int look_here(void)
 	struct ops_walk *w = walk_here();
 	struct nccl_proxy_ops lists[PROXY_LISTS];
 
-	/* What it looks at, the other walks have to get to: one by one. */
+	/* The other walks have to reach each operation that this one reads, one by one. */
 	if (!w || w->n_ops + w->n_proxies + WINDOW_OPS > BOUNDED_STEPS)
 		return 1;
 	if (has_lists_to_skip(w)) {
@@ -451,7 +452,7 @@ int plan_task_bounded(struct pt_regs *ctx)
 	return 0;
 }
 
-/* In whatever NCCL's warnings go through. Only with --warnings. */
+/* In the function that NCCL's warnings go through. Only with --warnings. */
 SEC("uprobe")
 int warns(struct pt_regs *ctx)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Communicators of the processes that run this build of NCCL. */
+/* The table of communicators of the processes that run this NCCL library file. */
 #ifndef COLLWIRE_NCCL_COMMS_H
 #define COLLWIRE_NCCL_COMMS_H
 
@@ -7,6 +7,7 @@
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_layout.h"
 #include "collwire/nccl_tables.h"
 #include "qp_table.h"
@@ -23,7 +24,7 @@ struct {
 	__type(value, struct cw_nccl_comm_entry);
 } comms SEC(".maps");
 
-/* Never written: what new entries are made of. */
+/* Never written: new entries are copies of it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -33,11 +34,11 @@ struct {
 
 #define HAS(field) (layout.field != CW_NCCL_NO_FIELD)
 
-/* Reads a field of NCCL's; false: it is not there in this build, or its memory is not. */
+/* Reads a field of NCCL; false: this build has no such field, or its memory is not mapped. */
 #define READ_FIELD(into, base, field)                                                              \
 	(HAS(field) && !bpf_probe_read_user(&(into), sizeof(into), (void *)((base) + layout.field)))
 
-/* The same for a field that not every build has: false only if its memory is not there. */
+/* The same for a field that not every build has: false only if its memory is not mapped. */
 #define READ_IF_HAD(into, base, field) (!HAS(field) || READ_FIELD(into, base, field))
 
 static __always_inline __u64 mm_of_current(void)
@@ -54,8 +55,8 @@ static __always_inline __u64 mm_of_current(void)
 }
 
 /*
- * How many collectives NCCL has started. Since 2.26 it counts them for each communicator and kind;
- * before, for all that share their connections.
+ * The number of collectives that NCCL has started. Since 2.26 NCCL counts per communicator and
+ * kind, before for all communicators that share their connections.
  */
 static __always_inline bool read_launched(__u64 comm, __u64 *launched)
 {
@@ -86,7 +87,7 @@ static __always_inline bool is_comm(__u64 comm)
 	return READ_FIELD(magic, comm, comm_hash);
 }
 
-/* A word of an array of ints, where there is one. `failed` is not 0 if it could not be read. */
+/* A word of an array of ints, if the array exists. `failed` is not 0 if it could not be read. */
 static __always_inline __s32 int_at(__u64 array, __s64 i, __s32 otherwise, long *failed)
 {
 	__s32 value = otherwise;
@@ -97,8 +98,8 @@ static __always_inline __s32 int_at(__u64 array, __s64 i, __s32 otherwise, long 
 }
 
 /*
- * The first `n` of an array of ints, where there is one, else 0, 1, ... All three loops have no
- * other choice in them than their end: before Linux 5.15 the verifier goes every way through.
+ * The first `n` of an array of ints if it exists, else 0, 1, ... The only branch of all three loops
+ * is their end: before Linux 5.15 the verifier follows every way through.
  */
 static __always_inline bool read_ints(__u32 *into, __u64 n, __u64 array)
 {
@@ -116,7 +117,7 @@ static __always_inline bool read_ints(__u32 *into, __u64 n, __u64 array)
 	return true;
 }
 
-/* Puts what the array has at each index in its place. */
+/* Replaces each index by the array's value at that index. */
 static __always_inline bool map_ints(__u32 *indices, __u64 n, __u64 array)
 {
 	long failed = 0;
@@ -141,11 +142,13 @@ static __always_inline bool are_run(const __u32 *indices, __u64 n)
 	return !other;
 }
 
-/* The entries of proxyOps that operations of this communicator may be in: of all local ranks of the
- * communicator whose connections it has, as ncclProxyStart goes through them. One that shares
- * connections (splitShare) may send through a rank that it has not. Since 2.30 the entries are by
- * rank of that communicator, before by its local rank. False: memory that tells them is not there.
- * Without proxy_ops it is tried again at the next launch. */
+/*
+ * The entries of proxyOps that this communicator's operations may use: those of all local ranks of
+ * the communicator that owns its connections, in the order of ncclProxyStart. A communicator that
+ * shares connections (splitShare) may send through a rank outside of it. Since 2.30 entries are by
+ * rank of the owner, before by its local rank. False: the memory that lists them is not mapped.
+ * Without proxy_ops the next launch tries again.
+ */
 static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64 comm)
 {
 	__u64 state = 0, ops = 0, to_rank = 0, top = comm, shared = 0, owner = 0;
@@ -203,7 +206,7 @@ static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64
 	return true;
 }
 
-/* False: it is lost. */
+/* False: the record was dropped. */
 static __always_inline bool tell_comm(__u64 comm, const struct cw_nccl_comm_entry *entry,
 				      __u32 flags, __u64 parent, __s32 color)
 {
@@ -238,8 +241,7 @@ static __always_inline bool tell_comm(__u64 comm, const struct cw_nccl_comm_entr
 	READ_FIELD(r->local_rank, comm, comm_local_rank);
 	READ_FIELD(r->local_ranks, comm, comm_local_ranks);
 	READ_FIELD(r->p2p_channels, comm, comm_p2p_channels);
-	/* Of what it starts until all is in place nothing is told: it is like one that was there.
-	 */
+	/* Its launches before the gate opens are not emitted: it is like a pre-existing one. */
 	if (is_held())
 		r->flags &= ~CW_NCCL_COMM_CREATED;
 	else if (read_launched(comm, &r->launched))
@@ -253,8 +255,10 @@ static __always_inline bool tell_comm(__u64 comm, const struct cw_nccl_comm_entr
 	return true;
 }
 
-/* Makes the entry of a communicator that is met for the first time, and tells of it. Not inlined:
- * what it needs of the stack is free again afterwards. */
+/*
+ * Makes the entry of a communicator at its discovery and emits its record. Not inlined: its stack
+ * is free again afterwards.
+ */
 static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 color)
 {
 	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
@@ -276,12 +280,12 @@ static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 co
 	(void)find_proxies(entry, comm);
 	if (tell_comm(comm, entry, flags, parent, color))
 		return 0;
-	/* Nobody knows it: it is met anew at its next call or launch. */
+	/* No record was emitted: it is discovered again at its next call or launch. */
 	bpf_map_delete_elem(&comms, &key);
 	return 1;
 }
 
-/* 1: memory that tells them is not there. */
+/* 1: the memory that lists them is not mapped. */
 static __noinline long meet_proxies(__u64 comm)
 {
 	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
@@ -290,16 +294,16 @@ static __noinline long meet_proxies(__u64 comm)
 	return entry && !find_proxies(entry, comm);
 }
 
-/* NULL: it is no communicator, or there is no room for it, which is counted. */
+/* NULL: not a communicator, or the table is full, which is counted. */
 static __always_inline struct cw_nccl_comm_entry *comm_entry(__u64 comm)
 {
 	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
 	struct cw_nccl_comm_entry *entry = bpf_map_lookup_elem(&comms, &key);
 
-	/* After an exec the same address is something else. */
+	/* After an exec the same address is another communicator. */
 	if (entry && entry->mm == mm_of_current())
 		return entry;
-	/* The recorder has read it from the outside, and told of it. */
+	/* The recorder has read it from memory and emitted its record. */
 	if (entry && !entry->mm) {
 		entry->mm = mm_of_current();
 		return entry;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Connections of NCCL's proxies, read when the first operation on them is seen. */
+/* Connections of NCCL's proxies, read at the first operation on them. */
 #ifndef COLLWIRE_NCCL_CONNECTIONS_H
 #define COLLWIRE_NCCL_CONNECTIONS_H
 
 #include "nccl_comms.h"
+#include "collwire/nccl_connection_records.h"
 
 #define TRANSPORT_NET	  2 /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
 #define TRANSPORT_COLLNET 3
 #define MAX_ENDPOINTS	  128 /* NCCL has at most 128 queue pairs and 64 sockets a connection */
-#define MAX_FLUSH_QPS	  8   /* one for each device of a network that is several */
+#define MAX_FLUSH_QPS	  8   /* one for each device of a network with several */
 #define INODE_TYPE	  0170000
 #define INODE_SOCKET	  0140000
 
@@ -23,7 +24,7 @@ struct connection_read {
 	__u64 comm;
 	__u64 connection;
 	__u64 proxy_state;
-	__u64 bias; /* where the file is in the process, less its addresses */
+	__u64 bias; /* load address of the file in the process, less its addresses */
 	__u64 net_comm;
 	__u32 transport;
 	__u32 flags;
@@ -32,7 +33,7 @@ struct connection_read {
 	__s32 channel;
 	__s32 conn_index;
 	__s32 net_dev;
-	__u32 n_qps; /* of the endpoints, those that are no flush */
+	__u32 n_qps; /* endpoints without flush */
 	__u32 n_endpoints;
 };
 
@@ -55,7 +56,7 @@ static __always_inline void read_resources(struct connection_read *c)
 	if (shared)
 		c->flags |= CW_NCCL_CONNECTION_SHARED;
 	if (transport == TRANSPORT_COLLNET) {
-		/* Its resources are others: how it sends is not followed. */
+		/* Other resource types: how it sends is not followed. */
 		c->transport = CW_NCCL_TRANSPORT_COLLNET;
 		c->rank = c->peer = c->channel = c->conn_index = c->net_dev = -1;
 		return;
@@ -95,7 +96,7 @@ static __always_inline void read_resources(struct connection_read *c)
 		c->transport = CW_NCCL_TRANSPORT_PLUGIN;
 }
 
-/* Of a receiver's device: it reads from itself, by which the GPU sees what has arrived. */
+/* The receiver's device reads from itself, so that the GPU sees the data that arrived. */
 static __always_inline __u64 flush_qp_at(const struct connection_read *c, __u32 device)
 {
 	__u64 at = c->net_comm + layout.ib_flush_qp;
@@ -105,7 +106,7 @@ static __always_inline __u64 flush_qp_at(const struct connection_read *c, __u32 
 	return at;
 }
 
-/* None where NCCL has no GPUDirect; from 2.31 on they are made when the first is used. */
+/* Only with GPUDirect; from 2.31 on they are made at their first use. */
 static __always_inline __u32 count_flush_qps(const struct connection_read *c)
 {
 	__u64 first = 0;
@@ -171,7 +172,7 @@ static __always_inline bool read_qp(const struct connection_read *c, __u32 i,
 	return READ_FIELD(into->number, into->address, ibv_qp_num);
 }
 
-/* What a descriptor of this process is. NULL: no socket. */
+/* The socket of a descriptor of this process. NULL: not a socket. */
 static __always_inline struct file *socket_file(__u32 fd)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -186,8 +187,10 @@ static __always_inline struct file *socket_file(__u32 fd)
 	return file;
 }
 
-/* The number of the descriptor may be another socket's by the time that the recorder hears of it.
- * 0: it is none. */
+/*
+ * Read here: by the time that the recorder reads the record, the descriptor may be another socket.
+ * 0: not a socket.
+ */
 static __noinline __u64 socket_inode(__u32 fd)
 {
 	struct file *file = socket_file(fd);
@@ -209,7 +212,7 @@ static __always_inline bool read_socket(const struct connection_read *c, __u32 i
 	return READ_FIELD(into->number, into->address, socket_fd);
 }
 
-/* One record: up to CW_NCCL_ENDPOINTS of the endpoints. False: it is lost. */
+/* One record: up to CW_NCCL_ENDPOINTS of the endpoints. False: it was dropped. */
 static __always_inline bool tell_endpoints(struct connection_read *c, __u32 first)
 {
 	__u64 id = bpf_get_current_pid_tgid();
@@ -233,7 +236,7 @@ static __always_inline bool tell_endpoints(struct connection_read *c, __u32 firs
 	r->net_dev = c->net_dev;
 	r->n_endpoints = c->n_endpoints;
 	r->first = first;
-	/* Unrolled: Linux 6.1 takes what the compiler makes of the loop for one without an end. */
+	/* Unrolled: Linux 6.1 takes the compiler's loop for an endless one. */
 #pragma unroll
 	for (i = 0; i < CW_NCCL_ENDPOINTS; i++) {
 		bool read;
@@ -260,11 +263,13 @@ static __always_inline bool tell_endpoints(struct connection_read *c, __u32 firs
 enum connection_left {
 	NOTHING_LEFT,
 	MORE_ENDPOINTS,
-	UNREAD, /* its memory is not there: to be tried with a later launch */
+	UNREAD, /* its memory is not mapped: a later launch tries again */
 };
 
-/* Tells of a connection of this process that was not told of before: of some of its endpoints, from
- * `first` on. */
+/*
+ * Emits a connection of this process that was not emitted before: some of its endpoints, from
+ * `first` on.
+ */
 static __always_inline enum connection_left note_connection(__u64 comm,
 							    const struct cw_nccl_comm_entry *entry,
 							    __u64 connection, __u64 bias,
@@ -289,7 +294,7 @@ static __always_inline enum connection_left note_connection(__u64 comm,
 	c.bias = bias;
 	read_resources(&c);
 	count_endpoints(&c);
-	/* What is lost is told with the next new shape on it. */
+	/* A dropped record is emitted again with the next new shape on this connection. */
 	if (!tell_endpoints(&c, first))
 		return NOTHING_LEFT;
 	if (c.flags & CW_NCCL_CONNECTION_FAULT) {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What copies of NCCL's operations and tasks say of themselves, and the hashes of what they look
- * like. */
+/* Fields of copied NCCL operations and tasks, and the hashes of their shape. */
 #ifndef COLLWIRE_NCCL_COPIES_H
 #define COLLWIRE_NCCL_COPIES_H
 
 #include "nccl_connections.h"
+#include "collwire/nccl_launch_records.h"
 
 /* Read as whole numbers later. */
 #define COPIED __attribute__((aligned(8)))
 
-/* What an operation says of itself, out of a copy of it. */
+/* The fields of an operation, from a copy of it. */
 #define FROM_COPY(type, copy, field) (*(const type *)((copy) + layout.field))
 
 static __always_inline __u64 op_size_field(const __u8 *op, __u32 offset)
@@ -67,7 +67,7 @@ static __always_inline __u64 mix_task(__u64 hash, const __u8 *task, bool p2p)
 					 FROM_COPY(__u8, task, coll_func));
 }
 
-/* Of what an operation looks like. The products do not wait for one another. */
+/* The hash of an operation's shape. The products do not wait for one another. */
 static __always_inline __u64 hash_of_op(const __u8 *op)
 {
 	__u64 sum = FROM_COPY(__u64, op, op_connection) * 0x9e3779b97f4a7c15ull;
@@ -83,12 +83,15 @@ static __always_inline __u64 hash_of_op(const __u8 *op)
 	sum += ((__u64)FROM_COPY(__u32, op, op_nsteps) << 32 |
 		(HAS(op_task) ? 0 : FROM_COPY(__u32, op, op_root))) *
 	       0x589965cc75374cc3ull;
-	/* Before 2.24 no task tells: AllGather and ReduceScatter can be alike in all else. */
+	/*
+	 * Before 2.24 no task names its function: AllGather and ReduceScatter can be equal in all
+	 * else.
+	 */
 	if (!HAS(op_task))
 		sum += ((__u64)BYTE_FROM_COPY(op, op_coll, 0xff) << 16 |
 			FROM_COPY(__u8, op, op_dtype) << 8 | FROM_COPY(__u8, op, op_red_op)) *
 		       0xe9846af9b1a615d5ull;
-	/* The call, too: an AlltoAll looks like the sends and receives that it is made of. */
+	/* The call, too: an AlltoAll looks like the sends and receives that it consists of. */
 	return sum + ((__u64)BYTE_FROM_COPY(op, op_coll_api, 0) << 56 |
 		      (__u64)FROM_COPY(__u8, op, op_channel) << 48 |
 		      (__u64)BYTE_FROM_COPY(op, op_algorithm, 0xff) << 40 |

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Operations that go to a proxy before their launch, since NCCL keeps no more of them: they are in
- * none of the lists that are walked at the launch.
+ * Operations that NCCL gives to a proxy before their launch, because its list is full: the lists at
+ * the launch no longer contain them.
  */
 #ifndef COLLWIRE_NCCL_EARLY_POSTS_H
 #define COLLWIRE_NCCL_EARLY_POSTS_H
 
 #include "nccl_connections.h"
 
-/* Threads that handed operations of a launch to a proxy before the launch. */
+/* Threads that gave operations of a launch to a proxy before the launch. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -16,7 +16,7 @@ struct {
 	__type(value, __u8);
 } early_posts SEC(".maps");
 
-__u64 n_early_posts; /* 0: nobody is looked up */
+__u64 n_early_posts; /* 0: no thread is looked up */
 
 static __always_inline void note_early_post(void)
 {

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Calls of NCCL by the functions that it exports (nccl.h), of a build whose memory nobody can read:
- * the arguments are in the registers, and behind the return address, at each of these probes.
+ * NCCL calls, by the functions that nccl.h exports, for a library whose memory layout is not known
+ * (API-only): at each of these probes the arguments are in the registers and above the return
+ * address.
  */
 #ifndef COLLWIRE_NCCL_EXPORTED_H
 #define COLLWIRE_NCCL_EXPORTED_H
 
 #include "nccl_comms.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 
 struct exported_call {
 	__u64 comm;
@@ -21,13 +24,13 @@ struct exported_call {
 };
 
 struct exported_init {
-	__u64 new_comm; /* where its address is put */
+	__u64 new_comm; /* where NCCL stores its address */
 	__u64 parent;
 	__s32 color;
 	__u32 reserved;
 };
 
-/* Threads that make a communicator. */
+/* Threads that create a communicator. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -63,7 +66,7 @@ int exported_split_begins(struct pt_regs *ctx)
 	return 0;
 }
 
-/* In a group, or where it does not block, it is made later, and met in its first call. */
+/* In a group, or if it does not block, it is created later and discovered at its first call. */
 SEC("uretprobe")
 int exported_init_ends(struct pt_regs *ctx)
 {
@@ -86,7 +89,7 @@ int exported_init_ends(struct pt_regs *ctx)
 	return 0;
 }
 
-/* 0 where the stack is not there: it is no communicator then. */
+/* 0 if the stack is not mapped: then it is not a communicator. */
 static __always_inline __u64 stack_argument(struct pt_regs *ctx, __u32 index)
 {
 	__u64 value = 0;
@@ -103,7 +106,7 @@ static __noinline long tell_exported(const struct exported_call *call)
 
 	if (is_held() || !tgid_wanted(id >> 32))
 		return 0;
-	/* The application may have called with anything: NCCL will tell it. */
+	/* The application may have passed any arguments: NCCL checks them later. */
 	if (!comm_entry(call->comm))
 		return 0;
 	r = RESERVE_RECORD_IN(bulk_events, cw_nccl_call, CW_KIND_NCCL_CALL, CW_LOSS_NCCL_CALL);

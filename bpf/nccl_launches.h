@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What is told of a launch: of all of them what the first walk saw, and two more walks over those
- * that look like none before. */
+/*
+ * The records of a launch: one from the first walk for every launch, and more from two further
+ * walks for a new shape.
+ */
 #ifndef COLLWIRE_NCCL_LAUNCHES_H
 #define COLLWIRE_NCCL_LAUNCHES_H
 
 #include "nccl_early_posts.h"
 #include "nccl_look.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 
 static __always_inline void tell_task(struct ops_walk *w, const __u8 *op, const __u8 *task)
 {
@@ -40,7 +44,7 @@ static __always_inline void tell_task(struct ops_walk *w, const __u8 *op, const 
 	submit_bulk(r);
 }
 
-/* A task that no operation names. */
+/* A task without an operation of its own. */
 static __always_inline void tell_listed(struct ops_walk *w, const __u8 *task)
 {
 	struct cw_nccl_shape_task *r = RESERVE_RECORD_IN(
@@ -117,7 +121,7 @@ static __always_inline void copy_op(struct ops_walk *w, const __u8 *op, struct c
 		   channel_ring_index);
 }
 
-/* One operation a step: the record that it is in is told of whole. 1: the walk is over. */
+/* One operation a step: its record is emitted whole. 1: the walk is over. */
 static __always_inline long tell_step(struct ops_walk *w)
 {
 	struct cw_nccl_shape_ops *r;
@@ -179,7 +183,7 @@ static long tell_callback(__u32 step, void *w)
 	return tell_any_step(w) != 0;
 }
 
-/* The connections of the operations, those that were not told of before. 1: the walk is over. */
+/* The connections of the operations that were not emitted before. 1: the walk is over. */
 static __always_inline long connect_step(struct ops_walk *w)
 {
 	struct cw_nccl_comm_entry *entry = entry_of(w);
@@ -218,8 +222,10 @@ static long connect_callback(__u32 step, void *w)
 	return connect_any_step(w) != 0;
 }
 
-/* All of them are read: what the compiler makes of a choice is an address that the verifier
- * refuses. Not inlined: what it needs of the stack is free again afterwards. */
+/*
+ * All are read: the compiler turns a choice into an address that the verifier refuses. Not inlined:
+ * its stack is free again afterwards.
+ */
 static __noinline __u64 plan_of(struct pt_regs *ctx)
 {
 	volatile __u64 kept[8] = {};
@@ -233,7 +239,7 @@ static __noinline __u64 plan_of(struct pt_regs *ctx)
 	return kept[layout.plan_register & 7];
 }
 
-/* Not inlined: what it needs of the stack is free again afterwards. */
+/* Not inlined: its stack is free again afterwards. */
 static __noinline long first_proxy(struct ops_walk *w, const struct cw_nccl_comm_entry *entry)
 {
 	struct nccl_proxy_ops lists[PROXY_LISTS];
@@ -241,13 +247,13 @@ static __noinline long first_proxy(struct ops_walk *w, const struct cw_nccl_comm
 	return next_proxy(w, entry, lists);
 }
 
-/* NULL: nothing is to be told. */
+/* NULL: no record to emit. */
 static __always_inline struct cw_nccl_comm_entry *
 begin_launch(struct ops_walk *w, struct pt_regs *ctx, bool for_proxies)
 {
 	struct cw_nccl_comm_entry *entry;
 	__u64 id = bpf_get_current_pid_tgid();
-	/* Taken before all else: it is of this launch, and of none behind it. */
+	/* Taken first: it belongs to this launch and to no later one. */
 	bool posted_early = for_proxies && has_posted_early(id);
 
 	if (is_held() || !tgid_wanted(id >> 32))
@@ -263,7 +269,7 @@ begin_launch(struct ops_walk *w, struct pt_regs *ctx, bool for_proxies)
 			count_loss(CW_LOSS_NCCL_FAULT);
 		return NULL;
 	}
-	if (!entry->proxy_ops) { /* it was met before its proxy, or that memory, was there */
+	if (!entry->proxy_ops) { /* discovered before its proxy, or that memory, existed */
 		w->fault = meet_proxies(w->comm) && for_proxies;
 		entry = comm_entry(w->comm);
 		if (!entry)
@@ -283,7 +289,7 @@ begin_launch(struct ops_walk *w, struct pt_regs *ctx, bool for_proxies)
 	return entry;
 }
 
-/* Operations may be left that were not looked at. */
+/* Some operations may be left unread. */
 static __always_inline bool is_truncated(const struct ops_walk *w)
 {
 	return !w->over || w->posted_early || w->n_proxies > CW_NCCL_PROXIES;
@@ -324,8 +330,10 @@ static __noinline long tell_launch(struct ops_walk *w, bool known)
 	return 0;
 }
 
-/* Of a communicator's latest launches it is at hand that they were told. No longer than the table
- * of all holds it: the recorder may have let go of what it looks like, too. */
+/*
+ * Per-communicator cache of emitted shapes. It expires before `shapes` does, since the recorder may
+ * have evicted them.
+ */
 #define SHAPES_MEANWHILE (SHAPES / 4)
 
 static __always_inline struct cw_nccl_shape_at_hand *place_at_hand(struct cw_nccl_comm_entry *entry,
@@ -334,7 +342,7 @@ static __always_inline struct cw_nccl_shape_at_hand *place_at_hand(struct cw_ncc
 	return &entry->shapes[shape >> 32 & (CW_NCCL_SHAPES_AT_HAND - 1)];
 }
 
-/* Whether what the launch looks like was told before; if not, it counts as told from now on. */
+/* Whether the launch's shape was emitted before; if not, it counts as emitted from now on. */
 static __always_inline bool is_known_shape(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	struct cw_nccl_shape_key key = {.shape = w->hash, .tgid = w->tgid};
@@ -362,7 +370,7 @@ static __always_inline void forget_shape(struct ops_walk *w)
 	bpf_map_delete_elem(&shapes, &key);
 }
 
-/* The first walk is over: tells of the launch. True: what it looks like is to be told, too. */
+/* After the first walk: emits the launch. True: its shape is new and has to be emitted, too. */
 static __always_inline bool end_look(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	if (is_truncated(w))
@@ -390,14 +398,14 @@ static __always_inline void begin_again(struct ops_walk *w)
 
 static __always_inline void end_tell(struct ops_walk *w)
 {
-	/* Not all of it could be told: the next launch like this tries again. */
+	/* Some records were dropped: the next launch with this shape tries again. */
 	if (w->n_ops != w->n_all_ops || w->n_tasks != w->n_all_tasks)
 		forget_shape(w);
 }
 
 static __always_inline void end_connect(struct ops_walk *w)
 {
-	/* NCCL's memory may be there again by the next launch like this. */
+	/* NCCL's memory may be mapped again at the next launch with this shape. */
 	if (w->unread)
 		forget_shape(w);
 }

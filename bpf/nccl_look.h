@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The first walk over what a launch gave to the proxies: what it looks like. On every launch. */
+/*
+ * The first walk over the operations that a launch gave to the proxies: it computes their shape. On
+ * every launch.
+ */
 #ifndef COLLWIRE_NCCL_LOOK_H
 #define COLLWIRE_NCCL_LOOK_H
 
 #include "nccl_walk.h"
+#include "collwire/nccl_launch_records.h"
 
 static __always_inline struct cw_nccl_comm_entry *entry_of(struct ops_walk *w)
 {
@@ -12,7 +16,7 @@ static __always_inline struct cw_nccl_comm_entry *entry_of(struct ops_walk *w)
 	return bpf_map_lookup_elem(&comms, &key);
 }
 
-/* Hands on the tasks that are kept, when there are more than the launch's record holds. */
+/* Emits the stored tasks when there are more than the launch's record holds. */
 static __always_inline void flush_tasks(struct ops_walk *w)
 {
 	struct cw_nccl_launch_tasks *r;
@@ -37,7 +41,7 @@ static __always_inline void keep_task(struct ops_walk *w, __u32 arguments_hash)
 	__u32 i = w->n_kept;
 
 	if (i >= CW_NCCL_MORE_TASKS) {
-		w->n_tasks--; /* the one that is to be kept is not among the kept */
+		w->n_tasks--; /* the new one is not stored yet */
 		flush_tasks(w);
 		w->n_tasks++;
 		i = 0;
@@ -54,7 +58,7 @@ static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task,
 	struct cw_nccl_comm_entry *entry;
 	enum listed listed;
 
-	/* Most have one list, or are a run: the communicator is not looked up again. */
+	/* Most have one list, or a run of lists: the communicator is not looked up again. */
 	entry = w->proxy < w->n_proxies && !w->is_run ? entry_of(w) : NULL;
 	if (next_proxy(w, entry, lists))
 		return 0;
@@ -105,7 +109,7 @@ static __always_inline long look_step(struct ops_walk *w)
 	return 0;
 }
 
-/* Where few of them lie side by side, the rest of the list is read one by one. */
+/* If only a few are adjacent, the rest of the list is read one by one. */
 static __always_inline void look_through_window(struct ops_walk *w)
 {
 	struct window_place place = {};
@@ -128,7 +132,7 @@ static __always_inline void look_through_window(struct ops_walk *w)
 }
 
 /*
- * As in verbs_post.bpf.c: global, so that the verifier looks at each once. Three of them, as the
+ * As in verbs_post.bpf.c: global, so that the verifier checks each once. Three of them, as the
  * stack is as deep as the deepest.
  */
 __weak __noinline long look_any_step(struct ops_walk *w)

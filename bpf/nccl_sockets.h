@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Sockets of NCCL's that are no connection's, read when it closes them: a few for each rank and
- * communicator, and one for each connection of NET/IB. */
+/*
+ * NCCL's sockets that belong to no connection, read when NCCL closes them: a few for each rank and
+ * communicator, and one for each NET/IB connection.
+ */
 #ifndef COLLWIRE_NCCL_SOCKETS_H
 #define COLLWIRE_NCCL_SOCKETS_H
 
 #include "nccl_connections.h"
+#include "collwire/socket_records.h"
 
 #define AF_INET	      2
 #define AF_INET6      10
@@ -18,7 +21,7 @@
 #define MAX_SOCKET_LOOKS 32
 #define SYN_AND_FIN	 2
 
-/* NULL: no TCP socket, or one that listens. */
+/* NULL: not a TCP socket, or a listening one. */
 static __always_inline struct sock *tcp_of(struct file *file)
 {
 	struct socket *socket = BPF_CORE_READ(file, private_data);
@@ -32,13 +35,16 @@ static __always_inline struct sock *tcp_of(struct file *file)
 	return sk;
 }
 
-/* From `from` to `to` in TCP's numbers: 0 if they were read while it went past. */
+/*
+ * From `from` to `to` in TCP sequence numbers: 0 if they moved past each other while they were
+ * read.
+ */
 static __always_inline __u32 distance(__u32 from, __u32 to)
 {
 	return (__s32)(to - from) > 0 ? to - from : 0;
 }
 
-/* Its FIN is on the way, and not acknowledged. */
+/* Its FIN is in flight and not acknowledged. */
 static __always_inline bool is_ending(struct sock *sk)
 {
 	__u8 state = BPF_CORE_READ(sk, __sk_common.skc_state);
@@ -48,7 +54,7 @@ static __always_inline bool is_ending(struct sock *sk)
 
 struct written {
 	__u64 bytes;
-	__u32 changes; /* what was seen of somebody at work on it */
+	__u32 changes; /* changes seen while another CPU works on the socket */
 };
 
 /*
@@ -80,8 +86,7 @@ static __always_inline struct written look_at_written(struct sock *sk)
 	__u64 by_acked = BPF_CORE_READ(tp, bytes_acked) + unacked;
 	struct written w;
 
-	/* A FIN is the last of what is to be sent, and acknowledged. No branches: it is unrolled.
-	 */
+	/* A FIN is the last byte to be sent, and acknowledged. No branches: it is unrolled. */
 	by_sent -= with_fin & (__u32) !!unsent;
 	by_acked -= with_fin & (__u32) !!unacked;
 	w.changes = (__u32)(by_sent > by_acked) | (__u32)(by_acked > by_sent + SYN_AND_FIN) |
@@ -95,7 +100,7 @@ static __always_inline __u64 written_bytes(struct sock *sk)
 {
 	struct written w = {.changes = 1};
 
-	/* Unrolled: the verifiers of Linux 5.10 and 6.1 take no loop that ends with a call. */
+	/* Unrolled: the verifiers of Linux 5.10 and 6.1 refuse a loop that ends with a call. */
 #pragma unroll
 	for (int i = 0; i < MAX_SOCKET_LOOKS; i++) {
 		if (w.changes)
@@ -105,8 +110,8 @@ static __always_inline __u64 written_bytes(struct sock *sk)
 }
 
 /*
- * What has arrived. A FIN is in bytes_received, and counted there before SOCK_DONE is set: where it
- * arrives meanwhile, that follows soon.
+ * Received bytes. A FIN is in bytes_received, and counted there before SOCK_DONE is set: if it
+ * arrives meanwhile, the flag follows soon.
  */
 static __always_inline __u64 arrived_bytes(struct sock *sk)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The operations that a launch gives to the proxies: NCCL's lists, read at the entry of
- * ncclProxyStart. proxyOps has one list for each proxy: pool, and first and last index in it.
- * Walked once to know what the launch looks like, and twice more to tell of it and of its
- * connections if nobody has seen that yet.
+ * ncclProxyStart. proxyOps has one list for each proxy: pool, first and last index in it. One walk
+ * computes the shape of the launch; two more emit a new shape and its connections.
  */
 #ifndef COLLWIRE_NCCL_WALK_H
 #define COLLWIRE_NCCL_WALK_H
 
 #include "nccl_copies.h"
+#include "collwire/nccl_launch_records.h"
 
 /* struct ncclProxyOps: the same in 2.18 to 2.32. */
 struct nccl_proxy_ops {
@@ -20,7 +20,7 @@ struct nccl_proxy_ops {
 	__s32 next_ops_end;
 };
 
-#define MAX_STEPS 8192 /* of a walk: operations, and entries of proxies */
+#define MAX_STEPS 8192 /* of a walk: operations plus entries */
 #define SHAPES	  16384
 
 struct {
@@ -30,13 +30,13 @@ struct {
 	__type(value, __u64);
 } shapes SEC(".maps");
 
-__u64 n_shapes; /* that were told of */
+__u64 n_shapes; /* emitted */
 
 /*
- * Operations that lie side by side are read together. To read a user's memory costs a program much
- * the same for eight of them as for one: 25 ns, or 90 ns where calls in the kernel are dear
- * (retpolines, safe returns). NCCL takes operations from a list of free ones, which is in the order
- * of their addresses at first, and in the opposite order after each use.
+ * Adjacent operations are read together. Reading user memory costs a program about the same for
+ * eight of them as for one: 25 ns, or 90 ns where kernel calls are expensive (retpolines, safe
+ * returns). NCCL takes operations from a list of free ones, in the order of their addresses at
+ * first, and in the opposite order after each use.
  */
 #define WINDOW_OPS     8
 #define WINDOW_BYTES   2048
@@ -55,7 +55,7 @@ struct {
 	__type(value, struct ops_window);
 } ops_windows SEC(".maps");
 
-/* The plan's own lists of what it is for. */
+/* The kernel plan's own lists of tasks. */
 enum task_queue {
 	QUEUE_COLLS,
 	QUEUE_P2PS,
@@ -70,9 +70,9 @@ struct ops_walk {
 	__u64 generation_ns;
 	__u64 launch_ns;
 	__u64 proxy_ops;
-	__u64 ops; /* of the pool that is walked; 0: the next one is due */
+	__u64 ops; /* of the current pool; 0: go to the next one */
 	__u64 hash;
-	__u64 task; /* of the operation that was read last */
+	__u64 task; /* of the last operation read */
 	__s32 next;
 	__s32 last;
 	__u32 tgid;
@@ -82,7 +82,7 @@ struct ops_walk {
 	__u32 first_proxy;
 	__u32 own_proxy;
 	__u32 proxy_index;
-	__u32 in_list; /* operations that it has from the next one on, as NCCL says */
+	__u32 in_list; /* operations left from the next one on, as NCCL says */
 	__u32 n_ops;
 	__u32 n_tasks;
 	__u8 n_kept; /* in tasks */
@@ -90,14 +90,14 @@ struct ops_walk {
 	__u8 queue; /* enum task_queue: the next one */
 	__u8 fault;
 	__u8 unread;	   /* a connection */
-	__u8 posted_early; /* operations, before this: they are in no list any more */
+	__u8 posted_early; /* operations that no list contains any more */
 	__u8 over;
 	__u8 is_long;	 /* the list */
 	__u8 descends;	 /* the list, in its addresses */
 	__u8 is_run;	 /* of proxies */
-	__u32 n_all_ops; /* as the first walk found them */
+	__u32 n_all_ops; /* counted by the first walk */
 	__u32 n_all_tasks;
-	__u32 first_endpoint; /* that is told of next */
+	__u32 first_endpoint; /* to emit next */
 	__u64 listed;	      /* next task of the plan's own list; 0: the next list is due */
 	__u32 n_channels;     /* of the last operation without a task */
 	__u32 protocol;	      /* the same */
@@ -125,7 +125,7 @@ static __always_inline bool has_ops(const struct nccl_proxy_ops *list)
 
 #define PROXY_LISTS 2 /* that are read at once */
 
-/* An array of bytes as room for them. */
+/* An array of bytes that has room for them. */
 #define PROXY_LISTS_IN(bytes)                                                                      \
 	({                                                                                         \
 		_Static_assert(sizeof(bytes) >= PROXY_LISTS * sizeof(struct nccl_proxy_ops) &&     \
@@ -134,8 +134,10 @@ static __always_inline bool has_ops(const struct nccl_proxy_ops *list)
 		(struct nccl_proxy_ops *)(bytes);                                                  \
 	})
 
-/* On to the next proxy; in a run also over the one behind it, if that is given nothing. `entry` may
- * be NULL in a run, `lists` have room for PROXY_LISTS. False: there is none. */
+/*
+ * Goes to the next proxy; in a run also over the one after it, if that has an empty list. `entry`
+ * may be NULL in a run, `lists` have room for PROXY_LISTS. False: no more proxies.
+ */
 static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_comm_entry *entry,
 				       struct nccl_proxy_ops *lists)
 {
@@ -151,7 +153,7 @@ static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_
 		if (i + 1 < w->n_proxies && i + 1 < CW_NCCL_PROXIES)
 			n = 2;
 	} else if (entry) {
-		/* The verifier may know the bounds of a copy alone. */
+		/* The verifier may track the bounds of a copy only. */
 		barrier_var(i);
 		index = entry->proxies[i & (CW_NCCL_PROXIES - 1)];
 	} else {
@@ -182,7 +184,9 @@ static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_
 	return true;
 }
 
-/* Kernels from 6.0 on preempt the program of a uprobe: another thread may be at it on this CPU. */
+/*
+ * Kernels from 6.0 on preempt the program of a uprobe: another thread may be using it on this CPU.
+ */
 static __always_inline struct ops_window *enter_window(void)
 {
 	__u32 zero = 0;
@@ -205,7 +209,7 @@ static __always_inline void leave_window(struct ops_window *window)
 #define MOST_LISTS   (WINDOW_BYTES / sizeof(struct nccl_proxy_ops) - 1)
 #define WORDS_A_LIST (sizeof(struct nccl_proxy_ops) / 8)
 
-/* Most of the proxies of a node are given nothing by a rank: their lists are read together. */
+/* A rank gives most proxies of a node no operation: their lists are read together. */
 static __always_inline bool has_lists_to_skip(const struct ops_walk *w)
 {
 	return !w->ops && w->is_run && w->proxy < CW_NCCL_PROXIES &&
@@ -251,18 +255,18 @@ static __always_inline void step_over(struct ops_walk *w, __s32 next)
 	w->in_list--;
 }
 
-/* Memory of NCCL's that was read together. */
+/* NCCL memory that was read in one call. */
 struct window_place {
 	__u64 begin;
 	__u64 bytes;
 };
 
-/* Reads the operations from the next one on, up or down. NULL: it cannot. */
+/* Reads the operations from the next one on, up or down. NULL: not possible. */
 static __always_inline struct ops_window *read_window(const struct ops_walk *w,
 						      struct window_place *place)
 {
 	struct ops_window *window = enter_window();
-	/* No more than there are: it is the next one's memory otherwise. */
+	/* No more than the list has: beyond it is the memory of another list. */
 	__u64 n = w->in_list - 1 < WINDOW_OPS ? w->in_list : WINDOW_OPS, bytes;
 	__u32 before = 0;
 
@@ -282,7 +286,7 @@ static __always_inline struct ops_window *read_window(const struct ops_walk *w,
 	return NULL;
 }
 
-/* The next operation, if it is in there: NULL otherwise. */
+/* The next operation, if the copy contains it; else NULL. */
 static __always_inline const __u8 *op_in_window(const struct ops_walk *w,
 						const struct ops_window *window,
 						const struct window_place *place)
@@ -307,7 +311,7 @@ static __always_inline bool read_op(struct ops_walk *w, __u8 *op, __u32 bytes)
 	return true;
 }
 
-/* Reads the task if it is another one than that of the operation before. */
+/* Reads the task unless it is that of the operation before. */
 static __always_inline bool new_task(struct ops_walk *w, __u64 address, __u8 *task)
 {
 	if (!address || (address == w->task && w->n_tasks)) {
@@ -331,8 +335,8 @@ static __always_inline __u64 task_of_next(struct ops_walk *w)
 }
 
 /*
- * Operations name their tasks, but for the broadcasts of a group. Those, and what a plan without
- * any operation is for, are in the plan.
+ * Operations name their tasks, except the broadcasts of a group. Those tasks, and the tasks of a
+ * plan without operations, are in the plan's lists.
  */
 enum listed { LISTS_OVER, NEXT_LIST, NEXT_TASK };
 
@@ -356,7 +360,10 @@ static __always_inline enum listed next_listed(struct ops_walk *w, __u8 *task)
 	} else if (!w->queue) {
 		__u8 persistent = 0;
 
-		/* Captured: this is no launch, and those to come will not be seen. */
+		/*
+		 * Captured: this is no launch, and the launches of the graph do not come through
+		 * here.
+		 */
 		READ_FIELD(persistent, w->plan, plan_persistent);
 		if (persistent)
 			return LISTS_OVER;
@@ -380,7 +387,7 @@ static __always_inline __u32 listed_queue(const struct ops_walk *w)
 	return w->queue - 1;
 }
 
-/* Where a build has no such tasks, its layout is not looked at. */
+/* A build without such tasks has no layout for them. */
 static __always_inline bool is_listed_bcast(const struct ops_walk *w)
 {
 	return HAS(bcast_root) && listed_queue(w) == QUEUE_BCASTS;

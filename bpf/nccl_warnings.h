@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* NCCL's warnings, with --warnings: what it is about to say, and what it said before. */
+/*
+ * NCCL's warnings, with --warnings: the format of the new warning, and the text of the one before.
+ */
 #ifndef COLLWIRE_NCCL_WARNINGS_H
 #define COLLWIRE_NCCL_WARNINGS_H
 
 #include "nccl_comms.h"
+#include "collwire/nccl_error_records.h"
 
 #define NCCL_LOG_WARN	    2
 #define WARNINGS_A_SECOND   64
 #define WARNINGS_COUNT_BITS 16
 #define NS_PER_S	    1000000000ull
 
-/* The second, and how many were told of in it. */
+/* The current second, and the number of warnings emitted in it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -18,7 +21,7 @@ struct {
 	__type(value, __u64);
 } warnings_now SEC(".maps");
 
-/* A program may warn in a loop. Two at once may count as one. */
+/* A program may warn in a loop. Two warnings at once may count as one. */
 static __always_inline bool too_many_warnings(void)
 {
 	__u64 second = bpf_ktime_get_ns() / NS_PER_S << WARNINGS_COUNT_BITS;
@@ -41,7 +44,9 @@ static __always_inline bool too_many_warnings(void)
  */
 static __always_inline void tell_warning(struct pt_regs *ctx)
 {
-	/* All of them, as in plan_of(): line and format, with a function before them one further.
+	/*
+	 * All are read, as in plan_of(): line and format; with a function before them they are one
+	 * further.
 	 */
 	volatile __u64 arguments[3] = {PT_REGS_PARM4(ctx), PT_REGS_PARM5(ctx), ctx->r9};
 	__u32 line = layout.warning_names_function ? 1 : 0;

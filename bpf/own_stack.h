@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Since Linux 6.13 (bpf: Enable private stack for eligible subprogs) what a program of a kprobe or
- * uprobe has on its stack lies in memory of the CPU. The program of a uprobe can be preempted:
- * where the kernel is preemptible, that of another thread then works on the same memory. Seen
- * on 7.2: sums of two threads in one, and a ring buffer behind a place of which nothing was read. A
- * program in which there is a tail call, be it never done, keeps the stack of its thread.
+ * Keeps the stack of a uprobe's program that of its thread. Since Linux 6.13 (bpf: Enable private
+ * stack for eligible subprogs) the stack of a kprobe's or uprobe's program is per-CPU memory. A
+ * uprobe's program can be preempted: on a preemptible kernel the program of another thread then
+ * uses the same memory. Seen on 7.2: sums of two threads in one, and a ring buffer with an entry
+ * that was never finished. A program that contains a tail call, even one that never runs, keeps the
+ * stack of its thread.
  */
 #ifndef COLLWIRE_OWN_STACK_H
 #define COLLWIRE_OWN_STACK_H
@@ -21,7 +22,7 @@ struct {
 
 const volatile bool has_programs = false;
 
-/* Costs nothing: the verifier takes out what is never done, and remembers that it was there. */
+/* No cost: the verifier removes code that never runs, and remembers that the call was there. */
 #define KEEP_OWN_STACK(ctx)                                                                        \
 	do {                                                                                       \
 		if (has_programs)                                                                  \

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What happens to ports and devices: asynchronous RDMA events, every edge of a netdev's carrier,
- * and RDMA devices that go away. docs/sources/ports.md says what each probe sits on, what it costs
- * and what it misses.
+ * Events of ports and devices: asynchronous RDMA events, every change of a netdev's carrier, and
+ * RDMA devices that disappear. docs/sources/ports.md lists the probes, their cost and what they
+ * miss.
  */
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/port_records.h"
 
 enum {
 	LINK_STATE_NOCARRIER = 1 << 2, /* enum netdev_state_t: __LINK_STATE_NOCARRIER */
 };
 
-/* Number of the recorder's network namespace, the one whose netdevs it knows; 0: of all. */
+/* The recorder's network namespace, whose netdevs it knows; 0: all namespaces. */
 const volatile __u32 recorder_netns = 0;
 
 /* enum ib_event_type: those whose element is a port */
@@ -51,17 +52,17 @@ int BPF_KPROBE(dispatch_kprobe, const struct ib_event *event)
 	return on_dispatch(event);
 }
 
-/* Drivers call these functions at will: only a call that changes the state is an edge. */
+/* Drivers also call these functions without a change of state: those calls are skipped. */
 static __always_inline int on_carrier(struct net_device *dev, bool up)
 {
 	bool was_up = !(BPF_CORE_READ(dev, state) & LINK_STATE_NOCARRIER);
 	struct cw_carrier *e;
 	struct net *net = BPF_CORE_READ(dev, nd_net.net);
 
-	/* Before it is registered a device has no number, and nobody sees its carrier. */
+	/* Before its registration a device has no index, and its carrier is not visible. */
 	if (was_up == up || !BPF_CORE_READ(dev, ifindex))
 		return 0;
-	/* A container's eth0 is not the machine's, its number may be the same. */
+	/* A container's eth0 is not the machine's, but may have the same index. */
 	if (recorder_netns && bpf_core_field_exists(net->ns.inum) &&
 	    BPF_CORE_READ(net, ns.inum) != recorder_netns)
 		return 0;
@@ -105,7 +106,7 @@ static __always_inline int on_unregister(struct ib_device *device)
 {
 	struct cw_device_gone *e;
 
-	/* Somebody else has unregistered it already: the kernel returns at once as well. */
+	/* Already unregistered by another caller: the kernel returns at once as well. */
 	if (!BPF_CORE_READ(device, refcount.refs.counter))
 		return 0;
 	e = RESERVE_RECORD(cw_device_gone, CW_KIND_DEVICE_GONE, CW_LOSS_PORT_EVENT);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Work requests that the ibv_wr_* calls build, one call after the other. */
+/* Work requests that ibv_wr_* calls build, one call after the other. */
 #ifndef COLLWIRE_POST_BATCHES_H
 #define COLLWIRE_POST_BATCHES_H
 
 #include "post_slots.h"
+#include "collwire/post_records.h"
 
 #define MAX_LIST_ENTRIES 32
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The sums of posted work requests, and a post on its way into them. */
+/* The sums of posted work requests, and the state of a post while it is counted. */
 #ifndef COLLWIRE_POST_SLOTS_H
 #define COLLWIRE_POST_SLOTS_H
 
@@ -7,6 +7,7 @@
 #include "qp_table.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/post_records.h"
 #include "collwire/verbs.h"
 
 /* Not a class: no request was read yet. */
@@ -19,7 +20,7 @@ struct {
 	__type(value, struct cw_post_slot);
 } posts SEC(".maps");
 
-/* Queue pairs that were announced in the ring buffer, with the time. */
+/* Queue pairs whose CW_KIND_VERBS_QP record was emitted, with the time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -27,7 +28,7 @@ struct {
 	__type(value, __u64);
 } announced_qps SEC(".maps");
 
-/* Never written: what new entries are made of. They are too large for the stack. */
+/* Never written: new entries are copies of them. They are too large for the stack. */
 struct empty {
 	struct cw_batch batch;
 	struct cw_post_slot slot;
@@ -39,17 +40,17 @@ struct {
 	__type(value, struct empty);
 } empty SEC(".maps");
 
-/* A chain on its way into the counters. */
+/* A chain that is being counted. */
 struct walk {
-	struct cw_slot_key key; /* what `sum` goes to */
+	struct cw_slot_key key; /* the slot for `sum` */
 	struct cw_post_sum sum;
 	__u64 qp_address;
 	__u64 next_wr;
 	__u64 next_sge;
 	__u64 length_bytes;
 	/*
-	 * 0, but the verifier does not know: what it knows of a flag, it follows through every
-	 * further step of the loop.
+	 * 0, but unknown to the verifier: it would follow a known flag through every further step
+	 * of the loop.
 	 */
 	__u32 zero;
 	__u32 entries_left;
@@ -92,12 +93,12 @@ static __always_inline void announce(struct walk *w)
 }
 
 /*
- * The counters for w->key; made if they are not there. Announcing the queue pair is left to the end
- * of the walk: inside of loops the verifier has enough to look at.
+ * The counters for w->key; created if missing. The queue pair's record is emitted at the end of the
+ * walk: loops already take much of the verifier's budget.
  */
 static __always_inline struct cw_post_slot *slot_of(struct walk *w)
 {
-	/* To Linux 6.1 memory that a function was given is no key. */
+	/* Up to Linux 6.1 memory that a function was given cannot be a key. */
 	struct cw_slot_key key = w->key;
 	struct cw_post_slot *slot = bpf_map_lookup_elem(&posts, &key);
 	struct empty *nothing;
@@ -110,7 +111,7 @@ static __always_inline struct cw_post_slot *slot_of(struct walk *w)
 		return NULL;
 	insert(&posts, &key, &nothing->slot);
 	slot = bpf_map_lookup_elem(&posts, &key);
-	/* Without room nothing is new: it would be announced with every post. */
+	/* With a full table no queue pair counts as new: else each post would emit its record. */
 	if (slot) {
 		slot->first_ns = bpf_ktime_get_ns();
 		w->new_slots = 1 + w->zero;
@@ -159,14 +160,14 @@ static __always_inline bool begin_walk(struct walk *w, struct pt_regs *ctx)
 	}
 	epoch_key.qpn = qp.qp_num;
 	epoch = bpf_map_lookup_elem(&post_epochs, &epoch_key);
-	/* A hash key: what lies on the stack before would make another queue pair of each post. */
+	/* A hash key: leftover stack bytes would make a new queue pair of each post. */
 	__builtin_memset(&w->key, 0, sizeof(w->key));
 	w->key.qp.context = qp.context;
 	w->key.qp.tgid = tgid;
 	w->key.qp.qpn = qp.qp_num;
 	w->key.qp.epoch = epoch ? *epoch : 0;
 	w->key.tid = (__u32)id;
-	w->zero = id >> 63; /* there are not that many processes */
+	w->zero = id >> 63; /* no process id is that large */
 	__builtin_memset(&w->sum, 0, sizeof(w->sum));
 	w->key.post_class = NO_CLASS + w->zero;
 	w->fault = w->zero;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The life of every queue pair that ib_core knows, whoever makes the hardware: create, each change
- * of state, errors, destroy, and, while the recorder dumps them over RDMA netlink, those that were
- * there before. docs/sources/qp.md says what each probe sits on, what it costs and what it misses.
+ * The life of every queue pair that ib_core knows, for all drivers: create, each change of state,
+ * errors, destroy, and pre-existing ones while the recorder dumps them over RDMA netlink.
+ * docs/sources/qp.md lists the probes, their cost and what they miss.
  */
 #include "calls.h"
 #include "qp_existing.h"
 #include "twice.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
 
 struct modify_call {
 	struct ib_qp *qp;
@@ -46,7 +49,7 @@ struct {
 	__type(value, struct query_call);
 } query_calls SEC(".maps");
 
-/* ---- create --------------------------------------------------------------------------------- */
+/* create */
 
 static __always_inline int on_restrack_add(enum chance chance, struct rdma_restrack_entry *res)
 {
@@ -78,17 +81,8 @@ static __always_inline int on_restrack_add(enum chance chance, struct rdma_restr
 	return 0;
 }
 
-SEC("fentry/rdma_restrack_add")
-int BPF_PROG(restrack_add_fentry, struct rdma_restrack_entry *res)
-{
-	return on_restrack_add(CHANCE_FIRST, res);
-}
-
-SEC("fentry/rdma_restrack_add")
-int BPF_PROG(restrack_add_fentry_again, struct rdma_restrack_entry *res)
-{
-	return on_restrack_add(CHANCE_SECOND, res);
-}
+SIBLING_PROGRAMS("fentry/rdma_restrack_add", restrack_add_fentry, on_restrack_add(chance, res),
+		 struct rdma_restrack_entry *res)
 
 SEC("kprobe/rdma_restrack_add")
 int BPF_KPROBE(restrack_add_kprobe, struct rdma_restrack_entry *res)
@@ -96,7 +90,7 @@ int BPF_KPROBE(restrack_add_kprobe, struct rdma_restrack_entry *res)
 	return on_restrack_add(CHANCE_ONLY, res);
 }
 
-/* ---- change -------------------------------------------------------------------------------- */
+/* change */
 
 static __always_inline int modified(struct ib_qp *ib_qp, struct ib_qp_attr *attr, __u32 mask,
 				    int result)
@@ -160,7 +154,7 @@ static __always_inline int modify_enter(struct pt_regs *ctx, bool kernel)
 
 	if (owned_by_kernel(call.qp) != kernel)
 		return 0;
-	/* An entry with this key is of a call whose return went by unseen. */
+	/* An entry with this key belongs to a call whose return was missed. */
 	if (bpf_map_lookup_elem(&modify_calls, &key))
 		count_loss(CW_LOSS_PROBE_MISSED);
 	if (bpf_map_update_elem(&modify_calls, &key, &call, BPF_ANY))
@@ -180,7 +174,7 @@ static __always_inline int modify_exit(struct pt_regs *ctx)
 	return 0;
 }
 
-/* By fexit, of the queue pairs of one kind of owner. */
+/* fexit, for the queue pairs of one kind of owner. */
 static __always_inline int modify_traced(enum cw_twice_function function, enum chance chance,
 					 struct ib_qp *qp, struct ib_qp_attr *attr, __u32 mask,
 					 int result)
@@ -192,19 +186,9 @@ static __always_inline int modify_traced(enum cw_twice_function function, enum c
 	return 0;
 }
 
-SEC("fexit/ib_modify_qp_with_udata")
-int BPF_PROG(user_modify_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata,
-	     int result)
-{
-	return modify_traced(CW_TWICE_USER_MODIFY, CHANCE_FIRST, qp, attr, mask, result);
-}
-
-SEC("fexit/ib_modify_qp_with_udata")
-int BPF_PROG(user_modify_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
-	     void *udata, int result)
-{
-	return modify_traced(CW_TWICE_USER_MODIFY, CHANCE_SECOND, qp, attr, mask, result);
-}
+SIBLING_PROGRAMS("fexit/ib_modify_qp_with_udata", user_modify_fexit,
+		 modify_traced(CW_TWICE_USER_MODIFY, chance, qp, attr, mask, result),
+		 struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata, int result)
 
 SEC("kprobe/ib_modify_qp_with_udata")
 int user_modify_kprobe(struct pt_regs *ctx)
@@ -218,20 +202,10 @@ int user_modify_kretprobe(struct pt_regs *ctx)
 	return modify_exit(ctx);
 }
 
-/* The kernel's own queue pairs (MAD agents, storage) come this way only. */
-SEC("fexit/_ib_modify_qp")
-int BPF_PROG(kernel_modify_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata,
-	     int result)
-{
-	return modify_traced(CW_TWICE_KERNEL_MODIFY, CHANCE_FIRST, qp, attr, mask, result);
-}
-
-SEC("fexit/_ib_modify_qp")
-int BPF_PROG(kernel_modify_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
-	     void *udata, int result)
-{
-	return modify_traced(CW_TWICE_KERNEL_MODIFY, CHANCE_SECOND, qp, attr, mask, result);
-}
+/* The kernel's own queue pairs (MAD agents, storage) take only this way. */
+SIBLING_PROGRAMS("fexit/_ib_modify_qp", kernel_modify_fexit,
+		 modify_traced(CW_TWICE_KERNEL_MODIFY, chance, qp, attr, mask, result),
+		 struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *udata, int result)
 
 SEC("kprobe/_ib_modify_qp")
 int kernel_modify_kprobe(struct pt_regs *ctx)
@@ -245,7 +219,7 @@ int kernel_modify_kretprobe(struct pt_regs *ctx)
 	return modify_exit(ctx);
 }
 
-/* ---- destroy -------------------------------------------------------------------------------- */
+/* destroy */
 
 static __always_inline int destroy_enter(struct cw_call_key key, struct ib_qp *qp)
 {
@@ -322,29 +296,11 @@ static __always_inline int destroyed_traced(enum chance chance, struct ib_qp *qp
 	return take_call(CW_TWICE_DESTROY_EXIT, chance, key) ? destroy_exit(key, result) : 0;
 }
 
-SEC("fentry/ib_destroy_qp_user")
-int BPF_PROG(destroy_fentry, struct ib_qp *qp)
-{
-	return destroy_traced(CHANCE_FIRST, qp);
-}
+SIBLING_PROGRAMS("fentry/ib_destroy_qp_user", destroy_fentry, destroy_traced(chance, qp),
+		 struct ib_qp *qp)
 
-SEC("fentry/ib_destroy_qp_user")
-int BPF_PROG(destroy_fentry_again, struct ib_qp *qp)
-{
-	return destroy_traced(CHANCE_SECOND, qp);
-}
-
-SEC("fexit/ib_destroy_qp_user")
-int BPF_PROG(destroy_fexit, struct ib_qp *qp, void *udata, int result)
-{
-	return destroyed_traced(CHANCE_FIRST, qp, result);
-}
-
-SEC("fexit/ib_destroy_qp_user")
-int BPF_PROG(destroy_fexit_again, struct ib_qp *qp, void *udata, int result)
-{
-	return destroyed_traced(CHANCE_SECOND, qp, result);
-}
+SIBLING_PROGRAMS("fexit/ib_destroy_qp_user", destroy_fexit, destroyed_traced(chance, qp, result),
+		 struct ib_qp *qp, void *udata, int result)
 
 SEC("kprobe/ib_destroy_qp_user")
 int BPF_KPROBE(destroy_kprobe, struct ib_qp *qp)
@@ -358,7 +314,7 @@ int BPF_KRETPROBE(destroy_kretprobe, int result)
 	return destroy_exit(kretprobe_call(ctx), result);
 }
 
-/* ---- those that were there before ----------------------------------------------------------- */
+/* pre-existing queue pairs */
 
 static __always_inline int query_traced(enum chance chance, struct ib_qp *qp,
 					struct ib_qp_attr *attr, int result)
@@ -370,19 +326,8 @@ static __always_inline int query_traced(enum chance chance, struct ib_qp *qp,
 	return 0;
 }
 
-SEC("fexit/ib_query_qp")
-int BPF_PROG(query_fexit, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *init,
-	     int result)
-{
-	return query_traced(CHANCE_FIRST, qp, attr, result);
-}
-
-SEC("fexit/ib_query_qp")
-int BPF_PROG(query_fexit_again, struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *init,
-	     int result)
-{
-	return query_traced(CHANCE_SECOND, qp, attr, result);
-}
+SIBLING_PROGRAMS("fexit/ib_query_qp", query_fexit, query_traced(chance, qp, attr, result),
+		 struct ib_qp *qp, struct ib_qp_attr *attr, int mask, void *init, int result)
 
 SEC("kprobe/ib_query_qp")
 int BPF_KPROBE(query_kprobe, struct ib_qp *qp, struct ib_qp_attr *attr)
@@ -408,9 +353,9 @@ int BPF_KRETPROBE(query_kretprobe, int result)
 	return 0;
 }
 
-/* ---- asynchronous events of user queue pairs ------------------------------------------------ */
+/* asynchronous events of user queue pairs */
 
-/* Those after which the queue pair carries nothing any more */
+/* Events after which the queue pair transfers nothing more. */
 static __always_inline bool is_error(__u32 event)
 {
 	return event == IB_EVENT_QP_FATAL || event == IB_EVENT_QP_REQ_ERR ||
@@ -454,17 +399,8 @@ static __always_inline int on_qp_event(enum chance chance, struct ib_event *even
 	return 0;
 }
 
-SEC("fentry/ib_uverbs_qp_event_handler")
-int BPF_PROG(qp_event_fentry, struct ib_event *event)
-{
-	return on_qp_event(CHANCE_FIRST, event);
-}
-
-SEC("fentry/ib_uverbs_qp_event_handler")
-int BPF_PROG(qp_event_fentry_again, struct ib_event *event)
-{
-	return on_qp_event(CHANCE_SECOND, event);
-}
+SIBLING_PROGRAMS("fentry/ib_uverbs_qp_event_handler", qp_event_fentry, on_qp_event(chance, event),
+		 struct ib_event *event)
 
 SEC("kprobe/ib_uverbs_qp_event_handler")
 int BPF_KPROBE(qp_event_kprobe, struct ib_event *event)

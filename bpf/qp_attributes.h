@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What a change of a queue pair, or a query, tells of its attributes and addresses. */
+/* The attributes and addresses of a queue pair, from a modify or query call. */
 #ifndef COLLWIRE_QP_ATTRIBUTES_H
 #define COLLWIRE_QP_ATTRIBUTES_H
 
 #include "qp_table.h"
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "collwire/roce.h"
 
 /* enum ib_qp_attr_mask */
@@ -21,7 +23,7 @@ enum {
 	ATTR_MIN_RNR_TIMER = 1 << 15,
 	ATTR_SQ_PSN = 1 << 16,
 	ATTR_DEST_QPN = 1 << 20,
-	/* what a queue pair that existed before us may tell of itself */
+	/* what a query of a pre-existing queue pair may return */
 	ATTR_ALL = 0x1fffff,
 };
 
@@ -30,7 +32,7 @@ enum {
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-/* Only the BTF of the module rdma_rxe has it. */
+/* Only in the BTF of the module rdma_rxe. */
 struct rxe_qp {
 	struct ib_qp ibqp;
 	__u16 src_port;
@@ -83,7 +85,10 @@ static __always_inline void fill_udp_sport(struct cw_qp_event *e, struct ib_qp *
 		return;
 	driver = BPF_CORE_READ(qp, device, ops.driver_id);
 	if (driver == RDMA_DRIVER_RXE) {
-		/* Before Linux 5.15 rxe goes by another rule, so take what it chose or nothing. */
+		/*
+		 * Before Linux 5.15 rxe chooses the port by another rule, so read its choice or
+		 * leave it out.
+		 */
 		struct rxe_qp *rxe;
 
 		if (!bpf_core_type_exists(struct rxe_qp))
@@ -134,6 +139,6 @@ static __always_inline void fill_attributes(struct cw_qp_event *e, const struct 
 		e->max_rd_atomic = BPF_CORE_READ(attr, max_rd_atomic);
 }
 
-/* ---- modify --------------------------------------------------------------------------------- */
+/* modify */
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Queue pairs that were there before the recorder: what a query of its tells of them. */
+/* Pre-existing queue pairs, from the recorder's RDMA netlink query. */
 #ifndef COLLWIRE_QP_EXISTING_H
 #define COLLWIRE_QP_EXISTING_H
 
 #include "qp_attributes.h"
+#include "collwire/qp_records.h"
 
 const volatile __u64 recorder_pidns_dev = 0;
 const volatile __u64 recorder_pidns_ino = 0;
@@ -26,8 +27,10 @@ static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, in
 	__u32 state = CW_STATE_UNKNOWN;
 	struct cw_qp_event *e;
 
-	/* What was made under our eyes has told more than a query can. A dump is repeated where
-	 * the kernel may have left some out: one record of each is enough. */
+	/*
+	 * A queue pair whose creation was recorded has more facts than a query returns. A dump is
+	 * repeated where the kernel may have left some out: one record of each is enough.
+	 */
 	if (!live || !(live->flags & CW_QP_PREEXISTING) || live->told)
 		return 0;
 	e = RESERVE_RECORD(cw_qp_event, CW_KIND_QP_EXISTING, CW_LOSS_QP_EVENT);
@@ -48,8 +51,7 @@ static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, in
 		if (connected && state >= IB_QPS_RTR) {
 			mask |= ATTR_PATH_MTU | ATTR_RQ_PSN | ATTR_TIMEOUT | ATTR_RETRY_CNT |
 				ATTR_RNR_RETRY | ATTR_MIN_RNR_TIMER | ATTR_MAX_QP_RD_ATOMIC;
-			/* A provider that does not answer this leaves the zero that nldev put
-			 * there. */
+			/* A provider without an answer leaves the zero that nldev put there. */
 			if (BPF_CORE_READ(attr, dest_qp_num))
 				mask |= ATTR_DEST_QPN;
 		}

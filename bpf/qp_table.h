@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The table of live queue pairs: what a queue pair is called, and the first sight of one that
- * nobody told us of. */
+/*
+ * The table of live queue pairs: their keys and owners, and the discovery of one without a create
+ * record.
+ */
 #ifndef COLLWIRE_QP_TABLE_H
 #define COLLWIRE_QP_TABLE_H
 
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 
 #define CW_STATE_UNKNOWN 0xff
 
@@ -18,7 +22,7 @@ static __always_inline __u64 start_boottime(struct task_struct *leader)
 	return BPF_CORE_READ(old, real_start_time);
 }
 
-/* Who owns a queue pair: the process that made it, or nobody in user space. */
+/* The owner of a queue pair: the process that made it, or the kernel. */
 static __always_inline void read_owner(struct ib_qp *qp, struct cw_live_qp *live)
 {
 	struct task_struct *task = BPF_CORE_READ(qp, res.task);
@@ -48,7 +52,7 @@ static __always_inline void read_identity(struct ib_qp *qp, struct cw_live_qp *l
 	read_owner(qp, live);
 }
 
-/* What every event of a queue pair says. */
+/* The fields that every queue pair event has. */
 static __always_inline void fill_identity(struct cw_qp_event *e, struct ib_qp *qp,
 					  const struct cw_live_qp *live)
 {
@@ -76,7 +80,7 @@ static __always_inline void fill_identity(struct cw_qp_event *e, struct ib_qp *q
 		e->pdn = BPF_CORE_READ(pd, res.id);
 }
 
-/* NULL: not to be recorded, or no room, which is counted. One that is new is told of if `tell`. */
+/* NULL: not recorded, or table full, which is counted. A new one gets a record if `tell`. */
 static __always_inline struct cw_live_qp *find_or_put_live_qp(struct ib_qp *qp, bool tell)
 {
 	__u64 address = (__u64)qp;

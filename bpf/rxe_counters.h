@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What is kept of each queue pair's frames. */
+/* The frame counters of each queue pair. */
 #ifndef COLLWIRE_RXE_COUNTERS_H
 #define COLLWIRE_RXE_COUNTERS_H
 
 #include "qp_table.h"
 #include "rxe_frame.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 #include "collwire/wire_sequence.h"
 
-/* Frames whose own header contradicts what we took for their packet structure: then the layout is
- * wrong and nothing is counted. */
+/*
+ * Frames whose header contradicts our layout of rxe's packet structure: then the layout is wrong
+ * and nothing is counted.
+ */
 __u64 layout_mismatches = 0;
 __u64 layout_matches = 0;
-/* Monotonic time from which on every frame that passes our probes is counted: a queue pair made
- * later has no history that we missed. */
+/*
+ * Monotonic time from which on every frame that passes our probes is counted: a later queue pair
+ * has no unseen history.
+ */
 __u64 complete_since_ns = 0;
 
 struct {

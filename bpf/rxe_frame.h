@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What rdma_rxe knows of one frame, and what the frame's own headers say. */
+/* One frame: rdma_rxe's data about it, and the frame's own headers. */
 #ifndef COLLWIRE_RXE_FRAME_H
 #define COLLWIRE_RXE_FRAME_H
 
@@ -41,14 +41,14 @@ struct frame {
 	__u8 bth[CW_BTH_BYTES];
 };
 
-/* Where a frame's headers lie. */
+/* The addresses of a frame's headers. */
 struct place {
 	const void *ip;	 /* NULL: not known */
-	const void *bth; /* NULL: this is no frame */
+	const void *bth; /* NULL: not a frame */
 	__u32 transport_bytes;
 };
 
-/* On its way out through a netdev, from its own headers. */
+/* A frame that leaves through a netdev, from its own headers. */
 static __always_inline struct place place_on_wire(struct sk_buff *skb)
 {
 	const void *ip = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
@@ -63,7 +63,7 @@ static __always_inline struct place place_on_wire(struct sk_buff *skb)
 	return place;
 }
 
-/* By rxe's notes on it. */
+/* From rxe's packet info in the control block. */
 static __always_inline struct place place_in_notes(const void *pkt)
 {
 	struct place place = {
@@ -72,13 +72,13 @@ static __always_inline struct place place_in_notes(const void *pkt)
 	};
 	__u8 opcode = READ_AT(__u8, pkt, layout.pkt_opcode);
 
-	/* The header on the wire and the notes must agree. */
+	/* The header on the wire and the packet info must agree. */
 	if (!place.bth || READ_AT(__u8, place.bth, 0) != opcode)
 		place.bth = NULL;
 	return place;
 }
 
-/* False: it cannot be what the layout says. */
+/* False: the layout does not fit. */
 static __always_inline bool read_frame(struct frame *f, struct place place, struct sk_buff *skb,
 				       const struct cw_live_qp *live)
 {
@@ -98,12 +98,12 @@ static __always_inline bool read_frame(struct frame *f, struct place place, stru
 		return false;
 	f->ip_bytes = (f->ipv6 ? CW_IPV6_BYTES : CW_IPV4_BYTES) + CW_UDP_BYTES + f->transport_bytes;
 	f->wire_bytes = CW_ETHERNET_BYTES + f->ip_bytes;
-	/* A GID of a VLAN interface: its frames carry the tag on the link. */
+	/* A GID of a VLAN interface: its frames have a tag on the wire. */
 	if (dev && READ_INTEGER(dev, priv_flags) & IFF_802_1Q_VLAN)
 		f->wire_bytes += CW_VLAN_BYTES;
 	payload = cw_bth_payload_bytes(f->opcode, f->bth[1], f->transport_bytes);
 	if (payload < 0) {
-		/* An opcode of the future: the frame counts, its payload cannot. */
+		/* An unknown opcode: the frame counts, its payload cannot. */
 		count_loss(CW_LOSS_WIRE_FRAME);
 		payload = 0;
 	}

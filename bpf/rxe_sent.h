@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Frames of rdma_rxe that are sent: what is known of one, until it is known what became of it. */
+/* Frames that rdma_rxe sends: stored from the send call until its result is known. */
 #ifndef COLLWIRE_RXE_SENT_H
 #define COLLWIRE_RXE_SENT_H
 
 #include "calls.h"
 #include "rxe_counters.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 
 enum {
 	QP_STATE_READY = 2, /* enum rxe_qp_state, the same in every version that has it */
 };
 
-/* One frame on its way through a driver or rxe's loopback. */
+/* One frame in flight through a driver or rxe's loopback. */
 struct tx_call {
 	__u64 entered_ns; /* first: the recorder reads it */
 	struct cw_qp_key key;
@@ -21,7 +23,7 @@ struct tx_call {
 	__u8 opcode;
 	__u8 frame_class;
 	__u8 datagram;
-	__u8 never_sent; /* rxe is about to drop it and to say that all is well */
+	__u8 never_sent; /* rxe will drop it and return success */
 	__u32 reserved;
 	__u8 dgid[16];
 };
@@ -89,7 +91,7 @@ static __always_inline bool will_be_dropped(const void *qp, bool is_request)
 	return state != QP_STATE_READY;
 }
 
-/* Where a frame is seen on its way out. */
+/* The place where a sent frame is seen. */
 struct tx_place {
 	bool may_drop;	  /* rxe still decides whether the queue pair is ready */
 	__u32 link_bytes; /* of the link's header, that are in the buffer already */
@@ -133,7 +135,7 @@ static __always_inline void count_sent(struct cw_call_key key, struct tx_place w
 			bpf_probe_read_kernel(call.dgid + 12, 4, place.ip + 16);
 		}
 	}
-	/* Its buffer was freed and is used again before its call returned: it is on its way. */
+	/* Its buffer was freed and reused before its call returned: it was sent. */
 	earlier = bpf_map_lookup_elem(&tx_calls, &key);
 	if (earlier)
 		commit(earlier, 0);

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Every frame of rdma_rxe, per queue pair: where it is handed to the network, and where a received
- * one is handed to a queue pair. docs/sources/rxe_wire.md says what each probe sits on, what it
- * costs and what it misses.
+ * Every frame of rdma_rxe, per queue pair: at the hand-over to the network, and at the hand-over of
+ * a received frame to a queue pair. docs/sources/rxe_wire.md lists the probes, their cost and what
+ * they miss.
  */
 #include "calls.h"
 #include "rxe_counters.h"
 #include "rxe_sent.h"
 #include "twice.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 
 enum {
 	RXE_QP_BYTES_AT_MOST = 16384,
 };
 
-/* Only then is it a loss that the programs on the way to the same node miss a call. */
+/* A missed call of the loopback programs is a loss only if this is set. */
 __u64 loopback_seen = 0;
 
 static __always_inline bool is_loopback(const void *pkt)
@@ -25,12 +27,12 @@ static __always_inline bool is_loopback(const void *pkt)
 	return loopback;
 }
 
-/* ---- out ------------------------------------------------------------------------------------ */
+/* sent frames */
 
 /*
- * To other nodes: where a netdev's driver takes the frame, and where it says what came of it. Both
- * run with softirqs off, so no CPU is ever taken from this program, and no call passes unseen.
- * Frames that a queueing discipline drops were never on a wire.
+ * To other nodes: where a netdev's driver takes the frame, and where it returns the result. Both
+ * run with softirqs off, so this program is never preempted and misses no call. Frames that a
+ * queueing discipline drops were never on a wire.
  */
 
 /* macvlan, macvtap, ipvlan, ipvtap: they hand frames to another device unchanged, with the owner.
@@ -62,7 +64,7 @@ static __always_inline struct net_device *netdev_of(const void *qp)
 	return BPF_CORE_READ(ports, netdev);
 }
 
-/* A device below the one that the queue pair knows: the frame was counted there. */
+/* A device below the queue pair's own: the frame was counted there. */
 static __always_inline bool is_lower_device(struct net_device *dev, struct sk_buff *skb,
 					    const void *qp)
 {
@@ -78,7 +80,7 @@ static __always_inline bool is_lower_device(struct net_device *dev, struct sk_bu
 	       (BPF_CORE_READ(skb, vlan_proto) && !(priv_flags & IFF_802_1Q_VLAN));
 }
 
-/* One of this node's RoCE frames whose owner a queueing discipline (netem) has taken off it. */
+/* One of this node's RoCE frames whose socket a queueing discipline (netem) removed. */
 static __always_inline bool is_orphan(struct sk_buff *skb)
 {
 	struct place place;
@@ -124,7 +126,7 @@ int BPF_PROG(netdev_done, struct sk_buff *skb, int result)
 	return tx_exit(traced_call(skb), result);
 }
 
-/* To the same node: no netdev is on the way. */
+/* To the same node: the frame passes no netdev. */
 
 static __always_inline void loopback(struct cw_call_key key, bool may_drop, const void *qp,
 				     const void *pkt, struct sk_buff *skb)
@@ -169,29 +171,11 @@ static __always_inline int xmit_done(enum chance chance, const void *pkt, int re
 	return 0;
 }
 
-SEC("fentry/rxe_xmit_packet")
-int BPF_PROG(xmit_fentry, void *qp, void *pkt, struct sk_buff *skb)
-{
-	return xmit(CHANCE_FIRST, qp, pkt, skb);
-}
+SIBLING_PROGRAMS("fentry/rxe_xmit_packet", xmit_fentry, xmit(chance, qp, pkt, skb), void *qp,
+		 void *pkt, struct sk_buff *skb)
 
-SEC("fentry/rxe_xmit_packet")
-int BPF_PROG(xmit_fentry_again, void *qp, void *pkt, struct sk_buff *skb)
-{
-	return xmit(CHANCE_SECOND, qp, pkt, skb);
-}
-
-SEC("fexit/rxe_xmit_packet")
-int BPF_PROG(xmit_fexit, void *qp, void *pkt, struct sk_buff *skb, int result)
-{
-	return xmit_done(CHANCE_FIRST, pkt, result);
-}
-
-SEC("fexit/rxe_xmit_packet")
-int BPF_PROG(xmit_fexit_again, void *qp, void *pkt, struct sk_buff *skb, int result)
-{
-	return xmit_done(CHANCE_SECOND, pkt, result);
-}
+SIBLING_PROGRAMS("fexit/rxe_xmit_packet", xmit_fexit, xmit_done(chance, pkt, result), void *qp,
+		 void *pkt, struct sk_buff *skb, int result)
 
 SEC("kprobe/rxe_xmit_packet")
 int BPF_KPROBE(xmit_kprobe, void *qp, void *pkt, struct sk_buff *skb)
@@ -224,14 +208,14 @@ int BPF_KRETPROBE(loopback_kretprobe)
 	return tx_exit(kretprobe_call(ctx), 0);
 }
 
-/* ---- in ------------------------------------------------------------------------------------- */
+/* received frames */
 
-/* The PSN that a queue pair's responder expects, for the first frame that we see of it. */
+/* The PSN that a queue pair's responder expects, for the first frame that is counted. */
 static __always_inline __u32 expected_psn(const void *qp, const struct cw_live_qp *live, __u32 psn)
 {
 	if (live->has_rq_psn && live->key.generation_ns > complete_since_ns && complete_since_ns)
 		return live->rq_psn;
-	/* With nothing in its queue the responder has taken all that came before this frame. */
+	/* With an empty queue the responder has taken all frames before this one. */
 	if (layout.qp_resp_psn >= 0 && layout.qp_req_pkts_len >= 0 &&
 	    !READ_AT(__u32, qp, layout.qp_req_pkts_len))
 		return READ_AT(__u32, qp, layout.qp_resp_psn) & CW_PSN_MASK;
@@ -299,17 +283,8 @@ static __always_inline int rx(enum cw_twice_function function, enum chance chanc
 	return 0;
 }
 
-SEC("fentry/rxe_resp_queue_pkt")
-int BPF_PROG(request_fentry, void *qp, struct sk_buff *skb)
-{
-	return rx(CW_TWICE_REQUEST, CHANCE_FIRST, qp, skb);
-}
-
-SEC("fentry/rxe_resp_queue_pkt")
-int BPF_PROG(request_fentry_again, void *qp, struct sk_buff *skb)
-{
-	return rx(CW_TWICE_REQUEST, CHANCE_SECOND, qp, skb);
-}
+SIBLING_PROGRAMS("fentry/rxe_resp_queue_pkt", request_fentry, rx(CW_TWICE_REQUEST, chance, qp, skb),
+		 void *qp, struct sk_buff *skb)
 
 SEC("kprobe/rxe_resp_queue_pkt")
 int BPF_KPROBE(request_kprobe, void *qp, struct sk_buff *skb)
@@ -317,17 +292,8 @@ int BPF_KPROBE(request_kprobe, void *qp, struct sk_buff *skb)
 	return rx(CW_TWICE_REQUEST, CHANCE_ONLY, qp, skb);
 }
 
-SEC("fentry/rxe_comp_queue_pkt")
-int BPF_PROG(response_fentry, void *qp, struct sk_buff *skb)
-{
-	return rx(CW_TWICE_RESPONSE, CHANCE_FIRST, qp, skb);
-}
-
-SEC("fentry/rxe_comp_queue_pkt")
-int BPF_PROG(response_fentry_again, void *qp, struct sk_buff *skb)
-{
-	return rx(CW_TWICE_RESPONSE, CHANCE_SECOND, qp, skb);
-}
+SIBLING_PROGRAMS("fentry/rxe_comp_queue_pkt", response_fentry,
+		 rx(CW_TWICE_RESPONSE, chance, qp, skb), void *qp, struct sk_buff *skb)
 
 SEC("kprobe/rxe_comp_queue_pkt")
 int BPF_KPROBE(response_kprobe, void *qp, struct sk_buff *skb)
@@ -336,9 +302,9 @@ int BPF_KPROBE(response_kprobe, void *qp, struct sk_buff *skb)
 }
 
 /*
- * Linux 5.10 has no BTF of modules, so no fentry on rxe's functions, and its kprobes let calls pass
+ * Linux 5.10 has no BTF of modules, so no fentry on rxe's functions, and its kprobes miss calls
  * while another BPF program runs on the same CPU. rxe puts a received frame into one of the queue
- * pair's two queues with a function of the kernel's own, that can have fentry.
+ * pair's two queues with a function of the kernel itself, which can have fentry.
  */
 static __always_inline int queued(enum chance chance, const void *list, struct sk_buff *skb)
 {
@@ -347,7 +313,7 @@ static __always_inline int queued(enum chance chance, const void *list, struct s
 	__u64 address = (__u64)qp + layout.qp_ibqp;
 	struct cw_live_qp *live = NULL;
 
-	/* A queue of somebody else: its control block holds something else. */
+	/* Not a queue of rxe: its control block holds other data. */
 	if (list >= qp && list <= qp + RXE_QP_BYTES_AT_MOST)
 		live = bpf_map_lookup_elem(&live_qps, &address);
 	if (!live)
@@ -357,16 +323,7 @@ static __always_inline int queued(enum chance chance, const void *list, struct s
 	return 0;
 }
 
-SEC("fentry/skb_queue_tail")
-int BPF_PROG(queue_fentry, const void *list, struct sk_buff *skb)
-{
-	return queued(CHANCE_FIRST, list, skb);
-}
-
-SEC("fentry/skb_queue_tail")
-int BPF_PROG(queue_fentry_again, const void *list, struct sk_buff *skb)
-{
-	return queued(CHANCE_SECOND, list, skb);
-}
+SIBLING_PROGRAMS("fentry/skb_queue_tail", queue_fentry, queued(chance, list, skb), const void *list,
+		 struct sk_buff *skb)
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

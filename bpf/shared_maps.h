@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The maps that all of collwire's BPF objects share. shared.bpf.c creates them once; every other
+ * The maps that all BPF objects of collwire share. shared.bpf.c creates them once; every other
  * object that includes this file gets their descriptors before it is loaded
  * (userspace/loader/shared_maps.h). Sizes here are the defaults: the loader may change them.
  */
@@ -9,7 +9,9 @@
 
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
-#include "collwire/records.h"
+#include "collwire/loss_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 
 /* Every event record, see enum cw_kind. */
@@ -19,9 +21,9 @@ struct {
 } events SEC(".maps");
 
 /*
- * Records that come in the rhythm of a program's calls, and that nobody waits for. Waking the
- * recorder costs a program of a virtual machine 15 us: it comes by itself, at each tick, and is
- * woken when a sixteenth of this fills up.
+ * Records at the rate of a program's calls; no reader waits for them. Waking the recorder costs a
+ * program in a virtual machine 15 us: so it reads this at each tick, and is woken only when a
+ * sixteenth of the buffer is full.
  */
 #define BULK_BYTES (16 << 20)
 #define BULK_WAKE  (BULK_BYTES / 16)
@@ -31,7 +33,7 @@ struct {
 	__uint(max_entries, BULK_BYTES);
 } bulk_events SEC(".maps");
 
-/* What could not be recorded, per class and CPU. */
+/* Dropped records, per class and CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -39,7 +41,7 @@ struct {
 	__type(value, struct cw_losses);
 } losses SEC(".maps");
 
-/* Queue pairs that exist, by the address of the kernel's struct ib_qp. */
+/* Live queue pairs, by the address of the kernel's struct ib_qp. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -47,8 +49,9 @@ struct {
 	__type(value, struct cw_live_qp);
 } live_qps SEC(".maps");
 
-/* How often a queue pair with this number was destroyed in this process: tells re-used numbers
- * apart. */
+/*
+ * The number of destroyed queue pairs with this number in this process: tells reused numbers apart.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -65,10 +68,9 @@ struct {
 } tgid_filter SEC(".maps");
 
 /*
- * CW_HELD: the recorder is placing its probes one after the other, and what passes some of them
- * would be half a record. Until all are in place nothing is counted, and nothing told of that
- * happens all the time. What exists, comes and goes is told of as ever. CW_OVER: they are taken off
- * one after the other, and the recording has ended: nothing is told of at all.
+ * The gate. CW_HELD: the recorder attaches its probes one after the other, so counts would be
+ * incomplete: programs count nothing and emit no calls and launches. Lifecycle events are emitted.
+ * CW_OVER: the recording has ended and the recorder detaches: programs emit nothing.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -103,17 +105,17 @@ static __always_inline void count_loss(enum cw_loss_class loss_class)
 	struct cw_losses *l = bpf_map_lookup_elem(&losses, &zero);
 
 	if (is_over())
-		return; /* of no recording */
+		return; /* after the recording */
 	/* Atomic: an interrupt on this CPU may run a program that counts, too. */
 	if (l)
 		__sync_fetch_and_add(&l->records[loss_class], 1);
 }
 
 /*
- * Puts a value where there is none. Since Linux 6.15 (bpf: Convert hashtab.c to rqspinlock) whoever
- * cannot have a lock of a map in time does without, as beside a CPU that a hypervisor has stopped.
- * The second try does nothing where the first did (unless it is a table that forgets the oldest),
- * and is no branch: this is done in loops.
+ * Inserts a value if the key has none. Since Linux 6.15 (bpf: Convert hashtab.c to rqspinlock) an
+ * update fails if it cannot take the map's lock in time, as when a hypervisor has stopped another
+ * CPU. The second try has no effect if the first succeeded (unless the table forgets the oldest),
+ * and is no branch: this runs in loops.
  */
 static __always_inline void insert(void *map, const void *key, const void *value)
 {
@@ -126,18 +128,19 @@ static __always_inline bool tgid_wanted(__u32 tgid)
 	return !filter_by_tgid || bpf_map_lookup_elem(&tgid_filter, &tgid);
 }
 
-/* A zeroed record in the ring buffer with its header filled in, or NULL: then the loss is counted,
+/*
+ * A zeroed record in the ring buffer with its header filled in, or NULL: then the loss is counted,
  * unless the recording is over.
  */
 #define RESERVE_RECORD(type, record_kind, loss_class)                                              \
 	(is_over() ? (struct type *)NULL : RESERVE_RECORD_IN(events, type, record_kind, loss_class))
 
-/* The same for what is_held() was asked for. */
+/* The same without the check, for callers that have asked is_held(). */
 
 #define RESERVE_RECORD_IN(ring, type, record_kind, loss_class)                                     \
 	RESERVE_RECORD_OF(ring, type, record_kind, loss_class, bpf_ktime_get_ns())
 
-/* The same, of another time. */
+/* The same, with the record's time as an argument. */
 
 #define RESERVE_RECORD_OF(ring, type, record_kind, loss_class, of_ns)                              \
 	({                                                                                         \
@@ -154,8 +157,10 @@ static __always_inline bool tgid_wanted(__u32 tgid)
 		r__;                                                                               \
 	})
 
-/* A record of bulk_events is finished. One in four, by its time, looks how much waits: some of
- * those that come while 4 KiB fill up. */
+/*
+ * Submits a record of bulk_events. One in four, by its time, reads the fill level: some record does
+ * so in every 4 KiB.
+ */
 static __always_inline void submit_bulk(void *record)
 {
 	__u64 time_ns = ((struct cw_header *)record)->time_ns, waiting = 0;

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Two programs on one function. Since Linux 5.12 (commit ca06f55b9002) the kernel does not run a
- * tracing program on a CPU where that program is at work already: a softirq that interrupts it and
- * comes to the same function passes unseen, and so does every other task where the kernel may take
- * the CPU from a task in the middle of a program. A second, equal program is at rest then. Of the
- * two, whichever sees a call first handles it and leaves a mark, and the other takes that away.
+ * Two equal programs, siblings, on one function. Since Linux 5.12 (commit ca06f55b9002) the kernel
+ * skips a tracing program on a CPU where it is already running: it misses the call of a softirq
+ * that interrupts it, and, where the kernel preempts programs, the calls of other tasks. The
+ * sibling is not running then. The first of the two to see a call handles it and leaves a mark; the
+ * other removes the mark.
  */
 #ifndef COLLWIRE_TWICE_H
 #define COLLWIRE_TWICE_H
 
 #include "shared_maps.h"
+#include <bpf/bpf_tracing.h>
 
 enum chance {
-	CHANCE_ONLY, /* a kprobe: there is no second program */
+	CHANCE_ONLY, /* a kprobe: no sibling */
 	CHANCE_FIRST,
 	CHANCE_SECOND,
 };
 
-/* For the loss of calls that neither saw: what the kernel counts is what one program did not see.
- */
+/* For the loss of calls that both missed: the kernel counts what one program missed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, CW_TWICE_FUNCTIONS);
@@ -50,16 +50,15 @@ static __always_inline void count_chance(enum cw_twice_function function, enum c
 		__sync_fetch_and_add(&t->first_ran, 1);
 }
 
-/* A call that neither program wants. */
+/* Counts a call that both programs skip. */
 static __always_inline void pass_call(enum cw_twice_function function, enum chance chance)
 {
 	count_chance(function, chance, chance == CHANCE_FIRST);
 }
 
 /*
- * Whether this program is the one to handle the call: the other has not, and will see that this one
- * has. The same key again, from the same program, is of another call: the mark of the first was
- * left because the other program did not see it.
+ * Claims the call; false if the sibling already did. The same key again from the same program is
+ * another call: the sibling missed the first and left its mark.
  */
 static __always_inline bool take_call(enum cw_twice_function function, enum chance chance,
 				      struct cw_call_key call)
@@ -76,7 +75,7 @@ static __always_inline bool take_call(enum cw_twice_function function, enum chan
 		bpf_map_delete_elem(&marks, &key);
 		taken = false;
 	} else if (bpf_map_update_elem(&marks, &key, &mark, BPF_ANY)) {
-		/* A frame counts only in the recording, a queue pair's life also before. */
+		/* Frames count only during the recording, queue pair events also before. */
 		if (function < CW_TWICE_XMIT || !is_held())
 			count_loss(CW_LOSS_CALL_TABLE);
 		taken = false;
@@ -84,5 +83,25 @@ static __always_inline bool take_call(enum cw_twice_function function, enum chan
 	count_chance(function, chance, taken);
 	return taken;
 }
+
+/*
+ * A tracing program and its sibling NAME_again, on the same function. `handler` is an expression of
+ * the arguments and of `chance`, which says which of the two runs.
+ */
+#define SIBLING_PROGRAMS(section, name, handler, ...)                                              \
+	SEC(section)                                                                               \
+	int BPF_PROG(name, __VA_ARGS__)                                                            \
+	{                                                                                          \
+		enum chance chance = CHANCE_FIRST;                                                 \
+                                                                                                   \
+		return handler;                                                                    \
+	}                                                                                          \
+	SEC(section)                                                                               \
+	int BPF_PROG(name##_again, __VA_ARGS__)                                                    \
+	{                                                                                          \
+		enum chance chance = CHANCE_SECOND;                                                \
+                                                                                                   \
+		return handler;                                                                    \
+	}
 
 #endif

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Work requests that programs post to their queue pairs, summed per queue pair and kind of request.
- * uprobes on the driver's post_send (chains of struct ibv_send_wr), and on the functions behind the
+ * uprobes on the driver's post_send (chains of struct ibv_send_wr), and on the functions of the
  * ibv_wr_* calls of queue pairs that have them (a batch between start and complete). The recorder
- * finds the functions and the instructions to sit on. docs/sources/posts.md says what that costs
- * and what it misses.
+ * finds the functions and the instructions for the probes. docs/sources/posts.md gives the cost and
+ * the limits.
  *
- * Nothing in here looks at kernel structures but the registers and the owner's start time.
+ *
+ * The only kernel structures read here are the registers and the owner's start time.
  */
 #include "post_batches.h"
+#include "collwire/post_records.h"
 
 /*
- * A step of the walk takes a request with its first gather entry, or one more entry. Without
- * bpf_loop the verifier looks at every step, which takes it long: so a program takes a few, and
- * calls itself for the rest. What lies beyond is counted as truncated.
+ * A step of the walk reads a request with its first gather entry, or one more entry. Without
+ * bpf_loop the verifier checks every step, which takes it long: so a program walks a few, and calls
+ * itself for the rest. Further requests are counted as truncated.
  */
 #define LOOP_STEPS  16384
 #define ROUND_STEPS 4
 #define MORE_ROUNDS 31 /* the kernel allows 32 */
 
 /*
- * Where a walk without bpf_loop is between its rounds. Such kernels do not preempt the program of
- * a uprobe. The verifier does not follow what is in a map, which keeps its work small.
+ * The state of a walk without bpf_loop between its rounds. Such kernels do not preempt the program
+ * of a uprobe. The verifier does not follow values in a map, which keeps its work small.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -30,7 +32,7 @@ struct {
 	__type(value, struct walk);
 } walks SEC(".maps");
 
-/* post_send_more, which the recorder puts in. */
+/* post_send_more, inserted by the recorder. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -38,7 +40,7 @@ struct {
 	__type(value, __u32);
 } more_rounds SEC(".maps");
 
-/* Moves the sum so far into the slot of its class. */
+/* Adds the sum so far to the slot of its class. */
 static __always_inline void flush(struct walk *w, bool fault, bool truncated)
 {
 	struct cw_post_slot *slot = slot_of(w);
@@ -111,10 +113,10 @@ static __always_inline long walk_step(struct walk *w)
 }
 
 /*
- * Global: the verifier looks at it once, for any walk, and its callers know nothing of a walk that
- * was in here. What they know they follow through the loop, and how far that goes is up to the
- * compiler: inlined, Linux 7.2 refused clang 18's code as too complex, but not clang 14's. Weak:
- * the compiler must not use what it knows of the return value, which the verifier does not.
+ * Global: the verifier checks it once, for any walk, and its callers know nothing about its effect
+ * on the walk. What they know they follow through the loop, and how far depends on the compiler:
+ * inlined, Linux 7.2 refused clang 18's code as too complex, but not clang 14's. Weak: the compiler
+ * must not use what it knows of the return value, which the verifier does not.
  */
 __weak __noinline long walk_any_step(struct walk *w)
 {
@@ -193,8 +195,8 @@ int post_send_more(struct pt_regs *ctx)
 }
 
 /*
- * The same where the kernel has bpf_loop (5.17): the verifier looks at one step only. The time of
- * the last post is to the tick: the exact clock costs a tenth of the whole.
+ * The same where the kernel has bpf_loop (5.17): the verifier checks one step only. The time of the
+ * last post is to the tick: the exact clock costs a tenth of the whole.
  */
 SEC("uprobe")
 int post_send_loop(struct pt_regs *ctx)
@@ -214,7 +216,7 @@ int post_send_loop(struct pt_regs *ctx)
 	return 0;
 }
 
-/* ---- ibv_wr_*: by one thread that holds the queue pair -------------------------------------- */
+/* ibv_wr_*: by one thread that holds the queue pair */
 
 #define REQUEST(name, post_class, length_bytes)                                                    \
 	SEC("uprobe") int name(struct pt_regs *ctx)                                                \

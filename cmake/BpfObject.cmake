@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bpf_object(NAME SOURCE): compiles SOURCE for BPF and generates NAME.skel.h from it.
-# Makes an INTERFACE target bpf_NAME that a C++ target links to see the skeleton. Every header of bpf/include is a
-# dependency: an edit to a shared struct must rebuild the object.
+# Makes an INTERFACE target bpf_NAME that a C++ target links to see the skeleton. clang lists the headers that the object
+# depends on: an edit to one of them rebuilds it.
 find_program(BPF_CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14)
 find_program(LLVM_STRIP NAMES llvm-strip llvm-strip-19 llvm-strip-18 llvm-strip-17 llvm-strip-16 llvm-strip-15 llvm-strip-14)
 # Ubuntu's /usr/sbin/bpftool is a wrapper that insists on the running kernel's build; the real one is below linux-tools.
@@ -25,8 +25,6 @@ if(NOT BPFTOOL)
   message(FATAL_ERROR "no working bpftool: it generates the BPF skeletons. Fix: tools/install-deps")
 endif()
 
-file(GLOB BPF_HEADERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/bpf/*.h ${CMAKE_CURRENT_SOURCE_DIR}/bpf/include/collwire/*.h)
-
 set(BPF_COMPILE_FLAGS -g -O2 -target bpf -mcpu=v2 -D__TARGET_ARCH_x86 -Wall -Wextra -Werror
   -I${CMAKE_SOURCE_DIR}/bpf/include -I${CMAKE_SOURCE_DIR}/bpf -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE})
 
@@ -36,9 +34,10 @@ function(bpf_object name source)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/bpf)
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${BPF_CLANG} ${BPF_COMPILE_FLAGS} -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+    COMMAND ${BPF_CLANG} ${BPF_COMPILE_FLAGS} -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
     COMMAND ${LLVM_STRIP} -g ${object}
-    DEPENDS ${source} ${BPF_HEADERS}
+    DEPENDS ${source}
+    DEPFILE ${object}.d
     COMMENT "BPF ${name}"
     VERBATIM)
   add_custom_command(

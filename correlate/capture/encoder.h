@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "collwire/record.h"
 #include "correlate/capture/format.h"
 
 struct ZSTD_CCtx_s;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "collwire/records.h"
+#include "collwire/record.h"
 #include "correlate/capture/fields.h"
 
 namespace collwire::capture {

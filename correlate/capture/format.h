@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collwire/records.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire::capture {
 

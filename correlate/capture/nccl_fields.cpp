@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields of collwire/nccl_records.h and nccl_error_records.h.
+// The fields of NCCL and socket records.
 #include <array>
 
 #include "collwire/records.h"

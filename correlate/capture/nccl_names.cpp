@@ -3,7 +3,11 @@
 
 #include <array>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_error_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
 
 namespace collwire::capture {
 namespace {

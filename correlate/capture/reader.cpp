@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/crc32c.h"
 #include "correlate/capture/format.h"
 #include "correlate/capture/kinds.h"
@@ -52,9 +54,9 @@ Result<FileHeader> read_file_header(ByteSpan file) {
     return header;
 }
 
-class Decoder {
+class CaptureDecoder {
 public:
-    Decoder(ByteSpan file, const RecordVisitor &visit) : file_(file), visit_(visit) {}
+    CaptureDecoder(ByteSpan file, const RecordVisitor &visit) : file_(file), visit_(visit) {}
 
     Result<ReadSummary> run() {
         auto header = read_file_header(file_);
@@ -186,7 +188,7 @@ private:
 } // namespace
 
 Result<ReadSummary> read_capture(std::span<const std::byte> file, const RecordVisitor &visit) {
-    return Decoder(file, visit).run();
+    return CaptureDecoder(file, visit).run();
 }
 
 std::string ReadSummary::describe() const {

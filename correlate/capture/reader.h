@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "collwire/records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/record.h"
 
 namespace collwire::capture {
 

@@ -75,9 +75,9 @@ std::string through(const Transfer &transfer) {
     return printable(text);
 }
 
-class Writer {
+class InspectionTextWriter {
 public:
-    Writer(const Inspection &inspection, const TextOptions &options)
+    InspectionTextWriter(const Inspection &inspection, const TextOptions &options)
         : inspection_(inspection), options_(options) {}
 
     std::string text() {
@@ -274,7 +274,7 @@ private:
 } // namespace
 
 std::string render_text(const Inspection &inspection, const TextOptions &options) {
-    return Writer{inspection, options}.text();
+    return InspectionTextWriter{inspection, options}.text();
 }
 
 } // namespace collwire::inspect

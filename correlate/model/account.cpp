@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "collwire/qp_records.h"
 #include "correlate/model/join.h"
 #include "correlate/model/port_counters.h"
 
@@ -99,9 +100,9 @@ bool has_destination(const Qp &qp) {
            (qp.remote_port != NONE || has_address);
 }
 
-class Accountant {
+class QpAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model) {}
+    explicit QpAccountant(Model &model) : model_(model) {}
 
     void run() {
         for (const Qp &qp : model_.qps) {
@@ -200,7 +201,7 @@ private:
 } // namespace
 
 void account(Model &model) {
-    Accountant(model).run();
+    QpAccountant(model).run();
 }
 
 } // namespace collwire::model

@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/model/join.h"
 
@@ -264,7 +266,7 @@ private:
     }
 
     void nccl() {
-        const identity::Identity &nccl = model_.nccl;
+        const nccl::NcclFacts &nccl = model_.nccl;
         if (nccl.ops_truncated != 0)
             warn(fmt::format("{} NCCL launch(es) had more operations than collwire reads: their "
                              "collectives are partial",
@@ -282,7 +284,7 @@ private:
                 "{} NCCL call(s) and launch(es) belong to no communicator in the captures",
                 nccl.orphans));
         const auto unjoined = std::count_if(
-            nccl.instances.begin(), nccl.instances.end(), [](const identity::Instance &instance) {
+            nccl.instances.begin(), nccl.instances.end(), [](const nccl::Instance &instance) {
                 return instance.n_collectives != 0 && !instance.is_joined;
             });
         if (unjoined != 0)
@@ -305,7 +307,7 @@ private:
             warn(fmt::format(
                 "the clocks of {} pair(s) of hosts differ by {:.1f} s or more; the worst: {}'s is "
                 "{:.3f} s ahead of {}'s. Compare times across hosts with care",
-                apart, CLOCKS_APART_NS / NS_PER_S,
+                apart, static_cast<double>(CLOCKS_APART_NS) / NS_PER_S,
                 model_.hosts[worst->b_minus_a_ns < 0 ? worst->host_a : worst->host_b].name,
                 static_cast<double>(magnitude(worst->b_minus_a_ns)) / NS_PER_S,
                 model_.hosts[worst->b_minus_a_ns < 0 ? worst->host_b : worst->host_a].name));

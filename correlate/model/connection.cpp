@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "collwire/qp_records.h"
+
 namespace collwire::model {
 
 Life life_of(const Model &model, const Qp &qp) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "collwire/qp_records.h"
 #include "correlate/model/connection.h"
 #include "correlate/model/join.h"
 

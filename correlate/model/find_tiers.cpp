@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "collwire/qp_records.h"
 #include "correlate/model/join.h"
 
 namespace collwire::model {
@@ -90,9 +91,9 @@ struct Remote {
     std::string host;
 };
 
-class Finder {
+class TierFinder {
 public:
-    Finder(const Model &model, const Topology *topology, const std::vector<bool> &is_shared)
+    TierFinder(const Model &model, const Topology *topology, const std::vector<bool> &is_shared)
         : model_(model), topology_(topology), is_shared_(is_shared) {}
 
     [[nodiscard]] Remote find(const Qp &qp, Index remote_port,
@@ -147,7 +148,7 @@ void find_tiers(Model &model, const Topology *topology) {
         model.topology_source = topology->source();
         find_ports(model, *topology, is_shared);
     }
-    const Finder finder(model, topology, is_shared);
+    const TierFinder finder(model, topology, is_shared);
     for (Qp &qp : model.qps) {
         for (UdPeer &peer : qp.ud_peers) {
             Remote remote = finder.find(qp, peer.remote_port, by_gid(peer.dgid));

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "collwire/loss_records.h"
+#include "collwire/port_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/model/meaning.h"
 

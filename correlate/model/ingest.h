@@ -11,6 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/model.h"
 #include "correlate/nccl/gather.h"
@@ -128,7 +132,7 @@ private:
     [[nodiscard]] bool keeps_series() { return (session().flags & CW_NODE_NCCL) != 0; }
 
     Model model_;
-    identity::Gather nccl_;
+    nccl::Gather nccl_;
     Index session_ = NONE;          // of the capture that was started last
     bool segment_is_first_ = false; // counts start at 0 in it
     std::uint64_t segment_start_ns_ = 0;

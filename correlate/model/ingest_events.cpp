@@ -2,6 +2,8 @@
 // Events of ports and devices.
 #include <fmt/format.h>
 
+#include "collwire/port_records.h"
+#include "collwire/record.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/model/ingest.h"
 

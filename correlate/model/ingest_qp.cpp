@@ -4,6 +4,11 @@
 #include <cstring>
 #include <tuple>
 
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/wire_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/model/ingest.h"
 #include "correlate/model/post_counters.h"
@@ -91,7 +96,7 @@ void subtract(cw_post_counters &from, const cw_post_counters &baseline, std::uin
     combine(from, baseline, subtract_or_zero);
 }
 
-identity::ByteSample sample_of(const cw_wire_counters &wire, std::uint64_t time_ns) {
+nccl::ByteSample sample_of(const cw_wire_counters &wire, std::uint64_t time_ns) {
     const cw_wire_direction &tx = wire.tx;
     return {.time_ns = time_ns,
             .last_ns = tx.last_ns,
@@ -100,7 +105,7 @@ identity::ByteSample sample_of(const cw_wire_counters &wire, std::uint64_t time_
                 add_saturating(tx.wire_bytes[CW_WIRE_REQUEST], tx.wire_bytes[CW_WIRE_RETRANSMIT])};
 }
 
-identity::ByteSample sample_of(const cw_post_counters &posts, std::uint64_t time_ns) {
+nccl::ByteSample sample_of(const cw_post_counters &posts, std::uint64_t time_ns) {
     return {.time_ns = time_ns, .payload_bytes = posted_payload_bytes(posts)};
 }
 
@@ -122,11 +127,11 @@ void part_overlapping(std::vector<std::pair<std::uint64_t, std::uint64_t>> &gaps
 
 // If the first segment is missing, counting starts at the first sample.
 template <typename Counters>
-void keep(std::unique_ptr<identity::ByteSeries> &series, const Counters &counters,
+void keep(std::unique_ptr<nccl::ByteSeries> &series, const Counters &counters,
           std::uint64_t time_ns, bool from_start) {
-    const identity::ByteSample sample = sample_of(counters, time_ns);
+    const nccl::ByteSample sample = sample_of(counters, time_ns);
     if (!series) {
-        series = std::make_unique<identity::ByteSeries>();
+        series = std::make_unique<nccl::ByteSeries>();
         if (!from_start)
             series->set_baseline(sample);
     }

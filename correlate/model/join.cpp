@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "collwire/qp_records.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::model {
@@ -20,7 +21,7 @@ void join(Model &model, const topology::Topology *topology) {
     find_tiers(model, topology);
     measure(model);
     account(model);
-    identity::resolve(model, topology);
+    nccl::resolve(model, topology);
     conclude_events(model);
     collect_warnings(model);
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/model/join.h"
 #include "correlate/model/post_counters.h"
 

@@ -4,6 +4,11 @@
 #include <set>
 #include <span>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/model/join.h"
 #include "correlate/model/posted.h"

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collwire/loss_records.h"
+
 namespace collwire::model {
 
 namespace {

@@ -14,13 +14,17 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/model/address.h"
 #include "correlate/model/counters.h"
 #include "correlate/model/known.h"
 #include "correlate/model/pci_place.h"
 #include "correlate/nccl/byte_series.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
 namespace collwire::model {
 
@@ -288,8 +292,8 @@ struct Qp {
     std::uint64_t first_rx_wire_bytes = 0;
     std::unique_ptr<cw_post_counters> posts; // since the start of the recorded part
     // Growth of both over time, if NCCL's operations were recorded.
-    std::unique_ptr<identity::ByteSeries> wire_series;
-    std::unique_ptr<identity::ByteSeries> post_series;
+    std::unique_ptr<nccl::ByteSeries> wire_series;
+    std::unique_ptr<nccl::ByteSeries> post_series;
     std::vector<UdPeer> ud_peers;
     std::vector<Retransmission> retransmissions;
 
@@ -324,7 +328,7 @@ struct Posts {
     std::uint64_t first_seen_ns = 0; // time of its cw_verbs_qp; 0: lost
     std::uint64_t start_boottime_ns = 0;
     std::string device;
-    std::unique_ptr<identity::ByteSeries> series;
+    std::unique_ptr<nccl::ByteSeries> series;
 };
 
 // Posts without a queue pair in the captures.
@@ -443,7 +447,7 @@ struct Model {
     std::vector<std::string> warnings; // by severity
     bool has_topology = false;
     std::string topology_source;
-    identity::Identity nccl;
+    nccl::NcclFacts nccl;
 
     // In every recording that counts, and at least one counts.
     [[nodiscard]] bool watched_queue_pairs() const;

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/model/connection.h"
 #include "correlate/model/join.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/model/pci_place.h"
 
+#include "collwire/node_records.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/ingest.h"
 

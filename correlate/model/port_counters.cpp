@@ -7,6 +7,9 @@
 #include <set>
 #include <unordered_map>
 
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+
 namespace collwire::model {
 
 namespace {

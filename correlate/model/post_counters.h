@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "collwire/records.h"
+#include "collwire/post_records.h"
 
 namespace collwire::model {
 

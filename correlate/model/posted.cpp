@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/wire/overhead.h"
 
 namespace collwire::model {
@@ -19,21 +21,21 @@ bool carries_payload(std::size_t post_class) {
 }
 
 // Null: the address or the link is not known.
-std::optional<WirePath> path_of(const Qp &qp, const Port *port, bool &assumed_ipv4) {
-    WirePath path;
+std::optional<wire::WirePath> path_of(const Qp &qp, const Port *port, bool &assumed_ipv4) {
+    wire::WirePath path;
     path.qp_type = qp.type;
     path.path_mtu_bytes = qp.is_datagram() ? DATAGRAM_MTU_BYTES : qp.path_mtu_bytes();
     if (port == nullptr)
         return std::nullopt;
     if (port->link_layer == CW_LINK_INFINIBAND) {
-        path.protocol = WireProtocol::InfiniBand;
+        path.protocol = wire::WireProtocol::InfiniBand;
         path.grh = qp.has(CW_QP_GRH);
         return path;
     }
     if (port->link_layer != CW_LINK_ETHERNET)
         return std::nullopt;
     if (qp.has(CW_QP_SGID) && qp.address.gid_type == CW_GID_ROCE_V1) {
-        path.protocol = WireProtocol::RoceV1;
+        path.protocol = wire::WireProtocol::RoceV1;
         return path;
     }
     bool ipv4 = false;
@@ -48,7 +50,7 @@ std::optional<WirePath> path_of(const Qp &qp, const Port *port, bool &assumed_ip
             return std::nullopt;
         ipv4 = is_ipv4_mapped(qp.dgid());
     }
-    path.protocol = ipv4 ? WireProtocol::RoceV2Ipv4 : WireProtocol::RoceV2Ipv6;
+    path.protocol = ipv4 ? wire::WireProtocol::RoceV2Ipv4 : wire::WireProtocol::RoceV2Ipv6;
     return path;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collwire/post_records.h"
 #include "correlate/model/model.h"
 
 namespace collwire::model {

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/format.h"
 #include "correlate/capture/reader.h"
 

@@ -6,9 +6,12 @@
 #include <tuple>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/nccl/link_meter.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_known;
 using model::add_saturating;
@@ -40,9 +43,9 @@ Sent sent_by(const Qp &qp) {
     return sent;
 }
 
-class Accountant {
+class ControlAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit ControlAccountant(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         for (const Link &link : nccl_.links)
@@ -202,7 +205,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     // Sessions and processes with counted connections of which some queue pairs were not found.
     std::set<std::pair<Index, std::uint32_t>> lack_queue_pairs_;
 };
@@ -249,7 +252,7 @@ void MatrixCell::add(std::uint64_t payload, const Known &wire) {
         add_known(wire_bytes, wire);
 }
 
-void add_to_matrix(Identity &nccl, const Link &link, Index comm, std::int32_t source,
+void add_to_matrix(NcclFacts &nccl, const Link &link, Index comm, std::int32_t source,
                    std::int32_t destination, std::uint64_t payload_bytes, const Known &wire_bytes) {
     const auto parts = by_tier(link, payload_bytes, wire_bytes.value_or(0));
     for (std::size_t tier = 0; tier < model::TIERS; ++tier) {
@@ -262,7 +265,7 @@ void add_to_matrix(Identity &nccl, const Link &link, Index comm, std::int32_t so
 }
 
 void account_control(Model &model) {
-    Accountant(model).run();
+    ControlAccountant(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,16 +6,16 @@
 #include <utility>
 
 #include "correlate/model/model.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // By the tiers of its queue pairs: payload, wire bytes.
 [[nodiscard]] std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIERS>
 by_tier(const Link &link, std::uint64_t payload_bytes, std::uint64_t wire_bytes);
-void add_to_matrix(Identity &nccl, const Link &link, Index comm, std::int32_t source,
+void add_to_matrix(NcclFacts &nccl, const Link &link, Index comm, std::int32_t source,
                    std::int32_t destination, std::uint64_t payload_bytes, const Known &wire_bytes);
 
 void account_control(model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

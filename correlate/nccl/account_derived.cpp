@@ -4,21 +4,23 @@
 #include <algorithm>
 #include <set>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/model/join.h"
 #include "correlate/model/more_sums.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_known;
 using model::Model;
 
 namespace {
 
-class Accountant {
+class DerivedAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
+    explicit DerivedAccountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
 
     void run() {
         find_strays();
@@ -104,7 +106,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     model::MoreSums sums_;
     std::set<std::pair<Index, std::uint32_t>> strays_; // session, process
 };
@@ -112,7 +114,7 @@ private:
 } // namespace
 
 void account_derived(Model &model) {
-    Accountant(model).run();
+    DerivedAccountant(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

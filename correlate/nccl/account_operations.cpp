@@ -5,6 +5,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/account_control.h"
 #include "correlate/nccl/bytes_by_kind.h"
 #include "correlate/nccl/describe.h"
@@ -12,7 +13,7 @@
 #include "correlate/nccl/resolve.h"
 #include "correlate/nccl/unlisted.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_saturating;
 using model::Model;
@@ -31,9 +32,9 @@ struct Recording {
     std::vector<Index> links; // sending ones
 };
 
-class Accountant {
+class OperationAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit OperationAccountant(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         std::map<Index, Recording> by_session;
@@ -248,7 +249,7 @@ private:
     Operation *operation_of(const LaunchRef &ref, const Launch &launch, std::uint32_t task,
                             bool *is_p2p_operation = nullptr) {
         const auto [is_pair, index] =
-            identity::operation_of(nccl_, nccl_.instances[ref.instance], launch, task);
+            nccl::operation_of(nccl_, nccl_.instances[ref.instance], launch, task);
         if (index == NONE)
             return nullptr;
         if (is_p2p_operation != nullptr)
@@ -258,8 +259,8 @@ private:
 
     [[nodiscard]] Rung rung_of_call(const LaunchRef &ref, const Launch &launch,
                                     std::uint32_t task) const {
-        return identity::rung_of_call(nccl_, nccl_.instances[ref.instance], launch,
-                                      task_calls_of(ref)[launch.first_task + task]);
+        return nccl::rung_of_call(nccl_, nccl_.instances[ref.instance], launch,
+                                  task_calls_of(ref)[launch.first_task + task]);
     }
 
     // nullptr: not read, or this version has no tasks.
@@ -499,7 +500,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::vector<LaunchRef> launches_; // of a recording, in time order
     UnlistedSums unjoined_, replays_;
 };
@@ -507,7 +508,7 @@ private:
 } // namespace
 
 void account_operations(Model &model) {
-    Accountant(model).run();
+    OperationAccountant(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

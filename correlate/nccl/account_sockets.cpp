@@ -4,11 +4,12 @@
 #include <map>
 #include <tuple>
 
+#include "collwire/socket_records.h"
 #include "correlate/model/more_sums.h"
 #include "correlate/nccl/link_meter.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_known;
 using model::Gid;
@@ -26,9 +27,9 @@ Gid address_of(const __u8 (&from)[16]) {
     return gid;
 }
 
-class Accountant {
+class SocketAccountant {
 public:
-    explicit Accountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
+    explicit SocketAccountant(Model &model) : model_(model), nccl_(model.nccl), sums_(model) {}
 
     void run() {
         index();
@@ -184,7 +185,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     model::MoreSums sums_;
     std::map<Ends, std::vector<Index>> sockets_;
     std::map<Gid, Index> hosts_;                   // by address
@@ -194,7 +195,7 @@ private:
 } // namespace
 
 void account_sockets(Model &model) {
-    Accountant(model).run();
+    SocketAccountant(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

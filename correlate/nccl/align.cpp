@@ -8,12 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/align_sequences.h"
 #include "correlate/nccl/common_clock.h"
 #include "correlate/nccl/count_places.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -283,7 +285,7 @@ private:
             instance.seq_base = SeqBase::Recording;
     }
 
-    Identity &nccl_;
+    NcclFacts &nccl_;
     CommonClock clock_;
     std::map<SharingKey, std::uint32_t> sharing_; // communicators by their proxy state
     bool has_counts_ = false;                     // NCCL's counts are of this communicator only
@@ -302,4 +304,4 @@ void align(Model &model) {
         aligner.run(comm);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

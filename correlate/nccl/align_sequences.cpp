@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
@@ -111,4 +111,4 @@ std::optional<Alignment> align_sequences(std::span<const SequenceItem> a,
     return Alignment{best->offset, 1 - best->apart_ns / second->apart_ns};
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

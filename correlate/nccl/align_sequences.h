@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 struct SequenceItem {
     std::uint64_t signature = 0; // equal for one operation on all ranks
@@ -22,4 +22,4 @@ struct Alignment {
 [[nodiscard]] std::optional<Alignment> align_sequences(std::span<const SequenceItem> a,
                                                        std::span<const SequenceItem> b);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -7,12 +7,14 @@
 #include <tuple>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/model/counters.h"
 #include "correlate/nccl/bytes_by_kind.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -34,9 +36,9 @@ struct Way {
     std::int32_t peer = -1;
 };
 
-class Assumer {
+class LaunchAssumer {
 public:
-    explicit Assumer(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit LaunchAssumer(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         std::map<Index, std::vector<Way>> ways; // by instance
@@ -182,7 +184,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<Place, std::int32_t> ranks_;
     std::map<std::tuple<std::uint64_t, std::int32_t, Index>, std::set<std::int32_t>>
         ranks_on_; // of a communicator, on a host
@@ -191,7 +193,7 @@ private:
 } // namespace
 
 void assume_launches(Model &model) {
-    Assumer(model).run();
+    LaunchAssumer(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,9 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/post_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/model/counters.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 using model::Qp;
@@ -39,9 +42,9 @@ constexpr std::size_t MAX_ENDPOINTS = 512;
 constexpr std::uint64_t CLEAR_TO_SEND_BYTES = 512;
 constexpr int MAX_PARENTS = 16;
 
-class Assumer {
+class LineageAssumer {
 public:
-    explicit Assumer(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit LineageAssumer(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         if (!find_ranks())
@@ -356,7 +359,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<CommKey, std::map<Process, Rank>> ranks_;
     std::map<Process, std::set<CommKey>> processes_; // API-only communicators
     std::vector<Group> groups_;
@@ -369,7 +372,7 @@ private:
 } // namespace
 
 void assume_links(Model &model) {
-    Assumer(model).run();
+    LineageAssumer(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

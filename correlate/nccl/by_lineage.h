@@ -5,7 +5,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Adds a flow (`is_assumed`, inferred) for each of their ranks and each peer it sent to, with the
 // sending queue pairs: more bytes out than in (the reverse path carries clear-to-send only).
@@ -13,4 +13,4 @@ namespace collwire::identity {
 // the flows of others. Needs instances, and paired queue pairs with their bytes.
 void assume_links(model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

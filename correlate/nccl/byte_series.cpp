@@ -5,7 +5,7 @@
 
 #include "correlate/model/counters.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::subtract_or_zero;
 
@@ -37,4 +37,4 @@ ByteSample ByteSeries::at(std::size_t i) const {
     return sample;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

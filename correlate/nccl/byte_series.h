@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 struct ByteSample {
     std::uint64_t time_ns = 0;
@@ -36,4 +36,4 @@ private:
     ByteSample baseline_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 // Far below the size at which a product of two overflows.
@@ -24,7 +24,7 @@ Number common_divisor(Number a, Number b) {
 }
 
 // This many operations of each kind carry `bytes` together.
-struct Sum {
+struct LinearEquation {
     std::vector<Number> operations; // by index of kind
     Number bytes = 0;
 
@@ -40,7 +40,7 @@ struct Sum {
                });
     }
     // Eliminates the first kind of `other`.
-    void take_out(const Sum &other) {
+    void take_out(const LinearEquation &other) {
         const std::size_t kind = other.first();
         const Number own = operations[kind], its = other.operations[kind];
         if (own == 0)
@@ -64,16 +64,16 @@ enum class Verdict { New, FollowsFromOthers, Contradicted, NotTold };
 // Linearly independent sums. The first kind of each is in no other.
 class Basis {
 public:
-    Verdict add(Sum sum) {
-        for (const Sum &known : sums_) {
+    Verdict add(LinearEquation sum) {
+        for (const LinearEquation &known : sums_) {
             sum.take_out(known);
             if (!sum.is_small())
                 return Verdict::NotTold;
         }
         if (sum.first() == sum.operations.size())
             return sum.bytes == 0 ? Verdict::FollowsFromOthers : Verdict::Contradicted;
-        std::vector<Sum> reduced = sums_;
-        for (Sum &known : reduced) {
+        std::vector<LinearEquation> reduced = sums_;
+        for (LinearEquation &known : reduced) {
             known.take_out(sum);
             if (!known.is_small())
                 return Verdict::NotTold;
@@ -87,7 +87,7 @@ public:
     // number.
     [[nodiscard]] std::optional<std::map<std::size_t, std::uint64_t>> solved() const {
         std::map<std::size_t, std::uint64_t> values;
-        for (const Sum &sum : sums_) {
+        for (const LinearEquation &sum : sums_) {
             const std::size_t kind = sum.first();
             if (std::ranges::count_if(sum.operations, [](Number one) { return one != 0; }) != 1)
                 continue;
@@ -100,7 +100,7 @@ public:
     }
 
 private:
-    std::vector<Sum> sums_;
+    std::vector<LinearEquation> sums_;
 };
 
 struct Solution {
@@ -109,7 +109,7 @@ struct Solution {
 };
 
 // Absent if they contradict each other.
-std::optional<Solution> solution_of(const std::vector<Sum> &sums, std::size_t without) {
+std::optional<Solution> solution_of(const std::vector<LinearEquation> &sums, std::size_t without) {
     Solution solution;
     Basis basis;
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -170,10 +170,10 @@ void KindSums::solve() {
             ++seen[{stretch.operations, stretch.interval->measured_bytes}];
     if (seen.size() > MAX_SUMS)
         return;
-    std::vector<Sum> sums;
+    std::vector<LinearEquation> sums;
     std::vector<std::size_t> times;
     for (const auto &[of, n_seen] : seen) {
-        Sum sum{std::vector<Number>(kinds.size()), of.second};
+        LinearEquation sum{std::vector<Number>(kinds.size()), of.second};
         for (const auto &[kind, n] : of.first)
             sum.operations[index_of(kind)] = n;
         sums.push_back(std::move(sum));
@@ -205,4 +205,4 @@ void KindSums::solve() {
             });
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

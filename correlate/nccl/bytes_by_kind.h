@@ -8,9 +8,9 @@
 #include <map>
 #include <vector>
 
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class KindSums {
 public:
@@ -49,4 +49,4 @@ private:
     std::map<std::uint32_t, Bounds> kinds_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -3,19 +3,21 @@
 
 #include <algorithm>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/model/address.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
 // Beyond every real program.
 constexpr std::uint64_t MAX_POSITION = 1ULL << 48U;
 
-class Reader {
+class CallSequenceReader {
 public:
-    Reader(const Identity &nccl, const Instance &instance)
+    CallSequenceReader(const NcclFacts &nccl, const Instance &instance)
         : nccl_(nccl), instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]) {}
 
@@ -123,7 +125,7 @@ private:
         return batch;
     }
 
-    const Identity &nccl_;
+    const NcclFacts &nccl_;
     const Instance &instance_;
     const CommStream &stream_;
     const std::vector<CallJoin> &joins_;
@@ -140,8 +142,8 @@ bool CallSequence::is_consistent(const CountedAt &from, const CountedAt &to) con
     return to.counted == from.counted + static_cast<std::uint64_t>(counted);
 }
 
-CallSequence call_sequence(const Identity &nccl, const Instance &instance, bool has_counts) {
-    return Reader(nccl, instance).read(has_counts);
+CallSequence call_sequence(const NcclFacts &nccl, const Instance &instance, bool has_counts) {
+    return CallSequenceReader(nccl, instance).read(has_counts);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

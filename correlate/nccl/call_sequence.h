@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 struct CallItem {
     std::uint64_t signature = 0; // equal for one collective on all ranks
@@ -34,7 +34,7 @@ struct CallSequence {
 };
 
 // `has_counts`: NCCL's counts are of this communicator only.
-[[nodiscard]] CallSequence call_sequence(const Identity &nccl, const Instance &instance,
+[[nodiscard]] CallSequence call_sequence(const NcclFacts &nccl, const Instance &instance,
                                          bool has_counts);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

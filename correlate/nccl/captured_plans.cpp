@@ -5,9 +5,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 std::uint32_t CapturedPlans::add(std::uint32_t index) {
     const Launch &launch = stream_.launches[index];
@@ -175,4 +176,4 @@ std::uint32_t CapturedPlans::first_call_after(std::uint64_t time_ns) const {
         stream_.calls.begin());
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -11,9 +11,9 @@
 #include <tuple>
 #include <vector>
 
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class CapturedPlans {
 public:
@@ -21,7 +21,7 @@ public:
     using LikenessOfCall = std::uint64_t (*)(const Call &);
 
     // `best`: upper limit of the certainty.
-    CapturedPlans(Identity &nccl, const Instance &instance, Rung best)
+    CapturedPlans(NcclFacts &nccl, const Instance &instance, Rung best)
         : instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]), task_calls_(nccl.task_calls[instance.stream]),
           best_(best) {}
@@ -66,4 +66,4 @@ private:
     std::map<std::uint64_t, std::set<std::uint32_t>> unlaunched_;           // by likeness
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

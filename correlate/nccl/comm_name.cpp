@@ -5,9 +5,9 @@
 #include <cstddef>
 
 #include "base/utf8.h"
-#include "collwire/records.h"
+#include "collwire/record.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
@@ -61,4 +61,4 @@ std::string agreed_name(std::span<const ReadName> names) {
     return std::string(agreed);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

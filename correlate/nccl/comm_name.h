@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // The name in a rank's record; empty: none.
 struct ReadName {
@@ -19,4 +19,4 @@ struct ReadName {
 // or unknown.
 [[nodiscard]] std::string agreed_name(std::span<const ReadName> names);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Index;
 
@@ -41,4 +41,4 @@ std::uint64_t CommonClock::time_ns(Index host, std::uint64_t monotonic_ns) const
     return realtime_ns == 0 ? 0 : realtime_ns - ahead_ns_[host];
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

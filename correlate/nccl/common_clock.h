@@ -7,7 +7,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class CommonClock {
 public:
@@ -21,4 +21,4 @@ private:
     std::vector<std::uint64_t> ahead_ns_; // by host, modulo 2^64
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

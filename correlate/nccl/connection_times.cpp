@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 // A launched operation reaches its proxy within this time; samples that contradict are discarded.
@@ -209,4 +209,4 @@ void ConnectionTimes::measure(OpTime &time, std::uint64_t launch_ns, std::uint64
     }
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

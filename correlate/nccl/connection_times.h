@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 struct TimedOp {
     std::uint64_t launch_ns = 0;
@@ -111,4 +111,4 @@ private:
     std::size_t stretch_ = 0, at_sample_ = 0, at_measured_ = 0;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

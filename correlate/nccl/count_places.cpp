@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 void CountPlaces::add(const CallSequence &of, std::uint32_t n_items, std::uint64_t seq) {
     std::vector<Place> seen;
@@ -63,4 +63,4 @@ Known CountPlaces::seq_of(const CallSequence &of, std::uint32_t n_items) const {
     return seq;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,7 +9,7 @@
 
 #include "correlate/nccl/call_sequence.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class CountPlaces {
 public:
@@ -33,4 +33,4 @@ private:
     std::deque<Place> places_; // by position
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

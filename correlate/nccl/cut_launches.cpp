@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <span>
 
-namespace collwire::identity {
+#include "collwire/nccl_launch_records.h"
+
+namespace collwire::nccl {
 
 CutLaunches::CutLaunches(const model::Model &model) : groups_(model.nccl.instances.size()) {
     for (Index index = 0; index < groups_.size(); ++index) {
@@ -40,4 +42,4 @@ bool CutLaunches::may_hold(Index instance, const Call &call) const {
     return group != groups.end() && call.time_ns > group->first;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

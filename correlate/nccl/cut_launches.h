@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "correlate/model/model.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class CutLaunches {
 public:
@@ -25,4 +25,4 @@ private:
     std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> groups_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

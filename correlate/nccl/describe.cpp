@@ -8,11 +8,13 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/model/counters.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 std::string_view rung_name(Rung rung) {
     static constexpr std::array<std::string_view, RUNGS> names{"process", "inferred", "exact"};
@@ -57,7 +59,7 @@ std::string_view transport_name(std::uint32_t transport) {
     return transport < names.size() ? names[transport] : names[0];
 }
 
-std::string version_text(std::uint32_t version) {
+std::string library_version_text(std::uint32_t version) {
     if (version == 0)
         return {};
     // ncclGetVersion: a four-digit number up to 2.8.
@@ -145,7 +147,7 @@ std::string endpoint_text(const std::uint8_t (&address)[16], std::uint16_t port)
                                                : fmt::format("[{}]:{}", text, port);
 }
 
-TierBytes bytes_by_tier(const Identity &nccl, const Operation &operation) {
+TierBytes bytes_by_tier(const NcclFacts &nccl, const Operation &operation) {
     const bool is_pair = is_p2p(operation.func);
     const std::vector<Operation> &operations = is_pair ? nccl.p2p : nccl.collectives;
     const auto split =
@@ -159,7 +161,7 @@ TierBytes bytes_by_tier(const Identity &nccl, const Operation &operation) {
     return bytes;
 }
 
-Index only_communicator(const Identity &nccl, const Link &link) {
+Index only_communicator(const NcclFacts &nccl, const Link &link) {
     Index only = NONE;
     for (const Index instance : link.instances) {
         const Index comm = nccl.instances[instance].comm;
@@ -170,7 +172,7 @@ Index only_communicator(const Identity &nccl, const Link &link) {
     return only;
 }
 
-std::map<std::string, ParamValues> params_of(const Identity &nccl, const Communicator &comm) {
+std::map<std::string, ParamValues> params_of(const NcclFacts &nccl, const Communicator &comm) {
     std::map<std::pair<Index, std::uint32_t>, std::vector<std::int32_t>> ranks; // of a process
     for (const Index index : comm.instances) {
         const Instance &instance = nccl.instances[index];
@@ -198,7 +200,7 @@ std::map<std::string, ParamValues> params_of(const Identity &nccl, const Communi
     return params;
 }
 
-OtherCalls other_calls(const Identity &nccl) {
+OtherCalls other_calls(const NcclFacts &nccl) {
     OtherCalls others;
     for (const Instance &instance : nccl.instances) {
         const std::vector<Call> &calls = nccl.gathered.streams[instance.stream].calls;
@@ -210,4 +212,4 @@ OtherCalls other_calls(const Identity &nccl) {
     return others;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

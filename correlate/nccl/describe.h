@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "correlate/model/model.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 [[nodiscard]] std::string_view rung_name(Rung rung);
 [[nodiscard]] std::string_view source_name(ByteSource source);
@@ -27,7 +27,7 @@ namespace collwire::identity {
 [[nodiscard]] std::string_view end_known_name(EndKnown known); // "" for No
 [[nodiscard]] std::string_view transport_name(std::uint32_t transport);
 // "2.28.9"; "" for 0
-[[nodiscard]] std::string version_text(std::uint32_t version);
+[[nodiscard]] std::string library_version_text(std::uint32_t version);
 // "0x1122334455667788"
 [[nodiscard]] std::string hash_text(std::uint64_t hash);
 // "0000:07:00.0", from the number that NCCL keeps.
@@ -48,19 +48,19 @@ namespace collwire::identity {
 
 // Payload and wire bytes of an operation, for each tier in its `tiers`.
 using TierBytes = std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIERS>;
-[[nodiscard]] TierBytes bytes_by_tier(const Identity &nccl, const Operation &operation);
+[[nodiscard]] TierBytes bytes_by_tier(const NcclFacts &nccl, const Operation &operation);
 
 // The only communicator of a flow; NONE: several, or not known.
-[[nodiscard]] Index only_communicator(const Identity &nccl, const Link &link);
+[[nodiscard]] Index only_communicator(const NcclFacts &nccl, const Link &link);
 
 // By value: the ranks whose process has it.
 using ParamValues = std::map<std::int64_t, std::vector<std::int32_t>>;
-[[nodiscard]] std::map<std::string, ParamValues> params_of(const Identity &nccl,
+[[nodiscard]] std::map<std::string, ParamValues> params_of(const NcclFacts &nccl,
                                                            const Communicator &comm);
 
 // Calls that are neither a collective nor a pair (PutSignal, Signal, WaitSignal), by communicator,
 // rank and function.
 using OtherCalls = std::map<std::tuple<Index, std::int32_t, std::uint8_t>, std::uint64_t>;
-[[nodiscard]] OtherCalls other_calls(const Identity &nccl);
+[[nodiscard]] OtherCalls other_calls(const NcclFacts &nccl);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -8,10 +8,11 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/resolve.h"
 #include "correlate/nccl/warning_text.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 using model::Qp;
@@ -42,7 +43,7 @@ using ProcessKey = std::pair<Index, std::uint32_t>; // session, tgid
 constexpr std::size_t MAX_LOOKED_AT = 1024;
 
 // The only one of these communicators alive at that time; NONE: several, or no one.
-Index only_alive(const Identity &nccl, std::span<const Index> instances, std::uint64_t time_ns) {
+Index only_alive(const NcclFacts &nccl, std::span<const Index> instances, std::uint64_t time_ns) {
     Index only = NONE;
     if (instances.size() > MAX_LOOKED_AT)
         return NONE;
@@ -60,7 +61,7 @@ Index only_alive(const Identity &nccl, std::span<const Index> instances, std::ui
 // The communicators of each process.
 class Owned {
 public:
-    explicit Owned(const Identity &nccl) : nccl_(nccl) {
+    explicit Owned(const NcclFacts &nccl) : nccl_(nccl) {
         for (Index index = 0; index < nccl.instances.size(); ++index)
             of_process_[{nccl.instances[index].session, nccl.instances[index].record.tgid}]
                 .push_back(index);
@@ -75,7 +76,7 @@ public:
     }
 
 private:
-    const Identity &nccl_;
+    const NcclFacts &nccl_;
     std::map<ProcessKey, std::vector<Index>> of_process_;
 };
 
@@ -238,7 +239,7 @@ bool ended_with_process(const Ends &ends, const NcclError &error) {
 } // namespace
 
 std::vector<NcclError> errors_of_queue_pairs(const Model &model) {
-    const Identity &nccl = model.nccl;
+    const NcclFacts &nccl = model.nccl;
     std::vector<NcclError> errors;
     Ends ends;
     for (const EndedProcess &ended : in_order(nccl.gathered.ended_processes))
@@ -279,7 +280,7 @@ std::vector<NcclError> errors_of_queue_pairs(const Model &model) {
 }
 
 std::vector<NcclError> errors_of_processes(const Model &model) {
-    const Identity &nccl = model.nccl;
+    const NcclFacts &nccl = model.nccl;
     const Owned owned(nccl);
     std::vector<NcclError> errors;
     std::set<std::tuple<Index, std::uint32_t, Index>> told; // repeated records
@@ -309,4 +310,4 @@ std::vector<NcclError> errors_of_processes(const Model &model) {
     return errors;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -7,7 +7,7 @@
 #include "correlate/model/model.h"
 #include "correlate/nccl/errors.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // One for each warning text of a process: of recorded warnings, and of others read from memory. By
 // process, then by time.
@@ -21,4 +21,4 @@ namespace collwire::identity {
 // One for each process that exited without destroying its communicators, most ranks first.
 [[nodiscard]] std::vector<NcclError> errors_of_processes(const model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -11,7 +11,7 @@
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/warning_text.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -30,7 +30,7 @@ template <typename T> std::string list_of(const std::set<T> &values) {
     return list;
 }
 
-std::int32_t peer_of_qp(const Identity &nccl, Index qp) {
+std::int32_t peer_of_qp(const NcclFacts &nccl, Index qp) {
     const Index link = qp < nccl.qps.size() ? nccl.qps[qp].link : NONE;
     return link == NONE ? -1 : nccl.links[link].peer;
 }
@@ -129,7 +129,7 @@ std::string_view error_order_name(ErrorOrder order) {
     return {};
 }
 
-std::int32_t peer_of(const Identity &nccl, const NcclError &error) {
+std::int32_t peer_of(const NcclFacts &nccl, const NcclError &error) {
     return error.link == NONE ? -1 : nccl.links[error.link].peer;
 }
 
@@ -157,4 +157,4 @@ std::string error_text(const Model &model, const NcclError &error) {
     return text;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

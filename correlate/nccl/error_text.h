@@ -7,7 +7,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 [[nodiscard]] std::string_view error_kind_name(ErrorKind kind);
 [[nodiscard]] std::string_view error_order_name(ErrorOrder order); // "" for Unknown
@@ -15,6 +15,6 @@ namespace collwire::identity {
 // without host, process and rank.
 [[nodiscard]] std::string error_text(const model::Model &model, const NcclError &error);
 // The rank at the other end in the connection's numbering; -1: not known.
-[[nodiscard]] std::int32_t peer_of(const Identity &nccl, const NcclError &error);
+[[nodiscard]] std::int32_t peer_of(const NcclFacts &nccl, const NcclError &error);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,7 +9,7 @@
 
 #include "correlate/nccl/gathered.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 enum class ErrorKind : std::uint8_t {
     Ended,      // a rank's process exited without destroying its communicators
@@ -54,4 +54,4 @@ struct NcclError {
     std::optional<std::uint32_t> status; // of a completion, from the text: enum ibv_wc_status
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

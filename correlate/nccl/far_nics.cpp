@@ -3,10 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "collwire/nccl_connection_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Distance;
 using model::PciPlace;
@@ -121,4 +122,4 @@ bool FarNics::is_far_by_cpus(const Link &link, std::set<std::string> &names) con
     return true;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

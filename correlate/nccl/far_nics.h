@@ -11,7 +11,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class FarNics {
 public:
@@ -42,4 +42,4 @@ private:
     std::map<std::pair<Index, std::uint32_t>, std::set<std::uint64_t>> gpus_; // by session, process
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/qp_records.h"
 #include "correlate/model/address.h"
 #include "correlate/model/counters.h"
 #include "correlate/nccl/error_parts.h"
@@ -16,7 +17,7 @@
 #include "correlate/nccl/under_way.h"
 #include "correlate/nccl/warning_text.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -36,9 +37,9 @@ constexpr std::uint64_t FINISHES_NS = 2'000'000'000;
 constexpr std::size_t MAX_TOGETHER = 1000;
 constexpr std::size_t MAX_WAITING = 256; // listed ranks
 
-class Finder {
+class ErrorFinder {
 public:
-    explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {
+    explicit ErrorFinder(Model &model) : model_(model), nccl_(model.nccl) {
         for (NcclError &text : errors_of_texts(model))
             texts_[process_of(text)].push_back(std::move(text));
         for (NcclError &qps : errors_of_queue_pairs(model))
@@ -98,13 +99,13 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     OfProcess texts_, qps_;
     // By the port at the other end; NONE: several have it.
     std::map<std::tuple<Index, std::uint32_t, std::uint16_t>, Index> link_of_port_;
 };
 
-void Finder::index_sockets() {
+void ErrorFinder::index_sockets() {
     for (std::size_t i = 0; i < nccl_.gathered.sockets.size() && i < nccl_.sockets.size(); ++i) {
         const Socket &socket = nccl_.gathered.sockets[i];
         const Index link = nccl_.sockets[i].link;
@@ -119,7 +120,7 @@ void Finder::index_sockets() {
 
 // The process's last message before it kept the result; of completions the first, since later ones
 // are flushes.
-void Finder::take_text(NcclError &result) {
+void ErrorFinder::take_text(NcclError &result) {
     std::vector<NcclError> &texts = texts_[process_of(result)];
     const auto begin =
         texts.end() - static_cast<std::ptrdiff_t>(std::min(texts.size(), MAX_TOGETHER));
@@ -149,7 +150,7 @@ void Finder::take_text(NcclError &result) {
     texts.erase(best);
 }
 
-bool Finder::is_of(const CompletionText &completion, const NcclError &qps) const {
+bool ErrorFinder::is_of(const CompletionText &completion, const NcclError &qps) const {
     return std::any_of(qps.qps.begin(), qps.qps.end(), [&](Index index) {
         const model::Qp &qp = model_.qps[index];
         if (completion.qpn)
@@ -162,7 +163,7 @@ bool Finder::is_of(const CompletionText &completion, const NcclError &qps) const
 }
 
 // The result's queue pairs: named by NCCL, or the only ones.
-void Finder::take_queue_pairs(NcclError &result) {
+void ErrorFinder::take_queue_pairs(NcclError &result) {
     std::vector<NcclError> &all = qps_[process_of(result)];
     if (all.size() > MAX_TOGETHER)
         return;
@@ -208,7 +209,7 @@ void Finder::take_queue_pairs(NcclError &result) {
 
 // "... 10.0.0.1<2000>": the only socket of the process's connections with that port at its other
 // end.
-void Finder::take_socket(NcclError &result) const {
+void ErrorFinder::take_socket(NcclError &result) const {
     const auto port = peer_port(result.text);
     if (!port || result.link != NONE)
         return;
@@ -218,7 +219,7 @@ void Finder::take_socket(NcclError &result) const {
 }
 
 // The operation of each rank of these communicators when its recording ends.
-std::vector<UnderWay> Finder::unfinished_of(const std::vector<NcclError> &ends) const {
+std::vector<UnderWay> ErrorFinder::unfinished_of(const std::vector<NcclError> &ends) const {
     std::set<Index> comms;
     for (const NcclError &ended : ends) {
         comms.insert(comm_of(ended));
@@ -240,8 +241,9 @@ std::vector<UnderWay> Finder::unfinished_of(const std::vector<NcclError> &ends) 
 
 // Until when the rank was in that operation: an unchanged state is not re-emitted, until the
 // recording, the communicator or the process ends.
-Finder::Waiting Finder::waiting_of(const UnderWay &one,
-                                   const std::map<ProcessKey, std::uint64_t> &there_ns) const {
+ErrorFinder::Waiting
+ErrorFinder::waiting_of(const UnderWay &one,
+                        const std::map<ProcessKey, std::uint64_t> &there_ns) const {
     const Instance &instance = nccl_.instances[one.instance];
     const model::Session &session = model_.sessions[instance.session];
     Waiting result{one, {instance.session, instance.record.tgid}, 0};
@@ -257,7 +259,7 @@ Finder::Waiting Finder::waiting_of(const UnderWay &one,
 }
 
 // A collective is for all ranks.
-bool Finder::is_for(const UnderWay &one, std::int32_t rank) const {
+bool ErrorFinder::is_for(const UnderWay &one, std::int32_t rank) const {
     if (!one.is_pair || one.operation == NONE)
         return true;
     const Operation &pair = nccl_.p2p[one.operation];
@@ -267,7 +269,7 @@ bool Finder::is_for(const UnderWay &one, std::int32_t rank) const {
 // A process may exit with its work done and leave its communicators to the kernel: that is an error
 // only if another rank has one, or stays in an operation. Over RDMA a rank does not notice its
 // peer's exit while it has nothing unacknowledged in flight.
-void Finder::add_explained_ends() {
+void ErrorFinder::add_explained_ends() {
     std::vector<NcclError> ends = errors_of_processes(model_);
     std::map<Index, std::set<ProcessKey>> with_errors; // by communicator
     for (const NcclError &error : nccl_.errors)
@@ -311,7 +313,7 @@ void Finder::add_explained_ends() {
     }
 }
 
-void Finder::add_queue_pairs_of_ends() {
+void ErrorFinder::add_queue_pairs_of_ends() {
     std::map<ProcessKey, std::vector<NcclError *>> ends;
     for (NcclError &error : nccl_.errors)
         if (error.kind == ErrorKind::Ended)
@@ -335,7 +337,7 @@ void Finder::add_queue_pairs_of_ends() {
 }
 
 // Of the connection or, if it had nothing in flight, of the rank.
-void Finder::find_operations() {
+void ErrorFinder::find_operations() {
     std::vector<UnderWay> asked;
     std::vector<NcclError *> of;
     const auto ask = [&](NcclError &error, Index link, Index instance) {
@@ -370,7 +372,7 @@ void Finder::find_operations() {
     }
 }
 
-void Finder::put_in_order() {
+void ErrorFinder::put_in_order() {
     std::stable_sort(
         nccl_.errors.begin(), nccl_.errors.end(), [this](const NcclError &a, const NcclError &b) {
             return realtime_of(a.session, a.time_ns) < realtime_of(b.session, b.time_ns);
@@ -422,7 +424,7 @@ void Finder::put_in_order() {
 } // namespace
 
 void find_errors(Model &model) {
-    Finder(model).run();
+    ErrorFinder(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

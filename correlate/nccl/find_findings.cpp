@@ -9,6 +9,10 @@
 #include <set>
 #include <utility>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
@@ -17,7 +21,7 @@
 #include "correlate/nccl/param_text.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::add_saturating;
 using model::Model;
@@ -45,9 +49,9 @@ std::string list_of(const std::set<std::string> &names) {
     return list;
 }
 
-class Finder {
+class FindingCollector {
 public:
-    explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit FindingCollector(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         if (nccl_.links.empty() && nccl_.communicators.empty())
@@ -479,7 +483,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<Index, std::set<Index>> active_; // by host: devices with an active port
     std::map<Index, std::set<Index>> used_;   // by host: devices with an NCCL connection
     // By session and process.
@@ -489,9 +493,9 @@ private:
 } // namespace
 
 void find_findings(Model &model) {
-    Finder(model).run();
+    FindingCollector(model).run();
     if (auto finding = plugin_finding(model))
         model.nccl.findings.push_back(std::move(*finding));
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

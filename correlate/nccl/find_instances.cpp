@@ -3,9 +3,12 @@
 #include <map>
 #include <tuple>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -191,9 +194,9 @@ WholeUntil whole_until(const Model &model, const model::Session &session) {
             })};
 }
 
-class Finder {
+class InstanceFinder {
 public:
-    explicit Finder(Model &model) : model_(model), nccl_(model.nccl) {}
+    explicit InstanceFinder(Model &model) : model_(model), nccl_(model.nccl) {}
 
     void run() {
         index_processes();
@@ -389,7 +392,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<std::tuple<Index, std::uint32_t, std::uint64_t>, Index> processes_;
     std::map<std::pair<Index, std::uint32_t>, const Image *> by_id_;  // session, image
     std::map<std::pair<Index, std::uint32_t>, std::uint32_t> images_; // session, process
@@ -399,7 +402,7 @@ private:
 } // namespace
 
 void find_instances(Model &model) {
-    Finder(model).run();
+    InstanceFinder(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -4,12 +4,15 @@
 #include <set>
 #include <unordered_map>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/nccl/by_lineage.h"
 #include "correlate/nccl/plugin_links.h"
 #include "correlate/nccl/plugin_owners.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 using model::Qp;
@@ -23,9 +26,9 @@ constexpr std::size_t MAX_INSTANCES = 64;
 // Queue pairs or sockets of a flow: far more than NCCL gives a connection.
 constexpr std::size_t MAX_ENDPOINTS = 512;
 
-class Finder {
+class LinkFinder {
 public:
-    Finder(Model &model, const topology::Topology *topology)
+    LinkFinder(Model &model, const topology::Topology *topology)
         : model_(model), nccl_(model.nccl), topology_(topology) {}
 
     void run() {
@@ -336,7 +339,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     const topology::Topology *topology_;
     std::set<std::pair<Index, std::uint32_t>> processes_; // session, process
     ByAddress<std::vector<Index>> qps_;                   // by number
@@ -349,7 +352,7 @@ private:
 } // namespace
 
 void find_links(Model &model, const topology::Topology *topology) {
-    Finder(model, topology).run();
+    LinkFinder(model, topology).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -3,10 +3,15 @@
 
 #include <algorithm>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/address.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using capture::record_as;
 using capture::text_of;
@@ -360,7 +365,7 @@ bool Gather::add_network(Index session, std::span<const std::byte> record) {
     if (!is_counted(counts_.networks, MAX_OTHER_RECORDS))
         return false;
     // Each segment repeats it; it may have been read since.
-    PluginNetwork &network = gathered_.networks[AddressKey{from.net, session, from.tgid}];
+    GatheredNetwork &network = gathered_.networks[AddressKey{from.net, session, from.tgid}];
     if (network.name.empty())
         network.name = text_of(from.name);
     if (network.path.empty())
@@ -428,4 +433,4 @@ Gathered Gather::take() {
     return taken;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <span>
 
+#include "collwire/record.h"
 #include "correlate/nccl/gathered.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Limits for one capture, far above what a recorder writes. A file of some KiB can hold millions of
 // equal records.
@@ -66,4 +67,4 @@ private:
     ByAddress<Index> images_;               // by number
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_error_records.h"
 // Gathers processes and NCCL's errors in them.
 #include "correlate/capture/reader.h"
 #include "correlate/nccl/gather.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using capture::record_as;
 using capture::text_of;
@@ -57,4 +59,4 @@ bool Gather::add_warning(Index session, std::span<const std::byte> record) {
     return true;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -10,12 +10,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/model/known.h"
 #include "correlate/nccl/byte_series.h"
 #include "correlate/nccl/connection_times.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Index;
 using model::Known;
@@ -64,7 +67,7 @@ struct Launch {
     std::uint32_t tid = 0;
     std::uint16_t n_tasks = 0;
     std::uint8_t flags = 0; // enum cw_nccl_launch_flags
-    // Filled by matching: its shape, in Identity::shapes
+    // Filled by matching: its shape, in NcclFacts::shapes
     Index shape_index = NONE;
     std::uint32_t replay = 0; // of its kernel plan, from 0
     std::uint32_t order = 0;  // among all launches of its recording
@@ -137,7 +140,7 @@ struct Image {
 };
 
 // cw_nccl_network
-struct PluginNetwork {
+struct GatheredNetwork {
     std::string name; // empty: not known
     std::string path; // empty: not known
 };
@@ -228,7 +231,7 @@ struct Gathered {
     std::vector<GatheredConnection> connections;
     ByAddress<std::vector<Index>> connections_at; // by the connection's own address
     std::vector<Image> images;
-    ByAddress<PluginNetwork> networks; // by address of their tables
+    ByAddress<GatheredNetwork> networks; // by address of their tables
     std::vector<NcclProcess> processes;
     std::vector<EndedProcess> ended_processes;
     std::vector<KeptResult> results;
@@ -242,4 +245,4 @@ struct Gathered {
     ByAddress<std::vector<ProgressEvent>> progress;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,6 +6,9 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/capture/reader.h"
 #include "correlate/nccl/comm_name.h"
 #include "correlate/nccl/common_clock.h"
@@ -13,7 +16,7 @@
 #include "correlate/nccl/join_lifetimes.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -289,7 +292,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     CommonClock clock_;
     std::vector<Index> leader_;
     std::vector<std::map<std::int32_t, Index>> ranks_; // by leader: an instance of each rank
@@ -301,4 +304,4 @@ void join_communicators(Model &model) {
     Joiner(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

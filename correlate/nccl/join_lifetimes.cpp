@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
@@ -227,4 +227,4 @@ std::vector<LivingGroup> join_lifetimes(std::vector<LivingGroup> groups) {
     return Uniter(std::move(groups)).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

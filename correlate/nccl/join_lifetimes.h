@@ -8,7 +8,7 @@
 
 #include "correlate/nccl/gathered.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Instances of one communicator and the times to compare. Times are of one clock.
 struct LivingGroup {
@@ -28,4 +28,4 @@ struct LivingGroup {
 // Unites two groups only if each is the other's only match, or clearly the nearest.
 [[nodiscard]] std::vector<LivingGroup> join_lifetimes(std::vector<LivingGroup> groups);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

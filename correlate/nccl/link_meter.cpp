@@ -5,7 +5,10 @@
 #include <tuple>
 #include <utility>
 
-namespace collwire::identity {
+#include "collwire/qp_records.h"
+#include "collwire/socket_records.h"
+
+namespace collwire::nccl {
 
 using model::add_saturating;
 using model::BytesRung;
@@ -99,7 +102,7 @@ bool is_late(const model::Model &model, const Link &link) {
     if (link.is_assumed)
         return std::ranges::any_of(link.qps,
                                    [&](Index qp) { return model.qps[qp].has(CW_QP_PREEXISTING); });
-    const Identity &nccl = model.nccl;
+    const NcclFacts &nccl = model.nccl;
     return link.instances.empty() ||
            std::any_of(link.instances.begin(), link.instances.end(),
                        [&](Index index) { return !nccl.instances[index].from_start; });
@@ -456,4 +459,4 @@ void note_cut_launches(Link &link, const std::vector<std::uint32_t> &orders) {
     }
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

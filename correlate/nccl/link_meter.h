@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "correlate/model/model.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // An operation's bytes in its flow's counters, net_socket's headers included. If unknown, an upper
 // bound.
@@ -93,4 +93,4 @@ private:
     Interval open_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -3,6 +3,7 @@
 #include <map>
 #include <tuple>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/common_clock.h"
 #include "correlate/nccl/cut_launches.h"
@@ -10,7 +11,7 @@
 #include "correlate/nccl/open_groups.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -459,7 +460,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     CommonClock clock_;
     OpenGroups open_groups_;
     CutLaunches cut_launches_;
@@ -473,4 +474,4 @@ void make_operations(Model &model, std::uint64_t most_replays) {
     Maker(model).run(most_replays);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

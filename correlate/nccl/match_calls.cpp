@@ -7,12 +7,13 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/captured_plans.h"
 #include "correlate/nccl/match_older.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -335,7 +336,7 @@ private:
 
     static constexpr std::size_t MAX_LOOKED_AT = 1024;
 
-    Identity &nccl_;
+    NcclFacts &nccl_;
     const Instance &instance_;
     CommStream &stream_;
     std::vector<CallJoin> &joins_;
@@ -352,7 +353,7 @@ private:
     CapturedPlans plans_;
 };
 
-void count_calls(Identity &nccl, Instance &instance) {
+void count_calls(NcclFacts &nccl, Instance &instance) {
     const CommStream &stream = nccl.gathered.streams[instance.stream];
     std::uint32_t collectives = 0;
     for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls; ++i) {
@@ -370,7 +371,7 @@ void count_calls(Identity &nccl, Instance &instance) {
 } // namespace
 
 void match_calls(Model &model) {
-    Identity &nccl = model.nccl;
+    NcclFacts &nccl = model.nccl;
     nccl.call_joins.resize(nccl.gathered.streams.size());
     nccl.task_calls.resize(nccl.gathered.streams.size());
     for (std::size_t i = 0; i < nccl.gathered.streams.size(); ++i) {
@@ -388,4 +389,4 @@ void match_calls(Model &model) {
         shape.older_facts = {};
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -8,12 +8,14 @@
 #include <unordered_set>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/model/address.h"
 #include "correlate/nccl/captured_plans.h"
 #include "correlate/nccl/older_plan.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
@@ -23,7 +25,7 @@ constexpr std::size_t MOST_WINDOWS = 64;
 
 class OlderMatcher {
 public:
-    OlderMatcher(Identity &nccl, const Instance &instance, Rung best, OlderReport &report)
+    OlderMatcher(NcclFacts &nccl, const Instance &instance, Rung best, OlderReport &report)
         : nccl_(nccl), instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]), task_calls_(nccl.task_calls[instance.stream]),
           best_(best), looks_left_(report.looks_left), plans_(nccl, instance, best) {
@@ -428,7 +430,7 @@ private:
         }
     }
 
-    Identity &nccl_;
+    NcclFacts &nccl_;
     const Instance &instance_;
     CommStream &stream_;
     std::vector<CallJoin> &joins_;
@@ -451,7 +453,7 @@ private:
 
 } // namespace
 
-bool is_older(const Identity &nccl, const Instance &instance) {
+bool is_older(const NcclFacts &nccl, const Instance &instance) {
     if (instance.is_calls_only)
         return false; // its launches are assumed, with tasks
     if (instance.version != 0)
@@ -463,8 +465,8 @@ bool is_older(const Identity &nccl, const Instance &instance) {
     return false;
 }
 
-void match_older(Identity &nccl, const Instance &instance, Rung best, OlderReport &report) {
+void match_older(NcclFacts &nccl, const Instance &instance, Rung best, OlderReport &report) {
     OlderMatcher(nccl, instance, best, report).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,10 +9,10 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Whether launches of a communicator lack tasks.
-[[nodiscard]] bool is_older(const Identity &nccl, const Instance &instance);
+[[nodiscard]] bool is_older(const NcclFacts &nccl, const Instance &instance);
 
 // Channels seen on a communicator's recorded ranks: computed for the first of them.
 struct ChannelsSeen {
@@ -31,6 +31,6 @@ struct OlderReport {
 // Finds the calls of its launches. Each launch then has a task for each of its calls; if several
 // launches look alike but have different calls, each gets its own shape. `best`: upper limit of the
 // certainty.
-void match_older(Identity &nccl, const Instance &instance, Rung best, OlderReport &report);
+void match_older(NcclFacts &nccl, const Instance &instance, Rung best, OlderReport &report);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

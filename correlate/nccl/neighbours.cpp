@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 
-namespace collwire::identity {
+#include "collwire/nccl_comm_records.h"
+
+namespace collwire::nccl {
 
 namespace {
 
@@ -54,4 +56,4 @@ std::int32_t neighbour_of(const Channel *channel, const cw_nccl_op &op, bool is_
     }
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/gathered.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // The newest record in the instance's lifetime; null: not recorded.
 const Channel *channel_of(const CommStream &stream, const Instance &instance, std::uint32_t number);
@@ -17,4 +18,4 @@ const Channel *channel_of(const CommStream &stream, const Instance &instance, st
 // several.
 std::int32_t neighbour_of(const Channel *channel, const cw_nccl_op &op, bool is_send);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,9 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "collwire/nccl_connection_records.h"
 #include "correlate/nccl/describe.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 std::vector<NetworkUse> network_uses(const model::Model &model) {
     struct Counts {
@@ -26,7 +27,7 @@ std::vector<NetworkUse> network_uses(const model::Model &model) {
         ++of_process.all;
         of_process.with_queue_pairs += link.qps.empty() ? 0 : 1;
     }
-    std::map<Process, std::vector<PluginNetwork>> networks;
+    std::map<Process, std::vector<GatheredNetwork>> networks;
     for (const auto &[key, network] : model.nccl.gathered.networks)
         if (!model.sessions[key.session].excluded)
             networks[{key.session, key.tgid}].push_back(network);
@@ -36,10 +37,10 @@ std::vector<NetworkUse> network_uses(const model::Model &model) {
             networks[process].emplace_back();
     std::vector<NetworkUse> uses;
     for (auto &[process, of_process] : networks) {
-        std::ranges::sort(of_process, {}, [](const PluginNetwork &network) {
+        std::ranges::sort(of_process, {}, [](const GatheredNetwork &network) {
             return std::pair(network.path, network.name);
         });
-        for (PluginNetwork &network : of_process)
+        for (GatheredNetwork &network : of_process)
             uses.push_back({process.first, process.second, std::move(network.name),
                             std::move(network.path), counts[process].all,
                             counts[process].with_queue_pairs});
@@ -82,4 +83,4 @@ std::optional<Finding> plugin_finding(const model::Model &model) {
     return finding;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -10,7 +10,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // A plugin of a process.
 struct NetworkUse {
@@ -31,4 +31,4 @@ struct NetworkUse {
 // without plugins.
 [[nodiscard]] std::optional<Finding> plugin_finding(const model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
@@ -105,4 +105,4 @@ void number_pairs(std::vector<EndCalls> &all) {
     Numberer(all).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

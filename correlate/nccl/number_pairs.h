@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "correlate/nccl/align_sequences.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // One rank's sends to another in one recording, or the receives there.
 struct EndCalls {
@@ -24,4 +24,4 @@ struct EndCalls {
 // Numbers those with a known place and sets the base.
 void number_pairs(std::vector<EndCalls> &all);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -12,7 +12,7 @@
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/protocol_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 constexpr std::uint32_t MOST_CHANNELS = 64; // MAXCHANNELS is 32 here
@@ -483,4 +483,4 @@ std::optional<std::vector<OlderOp>> place_collectives(const OlderRules &rules,
     return agreed.take();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -11,9 +11,10 @@
 #include <span>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/op_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 inline constexpr std::uint32_t OLDEST_PLANNED_VERSION = 22000;
 inline constexpr std::uint32_t FIRST_VERSION_WITH_TASKS = 22400;
@@ -93,4 +94,4 @@ struct OlderShare {
                                         std::uint32_t least_channels, std::uint32_t most_channels,
                                         bool is_one_node);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <map>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/older_plan.h"
 #include "correlate/nccl/protocol_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 constexpr std::uint32_t FIRST_WITH_PARTS = 22200;
@@ -216,4 +217,4 @@ std::optional<std::vector<OlderOp>> place_transfers(const OlderRules &rules, boo
                                             : place_parts(calls, ops);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -10,7 +10,7 @@
 #include "correlate/nccl/op_bytes_p2p.h"
 #include "correlate/nccl/protocol_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 // The oldest version whose kernels follow these formulas, given the channel's bytes. Operations
@@ -211,4 +211,4 @@ std::optional<OpBytes> derive_op_bytes(const OpFacts &facts) {
     }
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

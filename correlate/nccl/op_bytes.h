@@ -30,9 +30,9 @@
 #include <span>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_launch_records.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 struct OpFacts {
     cw_nccl_op op{};
@@ -84,4 +84,4 @@ derive_broadcast_bytes(const OpFacts &op, std::span<const GroupedBroadcast> broa
 void find_part_bytes(std::span<OpFacts> ops, std::uint32_t p2p_channels,
                      std::optional<std::uint32_t> first_channel = std::nullopt);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

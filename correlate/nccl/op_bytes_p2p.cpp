@@ -7,9 +7,10 @@
 #include <array>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/protocol_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 constexpr std::uint64_t PART_ALIGN_BYTES = 4096;          // device.h ncclP2pPartBounds
@@ -41,13 +42,13 @@ OpBytes bytes_of_part(const cw_nccl_op &op, std::uint64_t part_bytes) {
             .data_bytes = bytes.data_bytes};
 }
 
-struct Parts {
+struct P2pParts {
     std::uint64_t full_bytes = 0;
     std::uint64_t last_bytes = 0;
     std::uint64_t count = 0; // that are not empty
 };
 
-Parts parts_of(std::uint64_t bytes, std::uint64_t channels) {
+P2pParts parts_of(std::uint64_t bytes, std::uint64_t channels) {
     const std::uint64_t full_bytes = align_up(divide_up(bytes, channels), PART_ALIGN_BYTES);
     const std::uint64_t count = divide_up(bytes, full_bytes);
     return {
@@ -55,7 +56,7 @@ Parts parts_of(std::uint64_t bytes, std::uint64_t channels) {
 }
 
 // The only part that matches an operation; absent if both do.
-std::optional<std::uint64_t> only_part(const cw_nccl_op &op, const Parts &parts) {
+std::optional<std::uint64_t> only_part(const cw_nccl_op &op, const P2pParts &parts) {
     const bool is_full = parts.count > 1 && fits(op, parts.full_bytes);
     const bool is_last = fits(op, parts.last_bytes);
     if (is_full && is_last && parts.full_bytes != parts.last_bytes)
@@ -83,7 +84,7 @@ std::uint32_t channel_of_part(std::uint32_t version, std::uint32_t channels, std
 // the first part.
 class LastPart {
 public:
-    LastPart(std::span<const OpFacts> ops, const Parts &parts)
+    LastPart(std::span<const OpFacts> ops, const P2pParts &parts)
         : parts_(parts), version_(ops.front().version) {
         for (const OpFacts &facts : ops) {
             const cw_nccl_op *&at = by_channel_[facts.op.channel % MOST_CHANNELS];
@@ -110,7 +111,7 @@ public:
     }
 
 private:
-    Parts parts_;
+    P2pParts parts_;
     std::uint32_t version_;
     std::array<const cw_nccl_op *, MOST_CHANNELS> by_channel_{};
     std::optional<std::uint32_t> channel_;
@@ -118,8 +119,8 @@ private:
     bool is_unique_ = true;
 };
 
-std::optional<std::uint32_t> channel_of_last_part(std::span<const OpFacts> ops, const Parts &parts,
-                                                  std::uint32_t p2p_channels,
+std::optional<std::uint32_t> channel_of_last_part(std::span<const OpFacts> ops,
+                                                  const P2pParts &parts, std::uint32_t p2p_channels,
                                                   std::optional<std::uint32_t> first_channel) {
     LastPart last(ops, parts);
     for (std::uint32_t channels = 1; channels <= MOST_CHANNELS; channels *= 2) {
@@ -166,7 +167,7 @@ std::optional<OpBytes> derive_p2p_bytes(const OpFacts &facts) {
     if (op.nsteps > 1 && !fits(op, most_bytes)) // the first of several messages is full
         return std::nullopt;
     if (facts.task.n_channels > 0 && task_bytes > 0) {
-        const Parts parts = parts_of(task_bytes, facts.task.n_channels);
+        const P2pParts parts = parts_of(task_bytes, facts.task.n_channels);
         if (const auto part_bytes = only_part(op, parts))
             return bytes_of_part(op, *part_bytes);
         if (!fits(op, parts.full_bytes))
@@ -193,7 +194,7 @@ void find_part_bytes(std::span<OpFacts> ops, std::uint32_t p2p_channels,
     if (first.task.bytes == 0 || first.task.bytes > MOST_BYTES || channels > MOST_CHANNELS ||
         chunk_data_bytes(first.op) == 0)
         return;
-    const Parts parts = parts_of(first.task.bytes, channels);
+    const P2pParts parts = parts_of(first.task.bytes, channels);
     if (parts.count != ops.size())
         return;
 
@@ -217,4 +218,4 @@ void find_part_bytes(std::span<OpFacts> ops, std::uint32_t p2p_channels,
         ops[i].part_bytes = found[i];
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

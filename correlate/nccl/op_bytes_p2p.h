@@ -6,9 +6,9 @@
 
 #include "correlate/nccl/op_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // `facts` of a valid send or receive operation.
 std::optional<OpBytes> derive_p2p_bytes(const OpFacts &facts);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
-namespace collwire::identity {
+#include "collwire/socket_records.h"
+
+namespace collwire::nccl {
 
 namespace {
 
@@ -46,4 +48,4 @@ bool OpenGroups::may_hold(Index index, const Call &call) const {
     return call.time_ns > launches[instance.first_launch + instance.n_launches - 1].time_ns;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "correlate/model/model.h"
-#include "correlate/nccl/identity.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class OpenGroups {
 public:
@@ -24,4 +24,4 @@ private:
     std::vector<Connections> connections_; // by instance, when the recording ended
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 namespace {
 
@@ -75,4 +75,4 @@ std::string param_text(std::string_view name, std::int64_t value) {
     return is_not_set(name, value) ? fmt::format("not set ({})", value) : std::to_string(value);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // "4194304"; "not set (-2)" for NCCL's marker of an unset parameter, for which it chooses a value
 // itself.
 [[nodiscard]] std::string param_text(std::string_view name, std::int64_t value);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,10 +5,11 @@
 #include <numeric>
 #include <tuple>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/resolve.h"
 #include "correlate/nccl/time_operations.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 Parts::Parts(const model::Model &model) : nccl_(model.nccl) {
     for (Index index = 0; index < nccl_.instances.size(); ++index) {
@@ -174,4 +175,4 @@ void Parts::add_op(const CallRef &ref, std::uint32_t index, std::uint32_t op_ind
     parts.push_back(part);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

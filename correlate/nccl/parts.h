@@ -11,7 +11,7 @@
 #include "correlate/nccl/connection_times.h"
 #include "correlate/nccl/link_meter.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 struct Part {
     Index instance = NONE;
@@ -69,11 +69,11 @@ private:
     void add_op(const CallRef &ref, std::uint32_t launch, std::uint32_t op,
                 std::vector<Part> &parts) const;
 
-    const Identity &nccl_;
+    const NcclFacts &nccl_;
     std::vector<CallRef> calls_[2]; // of collectives, of p2p
     std::vector<TaskRef> tasks_;
     std::vector<std::vector<std::uint32_t>> ops_of_shapes_; // by task
     std::vector<TimedRef> times_;                           // with any known time
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,7 +9,11 @@
 #include <utility>
 #include <vector>
 
-namespace collwire::identity {
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/qp_records.h"
+
+namespace collwire::nccl {
 
 using model::Model;
 using model::Qp;
@@ -27,7 +31,7 @@ Process process_of(const Link &link) {
 }
 
 // Queue pairs that already have a flow.
-std::set<Index> taken_of(const Identity &nccl) {
+std::set<Index> taken_of(const NcclFacts &nccl) {
     std::set<Index> taken;
     for (const Link &link : nccl.links)
         taken.insert(link.qps.begin(), link.qps.end());
@@ -37,7 +41,7 @@ std::set<Index> taken_of(const Identity &nccl) {
 // Plugin flows without queue pairs, by the common properties of a connection's two ends.
 class OtherEnds {
 public:
-    explicit OtherEnds(const Identity &nccl) : nccl_(nccl) {
+    explicit OtherEnds(const NcclFacts &nccl) : nccl_(nccl) {
         for (Index index = 0; index < nccl.links.size(); ++index)
             if (const Link &link = nccl.links[index]; is_wanting(link)) {
                 const auto [found, is_new] = ends_.try_emplace(
@@ -73,7 +77,7 @@ private:
                 nccl_.gathered.connections[link.connections.front()].head.conn_index};
     }
 
-    const Identity &nccl_;
+    const NcclFacts &nccl_;
     std::map<Key, Index> ends_;
 };
 
@@ -220,7 +224,7 @@ private:
     }
 
     Model &model_;
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::map<Rank, std::vector<Process>> processes_; // no more than two of each
     std::map<Ends, std::vector<Index>> wanting_, queue_pairs_;
     OtherEnds others_{nccl_};
@@ -230,7 +234,7 @@ private:
 } // namespace
 
 void give_plugins_other_ends(Model &model) {
-    Identity &nccl = model.nccl;
+    NcclFacts &nccl = model.nccl;
     const OtherEnds others(nccl);
     std::set<Index> taken = taken_of(nccl);
     for (Index index = 0; index < nccl.links.size(); ++index) {
@@ -252,4 +256,4 @@ void give_plugins_queue_pairs(Model &model) {
     Giver(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

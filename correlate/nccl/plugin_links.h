@@ -4,7 +4,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Gives plugin connections without queue pairs the peers of the other end's queue pairs. Needs the
 // connections of find_links.
@@ -17,4 +17,4 @@ void give_plugins_other_ends(model::Model &model);
 // and instances.
 void give_plugins_queue_pairs(model::Model &model);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

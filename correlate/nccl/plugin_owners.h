@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Owners of queue pairs that several connections' objects point to.
 class PluginOwners {
@@ -34,4 +34,4 @@ private:
     std::unordered_map<std::uint32_t, Owner> owners_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

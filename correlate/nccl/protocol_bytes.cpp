@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/nccl/protocol_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 // NCCL device.h: a line of LL is two words of data with a flag each; a warp's slice of LL128 is 16
@@ -51,4 +51,4 @@ CutBytes cut(cw_nccl_protocol protocol, std::uint64_t data_bytes, std::uint64_t 
             .chunks = full + (rest_bytes != 0 ? 1 : 0)};
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "collwire/records.h"
+#include "collwire/nccl_launch_records.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Of a task, a channel or a chunk. Larger values are invalid; products of these stay in 64 bits.
 inline constexpr std::uint64_t MOST_BYTES = std::uint64_t{1} << 40;
@@ -37,4 +37,4 @@ constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t to) {
     return divide_up(value, to) * to;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -8,11 +8,14 @@
 #include <unordered_set>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/neighbours.h"
 #include "correlate/nccl/op_bytes.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Model;
 
@@ -28,9 +31,9 @@ constexpr std::size_t MAX_GROUPED = 4096;
 // Broadcasts times the operations that they share: each pair may become an entry.
 constexpr std::size_t MAX_DIVIDED = 10'000'000;
 
-class Reader {
+class ShapeReader {
 public:
-    explicit Reader(Model &model) : nccl_(model.nccl) {}
+    explicit ShapeReader(Model &model) : nccl_(model.nccl) {}
 
     void run() {
         connection_link_.assign(nccl_.gathered.connections.size(), NONE);
@@ -477,7 +480,7 @@ private:
         op.has_unknown_messages = facts.op.nsteps % slice_steps != 0;
     }
 
-    Identity &nccl_;
+    NcclFacts &nccl_;
     std::vector<Index> connection_link_;
     std::map<PairKey, std::optional<std::uint32_t>> first_channels_; // absent: several
     std::unordered_map<Index, Index> shapes_;                        // gathered: read
@@ -489,7 +492,7 @@ private:
 } // namespace
 
 void read_shapes(Model &model) {
-    Reader(model).run();
+    ShapeReader(model).run();
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -3,13 +3,15 @@
 
 #include <algorithm>
 
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
 #include "correlate/nccl/assumed_launches.h"
 #include "correlate/nccl/plugin_links.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 void resolve(model::Model &model, const topology::Topology *topology) {
-    Identity &nccl = model.nccl;
+    NcclFacts &nccl = model.nccl;
     nccl.recorded = std::any_of(model.sessions.begin(), model.sessions.end(),
                                 [](const model::Session &session) {
                                     return !session.excluded && (session.flags & CW_NODE_NCCL) != 0;
@@ -31,7 +33,7 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     find_errors(model);
 }
 
-Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid, std::uint64_t address,
+Index instance_at(const NcclFacts &nccl, Index session, std::uint32_t tgid, std::uint64_t address,
                   std::uint64_t time_ns) {
     const auto found = nccl.gathered.stream_at.find({address, session, tgid});
     if (found == nccl.gathered.stream_at.end())
@@ -51,7 +53,7 @@ Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid, std::
 
 namespace {
 
-std::uint32_t call_of(const Identity &nccl, const Instance &instance, const Launch &launch,
+std::uint32_t call_of(const NcclFacts &nccl, const Instance &instance, const Launch &launch,
                       std::uint32_t task) {
     return task < launch.n_tasks ? nccl.task_calls[instance.stream][launch.first_task + task]
                                  : NONE;
@@ -63,7 +65,7 @@ std::uint32_t replay_of(const Launch &launch) {
 
 } // namespace
 
-std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instance,
+std::pair<bool, Index> operation_of(const NcclFacts &nccl, const Instance &instance,
                                     const Launch &launch, std::uint32_t task) {
     const std::uint32_t call = call_of(nccl, instance, launch, task);
     if (call == NONE)
@@ -76,7 +78,7 @@ std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instan
             join.operation + replay};
 }
 
-bool is_left_out(const Identity &nccl, const Instance &instance, const Launch &launch,
+bool is_left_out(const NcclFacts &nccl, const Instance &instance, const Launch &launch,
                  std::uint32_t task) {
     const std::uint32_t call = call_of(nccl, instance, launch, task);
     if (call == NONE)
@@ -85,7 +87,7 @@ bool is_left_out(const Identity &nccl, const Instance &instance, const Launch &l
     return join.operation != NONE && replay_of(launch) >= join.launches;
 }
 
-Rung rung_of_call(const Identity &nccl, const Instance &instance, const Launch &launch,
+Rung rung_of_call(const NcclFacts &nccl, const Instance &instance, const Launch &launch,
                   std::uint32_t call) {
     const bool may_be_of_another =
         launch.time_ns >=
@@ -117,7 +119,7 @@ bool is_counted_by_nccl(const Call &call) {
     return call.func <= CW_NCCL_ALL_REDUCE && call.count != 0 && !is_failed(call);
 }
 
-bool is_grouped_broadcast(const Identity &nccl, const Instance &instance, std::uint32_t call) {
+bool is_grouped_broadcast(const NcclFacts &nccl, const Instance &instance, std::uint32_t call) {
     const CommStream &stream = nccl.gathered.streams[instance.stream];
     const std::uint32_t launch = nccl.call_joins[instance.stream][call].launch;
     if (stream.calls[call].func != CW_NCCL_BROADCAST || launch == NONE)
@@ -141,4 +143,4 @@ bool is_same_rank(const Instance &a, const Instance &b) {
            a.record.start_boottime_ns == b.record.start_boottime_ns;
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

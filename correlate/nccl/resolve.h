@@ -8,7 +8,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Needs paired queue pairs, their tiers and bytes.
 void resolve(model::Model &model, const topology::Topology *topology);
@@ -46,16 +46,16 @@ void find_errors(model::Model &model);
 // ---- shared by several steps
 
 // The communicator of a process at an address at some time. NONE: not found.
-[[nodiscard]] Index instance_at(const Identity &nccl, Index session, std::uint32_t tgid,
+[[nodiscard]] Index instance_at(const NcclFacts &nccl, Index session, std::uint32_t tgid,
                                 std::uint64_t address, std::uint64_t time_ns);
 // The operation of a launch's task: whether it is a pair, and its index. NONE: not known.
-[[nodiscard]] std::pair<bool, Index> operation_of(const Identity &nccl, const Instance &instance,
+[[nodiscard]] std::pair<bool, Index> operation_of(const NcclFacts &nccl, const Instance &instance,
                                                   const Launch &launch, std::uint32_t task);
 // Whether it is an unlisted replay: its call is known but has no operation for it.
-[[nodiscard]] bool is_left_out(const Identity &nccl, const Instance &instance, const Launch &launch,
-                               std::uint32_t task);
+[[nodiscard]] bool is_left_out(const NcclFacts &nccl, const Instance &instance,
+                               const Launch &launch, std::uint32_t task);
 // Certainty of a launch's task belonging to a call.
-[[nodiscard]] Rung rung_of_call(const Identity &nccl, const Instance &instance,
+[[nodiscard]] Rung rung_of_call(const NcclFacts &nccl, const Instance &instance,
                                 const Launch &launch, std::uint32_t call);
 // A collective has one number on all ranks, in call order. AlltoAll, Gather and Scatter are
 // collectives, too.
@@ -69,11 +69,11 @@ void find_errors(model::Model &model);
 [[nodiscard]] bool is_counted_by_nccl(const Call &call);
 // A Broadcast that was merged with others into one operation (2.29 and later): NCCL does not count
 // it.
-[[nodiscard]] bool is_grouped_broadcast(const Identity &nccl, const Instance &instance,
+[[nodiscard]] bool is_grouped_broadcast(const NcclFacts &nccl, const Instance &instance,
                                         std::uint32_t call);
 // Records that `launch` executes `call`; `launches`: graph replays so far.
 void join_call(CallJoin &join, std::uint32_t launch, Rung rung, std::uint32_t launches = 1);
 // The same rank of one communicator, recorded again after a pause.
 [[nodiscard]] bool is_same_rank(const Instance &a, const Instance &b);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -5,10 +5,11 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
 #include "correlate/model/counters.h"
 #include "correlate/nccl/resolve.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 using model::Host;
 using model::Model;
@@ -19,7 +20,7 @@ constexpr int MAX_ANCESTORS = 64;
 
 // The communicator that created this one's connections: an ancestor, if they are shared. NONE: not
 // recorded.
-Index maker_of(const Identity &nccl, Index instance) {
+Index maker_of(const NcclFacts &nccl, Index instance) {
     for (int i = 0; i < MAX_ANCESTORS && instance != NONE; ++i) {
         if ((nccl.instances[instance].record.flags & CW_NCCL_COMM_SHARED) == 0)
             return instance;
@@ -160,7 +161,7 @@ void complete(Operation &operation) {
 } // namespace
 
 void time_operations(Model &model) {
-    Identity &nccl = model.nccl;
+    NcclFacts &nccl = model.nccl;
     if (nccl.gathered.steps.empty() && nccl.gathered.progress.empty())
         return;
     OperationTimer(model).for_each([&](const PlaceOfOp &at, const OpTime &time) {
@@ -177,4 +178,4 @@ void time_operations(Model &model) {
             complete(operation);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

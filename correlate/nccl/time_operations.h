@@ -9,7 +9,7 @@
 #include "correlate/model/model.h"
 #include "correlate/nccl/connection_times.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 struct PlaceOfOp {
     Index instance = NONE;
@@ -35,9 +35,9 @@ private:
     [[nodiscard]] std::vector<Birth> births_of(const std::vector<Index> &connections) const;
     void put_launches_in_order();
 
-    const Identity &nccl_;
+    const NcclFacts &nccl_;
     std::vector<PlaceOfOp> launches_; // by session and time; `op` is 0
     ByAddress<Connection> connections_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

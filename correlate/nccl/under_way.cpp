@@ -9,7 +9,7 @@
 #include "correlate/nccl/resolve.h"
 #include "correlate/nccl/time_operations.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 struct Candidate {
@@ -36,7 +36,7 @@ void consider(Candidate &of, const UnderWay &asked, const PlaceOfOp &place, std:
 } // namespace
 
 void find_under_way(const model::Model &model, std::span<UnderWay> asked) {
-    const Identity &nccl = model.nccl;
+    const NcclFacts &nccl = model.nccl;
     if (asked.empty())
         return;
     std::vector<Candidate> candidates(asked.size());
@@ -72,4 +72,4 @@ void find_under_way(const model::Model &model, std::span<UnderWay> asked) {
     }
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -7,7 +7,7 @@
 
 #include "correlate/model/model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 struct UnderWay {
     // Input: one of them, and a time by their host's clock.
@@ -26,4 +26,4 @@ struct UnderWay {
 // Needs operations.
 void find_under_way(const model::Model &model, std::span<UnderWay> asked);
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/model/counters.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 void UnlistedSums::add(Index instance, const Launch &launch, std::uint8_t func,
                        const OpShare &share) {
@@ -29,4 +30,4 @@ void UnlistedSums::append_to(std::vector<UnlistedLaunches> &list) const {
         list.push_back(sum.first);
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "correlate/nccl/identity.h"
 #include "correlate/nccl/link_meter.h"
+#include "correlate/nccl/nccl_facts.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 class UnlistedSums {
 public:
@@ -26,4 +26,4 @@ private:
         sums_;
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

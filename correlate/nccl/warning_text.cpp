@@ -5,7 +5,7 @@
 #include <array>
 #include <charconv>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 // enum ibv_wc_status, infiniband/verbs.h
@@ -133,4 +133,4 @@ std::string_view wc_status_name(std::uint32_t status) {
     return status < STATUS_NAMES.size() ? STATUS_NAMES[status] : std::string_view{};
 }
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

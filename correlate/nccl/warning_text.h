@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Whether printf with this format may have produced the text; either may be cut off.
 [[nodiscard]] bool is_made_of(std::string_view format, std::string_view text);
@@ -29,4 +29,4 @@ struct CompletionText {
 [[nodiscard]] std::string_view wc_status_name(std::uint32_t status);
 inline constexpr std::uint32_t WC_FLUSH_ERROR = 5; // a request posted to a queue pair in error
 
-} // namespace collwire::identity
+} // namespace collwire::nccl

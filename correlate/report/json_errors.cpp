@@ -18,12 +18,12 @@ using model::NONE;
 
 namespace {
 
-Json operation_json(const identity::Identity &nccl, const identity::NcclError &error) {
+Json operation_json(const nccl::NcclFacts &nccl, const nccl::NcclError &error) {
     if (error.operation == NONE)
         return nullptr;
-    const identity::Operation &operation =
+    const nccl::Operation &operation =
         error.is_pair ? nccl.p2p[error.operation] : nccl.collectives[error.operation];
-    Json json{{"op", identity::func_text(operation.func)}};
+    Json json{{"op", nccl::func_text(operation.func)}};
     json[error.is_pair ? "ordinal" : "seq"] = operation.seq;
     if (error.is_pair) {
         json["src_rank"] = operation.source;
@@ -35,13 +35,13 @@ Json operation_json(const identity::Identity &nccl, const identity::NcclError &e
 
 } // namespace
 
-Json error_json(const Model &model, const identity::NcclError &error) {
-    const identity::Identity &nccl = model.nccl;
+Json error_json(const Model &model, const nccl::NcclError &error) {
+    const nccl::NcclFacts &nccl = model.nccl;
     const model::Host &host = model.hosts[model.sessions[error.session].host];
     const std::uint64_t realtime_ns = host.realtime_ns(error.time_ns);
-    const identity::Instance *instance =
+    const nccl::Instance *instance =
         error.instance == NONE ? nullptr : &nccl.instances[error.instance];
-    const std::int32_t peer = identity::peer_of(nccl, error);
+    const std::int32_t peer = nccl::peer_of(nccl, error);
     Json json;
     json["time"] = utc(realtime_ns);
     json["realtime_ns"] = realtime_ns;
@@ -50,8 +50,8 @@ Json error_json(const Model &model, const identity::NcclError &error) {
     json["before_recording"] = error.was_there;
     json["host"] = host.name;
     json["pid"] = error.tgid;
-    json["kind"] = identity::error_kind_name(error.kind);
-    json["order"] = text_or_null(identity::error_order_name(error.order));
+    json["kind"] = nccl::error_kind_name(error.kind);
+    json["order"] = text_or_null(nccl::error_order_name(error.order));
     json["comm"] =
         instance == nullptr || instance->comm == NONE ? Json(nullptr) : Json(instance->comm);
     json["rank"] = instance == nullptr ? Json(nullptr) : Json(instance->record.rank);
@@ -79,14 +79,14 @@ Json error_json(const Model &model, const identity::NcclError &error) {
     json["event"] =
         error.event ? text_or_null(capture::async_event_name(*error.event)) : Json(nullptr);
     json["operation"] = operation_json(nccl, error);
-    json["result"] = error.result == 0 ? Json(nullptr) : Json(identity::result_text(error.result));
+    json["result"] = error.result == 0 ? Json(nullptr) : Json(nccl::result_text(error.result));
     json["wc_status"] =
-        error.status ? text_or_null(identity::wc_status_name(*error.status)) : Json(nullptr);
+        error.status ? text_or_null(nccl::wc_status_name(*error.status)) : Json(nullptr);
     json["text"] = text_or_null(error.text);
     json["file"] = text_or_null(error.file);
     json["line"] = number_or_null(error.line);
     json["tid"] = number_or_null(error.tid);
-    json["what"] = identity::error_text(model, error);
+    json["what"] = nccl::error_text(model, error);
     return json;
 }
 

@@ -6,6 +6,6 @@
 
 namespace collwire::report {
 
-[[nodiscard]] Json error_json(const model::Model &model, const identity::NcclError &error);
+[[nodiscard]] Json error_json(const model::Model &model, const nccl::NcclError &error);
 
 } // namespace collwire::report

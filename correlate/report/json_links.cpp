@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/names.h"
 
@@ -24,13 +26,13 @@ constexpr std::size_t MAX_NUMBERS = 512;
 // Limit of entries for channels and connections, queue pairs and addresses.
 constexpr std::size_t MAX_NICS = 2048;
 
-const char *direction_name(const identity::Link &link) {
+const char *direction_name(const nccl::Link &link) {
     return link.is_send() ? "send" : "recv";
 }
 
 // Channel and conn_index of its connections; only the channels if it is known from its other end.
-std::set<std::pair<std::int32_t, std::int32_t>> numbers_of(const identity::Identity &nccl,
-                                                           const identity::Link &link) {
+std::set<std::pair<std::int32_t, std::int32_t>> numbers_of(const nccl::NcclFacts &nccl,
+                                                           const nccl::Link &link) {
     std::set<std::pair<std::int32_t, std::int32_t>> numbers;
     for (const Index connection : link.connections) {
         const cw_nccl_connection &head = nccl.gathered.connections[connection].head;
@@ -46,12 +48,12 @@ std::set<std::pair<std::int32_t, std::int32_t>> numbers_of(const identity::Ident
     return numbers;
 }
 
-Json nic_json(const identity::Link &link, std::int32_t connection) {
+Json nic_json(const nccl::Link &link, std::int32_t connection) {
     return {{"rank", link.rank},
             {"peer_rank", link.peer},
             {"direction", direction_name(link)},
             {"connection", connection < 0 ? Json(nullptr) : Json(connection)},
-            {"transport", identity::transport_name(link.transport)},
+            {"transport", nccl::transport_name(link.transport)},
             {"device", nullptr},
             {"port", nullptr},
             {"netdev", nullptr},
@@ -64,8 +66,8 @@ Json netdev_of(const Model &model, Index port) {
 
 } // namespace
 
-void add_link(Json &json, const identity::Identity &nccl, const identity::Link *link) {
-    const Index comm = link == nullptr ? NONE : identity::only_communicator(nccl, *link);
+void add_link(Json &json, const nccl::NcclFacts &nccl, const nccl::Link *link) {
+    const Index comm = link == nullptr ? NONE : nccl::only_communicator(nccl, *link);
     const auto of_link = [&](bool is_known, std::int64_t value) {
         return is_known ? Json(value) : Json(nullptr);
     };
@@ -79,8 +81,7 @@ void add_link(Json &json, const identity::Identity &nccl, const identity::Link *
         json["channels"] = link->channels;
 }
 
-std::vector<std::pair<std::int32_t, Json>> nics_json(const Model &model,
-                                                     const identity::Link &link) {
+std::vector<std::pair<std::int32_t, Json>> nics_json(const Model &model, const nccl::Link &link) {
     std::vector<Json> nics;
     for (const Index index : link.qps) {
         const model::Qp &qp = model.qps[index];
@@ -94,9 +95,8 @@ std::vector<std::pair<std::int32_t, Json>> nics_json(const Model &model,
     }
     std::set<std::pair<Index, std::string>> places;
     for (const Index index : link.sockets)
-        places.insert(
-            {model.nccl.sockets[index].port,
-             identity::address_text(model.nccl.gathered.sockets[index].last.local_address)});
+        places.insert({model.nccl.sockets[index].port,
+                       nccl::address_text(model.nccl.gathered.sockets[index].last.local_address)});
     for (const auto &[port, address] : places) {
         Json nic = nic_json(link, -1);
         nic["netdev"] = netdev_of(model, port);
@@ -127,14 +127,14 @@ Json connection_number(const Model &model, Index connection) {
 
 Json socket_ends_json(const Model &model, Index index) {
     const cw_tcp_socket &socket = model.nccl.gathered.sockets[index].last;
-    return {{"local", identity::endpoint_text(socket.local_address, socket.local_port)},
-            {"remote", identity::endpoint_text(socket.remote_address, socket.remote_port)}};
+    return {{"local", nccl::endpoint_text(socket.local_address, socket.local_port)},
+            {"remote", nccl::endpoint_text(socket.remote_address, socket.remote_port)}};
 }
 
 Json socket_json(const Model &model, Index index) {
-    const identity::Socket &socket = model.nccl.gathered.sockets[index];
-    const identity::SocketIdentity &identity = model.nccl.sockets[index];
-    const identity::Link *link = identity.link == NONE ? nullptr : &model.nccl.links[identity.link];
+    const nccl::Socket &socket = model.nccl.gathered.sockets[index];
+    const nccl::SocketIdentity &identity = model.nccl.sockets[index];
+    const nccl::Link *link = identity.link == NONE ? nullptr : &model.nccl.links[identity.link];
     const model::Host &host = model.hosts[model.sessions[socket.session].host];
     Json json;
     json["host"] = host.name;
@@ -142,10 +142,10 @@ Json socket_json(const Model &model, Index index) {
     json.update(socket_ends_json(model, index));
     json["remote_host"] = text_or_null(identity.remote_host);
     json["netdev"] = netdev_of(model, identity.port);
-    json["role"] = text_or_null(identity::socket_role_name(identity));
+    json["role"] = text_or_null(nccl::socket_role_name(identity));
     add_link(json, model.nccl, link);
     json["direction"] = link == nullptr ? Json(nullptr) : Json(direction_name(*link));
-    json["identity_rung"] = link == nullptr ? "process" : identity::rung_name(link->rung);
+    json["identity_rung"] = link == nullptr ? "process" : nccl::rung_name(link->rung);
     json["tier"] = topology::tier_name(identity.tier);
     json["tx_payload_bytes"] = known(identity.tx_bytes);
     json["rx_payload_bytes"] = known(identity.rx_bytes);

@@ -12,10 +12,10 @@ namespace collwire::report {
 
 // Adds the connection's `comm`, `rank`, `peer_rank`, `channel` or `channels`; nulls if `link` is
 // null.
-void add_link(Json &json, const identity::Identity &nccl, const identity::Link *link);
+void add_link(Json &json, const nccl::NcclFacts &nccl, const nccl::Link *link);
 // Each with its channel.
 [[nodiscard]] std::vector<std::pair<std::int32_t, Json>> nics_json(const model::Model &model,
-                                                                   const identity::Link &link);
+                                                                   const nccl::Link &link);
 // conn_index of a connection in Gathered.
 [[nodiscard]] Json connection_number(const model::Model &model, model::Index connection);
 [[nodiscard]] Json socket_ends_json(const model::Model &model, model::Index socket);

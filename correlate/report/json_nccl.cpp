@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "collwire/socket_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/json_links.h"
@@ -15,14 +16,14 @@
 
 namespace collwire::report {
 
-using identity::Communicator;
-using identity::Instance;
-using identity::Operation;
-using identity::Rung;
 using model::Index;
 using model::Known;
 using model::Model;
 using model::NONE;
+using nccl::Communicator;
+using nccl::Instance;
+using nccl::Operation;
+using nccl::Rung;
 using topology::Tier;
 
 namespace {
@@ -44,17 +45,16 @@ Json rank_json(const Model &model, const Instance &instance) {
     json["pid"] = instance.record.tgid;
     json["device"] = instance.record.cuda_dev;
     json["missing"] = false;
-    json["bus_id"] = instance.record.bus_id == 0
-                         ? Json(nullptr)
-                         : Json(identity::bus_id_text(instance.record.bus_id));
+    json["bus_id"] = instance.record.bus_id == 0 ? Json(nullptr)
+                                                 : Json(nccl::bus_id_text(instance.record.bus_id));
     json["node"] = instance.record.node;
-    json["version"] = text_or_null(identity::version_text(instance.version));
+    json["version"] = text_or_null(nccl::library_version_text(instance.version));
     json["from_creation"] = instance.created;
     json["first_seen"] = utc(host.realtime_ns(instance.begin_ns));
     json["ended"] = instance.ended ? Json(utc(host.realtime_ns(instance.end_ns))) : Json(nullptr);
-    json["seq_base"] = identity::seq_base_name(instance.seq_base);
+    json["seq_base"] = nccl::seq_base_name(instance.seq_base);
     json["seq_confidence"] =
-        instance.seq_base == identity::SeqBase::Aligned ? Json(instance.confidence) : Json(nullptr);
+        instance.seq_base == nccl::SeqBase::Aligned ? Json(instance.confidence) : Json(nullptr);
     json["joined"] = instance.is_joined || instance.n_collectives == 0;
     json["calls"] = instance.n_calls;
     json["failed_calls"] = instance.failed_calls;
@@ -103,7 +103,7 @@ Json missing_json(const Model &model, const Communicator &comm) {
 
 // Ring order from the lowest rank, trees by rank, and each channel's devices.
 Json channels_json(const Model &model, Index comm_index) {
-    const identity::Identity &nccl = model.nccl;
+    const nccl::NcclFacts &nccl = model.nccl;
     const Communicator &comm = nccl.communicators[comm_index];
     std::map<std::uint32_t, Json> channels;
     const auto channel_of = [&](std::uint32_t number) -> Json & {
@@ -121,13 +121,13 @@ Json channels_json(const Model &model, Index comm_index) {
         const auto &told = nccl.gathered.streams[instance.stream].channels;
         const auto first =
             std::lower_bound(told.begin(), told.end(), instance.begin_ns,
-                             [](const identity::Channel &channel, std::uint64_t time_ns) {
+                             [](const nccl::Channel &channel, std::uint64_t time_ns) {
                                  return channel.time_ns < time_ns;
                              });
         for (auto at = first; at != told.end() && at->time_ns <= end_ns &&
                               static_cast<std::size_t>(at - first) < MAX_CHANNELS;
              ++at) {
-            const identity::Channel &channel = *at;
+            const nccl::Channel &channel = *at;
             if (channel.record.channel > UINT8_MAX)
                 continue;
             Json &json = channel_of(channel.record.channel);
@@ -148,7 +148,7 @@ Json channels_json(const Model &model, Index comm_index) {
         }
     }
     for (const Index link_index : comm.links) {
-        const identity::Link &link = nccl.links[link_index];
+        const nccl::Link &link = nccl.links[link_index];
         for (auto &[number, nic] : nics_json(model, link))
             if (number >= 0 && number <= UINT8_MAX)
                 channel_of(static_cast<std::uint32_t>(number))["nics"].push_back(std::move(nic));
@@ -161,24 +161,23 @@ Json channels_json(const Model &model, Index comm_index) {
 
 Json tiers_of(const Model &model, const Operation &operation) {
     Json json = Json::object();
-    const identity::TierBytes bytes = identity::bytes_by_tier(model.nccl, operation);
+    const nccl::TierBytes bytes = nccl::bytes_by_tier(model.nccl, operation);
     for (const Tier tier : ALL_TIERS) {
         const std::size_t index = model::index_of(tier);
         if ((operation.tiers & (1U << index)) == 0)
             continue;
         json[std::string(topology::tier_name(tier))] = {
             {"tx_payload_bytes", bytes[index].first},
-            {"tx_wire_bytes", operation.has(identity::OPERATION_WIRE_KNOWN)
-                                  ? Json(bytes[index].second)
-                                  : Json(nullptr)}};
+            {"tx_wire_bytes", operation.has(nccl::OPERATION_WIRE_KNOWN) ? Json(bytes[index].second)
+                                                                        : Json(nullptr)}};
     }
     return json;
 }
 
-Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
+Json parts_json(const Model &model, const std::vector<nccl::Part> &parts) {
     Json array = Json::array();
-    for (const identity::Part &part : parts) {
-        const identity::Link &link = model.nccl.links[part.link];
+    for (const nccl::Part &part : parts) {
+        const nccl::Link &link = model.nccl.links[part.link];
         Json qpns = Json::array();
         for (const Index qp : link.qps)
             qpns.push_back(model.qps[qp].key.qpn);
@@ -193,32 +192,32 @@ Json parts_json(const Model &model, const std::vector<identity::Part> &parts) {
         array.push_back(
             {{"rank", instance.record.rank},
              {"peer_rank", part.peer < 0 ? Json(nullptr) : Json(part.peer)},
-             {"channel", part.channel == identity::NO_CHANNEL ? Json(nullptr) : Json(part.channel)},
+             {"channel", part.channel == nccl::NO_CHANNEL ? Json(nullptr) : Json(part.channel)},
              {"direction", part.is_send ? "send" : "recv"},
-             {"transport", identity::transport_name(link.transport)},
+             {"transport", nccl::transport_name(link.transport)},
              {"connection", connection_number(model, part.connection)},
              {"qpns", std::move(qpns)},
              {"sockets", std::move(sockets)},
              {"payload_bytes",
               part.share.is_known ? Json(part.share.payload_bytes) : Json(nullptr)},
-             {"source", identity::source_name(part.share.source)},
-             {"rung", identity::rung_name(part.share.rung)},
+             {"source", nccl::source_name(part.share.source)},
+             {"rung", nccl::rung_name(part.share.rung)},
              {"begin_realtime_ns", realtime(part.time.begin_ns)},
              {"end_realtime_ns", realtime(part.time.end_ns)},
              {"end_after_realtime_ns", realtime(part.time.after_ns)},
              {"end_before_realtime_ns", realtime(part.time.before_ns)},
-             {"end_known", text_or_null(identity::end_known_name(part.time.known))}});
+             {"end_known", text_or_null(nccl::end_known_name(part.time.known))}});
     }
     return array;
 }
 
-Json calls_json(const Model &model, const std::vector<identity::OperationCall> &calls) {
+Json calls_json(const Model &model, const std::vector<nccl::OperationCall> &calls) {
     Json array = Json::array();
     for (const auto &[index, call, launch] : calls) {
         const Instance &instance = model.nccl.instances[index];
         array.push_back(
             {{"rank", instance.record.rank},
-             {"op", identity::func_text(call->func)},
+             {"op", nccl::func_text(call->func)},
              {"thread", number_or_null(call->tid)},
              {"stream", fmt::format("{:#x}", call->stream)},
              {"called_realtime_ns", model.hosts[instance.host].realtime_ns(call->time_ns)},
@@ -229,42 +228,41 @@ Json calls_json(const Model &model, const std::vector<identity::OperationCall> &
 
 // The fields that collectives and pairs have in common, from the kind of operation on.
 void add_operation(Json &json, const Model &model, const Operation &operation,
-                   const identity::Parts *parts) {
+                   const nccl::Parts *parts) {
     const auto if_has = [&](std::uint16_t flag, std::uint64_t value) {
         return operation.has(flag) ? Json(value) : Json(nullptr);
     };
     json["count"] = operation.count;
-    json["datatype"] = identity::datatype_text(operation.datatype);
-    json["algorithm"] = text_or_null(identity::algorithm_text(operation.algorithm));
-    json["protocol"] = text_or_null(identity::protocol_text(operation.protocol));
+    json["datatype"] = nccl::datatype_text(operation.datatype);
+    json["algorithm"] = text_or_null(nccl::algorithm_text(operation.algorithm));
+    json["protocol"] = text_or_null(nccl::protocol_text(operation.protocol));
     json["channels"] = number_or_null(operation.n_channels);
-    json["size_bytes"] = known(identity::size_bytes(operation));
-    json["data_bytes"] = if_has(identity::OPERATION_DATA_KNOWN, operation.data_bytes);
-    json["tx_payload_bytes"] = if_has(identity::OPERATION_PAYLOAD_KNOWN, operation.payload_bytes);
-    json["tx_wire_bytes"] = if_has(identity::OPERATION_WIRE_KNOWN, operation.wire_bytes);
+    json["size_bytes"] = known(nccl::size_bytes(operation));
+    json["data_bytes"] = if_has(nccl::OPERATION_DATA_KNOWN, operation.data_bytes);
+    json["tx_payload_bytes"] = if_has(nccl::OPERATION_PAYLOAD_KNOWN, operation.payload_bytes);
+    json["tx_wire_bytes"] = if_has(nccl::OPERATION_WIRE_KNOWN, operation.wire_bytes);
     json["tiers"] = tiers_of(model, operation);
-    json["rung"] = identity::rung_name(operation.rung);
-    json["source"] = identity::source_name(identity::source_of(operation));
-    json["partial"] = operation.has(identity::OPERATION_PARTIAL);
-    json["truncated"] = operation.has(identity::OPERATION_TRUNCATED);
-    const bool is_captured = operation.has(identity::OPERATION_CAPTURED);
+    json["rung"] = nccl::rung_name(operation.rung);
+    json["source"] = nccl::source_name(nccl::source_of(operation));
+    json["partial"] = operation.has(nccl::OPERATION_PARTIAL);
+    json["truncated"] = operation.has(nccl::OPERATION_TRUNCATED);
+    const bool is_captured = operation.has(nccl::OPERATION_CAPTURED);
     // Known from a launch only.
-    json["captured"] = is_captured || operation.has(identity::OPERATION_LAUNCHED)
-                           ? Json(is_captured)
-                           : Json(nullptr);
-    json["launched"] = operation.has(identity::OPERATION_LAUNCHED);
+    json["captured"] =
+        is_captured || operation.has(nccl::OPERATION_LAUNCHED) ? Json(is_captured) : Json(nullptr);
+    json["launched"] = operation.has(nccl::OPERATION_LAUNCHED);
     json["launched_with"] = number_or_null(operation.batch);
     json["called_realtime_ns"] = number_or_null(operation.called_realtime_ns);
     json["begin_realtime_ns"] = number_or_null(operation.begin_realtime_ns);
     json["launched_realtime_ns"] = number_or_null(operation.launched_realtime_ns);
-    json["end_realtime_ns"] = operation.end_known == identity::EndKnown::Measured
+    json["end_realtime_ns"] = operation.end_known == nccl::EndKnown::Measured
                                   ? Json(operation.end_before_realtime_ns)
                                   : Json(nullptr);
     json["end_after_realtime_ns"] = number_or_null(operation.end_after_realtime_ns);
     json["end_before_realtime_ns"] = number_or_null(operation.end_before_realtime_ns);
-    json["end_known"] = text_or_null(identity::end_known_name(operation.end_known));
+    json["end_known"] = text_or_null(nccl::end_known_name(operation.end_known));
     const auto if_ended = [&](std::uint64_t value) {
-        return operation.end_known == identity::EndKnown::No ? Json(nullptr) : Json(value);
+        return operation.end_known == nccl::EndKnown::No ? Json(nullptr) : Json(value);
     };
     json["least_duration_ns"] = if_ended(operation.least_duration_ns);
     json["most_duration_ns"] = if_ended(operation.most_duration_ns);
@@ -284,21 +282,21 @@ Json rank_of(const Operation &operation) {
 
 } // namespace
 
-Json nccl_image_json(const Model &model, const identity::Image &image) {
+Json nccl_image_json(const Model &model, const nccl::Image &image) {
     Json rungs = Json::object();
     for (std::size_t i = 0; i < image.rungs.size(); ++i)
         if (const std::string_view name = capture::nccl_capability_name(i); !name.empty())
             rungs[std::string(name)] = capture::rung_name(image.rungs[i]);
     return {{"host", model.hosts[model.sessions[image.session].host].name},
             {"path", image.path},
-            {"version", text_or_null(identity::version_text(image.version))},
+            {"version", text_or_null(nccl::library_version_text(image.version))},
             {"build_id", text_or_null(image.build_id)},
             {"rungs", std::move(rungs)},
             {"basis", text_or_null(image.basis)},
             {"reason", text_or_null(image.reason)}};
 }
 
-Json network_json(const Model &model, const identity::NetworkUse &use) {
+Json network_json(const Model &model, const nccl::NetworkUse &use) {
     return {{"host", model.hosts[model.sessions[use.session].host].name},
             {"pid", use.tgid},
             {"plugin", text_or_null(use.name)},
@@ -310,7 +308,7 @@ Json network_json(const Model &model, const identity::NetworkUse &use) {
 Json communicator_json(const Model &model, Index index, bool detail) {
     const Communicator &comm = model.nccl.communicators[index];
     Json parameters = Json::object();
-    for (const auto &[name, values] : identity::params_of(model.nccl, comm)) {
+    for (const auto &[name, values] : nccl::params_of(model.nccl, comm)) {
         if (values.size() == 1) {
             if (detail)
                 parameters[name] = values.begin()->first;
@@ -326,7 +324,7 @@ Json communicator_json(const Model &model, Index index, bool detail) {
         }));
     Json json;
     json["id"] = index;
-    json["hash"] = identity::hash_text(comm.hash);
+    json["hash"] = nccl::hash_text(comm.hash);
     json["n_ranks"] = comm.n_ranks;
     json["name"] = text_or_null(comm.name);
     json["n_nodes"] = comm.n_nodes <= 0 ? Json(nullptr) : Json(comm.n_nodes);
@@ -343,66 +341,66 @@ Json communicator_json(const Model &model, Index index, bool detail) {
     return json;
 }
 
-Json collective_json(const Model &model, const Operation &operation, const identity::Parts *parts) {
+Json collective_json(const Model &model, const Operation &operation, const nccl::Parts *parts) {
     Json json;
     json["comm"] = operation.comm;
     json["seq"] = operation.seq;
-    json["seq_base"] = identity::seq_base_name(operation.seq_base);
+    json["seq_base"] = nccl::seq_base_name(operation.seq_base);
     json["rank"] = rank_of(operation);
     json["replay"] = replay_of(operation);
-    json["op"] = identity::func_text(operation.func);
-    json["reduction"] = identity::has_reduction(operation.func)
+    json["op"] = nccl::func_text(operation.func);
+    json["reduction"] = nccl::has_reduction(operation.func)
                             ? text_or_null(capture::nccl_reduction_name(
                                   static_cast<std::uint32_t>(operation.reduction)))
                             : Json(nullptr);
-    json["root"] = identity::has_root(operation.func) ? Json(operation.root) : Json(nullptr);
+    json["root"] = nccl::has_root(operation.func) ? Json(operation.root) : Json(nullptr);
     json["ranks"] = operation.ranks;
-    json["differs"] = operation.has(identity::OPERATION_DIFFERS);
+    json["differs"] = operation.has(nccl::OPERATION_DIFFERS);
     add_operation(json, model, operation, parts);
     return json;
 }
 
-Json p2p_json(const Model &model, const Operation &operation, const identity::Parts *parts) {
+Json p2p_json(const Model &model, const Operation &operation, const nccl::Parts *parts) {
     Json json;
     json["comm"] = operation.comm;
     json["src_rank"] = operation.source;
     json["dst_rank"] = operation.destination;
     json["ordinal"] = operation.seq;
-    json["ordinal_base"] = identity::seq_base_name(operation.seq_base);
+    json["ordinal_base"] = nccl::seq_base_name(operation.seq_base);
     json["rank"] = rank_of(operation);
     json["replay"] = replay_of(operation);
-    json["send_seen"] = operation.has(identity::OPERATION_SENT);
-    json["recv_seen"] = operation.has(identity::OPERATION_RECEIVED);
+    json["send_seen"] = operation.has(nccl::OPERATION_SENT);
+    json["recv_seen"] = operation.has(nccl::OPERATION_RECEIVED);
     add_operation(json, model, operation, parts);
     return json;
 }
 
-Json matrix_json(const identity::MatrixKey &key, const identity::MatrixCell &cell) {
+Json matrix_json(const nccl::MatrixKey &key, const nccl::MatrixCell &cell) {
     return {{"comm", key.comm},
             {"src_rank", key.source < 0 ? Json(nullptr) : Json(key.source)},
             {"dst_rank", key.destination < 0 ? Json(nullptr) : Json(key.destination)},
-            {"transport", identity::transport_name(key.transport)},
+            {"transport", nccl::transport_name(key.transport)},
             {"payload_bytes", cell.payload_bytes},
             {"wire_bytes", known(cell.wire_bytes)},
             {"tier", topology::tier_name(key.tier)}};
 }
 
 Json identity_json(const Model &model) {
-    const identity::Identity &nccl = model.nccl;
+    const nccl::NcclFacts &nccl = model.nccl;
     if (!nccl.recorded)
         return nullptr;
-    const identity::Totals &totals = nccl.totals;
+    const nccl::Totals &totals = nccl.totals;
     const auto value = [&](std::uint64_t bytes) {
         return totals.is_known ? Json(bytes) : Json(nullptr);
     };
     Json json;
     for (const Rung rung : {Rung::Exact, Rung::Inferred, Rung::Process})
-        json[std::string(identity::rung_name(rung))] =
+        json[std::string(nccl::rung_name(rung))] =
             value(totals.by_rung[static_cast<std::size_t>(rung)]);
     json["inferred_confirmed"] = value(totals.confirmed_bytes);
     Json by_source = Json::object();
-    for (std::size_t i = 1; i < identity::BYTE_SOURCES; ++i)
-        by_source[std::string(identity::source_name(static_cast<identity::ByteSource>(i)))] =
+    for (std::size_t i = 1; i < nccl::BYTE_SOURCES; ++i)
+        by_source[std::string(nccl::source_name(static_cast<nccl::ByteSource>(i)))] =
             value(totals.by_source[i]);
     json["by_source"] = std::move(by_source);
     json["perhaps_counted_bytes"] = known(totals.perhaps_counted_bytes);
@@ -416,9 +414,9 @@ Json identity_json(const Model &model) {
 Json control_json(const Model &model) {
     if (!model.nccl.recorded)
         return nullptr;
-    const identity::Control &control = model.nccl.control;
+    const nccl::Control &control = model.nccl.control;
     const auto of_type = [&](cw_nccl_socket_type type) -> Json {
-        const identity::ControlSockets &of = control.sockets[type];
+        const nccl::ControlSockets &of = control.sockets[type];
         if (of.sockets == 0)
             return nullptr;
         return {{"sockets", of.sockets}, {"payload_bytes", of.payload_bytes}};
@@ -438,36 +436,36 @@ Json control_json(const Model &model) {
             {"ras", of_type(CW_NCCL_SOCKET_RAS)}};
 }
 
-Json unjoined_json(const Model &model, const identity::UnlistedLaunches &unjoined) {
+Json unjoined_json(const Model &model, const nccl::UnlistedLaunches &unjoined) {
     const Instance &instance = model.nccl.instances[unjoined.instance];
     return {{"comm", instance.comm},
             {"rank", instance.record.rank},
-            {"op", identity::func_text(unjoined.func)},
+            {"op", nccl::func_text(unjoined.func)},
             {"captured", unjoined.captured},
             {"launches", unjoined.launches},
             {"tx_payload_bytes", known(unjoined.payload_bytes)},
-            {"rung", identity::rung_name(unjoined.rung)}};
+            {"rung", nccl::rung_name(unjoined.rung)}};
 }
 
-Json replays_json(const Model &model, const identity::UnlistedLaunches &replays) {
+Json replays_json(const Model &model, const nccl::UnlistedLaunches &replays) {
     const Instance &instance = model.nccl.instances[replays.instance];
     return {{"comm", instance.comm},
             {"rank", instance.record.rank},
-            {"op", identity::func_text(replays.func)},
+            {"op", nccl::func_text(replays.func)},
             {"launches", replays.launches},
             {"tx_payload_bytes", known(replays.payload_bytes)},
-            {"rung", identity::rung_name(replays.rung)}};
+            {"rung", nccl::rung_name(replays.rung)}};
 }
 
-Json other_calls_json(const identity::OtherCalls::value_type &calls) {
+Json other_calls_json(const nccl::OtherCalls::value_type &calls) {
     const auto &[comm, rank, func] = calls.first;
     return {{"comm", comm == NONE ? Json(nullptr) : Json(comm)},
             {"rank", rank},
-            {"op", identity::func_text(func)},
+            {"op", nccl::func_text(func)},
             {"calls", calls.second}};
 }
 
-Json finding_json(const identity::Finding &finding) {
+Json finding_json(const nccl::Finding &finding) {
     return {{"kind", finding.kind},
             {"what", finding.what},
             {"comms", finding.communicators},
@@ -476,13 +474,13 @@ Json finding_json(const identity::Finding &finding) {
 }
 
 void add_nccl(Json &json, const Model &model, Index qp) {
-    const identity::Identity &nccl = model.nccl;
-    const identity::QpIdentity of = qp < nccl.qps.size() ? nccl.qps[qp] : identity::QpIdentity{};
-    json["role"] = text_or_null(identity::role_name(of.role));
-    const identity::Link *link = of.link == NONE ? nullptr : &nccl.links[of.link];
+    const nccl::NcclFacts &nccl = model.nccl;
+    const nccl::QpIdentity of = qp < nccl.qps.size() ? nccl.qps[qp] : nccl::QpIdentity{};
+    json["role"] = text_or_null(nccl::role_name(of.role));
+    const nccl::Link *link = of.link == NONE ? nullptr : &nccl.links[of.link];
     add_link(json, nccl, link);
     if (link != nullptr)
-        json["identity_rung"] = identity::rung_name(std::min(of.rung, link->rung));
+        json["identity_rung"] = nccl::rung_name(std::min(of.rung, link->rung));
     json["derived_tx_payload_bytes"] = known(of.derived_payload_bytes);
 }
 

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <ostream>
 
+#include "collwire/record.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/report/json_errors.h"
 #include "correlate/report/json_links.h"
@@ -29,12 +30,12 @@ std::string dump(const Json &json, int indent = -1) {
     return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-class Writer {
+class JsonReportWriter {
 public:
-    explicit Writer(std::ostream &out) : out_(out) { out_ << '{'; }
-    ~Writer() { out_ << "\n}\n"; }
-    Writer(const Writer &) = delete;
-    Writer &operator=(const Writer &) = delete;
+    explicit JsonReportWriter(std::ostream &out) : out_(out) { out_ << '{'; }
+    ~JsonReportWriter() { out_ << "\n}\n"; }
+    JsonReportWriter(const JsonReportWriter &) = delete;
+    JsonReportWriter &operator=(const JsonReportWriter &) = delete;
 
     void value(const char *name, const Json &json) {
         begin(name);
@@ -104,40 +105,40 @@ template <typename T> std::vector<Index> indices_of(const std::vector<T> &items)
     return indices;
 }
 
-void write_nccl(Writer &writer, const Model &model, const JsonOptions &options) {
-    const identity::Identity &nccl = model.nccl;
-    const auto parts = options.detail ? std::make_unique<identity::Parts>(model) : nullptr;
+void write_nccl(JsonReportWriter &writer, const Model &model, const JsonOptions &options) {
+    const nccl::NcclFacts &nccl = model.nccl;
+    const auto parts = options.detail ? std::make_unique<nccl::Parts>(model) : nullptr;
     writer.array("findings", nccl.findings,
-                 [](const identity::Finding &finding) { return finding_json(finding); });
+                 [](const nccl::Finding &finding) { return finding_json(finding); });
     writer.value("identity", identity_json(model));
     writer.value("control", control_json(model));
     writer.array("nccl", nccl.gathered.images,
-                 [&](const identity::Image &image) { return nccl_image_json(model, image); });
-    writer.array("networks", identity::network_uses(model),
-                 [&](const identity::NetworkUse &use) { return network_json(model, use); });
+                 [&](const nccl::Image &image) { return nccl_image_json(model, image); });
+    writer.array("networks", nccl::network_uses(model),
+                 [&](const nccl::NetworkUse &use) { return network_json(model, use); });
     writer.array("communicators", indices_of(nccl.communicators),
                  [&](Index index) { return communicator_json(model, index, options.detail); });
     writer.array("matrix", nccl.matrix,
                  [](const auto &cell) { return matrix_json(cell.first, cell.second); });
-    writer.array("collectives", nccl.collectives, [&](const identity::Operation &operation) {
+    writer.array("collectives", nccl.collectives, [&](const nccl::Operation &operation) {
         return collective_json(model, operation, parts.get());
     });
-    writer.array("p2p", nccl.p2p, [&](const identity::Operation &operation) {
+    writer.array("p2p", nccl.p2p, [&](const nccl::Operation &operation) {
         return p2p_json(model, operation, parts.get());
     });
-    writer.array("unjoined", nccl.unjoined, [&](const identity::UnlistedLaunches &unjoined) {
+    writer.array("unjoined", nccl.unjoined, [&](const nccl::UnlistedLaunches &unjoined) {
         return unjoined_json(model, unjoined);
     });
-    writer.array("replays_left_out", nccl.replays, [&](const identity::UnlistedLaunches &replays) {
+    writer.array("replays_left_out", nccl.replays, [&](const nccl::UnlistedLaunches &replays) {
         return replays_json(model, replays);
     });
-    writer.array("other_calls", identity::other_calls(nccl), other_calls_json);
+    writer.array("other_calls", nccl::other_calls(nccl), other_calls_json);
 }
 
 } // namespace
 
 void write_json(const Model &model, std::ostream &out, const JsonOptions &options) {
-    Writer writer(out);
+    JsonReportWriter writer(out);
     writer.value("schema", "collwire-report");
     writer.value("schema_version", fmt::format("{}.{}", JSON_SCHEMA_MAJOR, JSON_SCHEMA_MINOR));
     writer.value("window", window_json(model));
@@ -170,7 +171,7 @@ void write_json(const Model &model, std::ostream &out, const JsonOptions &option
     writer.array("events", model.events,
                  [&](const model::Event &event) { return event_json(model, event); });
     writer.array("errors", model.nccl.errors,
-                 [&](const identity::NcclError &error) { return error_json(model, error); });
+                 [&](const nccl::NcclError &error) { return error_json(model, error); });
     writer.array("unmatched_posts", model.unmatched_posts, [&](const model::UnmatchedPosts &posts) {
         return Json{{"host", model.hosts[posts.host].name},
                     {"pid", posts.pid},

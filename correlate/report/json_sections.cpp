@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "collwire/qp_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/report/json_nccl.h"
 #include "correlate/report/names.h"

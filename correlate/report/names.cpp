@@ -113,17 +113,17 @@ std::vector<model::Index> ports_in_order(const model::Model &model) {
 }
 
 std::vector<model::Index> sockets_in_order(const model::Model &model) {
-    const identity::Identity &nccl = model.nccl;
+    const nccl::NcclFacts &nccl = model.nccl;
     std::vector<model::Index> order;
     for (model::Index index = 0; index < nccl.sockets.size(); ++index)
         if (!model.sessions[nccl.gathered.sockets[index].session].excluded)
             order.push_back(index);
-    const auto host_name = [&](const identity::Socket &socket) -> std::string_view {
+    const auto host_name = [&](const nccl::Socket &socket) -> std::string_view {
         return model.hosts[model.sessions[socket.session].host].name;
     };
     std::sort(order.begin(), order.end(), [&](model::Index a, model::Index b) {
-        const identity::Socket &x = nccl.gathered.sockets[a];
-        const identity::Socket &y = nccl.gathered.sockets[b];
+        const nccl::Socket &x = nccl.gathered.sockets[a];
+        const nccl::Socket &y = nccl.gathered.sockets[b];
         return std::tuple(host_name(x), x.tgid, x.last.local_port, x.last.remote_port, a) <
                std::tuple(host_name(y), y.tgid, y.last.local_port, y.last.remote_port, b);
     });

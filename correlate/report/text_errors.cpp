@@ -16,10 +16,10 @@
 
 namespace collwire::report {
 
-using identity::ErrorKind;
-using identity::NcclError;
 using model::Model;
 using model::NONE;
+using nccl::ErrorKind;
+using nccl::NcclError;
 
 namespace {
 
@@ -39,9 +39,10 @@ std::string ranges_text(const std::set<std::int32_t> &ranks) {
     return text;
 }
 
-class Writer : private TextWriter {
+class ErrorTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options) : TextWriter(options), model_(model) {}
+    ErrorTextWriter(const Model &model, const TextOptions &options)
+        : TextWriter(options), model_(model) {}
 
     std::string run() {
         std::vector<const NcclError *> errors;
@@ -71,17 +72,17 @@ private:
         return was_there ? ", already there when recording began" : "";
     }
 
-    [[nodiscard]] std::string comm_of(const identity::Instance &instance) const {
+    [[nodiscard]] std::string comm_of(const nccl::Instance &instance) const {
         const std::string name =
             instance.comm == NONE ? std::string{} : model_.nccl.communicators[instance.comm].name;
-        return name.empty() ? identity::hash_text(instance.record.comm_hash) : name;
+        return name.empty() ? nccl::hash_text(instance.record.comm_hash) : name;
     }
 
     // "rank 1 of dp on node2 pid 812"
     [[nodiscard]] std::string who(const NcclError &error) const {
         std::string text;
         if (error.instance != NONE) {
-            const identity::Instance &instance = model_.nccl.instances[error.instance];
+            const nccl::Instance &instance = model_.nccl.instances[error.instance];
             text =
                 fmt::format("rank {} of {}{} on ", instance.record.rank, comm_of(instance),
                             error.also.empty() ? ""
@@ -92,12 +93,12 @@ private:
     }
 
     void show(const NcclError &error) {
-        const auto order = identity::error_order_name(error.order);
-        wrapped("  " + printable(fmt::format("{}  {}{}{}: {}", time_of(error), who(error),
-                                             order.empty() ? "" : fmt::format(" ({})", order),
-                                             since(error.was_there),
-                                             identity::error_text(model_, error))),
-                "                ", error.order == identity::ErrorOrder::Follows ? "" : "1;31");
+        const auto order = nccl::error_order_name(error.order);
+        wrapped("  " +
+                    printable(fmt::format("{}  {}{}{}: {}", time_of(error), who(error),
+                                          order.empty() ? "" : fmt::format(" ({})", order),
+                                          since(error.was_there), nccl::error_text(model_, error))),
+                "                ", error.order == nccl::ErrorOrder::Follows ? "" : "1;31");
     }
 
     // "4 ranks (0-3 of world)" for equal warnings of several ranks, with their number if a rank
@@ -153,7 +154,7 @@ private:
 } // namespace
 
 std::string errors_text(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return ErrorTextWriter(model, options).run();
 }
 
 } // namespace collwire::report

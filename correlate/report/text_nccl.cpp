@@ -10,6 +10,9 @@
 #include <tuple>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_writer.h"
@@ -17,12 +20,12 @@
 
 namespace collwire::report {
 
-using identity::Operation;
-using identity::Rung;
 using model::Index;
 using model::Known;
 using model::Model;
 using model::NONE;
+using nccl::Operation;
+using nccl::Rung;
 
 namespace {
 
@@ -38,7 +41,7 @@ struct Kind {
     std::uint8_t protocol = 0;
     friend auto operator<=>(const Kind &, const Kind &) = default;
 };
-struct KindSums {
+struct KindTotals {
     std::uint64_t operations = 0;
     std::uint64_t partial = 0;
     std::uint64_t unknown = 0; // operations whose bytes are not all known
@@ -67,9 +70,9 @@ std::string duration_text(std::vector<std::pair<std::uint64_t, std::uint64_t>> &
     return (most - least > most / 10 ? "<= " : "") + short_duration(most);
 }
 
-class Writer : private TextWriter {
+class NcclTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options)
+    NcclTextWriter(const Model &model, const TextOptions &options)
         : TextWriter(options), model_(model), nccl_(model.nccl) {}
 
     std::string run() {
@@ -90,7 +93,7 @@ private:
             return;
         title("Findings, by severity");
         std::size_t shown = 0;
-        for (const identity::Finding &finding : nccl_.findings) {
+        for (const nccl::Finding &finding : nccl_.findings) {
             if (shown == options_.rows)
                 break;
             wrapped("  " + printable(fmt::format("{}: {}", finding.kind, finding.what)), "    ",
@@ -102,7 +105,7 @@ private:
 
     void identity() {
         title("How sure collwire is which operation sent the bytes");
-        const identity::Totals &totals = nccl_.totals;
+        const nccl::Totals &totals = nccl_.totals;
         if (!totals.is_known) {
             line("  no bytes were measured, and none could be computed");
             return;
@@ -116,7 +119,7 @@ private:
                      {"share", Align::Right}});
         for (const Rung rung : {Rung::Exact, Rung::Inferred, Rung::Process}) {
             const std::uint64_t bytes = totals.by_rung[static_cast<std::size_t>(rung)];
-            table.add({std::string(identity::rung_name(rung)), human_bytes(bytes), grouped(bytes),
+            table.add({std::string(nccl::rung_name(rung)), human_bytes(bytes), grouped(bytes),
                        share(bytes, all)});
         }
         text_ += table.text(width_);
@@ -133,18 +136,18 @@ private:
                                   ? "measured by the kernel on sockets"
                                   : "measured on the wire, or by the kernel on sockets";
         std::string by;
-        for (const auto source : {identity::ByteSource::Wire, identity::ByteSource::Posted,
-                                  identity::ByteSource::Derived})
+        for (const auto source :
+             {nccl::ByteSource::Wire, nccl::ByteSource::Posted, nccl::ByteSource::Derived})
             if (const std::uint64_t bytes = totals.by_source[static_cast<std::size_t>(source)];
                 bytes != 0)
                 by += fmt::format("{}{} {}", by.empty() ? "" : ", ", human_bytes(bytes),
-                                  source == identity::ByteSource::Wire ? counted
-                                  : source == identity::ByteSource::Posted
+                                  source == nccl::ByteSource::Wire ? counted
+                                  : source == nccl::ByteSource::Posted
                                       ? "posted"
                                       : "computed from operations only");
         if (!by.empty())
             wrapped("  " + by, "  ", "");
-        const identity::Control &control = nccl_.control;
+        const nccl::Control &control = nccl_.control;
         std::string beside;
         const auto add = [&](std::string_view name, const Known &bytes) {
             if (bytes && *bytes != 0)
@@ -178,9 +181,9 @@ private:
     void libraries() {
         std::map<std::pair<std::string, std::string>, std::set<Index>>
             hosts; // by version, evidence
-        for (const identity::Image &image : nccl_.gathered.images)
+        for (const nccl::Image &image : nccl_.gathered.images)
             if (image.rungs[CW_NCCL_OPERATIONS] == CW_RUNG_INFERRED && !image.basis.empty())
-                hosts[{identity::version_text(image.version), image.basis}].insert(
+                hosts[{nccl::library_version_text(image.version), image.basis}].insert(
                     model_.sessions[image.session].host);
         std::size_t shown = 0;
         for (const auto &[library, on] : hosts) {
@@ -201,9 +204,9 @@ private:
     void other_calls() {
         std::uint64_t n = 0;
         std::set<std::string> names;
-        for (const auto &[of, calls] : identity::other_calls(nccl_)) {
+        for (const auto &[of, calls] : nccl::other_calls(nccl_)) {
             n += calls;
-            names.insert(identity::func_text(std::get<2>(of)));
+            names.insert(nccl::func_text(std::get<2>(of)));
         }
         if (n != 0)
             wrapped(fmt::format("  {} call(s) that belong to no operation below: {}", grouped(n),
@@ -211,10 +214,10 @@ private:
                     "  ", "");
     }
 
-    void unlisted(const std::vector<identity::UnlistedLaunches> &all, std::string_view what) {
+    void unlisted(const std::vector<nccl::UnlistedLaunches> &all, std::string_view what) {
         std::uint64_t launches = 0;
         Known payload_bytes = 0;
-        for (const identity::UnlistedLaunches &each : all) {
+        for (const nccl::UnlistedLaunches &each : all) {
             launches += each.launches;
             if (!each.payload_bytes)
                 payload_bytes.reset();
@@ -227,8 +230,8 @@ private:
     }
 
     std::string comm_text(Index index) const {
-        const identity::Communicator &comm = nccl_.communicators[index];
-        return comm.name.empty() ? fmt::format("{} {}", index, identity::hash_text(comm.hash))
+        const nccl::Communicator &comm = nccl_.communicators[index];
+        return comm.name.empty() ? fmt::format("{} {}", index, nccl::hash_text(comm.hash))
                                  : fmt::format("{} {}", index, printable(comm.name));
     }
 
@@ -240,7 +243,7 @@ private:
         for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
             for (const Operation &operation : *all) {
                 ++operations[operation.comm];
-                if (operation.has(identity::OPERATION_PAYLOAD_KNOWN))
+                if (operation.has(nccl::OPERATION_PAYLOAD_KNOWN))
                     model::add_known(bytes[operation.comm], operation.payload_bytes);
             }
         for (Index i = 0; i < bytes.size(); ++i)
@@ -264,7 +267,7 @@ private:
                      {"ops", Align::Right},
                      {"payload", Align::Right}});
         for (std::size_t i = 0; i < shown; ++i) {
-            const identity::Communicator &comm = nccl_.communicators[order[i]];
+            const nccl::Communicator &comm = nccl_.communicators[order[i]];
             std::set<std::int32_t> ranks;
             std::set<std::string> hosts;
             for (const Index instance : comm.instances) {
@@ -274,7 +277,7 @@ private:
             std::string names;
             for (const std::string &host : hosts)
                 names += (names.empty() ? "" : ",") + printable(host);
-            table.add({std::to_string(order[i]), identity::hash_text(comm.hash),
+            table.add({std::to_string(order[i]), nccl::hash_text(comm.hash),
                        comm.name.empty() ? "-" : printable(comm.name), std::to_string(comm.n_ranks),
                        std::to_string(ranks.size()), names,
                        comm.parent != NONE ? std::to_string(comm.parent)
@@ -286,26 +289,26 @@ private:
         more(order.size(), shown, "communicators");
     }
 
-    std::map<Kind, KindSums> kinds() const {
-        std::map<Kind, KindSums> kinds;
+    std::map<Kind, KindTotals> kinds() const {
+        std::map<Kind, KindTotals> kinds;
         for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
             for (const Operation &operation : *all) {
                 // A send is listed with its receive.
                 const bool is_pair = operation.source >= 0 || operation.destination >= 0;
-                KindSums &sums = kinds[{
+                KindTotals &sums = kinds[{
                     operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func,
-                    identity::size_bytes(operation), operation.algorithm, operation.protocol}];
+                    nccl::size_bytes(operation), operation.algorithm, operation.protocol}];
                 ++sums.operations;
-                sums.partial += operation.has(identity::OPERATION_PARTIAL) ? 1 : 0;
-                sums.unknown += operation.has(identity::OPERATION_PAYLOAD_KNOWN) ? 0 : 1;
+                sums.partial += operation.has(nccl::OPERATION_PARTIAL) ? 1 : 0;
+                sums.unknown += operation.has(nccl::OPERATION_PAYLOAD_KNOWN) ? 0 : 1;
                 sums.payload_bytes =
                     model::add_saturating(sums.payload_bytes, operation.payload_bytes);
-                if (operation.has(identity::OPERATION_WIRE_KNOWN))
+                if (operation.has(nccl::OPERATION_WIRE_KNOWN))
                     model::add_known(sums.wire_bytes, operation.wire_bytes);
                 // Unknown bytes have no certainty and lower none.
-                if (operation.has(identity::OPERATION_PAYLOAD_KNOWN))
+                if (operation.has(nccl::OPERATION_PAYLOAD_KNOWN))
                     sums.rung = std::min(sums.rung, operation.rung);
-                if (operation.end_known != identity::EndKnown::No)
+                if (operation.end_known != nccl::EndKnown::No)
                     sums.durations.emplace_back(operation.most_duration_ns,
                                                 operation.least_duration_ns);
                 sums.first_ns = std::min(sums.first_ns, operation.called_realtime_ns);
@@ -316,10 +319,10 @@ private:
     }
 
     void operations() {
-        std::map<Kind, KindSums> all = kinds();
+        std::map<Kind, KindTotals> all = kinds();
         if (all.empty())
             return;
-        std::vector<std::pair<const Kind, KindSums> *> order;
+        std::vector<std::pair<const Kind, KindTotals> *> order;
         order.reserve(all.size());
         for (auto &kind : all)
             order.push_back(&kind);
@@ -349,19 +352,19 @@ private:
                      {"to", Align::Left, false, 8}});
         for (std::size_t i = 0; i < shown; ++i) {
             auto &[kind, sums] = *order[i];
-            const std::string algorithm = identity::algorithm_text(kind.algorithm);
-            const std::string protocol = identity::protocol_text(kind.protocol);
+            const std::string algorithm = nccl::algorithm_text(kind.algorithm);
+            const std::string protocol = nccl::protocol_text(kind.protocol);
             const bool is_known = sums.unknown != sums.operations;
             const std::string time = duration_text(sums.durations, 50);
             const std::string p99 = duration_text(sums.durations, 99);
             has_bounds = has_bounds || time.starts_with('<') || p99.starts_with('<');
             table.add(
-                {comm_text(kind.comm), identity::func_text(kind.func), human_bytes(kind.size_bytes),
+                {comm_text(kind.comm), nccl::func_text(kind.func), human_bytes(kind.size_bytes),
                  algorithm.empty() ? "-" : algorithm, protocol.empty() ? "-" : protocol,
                  grouped(sums.operations) +
                      (sums.unknown == 0 ? "" : fmt::format(" ({})", grouped(sums.unknown))),
                  is_known ? human_bytes(sums.payload_bytes) : "n/a", human_bytes(sums.wire_bytes),
-                 time, p99, is_known ? std::string(identity::rung_name(sums.rung)) : "n/a",
+                 time, p99, is_known ? std::string(nccl::rung_name(sums.rung)) : "n/a",
                  grouped(sums.partial), utc_time(sums.first_ns), utc_time(sums.last_ns)});
         }
         text_ += table.text(width_);
@@ -442,13 +445,13 @@ private:
     }
 
     const Model &model_;
-    const identity::Identity &nccl_;
+    const nccl::NcclFacts &nccl_;
 };
 
 } // namespace
 
 std::string nccl_text(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return NcclTextWriter(model, options).run();
 }
 
 } // namespace collwire::report

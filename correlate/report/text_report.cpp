@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "collwire/qp_records.h"
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_errors.h"
@@ -58,9 +59,10 @@ constexpr std::array<PairBytes, 3> PAIR_BYTES = {{
      [](const model::Sums &sums) { return computed(sums).has_value(); }, computed},
 }};
 
-class Writer : private TextWriter {
+class ReportTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options) : TextWriter(options), model_(model) {}
+    ReportTextWriter(const Model &model, const TextOptions &options)
+        : TextWriter(options), model_(model) {}
 
     std::string run() {
         header();
@@ -92,7 +94,7 @@ private:
     const Model &model_;
 };
 
-void Writer::header() {
+void ReportTextWriter::header() {
     std::set<Index> hosts;
     for (const model::Session &session : model_.sessions)
         if (!session.excluded)
@@ -144,7 +146,7 @@ void Writer::header() {
 }
 
 // Bytes of queue pairs; socket bytes and computed bytes have their own lines.
-void Writer::sent() {
+void ReportTextWriter::sent() {
     const model::Sums &total = model_.total;
     const bool is_measured = total.tx_wire_bytes || total.tx_payload_bytes;
     if (is_measured || !has_beside(total))
@@ -172,7 +174,7 @@ void Writer::sent() {
                               : ""));
 }
 
-void Writer::warnings() {
+void ReportTextWriter::warnings() {
     if (model_.warnings.empty())
         return;
     text_ += '\n';
@@ -187,7 +189,7 @@ void Writer::warnings() {
 }
 
 // Absent if there are too many hosts.
-std::optional<std::string> Writer::matrix(const PairBytes &of) const {
+std::optional<std::string> ReportTextWriter::matrix(const PairBytes &of) const {
     std::set<std::string> sources;
     std::set<std::string> destinations;
     std::map<std::pair<std::string, std::string>, Known> cells;
@@ -220,7 +222,7 @@ std::optional<std::string> Writer::matrix(const PairBytes &of) const {
     return table.text(width_);
 }
 
-void Writer::node_pairs() {
+void ReportTextWriter::node_pairs() {
     std::vector<PairBytes> kinds;
     std::vector<std::string> matrices;
     const bool is_measured = model_.total.tx_wire_bytes || !computed(model_.total);
@@ -240,7 +242,7 @@ void Writer::node_pairs() {
     }
 }
 
-void Writer::node_pair_list() {
+void ReportTextWriter::node_pair_list() {
     std::vector<const model::NodePair *> pairs;
     for (const model::NodePair &pair : model_.node_pairs)
         pairs.push_back(&pair);
@@ -273,7 +275,7 @@ void Writer::node_pair_list() {
     more(pairs.size(), shown, "pairs");
 }
 
-void Writer::ports() {
+void ReportTextWriter::ports() {
     if (model_.ports.empty())
         return;
     std::vector<const model::Port *> ports;
@@ -334,7 +336,7 @@ void Writer::ports() {
     more(ports.size(), shown, "ports");
 }
 
-void Writer::qps() {
+void ReportTextWriter::qps() {
     std::vector<const Qp *> qps;
     for (const Qp &qp : model_.qps)
         qps.push_back(&qp);
@@ -402,7 +404,7 @@ void Writer::qps() {
     more(qps.size(), shown, "queue pairs");
 }
 
-void Writer::processes() {
+void ReportTextWriter::processes() {
     if (model_.process_sums.empty())
         return;
     std::vector<const model::ProcessSums *> sums;
@@ -446,9 +448,9 @@ void Writer::processes() {
     more(sums.size(), shown, "processes");
 }
 
-void Writer::events() {
+void ReportTextWriter::events() {
     std::set<Index> told; // already in the errors
-    for (const identity::NcclError &error : model_.nccl.errors)
+    for (const nccl::NcclError &error : model_.nccl.errors)
         told.insert(error.qps.begin(), error.qps.end());
     const auto n_events = static_cast<std::size_t>(
         std::count_if(model_.events.begin(), model_.events.end(), [&](const model::Event &event) {
@@ -481,7 +483,7 @@ void Writer::events() {
 } // namespace
 
 std::string text_report(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return ReportTextWriter(model, options).run();
 }
 
 } // namespace collwire::report

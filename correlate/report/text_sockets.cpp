@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "collwire/socket_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
@@ -20,9 +21,9 @@ using model::NONE;
 
 namespace {
 
-class Writer : private TextWriter {
+class SocketTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options)
+    SocketTextWriter(const Model &model, const TextOptions &options)
         : TextWriter(options), model_(model), nccl_(model.nccl) {}
 
     std::string run() {
@@ -30,7 +31,7 @@ public:
         if (order.empty())
             return {};
         const auto weight = [&](Index index) {
-            const identity::SocketIdentity &socket = nccl_.sockets[index];
+            const nccl::SocketIdentity &socket = nccl_.sockets[index];
             return std::pair(socket.tx_bytes, socket.rx_bytes);
         };
         std::stable_sort(order.begin(), order.end(),
@@ -66,18 +67,18 @@ public:
 
 private:
     [[nodiscard]] std::vector<std::string> row_of(Index index) const {
-        const identity::Socket &socket = nccl_.gathered.sockets[index];
-        const identity::SocketIdentity &identity = nccl_.sockets[index];
+        const nccl::Socket &socket = nccl_.gathered.sockets[index];
+        const nccl::SocketIdentity &identity = nccl_.sockets[index];
         const cw_tcp_socket &last = socket.last;
-        const identity::Link *link = identity.link == NONE ? nullptr : &nccl_.links[identity.link];
-        const Index comm = link == nullptr ? NONE : identity::only_communicator(nccl_, *link);
-        const std::string_view role = identity::socket_role_name(identity);
+        const nccl::Link *link = identity.link == NONE ? nullptr : &nccl_.links[identity.link];
+        const Index comm = link == nullptr ? NONE : nccl::only_communicator(nccl_, *link);
+        const std::string_view role = nccl::socket_role_name(identity);
         return {
             printable(model_.hosts[model_.sessions[socket.session].host].name),
             identity.port == NONE ? "-" : printable(model_.ports[identity.port].netdev),
-            identity::endpoint_text(last.local_address, last.local_port),
+            nccl::endpoint_text(last.local_address, last.local_port),
             identity.remote_host.empty() ? "-" : printable(identity.remote_host),
-            identity::endpoint_text(last.remote_address, last.remote_port),
+            nccl::endpoint_text(last.remote_address, last.remote_port),
             std::to_string(socket.tgid),
             comm == NONE ? "-" : std::to_string(comm),
             link == nullptr
@@ -94,13 +95,13 @@ private:
     }
 
     const Model &model_;
-    const identity::Identity &nccl_;
+    const nccl::NcclFacts &nccl_;
 };
 
 } // namespace
 
 std::string sockets_text(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return SocketTextWriter(model, options).run();
 }
 
 } // namespace collwire::report

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
@@ -16,19 +17,20 @@
 
 namespace collwire::report {
 
-using identity::Operation;
 using model::Index;
 using model::Known;
 using model::Model;
+using nccl::Operation;
 using topology::Tier;
 
 namespace {
 
 constexpr std::size_t BAR_WIDTH = 20;
 
-class Writer : private TextWriter {
+class TierTextWriter : private TextWriter {
 public:
-    Writer(const Model &model, const TextOptions &options) : TextWriter(options), model_(model) {}
+    TierTextWriter(const Model &model, const TextOptions &options)
+        : TextWriter(options), model_(model) {}
 
     std::string run() {
         sent();
@@ -43,7 +45,7 @@ private:
     const Model &model_;
 };
 
-void Writer::sent() {
+void TierTextWriter::sent() {
     title("Sent, by the highest tier crossed");
     const bool by_qps = std::any_of(ALL_TIERS.begin(), ALL_TIERS.end(), [&](Tier tier) {
         const model::Sums &sums = model_.tiers[model::index_of(tier)];
@@ -89,8 +91,8 @@ void Writer::sent() {
 }
 
 // Payload of each communicator's operations, by tier.
-void Writer::operations() {
-    const identity::Identity &nccl = model_.nccl;
+void TierTextWriter::operations() {
+    const nccl::NcclFacts &nccl = model_.nccl;
     std::map<std::pair<Index, std::uint8_t>, std::array<std::uint64_t, model::TIERS>> kinds;
     std::array<bool, model::TIERS> is_used{};
     for (const auto *all : {&nccl.collectives, &nccl.p2p})
@@ -100,7 +102,7 @@ void Writer::operations() {
             const bool is_pair = operation.source >= 0 || operation.destination >= 0;
             auto &sums =
                 kinds[{operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func}];
-            const identity::TierBytes bytes = identity::bytes_by_tier(nccl, operation);
+            const nccl::TierBytes bytes = nccl::bytes_by_tier(nccl, operation);
             for (std::size_t tier = 0; tier < model::TIERS; ++tier) {
                 sums[tier] = model::add_saturating(sums[tier], bytes[tier].first);
                 is_used[tier] = is_used[tier] || bytes[tier].first != 0;
@@ -129,11 +131,11 @@ void Writer::operations() {
     const std::size_t shown = std::min(order.size(), options_.rows);
     for (std::size_t i = 0; i < shown; ++i) {
         const auto &[kind, sums] = *order[i];
-        const identity::Communicator &comm = nccl.communicators[kind.first];
+        const nccl::Communicator &comm = nccl.communicators[kind.first];
         std::vector<std::string> row = {
             fmt::format("{} {}", kind.first,
-                        comm.name.empty() ? identity::hash_text(comm.hash) : printable(comm.name)),
-            identity::func_text(kind.second)};
+                        comm.name.empty() ? nccl::hash_text(comm.hash) : printable(comm.name)),
+            nccl::func_text(kind.second)};
         for (const Tier tier : ALL_TIERS) {
             const std::uint64_t bytes = sums[model::index_of(tier)];
             row.push_back(bytes == 0 ? "" : human_bytes(bytes));
@@ -147,7 +149,7 @@ void Writer::operations() {
 } // namespace
 
 std::string tiers_text(const Model &model, const TextOptions &options) {
-    return Writer(model, options).run();
+    return TierTextWriter(model, options).run();
 }
 
 bool has_tcp(const Model &model) {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace collwire {
+namespace collwire::wire {
 namespace {
 
 constexpr std::uint64_t ETHERNET_BYTES = 14, VLAN_BYTES = 4, IPV4_BYTES = 20, IPV6_BYTES = 40,
@@ -22,7 +22,7 @@ std::optional<std::size_t> mtu_class_of(std::uint32_t mtu_bytes) {
 }
 
 // A sum that records an overflow beyond 64 bits.
-class Sum {
+class OverflowSum {
 public:
     void add(std::uint64_t n, std::uint64_t each = 1) {
         std::uint64_t product = 0;
@@ -80,8 +80,8 @@ std::optional<PostedWire> posted_wire(const cw_post_counters &posts, const WireP
     if (path.qp_type == QP_TYPE_XRC_INI)
         request_packet_bytes += XRCETH_BYTES;
 
-    Sum request_frames;
-    Sum request_bytes;
+    OverflowSum request_frames;
+    OverflowSum request_bytes;
     for (const RequestHeaders &headers : MESSAGES) {
         const cw_post_class_counters &c = posts.classes[headers.post_class];
         request_frames.add(c.packets[*mtu]);
@@ -102,8 +102,8 @@ std::optional<PostedWire> posted_wire(const cw_post_counters &posts, const WireP
         request_bytes.add(n, request_packet_bytes + headers_bytes);
     }
 
-    Sum response_frames;
-    Sum response_bytes;
+    OverflowSum response_frames;
+    OverflowSum response_bytes;
     response_frames.add(reads.packets[*mtu]);
     response_bytes.add(reads.packets[*mtu], packet_bytes);
     response_bytes.add(n_reads, AETH_BYTES);
@@ -124,4 +124,4 @@ std::optional<PostedWire> posted_wire(const cw_post_counters &posts, const WireP
                       response_bytes.value()};
 }
 
-} // namespace collwire
+} // namespace collwire::wire

@@ -16,9 +16,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "collwire/records.h"
+#include "collwire/post_records.h"
 
-namespace collwire {
+namespace collwire::wire {
 
 enum class WireProtocol { RoceV2Ipv4, RoceV2Ipv6, RoceV1, InfiniBand };
 
@@ -47,4 +47,4 @@ std::optional<PostedWire> posted_wire(const cw_post_counters &posts, const WireP
 // Headers and trailers of a packet without extended headers, in bytes.
 std::uint64_t packet_overhead_bytes(const WirePath &path);
 
-} // namespace collwire
+} // namespace collwire::wire

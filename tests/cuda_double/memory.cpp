@@ -105,10 +105,11 @@ void fill_with_zeros(void *begin, std::size_t bytes) {
                                static_cast<off_t>(page * sizeof(PageEntry))) != size)
             entries.fill(kPresent);
         for (std::size_t i = 0; i < count; i++) {
-            char *const next = std::min(end, reinterpret_cast<char *>((page + i + 1) * kPageBytes));
+            const std::size_t in_page =
+                std::min(kPageBytes - (i == 0 ? offset : 0), static_cast<std::size_t>(end - at));
             if (is_written(entries[i]))
-                std::memset(at, 0, static_cast<std::size_t>(next - at));
-            at = next;
+                std::memset(at, 0, in_page);
+            at += in_page;
         }
     }
 }

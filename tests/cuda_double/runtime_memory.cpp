@@ -69,6 +69,7 @@ void release_later(void *address) {
 
 using namespace collwire::cuda_double;
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -190,3 +191,4 @@ cudaError_t cudaMemset(void *to, int value, std::size_t bytes) {
 
 } // extern "C"
 #pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)

@@ -10,6 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/encoder.h"
 #include "correlate/capture/format.h"
 #include "correlate/capture/reader.h"

@@ -23,12 +23,18 @@
 namespace collwire {
 
 // Defined here, the real ones stay out of the program.
+namespace record {
+
 int run_record(const RecordOptions &options) {
     if (options.interval_ns < 10'000'000 || options.ring_bytes < 4096 ||
         options.ring_bytes > (1u << 30) || (options.ring_bytes & (options.ring_bytes - 1)) != 0)
         std::abort(); // the recorder relies on these
     return EXIT_DONE;
 }
+
+} // namespace record
+
+namespace doctor {
 
 DoctorReport run_doctor(DoctorOptions) {
     return {};
@@ -39,6 +45,8 @@ std::string render_json(const DoctorReport &, std::string_view) {
 std::string render_text(const DoctorReport &, bool) {
     return {};
 }
+
+} // namespace doctor
 
 namespace inspect {
 

@@ -11,6 +11,8 @@
 #include <iterator>
 #include <span>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/inspect/waits.h"
 #include "tests/fuzz/nccl_memory.h"
 #include "userspace/inspect/proxy_reader.h"
@@ -18,7 +20,7 @@
 #include "userspace/nccl/memory/channels.h"
 #include "userspace/nccl/memory/live_comms.h"
 
-namespace collwire {
+namespace collwire::process {
 namespace {
 
 namespace memory = nccl::memory;
@@ -127,10 +129,11 @@ std::size_t ProcessView::read_words(std::span<const std::uint64_t> addresses,
     return n;
 }
 
-} // namespace collwire
+} // namespace collwire::process
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using namespace collwire;
+    using namespace collwire::process;
     const auto input = std::as_bytes(std::span(data, size));
     if (input.size() < memory::HEAD_BYTES)
         return 0;
@@ -140,7 +143,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         return 0;
     image = {input.subspan(memory::HEAD_BYTES),
              (std::to_integer<unsigned>(input[0]) & memory::REPEATS) != 0};
-    const ProcessView process{1};
+    const process::ProcessView process{1};
     const auto comms = nccl::read_comms(process, layout, *bpf_layout, memory::BIAS).comms;
     expect(image.reads <= MOST_READS && image.bytes_read <= MOST_BYTES);
     std::size_t connections = 0;

@@ -11,12 +11,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     std::vector<std::byte> message(size);
     if (size != 0)
         std::memcpy(message.data(), data, size);
-    (void)collwire::parse_device(message);
-    (void)collwire::parse_port(message);
-    std::vector<collwire::NetlinkQp> qps;
-    (void)collwire::parse_qps(message, qps);
-    (void)collwire::parse_optional_counters(message);
-    (void)collwire::parse_system_mode(message);
-    (void)collwire::parse_driver_id(message);
+    (void)collwire::netlink::parse_device(message);
+    (void)collwire::netlink::parse_port(message);
+    std::vector<collwire::netlink::NetlinkQp> qps;
+    (void)collwire::netlink::parse_qps(message, qps);
+    (void)collwire::netlink::parse_optional_counters(message);
+    (void)collwire::netlink::parse_system_mode(message);
+    (void)collwire::netlink::parse_driver_id(message);
     return 0;
 }

@@ -10,7 +10,7 @@
 
 #include "userspace/nccl/memory/plugin_memory.h"
 
-namespace collwire {
+namespace collwire::process {
 namespace {
 
 // The input is the memory from here on, again and again.
@@ -73,10 +73,11 @@ const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
     return found == mappings_.end() ? nullptr : &*found;
 }
 
-} // namespace collwire
+} // namespace collwire::process
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using namespace collwire;
+    using namespace collwire::process;
     if (size < 2 * sizeof(std::uint64_t))
         return 0;
     memory = {std::as_bytes(std::span(data, size))};

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/model/ingest.h"
 #include "correlate/model/join.h"
 #include "correlate/report/json_report.h"
@@ -76,17 +78,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *bytes, std::size_t siz
         require((qp.pairing == model::Pairing::Paired) == (qp.peer != model::NONE));
         require(qp.peer == model::NONE || model.qps[qp.peer].peer != model::NONE);
     }
-    const identity::Identity &nccl = model.nccl;
+    const nccl::NcclFacts &nccl = model.nccl;
     require(nccl.qps.size() == model.qps.size());
-    for (const identity::Operation &operation : nccl.collectives) {
+    for (const nccl::Operation &operation : nccl.collectives) {
         require(operation.comm < nccl.communicators.size());
-        require(operation.end_known == identity::EndKnown::No ||
+        require(operation.end_known == nccl::EndKnown::No ||
                 (operation.least_duration_ns <= operation.most_duration_ns &&
                  operation.end_after_realtime_ns <= operation.end_before_realtime_ns));
     }
-    for (const identity::Communicator &comm : nccl.communicators)
+    for (const nccl::Communicator &comm : nccl.communicators)
         require(!comm.instances.empty());
-    for (const identity::Link &link : nccl.links)
+    for (const nccl::Link &link : nccl.links)
         for (std::size_t i = 1; i < link.intervals.size(); ++i)
             require(link.intervals[i - 1].end <= link.intervals[i].begin);
     std::ostringstream json;

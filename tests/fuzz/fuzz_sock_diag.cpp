@@ -8,10 +8,10 @@
 #include "userspace/sources/socket_bytes.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
-    std::vector<collwire::SockDiagMessage> messages;
-    (void)collwire::parse_sock_diag(std::as_bytes(std::span(data, size)), messages);
-    collwire::SocketBytes bytes(size % 2 == 0);
-    for (const collwire::SockDiagMessage &message : messages) {
+    std::vector<collwire::netlink::SockDiagMessage> messages;
+    (void)collwire::netlink::parse_sock_diag(std::as_bytes(std::span(data, size)), messages);
+    collwire::sources::SocketBytes bytes(size % 2 == 0);
+    for (const collwire::netlink::SockDiagMessage &message : messages) {
         if (message.socket)
             (void)bytes.update(*message.socket);
     }

@@ -16,25 +16,25 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     const std::string_view text(reinterpret_cast<const char *>(data), size);
-    const collwire::CgroupFacts job = collwire::parse_cgroups(text);
+    const collwire::inventory::CgroupFacts job = collwire::inventory::parse_cgroups(text);
     if (job.slurm_job.size() > 23 || job.slurm_step.size() > 23 || job.pod_uid.size() > 36 ||
         job.container_id.size() > 64)
         std::abort(); // longer than the record's fields
-    const collwire::Program program = collwire::program_of(text);
+    const collwire::inventory::Program program = collwire::inventory::program_of(text);
     if (program.argv0.size() > size || program.script.size() > size)
         std::abort();
-    (void)collwire::joined_command_line(text, 100);
-    (void)collwire::slurm_environment(text);
-    (void)collwire::parse_process_stat(text);
-    (void)collwire::parse_process_status(text);
-    (void)collwire::parse_cpu_list(text);
-    (void)collwire::parse_rate_mbps(text);
-    (void)collwire::parse_state(text);
-    (void)collwire::parse_guid(text);
+    (void)collwire::inventory::joined_command_line(text, 100);
+    (void)collwire::inventory::slurm_environment(text);
+    (void)collwire::inventory::parse_process_stat(text);
+    (void)collwire::inventory::parse_process_status(text);
+    (void)collwire::inventory::parse_cpu_list(text);
+    (void)collwire::inventory::parse_rate_mbps(text);
+    (void)collwire::inventory::parse_state(text);
+    (void)collwire::inventory::parse_guid(text);
     std::uint8_t gid[16];
-    (void)collwire::parse_gid(text, gid);
-    (void)collwire::pci_address_or_empty(std::string(text));
-    if (collwire::pci_path(text).size() > size)
+    (void)collwire::inventory::parse_gid(text, gid);
+    (void)collwire::inventory::pci_address_or_empty(std::string(text));
+    if (collwire::inventory::pci_path(text).size() > size)
         std::abort();
     return 0;
 }

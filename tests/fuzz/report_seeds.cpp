@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "collwire/record.h"
 #include "correlate/capture/reader.h"
 #include "tests/support/gpu_node.h"
 #include "tests/support/scenarios.h"

@@ -6,7 +6,6 @@ report what there is, or in one line what is wrong.
 
 hostile_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
-import contextlib
 import json
 import os
 import resource
@@ -20,7 +19,7 @@ sys.dont_write_bytecode = True  # it runs as root
 import one_machine
 
 MODES = ("lies", "dies", "execs", "remaps")
-INSPECTIONS = 20 if one_machine.IS_FULL else 5
+INSPECTIONS = 20 if one_machine.IS_FULL else 8
 MOST_S, MOST_BYTES = 10.0, 512 << 20
 # Of the recorder, with its tables.
 MOST_RECORDER_BYTES, DURATION_S = 1 << 30, 3
@@ -96,35 +95,28 @@ def replaced(arguments, library, directory):
     print(f"inspect, replaced: {expect_one_line(status, said, errors)}; {took_s:.2f} s", flush=True)
 
 
-def expect_recorded(arguments, recorder, capture, mode, begin):
-    said = recorder.communicate(timeout=10 * MOST_S)[1]
-    took_s = time.monotonic() - begin
-    if recorder.returncode in (one_machine.NOT_PERMITTED, one_machine.UNSUPPORTED):
-        raise one_machine.Skip(said.strip().splitlines()[-1])
+def record(arguments, library, mode, directory):
+    capture = f"{directory}/{mode}"
+    with Target(arguments, library, mode) as process:
+        begin = time.monotonic()
+        done = subprocess.run([arguments.collwire, "record", "-o", capture, "--duration", str(DURATION_S), "--pid", str(process.pid), "--nccl", library],
+                              capture_output=True, text=True, check=False, timeout=10 * MOST_S)
+        took_s = time.monotonic() - begin
+    if done.returncode in (one_machine.NOT_PERMITTED, one_machine.UNSUPPORTED):
+        raise one_machine.Skip(done.stderr.strip().splitlines()[-1])
     assert took_s < MOST_S + DURATION_S and max_rss_bytes() < MOST_RECORDER_BYTES, (took_s, max_rss_bytes())
-    print(f"record, {mode}: exit status {recorder.returncode}, {took_s:.1f} s, {max_rss_bytes() >> 20} MiB: {said.strip().splitlines()[-1]}", flush=True)
-    assert recorder.returncode in (0, one_machine.LOST), said
+    print(f"record, {mode}: exit status {done.returncode}, {took_s:.1f} s, {max_rss_bytes() >> 20} MiB: {done.stderr.strip().splitlines()[-1]}", flush=True)
+    assert done.returncode in (0, one_machine.LOST), done.stderr
     status, _, errors, _ = run([arguments.collwire, "report", capture], MOST_RECORDER_BYTES)
     assert status in (0, one_machine.LOST), errors
-
-
-def record(arguments, library, directory):
-    """A recorder for each of the targets, all at once: most of the time they wait."""
-    with contextlib.ExitStack() as stack:
-        begin, recorders = time.monotonic(), {}
-        for mode in MODES:
-            process = stack.enter_context(Target(arguments, library, mode))
-            words = [arguments.collwire, "record", "-o", f"{directory}/{mode}", "--duration", str(DURATION_S), "--pid", str(process.pid), "--nccl", library]
-            recorders[mode] = stack.enter_context(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-        for mode, recorder in recorders.items():
-            expect_recorded(arguments, recorder, f"{directory}/{mode}", mode, begin)
 
 
 def run_all(arguments, library, directory):
     for mode in MODES:
         inspect(arguments, library, mode)
     replaced(arguments, library, directory)
-    record(arguments, library, directory)
+    for mode in MODES:
+        record(arguments, library, mode, directory)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,6 @@ from hangs import CULPRIT, HANGS, RANKS
 PATIENCE_S = 120
 # For one inspection, which reads the memory twice, 0.2 s apart.
 MOST_S = 1.0
-PROTOCOLS = ("Simple", "LL")
-# Legacy versions before it have no tasks in their proxy operations.
-FIRST_WITH_TASKS = (2, 24)
 
 
 class HangingJob:
@@ -99,29 +96,24 @@ class HangingJob:
         return json.loads(done.stdout)
 
 
-def wanted(arguments):
-    """(hang, protocol) of this version. Without COLLWIRE_FULL the versions before 2.24 and those from then on share the combinations."""
-    hangs = [hang for hang in HANGS.values() if not hang.needs_nodes and (not arguments.cases or hang.name in arguments.cases.split(","))]
-    both = [(number + place, hang, protocol) for place, protocol in enumerate(PROTOCOLS) for number, hang in enumerate(hangs)]
-    is_legacy = tuple(int(part) for part in arguments.version.split(".")) < FIRST_WITH_TASKS
-    return [(hang, protocol) for number, hang, protocol in both if one_machine.IS_FULL or arguments.cases or number % 2 == is_legacy]
-
-
 def run(arguments, library, directory):
-    for hang, protocol in wanted(arguments):
-        place = f"{directory}/{hang.name}-{protocol}"
-        os.mkdir(place)
-        begin = time.monotonic()
-        with HangingJob(arguments, library, place, protocol, hang.plan, *hang.job_options) as job:
-            job.wait_for_calls(hang.calls)
-            hang.hold_up(job.culprit, job.stuck, lambda: (job.inspect(CULPRIT) or [None])[0])
-            looks = job.settled(hang)
-            hang.judge([look and look[0] for look in looks], job.diagnose() if any(looks) else None)
-        # The ranks spin on all CPUs, for which one inspection may have to wait.
-        took_s = sorted(look[1] for look in looks if look)
-        if took_s:
-            print(f"{hang.name}, {protocol}: named; inspections took {took_s[0]:.2f} to {took_s[-1]:.2f} s ({time.monotonic() - begin:.0f} s)", flush=True)
-            assert took_s[0] < MOST_S, f"{took_s} s for inspections"
+    for protocol in ("Simple", "LL"):
+        for name, hang in HANGS.items():
+            if hang.needs_nodes or (arguments.cases and name not in arguments.cases.split(",")):
+                continue
+            place = f"{directory}/{name}-{protocol}"
+            os.mkdir(place)
+            begin = time.monotonic()
+            with HangingJob(arguments, library, place, protocol, hang.plan, *hang.job_options) as job:
+                job.wait_for_calls(hang.calls)
+                hang.hold_up(job.culprit, job.stuck, lambda: (job.inspect(CULPRIT) or [None])[0])
+                looks = job.settled(hang)
+                hang.judge([look and look[0] for look in looks], job.diagnose() if any(looks) else None)
+            # The ranks spin on all CPUs, for which one inspection may have to wait.
+            took_s = sorted(look[1] for look in looks if look)
+            if took_s:
+                print(f"{name}, {protocol}: named; inspections took {took_s[0]:.2f} to {took_s[-1]:.2f} s ({time.monotonic() - begin:.0f} s)", flush=True)
+                assert took_s[0] < MOST_S, f"{took_s} s for inspections"
 
 
 if __name__ == "__main__":

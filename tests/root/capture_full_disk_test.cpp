@@ -9,6 +9,10 @@
 #include <random>
 #include <string>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/reader.h"
 #include "tests/support/capture_builder.h"
 #include "userspace/capture/writer.h"
@@ -57,7 +61,7 @@ protected:
 TEST_F(TinyDisk, TheFileEndsAtAGoodBlockAndTheLossIsCounted) {
     std::uint32_t n_preambles = 0;
     auto made = CaptureWriter::create({.directory = directory, .host = "h"},
-                                      [&](RecordSink &sink, std::uint32_t) {
+                                      [&](source::RecordSink &sink, std::uint32_t) {
                                           n_preambles++;
                                           sink.append(make_record<cw_node>(CW_KIND_NODE, 1).header);
                                       });

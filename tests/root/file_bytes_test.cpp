@@ -23,7 +23,7 @@ extern "C" __attribute__((noinline, visibility("default"))) int file_bytes_test_
     return value;
 }
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 constexpr const char *SELF = "/proc/self/exe";
@@ -52,7 +52,7 @@ TEST(FileBytes, WithProbesInTheFile) {
     EXPECT_EQ(file_bytes_test_probed(7), 7);
     EXPECT_EQ(*reinterpret_cast<const unsigned char *>(&file_bytes_test_probed), BREAKPOINT)
         << "the probe is in this process's code";
-    const auto mapped = FileBytes::open(SELF);
+    const auto mapped = elf::FileBytes::open(SELF);
     ASSERT_TRUE(mapped) << mapped.failure().message;
     std::ifstream file(SELF, std::ios::binary);
     const std::string read{std::istreambuf_iterator<char>(file), {}};
@@ -63,4 +63,4 @@ TEST(FileBytes, WithProbesInTheFile) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::loader

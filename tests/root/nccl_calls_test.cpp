@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program on a call: what is told of it, and where it is counted when that cannot be.
+#include "collwire/loss_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
+// The BPF program on a call: the records that it emits, and its loss counters.
 #include "tests/root/nccl_programs.h"
 
 namespace collwire::test {

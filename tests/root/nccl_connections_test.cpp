@@ -12,6 +12,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/root/nccl_programs.h"
 #include "tests/support/tcp_pair.h"
 

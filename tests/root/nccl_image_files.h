@@ -27,7 +27,7 @@
 #include "userspace/loader/shared_maps.h"
 #include "userspace/nccl/layout/find_nccl.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 // NCCL's own is larger than the double.
 inline void write_nccl(const std::string &path, const char *from = NCCL_DOUBLE) {
@@ -97,14 +97,14 @@ inline bool has_own_mounts() {
     return !mounts.empty() && mounts.find(" shared:") == std::string::npos;
 }
 
-class NcclImageFiles : public testing::Test {
+class NcclLibraryFiles : public testing::Test {
 protected:
     void SetUp() override {
         if (const std::string reason = test::no_bpf_because(); !reason.empty())
             GTEST_SKIP() << reason;
         if (!has_own_mounts())
             GTEST_SKIP() << "mounts made here would be seen elsewhere";
-        auto created = SharedMaps::create({});
+        auto created = loader::SharedMaps::create({});
         ASSERT_TRUE(created) << created.failure().message;
         maps_ = std::move(*created);
         char folder[] = "/tmp/collwire-nccl-XXXXXX";
@@ -125,8 +125,8 @@ protected:
         return stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
     }
 
-    std::unique_ptr<SharedMaps> maps_;
+    std::unique_ptr<loader::SharedMaps> maps_;
     std::string folder_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

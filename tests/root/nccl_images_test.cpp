@@ -24,7 +24,7 @@ namespace collwire::sources {
 namespace {
 
 // Two mounts of one library of a file system, one after the other at one place.
-TEST_F(NcclImageFiles, OfOnePathAndNumberInTwoFileSystems) {
+TEST_F(NcclLibraryFiles, AreTwoWithOnePathInTwoFileSystems) {
     write_nccl(file("libnccl.so.2"));
     const std::uint64_t inode = inode_of(file("libnccl.so.2"));
     Mapper one{file("libnccl.so.2")};
@@ -45,10 +45,10 @@ std::size_t n_probed(const NcclLibraries &libraries) {
 }
 
 // One file under two names and two device numbers, as two containers of one image show it.
-class NcclImagesOfContainers : public NcclImageFiles {
+class NcclLibrariesOfContainers : public NcclLibraryFiles {
 protected:
     void SetUp() override {
-        NcclImageFiles::SetUp();
+        NcclLibraryFiles::SetUp();
         if (IsSkipped())
             return;
         mkdir(file("lower").c_str(), 0700);
@@ -67,18 +67,19 @@ protected:
     void TearDown() override {
         for (const char *name : {"one/merged", "two/merged"})
             umount2(file(name).c_str(), MNT_DETACH);
-        NcclImageFiles::TearDown();
+        NcclLibraryFiles::TearDown();
     }
-    static const Mapping *mapping_of_nccl(ProcessView &view) {
+    static const process::Mapping *mapping_of_nccl(process::ProcessView &view) {
         EXPECT_TRUE(view.refresh());
-        const auto found = std::ranges::find_if(view.mappings(), [](const Mapping &mapping) {
-            return mapping.path.find("libnccl") != std::string::npos;
-        });
+        const auto found =
+            std::ranges::find_if(view.mappings(), [](const process::Mapping &mapping) {
+                return mapping.path.find("libnccl") != std::string::npos;
+            });
         return found == view.mappings().end() ? nullptr : &*found;
     }
 };
 
-TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
+TEST_F(NcclLibrariesOfContainers, AreOneWithOneSetOfProbes) {
     Mapper one{file("one/merged/libnccl.so.2")};
     Mapper two{file("two/merged/libnccl.so.2")};
     for (const bool before : {true, false}) {
@@ -92,16 +93,16 @@ TEST_F(NcclImagesOfContainers, AreOneWithOneSetOfProbes) {
         EXPECT_EQ(libraries.all().size(), 1U);
         EXPECT_EQ(n_probed(libraries), 1U);
         for (const Mapper *each : {&one, &two}) {
-            ProcessView view{each->pid()};
-            const Mapping *mapping = mapping_of_nccl(view);
+            process::ProcessView view{each->pid()};
+            const process::Mapping *mapping = mapping_of_nccl(view);
             ASSERT_NE(mapping, nullptr);
             EXPECT_NE(libraries.library_of(each->pid(), *mapping), nullptr);
         }
     }
 }
 
-// Before there are breakpoints nothing tells that they are one.
-TEST_F(NcclImagesOfContainers, TakeOnePlace) {
+// Before breakpoints are placed they cannot be recognised as one.
+TEST_F(NcclLibrariesOfContainers, TakeOnePlace) {
     const Mapper one{file("one/merged/libnccl.so.2")};
     const Mapper two{file("two/merged/libnccl.so.2")};
     NcclLibraries libraries{*maps_, {}, NcclLibraries::MINUTE_NS, {}, 1};
@@ -112,7 +113,7 @@ TEST_F(NcclImagesOfContainers, TakeOnePlace) {
     EXPECT_EQ(n_probed(libraries), 1U);
 }
 
-TEST_F(NcclImageFiles, ThatWereFoundFirstAreProbedWhereThereAreTooMany) {
+TEST_F(NcclLibraryFiles, TheFirstAreProbedIfThereAreTooMany) {
     for (const char *name : {"one", "two"})
         write_nccl(file(name));
     const Mapper one{file("one")};
@@ -127,7 +128,7 @@ TEST_F(NcclImageFiles, ThatWereFoundFirstAreProbedWhereThereAreTooMany) {
     EXPECT_EQ(libraries.problems().size(), 1U);
 }
 
-TEST_F(NcclImageFiles, ThatNobodyUsesMakeRoomForOthers) {
+TEST_F(NcclLibraryFiles, UnusedOnesMakeRoomForOthers) {
     NcclLibraries::Inodes told_again;
     NcclLibraries libraries{*maps_,
                             {},
@@ -160,7 +161,7 @@ TEST_F(NcclImageFiles, ThatNobodyUsesMakeRoomForOthers) {
     EXPECT_TRUE(libraries.release_unused(2).empty());
 }
 
-TEST_F(NcclImageFiles, ThatWereLongestWithoutUsersMakeRoomFirst) {
+TEST_F(NcclLibraryFiles, TheLongestUnusedMakeRoomFirst) {
     for (const char *name : {"one", "two", "three"})
         write_nccl(file(name));
     NcclLibraries libraries{*maps_, {}, 10, {}, 2};
@@ -184,7 +185,7 @@ TEST_F(NcclImageFiles, ThatWereLongestWithoutUsersMakeRoomFirst) {
 }
 
 // Refused before anything is loaded, with what to do, and promised as nothing.
-TEST_F(NcclImageFiles, ThatWereStrippedAreRefused) {
+TEST_F(NcclLibraryFiles, StrippedOnesAreRefused) {
     write_nccl(file("libnccl.so.2"), NCCL_DOUBLE_STRIPPED);
     Mapper mapper{file("libnccl.so.2")};
     NcclLibraries libraries{*maps_, {}};
@@ -199,13 +200,13 @@ TEST_F(NcclImageFiles, ThatWereStrippedAreRefused) {
     EXPECT_EQ(library.programs, nullptr);
     EXPECT_TRUE(library.probes.empty());
     for (const nccl::Capability &capability : library.layout.capabilities)
-        EXPECT_EQ(capability.rung, nccl::Rung::Process) << capability.name;
+        EXPECT_EQ(capability.rung, nccl::Certainty::Process) << capability.name;
     ASSERT_EQ(libraries.problems().size(), 1U);
     (void)libraries.scan({mapper.pid()});
     EXPECT_EQ(libraries.all().size(), 1U) << "it is known";
 }
 
-TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
+TEST_F(NcclLibraryFiles, DeletedOnesAreKnown) {
     write_nccl(file("libnccl.so.2"));
     Mapper mapper{file("libnccl.so.2")};
     NcclLibraries libraries{*maps_, {}};
@@ -213,10 +214,10 @@ TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
     (void)libraries.scan({mapper.pid()});
     ASSERT_EQ(n_probed(libraries), 1U);
     std::filesystem::remove(file("libnccl.so.2"));
-    ProcessView view{mapper.pid()};
+    process::ProcessView view{mapper.pid()};
     ASSERT_TRUE(view.refresh());
     bool is_known = false;
-    for (const Mapping &mapping : view.mappings())
+    for (const process::Mapping &mapping : view.mappings())
         is_known = is_known || libraries.library_of(mapper.pid(), mapping) != nullptr;
     EXPECT_TRUE(is_known);
     EXPECT_TRUE(libraries.release_unused(1).empty()) << "the code is what it was";
@@ -224,7 +225,7 @@ TEST_F(NcclImageFiles, ThatWereDeletedAreKnown) {
 }
 
 // A probe holds the file system that its file is on.
-TEST_F(NcclImageFiles, OfEndedContainersAreLetGo) {
+TEST_F(NcclLibraryFiles, ThoseOfEndedContainersAreReleased) {
     const std::string container = file("container");
     ASSERT_EQ(mkdir(container.c_str(), 0700), 0);
     ASSERT_EQ(mount("tmpfs", container.c_str(), "tmpfs", 0, nullptr), 0);
@@ -244,7 +245,7 @@ TEST_F(NcclImageFiles, OfEndedContainersAreLetGo) {
     }
     const std::set<std::uint64_t> told_again{inode_of(path)};
     {
-        Mapper second{path}; // not told of
+        Mapper second{path}; // without a record
         EXPECT_TRUE(libraries.release_unused(300).empty()) << "it was used a moment ago";
         EXPECT_EQ(libraries.release_unused(400), told_again);
         EXPECT_TRUE(libraries.release_unused(500).empty());
@@ -263,7 +264,7 @@ TEST_F(NcclImageFiles, OfEndedContainersAreLetGo) {
     libraries.detach();
 }
 
-TEST_F(NcclImageFiles, OfThisMachineStayUntilTheyAreDeleted) {
+TEST_F(NcclLibraryFiles, ThoseOfThisMachineStayUntilTheyAreDeleted) {
     write_nccl(file("libnccl.so.2"));
     NcclLibraries libraries{*maps_, {}, 10};
     libraries.attach();
@@ -281,7 +282,7 @@ TEST_F(NcclImageFiles, OfThisMachineStayUntilTheyAreDeleted) {
 }
 
 // cp over it, rsync --inplace --times: at the places of the probes there is other code now.
-TEST_F(NcclImageFiles, ThatAreWrittenAgainLoseTheirProbes) {
+TEST_F(NcclLibraryFiles, LoseTheirProbesWhenTheyAreWrittenAgain) {
     const std::string path = file("libnccl.so.2");
     for (const bool keeps_time : {false, true}) {
         write_nccl(path);
@@ -311,8 +312,8 @@ TEST_F(NcclImageFiles, ThatAreWrittenAgainLoseTheirProbes) {
     }
 }
 
-// touch, and file systems that tell the time or the size of a file anew.
-TEST_F(NcclImageFiles, OfTheSameCodeKeepTheirProbesAtAnotherTimeOfWriting) {
+// touch, and file systems that change the time or the size of a file.
+TEST_F(NcclLibraryFiles, KeepTheirProbesIfOnlyTheTimeChanges) {
     const std::string path = file("libnccl.so.2");
     write_nccl(path);
     Mapper mapper{path};
@@ -340,8 +341,8 @@ TEST_F(NcclImageFiles, OfTheSameCodeKeepTheirProbesAtAnotherTimeOfWriting) {
     }
 }
 
-// cp of a file over itself: no time is left to look at it while it is empty.
-TEST_F(NcclImageFiles, OfTheSameCodeWithoutBreakpointsLoseTheirProbes) {
+// cp of a file over itself: too fast to be read while it is empty.
+TEST_F(NcclLibraryFiles, LoseTheirProbesWithTheirBreakpoints) {
     const std::string path = file("libnccl.so.2");
     write_nccl(path);
     Mapper mapper{path};
@@ -355,7 +356,7 @@ TEST_F(NcclImageFiles, OfTheSameCodeWithoutBreakpointsLoseTheirProbes) {
     EXPECT_EQ(libraries.problems().size(), 1U);
 }
 
-TEST_F(NcclImageFiles, ThatAreWrittenAgainBeforeTheyAreProbed) {
+TEST_F(NcclLibraryFiles, AreNotProbedIfTheyAreWrittenAgainBefore) {
     const std::string path = file("libnccl.so.2");
     write_nccl(path);
     Mapper mapper{path};

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files with NCCL in them: what is told of them, and who is told of again.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
+// The NCCL libraries that NcclSource finds through mappings, and the mappings that it rearms.
 #include "mappings.skel.h"
 
 #include <gtest/gtest.h>
@@ -27,14 +32,14 @@
 namespace collwire::sources {
 namespace {
 
-class NcclImagesTold : public NcclImageFiles {};
+class MappedNcclLibraries : public NcclLibraryFiles {};
 
-class Nothing : public RecordSink {
+class Nothing : public source::RecordSink {
 public:
     void append(const cw_header &) override {}
 };
 
-// As the kernel's probe does, which not every kernel takes.
+// As the kernel's probe emits it: some kernels refuse that probe.
 void tell(NcclSource &source, pid_t pid, std::uint64_t inode) {
     cw_file_mapped record = {};
     record.header = {sizeof(record), CW_KIND_FILE_MAPPED, CW_CPU_USERSPACE, 1};
@@ -43,8 +48,8 @@ void tell(NcclSource &source, pid_t pid, std::uint64_t inode) {
     source.on_record(record.header);
 }
 
-// A process that has ended is all that is known of a file.
-TEST_F(NcclImagesTold, ThatNobodyLookedAtAreToBeToldOfAgain) {
+// The only process that mapped the file has exited.
+TEST_F(MappedNcclLibraries, UnclassifiedOnesAreRearmed) {
     std::set<std::uint64_t> again;
     NcclOptions options;
     options.rearm_mappings = [&](const auto &inodes) { again = inodes; };
@@ -76,8 +81,8 @@ std::size_t n_placed(const NcclSource &source, const std::string &path) {
     }));
 }
 
-// What the libraries of this folder are told as.
-class LibrariesIn : public RecordSink {
+// The records of the libraries in this folder.
+class LibrariesIn : public source::RecordSink {
 public:
     explicit LibrariesIn(std::string folder) : folder_(std::move(folder)) {}
     void append(const cw_header &header) override {
@@ -111,7 +116,7 @@ bool has_probes_of(const NcclSource &source, const std::string &folder) {
 }
 
 // A job of containers every few minutes, for months.
-TEST_F(NcclImagesTold, ThatWereLetGoAreNotInLaterSegments) {
+TEST_F(MappedNcclLibraries, ReleasedOnesAreNotInLaterSegments) {
     NcclOptions options;
     options.spare_unused_ns = 1;
     NcclSource source{*maps_, options};
@@ -141,8 +146,8 @@ TEST_F(NcclImagesTold, ThatWereLetGoAreNotInLaterSegments) {
     source.detach();
 }
 
-// A later segment has the communicators of running processes, and what they refer to.
-TEST_F(NcclImagesTold, ThatWereGivenUpAreToldAsLongAsTheirProcessesRun) {
+// A later segment has the communicators of running processes, and their libraries.
+TEST_F(MappedNcclLibraries, ReleasedOnesStayInSegmentsWhileTheirProcessesRun) {
     const std::string path = file("libnccl.so.2");
     write_nccl(path);
     NcclSource source{*maps_, {}};
@@ -169,8 +174,8 @@ TEST_F(NcclImagesTold, ThatWereGivenUpAreToldAsLongAsTheirProcessesRun) {
     source.detach();
 }
 
-// A mapping is told of from the moment on that its file is told of again, and not before.
-TEST_F(NcclImagesTold, ThatAreMappedWhileTheyAreLetGoKeepTheirProbes) {
+// A mapping is emitted after its file was rearmed, and not before.
+TEST_F(MappedNcclLibraries, KeepTheirProbesIfMappedDuringRelease) {
     const std::string path = file("libnccl.so.2");
     write_nccl(path);
     const int kept = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -204,7 +209,7 @@ TEST_F(NcclImagesTold, ThatAreMappedWhileTheyAreLetGoKeepTheirProbes) {
     close(kept);
 }
 
-TEST_F(NcclImagesTold, OfProcessesThatAreNotAskedForGetNoProbes) {
+TEST_F(MappedNcclLibraries, ThoseOfOtherProcessesGetNoProbes) {
     for (const char *name : {"wanted.so", "other.so", "later.so"})
         write_nccl(file(name));
     const Mapper wanted{file("wanted.so")};
@@ -223,10 +228,10 @@ TEST_F(NcclImagesTold, OfProcessesThatAreNotAskedForGetNoProbes) {
     source.detach();
 }
 
-// A process that is asked for may be the second to map a file.
-TEST_F(NcclImagesTold, MappingsOfProcessesThatAreNotAskedForAreNotTold) {
+// The recorded process may be the second to map a file.
+TEST_F(MappedNcclLibraries, MappingsOfOtherProcessesAreNotEmitted) {
     std::vector<std::uint32_t> told;
-    auto ring = EventRing::create(*maps_, [&](const cw_header &header) {
+    auto ring = loader::EventRing::create(*maps_, [&](const cw_header &header) {
         if (header.kind != CW_KIND_FILE_MAPPED)
             return;
         cw_file_mapped record = {};
@@ -255,10 +260,10 @@ TEST_F(NcclImagesTold, MappingsOfProcessesThatAreNotAskedForAreNotTold) {
 }
 
 // collective -h, ldd, a first attempt that fails.
-TEST_F(NcclImagesTold, AreMetAgainIfTheFirstProcessEndedBeforeTheLook) {
+TEST_F(MappedNcclLibraries, AreFoundInTheNextProcessIfTheFirstExited) {
     std::unique_ptr<NcclSource> source;
     unsigned n_told = 0;
-    auto ring = EventRing::create(*maps_, [&](const cw_header &header) {
+    auto ring = loader::EventRing::create(*maps_, [&](const cw_header &header) {
         n_told += header.kind == CW_KIND_FILE_MAPPED ? 1 : 0;
         source->on_record(header);
     });

@@ -17,6 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/return_probes.h"
@@ -65,7 +72,7 @@ struct Comm {
     std::array<const Peer *const *, 64> channels{};
 };
 
-class NcclOutside : public testing::Test, public RecordSink {
+class NcclOutside : public testing::Test, public source::RecordSink {
 protected:
     using AllReduce = int (*)(const void *, void *, std::size_t, int, int, Comm *, void *);
 
@@ -83,7 +90,7 @@ protected:
         op_.connection = &send_;
         library_ = open(NCCL_DOUBLE);
         ASSERT_NO_FATAL_FAILURE(use(library_));
-        auto maps = SharedMaps::create({});
+        auto maps = loader::SharedMaps::create({});
         ASSERT_TRUE(maps) << maps.failure().message;
         maps_ = std::move(maps).value();
         NcclOptions options;
@@ -92,7 +99,7 @@ protected:
                 std::exchange(meanwhile_, nullptr)();
         };
         source_ = std::make_unique<NcclSource>(*maps_, std::move(options));
-        auto ring = EventRing::create(*maps_, [this](const cw_header &header) {
+        auto ring = loader::EventRing::create(*maps_, [this](const cw_header &header) {
             append(header);
             source_->on_record(header);
         });
@@ -110,7 +117,7 @@ protected:
     void start() {
         ASSERT_TRUE(source_->prepare());
         ASSERT_TRUE(source_->attach());
-        const SourceState state = source_->states().at(0);
+        const source::SourceState state = source_->states().at(0);
         ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
     }
     void *open(const std::string &file) {
@@ -149,7 +156,7 @@ protected:
         source_->on_record(mapped.header);
         EXPECT_TRUE(meanwhile_ == nullptr) << "nobody was told of";
     }
-    // What is told until now: connections with their addresses.
+    // The connections so far, with their addresses.
     [[nodiscard]] std::vector<std::uint64_t> take_connections() {
         (void)ring_->consume();
         source_->sample(*this, false);
@@ -214,14 +221,14 @@ protected:
     AllReduce call_ = nullptr;
     Comm ***table_ = nullptr;
     int *count_ = nullptr;
-    std::unique_ptr<SharedMaps> maps_;
+    std::unique_ptr<loader::SharedMaps> maps_;
     std::unique_ptr<NcclSource> source_;
-    std::unique_ptr<EventRing> ring_;
+    std::unique_ptr<loader::EventRing> ring_;
     std::vector<std::vector<std::byte>> records_;
 };
 
-// The probes are placed first: whoever calls before the process is looked into is met in a call.
-TEST_F(NcclOutside, ConnectionsOfACommunicatorThatIsMetInACallFirst) {
+// The probes are placed first: a call before the scan emits its communicator.
+TEST_F(NcclOutside, ConnectionsAreAddedToACommunicatorOfACall) {
     start();
     ops_.next_ops = -1;
     look([this] { call(); });
@@ -236,13 +243,13 @@ TEST_F(NcclOutside, ConnectionsOfACommunicatorThatIsMetInACallFirst) {
     EXPECT_EQ(connections().size(), 2U);
 }
 
-TEST_F(NcclOutside, ConnectionsThatALaunchHasToldOf) {
+TEST_F(NcclOutside, EmittedConnectionsAreNotAddedTwice) {
     start();
     look([this] { call(); });
     EXPECT_EQ(take_connections(), both());
 }
 
-TEST_F(NcclOutside, NobodyHasCalled) {
+TEST_F(NcclOutside, CommunicatorsWithoutCallsAreDiscovered) {
     start();
     look();
     EXPECT_EQ(take_connections(), both());
@@ -251,7 +258,7 @@ TEST_F(NcclOutside, NobodyHasCalled) {
 }
 
 // While the probes of a recording are placed one after the other.
-TEST_F(NcclOutside, CallsAndLaunchesBeforeTheRecordingBegins) {
+TEST_F(NcclOutside, CallsBeforeTheRecordingAreNotEmitted) {
     const struct { Comm *comm = nullptr, *parent = nullptr; } job{&comm_, nullptr};
     auto *create =
         reinterpret_cast<int (*)(const void *)>(dlsym(library_, "_Z20ncclCommInitRankFuncPv"));
@@ -261,7 +268,7 @@ TEST_F(NcclOutside, CallsAndLaunchesBeforeTheRecordingBegins) {
     EXPECT_EQ(create(&job), 0);
     call();
     (void)ring_->consume();
-    if (!may_refuse_return_probes()) {
+    if (!loader::may_refuse_return_probes()) {
         ASSERT_EQ(of<cw_nccl_comm>(CW_KIND_NCCL_COMM).size(), 1U);
         EXPECT_EQ(of<cw_nccl_comm>(CW_KIND_NCCL_COMM)[0].flags, 0U) << "calls may be missing";
     }
@@ -277,8 +284,8 @@ TEST_F(NcclOutside, CallsAndLaunchesBeforeTheRecordingBegins) {
 }
 
 // While they are taken off one after the other.
-TEST_F(NcclOutside, NothingIsToldOfBehindTheEnd) {
-    if (may_refuse_return_probes())
+TEST_F(NcclOutside, NothingIsEmittedAfterTheEnd) {
+    if (loader::may_refuse_return_probes())
         GTEST_SKIP() << "no return probes here";
     const struct { Comm *comm = nullptr, *parent = nullptr; } job{&comm_, nullptr};
     auto *create =

@@ -17,8 +17,13 @@
 
 #include <gtest/gtest.h>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "collwire/nccl_layout.h"
-// Behind it: the skeleton names its type.
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+// After it: the skeleton names its type.
 #include "nccl.skel.h"
 
 #include "tests/root/bpf_here.h"
@@ -190,11 +195,11 @@ protected:
         bpf_link__destroy(post_link_);
     }
 
-    void load(const SharedMapOptions &options = {}) {
-        auto maps = SharedMaps::create(options);
+    void load(const loader::SharedMapOptions &options = {}) {
+        auto maps = loader::SharedMaps::create(options);
         ASSERT_TRUE(maps) << maps.failure().message;
         maps_ = std::move(maps).value();
-        auto ring = EventRing::create(*maps_, [this](const cw_header &header) {
+        auto ring = loader::EventRing::create(*maps_, [this](const cw_header &header) {
             const auto *begin = reinterpret_cast<const std::byte *>(&header);
             records_.emplace_back(begin, begin + header.length_bytes);
         });
@@ -223,7 +228,7 @@ protected:
         ASSERT_NE(post_link_, nullptr) << std::strerror(errno);
     }
 
-    // What is told of one more launch.
+    // The records of one more launch.
     void launch() {
         if (link_ == nullptr) {
             ASSERT_NO_FATAL_FAILURE(load());
@@ -235,7 +240,7 @@ protected:
 
     [[nodiscard]] std::uint64_t lost(cw_loss_class loss_class) const {
         std::uint64_t n = 0;
-        for (const LossCount &count : maps_->losses())
+        for (const source::LossCount &count : maps_->losses())
             n += count.loss_class == loss_class ? count.records : 0;
         return n;
     }
@@ -280,9 +285,9 @@ protected:
     ProxyState proxy_state_{proxies_.data(), &net_ib_};
     Comm comm_{.proxy_state = &proxy_state_};
     cw_nccl_layout layout_ = layout_for(&net_ib_, &net_socket_);
-    std::unique_ptr<SharedMaps> maps_;
-    std::unique_ptr<EventRing> ring_;
-    Skeleton<::nccl> programs_{"NCCL programs"};
+    std::unique_ptr<loader::SharedMaps> maps_;
+    std::unique_ptr<loader::EventRing> ring_;
+    loader::Skeleton<::nccl> programs_{"NCCL programs"};
     bpf_link *link_ = nullptr, *post_link_ = nullptr;
     std::vector<std::vector<std::byte>> records_;
 };

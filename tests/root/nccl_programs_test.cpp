@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs on a launch: operations, proxies and what is told of each.
+// The BPF programs on a launch: the records of operations and proxies.
 #include <cstddef>
 #include <new>
 #include <set>
@@ -8,6 +8,11 @@
 
 #include <sys/mman.h>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/root/nccl_programs.h"
 
 extern "C" __attribute__((noinline, visibility("default"))) int
@@ -225,7 +230,7 @@ TEST_P(NcclPrograms, OperationsHandedOverBeforeTheLaunch) {
 // The record of a communicator is told until there is room for it: without it nothing of the
 // communicator is joined with anything.
 TEST_P(NcclPrograms, CommunicatorThatTheRingHadNoRoomFor) {
-    SharedMapOptions options;
+    loader::SharedMapOptions options;
     options.ring_bytes = 4096;
     ASSERT_NO_FATAL_FAILURE(load(options));
     std::vector<Comm> others(32, Comm{});
@@ -254,7 +259,7 @@ TEST_P(NcclPrograms, TheKernelTakesThemWhole) {
     load();
 }
 
-// Before 2.24 nothing else tells them apart.
+// Before 2.24 only this distinguishes them.
 TEST_P(NcclPrograms, OperationsOfOtherFunctionsLookDifferent) {
     layout_.op_coll = offsetof(Op, coll);
     launch();

@@ -17,6 +17,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/loss_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "tests/root/nccl_programs.h"
 #include "tests/support/tcp_pair.h"
 #include "userspace/loader/unread_records.h"
@@ -41,7 +44,7 @@ protected:
         layout_.socket_types[PROXY] = CW_NCCL_SOCKET_PROXY;
     }
 
-    // What is told when NCCL closes it.
+    // The record when NCCL closes it.
     std::vector<cw_nccl_socket> closing(int fd, std::uint32_t type = BOOTSTRAP) {
         if (link_ == nullptr)
             load();
@@ -313,15 +316,15 @@ TEST_P(NcclSockets, AreCountedWhileNoOneReadsThem) {
     ASSERT_EQ(closing(pair.connected.get()).size(), 1U);
     constexpr std::size_t RECORDS = 1000;
     Socket socket{.fd = pair.connected.get(), .type = BOOTSTRAP};
-    for (std::size_t bytes = 0; bytes < 2 * SharedMapOptions{}.ring_bytes;
+    for (std::size_t bytes = 0; bytes < 2 * loader::SharedMapOptions{}.ring_bytes;
          bytes += RECORDS * sizeof(cw_nccl_socket)) {
         records_.clear();
         for (std::size_t i = 0; i < RECORDS; ++i)
             ASSERT_EQ(nccl_programs_test_start(&socket), 0);
-        ASSERT_EQ(unread_records(maps_->events_fd()), RECORDS);
-        ASSERT_EQ(unread_records(maps_->bulk_events_fd()), 0U);
+        ASSERT_EQ(loader::unread_records(maps_->events_fd()), RECORDS);
+        ASSERT_EQ(loader::unread_records(maps_->bulk_events_fd()), 0U);
         ASSERT_TRUE(ring_->consume());
-        ASSERT_EQ(unread_records(maps_->events_fd()), 0U);
+        ASSERT_EQ(loader::unread_records(maps_->events_fd()), 0U);
         ASSERT_EQ(records_.size(), RECORDS);
     }
     EXPECT_EQ(lost(CW_LOSS_NCCL_SOCKET), 0U);

@@ -19,7 +19,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "collwire/nccl_tables.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/sources/nccl/source.h"
@@ -50,7 +56,7 @@ struct Records {
     std::vector<std::vector<std::byte>> all;
 };
 
-class Sink : public RecordSink {
+class Sink : public source::RecordSink {
 public:
     explicit Sink(Records &into) : into_(into) {}
     void append(const cw_header &record) override {
@@ -142,13 +148,13 @@ protected:
         other_.hash = 0xdef;
     }
     void start(NcclOptions options = {}) {
-        auto maps = SharedMaps::create({});
+        auto maps = loader::SharedMaps::create({});
         ASSERT_TRUE(maps) << maps.failure().message;
         maps_ = std::move(maps).value();
         source_ = std::make_unique<NcclSource>(*maps_, std::move(options));
         ASSERT_TRUE(source_->prepare());
         ASSERT_TRUE(source_->attach());
-        const SourceState state = source_->states().at(0);
+        const source::SourceState state = source_->states().at(0);
         ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
     }
     [[nodiscard]] Records sample_everything() const {
@@ -163,11 +169,11 @@ protected:
 
     Comm comm_, other_;
     std::vector<Comm *> comms_{&comm_}, others_{&other_};
-    std::unique_ptr<SharedMaps> maps_;
+    std::unique_ptr<loader::SharedMaps> maps_;
     std::unique_ptr<NcclSource> source_;
 };
 
-// Of a rank that ends its communicators when it is told to.
+// A rank that ends its communicators on request.
 int *rank_n_comms = nullptr;
 int rank_answers = -1;
 void end_comms(int) {
@@ -224,7 +230,7 @@ public:
     const Child rank;
 };
 
-TEST_F(NcclSources, WhatWasForkedFromARankIsNone) {
+TEST_F(NcclSources, AForkedProcessIsNoRank) {
     const RankWithLoader job(comms_);
     start();
     const auto records = sample_everything();
@@ -235,7 +241,7 @@ TEST_F(NcclSources, WhatWasForkedFromARankIsNone) {
 }
 
 // What was recorded of a communicator from its beginning to its end is not read again.
-TEST_F(NcclSources, WhatWasForkedFromARankIsNoneWhenAnotherNcclIsMet) {
+TEST_F(NcclSources, AForkedProcessIsNoRankWhenAnotherLibraryIsFound) {
     const RankWithLoader job(comms_);
     start();
     const auto before = comms_of(sample_everything(), job.rank);
@@ -292,7 +298,7 @@ TEST_F(NcclSources, TwoCopiesOfNcclInAProcess) {
     std::filesystem::remove(second);
 }
 
-TEST_F(NcclSources, ProcessesThatAreNotAskedFor) {
+TEST_F(NcclSources, OtherProcessesAreNotRecorded) {
     const Child wanted([&] { have_comms(NCCL_DOUBLE, comms_); });
     const Child other([&] { have_comms(NCCL_DOUBLE, others_); });
     ASSERT_TRUE(wanted.is_ready() && other.is_ready());

@@ -9,7 +9,10 @@
 
 #include <sys/mman.h>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "collwire/nccl_tables.h"
+#include "collwire/record_kinds.h"
 #include "tests/root/nccl_programs.h"
 
 namespace collwire::test {

@@ -2,6 +2,7 @@
 // Chains of work requests that a child posts, and what they have to count to.
 #pragma once
 
+#include "collwire/post_records.h"
 #include "tests/root/posts_fixture.h"
 
 namespace collwire::test {

@@ -57,7 +57,7 @@ TEST_F(PostsContainers, OneFileInTwoContainersIsCountedOnce) {
             std::string{FAKE_PROVIDER_2}.substr(std::string{FAKE_PROVIDER_2}.rfind('/'));
         Child one{(base + "/one/merged" + name).c_str()};
         Child two{(base + "/two/merged" + name).c_str()};
-        PostsRecorder recorder{PostsOptions{}};
+        PostsRecorder recorder{sources::PostsOptions{}};
         recorder.see_qp(one.pid(), one.run(make_qp, 1));
         recorder.see_qp(two.pid(), two.run(make_qp, 2));
         one.run(post_all_chains, 0);
@@ -90,7 +90,7 @@ TEST_F(PostsContainers, LibraryOfAnEndedContainerIsLetGo) {
     // What a process that uses RDMA holds open.
     ASSERT_EQ(mount("tmpfs", "/dev", "tmpfs", 0, nullptr), 0);
     ASSERT_EQ(mkdir("/dev/infiniband", 0700), 0);
-    PostsOptions options;
+    sources::PostsOptions options;
     options.spare_unused_ns = 0;
     PostsRecorder recorder{options};
     {

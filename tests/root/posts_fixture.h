@@ -18,6 +18,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collwire/loss_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 #include "collwire/verbs.h"
 #include "tests/root/bpf_here.h"
@@ -149,19 +154,20 @@ private:
 };
 
 // Does what the recorder does with the source, and keeps what it appends.
-class PostsRecorder : public RecordSink {
+class PostsRecorder : public source::RecordSink {
 public:
-    explicit PostsRecorder(PostsOptions options, SharedMapOptions map_options = {}) {
-        auto created = SharedMaps::create(map_options);
+    explicit PostsRecorder(sources::PostsOptions options,
+                           loader::SharedMapOptions map_options = {}) {
+        auto created = loader::SharedMaps::create(map_options);
         EXPECT_TRUE(created.ok()) << created.failure().message;
         maps = std::move(*created);
-        auto opened = EventRing::create(*maps, [this](const cw_header &record) {
+        auto opened = loader::EventRing::create(*maps, [this](const cw_header &record) {
             source->on_record(record);
             append(record);
         });
         EXPECT_TRUE(opened.ok()) << opened.failure().message;
         ring = std::move(*opened);
-        source = std::make_unique<PostsSource>(*maps, std::move(options));
+        source = std::make_unique<sources::PostsSource>(*maps, std::move(options));
         const auto prepared = source->prepare();
         EXPECT_TRUE(prepared.ok()) << prepared.failure().message;
         const auto attached = source->attach();
@@ -207,23 +213,24 @@ public:
     }
     // Of post_send: those of the ibv_wr_* calls are there, too, whether a queue pair has them or
     // not.
-    [[nodiscard]] std::vector<PlannedProbe> post_send_probes() const {
+    [[nodiscard]] std::vector<source::PlannedProbe> post_send_probes() const {
         auto probes = source->probe_list();
-        std::erase_if(probes,
-                      [](const PlannedProbe &probe) { return probe.function != "post_send"; });
+        std::erase_if(probes, [](const source::PlannedProbe &probe) {
+            return probe.function != "post_send";
+        });
         return probes;
     }
     std::uint64_t loss(cw_loss_class loss_class) {
         std::uint64_t sum = 0;
-        for (const LossCount &count : maps->losses())
+        for (const source::LossCount &count : maps->losses())
             if (count.loss_class == loss_class)
                 sum += count.records;
         return sum;
     }
 
-    std::unique_ptr<SharedMaps> maps;
-    std::unique_ptr<EventRing> ring;
-    std::unique_ptr<PostsSource> source;
+    std::unique_ptr<loader::SharedMaps> maps;
+    std::unique_ptr<loader::EventRing> ring;
+    std::unique_ptr<sources::PostsSource> source;
     std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, cw_post_counters> posts;
     std::vector<cw_verbs_qp> ties;
     std::uint64_t n_post_records = 0;

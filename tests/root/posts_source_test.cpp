@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts of posted work requests against a driver double that counts by itself.
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/root/posts_chains.h"
 
 #include <atomic>
@@ -36,7 +40,7 @@ TEST_P(EveryDriver, CountsAreExact) {
     const auto [library, bounded] = GetParam();
     Child child{library};
     const auto qp = child.run(make_qp, 17);
-    PostsOptions options;
+    sources::PostsOptions options;
     options.bounded_walk = bounded;
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), qp);
@@ -84,7 +88,7 @@ std::size_t n_open(const char *path) {
 TEST_F(Posts, NothingIsCountedBeforeTheRecordingBegins) {
     Child child{FAKE_PROVIDER_1};
     const auto qp = child.run(make_qp, 17);
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     recorder.see_qp(child.pid(), qp);
     ASSERT_TRUE(recorder.maps->hold(CW_HELD));
     child.run(post_all_chains, 0);
@@ -98,7 +102,7 @@ TEST_F(Posts, SingleStepOnlyWhenAskedFor) {
     Child child{FAKE_PROVIDER_5};
     const auto qp = child.run(make_qp, 1);
     {
-        PostsRecorder recorder{PostsOptions{}};
+        PostsRecorder recorder{sources::PostsOptions{}};
         recorder.see_qp(child.pid(), qp);
         const auto state = recorder.source->states().front();
         EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
@@ -108,11 +112,11 @@ TEST_F(Posts, SingleStepOnlyWhenAskedFor) {
         recorder.sample();
         EXPECT_TRUE(recorder.posts.empty());
         EXPECT_TRUE(recorder.post_send_probes().empty());
-        for (const PlannedProbe &probe : recorder.source->probe_list())
+        for (const source::PlannedProbe &probe : recorder.source->probe_list())
             EXPECT_TRUE(probe.emulated) << probe.function << " on " << probe.instruction;
         EXPECT_EQ(n_open(FAKE_PROVIDER_5), 0u) << "held for a probe that is never placed";
     }
-    PostsOptions options;
+    sources::PostsOptions options;
     options.forced = true;
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), qp);
@@ -131,7 +135,7 @@ std::uint64_t post_long_chain(ChildState &state, std::uint64_t n) {
 TEST_F(Posts, LongChainsAreTruncatedAndSaidSo) {
     Child child{FAKE_PROVIDER_2};
     const auto qp = child.run(make_qp, 1);
-    PostsOptions options;
+    sources::PostsOptions options;
     options.bounded_walk = true;
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), qp);
@@ -151,7 +155,7 @@ TEST_F(Posts, LongChainsAreWholeWithBpfLoop) {
         GTEST_SKIP() << "this kernel has no bpf_loop";
     Child child{FAKE_PROVIDER_2};
     const auto qp = child.run(make_qp, 1);
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     recorder.see_qp(child.pid(), qp);
     EXPECT_EQ(child.run(post_long_chain, 5000), 5000u);
     recorder.sample();
@@ -184,7 +188,7 @@ TEST_F(Posts, UnreadableRequestsAreFaults) {
         Child child{FAKE_PROVIDER_3};
         const auto qp = child.run(make_qp, 1);
         child.run(ignore_chains);
-        PostsOptions options;
+        sources::PostsOptions options;
         options.bounded_walk = bounded;
         PostsRecorder recorder{options};
         recorder.see_qp(child.pid(), qp);
@@ -226,7 +230,7 @@ TEST_F(Posts, ManyThreads) {
     const auto qp = child.run(make_qp, 100);
     for (std::uint64_t t = 0; t < THREADS; ++t)
         child.run(make_qp, 101 + t);
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     recorder.see_qp(child.pid(), qp);
     EXPECT_EQ(child.run(post_from_threads), THREADS * POSTS_PER_THREAD * 10 * 3);
     recorder.sample();
@@ -245,7 +249,7 @@ std::uint64_t post_from_short_lived_threads(ChildState &state, std::uint64_t n) 
 
 TEST_F(Posts, ThreadsThatEndLeaveTheirCounts) {
     Child child{FAKE_PROVIDER_1};
-    PostsOptions options;
+    sources::PostsOptions options;
     options.max_slots = 40; // two kinds of request: room for 20 threads
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), child.run(make_qp, 8));
@@ -268,7 +272,7 @@ TEST_F(Posts, QueuePairThatMayHavePostedBeforeItsProbe) {
     Child child{FAKE_PROVIDER_1};
     const auto first = child.run(make_qp, 1);
     const auto second = child.run(make_qp, 2);
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), first);
     recorder.see_qp(child.pid(), first);
     const auto state = recorder.source->states().front();
@@ -282,7 +286,7 @@ TEST_F(Posts, QueuePairThatMayHavePostedBeforeItsProbe) {
 
 TEST_F(Posts, RingIsReadInParts) {
     Child child{FAKE_PROVIDER_1};
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     for (std::uint32_t qpn = 1; qpn <= 6; ++qpn)
         recorder.see_qp(child.pid(), child.run(make_qp, qpn));
     child.run(post_all_chains, 0);
@@ -305,7 +309,7 @@ TEST_F(Posts, RingIsReadInParts) {
 }
 
 TEST_F(Posts, ProcessThatDies) {
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     pid_t pid = 0;
     {
         Child child{FAKE_PROVIDER_2};
@@ -328,7 +332,7 @@ TEST_F(Posts, ProcessThatDies) {
 
 TEST_F(Posts, ReusedNumberIsAnotherQueuePair) {
     Child child{FAKE_PROVIDER_2};
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     recorder.see_qp(child.pid(), child.run(make_qp, 9));
     child.run(post_all_chains, 0);
     recorder.sample();
@@ -352,7 +356,7 @@ TEST_F(Posts, ReusedNumberIsAnotherQueuePair) {
 TEST_F(Posts, OnlyWantedProcesses) {
     Child wanted{FAKE_PROVIDER_2};
     Child other{FAKE_PROVIDER_2};
-    PostsOptions options;
+    sources::PostsOptions options;
     options.filter_by_tgid = true;
     PostsRecorder recorder{options};
     ASSERT_TRUE(recorder.maps->want_tgid(static_cast<std::uint32_t>(wanted.pid())).ok());
@@ -367,7 +371,7 @@ TEST_F(Posts, OnlyWantedProcesses) {
 
 TEST_F(Posts, FullTableAnnouncesNothing) {
     Child child{FAKE_PROVIDER_2};
-    PostsOptions options;
+    sources::PostsOptions options;
     options.max_slots = 2;
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), child.run(make_qp, 1));
@@ -383,7 +387,7 @@ TEST_F(Posts, FullTableAnnouncesNothing) {
 
 TEST_F(Posts, FullTableIsLoss) {
     Child child{FAKE_PROVIDER_2};
-    PostsOptions options;
+    sources::PostsOptions options;
     options.max_slots = 4;
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), child.run(make_qp, 1));
@@ -395,24 +399,24 @@ TEST_F(Posts, FullTableIsLoss) {
 
 // A kernel that takes none of the programs: only who asked for posts by name goes without the rest.
 TEST_F(Posts, ProgramsThatCannotBeLoaded) {
-    PostsOptions options;
+    sources::PostsOptions options;
     options.max_slots = 1u << 31; // no machine has the memory
-    auto maps = SharedMaps::create({});
+    auto maps = loader::SharedMaps::create({});
     ASSERT_TRUE(maps.ok());
-    PostsSource source{**maps, options};
+    sources::PostsSource source{**maps, options};
     ASSERT_TRUE(source.prepare().ok());
     ASSERT_TRUE(source.attach().ok());
     EXPECT_EQ(source.states().front().state, CW_SOURCE_UNAVAILABLE);
     EXPECT_FALSE(source.states().front().reason.empty());
     options.forced = true;
-    PostsSource forced{**maps, options};
+    sources::PostsSource forced{**maps, options};
     EXPECT_FALSE(forced.prepare().ok());
 }
 
 TEST_F(Posts, CheaperSourcesComeFirst) {
     Child child{FAKE_PROVIDER_2};
     const auto qp = child.run(make_qp, 1);
-    PostsOptions options;
+    sources::PostsOptions options;
     options.devices = {{"fake0", "fake_core", true}, {"other0", "other_core", false}};
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), qp);
@@ -428,7 +432,7 @@ TEST_F(Posts, CheaperSourcesComeFirst) {
 
 TEST_F(Posts, MemoryThatIsNoQueuePair) {
     Child child{FAKE_PROVIDER_2};
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     for (const std::uint64_t address :
          {std::uint64_t{8}, std::uint64_t{0x12345}, ~std::uint64_t{7}})
         recorder.see_qp(child.pid(), address);
@@ -441,7 +445,7 @@ TEST_F(Posts, MemoryThatIsNoQueuePair) {
 
 TEST_F(Posts, DestroyedQueuePairIsNotLookedForAnyMore) {
     Child child{FAKE_PROVIDER_2};
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), 0x12345);
     recorder.tell(CW_KIND_QP_DESTROY, monotonic_ns(), child.pid(), 0x12345);
     for (int i = 0; i < 12; ++i)
@@ -473,7 +477,7 @@ TEST_F(Posts, AttachAndDetachUnderATracedProcess) {
     child.start(post_until_told, reinterpret_cast<std::uint64_t>(page));
     std::uint64_t counted = 0;
     for (int round = 0; round < rounds; ++round) {
-        PostsRecorder recorder{PostsOptions{}};
+        PostsRecorder recorder{sources::PostsOptions{}};
         recorder.see_qp(child.pid(), qp);
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (recorder.counters(child.pid(), 1).posts == 0) {

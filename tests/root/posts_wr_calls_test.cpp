@@ -2,6 +2,9 @@
 // The ibv_wr_* calls: batches between start and complete or abort.
 #include <algorithm>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
 #include "tests/root/posts_fixture.h"
 #include "userspace/verbs/live_verbs.h"
 #include "userspace/verbs/wr_scan.h"
@@ -78,9 +81,9 @@ std::uint64_t post_a_batch_of_each(ChildState &state, std::uint64_t n) {
     return state.qps.size();
 }
 
-PostsOptions forced() {
+sources::PostsOptions forced() {
     // Small functions of the double have no instruction that the kernel emulates.
-    PostsOptions options;
+    sources::PostsOptions options;
     options.forced = true;
     return options;
 }
@@ -107,7 +110,7 @@ std::uint64_t begin_a_batch_of_each(ChildState &state, std::uint64_t n) {
 TEST_F(WrCalls, BatchesWithoutRoomAreLostInTheRecordingAlone) {
     Child child{FAKE_PROVIDER_1};
     const auto qp = child.run(make_extended_qp, 3);
-    PostsOptions options = forced();
+    sources::PostsOptions options = forced();
     options.max_slots = 4; // and the least number of batches, 4,096
     PostsRecorder recorder{options};
     recorder.see_qp(child.pid(), qp);
@@ -172,7 +175,7 @@ TEST_F(WrCalls, EachCallOfABatch) {
 TEST_F(WrCalls, NotCountedInPart) {
     Child child{FAKE_PROVIDER_1};
     const auto qp = child.run(make_extended_qp, 3);
-    PostsRecorder recorder{PostsOptions{}};
+    PostsRecorder recorder{sources::PostsOptions{}};
     recorder.see_qp(child.pid(), qp);
     const auto probes = recorder.source->probe_list();
     ASSERT_EQ(probes.size(), 1u);
@@ -255,9 +258,9 @@ std::uint64_t make_plain_qp_with_rubbish(ChildState &state, std::uint64_t qpn) {
 TEST_F(WrCalls, PlainQueuePairHasNone) {
     Child child{FAKE_PROVIDER_2};
     const auto qp = child.run(make_plain_qp_with_rubbish, 3);
-    ProcessView view{child.pid()};
+    process::ProcessView view{child.pid()};
     ASSERT_TRUE(view.refresh().ok());
-    const auto live = read_live_qp(view, qp);
+    const auto live = verbs::read_live_qp(view, qp);
     ASSERT_TRUE(live.ok()) << live.failure().message;
     ASSERT_EQ(live->functions.size(), 1u);
     EXPECT_EQ(live->functions[0].call, CW_CALL_POST_SEND);
@@ -267,24 +270,24 @@ TEST_F(WrCalls, PlainQueuePairHasNone) {
 TEST_F(WrCalls, FoundInTheLibraryAsInTheQueuePair) {
     Child child{FAKE_PROVIDER_1};
     const auto qp = child.run(make_extended_qp, 3);
-    ProcessView view{child.pid()};
+    process::ProcessView view{child.pid()};
     ASSERT_TRUE(view.refresh().ok());
-    const auto live = read_live_qp(view, qp);
+    const auto live = verbs::read_live_qp(view, qp);
     ASSERT_TRUE(live.ok());
-    auto bytes = read_library_file(FAKE_PROVIDER_1);
+    auto bytes = elf::read_library_file(FAKE_PROVIDER_1);
     ASSERT_TRUE(bytes.ok());
-    const auto image = ElfImage::parse(std::move(*bytes));
+    const auto image = elf::ElfImage::parse(std::move(*bytes));
     ASSERT_TRUE(image.ok());
-    const auto found = find_wr_functions(*image);
+    const auto found = verbs::find_wr_functions(*image);
     EXPECT_GE(found.size(), 9u);
-    for (const WrFunction &function : found)
+    for (const verbs::WrFunction &function : found)
         EXPECT_TRUE(std::ranges::any_of(live->functions,
-                                        [&](const LiveFunction &other) {
+                                        [&](const verbs::LiveFunction &other) {
                                             return other.call == function.call &&
                                                    other.file_offset ==
                                                        image->file_offset(function.address);
                                         }))
-            << name_of(function.call) << " at " << std::hex << function.address;
+            << sources::name_of(function.call) << " at " << std::hex << function.address;
 }
 
 } // namespace

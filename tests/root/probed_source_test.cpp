@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
 #include "ports.skel.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/sources/probed_source.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 constexpr const char *TAKEN = "netif_carrier_on";
@@ -37,7 +39,7 @@ Hook hook(const char *function, const char *program, bool optional) {
     return made;
 }
 
-class TestSource : public ProbedSource<ports> {
+class TestSource : public sources::ProbedSource<ports> {
 public:
     TestSource(const SharedMaps &maps, std::vector<Hook> hooks)
         : ProbedSource(maps, "test", std::move(hooks), HookMode::KprobeOnly) {}
@@ -77,9 +79,9 @@ protected:
             hooks.insert(hooks.begin(), hook(TAKEN, TAKEN_PROGRAM, false));
         return std::make_unique<TestSource>(*maps, std::move(hooks));
     }
-    static std::size_t n_placed(const Source &source) {
+    static std::size_t n_placed(const source::Source &source) {
         std::size_t n = 0;
-        for (const PlannedProbe &probe : source.probe_list())
+        for (const source::PlannedProbe &probe : source.probe_list())
             n += probe.placed ? 1 : 0;
         return n;
     }
@@ -91,7 +93,7 @@ TEST_F(RefusedFunction, IsLeftOutAndSaidWhereTheSourceCanDoWithoutIt) {
     const auto one = source(true);
     ASSERT_TRUE(one->prepare());
     ASSERT_TRUE(one->attach());
-    const SourceState state = one->states().front();
+    const source::SourceState state = one->states().front();
     EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
     EXPECT_TRUE(state.reason.starts_with(std::string(WITHOUT) + ": ")) << state.reason;
     EXPECT_NE(state.reason.find(refused), std::string::npos) << state.reason;
@@ -106,7 +108,7 @@ TEST_F(RefusedFunction, IsSaidWhereTheKernelHasNone) {
     TestSource one(*maps, {hook("no_such_function", REFUSED_PROGRAM, true)});
     ASSERT_TRUE(one.prepare());
     ASSERT_TRUE(one.attach());
-    const SourceState state = one.states().front();
+    const source::SourceState state = one.states().front();
     EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
     EXPECT_EQ(state.reason, std::string(WITHOUT) + ": the kernel has no function no_such_function");
     one.detach();
@@ -116,7 +118,7 @@ TEST_F(RefusedFunction, MakesTheSourceUnavailableAndNoProbeStays) {
     const auto one = source(false);
     ASSERT_TRUE(one->prepare());
     ASSERT_TRUE(one->attach()) << "the others go on";
-    const SourceState state = one->states().front();
+    const source::SourceState state = one->states().front();
     EXPECT_EQ(state.state, CW_SOURCE_UNAVAILABLE);
     EXPECT_NE(state.reason.find(refused), std::string::npos) << state.reason;
     EXPECT_EQ(n_placed(*one), 0u);
@@ -145,4 +147,4 @@ TEST_F(RefusedFunction, EndsARecordingThatIsNothingWithoutTheSource) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::loader

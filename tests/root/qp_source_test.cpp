@@ -9,6 +9,9 @@
 
 #include <bpf/bpf.h>
 
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 #include "tests/root/bpf_here.h"
 #include "userspace/sources/qp_source.h"
@@ -16,7 +19,7 @@
 namespace collwire {
 namespace {
 
-class ExistingQps : public RecordSink {
+class ExistingQps : public source::RecordSink {
 public:
     void append(const cw_header &record) override {
         cw_qp_event event;
@@ -32,12 +35,12 @@ protected:
     void SetUp() override {
         if (const std::string reason = test::no_bpf_because(); !reason.empty())
             GTEST_SKIP() << reason;
-        SharedMapOptions options;
+        loader::SharedMapOptions options;
         options.ring_bytes = 4096;
-        auto created = SharedMaps::create(options);
+        auto created = loader::SharedMaps::create(options);
         ASSERT_TRUE(created) << created.failure().message;
         maps = std::move(*created);
-        source = std::make_unique<QpSource>(*maps, QpSourceOptions{});
+        source = std::make_unique<sources::QpSource>(*maps, sources::QpSourceOptions{});
     }
     void create(std::uint32_t qpn, std::uint32_t flags = 0) {
         cw_qp_event event{};
@@ -58,8 +61,8 @@ protected:
         source->sample(sink, true);
         return sink.qpns;
     }
-    std::unique_ptr<SharedMaps> maps;
-    std::unique_ptr<QpSource> source;
+    std::unique_ptr<loader::SharedMaps> maps;
+    std::unique_ptr<sources::QpSource> source;
 };
 
 TEST_F(KnownQps, AreThoseThatLiveThoughTheEndOfOneWasLost) {

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "collwire/socket_records.h"
 #include "tests/root/sockets_fixture.h"
 
 namespace collwire {

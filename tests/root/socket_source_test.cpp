@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/node_records.h"
+#include "collwire/socket_records.h"
 #include "tests/root/sockets_fixture.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 using namespace collwire::test;
@@ -95,13 +97,13 @@ bool become_nobody() {
 
 // Whether a recorder without privileges says this of a socket of another process.
 bool nobody_says(std::uint32_t tgid, std::uint32_t fd, const std::string &reason) {
-    const std::uint64_t inode = socket_inode(tgid, fd);
+    const std::uint64_t inode = inventory::socket_inode(tgid, fd);
     Helper looker([&](Helper &self) {
         SocketSource mine{SocketOptions{}};
         if (!become_nobody() || !mine.prepare() || !mine.attach())
             _exit(1);
         mine.watch(tgid, fd, inode, true);
-        const SourceState state = mine.states().at(0);
+        const source::SourceState state = mine.states().at(0);
         self.say(state.state == CW_SOURCE_DEGRADED && mine.n_watched() == 0 &&
                          state.reason.find(reason) != std::string::npos &&
                          state.reason.find("Fix: run as root") != std::string::npos
@@ -141,7 +143,7 @@ TEST_F(RootSockets, WithoutPrivilegesInTheOwnNamespace) {
         TcpPair pair(listener);
         const auto fd = pair.connected.number();
         const auto tgid = static_cast<std::uint32_t>(getpid());
-        mine.watch(tgid, fd, socket_inode(tgid, fd), true);
+        mine.watch(tgid, fd, inventory::socket_inode(tgid, fd), true);
         TcpRecords records;
         sample_into(records, mine);
         move_in_helper(pair.connected, pair.accepted, 4321);
@@ -301,11 +303,11 @@ TEST_F(RootSockets, CostOfAThousand) {
     const double among_ms = sample_ms(*source, 1000);
     auto diag_fd =
         Fd(open(fmt::format("/proc/{}/ns/net", helper.tgid()).c_str(), O_RDONLY | O_CLOEXEC));
-    auto diag = SockDiag::open(diag_fd.get());
+    auto diag = netlink::SockDiag::open(diag_fd.get());
     ASSERT_TRUE(diag) << diag.failure().message;
     std::size_t n = 0;
     const std::uint64_t list_begin = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-    ASSERT_TRUE(diag->list(AF_INET, [&](const TcpSocket &) { ++n; }));
+    ASSERT_TRUE(diag->list(AF_INET, [&](const netlink::TcpSocket &) { ++n; }));
     const double list_ms =
         static_cast<double>(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - list_begin) / 1e6;
     EXPECT_EQ(n, 1000 + n_others * 2 * PAIRS_OF_A_PROCESS);
@@ -319,4 +321,4 @@ TEST_F(RootSockets, CostOfAThousand) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 
 #include "base/file_limit.h"
+#include "collwire/node_records.h"
+#include "collwire/socket_records.h"
 #include "tests/support/tcp_pair.h"
 #include "userspace/inventory/process.h"
 #include "userspace/sources/socket_source.h"
@@ -110,16 +112,16 @@ protected:
         if (geteuid() != 0)
             GTEST_SKIP() << "needs root";
         raise_file_limit();
-        SocketOptions options;
+        sources::SocketOptions options;
         options.interval_ns = 0;
-        source = std::make_unique<SocketSource>(std::move(options));
+        source = std::make_unique<sources::SocketSource>(std::move(options));
         ASSERT_TRUE(source->prepare());
         ASSERT_TRUE(source->attach());
         if (source->states().at(0).state == CW_SOURCE_UNAVAILABLE)
             GTEST_SKIP() << source->states().at(0).reason;
     }
     void watch(const Helper &helper, std::uint32_t fd, bool connected) {
-        source->watch(helper.tgid(), fd, socket_inode(helper.tgid(), fd), connected);
+        source->watch(helper.tgid(), fd, inventory::socket_inode(helper.tgid(), fd), connected);
     }
     template <typename Condition> TcpRecords sample_until(Condition condition) {
         TcpRecords records;
@@ -131,12 +133,12 @@ protected:
     }
     [[nodiscard]] std::string reasons() const {
         std::string all;
-        for (const SourceState &state : source->states())
+        for (const source::SourceState &state : source->states())
             all += state.reason;
         return all;
     }
 
-    std::unique_ptr<SocketSource> source;
+    std::unique_ptr<sources::SocketSource> source;
 };
 
 } // namespace collwire::test

@@ -14,7 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/encoder.h"
 
 namespace collwire::test {

@@ -7,6 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/support/nccl_builder.h"
 
 namespace collwire::test {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/record.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/ingest.h"
 #include "correlate/model/join.h"

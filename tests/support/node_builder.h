@@ -10,6 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/wire_records.h"
 #include "tests/support/capture_builder.h"
 
 namespace collwire::test {

@@ -6,6 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/post_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/node_builder.h"
 

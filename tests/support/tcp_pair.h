@@ -15,6 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "userspace/source/source.h"
 
 namespace collwire::test {
@@ -120,8 +123,8 @@ struct TcpRecords {
 };
 
 // What one more sample of a source writes is added.
-inline void sample_into(TcpRecords &records, Source &source, bool everything = false) {
-    class Sink : public RecordSink {
+inline void sample_into(TcpRecords &records, source::Source &source, bool everything = false) {
+    class Sink : public source::RecordSink {
     public:
         explicit Sink(TcpRecords &to) : to_(to) {}
         void append(const cw_header &record) override {

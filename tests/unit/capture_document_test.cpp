@@ -76,10 +76,11 @@ std::string documented_type(std::string type, const std::string &length,
 const Header &header() {
     static const Header PARSED = [] {
         Header parsed;
-        std::string text = read_source("bpf/include/collwire/records.h") +
-                           read_source("bpf/include/collwire/node_records.h") +
-                           read_source("bpf/include/collwire/nccl_records.h") +
-                           read_source("bpf/include/collwire/nccl_error_records.h");
+        const std::string umbrella = read_source("bpf/include/collwire/records.h");
+        std::string text;
+        for (const auto &include :
+             all_matches(umbrella, std::regex(R"rx(#include "(collwire/\w+\.h)")rx")))
+            text += read_source("bpf/include/" + include[1].str());
         text = std::regex_replace(text, std::regex(R"(/\*[^*]*(\*[^/][^*]*)*\*/)"), "");
         text = std::regex_replace(text, std::regex(R"(#ifndef __cplusplus\n[^#]*#endif)"), "");
         const auto numbers = numbers_of(text);

@@ -9,6 +9,16 @@
 #include <fstream>
 #include <set>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
+#include "collwire/wire_records.h"
 #include "correlate/capture/fields.h"
 #include "correlate/capture/kinds.h"
 #include "tests/support/capture_builder.h"

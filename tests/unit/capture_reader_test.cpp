@@ -7,6 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/crc32c.h"
 #include "correlate/capture/encoder.h"
 #include "correlate/capture/format.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/capture_writer_fixture.h"
 
 namespace collwire::capture {

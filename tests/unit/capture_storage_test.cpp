@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/capture_writer_fixture.h"
 
 #include <signal.h>
@@ -30,7 +33,7 @@ protected:
         directory = pattern;
     }
     void TearDown() override { std::filesystem::remove_all(directory); }
-    static void node_only(RecordSink &sink, std::uint32_t segment) {
+    static void node_only(source::RecordSink &sink, std::uint32_t segment) {
         auto node = make_record<cw_node>(CW_KIND_NODE, 1);
         node.segment = segment;
         sink.append(node.header);

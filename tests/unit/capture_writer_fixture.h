@@ -11,6 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/reader.h"
 #include "tests/support/capture_builder.h"
 #include "tests/support/fake_storage.h"
@@ -71,8 +75,8 @@ protected:
             .host = "node0", .realtime_ns = [] { return START_REALTIME_NS; }, .storage = storage};
     }
     void make(WriterOptions with) {
-        auto made =
-            CaptureWriter::create(std::move(with), [this](RecordSink &sink, std::uint32_t segment) {
+        auto made = CaptureWriter::create(
+            std::move(with), [this](source::RecordSink &sink, std::uint32_t segment) {
                 n_preambles++;
                 auto node = make_record<cw_node>(CW_KIND_NODE, now_ns);
                 node.segment = segment;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/capture_writer_fixture.h"
 
 namespace collwire::capture {
@@ -93,7 +97,8 @@ TEST_F(Writer, HostNameCannotLeaveTheDirectory) {
 TEST_F(Writer, RefusesALimitThatIsTooSmall) {
     auto with = options();
     with.max_bytes = MIN_MAX_BYTES - 1;
-    const auto made = CaptureWriter::create(std::move(with), [](RecordSink &, std::uint32_t) {});
+    const auto made =
+        CaptureWriter::create(std::move(with), [](source::RecordSink &, std::uint32_t) {});
     ASSERT_FALSE(made);
     EXPECT_EQ(made.failure().kind, ErrorKind::Usage);
     EXPECT_TRUE(storage->files.empty());
@@ -274,7 +279,7 @@ TEST_F(Writer, EmptyFileIsRemoved) {
     EXPECT_TRUE(storage->files.empty());
 
     storage->capacity_bytes = 10;
-    EXPECT_FALSE(CaptureWriter::create(options(), [](RecordSink &, std::uint32_t) {}));
+    EXPECT_FALSE(CaptureWriter::create(options(), [](source::RecordSink &, std::uint32_t) {}));
     EXPECT_TRUE(storage->files.empty());
 }
 
@@ -287,12 +292,13 @@ TEST_F(Writer, ReportsALateErrorOfTheFileSystem) {
 
 TEST_F(Writer, CannotMakeTheFile) {
     storage->create_error = -EROFS;
-    const auto made = CaptureWriter::create(options(), [](RecordSink &, std::uint32_t) {});
+    const auto made = CaptureWriter::create(options(), [](source::RecordSink &, std::uint32_t) {});
     ASSERT_FALSE(made);
     EXPECT_PRED2(has, made.failure().message, "Read-only file system");
     storage->create_error = -EACCES;
-    EXPECT_EQ(CaptureWriter::create(options(), [](RecordSink &, std::uint32_t) {}).failure().kind,
-              ErrorKind::NotPermitted);
+    EXPECT_EQ(
+        CaptureWriter::create(options(), [](source::RecordSink &, std::uint32_t) {}).failure().kind,
+        ErrorKind::NotPermitted);
 }
 
 } // namespace

@@ -5,7 +5,7 @@
 #include "userspace/elf/elf_image.h"
 #include "userspace/elf/probe_point.h"
 
-namespace collwire {
+namespace collwire::elf {
 namespace {
 
 using test::ElfBuilder;
@@ -192,4 +192,4 @@ TEST(ProbePoint, NoCodeNoPoint) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::elf

@@ -10,7 +10,7 @@
 #include "userspace/loader/core_btf.h"
 #include "userspace/loader/privileges.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 using Types = std::unique_ptr<btf, decltype(&btf__free)>;
@@ -73,4 +73,4 @@ TEST(CoreBtf, HasMembersOfWhatHasATagAndNoName) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::loader

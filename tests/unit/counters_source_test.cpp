@@ -3,9 +3,12 @@
 
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/source_tree.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 class CountersOfPorts : public test::SourceTree {};
@@ -216,4 +219,4 @@ TEST_F(CountersOfPorts, PortWithoutByteCounterIsSaid) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

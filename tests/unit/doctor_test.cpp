@@ -7,7 +7,7 @@
 #include "tests/unit/inventory_tree.h"
 #include "userspace/doctor/doctor.h"
 
-namespace collwire {
+namespace collwire::doctor {
 namespace {
 
 using test::Tree;
@@ -48,12 +48,12 @@ protected:
         options_.trials = {[] { return works; }, [] { return works; }, [] { return works; },
                            [] { return works; }, [] { return works; }};
         options_.netlink = [] {
-            NetlinkFacts facts;
+            inventory::NetlinkFacts facts;
             facts.devices["mlx5_0"].name = "mlx5_0";
             return facts;
         };
         options_.optional_counters = [this](std::uint32_t, std::uint32_t) {
-            return Result<std::vector<OptionalCounter>>(counters_);
+            return Result<std::vector<netlink::OptionalCounter>>(counters_);
         };
     }
     void status(const std::string &effective) const {
@@ -75,10 +75,10 @@ protected:
     }
     Tree tree_;
     DoctorOptions options_;
-    std::vector<OptionalCounter> counters_ = {{"rdma_tx_bytes", true},
-                                              {"rdma_rx_bytes", true},
-                                              {"rdma_tx_packets", true},
-                                              {"rdma_rx_packets", true}};
+    std::vector<netlink::OptionalCounter> counters_ = {{"rdma_tx_bytes", true},
+                                                       {"rdma_rx_bytes", true},
+                                                       {"rdma_tx_packets", true},
+                                                       {"rdma_rx_packets", true}};
 };
 
 TEST_F(Doctor, EverythingWorks) {
@@ -248,7 +248,7 @@ TEST_F(Doctor, PerQueuePairCountersThatAreOff) {
 
 TEST_F(Doctor, PerQueuePairCountersOfAnOldKernel) {
     options_.optional_counters = [](std::uint32_t, std::uint32_t) {
-        return Result<std::vector<OptionalCounter>>(error(ErrorKind::Unsupported, "no"));
+        return Result<std::vector<netlink::OptionalCounter>>(error(ErrorKind::Unsupported, "no"));
     };
     const Check counters = check(run(), "mlx5 per-QP counters");
     EXPECT_EQ(counters.state, CheckState::Limited);
@@ -308,4 +308,4 @@ TEST(DoctorTrials, AnswerHere) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::doctor

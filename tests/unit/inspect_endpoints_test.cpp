@@ -14,8 +14,8 @@ namespace {
 using inspect::Endpoint;
 using inspect::QueuePairs;
 
-NetlinkQp made_by(std::optional<std::uint32_t> tid, std::uint32_t number) {
-    NetlinkQp qp;
+netlink::NetlinkQp made_by(std::optional<std::uint32_t> tid, std::uint32_t number) {
+    netlink::NetlinkQp qp;
     qp.lqpn = number;
     qp.pid = tid;
     qp.state = 3; // RTS
@@ -68,7 +68,7 @@ TEST(QueuePairs, QueuePairWithoutACreatorMatchesUnlessAmbiguous) {
 
 TEST(QueuePairs, OfTheKernel) {
     QueuePairs queue_pairs;
-    NetlinkQp qp = made_by(std::nullopt, 1);
+    netlink::NetlinkQp qp = made_by(std::nullopt, 1);
     qp.kernel_name = "ib_core";
     queue_pairs.add("mlx5_0", qp);
     EXPECT_EQ(described(queue_pairs, 1).device, "");

@@ -167,7 +167,7 @@ protected:
 
     nccl::LibraryLayout layout_;
     cw_nccl_layout bpf_layout_{};
-    ProcessView process_{getpid()};
+    process::ProcessView process_{getpid()};
     RecvMem recv_mem_;
     SendMem send_mem_;
     SendComm send_comm_;

@@ -85,7 +85,7 @@ private:
 
 TEST(Threads, NumberOfAPthread) {
     Sitting sitting;
-    const ProcessView self{getpid()};
+    const process::ProcessView self{getpid()};
     const auto numbers = thread_numbers(getpid());
     EXPECT_EQ(thread_number(self, numbers, sitting.pthread()), sitting.tid());
     EXPECT_EQ(thread_number(self, numbers, static_cast<std::uint64_t>(pthread_self())),

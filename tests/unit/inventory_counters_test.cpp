@@ -8,10 +8,11 @@
 #include <unistd.h>
 
 #include "base/file_limit.h"
+#include "collwire/port_records.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/counters.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 using test::Tree;
@@ -163,4 +164,4 @@ TEST(CounterUnits, IpOverInfiniBandIsNoLinkFrame) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::inventory

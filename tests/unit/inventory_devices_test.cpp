@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/netdevs.h"
 #include "userspace/inventory/rdma_devices.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 using test::Tree;
@@ -295,4 +297,4 @@ TEST_F(Modules, UnsignedAmongSigned) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::inventory

@@ -3,10 +3,12 @@
 
 #include <map>
 
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/pci_functions.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 using test::Tree;
@@ -104,4 +106,4 @@ TEST(PciTexts, Paths) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::inventory

@@ -6,13 +6,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/node.h"
 #include "userspace/inventory/process.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 using test::Tree;
@@ -269,4 +271,4 @@ TEST(ThisNode, ClockLiesBetweenTwoReads) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::inventory

@@ -4,11 +4,16 @@
 #include <vector>
 
 #include "base/set_text.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/source_tree.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/process.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 using test::SourceTree;
@@ -125,7 +130,7 @@ TEST_F(SourceTree, CarrierOfAnotherNetdevChangesNothing) {
 
 TEST_F(SourceTree, OwnerIsReadOnceWithItsExactStart) {
     process(4242, 500);
-    const std::uint64_t start_ns = 500 * clock_tick_ns() + 123;
+    const std::uint64_t start_ns = 500 * inventory::clock_tick_ns() + 123;
     InventorySource source(inventory());
     ASSERT_TRUE(source.prepare());
     source.on_record(qp_of(4242, start_ns).header);
@@ -148,8 +153,8 @@ TEST_F(SourceTree, OwnerThatEndedIsKnownByItsEvent) {
     process(4242, 900); // the pid has been used again
     InventorySource source(inventory());
     ASSERT_TRUE(source.prepare());
-    source.on_record(qp_of(4242, 500 * clock_tick_ns()).header);
-    source.on_record(qp_of(77, 600 * clock_tick_ns()).header);
+    source.on_record(qp_of(4242, 500 * inventory::clock_tick_ns()).header);
+    source.on_record(qp_of(77, 600 * inventory::clock_tick_ns()).header);
     source.sample(records_, false);
     const auto processes = records_.of<cw_process>(CW_KIND_PROCESS);
     ASSERT_EQ(processes.size(), 2u);
@@ -172,7 +177,7 @@ TEST_F(SourceTree, OwnersThatEndedAreForgottenWithoutANewSegment) {
     options.look_at_processes_ns = 0;
     InventorySource source(std::move(options));
     ASSERT_TRUE(source.prepare());
-    const cw_qp_event event = qp_of(4242, 500 * clock_tick_ns());
+    const cw_qp_event event = qp_of(4242, 500 * inventory::clock_tick_ns());
     const auto processes_after_event = [&] {
         records_.clear();
         source.on_record(event.header);
@@ -198,4 +203,4 @@ TEST_F(SourceTree, ShortRecordsAreIgnored) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

@@ -7,7 +7,7 @@
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/return_probes.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 TEST(KernelFunctions, NamesTheModuleAndCountsSymbols) {
@@ -57,4 +57,4 @@ TEST(ReturnProbes, AreLeftOutWhereAFilterMayRefuseThem) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::loader

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "collwire/mlx5_prm.h"
+#include "collwire/qp_records.h"
 
 namespace {
 

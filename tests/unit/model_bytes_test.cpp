@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/support/model_of.h"
 
 namespace collwire::model {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which bytes of a connection are whose, and how that is known.
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
 #include "correlate/nccl/link_meter.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -452,4 +456,4 @@ TEST(NcclBytes, OnlyTheReceiverIsCaptured) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

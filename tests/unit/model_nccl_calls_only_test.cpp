@@ -9,11 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -363,4 +367,4 @@ TEST(NcclCallsOnly, GraphReplaysAreNotCalls) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks are of one communicator.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/comm_name.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/join_lifetimes.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -347,4 +350,4 @@ TEST(NcclCommunicators, DifferingParameterIsListedByRank) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

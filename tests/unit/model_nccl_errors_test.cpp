@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What went wrong, as one line for each thing.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_error_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/error_text.h"
 #include "correlate/nccl/warning_text.h"
 #include "correlate/report/text_report.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -381,4 +386,4 @@ TEST(NcclWarningText, CompletionsOfEachVersion) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

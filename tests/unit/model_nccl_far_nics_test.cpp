@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The finding of devices that are not the nearest to their GPU.
+#include "collwire/nccl_connection_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "tests/support/gpu_node.h"
 #include "tests/support/model_of.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -233,4 +237,4 @@ TEST(NcclFarNics, Counts) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -2,11 +2,15 @@
 #include <algorithm>
 #include <optional>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/param_text.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -301,4 +305,4 @@ TEST(NcclFindings, BytesInFlightAtTheStartAreNotADifference) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -2,12 +2,13 @@
 // Calls that were captured into CUDA graphs, and the launches of those.
 #include <tuple>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/parts.h"
 #include "correlate/nccl/resolve.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -279,7 +280,7 @@ TEST(NcclGraphs, BytesOfUnlistedReplaysAreCounted) {
         ring.sends(i, 5 * 4000);
     }
     model::Model model = model_of(ring.sample(20).captures());
-    Identity &nccl = model.nccl;
+    NcclFacts &nccl = model.nccl;
     EXPECT_TRUE(nccl.replays.empty());
     nccl.collectives.clear();
     nccl.totals = {};
@@ -398,4 +399,4 @@ TEST(NcclGraphs, AlltoAllBeforeTheFirstReplayIsSeparatedBySize) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

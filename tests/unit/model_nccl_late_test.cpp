@@ -7,11 +7,13 @@
 #include <set>
 #include <tuple>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/align_sequences.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -487,4 +489,4 @@ TEST(AlignSequences, TheNearestInTimeIfItIsClearlyNearest) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

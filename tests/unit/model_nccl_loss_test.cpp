@@ -5,11 +5,14 @@
 #include <map>
 #include <set>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -57,7 +60,7 @@ struct Job {
 // The number of each call of a rank that is put together with others', by its time. -1: it is not.
 std::map<std::size_t, std::int64_t> numbers_of(const model::Model &model, std::int32_t rank) {
     std::map<std::size_t, std::int64_t> numbers;
-    const Identity &nccl = model.nccl;
+    const NcclFacts &nccl = model.nccl;
     for (const Instance &instance : nccl.instances) {
         if (instance.record.rank != rank)
             continue;
@@ -263,4 +266,4 @@ TEST(NcclLoss, ReplaysBeforeALostLaunchStayExact) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

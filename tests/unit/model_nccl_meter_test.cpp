@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one connection carried, against what was launched on it.
+#include "collwire/loss_records.h"
 #include "correlate/nccl/link_meter.h"
 #include "tests/support/model_of.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -369,4 +370,4 @@ TEST(Session, KnowsWhenACounterWasReadLast) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

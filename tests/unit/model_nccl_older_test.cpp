@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of NCCL before 2.24, which do not tell of which calls they are.
+#include "collwire/nccl_launch_records.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -95,4 +96,4 @@ TEST(NcclOperations, LegacyVersionsMatchByReplayedScheduler) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls without a launch: those that never go to a proxy, and those whose group was open when the
 // recording ended.
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/socket_records.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -136,4 +140,4 @@ TEST(NcclOpenGroups, ClosedSocketsEndAnOpenGroup) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls, launches and what becomes of them.
+#include "collwire/loss_records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -487,4 +491,4 @@ TEST(NcclOperations, TheSameFileTwiceChangesNothing) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

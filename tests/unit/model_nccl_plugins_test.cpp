@@ -5,13 +5,17 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/nccl/network_plugins.h"
 #include "correlate/nccl/plugin_owners.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -374,4 +378,4 @@ TEST(NcclPlugins, OwnersHaveTheShortestPointerPath) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that NCCL gives to the proxy of another rank of the node (PXN): the connection is in
 // that rank's process, which has no operation on it.
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -148,4 +150,4 @@ TEST(NcclPxn, ReusedAddressIsAnotherConnection) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs of a process that are no connection of NCCL, or not found to be one.
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
 #include "correlate/nccl/describe.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -152,4 +156,4 @@ TEST(NcclQueuePairs, MirroredConnectionIsNotCountedTwice) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of sockets: whose they are, and which sockets are a connection's.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "correlate/nccl/gather.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -309,4 +315,4 @@ TEST(NcclSockets, ClosedSocketsAreBounded) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

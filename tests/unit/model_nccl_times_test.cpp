@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // When operations ended, over all connections of all ranks.
+#include "collwire/nccl_comm_records.h"
 #include "correlate/nccl/parts.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -151,4 +152,4 @@ TEST(NcclTimes, ConnectionsOfTheParentAreAsOldAsIt) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

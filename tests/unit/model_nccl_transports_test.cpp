@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of what is no measured queue pair's: NCCL's sockets, what was computed, and what goes by
 // ways that are not seen.
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
 #include "tests/support/scenarios.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 using namespace collwire::test;
@@ -206,4 +211,4 @@ TEST(NcclTransports, PairWithinANodeSendsNothing) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

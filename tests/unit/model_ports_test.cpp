@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/model/counters.h"
 #include "tests/support/model_of.h"
 

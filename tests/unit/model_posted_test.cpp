@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
 #include "correlate/model/posted.h"
 
 #include <functional>

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Segments, copies and several recordings of a host: what counts, and what counts once.
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/post_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/support/model_of.h"
 
 namespace collwire::model {

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 // The layout for the BPF programs, which files are NCCL, and channels in memory.
 #include "tests/unit/nccl_fixture.h"
 
@@ -170,7 +174,8 @@ protected:
 
     [[nodiscard]] auto read(std::size_t bytes_left = 1024) {
         is_cut_ = false;
-        return read_channels(ProcessView{getpid()}, layout_, record_, bytes_left, &is_cut_);
+        return read_channels(process::ProcessView{getpid()}, layout_, record_, bytes_left,
+                             &is_cut_);
     }
 
     bool is_cut_ = false;

@@ -9,7 +9,7 @@
 
 #include "correlate/nccl/bytes_by_kind.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 struct Sums {
@@ -178,4 +178,4 @@ TEST(BytesByKind, NumbersThatGrowAreGivenUp) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

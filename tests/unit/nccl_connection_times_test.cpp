@@ -6,7 +6,7 @@
 
 #include "correlate/nccl/connection_times.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 constexpr std::uint64_t MS = 1'000'000;
@@ -240,4 +240,4 @@ TEST(ConnectionTimes, TheSameTwice) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -41,7 +41,8 @@ TEST_F(ExportedLayout, HasTheReason) {
     EXPECT_EQ(layout_.version, "2.99.7");
     for (const Capability &capability : layout_.capabilities) {
         const bool is_told = capability.name == "communicators" || capability.name == "operations";
-        EXPECT_EQ(capability.rung, is_told ? Rung::Inferred : Rung::Process) << capability.name;
+        EXPECT_EQ(capability.rung, is_told ? Certainty::Inferred : Certainty::Process)
+            << capability.name;
         EXPECT_EQ(capability.source.empty(), !is_told) << capability.source;
         EXPECT_FALSE(capability.missing.empty()) << capability.name;
     }
@@ -86,7 +87,7 @@ TEST_F(ExportedLayout, IsReadBackAsItWasWritten) {
 }
 
 TEST(ExportedFunctions, AGetterWithTwoOffsetsIsUnknown) {
-    const auto mapped = FileBytes::open(FAKE_EXPORTED);
+    const auto mapped = elf::FileBytes::open(FAKE_EXPORTED);
     ASSERT_TRUE(mapped.ok());
     const auto library = LibraryFile::parse(mapped->bytes());
     ASSERT_TRUE(library.ok());
@@ -99,7 +100,7 @@ TEST(ExportedFunctions, AGetterWithTwoOffsetsIsUnknown) {
 
 // Of one that is recorded nothing is taken away.
 TEST(ExportedFunctions, ReplaceOnlyLayoutsThatAreNotRecorded) {
-    const auto mapped = FileBytes::open(FAKE_EXPORTED);
+    const auto mapped = elf::FileBytes::open(FAKE_EXPORTED);
     ASSERT_TRUE(mapped.ok());
     const auto library = LibraryFile::parse(mapped->bytes());
     ASSERT_TRUE(library.ok());

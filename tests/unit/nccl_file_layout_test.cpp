@@ -85,17 +85,17 @@ TEST_F(FakeNccl, MissingNamesLowerTheCertainty) {
     ASSERT_TRUE(layout.ok());
     const Capability *operations = find_capability(*layout, "operations");
     ASSERT_NE(operations, nullptr);
-    EXPECT_EQ(operations->rung, Rung::Process) << "nothing is recorded without it";
+    EXPECT_EQ(operations->rung, Certainty::Process) << "nothing is recorded without it";
     EXPECT_TRUE(lacks(*operations, "ncclEnqueueCheck"));
     EXPECT_FALSE(lacks(*operations, "ncclProxyStart"));
-    EXPECT_EQ(find_capability(*layout, "bytes")->rung, Rung::Process);
+    EXPECT_EQ(find_capability(*layout, "bytes")->rung, Certainty::Process);
     EXPECT_EQ(find_capability(*layout, "nothing"), nullptr);
 }
 
 TEST(NcclLayout, ABasisNamesTheFileThatTheLayoutWasMadeWith) {
     LibraryLayout layout;
-    layout.capabilities = {{"operations", Rung::Inferred, "layouts of another build", {}},
-                           {"bytes", Rung::Process, {}, {}}};
+    layout.capabilities = {{"operations", Certainty::Inferred, "layouts of another build", {}},
+                           {"bytes", Certainty::Process, {}, {}}};
     EXPECT_EQ(basis_of(layout, "operations"), "layouts of another build");
     layout.debug_file = "/a/long/place/other.json";
     EXPECT_EQ(basis_of(layout, "operations"),
@@ -109,7 +109,7 @@ TEST_F(FakeNccl, AGetterThatReadsElsewhereIsReported) {
     const auto layout = make_layout(*library_);
     ASSERT_TRUE(layout.ok());
     const Capability *communicators = find_capability(*layout, "communicators");
-    EXPECT_NE(communicators->rung, Rung::Exact);
+    EXPECT_NE(communicators->rung, Certainty::Exact);
     EXPECT_TRUE(lacks(*communicators, "ncclComm.nRanks (ncclCommCount reads it elsewhere"));
     EXPECT_FALSE(lacks(*communicators, "ncclComm.rank ("));
 }
@@ -129,7 +129,7 @@ TEST_F(FakeNccl, StrippedCopiesAreNotRecorded) {
         EXPECT_EQ(layout->not_recorded.find("symbols (.symtab)") == std::string::npos, symbols);
         EXPECT_NE(layout->not_recorded.find("Fix: "), std::string::npos);
         for (const Capability &capability : layout->capabilities) {
-            EXPECT_EQ(capability.rung, Rung::Process) << capability.name;
+            EXPECT_EQ(capability.rung, Certainty::Process) << capability.name;
             EXPECT_TRUE(lacks(capability, "types (DWARF)")) << capability.name;
             EXPECT_EQ(capability.source, "");
         }
@@ -146,7 +146,7 @@ TEST_F(FakeNccl, RefusedFilesHaveNoCertainty) {
         std::string::npos)
         << layout->not_recorded;
     for (const Capability &capability : layout->capabilities) {
-        EXPECT_EQ(capability.rung, Rung::Process) << capability.name;
+        EXPECT_EQ(capability.rung, Certainty::Process) << capability.name;
         EXPECT_EQ(std::ranges::count(capability.missing, "ncclEnqueueCheck"), 1) << capability.name;
     }
 }
@@ -155,7 +155,7 @@ TEST_F(FakeNccl, RefusedFilesHaveNoCertainty) {
 TEST(NcclLayout, WhenProbesArePlaced) {
     LibraryLayout layout;
     layout.version = "2.28.9";
-    layout.capabilities.push_back({"times", Rung::Exact, {}, {}});
+    layout.capabilities.push_back({"times", Certainty::Exact, {}, {}});
     const auto placed = [&](std::string_view function) {
         ProbedFunction probe;
         probe.function = function;
@@ -181,7 +181,7 @@ TEST(NcclLayout, WhenProbesArePlaced) {
     EXPECT_EQ(placed("ncclSocketClose"), "always");
     layout.version = "2.26.5";
     EXPECT_EQ(placed("hostStreamPlanTask"), "") << "ncclProxyStart tells of each launch";
-    layout.capabilities[0].rung = Rung::Inferred;
+    layout.capabilities[0].rung = Certainty::Inferred;
     EXPECT_EQ(placed("ncclProfilerStopProxyOpEvent"), "") << "ends alone tell less than samples";
     layout.not_recorded = "a reason";
     EXPECT_EQ(placed("ncclProxyStart"), "");

@@ -12,7 +12,7 @@ namespace collwire::nccl::test {
 class FakeNccl : public testing::Test {
 protected:
     void SetUp() override {
-        auto mapped = FileBytes::open(FAKE_NCCL);
+        auto mapped = elf::FileBytes::open(FAKE_NCCL);
         ASSERT_TRUE(mapped.ok()) << mapped.failure().message;
         mapped_.emplace(std::move(*mapped));
         auto library = LibraryFile::parse(mapped_->bytes());
@@ -26,7 +26,7 @@ protected:
         return found.empty() ? LibrarySymbol{} : found.begin()->second;
     }
 
-    std::optional<FileBytes> mapped_;
+    std::optional<elf::FileBytes> mapped_;
     std::optional<LibraryFile> library_;
 };
 

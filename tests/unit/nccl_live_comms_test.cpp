@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "tests/support/tcp_pair.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/memory/comm_copies.h"
@@ -160,7 +162,7 @@ protected:
     [[nodiscard]] std::vector<LiveComm> read() const {
         const auto bpf_layout = bpf_layout_of(layout_, 1);
         EXPECT_TRUE(bpf_layout.ok());
-        return read_comms(ProcessView{getpid()}, layout_, *bpf_layout, BIAS).comms;
+        return read_comms(process::ProcessView{getpid()}, layout_, *bpf_layout, BIAS).comms;
     }
 
     LibraryLayout layout_;
@@ -265,21 +267,22 @@ TEST_F(LiveComms, LargeCommunicators) {
     table_ = all.data();
     n_comms_ = 8;
     const auto bpf_layout = bpf_layout_of(layout_, 1);
-    const auto comms = read_comms(ProcessView{getpid()}, layout_, *bpf_layout, BIAS);
+    const auto comms = read_comms(process::ProcessView{getpid()}, layout_, *bpf_layout, BIAS);
     EXPECT_FALSE(comms.is_cut);
     ASSERT_EQ(comms.comms.size(), 8U);
     EXPECT_EQ(comms.comms[7].connections.size(), 128U) << "two records for each channel";
     const std::vector<const Comm *> more(64, &large);
     table_ = more.data();
     n_comms_ = 64;
-    EXPECT_TRUE(read_comms(ProcessView{getpid()}, layout_, *bpf_layout, BIAS).is_cut);
+    EXPECT_TRUE(read_comms(process::ProcessView{getpid()}, layout_, *bpf_layout, BIAS).is_cut);
 }
 
 TEST_F(LiveComms, GoneWhileItIsRead) {
     const auto bpf_layout = bpf_layout_of(layout_, 1);
     const cw_nccl_comm comm = read().at(0).comm;
     const auto is_there = [&] {
-        return collwire::nccl::is_there(ProcessView{getpid()}, layout_, *bpf_layout, BIAS, comm);
+        return collwire::nccl::is_there(process::ProcessView{getpid()}, layout_, *bpf_layout, BIAS,
+                                        comm);
     };
     EXPECT_TRUE(is_there());
     comm_.hash = 1; // another one at its address
@@ -299,7 +302,7 @@ TEST_F(LiveComms, ForkedProcessHasCopies) {
             pause();
     ASSERT_GT(child, 0);
     const auto bpf_layout = bpf_layout_of(layout_, 1);
-    auto copied = read_comms(ProcessView{child}, layout_, *bpf_layout, BIAS).comms;
+    auto copied = read_comms(process::ProcessView{child}, layout_, *bpf_layout, BIAS).comms;
     kill(child, SIGKILL);
     ASSERT_EQ(copied.size(), 1u) << "a copy looks like what it is a copy of";
     auto own = read();
@@ -436,7 +439,7 @@ TEST_F(LiveComms, OneConnection) {
     const auto bpf_layout = bpf_layout_of(layout_, 1);
     ASSERT_TRUE(bpf_layout.ok());
     const auto read_at = [&](const void *address) {
-        return read_connection(ProcessView{getpid()}, layout_, *bpf_layout, BIAS,
+        return read_connection(process::ProcessView{getpid()}, layout_, *bpf_layout, BIAS,
                                reinterpret_cast<std::uint64_t>(&proxy_state_),
                                reinterpret_cast<std::uint64_t>(address));
     };
@@ -457,7 +460,7 @@ TEST_F(LiveComms, BiasOfAMapping) {
     probe.address = 0x97090;
     probe.file_offset = 0x96090;
     layout_.probes.push_back(probe);
-    Mapping mapping{0x7f0000010000, 0x7f0000200000, 0x10000, 5, true, "libnccl.so.2"};
+    process::Mapping mapping{0x7f0000010000, 0x7f0000200000, 0x10000, 5, true, "libnccl.so.2"};
     EXPECT_EQ(load_bias(layout_, mapping), 0x7f0000010000u + 0x86090 - 0x97090);
     mapping.executable = false;
     EXPECT_FALSE(load_bias(layout_, mapping).has_value());

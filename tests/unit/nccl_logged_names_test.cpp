@@ -24,7 +24,7 @@ constexpr std::uint64_t OTHER_MARK = 0x7310573105731057;
 class LoggedNamesTest : public testing::Test {
 protected:
     void SetUp() override {
-        auto mapped = FileBytes::open(FAKE_LOGGING_STRIPPED);
+        auto mapped = elf::FileBytes::open(FAKE_LOGGING_STRIPPED);
         ASSERT_TRUE(mapped.ok()) << mapped.failure().message;
         mapped_.emplace(std::move(*mapped));
         auto library = LibraryFile::parse(mapped_->bytes());
@@ -33,12 +33,13 @@ protected:
         ASSERT_FALSE(library_->has_symbol_table());
         names_.emplace(*library_, NAMES);
     }
-    [[nodiscard]] CodeRange range_of(std::string_view name) const {
+    [[nodiscard]] elf::CodeRange range_of(std::string_view name) const {
         const LoggingFunction *function = names_->find(name);
-        return function == nullptr ? CodeRange{} : CodeRange{function->begin, function->bytes};
+        return function == nullptr ? elf::CodeRange{}
+                                   : elf::CodeRange{function->begin, function->bytes};
     }
 
-    std::optional<FileBytes> mapped_;
+    std::optional<elf::FileBytes> mapped_;
     std::optional<LibraryFile> library_;
     std::optional<LoggedNames> names_;
 };
@@ -61,11 +62,11 @@ TEST_F(LoggedNamesTest, FindsThemByTheirNames) {
 }
 
 TEST_F(LoggedNamesTest, CodeHasTheFacts) {
-    const CodeRange starter = range_of("startsWork");
+    const elf::CodeRange starter = range_of("startsWork");
     const auto calls = direct_calls(library_->code(), starter);
     std::optional<DirectCall> start;
     for (const DirectCall &call : calls) {
-        const CodeRange callee = names_->function_at(call.callee);
+        const elf::CodeRange callee = names_->function_at(call.callee);
         if (begins_with_reading(library_->code(), callee, STATE_BYTES, OPERATIONS_BYTES))
             start = call;
         EXPECT_FALSE(
@@ -74,21 +75,21 @@ TEST_F(LoggedNamesTest, CodeHasTheFacts) {
             begins_with_reading(library_->code(), callee, STATE_BYTES + 8, OPERATIONS_BYTES));
     }
     ASSERT_TRUE(start);
-    EXPECT_NE(register_bit(second_argument_at(library_->code(), starter, start->address)), 0U);
+    EXPECT_NE(elf::register_bit(second_argument_at(library_->code(), starter, start->address)), 0U);
     // Elsewhere what is handed on is not the first argument, or there is no second one.
     for (const DirectCall &call : calls) {
         if (call.callee != start->callee) {
             EXPECT_EQ(second_argument_at(library_->code(), starter, call.address), "");
         }
     }
-    const CodeRange user = range_of("firstUser");
+    const elf::CodeRange user = range_of("firstUser");
     for (const DirectCall &call : direct_calls(library_->code(), user))
         EXPECT_EQ(second_argument_at(library_->code(), user, call.address), "");
 }
 
 TEST_F(LoggedNamesTest, ComparisonsAreFound) {
-    const CodeRange checks = range_of("checksEnds");
-    const CodeView &code = library_->code();
+    const elf::CodeRange checks = range_of("checksEnds");
+    const elf::CodeView &code = library_->code();
     EXPECT_TRUE(compares_at(code, checks, COMM_MAGIC, END_BYTES));
     EXPECT_TRUE(compares_at(code, checks, COMM_MAGIC, 0));
     EXPECT_TRUE(compares_at(code, checks, OTHER_MARK, OTHER_BYTES));

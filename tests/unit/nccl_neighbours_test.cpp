@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/neighbours.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 cw_nccl_op op_of(std::uint8_t pattern) {
@@ -61,4 +62,4 @@ TEST(NcclNeighbours, ChannelsOfALife) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/op_bytes.h"
 
-namespace collwire::identity::test {
+namespace collwire::nccl::test {
 
 inline constexpr bool SEND = true, RECEIVE = false;
 
@@ -157,4 +158,4 @@ inline std::vector<OpFacts> facts_of(const ObservedTransfer &observed) {
     return all;
 }
 
-} // namespace collwire::identity::test
+} // namespace collwire::nccl::test

@@ -7,9 +7,10 @@
 #include <initializer_list>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/older_plan.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
 constexpr bool SEND = true, RECEIVE = false;
@@ -295,4 +296,4 @@ TEST(NcclOlderPlan, PieceSizes) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

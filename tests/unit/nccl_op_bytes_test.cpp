@@ -6,12 +6,13 @@
 #include <span>
 #include <vector>
 
+#include "collwire/nccl_launch_records.h"
 #include "tests/unit/nccl_observed_ops.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 namespace {
 
-using namespace collwire::identity::test;
+using namespace collwire::nccl::test;
 
 // A collective on a ring of 3, of which `rank` sends; Simple, chunks of 1024 bytes.
 OpFacts ring_of_three(std::int32_t rank, std::uint64_t channel_bytes, std::uint32_t nsteps) {
@@ -395,4 +396,4 @@ TEST(NcclOpBytes, WhatIsNotKnown) {
 }
 
 } // namespace
-} // namespace collwire::identity
+} // namespace collwire::nccl

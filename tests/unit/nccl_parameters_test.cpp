@@ -23,7 +23,7 @@ TEST_F(FakeNccl, ParametersOnceTheyAreUsed) {
     void *loaded = dlopen(FAKE_NCCL, RTLD_NOW);
     ASSERT_NE(loaded, nullptr) << dlerror();
     const std::uint64_t bias = static_cast<link_map *>(loaded)->l_addr;
-    const ProcessView self{getpid()};
+    const process::ProcessView self{getpid()};
     EXPECT_TRUE(read_parameters(self, *layout, bias).empty()) << "nobody has asked for it";
     const auto use = reinterpret_cast<long (*)()>(dlsym(loaded, "fake_ib_tc"));
     ASSERT_NE(use, nullptr);

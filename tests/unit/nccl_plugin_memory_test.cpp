@@ -70,7 +70,7 @@ protected:
         return find_plugin_qps(process_, reinterpret_cast<std::uintptr_t>(from), numbers);
     }
 
-    ProcessView process_{getpid()};
+    process::ProcessView process_{getpid()};
     std::unique_ptr<Object> device_ = std::make_unique<Object>();
     std::vector<std::unique_ptr<IbvQp>> qps_;
     std::vector<std::unique_ptr<Chunk>> objects_;

@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/record_kinds.h"
 #include "userspace/sources/nccl/plugins.h"
 
 namespace collwire::sources {

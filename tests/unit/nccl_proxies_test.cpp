@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "collwire/nccl_comm_records.h"
 #include "userspace/nccl/memory/proxies.h"
 
 namespace collwire::nccl::test {

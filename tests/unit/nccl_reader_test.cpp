@@ -35,12 +35,12 @@ const std::vector<std::string> SELF{"/proc/self/exe"};
 constexpr ReaderTimes SHORT{milliseconds{300}, milliseconds{600}};
 
 std::string status_line(const std::string &name) {
-    const auto text = read_file("/proc/self/status", small_file_bytes);
+    const auto text = inventory::read_file("/proc/self/status", inventory::small_file_bytes);
     const auto at = text ? text->find("\n" + name + ":") : std::string::npos;
     return at == std::string::npos
                ? std::string{}
-               : std::string{trim(text->substr(at + name.size() + 2,
-                                               text->find('\n', at + 1) - at - name.size() - 2))};
+               : std::string{inventory::trim(text->substr(
+                     at + name.size() + 2, text->find('\n', at + 1) - at - name.size() - 2))};
 }
 
 TEST(NcclReader, HasTheFileAndThePipeAlone) {
@@ -50,7 +50,7 @@ TEST(NcclReader, HasTheFileAndThePipeAlone) {
         mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(shared, MAP_FAILED);
     const ReaderAnswer answer =
-        ask_reader(SELF, {}, [shared](int fd, std::span<const Result<FileBytes>> files) {
+        ask_reader(SELF, {}, [shared](int fd, std::span<const Result<elf::FileBytes>> files) {
             std::string text = files.size() == 1 && files[0] ? "read " : "not read ";
             for (int other = 0; other < 256; ++other)
                 if (other != fd && fcntl(other, F_GETFD) >= 0)
@@ -71,7 +71,7 @@ TEST(NcclReader, HasTheFileAndThePipeAlone) {
 
 TEST(NcclReader, HasNoPrivilegesAndEndsWithItsCaller) {
     const ReaderAnswer answer =
-        ask_reader(SELF, {}, [](int fd, std::span<const Result<FileBytes>>) {
+        ask_reader(SELF, {}, [](int fd, std::span<const Result<elf::FileBytes>>) {
             int signal = 0;
             (void)prctl(PR_GET_PDEATHSIG, &signal);
             write_all(fd, std::to_string(signal) + " " + status_line("CapPrm") + " " +
@@ -95,7 +95,7 @@ TEST(NcclReader, CapabilitiesWithoutRootDoNotStay) {
         if (syscall(SYS_capset, &header, some.data()) != 0)
             _exit(3);
         const ReaderAnswer answer =
-            ask_reader(SELF, {}, [](int fd, std::span<const Result<FileBytes>>) {
+            ask_reader(SELF, {}, [](int fd, std::span<const Result<elf::FileBytes>>) {
                 write_all(fd, status_line("CapPrm"));
             });
         _exit(answer.text == "0000000000000000" ? 0 : 1);
@@ -109,7 +109,7 @@ TEST(NcclReader, HasATimeLimit) {
     for (const bool closes : {false, true}) {
         const auto begin = steady_clock::now();
         const ReaderAnswer answer =
-            ask_reader(SELF, SHORT, [closes](int fd, std::span<const Result<FileBytes>>) {
+            ask_reader(SELF, SHORT, [closes](int fd, std::span<const Result<elf::FileBytes>>) {
                 write_all(fd, "some");
                 if (closes)
                     close(fd);
@@ -127,7 +127,7 @@ TEST(NcclReader, HasATimeLimit) {
 TEST(NcclReader, RunsOnWhileItAnswers) {
     const auto begin = steady_clock::now();
     const ReaderAnswer answer =
-        ask_reader(SELF, SHORT, [](int fd, std::span<const Result<FileBytes>>) {
+        ask_reader(SELF, SHORT, [](int fd, std::span<const Result<elf::FileBytes>>) {
             for (;;) {
                 write_all(fd, "x");
                 std::this_thread::sleep_for(milliseconds{20});
@@ -142,7 +142,7 @@ TEST(NcclReader, RunsOnWhileItAnswers) {
 TEST(NcclReader, RunsOnWhileItMakesProgress) {
     constexpr ReaderTimes times{milliseconds{200}, milliseconds{10'000}};
     const ReaderAnswer answer =
-        ask_reader(SELF, times, [](int fd, std::span<const Result<FileBytes>>) {
+        ask_reader(SELF, times, [](int fd, std::span<const Result<elf::FileBytes>>) {
             const auto end = steady_clock::now() + milliseconds{900};
             while (steady_clock::now() < end) {
             }
@@ -154,8 +154,8 @@ TEST(NcclReader, RunsOnWhileItMakesProgress) {
 }
 
 TEST(NcclReader, ACrashIsReported) {
-    const ReaderAnswer answer =
-        ask_reader(SELF, {}, [](int, std::span<const Result<FileBytes>>) { (void)raise(SIGKILL); });
+    const ReaderAnswer answer = ask_reader(
+        SELF, {}, [](int, std::span<const Result<elf::FileBytes>>) { (void)raise(SIGKILL); });
     EXPECT_EQ(answer.problem, "its reader was ended by signal 9 (Killed)");
 }
 

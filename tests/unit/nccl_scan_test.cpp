@@ -43,7 +43,7 @@ protected:
         layout_.offsets["ncclComm.endMagic"].value = END;
     }
     bool finds(const void *comm) {
-        ProcessView process{getpid()};
+        process::ProcessView process{getpid()};
         EXPECT_TRUE(process.refresh());
         const auto found = scan_comms(process, layout_,
                                       std::chrono::steady_clock::now() + std::chrono::minutes(1));
@@ -86,7 +86,7 @@ TEST_F(ScanComms, PagesThatWereNeverTouchedStayUntouched) {
 }
 
 TEST_F(ScanComms, TimeIsBounded) {
-    ProcessView process{getpid()};
+    process::ProcessView process{getpid()};
     ASSERT_TRUE(process.refresh());
     const auto found = scan_comms(process, layout_, std::chrono::steady_clock::now());
     EXPECT_TRUE(found.addresses.empty());

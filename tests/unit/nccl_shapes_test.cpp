@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/sources/nccl/shapes.h"
 
 namespace collwire::sources {
@@ -13,7 +16,7 @@ namespace {
 constexpr std::uint32_t TGID = 7;
 constexpr std::uint64_t COMM = 0x1000;
 
-class Sink : public RecordSink {
+class Sink : public source::RecordSink {
 public:
     void append(const cw_header &record) override {
         if (record.kind == CW_KIND_NCCL_SHAPE_TASK)

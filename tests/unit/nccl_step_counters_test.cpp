@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "collwire/nccl_connection_records.h"
 #include "userspace/nccl/memory/step_counters.h"
 
 namespace collwire::nccl::test {
@@ -58,7 +59,7 @@ protected:
         return read_step_counters(process_, {{counter}}, state_offset).at(0);
     }
 
-    ProcessView process_{getpid()};
+    process::ProcessView process_{getpid()};
     cw_nccl_layout bpf_layout_;
     Resources resources_;
     Connection connection_;

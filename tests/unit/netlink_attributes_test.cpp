@@ -11,7 +11,7 @@
 #include "userspace/netlink/attributes.h"
 #include "userspace/netlink/rdma_netlink.h"
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
 // Writes attributes as the kernel does: header, payload, padding to 4 bytes.
@@ -229,4 +229,4 @@ TEST(NetlinkNames, OfTheKernelsEnums) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::netlink

@@ -11,13 +11,13 @@
 #include "userspace/verbs/ops_scan.h"
 #include "userspace/verbs/wr_scan.h"
 
-namespace collwire {
+namespace collwire::elf {
 namespace {
 
 // Of the installed driver of this name; nothing if there is none.
 std::optional<ElfImage> driver(const std::string &stem) {
-    for (const std::string &path : installed_providers())
-        if (stem_of_library(path) == stem)
+    for (const std::string &path : verbs::installed_providers())
+        if (verbs::stem_of_library(path) == stem)
             if (auto bytes = read_library_file(path))
                 if (auto image = ElfImage::parse(std::move(*bytes)))
                     return std::move(*image);
@@ -30,7 +30,7 @@ TEST_P(InstalledDriver, PostSendIsFoundOnAnEmulatedInstruction) {
     const auto image = driver(GetParam());
     if (!image)
         GTEST_SKIP() << "no " << GetParam() << " driver of rdma-core is installed";
-    const auto found = find_post_send(*image);
+    const auto found = verbs::find_post_send(*image);
     ASSERT_TRUE(found.ok()) << found.failure().message;
     ASSERT_FALSE(found->addresses.empty());
     for (const std::uint64_t address : found->addresses) {
@@ -47,12 +47,12 @@ TEST_P(InstalledCalls, FunctionsBehindTheCallsAreFound) {
     const auto image = driver(GetParam());
     if (!image)
         GTEST_SKIP() << "no " << GetParam() << " driver of rdma-core is installed";
-    const auto found = find_wr_functions(*image);
+    const auto found = verbs::find_wr_functions(*image);
     if (found.empty() && std::string{GetParam()} == "mlx5")
         GTEST_SKIP() << "this build's functions are stored over branches, which are not followed: "
                         "only queue pairs tell them";
     std::map<cw_verbs_call, std::size_t> functions;
-    for (const WrFunction &function : found) {
+    for (const verbs::WrFunction &function : found) {
         EXPECT_TRUE(image->is_code(function.address));
         ++functions[function.call];
     }
@@ -65,4 +65,4 @@ TEST_P(InstalledCalls, FunctionsBehindTheCallsAreFound) {
 INSTANTIATE_TEST_SUITE_P(Names, InstalledCalls, testing::Values("rxe", "mlx5"));
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::elf

@@ -11,7 +11,7 @@
 
 #include "userspace/process/process_view.h"
 
-namespace collwire {
+namespace collwire::process {
 namespace {
 
 TEST(ProcessView, IsItsOwn) {
@@ -72,4 +72,4 @@ TEST(ProcessView, AProcessThatNobodyWaitedForHasEnded) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::process

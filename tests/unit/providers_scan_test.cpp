@@ -8,7 +8,7 @@
 #include "userspace/verbs/ops_layout.h"
 #include "userspace/verbs/ops_scan.h"
 
-namespace collwire {
+namespace collwire::verbs {
 namespace {
 
 using test::ElfBuilder;
@@ -65,7 +65,7 @@ void add_call(ElfBuilder &elf, std::uint64_t table = TABLE, std::uint64_t at = C
 }
 
 Result<PostSendFunctions> scan(ElfBuilder &elf) {
-    auto image = ElfImage::parse(elf.build());
+    auto image = elf::ElfImage::parse(elf.build());
     if (!image)
         return std::move(image).failure();
     return find_post_send(*image);
@@ -215,15 +215,17 @@ TEST(ElfImage, BadFilesAreNamed) {
     ElfBuilder elf;
     add_table(elf, layout_of(44), SPARSE);
     const auto good = elf.build();
-    EXPECT_EQ(ElfImage::parse({}).failure().kind, ErrorKind::BadInput);
+    EXPECT_EQ(elf::ElfImage::parse({}).failure().kind, ErrorKind::BadInput);
     auto magic = good;
     magic[0] = std::byte{0};
-    EXPECT_NE(ElfImage::parse(magic).failure().message.find("no ELF magic"), std::string::npos);
+    EXPECT_NE(elf::ElfImage::parse(magic).failure().message.find("no ELF magic"),
+              std::string::npos);
     auto other = good;
     other[18] = std::byte{183}; // EM_AARCH64
-    EXPECT_EQ(ElfImage::parse(other).failure().kind, ErrorKind::Unsupported);
+    EXPECT_EQ(elf::ElfImage::parse(other).failure().kind, ErrorKind::Unsupported);
     for (std::size_t size = 0; size < good.size(); size += 97) {
-        const auto cut = ElfImage::parse({good.begin(), good.begin() + static_cast<long>(size)});
+        const auto cut =
+            elf::ElfImage::parse({good.begin(), good.begin() + static_cast<long>(size)});
         ASSERT_FALSE(cut.ok()) << size;
         EXPECT_EQ(cut.failure().kind, ErrorKind::BadInput) << size;
     }
@@ -239,11 +241,11 @@ TEST(ElfImage, SurvivesChangedBytes) {
         for (const int value : {0x00, 0xff}) {
             auto changed = good;
             changed[at] = static_cast<std::byte>(value);
-            if (const auto image = ElfImage::parse(std::move(changed)); image.ok())
+            if (const auto image = elf::ElfImage::parse(std::move(changed)); image.ok())
                 (void)find_post_send(image.value());
         }
     }
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::verbs

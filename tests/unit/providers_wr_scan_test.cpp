@@ -5,7 +5,7 @@
 
 #include "tests/unit/elf_builder.h"
 
-namespace collwire {
+namespace collwire::verbs {
 namespace {
 
 using test::ElfBuilder;
@@ -65,7 +65,7 @@ private:
 };
 
 std::vector<WrFunction> scan(ElfBuilder &elf) {
-    const auto image = ElfImage::parse(elf.build());
+    const auto image = elf::ElfImage::parse(elf.build());
     EXPECT_TRUE(image.ok());
     return find_wr_functions(*image);
 }
@@ -175,4 +175,4 @@ TEST(WrScan, OneFunctionBehindTwoCallsIsLeftOut) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::verbs

@@ -5,7 +5,7 @@
 #include "tests/unit/inventory_tree.h"
 #include "userspace/record/machine.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 using test::Tree;
@@ -124,4 +124,4 @@ TEST_F(Machine, WhatIsNotPermittedIsSaidFirst) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::record

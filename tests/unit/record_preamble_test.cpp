@@ -7,9 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/record/preamble.h"
 
-namespace collwire {
+namespace collwire::source {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -59,8 +63,8 @@ protected:
         table_.append(sink, sources_, everything);
         return sink.states;
     }
-    Sources sources_;
-    StateTable table_;
+    record::Sources sources_;
+    record::StateTable table_;
 };
 
 TEST_F(States, AChangeIsWrittenOnceAndSaid) {
@@ -120,7 +124,7 @@ TEST_F(States, StatesOfOneDeviceAreOneAndEndWithIt) {
 }
 
 TEST(Losses, OfOneClassAndCpuAreSummed) {
-    LossTable table;
+    record::LossTable table;
     Sink sink;
     std::vector<LossCount> now{{CW_LOSS_PROBE_MISSED, CW_CPU_USERSPACE, 5},
                                {CW_LOSS_PROBE_MISSED, 1, 7},
@@ -143,7 +147,7 @@ TEST(Losses, OfOneClassAndCpuAreSummed) {
 }
 
 TEST(SampleGaps, AreToldWhereSamplesComeLate) {
-    SampleGaps gaps(1000);
+    record::SampleGaps gaps(1000);
     Sink sink;
     gaps.start(10'000);
     gaps.append(sink, {}, 11'000, 11'100);
@@ -162,11 +166,11 @@ TEST(SampleGaps, AreToldWhereSamplesComeLate) {
 
 // What one of them did not read may have changed meanwhile.
 TEST(SampleGaps, AreToldWhereASourceDidNotReadAll) {
-    Sources sources;
+    record::Sources sources;
     sources.push_back(std::make_unique<TestSource>("posts"));
     sources.push_back(std::make_unique<TestSource>("sockets"));
     bool &has_read_all = static_cast<TestSource &>(*sources[0]).read_all;
-    SampleGaps gaps(1000);
+    record::SampleGaps gaps(1000);
     Sink sink;
     gaps.start(10'000);
     gaps.append(sink, sources, 11'000, 11'100);
@@ -181,4 +185,4 @@ TEST(SampleGaps, AreToldWhereASourceDidNotReadAll) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::source

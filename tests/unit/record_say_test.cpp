@@ -6,7 +6,7 @@
 
 #include "userspace/record/say.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 TEST(Say, AFullStandardErrorIsNoError) {
@@ -52,4 +52,4 @@ TEST(Say, APipeThatNobodyReadsIsLeftAlone) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::record

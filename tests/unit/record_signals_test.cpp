@@ -8,7 +8,7 @@
 
 #include "userspace/record/signals.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 // As the process that starts the recorder left it; as it was when the test is over.
@@ -61,4 +61,4 @@ TEST(SignalsTest, AnEndedCommandCanBeWaitedForWhoeverStartedUs) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::record

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/cli_fixture.h"
 
 namespace collwire {

@@ -12,6 +12,7 @@
 #include <regex>
 #include <sstream>
 
+#include "collwire/node_records.h"
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
 #include "tests/support/model_of.h"

@@ -6,6 +6,8 @@
 
 #include <sstream>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
 #include "tests/support/model_of.h"
@@ -146,15 +148,15 @@ TEST(ReportNccl, OperationsWithUnknownBytesDoNotLowerTheCertainty) {
     };
     EXPECT_NE(row("3.91 KiB").find(" exact "), std::string::npos);
     EXPECT_EQ(row("unknown"), "");
-    identity::Operation &unknown = model.nccl.collectives[1];
-    unknown.flags &= static_cast<std::uint16_t>(~identity::OPERATION_PAYLOAD_KNOWN);
-    unknown.rung = identity::Rung::Process;
+    nccl::Operation &unknown = model.nccl.collectives[1];
+    unknown.flags &= static_cast<std::uint16_t>(~nccl::OPERATION_PAYLOAD_KNOWN);
+    unknown.rung = nccl::Rung::Process;
     EXPECT_NE(row("3.91 KiB").find(" 2 (1) "), std::string::npos) << row("3.91 KiB");
     EXPECT_NE(row("3.91 KiB").find(" exact "), std::string::npos) << row("3.91 KiB");
     EXPECT_NE(row("AllGather  7.81 KiB").find(" 1  "), std::string::npos);
     EXPECT_NE(row("unknown: "), "");
-    identity::Operation &other = model.nccl.collectives[0];
-    other.flags &= static_cast<std::uint16_t>(~identity::OPERATION_PAYLOAD_KNOWN);
+    nccl::Operation &other = model.nccl.collectives[0];
+    other.flags &= static_cast<std::uint16_t>(~nccl::OPERATION_PAYLOAD_KNOWN);
     EXPECT_NE(row("3.91 KiB").find(" 2 (2) "), std::string::npos) << row("3.91 KiB");
     EXPECT_EQ(row("3.91 KiB").find(" exact "), std::string::npos) << row("3.91 KiB");
 }
@@ -166,8 +168,8 @@ TEST(ReportNccl, UnknownBytesAreNotZero) {
     model::Model model = model_of(ring.captures());
     const auto row = [&] { return line_with(text_report(model, {.width = 200}), "node0,node1  "); };
     EXPECT_TRUE(row().ends_with("  23.44 KiB")) << row();
-    for (identity::Operation &operation : model.nccl.collectives) {
-        operation.flags &= static_cast<std::uint16_t>(~identity::OPERATION_PAYLOAD_KNOWN);
+    for (nccl::Operation &operation : model.nccl.collectives) {
+        operation.flags &= static_cast<std::uint16_t>(~nccl::OPERATION_PAYLOAD_KNOWN);
         operation.payload_bytes = 0;
     }
     EXPECT_TRUE(row().ends_with("  -")) << row();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "collwire/roce.h"
+#include "collwire/wire_records.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "userspace/netlink/sock_diag.h"
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
 // The end that connected, 127.0.0.1, has sent 100,000 bytes and got 10 that it has not read.
@@ -265,4 +265,4 @@ TEST(SockDiagParser, LengthsThatAreNotTrue) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::netlink

@@ -4,7 +4,7 @@
 
 #include "userspace/sources/socket_bytes.h"
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
 struct Reading {
@@ -36,37 +36,37 @@ TcpSocket socket_of(const Reading &reading) {
     return socket;
 }
 
-std::uint64_t acked(SocketBytes &bytes, const Reading &reading) {
+std::uint64_t acked(sources::SocketBytes &bytes, const Reading &reading) {
     return bytes.update(socket_of(reading)).acked_bytes;
 }
-std::uint64_t received(SocketBytes &bytes, const Reading &reading) {
+std::uint64_t received(sources::SocketBytes &bytes, const Reading &reading) {
     return bytes.update(socket_of(reading)).received_bytes;
 }
 
 TEST(SocketBytes, OnlyTheEndThatConnectedCountsItsSyn) {
     for (const bool supposed : {false, true}) {
-        SocketBytes connected(supposed);
+        sources::SocketBytes connected(supposed);
         EXPECT_EQ(acked(connected, {.acked = 1, .sent = 0}), 0U);
         EXPECT_EQ(acked(connected, {.acked = 1001, .sent = 1000}), 1000U);
-        SocketBytes accepted(supposed);
+        sources::SocketBytes accepted(supposed);
         EXPECT_EQ(acked(accepted, {.acked = 0, .sent = 0}), 0U);
         EXPECT_EQ(acked(accepted, {.acked = 1000, .sent = 1000}), 1000U);
     }
 }
 
 TEST(SocketBytes, WhichEndItIsIsSeenInTheMiddleOrSupposed) {
-    SocketBytes connected(true);
+    sources::SocketBytes connected(true);
     EXPECT_EQ(acked(connected, {.acked = 501, .sent = 1000, .unacked_segments = 1}), 500U);
-    SocketBytes accepted(false);
+    sources::SocketBytes accepted(false);
     EXPECT_EQ(acked(accepted, {.acked = 500, .sent = 1000, .unacked_segments = 1}), 500U);
-    SocketBytes wrong(false);
+    sources::SocketBytes wrong(false);
     EXPECT_EQ(acked(wrong, {.acked = 501, .sent = 1000, .unacked_segments = 1}), 501U);
     EXPECT_EQ(acked(wrong, {.acked = 1001, .sent = 1000}), 1000U);
     EXPECT_EQ(acked(wrong, {.acked = 1501, .sent = 2000, .unacked_segments = 1}), 1500U);
 }
 
 TEST(SocketBytes, RetransmissionsAreNoPayload) {
-    SocketBytes bytes(false); // supposed wrongly
+    sources::SocketBytes bytes(false); // supposed wrongly
     EXPECT_EQ(acked(bytes, {.acked = 1001, .sent = 1700, .retransmitted = 700}), 1000U);
     EXPECT_EQ(
         acked(bytes, {.state = TcpState::Close, .acked = 1002, .sent = 1700, .retransmitted = 700}),
@@ -75,7 +75,7 @@ TEST(SocketBytes, RetransmissionsAreNoPayload) {
 
 TEST(SocketBytes, FinOfOurs) {
     for (const std::uint64_t syn : {0U, 1U}) {
-        SocketBytes bytes(syn == 0); // supposed wrongly
+        sources::SocketBytes bytes(syn == 0); // supposed wrongly
         EXPECT_EQ(acked(bytes, {.acked = 100 + syn, .sent = 100}), 100U);
         EXPECT_EQ(acked(bytes, {.state = TcpState::FinWait1, .acked = 100 + syn, .sent = 100}),
                   100U);
@@ -87,33 +87,33 @@ TEST(SocketBytes, FinOfOurs) {
 
 TEST(SocketBytes, EndThatWasNeverLookedAtBefore) {
     for (const std::uint64_t more : {0U, 1U, 2U}) { // SYN, FIN, both or none
-        SocketBytes bytes(true);
+        sources::SocketBytes bytes(true);
         EXPECT_EQ(acked(bytes, {.state = TcpState::Close, .acked = 100 + more, .sent = 100}), 100U);
     }
     // Reset with 60 in flight.
-    SocketBytes reset(true);
+    sources::SocketBytes reset(true);
     EXPECT_EQ(acked(reset, {.state = TcpState::Close, .acked = 41, .sent = 100}), 40U);
 }
 
 TEST(SocketBytes, RefusedByAQueueOfTheNode) {
-    SocketBytes bytes(true);
+    sources::SocketBytes bytes(true);
     EXPECT_EQ(acked(bytes, {.acked = 101, .sent = 100}), 100U);
     // 50 were refused once.
     EXPECT_EQ(acked(bytes, {.acked = 201, .sent = 250}), 200U);
     EXPECT_EQ(acked(bytes, {.acked = 251, .sent = 350, .unacked_segments = 1}), 250U);
     EXPECT_EQ(acked(bytes, {.state = TcpState::Close, .acked = 302, .sent = 350}), 300U);
     // Already before the first look: then which end it is stays supposed.
-    SocketBytes late(true);
+    sources::SocketBytes late(true);
     EXPECT_EQ(acked(late, {.acked = 201, .sent = 250}), 200U);
     EXPECT_EQ(acked(late, {.state = TcpState::Close, .acked = 302, .sent = 350}), 300U);
     // After the last look: where the state tells of the FIN, it is exact all the same.
-    SocketBytes later(true);
+    sources::SocketBytes later(true);
     EXPECT_EQ(acked(later, {.acked = 101, .sent = 100}), 100U);
     EXPECT_EQ(acked(later, {.state = TcpState::FinWait2, .acked = 302, .sent = 400}), 300U);
 }
 
 TEST(SocketBytes, FinInWhatIsNotSentYet) {
-    SocketBytes bytes(true);
+    sources::SocketBytes bytes(true);
     const auto unsent = [&](TcpState state, std::uint32_t n) {
         return bytes.update(socket_of({.state = state, .unacked_segments = 1, .unsent = n}))
             .unsent_bytes;
@@ -126,7 +126,7 @@ TEST(SocketBytes, FinInWhatIsNotSentYet) {
 
 TEST(SocketBytes, FinOfThePeerThatWasSeen) {
     for (const TcpState state : {TcpState::CloseWait, TcpState::LastAck, TcpState::Closing}) {
-        SocketBytes bytes(true);
+        sources::SocketBytes bytes(true);
         EXPECT_EQ(received(bytes, {.received = 100, .data_segments = 1}), 100U);
         EXPECT_EQ(received(bytes, {.state = state, .received = 201, .data_segments = 2}), 200U);
         EXPECT_EQ(received(bytes, {.state = TcpState::Close, .received = 201, .data_segments = 2}),
@@ -136,27 +136,27 @@ TEST(SocketBytes, FinOfThePeerThatWasSeen) {
 
 TEST(SocketBytes, FinOfThePeerThatIsFoundAtTheEnd) {
     const Reading before{.received = 100, .data_segments = 1};
-    SocketBytes unread(true);
+    sources::SocketBytes unread(true);
     EXPECT_EQ(received(unread, before), 100U);
     EXPECT_EQ(
         received(unread,
                  {.state = TcpState::Close, .received = 201, .data_segments = 2, .unread = 1}),
         200U);
-    SocketBytes without_data(true);
+    sources::SocketBytes without_data(true);
     EXPECT_EQ(received(without_data, before), 100U);
     EXPECT_EQ(
         received(without_data, {.state = TcpState::Close, .received = 101, .data_segments = 1}),
         100U);
     // There was none: this end closed first.
-    SocketBytes first(true);
+    sources::SocketBytes first(true);
     EXPECT_EQ(received(first, before), 100U);
     EXPECT_EQ(received(first, {.state = TcpState::Close, .received = 200, .data_segments = 2}),
               200U);
-    SocketBytes idle(true);
+    sources::SocketBytes idle(true);
     EXPECT_EQ(received(idle, before), 100U);
     EXPECT_EQ(received(idle, {.state = TcpState::Close, .received = 100, .data_segments = 1}),
               100U);
-    SocketBytes one_byte(true);
+    sources::SocketBytes one_byte(true);
     EXPECT_EQ(received(one_byte, before), 100U);
     EXPECT_EQ(received(one_byte, {.state = TcpState::Close, .received = 101, .data_segments = 2}),
               101U);
@@ -166,10 +166,10 @@ TEST(SocketBytes, KernelThatDoesNotCountWhatIsSent) {
     TcpSocket socket = socket_of({.acked = 101});
     socket.info->sent_bytes.reset();
     socket.info->retransmitted_bytes.reset();
-    EXPECT_EQ(SocketBytes(true).update(socket).acked_bytes, 100U);
-    EXPECT_EQ(SocketBytes(false).update(socket).acked_bytes, 101U);
-    EXPECT_EQ(SocketBytes(true).update(TcpSocket{}).acked_bytes, 0U);
+    EXPECT_EQ(sources::SocketBytes(true).update(socket).acked_bytes, 100U);
+    EXPECT_EQ(sources::SocketBytes(false).update(socket).acked_bytes, 101U);
+    EXPECT_EQ(sources::SocketBytes(true).update(TcpSocket{}).acked_bytes, 0U);
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::netlink

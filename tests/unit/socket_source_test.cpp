@@ -12,11 +12,15 @@
 #include <netinet/tcp.h>
 #include <sys/stat.h>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/socket_records.h"
 #include "tests/support/tcp_pair.h"
 #include "userspace/inventory/process.h"
 #include "userspace/sources/socket_source.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 using test::Addresses;
@@ -33,7 +37,7 @@ std::uint32_t own_tgid() {
 }
 
 std::uint64_t inode_of(const Fd &fd) {
-    return socket_inode(own_tgid(), fd.number());
+    return inventory::socket_inode(own_tgid(), fd.number());
 }
 
 class Sockets : public testing::Test {
@@ -44,7 +48,7 @@ protected:
         source = std::make_unique<SocketSource>(std::move(options));
         ASSERT_TRUE(source->prepare());
         ASSERT_TRUE(source->attach());
-        const SourceState state = source->states().at(0);
+        const source::SourceState state = source->states().at(0);
         if (state.state == CW_SOURCE_UNAVAILABLE)
             GTEST_SKIP() << state.reason;
         ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
@@ -75,7 +79,7 @@ protected:
     }
     [[nodiscard]] std::string reasons() const {
         std::string all;
-        for (const SourceState &state : source->states())
+        for (const source::SourceState &state : source->states())
             all += state.reason;
         return all;
     }
@@ -477,4 +481,4 @@ TEST_F(Sockets, AnotherSocketWithTheSameAddresses) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::sources

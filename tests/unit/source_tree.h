@@ -10,13 +10,17 @@
 
 #include <gtest/gtest.h>
 
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "tests/unit/inventory_tree.h"
 #include "userspace/sources/counters_source.h"
 #include "userspace/sources/inventory_source.h"
 
 namespace collwire::test {
 
-class Records : public RecordSink {
+class Records : public source::RecordSink {
 public:
     void append(const cw_header &record) override {
         const auto *begin = reinterpret_cast<const char *>(&record);
@@ -87,17 +91,17 @@ protected:
         std::memcpy(event.comm, "job", 4);
         return event;
     }
-    [[nodiscard]] NetlinkFacts facts() const {
-        NetlinkFacts facts;
+    [[nodiscard]] inventory::NetlinkFacts facts() const {
+        inventory::NetlinkFacts facts;
         facts.devices["rxe0"].name = "rxe0";
         facts.devices["rxe0"].dev_index = dev_index_;
         return facts;
     }
-    [[nodiscard]] InventoryOptions inventory() const {
+    [[nodiscard]] sources::InventoryOptions inventory() const {
         return {tree_.root(), {}, [this] { return facts(); }};
     }
-    [[nodiscard]] CountersOptions counters() const {
-        CountersOptions options;
+    [[nodiscard]] sources::CountersOptions counters() const {
+        sources::CountersOptions options;
         options.root = tree_.root();
         options.netlink = [this] { return facts(); };
         options.clock = [this] { return now_ns_; };

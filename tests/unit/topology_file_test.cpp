@@ -86,7 +86,7 @@ TEST(TopologyFile, SyntaxErrorsNameThePlace) {
     EXPECT_REFUSED("\xef\xbb\xbf{oops", "byte offset 4");
     EXPECT_REFUSED("# Topology file: generated", "byte offset 0");
     for (std::size_t cut : {1U, 20U, 100U, 500U})
-        EXPECT_REFUSED(std::string(LAB).substr(0, cut), "truncated");
+        EXPECT_REFUSED(std::string(LAB).substr(0, cut), "ends too early");
     EXPECT_REFUSED(std::string("{\"collwire_topology\": 1, \"x\": \"\xff\"}"), "byte offset 31");
     EXPECT_REFUSED(std::string(100000, '['), "Fix:");
     EXPECT_REFUSED(std::string(100, '[') + std::string(100, ']'), "nested deeper");
@@ -159,7 +159,7 @@ TEST(TopologyFile, WrongTypesNameThePath) {
 
 TEST(TopologyFile, SwitchesMustMakeSense) {
     EXPECT_REFUSED(with_switches(R"({"id": "a", "tier": "root"})"),
-                   "switches[0].tier: \"root\" is no tier");
+                   "switches[0].tier: \"root\" is not a tier");
     EXPECT_REFUSED(with_switches(R"({"id": "a"})"), "switches[0].tier");
     EXPECT_REFUSED(with_switches(R"({"tier": "leaf"})"), "switches[0].id: is missing");
     EXPECT_REFUSED(with_switches(R"({"id": "a", "tier": "leaf"}, {"id": "a", "tier": "leaf"})"),

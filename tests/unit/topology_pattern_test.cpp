@@ -96,7 +96,7 @@ TEST(TopologyPattern, MistakesAreNamed) {
     EXPECT_REFUSED(R"({"host": "a{n", "switch": "l"})", "'{' without '}'");
     EXPECT_REFUSED(R"({"host": "a{n}", "switch": "l"})",
                    "ports[0].host: \"a{n}\": variable \"n\" is not set");
-    EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l{n:3}"})", "\"3\" is no width");
+    EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l{n:3}"})", "\"3\" is not a width");
     EXPECT_REFUSED(R"({"host": "a[1-2]", "switch": "l{n:0999999}"})", "is not a width");
     EXPECT_REFUSED(R"({"host": "a", "switch": "l", "vars": {"i": "0-3"}})", "\"i\" is not used");
     EXPECT_REFUSED(R"({"host": "a", "switch": "l", "vars": {"i": 3}})", "ports[0].vars.i");
@@ -186,7 +186,7 @@ TEST(TopologyPattern, UplinkPathsAreCountedDuringTheWalk) {
     const auto refused = parse_topology(
         R"({"collwire_topology": 1, "switches": [)" + switches + R"(], "ports": []})", limits);
     ASSERT_FALSE(refused);
-    EXPECT_NE(refused.failure().message.find("more than 20000 ways up"), std::string::npos)
+    EXPECT_NE(refused.failure().message.find("more than 20000 uplink paths"), std::string::npos)
         << refused.failure().message;
 }
 
@@ -204,7 +204,7 @@ TEST(TopologyPattern, ADenseGraphIsBounded) {
     const auto refused = parse_topology(
         R"({"collwire_topology": 1, "switches": [)" + switches + R"(], "ports": []})", limits);
     ASSERT_FALSE(refused);
-    EXPECT_NE(refused.failure().message.find("more than 100000 ways up"), std::string::npos)
+    EXPECT_NE(refused.failure().message.find("more than 100000 uplink paths"), std::string::npos)
         << refused.failure().message;
 }
 

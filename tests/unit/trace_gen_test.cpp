@@ -7,6 +7,11 @@
 #include <numeric>
 #include <tuple>
 
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/wire_records.h"
 #include "correlate/capture/reader.h"
 #include "tests/support/model_of.h"
 #include "tools/cli/read_file.h"
@@ -101,9 +106,9 @@ TEST_F(TraceGen, CollectivesAreOnTheirQueuePairs) {
     EXPECT_EQ(nccl.communicators[0].n_ranks, 5);
     ASSERT_EQ(nccl.collectives.size(), 8U);
     constexpr std::uint64_t ALL = 5ULL * 3 * 2 * 10 * 4 * 1024;
-    EXPECT_EQ(nccl.totals.by_rung[static_cast<std::size_t>(identity::Rung::Exact)], ALL);
+    EXPECT_EQ(nccl.totals.by_rung[static_cast<std::size_t>(nccl::Rung::Exact)], ALL);
     EXPECT_EQ(std::accumulate(nccl.totals.by_rung.begin(), nccl.totals.by_rung.end(), 0ULL), ALL);
-    for (const identity::Finding &finding : nccl.findings)
+    for (const nccl::Finding &finding : nccl.findings)
         EXPECT_NE(finding.kind, "bytes_differ");
 }
 

@@ -9,7 +9,7 @@
 
 #include "userspace/loader/unread_records.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 struct Ring {
@@ -50,4 +50,4 @@ TEST(UnreadRecords, AroundTheEnd) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::loader

@@ -2,10 +2,11 @@
 // Worked numbers: each total is written out as header sizes, or taken from a frame's known length.
 #include <gtest/gtest.h>
 
+#include "collwire/post_records.h"
 #include "collwire/verbs.h"
 #include "correlate/wire/overhead.h"
 
-namespace collwire {
+namespace collwire::wire {
 namespace {
 
 void post(cw_post_counters &posts, cw_post_class post_class, std::uint64_t length) {
@@ -165,4 +166,4 @@ TEST(CountedRequest, ClassOfOpcode) {
 }
 
 } // namespace
-} // namespace collwire
+} // namespace collwire::wire

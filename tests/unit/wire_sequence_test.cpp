@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "collwire/wire_records.h"
 #include "collwire/wire_sequence.h"
 
 namespace {

@@ -24,6 +24,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/encoder.h"
 #include "empty_uprobe.skel.h"
 #include "tools/program_options/program_options.h"
@@ -304,13 +307,14 @@ int measure(const Options &options) {
     const auto layout = nccl::layout_of_file(options.nccl);
     if (!layout)
         fail(layout.failure().message);
-    auto maps = SharedMaps::create({});
+    auto maps = loader::SharedMaps::create({});
     if (!maps)
         fail(maps.failure().message);
     Seen seen;
-    auto ring = EventRing::create(**maps, [&seen](const cw_header &header) { seen.take(header); });
+    auto ring =
+        loader::EventRing::create(**maps, [&seen](const cw_header &header) { seen.take(header); });
     const auto first_program = ProgramTimes::last_program();
-    Skeleton<empty_uprobe> empty{"empty probe"};
+    loader::Skeleton<empty_uprobe> empty{"empty probe"};
     auto ready = ring ? empty.open() : Result<void>{ring.failure()};
     if (ready)
         ready = empty.load(**maps);
@@ -381,7 +385,7 @@ int measure(const Options &options) {
         seen.end_block();
     }
     job.end();
-    for (const LossCount &loss : (*maps)->losses())
+    for (const source::LossCount &loss : (*maps)->losses())
         fmt::print(stderr, "lost: {} of class {}\n", loss.records,
                    static_cast<int>(loss.loss_class));
     const double base = quantile(untraced, MEDIAN), floor = quantile(with_empty, MEDIAN),

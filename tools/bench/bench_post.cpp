@@ -89,23 +89,23 @@ struct Point {
 };
 
 Result<Point> point_of(const StandIn &site) {
-    ProcessView self{getpid()};
+    process::ProcessView self{getpid()};
     if (auto read = self.refresh(); !read)
         return std::move(read).failure();
     const auto address = reinterpret_cast<std::uint64_t>(site.function);
-    const Mapping *mapping = self.mapping_of(address);
+    const process::Mapping *mapping = self.mapping_of(address);
     if (mapping == nullptr)
         return error(ErrorKind::Failed, "this program is missing in its own memory map");
     const std::uint64_t entry_offset = address - mapping->begin + mapping->file_offset;
-    auto bytes = read_library_file("/proc/self/exe");
-    auto image = bytes ? ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
+    auto bytes = elf::read_library_file("/proc/self/exe");
+    auto image = bytes ? elf::ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
     if (!image)
         return std::move(image).failure();
     const auto entry = image->address_of(entry_offset);
     if (!entry)
         return error(ErrorKind::Failed, "this program's code is not in its file");
     if (!site.single_stepped_offset) {
-        auto chosen = choose_probe_point(image->code(), *entry, ARGUMENT_1 | ARGUMENT_2);
+        auto chosen = choose_probe_point(image->code(), *entry, elf::ARGUMENT_1 | elf::ARGUMENT_2);
         if (!chosen)
             return std::move(chosen).failure();
         return Point{chosen->file_offset, chosen->instruction, chosen->emulated};
@@ -166,13 +166,13 @@ bool measure_round(const StandIn &site, const Point &point, int chain_length,
 }
 
 int run(const Options &options) {
-    auto maps = SharedMaps::create({});
+    auto maps = loader::SharedMaps::create({});
     if (!maps) {
         fmt::print(stderr, "collwire-bench-post: {}\n", maps.failure().message);
         return 1;
     }
-    Skeleton<empty_uprobe> empty{"empty probe"};
-    Skeleton<verbs_post> ours{"post probes"};
+    loader::Skeleton<empty_uprobe> empty{"empty probe"};
+    loader::Skeleton<verbs_post> ours{"post probes"};
     auto ready = empty.open();
     if (ready)
         ready = empty.load(**maps);

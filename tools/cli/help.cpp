@@ -84,7 +84,7 @@ const std::string_view HELP_TOPOLOGY_IMPORT =
 Examples:
   ibnetdiscover > fabric.txt; collwire topology import fabric.txt -o fabric.json
   collwire topology import --host node0 node0.lldp --host node1 node1.lldp -o fabric.json
-      lldpctl: collect `lldpctl -f json` on each host. It shows leaf switches only.
+      lldpctl: collect `lldpctl -f json0` on each host. It shows leaf switches only.
 
 Exit status: 0 done (with warnings, too), 1 an input cannot be used or the output not written,
 2 usage, 3 not permitted.)";
@@ -147,7 +147,7 @@ docs/capture-format.md describes every record.
 
 Examples:
   collwire dump captures/ | less
-  collwire dump captures/ --kind qp_create | jq .qpn
+  collwire dump captures/ --kind qp_create | jq .key.qpn
 
 )" + wrapped(kinds, FOOTER_COLUMNS) +
            R"(

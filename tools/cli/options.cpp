@@ -71,9 +71,9 @@ CLI::Option *add_symbols(CLI::App &verb, std::vector<std::string> &places) {
 
 void add_doctor(CLI::App &app, std::optional<Command> &chosen) {
     auto command = std::make_shared<DoctorCommand>();
-    CLI::App *verb = add_verb(app, "doctor",
-                              "Check what this machine can trace, what not, why, and how to fix it",
-                              HELP_DOCTOR);
+    CLI::App *verb = add_verb(
+        app, "doctor", "Check what can be traced on this machine, what not, why, and how to fix it",
+        HELP_DOCTOR);
     verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/doctor.md)");
     auto *nccl = verb->add_option("--nccl", command->nccl_file,
                                   "Check this libnccl.so.2 instead of the machine: which probes "
@@ -89,7 +89,7 @@ void add_doctor(CLI::App &app, std::optional<Command> &chosen) {
 }
 
 void add_nccl_options(CLI::App &verb, RecordCommand &command) {
-    RecordOptions &options = command.options;
+    record::RecordOptions &options = command.options;
     auto *nccl = verb.add_option("--nccl", options.nccl_files,
                                  "Probe this libnccl.so.2 before any process loads it, so that no "
                                  "first call is missed. May be repeated")
@@ -123,10 +123,10 @@ void add_nccl_options(CLI::App &verb, RecordCommand &command) {
 void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chosen) {
     auto command = std::make_shared<RecordCommand>();
     command->has_separator = has_separator;
-    RecordOptions &options = command->options;
+    record::RecordOptions &options = command->options;
     CLI::App *verb = add_verb(app, "record",
-                              "Record the traffic of this node's RDMA queue pairs and the NCCL "
-                              "operations that cause it",
+                              "Record the RDMA traffic of this node and the NCCL operations "
+                              "that cause it",
                               HELP_RECORD);
     verb->add_option("-o,--output", options.directory,
                      "Directory for the capture (mode 0600). Existing files are kept")
@@ -254,7 +254,7 @@ void add_report(CLI::App &app, std::optional<Command> &chosen) {
     auto command = std::make_shared<ReportCommand>();
     CLI::App *verb = add_verb(app, "report",
                               "Print which NCCL operation sent which bytes where, from the "
-                              "captures of any number of nodes",
+                              "captures of all nodes",
                               HELP_REPORT);
     verb->add_option("PATH", command->paths, "Capture files; a directory stands for its *.cwc")
         ->type_name("")

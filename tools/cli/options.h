@@ -25,7 +25,7 @@ struct DoctorCommand {
 
 // Durations, sizes and pids are still text: run_record() converts them into `options`.
 struct RecordCommand {
-    RecordOptions options;
+    record::RecordOptions options;
     std::optional<std::string> duration;
     std::optional<std::string> interval;
     std::optional<std::string> keep;

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string>
 
+#include "collwire/port_records.h"
+#include "collwire/record_kinds.h"
 #include "correlate/capture/fields.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/reader.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 
-#include "collwire/records.h"
+#include "collwire/record.h"
 
 namespace collwire::cli {
 

@@ -28,7 +28,7 @@ int print(std::string_view text, int status) {
 }
 
 int check_machine(bool json) {
-    const DoctorReport report = collwire::run_doctor({});
+    const doctor::DoctorReport report = doctor::run_doctor({});
     const char *no_colour = std::getenv("NO_COLOR");
     const bool colour = isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
     return print(json ? render_json(report, COLLWIRE_VERSION) : render_text(report, colour),

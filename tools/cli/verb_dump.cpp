@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/exit_status.h"
+#include "collwire/record.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/reader.h"
 #include "tools/cli/read_file.h"

@@ -31,7 +31,7 @@ Result<std::uint32_t> ring_bytes(const std::string &text) {
 
 // Converts the texts to numbers and reports the first that cannot be converted.
 Result<void> interpret(RecordCommand &command) {
-    RecordOptions &options = command.options;
+    record::RecordOptions &options = command.options;
     const auto convert = [](const std::string &flag, const std::optional<std::string> &text,
                             auto parse, std::uint64_t &into) -> Result<void> {
         if (!text)
@@ -66,7 +66,7 @@ Result<void> interpret(RecordCommand &command) {
                      fmt::format("--max {}: too small for a capture. Fix: use {}KiB or more",
                                  *command.max, capture::MIN_MAX_BYTES >> 10));
     for (const std::string &pid : command.pids) {
-        auto process = check_process(pid);
+        auto process = record::check_process(pid);
         if (!process)
             return std::move(process).failure().in("--pid");
         options.pids.push_back(*process);
@@ -77,9 +77,9 @@ Result<void> interpret(RecordCommand &command) {
     options.ring_bytes = *ring;
     options.wire = !command.no_wire;
     options.nccl = !command.no_nccl;
-    options.posts = command.posts == "on"    ? PostsMode::On
-                    : command.posts == "off" ? PostsMode::Off
-                                             : PostsMode::Auto;
+    options.posts = command.posts == "on"    ? record::PostsMode::On
+                    : command.posts == "off" ? record::PostsMode::Off
+                                             : record::PostsMode::Auto;
     return {};
 }
 
@@ -88,14 +88,15 @@ Result<void> interpret(RecordCommand &command) {
 int run_record(RecordCommand command) {
     if (!command.options.command.empty() && !command.has_separator) {
         const std::string &word = command.options.command.front();
-        say("{}: not expected. Fix: -o {} for a directory, -- {} for a command", word, word, word);
+        record::say("{}: not expected. Fix: -o {} for a directory, -- {} for a command", word, word,
+                    word);
         return EXIT_USAGE;
     }
     if (auto interpreted = interpret(command); !interpreted) {
-        say("{}", interpreted.failure().message);
+        record::say("{}", interpreted.failure().message);
         return exit_status_of(interpreted.failure());
     }
-    return collwire::run_record(command.options);
+    return record::run_record(command.options);
 }
 
 } // namespace collwire::cli

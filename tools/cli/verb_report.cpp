@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "base/exit_status.h"
+#include "collwire/record.h"
 #include "correlate/capture/format.h"
 #include "correlate/capture/reader.h"
 #include "correlate/model/ingest.h"

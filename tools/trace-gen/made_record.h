@@ -4,7 +4,8 @@
 
 #include <cstdint>
 
-#include "collwire/records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire::trace_gen {
 

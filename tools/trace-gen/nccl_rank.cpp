@@ -5,7 +5,11 @@
 #include <iterator>
 
 #include "base/set_text.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "collwire/nccl_layout.h"
+#include "collwire/record_kinds.h"
 #include "tools/trace-gen/made_record.h"
 
 namespace collwire::trace_gen {
@@ -55,7 +59,7 @@ std::int32_t NcclRank::peer(bool send) const {
                                      options_.n_ranks);
 }
 
-void NcclRank::begin(RecordSink &sink, std::uint64_t time_ns) const {
+void NcclRank::begin(source::RecordSink &sink, std::uint64_t time_ns) const {
     auto image = make<cw_nccl_image>(CW_KIND_NCCL_IMAGE, time_ns);
     image.image_id = 1;
     image.version = VERSION;
@@ -88,7 +92,7 @@ void NcclRank::begin(RecordSink &sink, std::uint64_t time_ns) const {
     }
 }
 
-void NcclRank::connection(RecordSink &sink, std::uint64_t time_ns, std::uint32_t channel,
+void NcclRank::connection(source::RecordSink &sink, std::uint64_t time_ns, std::uint32_t channel,
                           bool send) const {
     auto record = make<cw_nccl_connection>(CW_KIND_NCCL_CONNECTION, time_ns);
     record.tgid = record.tid = options_.pid;
@@ -107,7 +111,7 @@ void NcclRank::connection(RecordSink &sink, std::uint64_t time_ns, std::uint32_t
     sink.append(record.header);
 }
 
-void NcclRank::shape(RecordSink &sink, std::uint64_t time_ns, std::uint32_t size) const {
+void NcclRank::shape(source::RecordSink &sink, std::uint64_t time_ns, std::uint32_t size) const {
     auto task = make<cw_nccl_shape_task>(CW_KIND_NCCL_SHAPE_TASK, time_ns);
     task.comm = COMM;
     task.shape = shape_of(size);
@@ -145,7 +149,7 @@ void NcclRank::shape(RecordSink &sink, std::uint64_t time_ns, std::uint32_t size
     }
 }
 
-void NcclRank::run(RecordSink &sink, std::uint64_t begin_ns, std::uint64_t length_ns) {
+void NcclRank::run(source::RecordSink &sink, std::uint64_t begin_ns, std::uint64_t length_ns) {
     const std::uint32_t n = (options_.collectives_a_second + SIZES - 1) / SIZES * SIZES;
     for (std::uint32_t i = 0; i < n; i++) {
         const std::uint32_t size = i % SIZES;

@@ -30,14 +30,14 @@ public:
     explicit NcclRank(const NcclRankOptions &options) : options_(options) {}
 
     // Emits the library, the communicator and its connections.
-    void begin(RecordSink &sink, std::uint64_t time_ns) const;
+    void begin(source::RecordSink &sink, std::uint64_t time_ns) const;
     // Emits calls and launches, evenly spread over `length_ns`.
-    void run(RecordSink &sink, std::uint64_t begin_ns, std::uint64_t length_ns);
+    void run(source::RecordSink &sink, std::uint64_t begin_ns, std::uint64_t length_ns);
 
 private:
-    void connection(RecordSink &sink, std::uint64_t time_ns, std::uint32_t channel,
+    void connection(source::RecordSink &sink, std::uint64_t time_ns, std::uint32_t channel,
                     bool send) const;
-    void shape(RecordSink &sink, std::uint64_t time_ns, std::uint32_t size) const;
+    void shape(source::RecordSink &sink, std::uint64_t time_ns, std::uint32_t size) const;
     [[nodiscard]] std::int32_t peer(bool send) const;
 
     NcclRankOptions options_;

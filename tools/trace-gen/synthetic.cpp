@@ -9,7 +9,12 @@
 #include <utility>
 
 #include "base/set_text.h"
-#include "collwire/records.h"
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
+#include "collwire/wire_records.h"
 #include "tools/trace-gen/made_record.h"
 #include "tools/trace-gen/nccl_rank.h"
 #include "userspace/capture/writer.h"
@@ -141,7 +146,7 @@ public:
             {.directory = options_.directory,
              .host = host_,
              .realtime_ns = [] { return START_NS + REALTIME_OFFSET_NS; }},
-            [this](RecordSink &sink, std::uint32_t segment) { preamble(sink, segment); });
+            [this](source::RecordSink &sink, std::uint32_t segment) { preamble(sink, segment); });
         if (!made)
             return std::move(made).failure();
         auto &writer = **made;
@@ -172,7 +177,7 @@ public:
     }
 
 private:
-    void preamble(RecordSink &sink, std::uint32_t segment) const {
+    void preamble(source::RecordSink &sink, std::uint32_t segment) const {
         auto node = make<cw_node>(CW_KIND_NODE, START_NS);
         node.session_id = options_.seed * 1'000'003 + node_;
         node.segment = segment;
@@ -202,7 +207,7 @@ private:
         inventory(sink);
     }
 
-    void inventory(RecordSink &sink) const {
+    void inventory(source::RecordSink &sink) const {
         auto device = make<cw_device>(CW_KIND_DEVICE, START_NS);
         device.dev_index = DEV_INDEX;
         device.flags = CW_DEVICE_SOFTWARE;
@@ -254,7 +259,7 @@ private:
         sample(sink, 0);
     }
 
-    static void life(RecordSink &sink, const QueuePair &qp) {
+    static void life(source::RecordSink &sink, const QueuePair &qp) {
         auto event = make<cw_qp_event>(CW_KIND_QP_CREATE, START_NS);
         event.header.cpu = 0;
         event.key = key_of(qp);
@@ -291,7 +296,7 @@ private:
         return {.dev_index = DEV_INDEX, .qpn = qp.local.qpn, .generation_ns = START_NS};
     }
 
-    void sample(RecordSink &sink, std::uint64_t second) const {
+    void sample(source::RecordSink &sink, std::uint64_t second) const {
         const std::uint64_t now_ns = START_NS + second * SECOND_NS;
         std::uint64_t tx_bytes = second * OTHER_BYTES_A_SECOND;
         std::uint64_t rx_bytes = second * OTHER_BYTES_A_SECOND;

@@ -100,7 +100,7 @@ ErrorKind kind_of(int error_number) {
 Result<std::unique_ptr<Storage>> open_directory(const std::string &path) {
     std::error_code failure;
     std::filesystem::create_directories(path, failure);
-    // Whatever went wrong shows in the open, too, with the plainer reason.
+    // Any of these failures shows at open as well, with the plainer reason.
     const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
         const int error_number = failure && errno == ENOENT ? failure.value() : errno;

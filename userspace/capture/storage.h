@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where captures are put: as little of a file system as the writer needs, so that full disks and
-// broken ones can be tested.
+// The file system below the writer, with only the calls that the writer needs, so that tests can
+// replace it by a full or broken disk.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace collwire::capture {
 
-// All return 0 (or a count of bytes) or -errno.
+// All return 0, a count of bytes, or -errno.
 class StorageFile {
 public:
     virtual ~StorageFile() = default;
@@ -27,16 +27,14 @@ public:
 class Storage {
 public:
     virtual ~Storage() = default;
-    // Makes a new file; never opens an existing one: -EEXIST.
+    // Creates a new file; never opens an existing one: -EEXIST.
     virtual int create(const std::string &name, std::unique_ptr<StorageFile> &file) = 0;
-    // Removes a file that create() of this object made. One that somebody put in its place stays:
-    // -ENOENT.
+    // Removes a file that create() of this object made. Another file of that name stays: -ENOENT.
     virtual int remove(const std::string &name) = 0;
 };
 
-// A directory, made (mode 0755 less the umask) with its parents where it does not exist. Files get
-// mode 0600 and do not survive an exec. Fails where the path is something else or may not be
-// written to.
+// A directory, created with its parents if missing (mode 0755 less the umask). Files get mode 0600
+// and are closed on exec. Fails if the path is no directory or not writable.
 [[nodiscard]] Result<std::unique_ptr<Storage>> open_directory(const std::string &path);
 
 } // namespace collwire::capture

@@ -13,6 +13,8 @@
 
 #include "base/clock.h"
 #include "base/exit_status.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire::capture {
 namespace {
@@ -89,7 +91,7 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(WriterOptions optio
     return writer;
 }
 
-// Makes the next file and its header. On failure everything stays as it was.
+// Creates the next file and its header. A failure changes nothing.
 Result<void> CaptureWriter::open_segment(std::uint32_t segment) {
     const std::uint64_t realtime_ns = options_.realtime_ns();
     const std::string stem = file_stem(options_.host, realtime_ns);
@@ -183,8 +185,8 @@ void CaptureWriter::rotate() {
     write_buffered();
 }
 
-// The preamble first where this file has none: it describes the state before what is buffered, or
-// includes it.
+// Writes the preamble first if this file has none: it describes the state before the buffered
+// records, or includes them.
 void CaptureWriter::write_buffered() {
     if (!has_preamble_ && !write_preamble())
         return;
@@ -239,8 +241,8 @@ bool CaptureWriter::write_block(BlockEncoder &encoder) {
     return true;
 }
 
-// Writes the file header where it is not there yet, and `bytes`, behind the last good block; all of
-// it or nothing.
+// Writes the file header if it is missing, and `bytes`, after the last good block; all of it or
+// nothing.
 bool CaptureWriter::write_all(std::span<const std::byte> bytes) {
     Bytes with_header;
     if (!file_header_.empty()) {
@@ -296,7 +298,7 @@ bool CaptureWriter::write_end(std::uint64_t time_ns, std::uint32_t reason,
     return block && block->size() <= END_BLOCK_BYTES && write_all(*block);
 }
 
-// Deletes the oldest segments until this file may grow by so much, and by its END block later.
+// Deletes the oldest segments until this file may grow by that much, and by its END block later.
 bool CaptureWriter::make_room(std::uint64_t more_bytes) {
     if (options_.max_bytes == 0)
         return true;
@@ -316,7 +318,7 @@ bool CaptureWriter::delete_oldest() {
         return false;
     const std::string name = closed_.front().name;
     const int status = storage_->remove(name);
-    // Not there any more is as good; anything else would let the files grow beyond the limit.
+    // A missing file is fine; any other failure would let the files grow beyond the limit.
     if (status != 0 && status != -ENOENT) {
         fail(fmt::format("{}/{}: cannot delete the oldest segment: {}", options_.directory, name,
                          std::strerror(-status)));
@@ -327,8 +329,8 @@ bool CaptureWriter::delete_oldest() {
     return true;
 }
 
-// A segment goes a little before its first record reaches keep_ns, because nobody looks again
-// before the next flush.
+// Deletes a segment a little before its first record reaches keep_ns, because the next check is at
+// the next flush.
 void CaptureWriter::delete_expired() {
     if (options_.keep_ns == 0)
         return;
@@ -366,7 +368,7 @@ Result<void> CaptureWriter::close(std::uint64_t now_ns, std::uint32_t reason,
     return {};
 }
 
-// A file without a block says nothing, and a reader could not use it.
+// A file without a block has no data, and readers reject it.
 void CaptureWriter::remove_if_empty() {
     if (!has_block_ && storage_->remove(current_.name) == 0)
         current_.size_bytes = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a recording as one capture file, or as rotating segments within limits of age and size.
+// Writes a recording as one capture file, or as rotating segments with limits of age and size.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "collwire/records.h"
+#include "collwire/record.h"
 #include "correlate/capture/encoder.h"
 #include "userspace/capture/storage.h"
 #include "userspace/source/source.h"
@@ -20,40 +20,39 @@
 namespace collwire::capture {
 
 inline constexpr std::uint64_t MIN_MAX_BYTES = 64U
-                                               << 10; // the least max_bytes that is taken, except 0
+                                               << 10; // the smallest max_bytes allowed, except 0
 
 struct WriterOptions {
     std::string directory = "."; // made where it does not exist; other files in it are left alone
     std::string host = {};       // the first part of the file name
     std::size_t block_bytes = 256U
                               << 10; // of records, uncompressed, after which a block is written
-    std::uint64_t keep_ns = 0;       // nothing older stays on disk; 0: no limit
+    std::uint64_t keep_ns = 0;       // older segments are deleted; 0: no limit
     std::uint64_t max_bytes = 0; // of all segments on disk, in blocks of 4 KiB each; 0: no limit
     std::uint64_t tick_ns = 1'000'000'000; // how often flush() is called
     int zstd_level = 1;
-    // CLOCK_REALTIME for file names; the system's where empty.
+    // CLOCK_REALTIME for file names; empty: the system's.
     std::function<std::uint64_t()> realtime_ns = nullptr;
     // For tests: replaces `directory`.
     std::shared_ptr<Storage> storage = nullptr;
 };
 
-// Appends to `sink` what a reader needs at the beginning of a segment: node (with this segment
-// number), devices, ports, sources, probes, counter definitions, processes and live QPs, and all
-// cumulative counters as they are now. It is called when a segment begins, and again in the middle
-// of one after records were lost. Called from begin(), flush(), rotate_if_due() and close() only,
-// never from append(): a source may append while it is being sampled.
-using Preamble = std::function<void(RecordSink &sink, std::uint32_t segment)>;
+// Appends the preamble of a segment to `sink`: node (with this segment number), devices, ports,
+// sources, probes, counter definitions, processes and live QPs, and the current values of all
+// cumulative counters. Called at the start of a segment, and again within one after records were
+// lost. Called from begin(), flush(), rotate_if_due() and close() only, never from append(): a
+// source may append while it is being sampled.
+using Preamble = std::function<void(source::RecordSink &sink, std::uint32_t segment)>;
 
-// Not safe for several threads. A failed write never stops the recording: the file is cut back to
-// its last good block, what was lost is counted, and the next block is tried again.
-class CaptureWriter final : public RecordSink {
+// Not thread-safe. A failed write never stops the recording: the file is cut back to its last good
+// block, the lost records are counted, and the next block is tried again.
+class CaptureWriter final : public source::RecordSink {
 public:
-    // Makes the first file: <host>-<UTC, as 20261121T034500.123Z>.cwc, with -1, -2, ... before the
-    // ".cwc" where that exists. NotPermitted or Failed with the path where that cannot be done;
-    // Usage for limits that are too small.
+    // Creates the first file: <host>-<UTC, as 20261121T034500.123Z>.cwc, with -1, -2, ... before
+    // ".cwc" if that exists. NotPermitted or Failed with the path if it cannot be created; Usage
+    // for limits that are too small.
     static Result<std::unique_ptr<CaptureWriter>> create(WriterOptions options, Preamble preamble);
-    // Closes the file without an END record where close() was not called; removes it where it holds
-    // nothing.
+    // Closes the file without an END record if close() was not called; removes an empty file.
     ~CaptureWriter() override;
 
     // Writes the first preamble. Records appended before are buffered, up to MAX_BLOCK_RAW_BYTES,
@@ -64,27 +63,28 @@ public:
     // impossible length is counted as lost.
     void append(const cw_header &record) override;
 
-    // Writes what is buffered, starts a new segment and deletes old ones where a limit asks for it.
+    // Writes the buffered records, starts a new segment and deletes old ones as the limits require.
     // Call it every tick_ns.
     void flush(std::uint64_t now_ns);
 
-    // The same, only if the segment has reached its size or age; to be called between two batches
-    // of records when many come.
+    // The same, only if the segment has reached its size or age. Call it between two batches of
+    // records when many arrive.
     void rotate_if_due(std::uint64_t now_ns);
 
-    // From now on no segment begins but this one: the recording has ended, and the preamble of
-    // another one would tell of what was later.
+    // No new segment starts from now on: the recording has ended, and the preamble of a new segment
+    // would contain later state.
     void stop_rotating() { rotates_ = false; }
 
-    // Writes what is buffered and an END record of ended_ns (0: of now), and closes the file. Later
-    // calls of anything do nothing. An exit status of 0 is written as EXIT_LOSS where records were
-    // lost, at the last moment, too; a file in which there is nothing at all is removed. Fails
-    // where the END record alone could not be written or the file system reports a late error; an
-    // END that goes the way of other records is their loss, not a failure.
+    // Writes the buffered records and an END record of ended_ns (0: now), and closes the file.
+    // Later calls of any function do nothing. An exit status of 0 is written as EXIT_LOSS if
+    // records were lost, even at the last moment; an empty file is removed. Fails if the END record
+    // alone could not be written or the file system reports a late error; an END record dropped
+    // with other records is their loss, not a failure.
     Result<void> close(std::uint64_t now_ns, std::uint32_t reason, std::uint32_t exit_status,
                        std::uint64_t ended_ns = 0);
 
-    // Appended records (preambles aside: those are written again) that are in no file. Cumulative.
+    // Appended records (without preambles, which are written again) that are in no file.
+    // Cumulative.
     [[nodiscard]] std::uint64_t lost_records() const { return lost_records_; }
     // The first failure of writing, once; nothing afterwards or without a failure.
     [[nodiscard]] std::optional<Error> take_failure();
@@ -92,7 +92,7 @@ public:
     [[nodiscard]] const std::string &file_name() const { return current_.name; }
     [[nodiscard]] std::string path() const;
     [[nodiscard]] std::uint32_t segment() const { return segment_; }
-    // On disk of this recording now, each file rounded up to 4 KiB.
+    // Bytes on disk of this recording now, each file rounded up to 4 KiB.
     [[nodiscard]] std::uint64_t bytes_on_disk() const;
     // Segments deleted to keep the limits.
     [[nodiscard]] std::uint64_t deleted_segments() const { return deleted_segments_; }

@@ -9,7 +9,7 @@ namespace collwire::doctor {
 namespace {
 
 Check check_lockdown(const std::string &root) {
-    const auto text = read_line(root + "/sys/kernel/security/lockdown");
+    const auto text = inventory::read_line(root + "/sys/kernel/security/lockdown");
     if (!text)
         return ok("lockdown", "no lockdown on this kernel, or not visible");
     if (text->find("[confidentiality]") != std::string::npos)
@@ -27,7 +27,7 @@ Check check_lockdown(const std::string &root) {
 }
 
 Check check_kernel_btf(const std::string &root) {
-    if (exists(root + "/sys/kernel/btf/vmlinux"))
+    if (inventory::exists(root + "/sys/kernel/btf/vmlinux"))
         return ok("kernel BTF", "present");
     return {"kernel BTF",
             CheckState::Missing,
@@ -42,7 +42,7 @@ Check check_module_btf(const std::string &root) {
     std::string with;
     std::string without;
     for (const char *module : {"ib_core", "ib_uverbs", "rdma_rxe", "mlx5_core", "mlx5_ib"}) {
-        const ModuleOrigin origin = module_origin(root, module);
+        const inventory::ModuleOrigin origin = inventory::module_origin(root, module);
         if (!origin.present)
             continue;
         std::string &list = origin.btf_present ? with : without;
@@ -109,7 +109,7 @@ std::vector<Check> check_kernel(const DoctorOptions &options) {
     Check fentry = tried("fentry", options.trials.fentry,
                          {CheckState::Limited, "kprobes are used instead: each call costs more",
                           "boot a kernel with BTF and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y"});
-    // One of them is enough; without both no function of the kernel can be probed.
+    // One of the two is enough; without both no kernel function can be probed.
     if (kprobes.state == CheckState::Limited && fentry.state == CheckState::Limited)
         for (Check *check : {&kprobes, &fentry}) {
             check->state = CheckState::Missing;

@@ -20,8 +20,7 @@ struct Capability {
     std::string_view effect; // of lacking it
 };
 
-// What plain CAP_BPF + CAP_PERFMON cannot do (module BTF by id, uprobes before 6.6) needs
-// CAP_SYS_ADMIN, so that is the one that decides.
+// CAP_SYS_ADMIN decides: CAP_BPF + CAP_PERFMON alone lack module BTF by id, and uprobes before 6.6.
 constexpr std::array<Capability, 4> capability_list = {
     {{CAP_SYS_ADMIN, "CAP_SYS_ADMIN",
       "no BPF program can be loaded: no queue pairs, no bytes per queue pair"},
@@ -34,18 +33,18 @@ constexpr std::array<Capability, 4> capability_list = {
       "kernel addresses are hidden: rdma_rxe packets cannot be counted"}}};
 
 std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
-    const auto text = read_file(root + "/proc/self/status", status_bytes);
+    const auto text = inventory::read_file(root + "/proc/self/status", status_bytes);
     if (!text)
         return std::nullopt;
-    for (const std::string_view line : split(*text, '\n')) {
+    for (const std::string_view line : inventory::split(*text, '\n')) {
         if (line.starts_with("CapEff:"))
-            return parse_number(trim(line.substr(7)), 16);
+            return inventory::parse_number(inventory::trim(line.substr(7)), 16);
     }
     return std::nullopt;
 }
 
 Check check_capabilities(const std::string &root, std::uint64_t effective) {
-    if (in_user_namespace(root))
+    if (loader::in_user_namespace(root))
         return {"capabilities",
                 CheckState::Missing,
                 "valid in this user namespace only (a rootless container), not on the machine",
@@ -72,7 +71,7 @@ Check check_capabilities(const std::string &root, std::uint64_t effective) {
 }
 
 Check check_pid_namespace(const std::string &root) {
-    if (!in_pid_namespace(root))
+    if (!loader::in_pid_namespace(root))
         return ok("pid namespace", "the machine's");
     return {"pid namespace",
             CheckState::Missing,
@@ -86,12 +85,13 @@ Check check_pid_namespace(const std::string &root) {
 Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) {
     const std::string &root = options.root;
     // "Max locked memory  8388608  8388608  bytes"
-    const auto text = read_file(root + "/proc/self/limits", status_bytes);
+    const auto text = inventory::read_file(root + "/proc/self/limits", status_bytes);
     std::string soft;
-    for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
+    for (const std::string_view line :
+         inventory::split(text ? std::string_view(*text) : "", '\n')) {
         constexpr std::string_view key = "Max locked memory";
         if (line.starts_with(key)) {
-            const std::string_view rest = trim(line.substr(key.size()));
+            const std::string_view rest = inventory::trim(line.substr(key.size()));
             soft = rest.substr(0, rest.find(' '));
         }
     }
@@ -111,10 +111,10 @@ Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) 
 
 Check check_number(const std::string &root, std::string name, const std::string &path,
                    std::uint64_t highest, std::string effect, std::string fix, bool privileged) {
-    const auto value = read_line(root + path);
+    const auto value = inventory::read_line(root + path);
     if (!value)
         return ok(std::move(name), "no such setting on this kernel");
-    const auto number = parse_number(*value);
+    const auto number = inventory::parse_number(*value);
     // A negative number is the most permissive setting of these files.
     if (privileged || value->starts_with('-') || (number && *number <= highest))
         return ok(std::move(name), *value + (privileged ? ", does not apply to this user" : ""));
@@ -122,12 +122,13 @@ Check check_number(const std::string &root, std::string name, const std::string 
 }
 
 Check check_proc(const std::string &root, bool privileged) {
-    const auto text = read_file(root + "/proc/self/mounts", status_bytes);
-    for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
-        const auto fields = split(line, ' ');
+    const auto text = inventory::read_file(root + "/proc/self/mounts", status_bytes);
+    for (const std::string_view line :
+         inventory::split(text ? std::string_view(*text) : "", '\n')) {
+        const auto fields = inventory::split(line, ' ');
         if (fields.size() < 4 || fields[1] != "/proc" || fields[2] != "proc")
             continue;
-        for (const std::string_view option : split(fields[3], ',')) {
+        for (const std::string_view option : inventory::split(fields[3], ',')) {
             if (!option.starts_with("hidepid=") || option == "hidepid=0" || option == "hidepid=off")
                 continue;
             if (privileged)
@@ -164,7 +165,7 @@ std::vector<Check> check_privileges(const DoctorOptions &options) {
     const bool syslog = (effective >> CAP_SYSLOG & 1) != 0;
     return {check_capabilities(root, effective), check_pid_namespace(root),
             check_memory_limit(options, effective),
-            // 2 hides them from everybody.
+            // 2 hides them from all users.
             check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", syslog ? 1 : 0,
                          "kernel addresses are hidden: rdma_rxe packets cannot be counted",
                          "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", false),

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include "collwire/node_records.h"
+#include "collwire/port_records.h"
 #include "userspace/doctor/checks.h"
 #include "userspace/inventory/counters.h"
 #include "userspace/inventory/files.h"
@@ -14,7 +16,7 @@ namespace {
 constexpr std::array<std::string_view, 4> per_qp_counters = {"rdma_tx_bytes", "rdma_rx_bytes",
                                                              "rdma_tx_packets", "rdma_rx_packets"};
 
-std::string port_name(const RdmaDevice &device, const RdmaPort &port) {
+std::string port_name(const inventory::RdmaDevice &device, const inventory::RdmaPort &port) {
     return device.name + "/" + std::to_string(port.record.port);
 }
 
@@ -25,7 +27,7 @@ void append(std::string &list, const std::string &item, std::string_view separat
 }
 
 Check check_subsystem(const std::string &root) {
-    if (exists(root + "/sys/class/infiniband"))
+    if (inventory::exists(root + "/sys/class/infiniband"))
         return ok("RDMA subsystem", "loaded");
     return {"RDMA subsystem",
             CheckState::Missing,
@@ -46,7 +48,7 @@ Check check_devices(const DoctorReport &report) {
                 false};
     std::string found;
     std::string without_index;
-    for (const RdmaDevice &device : report.devices) {
+    for (const inventory::RdmaDevice &device : report.devices) {
         append(found,
                device.name + " (" +
                    (device.record.driver[0] != '\0' ? device.record.driver : "unknown driver") +
@@ -68,8 +70,8 @@ Check check_devices(const DoctorReport &report) {
 Check check_ports(const DoctorReport &report) {
     std::string active;
     std::string inactive;
-    for (const RdmaDevice &device : report.devices) {
-        for (const RdmaPort &port : device.ports) {
+    for (const inventory::RdmaDevice &device : report.devices) {
+        for (const inventory::RdmaPort &port : device.ports) {
             const bool works = port.record.state == 4 && port.record.carrier != 0;
             std::string text = port_name(device, port);
             if (port.record.netdev[0] != '\0')
@@ -89,7 +91,7 @@ Check check_ports(const DoctorReport &report) {
 
 Check check_software_devices(const DoctorReport &report) {
     std::string software;
-    for (const RdmaDevice &device : report.devices) {
+    for (const inventory::RdmaDevice &device : report.devices) {
         if ((device.record.flags & CW_DEVICE_SOFTWARE) != 0)
             append(software, device.name);
     }
@@ -101,8 +103,8 @@ Check check_software_devices(const DoctorReport &report) {
 Check check_modules(const std::string &root, DoctorReport &report) {
     std::string described;
     std::string refused;
-    for (const std::string &module : foreign_rdma_modules(root)) {
-        const ModuleOrigin origin = module_origin(root, module);
+    for (const std::string &module : inventory::foreign_rdma_modules(root)) {
+        const inventory::ModuleOrigin origin = inventory::module_origin(root, module);
         append(origin.described() ? described : refused, module + " (" + origin.reason + ")", "; ");
         if (!origin.described())
             report.unknown_modules.push_back(module);
@@ -129,7 +131,7 @@ Check check_modules(const std::string &root, DoctorReport &report) {
 
 bool has_counter(const OptionalCounters &port, std::string_view name, bool enabled) {
     return std::any_of(port.counters.begin(), port.counters.end(),
-                       [&](const OptionalCounter &counter) {
+                       [&](const netlink::OptionalCounter &counter) {
                            return counter.name == name && (!enabled || counter.enabled);
                        });
 }
@@ -137,7 +139,7 @@ bool has_counter(const OptionalCounters &port, std::string_view name, bool enabl
 // `rdma statistic set` replaces the list: what is enabled already has to be named again.
 std::string enable_command(const OptionalCounters &port) {
     std::string list;
-    for (const OptionalCounter &counter : port.counters) {
+    for (const netlink::OptionalCounter &counter : port.counters) {
         const bool wanted = std::find(per_qp_counters.begin(), per_qp_counters.end(),
                                       counter.name) != per_qp_counters.end();
         if (wanted || counter.enabled)
@@ -151,8 +153,8 @@ std::string enable_command(const OptionalCounters &port) {
 void read_optional_counters(const DoctorOptions &options, DoctorReport &report) {
     if (!options.optional_counters)
         return;
-    for (const RdmaDevice &device : report.devices) {
-        for (const RdmaPort &port : device.ports) {
+    for (const inventory::RdmaDevice &device : report.devices) {
+        for (const inventory::RdmaPort &port : device.ports) {
             if (!device.indexed)
                 continue;
             auto counters = options.optional_counters(device.record.dev_index, port.record.port);
@@ -165,8 +167,8 @@ void read_optional_counters(const DoctorOptions &options, DoctorReport &report) 
 
 Check check_per_qp_counters(const DoctorReport &report) {
     const std::string name = "mlx5 per-QP counters";
-    const bool any_mlx5 =
-        std::any_of(report.devices.begin(), report.devices.end(), [](const RdmaDevice &device) {
+    const bool any_mlx5 = std::any_of(
+        report.devices.begin(), report.devices.end(), [](const inventory::RdmaDevice &device) {
             return std::string_view(device.record.driver) == "mlx5_core";
         });
     if (!any_mlx5)
@@ -209,12 +211,12 @@ Check check_port_counters(const std::string &root, const DoctorReport &report) {
     std::string with;
     std::string without;
     std::uint32_t next_id = 1;
-    for (const RdmaDevice &device : report.devices) {
-        for (const RdmaPort &port : device.ports) {
+    for (const inventory::RdmaDevice &device : report.devices) {
+        for (const inventory::RdmaPort &port : device.ports) {
             std::string sources;
-            for (const CounterGroup &group :
-                 open_port_counters(root, device.name, device.record.dev_index, port.record.port,
-                                    port.record.netdev, next_id)) {
+            for (const inventory::CounterGroup &group :
+                 inventory::open_port_counters(root, device.name, device.record.dev_index,
+                                               port.record.port, port.record.netdev, next_id)) {
                 for (const cw_counter_def &counter : group.definitions()) {
                     const std::string_view counter_name(counter.name);
                     if (counter_name == "port_xmit_data" || counter_name == "tx_bytes")
@@ -223,7 +225,7 @@ Check check_port_counters(const std::string &root, const DoctorReport &report) {
             }
             const std::string text = port_name(device, port);
             append(sources.empty() ? without : with,
-                   sources.empty() ? text : concatenated(text, " (", sources, ")"));
+                   sources.empty() ? text : inventory::concatenated(text, " (", sources, ")"));
         }
     }
     if (without.empty())

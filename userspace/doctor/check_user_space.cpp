@@ -7,9 +7,9 @@
 namespace collwire::doctor {
 namespace {
 
-// Where the dynamic linker looks on the distributions that we know, and what its configuration
-// adds. A library in a container or a Python package is not here; those are found when a process
-// maps them.
+// The dynamic linker's folders on known distributions, plus those of its configuration. Libraries
+// in containers and Python packages are elsewhere; the recorder finds them when a process maps
+// them.
 std::vector<std::string> library_directories(const std::string &root) {
     std::vector<std::string> directories = {"/usr/lib/x86_64-linux-gnu",
                                             "/lib/x86_64-linux-gnu",
@@ -20,11 +20,12 @@ std::vector<std::string> library_directories(const std::string &root) {
                                             "/usr/local/lib64",
                                             "/usr/local/cuda/lib64",
                                             "/usr/local/nvidia/lib64"};
-    for (const std::string &file : list_directory(root + "/etc/ld.so.conf.d")) {
-        const auto text =
-            read_file(concatenated(root, "/etc/ld.so.conf.d/", file), small_file_bytes);
-        for (const std::string_view line : split(text ? std::string_view(*text) : "", '\n')) {
-            const std::string_view directory = trim(line);
+    for (const std::string &file : inventory::list_directory(root + "/etc/ld.so.conf.d")) {
+        const auto text = inventory::read_file(
+            inventory::concatenated(root, "/etc/ld.so.conf.d/", file), inventory::small_file_bytes);
+        for (const std::string_view line :
+             inventory::split(text ? std::string_view(*text) : "", '\n')) {
+            const std::string_view directory = inventory::trim(line);
             if (directory.starts_with('/'))
                 directories.emplace_back(directory);
         }
@@ -35,7 +36,7 @@ std::vector<std::string> library_directories(const std::string &root) {
 std::string find_library(const std::string &root, std::string_view name) {
     for (const std::string &directory : library_directories(root)) {
         std::string path = directory + "/" + std::string(name);
-        if (exists(root + path))
+        if (inventory::exists(root + path))
             return path;
     }
     return {};
@@ -63,7 +64,8 @@ Check check_verbs(const std::string &root) {
 Check check_providers(const std::string &root) {
     std::vector<std::string> providers;
     for (const std::string &directory : library_directories(root)) {
-        for (const std::string &file : list_directory(root + directory + "/libibverbs")) {
+        for (const std::string &file :
+             inventory::list_directory(root + directory + "/libibverbs")) {
             // libmlx5-rdmav34.so
             const std::size_t end = file.find("-rdmav");
             if (!file.starts_with("lib") || end == std::string::npos)
@@ -97,9 +99,10 @@ Check check_optional_library(const std::string &root, std::string name, std::str
 }
 
 Check check_numa(const std::string &root) {
-    const auto names = list_directory(root + "/sys/devices/system/node");
+    const auto names = inventory::list_directory(root + "/sys/devices/system/node");
     const auto nodes = std::count_if(names.begin(), names.end(), [](const std::string &name) {
-        return name.starts_with("node") && parse_number(std::string_view(name).substr(4));
+        return name.starts_with("node") &&
+               inventory::parse_number(std::string_view(name).substr(4));
     });
     if (nodes > 0)
         return ok("NUMA", std::to_string(nodes) + (nodes == 1 ? " node" : " nodes"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks by subject. Each returns in the order in which they are printed.
+// The checks by subject. Each returns its results in the order in which they are printed.
 #pragma once
 
 #include <string>

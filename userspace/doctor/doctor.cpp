@@ -9,7 +9,7 @@
 #include "userspace/doctor/checks.h"
 #include "userspace/netlink/rdma_netlink.h"
 
-namespace collwire {
+namespace collwire::doctor {
 namespace {
 
 struct Need {
@@ -45,7 +45,7 @@ void need_kernel_probes(const DoctorReport &report, SourceOutlook &source) {
     source.because.insert(source.because.end(), {"kprobes", "fentry"});
 }
 
-// What the source is where one of these modules is foreign and not described.
+// The state of the source if one of these modules is foreign and has no BTF.
 void need_modules(const DoctorReport &report, SourceOutlook &source,
                   std::initializer_list<std::string_view> modules, CheckState otherwise) {
     const bool unknown = std::ranges::any_of(modules, [&](std::string_view module) {
@@ -87,9 +87,9 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
         wire.state = std::max(wire.state, CheckState::Limited);
         wire.because.emplace_back("module BTF");
     }
-    const bool any_rxe =
-        std::any_of(report.devices.begin(), report.devices.end(),
-                    [](const RdmaDevice &device) { return device.module == "rdma_rxe"; });
+    const bool any_rxe = std::any_of(
+        report.devices.begin(), report.devices.end(),
+        [](const inventory::RdmaDevice &device) { return device.module == "rdma_rxe"; });
     if (!any_rxe && wire.state != CheckState::Missing) {
         wire.state = CheckState::Missing;
         wire.because = {"software devices"};
@@ -113,18 +113,19 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     SourceOutlook inventory = outlook(report, "inventory", "devices, ports, addresses, processes",
                                       {{"RDMA devices", false}, {"/proc", false}});
     std::vector<SourceOutlook> all{qp, wire, posts, events, counters, inventory};
-    if (std::ranges::any_of(report.devices, [](const RdmaDevice &device) {
+    if (std::ranges::any_of(report.devices, [](const inventory::RdmaDevice &device) {
             return device.module == "mlx5_ib" || device.module == "mlx5_core";
         }))
         all.push_back(std::move(mlx5));
     return all;
 }
 
-// 3 before 4: what is not permitted comes first, the rest is known for sure only afterwards.
+// Status 3 before 4: missing permissions come first, since other results are certain only with
+// them.
 int exit_status(const DoctorReport &report) {
     bool unsupported = false;
     for (const SourceOutlook &source : report.sources) {
-        // A machine without rdma_rxe is complete: its wire bytes come from elsewhere.
+        // A machine without rdma_rxe is complete: hardware counts its wire bytes.
         if (source.state != CheckState::Missing || source.name == "rxe_wire")
             continue;
         for (const std::string &name : source.because) {
@@ -159,9 +160,10 @@ const Check *find_check(const DoctorReport &report, std::string_view name) {
 
 DoctorReport run_doctor(DoctorOptions options) {
     if (!options.optional_counters) {
-        options.optional_counters = [](std::uint32_t dev_index,
-                                       std::uint32_t port) -> Result<std::vector<OptionalCounter>> {
-            auto netlink = RdmaNetlink::open();
+        options.optional_counters =
+            [](std::uint32_t dev_index,
+               std::uint32_t port) -> Result<std::vector<netlink::OptionalCounter>> {
+            auto netlink = netlink::RdmaNetlink::open();
             if (!netlink)
                 return std::move(netlink).failure();
             return netlink->optional_counters(dev_index, port);
@@ -176,13 +178,13 @@ DoctorReport run_doctor(DoctorOptions options) {
     const auto append = [&](std::vector<Check> checks) {
         std::move(checks.begin(), checks.end(), std::back_inserter(report.checks));
     };
-    append(doctor::check_privileges(options));
-    append(doctor::check_kernel(options));
-    append(doctor::check_rdma(options, report));
-    append(doctor::check_user_space(options.root));
+    append(check_privileges(options));
+    append(check_kernel(options));
+    append(check_rdma(options, report));
+    append(check_user_space(options.root));
     report.sources = outlooks(report);
     report.exit_status = exit_status(report);
     return report;
 }
 
-} // namespace collwire
+} // namespace collwire::doctor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at a machine: what can be traced here, what cannot, why, and what would help.
+// Checks a machine: what can be traced here, what cannot, why, and how to fix it.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 #include "userspace/doctor/report.h"
 #include "userspace/doctor/trials.h"
 
-namespace collwire {
+namespace collwire::doctor {
 
 struct DoctorOptions {
     std::string root; // before every path; empty: the machine itself
     Trials trials = machine_trials();
-    std::function<NetlinkFacts()> netlink = read_netlink_facts;
+    std::function<inventory::NetlinkFacts()> netlink = inventory::read_netlink_facts;
     // (device index, port)
-    std::function<Result<std::vector<OptionalCounter>>(std::uint32_t, std::uint32_t)>
+    std::function<Result<std::vector<netlink::OptionalCounter>>(std::uint32_t, std::uint32_t)>
         optional_counters;
 };
 
-// Needs no privilege; what it may not look at is a check that says so. Nothing is changed.
+// Needs no privilege; a check without permission says so. Changes nothing.
 DoctorReport run_doctor(DoctorOptions options);
 
-} // namespace collwire
+} // namespace collwire::doctor

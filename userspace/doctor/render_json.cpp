@@ -2,9 +2,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "collwire/node_records.h"
 #include "userspace/doctor/report.h"
 
-namespace collwire {
+namespace collwire::doctor {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -13,19 +14,21 @@ Json text_or_null(std::string_view text) {
     return text.empty() ? Json(nullptr) : Json(text);
 }
 
-Json counters_of(const DoctorReport &report, const RdmaDevice &device, const RdmaPort &port) {
+Json counters_of(const DoctorReport &report, const inventory::RdmaDevice &device,
+                 const inventory::RdmaPort &port) {
     for (const OptionalCounters &entry : report.optional_counters) {
         if (entry.device != device.name || entry.port != port.record.port)
             continue;
         Json list = Json::array();
-        for (const OptionalCounter &counter : entry.counters)
+        for (const netlink::OptionalCounter &counter : entry.counters)
             list.push_back({{"name", counter.name}, {"enabled", counter.enabled}});
         return list;
     }
     return Json::array();
 }
 
-Json port_of(const DoctorReport &report, const RdmaDevice &device, const RdmaPort &port) {
+Json port_of(const DoctorReport &report, const inventory::RdmaDevice &device,
+             const inventory::RdmaPort &port) {
     const cw_port &record = port.record;
     const std::string_view link_layer = record.link_layer == CW_LINK_INFINIBAND ? "InfiniBand"
                                         : record.link_layer == CW_LINK_ETHERNET ? "Ethernet"
@@ -40,10 +43,10 @@ Json port_of(const DoctorReport &report, const RdmaDevice &device, const RdmaPor
             {"optional_counters", counters_of(report, device, port)}};
 }
 
-Json device_of(const DoctorReport &report, const RdmaDevice &device) {
+Json device_of(const DoctorReport &report, const inventory::RdmaDevice &device) {
     const cw_device &record = device.record;
     Json ports = Json::array();
-    for (const RdmaPort &port : device.ports)
+    for (const inventory::RdmaPort &port : device.ports)
         ports.push_back(port_of(report, device, port));
     return {{"name", device.name},
             {"index", device.indexed ? Json(record.dev_index) : Json(nullptr)},
@@ -75,7 +78,7 @@ std::string render_json(const DoctorReport &report, std::string_view tool_versio
                            {"state", state_name(source.state)},
                            {"because", source.because}});
     Json devices = Json::array();
-    for (const RdmaDevice &device : report.devices)
+    for (const inventory::RdmaDevice &device : report.devices)
         devices.push_back(device_of(report, device));
     const Json document = {
         {"schema", "collwire-doctor"},   {"schema_version", doctor_schema_version},
@@ -83,8 +86,8 @@ std::string render_json(const DoctorReport &report, std::string_view tool_versio
         {"kernel", report.kernel},       {"exit_status", report.exit_status},
         {"sources", std::move(sources)}, {"checks", std::move(checks)},
         {"devices", std::move(devices)}};
-    // Names come from files of the system: bytes that are no UTF-8 must not throw.
+    // Names come from system files: bytes that are not UTF-8 must not throw.
     return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-} // namespace collwire
+} // namespace collwire::doctor

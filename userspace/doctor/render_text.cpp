@@ -4,7 +4,7 @@
 #include "base/exit_status.h"
 #include "userspace/doctor/report.h"
 
-namespace collwire {
+namespace collwire::doctor {
 namespace {
 
 constexpr std::size_t width_columns = 100;
@@ -19,7 +19,7 @@ std::string word(CheckState state, bool colour) {
     return fmt::format("\033[{}m{}\033[0m", code, text);
 }
 
-// Breaks at blanks; later lines begin at the column.
+// Wraps at blanks; later lines start at the column.
 std::string wrapped(std::string_view text, std::size_t column) {
     std::string out;
     std::size_t room = width_columns - column;
@@ -77,4 +77,4 @@ std::string render_text(const DoctorReport &report, bool colour) {
     return out + "\n" + verdict(report) + "\n";
 }
 
-} // namespace collwire
+} // namespace collwire::doctor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `collwire doctor` finds: one check after the other, and what they mean for each source of
-// records. docs/doctor.md is the prose; doctor_schema_version grows when a field changes meaning.
+// The results of `collwire doctor`: one per check, and their meaning for each source of records.
+// docs/doctor.md describes them; doctor_schema_version grows when a field changes meaning.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/netlink/attributes.h"
 
-namespace collwire {
+namespace collwire::doctor {
 
 inline constexpr int doctor_schema_version = 1;
 
@@ -40,7 +40,7 @@ struct SourceOutlook {
 struct OptionalCounters {
     std::string device;
     std::uint32_t port = 0;
-    std::vector<OptionalCounter> counters;
+    std::vector<netlink::OptionalCounter> counters;
 };
 
 struct DoctorReport {
@@ -48,7 +48,7 @@ struct DoctorReport {
     std::string kernel;
     std::vector<Check> checks;
     std::vector<SourceOutlook> sources;
-    std::vector<RdmaDevice> devices;
+    std::vector<inventory::RdmaDevice> devices;
     std::vector<OptionalCounters> optional_counters;
     std::vector<std::string> unknown_modules; // foreign, and no BTF describes them
     int exit_status = 0;
@@ -57,9 +57,9 @@ struct DoctorReport {
 std::string_view state_name(CheckState state);
 const Check *find_check(const DoctorReport &report, std::string_view name);
 
-// For people: at most about 100 columns, colour if asked.
+// As text: at most about 100 columns, colour if asked.
 std::string render_text(const DoctorReport &report, bool colour);
 // One JSON document, schema in docs/doctor.md.
 std::string render_json(const DoctorReport &report, std::string_view tool_version);
 
-} // namespace collwire
+} // namespace collwire::doctor

@@ -18,10 +18,10 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::doctor {
 namespace {
 
-// A function that the kernel has for tests of BPF (net/bpf/test_run.c), called by nothing else.
+// A kernel function for tests of BPF (net/bpf/test_run.c), called by nothing else.
 constexpr const char *trial_function = "bpf_fentry_test1";
 constexpr std::uint32_t ring_bytes = 4096;
 
@@ -33,7 +33,7 @@ Trial outcome(int result) {
     return {denied ? Trial::Outcome::NotPermitted : Trial::Outcome::Fails, std::strerror(errnum)};
 }
 
-// libbpf speaks on stderr otherwise; the outcome of a trial says it all.
+// Keeps libbpf's messages off stderr; the outcome of a trial is enough.
 class QuietLibbpf {
 public:
     QuietLibbpf() : before_(libbpf_set_print(nullptr)) {}
@@ -59,7 +59,7 @@ Trial try_ring_buffer() {
 
 // A perf event of a dynamic probe, never enabled: the kernel checks that it could.
 Trial try_probe(const std::string &pmu, std::uint64_t name_or_path, std::uint64_t offset) {
-    const auto type = read_number("/sys/bus/event_source/devices/" + pmu + "/type");
+    const auto type = inventory::read_number("/sys/bus/event_source/devices/" + pmu + "/type");
     if (!type)
         return {Trial::Outcome::Fails, "not in this kernel (no " + pmu + " event source)"};
     perf_event_attr attributes{};
@@ -77,7 +77,7 @@ Trial try_kprobe() {
 }
 
 Trial try_uprobe() {
-    // An offset inside of the ELF header: nothing ever runs there.
+    // An offset inside the ELF header: no code runs there.
     static constexpr const char *own_program = "/proc/self/exe";
     return try_probe("uprobe", reinterpret_cast<std::uint64_t>(own_program), 16);
 }
@@ -103,7 +103,7 @@ Trial try_fentry() {
 }
 
 Trial try_memory_in_cgroup() {
-    // The helper came with the same release, and libbpf takes it as the sign, too.
+    // The helper came with the same release, and libbpf uses it as the sign, too.
     const int found =
         libbpf_probe_bpf_helper(BPF_PROG_TYPE_SOCKET_FILTER, BPF_FUNC_ktime_get_coarse_ns, nullptr);
     return found == 1 ? Trial{Trial::Outcome::Works, ""} : Trial{Trial::Outcome::Fails, ""};
@@ -121,4 +121,4 @@ Trials machine_trials() {
             quietly<try_memory_in_cgroup>};
 }
 
-} // namespace collwire
+} // namespace collwire::doctor

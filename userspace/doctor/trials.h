@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds out by trying what the kernel can do. Each trial undoes what it did before it returns and
-// changes nothing that another process could see.
+// Tries kernel features. Each trial undoes its changes before it returns and changes nothing that
+// another process could see.
 #pragma once
 
 #include <functional>
 #include <string>
 
-namespace collwire {
+namespace collwire::doctor {
 
 struct Trial {
     enum class Outcome { Works, NotPermitted, Fails };
@@ -26,4 +26,4 @@ struct Trials {
 // On this machine.
 Trials machine_trials();
 
-} // namespace collwire
+} // namespace collwire::doctor

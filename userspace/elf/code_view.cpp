@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/elf/code_view.h"
 
-namespace collwire {
+namespace collwire::elf {
 
 const ElfSegment *CodeView::segment_of(std::uint64_t address) const {
     for (const ElfSegment &segment : segments_)
@@ -38,4 +38,4 @@ std::span<const std::byte> CodeView::bytes_from(std::uint64_t address) const {
     return file_.subspan(segment->file_offset + skip, segment->file_bytes - skip);
 }
 
-} // namespace collwire
+} // namespace collwire::elf

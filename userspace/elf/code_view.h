@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loadable part of an ELF file: which addresses are code, and where in the file they are.
+// The loadable part of an ELF file: its code addresses and their file offsets.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace collwire {
+namespace collwire::elf {
 
 struct ElfSegment {
     std::uint64_t address = 0;
@@ -20,11 +20,11 @@ struct ElfSegment {
     bool writable = false;
 };
 
-// Addresses are those of the file, before it is moved. Does not own the bytes.
+// Addresses are those of the file, without load bias. Does not own the bytes.
 class CodeView {
 public:
     CodeView() = default;
-    // Every segment's file part lies inside of `file`.
+    // The file part of every segment must lie inside `file`.
     CodeView(std::span<const std::byte> file, std::vector<ElfSegment> segments)
         : file_(file), segments_(std::move(segments)) {}
 
@@ -42,4 +42,4 @@ private:
     std::vector<ElfSegment> segments_;
 };
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace collwire {
+namespace collwire::elf {
 namespace {
 
 constexpr std::size_t MAX_INSTRUCTION_BYTES = 15;
@@ -145,4 +145,4 @@ std::string text_of(const cs_insn &instruction) {
                : fmt::format("{} {}", instruction.mnemonic, instruction.op_str);
 }
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -10,10 +10,9 @@
 
 #include <capstone/capstone.h>
 
-namespace collwire {
+namespace collwire::elf {
 
-// Registers that a caller cares for, as bits: the first six arguments of a function, and those that
-// a function leaves to its caller as they were.
+// Registers as bits: the first six arguments of a function, and the callee-saved ones.
 enum Registers : unsigned {
     ARGUMENT_1 = 1u << 0, // rdi
     ARGUMENT_2 = 1u << 1, // rsi
@@ -39,11 +38,11 @@ public:
     Disassembler &operator=(const Disassembler &) = delete;
     ~Disassembler();
 
-    // Valid until the next call; nullptr if these bytes are no instruction.
+    // Valid until the next call; nullptr if the bytes are not an instruction.
     const cs_insn *decode(std::span<const std::byte> code, std::uint64_t address);
 
     [[nodiscard]] bool in_group(const cs_insn &instruction, unsigned group) const;
-    // A jump, a call, a return or a trap: what comes next in the file need not be what runs next.
+    // A jump, a call, a return or a trap: execution may continue elsewhere.
     [[nodiscard]] bool leaves(const cs_insn &instruction) const;
     // As bits of Registers; all of them if that is not known.
     [[nodiscard]] unsigned overwritten(const cs_insn &instruction) const;
@@ -56,4 +55,4 @@ private:
 // AT&T syntax.
 std::string text_of(const cs_insn &instruction);
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::elf {
 namespace {
 
 constexpr std::size_t MAX_LIBRARY_BYTES = 64u << 20;
@@ -85,7 +85,7 @@ Result<void> ElfImage::read(std::vector<std::byte> &&bytes) {
         return bad("shorter than an ELF header");
     }
     elf_version(EV_CURRENT);
-    // libelf may change the image it is given when byte orders differ: ours is checked first.
+    // libelf changes its input if byte orders differ: so the byte order is checked first.
     const auto *ident = reinterpret_cast<const unsigned char *>(bytes_.data());
     if (std::memcmp(ident, ELFMAG, SELFMAG) != 0) {
         return bad("no ELF magic");
@@ -221,8 +221,8 @@ Result<void> ElfImage::read(std::vector<std::byte> &&bytes) {
         }
     }
 
-    // RELR: an even entry is a slot; an odd one marks which of the next 63 slots are pointers, too
-    // (the ELF gABI's SHT_RELR). The pointer itself lies in the slot.
+    // RELR: an even entry is a slot; an odd one is a bit map of the next 63 slots (the ELF gABI's
+    // SHT_RELR). The pointer itself lies in the slot.
     const auto packed = bytes_from(tables.relr);
     if (tables.relr_bytes > packed.size()) {
         return bad("packed relocations beyond the end of the file (truncated?)");
@@ -298,4 +298,4 @@ Result<std::vector<std::byte>> read_library_file(const std::string &path) {
     return bytes;
 }
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the dynamic loader would see in a shared library: segments, and every pointer it fills in.
+// A shared library as the dynamic loader sees it: segments, and every pointer that it fills in.
 // Section headers are not used: they may be stripped, and nothing at run time depends on them.
 #pragma once
 
@@ -14,9 +14,9 @@
 #include "base/result.h"
 #include "userspace/elf/code_view.h"
 
-namespace collwire {
+namespace collwire::elf {
 
-// A pointer-sized slot that relocation fills. Addresses are those of the file, before it is moved.
+// A pointer-sized slot that relocation fills. Addresses are those of the file, without load bias.
 struct ElfPointer {
     std::uint64_t slot = 0;
     std::uint64_t target = 0; // 0 for a symbol of another library
@@ -25,7 +25,7 @@ struct ElfPointer {
 
 class ElfImage {
 public:
-    // x86-64 shared objects only; `bytes` are the whole file. BadInput names what is wrong.
+    // x86-64 shared objects only; `bytes` are the whole file. BadInput names the fault.
     static Result<ElfImage> parse(std::vector<std::byte> bytes);
 
     ElfImage(const ElfImage &) = delete; // code_ refers to bytes_, which moving leaves in place
@@ -43,14 +43,14 @@ public:
     [[nodiscard]] std::uint64_t relro_begin() const { return relro_begin_; }
     [[nodiscard]] std::uint64_t relro_end() const { return relro_end_; }
 
-    // Address of .eh_frame_hdr, which says where functions begin; 0 if there is none.
+    // Address of .eh_frame_hdr, the table of function starts; 0: the file has none.
     [[nodiscard]] std::uint64_t frame_table() const { return frame_table_; }
 
-    // The number in libibverbs' private symbol version, IBVERBS_PRIVATE_34, that the library asks
-    // for; 0 if it asks for none.
+    // The number in libibverbs' private symbol version, IBVERBS_PRIVATE_34, that the library needs;
+    // 0: it needs none.
     [[nodiscard]] unsigned private_abi() const { return private_abi_; }
 
-    // As of code().
+    // Like code().
     [[nodiscard]] bool is_code(std::uint64_t address) const { return code_.is_code(address); }
     [[nodiscard]] std::optional<std::uint64_t> file_offset(std::uint64_t address) const {
         return code_.file_offset(address);
@@ -78,4 +78,4 @@ private:
 // Reads a whole file of at most 64 MiB. The errors name the path.
 Result<std::vector<std::byte>> read_library_file(const std::string &path);
 
-} // namespace collwire
+} // namespace collwire::elf

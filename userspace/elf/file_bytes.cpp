@@ -10,14 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::elf {
 
 void FileBytes::Unmapper::operator()(void *at) const {
     munmap(at, bytes);
 }
 
 Result<FileBytes> FileBytes::open(const std::string &path) {
-    // Nothing blocks at a FIFO.
+    // O_NONBLOCK: a FIFO must not block.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return error(errno == EACCES || errno == EPERM ? ErrorKind::NotPermitted
@@ -29,9 +29,10 @@ Result<FileBytes> FileBytes::open(const std::string &path) {
         return error(ErrorKind::BadInput, fmt::format("{}: empty, or not a regular file", path));
     }
     const auto bytes = static_cast<std::size_t>(status.st_size);
-    // Into private mappings the kernel writes the breakpoints of uprobes, another tracer's, too.
+    // A shared mapping: the kernel writes the breakpoints of uprobes, also another tracer's, into
+    // private ones.
     void *at = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) // some file systems in user space have no shared ones
+    if (at == MAP_FAILED) // some user-space file systems have no shared mappings
         at = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     const int why = errno;
     close(fd);
@@ -40,4 +41,4 @@ Result<FileBytes> FileBytes::open(const std::string &path) {
     return FileBytes{at, bytes};
 }
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole file as bytes, read as they are looked at.
+// The bytes of a file, mapped: read at access.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::elf {
 
 class FileBytes {
 public:
-    // Regular files only. The errors name the path. A file that is cut short while it is mapped
-    // ends with SIGBUS whoever reads on.
+    // Regular files only. The errors name the path. If a file is truncated while it is mapped, an
+    // access beyond its end raises SIGBUS.
     static Result<FileBytes> open(const std::string &path);
 
     [[nodiscard]] std::span<const std::byte> bytes() const {
@@ -31,4 +31,4 @@ private:
     std::unique_ptr<void, Unmapper> at_;
 };
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -9,7 +9,7 @@
 
 #include "userspace/elf/disassembler.h"
 
-namespace collwire {
+namespace collwire::elf {
 namespace {
 
 constexpr std::size_t MAX_PROLOGUE_INSTRUCTIONS = 64;
@@ -108,7 +108,7 @@ bool jumped_into_from_near(const CodeView &code, Disassembler &disassembler, Ran
             break;
         if (disassembler.in_group(*instruction, CS_GRP_JUMP)) {
             const auto target = direct_target(*instruction);
-            // To the entry from behind it, too: a loop around all would count each round.
+            // Also to the entry from after it: a loop around everything would count each round.
             if (target && (range.holds(*target) || (*target == entry && address >= entry)))
                 return true;
         }
@@ -117,8 +117,7 @@ bool jumped_into_from_near(const CodeView &code, Disassembler &disassembler, Ran
     return false;
 }
 
-// At every byte: that finds all long jumps, and perhaps some that are none, which only costs the
-// point.
+// At every byte: finds all long jumps, and perhaps some false ones, which only costs the point.
 bool long_jump_into(std::span<const std::byte> code, std::uint64_t begin, Range range) {
     for (std::size_t at = 0; at + 4 < code.size(); ++at) {
         const auto opcode = std::to_integer<unsigned>(code[at]);
@@ -134,10 +133,10 @@ bool long_jump_into(std::span<const std::byte> code, std::uint64_t begin, Range 
     return false;
 }
 
-// Does any code jump between the entry and the point?
+// Whether any code jumps between the entry and the point.
 bool jumped_into(const CodeView &code, Disassembler &disassembler, Range range, std::uint64_t entry,
                  std::span<const CodeRange> jump_sources) {
-    // Where the entry is in the middle of a function, what is before it may jump, too.
+    // If the entry is in the middle of a function, code before it may jump, too.
     std::uint64_t begin = entry;
     for (const CodeRange &source : jump_sources)
         if (entry >= source.begin && entry - source.begin < source.bytes)
@@ -195,4 +194,4 @@ Result<ProbePoint> choose_probe_point(const CodeView &code, std::uint64_t entry,
     return error(ErrorKind::BadInput, fmt::format("no instruction to probe at {:#x}", entry));
 }
 
-} // namespace collwire
+} // namespace collwire::elf

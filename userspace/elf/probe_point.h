@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the instruction of a function to place a uprobe on.
+// Chooses the instruction of a function for a uprobe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "userspace/elf/code_view.h"
 #include "userspace/elf/disassembler.h"
 
-namespace collwire {
+namespace collwire::elf {
 
 struct ProbePoint {
     std::uint64_t address = 0;     // in the file
@@ -27,14 +27,13 @@ struct CodeRange {
 };
 
 // The first instruction from `entry` on that the kernel emulates, that every call passes exactly
-// once, and at which the wanted registers (bits of Registers) still hold what they held at the
-// entry. If there is none, the first instruction that can be probed, with emulated == false.
-// BadInput if there is no code at `entry`. `jump_sources` is all code that may jump into the
-// function: where its symbol and those of its split-off parts say it is; none: anywhere.
-//
-// What is emulated: arch/x86/kernel/uprobes.c, branch_setup_xol_ops and push_setup_xol_ops, as in
-// Linux 5.10: later kernels emulate more, none less.
+// once, and at which the wanted registers (bits of Registers) still have their values of the entry.
+// Without one, the first instruction that can be probed, with emulated == false. BadInput if there
+// is no code at `entry`. `jump_sources` is all code that may jump into the function: its symbol's
+// range and those of its split-off parts; empty: anywhere. The emulated instructions:
+// arch/x86/kernel/uprobes.c, branch_setup_xol_ops and push_setup_xol_ops, as in Linux 5.10: later
+// kernels emulate more, none less.
 Result<ProbePoint> choose_probe_point(const CodeView &code, std::uint64_t entry, unsigned registers,
                                       std::span<const CodeRange> jump_sources = {});
 
-} // namespace collwire
+} // namespace collwire::elf

@@ -90,26 +90,26 @@ std::vector<Endpoint> endpoints_of(const std::vector<const cw_nccl_connection *>
 }
 
 void QueuePairs::look() {
-    auto netlink = RdmaNetlink::open();
+    auto netlink = netlink::RdmaNetlink::open();
     if (!netlink)
         return;
     const auto devices = netlink->devices();
     if (!devices)
         return;
-    for (const NetlinkDevice &device : *devices) {
+    for (const netlink::NetlinkDevice &device : *devices) {
         const auto qps = netlink->dump_qps(device.dev_index);
         if (!qps)
             continue;
-        for (const NetlinkQp &qp : *qps)
+        for (const netlink::NetlinkQp &qp : *qps)
             add(device.name, qp);
     }
 }
 
-void QueuePairs::add(const std::string &device, const NetlinkQp &qp) {
+void QueuePairs::add(const std::string &device, const netlink::NetlinkQp &qp) {
     if (!qp.kernel_name.empty())
         return;
-    known_.emplace(qp.lqpn, Known{device, std::string{qp_state_name(qp.state)}, qp.port.value_or(0),
-                                  qp.rqpn, qp.pid});
+    known_.emplace(qp.lqpn, Known{device, std::string{netlink::qp_state_name(qp.state)},
+                                  qp.port.value_or(0), qp.rqpn, qp.pid});
 }
 
 void QueuePairs::describe(std::uint32_t pid, Endpoint &endpoint) const {
@@ -145,17 +145,17 @@ SocketLook look_at_sockets(std::uint32_t pid, const std::vector<std::uint64_t> &
     const NetworkNamespace ns{pid};
     if (wanted.empty() || !ns.is_known())
         return look;
-    auto diag = SockDiag::open(ns.fd());
+    auto diag = netlink::SockDiag::open(ns.fd());
     if (!diag)
         return look;
     const std::set<std::uint64_t> inodes{wanted.begin(), wanted.end()};
-    std::vector<TcpSocketId> ids;
+    std::vector<netlink::TcpSocketId> ids;
     for (const int family : {AF_INET, AF_INET6})
-        (void)diag->list(static_cast<std::uint8_t>(family), [&](const TcpSocket &socket) {
+        (void)diag->list(static_cast<std::uint8_t>(family), [&](const netlink::TcpSocket &socket) {
             if (inodes.contains(socket.inode))
                 ids.push_back(socket.id);
         });
-    (void)diag->read(ids, [&](std::size_t, const TcpSocket *socket) {
+    (void)diag->read(ids, [&](std::size_t, const netlink::TcpSocket *socket) {
         if (socket != nullptr && socket->inode != 0)
             look.sockets.insert_or_assign(socket->inode, *socket);
     });
@@ -166,7 +166,7 @@ void describe_socket(const SocketLook &before, const SocketLook &now, Endpoint &
     const auto found = now.sockets.find(endpoint.inode);
     if (!endpoint.is_socket || endpoint.inode == 0 || found == now.sockets.end())
         return;
-    const TcpSocket &socket = found->second;
+    const netlink::TcpSocket &socket = found->second;
     endpoint.local = address_text(socket.id.local_address, socket.id.local_port);
     endpoint.remote = address_text(socket.id.remote_address, socket.id.remote_port);
     if (socket.state < TCP_STATES.size())
@@ -180,7 +180,7 @@ void describe_socket(const SocketLook &before, const SocketLook &now, Endpoint &
     const auto then = before.sockets.find(endpoint.inode);
     if (then == before.sockets.end() || !then->second.info)
         return;
-    const TcpInfo &first = *then->second.info;
+    const netlink::TcpInfo &first = *then->second.info;
     endpoint.acked_bytes = grown(first.acked_bytes, socket.info->acked_bytes);
     endpoint.received_bytes = grown(first.received_bytes, socket.info->received_bytes);
     endpoint.retransmitted_bytes =

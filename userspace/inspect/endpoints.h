@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/inspect/inspection.h"
 #include "userspace/netlink/attributes.h"
 #include "userspace/netlink/sock_diag.h"
@@ -24,7 +24,7 @@ std::vector<Endpoint> endpoints_of(const std::vector<const cw_nccl_connection *>
 class QueuePairs {
 public:
     void look();
-    void add(const std::string &device, const NetlinkQp &qp);
+    void add(const std::string &device, const netlink::NetlinkQp &qp);
     // Device, port, state and peer of the one of this number that belongs to the process; nothing
     // where two devices of it have one.
     void describe(std::uint32_t pid, Endpoint &endpoint) const;
@@ -43,7 +43,7 @@ private:
 
 // The TCP sockets of one network namespace that have an inode of `wanted`.
 struct SocketLook {
-    std::map<std::uint64_t, TcpSocket> sockets; // by inode
+    std::map<std::uint64_t, netlink::TcpSocket> sockets; // by inode
 };
 SocketLook look_at_sockets(std::uint32_t pid, const std::vector<std::uint64_t> &wanted);
 

@@ -17,8 +17,8 @@ namespace {
 struct Mapped {
     std::size_t process = 0;
     pid_t pid = 0;
-    Mapping mapping;
-    FileIdentity identity;
+    process::Mapping mapping;
+    process::FileIdentity identity;
 };
 
 Image make_image(const Mapped &shown, const std::string &path,
@@ -51,31 +51,31 @@ Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &
     found.used.resize(pids.size());
     found.problems.resize(pids.size());
     std::vector<Mapped> mapped;
-    std::map<FileIdentity, std::string> paths; // of each file, a path to open it by
+    std::map<process::FileIdentity, std::string> paths; // of each file, a path to open it by
     for (std::size_t i = 0; i < pids.size(); ++i) {
-        ProcessView view{pids[i]};
+        process::ProcessView view{pids[i]};
         if (auto read = view.refresh(); !read) {
             found.problems[i] = read.failure().message;
             continue;
         }
-        for (const Mapping &mapping : view.mappings()) {
+        for (const process::Mapping &mapping : view.mappings()) {
             if (!mapping.executable || mapping.inode == 0 || mapping.path.empty())
                 continue;
             const auto status = status_of(pids[i], mapping);
             if (!status || status->bytes < nccl::LEAST_FILE_BYTES)
                 continue;
             mapped.push_back({i, pids[i], mapping, status->identity});
-            paths.try_emplace(status->identity, MappedFile::path_of(pids[i], mapping));
+            paths.try_emplace(status->identity, process::MappedFile::path_of(pids[i], mapping));
         }
     }
     std::vector<std::string> to_look;
-    std::vector<FileIdentity> identities;
+    std::vector<process::FileIdentity> identities;
     for (const auto &[identity, path] : paths) {
         identities.push_back(identity);
         to_look.push_back(path);
     }
     const auto looks = nccl::check_for_nccl(to_look);
-    std::map<FileIdentity, std::size_t> indices;
+    std::map<process::FileIdentity, std::size_t> indices;
     for (std::size_t i = 0; i < looks.size(); ++i) {
         if (looks[i].verdict != nccl::FileCheck::Verdict::Nccl)
             continue;

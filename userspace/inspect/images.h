@@ -15,7 +15,7 @@
 namespace collwire::inspect {
 
 struct Image {
-    FileIdentity identity;
+    process::FileIdentity identity;
     nccl::LibraryLayout layout;
     std::optional<cw_nccl_layout> bpf_layout;
     std::string problem; // empty: its layout can be used

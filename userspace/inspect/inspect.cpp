@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "collwire/node_records.h"
 #include "correlate/inspect/waits.h"
 #include "userspace/inspect/images.h"
 #include "userspace/inspect/ports.h"
@@ -44,12 +45,13 @@ std::vector<std::unique_ptr<ProcessLook>> make_looks(const std::vector<pid_t> &p
 
 Inspection inspect(const Options &options) {
     Inspection inspection;
-    const cw_node node = read_node("");
+    const cw_node node = inventory::read_node("");
     inspection.host = node.hostname;
     inspection.boot_id = node.boot_id;
     inspection.tool_version = options.tool_version;
     const bool all = options.pids.empty();
-    const std::vector<pid_t> pids = nccl::ancestors_first(all ? all_processes() : options.pids);
+    const std::vector<pid_t> pids =
+        nccl::ancestors_first(all ? process::all_processes() : options.pids);
     const Images images = find_images(pids, options.symbols);
     auto looks = make_looks(pids, images, all, inspection.processes);
     nccl::CommCopies copies;

@@ -10,9 +10,9 @@
 namespace collwire::inspect {
 
 std::map<std::uint64_t, std::vector<Endpoint>> plugin_endpoints(
-    const ProcessView &process, const std::vector<const cw_nccl_connection *> &connections,
+    const process::ProcessView &process, const std::vector<const cw_nccl_connection *> &connections,
     const std::unordered_set<std::uint32_t> &numbers, std::chrono::steady_clock::time_point until) {
-    identity::PluginOwners owners;
+    nccl::PluginOwners owners;
     std::vector<std::vector<nccl::PluginQp>> found;
     found.reserve(connections.size());
     for (const cw_nccl_connection *connection : connections) {

@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/inspect/inspection.h"
 #include "userspace/process/process_view.h"
 
@@ -20,7 +20,7 @@ namespace collwire::inspect {
 // known if `until` comes first. `numbers`: of the process's queue pairs, as the kernel knows them.
 // `process` was refreshed.
 [[nodiscard]] std::map<std::uint64_t, std::vector<Endpoint>> plugin_endpoints(
-    const ProcessView &process, const std::vector<const cw_nccl_connection *> &connections,
+    const process::ProcessView &process, const std::vector<const cw_nccl_connection *> &connections,
     const std::unordered_set<std::uint32_t> &numbers, std::chrono::steady_clock::time_point until);
 
 } // namespace collwire::inspect

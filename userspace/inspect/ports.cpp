@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "collwire/port_records.h"
 #include "userspace/inventory/rdma_devices.h"
 
 namespace collwire::inspect {
@@ -12,9 +13,9 @@ namespace {
 
 constexpr std::uint64_t OCTETS = 4;
 
-std::map<std::uint32_t, std::uint64_t> read_all(std::vector<CounterGroup> &groups) {
+std::map<std::uint32_t, std::uint64_t> read_all(std::vector<inventory::CounterGroup> &groups) {
     std::vector<cw_counter_sample> samples;
-    for (CounterGroup &group : groups)
+    for (inventory::CounterGroup &group : groups)
         group.read(samples);
     std::map<std::uint32_t, std::uint64_t> values;
     for (const cw_counter_sample &sample : samples)
@@ -54,15 +55,17 @@ void put_bytes(Port &port, std::string_view name, std::uint64_t by) {
 
 PortCounters::PortCounters(const std::string &root) {
     std::uint32_t next_id = 0;
-    for (const RdmaDevice &device : scan_rdma_devices(root, read_netlink_facts()))
-        for (const RdmaPort &port : device.ports) {
+    for (const inventory::RdmaDevice &device :
+         scan_rdma_devices(root, inventory::read_netlink_facts()))
+        for (const inventory::RdmaPort &port : device.ports) {
             Opened opened;
             opened.port.device = device.name;
             opened.port.port = port.record.port;
             opened.port.state = state_text(port.record.state);
             opened.port.netdev = port.record.netdev;
-            opened.groups = open_port_counters(root, device.name, device.record.dev_index,
-                                               port.record.port, port.record.netdev, next_id);
+            opened.groups =
+                inventory::open_port_counters(root, device.name, device.record.dev_index,
+                                              port.record.port, port.record.netdev, next_id);
             opened.first = read_all(opened.groups);
             ports_.push_back(std::move(opened));
         }
@@ -73,7 +76,7 @@ std::vector<Port> PortCounters::changes() {
     for (Opened &opened : ports_) {
         Port port = opened.port;
         const auto now = read_all(opened.groups);
-        for (const CounterGroup &group : opened.groups)
+        for (const inventory::CounterGroup &group : opened.groups)
             for (const cw_counter_def &definition : group.definitions()) {
                 const auto before = opened.first.find(definition.id);
                 const auto after = now.find(definition.id);

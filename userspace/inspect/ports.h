@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "collwire/records.h"
 #include "correlate/inspect/inspection.h"
 #include "userspace/inventory/counters.h"
 
@@ -23,7 +22,7 @@ public:
 private:
     struct Opened {
         Port port;
-        std::vector<CounterGroup> groups;
+        std::vector<inventory::CounterGroup> groups;
         std::map<std::uint32_t, std::uint64_t> first; // by the number of a counter
     };
     std::vector<Opened> ports_;

@@ -51,7 +51,7 @@ std::uint32_t field_bytes(const nccl::LibraryLayout &layout, const std::string &
 ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used)
     : images_(images), used_(std::move(used)), view_(pid) {
     process_.pid = static_cast<std::uint32_t>(pid);
-    process_.start_ticks = start_ticks(pid).value_or(0);
+    process_.start_ticks = process::start_ticks(pid).value_or(0);
     for (const UsedImage &one : used_) {
         const Image &image = images_[one.image];
         Library library;
@@ -63,7 +63,7 @@ ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vecto
             library.source = nccl::basis_of(image.layout, "communicators");
         process_.libraries.push_back(std::move(library));
     }
-    if (const auto read = read_process("", process_.pid, {})) {
+    if (const auto read = inventory::read_process("", process_.pid, {})) {
         process_.command = text_of(read->argv0, sizeof(read->argv0));
         if (const std::string script = text_of(read->script, sizeof(read->script)); !script.empty())
             process_.command += " " + script;
@@ -247,7 +247,7 @@ void ProcessLook::second_look(const QueuePairs &queue_pairs) {
     process_.threads = read_threads("", process_.pid, roles, thread_times_, process_.n_threads);
     process_.throttling = throttling_between(throttled_, throttled_times("", process_.pid));
     // Another one may have its number.
-    if (start_ticks(static_cast<pid_t>(process_.pid)) != process_.start_ticks) {
+    if (process::start_ticks(static_cast<pid_t>(process_.pid)) != process_.start_ticks) {
         Process ended;
         ended.pid = process_.pid;
         ended.start_ticks = process_.start_ticks;

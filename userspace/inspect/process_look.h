@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "correlate/inspect/inspection.h"
 #include "userspace/inspect/endpoints.h"
 #include "userspace/inspect/images.h"
@@ -69,7 +71,7 @@ private:
 
     const std::vector<Image> &images_;
     std::vector<UsedImage> used_;
-    ProcessView view_;
+    process::ProcessView view_;
     Process process_;
     std::vector<Comm> comms_;
     std::vector<LookedProxy> proxies_;

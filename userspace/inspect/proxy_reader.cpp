@@ -9,6 +9,7 @@
 #include <span>
 #include <tuple>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/capture/nccl_names.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 
@@ -150,7 +151,7 @@ bool ProxyLayout::is_usable() const {
            sub_size != 0 && sub_size <= MAX_SUB_BYTES;
 }
 
-ProxyReader::ProxyReader(const ProcessView &process, const nccl::LibraryLayout &layout,
+ProxyReader::ProxyReader(const process::ProcessView &process, const nccl::LibraryLayout &layout,
                          const cw_nccl_layout &bpf_layout, std::uint64_t bias)
     : process_(process), bpf_layout_(bpf_layout), at_(layout), bias_(bias) {}
 

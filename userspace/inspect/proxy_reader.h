@@ -33,7 +33,7 @@ struct ProxyLayout {
 
 class ProxyReader {
 public:
-    ProxyReader(const ProcessView &process, const nccl::LibraryLayout &layout,
+    ProxyReader(const process::ProcessView &process, const nccl::LibraryLayout &layout,
                 const cw_nccl_layout &bpf_layout, std::uint64_t bias);
 
     // A proxy with its operations, `first` and `last` as they are now. `net_ib` etc. of the layout
@@ -58,7 +58,7 @@ private:
     std::optional<bool> credit_of(std::uint64_t net_comm);
     [[nodiscard]] std::optional<Progress> progress_of(std::span<const std::byte> sub) const;
 
-    const ProcessView &process_;
+    const process::ProcessView &process_;
     const cw_nccl_layout &bpf_layout_;
     ProxyLayout at_;
     std::uint64_t bias_;

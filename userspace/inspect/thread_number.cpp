@@ -22,18 +22,19 @@ std::optional<std::uint64_t> inner_number(std::string_view status) {
     if (at == std::string_view::npos)
         return std::nullopt;
     std::string_view line = status.substr(at + NAMESPACES.size());
-    line = trim(line.substr(0, line.find('\n')));
-    return parse_number(trim(line.substr(line.find_last_of(" \t") + 1)));
+    line = inventory::trim(line.substr(0, line.find('\n')));
+    return inventory::parse_number(inventory::trim(line.substr(line.find_last_of(" \t") + 1)));
 }
 
 } // namespace
 
 ThreadNumbers thread_numbers(pid_t pid) {
     ThreadNumbers numbers;
-    const std::string tasks = concatenated("/proc/", std::to_string(pid), "/task");
-    for (const std::string &name : list_directory(tasks)) {
-        const auto outer = parse_number(name);
-        const auto status = read_file(concatenated(tasks, "/", name, "/status"), STATUS_BYTES);
+    const std::string tasks = inventory::concatenated("/proc/", std::to_string(pid), "/task");
+    for (const std::string &name : inventory::list_directory(tasks)) {
+        const auto outer = inventory::parse_number(name);
+        const auto status = inventory::read_file(
+            inventory::concatenated(tasks, "/", name, "/status"), STATUS_BYTES);
         const auto inner = status ? inner_number(*status) : std::nullopt;
         if (outer && inner)
             numbers.emplace(static_cast<std::uint32_t>(*inner), static_cast<std::uint32_t>(*outer));
@@ -41,7 +42,7 @@ ThreadNumbers thread_numbers(pid_t pid) {
     return numbers;
 }
 
-std::uint32_t thread_number(const ProcessView &process, const ThreadNumbers &threads,
+std::uint32_t thread_number(const process::ProcessView &process, const ThreadNumbers &threads,
                             std::uint64_t pthread) {
     if (pthread == 0 || pthread % 8 != 0)
         return 0;

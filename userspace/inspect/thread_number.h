@@ -14,7 +14,7 @@ ThreadNumbers thread_numbers(pid_t pid);
 
 // The number of a thread of which the process keeps a pthread_t (glibc): the first word in there
 // that is the number of one of its threads. 0: none is.
-std::uint32_t thread_number(const ProcessView &process, const ThreadNumbers &threads,
+std::uint32_t thread_number(const process::ProcessView &process, const ThreadNumbers &threads,
                             std::uint64_t pthread);
 
 } // namespace collwire::inspect

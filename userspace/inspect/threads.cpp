@@ -17,7 +17,7 @@ constexpr std::size_t MAX_FRAMES = 32;
 constexpr std::size_t CGROUP_BYTES = 65536;
 
 std::string tasks_of(const std::string &root, std::uint32_t pid) {
-    return concatenated(root, "/proc/", std::to_string(pid), "/task");
+    return inventory::concatenated(root, "/proc/", std::to_string(pid), "/task");
 }
 
 // The letter behind the name, which may hold blanks and parentheses (proc(5)).
@@ -39,35 +39,36 @@ bool is_held_up(char state) {
 
 // Where cpu.stat of a line of /proc/PID/cgroup lies: "0::/a/b", "4:cpu,cpuacct:/a/b".
 std::optional<std::pair<std::string, std::string>> cpu_cgroup_of(std::string_view line) {
-    const auto parts = split(line, ':');
+    const auto parts = inventory::split(line, ':');
     if (parts.size() < 3)
         return std::nullopt;
     const std::string path{line.substr(parts[0].size() + parts[1].size() + 2)};
     if (parts[1].empty())
         return std::pair{std::string{"/sys/fs/cgroup"}, path};
-    const auto controllers = split(parts[1], ',');
+    const auto controllers = inventory::split(parts[1], ',');
     if (std::ranges::find(controllers, "cpu") == controllers.end())
         return std::nullopt;
-    return std::pair{concatenated("/sys/fs/cgroup/", parts[1]), path};
+    return std::pair{inventory::concatenated("/sys/fs/cgroup/", parts[1]), path};
 }
 
 } // namespace
 
 std::optional<ThreadTimes> parse_schedstat(std::string_view text) {
-    const auto fields = split(trim(text), ' ');
+    const auto fields = inventory::split(inventory::trim(text), ' ');
     if (fields.size() < 2)
         return std::nullopt;
-    const auto run = parse_number(fields[0]);
-    const auto runnable = parse_number(fields[1]);
+    const auto run = inventory::parse_number(fields[0]);
+    const auto runnable = inventory::parse_number(fields[1]);
     return run && runnable ? std::optional{ThreadTimes{*run, *runnable}} : std::nullopt;
 }
 
 std::map<std::uint32_t, ThreadTimes> thread_times(const std::string &root, std::uint32_t pid) {
     std::map<std::uint32_t, ThreadTimes> times;
     const std::string tasks = tasks_of(root, pid);
-    for (const std::string &name : list_directory(tasks)) {
-        const auto tid = parse_number(name);
-        const auto text = read_file(concatenated(tasks, "/", name, "/schedstat"), small_file_bytes);
+    for (const std::string &name : inventory::list_directory(tasks)) {
+        const auto tid = inventory::parse_number(name);
+        const auto text = inventory::read_file(
+            inventory::concatenated(tasks, "/", name, "/schedstat"), inventory::small_file_bytes);
         const auto parsed = text ? parse_schedstat(*text) : std::nullopt;
         if (tid && parsed)
             times.emplace(static_cast<std::uint32_t>(*tid), *parsed);
@@ -77,8 +78,8 @@ std::map<std::uint32_t, ThreadTimes> thread_times(const std::string &root, std::
 
 std::vector<std::string> parse_kernel_stack(std::string_view text) {
     std::vector<std::string> frames;
-    for (std::string_view line : split(text, '\n')) {
-        line = trim(line);
+    for (std::string_view line : inventory::split(text, '\n')) {
+        line = inventory::trim(line);
         // "[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]"
         if (const std::size_t bracket = line.find("] "); bracket != std::string_view::npos)
             line.remove_prefix(bracket + 2);
@@ -96,10 +97,10 @@ std::vector<Thread> read_threads(const std::string &root, std::uint32_t pid,
     const std::string tasks = tasks_of(root, pid);
     std::vector<Thread> named, held_up, busy;
     n_threads = 0;
-    for (const std::string &entry : list_directory(tasks)) {
-        const auto tid = parse_number(entry);
-        const std::string directory = concatenated(tasks, "/", entry);
-        const auto stat = read_file(directory + "/stat", small_file_bytes);
+    for (const std::string &entry : inventory::list_directory(tasks)) {
+        const auto tid = inventory::parse_number(entry);
+        const std::string directory = inventory::concatenated(tasks, "/", entry);
+        const auto stat = inventory::read_file(directory + "/stat", inventory::small_file_bytes);
         if (!tid || !stat)
             continue;
         ++n_threads;
@@ -109,7 +110,8 @@ std::vector<Thread> read_threads(const std::string &root, std::uint32_t pid,
         thread.state = state_of(*stat);
         const auto role = roles.find(thread.tid);
         thread.role = thread.tid == pid ? "main" : role != roles.end() ? role->second : "";
-        const auto text = read_file(directory + "/schedstat", small_file_bytes);
+        const auto text =
+            inventory::read_file(directory + "/schedstat", inventory::small_file_bytes);
         const auto now = parse_schedstat(text ? std::string_view{*text} : std::string_view{});
         const auto then = before.find(thread.tid);
         if (now && then != before.end() && now->run_ns >= then->second.run_ns &&
@@ -133,11 +135,12 @@ std::vector<Thread> read_threads(const std::string &root, std::uint32_t pid,
     for (std::vector<Thread> *more : {&held_up, &busy})
         std::ranges::move(*more, std::back_inserter(threads));
     for (Thread &thread : threads) {
-        const std::string directory = concatenated(tasks, "/", std::to_string(thread.tid));
-        const auto channel = read_line(directory + "/wchan");
+        const std::string directory =
+            inventory::concatenated(tasks, "/", std::to_string(thread.tid));
+        const auto channel = inventory::read_line(directory + "/wchan");
         if (channel && *channel != "0")
             thread.wait_channel = *channel;
-        if (const auto stack = read_file(directory + "/stack", STACK_BYTES))
+        if (const auto stack = inventory::read_file(directory + "/stack", STACK_BYTES))
             thread.stack = parse_kernel_stack(*stack);
     }
     return threads;
@@ -145,11 +148,11 @@ std::vector<Thread> read_threads(const std::string &root, std::uint32_t pid,
 
 std::optional<ThrottledTimes> parse_cpu_stat(std::string_view text) {
     std::optional<std::uint64_t> periods, ns;
-    for (const std::string_view line : split(text, '\n')) {
-        const auto words = split(trim(line), ' ');
+    for (const std::string_view line : inventory::split(text, '\n')) {
+        const auto words = inventory::split(inventory::trim(line), ' ');
         if (words.size() != 2)
             continue;
-        const auto value = parse_number(words[1]);
+        const auto value = inventory::parse_number(words[1]);
         if (words[0] == "nr_throttled")
             periods = value;
         else if (words[0] == "throttled_time")
@@ -162,19 +165,20 @@ std::optional<ThrottledTimes> parse_cpu_stat(std::string_view text) {
 
 std::map<std::string, ThrottledTimes> throttled_times(const std::string &root, std::uint32_t pid) {
     std::map<std::string, ThrottledTimes> times;
-    const auto text =
-        read_file(concatenated(root, "/proc/", std::to_string(pid), "/cgroup"), CGROUP_BYTES);
+    const auto text = inventory::read_file(
+        inventory::concatenated(root, "/proc/", std::to_string(pid), "/cgroup"), CGROUP_BYTES);
     if (!text)
         return times;
-    for (const std::string_view line : split(*text, '\n')) {
+    for (const std::string_view line : inventory::split(*text, '\n')) {
         const auto cgroup = cpu_cgroup_of(line);
         if (!cgroup)
             continue;
         // A limit of any cgroup above holds, too. Beyond the root of a cgroup namespace ("/..")
         // nothing is to be seen.
         for (std::string path = cgroup->second; path.size() > 1;) {
-            const auto stat =
-                read_file(concatenated(root, cgroup->first, path, "/cpu.stat"), small_file_bytes);
+            const auto stat = inventory::read_file(
+                inventory::concatenated(root, cgroup->first, path, "/cpu.stat"),
+                inventory::small_file_bytes);
             if (const auto parsed = stat ? parse_cpu_stat(*stat) : std::nullopt)
                 times.emplace(path, *parsed);
             path.resize(std::min(path.rfind('/'), path.size()));

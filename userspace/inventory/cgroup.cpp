@@ -5,7 +5,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr std::size_t container_id_digits = 64;
@@ -116,11 +116,11 @@ CgroupFacts parse_cgroups(std::string_view text) {
         find_slurm(facts.path, facts);
         find_pod(facts.path, facts);
         find_container(facts.path, facts);
-        // Version 2 is the last line; among equals it is the one that counts.
+        // Version 2 is the last line; of equal ones it wins.
         if (says(facts) >= says(best))
             best = std::move(facts);
     }
     return best;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

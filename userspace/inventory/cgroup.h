@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose job a process belongs to, from the text of /proc/PID/cgroup (cgroups(7): one line
+// The job, pod and container of a process, from the text of /proc/PID/cgroup (cgroups(7): one line
 // "id:controllers:path" for each hierarchy, "0::path" for version 2).
 #pragma once
 
 #include <string>
 #include <string_view>
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct CgroupFacts {
-    std::string path;         // of the hierarchy that says most; "/" if none says anything
+    std::string path;         // of the hierarchy with the most facts; "/" if none has any
     std::string slurm_job;    // digits; empty: not below Slurm
     std::string slurm_step;   // "0", "batch", "extern", "interactive"...
     std::string pod_uid;      // as Kubernetes writes it: dashes, or 32 hex digits of a static pod
     std::string container_id; // 64 hex digits
 };
 
-// Any text is taken; lines that are not understood are passed over.
+// Accepts any text; unknown lines are skipped.
 CgroupFacts parse_cgroups(std::string_view text);
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -6,10 +6,10 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
-constexpr std::size_t max_arguments = 256; // more options before a script than anybody types
+constexpr std::size_t max_arguments = 256; // more options than anybody types before a script
 
 // KornShell: zsh and ksh, which also take the argument of -o from the same word.
 enum class Language { None, Python, Shell, KornShell, Perl, Node };
@@ -32,7 +32,7 @@ Language language_of(std::string_view program) {
     return program == "node" || program == "nodejs" ? Language::Node : Language::None;
 }
 
-// How an interpreter reads its own options, as far as it takes to know where they end.
+// The options of an interpreter, enough to know where they end.
 struct Grammar {
     std::string_view code;     // letters: the next argument, or the rest of this one, is code
     std::string_view module;   // letters: ... is the name of a module
@@ -100,7 +100,7 @@ std::string script_of(Language language, const std::vector<std::string_view> &ar
         }
         if (!word.starts_with('-') && !(shell && word.starts_with('+')))
             return std::string(word);
-        // A cluster of letters: the first that takes an argument ends it.
+        // A cluster of letters: the first with an argument ends it.
         std::size_t n_arguments = 0;
         for (std::size_t at = 1; at < word.size(); ++at) {
             const char letter = word[at];
@@ -183,4 +183,4 @@ SlurmEnvironment slurm_environment(std::string_view environ) {
     return slurm;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/netdevs.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 struct Limit {
@@ -279,4 +281,4 @@ std::vector<CounterGroup> open_port_counters(const std::string &root, const std:
     return groups;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

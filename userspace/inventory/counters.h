@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cumulative counters of ports and network devices in sysfs. Files stay open and are read again
-// with pread. What cannot be read is absent, never 0.
+// with pread. An unreadable counter is absent, never 0.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 #include <string_view>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/port_records.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
-// What a counter counts, by its name; CW_UNIT_UNKNOWN where its name or its documentation does not
-// say (Documentation/ABI/stable/sysfs-class-infiniband, drivers' own lists).
+// The unit of a counter, by its name; CW_UNIT_UNKNOWN if neither its name nor its documentation
+// gives one (Documentation/ABI/stable/sysfs-class-infiniband, drivers' own lists).
 cw_counter_unit counter_unit(cw_counter_source source, std::string_view name,
                              std::uint32_t netdev_type);
 
-// Where a counter of .../ports/N/counters stops: the fields of the InfiniBand PortCounters
-// attribute are narrow and do not wrap (IBA 16.1.3.5). 0: it has 64 bits. The data and packet
-// counters have 64 bits wherever the extended attribute is there.
+// The limit of a counter of .../ports/N/counters: the fields of the InfiniBand PortCounters
+// attribute are narrow and do not wrap (IBA 16.1.3.5). 0: 64 bits. The data and packet counters
+// have 64 bits wherever the extended attribute exists.
 std::uint64_t saturation_limit(std::string_view name);
 
 // The counters of one directory, read together. Move-only: it owns the open files.
@@ -40,17 +40,17 @@ public:
              std::uint32_t &next_id);
     [[nodiscard]] const std::vector<cw_counter_def> &definitions() const { return definitions_; }
     [[nodiscard]] bool empty() const { return open_.empty(); }
-    // Files and directories that could not be opened because too many are open.
+    // Files and directories that failed to open because of too many open files.
     [[nodiscard]] std::size_t n_refused() const { return n_refused_; }
     void note_refused() { ++n_refused_; }
 
-    // Reads every counter. One that cannot be read any more is closed: its series has ended.
+    // Reads every counter. One that fails is closed: its series has ended.
     void read(std::vector<cw_counter_sample> &samples);
     [[nodiscard]] bool any_ended() const { return !ended_.empty(); }
-    // Opens again what has ended and can be read now (a device that was made anew, or is over its
-    // reset): new series, new numbers. True: there are new definitions.
+    // Reopens ended counters that can be read now (after a device was recreated or reset): new
+    // series, new numbers. True: there are new definitions.
     bool reopen(std::uint32_t &next_id);
-    // Names of legacy counters that stood at their limit at the last read.
+    // Names of legacy counters that were at their limit at the last read.
     [[nodiscard]] const std::vector<std::string> &saturated() const { return saturated_; }
 
 private:
@@ -64,7 +64,7 @@ private:
     std::uint32_t dev_index_;
     std::uint32_t port_;
     cw_counter_source source_;
-    std::vector<cw_counter_def> definitions_; // of all that were opened and have no later one
+    std::vector<cw_counter_def> definitions_; // of all opened counters without a later series
     std::vector<Open> open_;
     std::vector<Open> ended_; // without a file
     std::vector<std::string> saturated_;
@@ -77,4 +77,4 @@ std::vector<CounterGroup> open_port_counters(const std::string &root, const std:
                                              std::uint32_t dev_index, std::uint32_t port,
                                              const std::string &netdev, std::uint32_t &next_id);
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr std::size_t first_read_bytes = 4096;
@@ -136,4 +136,4 @@ std::optional<std::uint64_t> parse_number(std::string_view text, int base) {
     return value;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

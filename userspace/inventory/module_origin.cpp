@@ -8,7 +8,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr std::size_t modules_file_bytes = 8UL * 1024 * 1024;
@@ -152,4 +152,4 @@ std::string layout_unknown(const std::string &root,
     return {};
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -7,7 +7,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 std::uint32_t carrier_of(const std::string &device) {
@@ -21,7 +21,7 @@ std::uint32_t carrier_of(const std::string &device) {
 } // namespace
 
 std::string pci_address_or_empty(const std::string &text) {
-    // domain:bus:device.function; the domain has more than four digits behind some bridges (VMD)
+    // domain:bus:device.function; the domain has more than four digits after some bridges (VMD)
     const std::size_t length = text.size();
     if (length < 12 || length > 15)
         return {};
@@ -70,4 +70,4 @@ std::vector<NetDev> scan_netdevs(const std::string &root) {
     return netdevs;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

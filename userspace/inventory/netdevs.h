@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct NetDev {
     std::string name;
@@ -31,4 +31,4 @@ std::optional<NetDev> read_netdev(const std::string &root, const std::string &na
 // "0000:17:00.0" if the text is a PCI address, empty otherwise.
 std::string pci_address_or_empty(const std::string &text);
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr int clock_attempts = 5;
@@ -55,4 +57,4 @@ cw_node read_node(const std::string &root) {
     return node;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The node itself and how its clocks relate.
+// The node, and the offsets between its clocks.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "collwire/records.h"
+#include "collwire/node_records.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 // REALTIME and BOOTTIME at header.time_ns (MONOTONIC): the tightest of a few attempts.
 cw_clock read_clock();
 
-// What the machine tells of itself; session, segment, flags, record_start_ns and tool_version are
-// left 0 for the writer of the capture. An unknown text stays empty.
+// The node's facts; session, segment, flags, record_start_ns and tool_version stay 0 for the writer
+// of the capture. An unknown text stays empty.
 cw_node read_node(const std::string &root);
 
-} // namespace collwire
+} // namespace collwire::inventory

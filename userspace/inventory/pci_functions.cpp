@@ -6,10 +6,12 @@
 #include <set>
 
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/netdevs.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 // Without the programming interface: VGA, 3D controller, processing accelerator.
@@ -44,7 +46,7 @@ cw_pci_function read_function(const std::string &directory, const std::string &a
     function.numa_node = read_numa_node(directory);
     set_text(function.pci_address, address);
     const std::string target = read_link(directory).value_or("");
-    // Without its end it would be another one's.
+    // Truncated, it would name another function.
     if (const std::string_view path = pci_path(target); path.size() < sizeof(function.path))
         set_text(function.path, path);
     return function;
@@ -82,4 +84,4 @@ std::vector<cw_pci_function> read_pci_functions(const std::string &root,
     return functions;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

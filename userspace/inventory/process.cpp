@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 constexpr std::size_t cmdline_bytes = 16UL * 1024;
@@ -224,4 +226,4 @@ std::int32_t numa_node_of_cpus(const std::string &root, std::string_view cpu_lis
     return -1;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who a process is, from /proc/PID. `root` goes before every path ("" is the machine itself).
+// The facts of a process, from /proc/PID. `root` goes before every path ("" is the machine itself).
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "base/result.h"
-#include "collwire/records.h"
+#include "collwire/node_records.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct ProcessOptions {
     bool full_cmdline = false; // keep the arguments: they may hold secrets
 };
 
 // The record of a thread group (record time 0, CW_PROCESS_START_ROUNDED set). Failed: the process
-// has ended, or the pid went to another one while it was read.
+// has exited, or its pid was reused while it was read.
 Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
                                 const ProcessOptions &options);
 
@@ -31,10 +31,10 @@ bool same_start(std::uint64_t start_boottime_ns, std::uint64_t rounded_ns);
 // When a process started in CLOCK_BOOTTIME ns rounded down to a tick; nullopt if there is none.
 std::optional<std::uint64_t> process_start_ns(const std::string &root, std::uint32_t pid);
 
-// nullopt: there is no such process.
+// nullopt: no such process.
 std::optional<std::uint32_t> parent_pid(const std::string &root, std::uint32_t pid);
 
-// The socket behind a file descriptor, as the kernel numbers it. 0: there is none that may be seen.
+// The inode of the socket of a file descriptor. 0: not a socket, or not visible.
 std::uint64_t socket_inode(std::uint32_t pid, std::uint32_t fd);
 
 struct ProcessStat {
@@ -59,7 +59,7 @@ struct CpuRange {
 };
 // "0-3,8"; empty if the text is no such list.
 std::vector<CpuRange> parse_cpu_list(std::string_view text);
-// The NUMA node that holds all of these CPUs; -1: several, or not known.
+// The NUMA node of all of these CPUs; -1: several, or not known.
 std::int32_t numa_node_of_cpus(const std::string &root, std::string_view cpu_list);
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -8,12 +8,14 @@
 #include <rdma/ib_user_ioctl_verbs.h>
 
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/netdevs.h"
 #include "userspace/netlink/rdma_netlink.h"
 
-namespace collwire {
+namespace collwire::inventory {
 namespace {
 
 // The kernel's own tables end at 16 bits (struct ib_port_attr.gid_tbl_len is an int, hardware has
@@ -176,15 +178,15 @@ NetlinkFacts read_netlink_facts() {
     // A netlink socket of this family would make the kernel load the RDMA subsystem.
     if (!exists("/sys/class/infiniband"))
         return facts;
-    auto netlink = RdmaNetlink::open();
+    auto netlink = netlink::RdmaNetlink::open();
     if (!netlink)
         return facts;
     auto devices = netlink->devices();
     if (!devices)
         return facts;
-    for (NetlinkDevice &device : *devices) {
+    for (netlink::NetlinkDevice &device : *devices) {
         if (auto ports = netlink->ports(device.dev_index)) {
-            for (NetlinkPort &port : *ports)
+            for (netlink::NetlinkPort &port : *ports)
                 facts.ports[{port.dev_index, port.port}] = std::move(port);
         }
         facts.devices[device.name] = std::move(device);
@@ -335,4 +337,4 @@ std::uint32_t roce_mtu_bytes(std::uint64_t netdev_mtu_bytes, bool rxe) {
     return 0;
 }
 
-} // namespace collwire
+} // namespace collwire::inventory

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The RDMA devices of a node, their ports and addresses, from /sys/class/infiniband and what RDMA
-// netlink adds. `root` goes before every path ("" is the machine itself).
+// The RDMA devices of a node, their ports and addresses, from /sys/class/infiniband and RDMA
+// netlink. `root` goes before every path ("" is the machine itself).
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/node_records.h"
 #include "userspace/netlink/attributes.h"
 
-namespace collwire {
+namespace collwire::inventory {
 
 struct RdmaPort {
     cw_port record{};
@@ -28,19 +28,19 @@ struct RdmaDevice {
     std::vector<RdmaPort> ports;
 };
 
-// What sysfs does not tell. Ports are keyed by (device index, port).
+// The facts that sysfs lacks. Ports are keyed by (device index, port).
 struct NetlinkFacts {
-    std::map<std::string, NetlinkDevice> devices;
-    std::map<std::pair<std::uint32_t, std::uint32_t>, NetlinkPort> ports;
+    std::map<std::string, netlink::NetlinkDevice> devices;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, netlink::NetlinkPort> ports;
 };
 
-// Asks the kernel; empty where there is no RDMA subsystem. Never makes the kernel load it.
+// Asks the kernel; empty without an RDMA subsystem. Never makes the kernel load it.
 NetlinkFacts read_netlink_facts();
 
-// Names of the devices, cheap: to see whether one came or went.
+// Names of the devices; cheap, to notice added and removed ones.
 std::vector<std::string> rdma_device_names(const std::string &root);
 
-// A device that netlink does not know (another network namespace, netlink refused) gets an index
+// A device that netlink does not list (another network namespace, netlink refused) gets an index
 // from here on, by its place in the list, so that its records still belong together.
 inline constexpr std::uint32_t first_unknown_index = 0xffff0000;
 
@@ -51,7 +51,7 @@ std::vector<RdmaDevice> scan_rdma_devices(const std::string &root, const Netlink
 cw_port read_port(const std::string &root, const RdmaDevice &device, std::uint32_t port,
                   const NetlinkFacts &facts);
 
-// Parsers of single sysfs texts; 0 if the text is not understood.
+// Parsers of single sysfs texts; 0 for an unknown text.
 std::uint64_t parse_rate_mbps(std::string_view text);           // "100 Gb/sec (4X EDR)"
 std::uint32_t parse_state(std::string_view text);               // "4: ACTIVE"
 std::uint64_t parse_guid(std::string_view text);                // "506b:4b03:00cb:7b2a"
@@ -66,4 +66,4 @@ std::string provider_module(std::string_view driver);
 // headers), rxe_set_mtu() with RXE_MAX_HDR_LENGTH (80 bytes). 0: none fits.
 std::uint32_t roce_mtu_bytes(std::uint64_t netdev_mtu_bytes, bool rxe);
 
-} // namespace collwire
+} // namespace collwire::inventory

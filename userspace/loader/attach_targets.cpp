@@ -10,10 +10,10 @@
 
 #include "userspace/loader/kernel_btf.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
-// In place of libbpf's own for these sections, which does the same and more.
+// Replaces libbpf's own handler for these sections, which does the same and more.
 int find_target(bpf_program *program, bpf_prog_load_opts *options, long) {
     const std::string_view section = bpf_program__section_name(program);
     const auto slash = section.find('/');
@@ -40,4 +40,4 @@ void use_shared_attach_targets() {
     });
 }
 
-} // namespace collwire
+} // namespace collwire::loader

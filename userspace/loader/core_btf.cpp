@@ -12,7 +12,7 @@
 
 #include <bpf/btf.h>
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 bool is_rdma_type(std::string_view name) {
@@ -23,16 +23,16 @@ struct FreeBtf {
     void operator()(btf *types) const { btf__free(types); }
 };
 
-// Copies types from one BTF, with all that lies by value in those that are wanted. Pointers lose
-// what they point to: CO-RE starts anew behind each.
+// Copies types from one BTF, with all types that they contain by value. Pointers lose their target:
+// CO-RE starts a new relocation after each.
 class Copier {
 public:
     Copier(const btf *from, btf *to, const std::set<std::string, std::less<>> &wanted)
         : from_(from), to_(to), wanted_(wanted) {}
 
-    // The new number; 0, void, for what no program can read; negative: an error. `unnamed`: a
-    // member without a name, whose own members are the struct's that it is in, even if it has a tag
-    // (socket_lock_t in Linux 7).
+    // The new number; 0, void, for a type that no program can read; negative: an error. `unnamed`:
+    // a member without a name, whose own members belong to the enclosing struct, even if it has a
+    // tag (socket_lock_t in Linux 7).
     int copy(std::uint32_t id, bool unnamed = false) {
         const std::pair key{id, unnamed};
         if (const auto done = copied_.find(key); done != copied_.end())
@@ -95,7 +95,7 @@ private:
             std::uint32_t offset_bits;
             std::uint32_t size_bits;
         };
-        // Of a struct that no program looks into the size is enough.
+        // A struct that no program reads needs only its size.
         const bool opaque = !unnamed && *name != '\0' && !wanted_.contains(std::string_view(name));
         std::vector<Member> members;
         for (std::uint32_t i = 0; !opaque && i < btf_vlen(type); ++i) {
@@ -200,4 +200,4 @@ std::string CoreBtf::path() const {
     return "/proc/self/fd/" + std::to_string(fd_);
 }
 
-} // namespace collwire
+} // namespace collwire::loader

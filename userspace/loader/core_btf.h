@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few kernel types that one BPF object reads, as a BTF of its own. libbpf resolves CO-RE
-// against it in no time, where it would walk the kernel's 100,000 types once per type; and a type
-// of the RDMA core is taken from the module itself where the module defines it (a rebuilt ib_core
-// with BTF), not from the kernel that it does not belong to.
+// The kernel types that one BPF object reads, as a BTF of its own. libbpf resolves CO-RE against it
+// at once; it would walk the kernel's 100,000 types once per type. A type of the RDMA core is taken
+// from the module that defines it (a rebuilt ib_core with BTF), not from the kernel.
 #pragma once
 
 #include <memory>
@@ -15,13 +14,13 @@
 
 struct btf;
 
-namespace collwire {
+namespace collwire::loader {
 
-// The names of the structs, unions and enums that an object's BTF has, without what follows a
-// triple underscore (CO-RE's flavours).
+// The names of the structs, unions and enums in an object's BTF, without the part after a triple
+// underscore (CO-RE's flavours).
 [[nodiscard]] std::vector<std::string> type_names(const btf *object_types);
 
-// A BTF with those types, as a file that lives as long as this.
+// A BTF with those types, as a file with the lifetime of this object.
 class CoreBtf {
 public:
     static Result<CoreBtf> make(KernelBtf &kernel, const std::vector<std::string> &names);
@@ -36,4 +35,4 @@ private:
     int fd_;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "userspace/loader/libbpf_log.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 constexpr int STOPPED = -ECANCELED; // libbpf itself gives other errors
@@ -36,13 +36,12 @@ EventRing::~EventRing() {
 int EventRing::on_sample(void *self, void *data, std::size_t size_bytes) {
     EventRing &ring = *static_cast<EventRing *>(self);
     const auto &header = *static_cast<const cw_header *>(data);
-    // Only our own programs write here; a short record would be a bug of theirs, and is not passed
-    // on.
+    // Only our own programs write here; a short record would be a bug of theirs and is skipped.
     if (size_bytes >= sizeof(cw_header) && header.length_bytes <= size_bytes)
         ring.callback_(header);
     if (ring.records_left_ == 0)
         return 0;
-    // libbpf has this record behind it then.
+    // libbpf counts this record as consumed then.
     return --ring.records_left_ == 0 || monotonic_ns() >= ring.stop_at_ns_ ? STOPPED : 0;
 }
 
@@ -62,8 +61,8 @@ Result<bool> EventRing::consume_some(std::size_t most_records, std::chrono::nano
     stop_at_ns_ = monotonic_ns() + static_cast<std::uint64_t>(longest.count());
     int n = 0;
     do {
-        // The kernel wakes nobody for a record unless it sees that all before it were read; without
-        // a fence it may not see that yet while libbpf does not see the record yet.
+        // The kernel wakes the reader only if it sees that all earlier records were read; without a
+        // fence it may not see that yet while libbpf does not see the new record yet.
         std::atomic_thread_fence(std::memory_order_seq_cst);
         n = ring_buffer__consume(ring_);
     } while (n > 0);
@@ -84,4 +83,4 @@ Result<std::size_t> EventRing::poll(std::chrono::milliseconds timeout) {
     return static_cast<std::size_t>(n);
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the ring buffer that every BPF program writes its records to.
+// Reads the ring buffer of all BPF programs.
 #pragma once
 
 #include <chrono>
@@ -7,16 +7,16 @@
 #include <memory>
 
 #include "base/result.h"
-#include "collwire/records.h"
+#include "collwire/record.h"
 #include "userspace/loader/shared_maps.h"
 
 struct ring_buffer;
 
-namespace collwire {
+namespace collwire::loader {
 
 class EventRing {
 public:
-    // Gets each record, whole: length_bytes covers what the ring holds of it. Valid until it
+    // Called with each whole record: length_bytes covers its bytes in the ring. Valid until it
     // returns.
     using Callback = std::function<void(const cw_header &)>;
 
@@ -27,10 +27,10 @@ public:
 
     // Readable when there are records.
     [[nodiscard]] int fd() const;
-    // Hands over what is there now; returns how many records.
+    // Passes on the records that are there now; returns their number.
     Result<std::size_t> consume();
-    // The same, but stops after so many records or so long; whether there may be more. What comes
-    // in faster than it is handled must not keep the caller from everything else.
+    // The same, but stops after that many records or that time; returns whether there may be more.
+    // A ring that fills as fast as it is read must not block the caller.
     Result<bool> consume_some(std::size_t most_records, std::chrono::nanoseconds longest);
     // Waits up to `timeout` for the first record.
     Result<std::size_t> poll(std::chrono::milliseconds timeout);
@@ -44,4 +44,4 @@ private:
     std::uint64_t stop_at_ns_ = 0;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

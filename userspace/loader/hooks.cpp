@@ -8,12 +8,13 @@
 
 #include <bpf/bpf.h>
 
+#include "collwire/node_records.h"
 #include "userspace/loader/libbpf_log.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
-// Measured with empty programs; what a source adds to that it says in its own document.
+// Measured with empty programs; each source's document gives its own cost.
 constexpr std::uint32_t fentry_cost_ns = 30;
 constexpr std::uint32_t kprobe_cost_ns = 120;
 
@@ -187,7 +188,7 @@ Result<void> HookSet::attach(bpf_object *object) {
             continue;
         if (auto attached = attach_one(object, selected); !attached) {
             detach();
-            // Their programs go with the object: not to be asked what they missed.
+            // Their programs are freed with the object: do not ask them for missed calls.
             placed_.clear();
             for (auto &other : hooks_)
                 other.placed = false;
@@ -224,8 +225,8 @@ void HookSet::detach() {
     }
 }
 
-std::vector<PlannedProbe> HookSet::probe_list() const {
-    std::vector<PlannedProbe> probes;
+std::vector<source::PlannedProbe> HookSet::probe_list() const {
+    std::vector<source::PlannedProbe> probes;
     for (const auto &selected : hooks_) {
         const auto &hook = selected.hook;
         if (!selected.absent.empty())
@@ -233,7 +234,7 @@ std::vector<PlannedProbe> HookSet::probe_list() const {
         const auto add = [&](cw_probe_kind kind, const std::string &program, std::uint32_t cost) {
             if (program.empty())
                 return;
-            PlannedProbe probe;
+            source::PlannedProbe probe;
             probe.kind = kind;
             probe.source = source_;
             probe.function = hook.function;
@@ -278,4 +279,4 @@ std::uint64_t HookSet::missed_by(std::string_view program) const {
     return total;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -11,7 +11,7 @@
 #include "userspace/loader/kernel_functions.h"
 #include "userspace/loader/libbpf_log.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 KernelBtf::KernelBtf() {
     const LibbpfLog quiet;
@@ -19,7 +19,7 @@ KernelBtf::KernelBtf() {
 }
 
 KernelBtf::~KernelBtf() {
-    // Split BTF refers to the kernel's: that goes last.
+    // Split BTF refers to the kernel's: free that last.
     for (const auto &[name, module] : modules_)
         btf__free(module);
     btf__free(vmlinux_);
@@ -49,7 +49,7 @@ std::shared_ptr<KernelBtf> KernelBtf::shared() {
     return btf;
 }
 
-// Of a module only its own: they are few, and the kernel's are 100,000.
+// Only the module's own types: they are few, and the kernel's are 100,000.
 std::optional<std::uint32_t> KernelBtf::find_function(const btf *types, std::string_view name) {
     const auto [entry, is_new] = functions_.try_emplace({types, std::string(name)});
     auto &found = entry->second;
@@ -66,7 +66,7 @@ int KernelBtf::fd_of(std::string_view module) {
     for (std::uint32_t id = 0; !asked_for_fds_ && bpf_btf_get_next_id(id, &id) == 0;) {
         const int fd = bpf_btf_get_fd_by_id(id);
         if (fd < 0)
-            continue; // the module has gone
+            continue; // the module was removed
         bpf_btf_info info = {};
         std::array<char, 64> name{};
         info.name = reinterpret_cast<std::uint64_t>(name.data());
@@ -116,7 +116,7 @@ const btf_type *without_modifiers(const btf *types, std::uint32_t id) {
     return type;
 }
 
-// Looks into anonymous members as C does.
+// Searches anonymous members as C does.
 std::optional<std::uint32_t> find_member(const btf *types, const btf_type *type,
                                          std::string_view name, const btf_type **member_type) {
     if (type == nullptr || !btf_is_composite(type))
@@ -194,4 +194,4 @@ std::vector<std::uint32_t> KernelBtf::own_types(std::string_view module, std::st
     return found == index.end() ? std::vector<std::uint32_t>{} : found->second;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

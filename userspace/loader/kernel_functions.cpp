@@ -8,11 +8,11 @@
 #include <mutex>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::loader {
 
 namespace {
 
-// The one that somebody else holds, or what the file says now.
+// The shared one if somebody holds it, else a new reading of the file.
 Result<std::shared_ptr<const std::string>> shared_kallsyms() {
     static std::mutex mutex;
     static std::weak_ptr<const std::string> current;
@@ -96,4 +96,4 @@ bool module_has_btf(std::string_view module) {
     return access(("/sys/kernel/btf/" + std::string(module)).c_str(), R_OK) == 0;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -13,7 +13,7 @@
 
 #include "userspace/loader/privileges.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 thread_local LibbpfLog *innermost = nullptr;
@@ -109,4 +109,4 @@ Error bpf_error(std::string_view what, int error_number, std::string_view log) {
                            "(SELinux, AppArmor, seccomp of a container)");
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libbpf says on its log why something failed, over many lines. This keeps the log and makes one
-// clear line of it.
+// Turns libbpf's log of a failure, which has many lines, into one clear line.
 #pragma once
 
 #include <string>
@@ -8,10 +7,10 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::loader {
 
-// Collects what libbpf logs on this thread while it lives. Nest them as needed: the innermost gets
-// the lines.
+// Collects libbpf's log on this thread during its lifetime. Can be nested: the innermost gets the
+// lines.
 class LibbpfLog {
 public:
     LibbpfLog();
@@ -33,4 +32,4 @@ private:
 // The error for a failed libbpf or bpf() call. `error_number` may have either sign.
 [[nodiscard]] Error bpf_error(std::string_view what, int error_number, std::string_view log);
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -7,11 +7,11 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 constexpr std::uint32_t batch_entries = 512;
-// A batch must hold the fullest bucket of the kernel's hash table: ENOSPC asks for more.
+// A batch must hold the fullest bucket of the kernel's hash table: ENOSPC means too small.
 constexpr std::uint32_t max_batch_entries = 65536;
 
 } // namespace
@@ -30,7 +30,7 @@ bool MapReader::for_each(const Visit &visit) {
 
 bool MapReader::for_each_batched(const Visit &visit) {
     std::uint32_t capacity = batch_entries;
-    // The kernel keeps its place, a bucket number, in the batch cursor.
+    // The kernel stores its position, a bucket number, in the batch cursor.
     std::uint64_t cursor[8] = {};
     bool first = true;
     for (;;) {
@@ -73,4 +73,4 @@ bool MapReader::for_each_single(const Visit &visit) {
     return complete;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads whole BPF hash maps, many entries a system call where the kernel can (Linux 5.6).
+// Reads whole BPF hash maps, many entries per system call if the kernel can (Linux 5.6).
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,18 @@
 #include <span>
 #include <vector>
 
-namespace collwire {
+namespace collwire::loader {
 
 class MapReader {
 public:
     // Sizes as in the map's definition. A per-CPU map gives one value per possible CPU.
     MapReader(int map_fd, std::size_t key_bytes, std::size_t value_bytes, bool per_cpu);
 
-    // Gets the key and the values (one, or one after the other per CPU, value_stride() apart).
-    // Entries that come or go meanwhile may be seen or not, and one may be seen twice.
+    // Called with the key and the values (one, or one per CPU, value_stride() apart). Entries added
+    // or removed meanwhile may be missing, and one may come twice.
     using Visit =
         std::function<void(std::span<const std::byte> key, std::span<const std::byte> values)>;
-    // False: the kernel gave up in the middle, and entries are missing.
+    // False: the kernel stopped in the middle, and entries are missing.
     [[nodiscard]] bool for_each(const Visit &visit);
 
     [[nodiscard]] std::size_t value_stride() const { return value_stride_; }
@@ -37,4 +37,4 @@ private:
     std::vector<std::byte> values_;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -10,7 +10,7 @@
 
 #include <linux/capability.h>
 
-namespace collwire {
+namespace collwire::loader {
 
 Lockdown kernel_lockdown(const std::string &root) {
     std::ifstream file(root + "/sys/kernel/security/lockdown");
@@ -65,4 +65,4 @@ bool in_pid_namespace(const std::string &root) {
     return !absent && name != "pid:[4026531836]";
 }
 
-} // namespace collwire
+} // namespace collwire::loader

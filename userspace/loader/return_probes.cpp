@@ -8,7 +8,7 @@
 
 #include <sys/utsname.h>
 
-namespace collwire {
+namespace collwire::loader {
 
 bool may_refuse_return_probes(std::string_view release) {
     std::array<unsigned, 3> version{};
@@ -34,4 +34,4 @@ bool may_refuse_return_probes() {
     return uname(&name) == 0 && may_refuse_return_probes(name.release);
 }
 
-} // namespace collwire
+} // namespace collwire::loader

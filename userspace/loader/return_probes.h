@@ -4,16 +4,16 @@
 
 #include <string_view>
 
-namespace collwire {
+namespace collwire::loader {
 
-// From Linux 6.11 on x86-64 a probed function returns by way of the system call uretprobe. A
-// seccomp filter that knows nothing of it, such as a container runtime's, may refuse it, which ends
-// the process. Since 6.14, 6.13.3 and 6.12.14 filters are not asked ("seccomp: passthrough
-// uretprobe systemcall without filtering"). `release`: uname's, "6.12.9-amd64". A distribution may
-// have the change earlier: true there, too.
+// From Linux 6.11 on, a probed function on x86-64 returns through the system call uretprobe. An
+// older seccomp filter, such as a container runtime's, may refuse it, which kills the process.
+// Since 6.14, 6.13.3 and 6.12.14 filters are not asked ("seccomp: passthrough uretprobe systemcall
+// without filtering"). `release`: uname's, "6.12.9-amd64". A distribution may have the change
+// earlier: true there, too.
 [[nodiscard]] bool may_refuse_return_probes(std::string_view release);
 
-// Of this kernel.
+// For this kernel.
 [[nodiscard]] bool may_refuse_return_probes();
 
-} // namespace collwire
+} // namespace collwire::loader

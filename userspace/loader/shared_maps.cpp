@@ -5,11 +5,12 @@
 
 #include <bpf/bpf.h>
 
+#include "collwire/loss_records.h"
 #include "shared.skel.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/map_reader.h"
 
-namespace collwire {
+namespace collwire::loader {
 
 SharedMaps::SharedMaps(shared *skeleton) : skeleton_(skeleton) {
     events_fd_ = bpf_map__fd(skeleton->maps.events);
@@ -33,7 +34,7 @@ Result<std::unique_ptr<SharedMaps>> SharedMaps::create(const SharedMapOptions &o
     int failed = bpf_map__set_max_entries(skeleton->maps.events, options.ring_bytes);
     if (failed == 0)
         failed = bpf_map__set_max_entries(skeleton->maps.live_qps, options.max_live_qps);
-    // libbpf raises RLIMIT_MEMLOCK by itself where the kernel still counts against it (< 5.11).
+    // libbpf raises RLIMIT_MEMLOCK by itself if the kernel still counts against it (< 5.11).
     if (failed == 0)
         failed = shared::load(skeleton);
     if (failed != 0) {
@@ -47,7 +48,7 @@ Result<void> SharedMaps::give_to(bpf_object *object) const {
     const LibbpfLog log;
     bpf_map *map = nullptr;
     bpf_object__for_each_map(map, skeleton_->obj) {
-        // .rodata is every object's own.
+        // Each object has its own .rodata.
         if (bpf_map__is_internal(map))
             continue;
         bpf_map *theirs = bpf_object__find_map_by_name(object, bpf_map__name(map));
@@ -90,8 +91,8 @@ void SharedMaps::discard_events() const {
     ring_buffer__free(ring);
 }
 
-std::vector<LossCount> SharedMaps::losses() const {
-    std::vector<LossCount> counts;
+std::vector<source::LossCount> SharedMaps::losses() const {
+    std::vector<source::LossCount> counts;
     const int n_cpus = libbpf_num_possible_cpus();
     if (n_cpus <= 0)
         return counts;
@@ -118,4 +119,4 @@ std::optional<std::vector<cw_live_qp>> SharedMaps::live_qps() const {
     return complete ? std::optional(std::move(all)) : std::nullopt;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The maps that all BPF objects share: created once, then given to every object before it loads.
+// The maps that all BPF objects share: created once, then passed to every object before it loads.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 struct shared; // the skeleton of bpf/shared.bpf.c
 
-namespace collwire {
+namespace collwire::loader {
 
 struct SharedMapOptions {
     std::uint32_t ring_bytes = 8u << 20; // a power of two and a multiple of the page size
@@ -31,30 +31,29 @@ public:
     SharedMaps &operator=(const SharedMaps &) = delete;
     ~SharedMaps();
 
-    // Makes every map of `object` that has the name of a shared one that very map. Call it between
-    // open and load.
+    // Replaces every map of `object` that has the name of a shared one by the shared one. Call it
+    // between open and load.
     Result<void> give_to(bpf_object *object) const;
 
     [[nodiscard]] int events_fd() const { return events_fd_; }
     [[nodiscard]] int bulk_events_fd() const { return bulk_events_fd_; }
     [[nodiscard]] int live_qps_fd() const { return live_qps_fd_; }
-    // Queue pairs that exist; one may be in it twice. Nothing: the kernel gave a part of them only.
+    // Live queue pairs; one may be listed twice. Nothing: the kernel returned only a part.
     [[nodiscard]] std::optional<std::vector<cw_live_qp>> live_qps() const;
     [[nodiscard]] int post_epochs_fd() const { return post_epochs_fd_; }
 
-    // Adds a thread group to those that are recorded when the programs filter by thread group.
+    // Adds a thread group to the recorded ones, if the programs filter by thread group.
     Result<void> want_tgid(std::uint32_t tgid) const;
 
-    // Programs begin with CW_NOT_HELD.
+    // Opens the gate if CW_NOT_HELD; initial state of the programs.
     Result<void> hold(cw_hold state) const;
     [[nodiscard]] cw_hold held() const;
 
-    // Throws away every event that was not read yet: they came from a program that cannot be
-    // trusted.
+    // Drops every unread event: a program that emitted them cannot be trusted.
     void discard_events() const;
 
-    // Every count of the loss table that is not 0, cumulative.
-    [[nodiscard]] std::vector<LossCount> losses() const;
+    // All counts of the loss table above 0, cumulative.
+    [[nodiscard]] std::vector<source::LossCount> losses() const;
 
 private:
     explicit SharedMaps(shared *skeleton);
@@ -68,4 +67,4 @@ private:
     int held_fd_ = -1;
 };
 
-} // namespace collwire
+} // namespace collwire::loader

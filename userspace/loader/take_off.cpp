@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::loader {
 
 void take_off(std::span<bpf_link *const> links) {
     if (std::ranges::all_of(links, [](const bpf_link *link) { return link == nullptr; }))
@@ -20,7 +20,7 @@ void take_off(std::span<bpf_link *const> links) {
     if (child == 0) {
         close(ends[1]);
         char nothing = 0;
-        // Until the other end is closed, or its process has ended.
+        // Waits until the other end is closed, or its process has exited.
         while (read(ends[0], &nothing, 1) < 0 && errno == EINTR) {
         }
         _exit(0);
@@ -35,4 +35,4 @@ void take_off(std::span<bpf_link *const> links) {
         }
 }
 
-} // namespace collwire
+} // namespace collwire::loader

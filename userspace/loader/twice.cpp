@@ -14,10 +14,10 @@
 #include "collwire/tables.h"
 #include "userspace/loader/map_reader.h"
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
-// The first of each pair, in the order of enum cw_twice_function.
+// The first sibling of each pair, in the order of enum cw_twice_function.
 constexpr std::array<std::string_view, CW_TWICE_FUNCTIONS> first_programs = {
     "restrack_add_fentry", "destroy_fentry", "destroy_fexit",   "user_modify_fexit",
     "kernel_modify_fexit", "query_fexit",    "qp_event_fentry", "xmit_fentry",
@@ -29,7 +29,7 @@ std::uint64_t look(const HookSet &hooks, int twice_map_fd, bool with_loopback) {
     for (std::uint32_t function = 0; function < CW_TWICE_FUNCTIONS; ++function) {
         if (!with_loopback && (function == CW_TWICE_XMIT || function == CW_TWICE_XMIT_EXIT))
             continue;
-        // The kernel's count first: what is handled meanwhile makes the difference smaller.
+        // Read the kernel's count first: calls handled meanwhile make the difference smaller.
         std::uint64_t calls = hooks.missed_by(first_programs[function]);
         std::uint64_t handled = 0;
         if (bpf_map_lookup_elem(twice_map_fd, &function, cpus.data()) != 0)
@@ -68,4 +68,4 @@ std::uint64_t forget_old_calls(int map_fd, std::size_t key_bytes, std::size_t va
     return static_cast<std::uint64_t>(deleted);
 }
 
-} // namespace collwire
+} // namespace collwire::loader

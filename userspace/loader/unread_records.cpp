@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::loader {
 namespace {
 
 class ReadOnlyPages {
@@ -57,7 +57,7 @@ std::uint64_t records_between(std::uint64_t consumer, std::uint64_t producer,
                               std::span<const std::byte> ring) {
     std::uint64_t records = 0;
     for (std::uint64_t at = consumer; at < producer;) {
-        std::uint32_t header = 0; // never beyond the end: all begin at a multiple of 8
+        std::uint32_t header = 0; // never beyond the end: all start at a multiple of 8
         std::memcpy(&header, &ring[at % ring.size()], sizeof(header));
         const std::uint32_t length_bytes =
             header & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
@@ -68,4 +68,4 @@ std::uint64_t records_between(std::uint64_t consumer, std::uint64_t producer,
     return records;
 }
 
-} // namespace collwire
+} // namespace collwire::loader

@@ -9,11 +9,11 @@
 #include <netlink/attr.h>
 #include <rdma/rdma_netlink.h>
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
-// The attributes of one level. Absent, short or unterminated ones are absent: drivers and kernels
-// differ in what they send, so only what a record cannot do without is an error.
+// The attributes of one level. Short or unterminated ones count as absent: drivers and kernels
+// differ, so only a missing attribute that a record needs is an error.
 class AttributeTable {
 public:
     static Result<AttributeTable> parse(AttributeBytes bytes, std::string_view what) {
@@ -211,4 +211,4 @@ Result<std::optional<std::uint32_t>> parse_driver_id(AttributeBytes bytes) {
     return table->u32(RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID);
 }
 
-} // namespace collwire
+} // namespace collwire::netlink

@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::netlink {
 
 struct NetlinkDevice {
     std::uint32_t dev_index = 0;
@@ -53,7 +53,7 @@ struct NetlinkQp {
     std::string kernel_name;          // the kernel's user of the QP; empty for those of processes
 };
 
-// A counter that the driver keeps only when it is asked to (mlx5: rdma_tx_bytes ...).
+// A counter that the driver maintains only on request (mlx5: rdma_tx_bytes ...).
 struct OptionalCounter {
     std::string name;
     bool enabled = false;
@@ -65,7 +65,7 @@ struct SystemMode {
 
 using AttributeBytes = std::span<const std::byte>;
 
-// Each returns BadInput when the bytes are no attribute list or a needed attribute is missing.
+// Each returns BadInput if the bytes are not an attribute list or a needed attribute is missing.
 Result<NetlinkDevice> parse_device(AttributeBytes bytes);
 Result<NetlinkPort> parse_port(AttributeBytes bytes);
 // Appends the queue pairs of one message of a dump.
@@ -75,4 +75,4 @@ Result<SystemMode> parse_system_mode(AttributeBytes bytes);
 // The enum rdma_driver_id of a GET_CHARDEV answer, if it has one.
 Result<std::optional<std::uint32_t>> parse_driver_id(AttributeBytes bytes);
 
-} // namespace collwire
+} // namespace collwire::netlink

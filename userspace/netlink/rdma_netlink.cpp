@@ -17,7 +17,7 @@
 #include <netlink/socket.h>
 #include <rdma/rdma_netlink.h>
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
 // One chunk of a QP dump on hardware may take some 100 firmware commands; this is far beyond that.
@@ -34,7 +34,7 @@ ErrorKind kind_of(int errnum) {
     case EPROTONOSUPPORT:
     case ENODEV:
     case ENOENT:
-    case EINVAL: // how older kernels answer a command that they do not know
+    case EINVAL: // older kernels return this for an unknown command
         return ErrorKind::Unsupported;
     default:
         return ErrorKind::Failed;
@@ -65,8 +65,8 @@ int on_valid(nl_msg *message, void *argument) {
     return NL_OK;
 }
 
-// Both the end of a dump and an acknowledgement begin with 0 or -errno; libnl looks at the latter
-// alone.
+// Both the end of a dump and an acknowledgement start with 0 or -errno; libnl checks only the
+// latter.
 int on_done(nl_msg *message, void *argument) {
     auto &exchange = *static_cast<Exchange *>(argument);
     const nlmsghdr *header = nlmsg_hdr(message);
@@ -177,7 +177,8 @@ Result<std::vector<NetlinkDevice>> RdmaNetlink::devices() {
                       });
     if (!listed)
         return std::move(listed).failure();
-    // Asked without uverbs in place, the kernel would load it: looking must not change the machine.
+    // Without uverbs the kernel would load it on this question: reading must not change the
+    // machine.
     if (access("/sys/class/infiniband_verbs", F_OK) != 0)
         return devices;
     for (NetlinkDevice &device : devices) {
@@ -192,7 +193,7 @@ Result<std::vector<NetlinkDevice>> RdmaNetlink::devices() {
                             device.driver_id = *id;
                             return {};
                         });
-        // A device without uverbs, or a kernel before 5.3: sysfs alone tells its driver.
+        // A device without uverbs, or a kernel before 5.3: only sysfs knows its driver.
         if (!told)
             device.driver_id.reset();
     }
@@ -299,4 +300,4 @@ Result<std::vector<NetlinkQp>> dump_qps(std::uint32_t dev_index) {
     return netlink->dump_qps(dev_index);
 }
 
-} // namespace collwire
+} // namespace collwire::netlink

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions to the kernel's RDMA netlink family. None of them needs a privilege or changes a
-// device.
+// Queries the kernel's RDMA netlink family. No query needs a privilege or changes a device.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +15,20 @@
 
 struct nl_sock;
 
-namespace collwire {
+namespace collwire::netlink {
 
 class RdmaNetlink {
 public:
     // Unsupported: this kernel has no RDMA netlink (ib_core is not loaded, or not built).
     static Result<RdmaNetlink> open();
 
-    // Every RDMA device that this network namespace sees, with its driver where the kernel tells.
+    // Every RDMA device of this network namespace, with its driver if the kernel gives it.
     Result<std::vector<NetlinkDevice>> devices();
     Result<std::vector<NetlinkPort>> ports(std::uint32_t dev_index);
     // Every queue pair of a device. The kernel runs ib_query_qp for each one in the calling thread:
-    // on hardware that is a firmware command of some 100 us, so ask once and not every second.
-    // A dump of several messages goes on by position, so a QP destroyed in between hides another:
-    // then the dump is repeated until it brings no new number, and what is returned is the union.
+    // on hardware that is a firmware command of some 100 us, so call it once and not every second.
+    // A dump of several messages continues by position, so a QP destroyed in between hides another:
+    // then the dump is repeated until it has no new number, and the union is returned.
     Result<std::vector<NetlinkQp>> dump_qps(std::uint32_t dev_index);
     // Unsupported before 5.16, and for devices without port counters.
     Result<std::vector<OptionalCounter>> optional_counters(std::uint32_t dev_index,
@@ -61,4 +60,4 @@ std::string_view qp_state_name(std::uint8_t state);
 // Opens a socket, asks, closes it.
 Result<std::vector<NetlinkQp>> dump_qps(std::uint32_t dev_index);
 
-} // namespace collwire
+} // namespace collwire::netlink

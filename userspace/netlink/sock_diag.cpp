@@ -22,21 +22,21 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::netlink {
 namespace {
 
 constexpr timeval ANSWER_TIMEOUT{.tv_sec = 10, .tv_usec = 0};
 constexpr std::size_t DATAGRAM_BYTES = 64UL * 1024;
-// Their answers, of some 2 KiB in the kernel's account, are all there before one is read.
+// All answers, some 2 KiB each in the kernel's accounting, are queued before one is read.
 constexpr std::size_t QUESTIONS_AT_ONCE = 32;
 constexpr std::size_t ANSWER_BYTES = 8192;
 constexpr int ANSWERS_BUFFER_BYTES = 1 << 20;
-// 26,000 notices: those of a large job's end come at once.
+// 26,000 notices: all those at the end of a large job.
 constexpr int NOTICES_BUFFER_BYTES = 16 << 20;
 constexpr std::string_view NOTICES = "notifications of closed TCP sockets";
 constexpr std::size_t MOST_NOTICES_AT_ONCE = 100'000;
 
-// Not LISTEN, and not TIME_WAIT and NEW_SYN_RECV, of which there may be many and none has counters.
+// Not LISTEN, and not TIME_WAIT and NEW_SYN_RECV, which may be many and have no counters.
 constexpr std::uint32_t WITH_A_PEER =
     1U << 1 | 1U << 2 | 1U << 3 | 1U << 4 | 1U << 5 | 1U << 8 | 1U << 9 | 1U << 11;
 
@@ -69,7 +69,7 @@ template <typename T> std::optional<T> field(SockDiagBytes info, std::size_t off
     return value;
 }
 
-// Not with libnl: its headers and the kernel's declare struct tcp_info each their own way.
+// Without libnl: its headers and the kernel's declare struct tcp_info in different ways.
 std::optional<SockDiagBytes> attribute(SockDiagBytes list, int type) {
     nlattr head{};
     while (list.size() >= sizeof(head)) {
@@ -123,7 +123,7 @@ void put_address(std::uint8_t family, const std::array<std::uint8_t, 16> &addres
         std::memcpy(&words[0], address.data(), address.size());
 }
 
-// The bytes behind struct nlmsghdr.
+// The bytes after struct nlmsghdr.
 std::optional<TcpSocket> read_socket(SockDiagBytes bytes) {
     inet_diag_msg message{};
     if (bytes.size() < sizeof(message))
@@ -165,8 +165,7 @@ Result<SockDiagSocket> socket_in(int namespace_fd) {
         fd = new_socket();
         code = errno;
     } else {
-        // No signal is ever delivered to the thread, or the process's own handling would not see
-        // it.
+        // The thread blocks all signals, or the process's own handling would miss them.
         sigset_t all;
         sigset_t before;
         sigfillset(&all);
@@ -194,7 +193,7 @@ Result<SockDiagSocket> socket_in(int namespace_fd) {
     return made;
 }
 
-// As much as is permitted: without CAP_NET_ADMIN the system's limit holds.
+// As much as permitted: without CAP_NET_ADMIN the system's limit holds.
 void set_buffer(int fd, int bytes) {
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0)
         static_cast<void>(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)));
@@ -232,7 +231,7 @@ Question question_for(const TcpSocketId &id, std::uint32_t sequence) {
     return made;
 }
 
-// errno, 0 if everything was taken.
+// errno, 0 if everything was sent.
 int send_all(int fd, const void *bytes, std::size_t size) {
     sockaddr_nl kernel{};
     kernel.nl_family = AF_NETLINK;
@@ -246,7 +245,7 @@ int send_all(int fd, const void *bytes, std::size_t size) {
     }
 }
 
-// The number of bytes, or -errno. Only the kernel is listened to.
+// The number of bytes, or -errno. Messages of other senders are ignored.
 ssize_t receive(int fd, std::vector<std::byte> &buffer, int flags) {
     for (;;) {
         sockaddr_nl from{};
@@ -369,8 +368,7 @@ Result<void> SockDiag::read(std::span<const TcpSocketId> ids,
     return {};
 }
 
-// The kernel answers all questions of a datagram before it takes the next, so nothing is waited
-// for.
+// The kernel answers all questions of a datagram before it takes the next, so no wait is needed.
 Result<void> SockDiag::ask_some(std::span<const TcpSocketId> ids, std::size_t first,
                                 const std::function<void(std::size_t, const TcpSocket *)> &each) {
     constexpr std::string_view what = "counters of TCP sockets";
@@ -396,10 +394,10 @@ Result<void> SockDiag::ask_some(std::span<const TcpSocketId> ids, std::size_t fi
             return parsed;
         for (const SockDiagMessage &message : messages_) {
             const std::uint32_t index = message.sequence - begin;
-            if (index >= ids.size()) // of a question that was given up
+            if (index >= ids.size()) // of an abandoned question
                 continue;
             left -= left > 0 ? 1 : 0;
-            // ESTALE: the addresses are another socket's by now.
+            // ESTALE: the addresses belong to another socket by now.
             if (message.error == ENOENT || message.error == ESTALE)
                 each(first + index, nullptr);
             else if (message.socket)
@@ -414,7 +412,7 @@ Result<TcpEndNotices> TcpEndNotices::open(int namespace_fd) {
     if (!socket)
         return std::move(socket).failure();
     set_buffer(socket->fd(), NOTICES_BUFFER_BYTES);
-    // A socket without a number of its own gets no notices, and no error either.
+    // A socket without a port id gets no notices, and no error either.
     sockaddr_nl own{};
     own.nl_family = AF_NETLINK;
     if (bind(socket->fd(), reinterpret_cast<const sockaddr *>(&own), sizeof(own)) != 0)
@@ -459,4 +457,4 @@ void TcpEndNotices::wait(int timeout_ms) const {
     static_cast<void>(poll(&ready, 1, timeout_ms));
 }
 
-} // namespace collwire
+} // namespace collwire::netlink

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel counts of TCP sockets: questions to its NETLINK_SOCK_DIAG family. They need no
-// privilege and change nothing; only to ask in another network namespace takes CAP_SYS_ADMIN.
+// The kernel's counters of TCP sockets, from its NETLINK_SOCK_DIAG family. Queries need no
+// privilege and change nothing; only another network namespace needs CAP_SYS_ADMIN.
 #pragma once
 
 #include <array>
@@ -14,22 +14,22 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::netlink {
 
-// Which socket, in its network namespace.
+// The identity of a socket in its network namespace.
 struct TcpSocketId {
     std::uint8_t family = 0;                      // AF_INET, AF_INET6
     std::array<std::uint8_t, 16> local_address{}; // IPv4 as ::ffff:a.b.c.d
     std::array<std::uint8_t, 16> remote_address{};
     std::uint16_t local_port = 0; // host byte order
     std::uint16_t remote_port = 0;
-    std::uint32_t interface = 0; // that it is bound to; 0: none
-    // The kernel's own number of the socket, never used twice. It outlives the inode: a socket that
-    // its program has closed has no inode any more, and still sends.
+    std::uint32_t interface = 0; // bound to this interface; 0: none
+    // The kernel's own number of the socket, never reused. It outlives the inode: a socket that its
+    // program has closed has no inode any more, and still sends.
     std::uint64_t cookie = 0;
 };
 
-// enum of the kernel's net/tcp_states.h, as far as it is used here.
+// From the kernel's net/tcp_states.h, the states in use here.
 enum class TcpState : std::uint8_t {
     Established = 1,
     FinWait1 = 4,
@@ -41,12 +41,12 @@ enum class TcpState : std::uint8_t {
     Closing = 11,
 };
 
-// Of struct tcp_info, which grew over the years: what this kernel's answer does not reach to is
-// absent, not 0.
+// From struct tcp_info, which grew over the years: a field beyond this kernel's answer is absent,
+// not 0.
 struct TcpInfo {
     std::uint8_t state = 0;
     std::optional<std::uint32_t> unacked_segments;
-    std::optional<std::uint8_t> timeouts; // in a row, of what is sent again (tcpi_retransmits)
+    std::optional<std::uint8_t> timeouts; // in a row, of one segment (tcpi_retransmits)
     std::optional<std::uint32_t> mss_bytes;
     std::optional<std::uint32_t> rtt_us;
     std::optional<std::uint32_t> retransmitted_segments;
@@ -62,9 +62,9 @@ struct TcpInfo {
 
 struct TcpSocket {
     TcpSocketId id;
-    std::uint8_t state = 0;         // TIME_WAIT and its like have no `info`
-    std::uint32_t inode = 0;        // 0: no program holds it any more
-    std::uint32_t unread_bytes = 0; // with one for a FIN that nobody read
+    std::uint8_t state = 0;         // TIME_WAIT and similar states have no `info`
+    std::uint32_t inode = 0;        // 0: closed by its program
+    std::uint32_t unread_bytes = 0; // with one for an unread FIN
     std::optional<TcpInfo> info;
 };
 
@@ -78,8 +78,8 @@ struct SockDiagMessage {
 
 using SockDiagBytes = std::span<const std::byte>;
 
-// Appends the messages of one datagram, which begins at an address that is a multiple of 4.
-// BadInput when they do not fill it as they say; attributes that do not are absent.
+// Appends the messages of one datagram, whose address is a multiple of 4. BadInput if their lengths
+// do not fit; attributes whose length does not fit are absent.
 Result<void> parse_sock_diag(SockDiagBytes datagram, std::vector<SockDiagMessage> &messages);
 
 // A netlink socket that closes itself.
@@ -97,23 +97,23 @@ private:
     int fd_;
 };
 
-// Asks in one network namespace, and keeps it in existence while it is there.
+// Queries one network namespace, and keeps it alive during its lifetime.
 class SockDiag {
 public:
-    // In the namespace of an open /proc/PID/ns/net; -1: in that of the calling thread. A thread of
-    // its own goes there and ends; the caller never leaves its own.
+    // For the namespace of an open /proc/PID/ns/net; -1: that of the calling thread. A separate
+    // thread enters it and ends; the caller stays in its own.
     static Result<SockDiag> open(int namespace_fd = -1);
 
-    // Whether this kernel answers; it may load its module for it.
+    // Whether this kernel answers; the kernel may load its module for it.
     Result<void> check();
 
     // Every TCP socket of one address family that has or had a peer, without its counters. The
     // kernel walks the table of all namespaces: some 0.7 us a socket.
     Result<void> list(std::uint8_t family, const std::function<void(const TcpSocket &)> &each);
 
-    // Asks for each socket by its addresses and cookie, which does not depend on how many others
-    // there are. Calls each(index, socket) for those that are there, in any state, and each(index,
-    // nullptr) for those that are not. One that the kernel could not answer for is left out.
+    // Queries each socket by its addresses and cookie; the cost does not depend on the number of
+    // other sockets. Calls each(index, socket) for existing ones, in any state, and each(index,
+    // nullptr) for missing ones. A socket without an answer is left out.
     Result<void> read(std::span<const TcpSocketId> ids,
                       const std::function<void(std::size_t, const TcpSocket *)> &each);
 
@@ -130,8 +130,8 @@ private:
     std::vector<SockDiagMessage> messages_;
 };
 
-// The kernel's notices of TCP sockets that end, with their last counters, in one network namespace.
-// While somebody listens, the kernel makes one for every TCP socket there: some 2 us each.
+// The kernel's notices of closing TCP sockets, with their last counters, in one network namespace.
+// While a listener exists, the kernel makes one for every TCP socket there: some 2 us each.
 class TcpEndNotices {
 public:
     // See SockDiag::open.
@@ -139,11 +139,11 @@ public:
 
     struct Taken {
         std::size_t notices = 0;
-        bool lost = false; // the buffer was full: some are not here
+        bool lost = false; // the buffer was full: some were dropped
     };
-    // Those that are waiting; does not wait for more.
+    // The queued notices; does not wait for more.
     Result<Taken> take(const std::function<void(const TcpSocket &)> &each);
-    // Until there is one or the time is over.
+    // Waits until there is one or the time is over.
     void wait(int timeout_ms) const;
 
 private:
@@ -154,4 +154,4 @@ private:
     std::vector<SockDiagMessage> messages_;
 };
 
-} // namespace collwire
+} // namespace collwire::netlink

@@ -19,7 +19,7 @@
 
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::process {
 namespace {
 
 constexpr std::size_t MAX_MAPS_BYTES = 64 << 20;
@@ -162,7 +162,7 @@ Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
     if (const int fd = ::open(exact.c_str(), O_PATH | O_CLOEXEC); fd >= 0) {
         return from_fd(fd, exact);
     }
-    // map_files needs CAP_SYS_ADMIN. By name the file may be another one by now: compare.
+    // map_files needs CAP_SYS_ADMIN. The name may lead to another file by now: compare.
     const std::string named = named_path(pid, mapping);
     auto file = open(named);
     if (file && file->inode() != mapping.inode) {
@@ -243,8 +243,8 @@ const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
 
 Result<void> ProcessView::refresh() {
     const std::string path = fmt::format("/proc/{}/maps", pid_);
-    // Not an ifstream: its buffer throws where the process ends while it is read.
-    const auto text = read_file(path, MAX_MAPS_BYTES);
+    // Not an ifstream: its buffer throws if the process exits while it is read.
+    const auto text = inventory::read_file(path, MAX_MAPS_BYTES);
     mappings_ = parse_maps(text ? *text : std::string{});
     if (!text) {
         return text.failure();
@@ -291,7 +291,8 @@ struct ProcessStat {
 };
 
 std::optional<ProcessStat> read_stat(pid_t pid) {
-    const auto text = read_file(fmt::format("/proc/{}/stat", pid), small_file_bytes);
+    const auto text =
+        inventory::read_file(fmt::format("/proc/{}/stat", pid), inventory::small_file_bytes);
     const auto comm_end = text ? text->rfind(')') : std::string::npos;
     if (comm_end == std::string::npos)
         return std::nullopt;
@@ -314,7 +315,7 @@ std::optional<std::uint64_t> start_ticks(pid_t pid) {
 
 bool has_ended(pid_t pid, std::uint64_t ticks) {
     const auto stat = read_stat(pid);
-    // The first thread of a process may end before the others.
+    // The first thread of a process may exit before the others.
     return !stat || stat->start_ticks != ticks || (stat->state == 'Z' && stat->n_threads <= 1);
 }
 
@@ -332,4 +333,4 @@ bool is_provider_name(std::string_view path) {
            std::ranges::any_of(VERSIONED, [name](auto known) { return name.starts_with(known); });
 }
 
-} // namespace collwire
+} // namespace collwire::process

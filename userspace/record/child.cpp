@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 void close_fd(int &fd) {
@@ -132,4 +132,4 @@ void Child::forward(int signal) const {
         kill(pid_, signal);
 }
 
-} // namespace collwire
+} // namespace collwire::record

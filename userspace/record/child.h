@@ -8,34 +8,34 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::record {
 
-// The command behind `--`. Forked at once, it executes only when released, so that every probe is
-// in place before its first instruction. It never dies because the recorder does.
+// The command after `--`. Forked at once, it executes only when released, so that every probe is
+// attached before its first instruction. It survives the recorder.
 class Child {
 public:
     Child() = default;
     Child(const Child &) = delete;
     Child &operator=(const Child &) = delete;
-    // A command that was never released is ended; one that runs is left alone.
+    // Ends a command that was never released; a running one is left alone.
     ~Child();
 
     // argv must not be empty. Call it before signals are blocked or ignored: the command inherits
-    // what is in force now.
+    // their current state.
     Result<void> prepare(const std::vector<std::string> &argv);
-    // Lets the command execute. An Error names why it could not be executed; then it is gone.
+    // Lets the command execute. An Error names the reason if it could not; then it has exited.
     Result<void> release();
 
-    // Reaps it if it has ended. True once it is over.
+    // Reaps it if it has exited. True once it has.
     bool reap();
-    // Blocks until it is over.
+    // Blocks until it has exited.
     void wait();
     void forward(int signal) const;
 
     [[nodiscard]] bool started() const { return pid_ > 0; }
     [[nodiscard]] bool over() const { return over_; }
     [[nodiscard]] pid_t pid() const { return pid_; }
-    // As a shell tells it: the exit status, or 128 + signal.
+    // As a shell reports it: the exit status, or 128 + signal.
     [[nodiscard]] int exit_status() const { return exit_status_; }
 
 private:
@@ -50,4 +50,4 @@ private:
     std::string command_;
 };
 
-} // namespace collwire
+} // namespace collwire::record

@@ -9,7 +9,7 @@
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/loader/privileges.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 constexpr std::uint64_t PID_MAX_LIMIT = 1 << 22; // include/linux/threads.h
@@ -20,24 +20,24 @@ constexpr std::string_view STILL_WORKS =
     "`topology` and `doctor` still work";
 
 Result<void> check_privileges(const std::string &root) {
-    if (const std::string missing = missing_capabilities(root); !missing.empty())
+    if (const std::string missing = loader::missing_capabilities(root); !missing.empty())
         return error(ErrorKind::NotPermitted,
                      fmt::format("not permitted: recording needs {}. Fix: sudo collwire record. {}",
                                  missing, STILL_WORKS));
-    if (in_user_namespace(root))
+    if (loader::in_user_namespace(root))
         return error(
             ErrorKind::NotPermitted,
             fmt::format(
                 "not permitted: root of a user namespace (a rootless container), not of the "
                 "machine. Fix: run it outside the container, or in a privileged one. {}",
                 STILL_WORKS));
-    if (in_pid_namespace(root))
+    if (loader::in_pid_namespace(root))
         return error(ErrorKind::NotPermitted,
                      fmt::format("not permitted: this pid namespace is a container's own, but the "
                                  "kernel reports pids of the machine's. Fix: run it outside the "
                                  "container, or with --pid=host (hostPID: true). {}",
                                  STILL_WORKS));
-    if (kernel_lockdown(root) == Lockdown::Confidentiality)
+    if (loader::kernel_lockdown(root) == loader::Lockdown::Confidentiality)
         return error(
             ErrorKind::NotPermitted,
             fmt::format("not permitted: lockdown=confidentiality (/sys/kernel/security/lockdown) "
@@ -47,7 +47,7 @@ Result<void> check_privileges(const std::string &root) {
 }
 
 Result<void> check_btf(const std::string &root) {
-    if (has_kernel_btf(root))
+    if (loader::has_kernel_btf(root))
         return {};
     return error(ErrorKind::Unsupported,
                  fmt::format("unsupported: the kernel has no BTF (/sys/kernel/btf/vmlinux is "
@@ -56,7 +56,7 @@ Result<void> check_btf(const std::string &root) {
 }
 
 Result<void> check_rdma(const std::string &root) {
-    if (!rdma_device_names(root).empty())
+    if (!inventory::rdma_device_names(root).empty())
         return {};
     return error(
         ErrorKind::Unsupported,
@@ -78,21 +78,23 @@ Result<void> check_machine(Recording what, const std::string &root) {
 }
 
 Result<std::uint32_t> check_process(const std::string &text, const std::string &root) {
-    const auto pid = parse_number(text);
+    const auto pid = inventory::parse_number(text);
     const bool is_a_number = pid && *pid != 0 && *pid <= PID_MAX_LIMIT;
     if (!is_a_number)
         return error(ErrorKind::Usage, fmt::format("'{}' is not a process id. Fix: give the pid of "
                                                    "a running process, or omit --pid to record all",
                                                    text));
-    const auto status = read_file(fmt::format("{}/proc/{}/status", root, *pid), STATUS_BYTES);
+    const auto status =
+        inventory::read_file(fmt::format("{}/proc/{}/status", root, *pid), STATUS_BYTES);
     if (!status)
         return error(ErrorKind::Usage, fmt::format("no process {}. Fix: give the pid of a running "
                                                    "process, or omit --pid to record all",
                                                    *pid));
-    for (const std::string_view line : split(*status, '\n')) {
+    for (const std::string_view line : inventory::split(*status, '\n')) {
         if (!line.starts_with("Tgid:"))
             continue;
-        if (const auto tgid = parse_number(trim(line.substr(5))); tgid && *tgid != *pid)
+        if (const auto tgid = inventory::parse_number(inventory::trim(line.substr(5)));
+            tgid && *tgid != *pid)
             return error(
                 ErrorKind::Usage,
                 fmt::format("{} is a thread of process {}. Fix: --pid {}", *pid, *tgid, *tgid));
@@ -100,4 +102,4 @@ Result<std::uint32_t> check_process(const std::string &text, const std::string &
     return static_cast<std::uint32_t>(*pid);
 }
 
-} // namespace collwire
+} // namespace collwire::record

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace collwire {
+namespace collwire::record {
 
 enum class PostsMode { Auto, On, Off };
 
@@ -20,12 +20,12 @@ struct RecordOptions {
     PostsMode posts = PostsMode::Auto;
     bool wire = true;
     bool nccl = true;
-    std::vector<std::string> nccl_files; // probed before anybody maps them
-    std::vector<std::string> symbols;    // where debug files of stripped NCCL are
-    bool api_returns = false;            // of NCCL's calls
-    bool local_launches = false;         // of NCCL's that have nothing for the network
-    bool network_times = false;          // begin and end of NCCL's operations, by connection
-    bool warnings = false;               // NCCL's, as they are made
+    std::vector<std::string> nccl_files; // probed before a process maps them
+    std::vector<std::string> symbols;    // folders with debug files of stripped NCCL
+    bool api_returns = false;            // record returns of NCCL calls
+    bool local_launches = false;         // record NCCL launches without proxy operations
+    bool network_times = false; // record start and completion of NCCL's operations, by connection
+    bool warnings = false;      // record NCCL's warnings
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;
@@ -33,4 +33,4 @@ struct RecordOptions {
     std::uint32_t ring_bytes = 8u << 20;
 };
 
-} // namespace collwire
+} // namespace collwire::record

@@ -12,10 +12,13 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/loss_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/node.h"
 #include "userspace/source/probe_record.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 template <typename Record> Record made_now(cw_kind kind) {
@@ -56,13 +59,14 @@ constexpr auto LOSS_NAMES = std::to_array<std::string_view>({
 static_assert(LOSS_NAMES.size() == CW_LOSS_CLASSES);
 
 // One state for each device: the worst, with the reasons of all.
-std::map<std::uint32_t, SourceState> by_device(const std::vector<SourceState> &states) {
-    std::map<std::uint32_t, SourceState> all;
-    for (const SourceState &state : states) {
+std::map<std::uint32_t, source::SourceState>
+by_device(const std::vector<source::SourceState> &states) {
+    std::map<std::uint32_t, source::SourceState> all;
+    for (const source::SourceState &state : states) {
         const auto [entry, is_new] = all.try_emplace(state.dev_index, state);
         if (is_new)
             continue;
-        SourceState &joined = entry->second;
+        source::SourceState &joined = entry->second;
         joined.state = std::max(joined.state, state.state);
         if (!joined.reason.empty() && !state.reason.empty())
             joined.reason += "; ";
@@ -80,7 +84,7 @@ std::string without_digits(std::string_view text) {
 
 } // namespace
 
-NodeIdentity::NodeIdentity(std::uint64_t sample_interval_ns) : node_(read_node("")) {
+NodeIdentity::NodeIdentity(std::uint64_t sample_interval_ns) : node_(inventory::read_node("")) {
     node_.sample_interval_ns = sample_interval_ns;
     set_text(node_.tool_version, COLLWIRE_VERSION);
     if (getrandom(&node_.session_id, sizeof node_.session_id, 0) !=
@@ -92,23 +96,24 @@ std::string NodeIdentity::hostname() const {
     return node_.hostname;
 }
 
-void NodeIdentity::append(RecordSink &sink, std::uint32_t segment, std::uint32_t flags) const {
+void NodeIdentity::append(source::RecordSink &sink, std::uint32_t segment,
+                          std::uint32_t flags) const {
     cw_node node = node_;
     node.segment = segment;
     node.flags = flags | (segment == 0 ? static_cast<std::uint32_t>(CW_NODE_FIRST_SEGMENT) : 0U);
-    const cw_clock clock = read_clock();
+    const cw_clock clock = inventory::read_clock();
     node.header.time_ns = clock.header.time_ns;
     node.realtime_ns = clock.realtime_ns;
     node.boottime_ns = clock.boottime_ns;
     sink.append(node.header);
 }
 
-void append_clock(RecordSink &sink) {
-    const cw_clock clock = read_clock();
+void append_clock(source::RecordSink &sink) {
+    const cw_clock clock = inventory::read_clock();
     sink.append(clock.header);
 }
 
-void SampleGaps::append(RecordSink &sink, const Sources &sources, std::uint64_t begin_ns,
+void SampleGaps::append(source::RecordSink &sink, const Sources &sources, std::uint64_t begin_ns,
                         std::uint64_t end_ns) {
     if (!std::ranges::all_of(sources, [](const auto &source) { return source->has_read_all(); }))
         return;
@@ -121,32 +126,33 @@ void SampleGaps::append(RecordSink &sink, const Sources &sources, std::uint64_t 
     last_begin_ns_ = begin_ns;
 }
 
-void append_probes(RecordSink &sink, const Sources &sources) {
+void append_probes(source::RecordSink &sink, const Sources &sources) {
     for (const auto &source : sources) {
-        for (const PlannedProbe &planned : source->probe_list()) {
+        for (const source::PlannedProbe &planned : source->probe_list()) {
             const cw_probe probe = probe_record(planned, monotonic_ns());
             sink.append(probe.header);
         }
     }
 }
 
-void StateTable::append(RecordSink &sink, const Sources &sources, bool everything) {
+void StateTable::append(source::RecordSink &sink, const Sources &sources, bool everything) {
     for (const auto &source : sources) {
         const std::string name(source->name());
         auto now = by_device(source->states());
-        // What is said of a device no more is over.
+        // A state that is no longer reported for a device has ended.
         for (const auto &[key, before] : appended_)
             if (key.first == name && !now.contains(key.second) && before.state != CW_SOURCE_ON)
                 now[key.second] = {CW_SOURCE_ON, {}, key.second};
         for (const auto &[dev_index, state] : now) {
             const auto [known, is_new] = appended_.try_emplace({name, dev_index});
-            SourceState &before = known->second;
+            source::SourceState &before = known->second;
             const bool same =
                 !is_new && before.state == state.state && before.reason == state.reason;
             if (same && !everything)
                 continue;
             if (!same)
-                note(name, is_new ? SourceState{CW_SOURCE_ON, {}, dev_index} : before, state);
+                note(name, is_new ? source::SourceState{CW_SOURCE_ON, {}, dev_index} : before,
+                     state);
             before = state;
             auto record = made_now<cw_source>(CW_KIND_SOURCE);
             record.state = state.state;
@@ -158,7 +164,8 @@ void StateTable::append(RecordSink &sink, const Sources &sources, bool everythin
     }
 }
 
-void StateTable::note(const std::string &name, const SourceState &before, const SourceState &now) {
+void StateTable::note(const std::string &name, const source::SourceState &before,
+                      const source::SourceState &now) {
     if (before.state == now.state && without_digits(before.reason) == without_digits(now.reason))
         return;
     if (now.state > CW_SOURCE_ON)
@@ -171,9 +178,10 @@ std::vector<std::string> StateTable::take_news() {
     return std::exchange(news_, {});
 }
 
-void LossTable::append(RecordSink &sink, const std::vector<LossCount> &now, bool everything) {
+void LossTable::append(source::RecordSink &sink, const std::vector<source::LossCount> &now,
+                       bool everything) {
     std::map<Key, std::uint64_t> sums;
-    for (const LossCount &count : now)
+    for (const source::LossCount &count : now)
         sums[{count.loss_class, count.cpu}] += count.records;
     for (const auto &[key, records] : sums) {
         std::uint64_t &known = counts_[key];
@@ -211,4 +219,4 @@ std::string LossTable::describe() const {
     return text;
 }
 
-} // namespace collwire
+} // namespace collwire::record

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a capture starts with: the node, its clock, the probes and what each source can do.
+// The first records of a capture: the node, its clock, the probes and the state of each source.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/node_records.h"
 #include "userspace/record/options.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::record {
 
 class NodeIdentity {
 public:
@@ -20,25 +21,26 @@ public:
     explicit NodeIdentity(std::uint64_t sample_interval_ns);
     [[nodiscard]] std::string hostname() const;
     void set_record_start(std::uint64_t monotonic_ns) { node_.record_start_ns = monotonic_ns; }
-    void append(RecordSink &sink, std::uint32_t segment, std::uint32_t flags) const;
+    void append(source::RecordSink &sink, std::uint32_t segment, std::uint32_t flags) const;
 
 private:
     cw_node node_{};
 };
 
-using Sources = std::vector<std::unique_ptr<Source>>;
+using Sources = std::vector<std::unique_ptr<source::Source>>;
 
-void append_clock(RecordSink &sink);
-void append_probes(RecordSink &sink, const Sources &sources);
+void append_clock(source::RecordSink &sink);
+void append_probes(source::RecordSink &sink, const Sources &sources);
 
-// Where sources were not sampled for more than one and a half intervals.
+// Gaps in which sources were not sampled for more than one and a half intervals.
 class SampleGaps {
 public:
     explicit SampleGaps(std::uint64_t interval_ns) : interval_ns_(interval_ns) {}
     void start(std::uint64_t now_ns) { last_begin_ns_ = now_ns; }
-    // They were sampled in this time. A gap is from what was read first the last time to what is
-    // read last now. Where one of them did not read all that it has, nothing was read.
-    void append(RecordSink &sink, const Sources &sources, std::uint64_t begin_ns,
+    // Records a sampling in this time. A gap is from the first read of the last sampling to the
+    // last read of this one. If a source did not read all its counters, the sampling does not
+    // count.
+    void append(source::RecordSink &sink, const Sources &sources, std::uint64_t begin_ns,
                 std::uint64_t end_ns);
 
 private:
@@ -46,21 +48,22 @@ private:
     std::uint64_t last_begin_ns_ = 0;
 };
 
-// What each source can do, as last appended: one state for a source and device.
+// The state of each source and device, as last appended.
 class StateTable {
 public:
-    // Appends each state that is not as it was last appended, or all of them with `everything`. Of
-    // several states of one device it is the worst, with the reasons of all.
-    void append(RecordSink &sink, const Sources &sources, bool everything);
-    // "posts: what is missing", a line for each state that became another since the last call; one
-    // whose reason differs in its numbers alone is not said again.
+    // Appends each changed state, or all of them with `everything`. Of several states of one device
+    // the worst, with the reasons of all.
+    void append(source::RecordSink &sink, const Sources &sources, bool everything);
+    // "posts: reason", a line for each state that changed since the last call; a change of numbers
+    // in the reason is not reported again.
     [[nodiscard]] std::vector<std::string> take_news();
 
 private:
     using Key = std::pair<std::string, std::uint32_t>; // source, dev_index
-    void note(const std::string &name, const SourceState &before, const SourceState &now);
+    void note(const std::string &name, const source::SourceState &before,
+              const source::SourceState &now);
 
-    std::map<Key, SourceState> appended_;
+    std::map<Key, source::SourceState> appended_;
     std::vector<std::string> news_;
 };
 
@@ -68,8 +71,9 @@ private:
 class LossTable {
 public:
     // Appends each count that grew since the last time, or all of them with `everything`. Several
-    // sources may count the same class on the same CPU: their sum is what was lost.
-    void append(RecordSink &sink, const std::vector<LossCount> &now, bool everything);
+    // sources may count the same class on the same CPU: their sum is the loss.
+    void append(source::RecordSink &sink, const std::vector<source::LossCount> &now,
+                bool everything);
     [[nodiscard]] std::uint64_t total() const;
     // "12 QP events, 3 frames": empty without loss.
     [[nodiscard]] std::string describe() const;
@@ -79,4 +83,4 @@ private:
     std::map<Key, std::uint64_t> counts_;
 };
 
-} // namespace collwire
+} // namespace collwire::record

@@ -3,16 +3,17 @@
 
 #include <fmt/format.h>
 
+#include "collwire/node_records.h"
 #include "correlate/capture/kinds.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
-void print_probe(std::FILE *out, const PlannedProbe &probe) {
+void print_probe(std::FILE *out, const source::PlannedProbe &probe) {
     std::string where = fmt::format("{}:{}", probe.module_or_file, probe.function);
     std::string how;
     if (probe.kind == CW_PROBE_UPROBE || probe.kind == CW_PROBE_URETPROBE) {
-        // From the start of the file, as uprobes are placed.
+        // Offsets from the start of the file, as for uprobes.
         where =
             fmt::format("{}+{:#x} ({})", probe.module_or_file, probe.offset_bytes, probe.function);
         how = fmt::format("`{}`, {}", probe.instruction,
@@ -26,15 +27,15 @@ void print_probe(std::FILE *out, const PlannedProbe &probe) {
 
 } // namespace
 
-void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sources) {
+void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::Source>> &sources) {
     std::size_t n_probes = 0;
     for (const auto &source : sources) {
         fmt::print(out, "{}\n", source->name());
-        for (const SourceState &state : source->states()) {
+        for (const source::SourceState &state : source->states()) {
             fmt::print(out, "  {}{}{}\n", capture::source_state_name(state.state),
                        state.reason.empty() ? "" : ": ", state.reason);
         }
-        for (const PlannedProbe &probe : source->probe_list()) {
+        for (const source::PlannedProbe &probe : source->probe_list()) {
             print_probe(out, probe);
             ++n_probes;
         }
@@ -42,4 +43,4 @@ void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<Source>>
     fmt::print(out, "{} probes would be attached; this dry run attached none\n", n_probes);
 }
 
-} // namespace collwire
+} // namespace collwire::record

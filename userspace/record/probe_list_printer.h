@@ -7,9 +7,10 @@
 
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::record {
 
-// What a dry run shows: every probe that would be placed, and what could not work here and why.
-void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<Source>> &sources);
+// Prints the probe list of a dry run: every probe that would be attached, and every source that
+// cannot work here, with the reason.
+void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::Source>> &sources);
 
-} // namespace collwire
+} // namespace collwire::record

@@ -20,6 +20,9 @@
 #include "base/clock.h"
 #include "base/exit_status.h"
 #include "base/file_limit.h"
+#include "collwire/loss_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/child.h"
 #include "userspace/record/preamble.h"
@@ -29,7 +32,7 @@
 #include "userspace/record/signals.h"
 #include "userspace/source/record_buffer.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 constexpr std::uint64_t CLOCK_INTERVAL_NS = 60'000'000'000;
@@ -73,8 +76,8 @@ void drain(int timer_fd) {
 
 enum class EndReason : std::uint32_t { Over = 0, Signal = 1 };
 
-// Sources are sampled into this before anything is written: a write may begin a new segment, and
-// its preamble samples every source again.
+// Sources are sampled into this buffer before a write: a write may start a new segment, and its
+// preamble samples every source again.
 class Recorder {
 public:
     explicit Recorder(const RecordOptions &options)
@@ -87,10 +90,10 @@ private:
     void loop();
     void on_signal(const signalfd_siginfo &info);
     void on_tick();
-    void preamble(RecordSink &sink, std::uint32_t segment);
-    void sample(RecordSink &sink, bool everything);
-    void sample_again(RecordSink &sink);
-    [[nodiscard]] std::vector<LossCount> losses() const;
+    void preamble(source::RecordSink &sink, std::uint32_t segment);
+    void sample(source::RecordSink &sink, bool everything);
+    void sample_again(source::RecordSink &sink);
+    [[nodiscard]] std::vector<source::LossCount> losses() const;
     void flush();
     int finish();
     void wait_for_command();
@@ -98,7 +101,7 @@ private:
     const RecordOptions &options_;
     Child child_;
     Signals signals_;
-    Session session_;
+    RecordSession session_;
     std::unique_ptr<capture::CaptureWriter> writer_;
     NodeIdentity node_;
     SampleGaps gaps_;
@@ -119,15 +122,15 @@ Result<void> Recorder::open_writer() {
     writer_options.tick_ns = options_.interval_ns;
     auto opened = capture::CaptureWriter::create(
         std::move(writer_options),
-        [this](RecordSink &sink, std::uint32_t segment) { preamble(sink, segment); });
+        [this](source::RecordSink &sink, std::uint32_t segment) { preamble(sink, segment); });
     if (!opened)
         return std::move(opened).failure();
     writer_ = std::move(opened).value();
     return {};
 }
 
-// A capture, and each of its later segments, starts with what its other records refer to.
-void Recorder::preamble(RecordSink &sink, std::uint32_t segment) {
+// A capture, and each later segment, starts with the records that its other records refer to.
+void Recorder::preamble(source::RecordSink &sink, std::uint32_t segment) {
     node_.append(sink, segment, session_.node_flags());
     append_clock(sink);
     append_probes(sink, session_.sources());
@@ -135,21 +138,21 @@ void Recorder::preamble(RecordSink &sink, std::uint32_t segment) {
     sample(sink, true);
 }
 
-void Recorder::sample(RecordSink &sink, bool everything) {
+void Recorder::sample(source::RecordSink &sink, bool everything) {
     for (const auto &source : session_.sources())
         source->sample(sink, everything);
-    // Sampling may find out what a source cannot do.
+    // Sampling may change a source's state.
     states_.append(sink, session_.sources(), false);
     losses_.append(sink, losses(), everything);
 }
 
-void Recorder::sample_again(RecordSink &sink) {
+void Recorder::sample_again(source::RecordSink &sink) {
     const std::uint64_t begin_ns = monotonic_ns();
     sample(sink, false);
     gaps_.append(sink, session_.sources(), begin_ns, monotonic_ns());
 }
 
-std::vector<LossCount> Recorder::losses() const {
+std::vector<source::LossCount> Recorder::losses() const {
     auto all = session_.losses();
     all.push_back({CW_LOSS_RECORD_WRITE, CW_CPU_USERSPACE, writer_->lost_records()});
     return all;
@@ -172,7 +175,7 @@ Result<void> Recorder::begin() {
     node_.set_record_start(*begun);
     last_clock_ns_ = monotonic_ns();
     gaps_.start(last_clock_ns_);
-    // The queue pairs that were there, as far as they can be had before others crowd them.
+    // The pre-existing queue pairs, before other records fill the buffer.
     while (session_.consume_some() && monotonic_ns() - last_clock_ns_ < FIRST_EVENTS_NS)
         flush(); // the writer holds one block before the preamble
     flush();
@@ -204,7 +207,7 @@ void Recorder::on_signal(const signalfd_siginfo &info) {
 }
 
 void Recorder::on_tick() {
-    RecordBuffer buffer;
+    source::RecordBuffer buffer;
     sample_again(buffer);
     const std::uint64_t now_ns = monotonic_ns();
     if (now_ns - last_clock_ns_ >= CLOCK_INTERVAL_NS) {
@@ -227,7 +230,7 @@ void Recorder::loop() {
             continue;
         epoll_event event{};
         event.events = EPOLLIN;
-        // A ring buffer whose next record is not finished yet is readable all the while.
+        // A ring buffer with an unfinished next record is readable all the time.
         if (fd == session_.ring_fd())
             event.events |= EPOLLET;
         event.data.fd = fd;
@@ -251,7 +254,7 @@ void Recorder::loop() {
                     on_signal(*info);
             } else if (fd == tick.get()) {
                 drain(fd);
-                more_events = true; // those that nobody is woken for
+                more_events = true; // those without a wake-up
                 on_tick();
             } else if (fd == deadline.get()) {
                 stop_ = true;
@@ -272,15 +275,15 @@ int Recorder::finish() {
     const std::uint64_t ended_ns = session_.end();
     session_.detach();
     session_.consume_last();
-    RecordBuffer buffer;
+    source::RecordBuffer buffer;
     sample_again(buffer);
-    buffer.end_at(ended_ns); // nothing was counted since
+    buffer.end_at(ended_ns); // counts stopped then
     append_clock(buffer);
     buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
     flush();
-    // What that write lost is told of, too, if there is room for so much: also what was told before
-    // in a write that failed.
-    RecordBuffer loss;
+    // The losses of that write are reported, too, if there is room; also losses that an earlier
+    // failed write contained.
+    source::RecordBuffer loss;
     losses_.append(loss, losses(), true);
     loss.end_at(ended_ns);
     loss.hand_over([this](const cw_header &record) { writer_->append(record); });
@@ -291,7 +294,7 @@ int Recorder::finish() {
         say("{}", closed.failure().message);
     if (const auto failure = writer_->take_failure())
         say("{}", failure->message);
-    RecordBuffer unwritten;
+    source::RecordBuffer unwritten;
     losses_.append(unwritten, losses(), false);
     const int status = losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS;
     if (status == EXIT_LOSS)
@@ -304,7 +307,7 @@ int Recorder::finish() {
     return closed ? status : EXIT_FAILED;
 }
 
-// The recording is over, the command is not: signals go on to it as before.
+// The recording has ended, the command has not: signals still go to it.
 void Recorder::wait_for_command() {
     while (!child_.over() && !abandon_) {
         pollfd ready{signals_.fd(), POLLIN, 0};
@@ -352,7 +355,7 @@ int Recorder::run() {
     if (!child_.started())
         return status;
     wait_for_command();
-    // The greater is the worse: a loss shows behind a command that failed with 1, too.
+    // The greater status is the worse one: a loss overrides a command that failed with 1, too.
     return child_.over() ? std::max(child_.exit_status(), status) : status;
 }
 
@@ -362,4 +365,4 @@ int run_record(const RecordOptions &options) {
     return Recorder(options).run();
 }
 
-} // namespace collwire
+} // namespace collwire::record

@@ -3,11 +3,11 @@
 
 #include "userspace/record/options.h"
 
-namespace collwire {
+namespace collwire::record {
 
 // Records until the duration, the command or a signal ends it. Prints messages on stderr, the probe
-// list of a dry run on stdout. Returns the exit status (correlate/base/exit_status.h), or the
-// command's where that is greater.
+// list of a dry run on stdout. Returns the exit status (base/exit_status.h), or the command's if
+// that is greater.
 int run_record(const RecordOptions &options);
 
-} // namespace collwire
+} // namespace collwire::record

@@ -8,16 +8,16 @@
 #include <poll.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::record {
 
 void say_line(std::string line) {
     line += '\n';
     for (std::string_view rest = line; !rest.empty();) {
-        // A pipe that nobody reads, or a terminal that is stopped, must not stop the recording.
+        // A pipe without a reader, or a stopped terminal, must not block the recording.
         pollfd output{STDERR_FILENO, POLLOUT, 0};
         if (poll(&output, 1, 0) != 1 || (output.revents & POLLOUT) == 0)
             return;
-        // A pipe that can be written to takes so much at least.
+        // A writable pipe takes at least this much.
         const ssize_t written =
             write(STDERR_FILENO, rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
         if (written < 0 && errno == EINTR)
@@ -28,4 +28,4 @@ void say_line(std::string line) {
     }
 }
 
-} // namespace collwire
+} // namespace collwire::record

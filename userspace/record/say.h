@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-namespace collwire {
+namespace collwire::record {
 
-// Writes the line and a line end to standard error, at once. One that is full, closed or broken is
-// no error: a recording must not end because nobody can be told.
+// Writes the line and a line end to standard error, at once. A full, closed or broken standard
+// error is no error: a recording must not end because of it.
 void say_line(std::string line);
 
 // The same with "collwire: " before it.
@@ -18,4 +18,4 @@ template <typename... Args> void say(fmt::format_string<Args...> format, Args &&
     say_line("collwire: " + fmt::format(format, std::forward<Args>(args)...));
 }
 
-} // namespace collwire
+} // namespace collwire::record

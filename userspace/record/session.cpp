@@ -6,6 +6,9 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/module_origin.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/loader/unread_records.h"
@@ -22,10 +25,10 @@
 #include "userspace/sources/rxe_wire_source.h"
 #include "userspace/sources/socket_source.h"
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
-// A segment of the least --max is written within so many records of the ring buffer.
+// A segment of the smallest --max fills up within this many records of the ring buffer.
 constexpr std::size_t CONSUME_RECORDS = 512;
 constexpr std::chrono::milliseconds CONSUME_TIME{100};
 constexpr std::uint64_t LAST_EVENTS_NS = 1'000'000'000;
@@ -33,38 +36,38 @@ constexpr std::chrono::milliseconds UNREAD_AGAIN{5};
 
 } // namespace
 
-Result<void> Session::prepare(const RecordOptions &options) {
+Result<void> RecordSession::prepare(const RecordOptions &options) {
     options_ = options;
     const auto what = options.counters_only ? Recording::CountersOnly
                       : options.nccl        ? Recording::NcclToo
                                             : Recording::QueuePairs;
     if (auto checked = check_machine(what); !checked)
         return checked;
-    InventoryOptions inventory;
+    sources::InventoryOptions inventory;
     inventory.processes.full_cmdline = options.full_cmdline;
-    CountersOptions counters;
+    sources::CountersOptions counters;
     counters.interval_ns = options.interval_ns;
-    if (auto added = add(std::make_unique<InventorySource>(std::move(inventory))); !added)
+    if (auto added = add(std::make_unique<sources::InventorySource>(std::move(inventory))); !added)
         return added;
     if (!options.counters_only) {
         if (auto prepared = prepare_kernel_sources(options); !prepared)
             return prepared;
     }
-    return add(std::make_unique<CountersSource>(std::move(counters)));
+    return add(std::make_unique<sources::CountersSource>(std::move(counters)));
 }
 
-Result<void> Session::add(std::unique_ptr<Source> source) {
+Result<void> RecordSession::add(std::unique_ptr<source::Source> source) {
     sources_.push_back(std::move(source));
-    Source &added = *sources_.back();
+    source::Source &added = *sources_.back();
     if (auto prepared = added.prepare(); !prepared)
         return std::move(prepared).failure().in(added.name());
     return {};
 }
 
-Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
-    SharedMapOptions map_options;
+Result<void> RecordSession::prepare_kernel_sources(const RecordOptions &options) {
+    loader::SharedMapOptions map_options;
     map_options.ring_bytes = options.ring_bytes;
-    auto maps = SharedMaps::create(map_options);
+    auto maps = loader::SharedMaps::create(map_options);
     if (!maps)
         return std::move(maps).failure();
     maps_ = std::move(maps).value();
@@ -74,10 +77,10 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
         if (auto wanted = maps_->want_tgid(pid); !wanted)
             return wanted;
     }
-    auto ring = EventRing::create(*maps_, [this](const cw_header &record) {
+    auto ring = loader::EventRing::create(*maps_, [this](const cw_header &record) {
         if (callback_)
             callback_(record);
-        // For a library that is mapped now no probes are placed any more.
+        // A library that is mapped now gets no probes any more.
         if (is_ending_ && record.kind == CW_KIND_FILE_MAPPED)
             return;
         for (const auto &source : sources_)
@@ -90,17 +93,19 @@ Result<void> Session::prepare_kernel_sources(const RecordOptions &options) {
     return add_kernel_sources(options);
 }
 
-// In this order: `qp` fills the table of live queue pairs that the others look into.
-Result<void> Session::add_kernel_sources(const RecordOptions &options) {
-    const HookMode mode = options.force_kprobes ? HookMode::KprobeOnly : default_hook_mode();
+// In this order: `qp` fills the table of live queue pairs that the others read.
+Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
+    const loader::HookMode mode =
+        options.force_kprobes ? loader::HookMode::KprobeOnly : loader::default_hook_mode();
     const bool filter = !options.pids.empty();
-    if (!rdma_device_names("").empty())
+    if (!inventory::rdma_device_names("").empty())
         if (auto added = add_rdma_sources(options, mode, filter); !added)
             return added;
     if (!options.nccl)
         return {};
-    auto mappings = std::make_unique<MappingsSource>(*maps_, nccl::LEAST_FILE_BYTES, filter, mode);
-    MappingsSource *told_by = mappings.get();
+    auto mappings =
+        std::make_unique<sources::MappingsSource>(*maps_, nccl::LEAST_FILE_BYTES, filter, mode);
+    sources::MappingsSource *told_by = mappings.get();
     if (auto added = add(std::move(mappings)); !added)
         return added;
     sources::NcclOptions nccl;
@@ -114,75 +119,81 @@ Result<void> Session::add_kernel_sources(const RecordOptions &options) {
     nccl.probes.warnings = options.warnings;
     nccl.on_error = look_at_qps_;
     nccl.has_mapping_records = [this] { return works("mappings"); };
-    SocketOptions sockets_options;
+    sources::SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;
-    auto sockets = std::make_unique<SocketSource>(std::move(sockets_options));
+    auto sockets = std::make_unique<sources::SocketSource>(std::move(sockets_options));
     nccl.on_connection = [to = sockets.get()](const cw_header &record) { to->on_record(record); };
     if (auto added = add(std::make_unique<sources::NcclSource>(*maps_, std::move(nccl))); !added)
         return added;
     return add(std::move(sockets));
 }
 
-Result<void> Session::add_rdma_sources(const RecordOptions &options, HookMode mode, bool filter) {
-    QpSourceOptions qp;
+Result<void> RecordSession::add_rdma_sources(const RecordOptions &options, loader::HookMode mode,
+                                             bool filter) {
+    sources::QpSourceOptions qp;
     qp.filter_by_tgid = filter;
-    qp.layout_unknown = layout_unknown("", {"ib_core"});
+    qp.layout_unknown = inventory::layout_unknown("", {"ib_core"});
     qp.mode = mode;
-    auto qps = std::make_unique<QpSource>(*maps_, std::move(qp));
+    auto qps = std::make_unique<sources::QpSource>(*maps_, std::move(qp));
     look_at_qps_ = [of = qps.get()] { of->look_for_errors(); };
     if (auto added = add(std::move(qps)); !added)
         return added;
 
-    if (options.wire && module_origin("", "rdma_rxe").present) {
-        RxeWireOptions wire;
+    if (options.wire && inventory::module_origin("", "rdma_rxe").present) {
+        sources::RxeWireOptions wire;
         wire.filter_by_tgid = filter;
-        wire.layout_unknown = layout_unknown("", {"rdma_rxe", "ib_core"});
+        wire.layout_unknown = inventory::layout_unknown("", {"rdma_rxe", "ib_core"});
         wire.mode = mode;
-        if (auto added = add(std::make_unique<RxeWireSource>(*maps_, std::move(wire))); !added)
+        if (auto added = add(std::make_unique<sources::RxeWireSource>(*maps_, std::move(wire)));
+            !added)
             return added;
     }
-    auto ports = std::make_unique<PortEventSource>(*maps_, layout_unknown("", {"ib_core"}), mode);
+    auto ports = std::make_unique<sources::PortEventSource>(
+        *maps_, inventory::layout_unknown("", {"ib_core"}), mode);
     if (auto added = add(std::move(ports)); !added)
         return added;
-    if (module_origin("", "mlx5_core").present) {
-        Mlx5SourceOptions devx;
+    if (inventory::module_origin("", "mlx5_core").present) {
+        sources::Mlx5SourceOptions devx;
         devx.filter_by_tgid = filter;
-        devx.layout_unknown = layout_unknown("", {"mlx5_core", "mlx5_ib", "ib_uverbs", "ib_core"});
+        devx.layout_unknown =
+            inventory::layout_unknown("", {"mlx5_core", "mlx5_ib", "ib_uverbs", "ib_core"});
         devx.mode = mode;
-        if (auto added = add(std::make_unique<Mlx5Source>(*maps_, std::move(devx))); !added)
+        if (auto added = add(std::make_unique<sources::Mlx5Source>(*maps_, std::move(devx)));
+            !added)
             return added;
     }
     return options.posts == PostsMode::Off ? Result<void>{} : add_posts(options);
 }
 
-// Last of all: where frames are not counted after all, posts are.
-Result<void> Session::add_posts(const RecordOptions &options) {
+// Last: posts are counted only if frames are not.
+Result<void> RecordSession::add_posts(const RecordOptions &options) {
     return add(make_posts(options));
 }
 
-std::unique_ptr<Source> Session::make_posts(const RecordOptions &options) const {
+std::unique_ptr<source::Source> RecordSession::make_posts(const RecordOptions &options) const {
     const bool counts_frames = works("rxe_wire");
-    PostsOptions posts;
+    sources::PostsOptions posts;
     posts.forced = options.posts == PostsMode::On;
     posts.filter_by_tgid = !options.pids.empty();
-    for (const RdmaDevice &device : scan_rdma_devices("", read_netlink_facts())) {
+    for (const inventory::RdmaDevice &device :
+         scan_rdma_devices("", inventory::read_netlink_facts())) {
         const std::string driver = device.record.driver;
         posts.devices.push_back(
             {device.record.name, driver, counts_frames && driver == "rdma_rxe"});
     }
-    return std::make_unique<PostsSource>(*maps_, std::move(posts));
+    return std::make_unique<sources::PostsSource>(*maps_, std::move(posts));
 }
 
-bool Session::works(std::string_view name) const {
+bool RecordSession::works(std::string_view name) const {
     const auto source =
         std::ranges::find_if(sources_, [name](const auto &each) { return each->name() == name; });
     return source != sources_.end() &&
-           std::ranges::all_of((*source)->states(), [](const SourceState &state) {
+           std::ranges::all_of((*source)->states(), [](const source::SourceState &state) {
                return state.state < CW_SOURCE_UNAVAILABLE;
            });
 }
 
-Result<void> Session::attach() {
+Result<void> RecordSession::attach() {
     const bool counted_frames = works("rxe_wire");
     for (auto &source : sources_) {
         if (source->name() == "posts" && counted_frames && !works("rxe_wire")) {
@@ -196,7 +207,7 @@ Result<void> Session::attach() {
     return {};
 }
 
-Result<std::uint64_t> Session::begin() {
+Result<std::uint64_t> RecordSession::begin() {
     for (const auto &source : sources_)
         source->baseline();
     const std::uint64_t since_ns = monotonic_ns();
@@ -208,32 +219,32 @@ Result<std::uint64_t> Session::begin() {
     return since_ns;
 }
 
-void Session::consume_last() {
+void RecordSession::consume_last() {
     if (!ring_)
         return;
-    // A program that a probe's removal found under way may take a moment yet.
+    // A program that was running when its probe was removed may take a moment more.
     const std::uint64_t since_ns = monotonic_ns();
     do {
         static_cast<void>(ring_->consume());
         // Where it is not known there may be one.
-        unread_records_ = unread_records(maps_->events_fd()).value_or(1) +
-                          unread_records(maps_->bulk_events_fd()).value_or(1);
+        unread_records_ = loader::unread_records(maps_->events_fd()).value_or(1) +
+                          loader::unread_records(maps_->bulk_events_fd()).value_or(1);
         if (unread_records_ != 0)
             std::this_thread::sleep_for(UNREAD_AGAIN);
     } while (unread_records_ != 0 && monotonic_ns() - since_ns < LAST_EVENTS_NS);
 }
 
-bool Session::consume_some() {
+bool RecordSession::consume_some() {
     if (!ring_)
         return false;
     const auto more = ring_->consume_some(CONSUME_RECORDS, CONSUME_TIME);
     return more && *more;
 }
 
-// While probes are taken off one after the other, what passes some of them would be half a record.
-std::uint64_t Session::end() {
+// While probes are detached one after the other, counts would be incomplete.
+std::uint64_t RecordSession::end() {
     is_ending_ = true;
-    // Of what is still on its way, connections have counters that are to be read.
+    // Connections have counters to read for operations still in flight.
     for (const std::uint64_t since_ns = monotonic_ns();
          consume_some() && monotonic_ns() - since_ns < LAST_EVENTS_NS;)
         ;
@@ -244,17 +255,17 @@ std::uint64_t Session::end() {
     return monotonic_ns();
 }
 
-// Backwards: what counts per queue pair goes before `qp`, which tells one life of a number from the
-// next.
-void Session::detach() {
+// In reverse order: sources that count per queue pair detach before `qp`, which tells one life of a
+// number from the next.
+void RecordSession::detach() {
     for (auto source = sources_.rbegin(); source != sources_.rend(); ++source) {
         (*source)->detach();
-        consume_some(); // it may take a while, and the ring fills
+        consume_some(); // it may take long, and the ring fills
     }
 }
 
-std::vector<LossCount> Session::losses() const {
-    std::vector<LossCount> all;
+std::vector<source::LossCount> RecordSession::losses() const {
+    std::vector<source::LossCount> all;
     if (maps_)
         all = maps_->losses();
     if (unread_records_ != 0)
@@ -266,10 +277,10 @@ std::vector<LossCount> Session::losses() const {
     return all;
 }
 
-std::uint32_t Session::node_flags() const {
+std::uint32_t RecordSession::node_flags() const {
     std::uint32_t flags = 0;
     for (const auto &source : sources_) {
-        for (const SourceState &state : source->states()) {
+        for (const source::SourceState &state : source->states()) {
             if (state.state != CW_SOURCE_ON && state.state != CW_SOURCE_DEGRADED)
                 continue;
             if (source->name() == "rxe_wire")
@@ -285,4 +296,4 @@ std::uint32_t Session::node_flags() const {
     return flags;
 }
 
-} // namespace collwire
+} // namespace collwire::record

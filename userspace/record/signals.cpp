@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-namespace collwire {
+namespace collwire::record {
 namespace {
 
 bool is_ignored(int signal) {
@@ -28,12 +28,13 @@ Result<void> Signals::open() {
     sigset_t wanted;
     sigemptyset(&wanted);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) {
-        // Who ignores hang-ups from before (nohup) means the recording to outlive its terminal. The
-        // others end it even so: a shell's `&` in a script ignores SIGINT.
+        // A hang-up that is already ignored (nohup) means that the recording shall outlive its
+        // terminal. The other signals end it even if ignored: a shell's `&` in a script ignores
+        // SIGINT.
         if (signal != SIGHUP || !is_ignored(signal))
             sigaddset(&wanted, signal);
     }
-    // Where it is ignored, an ended command leaves nothing to wait for.
+    // If it is ignored, an exited command leaves nothing to wait for.
     if (is_ignored(SIGCHLD))
         ::signal(SIGCHLD, SIG_DFL);
     if (sigprocmask(SIG_BLOCK, &wanted, &before_) != 0)
@@ -45,7 +46,7 @@ Result<void> Signals::open() {
                      fmt::format("cannot create a signalfd: {}", strerror(errno)));
     // A closed stderr or stdout must not end a recording.
     signal(SIGPIPE, SIG_IGN);
-    // Nor must a limit on file sizes: the write fails instead, and is counted.
+    // Neither must a limit on file sizes: the write fails instead, and is counted.
     signal(SIGXFSZ, SIG_IGN);
     return {};
 }
@@ -57,4 +58,4 @@ std::optional<signalfd_siginfo> Signals::next() {
     return info;
 }
 
-} // namespace collwire
+} // namespace collwire::record

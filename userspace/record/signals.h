@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace collwire {
+namespace collwire::record {
 
 // Blocks the signals that the recorder handles and reads them from a file descriptor instead;
 // restores the mask at its end. SIGHUP stays ignored where it was.
@@ -29,4 +29,4 @@ private:
     sigset_t before_{};
 };
 
-} // namespace collwire
+} // namespace collwire::record

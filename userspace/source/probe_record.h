@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a capture says of a probe.
+// A probe as a record.
 #pragma once
 
 #include <cstdint>
 
 #include "base/set_text.h"
-#include "collwire/records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::source {
 
-// `time_ns`: CLOCK_MONOTONIC, when it was placed, or is told of.
+// `time_ns`: CLOCK_MONOTONIC, when it was attached, or is reported.
 inline cw_probe probe_record(const PlannedProbe &planned, std::uint64_t time_ns) {
     cw_probe record = {};
     record.header = {sizeof(record), CW_KIND_PROBE, CW_CPU_USERSPACE, time_ns};
@@ -29,4 +31,4 @@ inline cw_probe probe_record(const PlannedProbe &planned, std::uint64_t time_ns)
     return record;
 }
 
-} // namespace collwire
+} // namespace collwire::source

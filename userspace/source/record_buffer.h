@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records that are kept for a while.
+// A buffer of records.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,10 @@
 #include <cstring>
 #include <vector>
 
+#include "collwire/record.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::source {
 
 class RecordBuffer : public RecordSink {
 public:
@@ -17,14 +18,14 @@ public:
         const auto *begin = reinterpret_cast<const std::byte *>(&record);
         bytes_.insert(bytes_.end(), begin, begin + record.length_bytes);
     }
-    // Later times of records become this one.
+    // Lowers later record times to this one.
     void end_at(std::uint64_t time_ns) {
         for_each([time_ns](cw_header &record) {
             if (record.time_ns > time_ns)
                 record.time_ns = time_ns;
         });
     }
-    // To a function of `const cw_header &`; the buffer is empty afterwards.
+    // Passes each record to a function of `const cw_header &`; the buffer is empty afterwards.
     template <typename Take> void hand_over(Take take) {
         for_each([&take](const cw_header &record) { take(record); });
         bytes_.clear();
@@ -43,4 +44,4 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-} // namespace collwire
+} // namespace collwire::source

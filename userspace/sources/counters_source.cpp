@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // The port's state follows its netdev's a little later, so a change is looked at more than once.
@@ -22,11 +23,14 @@ std::string netdev_state(const std::string &root, const std::string &netdev) {
     std::string state;
     for (const char *file :
          {"/ifindex", "/flags", "/carrier", "/operstate", "/carrier_changes", "/mtu", "/speed"})
-        state += read_line(concatenated(root, "/sys/class/net/", netdev, file)).value_or("-") + " ";
+        state +=
+            inventory::read_line(inventory::concatenated(root, "/sys/class/net/", netdev, file))
+                .value_or("-") +
+            " ";
     return state;
 }
 
-bool counts_bytes(const CounterGroup &group) {
+bool counts_bytes(const inventory::CounterGroup &group) {
     const auto &definitions = group.definitions();
     return !group.empty() &&
            std::any_of(definitions.begin(), definitions.end(), [](const cw_counter_def &counter) {
@@ -35,9 +39,9 @@ bool counts_bytes(const CounterGroup &group) {
            });
 }
 
-std::size_t n_refused(const std::vector<CounterGroup> &groups) {
+std::size_t n_refused(const std::vector<inventory::CounterGroup> &groups) {
     std::size_t n = 0;
-    for (const CounterGroup &group : groups)
+    for (const inventory::CounterGroup &group : groups)
         n += group.n_refused();
     return n;
 }
@@ -56,13 +60,13 @@ Result<void> CountersSource::prepare() {
 
 // Opens the counters of what is new and drops what is gone. Series of ports that stay go on.
 void CountersSource::refresh() {
-    names_ = rdma_device_names(options_.root);
+    names_ = inventory::rdma_device_names(options_.root);
     facts_ = options_.netlink();
     std::vector<Port> ports;
-    for (RdmaDevice &device : scan_rdma_devices(options_.root, facts_)) {
-        const std::vector<RdmaPort> scanned = std::move(device.ports);
+    for (inventory::RdmaDevice &device : scan_rdma_devices(options_.root, facts_)) {
+        const std::vector<inventory::RdmaPort> scanned = std::move(device.ports);
         device.ports.clear();
-        for (const RdmaPort &entry : scanned) {
+        for (const inventory::RdmaPort &entry : scanned) {
             const auto known = std::find_if(ports_.begin(), ports_.end(), [&](const Port &port) {
                 return port.device.name == device.name &&
                        port.record.dev_index == entry.record.dev_index &&
@@ -84,8 +88,9 @@ void CountersSource::refresh() {
 
 void CountersSource::open_counters(Port &port) {
     port.netdev = port.record.netdev;
-    port.groups = open_port_counters(options_.root, port.device.name, port.record.dev_index,
-                                     port.record.port, port.netdev, next_id_);
+    port.groups =
+        inventory::open_port_counters(options_.root, port.device.name, port.record.dev_index,
+                                      port.record.port, port.netdev, next_id_);
     port.definitions_written = false;
     if (!port.netdev.empty())
         port.netdev_state = netdev_state(options_.root, port.netdev);
@@ -93,7 +98,7 @@ void CountersSource::open_counters(Port &port) {
 }
 
 bool CountersSource::refresh_is_due() {
-    if (std::exchange(device_gone_, false) || rdma_device_names(options_.root) != names_)
+    if (std::exchange(device_gone_, false) || inventory::rdma_device_names(options_.root) != names_)
         return true;
     // Its name is the same; netlink tells whether it is.
     const std::uint64_t now = options_.clock();
@@ -103,8 +108,9 @@ bool CountersSource::refresh_is_due() {
 }
 
 void CountersSource::reopen_ended(Port &port) {
-    const bool ended = std::any_of(port.groups.begin(), port.groups.end(),
-                                   [](const CounterGroup &group) { return group.any_ended(); });
+    const bool ended =
+        std::any_of(port.groups.begin(), port.groups.end(),
+                    [](const inventory::CounterGroup &group) { return group.any_ended(); });
     if (!ended) {
         port.retry_after_ns = 0;
         return;
@@ -118,7 +124,7 @@ void CountersSource::reopen_ended(Port &port) {
     port.retry_ns = now + port.retry_after_ns;
     if (first) // the next sample asks first whether it is the same device
         return;
-    for (CounterGroup &group : port.groups) {
+    for (inventory::CounterGroup &group : port.groups) {
         if (group.any_ended() && group.reopen(next_id_))
             port.definitions_written = false;
     }
@@ -183,11 +189,11 @@ void CountersSource::update_port(Port &port) {
         open_counters(port);
 }
 
-std::vector<SourceState> CountersSource::states() const {
+std::vector<source::SourceState> CountersSource::states() const {
     if (ports_.empty())
         return {{CW_SOURCE_UNAVAILABLE,
                  "no RDMA port on this node. Fix: load the NIC driver (modprobe mlx5_ib)", ~0u}};
-    std::vector<SourceState> states;
+    std::vector<source::SourceState> states;
     for (const Port &port : ports_) {
         const std::string name =
             port.device.name + " port " + std::to_string(port.record.port) + ": ";
@@ -203,7 +209,7 @@ std::vector<SourceState> CountersSource::states() const {
                  name + "no byte counter, so its traffic cannot be compared with known connections",
                  port.record.dev_index});
         }
-        for (const CounterGroup &group : port.groups) {
+        for (const inventory::CounterGroup &group : port.groups) {
             for (const std::string &counter : group.saturated())
                 states.push_back(
                     {CW_SOURCE_DEGRADED,
@@ -223,7 +229,7 @@ void CountersSource::end() {
     has_ended_ = true;
 }
 
-void CountersSource::sample(RecordSink &sink, bool everything) {
+void CountersSource::sample(source::RecordSink &sink, bool everything) {
     if (has_ended_)
         return last_.hand_over([&sink](const cw_header &record) { sink.append(record); });
     const std::uint64_t now = options_.clock();
@@ -242,14 +248,14 @@ void CountersSource::sample(RecordSink &sink, bool everything) {
     }
 }
 
-void CountersSource::write_port(RecordSink &sink, Port &port, bool everything) {
+void CountersSource::write_port(source::RecordSink &sink, Port &port, bool everything) {
     if (everything || !port.port_written) {
         port.record.header.time_ns = options_.clock();
         sink.append(port.record.header);
         port.port_written = true;
     }
     if (everything || !port.definitions_written) {
-        for (const CounterGroup &group : port.groups) {
+        for (const inventory::CounterGroup &group : port.groups) {
             for (cw_counter_def definition : group.definitions()) {
                 definition.header.time_ns = options_.clock();
                 sink.append(definition.header);
@@ -257,11 +263,11 @@ void CountersSource::write_port(RecordSink &sink, Port &port, bool everything) {
         }
         port.definitions_written = true;
     }
-    for (CounterGroup &group : port.groups)
+    for (inventory::CounterGroup &group : port.groups)
         write_samples(sink, group);
 }
 
-void CountersSource::write_samples(RecordSink &sink, CounterGroup &group) {
+void CountersSource::write_samples(source::RecordSink &sink, inventory::CounterGroup &group) {
     cw_counter_samples head{};
     samples_.clear();
     head.read_begin_ns = options_.clock();
@@ -279,4 +285,4 @@ void CountersSource::write_samples(RecordSink &sink, CounterGroup &group) {
     sink.append(*reinterpret_cast<const cw_header *>(buffer_.data()));
 }
 
-} // namespace collwire
+} // namespace collwire::sources

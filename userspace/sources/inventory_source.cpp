@@ -6,9 +6,13 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/port_records.h"
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/files.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // A GID table is some hundred small files: read when something happened, and once a minute in case
@@ -22,7 +26,7 @@ template <typename Record> bool same(const Record &a, const Record &b) {
 }
 
 template <typename Key, typename Record>
-void write_if_changed(RecordSink &sink, std::map<Key, Record> &written, const Key &key,
+void write_if_changed(source::RecordSink &sink, std::map<Key, Record> &written, const Key &key,
                       const Record &record, bool everything) {
     const auto known = written.find(key);
     if (!everything && known != written.end() && same(known->second, record))
@@ -48,20 +52,20 @@ Result<void> InventorySource::prepare() {
 }
 
 void InventorySource::scan() {
-    names_ = rdma_device_names(options_.root);
+    names_ = inventory::rdma_device_names(options_.root);
     devices_ = scan_rdma_devices(options_.root, options_.netlink());
     pci_functions_ = read_pci_functions(options_.root, devices_);
     scanned_ns_ = monotonic_ns();
     stale_ = false;
 }
 
-std::vector<SourceState> InventorySource::states() const {
+std::vector<source::SourceState> InventorySource::states() const {
     if (devices_.empty())
         return {{CW_SOURCE_DEGRADED,
                  "no RDMA device on this node. Fix: load the NIC driver (modprobe mlx5_ib), or "
                  "create a software device (rdma link add rxe0 type rxe netdev eth0)",
                  ~0u}};
-    for (const RdmaDevice &device : devices_) {
+    for (const inventory::RdmaDevice &device : devices_) {
         if (!device.indexed)
             return {{CW_SOURCE_DEGRADED,
                      device.name + " has no index in RDMA netlink: its queue pairs cannot be "
@@ -106,8 +110,8 @@ bool InventorySource::knows_netdev(std::uint32_t ifindex, const char *name) cons
     const auto is_named = [name](const char *other) {
         return strncmp(name, other, CW_IFNAME_BYTES) == 0;
     };
-    for (const RdmaDevice &device : devices_) {
-        for (const RdmaPort &port : device.ports) {
+    for (const inventory::RdmaDevice &device : devices_) {
+        for (const inventory::RdmaPort &port : device.ports) {
             if ((ifindex != 0 && port.record.ifindex == ifindex) || is_named(port.record.netdev) ||
                 std::any_of(port.gids.begin(), port.gids.end(),
                             [&](const cw_gid &gid) { return is_named(gid.netdev); }))
@@ -127,8 +131,8 @@ void InventorySource::see_process(std::uint32_t tgid, std::uint64_t start_bootti
     cw_process process{};
     auto read = read_process(options_.root, tgid, options_.processes);
     // Another start time: the owner has ended and its pid is in use again.
-    if (read &&
-        (start_boottime_ns == 0 || same_start(start_boottime_ns, read->start_boottime_ns))) {
+    if (read && (start_boottime_ns == 0 ||
+                 inventory::same_start(start_boottime_ns, read->start_boottime_ns))) {
         process = *read;
         if (start_boottime_ns != 0) {
             process.start_boottime_ns = start_boottime_ns;
@@ -145,20 +149,20 @@ void InventorySource::see_process(std::uint32_t tgid, std::uint64_t start_bootti
     processes_.emplace(key, Process{process});
 }
 
-void InventorySource::sample(RecordSink &sink, bool everything) {
+void InventorySource::sample(source::RecordSink &sink, bool everything) {
     const bool due = monotonic_ns() - scanned_ns_ >= rescan_ns;
-    if (everything || stale_ || due || rdma_device_names(options_.root) != names_)
+    if (everything || stale_ || due || inventory::rdma_device_names(options_.root) != names_)
         scan();
     write_changes(sink, everything);
     write_processes(sink, everything);
 }
 
-void InventorySource::write_changes(RecordSink &sink, bool everything) {
+void InventorySource::write_changes(source::RecordSink &sink, bool everything) {
     write_gone_devices(sink);
-    for (const RdmaDevice &device : devices_) {
+    for (const inventory::RdmaDevice &device : devices_) {
         const std::uint32_t index = device.record.dev_index;
         write_if_changed(sink, written_devices_, index, device.record, everything);
-        for (const RdmaPort &port : device.ports) {
+        for (const inventory::RdmaPort &port : device.ports) {
             write_if_changed(sink, written_ports_, {index, port.record.port}, port.record,
                              everything);
             write_gids(sink, port, everything);
@@ -169,7 +173,8 @@ void InventorySource::write_changes(RecordSink &sink, bool everything) {
                          everything);
 }
 
-void InventorySource::write_gids(RecordSink &sink, const RdmaPort &port, bool everything) {
+void InventorySource::write_gids(source::RecordSink &sink, const inventory::RdmaPort &port,
+                                 bool everything) {
     const std::pair key{port.record.dev_index, port.record.port};
     std::set<std::uint32_t> present;
     for (const cw_gid &gid : port.gids) {
@@ -193,12 +198,13 @@ void InventorySource::write_gids(RecordSink &sink, const RdmaPort &port, bool ev
     }
 }
 
-void InventorySource::write_gone_devices(RecordSink &sink) {
+void InventorySource::write_gone_devices(source::RecordSink &sink) {
     for (auto known = written_devices_.begin(); known != written_devices_.end();) {
         const std::uint32_t index = known->first;
         const bool present =
-            std::any_of(devices_.begin(), devices_.end(),
-                        [&](const RdmaDevice &device) { return device.record.dev_index == index; });
+            std::any_of(devices_.begin(), devices_.end(), [&](const inventory::RdmaDevice &device) {
+                return device.record.dev_index == index;
+            });
         if (present) {
             ++known;
             continue;
@@ -219,7 +225,7 @@ void InventorySource::write_gone_devices(RecordSink &sink) {
     }
 }
 
-void InventorySource::write_processes(RecordSink &sink, bool everything) {
+void InventorySource::write_processes(source::RecordSink &sink, bool everything) {
     const std::uint64_t now_ns = monotonic_ns();
     const bool look = everything || now_ns - looked_ns_ >= options_.look_at_processes_ns;
     if (look)
@@ -235,8 +241,9 @@ void InventorySource::write_processes(RecordSink &sink, bool everything) {
         // a segment, who ended stays for one more look: events of it may be on their way.
         bool over = false;
         if (look) {
-            const auto start = process_start_ns(options_.root, entry->first.first);
-            const bool ended = !start || !same_start(process.record.start_boottime_ns, *start);
+            const auto start = inventory::process_start_ns(options_.root, entry->first.first);
+            const bool ended =
+                !start || !inventory::same_start(process.record.start_boottime_ns, *start);
             over = ended && (everything || process.ended);
             process.ended = ended;
         }
@@ -244,4 +251,4 @@ void InventorySource::write_processes(RecordSink &sink, bool everything) {
     }
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -11,33 +11,35 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/node_records.h"
+#include "collwire/record.h"
 #include "userspace/inventory/pci_functions.h"
 #include "userspace/inventory/process.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 struct InventoryOptions {
     std::string root; // before every path; empty: the machine itself
-    ProcessOptions processes;
-    std::function<NetlinkFacts()> netlink = read_netlink_facts;
+    inventory::ProcessOptions processes;
+    std::function<inventory::NetlinkFacts()> netlink = inventory::read_netlink_facts;
     // How often it is looked which processes have ended.
     std::uint64_t look_at_processes_ns = 60'000'000'000;
 };
 
-class InventorySource : public Source {
+class InventorySource : public source::Source {
 public:
     explicit InventorySource(InventoryOptions options);
 
     [[nodiscard]] std::string_view name() const override { return "inventory"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override { return {}; }
+    [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const override { return {}; }
     Result<void> attach() override { return {}; }
-    [[nodiscard]] std::vector<SourceState> states() const override;
+    [[nodiscard]] std::vector<source::SourceState> states() const override;
     // Looks at the owner of a queue pair when it is seen first: it may end any moment.
     void on_record(const cw_header &record) override;
-    void sample(RecordSink &sink, bool everything) override;
+    void sample(source::RecordSink &sink, bool everything) override;
     void detach() override {}
 
 private:
@@ -49,16 +51,16 @@ private:
     };
 
     void scan();
-    void write_changes(RecordSink &sink, bool everything);
-    void write_gids(RecordSink &sink, const RdmaPort &port, bool everything);
-    void write_gone_devices(RecordSink &sink);
-    void write_processes(RecordSink &sink, bool everything);
+    void write_changes(source::RecordSink &sink, bool everything);
+    void write_gids(source::RecordSink &sink, const inventory::RdmaPort &port, bool everything);
+    void write_gone_devices(source::RecordSink &sink);
+    void write_processes(source::RecordSink &sink, bool everything);
     // A port's, or one that an address of a port belongs to.
     [[nodiscard]] bool knows_netdev(std::uint32_t ifindex, const char *name) const;
     void see_process(std::uint32_t tgid, std::uint64_t start_boottime_ns, const char *comm);
 
     InventoryOptions options_;
-    std::vector<RdmaDevice> devices_;
+    std::vector<inventory::RdmaDevice> devices_;
     std::vector<cw_pci_function> pci_functions_;
     std::vector<std::string> names_;
     std::uint64_t scanned_ns_ = 0;
@@ -74,4 +76,4 @@ private:
     std::map<ProcessKey, Process> processes_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

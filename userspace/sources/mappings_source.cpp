@@ -7,11 +7,11 @@
 
 #include "collwire/tables.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
-Hook mmap_hook() {
-    Hook hook;
+loader::Hook mmap_hook() {
+    loader::Hook hook;
     hook.function = "security_mmap_file";
     hook.parameters = 3;
     hook.fentry = "mmap_fentry";
@@ -21,8 +21,8 @@ Hook mmap_hook() {
 
 } // namespace
 
-MappingsSource::MappingsSource(const SharedMaps &maps, std::uint64_t least_file_bytes,
-                               bool filter_by_tgid, HookMode mode)
+MappingsSource::MappingsSource(const loader::SharedMaps &maps, std::uint64_t least_file_bytes,
+                               bool filter_by_tgid, loader::HookMode mode)
     : ProbedSource(maps, "mappings", {mmap_hook()}, mode), least_file_bytes_(least_file_bytes),
       filter_by_tgid_(filter_by_tgid) {}
 
@@ -48,4 +48,4 @@ void MappingsSource::tell_again(const std::set<std::uint64_t> &inodes) {
         (void)bpf_map_delete_elem(seen, &each);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

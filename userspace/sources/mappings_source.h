@@ -9,13 +9,13 @@
 
 struct mappings; // the skeleton of bpf/mappings.bpf.c
 
-namespace collwire {
+namespace collwire::sources {
 
 class MappingsSource : public ProbedSource<mappings> {
 public:
     // Smaller files are not told of.
-    MappingsSource(const SharedMaps &maps, std::uint64_t least_file_bytes, bool filter_by_tgid,
-                   HookMode mode = default_hook_mode());
+    MappingsSource(const loader::SharedMaps &maps, std::uint64_t least_file_bytes,
+                   bool filter_by_tgid, loader::HookMode mode = loader::default_hook_mode());
     ~MappingsSource() override;
 
     // Whoever maps a file with one of these numbers next is told of again.
@@ -28,4 +28,4 @@ private:
     bool filter_by_tgid_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/node_records.h"
 #include "mlx5.skel.h"
 
 #include "userspace/sources/mlx5_source.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr const char *devx_create = "mlx5_ib_handler_MLX5_IB_METHOD_DEVX_OBJ_CREATE";
 
-std::vector<Hook> mlx5_hooks() {
+std::vector<loader::Hook> mlx5_hooks() {
     return {
         {.function = devx_create,
          .parameters = 1,
@@ -41,13 +42,13 @@ std::vector<Hook> mlx5_hooks() {
 
 } // namespace
 
-Mlx5Source::Mlx5Source(const SharedMaps &maps, Mlx5SourceOptions options)
+Mlx5Source::Mlx5Source(const loader::SharedMaps &maps, Mlx5SourceOptions options)
     : ProbedSource(maps, "mlx5", mlx5_hooks(), options.mode), options_(std::move(options)) {}
 
 Mlx5Source::~Mlx5Source() = default;
 
 bool Mlx5Source::applicable() {
-    if (!module_is_loaded("mlx5_core"))
+    if (!loader::module_is_loaded("mlx5_core"))
         return unusable(CW_SOURCE_UNAVAILABLE,
                         "no mlx5 device on this node (mlx5_core is not loaded)");
     if (!options_.layout_unknown.empty())
@@ -65,4 +66,4 @@ bool Mlx5Source::configure() {
     return true;
 }
 
-} // namespace collwire
+} // namespace collwire::sources

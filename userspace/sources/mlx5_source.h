@@ -6,17 +6,17 @@
 
 struct mlx5; // the skeleton of bpf/mlx5.bpf.c
 
-namespace collwire {
+namespace collwire::sources {
 
 struct Mlx5SourceOptions {
     bool filter_by_tgid = false;
     std::string layout_unknown; // of module_origin.h: why its modules must not be read
-    HookMode mode = default_hook_mode();
+    loader::HookMode mode = loader::default_hook_mode();
 };
 
 class Mlx5Source : public ProbedSource<mlx5> {
 public:
-    Mlx5Source(const SharedMaps &maps, Mlx5SourceOptions options);
+    Mlx5Source(const loader::SharedMaps &maps, Mlx5SourceOptions options);
     ~Mlx5Source() override;
 
 private:
@@ -25,4 +25,4 @@ private:
     Mlx5SourceOptions options_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

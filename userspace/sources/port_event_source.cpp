@@ -5,16 +5,16 @@
 
 #include <sys/stat.h>
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // Those that are called with what ib_core defines.
 const std::vector<std::string_view> of_ib_core = {"ib_dispatch_event", "__ib_unregister_device"};
 
 // Without carrier edges there is no source; without the others it tells less.
-Hook entry(std::string_view function, unsigned parameters, const char *fentry, const char *kprobe,
-           const char *without) {
-    Hook hook;
+loader::Hook entry(std::string_view function, unsigned parameters, const char *fentry,
+                   const char *kprobe, const char *without) {
+    loader::Hook hook;
     hook.function = function;
     hook.parameters = parameters;
     hook.fentry = fentry;
@@ -25,7 +25,8 @@ Hook entry(std::string_view function, unsigned parameters, const char *fentry, c
 
 } // namespace
 
-PortEventSource::PortEventSource(const SharedMaps &maps, std::string ib_core_unknown, HookMode mode)
+PortEventSource::PortEventSource(const loader::SharedMaps &maps, std::string ib_core_unknown,
+                                 loader::HookMode mode)
     : ProbedSource(maps, "ports",
                    {entry(of_ib_core[0], 1, "dispatch_fentry", "dispatch_kprobe", "no port events"),
                     entry(of_ib_core[1], 1, "unregister_fentry", "unregister_kprobe",
@@ -37,7 +38,7 @@ PortEventSource::PortEventSource(const SharedMaps &maps, std::string ib_core_unk
 
 PortEventSource::~PortEventSource() = default;
 
-void PortEventSource::choose(KernelFunctions &functions, HookMode) {
+void PortEventSource::choose(loader::KernelFunctions &functions, loader::HookMode) {
     if (!ib_core_unknown_.empty())
         functions.forget(of_ib_core);
 }
@@ -55,4 +56,4 @@ bool PortEventSource::configure() {
     return true;
 }
 
-} // namespace collwire
+} // namespace collwire::sources

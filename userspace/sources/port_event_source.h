@@ -8,20 +8,20 @@
 
 struct ports; // the skeleton of bpf/ports.bpf.c
 
-namespace collwire {
+namespace collwire::sources {
 
 class PortEventSource : public ProbedSource<ports> {
 public:
     // `ib_core_unknown`: of module_origin.h; if it is not empty, only netdevs are looked at.
-    explicit PortEventSource(const SharedMaps &maps, std::string ib_core_unknown = {},
-                             HookMode mode = default_hook_mode());
+    explicit PortEventSource(const loader::SharedMaps &maps, std::string ib_core_unknown = {},
+                             loader::HookMode mode = loader::default_hook_mode());
     ~PortEventSource() override;
 
 private:
     bool applicable() override { return true; }
-    void choose(KernelFunctions &functions, HookMode mode) override;
+    void choose(loader::KernelFunctions &functions, loader::HookMode mode) override;
     bool configure() override;
     std::string ib_core_unknown_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -8,12 +8,15 @@
 #include <bpf/bpf.h>
 
 #include "base/clock.h"
+#include "collwire/post_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 #include "userspace/sources/posts_source.h"
 #include "userspace/verbs/live_verbs.h"
 #include "verbs_post.skel.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 bool is_thread_gone(pid_t pid, pid_t tid) {
@@ -119,7 +122,7 @@ void PostsSource::retire_dead_threads(const KeyMap<Counted> &all) {
     dead_threads_ = std::move(dead);
 }
 
-void PostsSource::sample(RecordSink &sink, bool everything) {
+void PostsSource::sample(source::RecordSink &sink, bool everything) {
     if (!reader_)
         return;
     retry_pending();
@@ -156,14 +159,14 @@ void PostsSource::sample(RecordSink &sink, bool everything) {
 }
 
 // Its record was lost in the ring buffer, or is still in it: the second time it is made here.
-void PostsSource::tie_unannounced(RecordSink &sink, const cw_verbs_key &key,
+void PostsSource::tie_unannounced(source::RecordSink &sink, const cw_verbs_key &key,
                                   std::uint64_t first_ns) {
     if (untied_.emplace(key, true).second)
         return;
     cw_verbs_qp tie = {};
     tie.header = {sizeof(tie), CW_KIND_VERBS_QP, CW_CPU_USERSPACE, first_ns};
     tie.key = key;
-    const ProcessView view{static_cast<pid_t>(key.tgid)};
+    const process::ProcessView view{static_cast<pid_t>(key.tgid)};
     const auto device = view.read<std::uint64_t>(key.context + CW_IBV_CONTEXT_DEVICE);
     if (!device ||
         !view.read(*device + CW_IBV_DEVICE_NAME, std::as_writable_bytes(std::span{tie.device})))
@@ -218,4 +221,4 @@ void PostsSource::forget_key(const cw_verbs_key &key, const Counted &counted) {
     dead_threads_.erase(key);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -8,9 +8,9 @@
 #include "userspace/sources/posts_sites.h"
 #include "userspace/verbs/installed.h"
 
-namespace collwire {
+namespace collwire::sources {
 
-std::size_t PostsSites::library_of(const MappedFile &file, const std::string &path) {
+std::size_t PostsSites::library_of(const process::MappedFile &file, const std::string &path) {
     for (std::size_t i = 0; i < libraries_.size(); ++i)
         if (is_same(i, file))
             return i;
@@ -28,7 +28,7 @@ std::size_t PostsSites::library_of(const MappedFile &file, const std::string &pa
     return static_cast<std::size_t>(free - libraries_.begin());
 }
 
-bool PostsSites::is_same(std::size_t library, const MappedFile &file) const {
+bool PostsSites::is_same(std::size_t library, const process::MappedFile &file) const {
     const Library &known = libraries_[library];
     if (known.dropped || known.device != file.device() || known.inode != file.inode())
         return false;
@@ -43,7 +43,7 @@ void PostsSites::note_user(std::size_t library, pid_t pid) {
     auto &users = libraries_[library].users;
     if (libraries_[library].installed || users.contains(pid))
         return;
-    if (const auto start = start_ticks(pid))
+    if (const auto start = process::start_ticks(pid))
         users.emplace(pid, *start);
 }
 
@@ -57,8 +57,8 @@ bool PostsSites::is_used(std::size_t library) const {
 }
 
 bool PostsSites::is_installed(std::size_t library) const {
-    return std::ranges::any_of(installed_providers(), [&](const std::string &path) {
-        const auto file = MappedFile::open(path);
+    return std::ranges::any_of(verbs::installed_providers(), [&](const std::string &path) {
+        const auto file = process::MappedFile::open(path);
         return file && is_same(library, *file);
     });
 }
@@ -70,11 +70,11 @@ void PostsSites::find_users(const std::vector<std::size_t> &libraries) {
             path.remove_suffix(10);
         return path.substr(path.rfind('/') + 1);
     };
-    for (const pid_t pid : rdma_processes()) {
-        ProcessView view{pid};
+    for (const pid_t pid : process::rdma_processes()) {
+        process::ProcessView view{pid};
         if (!view.refresh())
             continue;
-        for (const Mapping &mapping : view.mappings()) {
+        for (const process::Mapping &mapping : view.mappings()) {
             if (!mapping.executable || mapping.path.empty())
                 continue;
             const auto same_name = [&](std::size_t library) {
@@ -82,7 +82,7 @@ void PostsSites::find_users(const std::vector<std::size_t> &libraries) {
             };
             if (std::ranges::none_of(libraries, same_name))
                 continue;
-            const auto file = MappedFile::open(pid, mapping);
+            const auto file = process::MappedFile::open(pid, mapping);
             for (const std::size_t library : libraries)
                 if (file && is_same(library, *file))
                     note_user(library, pid);
@@ -110,7 +110,7 @@ void PostsSites::drop(std::size_t library) {
         links.push_back(site.link);
         return true;
     });
-    take_off(links);
+    loader::take_off(links);
     libraries_[library] = Library{};
     libraries_[library].dropped = true;
 }
@@ -121,7 +121,7 @@ void PostsSites::drop_unused(std::uint64_t now_ns) {
     looked_for_unused_ns_ = now_ns;
     for (std::size_t i = 0; i < libraries_.size(); ++i) {
         const auto is_over = [](const auto &user) {
-            return start_ticks(user.first) != user.second;
+            return process::start_ticks(user.first) != user.second;
         };
         if (std::erase_if(libraries_[i].users, is_over) != 0)
             was_used(i);
@@ -146,4 +146,4 @@ void PostsSites::drop_unused(std::uint64_t now_ns) {
             drop(library);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

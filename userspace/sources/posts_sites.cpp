@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "collwire/node_records.h"
 #include "userspace/elf/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/take_off.h"
@@ -16,7 +17,7 @@
 #include "userspace/verbs/ops_scan.h"
 #include "userspace/verbs/wr_scan.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr std::size_t MAX_PROBLEMS = 32;
@@ -42,16 +43,16 @@ bool in_virtual_machine() {
 unsigned arguments_of(cw_verbs_call call) {
     switch (call) {
     case CW_CALL_POST_SEND:
-        return ARGUMENT_1 | ARGUMENT_2;
+        return elf::ARGUMENT_1 | elf::ARGUMENT_2;
     case CW_CALL_SET_INLINE:
-        return ARGUMENT_1 | ARGUMENT_3;
+        return elf::ARGUMENT_1 | elf::ARGUMENT_3;
     case CW_CALL_SET_SGE:
-        return ARGUMENT_1 | ARGUMENT_4;
+        return elf::ARGUMENT_1 | elf::ARGUMENT_4;
     case CW_CALL_SET_INLINE_LIST:
     case CW_CALL_SET_SGE_LIST:
-        return ARGUMENT_1 | ARGUMENT_2 | ARGUMENT_3;
+        return elf::ARGUMENT_1 | elf::ARGUMENT_2 | elf::ARGUMENT_3;
     default:
-        return ARGUMENT_1;
+        return elf::ARGUMENT_1;
     }
 }
 
@@ -111,8 +112,9 @@ void PostsSites::problem(std::string text) {
         problems_.push_back(std::move(text));
 }
 
-Result<MappedFile> PostsSites::Place::open() const {
-    return view == nullptr ? MappedFile::open(path) : MappedFile::open(view->pid(), *mapping);
+Result<process::MappedFile> PostsSites::Place::open() const {
+    return view == nullptr ? process::MappedFile::open(path)
+                           : process::MappedFile::open(view->pid(), *mapping);
 }
 
 PostsSites::Site *PostsSites::known(std::size_t library, std::uint64_t function_offset,
@@ -152,7 +154,7 @@ void PostsSites::note_use(const Site &site) {
                             name_of(dear->call), path, dear->instruction));
 }
 
-void PostsSites::add_library(const ProcessView &view, const Mapping &mapping) {
+void PostsSites::add_library(const process::ProcessView &view, const process::Mapping &mapping) {
     add_all_of({&view, &mapping, mapping.path});
 }
 
@@ -172,26 +174,27 @@ void PostsSites::add_all_of(const Place &place) {
     if (libraries_[library].scanned)
         return;
     libraries_[library].scanned = true;
-    auto bytes = read_library_file(file->own_path());
-    auto image = bytes ? ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
+    auto bytes = elf::read_library_file(file->own_path());
+    auto image = bytes ? elf::ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
     if (!image)
         return; // a queue pair of the process will tell
-    if (const auto found = find_post_send(*image))
+    if (const auto found = verbs::find_post_send(*image))
         for (const std::uint64_t address : found->addresses)
             if (const auto offset = image->file_offset(address))
                 add_site(library, *image, place, *offset, CW_CALL_POST_SEND);
-    for (const WrFunction &function : find_wr_functions(*image))
+    for (const verbs::WrFunction &function : verbs::find_wr_functions(*image))
         if (const auto offset = image->file_offset(function.address))
             add_site(library, *image, place, *offset, function.call);
     attach_allowed();
 }
 
-bool PostsSites::add_functions(const ProcessView &view, std::span<const LiveFunction> functions,
+bool PostsSites::add_functions(const process::ProcessView &view,
+                               std::span<const verbs::LiveFunction> functions,
                                std::uint64_t created_ns) {
-    std::optional<ElfImage> image;
+    std::optional<elf::ElfImage> image;
     std::string image_of;
-    std::vector<std::pair<std::size_t, const LiveFunction *>> used;
-    for (const LiveFunction &function : functions) {
+    std::vector<std::pair<std::size_t, const verbs::LiveFunction *>> used;
+    for (const verbs::LiveFunction &function : functions) {
         const Place place{&view, &function.mapping, function.mapping.path};
         auto file = place.open();
         if (!file)
@@ -200,9 +203,9 @@ bool PostsSites::add_functions(const ProcessView &view, std::span<const LiveFunc
         note_user(library, view.pid());
         if (known(library, function.file_offset, function.call) == nullptr) {
             if (!image || image_of != place.path) {
-                auto bytes = read_library_file(file->own_path());
+                auto bytes = elf::read_library_file(file->own_path());
                 auto parsed =
-                    bytes ? ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
+                    bytes ? elf::ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
                 if (!parsed) {
                     problem(fmt::format("{}: {}", place.path, parsed.failure().message));
                     break;
@@ -224,7 +227,7 @@ bool PostsSites::add_functions(const ProcessView &view, std::span<const LiveFunc
     return late;
 }
 
-void PostsSites::add_site(std::size_t library, const ElfImage &image, const Place &place,
+void PostsSites::add_site(std::size_t library, const elf::ElfImage &image, const Place &place,
                           std::uint64_t function_offset, cw_verbs_call call) {
     if (known(library, function_offset, call) != nullptr)
         return;
@@ -234,9 +237,9 @@ void PostsSites::add_site(std::size_t library, const ElfImage &image, const Plac
     site.call = call;
     site.function_offset = function_offset;
     const auto entry = image.address_of(function_offset);
-    auto point =
-        entry ? choose_probe_point(image.code(), *entry, arguments_of(call))
-              : Result<ProbePoint>(error(ErrorKind::BadInput, "outside the segments of the file"));
+    auto point = entry ? choose_probe_point(image.code(), *entry, arguments_of(call))
+                       : Result<elf::ProbePoint>(
+                             error(ErrorKind::BadInput, "outside the segments of the file"));
     if (!point) {
         problem(fmt::format("{} of {}: {}", name_of(call), path, point.failure().message));
         return;
@@ -269,11 +272,11 @@ void PostsSites::add_site(std::size_t library, const ElfImage &image, const Plac
 }
 
 // Containers, and overlays, show one file of an image layer as many files: is our breakpoint there?
-bool PostsSites::is_probed_there(const Site &other, const Site &site, const ElfImage &image,
+bool PostsSites::is_probed_there(const Site &other, const Site &site, const elf::ElfImage &image,
                                  const Place &place) const {
     if (other.link == nullptr || other.call != site.call || place.view == nullptr)
         return false;
-    const Mapping &mapping = *place.mapping;
+    const process::Mapping &mapping = *place.mapping;
     if (site.point_offset < mapping.file_offset ||
         site.point_offset - mapping.file_offset >= mapping.end - mapping.begin)
         return false;
@@ -295,24 +298,24 @@ void PostsSites::attach_allowed() {
             site.failed = true;
         }
     }
-    take_off(refused);
+    loader::take_off(refused);
     for (Library &library : libraries_)
-        library.file = MappedFile{};
+        library.file = process::MappedFile{};
 }
 
 void PostsSites::attach_site(Site &site) {
     if (site.same_as || site.link != nullptr || site.failed)
         return;
-    const LibbpfLog log;
+    const loader::LibbpfLog log;
     errno = 0;
     site.link = bpf_program__attach_uprobe((*programs_)[site.call], false, -1,
                                            libraries_[site.library].file.own_path().c_str(),
                                            site.point_offset);
     if (site.link == nullptr) {
         site.failed = true;
-        problem(bpf_error(fmt::format("uprobe on {} of {}", name_of(site.call),
-                                      libraries_[site.library].path),
-                          errno, log.text())
+        problem(loader::bpf_error(fmt::format("uprobe on {} of {}", name_of(site.call),
+                                              libraries_[site.library].path),
+                                  errno, log.text())
                     .message);
         return;
     }
@@ -329,7 +332,7 @@ void PostsSites::detach() {
     std::vector<bpf_link *> links;
     for (Site &site : sites_)
         links.push_back(std::exchange(site.link, nullptr));
-    take_off(links);
+    loader::take_off(links);
 }
 
 std::size_t PostsSites::n_placed() const {
@@ -337,8 +340,8 @@ std::size_t PostsSites::n_placed() const {
         std::ranges::count_if(sites_, [](const Site &site) { return site.link != nullptr; }));
 }
 
-PlannedProbe PostsSites::planned(const Site &site) const {
-    PlannedProbe probe;
+source::PlannedProbe PostsSites::planned(const Site &site) const {
+    source::PlannedProbe probe;
     probe.kind = CW_PROBE_UPROBE;
     probe.source = "posts";
     probe.function = name_of(site.call);
@@ -353,8 +356,8 @@ PlannedProbe PostsSites::planned(const Site &site) const {
     return probe;
 }
 
-std::vector<PlannedProbe> PostsSites::probe_list() const {
-    std::vector<PlannedProbe> probes;
+std::vector<source::PlannedProbe> PostsSites::probe_list() const {
+    std::vector<source::PlannedProbe> probes;
     for (const Site &site : sites_)
         if (!site.same_as && allowed(site))
             probes.push_back(planned(site));
@@ -366,7 +369,7 @@ void PostsSites::probe_list_is_written() {
         site.appended = site.placed_ns != 0;
 }
 
-void PostsSites::append_new(RecordSink &sink) {
+void PostsSites::append_new(source::RecordSink &sink) {
     for (Site &site : sites_) {
         if (site.placed_ns == 0 || site.appended)
             continue;
@@ -376,4 +379,4 @@ void PostsSites::append_new(RecordSink &sink) {
     }
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -22,7 +22,7 @@
 struct bpf_link;
 struct bpf_program;
 
-namespace collwire {
+namespace collwire::sources {
 
 class PostsSites {
 public:
@@ -42,25 +42,25 @@ public:
 
     // post_send of a library that a process has mapped, found by its tables, and the functions
     // behind the ibv_wr_* calls. Once per file.
-    void add_library(const ProcessView &view, const Mapping &mapping);
+    void add_library(const process::ProcessView &view, const process::Mapping &mapping);
     // The same of a library that nobody need have mapped yet: whoever does meets the probes.
     void add_installed(const std::string &path);
     // The functions behind a queue pair of the process. True: it lives since `created_ns`, and some
     // probe that counts its posts was not in place then.
-    bool add_functions(const ProcessView &view, std::span<const LiveFunction> functions,
-                       std::uint64_t created_ns);
+    bool add_functions(const process::ProcessView &view,
+                       std::span<const verbs::LiveFunction> functions, std::uint64_t created_ns);
 
     // Takes the probes off libraries that no process has mapped for a while: a probe keeps the file
     // system of an ended container from going away. Those that are installed here stay. Looks once
     // in that while, at processes that use RDMA alone: reading what a process maps may block.
     void drop_unused(std::uint64_t now_ns);
 
-    [[nodiscard]] std::vector<PlannedProbe> probe_list() const;
+    [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const;
     // Places where posts go unseen, one clause each.
     [[nodiscard]] const std::vector<std::string> &problems() const { return problems_; }
     // Appends one probe record for each site that was attached since the last call, or since
     // those that the probe list has.
-    void append_new(RecordSink &sink);
+    void append_new(source::RecordSink &sink);
     void probe_list_is_written();
     [[nodiscard]] std::size_t n_placed() const;
 
@@ -71,7 +71,7 @@ private:
         timespec changed{};
         std::string path; // in its process's mount namespace
         bool scanned = false;
-        MappedFile file; // until its sites were tried to attach
+        process::MappedFile file; // until its sites were tried to attach
         bool installed = false;
         bool dropped = false;              // the entry is free
         std::uint64_t unused_since_ns = 0; // 0: used when last looked at
@@ -95,17 +95,17 @@ private:
 
     // Where a library was met: mapped by a process, or, without one, in the file system.
     struct Place {
-        const ProcessView *view = nullptr;
-        const Mapping *mapping = nullptr;
+        const process::ProcessView *view = nullptr;
+        const process::Mapping *mapping = nullptr;
         std::string path;
 
-        [[nodiscard]] Result<MappedFile> open() const;
+        [[nodiscard]] Result<process::MappedFile> open() const;
     };
 
-    std::size_t library_of(const MappedFile &file, const std::string &path);
+    std::size_t library_of(const process::MappedFile &file, const std::string &path);
     void add_all_of(const Place &place);
     // Its number may have gone to another file, unless a probe holds it.
-    [[nodiscard]] bool is_same(std::size_t library, const MappedFile &file) const;
+    [[nodiscard]] bool is_same(std::size_t library, const process::MappedFile &file) const;
     void note_user(std::size_t library, pid_t pid);
     [[nodiscard]] bool is_used(std::size_t library) const;
     [[nodiscard]] bool is_installed(std::size_t library) const;
@@ -116,11 +116,11 @@ private:
                               cw_verbs_call call);
     // A library that is only mapped is no problem: programs map drivers that they never use.
     void note_use(const Site &site);
-    void add_site(std::size_t library, const ElfImage &image, const Place &place,
+    void add_site(std::size_t library, const elf::ElfImage &image, const Place &place,
                   std::uint64_t function_offset, cw_verbs_call call);
     // Whether the file there is another name of one that has this site's probe.
-    [[nodiscard]] bool is_probed_there(const Site &other, const Site &site, const ElfImage &image,
-                                       const Place &place) const;
+    [[nodiscard]] bool is_probed_there(const Site &other, const Site &site,
+                                       const elf::ElfImage &image, const Place &place) const;
     // Single-stepped instructions are dear: by default nothing is placed on one. The ibv_wr_* calls
     // of a library build a request together, so without one of them the others would count too
     // little.
@@ -130,7 +130,7 @@ private:
     void attach_allowed();
     void attach_site(Site &site);
     void problem(std::string text);
-    [[nodiscard]] PlannedProbe planned(const Site &site) const;
+    [[nodiscard]] source::PlannedProbe planned(const Site &site) const;
 
     bool allow_single_step_;
     std::uint64_t spare_unused_ns_;
@@ -144,4 +144,4 @@ private:
 // "post_send", "wr_complete", ...
 std::string_view name_of(cw_verbs_call call);
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -10,12 +10,14 @@
 #include <bpf/bpf.h>
 #include <fmt/format.h>
 
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h"
 #include "userspace/verbs/installed.h"
 #include "userspace/verbs/live_verbs.h"
 #include "verbs_post.skel.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr std::uint32_t DEFAULT_SLOTS = 65536; // 12 MiB
@@ -41,7 +43,7 @@ bool PostsSource::KeyEqual::operator()(const cw_verbs_key &a, const cw_verbs_key
     return std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
-PostsSource::PostsSource(const SharedMaps &maps, PostsOptions options)
+PostsSource::PostsSource(const loader::SharedMaps &maps, PostsOptions options)
     : maps_(maps), options_(std::move(options)), skeleton_("post probes"),
       sites_(options_.forced, options_.spare_unused_ns) {}
 
@@ -59,10 +61,10 @@ bool PostsSource::wants_device(std::string_view device) const {
 }
 
 bool PostsSource::wants_library(std::string_view path) const {
-    const auto stem = stem_of_library(path);
+    const auto stem = verbs::stem_of_library(path);
     bool of_a_device = false;
     for (const PostsDevice &device : options_.devices) {
-        if (stem_of_driver(device.driver) != stem)
+        if (verbs::stem_of_driver(device.driver) != stem)
             continue;
         if (wants_device(device.name))
             return true;
@@ -74,14 +76,14 @@ bool PostsSource::wants_library(std::string_view path) const {
 // Probes sit on a file, so they can be there before the first process that maps it: its first posts
 // count. Which libraries those are is told by the devices of this machine.
 void PostsSource::add_installed_libraries() {
-    const auto paths = installed_providers();
+    const auto paths = verbs::installed_providers();
     any_library_ = options_.devices.empty();
     for (const PostsDevice &device : options_.devices) {
         if (!wants_device(device.name))
             continue;
         bool found = false;
         for (const std::string &path : paths) {
-            if (stem_of_library(path) != stem_of_driver(device.driver))
+            if (verbs::stem_of_library(path) != verbs::stem_of_driver(device.driver))
                 continue;
             sites_.add_installed(path);
             found = true;
@@ -113,7 +115,7 @@ Result<void> PostsSource::prepare() {
         return {};
     }
     add_installed_libraries();
-    for (const pid_t pid : rdma_processes())
+    for (const pid_t pid : process::rdma_processes())
         look_at_process(pid);
     return {};
 }
@@ -171,13 +173,13 @@ Result<void> PostsSource::attach() {
     sites_.attach(programs);
     attached_ = true;
     // Between prepare and now others may have begun to use RDMA.
-    for (const pid_t pid : rdma_processes())
+    for (const pid_t pid : process::rdma_processes())
         look_at_process(pid);
     sites_.probe_list_is_written(); // with what the recorder writes of every source next
     return {};
 }
 
-std::vector<SourceState> PostsSource::states() const {
+std::vector<source::SourceState> PostsSource::states() const {
     if (!skeleton_.is_loaded() && !attached_)
         return {state_};
     const auto &problems = sites_.problems();
@@ -205,26 +207,27 @@ std::vector<SourceState> PostsSource::states() const {
 }
 
 void PostsSource::look_at_process(pid_t pid) {
-    ProcessView view{pid};
+    process::ProcessView view{pid};
     if (!view.refresh())
         return;
-    for (const Mapping &mapping : view.mappings())
-        if (mapping.executable && is_provider_name(mapping.path) && wants_library(mapping.path))
+    for (const process::Mapping &mapping : view.mappings())
+        if (mapping.executable && process::is_provider_name(mapping.path) &&
+            wants_library(mapping.path))
             sites_.add_library(view, mapping);
     views_.insert_or_assign(pid, std::move(view));
 }
 
 bool PostsSource::look_at_qp(const PendingQp &qp) {
     auto [entry, is_new] = views_.try_emplace(qp.pid, qp.pid);
-    ProcessView &view = entry->second;
+    process::ProcessView &view = entry->second;
     if (is_new && !view.refresh())
         return false;
-    auto live = read_live_qp(view, qp.address);
+    auto live = verbs::read_live_qp(view, qp.address);
     if (!live && !is_new) {
         // The library may have come since its mappings were read.
         if (!view.refresh())
             return false;
-        live = read_live_qp(view, qp.address);
+        live = verbs::read_live_qp(view, qp.address);
     }
     if (!live)
         return false;
@@ -300,4 +303,4 @@ void PostsSource::retry_pending() {
     });
 }
 
-} // namespace collwire
+} // namespace collwire::sources

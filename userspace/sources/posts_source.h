@@ -11,6 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collwire/post_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
 #include "userspace/loader/map_reader.h"
 #include "userspace/loader/skeleton.h"
 #include "userspace/process/process_view.h"
@@ -20,7 +23,7 @@
 
 struct verbs_post; // the skeleton of bpf/verbs_post.bpf.c
 
-namespace collwire {
+namespace collwire::sources {
 
 // An RDMA device of this machine and whether the bytes of its queue pairs come from something
 // cheaper than probes on posts: frames of a software device, per-queue-pair counters of the device.
@@ -44,21 +47,21 @@ struct PostsOptions {
     bool bounded_walk = false;
 };
 
-class PostsSource : public Source {
+class PostsSource : public source::Source {
 public:
-    PostsSource(const SharedMaps &maps, PostsOptions options);
+    PostsSource(const loader::SharedMaps &maps, PostsOptions options);
     ~PostsSource() override;
 
     [[nodiscard]] std::string_view name() const override { return "posts"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override {
+    [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const override {
         return sites_.probe_list();
     }
     Result<void> attach() override;
-    [[nodiscard]] std::vector<SourceState> states() const override;
+    [[nodiscard]] std::vector<source::SourceState> states() const override;
     // Queue pairs lead to the libraries of processes that use RDMA from now on.
     void on_record(const cw_header &header) override;
-    void sample(RecordSink &sink, bool everything) override;
+    void sample(source::RecordSink &sink, bool everything) override;
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     void detach() override { sites_.detach(); }
 
@@ -94,18 +97,18 @@ private:
     // False: some may be missing.
     [[nodiscard]] bool read_counters(KeyMap<Counted> &all);
     void retire_dead_threads(const KeyMap<Counted> &all);
-    void tie_unannounced(RecordSink &sink, const cw_verbs_key &key, std::uint64_t first_ns);
+    void tie_unannounced(source::RecordSink &sink, const cw_verbs_key &key, std::uint64_t first_ns);
     void forget_stale(const KeyMap<Counted> &all);
     void forget_key(const cw_verbs_key &key, const Counted &counted);
 
-    const SharedMaps &maps_;
+    const loader::SharedMaps &maps_;
     PostsOptions options_;
-    Skeleton<verbs_post> skeleton_;
+    loader::Skeleton<verbs_post> skeleton_;
     PostsSites sites_;
-    SourceState state_;
+    source::SourceState state_;
     std::string loop_refused_; // why, where the kernel has bpf_loop
     bool attached_ = false;
-    std::optional<MapReader> reader_;
+    std::optional<loader::MapReader> reader_;
     struct Appended {
         std::uint64_t activity = 0;
         std::uint64_t last_ns = 0; // when it was last seen to grow
@@ -117,7 +120,7 @@ private:
     KeyMap<bool> untied_;                             // seen without a tie in the last sample
     KeyMap<bool> stale_;                              // stale in the last sample
     std::set<std::pair<pid_t, std::string>> scanned_; // processes and devices
-    std::map<pid_t, ProcessView> views_;
+    std::map<pid_t, process::ProcessView> views_;
     std::vector<PendingQp> pending_;
     QpMap<pid_t> resolved_; // whose functions are known: nothing more is to be found in them
     bool has_read_all_ = true;
@@ -126,4 +129,4 @@ private:
     bool any_library_ = true;    // a device here has a driver library of unknown name
 };
 
-} // namespace collwire
+} // namespace collwire::sources

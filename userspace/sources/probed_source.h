@@ -10,14 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
 #include "userspace/loader/hooks.h"
 #include "userspace/loader/skeleton.h"
 #include "userspace/source/source.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 // T is the skeleton. A derived class says what it needs in configure, and goes on in attached.
-template <typename T> class ProbedSource : public Source {
+template <typename T> class ProbedSource : public source::Source {
 public:
     [[nodiscard]] std::string_view name() const override { return name_; }
 
@@ -27,13 +30,13 @@ public:
         auto loaded = load(mode_);
         // The verifier may see a function otherwise than its BTF does: kprobes still work then.
         if (!loaded && hooks_.any_fentry()) {
-            mode_ = HookMode::KprobeOnly;
+            mode_ = loader::HookMode::KprobeOnly;
             loaded = load(mode_);
         }
         return loaded ? std::move(loaded) : without(std::move(loaded).failure());
     }
 
-    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override {
+    [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const override {
         return hooks_.probe_list();
     }
 
@@ -44,17 +47,17 @@ public:
         if (attached && skeleton_.is_loaded()) {
             if (state_.state == CW_SOURCE_OFF)
                 state_ = hooks_.left_out().empty()
-                             ? SourceState{CW_SOURCE_ON, {}}
-                             : SourceState{CW_SOURCE_DEGRADED, hooks_.left_out()};
+                             ? source::SourceState{CW_SOURCE_ON, {}}
+                             : source::SourceState{CW_SOURCE_DEGRADED, hooks_.left_out()};
             attached = on_attached();
         }
         return attached ? std::move(attached) : without(std::move(attached).failure());
     }
 
-    [[nodiscard]] std::vector<SourceState> states() const override { return {state_}; }
-    void sample(RecordSink &, bool) override {}
+    [[nodiscard]] std::vector<source::SourceState> states() const override { return {state_}; }
+    void sample(source::RecordSink &, bool) override {}
 
-    [[nodiscard]] std::vector<LossCount> losses() const override {
+    [[nodiscard]] std::vector<source::LossCount> losses() const override {
         const std::uint64_t n = missed_at_end_ ? *missed_at_end_ : missed();
         if (n == 0)
             return {};
@@ -66,7 +69,8 @@ public:
     void detach() override { hooks_.detach(); }
 
 protected:
-    ProbedSource(const SharedMaps &maps, std::string name, std::vector<Hook> hooks, HookMode mode)
+    ProbedSource(const loader::SharedMaps &maps, std::string name, std::vector<loader::Hook> hooks,
+                 loader::HookMode mode)
         : maps_(maps), skeleton_(name + " probes"), hooks_(name, hooks), mode_(mode),
           name_(std::move(name)) {
         for (auto &hook : hooks)
@@ -76,7 +80,7 @@ protected:
     // Whether there is anything to probe here; if not it says why with unusable.
     virtual bool applicable() = 0;
     // Before programs are chosen: may drop functions that must not be probed.
-    virtual void choose(KernelFunctions &, HookMode) {}
+    virtual void choose(loader::KernelFunctions &, loader::HookMode) {}
     // Programs are chosen; sets rodata and map sizes. False, after unusable: nothing is loaded.
     virtual bool configure() = 0;
     // Every probe is in place.
@@ -113,11 +117,11 @@ protected:
         unusable(CW_SOURCE_REFUSED, std::move(reason));
     }
 
-    const SharedMaps &maps_;
-    Skeleton<T> skeleton_;
-    HookSet hooks_;
-    SourceState state_;
-    std::shared_ptr<KernelBtf> btf_; // from prepare to attach
+    const loader::SharedMaps &maps_;
+    loader::Skeleton<T> skeleton_;
+    loader::HookSet hooks_;
+    source::SourceState state_;
+    std::shared_ptr<loader::KernelBtf> btf_; // from prepare to attach
 
 private:
     // What is loaded, with kprobes where the kernel does not take fentry after all, and without
@@ -132,7 +136,7 @@ private:
             const bool again = !hooks_.any_fentry() && hooks_.give_up(attached.failure().message);
             if (!again && !hooks_.any_fentry())
                 return attached;
-            if (auto loaded = load(again ? mode_ : HookMode::KprobeOnly); !loaded)
+            if (auto loaded = load(again ? mode_ : loader::HookMode::KprobeOnly); !loaded)
                 return loaded;
         }
     }
@@ -146,13 +150,14 @@ private:
         return {};
     }
 
-    Result<void> load(HookMode mode) {
+    Result<void> load(loader::HookMode mode) {
         skeleton_.close();
         state_ = {};
-        btf_ = KernelBtf::shared();
+        btf_ = loader::KernelBtf::shared();
         if (auto opened = skeleton_.open(); !opened)
             return opened;
-        auto functions = KernelFunctions::read({functions_.begin(), functions_.end()}, &kallsyms_);
+        auto functions =
+            loader::KernelFunctions::read({functions_.begin(), functions_.end()}, &kallsyms_);
         if (!functions)
             return std::move(functions).failure();
         choose(*functions, mode);
@@ -164,11 +169,11 @@ private:
         return skeleton_.load(maps_);
     }
 
-    HookMode mode_;
+    loader::HookMode mode_;
     std::string name_;
     std::vector<std::string> functions_;
     std::shared_ptr<const std::string> kallsyms_; // as btf_
     std::optional<std::uint64_t> missed_at_end_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/loss_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "qp.skel.h"
 
 #include "userspace/sources/qp_source.h"
@@ -13,10 +16,10 @@
 #include "userspace/loader/twice.h"
 #include "userspace/netlink/rdma_netlink.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
-std::vector<Hook> qp_hooks() {
+std::vector<loader::Hook> qp_hooks() {
     return {
         {.function = "rdma_restrack_add",
          .parameters = 1,
@@ -123,13 +126,13 @@ void merge(cw_qp_event &known, const cw_qp_event &event) {
 
 } // namespace
 
-QpSource::QpSource(const SharedMaps &maps, QpSourceOptions options)
+QpSource::QpSource(const loader::SharedMaps &maps, QpSourceOptions options)
     : ProbedSource(maps, "qp", qp_hooks(), options.mode), options_(std::move(options)) {}
 
 QpSource::~QpSource() = default;
 
 bool QpSource::applicable() {
-    if (!module_is_loaded("ib_core"))
+    if (!loader::module_is_loaded("ib_core"))
         return unusable(
             CW_SOURCE_UNAVAILABLE,
             "no RDMA on this kernel (ib_core is not loaded). Fix: load the RDMA driver of the NIC");
@@ -157,7 +160,7 @@ bool QpSource::configure() {
 }
 
 Result<void> QpSource::on_attached() {
-    auto netlink = RdmaNetlink::open();
+    auto netlink = netlink::RdmaNetlink::open();
     if (!netlink) {
         degrade(netlink.failure().message);
         return {};
@@ -167,7 +170,7 @@ Result<void> QpSource::on_attached() {
         degrade(devices.failure().message);
         return {};
     }
-    std::vector<NetlinkQp> told;
+    std::vector<netlink::NetlinkQp> told;
     for (const auto &device : *devices) {
         auto qps = netlink->dump_qps(device.dev_index);
         if (!qps) {
@@ -181,7 +184,7 @@ Result<void> QpSource::on_attached() {
     return {};
 }
 
-void QpSource::check_dump(const std::vector<NetlinkQp> &told) {
+void QpSource::check_dump(const std::vector<netlink::NetlinkQp> &told) {
     // Every queue pair that netlink told of was read by our own probe as well: the two must agree.
     const auto living = maps_.live_qps();
     std::unordered_map<std::uint64_t, std::uint32_t> types;
@@ -238,9 +241,10 @@ std::uint64_t QpSource::missed() const {
     return n;
 }
 
-void QpSource::sample(RecordSink &sink, bool everything) {
+void QpSource::sample(source::RecordSink &sink, bool everything) {
     if (skeleton_.is_loaded())
-        forget_old_calls(bpf_map__fd(skeleton_->maps.marks), sizeof(cw_mark_key), sizeof(cw_mark));
+        loader::forget_old_calls(bpf_map__fd(skeleton_->maps.marks), sizeof(cw_mark_key),
+                                 sizeof(cw_mark));
     if (!looks_ns_.empty() && looks_ns_.back() <= monotonic_ns()) {
         looks_ns_.pop_back();
         for (const cw_qp_event &found : find_errors())
@@ -271,15 +275,15 @@ void QpSource::look_for_errors() {
 // No event tells that a queue pair went into error for what it had to send: its owner learns it
 // from a completion, which is in user space.
 std::vector<cw_qp_event> QpSource::find_errors() {
-    auto netlink = RdmaNetlink::open();
-    auto devices =
-        netlink ? netlink->devices() : Result<std::vector<NetlinkDevice>>{netlink.failure()};
+    auto netlink = netlink::RdmaNetlink::open();
+    auto devices = netlink ? netlink->devices()
+                           : Result<std::vector<netlink::NetlinkDevice>>{netlink.failure()};
     if (!devices)
         return {};
     std::unordered_map<std::uint64_t, std::uint8_t> states;
     for (const auto &device : *devices)
         if (auto qps = netlink->dump_qps(device.dev_index))
-            for (const NetlinkQp &qp : *qps)
+            for (const netlink::NetlinkQp &qp : *qps)
                 if (qp.state == STATE_SQE || qp.state == STATE_ERR)
                     states.emplace(device_and_qpn(qp.dev_index, qp.lqpn & CW_QPN_MASK), qp.state);
     std::vector<cw_qp_event> found;
@@ -307,7 +311,7 @@ std::vector<cw_qp_event> QpSource::find_errors() {
 // The event that a queue pair was destroyed may have been lost; the kernel's table knows. Those of
 // DEVX were never in it, and where it was full it does not hold every other.
 void QpSource::forget_destroyed() {
-    for (const LossCount &loss : maps_.losses())
+    for (const source::LossCount &loss : maps_.losses())
         if (loss.loss_class == CW_LOSS_QP_TABLE)
             return;
     const auto living = maps_.live_qps();
@@ -321,4 +325,4 @@ void QpSource::forget_destroyed() {
     });
 }
 
-} // namespace collwire
+} // namespace collwire::sources

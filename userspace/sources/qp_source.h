@@ -8,12 +8,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
 #include "userspace/netlink/attributes.h"
 #include "userspace/sources/probed_source.h"
 
 struct qp; // the skeleton of bpf/qp.bpf.c
 
-namespace collwire {
+namespace collwire::sources {
 
 struct QpKeyHash {
     std::size_t operator()(const cw_qp_key &key) const {
@@ -32,18 +34,18 @@ template <typename Value> using QpMap = std::unordered_map<cw_qp_key, Value, QpK
 struct QpSourceOptions {
     bool filter_by_tgid = false; // only those that SharedMaps::want_tgid was told of
     std::string layout_unknown;  // of module_origin.h: why its modules must not be read
-    HookMode mode = default_hook_mode();
+    loader::HookMode mode = loader::default_hook_mode();
 };
 
 // Attach this before any other source that looks at queue pairs: it fills the table of live ones.
 class QpSource : public ProbedSource<qp> {
 public:
-    QpSource(const SharedMaps &maps, QpSourceOptions options);
+    QpSource(const loader::SharedMaps &maps, QpSourceOptions options);
     ~QpSource() override;
 
     void on_record(const cw_header &header) override;
     // Queue pairs are events; there is something to append only when the whole state is asked for.
-    void sample(RecordSink &sink, bool everything) override;
+    void sample(source::RecordSink &sink, bool everything) override;
 
     // Something went wrong: which queue pairs are in error is looked for with the next samples. On
     // hardware that is a command to the firmware for each queue pair of the node.
@@ -59,7 +61,7 @@ private:
     void forget_destroyed();
     // Those that went into error since it was looked for last.
     std::vector<cw_qp_event> find_errors();
-    void check_dump(const std::vector<NetlinkQp> &told);
+    void check_dump(const std::vector<netlink::NetlinkQp> &told);
 
     QpSourceOptions options_;
     QpMap<cw_qp_event> known_; // all that events have told of each live queue pair
@@ -67,4 +69,4 @@ private:
     std::vector<std::uint64_t> looks_ns_; // when to look for errors, the last first
 };
 
-} // namespace collwire
+} // namespace collwire::sources

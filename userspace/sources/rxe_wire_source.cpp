@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collwire/node_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "collwire/tables.h" // the skeleton names its types
+#include "collwire/wire_records.h"
 
 #include "rxe_wire.skel.h"
 
@@ -13,12 +18,12 @@
 #include "base/clock.h"
 #include "userspace/loader/twice.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 // A hook of one program, at a function's entry.
-Hook entry(std::string function, unsigned parameters, std::string fentry, std::string kprobe,
-           std::string fentry_again) {
+loader::Hook entry(std::string function, unsigned parameters, std::string fentry,
+                   std::string kprobe, std::string fentry_again) {
     return {.function = std::move(function),
             .parameters = parameters,
             .fentry = std::move(fentry),
@@ -28,14 +33,14 @@ Hook entry(std::string function, unsigned parameters, std::string fentry, std::s
             .fentry_again = std::move(fentry_again)};
 }
 
-Hook tracepoint(std::string name, std::string program) {
-    Hook hook;
+loader::Hook tracepoint(std::string name, std::string program) {
+    loader::Hook hook;
     hook.function = std::move(name);
     hook.raw_tracepoint = std::move(program);
     return hook;
 }
 
-std::vector<Hook> rxe_hooks() {
+std::vector<loader::Hook> rxe_hooks() {
     return {
         // Received frames first, since they are placed in this order: the answer to a request that
         // was seen is seen, too, and one that passes unseen is no loss.
@@ -101,7 +106,7 @@ std::uint32_t default_max_qps() {
 
 } // namespace
 
-Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
+Result<cw_rxe_layout> find_rxe_layout(loader::KernelBtf &btf) {
     cw_rxe_layout layout = {};
     const auto of = [&btf](const char *type, const char *path) {
         const auto offset = btf.member_offset("rdma_rxe", type, path);
@@ -130,7 +135,7 @@ Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf) {
                          "the BTF of rdma_rxe lacks fields that collwire reads");
         return layout;
     }
-    if (module_has_btf("ib_core"))
+    if (loader::module_has_btf("ib_core"))
         return error(ErrorKind::Unsupported, "rdma_rxe has no BTF, other modules have it: its "
                                              "layout is unknown. Fix: load the in-tree rdma_rxe");
     // Linux 5.10, rxe_verbs.h and rxe_hdr.h: before ib_qp lies struct rxe_pool_entry { pool;
@@ -162,7 +167,7 @@ bool RxeWireSource::PeerKeyEqual::operator()(const cw_ud_peer_key &a,
     return std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
-RxeWireSource::RxeWireSource(const SharedMaps &maps, RxeWireOptions options)
+RxeWireSource::RxeWireSource(const loader::SharedMaps &maps, RxeWireOptions options)
     : ProbedSource(maps, "rxe_wire", rxe_hooks(), options.mode), options_(std::move(options)) {
     look_up(tx_destructor);
 }
@@ -170,7 +175,7 @@ RxeWireSource::RxeWireSource(const SharedMaps &maps, RxeWireOptions options)
 RxeWireSource::~RxeWireSource() = default;
 
 bool RxeWireSource::applicable() {
-    if (!module_is_loaded("rdma_rxe"))
+    if (!loader::module_is_loaded("rdma_rxe"))
         return unusable(CW_SOURCE_UNAVAILABLE,
                         "no soft-RoCE on this node (rdma_rxe is not loaded)");
     if (!options_.layout_unknown.empty())
@@ -180,7 +185,7 @@ bool RxeWireSource::applicable() {
     return true;
 }
 
-void RxeWireSource::choose(KernelFunctions &functions, HookMode mode) {
+void RxeWireSource::choose(loader::KernelFunctions &functions, loader::HookMode mode) {
     const auto *destructor = functions.find(tx_destructor);
     tx_destructor_ = destructor == nullptr ? 0 : destructor->address;
     if (functions.find("rxe_xmit_packet") != nullptr) {
@@ -190,8 +195,8 @@ void RxeWireSource::choose(KernelFunctions &functions, HookMode mode) {
     }
     // fentry misses no call, a kprobe may: on the kernel's own function it works without BTF of
     // modules.
-    const bool fentry =
-        mode == HookMode::FentryFirst && btf_->parameters("vmlinux", "skb_queue_tail").has_value();
+    const bool fentry = mode == loader::HookMode::FentryFirst &&
+                        btf_->parameters("vmlinux", "skb_queue_tail").has_value();
     functions.forget(fentry ? of_rxe : of_the_kernel);
 }
 
@@ -250,7 +255,7 @@ void RxeWireSource::check_layout() {
                                  "counted. Fix: boot the kernel that the module was built for"};
 }
 
-void RxeWireSource::sample(RecordSink &sink, bool everything) {
+void RxeWireSource::sample(source::RecordSink &sink, bool everything) {
     if (!wire_reader_)
         return;
     check_layout();
@@ -260,7 +265,8 @@ void RxeWireSource::sample(RecordSink &sink, bool everything) {
     sample_peers(sink, everything);
     forget_destroyed();
     const auto forget = [](const bpf_map *map) {
-        return forget_old_calls(bpf_map__fd(map), bpf_map__key_size(map), bpf_map__value_size(map));
+        return loader::forget_old_calls(bpf_map__fd(map), bpf_map__key_size(map),
+                                        bpf_map__value_size(map));
     };
     calls_without_return_ += forget(skeleton_->maps.tx_calls);
     forget(skeleton_->maps.marks);
@@ -280,7 +286,7 @@ std::uint64_t RxeWireSource::missed() const {
     return now - std::min(now, unseen_before_);
 }
 
-void RxeWireSource::sample_counters(RecordSink &sink, bool everything) {
+void RxeWireSource::sample_counters(source::RecordSink &sink, bool everything) {
     const auto now = monotonic_ns();
     // What is not seen now is with the next sample.
     has_read_all_ = wire_reader_->for_each(
@@ -304,7 +310,7 @@ void RxeWireSource::sample_counters(RecordSink &sink, bool everything) {
         });
 }
 
-void RxeWireSource::sample_peers(RecordSink &sink, bool everything) {
+void RxeWireSource::sample_peers(source::RecordSink &sink, bool everything) {
     const auto now = monotonic_ns();
     (void)peers_reader_->for_each(
         [&](std::span<const std::byte> key, std::span<const std::byte> values) {
@@ -367,4 +373,4 @@ void RxeWireSource::forget_destroyed() {
     gone_ = std::move(gone);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -15,12 +15,12 @@
 
 struct rxe_wire; // the skeleton of bpf/rxe_wire.bpf.c
 
-namespace collwire {
+namespace collwire::sources {
 
 struct RxeWireOptions {
     bool filter_by_tgid = false;
     std::string layout_unknown; // of module_origin.h: why its modules must not be read
-    HookMode mode = default_hook_mode();
+    loader::HookMode mode = loader::default_hook_mode();
     // Queue pairs with traffic at a time, those destroyed in the last two samples included;
     // 0: as many as fit in 64 MiB of per-CPU counters, at least 1,024 and at most 16,384.
     std::uint32_t max_qps = 0;
@@ -28,15 +28,15 @@ struct RxeWireOptions {
 
 // Where this module keeps what we read: from its BTF, or, where kernels have no BTF for modules
 // (before 5.11), as 5.10 has it, to be confirmed frame by frame.
-Result<cw_rxe_layout> find_rxe_layout(KernelBtf &btf);
+Result<cw_rxe_layout> find_rxe_layout(loader::KernelBtf &btf);
 
 class RxeWireSource : public ProbedSource<rxe_wire> {
 public:
-    RxeWireSource(const SharedMaps &maps, RxeWireOptions options);
+    RxeWireSource(const loader::SharedMaps &maps, RxeWireOptions options);
     ~RxeWireSource() override;
 
     void begin() override;
-    void sample(RecordSink &sink, bool everything) override;
+    void sample(source::RecordSink &sink, bool everything) override;
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
 
 private:
@@ -47,19 +47,19 @@ private:
         bool operator()(const cw_ud_peer_key &a, const cw_ud_peer_key &b) const;
     };
     bool applicable() override;
-    void choose(KernelFunctions &functions, HookMode mode) override;
+    void choose(loader::KernelFunctions &functions, loader::HookMode mode) override;
     bool configure() override;
     Result<void> on_attached() override;
     [[nodiscard]] std::uint64_t missed() const override;
-    void sample_counters(RecordSink &sink, bool everything);
-    void sample_peers(RecordSink &sink, bool everything);
+    void sample_counters(source::RecordSink &sink, bool everything);
+    void sample_peers(source::RecordSink &sink, bool everything);
     void forget_destroyed();
     void check_layout();
     [[nodiscard]] std::uint64_t unseen() const;
 
     RxeWireOptions options_;
-    std::optional<MapReader> wire_reader_;
-    std::optional<MapReader> peers_reader_;
+    std::optional<loader::MapReader> wire_reader_;
+    std::optional<loader::MapReader> peers_reader_;
     QpMap<std::uint64_t> seen_; // frames of each queue pair when last appended
     std::unordered_map<cw_ud_peer_key, std::uint64_t, PeerKeyHash, PeerKeyEqual> seen_peers_;
     std::uint64_t tx_destructor_ = 0; // address of the kernel's function, 0: not known
@@ -69,4 +69,4 @@ private:
     QpMap<bool> gone_;                // no longer live when last sampled: goes at the next sample
 };
 
-} // namespace collwire
+} // namespace collwire::sources

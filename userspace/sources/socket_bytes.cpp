@@ -3,12 +3,13 @@
 
 #include <algorithm>
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
-bool is_one_of(std::uint8_t state, std::initializer_list<TcpState> states) {
-    return std::any_of(states.begin(), states.end(),
-                       [state](TcpState each) { return state == static_cast<std::uint8_t>(each); });
+bool is_one_of(std::uint8_t state, std::initializer_list<netlink::TcpState> states) {
+    return std::any_of(states.begin(), states.end(), [state](netlink::TcpState each) {
+        return state == static_cast<std::uint8_t>(each);
+    });
 }
 
 std::uint64_t less(std::uint64_t value, std::uint64_t by) {
@@ -17,31 +18,32 @@ std::uint64_t less(std::uint64_t value, std::uint64_t by) {
 
 } // namespace
 
-SocketPayload SocketBytes::update(const TcpSocket &socket) {
+SocketPayload SocketBytes::update(const netlink::TcpSocket &socket) {
     SocketPayload payload;
     if (!socket.info)
         return payload;
-    const TcpInfo &info = *socket.info;
+    const netlink::TcpInfo &info = *socket.info;
     payload.acked_bytes = acked(info);
     payload.received_bytes = received(socket, info);
     // A FIN is the last of what is to be sent: it is in there as long as there is anything.
-    const bool fin =
-        is_one_of(info.state, {TcpState::FinWait1, TcpState::LastAck, TcpState::Closing});
+    const bool fin = is_one_of(info.state, {netlink::TcpState::FinWait1, netlink::TcpState::LastAck,
+                                            netlink::TcpState::Closing});
     payload.unsent_bytes = less(info.unsent_bytes.value_or(0), fin ? 1 : 0);
     return payload;
 }
 
 // The end that connected has its SYN in there, the other has not.
-std::uint64_t SocketBytes::acked(const TcpInfo &info) {
+std::uint64_t SocketBytes::acked(const netlink::TcpInfo &info) {
     const std::uint64_t counted = info.acked_bytes.value_or(0);
-    const bool fin_acked = is_one_of(info.state, {TcpState::FinWait2, TcpState::TimeWait});
+    const bool fin_acked =
+        is_one_of(info.state, {netlink::TcpState::FinWait2, netlink::TcpState::TimeWait});
     const std::uint64_t syn = connected_ ? 1 : 0;
     if (!info.sent_bytes || !info.retransmitted_bytes || !info.unacked_segments)
         return less(counted, syn + (fin_acked ? 1 : 0));
 
     const std::uint64_t sent = less(*info.sent_bytes, *info.retransmitted_bytes);
     const bool at_rest = *info.unacked_segments == 0;
-    if (is_one_of(info.state, {TcpState::Established, TcpState::CloseWait})) {
+    if (is_one_of(info.state, {netlink::TcpState::Established, netlink::TcpState::CloseWait})) {
         // No FIN of ours. More is acknowledged than was sent: the SYN.
         if (!known_end_ && (counted == sent + 1 || (at_rest && counted == sent))) {
             known_end_ = true;
@@ -60,14 +62,15 @@ std::uint64_t SocketBytes::acked(const TcpInfo &info) {
     return std::min(less(counted, syn), less(sent, refused_bytes_));
 }
 
-std::uint64_t SocketBytes::received(const TcpSocket &socket, const TcpInfo &info) {
+std::uint64_t SocketBytes::received(const netlink::TcpSocket &socket,
+                                    const netlink::TcpInfo &info) {
     const std::uint64_t counted = info.received_bytes.value_or(0);
-    if (is_one_of(info.state,
-                  {TcpState::CloseWait, TcpState::LastAck, TcpState::Closing, TcpState::TimeWait}))
+    if (is_one_of(info.state, {netlink::TcpState::CloseWait, netlink::TcpState::LastAck,
+                               netlink::TcpState::Closing, netlink::TcpState::TimeWait}))
         fin_received_ = true;
     // In CLOSE it may be in there. It is if nobody read it, or if it came without a segment of
     // data.
-    if (info.state == static_cast<std::uint8_t>(TcpState::Close) && !fin_received_)
+    if (info.state == static_cast<std::uint8_t>(netlink::TcpState::Close) && !fin_received_)
         fin_received_ =
             socket.unread_bytes == 1 ||
             (last_received_bytes_ && info.received_data_segments == last_data_segments_ &&
@@ -77,4 +80,4 @@ std::uint64_t SocketBytes::received(const TcpSocket &socket, const TcpInfo &info
     return less(counted, fin_received_ ? 1 : 0);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

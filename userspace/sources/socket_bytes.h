@@ -8,7 +8,7 @@
 
 #include "userspace/netlink/sock_diag.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 struct SocketPayload {
     std::uint64_t acked_bytes = 0;
@@ -22,11 +22,12 @@ public:
     explicit SocketBytes(bool connected) : connected_(connected) {}
 
     // Each reading of one socket, in order.
-    SocketPayload update(const TcpSocket &socket);
+    SocketPayload update(const netlink::TcpSocket &socket);
 
 private:
-    [[nodiscard]] std::uint64_t acked(const TcpInfo &info);
-    [[nodiscard]] std::uint64_t received(const TcpSocket &socket, const TcpInfo &info);
+    [[nodiscard]] std::uint64_t acked(const netlink::TcpInfo &info);
+    [[nodiscard]] std::uint64_t received(const netlink::TcpSocket &socket,
+                                         const netlink::TcpInfo &info);
 
     bool connected_;
     bool known_end_ = false;
@@ -37,4 +38,4 @@ private:
     std::optional<std::uint32_t> last_data_segments_;
 };
 
-} // namespace collwire
+} // namespace collwire::sources

@@ -14,9 +14,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/process.h"
 
-namespace collwire {
+namespace collwire::sources {
 namespace {
 
 constexpr unsigned MOST_TRIES = 3;
@@ -32,7 +35,7 @@ std::uint64_t inode_of(int fd) {
     return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
-bool is_ipv4(const TcpSocketId &id) {
+bool is_ipv4(const netlink::TcpSocketId &id) {
     constexpr std::array<std::uint8_t, 12> MAPPED{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     return std::equal(MAPPED.begin(), MAPPED.end(), id.remote_address.begin());
 }
@@ -53,7 +56,7 @@ SocketSource::SocketSource(SocketOptions options) : options_(std::move(options))
 }
 
 Result<void> SocketSource::prepare() {
-    if (const auto opened = SockDiag::open(); !opened)
+    if (const auto opened = netlink::SockDiag::open(); !opened)
         unavailable_ = opened.failure().message + ". Fix: boot a kernel with CONFIG_INET_TCP_DIAG";
     struct stat status {};
     if (stat("/proc/self/ns/net", &status) == 0)
@@ -65,7 +68,7 @@ Result<void> SocketSource::prepare() {
 Result<void> SocketSource::attach() {
     if (!unavailable_.empty())
         return {};
-    auto diag = SockDiag::open();
+    auto diag = netlink::SockDiag::open();
     auto asked = diag ? diag->check() : Result<void>(std::move(diag).failure());
     if (!asked)
         unavailable_ = std::move(asked).failure().message +
@@ -73,10 +76,10 @@ Result<void> SocketSource::attach() {
     return {};
 }
 
-std::vector<SourceState> SocketSource::states() const {
+std::vector<source::SourceState> SocketSource::states() const {
     if (!unavailable_.empty())
         return {{CW_SOURCE_UNAVAILABLE, unavailable_, ~0u}};
-    std::vector<SourceState> states;
+    std::vector<source::SourceState> states;
     for (const std::string &problem : problems_)
         states.push_back({CW_SOURCE_DEGRADED, problem, ~0u});
     if (n_closed_early_ != 0)
@@ -164,12 +167,12 @@ SocketSource::Place *SocketSource::place_of(std::uint32_t tgid) {
     auto found = places_.find(inode);
     if (found == places_.end()) {
         const int namespace_fd = inode == own_namespace_ ? -1 : fd;
-        auto diag = SockDiag::open(namespace_fd);
+        auto diag = netlink::SockDiag::open(namespace_fd);
         if (diag) {
             found = places_.emplace(inode, std::move(diag).value()).first;
             // Before the sockets are searched for: none of them ends in between.
             if (options_.end_notices) {
-                auto notices = TcpEndNotices::open(namespace_fd);
+                auto notices = netlink::TcpEndNotices::open(namespace_fd);
                 if (notices)
                     found->second.notices.emplace(std::move(notices).value());
                 else
@@ -196,7 +199,7 @@ void SocketSource::search(Place &place) {
     for (const std::uint8_t family : {std::uint8_t{AF_INET}, std::uint8_t{AF_INET6}}) {
         if (place.pending.empty())
             break;
-        const auto listed = place.diag.list(family, [&](const TcpSocket &socket) {
+        const auto listed = place.diag.list(family, [&](const netlink::TcpSocket &socket) {
             const auto found = place.pending.find(socket.inode);
             if (found == place.pending.end())
                 return;
@@ -211,7 +214,7 @@ void SocketSource::search(Place &place) {
         place.next_search_ns = end_ns + REST_PER_SEARCH * (end_ns - begin_ns);
 }
 
-void SocketSource::adopt(Place &place, const TcpSocket &socket, const Pending &pending) {
+void SocketSource::adopt(Place &place, const netlink::TcpSocket &socket, const Pending &pending) {
     const auto [entry, is_new] = place.sockets.try_emplace(socket.id.cookie);
     if (!is_new)
         return;
@@ -239,7 +242,7 @@ void SocketSource::adopt(Place &place, const TcpSocket &socket, const Pending &p
 void SocketSource::give_up(Place &place) {
     for (auto entry = place.pending.begin(); entry != place.pending.end();) {
         auto &[inode, pending] = *entry;
-        const bool is_open = socket_inode(pending.tgid, pending.fd) == inode;
+        const bool is_open = inventory::socket_inode(pending.tgid, pending.fd) == inode;
         if (is_open && ++pending.tries < MOST_TRIES) {
             ++entry;
             continue;
@@ -270,7 +273,7 @@ void SocketSource::end() {
             watched.is_over = !watched.is_missing;
 }
 
-void SocketSource::sample(RecordSink &sink, bool everything) {
+void SocketSource::sample(source::RecordSink &sink, bool everything) {
     kept_.hand_over([&sink](const cw_header &record) { sink.append(record); });
     const std::uint64_t now = options_.clock();
     // A new segment's start may come at any time: the ticks go on as they were.
@@ -299,10 +302,10 @@ void SocketSource::sample(RecordSink &sink, bool everything) {
     }
 }
 
-void SocketSource::take_notices(RecordSink &sink, Place &place) {
+void SocketSource::take_notices(source::RecordSink &sink, Place &place) {
     if (!place.notices)
         return;
-    const auto taken = place.notices->take([&](const TcpSocket &socket) {
+    const auto taken = place.notices->take([&](const netlink::TcpSocket &socket) {
         const auto found = place.sockets.find(socket.id.cookie);
         if (found == place.sockets.end() || found->second.is_over)
             return;
@@ -320,22 +323,23 @@ void SocketSource::take_notices(RecordSink &sink, Place &place) {
             : taken.failure().message);
 }
 
-void SocketSource::read_counters(RecordSink &sink, Place &place, bool everything) {
-    std::vector<TcpSocketId> ids;
+void SocketSource::read_counters(source::RecordSink &sink, Place &place, bool everything) {
+    std::vector<netlink::TcpSocketId> ids;
     ids.reserve(place.sockets.size());
     for (auto &[cookie, watched] : place.sockets) {
         watched.is_due = everything;
         if (!watched.is_missing && !watched.is_over)
             ids.push_back(watched.id);
     }
-    const auto read = place.diag.read(ids, [&](std::size_t index, const TcpSocket *socket) {
-        Watched &watched = place.sockets.at(ids[index].cookie);
-        // What stands there without counters, in TIME_WAIT or as its like, is all that is left.
-        watched.is_missing = socket == nullptr || !socket->info;
-        if (watched.is_missing)
-            return;
-        watched.is_due = take_counters(watched, *socket) || watched.is_due;
-    });
+    const auto read =
+        place.diag.read(ids, [&](std::size_t index, const netlink::TcpSocket *socket) {
+            Watched &watched = place.sockets.at(ids[index].cookie);
+            // What stands there without counters, in TIME_WAIT or as its like, is all that is left.
+            watched.is_missing = socket == nullptr || !socket->info;
+            if (watched.is_missing)
+                return;
+            watched.is_due = take_counters(watched, *socket) || watched.is_due;
+        });
     if (!read) {
         has_read_all_ = false;
         fail(read.failure(), "sockets are not counted");
@@ -348,12 +352,13 @@ void SocketSource::read_counters(RecordSink &sink, Place &place, bool everything
 
 // One that was reset is found no more and has its last counters until its program closes it: then
 // there is a notice.
-void SocketSource::end_missing(RecordSink &sink, Place &place) {
+void SocketSource::end_missing(source::RecordSink &sink, Place &place) {
     const auto closed = [&] {
         std::vector<std::uint64_t> cookies;
         for (const auto &[cookie, watched] : place.sockets) {
             const cw_tcp_socket &record = watched.record;
-            if (watched.is_missing && socket_inode(record.tgid, record.fd) != record.inode)
+            if (watched.is_missing &&
+                inventory::socket_inode(record.tgid, record.fd) != record.inode)
                 cookies.push_back(cookie);
         }
         return cookies;
@@ -388,7 +393,8 @@ void SocketSource::end_missing(RecordSink &sink, Place &place) {
         place.notices.reset();
 }
 
-void SocketSource::end(RecordSink &sink, Place &place, std::uint64_t cookie, std::uint32_t flags) {
+void SocketSource::end(source::RecordSink &sink, Place &place, std::uint64_t cookie,
+                       std::uint32_t flags) {
     const auto found = place.sockets.find(cookie);
     const Watched &watched = found->second;
     if (watched.has_counters)
@@ -399,10 +405,10 @@ void SocketSource::end(RecordSink &sink, Place &place, std::uint64_t cookie, std
     place.sockets.erase(found);
 }
 
-bool SocketSource::take_counters(Watched &watched, const TcpSocket &socket) {
+bool SocketSource::take_counters(Watched &watched, const netlink::TcpSocket &socket) {
     if (!socket.info)
         return false;
-    const TcpInfo &info = *socket.info;
+    const netlink::TcpInfo &info = *socket.info;
     const SocketPayload payload = watched.bytes.update(socket);
     cw_tcp_socket record = watched.record;
     record.acked_bytes = payload.acked_bytes;
@@ -426,11 +432,12 @@ bool SocketSource::take_counters(Watched &watched, const TcpSocket &socket) {
     return has_changed;
 }
 
-void SocketSource::write(RecordSink &sink, const Watched &watched, std::uint32_t more_flags) const {
+void SocketSource::write(source::RecordSink &sink, const Watched &watched,
+                         std::uint32_t more_flags) const {
     cw_tcp_socket record = watched.record;
     record.header.time_ns = options_.clock();
     record.flags |= more_flags;
     sink.append(record.header);
 }
 
-} // namespace collwire
+} // namespace collwire::sources

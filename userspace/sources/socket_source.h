@@ -15,12 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/record.h"
+#include "collwire/socket_records.h"
 #include "userspace/netlink/sock_diag.h"
 #include "userspace/source/record_buffer.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/socket_bytes.h"
 
-namespace collwire {
+namespace collwire::sources {
 
 struct SocketOptions {
     std::uint64_t interval_ns = 1'000'000'000;
@@ -29,20 +31,20 @@ struct SocketOptions {
     std::function<std::uint64_t()> clock; // CLOCK_MONOTONIC in ns; empty: the machine's
 };
 
-class SocketSource : public Source {
+class SocketSource : public source::Source {
 public:
     explicit SocketSource(SocketOptions options);
 
     [[nodiscard]] std::string_view name() const override { return "sockets"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override { return {}; }
+    [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const override { return {}; }
     Result<void> attach() override;
-    [[nodiscard]] std::vector<SourceState> states() const override;
+    [[nodiscard]] std::vector<source::SourceState> states() const override;
     // The sockets of a cw_nccl_connection are watched from now on. To be called also for those that
     // did not come through the ring buffer.
     void on_record(const cw_header &record) override;
     // Writes nothing before the interval is over, unless everything is asked for or after detach.
-    void sample(RecordSink &sink, bool everything) override;
+    void sample(source::RecordSink &sink, bool everything) override;
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     void baseline() override { read_now(); }
     // Of sockets that are there this is the last reading: more that they carry is in no sample.
@@ -63,7 +65,7 @@ private:
         unsigned tries = 0;
     };
     struct Watched {
-        TcpSocketId id;
+        netlink::TcpSocketId id;
         SocketBytes bytes{false};
         cw_tcp_socket record{};
         bool has_counters = false;
@@ -74,9 +76,9 @@ private:
     };
     // A network namespace. It lasts as long as sockets in it are watched.
     struct Place {
-        explicit Place(SockDiag opened) : diag(std::move(opened)) {}
-        SockDiag diag;
-        std::optional<TcpEndNotices> notices;
+        explicit Place(netlink::SockDiag opened) : diag(std::move(opened)) {}
+        netlink::SockDiag diag;
+        std::optional<netlink::TcpEndNotices> notices;
         bool lost_notices = false; // since the last sample
         unsigned samples_with_loss = 0;
         std::uint64_t next_search_ns = 0;
@@ -88,16 +90,16 @@ private:
     void search_where_due();
     Place *place_of(std::uint32_t tgid);
     void search(Place &place);
-    void adopt(Place &place, const TcpSocket &socket, const Pending &pending);
+    void adopt(Place &place, const netlink::TcpSocket &socket, const Pending &pending);
     void give_up(Place &place);
-    void take_notices(RecordSink &sink, Place &place);
+    void take_notices(source::RecordSink &sink, Place &place);
     void read_now();
-    void read_counters(RecordSink &sink, Place &place, bool everything);
-    void end_missing(RecordSink &sink, Place &place);
-    void end(RecordSink &sink, Place &place, std::uint64_t cookie, std::uint32_t flags);
+    void read_counters(source::RecordSink &sink, Place &place, bool everything);
+    void end_missing(source::RecordSink &sink, Place &place);
+    void end(source::RecordSink &sink, Place &place, std::uint64_t cookie, std::uint32_t flags);
     // Whether it differs from what was written last.
-    bool take_counters(Watched &watched, const TcpSocket &socket);
-    void write(RecordSink &sink, const Watched &watched, std::uint32_t more_flags) const;
+    bool take_counters(Watched &watched, const netlink::TcpSocket &socket);
+    void write(source::RecordSink &sink, const Watched &watched, std::uint32_t more_flags) const;
     void fail(const Error &failure, std::string_view what);
 
     SocketOptions options_;
@@ -113,7 +115,7 @@ private:
     bool last_sample_ = false;
     bool has_ended_ = false;
     bool was_read_at_end_ = true;
-    RecordBuffer kept_; // of the baseline, of the end
+    source::RecordBuffer kept_; // of the baseline, of the end
 };
 
-} // namespace collwire
+} // namespace collwire::sources

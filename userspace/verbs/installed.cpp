@@ -6,10 +6,10 @@
 
 #include "userspace/process/process_view.h"
 
-namespace collwire {
+namespace collwire::verbs {
 namespace {
 
-// VERBS_PROVIDER_DIR of rdma-core as Debian and Ubuntu, Red Hat and SUSE, and others build it.
+// VERBS_PROVIDER_DIR of rdma-core in the builds of Debian and Ubuntu, Red Hat and SUSE, and others.
 constexpr const char *FOLDERS[] = {"/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs",
                                    "/usr/lib/libibverbs"};
 
@@ -23,7 +23,7 @@ std::vector<std::string> installed_providers() {
              !problem && entry != end; entry.increment(problem)) {
             std::error_code gone;
             const auto path = std::filesystem::canonical(entry->path(), gone);
-            if (!gone && is_provider_name(entry->path().native()))
+            if (!gone && process::is_provider_name(entry->path().native()))
                 paths.insert(path.native());
         }
     }
@@ -47,4 +47,4 @@ std::string_view stem_of_library(std::string_view path) {
     return path.substr(0, path.find_first_of("-."));
 }
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver libraries that are installed on this machine, used or not.
+// The RDMA driver libraries installed on this machine, in use or not.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace collwire {
+namespace collwire::verbs {
 
-// Paths in this mount namespace, each file once: what lies where the distributions' libibverbs
-// looks for its drivers. Sorted.
+// Paths in this mount namespace, each file once: the folders in which the distributions' libibverbs
+// searches its drivers. Sorted.
 std::vector<std::string> installed_providers();
 
 // The name that driver, library and device class share: "/usr/lib/librxe-rdmav34.so" -> "rxe".
@@ -17,4 +17,4 @@ std::string_view stem_of_library(std::string_view path);
 // "rdma_rxe" -> "rxe", "mlx5_core" -> "mlx5"
 std::string_view stem_of_driver(std::string_view driver);
 
-} // namespace collwire
+} // namespace collwire::verbs

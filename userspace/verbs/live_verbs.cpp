@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
-namespace collwire {
+#include "collwire/record.h"
+
+namespace collwire::verbs {
 namespace {
 
 constexpr std::uint64_t PAGE_BYTES = 4096;
@@ -22,9 +24,9 @@ bool printable_name(std::string_view name) {
                                 std::string_view::npos;
 }
 
-std::optional<LiveFunction> function_at(const ProcessView &view, cw_verbs_call call,
+std::optional<LiveFunction> function_at(const process::ProcessView &view, cw_verbs_call call,
                                         std::uint64_t address) {
-    const Mapping *mapping = view.mapping_of(address);
+    const process::Mapping *mapping = view.mapping_of(address);
     if (!mapping || !mapping->executable || mapping->path.empty()) {
         return std::nullopt;
     }
@@ -33,7 +35,7 @@ std::optional<LiveFunction> function_at(const ProcessView &view, cw_verbs_call c
 
 } // namespace
 
-Result<LiveQp> read_live_qp(const ProcessView &view, std::uint64_t qp_address) {
+Result<LiveQp> read_live_qp(const process::ProcessView &view, std::uint64_t qp_address) {
     if (qp_address < PAGE_BYTES || qp_address % 8 != 0) {
         return not_a_qp(qp_address, "not an address");
     }
@@ -65,11 +67,11 @@ Result<LiveQp> read_live_qp(const ProcessView &view, std::uint64_t qp_address) {
     if (!function) {
         return not_a_qp(qp_address, "its post_send is not in a mapped file");
     }
-    const Mapping library = function->mapping;
+    const process::Mapping library = function->mapping;
     live.functions.push_back(std::move(*function));
 
-    // The memory behind a plain QP is the driver's own: function pointers only if start, complete
-    // and abort all are functions of the same library.
+    // The memory after a plain QP belongs to the driver: these are function pointers only if start,
+    // complete and abort are functions of one library.
     std::array<std::uint64_t, CW_IBV_QP_EX_POINTERS> pointers{};
     static_assert(sizeof pointers == CW_IBV_QP_EX_END - CW_IBV_QP_EX_FIRST);
     if (!view.read(qp_address + CW_IBV_QP_EX_FIRST, std::as_writable_bytes(std::span{pointers}))) {
@@ -99,4 +101,4 @@ Result<LiveQp> read_live_qp(const ProcessView &view, std::uint64_t qp_address) {
     return live;
 }
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a queue pair in a running process says about the functions behind it. This needs no tables
-// and no guesses about versions: the offsets of the public structs have not moved from rdma-core 15
-// to 65 (x86-64; libibverbs/verbs.h).
+// The driver functions of a queue pair in a running process, from its memory. This needs no tables
+// and no guesses about versions: the offsets of the public structs are the same in rdma-core 15 to
+// 65 (x86-64; libibverbs/verbs.h).
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 #include "collwire/verbs.h"
 #include "userspace/process/process_view.h"
 
-namespace collwire {
+namespace collwire::verbs {
 
 struct LiveFunction {
     cw_verbs_call call = CW_CALL_POST_SEND;
     std::uint64_t address = 0; // in the process
-    Mapping mapping;           // that holds it
+    process::Mapping mapping;  // that holds it
     std::uint64_t file_offset = 0;
 };
 
@@ -29,8 +29,8 @@ struct LiveQp {
     std::vector<LiveFunction> functions; // post_send, then those of ibv_wr_* if the QP has them
 };
 
-// `qp_address` is that of struct ibv_qp in the process. An error if the memory there is not, or not
-// yet, a queue pair: its driver fills it in while it is created. Call view.refresh() before.
-Result<LiveQp> read_live_qp(const ProcessView &view, std::uint64_t qp_address);
+// `qp_address`: of struct ibv_qp in the process. An error if the memory there is not, or not yet, a
+// queue pair: its driver fills it in during creation. Call view.refresh() before.
+Result<LiveQp> read_live_qp(const process::ProcessView &view, std::uint64_t qp_address);
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace collwire {
+namespace collwire::verbs {
 namespace {
 
 struct SlotHistory {
@@ -107,4 +107,4 @@ const std::vector<OpsLayout> &ops_layouts() {
     return layouts;
 }
 
-} // namespace collwire
+} // namespace collwire::verbs

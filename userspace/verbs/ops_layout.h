@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The private struct verbs_context_ops through the versions of rdma-core.
+// The layouts of the private struct verbs_context_ops in the versions of rdma-core.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace collwire {
+namespace collwire::verbs {
 
 // One order of the slots, each a pointer. Source: libibverbs/driver.h, releases 17 to 65; the slots
 // have been in alphabetical order in all of them.
@@ -28,4 +28,4 @@ struct OpsLayout {
 // Every layout that was released, oldest first.
 const std::vector<OpsLayout> &ops_layouts();
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -13,15 +13,15 @@
 
 #include "userspace/verbs/ops_layout.h"
 
-namespace collwire {
+namespace collwire::verbs {
 namespace {
 
 constexpr std::uint64_t SLOT_BYTES = 8;
 constexpr std::uint64_t OBJECT_ALIGNMENT_BYTES = 32;
-// From loading the table's address to the call: other arguments are set up in between.
+// Distance from loading the table's address to the call: other arguments are set up in between.
 constexpr std::size_t CALL_WINDOW_BYTES = 64;
 
-// What a driver that can post cannot do without (all drivers of rdma-core 33 to 65 have these).
+// Slots that every driver with post_send fills (all drivers of rdma-core 33 to 65 do).
 constexpr std::string_view REQUIRED[] = {
     "alloc_pd",  "create_cq", "create_qp", "dealloc_pd", "dereg_mr",   "destroy_cq", "destroy_qp",
     "modify_qp", "poll_cq",   "post_recv", "post_send",  "query_port", "reg_mr"};
@@ -67,8 +67,8 @@ bool matches(std::span<const std::byte> code, std::size_t at,
 // The addresses that tables are loaded from before a call of verbs_set_ops(context, table).
 class CallSites {
 public:
-    explicit CallSites(const ElfImage &image) : image_(image) {
-        for (const ElfPointer &pointer : image.pointers()) {
+    explicit CallSites(const elf::ElfImage &image) : image_(image) {
+        for (const elf::ElfPointer &pointer : image.pointers()) {
             if (pointer.symbol == "verbs_set_ops") {
                 slots_.insert(pointer.slot);
             }
@@ -76,12 +76,12 @@ public:
         if (slots_.empty()) {
             return;
         }
-        for (const ElfSegment &segment : image.segments()) {
+        for (const elf::ElfSegment &segment : image.segments()) {
             if (segment.executable) {
                 find_stubs(segment.address, image.bytes_from(segment.address));
             }
         }
-        for (const ElfSegment &segment : image.segments()) {
+        for (const elf::ElfSegment &segment : image.segments()) {
             if (segment.executable) {
                 find_calls(segment.address, image.bytes_from(segment.address));
             }
@@ -147,13 +147,13 @@ private:
     }
 
     [[nodiscard]] bool is_data(std::uint64_t address) const {
-        return std::ranges::any_of(image_.segments(), [address](const ElfSegment &segment) {
+        return std::ranges::any_of(image_.segments(), [address](const elf::ElfSegment &segment) {
             return segment.writable && address >= segment.address &&
                    address - segment.address < segment.memory_bytes;
         });
     }
 
-    const ElfImage &image_;
+    const elf::ElfImage &image_;
     std::set<std::uint64_t> slots_;
     std::set<std::uint64_t> stubs_;
     std::set<std::uint64_t> tables_;
@@ -162,14 +162,14 @@ private:
 // The slots that tables fill in, or nothing if one of them cannot be a table in this order.
 class TableCheck {
 public:
-    TableCheck(const ElfImage &image, const OpsLayout &layout)
+    TableCheck(const elf::ElfImage &image, const OpsLayout &layout)
         : image_(image), layout_(layout), filled_(layout.slots.size()) {}
 
     bool add(std::uint64_t base) {
         std::size_t n_filled = 0;
         for (std::size_t i = 0; i < layout_.slots.size(); ++i) {
             const std::uint64_t slot = base + i * SLOT_BYTES;
-            const ElfPointer *pointer = image_.pointer_at(slot);
+            const elf::ElfPointer *pointer = image_.pointer_at(slot);
             if (!pointer) {
                 const auto content = image_.bytes_from(slot);
                 if (std::ranges::any_of(content.first(std::min(content.size(), SLOT_BYTES)),
@@ -190,10 +190,10 @@ public:
                 post_send_.insert(pointer->target);
             }
         }
-        // A table without a gap that goes on after its last slot is one of a longer layout, unless
-        // another object begins right there: compilers align large ones to 32 bytes.
+        // A table that continues without a gap after its last slot has a longer layout, unless
+        // another object starts right there: compilers align large ones to 32 bytes.
         const std::uint64_t end = base + layout_.slots.size() * SLOT_BYTES;
-        const ElfPointer *after = image_.pointer_at(end);
+        const elf::ElfPointer *after = image_.pointer_at(end);
         return n_filled != layout_.slots.size() || !after || !image_.is_code(after->target) ||
                end % OBJECT_ALIGNMENT_BYTES == 0;
     }
@@ -211,8 +211,8 @@ public:
     [[nodiscard]] const std::set<std::uint64_t> &post_send() const { return post_send_; }
 
 private:
-    // libibverbs' own commands are named after the slot that they stand for.
-    [[nodiscard]] bool can_be(const ElfPointer &pointer, std::string_view slot) const {
+    // libibverbs' own commands have the name of their slot.
+    [[nodiscard]] bool can_be(const elf::ElfPointer &pointer, std::string_view slot) const {
         constexpr std::string_view COMMAND = "ibv_cmd_";
         if (pointer.symbol.starts_with(COMMAND)) {
             return pointer.symbol.substr(COMMAND.size()) == slot;
@@ -220,7 +220,7 @@ private:
         return pointer.target == 0 ? !pointer.symbol.empty() : image_.is_code(pointer.target);
     }
 
-    const ElfImage &image_;
+    const elf::ElfImage &image_;
     const OpsLayout &layout_;
     std::vector<bool> filled_;
     std::set<std::uint64_t> post_send_;
@@ -244,7 +244,7 @@ void note(std::vector<Answer> &answers, const std::set<std::uint64_t> &post_send
     answers.push_back({post_send, {layout.releases}});
 }
 
-void try_layout(const ElfImage &image, const std::set<std::uint64_t> &tables,
+void try_layout(const elf::ElfImage &image, const std::set<std::uint64_t> &tables,
                 const OpsLayout &layout, std::vector<Answer> &answers) {
     TableCheck check{image, layout};
     std::optional<std::uint64_t> previous;
@@ -259,10 +259,11 @@ void try_layout(const ElfImage &image, const std::set<std::uint64_t> &tables,
     }
 }
 
-// Without a call site: every place that a whole table could be.
-void try_everywhere(const ElfImage &image, const OpsLayout &layout, std::vector<Answer> &answers) {
+// Without a call site: every place that could be a whole table.
+void try_everywhere(const elf::ElfImage &image, const OpsLayout &layout,
+                    std::vector<Answer> &answers) {
     const std::uint64_t first = *layout.index(REQUIRED[0]) * SLOT_BYTES;
-    for (const ElfPointer &pointer : image.pointers()) {
+    for (const elf::ElfPointer &pointer : image.pointers()) {
         if (pointer.slot < first || pointer.slot < image.relro_begin() ||
             pointer.slot >= image.relro_end()) {
             continue;
@@ -283,7 +284,7 @@ void try_everywhere(const ElfImage &image, const OpsLayout &layout, std::vector<
 
 } // namespace
 
-Result<PostSendFunctions> find_post_send(const ElfImage &image) {
+Result<PostSendFunctions> find_post_send(const elf::ElfImage &image) {
     const CallSites sites{image};
     std::vector<Answer> answers;
     for (const OpsLayout &layout : ops_layouts()) {
@@ -317,4 +318,4 @@ Result<PostSendFunctions> find_post_send(const ElfImage &image) {
     return found;
 }
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "userspace/elf/elf_image.h"
 
-namespace collwire {
+namespace collwire::verbs {
 
 struct PostSendFunctions {
     std::vector<std::uint64_t>
@@ -17,11 +17,11 @@ struct PostSendFunctions {
     std::string evidence; // how they were found, for people
 };
 
-// Every driver hands tables of functions to verbs_set_ops(), which copies what is filled in. The
-// tables are found through those calls, or, where no call is recognised, by their contents. Their
-// order is private and changes with the release of rdma-core, and forks carry version numbers of
-// their own: all known orders are tried, and only one answer is accepted. Unsupported if there is
+// Every driver passes tables of functions to verbs_set_ops(), which copies the filled slots. The
+// tables are found through those calls or, if no call is recognised, by their contents. Their order
+// is private and changes with the release of rdma-core, and forks have version numbers of their
+// own: all known orders are tried, and only a single answer is accepted. Unsupported if there is
 // none, or more than one.
-Result<PostSendFunctions> find_post_send(const ElfImage &image);
+Result<PostSendFunctions> find_post_send(const elf::ElfImage &image);
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -12,7 +12,7 @@
 
 #include <capstone/capstone.h>
 
-namespace collwire {
+namespace collwire::verbs {
 namespace {
 
 constexpr std::uint64_t WR_START = 320, WR_COMPLETE = 328, WR_ABORT = 336;
@@ -31,9 +31,9 @@ std::uint32_t read_u32(std::span<const std::byte> bytes, std::size_t at) {
     return value;
 }
 
-// Where functions begin, ascending. Without that no function's end is known, and the stores of the
-// next one would pass for its own.
-std::vector<std::uint64_t> function_starts(const ElfImage &image) {
+// Function starts, ascending. Without them no function's end is known, and the stores of the next
+// function would count for it.
+std::vector<std::uint64_t> function_starts(const elf::ElfImage &image) {
     std::vector<std::uint64_t> starts;
     const std::uint64_t header = image.frame_table();
     const auto bytes = image.bytes_from(header);
@@ -53,8 +53,8 @@ std::vector<std::uint64_t> function_starts(const ElfImage &image) {
     return starts;
 }
 
-// Decoding a whole library is dear. A function that stores wr_start, wr_complete and wr_abort, each
-// alone or as one of a pair, has at least two of these offsets in its code.
+// Decoding a whole library is expensive. A function that stores wr_start, wr_complete and wr_abort,
+// each alone or as one of a pair, has at least two of these offsets in its code.
 bool may_store_calls(std::span<const std::byte> code) {
     std::size_t mentioned = 0;
     for (const std::uint64_t offset : {WR_START - POINTER_BYTES, WR_START, WR_COMPLETE, WR_ABORT}) {
@@ -78,9 +78,9 @@ struct Vector {
 // the instructions.
 class Tracker {
 public:
-    explicit Tracker(const ElfImage &image) : image_(image) {}
+    explicit Tracker(const elf::ElfImage &image) : image_(image) {}
 
-    // By base register: offset and address of what was stored through it.
+    // By base register: offset and address of each store through it.
     using Stores = std::map<unsigned, std::vector<std::pair<std::uint64_t, CodeAddress>>>;
     [[nodiscard]] const Stores &stores() const { return stores_; }
 
@@ -93,8 +93,7 @@ public:
     }
 
 private:
-    // The destination is the first operand: Intel's order, which capstone has if not told
-    // otherwise.
+    // The destination is the first operand: capstone's default is Intel's order.
     bool understood(const cs_insn &instruction, const cs_x86_op &to, const cs_x86_op &from) {
         const bool to_memory = to.type == X86_OP_MEM;
         const bool from_memory = from.type == X86_OP_MEM;
@@ -166,7 +165,7 @@ private:
                operand.reg <= X86_REG_XMM31;
     }
 
-    // Of something in the library; 0 for every other place.
+    // An address in the library; 0 for every other place.
     static std::uint64_t address_of(const cs_insn &instruction, const x86_op_mem &memory) {
         if (memory.base != X86_REG_RIP || memory.index != X86_REG_INVALID)
             return 0;
@@ -178,14 +177,14 @@ private:
     }
 
     [[nodiscard]] CodeAddress pointer_in(std::uint64_t slot) const {
-        const ElfPointer *pointer = slot == 0 ? nullptr : image_.pointer_at(slot);
+        const elf::ElfPointer *pointer = slot == 0 ? nullptr : image_.pointer_at(slot);
         return pointer == nullptr ? 0 : code(pointer->target);
     }
 
     void store(const x86_op_mem &memory, CodeAddress value) { store_at(memory, 0, value); }
 
     void store_at(const x86_op_mem &memory, std::uint64_t further_bytes, CodeAddress value) {
-        // What lies on the stack is no queue pair.
+        // Memory on the stack is not a queue pair.
         if (value == 0 || memory.base == X86_REG_INVALID || memory.base == X86_REG_RIP ||
             memory.base == X86_REG_RSP || memory.index != X86_REG_INVALID || memory.disp < 0)
             return;
@@ -211,7 +210,7 @@ private:
         }
     }
 
-    // The 64-bit register that a part belongs to: writing a part spoils the whole.
+    // The 64-bit register of a partial register: writing a part invalidates the whole.
     static unsigned whole_register(unsigned part) {
         static const std::map<unsigned, unsigned> wholes = {
             {X86_REG_EAX, X86_REG_RAX},  {X86_REG_AX, X86_REG_RAX},   {X86_REG_AL, X86_REG_RAX},
@@ -233,15 +232,15 @@ private:
         return found == wholes.end() ? part : found->second;
     }
 
-    const ElfImage &image_;
+    const elf::ElfImage &image_;
     std::map<unsigned, CodeAddress> general_;
     std::map<unsigned, Vector> vectors_;
     Stores stores_;
 };
 
-class Decoder {
+class InstructionDecoder {
 public:
-    Decoder() {
+    InstructionDecoder() {
         if (cs_open(CS_ARCH_X86, CS_MODE_64, &handle_) != CS_ERR_OK) {
             handle_ = 0;
             return;
@@ -249,16 +248,16 @@ public:
         cs_option(handle_, CS_OPT_DETAIL, CS_OPT_ON);
         instruction_ = cs_malloc(handle_);
     }
-    Decoder(const Decoder &) = delete;
-    Decoder &operator=(const Decoder &) = delete;
-    ~Decoder() {
+    InstructionDecoder(const InstructionDecoder &) = delete;
+    InstructionDecoder &operator=(const InstructionDecoder &) = delete;
+    ~InstructionDecoder() {
         if (instruction_ != nullptr)
             cs_free(instruction_, 1);
         if (handle_ != 0)
             cs_close(&handle_);
     }
 
-    // Until the end, or until bytes that are no instruction.
+    // Until the end, or until bytes that are not an instruction.
     void follow(std::span<const std::byte> code, std::uint64_t address, Tracker &tracker) {
         if (instruction_ == nullptr)
             return;
@@ -275,10 +274,10 @@ private:
 
 } // namespace
 
-std::vector<WrFunction> find_wr_functions(const ElfImage &image) {
+std::vector<WrFunction> find_wr_functions(const elf::ElfImage &image) {
     std::vector<WrFunction> found;
     const auto starts = function_starts(image);
-    Decoder decoder;
+    InstructionDecoder decoder;
     for (std::size_t i = 0; i < starts.size(); ++i) {
         auto code = image.bytes_from(starts[i]);
         if (i + 1 < starts.size())
@@ -307,7 +306,7 @@ std::vector<WrFunction> find_wr_functions(const ElfImage &image) {
     };
     std::ranges::sort(found, order);
     found.erase(std::unique(found.begin(), found.end()), found.end());
-    // One function behind two calls cannot be told apart by where it is.
+    // One function for two calls: its address does not tell which call it is.
     std::map<std::uint64_t, std::size_t> calls_at;
     for (const WrFunction &function : found)
         ++calls_at[function.address];
@@ -316,4 +315,4 @@ std::vector<WrFunction> find_wr_functions(const ElfImage &image) {
     return found;
 }
 
-} // namespace collwire
+} // namespace collwire::verbs

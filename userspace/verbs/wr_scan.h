@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the functions behind the ibv_wr_* calls in a provider library, before any queue pair has
-// them.
+// Finds the functions of the ibv_wr_* calls in a provider library, before any queue pair has them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 #include "collwire/verbs.h"
 #include "userspace/elf/elf_image.h"
 
-namespace collwire {
+namespace collwire::verbs {
 
 struct WrFunction {
     cw_verbs_call call = CW_CALL_NONE;
@@ -19,10 +18,10 @@ struct WrFunction {
 };
 
 // A driver writes them into struct ibv_qp_ex one by one, at offsets that the public header fixes.
-// Taken is every address of code that a function stores there through one register, if it stores
+// The result has every code address that a function stores there through one register, if it stores
 // wr_start, wr_complete and wr_abort through the same one. Sorted, each once; empty if there are
-// none. Some may be missing (an address that was computed on another way through the function): a
-// queue pair in a process then tells.
-std::vector<WrFunction> find_wr_functions(const ElfImage &image);
+// none. Some may be missing (an address computed on another path through the function): a queue
+// pair in a process has those.
+std::vector<WrFunction> find_wr_functions(const elf::ElfImage &image);
 
-} // namespace collwire
+} // namespace collwire::verbs

@@ -6,7 +6,7 @@
 #ifndef COLLWIRE_MLX5_PRM_H
 #define COLLWIRE_MLX5_PRM_H
 
-#include "collwire/records.h"
+#include "collwire/qp_records.h"
 
 enum {
 	CW_MLX5_CREATE_QP = 0x500,
@@ -51,7 +51,7 @@ static inline int cw_mlx5_is_qp_command(__u32 opcode)
 	       opcode == CW_MLX5_2RST_QP || opcode == CW_MLX5_INIT2INIT_QP;
 }
 
-/* enum ib_qp_state after the command; 0xff: it does not say. */
+/* enum ib_qp_state after the command; 0xff: the command does not set it. */
 static inline __u8 cw_mlx5_state_after(__u32 opcode)
 {
 	switch (opcode) {

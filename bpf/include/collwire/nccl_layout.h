@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Where NCCL keeps what the programs read, in one build of it. The recorder fills it in from the
- * plan of the file (userspace/nccl/plan.h) before it loads the programs for that file, so that to
- * the verifier all of it is constant.
+ * The offsets of the NCCL fields that the programs read, for one NCCL library file. The recorder
+ * fills it in from the layout of the file (userspace/nccl/layout/) before it loads the programs for
+ * that file, so that it is constant for the verifier.
  */
 #ifndef COLLWIRE_NCCL_LAYOUT_H
 #define COLLWIRE_NCCL_LAYOUT_H
@@ -14,7 +14,7 @@
 #define CW_NCCL_NO_FIELD (~0U)
 
 /*
- * X(member, "names in the plan"): offsets in bytes, CW_NCCL_NO_FIELD where a build has no such
+ * X(member, "names in the layout"): offsets in bytes, CW_NCCL_NO_FIELD if a build has no such
  * field. A name without a field is the size of the type.
  */
 #define CW_NCCL_OFFSETS(X)                                                                         \
@@ -159,7 +159,7 @@
 	X(socket_fd, "ncclSocket.fd|ncclSocket.socketDescriptor")                                  \
 	X(socket_type, "ncclSocket.type")
 
-/* Callee-saved registers that may hold the plan at ncclProxyStart. */
+/* Callee-saved registers that may hold the kernel plan at ncclProxyStart. */
 enum cw_nccl_register {
 	CW_NCCL_NOWHERE = 0,
 	CW_NCCL_RBX = 1,
@@ -173,8 +173,10 @@ enum cw_nccl_register {
 #define CW_NCCL_PATTERN_NUMBERS	    32
 #define CW_NCCL_SOCKET_TYPE_NUMBERS 16
 
-/* What the programs copy of an operation and of a task: all that they look at must lie in there,
- * but an operation's peer; its task lies behind what else is copied of it. */
+/*
+ * The bytes of an operation and of a task that programs copy: every field they read lies inside,
+ * except an operation's peer; its task lies after the copied fields.
+ */
 #define CW_NCCL_OP_HEAD_BYTES 96
 #define CW_NCCL_OP_BYTES      176
 #define CW_NCCL_TASK_BYTES    56
@@ -186,10 +188,9 @@ struct cw_nccl_layout {
 #undef CW_NCCL_DECLARE
 	__u32 image_id;
 	__u32 plan_register;	      /* enum cw_nccl_register */
-	__u32 seq_numbers_count;      /* NCCL keeps them without a profiler: 2.26 and later */
-	__u32 warning_names_function; /* what warnings go through is ncclDebugLogV: 2.30 and later
-				       */
-	__u32 calls_only;	      /* no more is known of this build than what it exports */
+	__u32 seq_numbers_count;      /* maintained without a profiler: 2.26 and later */
+	__u32 warning_names_function; /* warnings go through ncclDebugLogV: 2.30 and later */
+	__u32 calls_only;	      /* API-only: only the exported functions are known */
 	__u32 reserved;
 	/* Addresses in the file. */
 	__u64 proxy_start; /* of the instruction under the probe */
@@ -198,7 +199,7 @@ struct cw_nccl_layout {
 	__u64 warning;				/* of the instruction under the probe */
 	__u64 last_error;			/* 0: not known */
 	__u8 patterns[CW_NCCL_PATTERN_NUMBERS]; /* enum cw_nccl_pattern by NCCL's number */
-	/* enum cw_nccl_socket_type by NCCL's number; 0: not told of */
+	/* enum cw_nccl_socket_type by NCCL's number; 0: not emitted */
 	__u8 socket_types[CW_NCCL_SOCKET_TYPE_NUMBERS];
 };
 
@@ -218,7 +219,10 @@ static inline __u64 cw_nccl_mix(__u64 hash, __u64 value)
 	return hash ^ hash >> 29;
 }
 
-/* What a call and its task have in common: NCCL turns count and type of some into bytes. */
+/*
+ * The fields that a call and its task have in common: NCCL converts count and type of some into
+ * bytes.
+ */
 static inline __u32 cw_nccl_arguments_hash(__u32 func, __u64 sendbuff, __u64 recvbuff, __u64 bytes,
 					   __u32 root)
 {

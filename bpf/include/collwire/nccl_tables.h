@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the BPF maps of NCCL's programs hold. Never in a capture. */
+/* Values of the BPF maps of the NCCL programs. Never in a capture. */
 #ifndef COLLWIRE_NCCL_TABLES_H
 #define COLLWIRE_NCCL_TABLES_H
 
-#include "collwire/records.h"
+#include "collwire/record.h"
 
 struct cw_nccl_comm_key {
 	__u64 comm;
@@ -11,13 +11,15 @@ struct cw_nccl_comm_key {
 	__u32 reserved;
 };
 
-/* Ranks of a communicator on a node, as NCCL counts nodes: all that reach one another over NVLink,
- * which may be in several machines. */
+/*
+ * Ranks of a communicator on a node in NCCL's sense: all that reach one another over NVLink,
+ * possibly in several machines.
+ */
 #define CW_NCCL_PROXIES 128
 
 #define CW_NCCL_SHAPES_AT_HAND 8
 
-/* What a launch looked like, and how many were told of in all processes when it was looked up. */
+/* A shape, and the number of shapes emitted in all processes when it was looked up. */
 struct cw_nccl_shape_at_hand {
 	__u64 shape;
 	__u64 n_told;
@@ -29,8 +31,8 @@ struct cw_nccl_comm_entry {
 	__u64 proxy_state;
 	__u64 proxy_ops; /* array of struct ncclProxyOps; 0: not known */
 	__u32 own;	 /* index of the entry that goes to this rank's own proxy */
-	__u32 n_proxies; /* also of those that are more than are in here */
-	__u32 is_run;	 /* each is one more than that before */
+	__u32 n_proxies; /* the full number, may exceed the array */
+	__u32 is_run;	 /* consecutive indices */
 	__u32 reserved;
 	struct cw_nccl_shape_at_hand shapes[CW_NCCL_SHAPES_AT_HAND]; /* by bits of the shape */
 	__u32 proxies[CW_NCCL_PROXIES];				     /* indices into proxy_ops */
@@ -53,7 +55,7 @@ struct cw_nccl_connection_key {
 	__u32 tgid;
 	__u32 reserved;
 };
-/* Or given up: how often it is tried to read one. */
+/* Emitted, or given up after this many tries to read it. */
 #define CW_NCCL_CONNECTION_TOLD 4
 
 #endif

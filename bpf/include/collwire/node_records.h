@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/*
- * What a capture begins with: the node, its devices and processes, and what was recorded of them.
- * A part of records.h, under its rules.
+/* The records that a capture starts with: the node, its devices and processes, probes and sources.
  */
 #ifndef COLLWIRE_NODE_RECORDS_H
 #define COLLWIRE_NODE_RECORDS_H
 
+#include "collwire/record.h"
+
 enum cw_node_flags {
 	CW_NODE_FIRST_SEGMENT =
-		1 << 0, /* counters of QPs begin here at 0; later segments begin with a snapshot */
+		1 << 0, /* QP counters start at 0 here; later segments start with a snapshot */
 	CW_NODE_WIRE = 1 << 1,	  /* wire bytes are counted per QP where the kernel can tell */
 	CW_NODE_POSTS = 1 << 2,	  /* posted bytes are counted per QP */
 	CW_NODE_NCCL = 1 << 3,	  /* NCCL's operations are recorded */
@@ -40,8 +40,8 @@ enum cw_link_layer {
 };
 
 enum cw_device_flags {
-	CW_DEVICE_FOREIGN_MODULE = 1 << 0, /* its kernel module is not the kernel's own */
-	CW_DEVICE_SOFTWARE = 1 << 1,	   /* rdma_rxe, siw: no hardware under it */
+	CW_DEVICE_FOREIGN_MODULE = 1 << 0, /* its kernel module is not part of the kernel package */
+	CW_DEVICE_SOFTWARE = 1 << 1,	   /* rdma_rxe, siw: no hardware */
 };
 
 struct cw_device {
@@ -95,8 +95,8 @@ struct cw_gid {
 };
 
 /*
- * Where a GPU, another accelerator or an RDMA device is. The path is that of sysfs from the host
- * bridge on: "pci0000:00/0000:00:01.0/0000:01:00.0".
+ * The place of a GPU, another accelerator or an RDMA device. The path is that of sysfs from the
+ * host bridge on: "pci0000:00/0000:00:01.0/0000:01:00.0".
  */
 struct cw_pci_function {
 	struct cw_header header;
@@ -117,8 +117,8 @@ struct cw_clock {
 };
 
 enum cw_process_flags {
-	CW_PROCESS_GONE = 1 << 0, /* had ended before it was looked at: pid, start time and comm are
-				     all that is known */
+	CW_PROCESS_GONE =
+		1 << 0, /* exited before it was read: only pid, start time and comm are known */
 	CW_PROCESS_PARTIAL = 1 << 1, /* not permitted to read all of it */
 	CW_PROCESS_START_ROUNDED =
 		1 << 2, /* the start time is /proc's, rounded down to a clock tick (10 ms) */
@@ -167,7 +167,7 @@ struct cw_probe {
 	__u64 offset_bytes;
 	__u32 expected_cost_ns;
 	__u32 reserved;
-	char source[32]; /* of ours: qp, rxe_wire, posts, ports, mlx5, mappings, nccl */
+	char source[32]; /* collwire's source: qp, rxe_wire, posts, ports, mlx5, mappings, nccl */
 	char function[CW_NAME_BYTES];
 	char module_or_file[256];
 	char instruction[64]; /* uprobe: disassembly of the instruction under it */
@@ -181,7 +181,7 @@ enum cw_source_state {
 	CW_SOURCE_REFUSED = 4,	   /* would be wrong here: see reason */
 };
 
-/* What a capture can and cannot contain: not measured is never 0. */
+/* The state of a source: tells "not measured" from 0. */
 struct cw_source {
 	struct cw_header header;
 	__u32 state;	 /* enum cw_source_state */
@@ -190,11 +190,22 @@ struct cw_source {
 	char reason[256];
 };
 
-/* The last record of a capture that ended in order. */
+/* The last record of a capture that was completed. */
 struct cw_end {
 	struct cw_header header;
 	__u32 reason; /* 0 duration or command over, 1 signal, 2 rotated; 3 is reserved */
 	__u32 exit_status;
 };
+
+CW_ASSERT_SIZE(cw_node, 320);
+CW_ASSERT_SIZE(cw_device, 216);
+CW_ASSERT_SIZE(cw_port, 104);
+CW_ASSERT_SIZE(cw_gid, 64);
+CW_ASSERT_SIZE(cw_pci_function, 304);
+CW_ASSERT_SIZE(cw_clock, 40);
+CW_ASSERT_SIZE(cw_process, 2272);
+CW_ASSERT_SIZE(cw_probe, 456);
+CW_ASSERT_SIZE(cw_source, 312);
+CW_ASSERT_SIZE(cw_end, 24);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Rules of RoCE and InfiniBand that the BPF programs and the recorder share. Pure: tested in user
- * space. */
+/*
+ * Rules of RoCE and InfiniBand for the BPF programs and the recorder. Pure: tested in user space.
+ */
 #ifndef COLLWIRE_ROCE_H
 #define COLLWIRE_ROCE_H
 
-#include "collwire/records.h"
+#include "collwire/wire_records.h"
 
 #define CW_PSN_MASK 0xffffff
 
@@ -38,7 +39,7 @@ static inline __u16 cw_udp_sport(__u32 flow_label, __u32 local_qpn, __u32 remote
 	return (__u16)(((label & 0x3fff) ^ ((label & 0xfc000) >> 14)) | 0xc000);
 }
 
-/* ---- Base Transport Header, InfiniBand Architecture Specification 9.2 and 9.4 --------------- */
+/* Base Transport Header, InfiniBand Architecture Specification 9.2 and 9.4 */
 
 #define CW_BTH_BYTES	  12
 #define CW_ICRC_BYTES	  4
@@ -89,7 +90,7 @@ static inline int cw_bth_is_reliable(__u8 opcode)
 	return cw_bth_transport(opcode) == CW_BTH_RC || cw_bth_transport(opcode) == CW_BTH_XRC;
 }
 
-/* What a frame is as long as it is neither a duplicate nor out of order. */
+/* The class of a frame that is neither a duplicate nor out of order. */
 static inline enum cw_wire_class cw_bth_class(__u8 opcode)
 {
 	__u32 operation = cw_bth_operation(opcode);
@@ -127,8 +128,8 @@ static inline int cw_bth_ends_response(__u8 opcode)
 }
 
 /*
- * Bytes of the extension headers behind the BTH; -1: an opcode that this table does not know.
- * The original value in an atomic's acknowledge is not a header: it is the 8 bytes of payload.
+ * Bytes of the extension headers after the BTH; -1: an unknown opcode. The original value in an
+ * atomic's acknowledge is not a header: it is the 8 bytes of payload.
  */
 static inline __s32 cw_bth_extension_bytes(__u8 opcode)
 {
@@ -161,8 +162,8 @@ static inline __s32 cw_bth_extension_bytes(__u8 opcode)
 }
 
 /*
- * Payload of a frame whose length from BTH to ICRC, both included, is `transport_bytes`. -1: not a
- * frame that can be. `flags` is the second byte of the BTH, which holds the pad count.
+ * Payload of a frame whose length from BTH to ICRC, both included, is `transport_bytes`. -1: an
+ * impossible frame. `flags` is the second byte of the BTH, which holds the pad count.
  */
 static inline __s32 cw_bth_payload_bytes(__u8 opcode, __u8 flags, __u32 transport_bytes)
 {
@@ -176,7 +177,7 @@ static inline __s32 cw_bth_payload_bytes(__u8 opcode, __u8 flags, __u32 transpor
 	return payload < 0 ? -1 : payload;
 }
 
-/* PSNs that a READ of that many bytes takes up: those of its responses. */
+/* PSNs that a READ of that many bytes uses: those of its responses. */
 static inline __u32 cw_read_psns(__u32 length_bytes, __u32 mtu_bytes)
 {
 	if (!length_bytes || !mtu_bytes)

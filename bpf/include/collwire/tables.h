@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Values of the BPF maps that the recorder reads as well. They never reach a capture. */
+/* Values of the BPF maps that the recorder reads as well. Never in a capture. */
 #ifndef COLLWIRE_TABLES_H
 #define COLLWIRE_TABLES_H
 
-#include "collwire/records.h"
+#include "collwire/loss_records.h"
+#include "collwire/qp_records.h"
+#include "collwire/record.h"
 
 struct cw_losses {
 	__u64 records[CW_LOSS_CLASSES];
 };
 
-/* Whether programs count, and tell of anything. */
+/* The gate: whether programs count and emit. */
 enum cw_hold {
 	CW_NOT_HELD = 0,
-	CW_HELD = 1, /* not yet */
-	CW_OVER = 2, /* not any more */
+	CW_HELD = 1, /* the recording has not started */
+	CW_OVER = 2, /* the recording has ended */
 };
 
 struct cw_live_qp {
@@ -24,10 +26,10 @@ struct cw_live_qp {
 	__u32 flags;		 /* enum cw_qp_flags */
 	__u8 state;		 /* last known enum ib_qp_state, 0xff: not known */
 	__u8 path_mtu;		 /* enum ib_mtu, 0: not known */
-	__u8 has_rq_psn;	 /* rq_psn is what it was set up with under our eyes */
-	__u8 told;		 /* was there before; a query has told of it */
+	__u8 has_rq_psn;	 /* rq_psn is from a recorded modify */
+	__u8 told;		 /* pre-existing, and its query was recorded */
 	__u32 rq_psn;
-	__u32 resets; /* times it went back to RESET: packet numbers start anew */
+	__u32 resets; /* times it went back to RESET: packet numbers restart */
 };
 
 struct cw_epoch_key {
@@ -36,8 +38,8 @@ struct cw_epoch_key {
 };
 
 /*
- * A file that was mapped. Its number goes to the next file when it is gone, and on some file
- * systems (snapshots of btrfs) several have one.
+ * A file that was mapped. Its inode number is reused after its deletion, and on some file systems
+ * (snapshots of btrfs) several files have one.
  */
 struct cw_file_key {
 	__u64 inode;
@@ -65,14 +67,14 @@ struct cw_ud_peer_counters {
  * RXE_MAX_QP_RD_ATOM. */
 #define CW_MAX_READS 128
 
-/* Where a queue pair stands in its sequences of packet numbers, see wire_sequence.h. */
+/* The position of a queue pair in its sequences of packet numbers, see wire_sequence.h. */
 struct cw_wire_sequences {
-	__u32 resets;	       /* of the queue pair when this began */
+	__u32 resets;	       /* of the queue pair when this entry was made */
 	__u32 tx_request_next; /* the first PSN that was not sent yet */
 	__u32 tx_response_next;
 	__u32 rx_request_next;	/* the PSN that the responder takes next */
 	__u32 rx_response_next; /* the PSN that goes on with a response of several frames */
-	__u32 rx_response_end;	/* behind the last PSN that the requester took */
+	__u32 rx_response_end;	/* after the last PSN that the requester took */
 	__u32 rx_request_ahead; /* frames beyond the next one since one was taken */
 	__u32 rx_response_ahead;
 	__u8 tx_request_known;
@@ -87,8 +89,8 @@ struct cw_wire_sequences {
 };
 
 /*
- * Where rdma_rxe keeps what we read, from the module's own BTF. -1: not there in this version. Its
- * types are in no other BTF.
+ * Offsets of the rdma_rxe fields that are read, from the module's own BTF; its types are in no
+ * other BTF. -1: not in this version.
  */
 struct cw_rxe_layout {
 	__s32 qp_ibqp;
@@ -115,7 +117,7 @@ struct cw_call_key {
 			return address lies */
 };
 
-/* Kernel functions that two equal programs sit on, see twice.h. Those of frames last. */
+/* Kernel functions with sibling programs, see twice.h. Those of frames last. */
 enum cw_twice_function {
 	CW_TWICE_RESTRACK_ADD,
 	CW_TWICE_DESTROY,
@@ -132,7 +134,7 @@ enum cw_twice_function {
 	CW_TWICE_FUNCTIONS,
 };
 
-/* A call that one of two programs has handled. */
+/* A call that one of two siblings has handled. */
 struct cw_mark_key {
 	struct cw_call_key call;
 	__u32 function; /* enum cw_twice_function */
@@ -146,8 +148,8 @@ struct cw_mark {
 };
 
 struct cw_twice {
-	__u64 first_ran; /* calls that the first program saw */
-	__u64 handled;	 /* calls that either handled, or that are not ours */
+	__u64 first_ran; /* calls that the first sibling saw */
+	__u64 handled;	 /* calls that either handled, or that both skip */
 };
 
 CW_ASSERT_SIZE(cw_live_qp, 48);

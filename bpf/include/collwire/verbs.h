@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The public structs and values of libibverbs that the probes on posted work requests read, and the
- * arithmetic that turns a work request into counts. For the BPF programs and for C++ alike.
- * Source: libibverbs/verbs.h, the same on x86-64 in rdma-core 15 to 65.
+ * arithmetic that turns a work request into counts. For the BPF programs and for C++ alike. Source:
+ * libibverbs/verbs.h, the same on x86-64 in rdma-core 15 to 65.
  */
 #ifndef COLLWIRE_VERBS_H
 #define COLLWIRE_VERBS_H
 
-#include "collwire/records.h"
+#include "collwire/post_records.h"
+#include "collwire/record.h"
 
 #define CW_IBV_CONTEXT_DEVICE	  0
 #define CW_IBV_CONTEXT_POST_SEND  208
@@ -57,7 +58,7 @@ struct cw_ibv_data_buf {
 #define CW_IBV_QP_EX_END      360
 #define CW_IBV_QP_EX_POINTERS 22
 
-/* The functions that probes are placed on; one BPF program for each. */
+/* The functions with probes; one BPF program for each. */
 enum cw_verbs_call {
 	CW_CALL_NONE = 0,
 	CW_CALL_POST_SEND,
@@ -82,9 +83,9 @@ enum cw_verbs_call {
 };
 
 /*
- * The call behind a pointer of struct ibv_qp_ex. NONE for what says nothing about bytes: the
- * setters of addresses, and wr_start: a batch ends with complete or abort, so that a trap more
- * would tell nothing new.
+ * The call of a function pointer in struct ibv_qp_ex. NONE for functions without bytes: the setters
+ * of addresses, and wr_start: a batch ends with complete or abort, so another trap would add
+ * nothing.
  */
 CW_INLINE __u32 cw_call_of_qp_ex_offset(__u64 offset_bytes)
 {
@@ -152,8 +153,9 @@ CW_INLINE __u32 cw_post_class_of_opcode(__u32 opcode)
 
 #define CW_ATOMIC_BYTES 8
 
-/* Does the length of its gather list travel? FLUSH and local requests carry nothing, atomics
- * always 8. */
+/*
+ * Whether its gather list is transferred. FLUSH and local requests carry nothing, atomics always 8.
+ */
 CW_INLINE int cw_class_has_payload(__u32 post_class)
 {
 	return post_class != CW_POST_LOCAL && post_class != CW_POST_FLUSH &&
@@ -187,7 +189,7 @@ CW_INLINE __u64 cw_packets(__u64 length_bytes, __u32 mtu_class)
 	return n + cw_is_zero(n);
 }
 
-/* What work requests of one class add up to. */
+/* The sums of the work requests of one class. */
 struct cw_post_sum {
 	struct cw_post_class_counters counters;
 	__u64 multi_packet[CW_MTU_CLASSES]; /* READs longer than one path MTU */
@@ -247,9 +249,9 @@ struct cw_batch_key {
 };
 
 struct cw_batch {
-	__u64 length_bytes; /* of the request that is being built */
-	__u32 post_class;   /* of it */
-	__u32 building;	    /* there is one */
+	__u64 length_bytes; /* of the request under construction */
+	__u32 post_class;   /* of the same request */
+	__u32 building;	    /* a request is under construction */
 	__u32 used_classes; /* bit set of classes that hold something */
 	__u32 faults;	    /* a list could not be read, or was too long */
 	__u32 truncated;

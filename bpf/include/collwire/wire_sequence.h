@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Which frames of a reliable queue pair are new and which are retransmissions, from their packet
- * numbers (PSN) alone: every PSN's payload counts once, at the sender and at the receiver, under
- * loss, duplicates and going back. Pure: tested in user space.
+ * Classifies the frames of a reliable queue pair as new or retransmitted, from their packet numbers
+ * (PSN) alone: every PSN's payload counts once, at the sender and at the receiver, with loss,
+ * duplicates and going back. Pure: tested in user space.
  */
 #ifndef COLLWIRE_WIRE_SEQUENCE_H
 #define COLLWIRE_WIRE_SEQUENCE_H
 
+#include "collwire/record.h"
+#include "collwire/wire_records.h"
 #include "collwire/roce.h"
 #include "collwire/tables.h"
 
 /*
  * More frames than a sender may have in flight (rxe: 128 packets, or one READ of 2 GiB) without one
- * that is taken: we lost track, because the kernel skipped our program for a frame. Start anew at
- * the frame at hand.
+ * that is taken: the kernel skipped our program for a frame. Restart at the current frame.
  */
 #define CW_SEQUENCE_LOST 65536
 
-/* A request goes out that takes up n_psns, or a response or an ACK. */
+/* Sends a request that uses n_psns, or a response or an ACK. */
 CW_INLINE enum cw_wire_class cw_sequence_tx(struct cw_wire_sequences *s, __u8 opcode, __u32 psn,
 					    __u32 n_psns)
 {
@@ -45,7 +46,7 @@ CW_INLINE enum cw_wire_class cw_sequence_tx(struct cw_wire_sequences *s, __u8 op
 	return frame;
 }
 
-/* The frame that cw_sequence_tx just took for a new one did not go out: it will be sent again. */
+/* The frame that cw_sequence_tx just counted as new was not sent: it will be sent again. */
 CW_INLINE void cw_sequence_tx_failed(struct cw_wire_sequences *s, __u8 opcode, __u32 psn,
 				     enum cw_wire_class frame)
 {
@@ -61,9 +62,8 @@ CW_INLINE void cw_sequence_tx_failed(struct cw_wire_sequences *s, __u8 opcode, _
 }
 
 /*
- * A request comes in. start: the PSN that the responder expects, used for the first frame;
- * kernel_next: what the kernel has taken so far, -1: not known. *lost is set when we had to start
- * anew.
+ * Receives a request. start: the PSN that the responder expects, used for the first frame;
+ * kernel_next: the next PSN of the kernel's responder, -1: not known. *lost is set after a restart.
  */
 CW_INLINE enum cw_wire_class cw_sequence_rx_request(struct cw_wire_sequences *s, __u8 opcode,
 						    __u32 psn, __u32 n_psns, __u32 start,
@@ -106,7 +106,7 @@ CW_INLINE enum cw_wire_class cw_sequence_take_response(struct cw_wire_sequences 
 	return CW_WIRE_RESPONSE;
 }
 
-/* A response or an ACK comes in. kernel_next and *lost as above. */
+/* Receives a response or an ACK. kernel_next and *lost as above. */
 CW_INLINE enum cw_wire_class cw_sequence_rx_response(struct cw_wire_sequences *s, __u8 opcode,
 						     __u32 psn, __s64 kernel_next, int *lost)
 {
@@ -118,7 +118,7 @@ CW_INLINE enum cw_wire_class cw_sequence_rx_response(struct cw_wire_sequences *s
 		return frame;
 	if (s->rx_response_end_known && cw_psn_distance(psn, s->rx_response_end) < 0)
 		return CW_WIRE_RETRANSMIT;
-	/* Nothing is expected of a queue pair whose requests all went out before we were here. */
+	/* No response is expected if all requests were sent before the recording. */
 	if (!s->rx_response_open && !waiting)
 		return cw_sequence_take_response(s, opcode, psn);
 	expected = s->rx_response_open ? s->rx_response_next
@@ -128,12 +128,12 @@ CW_INLINE enum cw_wire_class cw_sequence_rx_response(struct cw_wire_sequences *s
 			s->read_tail++;
 		return cw_sequence_take_response(s, opcode, psn);
 	}
-	/* Behind the last that was taken and before the oldest request: one from before our time.
+	/*
+	 * After the last that was taken and before the oldest request: from before the recording.
 	 */
 	if (cw_psn_distance(psn, expected) < 0)
 		return cw_sequence_take_response(s, opcode, psn);
-	/* Ahead: a response was lost on the way, unless the kernel has taken it and we did not see
-	 * it. */
+	/* Ahead: a response was lost, unless the kernel has taken it and the program missed it. */
 	if ((kernel_next < 0 || cw_psn_distance((__u32)kernel_next, expected) <= 0) &&
 	    ++s->rx_response_ahead <= CW_SEQUENCE_LOST)
 		return CW_WIRE_RETRANSMIT;

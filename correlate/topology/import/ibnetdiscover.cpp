@@ -24,9 +24,9 @@ namespace {
 constexpr std::string_view BYTE_ORDER_MARK = "\xef\xbb\xbf";
 
 // Reads one line from left to right; every step returns whether it matched.
-class Scanner {
+class IbnetdiscoverScanner {
 public:
-    explicit Scanner(std::string_view line) : rest_(line) {}
+    explicit IbnetdiscoverScanner(std::string_view line) : rest_(line) {}
 
     void skip_blanks() {
         rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t"), rest_.size()));
@@ -84,7 +84,7 @@ std::optional<std::uint32_t> number_after(std::string_view text, std::string_vie
     const auto at = text.find(word);
     if (at == std::string_view::npos)
         return std::nullopt;
-    return Scanner(text.substr(at + word.size())).number();
+    return IbnetdiscoverScanner(text.substr(at + word.size())).number();
 }
 
 // From the first quote to the last: a description may hold quotes itself.
@@ -153,9 +153,9 @@ std::optional<HostName> host_name_of(std::string_view description) {
                     std::string(word)};
 }
 
-class Reader {
+class IbnetdiscoverReader {
 public:
-    Reader(const ImportInput &input, Fabric &fabric, Problems &problems)
+    IbnetdiscoverReader(const ImportInput &input, Fabric &fabric, Problems &problems)
         : input_(input), fabric_(fabric), problems_(problems) {}
 
     Result<void> read() {
@@ -220,7 +220,7 @@ private:
     }
 
     void read_node(std::string_view line) {
-        Scanner scanner(line);
+        IbnetdiscoverScanner scanner(line);
         Block block = Block::Other;
         if (scanner.literal("Switch"))
             block = Block::Switch;
@@ -267,7 +267,7 @@ private:
     void read_port(std::string_view line) {
         if (block_ == Block::None)
             return not_understood();
-        Scanner scanner(line);
+        IbnetdiscoverScanner scanner(line);
         const auto own_port = scanner.port_number();
         const auto own_guid = scanner.guid();
         scanner.skip_blanks();
@@ -418,7 +418,7 @@ bool matches_ibnetdiscover(std::string_view text) {
 }
 
 Result<void> read_ibnetdiscover(const ImportInput &input, Fabric &fabric, Problems &problems) {
-    return Reader(input, fabric, problems).read();
+    return IbnetdiscoverReader(input, fabric, problems).read();
 }
 
 } // namespace collwire::topology

@@ -113,9 +113,9 @@ std::string port_name(const json *port) {
     return address && !description.empty() ? description : id.value;
 }
 
-class Reader {
+class LldpctlReader {
 public:
-    Reader(const ImportInput &input, Fabric &fabric, Problems &problems)
+    LldpctlReader(const ImportInput &input, Fabric &fabric, Problems &problems)
         : input_(input), fabric_(fabric), problems_(problems) {}
 
     Result<void> read() {
@@ -204,7 +204,7 @@ bool matches_lldpctl(std::string_view text) {
 }
 
 Result<void> read_lldpctl(const ImportInput &input, Fabric &fabric, Problems &problems) {
-    return Reader(input, fabric, problems).read();
+    return LldpctlReader(input, fabric, problems).read();
 }
 
 } // namespace collwire::topology

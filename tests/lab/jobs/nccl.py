@@ -36,6 +36,9 @@ TRIES = 3
 LOST = 5
 # With all recorders attached.
 ITERATIONS_RECORDED = 4
+LATE_NICENESS = 10
+# For several recorders, which end at once.
+STOP_S = 180
 # Until one sees an operation in flight.
 INSPECTIONS = 20
 
@@ -101,7 +104,7 @@ def environment(case, directory, rank):
 class Ranks:
     """The job's processes on this node."""
 
-    def __init__(self, case, directory, port):
+    def __init__(self, case, directory, port, late=False):
         self._name, self._directory, self.processes = f"{case.name}:{port}", directory, []
         self._ranks = [NODE * case.ranks_per_node + local for local in range(case.ranks_per_node)]
         for local, rank in enumerate(self._ranks):
@@ -109,9 +112,11 @@ class Ranks:
             words += [f"{os.environ['DOUBLE']}/job", "--rank", str(rank), "--ranks", str(NODES * case.ranks_per_node),
                      "--id", f"tcp:{ADDRESS[0]}:{port}", "--device", str(local), "--plan", case.plan_path,
                      "--log", f"{directory}/job.{rank}", *case.job_options]
+            # The ranks poll on the node's only CPU, where a recorder that attaches late would need minutes.
+            niceness = LATE_NICENESS if late else 0
             with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
-                self.processes.append(subprocess.Popen(words, env=environment(case, directory, rank), stdout=output,
-                                                        stderr=subprocess.STDOUT))
+                self.processes.append(subprocess.Popen(words, env=environment(case, directory, rank), stdout=output, stderr=subprocess.STDOUT,
+                                                       preexec_fn=lambda: os.nice(niceness)))
 
     def iterations(self):
         """Iterations that all ranks of this node completed."""
@@ -196,8 +201,9 @@ def run_once(cases, barrier, alarm, port):
         os.mkdir(os.path.join(OUT, case.name))
     recorders = [(case, start_recorder(case, "--nccl", os.environ["NCCL_LIBRARY"])) for case in cases if not case.late_s]
     barrier.wait()
-    ranks = Ranks(job, directory, port)
-    if late := [case for case in cases if case.late_s]:
+    late = [case for case in cases if case.late_s]
+    ranks = Ranks(job, directory, port, late=bool(late))
+    if late:
         recorders += attach_late(late, ranks, barrier)
         if NODE == 0: # such a job runs until it is stopped
             ranks.end()
@@ -206,8 +212,10 @@ def run_once(cases, barrier, alarm, port):
     is_torn = barrier.any(any(statuses) and ranks.is_torn())
     may_miss = os.environ.get("RECORDED_MAY_MISS_CALLS") == "1" # the report has the losses, and the test judges them
     is_well = not any(statuses)
+    for _, recorder in recorders:
+        recorder.process.send_signal(signal.SIGINT)
     for case, recorder in recorders:
-        status = recorder.stop()
+        status = recorder.process.wait(timeout=STOP_S)
         with open(os.path.join(OUT, case.name, "result.json"), "w", encoding="utf-8") as file:
             json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": recorder.ready_ns}, file, indent=1)
         print(f"{case.name}: ranks {statuses}, recorder {status}, ready after {recorder.started_s:.1f} s", flush=True)

@@ -286,7 +286,7 @@ int main(int argc, char **argv) {
         .add("--operations", arguments.operations,
              "requester: send send_imm write write_imm read fetch_add compare_swap, used in "
              "turn (default all)")
-        ->delimiter(',');
+        .delimiter(',');
     program.add("--qps", run.qps, "requester: queue pairs");
     program.add("--batch", run.plan.batch, "requester: work requests a round and queue pair");
     program.add("--chain", run.style.chain, "requester: work requests a call");

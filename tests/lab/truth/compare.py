@@ -39,6 +39,18 @@ def mac_of(port: dict) -> str:
     return f"{LAB_MAC_PREFIX}{int(port['device'][len('rxe'):]):02x}:{int(port['host'][len('node'):]) + 1:02x}"
 
 
+class Packets(dict):
+    """Link name -> its frames, read from its file when they are first needed. `paths`: link name -> file."""
+
+    def __init__(self, paths: Dict[str, str]):
+        super().__init__()
+        self._paths = paths
+
+    def __missing__(self, link: str) -> List[Frame]:
+        self[link] = list(read_frames(self._paths[link]))
+        return self[link]
+
+
 class Fabric:
     """The lab's own files: links with their counters, ports, packets."""
 
@@ -48,12 +60,9 @@ class Fabric:
             self.links = json.load(file)
         with open(os.path.join(directory, "topology.json"), encoding="utf-8") as file:
             self.ports = json.load(file)["ports"]
-        self.packets: Dict[str, List[Frame]] = {}
-        for link in self.links:
-            # The uplink of leaf<L> is captured at its leaf's end.
-            name = f"up{link['a'][len('leaf'):]}" if link["b"].startswith("spine") else link["name"]
-            path = os.path.join(directory, "fabric", name + ".pcap")
-            self.packets[link["name"]] = list(read_frames(path))
+        # The uplink of leaf<L> is captured at its leaf's end.
+        names = {link["name"]: f"up{link['a'][len('leaf'):]}" if link["b"].startswith("spine") else link["name"] for link in self.links}
+        self.packets = Packets({link: os.path.join(directory, "fabric", f"{name}.pcap") for link, name in names.items()})
         self._path_mtu_bytes, self._restart_s = path_mtu_bytes, restart_s
         self._sum_up()
 
@@ -69,9 +78,10 @@ class Fabric:
                     self.datagrams[(frame.source, frame.source_qpn, frame.destination, frame.dest_qpn)] += frame.wire_bytes
 
     def between(self, begin_s: float, end_s: float) -> "Fabric":
-        """The same with the frames of a time alone; the links' counters remain those of all the time."""
+        """The same with the nodes' frames of this time only, without uplinks. The links' counters stay those of the whole run."""
         part = copy.copy(self)
-        part.packets = {link: [frame for frame in frames if begin_s <= frame.time_s < end_s] for link, frames in self.packets.items()}
+        part.packets = {port["switch_port"]: [frame for frame in self.packets[port["switch_port"]] if begin_s <= frame.time_s < end_s]
+                        for port in self.ports}
         part._sum_up()
         return part
 

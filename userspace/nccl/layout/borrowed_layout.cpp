@@ -160,11 +160,11 @@ private:
         const std::uint32_t operations = field_offset(layout_, "ncclProxyState.proxyOps");
         if (starter == nullptr || state == CW_NCCL_NO_FIELD || operations == CW_NCCL_NO_FIELD)
             return;
-        const CodeRange caller{starter->begin, starter->bytes};
+        const elf::CodeRange caller{starter->begin, starter->bytes};
         std::set<std::uint64_t> found;
         std::optional<DirectCall> of;
         for (const DirectCall &call : direct_calls(file_.code(), caller)) {
-            const CodeRange callee = logged_->function_at(call.callee);
+            const elf::CodeRange callee = logged_->function_at(call.callee);
             if (callee.begin == call.callee && callee.bytes != 0 &&
                 begins_with_reading(file_.code(), callee, state, operations) &&
                 found.insert(call.callee).second)
@@ -173,7 +173,7 @@ private:
         if (found.size() != 1)
             return;
         const std::string_view kept = second_argument_at(file_.code(), caller, of->address);
-        const unsigned bit = register_bit(kept);
+        const unsigned bit = elf::register_bit(kept);
         if (bit == 0)
             return;
         add(probe, START, of->callee, bit);
@@ -189,7 +189,7 @@ private:
         probe.entry = entry;
         for (const auto &[name, place] : like.registers)
             if (name != PLAN_REGISTER) { // its register is the other build's choice
-                registers |= register_bit(place);
+                registers |= elf::register_bit(place);
                 probe.registers.emplace(name, place);
             }
         const auto point = choose_probe_point(file_.code(), entry, registers);
@@ -239,15 +239,15 @@ private:
 
     // In official builds they share a segment with the code.
     [[nodiscard]] bool is_constant(std::uint64_t address) const {
-        const CodeRange constants = file_.read_only_data();
+        const elf::CodeRange constants = file_.read_only_data();
         return address >= constants.begin && address - constants.begin < constants.bytes;
     }
 
     [[nodiscard]] Capability capability(const CapabilityRecipe &recipe) const {
         const Capability *of_other = find_capability(other_, recipe.name);
-        Capability result{std::string{recipe.name}, Rung::Inferred, {}, {}};
+        Capability result{std::string{recipe.name}, Certainty::Inferred, {}, {}};
         if (of_other == nullptr)
-            return {std::string{recipe.name}, Rung::Process, {}, {}};
+            return {std::string{recipe.name}, Certainty::Process, {}, {}};
         result.missing = of_other->missing;
         const auto miss = [&result](std::string_view names) {
             if (std::ranges::find(result.missing, names) == result.missing.end())
@@ -267,8 +267,8 @@ private:
                 miss(data.names);
                 has_all = has_all && data.need == Need::Optional;
             }
-        if (of_other->rung == Rung::Process || !has_all)
-            result.rung = Rung::Process;
+        if (of_other->rung == Certainty::Process || !has_all)
+            result.rung = Certainty::Process;
         else
             result.source =
                 fmt::format("layouts of {} ({}){}, functions by what they log",

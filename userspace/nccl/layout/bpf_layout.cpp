@@ -9,6 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
+
 namespace collwire::nccl {
 namespace {
 
@@ -242,10 +245,10 @@ Result<cw_nccl_layout> bpf_layout_of(const LibraryLayout &layout, std::uint32_t 
 void put_rungs(const LibraryLayout &layout, cw_nccl_image &record) {
     for (std::size_t i = 0; i < CAPABILITIES.size(); ++i) {
         const Capability *capability = find_capability(layout, CAPABILITIES[i]);
-        const Rung rung = capability == nullptr ? Rung::Process : capability->rung;
-        record.rungs[i] = rung == Rung::Exact      ? CW_RUNG_EXACT
-                          : rung == Rung::Inferred ? CW_RUNG_INFERRED
-                                                   : CW_RUNG_PROCESS;
+        const Certainty rung = capability == nullptr ? Certainty::Process : capability->rung;
+        record.rungs[i] = rung == Certainty::Exact      ? CW_RUNG_EXACT
+                          : rung == Certainty::Inferred ? CW_RUNG_INFERRED
+                                                        : CW_RUNG_PROCESS;
     }
 }
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_layout.h"
-#include "collwire/records.h"
 #include "userspace/nccl/layout/library_layout.h"
 
 namespace collwire::nccl {

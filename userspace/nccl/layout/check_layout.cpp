@@ -58,13 +58,13 @@ Result<void> check_layout(const LibraryLayout &layout, const LibraryFile &file) 
         return checked;
     if (auto checked = check_entries(layout, file); !checked)
         return checked;
-    Disassembler disassembler;
+    elf::Disassembler disassembler;
     for (const ProbedFunction &probe : layout.probes) {
         const cs_insn *instruction =
             file.code().is_code(probe.address)
                 ? disassembler.decode(file.code().bytes_from(probe.address), probe.address)
                 : nullptr;
-        if (instruction == nullptr || text_of(*instruction) != probe.instruction ||
+        if (instruction == nullptr || elf::text_of(*instruction) != probe.instruction ||
             file.code().file_offset(probe.address) != probe.file_offset)
             return not_of_this(
                 fmt::format("another instruction at {:#x} ({})", probe.address, probe.function));

@@ -18,7 +18,7 @@
 namespace collwire::nccl {
 namespace {
 
-constexpr unsigned SIX = (ARGUMENT_6 << 1U) - 1;
+constexpr unsigned SIX = (elf::ARGUMENT_6 << 1U) - 1;
 
 // nccl.h: since 2.7, ...Config since 2.14, ncclCommSplit since 2.18, ...Scalable since 2.23, the
 // last three since 2.28. `registers` are those that the program reads.
@@ -27,12 +27,12 @@ struct ExportedFunction {
     unsigned registers;
 };
 constexpr std::array<ExportedFunction, 16> CALLS{{
-    {"ncclCommInitRank", ARGUMENT_1},
-    {"ncclCommInitRankConfig", ARGUMENT_1},
-    {"ncclCommInitRankScalable", ARGUMENT_1},
-    {"ncclCommSplit", ARGUMENT_1 | ARGUMENT_2 | ARGUMENT_4},
-    {"ncclCommDestroy", ARGUMENT_1},
-    {"ncclCommAbort", ARGUMENT_1},
+    {"ncclCommInitRank", elf::ARGUMENT_1},
+    {"ncclCommInitRankConfig", elf::ARGUMENT_1},
+    {"ncclCommInitRankScalable", elf::ARGUMENT_1},
+    {"ncclCommSplit", elf::ARGUMENT_1 | elf::ARGUMENT_2 | elf::ARGUMENT_4},
+    {"ncclCommDestroy", elf::ARGUMENT_1},
+    {"ncclCommAbort", elf::ARGUMENT_1},
     {"ncclAllReduce", SIX},
     {"ncclBroadcast", SIX},
     {"ncclReduce", SIX},
@@ -89,7 +89,7 @@ public:
             layout_.data.emplace(LAST_ERROR_TEXT, *text);
         for (Capability &capability : layout_.capabilities)
             if (capability.name == "communicators" || capability.name == "operations") {
-                capability.rung = Rung::Inferred;
+                capability.rung = Certainty::Inferred;
                 capability.source = SOURCE;
             }
         layout_.calls_only = std::exchange(layout_.not_recorded, {});
@@ -133,7 +133,7 @@ private:
     // A getter checks its argument, in a function of its own or inline.
     [[nodiscard]] bool begins_with_magic() const {
         const LibrarySymbol *getter = function(GETTERS.front().function);
-        const CodeRange own{getter->address, getter->bytes};
+        const elf::CodeRange own{getter->address, getter->bytes};
         if (compares_at(file_.code(), own, COMM_MAGIC, 0))
             return true;
         const std::vector<std::uint64_t> starts = file_.function_starts();
@@ -154,7 +154,7 @@ private:
         probe.entry = symbol->address;
         // Its split-off parts have no name here. They jump back behind its first instructions. A
         // search of all code takes seconds on an emulated CPU.
-        const std::array own{CodeRange{symbol->address, symbol->bytes}};
+        const std::array own{elf::CodeRange{symbol->address, symbol->bytes}};
         auto point = choose_probe_point(file_.code(), symbol->address, call.registers, own);
         if (point && moves_stack(symbol->address, point->address))
             point = at_entry(symbol->address);
@@ -169,7 +169,7 @@ private:
 
     // Arguments after the sixth are on the stack.
     [[nodiscard]] bool moves_stack(std::uint64_t from, std::uint64_t until) const {
-        Disassembler disassembler;
+        elf::Disassembler disassembler;
         while (from < until) {
             const cs_insn *instruction = disassembler.decode(file_.code().bytes_from(from), from);
             if (instruction == nullptr || writes_stack_pointer(*instruction))
@@ -189,14 +189,14 @@ private:
                });
     }
 
-    [[nodiscard]] Result<ProbePoint> at_entry(std::uint64_t entry) const {
-        Disassembler disassembler;
+    [[nodiscard]] Result<elf::ProbePoint> at_entry(std::uint64_t entry) const {
+        elf::Disassembler disassembler;
         const auto offset = file_.code().file_offset(entry);
         const cs_insn *instruction =
             offset ? disassembler.decode(file_.code().bytes_from(entry), entry) : nullptr;
         if (instruction == nullptr)
             return error(ErrorKind::BadInput, "no code at its entry");
-        return ProbePoint{entry, *offset, text_of(*instruction), false};
+        return elf::ProbePoint{entry, *offset, elf::text_of(*instruction), false};
     }
 
     const LibraryFile &file_;

@@ -36,17 +36,17 @@ constexpr std::array<std::string_view, 6> ARGUMENT_NAMES{"rdi", "rsi", "rdx", "r
 unsigned preserved_bit(unsigned dwarf_register) {
     switch (dwarf_register) {
     case 3:
-        return REGISTER_RBX;
+        return elf::REGISTER_RBX;
     case 6:
-        return REGISTER_RBP;
+        return elf::REGISTER_RBP;
     case 12:
-        return REGISTER_R12;
+        return elf::REGISTER_R12;
     case 13:
-        return REGISTER_R13;
+        return elf::REGISTER_R13;
     case 14:
-        return REGISTER_R14;
+        return elf::REGISTER_R14;
     case 15:
-        return REGISTER_R15;
+        return elf::REGISTER_R15;
     default:
         return 0;
     }
@@ -159,7 +159,7 @@ private:
     }
 
     Capability capability(const CapabilityRecipe &recipe) {
-        Capability result{std::string{recipe.name}, Rung::Exact, {}, {}};
+        Capability result{std::string{recipe.name}, Certainty::Exact, {}, {}};
         bool exact = refused_.empty();
         if (recipe.name == "communicators")
             result.missing = refused_;
@@ -174,8 +174,8 @@ private:
         if (recipe.name == "bytes")
             exact = exact && sums_bytes(result);
         if (recipe.name == "graphs") // a replay repeats the operations of its first launch
-            exact = exact && find_capability(layout_, "operations")->rung == Rung::Exact;
-        result.rung = exact ? Rung::Exact : weaker(recipe.name);
+            exact = exact && find_capability(layout_, "operations")->rung == Certainty::Exact;
+        result.rung = exact ? Certainty::Exact : weaker(recipe.name);
         result.source = source_of(result);
         return result;
     }
@@ -219,7 +219,7 @@ private:
                 if (symbol.function && symbol.address == passings[0].entry)
                     probe.symbol = symbol.name;
             probe.entry = passings[0].entry;
-            std::vector<CodeRange> sources;
+            std::vector<elf::CodeRange> sources;
             if (passings[0].bytes != 0)
                 sources.push_back({passings[0].entry, passings[0].bytes});
             if (take_point(probe, passings[0].address, 0, sources)) {
@@ -233,7 +233,7 @@ private:
     }
 
     [[nodiscard]] bool take_point(ProbedFunction &probe, std::uint64_t from, unsigned registers,
-                                  std::span<const CodeRange> sources) const {
+                                  std::span<const elf::CodeRange> sources) const {
         const auto point = choose_probe_point(file_.code(), from, registers, sources);
         if (!point)
             return false;
@@ -270,7 +270,7 @@ private:
         }
         // Exported symbols alone do not name the parts that were split off.
         const auto sources = of_debug_.has_symbol_table() ? jump_sources(symbols_, symbol)
-                                                          : std::vector<CodeRange>{};
+                                                          : std::vector<elf::CodeRange>{};
         if (!take_point(probe, symbol.address, registers, sources))
             return false;
         layout_.probes.push_back(std::move(probe));
@@ -361,7 +361,7 @@ private:
         if (layout_.not_recorded.empty())
             return;
         for (Capability &capability : layout_.capabilities) {
-            capability.rung = Rung::Process;
+            capability.rung = Certainty::Process;
             capability.source.clear();
             for (std::size_t i = lacks.size(); i > 0; --i)
                 if (std::ranges::find(capability.missing, lacks[i - 1]) == capability.missing.end())
@@ -387,27 +387,27 @@ private:
 
     // The certainty without a part of the recipe. For files that are not recorded see
     // lower_what_is_not_recorded().
-    [[nodiscard]] Rung weaker(std::string_view capability) const {
+    [[nodiscard]] Certainty weaker(std::string_view capability) const {
         if (capability == "errors" || capability == "inspect")
-            return Rung::Process;
+            return Certainty::Process;
         if (capability == "bytes")
             return has_field("ncclProxyOp.channelSize") && has_field("ncclProxyOp.loopSize")
-                       ? Rung::Inferred
-                       : Rung::Process;
+                       ? Certainty::Inferred
+                       : Certainty::Process;
         if (capability == "times") // by sampling the field
             return has_field("sendNetResources.step") || has_field("sendResources.step")
-                       ? Rung::Inferred
-                       : Rung::Process;
-        return Rung::Inferred;
+                       ? Certainty::Inferred
+                       : Certainty::Process;
+        return Certainty::Inferred;
     }
 
     [[nodiscard]] std::string source_of(const Capability &capability) const {
-        if (capability.rung == Rung::Exact)
+        if (capability.rung == Certainty::Exact)
             return fmt::format("{}{}",
                                has_own_ ? "the file's own symbols and DWARF"
                                         : "symbols and DWARF of its debug file",
                                capability.name == "bytes" ? "; no recording reads it yet" : "");
-        if (capability.rung == Rung::Process)
+        if (capability.rung == Certainty::Process)
             return {};
         if (capability.name == "bytes")
             return "computed from the operation's own fields";

@@ -34,7 +34,7 @@ bool defines_nccl(const LibraryFile &library) {
 }
 
 // One line.
-std::string check_of(const Result<FileBytes> &file) {
+std::string check_of(const Result<elf::FileBytes> &file) {
     if (!file)
         return fmt::format("{}\n", UNOPENED);
     if (file->bytes().size() < LEAST_FILE_BYTES)
@@ -53,7 +53,7 @@ FileCheck check_from(std::string_view line) {
 }
 
 // "P" and the layout, or "E", the kind of the error, and its message.
-std::string answer_of(const Result<FileBytes> &file, const std::string &path) {
+std::string answer_of(const Result<elf::FileBytes> &file, const std::string &path) {
     const auto refused = [](const Error &why) {
         return fmt::format("E{}{}", static_cast<int>(why.kind), why.message);
     };
@@ -124,7 +124,7 @@ std::string found(std::size_t i, const LibraryLayout &layout) {
 
 // With the nearest earlier patch release, if its offsets equal those of the nearest later one.
 std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t version,
-                                       std::span<const Result<FileBytes>> files) {
+                                       std::span<const Result<elf::FileBytes>> files) {
     std::optional<LibraryLayout> before, behind;
     std::size_t index = 0;
     for (std::size_t i = 1; i < files.size(); ++i) {
@@ -150,7 +150,7 @@ std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t
 // The first file is the library. Uses the first other file that belongs to it, else the first of
 // another build of its version, else patch releases around it. Answers "D", the index of that file,
 // a newline and the layout; "N": no file fits.
-std::string answer_with_debug(std::span<const Result<FileBytes>> files) {
+std::string answer_with_debug(std::span<const Result<elf::FileBytes>> files) {
     const auto library =
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
     if (!library)
@@ -192,7 +192,7 @@ std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
     if (paths.size() == 1)
         return std::nullopt;
     const ReaderAnswer answer =
-        ask_reader(paths, OF_OTHERS, [](int fd, std::span<const Result<FileBytes>> files) {
+        ask_reader(paths, OF_OTHERS, [](int fd, std::span<const Result<elf::FileBytes>> files) {
             write_all(fd, answer_with_debug(files));
         });
     for (std::string *why : {&stripped.not_recorded, &stripped.calls_only})
@@ -215,7 +215,7 @@ std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
 
 Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places) {
     const ReaderAnswer answer =
-        ask_reader({&path, 1}, {}, [&path](int fd, std::span<const Result<FileBytes>> files) {
+        ask_reader({&path, 1}, {}, [&path](int fd, std::span<const Result<elf::FileBytes>> files) {
             write_all(fd, answer_of(files.front(), path));
         });
     if (!answer.ran)
@@ -255,8 +255,8 @@ std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,
             of_reader.push_back(paths[i]);
         const ReaderAnswer answer =
             ask_reader(of_reader, {times.silence, time_left, times.cpu},
-                       [](int fd, std::span<const Result<FileBytes>> files) {
-                           for (const Result<FileBytes> &file : files)
+                       [](int fd, std::span<const Result<elf::FileBytes>> files) {
+                           for (const Result<elf::FileBytes> &file : files)
                                write_all(fd, check_of(file));
                        });
         if (!answer.ran)

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t INDENT = 2;
 constexpr unsigned LEVELS_WITH_LINES = 2; // a field, a probe, an offset a line
 
-constexpr std::array RUNGS{Rung::Exact, Rung::Inferred, Rung::Process};
+constexpr std::array RUNGS{Certainty::Exact, Certainty::Inferred, Certainty::Process};
 
 Json text_or_null(std::string_view text) {
     return text.empty() ? Json(nullptr) : Json(text);
@@ -54,9 +54,9 @@ void write(std::string &out, const Json &value, unsigned levels, std::size_t ind
     out += value.is_object() ? '}' : ']';
 }
 
-Rung rung_of(const std::string &name) {
-    for (const Rung rung : RUNGS)
-        if (rung_name(rung) == name)
+Certainty rung_of(const std::string &name) {
+    for (const Certainty rung : RUNGS)
+        if (certainty_name(rung) == name)
             return rung;
     throw std::invalid_argument("rung " + name);
 }
@@ -98,13 +98,13 @@ LibraryLayout layout_of(const Json &document) {
 
 } // namespace
 
-std::string_view rung_name(Rung rung) {
+std::string_view certainty_name(Certainty rung) {
     switch (rung) {
-    case Rung::Exact:
+    case Certainty::Exact:
         return "exact";
-    case Rung::Inferred:
+    case Certainty::Inferred:
         return "inferred";
-    case Rung::Process:
+    case Certainty::Process:
         break;
     }
     return "process";
@@ -120,7 +120,7 @@ const Capability *find_capability(const LibraryLayout &layout, std::string_view 
 std::string render_json(const LibraryLayout &layout, std::string_view tool_version) {
     Json capabilities = Json::object();
     for (const Capability &capability : layout.capabilities)
-        capabilities[capability.name] = {{"rung", rung_name(capability.rung)},
+        capabilities[capability.name] = {{"rung", certainty_name(capability.rung)},
                                          {"source", text_or_null(capability.source)},
                                          {"missing", capability.missing}};
     Json probes = Json::array();

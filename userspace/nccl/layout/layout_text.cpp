@@ -36,7 +36,7 @@ std::string render_text(const LibraryLayout &layout) {
     if (!layout.calls_only.empty())
         fmt::format_to(out, "  API-only: {}\n\n", layout.calls_only);
     for (const Capability &capability : layout.capabilities) {
-        fmt::format_to(out, "  {:<15}{:<9}{}\n", capability.name, rung_name(capability.rung),
+        fmt::format_to(out, "  {:<15}{:<9}{}\n", capability.name, certainty_name(capability.rung),
                        capability.source.empty() ? "-" : capability.source);
         if (!capability.missing.empty())
             fmt::format_to(out, "  {:<24}missing: {}\n", "",

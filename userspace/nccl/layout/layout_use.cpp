@@ -37,7 +37,7 @@ bool sees_all_launches(const LibraryLayout &layout) {
 
 bool measures_times(const LibraryLayout &layout) {
     const Capability *times = find_capability(layout, "times");
-    return times != nullptr && times->rung == Rung::Exact;
+    return times != nullptr && times->rung == Certainty::Exact;
 }
 
 bool tells_of_sockets(const LibraryLayout &layout) {

@@ -18,16 +18,16 @@ namespace collwire::nccl {
 inline constexpr int layout_schema_version = 1;
 
 // The certainty of a capability: docs/nccl-layout.md.
-enum class Rung {
+enum class Certainty {
     Exact,    // read from NCCL
     Inferred, // follows from order, threads or arithmetic, with a stated confidence
     Process,  // only the process is known
 };
-std::string_view rung_name(Rung rung);
+std::string_view certainty_name(Certainty rung);
 
 struct Capability {
     std::string name;
-    Rung rung = Rung::Process;
+    Certainty rung = Certainty::Process;
     std::string source;               // the evidence; empty for Process
     std::vector<std::string> missing; // names that this build does not have
 };

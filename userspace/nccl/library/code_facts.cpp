@@ -19,18 +19,18 @@ struct PreservedRegister {
     std::string_view name;
 };
 constexpr std::array<PreservedRegister, 6> PRESERVED{{
-    {X86_REG_RBX, REGISTER_RBX, "rbx"},
-    {X86_REG_RBP, REGISTER_RBP, "rbp"},
-    {X86_REG_R12, REGISTER_R12, "r12"},
-    {X86_REG_R13, REGISTER_R13, "r13"},
-    {X86_REG_R14, REGISTER_R14, "r14"},
-    {X86_REG_R15, REGISTER_R15, "r15"},
+    {X86_REG_RBX, elf::REGISTER_RBX, "rbx"},
+    {X86_REG_RBP, elf::REGISTER_RBP, "rbp"},
+    {X86_REG_R12, elf::REGISTER_R12, "r12"},
+    {X86_REG_R13, elf::REGISTER_R13, "r13"},
+    {X86_REG_R14, elf::REGISTER_R14, "r14"},
+    {X86_REG_R15, elf::REGISTER_R15, "r15"},
 }};
 
 // Calls `look` for every instruction until it returns true.
 template <typename Look>
-bool any_instruction(const CodeView &code, const CodeRange &function, Look look) {
-    Disassembler disassembler;
+bool any_instruction(const elf::CodeView &code, const elf::CodeRange &function, Look look) {
+    elf::Disassembler disassembler;
     const std::uint64_t end = function.begin + std::min(function.bytes, MAX_FUNCTION_BYTES);
     for (std::uint64_t at = function.begin; at < end;) {
         const cs_insn *instruction = disassembler.decode(code.bytes_from(at), at);
@@ -45,8 +45,8 @@ bool any_instruction(const CodeView &code, const CodeRange &function, Look look)
 }
 
 template <typename Look>
-bool any_instruction(const CodeView &code, const LibrarySymbol &function, Look look) {
-    return any_instruction(code, CodeRange{function.address, function.bytes}, look);
+bool any_instruction(const elf::CodeView &code, const LibrarySymbol &function, Look look) {
+    return any_instruction(code, elf::CodeRange{function.address, function.bytes}, look);
 }
 
 // AT&T puts the destination last, and capstone orders operands by the syntax.
@@ -59,7 +59,8 @@ const cs_x86_op *memory_at(const cs_x86_op &operand, std::uint64_t offset_bytes)
 
 } // namespace
 
-std::optional<std::uint32_t> stored_number(const CodeView &code, const LibrarySymbol &get_version) {
+std::optional<std::uint32_t> stored_number(const elf::CodeView &code,
+                                           const LibrarySymbol &get_version) {
     std::optional<std::uint32_t> number;
     any_instruction(code, get_version, [&](const cs_insn &instruction, auto operands) {
         if (instruction.id != X86_INS_MOV || operands.size() != 2 ||
@@ -72,7 +73,8 @@ std::optional<std::uint32_t> stored_number(const CodeView &code, const LibrarySy
     return number;
 }
 
-bool reads_int_at(const CodeView &code, const LibrarySymbol &getter, std::uint64_t offset_bytes) {
+bool reads_int_at(const elf::CodeView &code, const LibrarySymbol &getter,
+                  std::uint64_t offset_bytes) {
     return any_instruction(code, getter, [&](const cs_insn &instruction, auto operands) {
         return instruction.id == X86_INS_MOV && operands.size() == 2 &&
                memory_at(operands[0], offset_bytes) != nullptr &&
@@ -80,7 +82,7 @@ bool reads_int_at(const CodeView &code, const LibrarySymbol &getter, std::uint64
     });
 }
 
-std::optional<std::uint64_t> int_handed_on(const CodeView &code, const LibrarySymbol &getter) {
+std::optional<std::uint64_t> int_handed_on(const elf::CodeView &code, const LibrarySymbol &getter) {
     std::map<unsigned, std::uint64_t> loaded; // by register
     std::set<std::uint64_t> found;
     any_instruction(code, getter, [&](const cs_insn &instruction, auto operands) {
@@ -106,7 +108,7 @@ std::optional<std::uint64_t> int_handed_on(const CodeView &code, const LibrarySy
     return found.size() == 1 ? std::optional{*found.begin()} : std::nullopt;
 }
 
-bool adds_at(const CodeView &code, const LibrarySymbol &function, std::uint64_t offset_bytes) {
+bool adds_at(const elf::CodeView &code, const LibrarySymbol &function, std::uint64_t offset_bytes) {
     unsigned loaded_register = X86_REG_INVALID;
     unsigned base = X86_REG_INVALID;
     unsigned left = 0;
@@ -131,7 +133,7 @@ bool adds_at(const CodeView &code, const LibrarySymbol &function, std::uint64_t 
     });
 }
 
-std::vector<DirectCall> direct_calls(const CodeView &code, const CodeRange &function) {
+std::vector<DirectCall> direct_calls(const elf::CodeView &code, const elf::CodeRange &function) {
     std::vector<DirectCall> calls;
     any_instruction(code, function, [&](const cs_insn &instruction, auto operands) {
         if (instruction.id == X86_INS_CALL && operands.size() == 1 &&
@@ -142,8 +144,8 @@ std::vector<DirectCall> direct_calls(const CodeView &code, const CodeRange &func
     return calls;
 }
 
-bool begins_with_reading(const CodeView &code, const CodeRange &function, std::uint64_t first_bytes,
-                         std::uint64_t second_bytes) {
+bool begins_with_reading(const elf::CodeView &code, const elf::CodeRange &function,
+                         std::uint64_t first_bytes, std::uint64_t second_bytes) {
     std::set<unsigned> has_argument{X86_REG_RDI};
     std::set<unsigned> has_pointer;
     unsigned left = INSTRUCTIONS_OF_BEGIN;
@@ -177,7 +179,7 @@ bool begins_with_reading(const CodeView &code, const CodeRange &function, std::u
     return is_found;
 }
 
-bool compares_at(const CodeView &code, const CodeRange &function, std::uint64_t number,
+bool compares_at(const elf::CodeView &code, const elf::CodeRange &function, std::uint64_t number,
                  std::uint64_t offset_bytes) {
     unsigned has_number = X86_REG_INVALID;
     return any_instruction(code, function, [&](const cs_insn &instruction, auto operands) {
@@ -203,7 +205,7 @@ bool compares_at(const CodeView &code, const CodeRange &function, std::uint64_t 
     });
 }
 
-std::string_view second_argument_at(const CodeView &code, const CodeRange &function,
+std::string_view second_argument_at(const elf::CodeView &code, const elf::CodeRange &function,
                                     std::uint64_t call) {
     struct Argument {
         unsigned number; // capstone's
@@ -211,8 +213,9 @@ std::string_view second_argument_at(const CodeView &code, const CodeRange &funct
         const PreservedRegister *kept = nullptr;
         bool is_there = true; // in its own register
     };
-    std::array<Argument, 2> arguments{{{X86_REG_RDI, ARGUMENT_1}, {X86_REG_RSI, ARGUMENT_2}}};
-    Disassembler of_writes;
+    std::array<Argument, 2> arguments{
+        {{X86_REG_RDI, elf::ARGUMENT_1}, {X86_REG_RSI, elf::ARGUMENT_2}}};
+    elf::Disassembler of_writes;
     std::set<unsigned> spoilt; // numbers of registers
     unsigned handed_on = X86_REG_INVALID;
     any_instruction(code, function, [&](const cs_insn &instruction, auto operands) {
@@ -234,7 +237,7 @@ std::string_view second_argument_at(const CodeView &code, const CodeRange &funct
                 argument->kept = &one;
             spoilt.insert(one.number);
         }
-        if ((written & ARGUMENT_1) != 0)
+        if ((written & elf::ARGUMENT_1) != 0)
             handed_on = is_copy ? operands[0].reg : X86_REG_INVALID;
         for (Argument &argument : arguments)
             argument.is_there = argument.is_there && (written & argument.bit) == 0 &&
@@ -247,7 +250,8 @@ std::string_view second_argument_at(const CodeView &code, const CodeRange &funct
                : std::string_view{};
 }
 
-std::optional<std::uint64_t> returned_address(const CodeView &code, const LibrarySymbol &function) {
+std::optional<std::uint64_t> returned_address(const elf::CodeView &code,
+                                              const LibrarySymbol &function) {
     std::optional<std::uint64_t> address;
     any_instruction(code, function, [&](const cs_insn &instruction, auto operands) {
         if (instruction.id == X86_INS_LEA && operands.size() == 2 &&

@@ -129,7 +129,7 @@ Result<void> LibraryFile::read_segments(std::span<const std::byte> bytes) {
     if (elf_getphdrnum(elf_.get(), &n_segments) != 0 || n_segments > MAX_SEGMENTS ||
         n_segments != header.e_phnum || n_segments == 0)
         return bad("program headers (truncated?)");
-    std::vector<ElfSegment> segments;
+    std::vector<elf::ElfSegment> segments;
     for (std::size_t i = 0; i < n_segments; ++i) {
         GElf_Phdr part{};
         if (gelf_getphdr(elf_.get(), static_cast<int>(i), &part) == nullptr)
@@ -146,7 +146,7 @@ Result<void> LibraryFile::read_segments(std::span<const std::byte> bytes) {
         segments.push_back({part.p_vaddr, part.p_offset, part.p_filesz, part.p_memsz,
                             (part.p_flags & PF_X) != 0, (part.p_flags & PF_W) != 0});
     }
-    code_ = CodeView{bytes, std::move(segments)};
+    code_ = elf::CodeView{bytes, std::move(segments)};
     return {};
 }
 
@@ -304,9 +304,9 @@ std::map<std::uint64_t, std::uint64_t> LibraryFile::pointers() const {
     return found;
 }
 
-std::vector<CodeRange> jump_sources(const LibraryFile::Symbols &symbols,
-                                    const LibrarySymbol &function) {
-    std::vector<CodeRange> ranges{{function.address, function.bytes}};
+std::vector<elf::CodeRange> jump_sources(const LibraryFile::Symbols &symbols,
+                                         const LibrarySymbol &function) {
+    std::vector<elf::CodeRange> ranges{{function.address, function.bytes}};
     const auto [begin, end] = symbols.equal_range(function.base);
     for (auto at = begin; at != end; ++at)
         if (at->second.form == SymbolForm::Cold)

@@ -49,7 +49,7 @@ public:
     // so the offsets of its segments are ignored.
     static Result<LibraryFile> parse_debug(std::span<const std::byte> bytes);
 
-    [[nodiscard]] const CodeView &code() const { return code_; }
+    [[nodiscard]] const elf::CodeView &code() const { return code_; }
     [[nodiscard]] const std::string &build_id() const { return build_id_; } // hex; may be empty
     // The name in .gnu_debuglink; empty: it has none.
     [[nodiscard]] const std::string &debug_link() const { return debug_link_; }
@@ -60,7 +60,7 @@ public:
     // exception table. Empty: no such table, or of an unknown form.
     [[nodiscard]] std::vector<std::uint64_t> function_starts() const;
     // Texts and constants (.rodata); 0 bytes if there are none.
-    [[nodiscard]] CodeRange read_only_data() const { return read_only_data_; }
+    [[nodiscard]] elf::CodeRange read_only_data() const { return read_only_data_; }
     // The pointers that the loader fills in: their addresses and their targets.
     [[nodiscard]] std::map<std::uint64_t, std::uint64_t> pointers() const;
 
@@ -84,11 +84,11 @@ private:
     void read_debug_link(const Elf_Data *link);
 
     std::unique_ptr<Elf, ElfCloser> elf_;
-    CodeView code_;
+    elf::CodeView code_;
     Elf_Scn *symbols_ = nullptr; // the section
     std::string build_id_;
     std::string debug_link_;
-    CodeRange read_only_data_;
+    elf::CodeRange read_only_data_;
     std::uint64_t exception_table_ = 0; // address of .eh_frame_hdr; 0: there is none
     bool has_symbol_table_ = false;
     bool has_debug_types_ = false;
@@ -99,7 +99,7 @@ private:
 std::string_view parameter_name(std::string_view symbol);
 
 // Code that may jump into a function: the function itself and its split-off parts.
-std::vector<CodeRange> jump_sources(const LibraryFile::Symbols &symbols,
-                                    const LibrarySymbol &function);
+std::vector<elf::CodeRange> jump_sources(const LibraryFile::Symbols &symbols,
+                                         const LibrarySymbol &function);
 
 } // namespace collwire::nccl

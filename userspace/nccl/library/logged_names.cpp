@@ -15,7 +15,7 @@ constexpr std::size_t MOST_BYTES_OF_CODE = 64UL << 20;  // and 2 MiB
 std::map<std::uint64_t, std::string_view> texts_of(const LibraryFile &file,
                                                    std::span<const std::string_view> names) {
     std::map<std::uint64_t, std::string_view> texts;
-    const CodeRange data = file.read_only_data();
+    const elf::CodeRange data = file.read_only_data();
     const auto bytes = file.code().bytes_from(data.begin);
     const std::string_view all{
         reinterpret_cast<const char *>(bytes.data()),
@@ -33,9 +33,9 @@ std::map<std::uint64_t, std::string_view> texts_of(const LibraryFile &file,
 }
 
 // Calls `visit` with all code, a segment at a time, and its address.
-template <typename Visit> void for_all_code(const CodeView &code, Visit visit) {
+template <typename Visit> void for_all_code(const elf::CodeView &code, Visit visit) {
     std::size_t left = MOST_BYTES_OF_CODE;
-    for (const ElfSegment &segment : code.segments()) {
+    for (const elf::ElfSegment &segment : code.segments()) {
         if (!segment.executable)
             continue;
         auto bytes = code.bytes_from(segment.address);
@@ -71,7 +71,7 @@ LoggedNames::LoggedNames(const LibraryFile &file, std::span<const std::string_vi
     look_who_calls();
 }
 
-CodeRange LoggedNames::function_at(std::uint64_t address) const {
+elf::CodeRange LoggedNames::function_at(std::uint64_t address) const {
     const auto next = std::ranges::upper_bound(starts_, address);
     if (next == starts_.begin() || next == starts_.end())
         return {};
@@ -88,7 +88,7 @@ void LoggedNames::find_users(std::span<const std::string_view> names) {
             const auto text = texts.find(relative(code, at + 3, begin + at + LEA_BYTES));
             if (text == texts.end())
                 continue;
-            const CodeRange function = function_at(begin + at);
+            const elf::CodeRange function = function_at(begin + at);
             if (function.bytes != 0 && known.emplace(text->second, function.begin).second)
                 functions_.emplace(text->second,
                                    LoggingFunction{function.begin, function.bytes, false});

@@ -30,7 +30,7 @@ public:
     // are left.
     [[nodiscard]] const LoggingFunction *find(std::string_view name) const;
     // From this address to the next function; 0 bytes: no function there.
-    [[nodiscard]] CodeRange function_at(std::uint64_t address) const;
+    [[nodiscard]] elf::CodeRange function_at(std::uint64_t address) const;
 
 private:
     void find_users(std::span<const std::string_view> names);

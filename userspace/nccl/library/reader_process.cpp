@@ -50,7 +50,7 @@ void limit(decltype(RLIMIT_CPU) what, rlim_t most) {
 
 // The memory that it inherits from the caller counts, too.
 rlim_t private_bytes() {
-    const auto text = read_file("/proc/self/statm", small_file_bytes);
+    const auto text = inventory::read_file("/proc/self/statm", inventory::small_file_bytes);
     if (!text)
         return 0;
     // size resident shared text lib data dt
@@ -74,7 +74,7 @@ void limit_resources(std::chrono::seconds cpu) {
 // Probes and maps live as long as a descriptor of theirs is open. close_range() came with Linux
 // 5.9.
 bool close_all_but(int fd) {
-    const std::vector<std::string> open = list_directory("/proc/self/fd");
+    const std::vector<std::string> open = inventory::list_directory("/proc/self/fd");
     for (const std::string &name : open) {
         int number = -1;
         const auto read = std::from_chars(name.data(), name.data() + name.size(), number);
@@ -89,7 +89,7 @@ bool close_all_but(int fd) {
 
 // Ring buffers and tables that the kernel shares with the caller.
 bool let_go_of_shared_memory() {
-    const auto maps = read_file("/proc/self/maps", MAX_PROC_BYTES);
+    const auto maps = inventory::read_file("/proc/self/maps", MAX_PROC_BYTES);
     if (!maps)
         return false;
     for (std::string_view rest{*maps}; !rest.empty();
@@ -139,10 +139,10 @@ bool read_files(std::span<const std::string> paths, const ReaderTimes &times,
     limit_resources(times.cpu);
     if (!end_with(caller) || !close_all_but(fd) || !let_go_of_shared_memory())
         return false;
-    std::vector<Result<FileBytes>> files;
+    std::vector<Result<elf::FileBytes>> files;
     files.reserve(paths.size());
     for (const std::string &path : paths) {
-        files.push_back(FileBytes::open(path));
+        files.push_back(elf::FileBytes::open(path));
         write_all(fd, {&OPENED, 1});
     }
     // A change of user clears the parent death signal.
@@ -175,7 +175,7 @@ struct Activity {
 Activity activity_of(pid_t pid) {
     constexpr int MINOR_FAULTS = 7; // proc(5), from the state on; major ones, user and system time
     constexpr int SYSTEM_TIME = 12;
-    const auto text = read_file(fmt::format("/proc/{}/stat", pid), MAX_PROC_BYTES);
+    const auto text = inventory::read_file(fmt::format("/proc/{}/stat", pid), MAX_PROC_BYTES);
     const std::size_t name_end = text ? text->rfind(") ") : std::string::npos;
     Activity now;
     if (name_end == std::string::npos)
@@ -192,13 +192,13 @@ Activity activity_of(pid_t pid) {
     return now;
 }
 
-class Reader {
+class LibraryReader {
 public:
-    Reader(pid_t pid, int fd)
+    LibraryReader(pid_t pid, int fd)
         : pid_(pid), fd_(fd), process_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0U))) {}
-    Reader(const Reader &) = delete;
-    Reader &operator=(const Reader &) = delete;
-    ~Reader() {
+    LibraryReader(const LibraryReader &) = delete;
+    LibraryReader &operator=(const LibraryReader &) = delete;
+    ~LibraryReader() {
         close(fd_);
         if (process_ >= 0)
             close(process_);
@@ -324,7 +324,7 @@ ReaderAnswer ask_reader(std::span<const std::string> paths, const ReaderTimes &t
         return no_process(std::strerror(why));
     }
     (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    return Reader{pid, ends[0]}.listen(paths.size(), times);
+    return LibraryReader{pid, ends[0]}.listen(paths.size(), times);
 }
 
 } // namespace collwire::nccl

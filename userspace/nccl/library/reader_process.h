@@ -34,7 +34,7 @@ struct ReaderAnswer {
 };
 
 // Runs in the reader, and writes to the descriptor.
-using ReaderWork = std::function<void(int fd, std::span<const Result<FileBytes>> files)>;
+using ReaderWork = std::function<void(int fd, std::span<const Result<elf::FileBytes>> files)>;
 
 // The child opens the files with the caller's rights, since opening one may hang.
 ReaderAnswer ask_reader(std::span<const std::string> paths, const ReaderTimes &times,

@@ -8,8 +8,8 @@ namespace {
 
 using enum Need;
 
-constexpr unsigned TWO = ARGUMENT_1 | ARGUMENT_2;
-constexpr unsigned SIX = (ARGUMENT_6 << 1U) - 1;
+constexpr unsigned TWO = elf::ARGUMENT_1 | elf::ARGUMENT_2;
+constexpr unsigned SIX = (elf::ARGUMENT_6 << 1U) - 1;
 
 constexpr std::array COMMUNICATOR_FUNCTIONS{
     FunctionRecipe{"ncclCommInitRankFunc"},

@@ -23,8 +23,8 @@ struct FieldRecipe {
 struct FunctionRecipe {
     std::string_view names;
     Need need = Need::Exact;
-    unsigned registers = ARGUMENT_1; // which its BPF program reads
-    bool part_will_do = false;       // if only the split-off part is a function
+    unsigned registers = elf::ARGUMENT_1; // which its BPF program reads
+    bool part_will_do = false;            // if only the split-off part is a function
 };
 struct DataRecipe {
     std::string_view names;

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "base/clock.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire::nccl {
 namespace {
@@ -60,7 +62,7 @@ std::size_t bytes_of_order(std::size_t n_ranks) {
     return (n_ranks + n_ranks % 2) * sizeof(std::int32_t);
 }
 
-std::vector<std::int32_t> read_order(const ProcessView &process, std::uint64_t at,
+std::vector<std::int32_t> read_order(const process::ProcessView &process, std::uint64_t at,
                                      std::int32_t n_ranks, Room &room) {
     const auto address = process.read<std::uint64_t>(at);
     if (!address || n_ranks <= 0 || n_ranks > MAX_RANKS ||
@@ -74,7 +76,7 @@ std::vector<std::int32_t> read_order(const ProcessView &process, std::uint64_t a
 
 } // namespace
 
-std::vector<std::vector<std::byte>> read_channels(const ProcessView &process,
+std::vector<std::vector<std::byte>> read_channels(const process::ProcessView &process,
                                                   const LibraryLayout &layout,
                                                   const cw_nccl_comm &comm, std::size_t bytes_left,
                                                   bool *is_cut) {

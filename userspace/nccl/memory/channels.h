@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
 #include "userspace/nccl/layout/library_layout.h"
 #include "userspace/process/process_view.h"
 
@@ -15,7 +15,7 @@ namespace collwire::nccl {
 // memory are bounded: all records together have `bytes_left` bytes at most. Near that bound records
 // have no order of ranks, and beyond it there is no record; `is_cut` (may be null) becomes true
 // then.
-std::vector<std::vector<std::byte>> read_channels(const ProcessView &process,
+std::vector<std::vector<std::byte>> read_channels(const process::ProcessView &process,
                                                   const LibraryLayout &layout,
                                                   const cw_nccl_comm &comm, std::size_t bytes_left,
                                                   bool *is_cut = nullptr);

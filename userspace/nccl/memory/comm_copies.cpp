@@ -15,7 +15,7 @@ constexpr std::size_t MAX_ANCESTORS = 1024;
 } // namespace
 
 std::optional<pid_t> parent_of(pid_t pid) {
-    const auto parent = parent_pid("", static_cast<std::uint32_t>(pid));
+    const auto parent = inventory::parent_pid("", static_cast<std::uint32_t>(pid));
     return parent ? std::optional{static_cast<pid_t>(*parent)} : std::nullopt;
 }
 

@@ -14,7 +14,7 @@
 
 #include <sys/types.h>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
 
 namespace collwire::nccl {
 

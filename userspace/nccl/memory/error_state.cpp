@@ -5,20 +5,20 @@
 #include <array>
 #include <string_view>
 
-#include "collwire/records.h"
+#include "collwire/nccl_error_records.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 
 namespace collwire::nccl {
 namespace {
 
-std::optional<std::uint32_t> read_result(const ProcessView &process, std::uint64_t base,
+std::optional<std::uint32_t> read_result(const process::ProcessView &process, std::uint64_t base,
                                          std::uint32_t offset) {
     return offset == CW_NCCL_NO_FIELD ? std::nullopt : process.read<std::uint32_t>(base + offset);
 }
 
 using Text = std::array<char, CW_NCCL_TEXT_BYTES>;
 
-std::optional<std::string> read_text(const ProcessView &process, std::uint64_t address) {
+std::optional<std::string> read_text(const process::ProcessView &process, std::uint64_t address) {
     Text text{};
     if (!process.read(address, std::as_writable_bytes(std::span{text})))
         return std::nullopt;
@@ -39,7 +39,8 @@ std::optional<ErrorPlaces> find_error_places(const LibraryLayout &layout, std::u
     return places;
 }
 
-std::optional<std::string> read_last_error(const ProcessView &process, const ErrorPlaces &places) {
+std::optional<std::string> read_last_error(const process::ProcessView &process,
+                                           const ErrorPlaces &places) {
     if (places.text == 0)
         return std::nullopt;
     // NCCL writes it in place: a text that is the same twice is complete.
@@ -49,7 +50,7 @@ std::optional<std::string> read_last_error(const ProcessView &process, const Err
     return std::nullopt;
 }
 
-std::vector<Results> read_results(const ProcessView &process, const ErrorPlaces &places,
+std::vector<Results> read_results(const process::ProcessView &process, const ErrorPlaces &places,
                                   std::span<const std::uint64_t> comms) {
     std::vector<Results> results;
     results.reserve(comms.size());

@@ -28,14 +28,15 @@ std::optional<ErrorPlaces> find_error_places(const LibraryLayout &layout, std::u
 
 // At most CW_NCCL_TEXT_BYTES - 1 bytes; an empty text: NCCL never warned. No value: it cannot be
 // read, or is being written.
-std::optional<std::string> read_last_error(const ProcessView &process, const ErrorPlaces &places);
+std::optional<std::string> read_last_error(const process::ProcessView &process,
+                                           const ErrorPlaces &places);
 
 // ncclResult_t of a communicator and of its proxy; no value where memory cannot be read.
 struct Results {
     std::optional<std::uint32_t> comm, proxy;
 };
 // In the order of `comms`, addresses of communicators.
-std::vector<Results> read_results(const ProcessView &process, const ErrorPlaces &places,
+std::vector<Results> read_results(const process::ProcessView &process, const ErrorPlaces &places,
                                   std::span<const std::uint64_t> comms);
 
 } // namespace collwire::nccl

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "collwire/record.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 
@@ -26,10 +27,10 @@ constexpr std::int32_t TRANSPORT_NET = 2;      // P2P 0, SHM 1, NET 2, COLLNET 3
 constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
-class Reader {
+class LiveCommsReader {
 public:
-    Reader(const ProcessView &process, const LibraryLayout &layout,
-           const cw_nccl_layout &bpf_layout, std::uint64_t bias)
+    LiveCommsReader(const process::ProcessView &process, const LibraryLayout &layout,
+                    const cw_nccl_layout &bpf_layout, std::uint64_t bias)
         : process_(process), layout_(layout), bpf_layout_(bpf_layout), bias_(bias) {}
 
     LiveComms read() {
@@ -400,13 +401,14 @@ private:
         if (!fd)
             return std::nullopt;
         endpoint.number = *fd;
-        const std::uint64_t found = socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
+        const std::uint64_t found =
+            inventory::socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
         if (field<std::uint32_t>(endpoint.address, bpf_layout_.socket_fd) == fd)
             inode = found;
         return endpoint;
     }
 
-    const ProcessView &process_;
+    const process::ProcessView &process_;
     const LibraryLayout &layout_;
     const cw_nccl_layout &bpf_layout_;
     std::uint64_t bias_;
@@ -418,7 +420,8 @@ private:
 
 } // namespace
 
-std::optional<std::uint64_t> load_bias(const LibraryLayout &layout, const Mapping &mapping) {
+std::optional<std::uint64_t> load_bias(const LibraryLayout &layout,
+                                       const process::Mapping &mapping) {
     for (const ProbedFunction &probe : layout.probes) {
         if (!mapping.executable || probe.file_offset < mapping.file_offset ||
             probe.file_offset - mapping.file_offset >= mapping.end - mapping.begin)
@@ -428,33 +431,33 @@ std::optional<std::uint64_t> load_bias(const LibraryLayout &layout, const Mappin
     return std::nullopt;
 }
 
-LiveComms read_comms(const ProcessView &process, const LibraryLayout &layout,
+LiveComms read_comms(const process::ProcessView &process, const LibraryLayout &layout,
                      const cw_nccl_layout &bpf_layout, std::uint64_t bias) {
-    return Reader{process, layout, bpf_layout, bias}.read();
+    return LiveCommsReader{process, layout, bpf_layout, bias}.read();
 }
 
-LiveComms read_comms_at(const ProcessView &process, const LibraryLayout &layout,
+LiveComms read_comms_at(const process::ProcessView &process, const LibraryLayout &layout,
                         const cw_nccl_layout &bpf_layout, std::uint64_t bias,
                         std::span<const std::uint64_t> addresses) {
-    return Reader{process, layout, bpf_layout, bias}.read(addresses);
+    return LiveCommsReader{process, layout, bpf_layout, bias}.read(addresses);
 }
 
-bool is_there(const ProcessView &process, const LibraryLayout &layout,
+bool is_there(const process::ProcessView &process, const LibraryLayout &layout,
               const cw_nccl_layout &bpf_layout, std::uint64_t bias, const cw_nccl_comm &comm) {
-    return Reader{process, layout, bpf_layout, bias}.has(comm);
+    return LiveCommsReader{process, layout, bpf_layout, bias}.has(comm);
 }
 
-void read_counts(const ProcessView &process, const LibraryLayout &layout,
+void read_counts(const process::ProcessView &process, const LibraryLayout &layout,
                  const cw_nccl_layout &bpf_layout, cw_nccl_comm &comm) {
-    Reader{process, layout, bpf_layout, 0}.read_counts(comm);
+    LiveCommsReader{process, layout, bpf_layout, 0}.read_counts(comm);
 }
 
-std::vector<cw_nccl_connection> read_connection(const ProcessView &process,
+std::vector<cw_nccl_connection> read_connection(const process::ProcessView &process,
                                                 const LibraryLayout &layout,
                                                 const cw_nccl_layout &bpf_layout,
                                                 std::uint64_t bias, std::uint64_t proxy_state,
                                                 std::uint64_t address) {
-    return Reader{process, layout, bpf_layout, bias}.read_connection(proxy_state, address);
+    return LiveCommsReader{process, layout, bpf_layout, bias}.read_connection(proxy_state, address);
 }
 
 } // namespace collwire::nccl

@@ -13,7 +13,8 @@ namespace collwire::nccl {
 
 // By NCCL's own name (IbQpsPerConn). Only those that the process has used: NCCL reads each at its
 // first use. `bias`: see load_bias.
-std::map<std::string, std::int64_t>
-read_parameters(const ProcessView &process, const LibraryLayout &layout, std::uint64_t bias);
+std::map<std::string, std::int64_t> read_parameters(const process::ProcessView &process,
+                                                    const LibraryLayout &layout,
+                                                    std::uint64_t bias);
 
 } // namespace collwire::nccl

@@ -52,9 +52,9 @@ constexpr std::uint64_t MAX_CHUNK_BYTES = 1U << 20U;
 
 class Search {
 public:
-    Search(const ProcessView &process, const std::unordered_set<std::uint32_t> &numbers)
+    Search(const process::ProcessView &process, const std::unordered_set<std::uint32_t> &numbers)
         : process_(process), numbers_(numbers), words_(MAX_OBJECT_BYTES / sizeof(std::uint64_t)) {
-        for (const Mapping &mapping : process.mappings())
+        for (const process::Mapping &mapping : process.mappings())
             if (mapping.writable)
                 writable_.emplace_back(mapping.begin, mapping.end);
         std::ranges::sort(writable_);
@@ -144,7 +144,7 @@ private:
 
     using Range = std::pair<std::uint64_t, std::uint64_t>;
 
-    const ProcessView &process_;
+    const process::ProcessView &process_;
     const std::unordered_set<std::uint32_t> &numbers_;
     std::vector<std::uint64_t> words_; // of the object that is read
     std::vector<Range> writable_;      // in their order
@@ -155,14 +155,15 @@ private:
 
 } // namespace
 
-std::vector<PluginQp> find_plugin_qps(const ProcessView &process, std::uint64_t address,
+std::vector<PluginQp> find_plugin_qps(const process::ProcessView &process, std::uint64_t address,
                                       const std::unordered_set<std::uint32_t> &numbers) {
     if (address % alignof(std::uint64_t) != 0 || numbers.empty())
         return {};
     return Search(process, numbers).run(address);
 }
 
-std::optional<PluginNetwork> read_plugin_network(const ProcessView &process, std::uint64_t net) {
+std::optional<PluginNetwork> read_plugin_network(const process::ProcessView &process,
+                                                 std::uint64_t net) {
     struct Table {
         std::uint64_t name, init, devices;
     };
@@ -179,7 +180,7 @@ std::optional<PluginNetwork> read_plugin_network(const ProcessView &process, std
         name[i] = *letter;
     }
     network.name = name.data();
-    const Mapping *mapping = process.mapping_of(table->devices);
+    const process::Mapping *mapping = process.mapping_of(table->devices);
     if (mapping != nullptr && mapping->executable)
         network.path = mapping->path;
     return network;

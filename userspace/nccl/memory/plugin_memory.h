@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_connection_records.h"
 #include "userspace/process/process_view.h"
 
 namespace collwire::nccl {
@@ -25,7 +25,7 @@ struct PluginQp {
 // candidate (the first fields of struct ibv_qp are part of libibverbs' ABI) whose qp_num is not in
 // `numbers` is rejected. `process` was refreshed. Reads at most 1,024 objects and 2 MiB.
 inline constexpr std::size_t MAX_PLUGIN_QPS = 128;
-std::vector<PluginQp> find_plugin_qps(const ProcessView &process, std::uint64_t address,
+std::vector<PluginQp> find_plugin_qps(const process::ProcessView &process, std::uint64_t address,
                                       const std::unordered_set<std::uint32_t> &numbers);
 
 // CW_NCCL_ROLE_*, of the queue pairs of a plugin's connection: its receiving end sends
@@ -44,6 +44,7 @@ struct PluginNetwork {
 // Of the ncclNet_t at `net`. Name, init and devices are its first fields in every version; NCCL
 // wraps the functions of plugins for other versions, except `devices`. `process` was refreshed.
 // Empty: unreadable.
-std::optional<PluginNetwork> read_plugin_network(const ProcessView &process, std::uint64_t net);
+std::optional<PluginNetwork> read_plugin_network(const process::ProcessView &process,
+                                                 std::uint64_t net);
 
 } // namespace collwire::nccl

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
 
 namespace collwire::nccl {
 

@@ -50,23 +50,23 @@ private:
     int fd_;
 };
 
-bool is_own_memory(const Mapping &mapping) {
+bool is_own_memory(const process::Mapping &mapping) {
     return mapping.inode == 0 && mapping.writable && !mapping.executable &&
            mapping.end - mapping.begin <= MAX_MAPPING_BYTES;
 }
 
-class Scanner {
+class CommScanner {
 public:
-    Scanner(const ProcessView &process, std::uint32_t end_magic,
-            std::chrono::steady_clock::time_point until)
+    CommScanner(const process::ProcessView &process, std::uint32_t end_magic,
+                std::chrono::steady_clock::time_point until)
         : process_(process), pages_(process.pid()), end_magic_(end_magic), until_(until) {}
 
     ScannedComms scan() {
-        for (const Mapping &mapping : process_.mappings())
+        for (const process::Mapping &mapping : process_.mappings())
             if (is_own_memory(mapping))
                 look_at_chunks(mapping);
         if (found_.addresses.empty())
-            for (const Mapping &mapping : process_.mappings())
+            for (const process::Mapping &mapping : process_.mappings())
                 if (is_own_memory(mapping))
                     look_at_all(mapping);
         return std::move(found_);
@@ -89,7 +89,7 @@ private:
     }
 
     // Objects that malloc has mapped pages for.
-    void look_at_chunks(const Mapping &mapping) {
+    void look_at_chunks(const process::Mapping &mapping) {
         std::array<std::uint64_t, PAGES_AT_ONCE> entries{};
         for (std::uint64_t at = mapping.begin; at < mapping.end; at += PAGES_AT_ONCE * PAGE_BYTES) {
             const std::size_t n =
@@ -114,7 +114,7 @@ private:
         }
     }
 
-    void look_at_all(const Mapping &mapping) {
+    void look_at_all(const process::Mapping &mapping) {
         std::array<std::uint64_t, BLOCK_PAGES> entries{};
         std::vector<std::byte> block(BLOCK_PAGES * PAGE_BYTES);
         for (std::uint64_t at = mapping.begin; at < mapping.end; at += block.size()) {
@@ -147,7 +147,7 @@ private:
         }
     }
 
-    const ProcessView &process_;
+    const process::ProcessView &process_;
     PageMap pages_;
     std::uint32_t end_magic_;
     std::chrono::steady_clock::time_point until_;
@@ -162,11 +162,11 @@ bool can_scan(const LibraryLayout &layout) {
            field_offset(layout, "ncclComm.endMagic") != CW_NCCL_NO_FIELD;
 }
 
-ScannedComms scan_comms(const ProcessView &process, const LibraryLayout &layout,
+ScannedComms scan_comms(const process::ProcessView &process, const LibraryLayout &layout,
                         std::chrono::steady_clock::time_point until) {
     if (!can_scan(layout))
         return {};
-    return Scanner{process, field_offset(layout, "ncclComm.endMagic"), until}.scan();
+    return CommScanner{process, field_offset(layout, "ncclComm.endMagic"), until}.scan();
 }
 
 } // namespace collwire::nccl

@@ -24,7 +24,7 @@ bool can_scan(const LibraryLayout &layout);
 // untouched or swapped out, stay so. A communicator starts and ends with a unique number. The
 // places where malloc puts large objects are searched first, the rest only if they have no
 // communicator.
-ScannedComms scan_comms(const ProcessView &process, const LibraryLayout &layout,
+ScannedComms scan_comms(const process::ProcessView &process, const LibraryLayout &layout,
                         std::chrono::steady_clock::time_point until);
 
 } // namespace collwire::nccl

@@ -15,7 +15,7 @@ constexpr std::uint32_t LOW_HALF = ~0U;  // of a word: a 32-bit field
 
 // `visit(i, words)` for each item, whose words lie at the addresses that `addresses_of(i)` returns.
 template <std::size_t N, typename AddressesOf, typename Visit>
-void read_each(const ProcessView &process, std::size_t n_items, AddressesOf addresses_of,
+void read_each(const process::ProcessView &process, std::size_t n_items, AddressesOf addresses_of,
                Visit visit) {
     std::vector<std::uint64_t> addresses, words;
     for (std::size_t i = 0; i < n_items;) {
@@ -35,7 +35,7 @@ void read_each(const ProcessView &process, std::size_t n_items, AddressesOf addr
 
 } // namespace
 
-std::optional<StepCounter> find_step_counter(const ProcessView &process,
+std::optional<StepCounter> find_step_counter(const process::ProcessView &process,
                                              const cw_nccl_layout &bpf_layout,
                                              const cw_nccl_connection &connection) {
     const bool send = (connection.flags & CW_NCCL_CONNECTION_SEND) != 0;
@@ -63,7 +63,7 @@ std::optional<StepCounter> find_step_counter(const ProcessView &process,
     return counter;
 }
 
-std::vector<std::optional<StepReading>> read_step_counters(const ProcessView &process,
+std::vector<std::optional<StepReading>> read_step_counters(const process::ProcessView &process,
                                                            std::span<const StepCounter> counters,
                                                            std::uint32_t state_offset) {
     std::vector<std::optional<StepReading>> readings(counters.size());

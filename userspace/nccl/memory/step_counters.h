@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_layout.h"
-#include "collwire/records.h"
 #include "userspace/process/process_view.h"
 
 namespace collwire::nccl {
@@ -30,13 +30,13 @@ struct StepReading {
 };
 
 // Empty: not there, or not of a network.
-std::optional<StepCounter> find_step_counter(const ProcessView &process,
+std::optional<StepCounter> find_step_counter(const process::ProcessView &process,
                                              const cw_nccl_layout &bpf_layout,
                                              const cw_nccl_connection &connection);
 
 // In the order of `counters`; no value for a connection that no longer exists. `state_offset`: of
 // ncclProxyArgs.state; with CW_NCCL_NO_FIELD is_busy stays false.
-std::vector<std::optional<StepReading>> read_step_counters(const ProcessView &process,
+std::vector<std::optional<StepReading>> read_step_counters(const process::ProcessView &process,
                                                            std::span<const StepCounter> counters,
                                                            std::uint32_t state_offset);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collwire/nccl_layout.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 // After it: the skeleton names its type.
 #include "nccl.skel.h"
 
@@ -25,10 +27,10 @@ void CommDiscovery::scan(const std::vector<pid_t> &pids, std::uint32_t last_know
 }
 
 void CommDiscovery::scan(pid_t pid, std::uint32_t last_known, nccl::CommCopies &copies) {
-    ProcessView view{pid};
+    process::ProcessView view{pid};
     if (!view.refresh())
         return;
-    for (const Mapping &mapping : view.mappings()) {
+    for (const process::Mapping &mapping : view.mappings()) {
         const NcclLibrary *library =
             mapping.executable ? libraries_.library_of(pid, mapping) : nullptr;
         if (library == nullptr || library->id <= last_known || !library->programs)
@@ -56,7 +58,7 @@ void CommDiscovery::add(const NcclLibrary &library, nccl::LiveComm &live,
                         const std::function<bool()> &is_there) {
     cw_nccl_comm &comm = live.comm;
     const std::uint32_t tgid = comm.tgid;
-    const auto start_ns = process_start_ns("", tgid);
+    const auto start_ns = inventory::process_start_ns("", tgid);
     if (!start_ns)
         return;
     const std::uint64_t now_ns = monotonic_ns();

@@ -10,6 +10,8 @@
 
 #include <sys/types.h>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "userspace/nccl/memory/comm_copies.h"
 #include "userspace/nccl/memory/live_comms.h"
 #include "userspace/sources/nccl/comm_registry.h"

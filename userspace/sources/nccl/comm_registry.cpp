@@ -52,7 +52,7 @@ void CommRegistry::read_channels(const CommAddress &address) {
     const NcclLibrary *library = libraries_.find(comm.record.image_id);
     if (library == nullptr)
         return;
-    const ProcessView view{static_cast<pid_t>(comm.record.tgid)};
+    const process::ProcessView view{static_cast<pid_t>(comm.record.tgid)};
     comm.channels = nccl::read_channels(
         view, library->layout, comm.record,
         MAX_CHANNEL_BYTES - std::min(channel_bytes_, MAX_CHANNEL_BYTES), &are_channels_cut_);
@@ -91,8 +91,8 @@ void CommRegistry::read_counts() {
     for (auto &[address, comm] : comms_) {
         const NcclLibrary *library = libraries_.find(comm.record.image_id);
         if (library != nullptr && library->bpf_layout)
-            nccl::read_counts(ProcessView{static_cast<pid_t>(address.tgid)}, library->layout,
-                              *library->bpf_layout, comm.record);
+            nccl::read_counts(process::ProcessView{static_cast<pid_t>(address.tgid)},
+                              library->layout, *library->bpf_layout, comm.record);
     }
 }
 
@@ -122,7 +122,7 @@ void CommRegistry::remove_all(std::uint32_t tgid, std::uint32_t image_id,
     for (auto at = comms_.lower_bound({tgid, 0}); at != comms_.end() && at->first.tgid == tgid;) {
         const cw_nccl_comm &record = at->second.record;
         if (record.image_id != image_id ||
-            !same_start(record.start_boottime_ns, start_boottime_ns)) {
+            !inventory::same_start(record.start_boottime_ns, start_boottime_ns)) {
             ++at;
             continue;
         }
@@ -154,18 +154,18 @@ std::vector<cw_nccl_comm> CommRegistry::all() const {
     return records;
 }
 
-void CommRegistry::append_all(RecordSink &sink) {
+void CommRegistry::append_all(source::RecordSink &sink) {
     for (auto &[address, comm] : comms_) {
         sink.append(comm.record.header);
         for (const RecordBytes &channel : comm.channels)
             append(sink, channel);
         comm.has_new_channels = false;
-        for (const auto &[address, connection] : comm.connections)
+        for (const auto &[place, connection] : comm.connections)
             append(sink, connection);
     }
 }
 
-void CommRegistry::append_new_channels(RecordSink &sink, bool is_last) {
+void CommRegistry::append_new_channels(source::RecordSink &sink, bool is_last) {
     std::size_t bytes = 0;
     for (auto &[address, comm] : comms_) {
         if (!comm.has_new_channels)

@@ -11,7 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/nccl/libraries.h"
 #include "userspace/sources/nccl/pending_records.h"
@@ -50,9 +51,9 @@ public:
                                       const cw_nccl_connection &connection) const;
     [[nodiscard]] std::vector<cw_nccl_comm> all() const;
 
-    void append_all(RecordSink &sink);
+    void append_all(source::RecordSink &sink);
     // Rings and trees that no sample had: some 64 MiB of them; all, if it is the last sample.
-    void append_new_channels(RecordSink &sink, bool is_last);
+    void append_new_channels(source::RecordSink &sink, bool is_last);
     void on_pending_cleared();
     // Empty: all rings and trees were read.
     [[nodiscard]] std::string channels_problem() const;

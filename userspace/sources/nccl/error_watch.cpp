@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "collwire/nccl_error_records.h"
 #include "userspace/nccl/memory/live_comms.h"
 
 namespace collwire::sources {
@@ -20,7 +21,7 @@ bool may_be_of_queue_pairs(const NcclErrors::Found &found) {
     return false;
 }
 
-void append_to(RecordSink &sink, const NcclErrors::Found &found) {
+void append_to(source::RecordSink &sink, const NcclErrors::Found &found) {
     for (const cw_nccl_result &record : found.results)
         sink.append(record.header);
     for (const cw_nccl_last_error &record : found.texts)
@@ -34,10 +35,10 @@ void ErrorWatch::add(const cw_nccl_comm &record) {
     if (library == nullptr)
         return;
     if (!errors_.has_process(record.tgid, record.image_id)) {
-        ProcessView view{static_cast<pid_t>(record.tgid)};
+        process::ProcessView view{static_cast<pid_t>(record.tgid)};
         if (!view.refresh())
             return;
-        for (const Mapping &mapping : view.mappings()) {
+        for (const process::Mapping &mapping : view.mappings()) {
             if (!mapping.executable || libraries_.library_of(view.pid(), mapping) != library)
                 continue;
             const auto bias = nccl::load_bias(library->layout, mapping);
@@ -69,7 +70,7 @@ void ErrorWatch::add_new(const NcclErrors::Found &found) {
         on_queue_pair_error_();
 }
 
-void ErrorWatch::append(RecordSink &sink, bool everything) {
+void ErrorWatch::append(source::RecordSink &sink, bool everything) {
     append_to(sink, std::exchange(new_, {}));
     if (everything)
         append_to(sink, errors_.all());

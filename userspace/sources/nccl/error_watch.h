@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "collwire/nccl_comm_records.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/nccl/errors.h"
 #include "userspace/sources/nccl/libraries.h"
@@ -27,7 +28,7 @@ public:
     void forget(std::uint32_t tgid) { errors_.forget(tgid); }
     void poll() { add_new(errors_.sample()); }
     // New errors; with `everything` also those that were appended before and are still there.
-    void append(RecordSink &sink, bool everything);
+    void append(source::RecordSink &sink, bool everything);
 
 private:
     void add_new(const NcclErrors::Found &found);

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire::sources {
 namespace {
@@ -54,8 +56,8 @@ void NcclErrors::sample_results(const Key &key, Process &process, Found &found) 
     comms.reserve(process.comms.size());
     for (const auto &[address, comm] : process.comms)
         comms.push_back(address);
-    const auto results =
-        nccl::read_results(ProcessView{static_cast<pid_t>(key.first)}, process.places, comms);
+    const auto results = nccl::read_results(process::ProcessView{static_cast<pid_t>(key.first)},
+                                            process.places, comms);
     const std::uint64_t now_ns = monotonic_ns();
     auto result = results.begin();
     for (auto &[address, comm] : process.comms) {
@@ -85,7 +87,8 @@ void NcclErrors::sample_results(const Key &key, Process &process, Found &found) 
 }
 
 void NcclErrors::sample_text(const Key &key, Process &process, bool always, Found &found) {
-    auto text = nccl::read_last_error(ProcessView{static_cast<pid_t>(key.first)}, process.places);
+    auto text =
+        nccl::read_last_error(process::ProcessView{static_cast<pid_t>(key.first)}, process.places);
     if (!text)
         return;
     const std::uint64_t now_ns = monotonic_ns();

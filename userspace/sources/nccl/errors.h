@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_error_records.h"
 #include "userspace/nccl/memory/error_state.h"
 
 namespace collwire::sources {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collwire/nccl_layout.h"
+#include "collwire/node_records.h"
 // After it: the skeleton names its type.
 #include "nccl.skel.h"
 
@@ -135,7 +136,7 @@ bool has_sockets(const NcclLibrary &library) {
 }
 
 // Loads either the API-only programs or the others.
-void choose_programs(const Skeleton<::nccl> &programs, const NcclLibrary &library) {
+void choose_programs(const loader::Skeleton<::nccl> &programs, const NcclLibrary &library) {
     const Programs &all = programs->progs;
     if (is_calls_only(library)) {
         bpf_program *program = nullptr;
@@ -196,7 +197,7 @@ void NcclLibraries::detach_probes() {
         all.insert(all.end(), library->links.begin(), library->links.end());
         library->links.clear();
     }
-    take_off(all);
+    loader::take_off(all);
 }
 
 void NcclLibraries::attach() {
@@ -261,7 +262,7 @@ void NcclLibraries::place(NcclLibrary &library) {
     }
     library.problem = std::move(placed).failure().message;
     // The same file is not tried again; a changed one is.
-    auto names = is_same ? std::move(library.names) : std::set<FileIdentity>{};
+    auto names = is_same ? std::move(library.names) : std::set<process::FileIdentity>{};
     release(library);
     library.names = std::move(names);
 }
@@ -291,7 +292,7 @@ Result<void> NcclLibraries::load(NcclLibrary &library, bool loop) {
     const auto bpf_layout = nccl::bpf_layout_of(library.layout, library.id);
     if (!bpf_layout)
         return bpf_layout.failure();
-    auto programs = std::make_unique<Skeleton<::nccl>>("NCCL probes");
+    auto programs = std::make_unique<loader::Skeleton<::nccl>>("NCCL probes");
     if (auto opened = programs->open(); !opened)
         return opened;
     bpf_program__set_autoload((*programs)->progs.proxy_start, loop);
@@ -323,7 +324,7 @@ void NcclLibraries::list_probes(NcclLibrary &library) const {
             continue;
         if (site.wanted == &NcclProbes::local_launches && nccl::sees_all_launches(library.layout))
             continue;
-        if (site.at_return && may_refuse_return_probes())
+        if (site.at_return && loader::may_refuse_return_probes())
             continue;
         if (site.wanted == &NcclProbes::network_times && !has_times(library.layout, site.function))
             continue;
@@ -332,7 +333,7 @@ void NcclLibraries::list_probes(NcclLibrary &library) const {
         if (site.function == "ncclSocketClose" && !has_sockets(library))
             continue;
         const nccl::ProbedFunction *planned = nccl::find_probe(library.layout, site.function);
-        PlannedProbe probe;
+        source::PlannedProbe probe;
         probe.kind = site.at_return ? CW_PROBE_URETPROBE : CW_PROBE_UPROBE;
         probe.source = "nccl";
         probe.function = site.function;
@@ -350,17 +351,17 @@ void NcclLibraries::list_probes(NcclLibrary &library) const {
     }
 }
 
-Result<void> NcclLibraries::place_one(NcclLibrary &library, PlannedProbe &probe,
+Result<void> NcclLibraries::place_one(NcclLibrary &library, source::PlannedProbe &probe,
                                       bpf_program *program) {
     if (nccl::find_probe(library.layout, probe.function) == nullptr)
         return error(ErrorKind::Unsupported, fmt::format("{} is not in it", probe.function));
-    const LibbpfLog log;
+    const loader::LibbpfLog log;
     errno = 0;
     bpf_link *link =
         bpf_program__attach_uprobe(program, probe.kind == CW_PROBE_URETPROBE, -1,
                                    library.file.own_path().c_str(), probe.offset_bytes);
     if (link == nullptr)
-        return bpf_error(fmt::format("uprobe on {}", probe.function), errno, log.text());
+        return loader::bpf_error(fmt::format("uprobe on {}", probe.function), errno, log.text());
     library.links.push_back(link);
     probe.placed = true;
     return {};
@@ -369,7 +370,7 @@ Result<void> NcclLibraries::place_one(NcclLibrary &library, PlannedProbe &probe,
 Result<void> NcclLibraries::place_all(NcclLibrary &library) const {
     const auto &programs = (*library.programs)->progs;
     library.missing.clear();
-    if (may_refuse_return_probes())
+    if (loader::may_refuse_return_probes())
         library.missing.emplace_back("no probes at the ends of functions, since a seccomp filter "
                                      "could kill the process: communicators are discovered at "
                                      "their first call, and --api-returns has no effect. Fix: "
@@ -383,7 +384,7 @@ Result<void> NcclLibraries::place_all(NcclLibrary &library) const {
                                      "nothing, and the last warning is read once per interval");
     if (!library.sockets_refused.empty())
         library.missing.push_back(fmt::format("{}: {}", library.sockets_refused, WITHOUT_SOCKETS));
-    for (PlannedProbe &probe : library.probes) {
+    for (source::PlannedProbe &probe : library.probes) {
         const bool at_return = probe.kind == CW_PROBE_URETPROBE;
         const std::span<const Site> sites = sites_of(library);
         const auto site = std::ranges::find_if(sites, [&](const Site &one) {

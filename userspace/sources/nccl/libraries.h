@@ -41,17 +41,18 @@ struct NcclLibrary {
     ~NcclLibrary();
 
     std::uint32_t id = 0;
-    FileStatus status; // when its layout was made
+    process::FileStatus status; // when its layout was made
     // Containers of one image, and overlays, show one file as many. Empty: released.
-    std::set<FileIdentity> names;
+    std::set<process::FileIdentity> names;
     std::map<pid_t, std::uint64_t> users; // processes that mapped it, and their start_ticks
     std::uint64_t unused_since_ns = 0;    // 0: used at the last check
     bool is_due = false;                  // is released at the next check, unless it has users then
     bool stays = false;                   // it is a file of this machine, not of a container
     bool is_requested = false;            // named by an option: keeps its probes without users
     std::string path;                     // in the mount namespace of the first process
-    MappedFile file;                      // open while it has probes
-    std::optional<std::pair<pid_t, Mapping>> found_in; // the first process, until probes are placed
+    process::MappedFile file;             // open while it has probes
+    std::optional<std::pair<pid_t, process::Mapping>>
+        found_in; // the first process, until probes are placed
     nccl::LibraryLayout layout;
     std::optional<cw_nccl_layout>
         bpf_layout;                   // for the BPF programs; empty: the layout does not fit
@@ -59,9 +60,9 @@ struct NcclLibrary {
     std::string loop_refused;         // why long lists are truncated; empty: they are not
     std::string sockets_refused;      // why closed sockets are not emitted; empty: they are
     std::vector<std::string> missing; // requested probes that are missing, a clause each
-    std::unique_ptr<Skeleton<::nccl>> programs;
+    std::unique_ptr<loader::Skeleton<::nccl>> programs;
     std::vector<bpf_link *> links;
-    std::vector<PlannedProbe> probes;
+    std::vector<source::PlannedProbe> probes;
     std::uint64_t placed_ns = 0;
 };
 
@@ -75,7 +76,7 @@ public:
 
     // `spare_unused_ns`: for how long a library that no process maps keeps its probes.
     // `rearm_mappings`: emit the next mapping of a file with one of these numbers again.
-    NcclLibraries(const SharedMaps &maps, NcclProbes wanted,
+    NcclLibraries(const loader::SharedMaps &maps, NcclProbes wanted,
                   std::uint64_t spare_unused_ns = MINUTE_NS,
                   std::function<void(const Inodes &)> rearm_mappings = {},
                   std::size_t max_probed = MAX_PROBED)
@@ -125,7 +126,7 @@ public:
     // The greatest number; each later library has a greater one.
     [[nodiscard]] std::uint32_t last_id() const { return last_id_; }
     // The library of a mapping; null: not a library.
-    [[nodiscard]] NcclLibrary *library_of(pid_t pid, const Mapping &mapping) const;
+    [[nodiscard]] NcclLibrary *library_of(pid_t pid, const process::Mapping &mapping) const;
     // What is not recorded, one clause each.
     [[nodiscard]] std::vector<std::string> problems() const;
     // Hits that the kernel skipped, if it counts them.
@@ -134,20 +135,20 @@ public:
 private:
     struct Candidate {
         pid_t pid;
-        Mapping mapping;
-        FileStatus status;
+        process::Mapping mapping;
+        process::FileStatus status;
         std::string file; // a path to it for this process
     };
 
     void collect(pid_t pid, std::vector<Candidate> &candidates, Scanned &scanned);
     // False: not classified.
     bool classify(Candidate candidate, const nccl::FileCheck &check);
-    [[nodiscard]] NcclLibrary *library_of(const FileIdentity &file) const;
+    [[nodiscard]] NcclLibrary *library_of(const process::FileIdentity &file) const;
     // Null: no reader could be started.
-    NcclLibrary *add(MappedFile file, const FileStatus &status, std::string path);
+    NcclLibrary *add(process::MappedFile file, const process::FileStatus &status, std::string path);
     [[nodiscard]] Result<nccl::LibraryLayout> layout_of(const NcclLibrary &library) const;
     // The library of this build whose probes are in this mapping.
-    [[nodiscard]] NcclLibrary *probed_in(pid_t pid, const Mapping &mapping,
+    [[nodiscard]] NcclLibrary *probed_in(pid_t pid, const process::Mapping &mapping,
                                          std::string_view build_id) const;
     void merge_copies();
     [[nodiscard]] std::size_t n_probed() const;
@@ -155,12 +156,12 @@ private:
     // False: all have users.
     bool make_room();
     [[nodiscard]] NcclLibrary *longest_unused() const;
-    void refuse(const FileIdentity &file, pid_t pid);
+    void refuse(const process::FileIdentity &file, pid_t pid);
     void refuse_the_rest();
     static void add_user(NcclLibrary &library, pid_t pid);
     // Compares the file with the layout, and adopts its new status if the code is the same.
     [[nodiscard]] bool matches_its_layout(NcclLibrary &library) const;
-    static void adopt_status(NcclLibrary &library, const FileStatus &now);
+    static void adopt_status(NcclLibrary &library, const process::FileStatus &now);
     [[nodiscard]] bool has_lost_breakpoints(const NcclLibrary &library) const;
     void release(NcclLibrary &library);
     void release_due();
@@ -172,9 +173,10 @@ private:
     Result<void> load(NcclLibrary &library, bool loop);
     Result<void> place_all(NcclLibrary &library) const;
     void list_probes(NcclLibrary &library) const;
-    static Result<void> place_one(NcclLibrary &library, PlannedProbe &probe, bpf_program *program);
+    static Result<void> place_one(NcclLibrary &library, source::PlannedProbe &probe,
+                                  bpf_program *program);
 
-    const SharedMaps &maps_;
+    const loader::SharedMaps &maps_;
     NcclProbes wanted_;
     std::uint64_t spare_unused_ns_;
     std::function<void(const Inodes &)> rearm_mappings_;
@@ -182,10 +184,10 @@ private:
     std::uint64_t checked_unused_ns_ = 0;
     std::uint32_t last_id_ = 0;
     bool attached_ = false;
-    std::set<FileIdentity> not_nccl_;        // files that are not NCCL
-    std::map<FileIdentity, pid_t> refused_;  // without room, and a process that maps each
-    std::set<pid_t> retry_pids_;             // processes with refused libraries
-    Inodes retry_inodes_;                    // their files
+    std::set<process::FileIdentity> not_nccl_;       // files that are not NCCL
+    std::map<process::FileIdentity, pid_t> refused_; // without room, and a process that maps each
+    std::set<pid_t> retry_pids_;                     // processes with refused libraries
+    Inodes retry_inodes_;                            // their files
     std::vector<std::string> past_problems_; // of unreadable files and of forgotten libraries
     std::vector<std::unique_ptr<NcclLibrary>> libraries_;
 };

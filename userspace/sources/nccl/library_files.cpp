@@ -30,10 +30,10 @@ struct Breakpoints {
     std::size_t n_other = 0; // other code; the rest is unreadable
 };
 
-Breakpoints breakpoints_in(const ProcessView &view, const Mapping &mapping,
+Breakpoints breakpoints_in(const process::ProcessView &view, const process::Mapping &mapping,
                            const NcclLibrary &library) {
     Breakpoints found;
-    for (const PlannedProbe &probe : library.probes) {
+    for (const source::PlannedProbe &probe : library.probes) {
         if (!probe.placed || probe.offset_bytes < mapping.file_offset ||
             probe.offset_bytes - mapping.file_offset >= mapping.end - mapping.begin)
             continue;
@@ -47,14 +47,15 @@ Breakpoints breakpoints_in(const ProcessView &view, const Mapping &mapping,
 }
 
 bool is_deleted(const NcclLibrary &library) {
-    const auto status = library.file.is_open() ? library.file.status() : status_of(library.path);
+    const auto status =
+        library.file.is_open() ? library.file.status() : process::status_of(library.path);
     return !status || status->n_names == 0 ||
            (!library.file.is_open() && !library.names.contains(status->identity));
 }
 
 NcclLibraries::Inodes inodes_of(const NcclLibrary &library) {
     NcclLibraries::Inodes inodes;
-    for (const FileIdentity &name : library.names)
+    for (const process::FileIdentity &name : library.names)
         inodes.insert(name.inode);
     return inodes;
 }
@@ -62,19 +63,19 @@ NcclLibraries::Inodes inodes_of(const NcclLibrary &library) {
 // True: there were some.
 bool forget_ended_users(NcclLibrary &library) {
     return std::erase_if(library.users, [](const auto &user) {
-               return start_ticks(user.first) != user.second;
+               return process::start_ticks(user.first) != user.second;
            }) != 0;
 }
 
 } // namespace
 
-NcclLibrary *NcclLibraries::library_of(const FileIdentity &file) const {
+NcclLibrary *NcclLibraries::library_of(const process::FileIdentity &file) const {
     const auto found = std::ranges::find_if(
         libraries_, [&file](const auto &library) { return library->names.contains(file); });
     return found == libraries_.end() ? nullptr : found->get();
 }
 
-NcclLibrary *NcclLibraries::library_of(pid_t pid, const Mapping &mapping) const {
+NcclLibrary *NcclLibraries::library_of(pid_t pid, const process::Mapping &mapping) const {
     if (mapping.path.empty())
         return nullptr;
     const auto status = status_of(pid, mapping);
@@ -82,16 +83,16 @@ NcclLibrary *NcclLibraries::library_of(pid_t pid, const Mapping &mapping) const 
 }
 
 void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Scanned &scanned) {
-    ProcessView view{pid};
+    process::ProcessView view{pid};
     if (!view.refresh())
         return;
-    for (const Mapping &mapping : view.mappings()) {
+    for (const process::Mapping &mapping : view.mappings()) {
         if (!mapping.executable || mapping.inode == 0 || mapping.path.empty())
             continue;
         const auto status = status_of(pid, mapping);
         if (!status)
             continue;
-        const FileIdentity &file = status->identity;
+        const process::FileIdentity &file = status->identity;
         NcclLibrary *library = library_of(file);
         if (library != nullptr)
             add_user(*library, pid);
@@ -101,13 +102,14 @@ void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Scann
         } else if (std::ranges::none_of(candidates, [&file](const Candidate &known) {
                        return known.status.identity == file;
                    })) {
-            candidates.push_back({pid, mapping, *status, MappedFile::path_of(pid, mapping)});
+            candidates.push_back(
+                {pid, mapping, *status, process::MappedFile::path_of(pid, mapping)});
         }
     }
 }
 
 std::vector<pid_t> NcclLibraries::processes() const {
-    return wanted_.pids.empty() ? all_processes()
+    return wanted_.pids.empty() ? process::all_processes()
                                 : std::vector<pid_t>{wanted_.pids.begin(), wanted_.pids.end()};
 }
 
@@ -149,7 +151,7 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
             refuse(candidate.status.identity, candidate.pid);
             return true;
         }
-        auto file = MappedFile::open(candidate.pid, candidate.mapping);
+        auto file = process::MappedFile::open(candidate.pid, candidate.mapping);
         const auto opened = file ? file->status() : std::nullopt;
         if (!opened || opened->identity != candidate.status.identity)
             return false;
@@ -157,7 +159,7 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
         if (library == nullptr)
             return false;
         add_user(*library, candidate.pid);
-        const auto here = status_of(library->path);
+        const auto here = process::status_of(library->path);
         library->stays = here && here->identity == opened->identity;
         library->found_in.emplace(candidate.pid, std::move(candidate.mapping));
         if (attached_)
@@ -174,7 +176,7 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
 }
 
 Result<void> NcclLibraries::add_file(const std::string &path) {
-    auto file = MappedFile::open(path);
+    auto file = process::MappedFile::open(path);
     if (!file)
         return std::move(file).failure();
     const auto status = file->status();
@@ -202,7 +204,8 @@ Result<nccl::LibraryLayout> NcclLibraries::layout_of(const NcclLibrary &library)
     return nccl::layout_of_file(library.file.own_path(), {library.path, wanted_.symbols});
 }
 
-NcclLibrary *NcclLibraries::add(MappedFile file, const FileStatus &status, std::string path) {
+NcclLibrary *NcclLibraries::add(process::MappedFile file, const process::FileStatus &status,
+                                std::string path) {
     auto library = std::make_unique<NcclLibrary>();
     library->id = ++last_id_;
     library->status = status;
@@ -224,16 +227,16 @@ NcclLibrary *NcclLibraries::add(MappedFile file, const FileStatus &status, std::
     if (library->problem.empty())
         list_probes(*library);
     else
-        library->file = MappedFile{};
+        library->file = process::MappedFile{};
     libraries_.push_back(std::move(library));
     return libraries_.back().get();
 }
 
 // Recognised by the breakpoints in memory: the kernel does not say which file is below a
 // container's overlay.
-NcclLibrary *NcclLibraries::probed_in(pid_t pid, const Mapping &mapping,
+NcclLibrary *NcclLibraries::probed_in(pid_t pid, const process::Mapping &mapping,
                                       std::string_view build_id) const {
-    const ProcessView view{pid};
+    const process::ProcessView view{pid};
     for (const auto &library : libraries_) {
         if (library->links.empty() || library->layout.build_id != build_id)
             continue;
@@ -247,10 +250,10 @@ NcclLibrary *NcclLibraries::probed_in(pid_t pid, const Mapping &mapping,
 // If a file is written from its start (cp), processes lose its pages, and the breakpoints in them.
 bool NcclLibraries::has_lost_breakpoints(const NcclLibrary &library) const {
     for (const auto &[pid, start] : library.users) {
-        ProcessView view{pid};
+        process::ProcessView view{pid};
         if (!view.refresh())
             continue;
-        for (const Mapping &mapping : view.mappings())
+        for (const process::Mapping &mapping : view.mappings())
             if (mapping.executable && library_of(pid, mapping) == &library &&
                 breakpoints_in(view, mapping, library).n_other != 0)
                 return true;
@@ -261,7 +264,7 @@ bool NcclLibraries::has_lost_breakpoints(const NcclLibrary &library) const {
 void NcclLibraries::add_user(NcclLibrary &library, pid_t pid) {
     if (library.users.contains(pid))
         return;
-    if (const auto start = start_ticks(pid)) {
+    if (const auto start = process::start_ticks(pid)) {
         library.users.emplace(pid, *start);
         library.unused_since_ns = 0;
     }
@@ -306,7 +309,7 @@ bool NcclLibraries::make_room() {
     return false;
 }
 
-void NcclLibraries::refuse(const FileIdentity &file, pid_t pid) {
+void NcclLibraries::refuse(const process::FileIdentity &file, pid_t pid) {
     add_problem(fmt::format("{} files with NCCL are probed, which is the limit: the others are not "
                             "recorded. Fix: --pid",
                             max_probed_));
@@ -320,7 +323,7 @@ void NcclLibraries::refuse_the_rest() {
     std::erase_if(libraries_, [this](const auto &library) {
         if (!library->found_in || library->placed_ns != 0 || !library->problem.empty())
             return false;
-        for (const FileIdentity &name : library->names)
+        for (const process::FileIdentity &name : library->names)
             refuse(name, library->found_in->first);
         return true;
     });
@@ -332,7 +335,7 @@ bool NcclLibraries::matches_its_layout(NcclLibrary &library) const {
     const auto now = library.file.status();
     if (now == library.status)
         return true;
-    const FileIdentity &before = library.status.identity;
+    const process::FileIdentity &before = library.status.identity;
     if (!now || now->identity.device != before.device || now->identity.inode != before.inode)
         return false;
     auto layout = layout_of(library);
@@ -346,12 +349,12 @@ bool NcclLibraries::matches_its_layout(NcclLibrary &library) const {
 }
 
 // The other names may be of this file, with its new time, or of copies with the old one.
-void NcclLibraries::adopt_status(NcclLibrary &library, const FileStatus &now) {
-    const FileIdentity before = std::exchange(library.status, now).identity;
+void NcclLibraries::adopt_status(NcclLibrary &library, const process::FileStatus &now) {
+    const process::FileIdentity before = std::exchange(library.status, now).identity;
     if (now.identity == before)
         return;
     const auto names = std::exchange(library.names, {now.identity});
-    for (FileIdentity name : names) {
+    for (process::FileIdentity name : names) {
         if (name == before)
             continue;
         library.names.insert(name);
@@ -363,12 +366,12 @@ void NcclLibraries::adopt_status(NcclLibrary &library, const FileStatus &now) {
 }
 
 void NcclLibraries::release(NcclLibrary &library) {
-    take_off(library.links);
+    loader::take_off(library.links);
     library.links.clear();
     library.programs.reset();
-    for (PlannedProbe &probe : library.probes)
+    for (source::PlannedProbe &probe : library.probes)
         probe.placed = false;
-    library.file = MappedFile{};
+    library.file = process::MappedFile{};
     library.names.clear();
     library.users.clear();
     library.is_due = false;
@@ -382,10 +385,10 @@ void NcclLibraries::release(NcclLibrary &library) {
 
 void NcclLibraries::find_users() {
     for (const pid_t pid : processes()) {
-        ProcessView view{pid};
+        process::ProcessView view{pid};
         if (!view.refresh())
             continue;
-        for (const Mapping &mapping : view.mappings())
+        for (const process::Mapping &mapping : view.mappings())
             if (NcclLibrary *library = mapping.executable ? library_of(pid, mapping) : nullptr)
                 add_user(*library, pid);
     }

@@ -6,6 +6,10 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/source/probe_record.h"
 
@@ -93,7 +97,7 @@ void LibraryWatch::forget_libraries() {
     });
 }
 
-void LibraryWatch::append(RecordSink &sink, bool everything) {
+void LibraryWatch::append(source::RecordSink &sink, bool everything) {
     for (const auto &each : libraries_.all()) {
         const NcclLibrary &library = *each;
         if (!everything && library.id <= last_written_)
@@ -114,7 +118,7 @@ void LibraryWatch::append(RecordSink &sink, bool everything) {
         sink.append(record.header);
         if (everything)
             continue; // the recorder writes the probes itself
-        for (const PlannedProbe &probe : library.probes) {
+        for (const source::PlannedProbe &probe : library.probes) {
             const cw_probe placed = probe_record(probe, library.placed_ns);
             sink.append(placed.header);
         }

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include "collwire/recorder_records.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/nccl/libraries.h"
 
@@ -39,7 +40,7 @@ public:
     // library is forgotten.
     void poll(bool starts_segment);
     // New libraries with their probes; all libraries without probes, with `everything`.
-    void append(RecordSink &sink, bool everything);
+    void append(source::RecordSink &sink, bool everything);
 
 private:
     struct Mapped {

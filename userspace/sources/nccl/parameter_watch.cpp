@@ -5,6 +5,9 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/nccl/memory/live_comms.h"
 #include "userspace/nccl/memory/parameters.h"
 
@@ -41,10 +44,10 @@ void ParameterWatch::poll() {
 void ParameterWatch::read(const LibraryUser &user, Process &process) {
     process.is_due = false;
     const NcclLibrary *library = libraries_.find(user.image_id);
-    ProcessView view{static_cast<pid_t>(user.tgid)};
+    process::ProcessView view{static_cast<pid_t>(user.tgid)};
     if (library == nullptr || library->layout.parameters.empty() || !view.refresh())
         return;
-    for (const Mapping &mapping : view.mappings()) {
+    for (const process::Mapping &mapping : view.mappings()) {
         if (!mapping.executable || libraries_.library_of(view.pid(), mapping) != library)
             continue;
         const auto bias = nccl::load_bias(library->layout, mapping);
@@ -61,7 +64,7 @@ void ParameterWatch::read(const LibraryUser &user, Process &process) {
     }
 }
 
-void ParameterWatch::append(RecordSink &sink, const LibraryUser &user) const {
+void ParameterWatch::append(source::RecordSink &sink, const LibraryUser &user) const {
     const auto process = processes_.find(user);
     if (process == processes_.end())
         return;

@@ -25,7 +25,7 @@ public:
     void on_connection(const LibraryUser &user);
     void poll();
     void forget(const LibraryUser &user) { processes_.erase(user); }
-    void append(RecordSink &sink, const LibraryUser &user) const;
+    void append(source::RecordSink &sink, const LibraryUser &user) const;
 
 private:
     struct Process {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/record.h"
 #include "userspace/source/source.h"
 
 namespace collwire::sources {
@@ -17,7 +18,7 @@ template <typename Record> RecordBytes bytes_of_record(const Record &record) {
     return {begin, begin + sizeof(record)};
 }
 
-inline void append(RecordSink &sink, const RecordBytes &record) {
+inline void append(source::RecordSink &sink, const RecordBytes &record) {
     sink.append(*reinterpret_cast<const cw_header *>(record.data()));
 }
 
@@ -27,7 +28,7 @@ public:
         records_.push_back(bytes_of_record(record));
     }
     void add_bytes(RecordBytes record) { records_.push_back(std::move(record)); }
-    void append_to(RecordSink &sink) const {
+    void append_to(source::RecordSink &sink) const {
         for (const RecordBytes &record : records_)
             append(sink, record);
     }

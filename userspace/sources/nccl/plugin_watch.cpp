@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "collwire/nccl_comm_records.h"
+
 namespace collwire::sources {
 
 void PluginWatch::add(const CommAddress &address, const cw_nccl_connection &connection) {
@@ -16,7 +18,7 @@ void PluginWatch::add(const CommAddress &address, const cw_nccl_connection &conn
     if (library != nullptr && library->bpf_layout &&
         library->bpf_layout->proxy_state_net != CW_NCCL_NO_FIELD && connection.tgid == comm->tgid &&
         comm->proxy_state != 0)
-        net = ProcessView{static_cast<pid_t>(connection.tgid)}
+        net = process::ProcessView{static_cast<pid_t>(connection.tgid)}
                   .read<std::uint64_t>(comm->proxy_state + library->bpf_layout->proxy_state_net)
                   .value_or(0);
     plugins_.add(connection, {address.tgid, address.comm}, comm->image_id, net);
@@ -36,7 +38,7 @@ void PluginWatch::poll() {
     found_.networks.insert(found_.networks.end(), found.networks.begin(), found.networks.end());
 }
 
-void PluginWatch::append(RecordSink &sink, bool everything, bool is_last) {
+void PluginWatch::append(source::RecordSink &sink, bool everything, bool is_last) {
     if (everything || is_last)
         poll();
     else

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "collwire/nccl_connection_records.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/nccl/comm_registry.h"
 #include "userspace/sources/nccl/plugins.h"
@@ -23,7 +24,7 @@ public:
     void poll_if_due();
     // What was found, and with `everything` all networks. Connections of communicators that have
     // ended since are appended, too: a new segment has the others twice.
-    void append(RecordSink &sink, bool everything, bool is_last);
+    void append(source::RecordSink &sink, bool everything, bool is_last);
     void forget(std::uint32_t tgid) { plugins_.forget(tgid); }
     void remove(const CommAddress &address) { plugins_.forget({address.tgid, address.comm}); }
     // Empty: the queue pairs of all connections were searched. `is_over`: no search follows.

@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/nccl/memory/plugin_memory.h"
 
 namespace collwire::sources {
@@ -61,7 +63,7 @@ void NcclPlugins::add(const cw_nccl_connection &connection, const Owner &owner,
     network.image_id = image_id;
 }
 
-void NcclPlugins::read_networks(const ProcessView &process, Found &found) {
+void NcclPlugins::read_networks(const process::ProcessView &process, Found &found) {
     const auto tgid = static_cast<std::uint32_t>(process.pid());
     for (auto at = networks_.lower_bound({tgid, 0});
          at != networks_.end() && at->first.first == tgid; ++at) {
@@ -82,7 +84,7 @@ void NcclPlugins::read_networks(const ProcessView &process, Found &found) {
 
 bool NcclPlugins::search_process(std::uint32_t tgid, std::vector<Wanted> &wanted,
                                  const QpNumbers *numbers, std::uint64_t until_ns, Found &found) {
-    ProcessView process{static_cast<pid_t>(tgid)};
+    process::ProcessView process{static_cast<pid_t>(tgid)};
     if (!process.refresh())
         return false;
     read_networks(process, found);

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_connection_records.h"
 #include "userspace/process/process_view.h"
 
 namespace collwire::sources {
@@ -79,7 +79,7 @@ private:
     // False: it has exited.
     bool search_process(std::uint32_t tgid, std::vector<Wanted> &wanted, const QpNumbers *numbers,
                         std::uint64_t until_ns, Found &found);
-    void read_networks(const ProcessView &process, Found &found);
+    void read_networks(const process::ProcessView &process, Found &found);
     void drop(const std::vector<Wanted> &wanted);
     void forget_if(const std::function<bool(const Owner &)> &is_gone);
 

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/inventory/process.h"
 #include "userspace/process/process_view.h"
 
@@ -23,10 +25,10 @@ bool ProcessWatch::add(const cw_nccl_comm &record) {
     const LibraryUser user = {record.tgid, record.image_id};
     const auto [entry, is_new] = processes_.try_emplace(user);
     Process &process = entry->second;
-    if (!is_new && same_start(process.start_boottime_ns, record.start_boottime_ns))
+    if (!is_new && inventory::same_start(process.start_boottime_ns, record.start_boottime_ns))
         return false;
-    process = {start_ticks(static_cast<pid_t>(record.tgid)).value_or(0), record.start_boottime_ns,
-               monotonic_ns()};
+    process = {process::start_ticks(static_cast<pid_t>(record.tgid)).value_or(0),
+               record.start_boottime_ns, monotonic_ns()};
     pending_.add(record_of(user, process));
     return true;
 }
@@ -36,7 +38,7 @@ std::vector<ProcessWatch::Exited> ProcessWatch::poll() {
     std::vector<Exited> exited;
     for (auto at = processes_.begin(); at != processes_.end();) {
         auto &[user, process] = *at;
-        if (!has_ended(static_cast<pid_t>(user.tgid), process.start_ticks)) {
+        if (!process::has_ended(static_cast<pid_t>(user.tgid), process.start_ticks)) {
             process.there_ns = now_ns;
             ++at;
             continue;
@@ -56,7 +58,7 @@ bool ProcessWatch::uses(std::uint32_t image_id) const {
         processes_, [image_id](const auto &entry) { return entry.first.image_id == image_id; });
 }
 
-void ProcessWatch::append_exited(RecordSink &sink) {
+void ProcessWatch::append_exited(source::RecordSink &sink) {
     for (const cw_nccl_process &record : std::exchange(exited_, {}))
         sink.append(record.header);
 }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/nccl/pending_records.h"
 
@@ -35,9 +35,10 @@ public:
     std::vector<Exited> poll();
     [[nodiscard]] bool uses(std::uint32_t image_id) const;
 
-    void append_exited(RecordSink &sink);
+    void append_exited(source::RecordSink &sink);
     // `append_more` appends the other records of a process after it.
-    template <typename AppendMore> void append_all(RecordSink &sink, AppendMore append_more) const {
+    template <typename AppendMore>
+    void append_all(source::RecordSink &sink, AppendMore append_more) const {
         for (const auto &[user, process] : processes_) {
             sink.append(record_of(user, process).header);
             append_more(user);

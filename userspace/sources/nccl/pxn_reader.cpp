@@ -4,6 +4,9 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 #include "userspace/nccl/memory/live_comms.h"
 #include "userspace/nccl/memory/proxies.h"
 
@@ -50,10 +53,10 @@ bool PxnReader::read(const Wanted &wanted) {
     if (!proxy)
         return false;
     const auto pid = static_cast<pid_t>(proxy->comm.tgid);
-    ProcessView view{pid};
+    process::ProcessView view{pid};
     if (!view.refresh())
         return true; // it has exited
-    for (const Mapping &mapping : view.mappings()) {
+    for (const process::Mapping &mapping : view.mappings()) {
         const NcclLibrary *mapped =
             mapping.executable ? libraries_.library_of(pid, mapping) : nullptr;
         if (mapped == nullptr || mapped->id != proxy->comm.image_id)

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
 #include "userspace/sources/nccl/comm_registry.h"
 
 namespace collwire::sources {

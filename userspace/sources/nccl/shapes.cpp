@@ -84,7 +84,7 @@ void NcclShapes::use(std::uint32_t tgid, std::uint64_t shape) {
         due_.push_back(used.key);
 }
 
-void NcclShapes::append(RecordSink &sink) {
+void NcclShapes::append(source::RecordSink &sink) {
     for (const Key &key : due_) {
         const auto found = by_key_.find(key);
         if (found == by_key_.end())

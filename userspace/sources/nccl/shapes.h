@@ -11,7 +11,7 @@
 #include <map>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_launch_records.h"
 #include "userspace/source/source.h"
 
 namespace collwire::sources {
@@ -28,7 +28,7 @@ public:
     // A launch of this shape is in the current segment.
     void use(std::uint32_t tgid, std::uint64_t shape);
     // Appends the shapes that launches of this segment have and the segment lacks.
-    void append(RecordSink &sink);
+    void append(source::RecordSink &sink);
     // All shapes are in earlier segments from here on.
     void begin_segment() { ++segment_; }
     // Launches whose segment lacks their shape: it was dropped before.

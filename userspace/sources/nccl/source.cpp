@@ -8,6 +8,12 @@
 
 #include <fmt/format.h>
 
+#include "collwire/loss_records.h"
+#include "collwire/nccl_error_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
+#include "collwire/record_kinds.h"
+#include "collwire/recorder_records.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 
 namespace collwire::sources {
@@ -22,7 +28,7 @@ template <typename T> T copy_of(const cw_header &header) {
     return record;
 }
 
-std::optional<NcclPlugins::QpNumbers> qp_numbers(const SharedMaps &maps) {
+std::optional<NcclPlugins::QpNumbers> qp_numbers(const loader::SharedMaps &maps) {
     const auto live = maps.live_qps();
     if (!live)
         return std::nullopt;
@@ -34,7 +40,7 @@ std::optional<NcclPlugins::QpNumbers> qp_numbers(const SharedMaps &maps) {
 
 } // namespace
 
-NcclSource::NcclSource(const SharedMaps &maps, NcclOptions options)
+NcclSource::NcclSource(const loader::SharedMaps &maps, NcclOptions options)
     : options_(std::move(options)),
       libraries_(maps, options_.probes, options_.spare_unused_ns, options_.rearm_mappings),
       library_watch_(libraries_,
@@ -68,8 +74,8 @@ Result<void> NcclSource::prepare() {
     return {};
 }
 
-std::vector<PlannedProbe> NcclSource::probe_list() const {
-    std::vector<PlannedProbe> probes;
+std::vector<source::PlannedProbe> NcclSource::probe_list() const {
+    std::vector<source::PlannedProbe> probes;
     for (const auto &library : libraries_.all())
         probes.insert(probes.end(), library->probes.begin(), library->probes.end());
     return probes;
@@ -83,7 +89,7 @@ Result<void> NcclSource::attach() {
     return {};
 }
 
-std::vector<SourceState> NcclSource::states() const {
+std::vector<source::SourceState> NcclSource::states() const {
     auto problems = libraries_.problems();
     if (discovery_.is_cut())
         problems.emplace_back("a process has more communicators, ranks or connections than are "
@@ -184,7 +190,7 @@ void NcclSource::on_record(const cw_header &header) {
     }
 }
 
-void NcclSource::sample(RecordSink &sink, bool everything) {
+void NcclSource::sample(source::RecordSink &sink, bool everything) {
     if (!ended_)
         library_watch_.poll(everything);
     pxn_.poll();
@@ -215,7 +221,7 @@ void NcclSource::sample(RecordSink &sink, bool everything) {
     shapes_.append(sink);
 }
 
-std::vector<LossCount> NcclSource::losses() const {
+std::vector<source::LossCount> NcclSource::losses() const {
     if (shapes_.lost() == 0)
         return {};
     return {{CW_LOSS_NCCL_SHAPE, CW_CPU_USERSPACE, shapes_.lost()}};

@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/record.h"
 #include "userspace/sources/nccl/comm_discovery.h"
 #include "userspace/sources/nccl/comm_registry.h"
 #include "userspace/sources/nccl/error_watch.h"
@@ -37,21 +40,21 @@ struct NcclOptions {
 };
 
 // Routes records to the parts, each of which owns its state, and appends what they have to samples.
-class NcclSource : public Source {
+class NcclSource : public source::Source {
 public:
-    NcclSource(const SharedMaps &maps, NcclOptions options);
+    NcclSource(const loader::SharedMaps &maps, NcclOptions options);
     ~NcclSource() override;
 
     [[nodiscard]] std::string_view name() const override { return "nccl"; }
     Result<void> prepare() override;
-    [[nodiscard]] std::vector<PlannedProbe> probe_list() const override;
+    [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const override;
     Result<void> attach() override;
-    [[nodiscard]] std::vector<SourceState> states() const override;
+    [[nodiscard]] std::vector<source::SourceState> states() const override;
     void baseline() override { steps_.poll(false); }
     void begin() override { comms_.read_counts(); }
     void on_record(const cw_header &header) override;
-    void sample(RecordSink &sink, bool everything) override;
-    [[nodiscard]] std::vector<LossCount> losses() const override;
+    void sample(source::RecordSink &sink, bool everything) override;
+    [[nodiscard]] std::vector<source::LossCount> losses() const override;
     void end() override;
     void detach() override;
 

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "collwire/record.h"
+#include "collwire/record_kinds.h"
 
 namespace collwire::sources {
 namespace {
@@ -24,8 +26,8 @@ void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &
             known->second.comm = 0; // another communicator has it, too
         return;
     }
-    const auto counter = nccl::find_step_counter(ProcessView{static_cast<pid_t>(connection.tgid)},
-                                                 bpf_layout, connection);
+    const auto counter = nccl::find_step_counter(
+        process::ProcessView{static_cast<pid_t>(connection.tgid)}, bpf_layout, connection);
     if (!counter || (!is_known && process.connections.size() >= MAX_CONNECTIONS))
         return;
     process.state_offset = counts_starts ? bpf_layout.args_state : CW_NCCL_NO_FIELD;
@@ -44,7 +46,7 @@ void NcclSteps::poll(bool everything) {
         poll(tgid, process, everything);
 }
 
-void NcclSteps::append(RecordSink &sink) {
+void NcclSteps::append(source::RecordSink &sink) {
     for (const cw_nccl_steps &record : std::exchange(samples_, {}))
         sink.append(record.header);
 }
@@ -55,8 +57,8 @@ void NcclSteps::poll(std::uint32_t tgid, Process &process, bool everything) {
     for (const auto &[address, connection] : process.connections)
         counters.push_back(connection.counter);
     const std::uint64_t read_ns = monotonic_ns();
-    const auto readings = nccl::read_step_counters(ProcessView{static_cast<pid_t>(tgid)}, counters,
-                                                   process.state_offset);
+    const auto readings = nccl::read_step_counters(process::ProcessView{static_cast<pid_t>(tgid)},
+                                                   counters, process.state_offset);
     const std::uint64_t now_ns = monotonic_ns();
     auto at = process.connections.begin();
     for (const auto &reading : readings) {

@@ -7,8 +7,8 @@
 #include <map>
 #include <vector>
 
+#include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_layout.h"
-#include "collwire/records.h"
 #include "userspace/nccl/memory/step_counters.h"
 #include "userspace/source/source.h"
 
@@ -24,7 +24,7 @@ public:
     void forget(std::uint32_t tgid, std::uint64_t comm);
     // Samples all connections. append() has those that changed; all, with `everything`.
     void poll(bool everything);
-    void append(RecordSink &sink);
+    void append(source::RecordSink &sink);
 
 private:
     struct Connection {

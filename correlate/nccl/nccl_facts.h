@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Results of the NCCL records: communicators, operations, connections, and the owners of bytes.
-// Indices point into the vectors of Identity or Model; NONE points nowhere.
+// Indices point into the vectors of NcclFacts or Model; NONE points nowhere.
 #pragma once
 
 #include <array>
@@ -11,13 +11,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "collwire/records.h"
+#include "collwire/nccl_comm_records.h"
+#include "collwire/nccl_connection_records.h"
+#include "collwire/nccl_launch_records.h"
+#include "collwire/socket_records.h"
 #include "correlate/model/known.h"
 #include "correlate/nccl/errors.h"
 #include "correlate/nccl/gathered.h"
 #include "correlate/nccl/op_bytes.h"
 
-namespace collwire::identity {
+namespace collwire::nccl {
 
 // Certainty of the operation that bytes belong to, weakest first, numbered as enum cw_rung.
 enum class Rung : std::uint8_t {
@@ -386,7 +389,7 @@ struct Finding {
     std::map<std::string, std::uint64_t> evidence;
 };
 
-struct Identity {
+struct NcclFacts {
     Gathered gathered;
     bool recorded = false; // a recording that counts recorded NCCL
     std::vector<Instance> instances;
@@ -419,4 +422,4 @@ struct Identity {
     std::vector<NcclError> errors;          // by time
 };
 
-} // namespace collwire::identity
+} // namespace collwire::nccl
