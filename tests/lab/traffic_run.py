@@ -3,7 +3,6 @@
 
 import collections
 import os
-import shutil
 
 import lab_harness as harness
 import late_attach
@@ -12,25 +11,21 @@ NODES = 3
 LEAVES = (0, 0, 1)  # of each node
 MTU_BYTES = 1500
 ETHERNET_BYTES = 14
-POSTED_REPORT = "posted.json"
-# Where the kernel keeps a call from a probe, the capture says so and lacks what that call had to say: another run is compared.
-RUNS = 3
+REPORTS = {"wire": harness.REPORT, "posted": "posted.json", "from_first": late_attach.REPORT}
 
 
-def recorded_benchmarks(out, kernel, loss_percent, then=(), options=(), has_late=False):
-    """The reports over a run from which the kernel kept no call: of packets, of posts alone, and of late recorders (else None). They are left in
-    `out`. then: jobs that follow in the same boot, with these options of tools/lab."""
-    wanted = [("capture", harness.REPORT), ("posted", POSTED_REPORT)] + ([(late_attach.CAPTURE, late_attach.REPORT)] if has_late else [])
-    for _ in range(RUNS):
-        run_benchmarks(out, kernel, loss_percent, then, options)
-        statuses = harness.report_statuses(kernel)
-        reports = [harness.collwire_report(out, capture=capture, name=name, expected=statuses) for capture, name in wanted]
-        missed = [entry for report in reports for entry in report["loss"]["entries"] if entry["class"] == "probe_missed"]
-        if kernel != harness.MISSES_CALLS or not missed:
-            return reports if has_late else [*reports, None]
-        print(f"run again, since this kernel kept calls from probes: {missed}", flush=True)
-        shutil.rmtree(out)
-    raise AssertionError(f"calls were kept from probes in each of {RUNS} runs")
+def reports_of(out, kernel, has_late):
+    """{kind: report} by the kinds of truth/compare.py: of packets, of posts alone, and of late recorders. They are left in `out`."""
+    wanted = {"wire": ("capture", REPORTS["wire"]), "posted": ("posted", REPORTS["posted"])}
+    if has_late:
+        wanted["from_first"] = (late_attach.CAPTURE, REPORTS["from_first"])
+    return {kind: harness.collwire_report(out, capture=capture, name=name, expected=harness.report_statuses(kernel))
+            for kind, (capture, name) in wanted.items()}
+
+
+def missed_calls(report, kernel):
+    """Where the kernel keeps a call from a probe, the capture says so and lacks what that call had to say: another run is compared."""
+    return [entry for entry in report["loss"]["entries"] if kernel == harness.MISSES_CALLS and entry["class"] == "probe_missed"]
 
 
 def run_benchmarks(out, kernel, loss_percent, then, more_options):
