@@ -115,7 +115,7 @@ void match_posts(Model &model) {
             if (device != devices.end())
                 match = qps.find(posts.session, device->second, posts.key, time_ns);
             if (match == NONE)
-                reason = "the capture has no queue pair with this device, number, process and time";
+                reason = "no queue pair of this device, number, process and time is in the capture";
         } else {
             std::size_t matches = 0;
             for (const Index device : qps.devices_of(host)) {
@@ -126,8 +126,8 @@ void match_posts(Model &model) {
                 ++matches;
             }
             reason = matches == 0
-                         ? "the device is not known, and the capture has no queue pair with this "
-                           "number and process"
+                         ? "the device is not known, and no queue pair of this number and process "
+                           "is in the capture"
                          : "the device is not known, and several queue pairs have this number";
             if (matches != 1)
                 match = NONE;

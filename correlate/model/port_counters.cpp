@@ -101,7 +101,7 @@ Converted convert(const Counter &counter, const Counter *packets, const Port &po
     const bool infiniband = port.link_layer == CW_LINK_INFINIBAND;
     const auto undocumented = [&](std::uint64_t bytes) {
         converted.bytes = bytes;
-        converted.note = "what it counts is not documented: it may or may not include headers";
+        converted.note = "its extent is not documented: headers may or may not be in it";
         if (packets != nullptr)
             converted.uncertainty_bytes =
                 multiply_saturating(packets->series.increase(), UNDOCUMENTED_BYTES_A_PACKET);
@@ -124,7 +124,7 @@ Converted convert(const Counter &counter, const Counter *packets, const Port &po
                 add_saturating(bytes, multiply_saturating(packets->series.increase(), VCRC_BYTES));
             converted.note = "octets x 4, LRH to before VCRC, plus 2 bytes of VCRC a packet";
         } else {
-            converted.note = "octets x 4, LRH to before VCRC; excludes 2 bytes of VCRC a packet";
+            converted.note = "octets x 4, LRH to before VCRC; 2 bytes of VCRC a packet are missing";
         }
         break;
     }

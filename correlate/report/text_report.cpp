@@ -166,7 +166,7 @@ void ReportTextWriter::sent() {
                               ? ""
                               : ", " + human_bytes(tcp.retransmitted_bytes) + " retransmitted"));
     if (tcp.connections_without_bytes != 0)
-        field(fmt::format("  TCP            on {} NCCL connection(s): not measured{}",
+        field(fmt::format("  TCP            on {} NCCL connection(s), not measured{}",
                           grouped(tcp.connections_without_bytes),
                           tcp.derived_tx_payload_bytes
                               ? ": " + exact_bytes(tcp.derived_tx_payload_bytes) +
