@@ -22,7 +22,7 @@ using capture::text_of;
 namespace {
 
 // A segment starts with the whole state, and the next sample follows a sampling interval later.
-// Destinations of datagrams have no time of their first frame, so the time tells them apart.
+// Destinations of datagrams have no time of their first frame, so the time separates them.
 constexpr std::uint64_t SNAPSHOT_WITHIN_NS = 500'000'000;
 // Two stretches of retransmission this near are one; more stretches than this of one queue pair are
 // joined.

@@ -13,7 +13,7 @@ namespace collwire::model {
 namespace {
 
 constexpr std::uint64_t ATOMIC_BYTES = 8;
-// A datagram is one packet, whatever the path MTU, which its queue pair does not know.
+// A datagram is one packet for every path MTU, which its queue pair does not know.
 constexpr std::uint32_t DATAGRAM_MTU_BYTES = 4096;
 
 bool carries_payload(std::size_t post_class) {
@@ -56,7 +56,7 @@ std::optional<wire::WirePath> path_of(const Qp &qp, const Port *port, bool &assu
 
 void add_wire_bytes(PostedBytes &bytes, const Qp &qp, const Port *port,
                     const cw_post_counters &posts) {
-    // No posts means nothing sent, whatever the headers.
+    // No posts means nothing sent, with any headers.
     const bool none = std::all_of(std::begin(posts.classes), std::end(posts.classes),
                                   [](const auto &of_class) { return of_class.wrs == 0; });
     if (none) {

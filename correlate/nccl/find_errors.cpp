@@ -185,7 +185,7 @@ void ErrorFinder::take_queue_pairs(NcclError &result) {
         return qps->is_destroyed &&
                qps->time_ns > model::add_saturating(result.time_ns, SAME_LOOK_NS);
     });
-    // Queue pairs destroyed by the failing rank belong together, whatever their peers.
+    // Queue pairs destroyed by the failing rank belong together, with any peers.
     const bool are_destroyed = std::all_of(of_rank.begin(), of_rank.end(),
                                            [](const auto &qps) { return qps->is_destroyed; });
     if (of_rank.empty() || (of_rank.size() > 1 && !are_destroyed))

@@ -152,7 +152,7 @@ void complete(Operation &operation) {
         operation.end_before_realtime_ns = operation.most_duration_ns = 0;
         return;
     }
-    // The last of its parts was measured, whatever the others are.
+    // The last of its parts was measured; the others may be sampled.
     if (operation.end_known != EndKnown::No &&
         operation.end_after_realtime_ns == operation.end_before_realtime_ns)
         operation.end_known = EndKnown::Measured;
