@@ -425,7 +425,7 @@ void Builder::warn_about_gaps() {
             "them and other switches is of unknown tier. Fix: give them uplinks",
             unplaced, quote(topology_.text_[topology_.switches_[example].id])));
     if (topology_.ports_.empty())
-        problems_.warning("ports: there are none, so every tier will be unknown. Fix: list the "
+        problems_.warning("ports: the list is empty, so every tier will be unknown. Fix: list the "
                           "ports of the hosts");
 }
 

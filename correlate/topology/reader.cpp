@@ -240,7 +240,7 @@ private:
         const auto found = file_.find(list);
         if (found == file_.end()) {
             problems_.error(
-                fmt::format("\"{}\" is missing. Fix: add it, [] if there are none", list));
+                fmt::format("\"{}\" is missing. Fix: add it, [] for an empty list", list));
             return;
         }
         if (!found->is_array()) {

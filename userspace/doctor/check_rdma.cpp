@@ -42,7 +42,8 @@ Check check_devices(const DoctorReport &report) {
         return {"RDMA devices",
                 CheckState::Missing,
                 "none",
-                "nothing to record here; report, topology, diagnose and doctor still work",
+                "no RDMA traffic to record here; NCCL over sockets, report, topology, diagnose and "
+                "doctor still work",
                 "load the NIC driver (sudo modprobe mlx5_ib), or create a software device: sudo "
                 "modprobe rdma_rxe; sudo rdma link add rxe0 type rxe netdev eth0",
                 false};

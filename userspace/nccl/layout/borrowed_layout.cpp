@@ -270,12 +270,12 @@ private:
         if (of_other->rung == Certainty::Process || !has_all)
             result.rung = Certainty::Process;
         else
-            result.source =
-                fmt::format("layouts of {} ({}){}, functions by what they log",
-                            lender_ == Lender::SameVersion ? "another build of " + other_.version
-                                                           : "another version, " + other_.version,
-                            other_.build_id.substr(0, BUILD_ID_DIGITS),
-                            lender_ == Lender::SameVersion ? "" : ", as of the one behind it");
+            result.source = fmt::format(
+                "layouts of {} ({}){}, functions by what they log",
+                lender_ == Lender::SameVersion ? "another build of " + other_.version
+                                               : "another version, " + other_.version,
+                other_.build_id.substr(0, BUILD_ID_DIGITS),
+                lender_ == Lender::SameVersion ? "" : ", equal to those of the next version");
         return result;
     }
 

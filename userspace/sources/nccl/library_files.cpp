@@ -167,7 +167,8 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
         return true;
     }
     if (check.verdict != Other)
-        add_problem(fmt::format("{}: {}: cannot tell whether it is NCCL", candidate.mapping.path,
+        add_problem(fmt::format("{}: {}: cannot determine whether it is NCCL",
+                                candidate.mapping.path,
                                 check.verdict == Unopened ? "cannot be opened" : check.problem));
     if (not_nccl_.size() >= MAX_FILES)
         not_nccl_.clear();
