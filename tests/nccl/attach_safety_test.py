@@ -30,6 +30,7 @@ PATIENCE_S = 120
 RESTORED_S = 20
 # Every fifth recorder is killed.
 KILLED_EACH = 5
+AIMS = ("starting", "recording", "ending")
 # With every second recorder, a comparison: a program uses the CPU as a starting recorder does, and attaches nothing.
 COMPARED_EACH = 2
 # A shared machine is slow at times, with or without a recorder. A round is slow if one of its iterations took this much longer than the slowest
@@ -201,9 +202,8 @@ def attach_nothing(collwire, log, seconds):
     wait_for_iterations(log, 1)
 
 
-def kill_at_any_point(recorder, chance):
-    """Returns what the recorder was doing."""
-    aim = chance.choice(("starting", "recording", "ending"))
+def kill(recorder, aim, chance):
+    """`aim`: one of AIMS. Returns what the recorder was doing when it was killed."""
     if aim == "starting":
         time.sleep(chance.uniform(0, 0.6))
     else:
@@ -248,7 +248,7 @@ def attach_and_detach(arguments, library, directory, chance):
             recorder, where = Recorder(arguments.collwire, f"{directory}/{number}", job.pids), None
             try:
                 if number % KILLED_EACH == KILLED_EACH - 1:
-                    where = kill_at_any_point(recorder, chance)
+                    where = kill(recorder, AIMS[number // KILLED_EACH % len(AIMS)], chance)
                     killed[where] += 1
                 else:
                     wait_until_recording(recorder, job)

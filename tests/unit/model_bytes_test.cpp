@@ -263,7 +263,7 @@ TEST(ModelBytes, PostsOfUnknownQueuePairsAreReported) {
     // The third has the key of no other, so it is not the first context's.
     EXPECT_EQ(model.unmatched_posts.size(), 3U);
     EXPECT_EQ(qp_of(model, "node0", 17).posted_tx_payload_bytes, 300U);
-    EXPECT_TRUE(has_warning(model, "900 B posted on 3 queue pair(s)"));
+    EXPECT_TRUE(has_warning(model, "900 B were posted on 3 queue pair(s)"));
 }
 
 TEST(ModelBytes, PostsMatchTheQueuePairAliveThen) {

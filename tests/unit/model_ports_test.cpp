@@ -120,7 +120,8 @@ TEST(ModelPorts, MoreThanTheCounterShowsMayBeLoss) {
             node.loss(CW_LOSS_QP_EVENT, 0, 12);
         const Model model = model_of({node.end().bytes()});
         EXPECT_TRUE(has_warning(model, "sent 500 B more than its counter shows"));
-        EXPECT_EQ(has_warning(model, "(uncertainty 0 B); the records that were lost there"),
+        EXPECT_EQ(has_warning(model,
+                              "(uncertainty 0 B); probably because records were lost on this host"),
                   with_loss);
     }
 }

@@ -17,7 +17,7 @@ _STATISTICS = re.compile(r"(\d+) packets? captured.*?(\d+) packets? received by 
 
 
 class Capture:
-    """One tcpdump on one link, from before the first frame to after the last."""
+    """One tcpdump on one link, for the whole run."""
 
     def __init__(self, link, directory, preexec):
         self.link = link
@@ -51,7 +51,7 @@ class Capture:
         return self._statistics(signal.SIGUSR1)[0]
 
     def stop(self):
-        """Ends the capture; returns {captured, received, dropped} as tcpdump counted them."""
+        """Stops the capture. Returns tcpdump's counts: {captured, received, dropped}."""
         captured, received, dropped = self._statistics(signal.SIGINT)
         self._process.wait()
         return {"captured": captured, "received": received, "dropped": dropped}
@@ -76,7 +76,7 @@ def sums(path):
 
 
 def compare(fabric, rows, directory):
-    """Lines that name each link and direction where counter and capture differ. Empty: they hold the same frames."""
+    """One line per link and direction where counter and capture differ. Empty: they agree."""
     wrong = []
     for link, row in zip(fabric.links, rows):
         seen = {"a": [0, 0], "b": [0, 0], None: [0, 0]}
@@ -85,7 +85,7 @@ def compare(fabric, rows, directory):
             side[0] += frames
             side[1] += length
         if seen[None][0]:
-            wrong.append(f"{link.name}: {seen[None][0]} frames from an address that is no node's")
+            wrong.append(f"{link.name}: {seen[None][0]} frames from an address that belongs to no node")
         for side, name in (("a", "a_to_b"), ("b", "b_to_a")):
             counted = [row[f"{name}_pkts"], row[f"{name}_bytes"]]
             if seen[side] != counted:

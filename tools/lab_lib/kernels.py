@@ -161,7 +161,7 @@ def get(series):
     os.makedirs(os.path.join(cache, "kernels"), exist_ok=True)
     with open(os.path.join(cache, f"lock-{series}"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Only the holder of the lock stages a download, so that whatever lies there now is a dead predecessor's.
+        # Only the lock holder stages a download: what is there now was left by an earlier run that died.
         shutil.rmtree(os.path.join(cache, "kernels", f"staging-{series}"), ignore_errors=True)
         if entry["image"]:
             kernel = _load(os.path.join(cache, "kernels", f"{series}_{entry['image']}_{entry['version']}"))

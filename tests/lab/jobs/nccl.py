@@ -7,6 +7,7 @@ capture of a case, and that of a job's first case the job's logs.
 For a stripped library: COLLWIRE_CUDA_SYMBOLS and LAYOUTS, where the double finds symbols and layouts; C_LIBRARY, the directory of a newer C library, if
 NCCL needs one; RECORD_OPTIONS, more options of the recorders, separated by spaces; RECORDER, a copy of collwire with other layout files beside it."""
 
+import contextlib
 import glob
 import json
 import os
@@ -36,7 +37,7 @@ TRIES = 3
 LOST = 5
 # With all recorders attached.
 ITERATIONS_RECORDED = 4
-LATE_NICENESS = 10
+NICENESS = 10
 # For several recorders, which end at once.
 STOP_S = 180
 # Until one sees an operation in flight.
@@ -104,7 +105,7 @@ def environment(case, directory, rank):
 class Ranks:
     """The job's processes on this node."""
 
-    def __init__(self, case, directory, port, late=False):
+    def __init__(self, case, directory, port):
         self._name, self._directory, self.processes = f"{case.name}:{port}", directory, []
         self._ranks = [NODE * case.ranks_per_node + local for local in range(case.ranks_per_node)]
         for local, rank in enumerate(self._ranks):
@@ -112,11 +113,9 @@ class Ranks:
             words += [f"{os.environ['DOUBLE']}/job", "--rank", str(rank), "--ranks", str(NODES * case.ranks_per_node),
                      "--id", f"tcp:{ADDRESS[0]}:{port}", "--device", str(local), "--plan", case.plan_path,
                      "--log", f"{directory}/job.{rank}", *case.job_options]
-            # The ranks poll on the node's only CPU, where a recorder that attaches late would need minutes.
-            niceness = LATE_NICENESS if late else 0
             with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
-                self.processes.append(subprocess.Popen(words, env=environment(case, directory, rank), stdout=output, stderr=subprocess.STDOUT,
-                                                       preexec_fn=lambda: os.nice(niceness)))
+                self.processes.append(subprocess.Popen(words, env=environment(case, directory, rank), stdout=output,
+                                                        stderr=subprocess.STDOUT))
 
     def iterations(self):
         """Iterations that all ranks of this node completed."""
@@ -125,6 +124,20 @@ class Ranks:
                 return 0
             return read_growing(path).count('"event":"waited"')
         return min(of_log(f"{self._directory}/job.{rank}") for rank in self._ranks)
+
+    @contextlib.contextmanager
+    def giving_way(self):
+        """Lowers the priority of all threads in the block. They poll on the node's only CPU, and a recorder that attaches needs it."""
+        def set_niceness(niceness):
+            for process in self.processes:
+                for thread in os.listdir(f"/proc/{process.pid}/task"):
+                    with contextlib.suppress(ProcessLookupError): # the thread exited
+                        os.setpriority(os.PRIO_PROCESS, int(thread), niceness)
+        set_niceness(NICENESS)
+        try:
+            yield
+        finally:
+            set_niceness(0)
 
     def inspect(self):
         """Writes inspect.json: `collwire inspect` of the ranks, if possible with an operation in flight."""
@@ -184,7 +197,8 @@ def attach_late(late, ranks, barrier):
     poll_until(lambda: ranks.iterations() > 0, f"{case.name}: the job's first iteration")
     barrier.wait()
     time.sleep(case.late_s * NODE)
-    recorders = [(case, start_recorder(case)) for case in late]
+    with ranks.giving_way():
+        recorders = [(case, start_recorder(case)) for case in late]
     barrier.wait()
     goal = ranks.iterations() + ITERATIONS_RECORDED
     poll_until(lambda: ranks.iterations() >= goal, f"{case.name}: {ITERATIONS_RECORDED} recorded iterations")
@@ -201,9 +215,8 @@ def run_once(cases, barrier, alarm, port):
         os.mkdir(os.path.join(OUT, case.name))
     recorders = [(case, start_recorder(case, "--nccl", os.environ["NCCL_LIBRARY"])) for case in cases if not case.late_s]
     barrier.wait()
-    late = [case for case in cases if case.late_s]
-    ranks = Ranks(job, directory, port, late=bool(late))
-    if late:
+    ranks = Ranks(job, directory, port)
+    if late := [case for case in cases if case.late_s]:
         recorders += attach_late(late, ranks, barrier)
         if NODE == 0: # such a job runs until it is stopped
             ranks.end()
