@@ -51,6 +51,18 @@ class Packets(dict):
         return self[link]
 
 
+class PartOfPackets(dict):
+    """Link name -> its frames of a time, out of those of all the time."""
+
+    def __init__(self, packets: Dict[str, List[Frame]], begin_s: float, end_s: float):
+        super().__init__()
+        self._packets, self._begin_s, self._end_s = packets, begin_s, end_s
+
+    def __missing__(self, link: str) -> List[Frame]:
+        self[link] = [frame for frame in self._packets[link] if self._begin_s <= frame.time_s < self._end_s]
+        return self[link]
+
+
 class Fabric:
     """The lab's own files: links with their counters, ports, packets."""
 
@@ -78,10 +90,9 @@ class Fabric:
                     self.datagrams[(frame.source, frame.source_qpn, frame.destination, frame.dest_qpn)] += frame.wire_bytes
 
     def between(self, begin_s: float, end_s: float) -> "Fabric":
-        """The same with the nodes' frames of this time only, without uplinks. The links' counters stay those of the whole run."""
+        """The same with the frames of this time only. The links' counters stay those of the whole run."""
         part = copy.copy(self)
-        part.packets = {port["switch_port"]: [frame for frame in self.packets[port["switch_port"]] if begin_s <= frame.time_s < end_s]
-                        for port in self.ports}
+        part.packets = PartOfPackets(self.packets, begin_s, end_s)
         part._sum_up()
         return part
 
