@@ -67,10 +67,11 @@ def as_recorder(mask):
 class Recorder:
     """Runs `collwire record` for the duration of the block."""
 
-    def __init__(self, capture):
+    def __init__(self, capture, library):
         self.said = ""
         self.process = None
-        self._words = [COLLWIRE, "record", "-o", capture, "--duration", f"{LIMIT_S}s"]
+        # Without --nccl a kernel without kprobes finds the ranks once a second: by then they have made their first calls.
+        self._words = [COLLWIRE, "record", "-o", capture, "--nccl", library, "--duration", f"{LIMIT_S}s"]
 
     def __enter__(self):
         try:
@@ -124,7 +125,7 @@ def demonstrate(library, out):
     version = ".".join(str(part) for part in double_job.version_of(library))
     with tempfile.TemporaryDirectory(prefix="collwire-demo-") as scratch:
         say("collwire record")
-        with Recorder(f"{out}/capture") as recorder:
+        with Recorder(f"{out}/capture", library) as recorder:
             say(f"official NCCL {version}: {RANKS} ranks on this machine, each one a node for NCCL, over NET/Socket; no GPU: CUDA is a test double")
             run_job(library, scratch)
         if recorder.process.returncode != 0:
