@@ -11,7 +11,6 @@ namespace collwire::cupti {
 using Result = int;
 inline constexpr Result SUCCESS = 0;
 inline constexpr Result INVALID_OPERATION = 7;
-inline constexpr Result NOT_INITIALIZED = 15;
 inline constexpr Result MULTIPLE_SUBSCRIBERS = 39;
 
 using Kind = int;

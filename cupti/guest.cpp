@@ -24,6 +24,7 @@ constexpr uint64_t DRAIN_NS = 1'000'000'000;
 constexpr uint64_t RETRY_NS = 1'000'000'000;
 // A tool that stopped its records may start again at once.
 constexpr uint64_t NEIGHBOUR_REST_NS = 1'000'000'000;
+constexpr int MAX_UNREADY = 60; // a minute
 constexpr uint32_t FLUSH_PERIOD_MS = 200;
 constexpr int WAIT_OF_GUEST_MS = 1000, WAIT_OF_PROGRAM_MS = 200;
 constexpr const char* IN_SPITE_OF_ALL = "COLLWIRE_CUPTI_FORCE"; // environment: trace where CUPTI's other users cannot be seen
@@ -111,11 +112,13 @@ bool Guest::must_not_arm(cw_gpu_state_item& answer) {
     set(CW_GPU_YIELDED, answer);
     return true;
   }
-  if (result == NOT_INITIALIZED) {
+  // CUPTI is not ready before CUDA is.
+  if (++unready_ < MAX_UNREADY) {
+    answer.reason = CW_GPU_REASON_CUPTI;
     set(CW_GPU_NO_CUDA, answer);
-    return true;
+  } else {
+    fail(result, answer);
   }
-  fail(result, answer);
   return true;
 }
 

@@ -50,6 +50,7 @@ private:
   bool has_functions_ = false, is_own_libcupti_ = false, has_registered_ = false;
   cw_gpu_state state_ = CW_GPU_OFF;
   uint64_t flushed_ns_ = 0, disarmed_ns_ = 0, tried_ns_ = 0, yields_ = 0;
+  int unready_ = 0;
   bool is_draining_ = false;
   std::atomic<bool> is_receiving_ = false;
   std::atomic<uint64_t> dropped_ = 0;

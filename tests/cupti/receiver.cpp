@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A test double of the recorder, preloaded: it takes the guest's hand-overs in the process, without a probe. COLLWIRE_RECEIVED=FILE: a JSON line
 // for each item, at most COLLWIRE_RECEIVED_LINES of kernels, and a last line with sums. It checks times: none in the future, none backwards.
+// Its semaphore takes the place of the guest's: COLLWIRE_RECEIVER_ARMED=1 sets it from the first moment on.
 #include "collwire/gpu_records.h"
 
 #include <atomic>
@@ -111,4 +112,11 @@ struct AtEnd {
 
 } // namespace
 
-extern "C" __attribute__((visibility("default"))) void collwire_gpu_batch(const cw_gpu_batch* batch) { received().take(*batch); }
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT volatile unsigned short collwire_gpu_arm_semaphore;
+volatile unsigned short collwire_gpu_arm_semaphore = 0;
+
+__attribute__((constructor)) static void set_semaphore() { collwire_gpu_arm_semaphore = getenv("COLLWIRE_RECEIVER_ARMED") != nullptr; }
+
+EXPORT void collwire_gpu_batch(const cw_gpu_batch* batch) { received().take(*batch); }

@@ -29,8 +29,12 @@ class Guest:
         self.semaphore = None
         with open("/proc/self/maps", encoding="utf-8") as maps:
             paths = {line.split()[-1] for line in maps if "libcollwire_cupti.so" in line}
-        if paths:
-            self.semaphore = ctypes.c_ushort.in_dll(ctypes.CDLL(paths.pop()), "collwire_gpu_arm_semaphore")
+        # A preloaded receiver's takes the place of the guest's.
+        for library in [None, *paths] if paths else []:
+            try:
+                self.semaphore = self.semaphore or ctypes.c_ushort.in_dll(ctypes.CDLL(library), "collwire_gpu_arm_semaphore")
+            except ValueError:
+                continue
 
     def set(self, value):
         if self.semaphore is not None:
