@@ -32,7 +32,8 @@ class Guest:
         # A preloaded receiver's takes the place of the guest's.
         for library in [None, *paths] if paths else []:
             try:
-                self.semaphore = self.semaphore or ctypes.c_ushort.in_dll(ctypes.CDLL(library), "collwire_gpu_arm_semaphore")
+                self.semaphore = ctypes.c_ushort.in_dll(ctypes.CDLL(library), "collwire_gpu_arm_semaphore")
+                break
             except ValueError:
                 continue
 
