@@ -135,6 +135,14 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_last_error(session, record);
     case CW_KIND_NCCL_WARNING:
         return add_warning(session, record);
+    case CW_KIND_GPU_KERNEL:
+        return add_gpu_kernel(session, record);
+    case CW_KIND_GPU_NAME:
+        return add_gpu_name(session, record);
+    case CW_KIND_GPU_WINDOW:
+        return add_gpu_window(session, record);
+    case CW_KIND_GPU_TRACE:
+        return add_gpu_trace(session, record);
     default:
         return true;
     }
