@@ -23,6 +23,7 @@
 #include "userspace/sources/posts_source.h"
 #include "userspace/sources/qp_source.h"
 #include "userspace/sources/rxe_wire_source.h"
+#include "userspace/sources/socket_end_source.h"
 #include "userspace/sources/socket_source.h"
 
 namespace collwire::record {
@@ -108,6 +109,8 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
     sources::MappingsSource *told_by = mappings.get();
     if (auto added = add(std::move(mappings)); !added)
         return added;
+    if (auto added = add(std::make_unique<sources::SocketEndSource>(*maps_)); !added)
+        return added;
     sources::NcclOptions nccl;
     nccl.rearm_mappings = [told_by](const auto &inodes) { told_by->tell_again(inodes); };
     nccl.probes.pids = options.pids;
@@ -121,6 +124,7 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
     nccl.has_mapping_records = [this] { return works("mappings"); };
     sources::SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;
+    sockets_options.has_end_records = [this] { return works("socket_ends"); };
     auto sockets = std::make_unique<sources::SocketSource>(std::move(sockets_options));
     nccl.on_connection = [to = sockets.get()](const cw_header &record) { to->on_record(record); };
     if (auto added = add(std::make_unique<sources::NcclSource>(*maps_, std::move(nccl))); !added)
