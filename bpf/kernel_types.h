@@ -157,7 +157,20 @@ struct inode {
 	struct super_block *i_sb;
 };
 
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
 struct file {
+	struct path f_path;
 	struct inode *f_inode;
 	void *private_data;
 };

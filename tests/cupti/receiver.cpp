@@ -7,11 +7,13 @@
 #include "collwire/gpu_records.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unistd.h>
 
 namespace {
@@ -150,8 +152,18 @@ struct AtEnd {
 EXPORT volatile unsigned short collwire_gpu_arm_semaphore;
 volatile unsigned short collwire_gpu_arm_semaphore = 0;
 
+// The semaphore follows a file: it exists, or it does not.
+static void follow(std::string path) {
+    for (;;) {
+        collwire_gpu_arm_semaphore = access(path.c_str(), F_OK) == 0;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
 __attribute__((constructor)) static void set_semaphore() {
     collwire_gpu_arm_semaphore = getenv("COLLWIRE_RECEIVER_ARMED") != nullptr;
+    if (const char *path = getenv("COLLWIRE_RECEIVER_ARM_FILE"))
+        std::thread(follow, std::string(path)).detach();
 }
 
 EXPORT void collwire_gpu_batch(const cw_gpu_batch *batch) {

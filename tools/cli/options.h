@@ -33,6 +33,7 @@ struct RecordCommand {
     std::vector<std::string> pids;
     std::string ring = "8MiB";
     std::string posts = "auto";
+    std::string gpu; // empty: no trace of GPU kernels
     bool no_wire = false;
     bool no_nccl = false;
     bool has_separator = false; // `--` stands before the command to start

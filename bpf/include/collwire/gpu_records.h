@@ -8,9 +8,12 @@
 
 #include "collwire/record.h"
 
+#define CW_GPU_LIBRARY "libcollwire_cupti.so"
+
 #define CW_GPU_BATCH_MAGIC   0x42475743 /* "CWGB" */
 #define CW_GPU_BATCH_VERSION 1
-#define CW_GPU_BATCH_ITEMS   64 /* at most, in one hand-over */
+#define CW_GPU_BATCH_ITEMS   64		/* at most, in one hand-over */
+#define CW_GPU_BUFFER_BYTES  (16 << 20) /* of host memory that a traced process takes, at most */
 
 /* What a hand-over holds, and so the kind of its records. */
 enum cw_gpu_item {
