@@ -40,6 +40,7 @@ void Guest::poll() {
   if (!is_alive()) return lock_.release();
   const uint64_t now_ns = monotonic_ns();
   cw_gpu_state_item answer = {};
+  if (state_ != CW_GPU_ARMED && !is_draining_) give_back_memory(); // what CUPTI still held the last time
   if (state_ == CW_GPU_ARMED) {
     if (!is_wanted_now) disarm(answer);
     else if (now_ns - flushed_ns_ >= FLUSH_NS) flush();
@@ -74,7 +75,7 @@ bool Guest::must_not_arm(cw_gpu_state_item& answer) {
       set(CW_GPU_REFUSED, answer);
       return true;
     }
-    has_functions_ = load_functions(functions_, api_version_, false);
+    has_functions_ = load_(functions_, api_version_, false);
   }
   if (!has_functions_ || api_version_ < FIRST_API) {
     answer.reason = has_functions_ ? CW_GPU_REASON_OLD_CUPTI : CW_GPU_REASON_NO_CUPTI;
@@ -116,7 +117,7 @@ void Guest::arm() {
   cw_gpu_state_item answer = {};
   if (must_not_arm(answer)) return;
   if (!buffers_.take() || !windows_.take()) {
-    buffers_.give_back();
+    give_back_memory();
     answer.reason = CW_GPU_REASON_NO_MEMORY;
     return set(CW_GPU_REFUSED, answer);
   }
@@ -137,16 +138,20 @@ void Guest::arm() {
 }
 
 void Guest::disarm(cw_gpu_state_item& answer) {
-  answer.begin_ns = monotonic_ns();
-  answer.result = functions_.disable(CONCURRENT_KERNEL);
-  answer.end_ns = disarmed_ns_ = monotonic_ns();
-  clock_.read_pair(functions_);
-  functions_.flush_all(0);
+  stop();
   is_draining_ = true;
   state_ = CW_GPU_DISARMED;
   if (buffers_.lent() != 0) return; // kernels still run: the next polls fetch them
   finish(answer);
   set(CW_GPU_DISARMED, answer);
+}
+
+void Guest::stop() {
+  disarming_ns_ = monotonic_ns();
+  disarm_result_ = functions_.disable(CONCURRENT_KERNEL);
+  disarmed_ns_ = monotonic_ns();
+  clock_.read_pair(functions_);
+  functions_.flush_all(0);
 }
 
 // Everything that CUPTI has, also of kernels that run on, and the memory back.
@@ -156,10 +161,16 @@ void Guest::finish(cw_gpu_state_item& answer) {
   is_draining_ = false;
   is_receiving_.store(false, std::memory_order_release);
   windows_.hand_over_until(monotonic_ns() + Windows::WINDOW_NS);
-  if (answer.end_ns == 0) answer.end_ns = disarmed_ns_;
-  windows_.give_back();
-  buffers_.give_back();
+  answer.begin_ns = disarming_ns_;
+  answer.end_ns = disarmed_ns_;
+  answer.result = disarm_result_;
+  give_back_memory();
   if (getenv("COLLWIRE_CUPTI_FINALIZE")) answer.result = functions_.finalize();
+}
+
+// A callback that still reads a buffer adds to the windows: they go when all buffers are back.
+void Guest::give_back_memory() {
+  if (buffers_.give_back()) windows_.give_back();
 }
 
 void Guest::flush() {
@@ -175,13 +186,7 @@ void Guest::yield(const char* function) {
   if (!lock_.take(WAIT_OF_PROGRAM_MS)) return;
   if (state_ == CW_GPU_ARMED || is_draining_) {
     cw_gpu_state_item answer = {};
-    if (state_ == CW_GPU_ARMED) {
-      answer.begin_ns = monotonic_ns();
-      functions_.disable(CONCURRENT_KERNEL);
-      answer.end_ns = disarmed_ns_ = monotonic_ns();
-      clock_.read_pair(functions_);
-      functions_.flush_all(0);
-    }
+    if (state_ == CW_GPU_ARMED) stop();
     finish(answer);
     ++yields_;
     answer.reason = CW_GPU_REASON_OTHER_ACTIVITY;
@@ -206,8 +211,7 @@ void Guest::at_exit() {
 
 void Guest::fail(Result result, cw_gpu_state_item& answer) {
   is_receiving_.store(false, std::memory_order_release);
-  windows_.give_back();
-  buffers_.give_back();
+  give_back_memory();
   answer.reason = CW_GPU_REASON_CUPTI;
   answer.result = result;
   set(CW_GPU_FAILED, answer);

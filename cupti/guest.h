@@ -9,6 +9,7 @@
 #include "collwire/gpu_records.h"
 #include "control_lock.h"
 #include "kernels.h"
+#include "loader.h"
 #include "windows.h"
 
 #include <atomic>
@@ -18,6 +19,10 @@ namespace collwire::cupti {
 
 class Guest {
 public:
+  // The functions of the process's libcupti, or those that a unit test brings along.
+  using LoadFunctions = bool (*)(Functions& functions, uint32_t& api_version, bool only_mapped);
+  constexpr explicit Guest(LoadFunctions load = load_functions) : load_(load) {}
+
   // One look at what is wanted. For the guest's thread alone, at most 4 times a second.
   void poll();
 
@@ -39,17 +44,21 @@ private:
   // Why the process cannot be traced now; false: it can.
   bool must_not_arm(cw_gpu_state_item& answer);
   void disarm(cw_gpu_state_item& answer);
+  void stop();
   void finish(cw_gpu_state_item& answer);
+  void give_back_memory();
   void flush();
   void set(cw_gpu_state state, cw_gpu_state_item& answer);
   void report(cw_gpu_state state, cw_gpu_state_item& answer);
   void fail(Result result, cw_gpu_state_item& answer);
 
+  LoadFunctions load_;
   Functions functions_ = {};
   uint32_t api_version_ = 0;
   bool has_functions_ = false, is_own_libcupti_ = false, has_registered_ = false;
-  cw_gpu_state state_ = CW_GPU_OFF;
-  uint64_t flushed_ns_ = 0, disarmed_ns_ = 0, tried_ns_ = 0, yields_ = 0;
+  std::atomic<cw_gpu_state> state_ = CW_GPU_OFF; // is_alive() takes no lock
+  uint64_t flushed_ns_ = 0, disarming_ns_ = 0, disarmed_ns_ = 0, tried_ns_ = 0, yields_ = 0;
+  Result disarm_result_ = SUCCESS;
   int unready_ = 0;
   bool is_draining_ = false;
   std::atomic<bool> is_receiving_ = false;

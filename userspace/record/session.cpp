@@ -116,10 +116,6 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
     };
     if (auto added = add(std::move(mappings)); !added)
         return added;
-<<<<<<< HEAD
-    if (auto added = add(std::make_unique<sources::SocketEndSource>(*maps_)); !added)
-        return added;
-=======
     if (options.nccl)
         if (auto added = add_nccl_sources(options, rearm); !added)
             return added;
@@ -146,7 +142,8 @@ RecordSession::add_gpu_source(const RecordOptions &options,
 Result<void>
 RecordSession::add_nccl_sources(const RecordOptions &options,
                                 std::function<void(const std::set<std::uint64_t> &)> rearm) {
->>>>>>> gpurec
+    if (auto added = add(std::make_unique<sources::SocketEndSource>(*maps_)); !added)
+        return added;
     sources::NcclOptions nccl;
     nccl.rearm_mappings = std::move(rearm);
     nccl.probes.pids = options.pids;
