@@ -59,17 +59,21 @@ def of_item(items, name):
 
 
 def check_times(items):
+    total, = of_item(items, "sum")
     for bad in ("backwards", "in_future", "bad_batches"):
-        total, = of_item(items, "sum")
         assert total[bad] == 0, total
+    return total
 
 
 def compare(directory, rank):
     """Each kernel of NCCL that the double delivered was handed over once, unchanged, in CLOCK_MONOTONIC. Returns the states and kernels."""
     log, items = lines_of(f"{directory}/cupti.{rank}"), items_of(directory, rank)
-    check_times(items)
+    total = check_times(items)
+    assert total["callbacks"] > 0, total
+    assert total["callback_allocations"] == total["callback_locks"] == total["callback_system_calls"] == 0, f"in CUPTI's callbacks: {total}"
     summary, = events(log, "summary")
     assert summary["misuses"] == 0 and not summary["lacking"], summary
+    assert "cuptiActivityRegisterTimestampCallback" not in summary["calls"], "the time callback is the process's"
     delivered = {number for line in events(log, "delivered") for number in line["kernels"]}
     kernels = {(kernel["correlation"], kernel["graph_node"]): kernel for kernel in events(log, "kernel")
                if kernel["id"] in delivered and kernel["record"] == "recorded"}

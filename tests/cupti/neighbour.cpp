@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A test double of another tool in the process that takes activity records from CUPTI: it makes the
 // calls of PyTorch's profiler, in its order. Preloaded. COLLWIRE_NEIGHBOUR_CONTROL=FILE: commands,
-// a line each, which a test appends; COLLWIRE_NEIGHBOUR_OUT=FILE: a JSON line for each call and each
-// kernel. COLLWIRE_NEIGHBOUR_CLOCK=ticks: it registers a clock of its own. Compiled with
+// a line each, which a test appends; COLLWIRE_NEIGHBOUR_OUT=FILE: a JSON line for each call and
+// each kernel. COLLWIRE_NEIGHBOUR_CLOCK=ticks: it registers a clock of its own. Compiled with
 // COLLWIRE_NEIGHBOUR_BY_NAME it finds CUPTI with dlopen and dlsym, as JAX does; without, it is
 // linked with it.
 #include <chrono>
@@ -16,6 +16,7 @@
 #include <mutex>
 #include <pthread.h>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -156,7 +157,42 @@ void flush(uint32_t flags) {
     call("flush", flags, [&] { return cuptiActivityFlushAll(flags); });
 }
 
+// Ends of the process and copies of it. False: another command.
+bool obey_end(const std::string &command) {
+    if (command == "exit") {
+        exit(0);
+    } else if (command == "_exit") {
+        _exit(0);
+    } else if (command == "fork") {
+        // The child ends by exit(), with the guest's handler.
+        call("fork", 0, [] {
+            const pid_t child = fork();
+            int status = -1;
+            if (child == 0)
+                exit(0);
+            waitpid(child, &status, 0);
+            return status;
+        });
+    } else if (command == "exec") {
+        call("exec", 0, [] {
+            const pid_t child = fork();
+            int status = -1;
+            if (child == 0) {
+                execle("/bin/true", "true", nullptr, nullptr);
+                _exit(1);
+            }
+            waitpid(child, &status, 0);
+            return status;
+        });
+    } else {
+        return false;
+    }
+    return true;
+}
+
 void obey(const std::string &command) {
+    if (obey_end(command))
+        return;
     static const bool has_cupti = load_cupti();
     if (!has_cupti)
         abort();
@@ -180,7 +216,10 @@ void obey(const std::string &command) {
     } else if (command == "stray") {
         call("disable", 10, [] { return cuptiActivityDisable(10); });
     } else if (command == "subscribe") {
-        call("subscribe", 0, [] { return cuptiSubscribe(&subscriber, [](auto...) {}, nullptr); });
+        call("subscribe", 0, [] {
+            return cuptiSubscribe(
+                &subscriber, [](auto...) {}, nullptr);
+        });
     } else if (command == "unsubscribe") {
         call("unsubscribe", 0, [] { return cuptiUnsubscribe(subscriber); });
     } else if (command == "finalize") {
