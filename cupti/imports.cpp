@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports.h"
 
+#include "collwire/gpu_records.h"
+
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -123,11 +125,9 @@ void visit_relocations(const dl_phdr_info &object, const Imports &imports,
             continue;
         const char *name =
             imports.strings + imports.symbols[ELF64_R_SYM(relocations[i].r_info)].st_name;
-        if (name[0] != 'c' || strncmp(name, "cupti", 5) != 0)
-            continue;
         for (size_t k = 0; k < walk.count; ++k) {
             Replacement &wanted = walk.replacements[k];
-            if (strcmp(name, wanted.name) != 0)
+            if (name[0] != wanted.name[0] || strcmp(name, wanted.name) != 0)
                 continue;
             auto *slot = at<std::atomic<void *>>(object.dlpi_addr + relocations[i].r_offset);
             void *now = slot->load(std::memory_order_acquire);
@@ -145,7 +145,8 @@ int visit(dl_phdr_info *object, size_t, void *data) {
     auto &walk = *static_cast<Walk *>(data);
     const char *name = object->dlpi_name ? object->dlpi_name : "";
     const char *slash = strrchr(name, '/');
-    if (strncmp(slash ? slash + 1 : name, "libcupti.so", 11) == 0)
+    const char *file = slash ? slash + 1 : name;
+    if (strncmp(file, "libcupti.so", 11) == 0 || strcmp(file, CW_GPU_LIBRARY) == 0)
         return 0;
     for (int i = 0; i < object->dlpi_phnum; ++i) {
         if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)

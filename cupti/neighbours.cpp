@@ -2,10 +2,13 @@
 #include "neighbours.h"
 
 #include "clock.h"
+#include "control_lock.h"
 #include "imports.h"
 #include "loader.h"
 
 #include <atomic>
+#include <cstring>
+#include <dlfcn.h>
 #include <unistd.h>
 
 namespace collwire::cupti {
@@ -16,10 +19,13 @@ constexpr uint64_t REST_NS = 1'000'000'000;
 // A tool that has not fetched its records will do so when it has time.
 constexpr uint64_t FETCH_NS = 10'000'000'000;
 constexpr size_t RECEIVERS = 16;
+constexpr int WAIT_OF_LOADING_MS = 1000;
 
 struct State {
     Functions functions = {};
-    bool has_functions = false;
+    ControlLock loading;
+    std::atomic<bool> has_functions = false;
+    std::atomic<bool> has_looked_up = false;
     pid_t process = 0;
     unsigned long long loads = 0;
     size_t imports = 0;
@@ -220,8 +226,8 @@ Replacement replacements[] = {
     {"cuptiSubscribe_v2", reinterpret_cast<void *>(on_subscribe_v2), nullptr}, // not in 12.x
 };
 
-// In the order of the replacements. How many there are.
-size_t set_real_functions(const Functions &functions) {
+// In the order of the replacements.
+void set_real_functions(const Functions &functions) {
     void *const theirs[] = {
         reinterpret_cast<void *>(functions.enable),
         reinterpret_cast<void *>(functions.disable),
@@ -240,7 +246,55 @@ size_t set_real_functions(const Functions &functions) {
     static_assert(COUNT == sizeof replacements / sizeof replacements[0]);
     for (size_t i = 0; i < COUNT; ++i)
         replacements[i].theirs = theirs[i];
-    return functions.subscribe_v2 ? COUNT : COUNT - 1;
+}
+
+// The functions of the libcupti that is mapped, if one is. On any thread.
+bool find_functions() {
+    if (state.has_functions.load(std::memory_order_acquire))
+        return true;
+    if (!state.loading.take(WAIT_OF_LOADING_MS))
+        return false;
+    uint32_t api_version = 0;
+    if (!state.has_functions.load(std::memory_order_relaxed) &&
+        load_functions(state.functions, api_version, true)) {
+        set_real_functions(state.functions);
+        state.has_functions.store(true, std::memory_order_release);
+    }
+    state.loading.release();
+    return state.has_functions.load(std::memory_order_acquire);
+}
+
+using Lookup = void *(*)(void *handle, const char *name);
+constinit Lookup their_lookup = nullptr;
+
+void *lookup_of_cupti(void *handle, const char *name) {
+    void *found = their_lookup(handle, name);
+    if (!found || !is_own_process() || !find_functions())
+        return found;
+    for (const Replacement &replacement : replacements)
+        if (replacement.theirs == found && strcmp(replacement.name, name) == 0) {
+            state.has_looked_up.store(true, std::memory_order_release);
+            return replacement.ours;
+        }
+    return found;
+}
+
+// In the place of dlsym. The C library looks at the address of its caller: for all names but
+// CUPTI's it is entered by a jump, as if the program had called it.
+void *on_lookup(void *handle, const char *name) {
+    if (handle != RTLD_NEXT && name && name[0] == 'c' && strncmp(name, "cupti", 5) == 0)
+        return lookup_of_cupti(handle, name);
+    return their_lookup(handle, name);
+}
+
+Replacement lookups[] = {{"dlsym", reinterpret_cast<void *>(on_lookup), nullptr}};
+
+void watch_lookups() {
+    // The first one of the process, as the loader binds it.
+    if (!their_lookup)
+        their_lookup = reinterpret_cast<Lookup>(find_symbol(RTLD_DEFAULT, "dlsym"));
+    if (their_lookup)
+        replace_imports(lookups, 1);
 }
 
 } // namespace
@@ -251,20 +305,16 @@ void watch_neighbours(Yield yield) {
     const unsigned long long loads = loads_so_far();
     if (loads == state.loads)
         return;
+    watch_lookups();
     // Of two copies of CUPTI the guest serves none: a file's calls must reach the copy that it is
     // linked with.
     bool is_ambiguous = false;
     mapped_libcupti(is_ambiguous);
-    uint32_t api_version = 0;
-    if (is_ambiguous ||
-        (!state.has_functions && !load_functions(state.functions, api_version, true))) {
-        state.loads = loads;
-        return;
-    }
-    state.has_functions = true;
-    const size_t count = set_real_functions(state.functions);
-    state.imports = replace_imports(replacements, count);
     state.loads = loads;
+    if (is_ambiguous || !find_functions())
+        return;
+    const size_t count = sizeof replacements / sizeof replacements[0];
+    state.imports = replace_imports(replacements, state.functions.subscribe_v2 ? count : count - 1);
     // It called before the guest saw it, and may be recording.
     if (replacements[ENABLE].was_called) {
         replacements[ENABLE].was_called = false;
@@ -302,7 +352,8 @@ bool has_subscribed_neighbour() {
 
 bool has_unseen_caller() {
     bool is_ambiguous = false;
-    return mapped_libcupti(is_ambiguous) != nullptr && (is_ambiguous || state.imports == 0);
+    return mapped_libcupti(is_ambiguous) != nullptr &&
+           (is_ambiguous || (state.imports == 0 && !state.has_looked_up));
 }
 
 const char *last_neighbour_function() {

@@ -4,7 +4,7 @@
 // a line each, which a test appends; COLLWIRE_NEIGHBOUR_OUT=FILE: a JSON line for each call and
 // each kernel. COLLWIRE_NEIGHBOUR_CLOCK=ticks: it registers a clock of its own. Compiled with
 // COLLWIRE_NEIGHBOUR_BY_NAME it finds CUPTI with dlopen and dlsym, as JAX does; without, it is
-// linked with it.
+// linked with it. COLLWIRE_NEIGHBOUR_EARLY: it does so when it is loaded.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -43,7 +43,8 @@ using Callback = void (*)(void *, int, uint32_t, const void *);
 CUPTI_FUNCTIONS(POINTER)
 
 static bool load_cupti() {
-    void *library = dlopen("libcupti.so.13", RTLD_LAZY | RTLD_LOCAL);
+    const char *chosen = getenv("COLLWIRE_NEIGHBOUR_CUPTI");
+    void *library = dlopen(chosen ? chosen : "libcupti.so.13", RTLD_LAZY | RTLD_LOCAL);
     if (!library)
         return false;
     bool has_all = true;
@@ -264,6 +265,8 @@ __attribute__((constructor)) void start() {
     out = fopen((std::string(to) + "." + std::to_string(getpid())).c_str(), "we");
     if (!out)
         return;
+    if (getenv("COLLWIRE_NEIGHBOUR_EARLY"))
+        load_cupti();
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

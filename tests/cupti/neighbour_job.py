@@ -2,6 +2,7 @@
 """A job of official NCCL whose ranks have the guest library and a neighbour, another user of CUPTI: steers it, and compares what both received."""
 
 import contextlib
+import json
 import os
 
 from double_job import lines_of, signals_held
@@ -18,10 +19,10 @@ TICKS_PER_NS = 3
 
 
 class NeighbourRun:
-    """`neighbour`: the library's name, or None. Ranks run a training until end()."""
+    """`neighbour`: the library's name, or None. The ranks run a training until end()."""
 
     def __init__(self, arguments, directory, neighbour="cupti_neighbour", major=13, **settings):
-        self.directory, self.has_neighbour = directory, neighbour is not None
+        self.directory = directory
         self.control, self.arm_file, self.stuck_file = f"{directory}/control", f"{directory}/arm", f"{directory}/stuck"
         self.commands, self.processes = 0, []
         settings = {"COLLWIRE_RECEIVER_ARM_FILE": self.arm_file, "COLLWIRE_NEIGHBOUR_CONTROL": self.control, "COLLWIRE_CUDA_STUCK": self.stuck_file,
@@ -70,7 +71,6 @@ class NeighbourRun:
             return []
         with open(os.path.join(self.directory, names[0]), encoding="utf-8") as file:
             complete = [line for line in file if line.endswith("}\n") and '"state"' in line]
-        import json # pylint: disable=import-outside-toplevel
         return of_item([json.loads(line) for line in complete], "state")
 
     def wait_for_state(self, state, times=1, reason=None):
@@ -109,7 +109,6 @@ class NeighbourRun:
 
 
 def neighbour_lines(directory, rank):
-    import json # pylint: disable=import-outside-toplevel
     names = [name for name in os.listdir(directory) if name.startswith(f"neighbour.{rank}.")]
     if not names:
         return []

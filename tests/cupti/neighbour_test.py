@@ -4,19 +4,18 @@
 
 neighbour_test.py --build DIRECTORY [--version VERSION] [--cases NAME,...] [--only-full] [--keep DIRECTORY]"""
 
-import argparse
 import os
+import shutil
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "cuda_double"), os.path.join(HERE, "..", "cupti_double")]
 
 # pylint: disable=wrong-import-position
-from double_job import fetched
-from guest_test import RANKS, SKIPPED
-from neighbour_job import (ARMED, DISARMED, OTHER_ACTIVITY, REFUSED, SUBSCRIBED, UNSEEN_CALLER, YIELDED, NeighbourRun, check_received)
+from guest_test import RANKS, run_cases
+from neighbour_job import (ARMED, DISARMED, OTHER_ACTIVITY, REFUSED, SUBSCRIBED, UNSEEN_CALLER, YIELDED, NeighbourRun, check_received,
+                           neighbour_lines)
 
 
 def received(directory, **least):
@@ -93,8 +92,8 @@ def while_draining(arguments, directory):
 
 
 def by_name(arguments, directory):
-    """The neighbour found CUPTI with dlsym: nothing tells whether it records."""
-    with NeighbourRun(arguments, directory, "cupti_neighbour_by_name").started() as run:
+    """The neighbour found CUPTI with dlsym before the guest came: nothing tells whether it records."""
+    with NeighbourRun(arguments, directory, "cupti_neighbour_by_name", COLLWIRE_NEIGHBOUR_EARLY="1").started() as run:
         run.ask("start")
         run.more_kernels()
         run.arm()
@@ -104,6 +103,45 @@ def by_name(arguments, directory):
         run.more_kernels()
         run.end()
     return received(directory, min_profiles=1)
+
+
+def by_name_later(arguments, directory):
+    """The neighbour finds CUPTI with dlsym after the guest did."""
+    with NeighbourRun(arguments, directory, "cupti_neighbour_by_name").started() as run:
+        run.arm()
+        for turn in (1, 2):
+            run.wait_for_state(ARMED, turn)
+            run.more_kernels()
+            run.ask("start")
+            run.wait_for_state(YIELDED, turn)
+            run.more_kernels()
+            run.ask("stop")
+        run.wait_for_state(ARMED, 3)
+        run.more_kernels()
+        run.end()
+    return received(directory, min_profiles=2, min_traces=3)
+
+
+def two_copies(arguments, directory):
+    """A second libcupti comes while the guest is armed with the first."""
+    copy = f"{directory}/copy/libcupti.so.13"
+    os.mkdir(os.path.dirname(copy))
+    shutil.copy(f"{arguments.build}/tests/cupti_double/cuda13/libcupti.so.13", copy)
+    with NeighbourRun(arguments, directory, "cupti_neighbour_by_name", COLLWIRE_NEIGHBOUR_CUPTI=copy).started() as run:
+        run.arm()
+        run.wait_for_state(ARMED)
+        run.more_kernels()
+        run.ask("load")
+        run.wait_for_state(REFUSED, 1, UNSEEN_CALLER)
+        run.ask("start")
+        run.more_kernels()
+        run.ask("stop")
+        run.more_kernels()
+        run.end()
+        kernels = [sum(line["item"] == "kernel" and "nccl" in line["name"] for line in neighbour_lines(directory, rank)) for rank in range(RANKS)]
+        assert not any(line["state"] == ARMED for rank in range(RANKS) for line in run.states(rank)[1:]), "armed again"
+    assert min(kernels) >= 20, kernels
+    return f"{kernels} kernels to the neighbour"
 
 
 def subscribed(arguments, directory):
@@ -209,6 +247,8 @@ CASES = {
     "two-in-a-row": two_in_a_row,
     "while-draining": while_draining,
     "by-name": by_name,
+    "by-name-later": by_name_later,
+    "two-copies": two_copies,
     "subscribed": subscribed,
     "finalized": finalized,
     "registered-once": registered_once,
@@ -216,42 +256,6 @@ CASES = {
     "stray-disable": stray_disable,
 }
 QUICK = ("armed-first", "registered-once")
-
-
-def run_cases(cases, quick):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--nccl")
-    parser.add_argument("--version", default="2.28.9")
-    parser.add_argument("--cases", default="")
-    parser.add_argument("--only-full", action="store_true", help="the cases that are not quick, with COLLWIRE_FULL=1 only")
-    parser.add_argument("--keep", help="folder for the logs")
-    arguments = parser.parse_args()
-    arguments.build = os.path.realpath(arguments.build)
-    if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
-        print("skip: runs with tools/test --full")
-        return SKIPPED
-    names = arguments.cases.split(",") if arguments.cases else [name for name in cases if (name in quick) != arguments.only_full]
-    try:
-        arguments.nccl = os.path.realpath(arguments.nccl or fetched(arguments.version))
-    except RuntimeError as problem:
-        print(f"skip: {problem}")
-        return SKIPPED
-    failed = []
-    for name in names:
-        begin = time.monotonic()
-        with tempfile.TemporaryDirectory() as temporary:
-            directory = temporary
-            if arguments.keep:
-                directory = os.path.join(arguments.keep, name)
-                os.makedirs(directory)
-            try:
-                said = cases[name](arguments, directory)
-            except AssertionError as problem:
-                failed.append(name)
-                said = f"FAILED: {problem}"
-            print(f"{name}: {said} ({time.monotonic() - begin:.0f} s)", flush=True)
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":
