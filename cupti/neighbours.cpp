@@ -26,6 +26,9 @@ struct State {
     ControlLock loading;
     std::atomic<bool> has_functions = false;
     std::atomic<bool> has_looked_up = false;
+    // CUPTI was mapped before the guest came, and by no import: its functions may have been found
+    // by name.
+    bool was_found_unseen = false;
     pid_t process = 0;
     unsigned long long loads = 0;
     size_t imports = 0;
@@ -300,6 +303,7 @@ void watch_lookups() {
 } // namespace
 
 void watch_neighbours(Yield yield) {
+    const bool is_first = state.process == 0;
     state.process = getpid();
     state.yield.store(yield, std::memory_order_release);
     const unsigned long long loads = loads_so_far();
@@ -315,6 +319,7 @@ void watch_neighbours(Yield yield) {
         return;
     const size_t count = sizeof replacements / sizeof replacements[0];
     state.imports = replace_imports(replacements, state.functions.subscribe_v2 ? count : count - 1);
+    state.was_found_unseen |= is_first && state.imports == 0;
     // It called before the guest saw it, and may be recording.
     if (replacements[ENABLE].was_called) {
         replacements[ENABLE].was_called = false;
@@ -352,8 +357,9 @@ bool has_subscribed_neighbour() {
 
 bool has_unseen_caller() {
     bool is_ambiguous = false;
-    return mapped_libcupti(is_ambiguous) != nullptr &&
-           (is_ambiguous || (state.imports == 0 && !state.has_looked_up));
+    if (!mapped_libcupti(is_ambiguous))
+        return false;
+    return is_ambiguous || state.was_found_unseen || (state.imports == 0 && !state.has_looked_up);
 }
 
 const char *last_neighbour_function() {
