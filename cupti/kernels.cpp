@@ -121,7 +121,8 @@ void Kernels::read(const Functions &functions, uint8_t *buffer, size_t valid_byt
     cw_gpu_kernel_item items[CW_GPU_BATCH_ITEMS];
     uint32_t count = 0;
     void *next = nullptr;
-    while (functions.get_next_record(buffer, valid_bytes, &next) == SUCCESS && next) {
+    Result result = SUCCESS;
+    while ((result = functions.get_next_record(buffer, valid_bytes, &next)) == SUCCESS && next) {
         const auto &record = *static_cast<const KernelRecord *>(next);
         if (record.kind != static_cast<uint32_t>(CONCURRENT_KERNEL))
             continue;
@@ -133,6 +134,8 @@ void Kernels::read(const Functions &functions, uint8_t *buffer, size_t valid_byt
     }
     if (count != 0)
         hand_over(CW_GPU_ITEM_KERNEL, items, count);
+    if (result != SUCCESS && result != MAX_LIMIT_REACHED)
+        error_.store(result, std::memory_order_relaxed);
 }
 
 void Kernels::add_counts(cw_gpu_state_item &state) const {

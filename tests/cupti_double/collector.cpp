@@ -91,7 +91,8 @@ Result ActivityCollector::set_kind(std::uint32_t kind, bool is_enabled) {
     if (callbacks_.request == nullptr)
         log_.misuse("cuptiActivityEnable before cuptiActivityRegisterCallbacks: records have no "
                     "buffer to go to");
-    kinds_.insert(kind);
+    if (kinds_.insert(kind).second && is_kernel_kind(kind))
+        sessions_++;
     return Result::Success;
 }
 
@@ -209,7 +210,9 @@ void ActivityCollector::launched(const KernelLaunch &launch) {
     kernel->clock = read_timestamp_;
     running_[launch.id] = kernel;
     const std::uint32_t kind = kind_for(launch);
-    if (kind != 0) {
+    if (kind != 0 && settings_.empty_session != 0 && sessions_ == settings_.empty_session) {
+        kernel->fate = "lost";
+    } else if (kind != 0) {
         kernel->kind = kind;
         place_earlier();
         place(kernel);
