@@ -41,8 +41,11 @@ bool is_count(const std::string &enumerator) {
 }
 
 // Never in a capture.
-bool is_for_the_recorder(const std::string &enumerator) {
-    return enumerator == "CW_KIND_RECORDER" || enumerator == "CW_KIND_FILE_MAPPED";
+bool is_for_the_recorder(const std::string &name) {
+    static const std::set<std::string> ALL{"CW_KIND_RECORDER", "CW_KIND_FILE_MAPPED",
+                                           "CW_KIND_TCP_SOCKET_END", "cw_file_mapped",
+                                           "cw_tcp_socket_end"};
+    return ALL.contains(name);
 }
 
 // Between a traced process and the BPF program: never in a capture.
@@ -104,7 +107,7 @@ const Header &header() {
             }
             for (const auto &field :
                  all_matches(body, std::regex(R"(((?:struct )?\w+)\s+(\w+)(?:\[(\w+)\])?;)")))
-                if (field[2] != "header" && match[2] != "cw_file_mapped")
+                if (field[2] != "header" && !is_for_the_recorder(match[2]))
                     parsed.structs[match[2]].emplace_back(
                         field[2], documented_type(field[1], field[3], numbers));
         }

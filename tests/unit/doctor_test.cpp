@@ -46,7 +46,7 @@ protected:
         tree_.file("/sys/devices/system/node/node0/cpulist", "0\n");
         options_.root = tree_.root();
         options_.trials = {[] { return works; }, [] { return works; }, [] { return works; },
-                           [] { return works; }, [] { return works; }};
+                           [] { return works; }, [] { return works; }, [] { return works; }};
         options_.netlink = [] {
             inventory::NetlinkFacts facts;
             facts.devices["mlx5_0"].name = "mlx5_0";
@@ -98,7 +98,7 @@ TEST_F(Doctor, EveryCheckThatIsNotOkSaysWhatItMeans) {
     tree_.remove("/usr");
     tree_.remove("/etc");
     status("0");
-    options_.trials = {denied, denied, denied, denied, denied};
+    options_.trials = {denied, denied, denied, denied, denied, denied};
     for (const Check &entry : run().checks) {
         EXPECT_NE(entry.found, "") << entry.name;
         if (entry.state != CheckState::Ok) {
@@ -109,7 +109,7 @@ TEST_F(Doctor, EveryCheckThatIsNotOkSaysWhatItMeans) {
 
 TEST_F(Doctor, NotRoot) {
     status("0000000000000000");
-    options_.trials = {denied, denied, denied, denied, [] { return fails(""); }};
+    options_.trials = {denied, denied, denied, denied, [] { return fails(""); }, denied};
     const DoctorReport report = run();
     EXPECT_EQ(report.exit_status, EXIT_NOT_PERMITTED);
     EXPECT_EQ(check(report, "capabilities").state, CheckState::Missing);
@@ -196,6 +196,13 @@ TEST_F(Doctor, OneKindOfKernelProbeIsEnough) {
     }
     EXPECT_EQ(source(report, "qp"), CheckState::Missing);
     EXPECT_EQ(source(report, "posts"), CheckState::Ok);
+}
+
+TEST_F(Doctor, WithoutTracepointsEverySourceWorks) {
+    options_.trials.tracepoint = [] { return fails("No such file or directory"); };
+    const DoctorReport report = run();
+    EXPECT_EQ(check(report, "tracepoints").state, CheckState::Limited);
+    EXPECT_EQ(report.exit_status, EXIT_DONE);
 }
 
 TEST_F(Doctor, SoftwareDeviceWithoutModuleBtf) {
@@ -301,7 +308,8 @@ TEST_F(Doctor, JsonHoldsWhatTheTextSays) {
 // On the machine at hand, whatever it is: the trials answer and leave nothing behind.
 TEST(DoctorTrials, AnswerHere) {
     const Trials trials = machine_trials();
-    for (const auto &trial : {trials.ring_buffer, trials.kprobe, trials.uprobe, trials.fentry}) {
+    for (const auto &trial :
+         {trials.ring_buffer, trials.kprobe, trials.uprobe, trials.fentry, trials.tracepoint}) {
         const Trial result = trial();
         EXPECT_EQ(result.reason.empty(), result.outcome == Trial::Outcome::Works);
     }

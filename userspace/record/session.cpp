@@ -25,6 +25,7 @@
 #include "userspace/sources/posts_source.h"
 #include "userspace/sources/qp_source.h"
 #include "userspace/sources/rxe_wire_source.h"
+#include "userspace/sources/socket_end_source.h"
 #include "userspace/sources/socket_source.h"
 
 namespace collwire::record {
@@ -141,6 +142,8 @@ RecordSession::add_gpu_source(const RecordOptions &options,
 Result<void>
 RecordSession::add_nccl_sources(const RecordOptions &options,
                                 std::function<void(const std::set<std::uint64_t> &)> rearm) {
+    if (auto added = add(std::make_unique<sources::SocketEndSource>(*maps_)); !added)
+        return added;
     sources::NcclOptions nccl;
     nccl.rearm_mappings = std::move(rearm);
     nccl.probes.pids = options.pids;
@@ -154,6 +157,7 @@ RecordSession::add_nccl_sources(const RecordOptions &options,
     nccl.has_mapping_records = [this] { return works("mappings"); };
     sources::SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;
+    sockets_options.has_end_records = [this] { return works("socket_ends"); };
     auto sockets = std::make_unique<sources::SocketSource>(std::move(sockets_options));
     nccl.on_connection = [to = sockets.get()](const cw_header &record) { to->on_record(record); };
     if (auto added = add(std::make_unique<sources::NcclSource>(*maps_, std::move(nccl))); !added)

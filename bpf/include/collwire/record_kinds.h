@@ -69,6 +69,7 @@ enum cw_kind {
 	/* From here on for the recorder alone: never in a capture. */
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,
+	CW_KIND_TCP_SOCKET_END = 0xf002,
 };
 
 #endif
