@@ -242,6 +242,33 @@ def check_dry_run(directory):
             assert words in done.stdout, (words, done.stdout)
 
 
+def check_pid(directory):
+    """With --pid other processes are neither armed nor recorded."""
+    with Guest(directory, "pid", GOOD) as wanted, Guest(directory, "other", GOOD) as other:
+        recorder = Recorder(f"{directory}/pid", "--gpu", "--pid", str(wanted.process.pid))
+        assert (wanted.semaphore(), other.semaphore()) == (1, 0)
+        wait_until(lambda: wanted.kernels() > 100, "100 kernels")
+        assert recorder.end()[0] == 0, recorder.said()
+        assert (wanted.semaphore(), other.semaphore()) == (0, 0)
+        records = check_equal(wanted, recorder, 100)
+        assert not items(records, other.process.pid) and not other.logged()
+
+
+def check_recorder_killed(directory):
+    """A recorder that is killed leaves no guest armed, and the next one finds nothing of it."""
+    with Guest(directory, "orphan", GOOD) as guest:
+        for n in range(3):
+            recorder = Recorder(f"{directory}/orphan{n}", "--gpu")
+            assert guest.semaphore() == 1
+            recorder.process.kill()
+            recorder.process.wait()
+            wait_until(lambda: guest.semaphore() == 0, "disarmed")
+        recorder = Recorder(f"{directory}/orphan", "--gpu")
+        before = len(guest.logged())
+        wait_until(lambda: len(guest.logged()) > before + 100, "100 items")
+        assert recorder.end()[0] == 0 and guest.semaphore() == 0, recorder.said()
+
+
 def run_with(injected, *command):
     environment = {key: value for key, value in os.environ.items() if key != INJECTION}
     if injected is not None:
@@ -284,7 +311,8 @@ def main():
         skip("recording needs root")
     check_usage()
     with tempfile.TemporaryDirectory() as directory:
-        for check in (check_all, check_late, check_kill, check_bad, check_deaf, check_nobody, check_signal, check_slices, check_dry_run, check_run, check_doctor):
+        for check in (check_all, check_late, check_kill, check_bad, check_deaf, check_nobody, check_signal, check_slices, check_pid, check_recorder_killed,
+                      check_dry_run, check_run, check_doctor):
             since_s = time.monotonic()
             check(directory)
             print(f"{check.__name__}: {time.monotonic() - since_s:.1f} s", flush=True)
