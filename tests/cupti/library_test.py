@@ -5,6 +5,7 @@ what exports.map lists, stays loaded, and has its two probe sites where the note
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -110,4 +111,7 @@ class GuestLibrary(unittest.TestCase):
 
 if __name__ == "__main__":
     library = sys.argv.pop(1)
+    if not shutil.which("readelf") or not shutil.which("objdump"):
+        print("skip: binutils are missing. Fix: tools/install-deps test")
+        sys.exit(77)
     unittest.main()
