@@ -338,13 +338,19 @@ uint32_t neighbours_flush_period_ms() {
 }
 
 bool has_active_neighbour() {
-    if (state.enabled.load(std::memory_order_acquire) > 0 ||
-        state.is_presumed.load(std::memory_order_acquire))
-        return true;
-    const uint64_t last_ns = state.last_call_ns.load(std::memory_order_acquire);
+    return state.enabled.load(std::memory_order_acquire) > 0 ||
+           state.is_presumed.load(std::memory_order_acquire);
+}
+
+bool is_neighbour_resting() {
+    const uint64_t last_ns = last_neighbour_call_ns();
     const uint64_t rest_ns =
         state.is_unfetched.load(std::memory_order_acquire) ? FETCH_NS : REST_NS;
     return last_ns != 0 && monotonic_ns() - last_ns < rest_ns;
+}
+
+uint64_t last_neighbour_call_ns() {
+    return state.last_call_ns.load(std::memory_order_acquire);
 }
 
 bool has_neighbour_enabled(Kind kind) {
