@@ -256,6 +256,21 @@ TEST_F(CuptiNeighbours, OfFilesThatAreLoadedLaterAreSeen) {
     later->disable(10);
 }
 
+// Its imports are bound at the first call: those of a file that called are.
+TEST_F(CuptiNeighbours, WhoCalledBeforeItWasSeenIsTakenToBeActive) {
+    void *library = dlopen(FAKE_TOOL_RELRO, RTLD_LAZY | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    const FakeTool *later = reinterpret_cast<const FakeTool *(*)()>(dlsym(library, "fake_tool"))();
+    later->enable(10);
+    EXPECT_TRUE(yields.empty());
+    EXPECT_FALSE(has_active_neighbour());
+    watch_neighbours(yield);
+    EXPECT_EQ(yields, std::vector<std::string>{"cuptiActivityEnable"});
+    EXPECT_TRUE(has_active_neighbour());
+    later->disable(10);
+    EXPECT_FALSE(has_active_neighbour());
+}
+
 TEST_F(CuptiNeighbours, ASecondCopyOfLibcuptiIsAmbiguous) {
     void *library = dlopen(FAKE_LIBCUPTI_COPY, RTLD_LAZY | RTLD_LOCAL);
     ASSERT_NE(library, nullptr) << dlerror();
