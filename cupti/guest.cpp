@@ -71,7 +71,7 @@ void Guest::poll() {
 
 bool Guest::must_not_arm(cw_gpu_state_item &answer) {
     const bool is_forced = getenv(IN_SPITE_OF_ALL) != nullptr;
-    if (has_active_neighbour()) {
+    if (has_active_neighbour() || is_neighbour_resting()) {
         answer.reason = CW_GPU_REASON_OTHER_ACTIVITY;
         strncpy(answer.owner, last_neighbour_function(), sizeof answer.owner - 1);
         set(CW_GPU_YIELDED, answer);
