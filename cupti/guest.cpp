@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 
 namespace collwire::cupti {
 
@@ -146,12 +145,6 @@ void Guest::arm() {
     error_ = SUCCESS;
     if (!clock_.read_pair(functions_))
         return fail(INVALID_OPERATION, answer);
-    if (has_neighbours_clock()) {
-        // Its ticks are no nanoseconds: two pairs tell their rate.
-        const timespec pause = {0, Clock::RATE_SPAN_NS};
-        nanosleep(&pause, nullptr);
-        clock_.read_pair(functions_);
-    }
     if (!has_registered_)
         atexit(on_exit_of_process);
     // Buffers that a neighbour left with CUPTI go back to it, before they would take the guest's

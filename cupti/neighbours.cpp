@@ -35,8 +35,7 @@ struct State {
     std::atomic<Yield> yield = nullptr;
     std::atomic<bool> is_enabled[MAX_KINDS] = {};
     std::atomic<int> enabled = 0;
-    std::atomic<bool> is_presumed = false, is_subscribed = false, is_unfetched = false,
-                      has_clock = false;
+    std::atomic<bool> is_presumed = false, is_subscribed = false, is_unfetched = false;
     std::atomic<uint64_t> last_call_ns = 0;
     std::atomic<const char *> last_function = nullptr;
     std::atomic<uint32_t> flush_period_ms = 0;
@@ -126,8 +125,6 @@ Result on_register(RequestBuffer request, BufferCompleted completed) {
 Result on_register_time(TimestampFunction function) {
     before_request("cuptiActivityRegisterTimestampCallback");
     const Result result = state.functions.register_timestamp_callback(function);
-    if (result == SUCCESS && is_own_process())
-        state.has_clock.store(true, std::memory_order_release);
     after_request("cuptiActivityRegisterTimestampCallback");
     return result;
 }
@@ -363,10 +360,6 @@ bool has_neighbour_enabled(Kind kind) {
 bool has_known_neighbour() {
     return state.last_call_ns.load(std::memory_order_acquire) != 0 ||
            state.is_presumed.load(std::memory_order_acquire);
-}
-
-bool has_neighbours_clock() {
-    return state.has_clock.load(std::memory_order_acquire);
 }
 
 bool has_subscribed_neighbour() {

@@ -48,9 +48,6 @@ bool has_neighbour_enabled(Kind kind);
 // A neighbour has called CUPTI in this process, or may have before the guest came.
 bool has_known_neighbour();
 
-// A neighbour has registered a function for CUPTI's time, whose unit is its own.
-bool has_neighbours_clock();
-
 // A neighbour holds the subscriber's slot.
 bool has_subscribed_neighbour();
 
