@@ -10,8 +10,8 @@ namespace collwire::cupti {
 
 class Buffers {
 public:
-    static constexpr size_t BUFFER_BYTES = size_t{256} * 1024;
-    static constexpr size_t COUNT = 64; // 16 MiB
+    static constexpr size_t BUFFER_BYTES = size_t{512} * 1024;
+    static constexpr size_t COUNT = 64;
 
     // False: the system has no memory for it.
     bool take();

@@ -357,6 +357,11 @@ bool has_neighbour_enabled(Kind kind) {
     return kind >= 0 && kind < MAX_KINDS && state.is_enabled[kind].load(std::memory_order_acquire);
 }
 
+bool has_known_neighbour() {
+    return state.last_call_ns.load(std::memory_order_acquire) != 0 ||
+           state.is_presumed.load(std::memory_order_acquire);
+}
+
 bool has_subscribed_neighbour() {
     return state.is_subscribed.load(std::memory_order_acquire);
 }

@@ -45,6 +45,9 @@ uint64_t last_neighbour_call_ns();
 // A neighbour has this kind enabled.
 bool has_neighbour_enabled(Kind kind);
 
+// A neighbour has called CUPTI in this process, or may have before the guest came.
+bool has_known_neighbour();
+
 // A neighbour holds the subscriber's slot.
 bool has_subscribed_neighbour();
 

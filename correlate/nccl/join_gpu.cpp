@@ -141,7 +141,8 @@ private:
             const GpuKernel &kernel = process.kernels[i];
             kernel_facts.push_back({kernel.start_ns, kernel.end_ns, kernel.graph_node,
                                     kernel.correlation, kernel.blocks, kernel.func});
-            trace.running += kernel.end_ns == 0;
+            trace.queued += kernel.start_ns == 0;
+            trace.running += kernel.start_ns != 0 && kernel.end_ns == 0;
             trace.odd_times += kernel.is_odd_time;
         }
         const gpu::KernelJoin join = gpu::join_kernels(launch_facts, kernel_facts, guest.spans);

@@ -238,7 +238,7 @@ def check_dry_run(directory):
     with Guest(directory, "dry", GOOD) as guest:
         done = subprocess.run([COLLWIRE, "record", "--no-nccl", "--gpu", "--dry-run"], stdout=subprocess.PIPE, text=True, check=True)
         assert guest.semaphore() == 0
-        for words in (f"process {guest.process.pid} has libcollwire_cupti.so loaded", "16 MiB", "not measured", "collwire_gpu_batch", "collwire_gpu_arm"):
+        for words in (f"process {guest.process.pid} has libcollwire_cupti.so loaded", "32 MiB", "not measured", "collwire_gpu_batch", "collwire_gpu_arm"):
             assert words in done.stdout, (words, done.stdout)
 
 
