@@ -66,7 +66,9 @@ protected:
         received_.states.insert(received_.states.end(), more.states.begin(), more.states.end());
     }
 
-    const cw_gpu_state_item &last() const { return received_.states.back(); }
+    cw_gpu_state_item last() const {
+        return received_.states.empty() ? cw_gpu_state_item{} : received_.states.back();
+    }
 
     void arm() {
         want_trace(true);
@@ -204,6 +206,7 @@ TEST_F(CuptiGuest, ARequestWhileItDrainsArmsAgainAfterwards) {
 // CUPTI holds a buffer for longer than the guest waits, and returns it late.
 TEST_F(CuptiGuest, ABufferThatCuptiKeepsIsReadLateAndItsMemoryGivenBack) {
     arm();
+    const uint64_t armed_bytes = virtual_bytes();
     cupti_.run_kernels(5, ALL_REDUCE, 10'000);
     cupti_.keeps_buffers_always = true;
     want_trace(false);
@@ -213,6 +216,8 @@ TEST_F(CuptiGuest, ABufferThatCuptiKeepsIsReadLateAndItsMemoryGivenBack) {
     EXPECT_EQ(cupti_.held_buffers(), 1U);
     uint8_t *buffer = *cupti_.buffers().begin();
     EXPECT_TRUE(is_mapped(buffer));
+    // The windows, too: whoever reads that buffer adds to them.
+    EXPECT_GT(virtual_bytes() + Windows::bytes() / 2, armed_bytes);
 
     cupti_.keeps_buffers_always = false;
     arm(); // flushes at the end, and the late buffer comes along

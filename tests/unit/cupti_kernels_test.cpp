@@ -4,6 +4,7 @@
 #include "cupti_received.h"
 #include "cupti_records.h"
 
+#include <barrier>
 #include <gtest/gtest.h>
 #include <limits>
 #include <map>
@@ -245,30 +246,38 @@ TEST_F(CuptiKernels, RecordsOfOtherKindsAreSkipped) {
 // CUPTI completes buffers on several threads. Each name has one text, and is there before a kernel
 // has it.
 TEST_F(CuptiKernels, ThreadsShareTheNames) {
+    constexpr int THREADS = 4, NAMES = 60, ROUNDS = 100;
     std::vector<std::string> names;
-    for (int i = 0; i < 100; ++i)
+    for (int i = 0; i < NAMES; ++i)
         names.push_back("ncclDevKernel_" + std::to_string(i));
     std::vector<KernelRecord> records;
-    for (int i = 0; i < 1'000; ++i)
-        records.push_back(record(names[static_cast<size_t>(i * 7 % 100)].c_str()));
-    {
-        std::vector<std::jthread> threads;
-        for (int i = 0; i < 4; ++i)
-            threads.emplace_back([&] { read(records); });
+    for (const std::string &name : names)
+        records.push_back(record(name.c_str()));
+    for (int round = 0; round < ROUNDS; ++round) {
+        kernels_.begin();
+        std::barrier start(THREADS);
+        {
+            std::vector<std::jthread> threads;
+            for (int i = 0; i < THREADS; ++i)
+                threads.emplace_back([&] {
+                    start.arrive_and_wait();
+                    read(records);
+                });
+        }
+        const Received received = take_received();
+        ASSERT_EQ(received.kernels.size(), static_cast<size_t>(THREADS * NAMES));
+        std::map<uint16_t, std::string> texts;
+        for (const cw_gpu_name_item &name : received.names)
+            ASSERT_TRUE(texts.try_emplace(name.name, name.text).second) << name.name;
+        std::map<std::string, int> kernels;
+        for (const cw_gpu_kernel_item &kernel : received.kernels)
+            ++kernels[texts.at(kernel.name)];
+        ASSERT_EQ(kernels.size(), static_cast<size_t>(NAMES));
+        for (const auto &[text, count] : kernels)
+            ASSERT_EQ(count, THREADS) << text;
     }
-    const Received received = take_received();
-    EXPECT_EQ(received.kernels.size(), 4'000U);
-    EXPECT_EQ(counts().kernels, 4'000U);
     EXPECT_EQ(counts().unnamed, 0U);
-    std::map<uint16_t, std::string> texts;
-    for (const cw_gpu_name_item &name : received.names)
-        EXPECT_TRUE(texts.try_emplace(name.name, name.text).second) << name.name;
-    std::map<std::string, int> kernels;
-    for (const cw_gpu_kernel_item &kernel : received.kernels)
-        ++kernels[texts.at(kernel.name)];
-    EXPECT_EQ(kernels.size(), 100U);
-    for (const auto &[text, count] : kernels)
-        EXPECT_EQ(count, 40) << text;
+    EXPECT_EQ(counts().kernels, static_cast<__u64>(THREADS * NAMES * ROUNDS));
 }
 
 TEST(CuptiKernelName, IsThatOfNcclWithOrWithoutMangling) {
