@@ -11,6 +11,7 @@ namespace collwire::cupti {
 using Result = int;
 inline constexpr Result SUCCESS = 0;
 inline constexpr Result INVALID_OPERATION = 7;
+inline constexpr Result MAX_LIMIT_REACHED = 12;
 inline constexpr Result MULTIPLE_SUBSCRIBERS = 39;
 
 using Kind = int;
@@ -24,6 +25,8 @@ inline constexpr uint32_t FLUSH_FORCED = 1;
 inline constexpr uint32_t FIRST_API = 18;
 inline constexpr uint32_t NULL_BUFFER_API = 27;
 inline constexpr uint32_t NAMED_SUBSCRIBERS_API = 130000;
+// cuptiFinalize with graphs crashes in earlier ones (NVIDIA's release notes of CUDA 12.6).
+inline constexpr uint32_t FINALIZE_API = 24;
 
 using RequestBuffer = void (*)(uint8_t **buffer, size_t *bytes, size_t *max_records);
 using BufferCompleted = void (*)(void *context, uint32_t stream, uint8_t *buffer, size_t bytes,

@@ -24,7 +24,7 @@ public:
     using LoadFunctions = bool (*)(Functions &functions, uint32_t &api_version, bool only_mapped);
     constexpr explicit Guest(LoadFunctions load = load_functions) : load_(load) {}
 
-    // One look at what is wanted. For the guest's thread alone, at most 4 times a second.
+    // One look at what is wanted. For the guest's thread alone.
     void poll();
 
     // Another tool is about to ask CUPTI for records, on this thread: the guest is gone when this
@@ -36,7 +36,17 @@ public:
     void at_exit();
 
     // False: nothing will ever be traced in this process.
-    bool is_alive() const { return state_ != CW_GPU_FAILED && state_ != CW_GPU_EXITING; }
+    bool is_alive() const {
+        return state_ != CW_GPU_FAILED && state_ != CW_GPU_EXITING &&
+               !is_exiting_.load(std::memory_order_acquire);
+    }
+    bool is_armed() const { return state_ == CW_GPU_ARMED; }
+    // CUPTI's requests for buffers are for the guest.
+    bool is_receiving() const { return is_receiving_.load(std::memory_order_acquire); }
+    // The buffer is the guest's, and no neighbour's.
+    bool is_own(const uint8_t *buffer) const {
+        return buffers_.is_own(buffer) || buffers_.is_waste(buffer);
+    }
 
     // CUPTI's callbacks.
     void lend(uint8_t **buffer, size_t *bytes, size_t *max_records);
@@ -48,9 +58,12 @@ private:
     bool must_not_arm(cw_gpu_state_item &answer);
     void disarm(cw_gpu_state_item &answer);
     void stop();
-    void finish(cw_gpu_state_item &answer);
+    void keep_error(Result result);
+    void finish(cw_gpu_state state, cw_gpu_state_item &answer);
+    void stand_back();
+    void step_aside(const char *function, bool is_late);
     void give_back_memory();
-    void flush();
+    void flush(cw_gpu_state_item &answer);
     void set(cw_gpu_state state, cw_gpu_state_item &answer);
     void report(cw_gpu_state state, cw_gpu_state_item &answer);
     void fail(Result result, cw_gpu_state_item &answer);
@@ -61,10 +74,10 @@ private:
     bool has_functions_ = false, is_own_libcupti_ = false, has_registered_ = false;
     std::atomic<cw_gpu_state> state_ = CW_GPU_OFF; // is_alive() takes no lock
     uint64_t flushed_ns_ = 0, disarming_ns_ = 0, disarmed_ns_ = 0, tried_ns_ = 0, yields_ = 0;
-    Result disarm_result_ = SUCCESS;
+    Result error_ = SUCCESS; // the first one of a trace
     int unready_ = 0;
     bool is_draining_ = false;
-    std::atomic<bool> is_receiving_ = false;
+    std::atomic<bool> is_receiving_ = false, is_neighbour_unserved_ = false, is_exiting_ = false;
     std::atomic<uint64_t> dropped_ = 0;
     ControlLock lock_;
     Buffers buffers_;

@@ -34,6 +34,7 @@ constexpr auto REASONS = std::to_array<NamedNumber>({
 constexpr auto KERNEL_FLAGS = std::to_array<NamedNumber>({
     {CW_GPU_KERNEL_RUNNING, "running"},
     {CW_GPU_KERNEL_ODD_TIME, "odd_time"},
+    {CW_GPU_KERNEL_QUEUED, "queued"},
 });
 
 std::string_view find(std::span<const NamedNumber> names, std::uint64_t number) {

@@ -23,7 +23,7 @@ constexpr std::size_t AHEAD = 256;
 constexpr std::size_t AGAIN = 4;
 
 bool agrees(const KernelFact &kernel, const LaunchFact &launch) {
-    const bool is_after = kernel.start_ns + CALL_NS >= launch.time_ns;
+    const bool is_after = kernel.start_ns == 0 || kernel.start_ns + CALL_NS >= launch.time_ns;
     const bool is_graph = (kernel.graph_node != 0) == launch.is_replay;
     const bool is_grid = launch.channels == 0 || kernel.blocks == launch.channels;
     const bool is_func = launch.func == CW_NCCL_FUNC_UNKNOWN ||
@@ -159,6 +159,7 @@ KernelJoin join_kernels(std::span<const LaunchFact> launches, std::span<const Ke
         const std::uint64_t end_ns =
             i + 1 < spans.size() ? spans[i + 1].arming_begin_ns : UINT64_MAX;
         const std::size_t begin = next;
+        // One that had not begun is of the span of the one before it.
         while (next < order.size() && kernels[order[next]].start_ns < end_ns)
             ++next;
         const std::size_t first = first_at(launches, spans[i].arming_begin_ns);

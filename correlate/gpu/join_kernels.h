@@ -21,8 +21,8 @@ struct LaunchFact {
 
 // A kernel of NCCL that ran.
 struct KernelFact {
-    std::uint64_t start_ns = 0;
-    std::uint64_t end_ns = 0; // 0: it still ran when its trace ended
+    std::uint64_t start_ns = 0; // 0: it had not begun when its trace ended
+    std::uint64_t end_ns = 0;   // 0: it still ran then
     std::uint64_t graph_node = 0;
     std::uint32_t correlation = 0;
     std::uint32_t blocks = 0;

@@ -227,8 +227,8 @@ struct ClosedSocket {
 
 // cw_gpu_kernel, with its name resolved
 struct GpuKernel {
-    std::uint64_t start_ns = 0;
-    std::uint64_t end_ns = 0; // 0: it still ran
+    std::uint64_t start_ns = 0; // 0: it had not begun when the trace ended
+    std::uint64_t end_ns = 0;   // 0: it still ran
     std::uint64_t graph_node = 0;
     std::uint32_t correlation = 0;
     std::uint32_t blocks = 0;

@@ -22,7 +22,8 @@ struct GpuTrace {
     std::uint64_t exact = 0, by_time = 0, contradicted = 0, without_launch = 0;
     // Launches that began while the guest was armed, and those of them without a kernel.
     std::uint64_t traced_launches = 0, without_kernel = 0;
-    std::uint64_t running = 0; // kernels without an end
+    std::uint64_t queued = 0;  // kernels that had not begun when their trace ended
+    std::uint64_t running = 0; // others without an end
     std::uint64_t odd_times = 0;
     std::uint64_t traced_ns = 0; // sum of the times in which the guest was armed
     // Sums of the windows. Other kernels' busy time, NCCL's, and both at once.

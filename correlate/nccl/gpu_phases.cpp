@@ -77,6 +77,8 @@ private:
             if (process == NONE)
                 continue;
             const GpuKernel &kernel = nccl_.gathered.gpu_processes[process].kernels[index];
+            if (kernel.start_ns == 0)
+                continue;
             const auto on_common_clock = [&](std::uint64_t time_ns) {
                 return time_ns == 0 ? 0 : clock_.time_ns(instance.host, time_ns);
             };

@@ -68,8 +68,9 @@ private:
                 guest.spans.push_back({state.time_ns, state.time_ns, UINT64_MAX});
                 is_armed = true;
             } else if (is_armed && state.item.state != CW_GPU_RUNNING) {
-                const std::uint64_t until_ns =
-                    state.item.begin_ns != 0 ? state.item.begin_ns : state.time_ns;
+                const std::uint64_t until_ns = state.item.begin_ns != 0 ? state.item.begin_ns
+                                               : state.item.end_ns != 0 ? state.item.end_ns
+                                                                        : state.time_ns;
                 guest.spans.back().disarming_begin_ns = until_ns;
                 is_armed = false;
             }
@@ -140,7 +141,8 @@ private:
             const GpuKernel &kernel = process.kernels[i];
             kernel_facts.push_back({kernel.start_ns, kernel.end_ns, kernel.graph_node,
                                     kernel.correlation, kernel.blocks, kernel.func});
-            trace.running += kernel.end_ns == 0;
+            trace.queued += kernel.start_ns == 0;
+            trace.running += kernel.start_ns != 0 && kernel.end_ns == 0;
             trace.odd_times += kernel.is_odd_time;
         }
         const gpu::KernelJoin join = gpu::join_kernels(launch_facts, kernel_facts, guest.spans);

@@ -25,6 +25,7 @@ Json trace_json(const nccl::GpuTrace &trace) {
             {"contradicted", trace.contradicted},
             {"without_launch", trace.without_launch},
             {"without_kernel", trace.without_kernel},
+            {"queued", trace.queued},
             {"running", trace.running},
             {"odd_times", trace.odd_times},
             {"windows", trace.windows},

@@ -52,6 +52,7 @@ private:
             all.contradicted += trace.contradicted;
             all.without_launch += trace.without_launch;
             all.traced_launches += trace.traced_launches;
+            all.queued += trace.queued;
             all.running += trace.running;
             all.odd_times += trace.odd_times;
         }
@@ -74,7 +75,8 @@ private:
         };
         add(all.without_launch, "kernel(s) without a recorded launch");
         add(all.contradicted, "kernel(s) that contradict the launch at their place");
-        add(all.running, "kernel(s) still ran when the trace ended");
+        add(all.queued, "kernel(s) had not begun when the trace ended: no times");
+        add(all.running, "kernel(s) still ran then");
         add(all.odd_times, "kernel(s) whose end is before their start: CUPTI's times");
         add(unknown, "kernel(s) of NCCL with an unknown name");
         add(dropped, "kernel record(s) of any kind lost by CUPTI");

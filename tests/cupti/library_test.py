@@ -102,6 +102,12 @@ class GuestLibrary(unittest.TestCase):
             first = re.search(rf"^\s*{address:x}:\s+(\S+)", code, re.MULTILINE)
             self.assertEqual(first[1], "nop", name)
 
+    def test_a_lookup_by_name_enters_the_c_library_by_a_jump(self):
+        """dlsym looks at the address of its caller: a call would make the guest the caller."""
+        code = output("objdump", "-d", "-C", "--no-show-raw-insn", library)
+        function = re.search(r"on_lookup\(void\*, char const\*\)>:\n(.*?)\n\n", code, re.DOTALL)[1]
+        self.assertRegex(function, r"\bjmp\s+\*|\bbr\s+x")
+
 
 if __name__ == "__main__":
     library = sys.argv.pop(1)

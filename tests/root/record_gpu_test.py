@@ -7,6 +7,7 @@ record_gpu_test.py COLLWIRE FAKE_GPU_PROCESS FAKE_GPU_GUEST"""
 import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ NOT_PERMITTED, NOT_POSSIBLE, LOST = 3, 4, 5
 LIMIT_S = 60
 GOOD, BAD, IDLE, DEAF = range(4)
 NS = 1_000_000_000
+INJECTION = "CUDA_INJECTION64_PATH"
 # In a record of each kind, the struct with the item.
 ITEMS = {"gpu_kernel": "kernel", "gpu_name": "name", "gpu_window": "window", "gpu_trace": "state"}
 ARMED, DISARMED = 1, 2
@@ -236,8 +238,66 @@ def check_dry_run(directory):
     with Guest(directory, "dry", GOOD) as guest:
         done = subprocess.run([COLLWIRE, "record", "--no-nccl", "--gpu", "--dry-run"], stdout=subprocess.PIPE, text=True, check=True)
         assert guest.semaphore() == 0
-        for words in (f"process {guest.process.pid} has libcollwire_cupti.so loaded", "16 MiB", "not measured", "collwire_gpu_batch", "collwire_gpu_arm"):
+        for words in (f"process {guest.process.pid} has libcollwire_cupti.so loaded", "32 MiB", "not measured", "collwire_gpu_batch", "collwire_gpu_arm"):
             assert words in done.stdout, (words, done.stdout)
+
+
+def check_pid(directory):
+    """With --pid other processes are neither armed nor recorded."""
+    with Guest(directory, "pid", GOOD) as wanted, Guest(directory, "other", GOOD) as other:
+        recorder = Recorder(f"{directory}/pid", "--gpu", "--pid", str(wanted.process.pid))
+        assert (wanted.semaphore(), other.semaphore()) == (1, 0)
+        wait_until(lambda: wanted.kernels() > 100, "100 kernels")
+        assert recorder.end()[0] == 0, recorder.said()
+        assert (wanted.semaphore(), other.semaphore()) == (0, 0)
+        records = check_equal(wanted, recorder, 100)
+        assert not items(records, other.process.pid) and not other.logged()
+
+
+def check_recorder_killed(directory):
+    """A recorder that is killed leaves no guest armed, and the next one finds nothing of it."""
+    with Guest(directory, "orphan", GOOD) as guest:
+        for n in range(3):
+            recorder = Recorder(f"{directory}/orphan{n}", "--gpu")
+            assert guest.semaphore() == 1
+            recorder.process.kill()
+            recorder.process.wait()
+            wait_until(lambda: guest.semaphore() == 0, "disarmed")
+        recorder = Recorder(f"{directory}/orphan", "--gpu")
+        before = len(guest.logged())
+        wait_until(lambda: len(guest.logged()) > before + 100, "100 items")
+        assert recorder.end()[0] == 0 and guest.semaphore() == 0, recorder.said()
+
+
+def run_with(injected, *command):
+    environment = {key: value for key, value in os.environ.items() if key != INJECTION}
+    if injected is not None:
+        environment[INJECTION] = injected
+    return subprocess.run([COLLWIRE, "run", *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+
+
+def check_run(directory):
+    """`collwire run` becomes a command with the library's path in its environment."""
+    show = ("--", "sh", "-c", f"echo $$ ${INJECTION}; exit 7")
+    library = os.path.join(os.path.dirname(os.path.realpath(COLLWIRE)), "libcollwire_cupti.so")
+    assert os.path.exists(library), f"{library}: not built"
+    for injected in (None, "", library):
+        done = run_with(injected, *show)
+        assert done.returncode == 7 and done.stdout.split()[1] == library, done
+    other = os.path.join(directory, "other.so")
+    for arguments, injected in ((show, other), (("--", "/nowhere/command"), None), ((), None), (("sh",), None)):
+        done = run_with(injected, *arguments)
+        assert done.returncode == 2 and done.stdout == "" and "Fix: " in done.stderr and done.stderr.count("\n") == 1, done
+    alone = shutil.copy(COLLWIRE, directory)
+    done = subprocess.run([alone, "run", *show], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "libcollwire_cupti.so" in done.stderr and "Fix: " in done.stderr, done
+
+
+def check_doctor(directory):
+    with Guest(directory, "doctor", IDLE) as guest:
+        done = subprocess.run([COLLWIRE, "doctor", "--json"], stdout=subprocess.PIPE, text=True, check=False)
+        found = next(check["found"] for check in json.loads(done.stdout)["checks"] if check["name"] == "GPU trace")
+        assert f"loaded in process {guest.process.pid}" in found, found
 
 
 def check_usage():
@@ -251,7 +311,8 @@ def main():
         skip("recording needs root")
     check_usage()
     with tempfile.TemporaryDirectory() as directory:
-        for check in (check_all, check_late, check_kill, check_bad, check_deaf, check_nobody, check_signal, check_slices, check_dry_run):
+        for check in (check_all, check_late, check_kill, check_bad, check_deaf, check_nobody, check_signal, check_slices, check_pid, check_recorder_killed,
+                      check_dry_run, check_run, check_doctor):
             since_s = time.monotonic()
             check(directory)
             print(f"{check.__name__}: {time.monotonic() - since_s:.1f} s", flush=True)

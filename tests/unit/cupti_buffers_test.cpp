@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <gtest/gtest.h>
+#include <memory>
 #include <set>
 #include <sys/mman.h>
 #include <thread>
@@ -100,6 +101,19 @@ TEST(CuptiBuffers, ForeignMemoryIsNoReturnedBuffer) {
 }
 
 // Four borrowers write into their buffers while a fifth thread takes and gives back the memory.
+TEST(CuptiBuffers, WasteIsNeverLacking) {
+    auto buffers = std::make_unique<Buffers>();
+    for (int i = 0; i < 1000; ++i) {
+        uint8_t *waste = buffers->lend_waste();
+        ASSERT_NE(waste, nullptr);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(waste) % 8, 0U);
+        EXPECT_TRUE(buffers->is_waste(waste));
+        EXPECT_TRUE(buffers->is_waste(waste + Buffers::WASTE_BYTES - 1));
+        EXPECT_FALSE(buffers->is_own(waste));
+    }
+    EXPECT_EQ(buffers->lent(), 0U);
+}
+
 TEST(CuptiBuffers, ThreadsShareNoneAndKeepItWhileTheyHaveIt) {
     Buffers buffers;
     std::atomic<uint64_t> shared = 0, borrowed = 0;

@@ -47,6 +47,9 @@ protected:
         options_.root = tree_.root();
         options_.trials = {[] { return works; }, [] { return works; }, [] { return works; },
                            [] { return works; }, [] { return works; }, [] { return works; }};
+        options_.guest_libraries = [] {
+            return std::vector<std::string>{"/usr/lib/collwire/libcollwire_cupti.so"};
+        };
         options_.netlink = [] {
             inventory::NetlinkFacts facts;
             facts.devices["mlx5_0"].name = "mlx5_0";
@@ -280,6 +283,35 @@ TEST_F(Doctor, HiddenProcesses) {
     EXPECT_EQ(check(run(), "/proc").state, CheckState::Limited);
     status("000001ffffffffff");
     EXPECT_EQ(check(run(), "/proc").state, CheckState::Ok);
+}
+
+TEST_F(Doctor, CudaProcessesWithoutTheGuestLibraryAreNamed) {
+    const std::string cuda =
+        "7f0000000000-7f0000001000 r-xp 00000000 08:01 7  /usr/lib64/libcuda.so.570.1\n";
+    const std::string guest =
+        "7f0000002000-7f0000003000 r-xp 00000000 08:01 8  /opt/c/libcollwire_cupti.so\n";
+    const std::string runtime =
+        "7f0000004000-7f0000005000 r-xp 00000000 08:01 9  /usr/lib64/libcudart.so.12\n";
+    tree_.file("/proc/11/maps", cuda + guest);
+    tree_.file("/proc/13/maps", runtime);
+    Check gpu = check(run(), "GPU trace");
+    EXPECT_EQ(gpu.state, CheckState::Ok) << gpu.found;
+    EXPECT_NE(gpu.found.find("loaded in process 11"), std::string::npos) << gpu.found;
+    tree_.file("/proc/12/maps", cuda);
+    gpu = check(run(), "GPU trace");
+    EXPECT_EQ(gpu.state, CheckState::Limited);
+    EXPECT_NE(gpu.found.find("without it: 12"), std::string::npos) << gpu.found;
+    EXPECT_EQ(gpu.found.find("13"), std::string::npos) << gpu.found;
+    EXPECT_NE(gpu.fix.find("collwire run"), std::string::npos) << gpu.fix;
+    EXPECT_EQ(run().exit_status, EXIT_DONE);
+}
+
+TEST_F(Doctor, MissingGuestLibraryIsNamed) {
+    options_.guest_libraries = [] { return std::vector<std::string>{}; };
+    const Check gpu = check(run(), "GPU trace");
+    EXPECT_EQ(gpu.state, CheckState::Limited);
+    EXPECT_NE(gpu.found.find("not installed"), std::string::npos) << gpu.found;
+    EXPECT_FALSE(gpu.fix.empty());
 }
 
 TEST_F(Doctor, JsonHoldsWhatTheTextSays) {

@@ -188,6 +188,15 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
     verb->callback([command, &chosen] { chosen = *command; });
 }
 
+void add_run(CLI::App &app, bool has_separator, std::optional<Command> &chosen) {
+    auto command = std::make_shared<RunCommand>();
+    command->has_separator = has_separator;
+    CLI::App *verb = add_verb(
+        app, "run", "Start a command whose GPU kernels `record --gpu` can record", HELP_RUN);
+    verb->add_option("command", command->command, "After --: the command")->type_name("CMD");
+    verb->callback([command, &chosen] { chosen = *command; });
+}
+
 void add_dump(CLI::App &app, std::optional<Command> &chosen) {
     auto command = std::make_shared<DumpCommand>();
     CLI::App *verb =
@@ -340,6 +349,7 @@ ParsedCommand parse_command(int argc, const char *const *argv, std::ostream &out
     ParsedCommand parsed;
     add_doctor(app, parsed.command);
     add_record(app, separator != end, parsed.command);
+    add_run(app, separator != end, parsed.command);
     add_dump(app, parsed.command);
     add_topology(app, parsed.command);
     add_report(app, parsed.command);

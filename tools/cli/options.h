@@ -39,6 +39,11 @@ struct RecordCommand {
     bool has_separator = false; // `--` stands before the command to start
 };
 
+struct RunCommand {
+    std::vector<std::string> command;
+    bool has_separator = false; // `--` stands before the command
+};
+
 struct DumpCommand {
     std::vector<std::string> paths;
     std::vector<std::string> kinds; // empty: all
@@ -79,7 +84,7 @@ struct DiagnoseCommand {
     bool json = false;
 };
 
-using Command = std::variant<DoctorCommand, RecordCommand, DumpCommand, TopologyCommand,
+using Command = std::variant<DoctorCommand, RecordCommand, RunCommand, DumpCommand, TopologyCommand,
                              ReportCommand, InspectCommand, DiagnoseCommand>;
 
 // What the words of a command line ask for: a verb to run, or nothing more than `status`.

@@ -16,8 +16,8 @@ bool is_guest_library(std::string_view path);
 // Whether it is the CUDA driver's library, libcuda.so.1 or the file that it stands for.
 bool is_cuda_driver(std::string_view path);
 
-// Where the library of this program is, as far as it is there: next to the program, in its build
-// folder, or in the library folder of its installation. The first is the one to load.
+// Where the library of this program is, as far as it is there: next to the program, or in the
+// library folder of its installation. The first is the one to load.
 std::vector<std::string> installed_guest_libraries();
 
 } // namespace collwire::process

@@ -112,6 +112,7 @@ private:
     std::vector<std::uint32_t> pids_;
     std::optional<Programs> programs_;
     bool is_armed_ = false;
+    bool has_too_many_ = false;
     std::uint64_t checked_unused_ns_ = 0;
     std::vector<Copy> copies_;
 };

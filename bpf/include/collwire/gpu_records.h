@@ -13,7 +13,7 @@
 #define CW_GPU_BATCH_MAGIC   0x42475743 /* "CWGB" */
 #define CW_GPU_BATCH_VERSION 1
 #define CW_GPU_BATCH_ITEMS   64		/* at most, in one hand-over */
-#define CW_GPU_BUFFER_BYTES  (16 << 20) /* of host memory that a traced process takes, at most */
+#define CW_GPU_BUFFER_BYTES  (32 << 20) /* of host memory that a traced process takes, at most */
 
 /* What a hand-over holds, and so the kind of its records. */
 enum cw_gpu_item {
@@ -37,6 +37,7 @@ struct cw_gpu_batch {
 enum cw_gpu_kernel_flags {
 	CW_GPU_KERNEL_RUNNING = 1 << 0,	 /* it still ran when the trace ended: end_ns is 0 */
 	CW_GPU_KERNEL_ODD_TIME = 1 << 1, /* it ends before it starts: CUPTI's times, unchanged */
+	CW_GPU_KERNEL_QUEUED = 1 << 2,	 /* it had not begun when the trace ended: both are 0 */
 };
 
 /* A kernel of NCCL that ran. Times: CLOCK_MONOTONIC of the node, converted from CUPTI's clock. */
