@@ -118,6 +118,7 @@ void collwire_gpu_batch(const cw_gpu_batch *batch) {
     collwire::cupti::take(*batch);
 }
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using namespace collwire::cupti;
     // 10 MiB, mapped once, and a pair that takes a millisecond.

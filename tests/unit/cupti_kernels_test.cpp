@@ -159,6 +159,7 @@ TEST_F(CuptiKernels, ALongNameIsTruncatedAndFlagged) {
 
 TEST_F(CuptiKernels, NamesBeyondTheTableAreCounted) {
     std::vector<std::string> names;
+    names.reserve(257);
     for (int i = 0; i < 257; ++i)
         names.push_back("ncclDevKernel_" + std::to_string(i));
     for (const std::string &name : names)
@@ -235,6 +236,27 @@ TEST_F(CuptiKernels, AnEndBeforeTheStartIsFlagged) {
     EXPECT_EQ(received.kernels[0].start_ns - received.kernels[0].end_ns, 1U);
 }
 
+// A forced flush delivers kernels that have not begun.
+TEST_F(CuptiKernels, AKernelWithOneTimeIsQueuedAndHasNone) {
+    read({kernel_record(ALL_REDUCE, now_ns_ + 110'000'000, now_ns_ + 110'000'000)});
+    const Received received = take_received();
+    ASSERT_EQ(received.kernels.size(), 1U);
+    EXPECT_EQ(received.kernels[0].flags, CW_GPU_KERNEL_QUEUED);
+    EXPECT_EQ(received.kernels[0].start_ns, 0U);
+    EXPECT_EQ(received.kernels[0].end_ns, 0U);
+    EXPECT_EQ(counts().kernels, 1U);
+}
+
+TEST_F(CuptiKernels, AnErrorOfCuptiIsKept) {
+    EXPECT_EQ(kernels_.error(), SUCCESS);
+    read({record(ALL_REDUCE)});
+    EXPECT_EQ(kernels_.error(), SUCCESS); // the end of a buffer is none
+    functions_.get_next_record = [](uint8_t *, size_t, void **) { return 999; };
+    read({record(ALL_REDUCE)});
+    EXPECT_EQ(kernels_.error(), 999);
+    EXPECT_EQ(take_received().kernels.size(), 1U);
+}
+
 TEST_F(CuptiKernels, RecordsOfOtherKindsAreSkipped) {
     KernelRecord memory_copy = record(ALL_REDUCE);
     memory_copy.kind = 1;
@@ -248,9 +270,11 @@ TEST_F(CuptiKernels, RecordsOfOtherKindsAreSkipped) {
 TEST_F(CuptiKernels, ThreadsShareTheNames) {
     constexpr int THREADS = 4, NAMES = 60, ROUNDS = 100;
     std::vector<std::string> names;
+    names.reserve(NAMES);
     for (int i = 0; i < NAMES; ++i)
         names.push_back("ncclDevKernel_" + std::to_string(i));
     std::vector<KernelRecord> records;
+    records.reserve(NAMES);
     for (const std::string &name : names)
         records.push_back(record(name.c_str()));
     for (int round = 0; round < ROUNDS; ++round) {
@@ -258,6 +282,7 @@ TEST_F(CuptiKernels, ThreadsShareTheNames) {
         std::barrier start(THREADS);
         {
             std::vector<std::jthread> threads;
+            threads.reserve(THREADS);
             for (int i = 0; i < THREADS; ++i)
                 threads.emplace_back([&] {
                     start.arrive_and_wait();

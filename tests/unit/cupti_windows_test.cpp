@@ -196,7 +196,7 @@ TEST_F(CuptiWindows, AKernelTooFarAheadIsCountedAsNotSummed) {
 
 TEST_F(CuptiWindows, SixteenDevicesAreSummedAndTheNextIsCounted) {
     for (uint32_t device = 0; device <= Windows::DEVICES; ++device)
-        windows_.add(device, at(1), at(1, 1'000 * (device + 1)), device % 2 == 0);
+        windows_.add(device, at(1), at(1, uint64_t{1'000} * (device + 1)), device % 2 == 0);
     windows_.hand_over_until(at(2));
     const auto sums = handed_over();
     EXPECT_EQ(sums.size(), Windows::DEVICES);
