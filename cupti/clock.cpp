@@ -15,6 +15,8 @@ constexpr double OTHER_UNIT = 0.1;
 constexpr double SAME_RATE = 0.01;
 
 constexpr double MOST_NS = 9e18;
+constexpr uint64_t NS_PER_S = 1'000'000'000, MOST_FIRST_SPAN_NS = 200'000'000;
+constexpr uint64_t SPAN_OF_READINGS = 1000;
 
 uint64_t distance_of(uint64_t a, uint64_t b) {
     return a < b ? b - a : a - b;
@@ -72,6 +74,20 @@ bool Clock::read_pair(const Functions &functions) {
             return false;
         rate = rate_of(first_, now);
         is_other_unit_ = rate < 1 - OTHER_UNIT || rate > 1 + OTHER_UNIT;
+        // A slow reading of either moves the rate: the span is a thousand times as long.
+        while (is_other_unit_ && now.monotonic_ns - first_.monotonic_ns < MOST_FIRST_SPAN_NS &&
+               now.monotonic_ns - first_.monotonic_ns <
+                   (first_.took_ns + now.took_ns) * SPAN_OF_READINGS) {
+            const timespec pause = {0, FIRST_SPAN_NS};
+            nanosleep(&pause, nullptr);
+            if (!read(functions, now))
+                return false;
+            rate = rate_of(first_, now);
+        }
+        // What it may be off in the second until the next pair.
+        if (is_other_unit_)
+            error_ns = NS_PER_S / 2 * (first_.took_ns + now.took_ns) /
+                       (now.monotonic_ns - first_.monotonic_ns);
         has_pairs_ = true;
     } else {
         const Pair &last = pairs_[newest_.load(std::memory_order_relaxed) % KEPT];

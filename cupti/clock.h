@@ -16,11 +16,9 @@ uint64_t monotonic_ns();
 
 class Clock {
 public:
-    // Two pairs so far apart tell the rate of another tool's clock.
-    static constexpr long RATE_SPAN_NS = 60'000'000;
-
     // Reads both clocks, several times, and keeps the closest pair. The first call of a trace takes
-    // FIRST_SPAN_NS longer, to see the unit of CUPTI's time. For the one thread that holds the
+    // FIRST_SPAN_NS longer, to see the unit of CUPTI's time, and up to 200 ms to measure another
+    // unit than nanoseconds. For the one thread that holds the
     // control lock. False: CUPTI gives no time.
     bool read_pair(const Functions &functions);
 

@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 
 namespace collwire::cupti {
 
@@ -71,7 +70,7 @@ void Guest::poll() {
 
 bool Guest::must_not_arm(cw_gpu_state_item &answer) {
     const bool is_forced = getenv(IN_SPITE_OF_ALL) != nullptr;
-    if (has_active_neighbour()) {
+    if (has_active_neighbour() || is_neighbour_resting()) {
         answer.reason = CW_GPU_REASON_OTHER_ACTIVITY;
         strncpy(answer.owner, last_neighbour_function(), sizeof answer.owner - 1);
         set(CW_GPU_YIELDED, answer);
@@ -146,12 +145,6 @@ void Guest::arm() {
     error_ = SUCCESS;
     if (!clock_.read_pair(functions_))
         return fail(INVALID_OPERATION, answer);
-    if (has_neighbours_clock()) {
-        // Its ticks are no nanoseconds: two pairs tell their rate.
-        const timespec pause = {0, Clock::RATE_SPAN_NS};
-        nanosleep(&pause, nullptr);
-        clock_.read_pair(functions_);
-    }
     if (!has_registered_)
         atexit(on_exit_of_process);
     // Buffers that a neighbour left with CUPTI go back to it, before they would take the guest's

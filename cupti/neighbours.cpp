@@ -26,14 +26,16 @@ struct State {
     ControlLock loading;
     std::atomic<bool> has_functions = false;
     std::atomic<bool> has_looked_up = false;
+    // CUPTI was mapped before the guest came, and by no import: its functions may have been found
+    // by name.
+    bool was_found_unseen = false;
     pid_t process = 0;
     unsigned long long loads = 0;
     size_t imports = 0;
     std::atomic<Yield> yield = nullptr;
     std::atomic<bool> is_enabled[MAX_KINDS] = {};
     std::atomic<int> enabled = 0;
-    std::atomic<bool> is_presumed = false, is_subscribed = false, is_unfetched = false,
-                      has_clock = false;
+    std::atomic<bool> is_presumed = false, is_subscribed = false, is_unfetched = false;
     std::atomic<uint64_t> last_call_ns = 0;
     std::atomic<const char *> last_function = nullptr;
     std::atomic<uint32_t> flush_period_ms = 0;
@@ -123,8 +125,6 @@ Result on_register(RequestBuffer request, BufferCompleted completed) {
 Result on_register_time(TimestampFunction function) {
     before_request("cuptiActivityRegisterTimestampCallback");
     const Result result = state.functions.register_timestamp_callback(function);
-    if (result == SUCCESS && is_own_process())
-        state.has_clock.store(true, std::memory_order_release);
     after_request("cuptiActivityRegisterTimestampCallback");
     return result;
 }
@@ -303,6 +303,7 @@ void watch_lookups() {
 } // namespace
 
 void watch_neighbours(Yield yield) {
+    const bool is_first = state.process == 0;
     state.process = getpid();
     state.yield.store(yield, std::memory_order_release);
     const unsigned long long loads = loads_so_far();
@@ -318,6 +319,7 @@ void watch_neighbours(Yield yield) {
         return;
     const size_t count = sizeof replacements / sizeof replacements[0];
     state.imports = replace_imports(replacements, state.functions.subscribe_v2 ? count : count - 1);
+    state.was_found_unseen |= is_first && state.imports == 0;
     // It called before the guest saw it, and may be recording.
     if (replacements[ENABLE].was_called) {
         replacements[ENABLE].was_called = false;
@@ -336,13 +338,19 @@ uint32_t neighbours_flush_period_ms() {
 }
 
 bool has_active_neighbour() {
-    if (state.enabled.load(std::memory_order_acquire) > 0 ||
-        state.is_presumed.load(std::memory_order_acquire))
-        return true;
-    const uint64_t last_ns = state.last_call_ns.load(std::memory_order_acquire);
+    return state.enabled.load(std::memory_order_acquire) > 0 ||
+           state.is_presumed.load(std::memory_order_acquire);
+}
+
+bool is_neighbour_resting() {
+    const uint64_t last_ns = last_neighbour_call_ns();
     const uint64_t rest_ns =
         state.is_unfetched.load(std::memory_order_acquire) ? FETCH_NS : REST_NS;
     return last_ns != 0 && monotonic_ns() - last_ns < rest_ns;
+}
+
+uint64_t last_neighbour_call_ns() {
+    return state.last_call_ns.load(std::memory_order_acquire);
 }
 
 bool has_neighbour_enabled(Kind kind) {
@@ -354,18 +362,15 @@ bool has_known_neighbour() {
            state.is_presumed.load(std::memory_order_acquire);
 }
 
-bool has_neighbours_clock() {
-    return state.has_clock.load(std::memory_order_acquire);
-}
-
 bool has_subscribed_neighbour() {
     return state.is_subscribed.load(std::memory_order_acquire);
 }
 
 bool has_unseen_caller() {
     bool is_ambiguous = false;
-    return mapped_libcupti(is_ambiguous) != nullptr &&
-           (is_ambiguous || (state.imports == 0 && !state.has_looked_up));
+    if (!mapped_libcupti(is_ambiguous))
+        return false;
+    return is_ambiguous || state.was_found_unseen || (state.imports == 0 && !state.has_looked_up);
 }
 
 const char *last_neighbour_function() {

@@ -32,18 +32,21 @@ Receiver neighbours_receiver();
 // The period of flushes that a neighbour set, in ms; 0: none.
 uint32_t neighbours_flush_period_ms();
 
-// A neighbour has kinds of records enabled, has just called CUPTI and may again, or has not fetched
-// its records yet.
+// A neighbour has kinds of records enabled.
 bool has_active_neighbour();
+
+// It called CUPTI within the last second and may again, or it has not fetched its records yet, for
+// which it has 10 s.
+bool is_neighbour_resting();
+
+// When a neighbour called CUPTI last, CLOCK_MONOTONIC; 0: never.
+uint64_t last_neighbour_call_ns();
 
 // A neighbour has this kind enabled.
 bool has_neighbour_enabled(Kind kind);
 
 // A neighbour has called CUPTI in this process, or may have before the guest came.
 bool has_known_neighbour();
-
-// A neighbour has registered a function for CUPTI's time, whose unit is its own.
-bool has_neighbours_clock();
 
 // A neighbour holds the subscriber's slot.
 bool has_subscribed_neighbour();

@@ -49,10 +49,15 @@ PauseOfWatch::~PauseOfWatch() {
     --paused;
 }
 
-EXPORT void collwire_watch_callback(int begins) {
-    depth += begins ? 1 : -1;
-    if (begins)
+EXPORT void collwire_watch_callback(int is_begin) {
+    depth += is_begin ? 1 : -1;
+    if (is_begin)
         callbacks.fetch_add(1, std::memory_order_relaxed);
+}
+
+// A function of CUPTI's double that the callback calls.
+EXPORT void collwire_pause_watch(int is_begin) {
+    paused += is_begin ? 1 : -1;
 }
 
 EXPORT void *malloc(size_t bytes) noexcept {

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <mutex>
 #include <pthread.h>
 #include <string>
@@ -43,6 +44,8 @@ using Callback = void (*)(void *, int, uint32_t, const void *);
 CUPTI_FUNCTIONS(POINTER)
 
 static bool load_cupti() {
+    if (cuptiFinalize)
+        return true;
     const char *chosen = getenv("COLLWIRE_NEIGHBOUR_CUPTI");
     void *library = dlopen(chosen ? chosen : "libcupti.so.13", RTLD_LAZY | RTLD_LOCAL);
     if (!library)
@@ -235,24 +238,26 @@ void obey(const std::string &command) {
     }
 }
 
+// Reads with an offset of its own: a child of a fork that ends by exit() sets that of a stream
+// back.
 [[noreturn]] void follow(const std::string &path) {
     pthread_setname_np(pthread_self(), "neighbour");
     std::string line;
-    FILE *commands = nullptr;
+    int commands = -1;
+    off_t offset = 0;
     for (;;) {
-        if (!commands)
-            commands = fopen(path.c_str(), "re");
-        for (int c = 0; commands && (c = fgetc(commands)) != EOF;) {
+        if (commands < 0)
+            commands = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        for (char c = 0; commands >= 0 && pread(commands, &c, 1, offset) == 1;) {
+            ++offset;
             if (c != '\n') {
-                line += static_cast<char>(c);
+                line += c;
                 continue;
             }
             obey(line);
             call("done", 0, [] { return 0; });
             line.clear();
         }
-        if (commands)
-            clearerr(commands);
         std::this_thread::sleep_for(PAUSE);
     }
 }

@@ -57,10 +57,10 @@ def running_at_the_end(arguments, directory):
         run.arm()
         run.wait_for_state(ARMED)
         run.more_kernels()
-        run.stick()
+        run.stick(1)
         run.release()
         run.wait_for_state(DISARMED)
-        run.unstick()
+        run.unstick(1)
         run.more_kernels()
         run.arm()
         run.wait_for_state(ARMED, 2)
@@ -87,11 +87,7 @@ def slow_arming(arguments, directory):
     settings = {"COLLWIRE_CUPTI_DELAY": f"cuptiActivityEnable:{SLOW_MS}:1"}
     with NeighbourRun(arguments, directory, **settings).started() as run:
         run.arm()
-
-        def is_enabling():
-            return all(os.path.exists(f"{directory}/cupti.{rank}") and
-                       any(line.get("function") == "cuptiActivityFlushPeriod" for line in lines_of(f"{directory}/cupti.{rank}")) for rank in range(RANKS))
-        run.wait(is_enabling, "not enabling")
+        run.wait_until_delayed("cuptiActivityEnable")
         run.more_kernels(5)
         assert not any(line["state"] == ARMED for rank in range(RANKS) for line in run.states(rank)), "the job stood still"
         run.ask("start")
@@ -185,8 +181,7 @@ def ends(arguments, directory, how, settings):
         run.wait_for_state(ARMED)
         run.more_kernels()
         if settings: # in the middle of a flush
-            run.wait(lambda: all(sum(line.get("function") == "cuptiActivityFlushPeriod" for line in lines_of(f"{directory}/cupti.{rank}")) for rank in
-                                 range(RANKS)), "not armed")
+            run.wait_until_delayed("cuptiActivityFlushAll")
         if how == "kill":
             for process in run.processes:
                 process.kill()

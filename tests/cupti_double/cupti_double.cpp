@@ -95,8 +95,10 @@ Result CuptiDouble::call(const char *function, const void *caller, const std::st
     Result result = Result::Success;
     const std::uint64_t begin_ns = monotonic_ns();
     const InjectedFailure *injected = injected_at(settings.failures, function, nth);
-    if (const InjectedFailure *delay = injected_at(settings.delays, function, nth))
+    if (const InjectedFailure *delay = injected_at(settings.delays, function, nth)) {
+        log.write("delayed", fmt::format("\"function\":\"{}\"", function));
         std::this_thread::sleep_for(std::chrono::milliseconds(delay->code));
+    }
     if (const char *callback = InBufferCallback::of_this_thread()) {
         log.misuse(fmt::format("{} is called in {}, where CUPTI deadlocks", function, callback));
         result = Result::Unknown;

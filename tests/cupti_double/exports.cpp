@@ -100,12 +100,14 @@ Result cuptiActivityFlushPeriod(std::uint32_t period_ms) {
 
 Result cuptiActivityGetNextRecord(std::uint8_t *buffer, std::size_t valid_bytes,
                                   std::uint8_t **record) {
+    const CalledInCallback here;
     if (const Result injected = cupti_double().count(__func__); injected != Result::Success)
         return injected;
     return cupti_double().activity.next_record(buffer, valid_bytes, record);
 }
 
 Result cuptiActivityGetNumDroppedRecords(const void *, std::uint32_t, std::size_t *dropped) {
+    const CalledInCallback here;
     if (const Result injected = cupti_double().count(__func__); injected != Result::Success)
         return injected;
     return cupti_double().activity.take_dropped(dropped);

@@ -10,12 +10,21 @@ namespace {
 thread_local const char *running_callback = nullptr;
 
 // The test double of the recorder counts what a client does in its callbacks, if it is there.
-void tell_watch(int begins) {
-    using Watch = void (*)(int);
-    static const auto watch =
-        reinterpret_cast<Watch>(::dlsym(RTLD_DEFAULT, "collwire_watch_callback"));
+using Watch = void (*)(int);
+Watch find_watch(const char *name) {
+    return reinterpret_cast<Watch>(::dlsym(RTLD_DEFAULT, name));
+}
+
+void tell_watch(bool is_begin) {
+    static const Watch watch = find_watch("collwire_watch_callback");
     if (watch != nullptr)
-        watch(begins);
+        watch(is_begin ? 1 : 0);
+}
+
+void pause_watch(bool is_begin) {
+    static const Watch pause = find_watch("collwire_pause_watch");
+    if (pause != nullptr)
+        pause(is_begin ? 1 : 0);
 }
 
 } // namespace
@@ -40,13 +49,21 @@ void WatchedMutex::unlock() {
 InBufferCallback::InBufferCallback(WatchedMutex &mutex, const char *which) : mutex_(mutex) {
     running_callback = which;
     mutex_.holder_does(which);
-    tell_watch(1);
+    tell_watch(true);
 }
 
 InBufferCallback::~InBufferCallback() {
-    tell_watch(0);
+    tell_watch(false);
     running_callback = nullptr;
     mutex_.holder_does("CUPTI");
+}
+
+CalledInCallback::CalledInCallback() {
+    pause_watch(true);
+}
+
+CalledInCallback::~CalledInCallback() {
+    pause_watch(false);
 }
 
 const char *InBufferCallback::of_this_thread() {

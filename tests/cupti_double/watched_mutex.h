@@ -45,4 +45,13 @@ private:
     WatchedMutex &mutex_;
 };
 
+// While it lives, a function of CUPTI that may be called in such a callback is.
+class CalledInCallback {
+public:
+    CalledInCallback();
+    ~CalledInCallback();
+    CalledInCallback(const CalledInCallback &) = delete;
+    CalledInCallback &operator=(const CalledInCallback &) = delete;
+};
+
 } // namespace collwire::cupti_double

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -20,8 +21,8 @@ namespace {
 std::vector<std::string> yields;
 int enables_at_yield = 0;
 
-const FakeCuptiCalls &calls() {
-    static const auto *found = [] {
+FakeCuptiCalls &calls() {
+    static auto *found = [] {
         void *library = dlopen(FAKE_LIBCUPTI, RTLD_LAZY | RTLD_NOLOAD);
         auto function = reinterpret_cast<FakeCuptiCalls *(*)()>(dlsym(library, "fake_cupti_calls"));
         return function();
@@ -44,7 +45,9 @@ protected:
             tool_ = reinterpret_cast<const FakeTool *(*)()>(dlsym(library, "fake_tool"))();
         }
         watch_neighbours(yield);
+        calls().succeeds = true;
     }
+    void TearDown() override { calls().succeeds = false; }
 
     static const FakeTool *tool_;
 };
@@ -87,17 +90,20 @@ TEST_F(CuptiNeighbours, AreSeenBeforeCuptiSeesTheirCall) {
     const int before = calls().enables;
     EXPECT_FALSE(has_active_neighbour());
     const uint64_t begin_ns = monotonic_ns();
-    EXPECT_EQ(tool_->enable(10), FAKE_CUPTI_ENABLE + 10);
+    EXPECT_EQ(tool_->enable(10), 0);
     EXPECT_EQ(yields, std::vector<std::string>{"cuptiActivityEnable"});
     EXPECT_EQ(enables_at_yield, before);
     EXPECT_EQ(calls().enables, before + 1);
     EXPECT_TRUE(has_active_neighbour());
     EXPECT_GE(last_neighbour_call_ns(), begin_ns);
     EXPECT_STREQ(last_neighbour_function(), "cuptiActivityEnable");
-    EXPECT_EQ(tool_->disable(10), FAKE_CUPTI_DISABLE + 10);
+    EXPECT_EQ(tool_->disable(10), 0);
     EXPECT_FALSE(has_active_neighbour());
     EXPECT_STREQ(last_neighbour_function(), "cuptiActivityDisable");
-    EXPECT_EQ(yields.size(), 1U); // to stop needs no yield
+    // The kind is the process's: the guest's own would end with it.
+    EXPECT_EQ(yields.size(), 2U);
+    tool_->disable(5);
+    EXPECT_EQ(yields.size(), 2U); // not the guest's
 }
 
 TEST_F(CuptiNeighbours, AreActiveWhileAnyOfTheirKindsIsEnabled) {
@@ -113,7 +119,7 @@ TEST_F(CuptiNeighbours, AreActiveWhileAnyOfTheirKindsIsEnabled) {
     tool_->enable(-1);
     tool_->enable(MAX_KINDS);
     EXPECT_FALSE(has_active_neighbour());
-    EXPECT_EQ(yields.size(), 5U);
+    EXPECT_EQ(yields.size(), 6U);
 }
 
 TEST_F(CuptiNeighbours, WhoRegistersOrFinalizesIsYieldedToToo) {
@@ -129,11 +135,88 @@ TEST_F(CuptiNeighbours, WhoRegistersOrFinalizesIsYieldedToToo) {
     EXPECT_EQ(calls().finalizes, before.finalizes + 1);
 }
 
+TEST_F(CuptiNeighbours, AKindThatCuptiRefusesIsNotEnabled) {
+    calls().succeeds = false;
+    EXPECT_EQ(tool_->enable(10), FAKE_CUPTI_ENABLE + 10);
+    EXPECT_FALSE(has_active_neighbour());
+    calls().succeeds = true;
+    tool_->enable(10);
+    calls().succeeds = false;
+    tool_->enable(10);
+    EXPECT_TRUE(has_neighbour_enabled(10));
+    tool_->disable(10);
+    EXPECT_FALSE(has_neighbour_enabled(10));
+}
+
+TEST_F(CuptiNeighbours, RestAfterTheirCallUntilTheyFetchedTheirRecords) {
+    tool_->finalize();
+    EXPECT_TRUE(is_neighbour_resting());
+    tool_->enable(10);
+    tool_->disable(10);
+    const uint64_t disabled_ns = monotonic_ns();
+    while (monotonic_ns() - disabled_ns < 1'100'000'000)
+        std::this_thread::yield();
+    EXPECT_TRUE(is_neighbour_resting()); // its records are still with CUPTI
+    const int flushes = calls().flushes;
+    EXPECT_EQ(tool_->flush_all(), 0);
+    EXPECT_EQ(calls().flushes, flushes + 1);
+    EXPECT_STREQ(last_neighbour_function(), "cuptiActivityFlushAll");
+    const uint64_t flushed_ns = last_neighbour_call_ns();
+    while (monotonic_ns() - flushed_ns < 1'100'000'000)
+        std::this_thread::yield();
+    EXPECT_FALSE(is_neighbour_resting());
+    tool_->flush_all(); // nothing to fetch: no sign of a profile
+    EXPECT_EQ(last_neighbour_call_ns(), flushed_ns);
+}
+
+TEST_F(CuptiNeighbours, TheirReceiverAndPeriodAreKeptUntilCuptiForgetsThem) {
+    tool_->register_callbacks();
+    EXPECT_EQ(reinterpret_cast<void *>(neighbours_receiver().request), calls().request);
+    EXPECT_EQ(reinterpret_cast<void *>(neighbours_receiver().completed), calls().completed);
+    EXPECT_NE(calls().request, calls().completed);
+    EXPECT_EQ(tool_->flush_period(70), 0);
+    EXPECT_EQ(neighbours_flush_period_ms(), 70U);
+    tool_->finalize();
+    EXPECT_EQ(neighbours_receiver().request, nullptr);
+    EXPECT_EQ(neighbours_flush_period_ms(), 0U);
+}
+
+TEST_F(CuptiNeighbours, WhoSubscribesIsYieldedTo) {
+    EXPECT_EQ(tool_->subscribe(), 0);
+    EXPECT_TRUE(has_subscribed_neighbour());
+    EXPECT_EQ(tool_->unsubscribe(), 0);
+    EXPECT_FALSE(has_subscribed_neighbour());
+    EXPECT_EQ(tool_->register_time(), 0);
+    EXPECT_EQ(yields, (std::vector<std::string>{"cuptiSubscribe",
+                                                "cuptiActivityRegisterTimestampCallback"}));
+}
+
+// What dlsym finds for a program is what calls the guest first.
+TEST_F(CuptiNeighbours, WhoFindsFunctionsByNameIsSeen) {
+    void *library = dlopen(FAKE_LIBCUPTI, RTLD_LAZY | RTLD_NOLOAD);
+    auto enable = reinterpret_cast<int (*)(int)>(tool_->find(library, "cuptiActivityEnable"));
+    ASSERT_NE(enable, nullptr);
+    const int before = calls().enables;
+    EXPECT_EQ(enable(10), 0);
+    EXPECT_EQ(yields, std::vector<std::string>{"cuptiActivityEnable"});
+    EXPECT_EQ(calls().enables, before + 1);
+    tool_->disable(10);
+    // Other names are left alone.
+    auto timestamp =
+        reinterpret_cast<int (*)(uint64_t *)>(tool_->find(library, "cuptiGetTimestamp"));
+    Functions functions = {};
+    uint32_t api_version = 0;
+    ASSERT_TRUE(load_functions(functions, api_version, true));
+    EXPECT_EQ(timestamp, functions.get_timestamp);
+    EXPECT_EQ(tool_->find(library, "cuptiNone"), nullptr);
+    EXPECT_EQ(tool_->find(RTLD_DEFAULT, "getpid"), reinterpret_cast<void *>(getpid));
+}
+
 // A fork has the guest's state, but not its thread.
 TEST_F(CuptiNeighbours, OfAForkAreLeftAlone) {
     const pid_t child = fork();
     if (child == 0) {
-        const bool is_answer_right = tool_->enable(10) == FAKE_CUPTI_ENABLE + 10;
+        const bool is_answer_right = tool_->enable(10) == 0;
         _exit(is_answer_right && yields.empty() && !has_active_neighbour() ? 0 : 1);
     }
     int status = -1;
@@ -147,7 +230,7 @@ TEST_F(CuptiNeighbours, TheGuestIsNoneOfThem) {
     uint32_t api_version = 0;
     ASSERT_TRUE(load_functions(functions, api_version, false));
     const uint64_t before = last_neighbour_call_ns();
-    EXPECT_EQ(functions.enable(10), FAKE_CUPTI_ENABLE + 10);
+    EXPECT_EQ(functions.enable(10), 0);
     EXPECT_TRUE(yields.empty());
     EXPECT_FALSE(has_active_neighbour());
     EXPECT_EQ(last_neighbour_call_ns(), before);

@@ -18,29 +18,31 @@ FakeCuptiCalls *fake_cupti_calls() {
     return &calls;
 }
 
-int cuptiActivityRegisterCallbacks(void *, void *) {
+int cuptiActivityRegisterCallbacks(void *request, void *completed) {
     ++calls.registers;
+    calls.request = request;
+    calls.completed = completed;
     return 0;
 }
 
 __attribute__((noinline)) int cuptiActivityEnable(int kind) {
     ++calls.enables;
-    return FAKE_CUPTI_ENABLE + kind;
+    return calls.succeeds ? 0 : FAKE_CUPTI_ENABLE + kind;
 }
 
 int cuptiActivityDisable(int kind) {
     ++calls.disables;
-    return FAKE_CUPTI_DISABLE + kind;
+    return calls.succeeds ? 0 : FAKE_CUPTI_DISABLE + kind;
 }
 
 int cuptiActivityEnableContext(void *, int kind) {
     ++calls.enables;
-    return FAKE_CUPTI_ENABLE + kind;
+    return calls.succeeds ? 0 : FAKE_CUPTI_ENABLE + kind;
 }
 
 int cuptiActivityDisableContext(void *, int kind) {
     ++calls.disables;
-    return FAKE_CUPTI_DISABLE + kind;
+    return calls.succeeds ? 0 : FAKE_CUPTI_DISABLE + kind;
 }
 
 int cuptiFinalize() {
@@ -71,6 +73,7 @@ int cuptiActivityRegisterTimestampCallback(void *) {
     return 0;
 }
 int cuptiActivityFlushAll(unsigned) {
+    ++calls.flushes;
     return 0;
 }
 int cuptiActivityFlushPeriod(unsigned) {
