@@ -16,8 +16,7 @@ namespace {
 
 class PhaseReader {
 public:
-    explicit PhaseReader(const Model &model)
-        : model_(model), nccl_(model.nccl), clock_(model), parts_(model) {}
+    explicit PhaseReader(const Model &model) : nccl_(model.nccl), clock_(model), parts_(model) {}
 
     std::map<GpuKind, GpuPhases> run() {
         for (const auto *all : {&nccl_.collectives, &nccl_.p2p})
@@ -88,7 +87,6 @@ private:
         return kernels;
     }
 
-    const Model &model_;
     const NcclFacts &nccl_;
     CommonClock clock_;
     Parts parts_;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
 #include <random>
+#include <sstream>
+#include <string>
 
 #include "collwire/nccl_launch_records.h"
 #include "correlate/gpu/join_kernels.h"
@@ -177,6 +181,42 @@ TEST(GpuJoin, EqualKernelsWhileArmingAreByTime) {
     const KernelJoin join = join_kernels(launches, kernels, spans);
     EXPECT_EQ(join.exact, 0U);
     EXPECT_EQ(join.by_time, kernels.size());
+}
+
+// Launches as host probes saw them on an H200, and CUPTI's records of the same loop.
+TEST(GpuJoin, ARecordedLoopOfDistributedDataParallel) {
+    std::ifstream file(COLLWIRE_GPU_RECORDINGS "/ddp-cupti.txt");
+    ASSERT_TRUE(file);
+    std::map<int, Job> jobs;
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::string kind, name;
+        int process = 0;
+        words >> kind >> process;
+        if (kind == "launch") {
+            LaunchFact launch;
+            int func = 0, replay = 0;
+            words >> launch.time_ns >> launch.channels >> func >> replay;
+            launch.func = static_cast<std::uint8_t>(func);
+            launch.is_replay = replay != 0;
+            jobs[process].launches.push_back(launch);
+        } else if (kind == "kernel") {
+            KernelFact kernel;
+            words >> kernel.start_ns >> kernel.end_ns >> kernel.graph_node >> kernel.correlation >>
+                kernel.blocks >> name;
+            kernel.func = kernel_name_of(name).func;
+            jobs[process].kernels.push_back(kernel);
+        }
+        ASSERT_TRUE(words || kind == "#") << line;
+    }
+    std::size_t exact = 0;
+    for (const auto &[process, job] : jobs) {
+        const std::vector<TracedSpan> spans = {always()};
+        const KernelJoin join = join_kernels(job.launches, job.kernels, spans);
+        exact += join.exact;
+        EXPECT_EQ(join.contradicted + join.without_kernel + join.without_launch, 0U) << process;
+    }
+    EXPECT_EQ(exact, 352U);
 }
 
 TEST(GpuJoin, NothingTracedIsNoCoverage) {
