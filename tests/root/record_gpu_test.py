@@ -159,7 +159,7 @@ def check_late(directory):
 
 def check_kill(directory):
     """A guest that is killed in the middle: what it handed over is there, and nobody waits for it."""
-    with Guest(directory, "kill", GOOD, poll_us=1000) as guest:
+    with Guest(directory, "kill", GOOD, poll_us=5000) as guest:
         recorder = Recorder(f"{directory}/kill", "--gpu")
         wait_until(lambda: guest.kernels() > 2000, "2,000 kernels")
         guest.process.kill()
