@@ -11,6 +11,7 @@ namespace collwire::cupti {
 using Result = int;
 inline constexpr Result SUCCESS = 0;
 inline constexpr Result INVALID_OPERATION = 7;
+inline constexpr Result MAX_LIMIT_REACHED = 12;
 inline constexpr Result MULTIPLE_SUBSCRIBERS = 39;
 
 using Kind = int;

@@ -54,10 +54,23 @@ uint8_t *Buffers::lend() {
     return nullptr;
 }
 
-void Buffers::return_buffer(const uint8_t *buffer) {
+bool Buffers::is_own(const uint8_t *buffer) const {
     const uint8_t *memory = memory_.load(std::memory_order_acquire);
-    if (!memory || buffer < memory || buffer >= memory + BUFFER_BYTES * COUNT)
+    return memory && buffer >= memory && buffer < memory + BUFFER_BYTES * COUNT;
+}
+
+uint8_t *Buffers::lend_waste() {
+    return waste_ + wasted_.fetch_add(1, std::memory_order_relaxed) % WASTE_COUNT * WASTE_BYTES;
+}
+
+bool Buffers::is_waste(const uint8_t *buffer) const {
+    return buffer >= waste_ && buffer < waste_ + sizeof waste_;
+}
+
+void Buffers::return_buffer(const uint8_t *buffer) {
+    if (!is_own(buffer))
         return;
+    const uint8_t *memory = memory_.load(std::memory_order_acquire);
     const auto index = static_cast<size_t>(buffer - memory) / BUFFER_BYTES;
     lent_.fetch_sub(1, std::memory_order_relaxed);
     is_lent_.fetch_and(~(uint64_t{1} << index), std::memory_order_acq_rel);

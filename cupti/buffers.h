@@ -23,6 +23,14 @@ public:
     uint8_t *lend();
     void return_buffer(const uint8_t *buffer);
 
+    bool is_own(const uint8_t *buffer) const;
+
+    // For a CUPTI that cannot do without a buffer. What it writes there is never read: it may get
+    // the same memory again before it returned it.
+    uint8_t *lend_waste();
+    bool is_waste(const uint8_t *buffer) const;
+    static constexpr size_t WASTE_BYTES = 4096;
+
     size_t lent() const { return lent_.load(std::memory_order_relaxed); }
     uint64_t lacking() const { return lacking_.load(std::memory_order_relaxed); }
     size_t bytes() const {
@@ -30,10 +38,13 @@ public:
     }
 
 private:
+    static constexpr size_t WASTE_COUNT = 16;
+
     std::atomic<uint8_t *> memory_ = nullptr;
     std::atomic<uint64_t> is_lent_ = 0; // a bit for each
     std::atomic<size_t> lent_ = 0;
-    std::atomic<uint64_t> lacking_ = 0;
+    std::atomic<uint64_t> lacking_ = 0, wasted_ = 0;
+    alignas(8) uint8_t waste_[WASTE_BYTES * WASTE_COUNT] = {};
 };
 
 } // namespace collwire::cupti

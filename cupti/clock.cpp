@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clock.h"
 
+#include <algorithm>
 #include <ctime>
 
 namespace collwire::cupti {
 namespace {
 
 constexpr int READINGS = 5;
-// CUPTI's default clock and CLOCK_MONOTONIC run at the same rate: both are steered alike. A larger
-// difference over a second is a clock of another tool, whose ticks are no nanoseconds.
-constexpr double SAME_RATE = 0.001;
-constexpr uint64_t MIN_SPAN_NS = 50'000'000;
+// CUPTI's own clock counts nanoseconds, as steered as CLOCK_MONOTONIC: it is the system's time. One
+// that differs by more than this over FIRST_SPAN_NS is another tool's, such as a processor's ticks.
+constexpr double OTHER_UNIT = 0.1;
+// Ticks whose rate changed by less were measured better; by more, the clock was set.
+constexpr double SAME_RATE = 0.01;
+
+constexpr double MOST_NS = 9e18;
+
+uint64_t distance_of(uint64_t a, uint64_t b) {
+    return a < b ? b - a : a - b;
+}
 
 } // namespace
 
@@ -20,59 +28,90 @@ uint64_t monotonic_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-bool Clock::read_pair(const Functions &functions) {
-    uint64_t best_ns = UINT64_MAX, best_cupti = 0, best_monotonic = 0;
+bool Clock::read(const Functions &functions, Reading &closest) {
+    closest.took_ns = UINT64_MAX;
     for (int i = 0; i < READINGS; ++i) {
         uint64_t cupti = 0;
         const uint64_t before = monotonic_ns();
         if (functions.get_timestamp(&cupti) != SUCCESS)
             return false;
-        const uint64_t took = monotonic_ns() - before;
-        if (took >= best_ns)
-            continue;
-        best_ns = took;
-        best_cupti = cupti;
-        best_monotonic = before + took / 2;
+        const uint64_t took_ns = monotonic_ns() - before;
+        if (took_ns < closest.took_ns)
+            closest = {cupti, before + took_ns / 2, took_ns};
     }
-    const uint64_t last_cupti = last_cupti_ns_.load(std::memory_order_relaxed),
-                   last_monotonic = last_monotonic_ns_.load(std::memory_order_relaxed);
-    uint64_t error = best_ns / 2 + 1;
-    if (last_cupti != 0) {
-        const auto drift =
-            static_cast<int64_t>((best_cupti - last_cupti) - (best_monotonic - last_monotonic));
-        const auto size = static_cast<uint64_t>(drift < 0 ? -drift : drift);
-        if (static_cast<double>(size) <
-            SAME_RATE * static_cast<double>(best_monotonic - last_monotonic))
-            error += size;
+    return true;
+}
+
+double Clock::rate_of(const Reading &from, const Reading &to) {
+    if (to.cupti <= from.cupti || to.monotonic_ns <= from.monotonic_ns)
+        return 1;
+    return static_cast<double>(to.monotonic_ns - from.monotonic_ns) /
+           static_cast<double>(to.cupti - from.cupti);
+}
+
+void Clock::publish(const Reading &reading, double rate) {
+    const uint64_t number = newest_.load(std::memory_order_relaxed) + 1;
+    Pair &pair = pairs_[number % KEPT];
+    pair.cupti.store(reading.cupti, std::memory_order_relaxed);
+    pair.monotonic_ns.store(reading.monotonic_ns, std::memory_order_relaxed);
+    pair.rate.store(rate, std::memory_order_relaxed);
+    newest_.store(number, std::memory_order_release);
+}
+
+bool Clock::read_pair(const Functions &functions) {
+    Reading now;
+    if (!read(functions, now))
+        return false;
+    uint64_t error_ns = 0;
+    double rate = 1;
+    if (!has_pairs_) {
+        first_ = now;
+        while (monotonic_ns() - first_.monotonic_ns < FIRST_SPAN_NS) {
+        }
+        if (!read(functions, now))
+            return false;
+        rate = rate_of(first_, now);
+        is_other_unit_ = rate < 1 - OTHER_UNIT || rate > 1 + OTHER_UNIT;
+        has_pairs_ = true;
     } else {
-        first_cupti_ns_.store(best_cupti, std::memory_order_relaxed);
-        first_monotonic_ns_.store(best_monotonic, std::memory_order_relaxed);
+        const Pair &last = pairs_[newest_.load(std::memory_order_relaxed) % KEPT];
+        const uint64_t last_ns = last.monotonic_ns.load(std::memory_order_relaxed);
+        error_ns = distance_of(to_monotonic(now.cupti), now.monotonic_ns);
+        rate = last.rate.load(std::memory_order_relaxed);
+        if (static_cast<double>(error_ns) <
+            SAME_RATE * static_cast<double>(now.monotonic_ns - last_ns))
+            rate = rate_of(first_, now);
+        else
+            first_ = now;
     }
-    if (error > error_ns_.load(std::memory_order_relaxed))
-        error_ns_.store(error, std::memory_order_relaxed);
-    last_cupti_ns_.store(best_cupti, std::memory_order_relaxed);
-    last_monotonic_ns_.store(best_monotonic, std::memory_order_relaxed);
+    publish(now, is_other_unit_ ? rate : 1);
+    error_ns += now.took_ns / 2 + 1;
+    if (error_ns > error_ns_.load(std::memory_order_relaxed))
+        error_ns_.store(error_ns, std::memory_order_relaxed);
     return true;
 }
 
 void Clock::reset() {
-    last_cupti_ns_.store(0, std::memory_order_relaxed);
+    has_pairs_ = false;
     error_ns_.store(0, std::memory_order_relaxed);
 }
 
-uint64_t Clock::to_monotonic(uint64_t cupti_ns) const {
-    const uint64_t cupti = last_cupti_ns_.load(std::memory_order_relaxed),
-                   monotonic = last_monotonic_ns_.load(std::memory_order_relaxed);
-    const auto distance = static_cast<int64_t>(cupti_ns - cupti);
-    const uint64_t cupti_span = cupti - first_cupti_ns_.load(std::memory_order_relaxed);
-    const uint64_t span_ns = monotonic - first_monotonic_ns_.load(std::memory_order_relaxed);
-    if (span_ns < MIN_SPAN_NS || cupti_span == 0)
+uint64_t Clock::to_monotonic(uint64_t cupti_time) const {
+    uint64_t number = 0, cupti = 0, monotonic = 0;
+    double rate = 1;
+    do {
+        number = newest_.load(std::memory_order_acquire);
+        const Pair &pair = pairs_[number % KEPT];
+        cupti = pair.cupti.load(std::memory_order_acquire);
+        monotonic = pair.monotonic_ns.load(std::memory_order_acquire);
+        rate = pair.rate.load(std::memory_order_acquire);
+        // This thread slept while KEPT - 1 pairs were read: the pair may be half a newer one.
+    } while (newest_.load(std::memory_order_relaxed) - number >= KEPT - 1);
+    const auto distance = static_cast<int64_t>(cupti_time - cupti);
+    if (rate == 1)
         return monotonic + static_cast<uint64_t>(distance);
-    const double rate = static_cast<double>(span_ns) / static_cast<double>(cupti_span);
-    if (rate > 1 - SAME_RATE && rate < 1 + SAME_RATE)
-        return monotonic + static_cast<uint64_t>(distance);
-    return monotonic +
-           static_cast<uint64_t>(static_cast<int64_t>(static_cast<double>(distance) * rate));
+    const double scaled = std::clamp(static_cast<double>(distance) * rate, -MOST_NS, MOST_NS);
+    return monotonic + static_cast<uint64_t>(static_cast<int64_t>(scaled));
 }
 
 } // namespace collwire::cupti

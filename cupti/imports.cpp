@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports.h"
 
+#include "collwire/gpu_records.h"
+
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <elf.h>
 #include <link.h>
@@ -19,10 +22,11 @@ constexpr uint32_t JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOBAL = R_AARCH64_GLOB_DAT;
 #endif
 
 struct Walk {
-    const Replacement *replacements;
+    Replacement *replacements;
     size_t count;
     bool is_restoring;
     size_t found = 0;
+    bool is_all_bound_at_once = false;
 };
 
 // The parts of a file's dynamic section that name its imports.
@@ -33,6 +37,7 @@ struct Imports {
     size_t jump_bytes = 0;
     const ElfW(Rela) *others = nullptr;
     size_t other_bytes = 0;
+    bool is_bound_at_once = false;
 };
 
 template <class T> T *at(uintptr_t address) {
@@ -67,6 +72,15 @@ Imports imports_of(const dl_phdr_info &object, const ElfW(Dyn) * dynamic) {
             break;
         case DT_RELASZ:
             imports.other_bytes = dynamic->d_un.d_val;
+            break;
+        case DT_BIND_NOW:
+            imports.is_bound_at_once = true;
+            break;
+        case DT_FLAGS:
+            imports.is_bound_at_once |= (dynamic->d_un.d_val & DF_BIND_NOW) != 0;
+            break;
+        case DT_FLAGS_1:
+            imports.is_bound_at_once |= (dynamic->d_un.d_val & DF_1_NOW) != 0;
             break;
         case DT_PLTREL:
             is_rela = dynamic->d_un.d_val == DT_RELA;
@@ -111,14 +125,15 @@ void visit_relocations(const dl_phdr_info &object, const Imports &imports,
             continue;
         const char *name =
             imports.strings + imports.symbols[ELF64_R_SYM(relocations[i].r_info)].st_name;
-        if (name[0] != 'c' || strncmp(name, "cupti", 5) != 0)
-            continue;
         for (size_t k = 0; k < walk.count; ++k) {
-            const Replacement &wanted = walk.replacements[k];
-            if (strcmp(name, wanted.name) != 0)
+            Replacement &wanted = walk.replacements[k];
+            if (name[0] != wanted.name[0] || strcmp(name, wanted.name) != 0)
                 continue;
             auto *slot = at<std::atomic<void *>>(object.dlpi_addr + relocations[i].r_offset);
             void *now = slot->load(std::memory_order_acquire);
+            if (!walk.is_restoring && now == wanted.theirs && type == JUMP_SLOT &&
+                !imports.is_bound_at_once && !walk.is_all_bound_at_once)
+                wanted.was_called = true;
             if (walk.is_restoring ? now == wanted.ours : now != wanted.ours)
                 write_slot(object, slot, walk.is_restoring ? wanted.theirs : wanted.ours);
             ++walk.found;
@@ -130,7 +145,8 @@ int visit(dl_phdr_info *object, size_t, void *data) {
     auto &walk = *static_cast<Walk *>(data);
     const char *name = object->dlpi_name ? object->dlpi_name : "";
     const char *slash = strrchr(name, '/');
-    if (strncmp(slash ? slash + 1 : name, "libcupti.so", 11) == 0)
+    const char *file = slash ? slash + 1 : name;
+    if (strncmp(file, "libcupti.so", 11) == 0 || strcmp(file, CW_GPU_LIBRARY) == 0)
         return 0;
     for (int i = 0; i < object->dlpi_phnum; ++i) {
         if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
@@ -152,13 +168,15 @@ int read_loads(dl_phdr_info *object, size_t, void *data) {
 
 } // namespace
 
-size_t replace_imports(const Replacement *replacements, size_t count) {
+size_t replace_imports(Replacement *replacements, size_t count) {
     Walk walk = {replacements, count, false};
+    const char *bind_now = getenv("LD_BIND_NOW");
+    walk.is_all_bound_at_once = bind_now && *bind_now;
     dl_iterate_phdr(visit, &walk);
     return walk.found;
 }
 
-void restore_imports(const Replacement *replacements, size_t count) {
+void restore_imports(Replacement *replacements, size_t count) {
     Walk walk = {replacements, count, true};
     dl_iterate_phdr(visit, &walk);
 }

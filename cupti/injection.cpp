@@ -17,7 +17,8 @@
 namespace collwire::cupti {
 namespace {
 
-constexpr long POLL_NS = 250'000'000;
+// While armed: a tool that is loaded then is seen before it can ask for records.
+constexpr long POLL_NS = 250'000'000, ARMED_POLL_NS = 20'000'000;
 
 constinit Guest guest;
 constinit std::atomic<bool> is_started = false;
@@ -35,7 +36,7 @@ void look() {
 void *run(void *) {
     prctl(PR_SET_NAME, "collwire-gpu");
     while (guest.is_alive()) {
-        const timespec pause = {0, POLL_NS};
+        const timespec pause = {0, guest.is_armed() ? ARMED_POLL_NS : POLL_NS};
         nanosleep(&pause, nullptr);
         look();
     }
@@ -61,12 +62,22 @@ void start_thread() {
 
 } // namespace
 
+// A neighbour whose place the guest took, and that does not know: its requests and buffers are
+// passed on.
 void on_request(uint8_t **buffer, size_t *bytes, size_t *max_records) {
+    const Receiver theirs = neighbours_receiver();
+    if (theirs.request && !guest.is_receiving())
+        return theirs.request(buffer, bytes, max_records);
     guest.lend(buffer, bytes, max_records);
 }
 
-void on_completed(void *, uint32_t, uint8_t *buffer, size_t, size_t valid_bytes) {
-    guest.take_back(buffer, valid_bytes);
+void on_completed(void *context, uint32_t stream, uint8_t *buffer, size_t bytes,
+                  size_t valid_bytes) {
+    const Receiver theirs = neighbours_receiver();
+    if (theirs.completed && !guest.is_own(buffer))
+        return theirs.completed(context, stream, buffer, bytes, valid_bytes);
+    if (guest.is_own(buffer))
+        guest.take_back(buffer, valid_bytes);
 }
 
 void on_exit_of_process() {

@@ -3,7 +3,9 @@
 
 #include "probes.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace collwire::cupti {
 namespace {
@@ -18,6 +20,15 @@ uint32_t hash_of(const char *text) {
 
 bool begins_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+// Of a grid, a block or a cluster. A size that does not fit is the largest.
+template <class T> T product_of(const auto(&sizes)[3]) {
+    constexpr uint64_t MOST = std::numeric_limits<T>::max();
+    uint64_t product = 1;
+    for (const auto size : sizes)
+        product = std::min(product * static_cast<uint32_t>(size), MOST);
+    return static_cast<T>(product);
 }
 
 bool is_same(const char *kept, const char *text) {
@@ -96,9 +107,9 @@ void Kernels::add(const KernelRecord &record, cw_gpu_kernel_item *items, uint32_
     item.graph = record.graph;
     item.context = record.context;
     item.stream = record.stream;
-    item.blocks = static_cast<uint32_t>(record.grid[0] * record.grid[1] * record.grid[2]);
-    item.threads = static_cast<uint16_t>(record.block[0] * record.block[1] * record.block[2]);
-    item.cluster = static_cast<uint16_t>(record.cluster[0] * record.cluster[1] * record.cluster[2]);
+    item.blocks = product_of<uint32_t>(record.grid);
+    item.threads = product_of<uint16_t>(record.block);
+    item.cluster = product_of<uint16_t>(record.cluster);
     item.device = static_cast<uint16_t>(record.device);
     item.name = number_of(record.name);
     item.flags = static_cast<uint16_t>(
@@ -110,7 +121,8 @@ void Kernels::read(const Functions &functions, uint8_t *buffer, size_t valid_byt
     cw_gpu_kernel_item items[CW_GPU_BATCH_ITEMS];
     uint32_t count = 0;
     void *next = nullptr;
-    while (functions.get_next_record(buffer, valid_bytes, &next) == SUCCESS && next) {
+    Result result = SUCCESS;
+    while ((result = functions.get_next_record(buffer, valid_bytes, &next)) == SUCCESS && next) {
         const auto &record = *static_cast<const KernelRecord *>(next);
         if (record.kind != static_cast<uint32_t>(CONCURRENT_KERNEL))
             continue;
@@ -122,6 +134,8 @@ void Kernels::read(const Functions &functions, uint8_t *buffer, size_t valid_byt
     }
     if (count != 0)
         hand_over(CW_GPU_ITEM_KERNEL, items, count);
+    if (result != SUCCESS && result != MAX_LIMIT_REACHED)
+        error_.store(result, std::memory_order_relaxed);
 }
 
 void Kernels::add_counts(cw_gpu_state_item &state) const {

@@ -24,6 +24,9 @@ public:
     // Reads a buffer that CUPTI has completed.
     void read(const Functions &functions, uint8_t *buffer, size_t valid_bytes);
 
+    // CUPTI's first error while records were read: the rest of that buffer is lost.
+    Result error() const { return error_.load(std::memory_order_relaxed); }
+
     void add_counts(cw_gpu_state_item &state) const;
 
 private:
@@ -42,6 +45,7 @@ private:
     const Clock &clock_;
     Windows &windows_;
     Name names_[NAMES] = {};
+    std::atomic<Result> error_ = SUCCESS;
     std::atomic<uint64_t> kernels_ = 0, unknown_ = 0, unnamed_ = 0, others_ = 0, before_armed_ = 0;
 };
 

@@ -92,6 +92,15 @@ int cuda_driver_major() {
     return version / 1000;
 }
 
+bool is_cuda_ready() {
+    constexpr int NOT_INITIALIZED = 3;
+    void *cuda = open_library("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    int (*get_count)(int *) = nullptr;
+    int count = 0;
+    return !cuda || !find(cuda, "cuDeviceGetCount", get_count) ||
+           get_count(&count) != NOT_INITIALIZED;
+}
+
 const char *mapped_libcupti(bool &is_ambiguous) {
     Search search;
     dl_iterate_phdr(visit, &search);

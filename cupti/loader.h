@@ -12,6 +12,9 @@ namespace collwire::cupti {
 // The driver's own libcuda, to choose the libcupti that fits; 0 where there is none.
 int cuda_driver_major();
 
+// CUDA is initialised. True also where libcuda is not found.
+bool is_cuda_ready();
+
 // The path of a mapped libcupti, or null. The string belongs to the loader of the C library. Two
 // different copies: `is_ambiguous`.
 const char *mapped_libcupti(bool &is_ambiguous);

@@ -15,15 +15,20 @@ size_t Windows::bytes() {
 }
 
 bool Windows::take() {
-    if (devices_.load(std::memory_order_acquire))
+    const uint64_t oldest = monotonic_ns() / WINDOW_NS;
+    if (Device *kept = devices_.load(std::memory_order_acquire)) {
+        // CUPTI still held a buffer at the end of the last trace. Its pages become zeros again.
+        madvise(kept, bytes(), MADV_DONTNEED);
+        oldest_.store(oldest, std::memory_order_relaxed);
         return true;
+    }
     // Zero-filled, and only the windows of devices that run kernels take memory.
     void *memory = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return false;
     madvise(memory, bytes(), MADV_DONTFORK);
-    oldest_.store(monotonic_ns() / WINDOW_NS, std::memory_order_relaxed);
+    oldest_.store(oldest, std::memory_order_relaxed);
     devices_.store(static_cast<Device *>(memory), std::memory_order_release);
     return true;
 }

@@ -19,8 +19,10 @@ public:
     static constexpr size_t KEPT = 256; // 2.56 s
     static constexpr size_t DEVICES = 16;
 
-    // Memory for the windows. False: the system has none.
+    // Memory for the windows, all empty. False: the system has none.
     bool take();
+
+    // Nothing may be in add().
     void give_back();
     static size_t bytes();
 

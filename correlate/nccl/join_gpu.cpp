@@ -68,8 +68,9 @@ private:
                 guest.spans.push_back({state.time_ns, state.time_ns, UINT64_MAX});
                 is_armed = true;
             } else if (is_armed && state.item.state != CW_GPU_RUNNING) {
-                const std::uint64_t until_ns =
-                    state.item.begin_ns != 0 ? state.item.begin_ns : state.time_ns;
+                const std::uint64_t until_ns = state.item.begin_ns != 0 ? state.item.begin_ns
+                                               : state.item.end_ns != 0 ? state.item.end_ns
+                                                                        : state.time_ns;
                 guest.spans.back().disarming_begin_ns = until_ns;
                 is_armed = false;
             }

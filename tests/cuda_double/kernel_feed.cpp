@@ -65,10 +65,10 @@ public:
     }
 
     void started(std::uint64_t id, std::uint64_t at_ns) {
-        tell(&KernelObserver::started, &Earlier::started_ns, id, at_ns);
+        report(&KernelObserver::started, &Earlier::started_ns, id, at_ns);
     }
     void ended(std::uint64_t id, std::uint64_t at_ns) {
-        tell(&KernelObserver::ended, &Earlier::ended_ns, id, at_ns);
+        report(&KernelObserver::ended, &Earlier::ended_ns, id, at_ns);
     }
 
     // Never destroyed: the engine's thread uses it until the process ends.
@@ -87,8 +87,8 @@ private:
     };
     using Function = void (*)(std::uint64_t, std::uint64_t);
 
-    void tell(Function KernelObserver::*function, std::uint64_t Earlier::*time, std::uint64_t id,
-              std::uint64_t at_ns) {
+    void report(Function KernelObserver::*function, std::uint64_t Earlier::*time, std::uint64_t id,
+                std::uint64_t at_ns) {
         const KernelObserver *observer = observer_;
         if (observer == nullptr) {
             const std::lock_guard lock(mutex_);
@@ -139,15 +139,15 @@ std::uint32_t next_correlation() {
     return ++calls;
 }
 
-void tell_launched(KernelLaunch &launch) {
+void report_launched(KernelLaunch &launch) {
     KernelFeed::feed().launched(launch);
 }
 
-void tell_started(std::uint64_t id) {
+void report_started(std::uint64_t id) {
     KernelFeed::feed().started(id, monotonic_ns());
 }
 
-void tell_ended(std::uint64_t id) {
+void report_ended(std::uint64_t id) {
     KernelFeed::feed().ended(id, monotonic_ns());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells an observer, the double of CUPTI, which kernels are launched, and when they run.
+// Reports to an observer, the double of CUPTI, which kernels are launched, and when they run.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ private:
 std::uint32_t next_correlation();
 
 // Takes an id for the launch.
-void tell_launched(KernelLaunch &launch);
+void report_launched(KernelLaunch &launch);
 // The times are taken by the call.
-void tell_started(std::uint64_t id);
-void tell_ended(std::uint64_t id);
+void report_started(std::uint64_t id);
+void report_ended(std::uint64_t id);
 
 } // namespace collwire::cuda_double

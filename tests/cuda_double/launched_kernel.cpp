@@ -44,7 +44,7 @@ LaunchedKernel::LaunchedKernel(std::unique_ptr<WorkItem> kernel, const KernelLau
     : kernel_(std::move(kernel)), launch_(launch), started_(std::move(started)),
       ticket_(started_ ? ++started_->asked : 0) {
     LaunchingCall::describe(launch_);
-    tell_launched(launch_);
+    report_launched(launch_);
 }
 
 // The event is complete when the kernel starts: NCCL's implicit launch order waits for it, and
@@ -52,7 +52,7 @@ LaunchedKernel::LaunchedKernel(std::unique_ptr<WorkItem> kernel, const KernelLau
 bool LaunchedKernel::advance(bool &progressed) {
     if (!is_started_) {
         is_started_ = true;
-        tell_started(launch_.id);
+        report_started(launch_.id);
     }
     if (started_) {
         started_->complete(ticket_);
@@ -60,7 +60,7 @@ bool LaunchedKernel::advance(bool &progressed) {
     }
     if (!kernel_->advance(progressed))
         return false;
-    tell_ended(launch_.id);
+    report_ended(launch_.id);
     return true;
 }
 

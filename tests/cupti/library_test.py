@@ -5,6 +5,7 @@ what exports.map lists, stays loaded, and has its two probe sites where the note
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -101,7 +102,16 @@ class GuestLibrary(unittest.TestCase):
             first = re.search(rf"^\s*{address:x}:\s+(\S+)", code, re.MULTILINE)
             self.assertEqual(first[1], "nop", name)
 
+    def test_a_lookup_by_name_enters_the_c_library_by_a_jump(self):
+        """dlsym looks at the address of its caller: a call would make the guest the caller."""
+        code = output("objdump", "-d", "-C", "--no-show-raw-insn", library)
+        function = re.search(r"on_lookup\(void\*, char const\*\)>:\n(.*?)\n\n", code, re.DOTALL)[1]
+        self.assertRegex(function, r"\bjmp\s+\*|\bbr\s+x")
+
 
 if __name__ == "__main__":
     library = sys.argv.pop(1)
+    if not shutil.which("readelf") or not shutil.which("objdump"):
+        print("skip: binutils are missing. Fix: tools/install-deps test")
+        sys.exit(77)
     unittest.main()

@@ -4,6 +4,7 @@
 // kernels, and a last line with sums. It checks times: none in the future, none backwards. Its
 // semaphore takes the place of the guest's: COLLWIRE_RECEIVER_ARMED=1 sets it from the first moment
 // on.
+#include "callback_watch.h"
 #include "collwire/gpu_records.h"
 
 #include <atomic>
@@ -44,12 +45,16 @@ struct Received {
         const std::scoped_lock held(lock);
         if (!file)
             return;
+        const CallbackCounts watched = callback_counts();
         fprintf(file,
                 "{\"item\":\"sum\",\"kernels\":%lu,\"running\":%lu,\"backwards\":%lu,\"in_future\":"
                 "%lu,\"too_old\":%lu,\"longest_ns\":%lu,"
-                "\"bad_batches\":%lu,\"latest_delay_ns\":%lu}\n",
+                "\"bad_batches\":%lu,\"latest_delay_ns\":%lu,\"callbacks\":%lu,"
+                "\"callback_allocations\":%lu,\"callback_locks\":%lu,"
+                "\"callback_system_calls\":%lu}\n",
                 kernels, running, backwards, in_future, too_old, longest_ns, bad_batches,
-                latest_delay_ns);
+                latest_delay_ns, watched.callbacks, watched.allocations, watched.locks,
+                watched.system_calls);
         fclose(file);
         file = nullptr;
     }
@@ -142,7 +147,12 @@ Received &received() {
 }
 
 struct AtEnd {
-    ~AtEnd() { received().~Received(); }
+    // Not in a child of a fork.
+    ~AtEnd() {
+        if (getpid() == process)
+            received().~Received();
+    }
+    pid_t process = getpid();
 } at_end;
 
 } // namespace
@@ -167,5 +177,6 @@ __attribute__((constructor)) static void set_semaphore() {
 }
 
 EXPORT void collwire_gpu_batch(const cw_gpu_batch *batch) {
+    const PauseOfWatch pause;
     received().take(*batch);
 }

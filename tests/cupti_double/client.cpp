@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simple client of CUPTI, for tests of the double: CUDA_INJECTION64_PATH loads it, and it writes
-// each kernel record as a JSON line. It reads records by offset, not by the double's own types.
-// Unlike a real one it allocates and writes in CUPTI's callbacks.
+// A simple client of CUPTI, for tests of the double. It writes each kernel record as a JSON line.
+// It reads records by offset, not by the double's own types. Unlike a real one it allocates and
+// writes in CUPTI's callbacks. Built twice:
+// - libcupti_client.so: CUDA_INJECTION64_PATH loads it, and it loads libcupti by name when it
+// starts;
+// - libcupti_profiler.so: is linked with libcupti, as PyTorch's profiler, and starts by itself
+// where
+//   it is loaded or preloaded. It does not touch the timestamp callback.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <pthread.h>
@@ -19,6 +24,12 @@
 
 namespace {
 
+#ifdef COLLWIRE_CUPTI_PROFILER
+#define COLLWIRE_VARIABLE(name) "COLLWIRE_CUPTI_PROFILER_" name
+#else
+#define COLLWIRE_VARIABLE(name) "COLLWIRE_CUPTI_CLIENT_" name
+#endif
+
 constexpr std::uint32_t CONCURRENT_KERNEL = 10;
 constexpr std::uint32_t FORCED = 1;
 
@@ -32,6 +43,7 @@ struct Functions {
     int (*next_record)(std::uint8_t *, std::size_t, std::uint8_t **);
     int (*dropped)(void *, std::uint32_t, std::size_t *);
     int (*version)(std::uint32_t *);
+    int (*finalize)();
 };
 Functions cupti;
 std::FILE *out = nullptr;
@@ -111,16 +123,63 @@ void flush_at_exit() {
     call("exit", cupti.flush_all(FORCED));
 }
 
+// A session of the profiler registers its callbacks anew.
+void start_session() {
+    call("registered", cupti.register_callbacks(reinterpret_cast<void *>(&request),
+                                                reinterpret_cast<void *>(&complete)));
+}
+
 // Armed while the file is there.
 [[noreturn]] void follow_file(const std::string &path) {
     for (;;) {
         const bool is_asked = ::access(path.c_str(), F_OK) == 0;
-        if (is_asked != is_armed)
-            is_asked ? arm() : disarm();
+        if (is_asked && !is_armed) {
+            start_session();
+            arm();
+        } else if (!is_asked && is_armed) {
+            disarm();
+            if (*text_of(COLLWIRE_VARIABLE("FINALIZE"), "") != '\0')
+                call("finalized", cupti.finalize());
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
 }
 
+#ifdef COLLWIRE_CUPTI_PROFILER
+} // namespace
+
+extern "C" {
+int cuptiActivityRegisterCallbacks(void *, void *);
+int cuptiActivityRegisterTimestampCallback(void *);
+int cuptiActivityEnable(std::uint32_t);
+int cuptiActivityDisable(std::uint32_t);
+int cuptiActivityFlushAll(std::uint32_t);
+int cuptiActivityFlushPeriod(std::uint32_t);
+int cuptiActivityGetNextRecord(std::uint8_t *, std::size_t, std::uint8_t **);
+int cuptiActivityGetNumDroppedRecords(void *, std::uint32_t, std::size_t *);
+int cuptiGetVersion(std::uint32_t *);
+int cuptiFinalize();
+}
+
+namespace {
+
+bool load() {
+    // Not pointers, which an importer would see but once: each call goes through the import.
+    cupti.register_callbacks = [](void *request_function, void *complete_function) {
+        return cuptiActivityRegisterCallbacks(request_function, complete_function);
+    };
+    cupti.register_timestamp = nullptr;
+    cupti.enable = [](std::uint32_t kind) { return cuptiActivityEnable(kind); };
+    cupti.disable = [](std::uint32_t kind) { return cuptiActivityDisable(kind); };
+    cupti.flush_all = [](std::uint32_t flags) { return cuptiActivityFlushAll(flags); };
+    cupti.flush_period = cuptiActivityFlushPeriod;
+    cupti.next_record = cuptiActivityGetNextRecord;
+    cupti.dropped = cuptiActivityGetNumDroppedRecords;
+    cupti.version = cuptiGetVersion;
+    cupti.finalize = [] { return cuptiFinalize(); };
+    return true;
+}
+#else
 bool load() {
     void *library = nullptr;
     for (const char *name : {"libcupti.so.13", "libcupti.so.12"}) {
@@ -143,37 +202,38 @@ bool load() {
            take(cupti.flush_period, "cuptiActivityFlushPeriod") &&
            take(cupti.next_record, "cuptiActivityGetNextRecord") &&
            take(cupti.dropped, "cuptiActivityGetNumDroppedRecords") &&
-           take(cupti.version, "cuptiGetVersion");
+           take(cupti.version, "cuptiGetVersion") && take(cupti.finalize, "cuptiFinalize");
 }
+#endif
 
 void start() {
     std::uint32_t version = 0;
     cupti.version(&version);
     fmt::print(out, "{{\"event\":\"cupti\",\"version\":{}}}\n", version);
-    if (std::strcmp(text_of("COLLWIRE_CUPTI_CLIENT_CLOCK", "monotonic"), "monotonic") == 0)
+    const std::string clock = text_of(COLLWIRE_VARIABLE("CLOCK"), "monotonic");
+    if (clock == "monotonic" && cupti.register_timestamp != nullptr)
         call("clock", cupti.register_timestamp(reinterpret_cast<void *>(&monotonic_ns)));
-    call("registered", cupti.register_callbacks(reinterpret_cast<void *>(&request),
-                                                reinterpret_cast<void *>(&complete)));
-    const char *period_ms = text_of("COLLWIRE_CUPTI_CLIENT_PERIOD_MS", "0");
+    start_session();
+    const char *period_ms = text_of(COLLWIRE_VARIABLE("PERIOD_MS"), "0");
     cupti.flush_period(static_cast<std::uint32_t>(std::strtoul(period_ms, nullptr, 10)));
     std::atexit(flush_at_exit);
+    arm();
 }
 
-} // namespace
-
-extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
-    const std::string path =
-        fmt::format("{}.{}", text_of("COLLWIRE_CUPTI_CLIENT_OUT", "/dev/null"), ::getpid());
-    out = std::fopen(path.c_str(), "w");
+// As InitializeInjection returns: 0 is an error.
+int begin() {
+    const std::string path = text_of(COLLWIRE_VARIABLE("OUT"), "");
+    if (path.empty())
+        return 0;
+    out = std::fopen(fmt::format("{}.{}", path, ::getpid()).c_str(), "w");
     if (out == nullptr)
         return 0;
-    buffer_bytes = std::strtoul(text_of("COLLWIRE_CUPTI_CLIENT_BUFFER", "65536"), nullptr, 10);
-    const std::string file = text_of("COLLWIRE_CUPTI_CLIENT_ARM_FILE", "");
+    buffer_bytes = std::strtoul(text_of(COLLWIRE_VARIABLE("BUFFER"), "65536"), nullptr, 10);
+    const std::string file = text_of(COLLWIRE_VARIABLE("ARM_FILE"), "");
     if (file.empty()) {
         if (!load())
             return 0;
         start();
-        arm();
         return 1;
     }
     // Loads CUPTI when it is wanted, and not before.
@@ -190,3 +250,17 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     }).detach();
     return 1;
 }
+
+#ifdef COLLWIRE_CUPTI_PROFILER
+__attribute__((constructor)) void start_by_itself() {
+    begin();
+}
+#endif
+
+} // namespace
+
+#ifndef COLLWIRE_CUPTI_PROFILER
+extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
+    return begin();
+}
+#endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of CUPTI, and what the double of CUDA tells. delivery.cpp has the buffers.
+// The functions of CUPTI, and what the double of CUDA reports. delivery.cpp has the buffers.
 #include "tests/cupti_double/collector.h"
 
 #include <fmt/format.h>
@@ -91,7 +91,8 @@ Result ActivityCollector::set_kind(std::uint32_t kind, bool is_enabled) {
     if (callbacks_.request == nullptr)
         log_.misuse("cuptiActivityEnable before cuptiActivityRegisterCallbacks: records have no "
                     "buffer to go to");
-    kinds_.insert(kind);
+    if (kinds_.insert(kind).second && is_kernel_kind(kind))
+        sessions_++;
     return Result::Success;
 }
 
@@ -115,7 +116,8 @@ Result ActivityCollector::flush_all(std::uint32_t flags) {
     Lock lock(mutex_);
     if (callbacks_.complete == nullptr) {
         log_.misuse("cuptiActivityFlushAll before cuptiActivityRegisterCallbacks");
-        return Result::InvalidOperation;
+        return settings_.api_version >= FIRST_VERSION_OF_13 ? Result::Success
+                                                            : Result::InvalidOperation;
     }
     if (!kinds_.empty())
         place_earlier();
@@ -209,7 +211,9 @@ void ActivityCollector::launched(const KernelLaunch &launch) {
     kernel->clock = read_timestamp_;
     running_[launch.id] = kernel;
     const std::uint32_t kind = kind_for(launch);
-    if (kind != 0) {
+    if (kind != 0 && settings_.empty_session != 0 && sessions_ == settings_.empty_session) {
+        kernel->fate = "lost";
+    } else if (kind != 0) {
         kernel->kind = kind;
         place_earlier();
         place(kernel);

@@ -123,6 +123,7 @@ private:
     ReadTimestamp read_timestamp_ = nullptr;
     bool are_times_spoiled_ = false;
     std::set<std::uint32_t> kinds_;
+    std::uint64_t sessions_ = 0; // times that a kind of kernels was enabled
     std::map<std::pair<const void *, std::uint32_t>, bool> context_kinds_;
 
     std::unordered_map<std::uint64_t, KernelPointer> running_; // launched and not ended

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #ifndef COLLWIRE_CUPTI_LIBRARY_VERSION
@@ -51,6 +53,14 @@ void make() {
         kept->log.write("forgotten", fmt::format("\"launches\":{}", forgotten));
 }
 
+const InjectedFailure *injected_at(const std::vector<InjectedFailure> &failures,
+                                   const std::string &function, std::uint64_t nth) {
+    for (const InjectedFailure &failure : failures)
+        if (failure.function == function && failure.nth == nth)
+            return &failure;
+    return nullptr;
+}
+
 // After the exit handlers of the client, which flushes in them.
 __attribute__((destructor)) void finish_log() {
     if (CuptiDouble *kept = made)
@@ -84,11 +94,9 @@ Result CuptiDouble::call(const char *function, const void *caller, const std::st
     }
     Result result = Result::Success;
     const std::uint64_t begin_ns = monotonic_ns();
-    const InjectedFailure *injected = nullptr;
-    for (const InjectedFailure &failure : settings.failures) {
-        if (failure.function == function && failure.nth == nth)
-            injected = &failure;
-    }
+    const InjectedFailure *injected = injected_at(settings.failures, function, nth);
+    if (const InjectedFailure *delay = injected_at(settings.delays, function, nth))
+        std::this_thread::sleep_for(std::chrono::milliseconds(delay->code));
     if (const char *callback = InBufferCallback::of_this_thread()) {
         log.misuse(fmt::format("{} is called in {}, where CUPTI deadlocks", function, callback));
         result = Result::Unknown;
@@ -105,9 +113,14 @@ Result CuptiDouble::call(const char *function, const void *caller, const std::st
     return result;
 }
 
-void CuptiDouble::count(const char *function) {
-    const std::lock_guard lock(mutex_);
-    calls_[function]++;
+Result CuptiDouble::count(const char *function) {
+    std::uint64_t nth = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        nth = ++calls_[function];
+    }
+    const InjectedFailure *injected = injected_at(settings.failures, function, nth);
+    return injected != nullptr ? static_cast<Result>(injected->code) : Result::Success;
 }
 
 bool CuptiDouble::is_cuda_initialised() const {

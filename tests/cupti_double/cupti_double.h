@@ -25,7 +25,7 @@ struct CuptiDouble {
     Result call(const char *function, const void *caller, const std::string &arguments,
                 const std::function<Result()> &body);
     // As often as records: counted, not logged.
-    void count(const char *function);
+    Result count(const char *function);
     [[nodiscard]] bool is_cuda_initialised() const;
     // Last lines of the log.
     void finish();

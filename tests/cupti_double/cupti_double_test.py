@@ -26,8 +26,8 @@ def events(lines, name):
     return [line for line in lines if line["event"] == name]
 
 
-def client_lines(directory, rank):
-    paths = [name for name in os.listdir(directory) if name.startswith(f"client.{rank}.")]
+def client_lines(directory, rank, client="client"):
+    paths = [name for name in os.listdir(directory) if name.startswith(f"{client}.{rank}.")]
     assert len(paths) == 1, f"rank {rank}: {paths}: InitializeInjection is called once a process"
     return lines_of(os.path.join(directory, paths[0]))
 
@@ -147,6 +147,57 @@ def check_armed_from_the_start(arguments, directory, major, settings, script, co
     return "; ".join(lines)
 
 
+def check_two_clients(arguments, directory):
+    """A profiler that is linked with CUPTI, as PyTorch's, beside the client: it takes the records over, and ends them for both."""
+    build = os.path.join(arguments.build, "cuda_double")
+    file = f"{directory}/arm"
+    job = CuptiJob(arguments, 13, directory, {"COLLWIRE_CUPTI_PROFILER_ARM_FILE": file, "LD_PRELOAD": f"{build}/libcuda_double.so:"
+                                              f"{arguments.build}/cupti_double/cuda13/libcupti_profiler.so"})
+    job.write_layout(directory)
+    processes = []
+
+    def records_so_far(client):
+        return min(len(events(client_lines(directory, rank, client), "record")) for rank in range(RANKS))
+
+    try:
+        for rank in range(RANKS):
+            job.settings["COLLWIRE_CUPTI_PROFILER_OUT"] = f"{directory}/profiler.{rank}"
+            job.settings["COLLWIRE_CUPTI_CLIENT_BUFFER"] = job.settings["COLLWIRE_CUPTI_PROFILER_BUFFER"] = "2048"
+            with signals_held() as mask:
+                processes.append(job.start(rank, directory, "job", ["--plan", "training", "--seconds", "600"], mask))
+        wait_for(lambda: all(any(name.startswith(f"client.{rank}.") for name in os.listdir(directory)) for rank in range(RANKS)), "no client", processes)
+        wait_for(lambda: records_so_far("client") > 10, "the client has no records", processes)
+        with open(file, "w", encoding="utf-8"):
+            pass
+        wait_for(lambda: records_so_far("profiler") > 10, "the profiler has no records", processes)
+        os.unlink(file)
+        wait_for(lambda: all(events(client_lines(directory, rank, "profiler"), "flushed") for rank in range(RANKS)), "not disarmed", processes)
+        processes[-1].terminate()
+        for process in processes:
+            assert process.wait(timeout=job.limit_s) == 0, process.args
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    lines = []
+    for rank in range(RANKS):
+        log, client, profiler = lines_of(f"{directory}/cupti.{rank}"), client_lines(directory, rank), client_lines(directory, rank, "profiler")
+        check_summary(log, client)
+        first, second = events(log, "registered")
+        assert (first["registration"], second["registration"]) == (1, 2)
+        taken = [line for line in events(log, "delivered") if line["at_ns"] > second["at_ns"]]
+        assert taken and all(line["registration"] == 2 for line in taken), taken
+        assert sum(len(line["kernels"]) for line in taken) == len(events(profiler, "record"))
+        # Nobody disarmed the client.
+        stopped = events(profiler, "disarmed")[0]["at_ns"]
+        late = [kernel for kernel in events(log, "kernel") if kernel["launched_ns"] > stopped]
+        assert late and all(kernel["record"] == "disabled" for kernel in late), late
+        check_records(log, client + profiler)
+        lines.append(f"rank {rank}: {len(events(client, 'record'))} records, then the profiler {len(events(profiler, 'record'))}, then none of "
+                     f"{len(late)}")
+    return "; ".join(lines)
+
+
 def wait_for(condition, what, processes):
     end = time.monotonic() + 60
     while not condition():
@@ -213,6 +264,7 @@ CASES = {
         arguments, directory, 12, {"COLLWIRE_CUPTI_CLIENT_CLOCK": "realtime", "COLLWIRE_CUPTI_CLIENT_PERIOD_MS": "20",
                                    "COLLWIRE_CUPTI_CLIENT_BUFFER": "8192"}, "training", 20),
     "13, loaded late, earlier kernels without times": lambda arguments, directory: check_armed_late(arguments, directory, "loaded"),
+    "13, a profiler beside the client": check_two_clients,
     "13, loaded late, no earlier kernels": lambda arguments, directory: check_armed_late(arguments, directory, "none"),
 }
 

@@ -23,7 +23,8 @@ std::string json(std::uint64_t value) {
 extern "C" {
 
 Result cuptiGetVersion(std::uint32_t *version) {
-    cupti_double().count(__func__);
+    if (const Result injected = cupti_double().count(__func__); injected != Result::Success)
+        return injected;
     if (version == nullptr)
         return Result::InvalidParameter;
     *version = cupti_double().settings.api_version;
@@ -99,12 +100,14 @@ Result cuptiActivityFlushPeriod(std::uint32_t period_ms) {
 
 Result cuptiActivityGetNextRecord(std::uint8_t *buffer, std::size_t valid_bytes,
                                   std::uint8_t **record) {
-    cupti_double().count(__func__);
+    if (const Result injected = cupti_double().count(__func__); injected != Result::Success)
+        return injected;
     return cupti_double().activity.next_record(buffer, valid_bytes, record);
 }
 
 Result cuptiActivityGetNumDroppedRecords(const void *, std::uint32_t, std::size_t *dropped) {
-    cupti_double().count(__func__);
+    if (const Result injected = cupti_double().count(__func__); injected != Result::Success)
+        return injected;
     return cupti_double().activity.take_dropped(dropped);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the test double of CUDA tells the test double of CUPTI. Both are of one build: nothing here
-// is kept for an older one.
+// What the test double of CUDA reports to the test double of CUPTI. Both are of one build: nothing
+// here is kept for an older one.
 #pragma once
 
 #include <array>
@@ -42,8 +42,8 @@ struct CudaState {
     std::uint64_t (*forgotten_launches)() = nullptr;
 };
 
-// libcuda_double.so exports it. The observer must stay in memory; it hears the earlier kernels
-// before the call returns.
+// libcuda_double.so exports it. The observer must stay in memory; it has the earlier kernels
+// when the call returns.
 using ObserveFunction = const CudaState *(*)(const KernelObserver *observer);
 inline constexpr char OBSERVE_FUNCTION[] = "collwire_cuda_double_observe";
 

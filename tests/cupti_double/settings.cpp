@@ -77,26 +77,35 @@ std::uint64_t clock_ns(clockid_t clock) {
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-} // namespace
-
-std::vector<InjectedFailure> parse_failures(const std::string &text) {
-    constexpr char VARIABLE[] = "COLLWIRE_CUPTI_FAIL";
+// function:number:nth, separated by commas
+std::vector<InjectedFailure> parse_rules(const char *variable, const std::string &text) {
     std::vector<InjectedFailure> failures;
     if (text.empty())
         return failures;
     for (const std::string &rule : split(text, ',')) {
         const std::vector<std::string> parts = split(rule, ':');
         if (parts.size() != 3 || parts[0].empty())
-            fatal(fmt::format("{}: '{}' is no rule. Fix: function:code:nth, separated by commas",
-                              VARIABLE, rule));
-        const auto code = static_cast<int>(number_in(VARIABLE, parts[1]));
-        const std::uint64_t nth = number_in(VARIABLE, parts[2]);
-        if (nth == 0 || name_of(static_cast<Result>(code)) == nullptr || code == 0)
-            fatal(fmt::format("{}: '{}' never fails. Fix: a code of CUptiResult other than 0, and "
-                              "the number of a call, from 1",
-                              VARIABLE, rule));
-        failures.push_back({parts[0], code, nth});
+            fatal(fmt::format("{}: '{}' is no rule. Fix: function:number:nth, separated by commas",
+                              variable, rule));
+        const auto number = static_cast<int>(number_in(variable, parts[1]));
+        const std::uint64_t nth = number_in(variable, parts[2]);
+        if (nth == 0 || number == 0)
+            fatal(fmt::format("{}: '{}' does nothing. Fix: numbers from 1", variable, rule));
+        failures.push_back({parts[0], number, nth});
     }
+    return failures;
+}
+
+} // namespace
+
+std::vector<InjectedFailure> parse_failures(const std::string &text) {
+    constexpr char VARIABLE[] = "COLLWIRE_CUPTI_FAIL";
+    std::vector<InjectedFailure> failures = parse_rules(VARIABLE, text);
+    for (const InjectedFailure &failure : failures)
+        if (name_of(static_cast<Result>(failure.code)) == nullptr)
+            fatal(
+                fmt::format("{}: {} is no code of CUptiResult. Fix: one of its codes other than 0",
+                            VARIABLE, failure.code));
     return failures;
 }
 
@@ -117,6 +126,8 @@ Settings read_settings(std::uint32_t library_version) {
     read.buffer_owner = buffer_owner_in(text_of("COLLWIRE_CUPTI_BUFFERS_TO"));
     read.disable_drops = number_of("COLLWIRE_CUPTI_DISABLE_DROPS", 0) != 0;
     read.failures = parse_failures(text_of("COLLWIRE_CUPTI_FAIL"));
+    read.delays = parse_rules("COLLWIRE_CUPTI_DELAY", text_of("COLLWIRE_CUPTI_DELAY"));
+    read.empty_session = number_of("COLLWIRE_CUPTI_EMPTY", 0);
     read.lock_patience_ms = number_of("COLLWIRE_CUPTI_PATIENCE_MS", read.lock_patience_ms);
     return read;
 }

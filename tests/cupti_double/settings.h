@@ -32,7 +32,9 @@ struct Settings {
     BufferOwner buffer_owner = BufferOwner::RegisteredNow; // COLLWIRE_CUPTI_BUFFERS_TO
     bool disable_drops = false;                            // COLLWIRE_CUPTI_DISABLE_DROPS
     std::vector<InjectedFailure> failures;                 // COLLWIRE_CUPTI_FAIL
-    std::uint64_t lock_patience_ms = 5000;                 // COLLWIRE_CUPTI_PATIENCE_MS
+    std::vector<InjectedFailure> delays;   // COLLWIRE_CUPTI_DELAY: milliseconds in the code's place
+    std::uint64_t empty_session = 0;       // COLLWIRE_CUPTI_EMPTY: number of the enabling, from 1
+    std::uint64_t lock_patience_ms = 5000; // COLLWIRE_CUPTI_PATIENCE_MS
 };
 
 // `library_version`: what the library is without COLLWIRE_CUPTI_API_VERSION. Fatal for a value that

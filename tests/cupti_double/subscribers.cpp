@@ -19,7 +19,7 @@ std::string name_in(const SubscriberParameters *parameters) {
     return NAME_PREFIX + std::string(parameters->subscriber_name).substr(0, MOST_NAME_BYTES);
 }
 
-void tell_owner(const SubscriberParameters *parameters, const std::string &owner) {
+void write_owner(const SubscriberParameters *parameters, const std::string &owner) {
     if (parameters != nullptr && parameters->old_subscriber_name != nullptr &&
         parameters->old_subscriber_bytes != 0)
         std::snprintf(parameters->old_subscriber_name, parameters->old_subscriber_bytes, "%s",
@@ -41,11 +41,11 @@ Result SubscriberSlot::subscribe(Subscriber **subscriber, SubscriberCallback cal
     }
     const std::lock_guard lock(mutex_);
     if (!is_cuda_initialised) {
-        tell_owner(parameters, "");
+        write_owner(parameters, "");
         return Result::MultipleSubscribersNotSupported;
     }
     if (subscriber_ || !settings_.owner.empty()) {
-        tell_owner(parameters, subscriber_ ? subscriber_->name : settings_.owner);
+        write_owner(parameters, subscriber_ ? subscriber_->name : settings_.owner);
         return Result::MultipleSubscribersNotSupported;
     }
     subscriber_ = std::make_unique<Subscriber>();

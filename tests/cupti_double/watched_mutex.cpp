@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cupti_double/watched_mutex.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 namespace collwire::cupti_double {
 namespace {
 
 thread_local const char *running_callback = nullptr;
+
+// The test double of the recorder counts what a client does in its callbacks, if it is there.
+void tell_watch(int begins) {
+    using Watch = void (*)(int);
+    static const auto watch =
+        reinterpret_cast<Watch>(::dlsym(RTLD_DEFAULT, "collwire_watch_callback"));
+    if (watch != nullptr)
+        watch(begins);
+}
 
 } // namespace
 
@@ -30,9 +40,11 @@ void WatchedMutex::unlock() {
 InBufferCallback::InBufferCallback(WatchedMutex &mutex, const char *which) : mutex_(mutex) {
     running_callback = which;
     mutex_.holder_does(which);
+    tell_watch(1);
 }
 
 InBufferCallback::~InBufferCallback() {
+    tell_watch(0);
     running_callback = nullptr;
     mutex_.holder_does("CUPTI");
 }

@@ -157,9 +157,10 @@ TEST(NcclSockets, LastCountersAloneAreTheWholeSocket) {
     constexpr std::uint32_t ENDED = CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL;
     for (const bool is_first_segment : {true, false}) {
         SCOPED_TRACE(is_first_segment);
+        constexpr std::uint32_t FIRST = CW_NODE_FIRST_SEGMENT;
         const std::uint32_t flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS;
         NodeBuilder node({.segment = is_first_segment ? 0U : 2U,
-                          .flags = is_first_segment ? flags : flags & ~CW_NODE_FIRST_SEGMENT});
+                          .flags = is_first_segment ? flags : flags & ~FIRST});
         node.usual(1);
         NcclBuilder rank(node, {});
         const CallOptions call{.count = 1000};

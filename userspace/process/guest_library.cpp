@@ -32,7 +32,7 @@ std::vector<std::string> installed_guest_libraries() {
         return {};
     const auto folder = program.parent_path();
     std::vector<std::string> found;
-    for (const char *place : {".", "../" COLLWIRE_LIBRARY_FOLDER "/collwire"}) {
+    for (const char *place : {".", "../" COLLWIRE_LIBRARY_FOLDER "/collwire", "../lib/collwire"}) {
         const auto path = (folder / place / CW_GPU_LIBRARY).lexically_normal().string();
         if (status_of(path) && std::ranges::find(found, path) == found.end())
             found.push_back(path);
