@@ -127,7 +127,7 @@ Result<void>
 RecordSession::add_gpu_source(const RecordOptions &options,
                               std::function<void(const std::set<std::uint64_t> &)> rearm) {
     sources::GpuOptions gpu;
-    gpu.times.mode = options.gpu == GpuMode::Always ? sources::GpuTraceMode::Always
+    gpu.times.mode = options.gpu == GpuMode::Always   ? sources::GpuTraceMode::Always
                      : options.gpu == GpuMode::Slices ? sources::GpuTraceMode::Slices
                                                       : sources::GpuTraceMode::OnSignal;
     gpu.times.on_ns = options.gpu_on_ns;
