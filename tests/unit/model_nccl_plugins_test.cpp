@@ -294,6 +294,24 @@ TEST(NcclPlugins, QueuePairFoundAtOneEndIsKnownAtTheOther) {
     expect_joined(pair);
 }
 
+// Rank 1 has two connections that could be it.
+TEST(NcclPlugins, QueuePairFoundAtOneEndIsNoneOfTwoAtTheOther) {
+    PluginPair pair;
+    pair.connect();
+    cw_nccl_connection second = pair.record(1, 0, false, 11.2);
+    second.connection += 0x10;
+    second.net_comm += 0x10;
+    pair.node[1].add(second);
+    pair.find(0, 0, true, {{PluginPair::qpn(0, 0, true), 2}});
+    const model::Model model = pair.run(100);
+    const Index link = identity_of(model, 0, 0, true).link;
+    ASSERT_NE(link, NONE);
+    EXPECT_EQ(model.nccl.links[link].channels, std::vector<std::int32_t>{0});
+    const Index other = identity_of(model, 1, 0, false).link;
+    ASSERT_NE(other, NONE) << "known from its other end";
+    EXPECT_TRUE(model.nccl.links[other].is_mirrored);
+}
+
 // No pointer leads there: what two ranks have with each other, and carried what their operations
 // come to.
 TEST(NcclPlugins, QueuePairsMatchByPeerAndBytes) {
