@@ -17,7 +17,11 @@ def check(results, kernel):
         assert churn["qps"] == churn["outcome"]["qps"], "a queue pair of the churn is missing"
         assert churn["qp_records"] - churn["existing_records"] == of_each * churn["outcome"]["qps"], churn
         print(f"{name}: {churn['outcome']['qps_per_second']:.0f} queue pairs a second")
-    assert results["churn"]["outcome"]["verified"], results["churn"]
+    churn = results["churn"]
+    assert churn["outcome"]["verified"], churn
+    # Frames are counted on both CPUs.
+    carried = churn["outcome"]["messages"] * churn["outcome"]["message_bytes"]
+    assert churn["total"]["tx_payload_bytes"] == churn["total"]["rx_payload_bytes"] == carried > 0, (churn["total"], carried)
 
     overflow = results["overflow"]
     of_class = lost(overflow, kernel)
