@@ -37,6 +37,7 @@ Inspection starved(std::int32_t rank) {
 
 std::vector<Inspection> starved_ring() {
     std::vector<Inspection> all;
+    all.reserve(RANKS);
     for (std::int32_t rank = 0; rank < RANKS; ++rank)
         all.push_back(starved(rank));
     return all;

@@ -216,7 +216,7 @@ TEST(NcclPlugins, BytesThatDifferFromThePlanAreNotConfirmed) {
     pair.connect();
     pair.find_all();
     const model::Model model = pair.run(0, 1000);
-    EXPECT_EQ(of_rung(model, Rung::Inferred), pair.all_bytes() - 2 * CHANNELS * 1000);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), pair.all_bytes() - 2000UL * CHANNELS);
     EXPECT_EQ(model.nccl.totals.confirmed_bytes, 0U);
 }
 
@@ -265,7 +265,7 @@ TEST(NcclPlugins, EqualPointerPathsHaveNoOwner) {
     const model::Model model = pair.run(100);
     EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
     EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
-    EXPECT_EQ(of_rung(model, Rung::Process), pair.all_bytes() + 4 * 100 + 4 * 40);
+    EXPECT_EQ(of_rung(model, Rung::Process), pair.all_bytes() + 4 * (100UL + 40UL));
     EXPECT_EQ(identity_of(model, 0, 0, true).link, NONE);
     EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, pair.all_bytes()) << "computed";
     EXPECT_EQ(model.nccl.collectives.at(0).rung, Rung::Inferred) << "nothing of a plugin is more";
