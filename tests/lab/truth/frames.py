@@ -27,7 +27,8 @@ _EXTENSION_BYTES = {
 }
 
 _FIELDS = [
-    "frame.time_epoch", "frame.len", "eth.src", "eth.type", "ip.src", "ip.dst", "ip.proto", "ipv6.src", "ipv6.dst", "udp.srcport", "udp.dstport", "udp.length",
+    "frame.time_epoch", "frame.len", "eth.src", "eth.type", "ip.src", "ip.dst", "ip.proto", "ipv6.src", "ipv6.dst",
+    "udp.srcport", "udp.dstport", "udp.length",
     "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.bth.padcnt",
     "infiniband.deth.srcqp", "infiniband.reth.dmalen",
 ]
