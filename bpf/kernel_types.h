@@ -157,7 +157,20 @@ struct inode {
 	struct super_block *i_sb;
 };
 
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
 struct file {
+	struct path f_path;
 	struct inode *f_inode;
 	void *private_data;
 };
@@ -194,10 +207,20 @@ struct net_device {
 	__u32 priv_flags; /* a bit field since Linux 6.12: READ_INTEGER */
 };
 
+struct in6_addr {
+	__u8 bytes[16];
+};
+
 struct sock_common {
 	unsigned short skc_family;
 	unsigned char skc_state;
 	unsigned long skc_flags; /* bits by enum sock_flags */
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	struct in6_addr skc_v6_daddr; /* with CONFIG_IPV6 */
+	struct in6_addr skc_v6_rcv_saddr;
+	possible_net_t skc_net;
 };
 
 typedef struct {
@@ -211,6 +234,10 @@ struct sock {
 	void *sk_user_data;
 };
 
+struct inet_sock {
+	__be16 inet_sport;
+};
+
 struct tcp_sock {
 	__u64 bytes_sent;
 	__u64 bytes_retrans;
@@ -219,6 +246,12 @@ struct tcp_sock {
 	__u32 snd_una;
 	__u32 snd_nxt;
 	__u32 write_seq;
+	__u32 packets_out;
+	__u32 segs_out;
+	__u32 segs_in;
+	__u32 total_retrans;
+	__u32 srtt_us; /* of eighths */
+	__u32 mss_cache;
 };
 
 struct socket {

@@ -8,13 +8,15 @@
 #include "shared_maps.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "collwire/gpu_records.h"
 #include "collwire/recorder_records.h"
 #include "collwire/tables.h"
 
 #define PROT_EXEC 4
 
-/* Smaller files hold no library that the recorder searches for. */
+/* Smaller files hold no library that the recorder searches for, but the guest library. */
 const volatile __u64 least_file_bytes = 0;
+const volatile bool wants_guest_library = false;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -22,6 +24,22 @@ struct {
 	__type(key, struct cw_file_key);
 	__type(value, __u8);
 } seen_files SEC(".maps");
+
+/* By the beginning of its name: a version may follow. */
+static __always_inline bool is_guest_library(struct file *file)
+{
+	const char wanted[] = CW_GPU_LIBRARY;
+	char name[sizeof(wanted)] = {};
+	__u32 i;
+
+	bpf_probe_read_kernel_str(name, sizeof(name),
+				  BPF_CORE_READ(file, f_path.dentry, d_name.name));
+#pragma unroll
+	for (i = 0; i < sizeof(wanted) - 1; i++)
+		if (name[i] != wanted[i])
+			return false;
+	return true;
+}
 
 static __always_inline int on_mapping(struct file *file, unsigned long prot)
 {
@@ -35,7 +53,7 @@ static __always_inline int on_mapping(struct file *file, unsigned long prot)
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
 	size = (__u64)BPF_CORE_READ(inode, i_size);
-	if (size < least_file_bytes)
+	if (size < least_file_bytes && !(wants_guest_library && is_guest_library(file)))
 		return 0;
 	key.inode = BPF_CORE_READ(inode, i_ino);
 	key.device = BPF_CORE_READ(inode, i_sb, s_dev);

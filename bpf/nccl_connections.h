@@ -4,6 +4,7 @@
 #define COLLWIRE_NCCL_CONNECTIONS_H
 
 #include "nccl_comms.h"
+#include "tcp_socket.h"
 #include "collwire/nccl_connection_records.h"
 
 #define TRANSPORT_NET	  2 /* NCCL's numbers: P2P 0, SHM 1, NET 2, COLLNET 3 */
@@ -188,14 +189,25 @@ static __always_inline struct file *socket_file(__u32 fd)
 }
 
 /*
- * Read here: by the time that the recorder reads the record, the descriptor may be another socket.
- * 0: not a socket.
+ * Its inode, read here: by the time that the recorder reads the record, the descriptor may be
+ * another socket. 0: not a socket. A TCP socket is noted for its end (socket_ends.bpf.c).
  */
-static __noinline __u64 socket_inode(__u32 fd)
+static __noinline __u64 note_socket(__u32 fd, __u32 connected)
 {
+	struct cw_open_socket open = {.fd = fd, .connected = connected};
 	struct file *file = socket_file(fd);
+	struct sock *sk;
 
-	return file ? BPF_CORE_READ(file, f_inode, i_ino) : 0;
+	if (!file)
+		return 0;
+	open.inode = BPF_CORE_READ(file, f_inode, i_ino);
+	open.tgid = bpf_get_current_pid_tgid() >> 32;
+	sk = tcp_of(file);
+	if (sk) {
+		open.ports = tcp_ports(sk);
+		bpf_map_update_elem(&open_sockets, &sk, &open, BPF_ANY);
+	}
+	return open.inode;
 }
 
 static __always_inline bool read_socket(const struct connection_read *c, __u32 i,
@@ -248,7 +260,8 @@ static __always_inline bool tell_endpoints(struct connection_read *c, __u32 firs
 		else
 			read = read_socket(c, first + i, &r->endpoints[i]);
 		if (c->transport == CW_NCCL_TRANSPORT_SOCKET && read)
-			r->socket_inodes[i] = socket_inode(r->endpoints[i].number);
+			r->socket_inodes[i] = note_socket(r->endpoints[i].number,
+							  c->flags & CW_NCCL_CONNECTION_SEND);
 		if (!read) {
 			r->flags |= CW_NCCL_CONNECTION_FAULT;
 			c->flags |= CW_NCCL_CONNECTION_FAULT;

@@ -7,42 +7,11 @@
 #define COLLWIRE_NCCL_SOCKETS_H
 
 #include "nccl_connections.h"
+#include "tcp_socket.h"
 #include "collwire/socket_records.h"
-
-#define AF_INET	      2
-#define AF_INET6      10
-#define IPPROTO_TCP   6
-#define SOCK_DONE     1 /* bit of sk_flags: the other end's FIN has arrived */
-#define TCP_FIN_WAIT1 4
-#define TCP_LAST_ACK  9
-#define TCP_LISTEN    10
-#define TCP_CLOSING   11
 
 #define MAX_SOCKET_LOOKS 32
 #define SYN_AND_FIN	 2
-
-/* NULL: not a TCP socket, or a listening one. */
-static __always_inline struct sock *tcp_of(struct file *file)
-{
-	struct socket *socket = BPF_CORE_READ(file, private_data);
-	struct sock *sk = BPF_CORE_READ(socket, sk);
-	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-
-	if ((family != AF_INET && family != AF_INET6) ||
-	    READ_INTEGER(sk, sk_protocol) != IPPROTO_TCP ||
-	    BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_LISTEN)
-		return NULL;
-	return sk;
-}
-
-/*
- * From `from` to `to` in TCP sequence numbers: 0 if they moved past each other while they were
- * read.
- */
-static __always_inline __u32 distance(__u32 from, __u32 to)
-{
-	return (__s32)(to - from) > 0 ? to - from : 0;
-}
 
 /* Its FIN is in flight and not acknowledged. */
 static __always_inline bool is_ending(struct sock *sk)

@@ -59,6 +59,17 @@ struct {
 	__type(value, __u32);
 } post_epochs SEC(".maps");
 
+/*
+ * The open TCP sockets of NCCL connections, by the address of the kernel's struct sock. One that
+ * finds no room ends without a record.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, __u64);
+	__type(value, struct cw_open_socket);
+} open_sockets SEC(".maps");
+
 /* With filter_by_tgid only the queue pairs of these thread groups are recorded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -58,5 +58,7 @@ template <typename T, const auto &FIELDS> const RecordLayout *layout(std::string
 
 // As layout_of, of the kinds from CW_KIND_NCCL_IMAGE on.
 [[nodiscard]] const RecordLayout *nccl_layout_of(std::uint64_t kind);
+// The same, of the kinds from CW_KIND_GPU_KERNEL on.
+[[nodiscard]] const RecordLayout *gpu_layout_of(std::uint64_t kind);
 
 } // namespace collwire::capture

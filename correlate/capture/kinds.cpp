@@ -59,6 +59,10 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_NCCL_LAST_ERROR, "nccl_last_error"},
     {CW_KIND_NCCL_WARNING, "nccl_warning"},
     {CW_KIND_NCCL_NETWORK, "nccl_network"},
+    {CW_KIND_GPU_KERNEL, "gpu_kernel"},
+    {CW_KIND_GPU_NAME, "gpu_name"},
+    {CW_KIND_GPU_WINDOW, "gpu_window"},
+    {CW_KIND_GPU_TRACE, "gpu_trace"},
 });
 
 constexpr auto LINK_LAYERS = std::to_array<NamedNumber>({
@@ -235,6 +239,8 @@ constexpr auto LOSS_CLASSES = std::to_array<NamedNumber>({
     {CW_LOSS_NCCL_SOCKET, "nccl_socket"},
     {CW_LOSS_RING_UNREAD, "ring_unread"},
     {CW_LOSS_NCCL_WARNING, "nccl_warning"},
+    {CW_LOSS_GPU, "gpu"},
+    {CW_LOSS_GPU_BATCH, "gpu_batch"},
 });
 static_assert(LOSS_CLASSES.size() == CW_LOSS_CLASSES);
 
@@ -244,6 +250,7 @@ constexpr auto NODE_FLAGS = std::to_array<NamedNumber>({
     {CW_NODE_POSTS, "posts"},
     {CW_NODE_NCCL, "nccl"},
     {CW_NODE_SOCKETS, "sockets"},
+    {CW_NODE_GPU, "gpu"},
 });
 
 constexpr auto DEVICE_FLAGS = std::to_array<NamedNumber>({

@@ -40,6 +40,30 @@ void CapturedPlans::set_calls(const std::vector<std::uint32_t> &calls) {
     into.erase(std::unique(into.begin(), into.end()), into.end());
 }
 
+bool CapturedPlans::play_in_turn(const std::vector<std::uint32_t> &first_launches) const {
+    const Plan *before = nullptr, *first = nullptr;
+    for (const std::uint32_t launch : first_launches) {
+        const auto plan = std::lower_bound(
+            plans_.begin(), plans_.end(), launch,
+            [](const Plan &of, std::uint32_t wanted) { return of.launches.front() < wanted; });
+        if (plan == plans_.end() || plan->launches.front() != launch)
+            return false;
+        if (before == nullptr) {
+            before = first = &*plan;
+            continue;
+        }
+        const Calls &of_this = plan->launches, &of_first = first->launches;
+        if (of_this.size() > before->launches.size() || of_this.size() + 1 < of_first.size())
+            return false;
+        for (std::size_t round = 0; round < of_this.size(); ++round)
+            if (of_this[round] < before->launches[round] ||
+                (round + 1 < of_first.size() && of_this[round] > of_first[round + 1]))
+                return false;
+        before = &*plan;
+    }
+    return true;
+}
+
 void CapturedPlans::finish(LikenessOfCall likeness) {
     if (plans_.empty())
         return;

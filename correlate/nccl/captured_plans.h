@@ -31,6 +31,10 @@ public:
     // If tasks do not name all calls: the calls of the plan that the last launch launched first.
     void set_calls(const std::vector<std::uint32_t> &calls);
 
+    // Whether the plans with these first launches play one after the other, round by round; the
+    // last round may lack some. In order, each once.
+    [[nodiscard]] bool play_in_turn(const std::vector<std::uint32_t> &first_launches) const;
+
     // After all launches have their calls: numbers the replays and informs their calls. Unlaunched
     // calls between two launches of a plan with such calls were captured into the same memory:
     // later launches are theirs.

@@ -61,6 +61,10 @@ void add_found(GatheredConnection &known, const cw_nccl_connection &from) {
     known.head.header.time_ns = std::min(before.header.time_ns, from.header.time_ns);
 }
 
+bool has_other_ports(const cw_tcp_socket &a, const cw_tcp_socket &b) {
+    return a.local_port != b.local_port || a.remote_port != b.remote_port;
+}
+
 } // namespace
 
 std::size_t AddressHash::operator()(const AddressKey &key) const {
@@ -135,6 +139,14 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_last_error(session, record);
     case CW_KIND_NCCL_WARNING:
         return add_warning(session, record);
+    case CW_KIND_GPU_KERNEL:
+        return add_gpu_kernel(session, record);
+    case CW_KIND_GPU_NAME:
+        return add_gpu_name(session, record);
+    case CW_KIND_GPU_WINDOW:
+        return add_gpu_window(session, record);
+    case CW_KIND_GPU_TRACE:
+        return add_gpu_trace(session, record);
     default:
         return true;
     }
@@ -391,9 +403,11 @@ bool Gather::add_socket(Index session, std::span<const std::byte> record, bool f
             socket = &gathered_.sockets[same[i - 1]];
             break;
         }
+    const bool is_gone = (from.flags & CW_TCP_SOCKET_GONE) != 0;
     // Another socket has the inode now.
     if (socket != nullptr && (socket->last.flags & CW_TCP_SOCKET_GONE) != 0 &&
-        (from.flags & CW_TCP_SOCKET_GONE) == 0 && from.header.time_ns > socket->last.header.time_ns)
+        (!is_gone || has_other_ports(from, socket->last)) &&
+        from.header.time_ns > socket->last.header.time_ns)
         socket = nullptr;
     if (socket == nullptr) {
         if (gathered_.sockets.size() >= MAX_SOCKETS)
@@ -404,9 +418,10 @@ bool Gather::add_socket(Index session, std::span<const std::byte> record, bool f
         socket->session = session;
         socket->tgid = from.tgid;
         socket->first = from;
-        socket->is_counted_from_first = !from_start;
-        // Without its first segment the recording starts here.
-        if (!from_start)
+        // Without its first segment the recording starts here. But a socket that has only its last
+        // counters was opened later: a segment starts with all that are open.
+        socket->is_counted_from_first = !from_start && !is_gone;
+        if (socket->is_counted_from_first)
             socket->acked.set_baseline(
                 {.time_ns = from.header.time_ns, .payload_bytes = from.acked_bytes});
     }

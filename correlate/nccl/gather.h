@@ -21,6 +21,8 @@ inline constexpr std::uint64_t MAX_OTHER_RECORDS = 1'000'000; // of each other k
 inline constexpr std::uint32_t MAX_SHAPE_ITEMS = 65'536;      // tasks, or operations, of a launch
 inline constexpr std::uint32_t MAX_ENDPOINTS = 256;           // of a connection
 inline constexpr std::uint64_t MAX_SOCKETS = 100'000;
+inline constexpr std::uint64_t MAX_GPU_KERNELS = 50'000'000;
+inline constexpr std::uint64_t MAX_GPU_WINDOWS = 20'000'000;
 
 class Gather {
 public:
@@ -35,7 +37,7 @@ private:
         std::uint64_t calls = 0, returns = 0, launches = 0, tasks = 0, shapes = 0, ranks = 0,
                       comms = 0, ends = 0, channels = 0, params = 0, images = 0, processes = 0,
                       connections = 0, networks = 0, progress = 0, steps = 0, closed_sockets = 0,
-                      errors = 0;
+                      errors = 0, gpu_kernels = 0, gpu_windows = 0, gpu_others = 0;
     };
 
     CommStream &stream_of(Index session, std::uint32_t tgid, std::uint64_t address);
@@ -60,11 +62,17 @@ private:
     bool add_param(Index session, std::span<const std::byte> record);
     bool add_socket(Index session, std::span<const std::byte> record, bool from_start);
     bool add_closed_socket(Index session, std::span<const std::byte> record);
+    bool add_gpu_kernel(Index session, std::span<const std::byte> record);
+    bool add_gpu_name(Index session, std::span<const std::byte> record);
+    bool add_gpu_window(Index session, std::span<const std::byte> record);
+    bool add_gpu_trace(Index session, std::span<const std::byte> record);
+    GpuProcess &gpu_process_of(Index session, std::uint32_t tgid);
 
     Gathered gathered_;
     Counts counts_;                         // of the capture that was started last
     ByAddress<std::vector<Index>> sockets_; // by inode
     ByAddress<Index> images_;               // by number
+    ByAddress<Index> gpu_processes_;        // by 0
 };
 
 } // namespace collwire::nccl

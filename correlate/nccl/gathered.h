@@ -6,10 +6,12 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "collwire/gpu_records.h"
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_launch_records.h"
@@ -223,6 +225,36 @@ struct ClosedSocket {
     friend auto operator<=>(const ClosedSocket &, const ClosedSocket &) = default;
 };
 
+// cw_gpu_kernel, with its name resolved
+struct GpuKernel {
+    std::uint64_t start_ns = 0; // 0: it had not begun when the trace ended
+    std::uint64_t end_ns = 0;   // 0: it still ran
+    std::uint64_t graph_node = 0;
+    std::uint32_t correlation = 0;
+    std::uint32_t blocks = 0;
+    std::uint32_t stream = 0;
+    std::uint16_t device = 0;
+    std::uint8_t func = CW_NCCL_FUNC_UNKNOWN;
+    bool is_odd_time = false; // it ends before it starts
+};
+
+// cw_gpu_trace
+struct GpuState {
+    std::uint64_t time_ns = 0;
+    cw_gpu_state_item item{};
+};
+
+// What the guest library in one process handed over.
+struct GpuProcess {
+    Index session = NONE;
+    std::uint32_t tgid = 0;
+    std::vector<GpuKernel> kernels;
+    std::vector<GpuState> states;
+    std::vector<cw_gpu_window_item> windows;
+    std::map<std::uint16_t, std::string> names;         // of the trace that is gathered
+    std::map<std::string, std::uint64_t> unknown_names; // kernels, by name
+};
+
 struct Gathered {
     std::vector<CommStream> streams;
     ByAddress<Index> stream_at;
@@ -243,6 +275,7 @@ struct Gathered {
     // By address of the connection.
     ByAddress<std::vector<StepSample>> steps;
     ByAddress<std::vector<ProgressEvent>> progress;
+    std::vector<GpuProcess> gpu_processes;
 };
 
 } // namespace collwire::nccl

@@ -25,6 +25,8 @@ struct Queue {
     std::size_t first = 0; // earlier ones have been launched
     // Earlier ones were waiting when a guess launched another.
     std::size_t guessed_end = 0;
+    // Where those of one guess, and of the guesses among them, begin.
+    std::vector<std::size_t> guesses;
 };
 
 // The parts of AlltoAll, Gather and Scatter to or from one peer: the k-th one belongs to the k-th
@@ -53,6 +55,7 @@ public:
             else
                 match_tasks(launch, instance_.first_launch + i);
         }
+        settle_guesses();
         plans_.finish([](const Call &call) { return std::uint64_t{call.arguments_hash}; });
     }
 
@@ -201,11 +204,44 @@ private:
             else if (!is_launched(queue.calls[k]))
                 ++waiting;
         }
-        if (waiting > std::max(due, 1U))
+        if (waiting > std::max(due, 1U)) {
+            if (i >= queue.guessed_end)
+                queue.guesses.push_back(i);
             queue.guessed_end = std::max(queue.guessed_end, end);
+        }
         due -= due > 1 ? 1 : 0;
         rung = std::min(rung, i < queue.guessed_end ? Rung::Inferred : Rung::Exact);
         return queue.calls[i];
+    }
+
+    // Equal calls that were captured, all of them launched by plans that play in turn: each call
+    // has the bytes of as many equal launches, whichever of them are its own.
+    void settle_guesses() {
+        if (best_ != Rung::Exact)
+            return;
+        for (const auto &[hash, queue] : by_hash_)
+            for (std::size_t i = 0; i < queue.guesses.size(); ++i)
+                settle(queue, queue.guesses[i],
+                       i + 1 < queue.guesses.size() ? queue.guesses[i + 1] : queue.guessed_end);
+    }
+
+    void settle(const Queue &queue, std::size_t begin, std::size_t end) {
+        std::vector<std::uint32_t> calls, launches;
+        for (std::size_t i = begin; i < end; ++i) {
+            const CallJoin &join = joins_[queue.calls[i]];
+            if (join.launch != NONE && join.rung == Rung::Exact)
+                continue;
+            if (!is_captured(queue.calls[i]))
+                return;
+            calls.push_back(queue.calls[i]);
+            launches.push_back(join.launch);
+        }
+        std::sort(launches.begin(), launches.end());
+        launches.erase(std::unique(launches.begin(), launches.end()), launches.end());
+        if (!plans_.play_in_turn(launches))
+            return;
+        for (const std::uint32_t call : calls)
+            joins_[call].rung = Rung::Exact;
     }
 
     void drop_launched(Queue &queue) const {

@@ -18,6 +18,7 @@
 #include "correlate/model/known.h"
 #include "correlate/nccl/errors.h"
 #include "correlate/nccl/gathered.h"
+#include "correlate/nccl/gpu_kernels.h"
 #include "correlate/nccl/op_bytes.h"
 
 namespace collwire::nccl {
@@ -412,6 +413,7 @@ struct NcclFacts {
     std::map<MatrixKey, MatrixCell> matrix;
     Totals totals;
     Control control;
+    GpuFacts gpu;
     std::vector<UnlistedLaunches> unjoined; // without a known call
     std::vector<UnlistedLaunches> replays;  // beyond those that are listed as operations
     std::uint64_t ops_truncated = 0;        // launches with more operations than were recorded

@@ -29,6 +29,7 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     account_sockets(model);
     account_derived(model);
     time_operations(model);
+    join_gpu(model);
     find_findings(model);
     find_errors(model);
 }

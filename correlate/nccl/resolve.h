@@ -38,6 +38,8 @@ void account_sockets(model::Model &model);
 void account_derived(model::Model &model);
 // Finds the end times of operations.
 void time_operations(model::Model &model);
+// Finds the launch of each GPU kernel.
+void join_gpu(model::Model &model);
 // Finds configuration and usage problems.
 void find_findings(model::Model &model);
 // Joins the signs of errors.

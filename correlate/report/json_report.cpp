@@ -12,6 +12,7 @@
 #include "collwire/record.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/report/json_errors.h"
+#include "correlate/report/json_gpu.h"
 #include "correlate/report/json_links.h"
 #include "correlate/report/json_nccl.h"
 #include "correlate/report/json_sections.h"
@@ -133,6 +134,7 @@ void write_nccl(JsonReportWriter &writer, const Model &model, const JsonOptions 
         return replays_json(model, replays);
     });
     writer.array("other_calls", nccl::other_calls(nccl), other_calls_json);
+    writer.value("gpu", gpu_json(model));
 }
 
 } // namespace

@@ -14,6 +14,7 @@
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_errors.h"
+#include "correlate/report/text_gpu.h"
 #include "correlate/report/text_nccl.h"
 #include "correlate/report/text_sockets.h"
 #include "correlate/report/text_tiers.h"
@@ -69,6 +70,7 @@ public:
         warnings();
         text_ += errors_text(model_, options_);
         text_ += nccl_text(model_, options_);
+        text_ += gpu_text(model_, options_);
         text_ += tiers_text(model_, options_);
         node_pairs();
         ports();

@@ -17,12 +17,6 @@ constexpr std::size_t kUuidBytes = 16;
 constexpr int kPointerMemoryType = 2;
 constexpr int kPointerDeviceOrdinal = 9;
 
-// A context is told apart by its address alone.
-void *context_of(int device) {
-    static char contexts[64];
-    return &contexts[device];
-}
-
 void *driver_function(const char *name) {
     static void *self = [] {
         Dl_info info;
@@ -34,6 +28,12 @@ void *driver_function(const char *name) {
 }
 
 } // namespace
+
+void *context_of(int device) {
+    static char contexts[64];
+    return &contexts[device];
+}
+
 } // namespace collwire::cuda_double
 
 using namespace collwire::cuda_double;

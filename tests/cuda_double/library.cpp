@@ -164,7 +164,7 @@ const Symbol *Library::find(std::string_view name) const {
     return found != index_of_.end() ? &symbols_[found->second] : nullptr;
 }
 
-std::string Library::function_name_at(const void *address) const {
+const Symbol *Library::function_at(const void *address) const {
     const auto wanted = reinterpret_cast<std::uintptr_t>(address);
     auto next = std::upper_bound(
         symbols_.begin(), symbols_.end(), wanted,
@@ -175,13 +175,23 @@ std::string Library::function_name_at(const void *address) const {
             continue;
         if (wanted >= symbol.address + std::max<std::size_t>(symbol.size_bytes, 1))
             break;
-        int status = 0;
-        char *demangled = abi::__cxa_demangle(symbol.name.c_str(), nullptr, nullptr, &status);
-        std::string name = demangled != nullptr ? demangled : symbol.name;
-        std::free(demangled);
-        return name;
+        return &symbol;
     }
-    return {};
+    return nullptr;
+}
+
+const char *Library::symbol_name_at(const void *address) const {
+    const Symbol *function = function_at(address);
+    return function != nullptr ? function->name.c_str() : "";
+}
+
+std::string Library::function_name_at(const void *address) const {
+    const std::string symbol = symbol_name_at(address);
+    int status = 0;
+    char *demangled = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
+    std::string name = demangled != nullptr ? demangled : symbol;
+    std::free(demangled);
+    return name;
 }
 
 } // namespace collwire::cuda_double

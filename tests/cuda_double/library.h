@@ -34,9 +34,12 @@ public:
     [[nodiscard]] const Symbol *find(std::string_view name) const;
     // Demangled; empty where no function is.
     [[nodiscard]] std::string function_name_at(const void *address) const;
+    // As the linker has it; empty where no function is. Stays in memory.
+    [[nodiscard]] const char *symbol_name_at(const void *address) const;
 
 private:
     void read_file();
+    [[nodiscard]] const Symbol *function_at(const void *address) const;
 
     std::string path_;
     std::uintptr_t base_ = 0;

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "tests/cuda_double/injection.h"
 #include "tests/cuda_double/runtime.h"
 #include "tests/cuda_double/settings.h"
 
@@ -69,6 +70,7 @@ bool is_device(int device) {
 } // namespace
 
 int &current_device() {
+    initialise_cuda();
     static thread_local int device = 0;
     return device;
 }
@@ -138,6 +140,7 @@ using namespace collwire::cuda_double;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *count) {
+    initialise_cuda();
     *count = settings().devices;
     return cudaSuccess;
 }
@@ -171,6 +174,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
+    initialise_cuda();
     if (!is_device(device))
         return failed(cudaErrorInvalidDevice);
     *value = device_attribute(attribute, device);
@@ -178,6 +182,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
 }
 
 cudaError_t cudaGetDeviceProperties_v2(void *properties, int device) {
+    initialise_cuda();
     auto *bytes = static_cast<char *>(properties);
     std::memset(bytes, 0, kPropertiesBytes);
     std::strcpy(bytes, "cuda_double");

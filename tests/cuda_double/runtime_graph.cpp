@@ -3,6 +3,7 @@
 // nodes are not kept, because the order of submission satisfies them all.
 #include <cstdint>
 
+#include "tests/cuda_double/launched_kernel.h"
 #include "tests/cuda_double/runtime.h"
 
 namespace collwire::cuda_double {
@@ -97,8 +98,12 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-    for (const WorkMaker &make : graph_of(executable).nodes)
-        engine().enqueue(stream_of(stream), make());
+    {
+        const LaunchingCall call(stream_of(stream));
+        for (const WorkMaker &make : graph_of(executable).nodes)
+            engine().enqueue(stream_of(stream), make());
+    }
+    launch_other_kernels();
     return cudaSuccess;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tests/cuda_double/kernel.h"
+#include "tests/cuda_double/launched_kernel.h"
 #include "tests/cuda_double/library.h"
 #include "tests/cuda_double/runtime.h"
 
@@ -20,11 +21,15 @@ struct Dimensions {
 struct LaunchAttribute {
     int id;
     char padding[4];
-    cudaEvent_t event; // of a launch completion event
-    char others[56];
+    union {
+        cudaEvent_t event; // of a launch completion event
+        Dimensions cluster;
+        char others[64];
+    };
 };
 static_assert(sizeof(LaunchAttribute) == 72);
 
+constexpr int kClusterDimension = 4;
 constexpr int kLaunchCompletionEvent = 12;
 
 // cudaLaunchConfig_t
@@ -58,29 +63,6 @@ constexpr std::size_t kBinaryVersionOffset = 36;
 constexpr std::uintptr_t kArgumentBuffer = 1;
 constexpr std::uintptr_t kArgumentBufferBytes = 2;
 
-// The event of the attribute is complete when the kernel starts: NCCL's implicit launch order waits
-// for it, and would wait for ever if it meant the kernel's end.
-class LaunchedKernel : public WorkItem {
-public:
-    LaunchedKernel(const Launch &launch, EventPointer started)
-        : kernel_(make_kernel(launch)), started_(std::move(started)),
-          ticket_(started_ ? ++started_->asked : 0) {}
-
-    bool advance(bool &progressed) override {
-        if (started_) {
-            started_->complete(ticket_);
-            started_.reset();
-        }
-        return kernel_->advance(progressed);
-    }
-    [[nodiscard]] std::string state() const override { return kernel_->state(); }
-
-private:
-    std::unique_ptr<WorkItem> kernel_;
-    EventPointer started_;
-    std::uint64_t ticket_;
-};
-
 std::string kernel_name_at(const void *function) {
     std::string name = library().function_name_at(function);
     // Parameters are of no use, but for the one whose template argument is in them.
@@ -109,9 +91,27 @@ std::vector<char> gather_arguments(const std::string &kernel, void **parameters,
     return gathered;
 }
 
-cudaError_t launch_kernel(const void *function, void **parameters, void **extra,
-                          cudaStream_t stream, const LaunchAttribute *attributes = nullptr,
+// As CUPTI will show it.
+KernelLaunch description_of(const void *function, const Dimensions &grid, const Dimensions &block,
+                            const Stream &stream) {
+    KernelLaunch shown;
+    shown.name = library().symbol_name_at(function);
+    shown.is_nccl = true;
+    shown.grid = {grid.x, grid.y, grid.z};
+    shown.block = {block.x, block.y, block.z};
+    if (const Graph *graph = stream.capture) {
+        shown.graph = static_cast<std::uint32_t>(graph->id);
+        shown.graph_node = graph->id << 32 | (graph->nodes.size() + 1);
+    }
+    return shown;
+}
+
+cudaError_t launch_kernel(const void *function, const Dimensions &grid, const Dimensions &block,
+                          void **parameters, void **extra, cudaStream_t handle,
+                          const LaunchAttribute *attributes = nullptr,
                           unsigned attribute_count = 0) {
+    Stream &stream = stream_of(handle);
+    KernelLaunch shown = description_of(function, grid, block, stream);
     Launch launch;
     launch.kernel = kernel_name_at(function);
     launch.arguments = gather_arguments(launch.kernel, parameters, extra);
@@ -119,10 +119,18 @@ cudaError_t launch_kernel(const void *function, void **parameters, void **extra,
     for (unsigned i = 0; i < attribute_count; i++) {
         if (attributes[i].id == kLaunchCompletionEvent)
             started = event_of(attributes[i].event).state;
+        else if (attributes[i].id == kClusterDimension)
+            shown.cluster = {attributes[i].cluster.x, attributes[i].cluster.y,
+                             attributes[i].cluster.z};
     }
-    engine().submit(stream_of(stream), [launch, started] {
-        return std::make_unique<LaunchedKernel>(launch, started);
-    });
+    {
+        const LaunchingCall call(stream);
+        engine().submit(stream, [launch, shown, started] {
+            return std::make_unique<LaunchedKernel>(make_kernel(launch), shown, started);
+        });
+    }
+    if (stream.capture == nullptr)
+        launch_other_kernels();
     return cudaSuccess;
 }
 
@@ -161,26 +169,28 @@ cudaError_t cudaGetKernel(void **kernel, const void *symbol) {
     return cudaGetFuncBySymbol(kernel, symbol);
 }
 
-cudaError_t cudaLaunchKernel(const void *function, Dimensions, Dimensions, void **parameters,
-                             std::size_t, cudaStream_t stream) {
-    return launch_kernel(function, parameters, nullptr, stream);
+cudaError_t cudaLaunchKernel(const void *function, Dimensions grid, Dimensions block,
+                             void **parameters, std::size_t, cudaStream_t stream) {
+    return launch_kernel(function, grid, block, parameters, nullptr, stream);
 }
 
 cudaError_t cudaLaunchKernelExC(const void *config, const void *function, void **parameters) {
     const auto &launch = *static_cast<const RuntimeLaunch *>(config);
-    return launch_kernel(function, parameters, nullptr, launch.stream, launch.attributes,
-                         launch.attribute_count);
+    return launch_kernel(function, launch.grid, launch.block, parameters, nullptr, launch.stream,
+                         launch.attributes, launch.attribute_count);
 }
 
-int cuLaunchKernel(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                   unsigned, cudaStream_t stream, void **parameters, void **extra) {
-    return launch_kernel(function, parameters, extra, stream);
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
+                   cudaStream_t stream, void **parameters, void **extra) {
+    return launch_kernel(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
+                         parameters, extra, stream);
 }
 
 int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra) {
     const auto &launch = *static_cast<const DriverLaunch *>(config);
-    return launch_kernel(function, parameters, extra, launch.stream, launch.attributes,
-                         launch.attribute_count);
+    return launch_kernel(function, launch.grid, launch.block, parameters, extra, launch.stream,
+                         launch.attributes, launch.attribute_count);
 }
 
 } // extern "C"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/cuda_double/host_communicator.h"
+#include "tests/cuda_double/kernel_feed.h"
 #include "tests/cuda_double/memory.h"
 #include "tests/cuda_double/runtime.h"
 
@@ -162,6 +163,7 @@ cudaError_t cudaFreeAsync(void *address, cudaStream_t stream) {
 // memory is done when it returns. NCCL passes addresses of local variables both ways.
 cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, int,
                             cudaStream_t handle) {
+    next_correlation();
     std::shared_ptr<const Bytes> staged;
     if (!allocation_of(from)) {
         const auto *begin = static_cast<const char *>(from);

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "tests/cuda_double/kernel_feed.h"
 #include "tests/cuda_double/runtime.h"
 #include "tests/cuda_double/settings.h"
 
@@ -202,6 +203,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 // In a capture an event only says which streams belong to the graph: it is played in order.
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
+    next_correlation();
     EventHandle &event = event_of(handle);
     Stream &stream = stream_of(stream_handle);
     event.captured_in = stream.capture != nullptr ? stream.capture->id : 0;
@@ -215,6 +217,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, unsigned) {
+    next_correlation();
     EventHandle &event = event_of(handle);
     Stream &stream = stream_of(stream_handle);
     if (Graph *graph = engine().find_capture(event.captured_in))

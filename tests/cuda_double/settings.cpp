@@ -42,6 +42,8 @@ Settings read_settings() {
         fatal(fmt::format("COLLWIRE_CUDA_DEVICES={}. Fix: 1 to {}", read.devices, kMostDevices));
     read.first_bus = static_cast<unsigned>(number_of("COLLWIRE_CUDA_BUSID", 0x1b, 16));
     read.hang_s = static_cast<std::uint64_t>(number_of("COLLWIRE_CUDA_HANG_S", 20));
+    read.other_kernels = static_cast<unsigned>(number_of("COLLWIRE_CUPTI_OTHER_KERNELS", 0));
+    read.other_kernel_us = static_cast<std::uint64_t>(number_of("COLLWIRE_CUPTI_OTHER_US", 50));
     read.driver_version = static_cast<int>(number_of("COLLWIRE_CUDA_DRIVER", 12040));
     read.runtime_version = static_cast<int>(number_of("COLLWIRE_CUDA_RUNTIME", 12040));
     read.verbose = number_of("COLLWIRE_CUDA_VERBOSE", 0) != 0;

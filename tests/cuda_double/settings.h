@@ -16,6 +16,8 @@ struct Settings {
     int devices = 1;        // COLLWIRE_CUDA_DEVICES
     unsigned first_bus = 0; // COLLWIRE_CUDA_BUSID: hexadecimal
     std::uint64_t hang_s = 0;
+    unsigned other_kernels = 0;        // COLLWIRE_CUPTI_OTHER_KERNELS: after each launch
+    std::uint64_t other_kernel_us = 0; // COLLWIRE_CUPTI_OTHER_US: how long each takes
     int driver_version = 0;
     int runtime_version = 0;
     bool verbose = false;

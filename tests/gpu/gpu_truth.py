@@ -7,17 +7,6 @@ import profiler_truth
 FEWEST = 1
 
 
-def messages_of(paths):
-    """(messages, their bytes without net_socket's 4 for each) of all ranks, as tests/cuda_double/send_counter.cpp counted them."""
-    messages = payload = missing = 0
-    for path in paths:
-        with open(path, encoding="ascii") as file:
-            for words in (line.split() for line in file if line.startswith("messages")):
-                messages, payload, missing = messages + int(words[1]), payload + int(words[2]), missing + int(words[3])
-    assert not missing, f"{missing} bytes of messages are missing: a connection has several sockets, or was cut"
-    return messages, payload
-
-
 def without_pairs(report, profiles):
     """Report and events without communicators with collectives that NCCL makes into sends and receives: the plugin has events of those."""
     apart = {collective["comm"] for collective in report["collectives"] if collective["op"] in identity_truth.MADE_OF_PAIRS}
@@ -31,7 +20,7 @@ def judge(report, jobs, directory, protocol, of_torch=False):
     """Returns (summary, problems)."""
     profiles = [identity_truth.lines_of(f"{directory}/profiler.{log[0]['pid']}") for log in jobs]
     collectives, pairs, problems = profiler_truth.compare(*without_pairs(report, profiles))
-    messages, payload = messages_of([f"{directory}/sent.{rank}" for rank in range(len(jobs))])
+    messages, payload = identity_truth.messages_of([f"{directory}/sent.{rank}" for rank in range(len(jobs))])
     identity = report["identity"]
     sums = tuple(identity[rung] or 0 for rung in ("exact", "inferred", "process"))
     if sums != (payload, 0, 0):
@@ -41,10 +30,10 @@ def judge(report, jobs, directory, protocol, of_torch=False):
         calls, out_of_order = identity_truth.compare_order(report, jobs)
         problems += [f"out of order: {each}" for each in out_of_order]
     replays = sum(collective["replay"] is not None for collective in report["collectives"])
-    # The job logs a line for each replay, PyTorch's loop a number. The first one is no replay in the report.
+    # The job logs a line for each launch of a captured call, PyTorch's loop their numbers.
     wanted = sum(line["event"] == "replay" for line in jobs[0]) or jobs[0][0].get("replays", 0) * jobs[0][0].get("captured", 0)
-    if replays < wanted:
-        problems.append(f"{replays} replays of operations, the loop has {wanted}")
+    if replays != wanted:
+        problems.append(f"{replays} launches of captured operations, the program made {wanted}")
     if protocol and not any(collective["protocol"] == protocol.upper() for collective in report["collectives"]):
         problems.append(f"no operation used {protocol}")
     if report["loss"]["entries"]:
@@ -52,4 +41,4 @@ def judge(report, jobs, directory, protocol, of_torch=False):
     if collectives < FEWEST or not payload:
         problems.append("too little to compare")
     return (f"{collectives} collectives and {pairs} sends and receives as in NCCL's events for the profiler plugin, {calls} calls in the program's order, "
-            f"{replays} replayed; {payload} B in {messages} messages, exact {sums[0]}, inferred {sums[1]}, process {sums[2]}; {len(problems)} problems"), problems
+            f"{replays} from graphs; {payload} B in {messages} messages, exact {sums[0]}, inferred {sums[1]}, process {sums[2]}; {len(problems)} problems"), problems

@@ -19,6 +19,17 @@ def lines_of(path):
         return [json.loads(line) for line in file]
 
 
+def messages_of(paths):
+    """(messages, their bytes without net_socket's 4 for each) of all ranks, as tests/cuda_double/send_counter.cpp counted them."""
+    messages = payload = missing = 0
+    for path in paths:
+        with open(path, encoding="ascii") as file:
+            for words in (line.split() for line in file if line.startswith("messages")):
+                messages, payload, missing = messages + int(words[1]), payload + int(words[2]), missing + int(words[3])
+    assert not missing, f"{missing} bytes of messages are missing: a connection has several sockets, or was cut"
+    return messages, payload
+
+
 class Truth:
     """Bytes on network connections by communicator, from the double's logs of all ranks. `is_local(log, kernel, peer)`: rank and peer share memory."""
 

@@ -15,6 +15,7 @@
 
 #include "collwire/records.h"
 #include "correlate/capture/fields.h"
+#include "correlate/capture/gpu_names.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/nccl_names.h"
 
@@ -40,8 +41,16 @@ bool is_count(const std::string &enumerator) {
 }
 
 // Never in a capture.
-bool is_for_the_recorder(const std::string &enumerator) {
-    return enumerator == "CW_KIND_RECORDER" || enumerator == "CW_KIND_FILE_MAPPED";
+bool is_for_the_recorder(const std::string &name) {
+    static const std::set<std::string> ALL{"CW_KIND_RECORDER", "CW_KIND_FILE_MAPPED",
+                                           "CW_KIND_TCP_SOCKET_END", "cw_file_mapped",
+                                           "cw_tcp_socket_end"};
+    return ALL.contains(name);
+}
+
+// Between a traced process and the BPF program: never in a capture.
+bool is_hand_over(const std::string &type) {
+    return type == "cw_gpu_batch" || type == "cw_gpu_item";
 }
 
 using Fields = std::vector<std::pair<std::string, std::string>>; // name, type in the document
@@ -87,6 +96,8 @@ const Header &header() {
         for (const auto &match :
              all_matches(text, std::regex(R"((struct|enum) (cw_\w+) \{([^}]*)\};)"))) {
             const std::string body = match[3];
+            if (is_hand_over(match[2]))
+                continue;
             if (match[1] == "enum") {
                 for (const auto &entry :
                      all_matches(body, std::regex(R"((CW_\w+)\s*=\s*([^,]+),)")))
@@ -96,7 +107,7 @@ const Header &header() {
             }
             for (const auto &field :
                  all_matches(body, std::regex(R"(((?:struct )?\w+)\s+(\w+)(?:\[(\w+)\])?;)")))
-                if (field[2] != "header" && match[2] != "cw_file_mapped")
+                if (field[2] != "header" && !is_for_the_recorder(match[2]))
                     parsed.structs[match[2]].emplace_back(
                         field[2], documented_type(field[1], field[3], numbers));
         }
@@ -231,6 +242,8 @@ TEST(CaptureDocument, EveryNumberHasAName) {
         {"cw_nccl_role", nccl_role_name},
         {"cw_nccl_result_of", nccl_result_of_name},
         {"cw_nccl_socket_type", nccl_socket_type_name},
+        {"cw_gpu_state", gpu_state_name},
+        {"cw_gpu_reason", gpu_reason_name},
         {"cw_rung", rung_name}};
     for (const auto &[name, function] : functions)
         for (const auto &[enumerator, number] : header().enums.at(name))
@@ -250,6 +263,7 @@ TEST(CaptureDocument, EveryNumberHasAName) {
     expect_flags("cw_nccl_steps_flags", nccl_steps_flag_names());
     expect_flags("cw_nccl_connection_flags", nccl_connection_flag_names());
     expect_flags("cw_tcp_socket_flags", tcp_socket_flag_names());
+    expect_flags("cw_gpu_kernel_flags", gpu_kernel_flag_names());
 }
 
 } // namespace

@@ -46,7 +46,10 @@ protected:
         tree_.file("/sys/devices/system/node/node0/cpulist", "0\n");
         options_.root = tree_.root();
         options_.trials = {[] { return works; }, [] { return works; }, [] { return works; },
-                           [] { return works; }, [] { return works; }};
+                           [] { return works; }, [] { return works; }, [] { return works; }};
+        options_.guest_libraries = [] {
+            return std::vector<std::string>{"/usr/lib/collwire/libcollwire_cupti.so"};
+        };
         options_.netlink = [] {
             inventory::NetlinkFacts facts;
             facts.devices["mlx5_0"].name = "mlx5_0";
@@ -98,7 +101,7 @@ TEST_F(Doctor, EveryCheckThatIsNotOkSaysWhatItMeans) {
     tree_.remove("/usr");
     tree_.remove("/etc");
     status("0");
-    options_.trials = {denied, denied, denied, denied, denied};
+    options_.trials = {denied, denied, denied, denied, denied, denied};
     for (const Check &entry : run().checks) {
         EXPECT_NE(entry.found, "") << entry.name;
         if (entry.state != CheckState::Ok) {
@@ -109,7 +112,7 @@ TEST_F(Doctor, EveryCheckThatIsNotOkSaysWhatItMeans) {
 
 TEST_F(Doctor, NotRoot) {
     status("0000000000000000");
-    options_.trials = {denied, denied, denied, denied, [] { return fails(""); }};
+    options_.trials = {denied, denied, denied, denied, [] { return fails(""); }, denied};
     const DoctorReport report = run();
     EXPECT_EQ(report.exit_status, EXIT_NOT_PERMITTED);
     EXPECT_EQ(check(report, "capabilities").state, CheckState::Missing);
@@ -198,6 +201,13 @@ TEST_F(Doctor, OneKindOfKernelProbeIsEnough) {
     EXPECT_EQ(source(report, "posts"), CheckState::Ok);
 }
 
+TEST_F(Doctor, WithoutTracepointsEverySourceWorks) {
+    options_.trials.tracepoint = [] { return fails("No such file or directory"); };
+    const DoctorReport report = run();
+    EXPECT_EQ(check(report, "tracepoints").state, CheckState::Limited);
+    EXPECT_EQ(report.exit_status, EXIT_DONE);
+}
+
 TEST_F(Doctor, SoftwareDeviceWithoutModuleBtf) {
     tree_.file("/sys/class/infiniband/mlx5_0/parent", "eth0\n"); // as rdma_rxe shows itself
     EXPECT_EQ(source(run(), "rxe_wire"), CheckState::Ok);
@@ -275,6 +285,35 @@ TEST_F(Doctor, HiddenProcesses) {
     EXPECT_EQ(check(run(), "/proc").state, CheckState::Ok);
 }
 
+TEST_F(Doctor, CudaProcessesWithoutTheGuestLibraryAreNamed) {
+    const std::string cuda =
+        "7f0000000000-7f0000001000 r-xp 00000000 08:01 7  /usr/lib64/libcuda.so.570.1\n";
+    const std::string guest =
+        "7f0000002000-7f0000003000 r-xp 00000000 08:01 8  /opt/c/libcollwire_cupti.so\n";
+    const std::string runtime =
+        "7f0000004000-7f0000005000 r-xp 00000000 08:01 9  /usr/lib64/libcudart.so.12\n";
+    tree_.file("/proc/11/maps", cuda + guest);
+    tree_.file("/proc/13/maps", runtime);
+    Check gpu = check(run(), "GPU trace");
+    EXPECT_EQ(gpu.state, CheckState::Ok) << gpu.found;
+    EXPECT_NE(gpu.found.find("loaded in process 11"), std::string::npos) << gpu.found;
+    tree_.file("/proc/12/maps", cuda);
+    gpu = check(run(), "GPU trace");
+    EXPECT_EQ(gpu.state, CheckState::Limited);
+    EXPECT_NE(gpu.found.find("without it: 12"), std::string::npos) << gpu.found;
+    EXPECT_EQ(gpu.found.find("13"), std::string::npos) << gpu.found;
+    EXPECT_NE(gpu.fix.find("collwire run"), std::string::npos) << gpu.fix;
+    EXPECT_EQ(run().exit_status, EXIT_DONE);
+}
+
+TEST_F(Doctor, MissingGuestLibraryIsNamed) {
+    options_.guest_libraries = [] { return std::vector<std::string>{}; };
+    const Check gpu = check(run(), "GPU trace");
+    EXPECT_EQ(gpu.state, CheckState::Limited);
+    EXPECT_NE(gpu.found.find("not installed"), std::string::npos) << gpu.found;
+    EXPECT_FALSE(gpu.fix.empty());
+}
+
 TEST_F(Doctor, JsonHoldsWhatTheTextSays) {
     tree_.file("/sys/class/infiniband/mlx5_0/fw_ver", "\xff\xfe\n");
     const DoctorReport report = run();
@@ -301,7 +340,8 @@ TEST_F(Doctor, JsonHoldsWhatTheTextSays) {
 // On the machine at hand, whatever it is: the trials answer and leave nothing behind.
 TEST(DoctorTrials, AnswerHere) {
     const Trials trials = machine_trials();
-    for (const auto &trial : {trials.ring_buffer, trials.kprobe, trials.uprobe, trials.fentry}) {
+    for (const auto &trial :
+         {trials.ring_buffer, trials.kprobe, trials.uprobe, trials.fentry, trials.tracepoint}) {
         const Trial result = trial();
         EXPECT_EQ(result.reason.empty(), result.outcome == Trial::Outcome::Works);
     }

@@ -142,6 +142,80 @@ TEST(NcclGraphs, PlanWithOtherTasksIsAnotherPlan) {
     }
 }
 
+// Two ranks that captured equal calls, and in which order their plans play; each has 4000 bytes.
+model::Model equal_calls(unsigned n_calls, const std::vector<unsigned> &plans) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        rank.shape(12, 1000, {call}, ring.ops(i, 4000));
+        for (unsigned k = 0; k < n_calls; ++k)
+            rank.call(12 + 0.01 * k, call);
+        LaunchOptions replay = REPLAY;
+        double time = 13;
+        for (const unsigned plan : plans) {
+            replay.plan = PLAN + 0x1000 * plan;
+            rank.launch(time += 0.1, 1000, {call}, replay);
+        }
+        ring.sends(i, 4000 * plans.size());
+    }
+    ring.sample(20);
+    return model_of(ring.captures());
+}
+
+// As in a graph of many layers. In whatever order they were captured, each has its launches.
+TEST(NcclGraphs, EqualCallsWhosePlansPlayInTurnAreExact) {
+    for (const auto &plans :
+         {std::vector<unsigned>{1, 2, 3, 1, 2, 3, 1, 2, 3}, std::vector<unsigned>{1, 2, 3, 1, 2},
+          std::vector<unsigned>{1, 2, 3}}) {
+        const model::Model model = equal_calls(3, plans);
+        ASSERT_EQ(model.nccl.collectives.size(), plans.size());
+        for (const Operation &operation : model.nccl.collectives) {
+            EXPECT_EQ(operation.rung, Rung::Exact);
+            EXPECT_EQ(operation.payload_bytes, 8000U);
+        }
+        EXPECT_EQ(of_rung(model, Rung::Exact), plans.size() * 8000U);
+    }
+}
+
+// Some may be of a graph that was never launched, or of one that plays at other times.
+TEST(NcclGraphs, EqualCallsOfOtherGraphsAreInferred) {
+    for (const auto &[n_calls, plans] :
+         {std::pair{3U, std::vector<unsigned>{1, 2, 1, 2}},
+          std::pair{3U, std::vector<unsigned>{1, 1, 2, 3}},
+          std::pair{3U, std::vector<unsigned>{1, 2, 3, 1, 3, 2}},
+          std::pair{3U, std::vector<unsigned>{1, 2, 3, 1, 2, 3, 3}},
+          std::pair{3U, std::vector<unsigned>{1, 2, 3, 1, 2, 3, 1, 1}}}) {
+        const model::Model model = equal_calls(n_calls, plans);
+        EXPECT_EQ(of_rung(model, Rung::Inferred), plans.size() * 8000U);
+        EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
+    }
+}
+
+// Of the first of two graphs nothing is left to guess when the second is captured.
+TEST(NcclGraphs, EqualCallsOfTwoGraphsOneAfterTheOther) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i) {
+        NcclBuilder &rank = ring.rank[i];
+        rank.shape(12, 1000, {call}, ring.ops(i, 4000));
+        LaunchOptions replay = REPLAY;
+        for (unsigned graph = 0; graph < 2; ++graph) {
+            const double at = 12 + graph;
+            rank.call(at, call).call(at + 0.01, call);
+            for (unsigned k = 0; k < 6; ++k) {
+                replay.plan = PLAN + 0x1000 * (2 * graph + k % 2);
+                rank.launch(at + 0.1 * (k + 1), 1000, {call}, replay);
+            }
+        }
+        ring.sends(i, 12 * 4000);
+    }
+    ring.sample(20);
+    const model::Model model = model_of(ring.captures());
+    ASSERT_EQ(model.nccl.collectives.size(), 12U);
+    EXPECT_EQ(of_rung(model, Rung::Exact), 12 * 8000U);
+}
+
 // A call like the captured one that is launched by itself, however late, was not captured again.
 TEST(NcclGraphs, CallBetweenReplaysIsNotCaptured) {
     RingPair ring;

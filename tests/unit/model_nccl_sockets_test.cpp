@@ -168,6 +168,48 @@ TEST(NcclSockets, SocketThatClosedBeforeTheConnectionIsAnotherOne) {
     EXPECT_EQ(model.nccl.collectives.at(0).sources, bit(ByteSource::Wire));
 }
 
+// Sockets of a job of a moment have their last counters alone.
+TEST(NcclSockets, LastCountersAloneAreTheWholeSocket) {
+    constexpr std::uint32_t ENDED = CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL;
+    for (const bool is_first_segment : {true, false}) {
+        SCOPED_TRACE(is_first_segment);
+        constexpr std::uint32_t FIRST = CW_NODE_FIRST_SEGMENT;
+        const std::uint32_t flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS;
+        NodeBuilder node({.segment = is_first_segment ? 0U : 2U,
+                          .flags = is_first_segment ? flags : flags & ~FIRST});
+        node.usual(1);
+        NcclBuilder rank(node, {});
+        const CallOptions call{.count = 1000};
+        rank.comm().socket_connection(11.2, SENDS_AT, true, 1, 33);
+        rank.call(12, call).shape(12, 1, {call},
+                                  {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+        rank.launch(12.1, 1, {call}).socket(12.2, 33, 13 + 4004, 1000, 2000, ENDED);
+        node.clock(20).end();
+        const model::Model model = model_of({node.bytes()});
+        ASSERT_EQ(model.nccl.sockets.size(), 1U);
+        EXPECT_EQ(model.nccl.sockets[0].tx_bytes, 13U + 4004);
+        ASSERT_EQ(model.nccl.collectives.size(), 1U);
+        EXPECT_EQ(model.nccl.collectives[0].payload_bytes, 4000U);
+        if (is_first_segment) {
+            EXPECT_EQ(model.nccl.collectives[0].sources, bit(ByteSource::Wire));
+            EXPECT_EQ(of_rung(model, Rung::Exact), 4000U);
+        }
+    }
+}
+
+TEST(NcclSockets, LastCountersOfTwoSocketsWithOneInode) {
+    constexpr std::uint32_t ENDED = CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL;
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {});
+    rank.comm().socket(12, 33, 1000, 1000, 2000, ENDED).socket(13, 33, 7, 1001, 2000, ENDED);
+    node.clock(20).end();
+    const model::Model model = model_of({node.bytes()});
+    ASSERT_EQ(model.nccl.sockets.size(), 2U);
+    EXPECT_EQ(model.nccl.sockets[0].tx_bytes, 1000U);
+    EXPECT_EQ(model.nccl.sockets[1].tx_bytes, 7U);
+}
+
 // What says no more than the descriptor may be of another socket.
 TEST(NcclSockets, SocketWithoutAnInodeIsNotMatched) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});

@@ -171,5 +171,44 @@ TEST(SocketBytes, KernelThatDoesNotCountWhatIsSent) {
     EXPECT_EQ(sources::SocketBytes(true).update(TcpSocket{}).acked_bytes, 0U);
 }
 
+sources::SocketPayload at_end(bool connected, const Reading &reading, sources::SocketFins fins) {
+    return sources::SocketBytes(connected).end(socket_of(reading), fins);
+}
+
+// The kernel program says which FINs are in the last counters, and the counters which end it is.
+TEST(SocketBytes, LastCountersOfASocketThatWasNeverRead) {
+    const sources::SocketFins none, own{.sent = true}, theirs{.received = true},
+        both{.sent = true, .received = true};
+    for (const bool supposed : {false, true}) {
+        EXPECT_EQ(at_end(supposed, {.state = TcpState::FinWait2, .acked = 1002, .sent = 1000}, own)
+                      .acked_bytes,
+                  1000U);
+        EXPECT_EQ(at_end(supposed, {.state = TcpState::LastAck, .acked = 1001, .sent = 1000}, both)
+                      .acked_bytes,
+                  1000U);
+        EXPECT_EQ(at_end(supposed, {.acked = 1001, .sent = 1000}, none).acked_bytes, 1000U);
+        EXPECT_EQ(at_end(supposed, {.acked = 1000, .sent = 1000}, none).acked_bytes, 1000U);
+    }
+    EXPECT_EQ(at_end(true, {.state = TcpState::LastAck, .acked = 1, .received = 501}, theirs)
+                  .received_bytes,
+              500U);
+    EXPECT_EQ(at_end(true, {.acked = 1, .received = 501}, none).received_bytes, 501U);
+    // A queue of the node refused 300 bytes, which were sent again: NCCL's sender connects.
+    EXPECT_EQ(
+        at_end(true, {.state = TcpState::FinWait2, .acked = 1002, .sent = 1300}, own).acked_bytes,
+        1000U);
+    // Reset with 400 bytes on the way, and with its FIN unsent behind 50 more.
+    const auto reset = at_end(true,
+                              {.state = TcpState::FinWait1,
+                               .acked = 601,
+                               .sent = 1000,
+                               .unacked_segments = 1,
+                               .unsent = 51},
+                              none);
+    EXPECT_EQ(reset.acked_bytes, 600U);
+    EXPECT_EQ(reset.unsent_bytes, 50U);
+    EXPECT_EQ(sources::SocketBytes(true).end(TcpSocket{}, none).acked_bytes, 0U);
+}
+
 } // namespace
 } // namespace collwire::netlink

@@ -15,6 +15,7 @@ namespace {
 struct Run {
     int operator()(const DoctorCommand &command) const { return run_doctor(command); }
     int operator()(const RecordCommand &command) const { return run_record(command); }
+    int operator()(const RunCommand &command) const { return run_run(command); }
     int operator()(const DumpCommand &command) const { return run_dump(command); }
     int operator()(const TopologyCommand &command) const { return run_topology(command); }
     int operator()(const ReportCommand &command) const { return run_report(command); }

@@ -41,6 +41,8 @@ Examples:
   sudo collwire record -o captures --duration 60s              until Ctrl-C without --duration
   sudo collwire record -o captures -- ./train.sh               until the command exits
   sudo collwire record --dry-run                               which probes, at what cost
+  sudo collwire record -o captures --gpu --duration 60s        GPU kernels, too, of jobs that were
+      started with collwire run
   sudo collwire record -o /var/lib/collwire --keep 30m --max 2GiB
       A service: keeps the last half hour. After a restart the files of the earlier run stay until
       you delete them. docs/record.md has a systemd unit.
@@ -50,6 +52,17 @@ Attaches to running jobs; they need no restart. Bytes are counted from the line 
 Exit status: 0 done, 1 failed, 2 usage, or a command that cannot be executed, 3 not permitted,
 4 unsupported: no BTF or no RDMA device, 5 done, but records were lost. With a command: the greater
 of its exit status and the recorder's.)";
+
+const std::string_view HELP_RUN =
+    R"(Needs no privilege. Sets CUDA_INJECTION64_PATH to libcollwire_cupti.so and becomes the command. CUDA
+loads the library into the command and its children. It stays dormant until a recorder arms it
+(record --gpu), so a job may always be started so. docs/sources/gpu.md
+
+Example:
+  srun collwire run -- python train.py
+
+Exit status: the command's; 1 the library is not installed, 2 no command, one that cannot be
+executed, or CUDA_INJECTION64_PATH names another library.)";
 
 const std::string_view HELP_TOPOLOGY =
     R"(Needs no privilege. docs/topology.md describes the file.

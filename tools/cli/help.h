@@ -10,6 +10,7 @@ namespace collwire::cli {
 extern const std::string_view HELP_COLLWIRE;
 extern const std::string_view HELP_DOCTOR;
 extern const std::string_view HELP_RECORD;
+extern const std::string_view HELP_RUN;
 extern const std::string_view HELP_TOPOLOGY;
 extern const std::string_view HELP_TOPOLOGY_CHECK;
 extern const std::string_view HELP_TOPOLOGY_SHOW;

@@ -149,13 +149,20 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
             ->check(CLI::IsMember({"auto", "on", "off"}))
             ->capture_default_str();
     add_nccl_options(*verb, *command);
+    CLI::Option *gpu =
+        verb->add_flag("--gpu{always}", command->gpu,
+                       "Record GPU kernels of processes with libcollwire_cupti.so (collwire run). "
+                       "--gpu: always. --gpu=slices: 2 s a minute, on all nodes at once; "
+                       "--gpu=slices:ON/PERIOD: other times. --gpu=signal: 2 s after each "
+                       "SIGUSR1 to the recorder");
     verb->add_flag("--no-wire", command->no_wire,
                    "Do not count packets of software devices: soft-RoCE is treated like a NIC");
     verb->add_flag("--counters-only", options.counters_only,
                    "Devices, ports and their counters only: no probes, needs no privilege. Not "
-                   "with --pid or --posts")
+                   "with --pid, --posts or --gpu")
         ->excludes(pids)
-        ->excludes(posts);
+        ->excludes(posts)
+        ->excludes(gpu);
     verb->add_option("--interval", command->interval,
                      "Time between two samples of the counters; default 1s, 10ms or more")
         ->type_name("TIME");
@@ -178,6 +185,15 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                      "After --: a command to start when every probe is attached. The recording "
                      "ends when it exits")
         ->type_name("CMD");
+    verb->callback([command, &chosen] { chosen = *command; });
+}
+
+void add_run(CLI::App &app, bool has_separator, std::optional<Command> &chosen) {
+    auto command = std::make_shared<RunCommand>();
+    command->has_separator = has_separator;
+    CLI::App *verb = add_verb(
+        app, "run", "Start a command whose GPU kernels `record --gpu` can record", HELP_RUN);
+    verb->add_option("command", command->command, "After --: the command")->type_name("CMD");
     verb->callback([command, &chosen] { chosen = *command; });
 }
 
@@ -333,6 +349,7 @@ ParsedCommand parse_command(int argc, const char *const *argv, std::ostream &out
     ParsedCommand parsed;
     add_doctor(app, parsed.command);
     add_record(app, separator != end, parsed.command);
+    add_run(app, separator != end, parsed.command);
     add_dump(app, parsed.command);
     add_topology(app, parsed.command);
     add_report(app, parsed.command);

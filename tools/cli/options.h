@@ -33,9 +33,15 @@ struct RecordCommand {
     std::vector<std::string> pids;
     std::string ring = "8MiB";
     std::string posts = "auto";
+    std::string gpu; // empty: no trace of GPU kernels
     bool no_wire = false;
     bool no_nccl = false;
     bool has_separator = false; // `--` stands before the command to start
+};
+
+struct RunCommand {
+    std::vector<std::string> command;
+    bool has_separator = false; // `--` stands before the command
 };
 
 struct DumpCommand {
@@ -78,7 +84,7 @@ struct DiagnoseCommand {
     bool json = false;
 };
 
-using Command = std::variant<DoctorCommand, RecordCommand, DumpCommand, TopologyCommand,
+using Command = std::variant<DoctorCommand, RecordCommand, RunCommand, DumpCommand, TopologyCommand,
                              ReportCommand, InspectCommand, DiagnoseCommand>;
 
 // What the words of a command line ask for: a verb to run, or nothing more than `status`.

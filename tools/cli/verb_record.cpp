@@ -17,6 +17,8 @@
 namespace collwire::cli {
 namespace {
 
+constexpr std::uint64_t LEAST_GPU_SLICE_NS = 500'000'000;
+
 Result<std::uint32_t> ring_bytes(const std::string &text) {
     auto bytes = parse_size_bytes(text);
     if (!bytes)
@@ -27,6 +29,46 @@ Result<std::uint32_t> ring_bytes(const std::string &text) {
             ErrorKind::Usage,
             fmt::format("--ring {}: not a power of two from 4KiB to 1GiB. Fix: --ring 8MiB", text));
     return static_cast<std::uint32_t>(size);
+}
+
+Error bad_gpu(const std::string &text, std::string_view problem) {
+    return error(ErrorKind::Usage, fmt::format("--gpu={}: {}. Fix: --gpu, --gpu=slices, "
+                                               "--gpu=slices:2s/60s or --gpu=signal",
+                                               text, problem));
+}
+
+Result<void> interpret_gpu(const std::string &text, record::RecordOptions &options) {
+    constexpr std::string_view SLICES = "slices";
+    if (text.empty())
+        return {};
+    if (text == "always") {
+        options.gpu = record::GpuMode::Always;
+        return {};
+    }
+    if (text == "signal") {
+        options.gpu = record::GpuMode::OnSignal;
+        return {};
+    }
+    if (!text.starts_with(SLICES))
+        return bad_gpu(text, "not known");
+    options.gpu = record::GpuMode::Slices;
+    std::string_view times = std::string_view(text).substr(SLICES.size());
+    if (times.empty())
+        return {};
+    const auto slash = times.find('/');
+    if (times.front() != ':' || slash == std::string_view::npos)
+        return bad_gpu(text, "not known");
+    const auto on_ns = parse_duration_ns(times.substr(1, slash - 1));
+    const auto period_ns = parse_duration_ns(times.substr(slash + 1));
+    if (!on_ns || !period_ns)
+        return bad_gpu(text, "no duration");
+    // The library polls its semaphore four times a second.
+    if (*on_ns < LEAST_GPU_SLICE_NS || *period_ns < LEAST_GPU_SLICE_NS ||
+        *period_ns - LEAST_GPU_SLICE_NS < *on_ns)
+        return bad_gpu(text, "a slice, and the time between two, must be 500 ms or more");
+    options.gpu_on_ns = *on_ns;
+    options.gpu_period_ns = *period_ns;
+    return {};
 }
 
 // Converts the texts to numbers and reports the first that cannot be converted.
@@ -71,6 +113,8 @@ Result<void> interpret(RecordCommand &command) {
             return std::move(process).failure().in("--pid");
         options.pids.push_back(*process);
     }
+    if (auto r = interpret_gpu(command.gpu, options); !r)
+        return r;
     auto ring = ring_bytes(command.ring);
     if (!ring)
         return std::move(ring).failure();

@@ -8,6 +8,8 @@ namespace collwire::cli {
 
 [[nodiscard]] int run_doctor(const DoctorCommand &command);
 [[nodiscard]] int run_record(RecordCommand command);
+// Becomes the command: returns only if that fails.
+[[nodiscard]] int run_run(const RunCommand &command);
 [[nodiscard]] int run_dump(const DumpCommand &command);
 [[nodiscard]] int run_topology(const TopologyCommand &command);
 [[nodiscard]] int run_report(const ReportCommand &command);

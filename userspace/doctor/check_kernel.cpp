@@ -125,7 +125,11 @@ std::vector<Check> check_kernel(const DoctorOptions &options) {
             std::move(fentry),
             tried("uprobes", options.trials.uprobe,
                   {CheckState::Limited, "posted bytes cannot be counted",
-                   "boot a kernel with CONFIG_UPROBE_EVENTS=y"})};
+                   "boot a kernel with CONFIG_UPROBE_EVENTS=y"}),
+            tried("tracepoints", options.trials.tracepoint,
+                  {CheckState::Limited,
+                   "NCCL sockets that close before their first sample have no measured bytes",
+                   "boot a kernel with CONFIG_BPF_EVENTS=y"})};
 }
 
 } // namespace collwire::doctor

@@ -23,6 +23,8 @@ std::vector<Check> check_kernel(const DoctorOptions &options);
 // RDMA subsystem, devices, ports, modules, optional counters, netdev counters. Fills
 // report.devices and report.optional_counters.
 std::vector<Check> check_rdma(const DoctorOptions &options, DoctorReport &report);
+// The guest library for GPU kernels: installed, and loaded in CUDA processes.
+std::vector<Check> check_gpu(const DoctorOptions &options);
 // rdma-core's providers, CUDA, NCCL, NUMA.
 std::vector<Check> check_user_space(const std::string &root);
 

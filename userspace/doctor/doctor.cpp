@@ -182,6 +182,7 @@ DoctorReport run_doctor(DoctorOptions options) {
     append(check_kernel(options));
     append(check_rdma(options, report));
     append(check_user_space(options.root));
+    append(check_gpu(options));
     report.sources = outlooks(report);
     report.exit_status = exit_status(report);
     return report;

@@ -23,7 +23,11 @@ namespace {
 
 // A kernel function for tests of BPF (net/bpf/test_run.c), called by nothing else.
 constexpr const char *trial_function = "bpf_fentry_test1";
+constexpr const char *trial_tracepoint = "inet_sock_set_state";
 constexpr std::uint32_t ring_bytes = 4096;
+// r0 = 0; exit
+constexpr std::array<bpf_insn, 2> empty_program = {
+    {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0}, {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}}};
 
 Trial outcome(int result) {
     if (result >= 0)
@@ -86,18 +90,25 @@ Trial try_fentry() {
     const int type_id = libbpf_find_vmlinux_btf_id(trial_function, BPF_TRACE_FENTRY);
     if (type_id < 0)
         return {Trial::Outcome::Fails, "kernel BTF does not describe functions"};
-    // r0 = 0; exit
-    const std::array<bpf_insn, 2> program = {
-        {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0}, {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}}};
     bpf_prog_load_opts options{};
     options.sz = sizeof(options);
     options.expected_attach_type = BPF_TRACE_FENTRY;
     options.attach_btf_id = static_cast<std::uint32_t>(type_id);
-    const int loaded = bpf_prog_load(BPF_PROG_TYPE_TRACING, "cw_doctor", "GPL", program.data(),
-                                     program.size(), &options);
+    const int loaded = bpf_prog_load(BPF_PROG_TYPE_TRACING, "cw_doctor", "GPL",
+                                     empty_program.data(), empty_program.size(), &options);
     if (loaded < 0)
         return outcome(-errno);
     Trial attached = close_after(bpf_raw_tracepoint_open(nullptr, loaded));
+    close(loaded);
+    return attached;
+}
+
+Trial try_tracepoint() {
+    const int loaded = bpf_prog_load(BPF_PROG_TYPE_RAW_TRACEPOINT, "cw_doctor", "GPL",
+                                     empty_program.data(), empty_program.size(), nullptr);
+    if (loaded < 0)
+        return outcome(-errno);
+    Trial attached = close_after(bpf_raw_tracepoint_open(trial_tracepoint, loaded));
     close(loaded);
     return attached;
 }
@@ -117,8 +128,8 @@ template <Trial (*attempt)()> Trial quietly() {
 } // namespace
 
 Trials machine_trials() {
-    return {quietly<try_ring_buffer>, quietly<try_kprobe>, quietly<try_uprobe>, quietly<try_fentry>,
-            quietly<try_memory_in_cgroup>};
+    return {quietly<try_ring_buffer>, quietly<try_kprobe>,           quietly<try_uprobe>,
+            quietly<try_fentry>,      quietly<try_memory_in_cgroup>, quietly<try_tracepoint>};
 }
 
 } // namespace collwire::doctor

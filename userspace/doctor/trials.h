@@ -21,6 +21,8 @@ struct Trials {
     std::function<Trial()> fentry;
     // BPF memory is charged to the cgroup (5.11), not to the limit of locked memory.
     std::function<Trial()> memory_in_cgroup;
+    // A BPF program on the tracepoint of TCP sockets' states.
+    std::function<Trial()> tracepoint;
 };
 
 // On this machine.

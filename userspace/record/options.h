@@ -8,6 +8,9 @@
 namespace collwire::record {
 
 enum class PostsMode { Auto, On, Off };
+// When the kernels of GPUs are traced: never, always, in slices at multiples of a period, or for
+// one slice after each SIGUSR1.
+enum class GpuMode { Off, Always, Slices, OnSignal };
 
 struct RecordOptions {
     std::string directory = ".";
@@ -26,6 +29,9 @@ struct RecordOptions {
     bool local_launches = false;         // record NCCL launches without proxy operations
     bool network_times = false; // record start and completion of NCCL's operations, by connection
     bool warnings = false;      // record NCCL's warnings
+    GpuMode gpu = GpuMode::Off;
+    std::uint64_t gpu_on_ns = 2'000'000'000; // of a slice
+    std::uint64_t gpu_period_ns = 60'000'000'000;
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;

@@ -55,6 +55,8 @@ constexpr auto LOSS_NAMES = std::to_array<std::string_view>({
     "sockets closed by NCCL",
     "records stuck in a ring buffer",
     "NCCL warnings",
+    "GPU records (ring buffer full, or not readable)",
+    "hand-overs of GPU records (unknown form)",
 });
 static_assert(LOSS_NAMES.size() == CW_LOSS_CLASSES);
 

@@ -39,6 +39,8 @@ void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::
             print_probe(out, probe);
             ++n_probes;
         }
+        for (const std::string &note : source->notes())
+            fmt::print(out, "  {}\n", note);
     }
     fmt::print(out, "{} probes would be attached; this dry run attached none\n", n_probes);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -37,6 +38,9 @@ namespace {
 
 constexpr std::uint64_t CLOCK_INTERVAL_NS = 60'000'000'000;
 constexpr std::uint64_t FIRST_EVENTS_NS = 1'000'000'000;
+constexpr std::uint64_t FINISH_NS = 1'500'000'000;
+constexpr int FINISH_AGAIN_MS = 10;
+constexpr std::uint64_t NS_PER_MS = 1'000'000;
 
 int fail(const Error &failure) {
     say("{}", failure.message);
@@ -95,6 +99,8 @@ private:
     void sample_again(source::RecordSink &sink);
     [[nodiscard]] std::vector<source::LossCount> losses() const;
     void flush();
+    [[nodiscard]] int wait_ms(bool more_events) const;
+    void let_sources_finish();
     int finish();
     void wait_for_command();
 
@@ -190,6 +196,10 @@ void Recorder::on_signal(const signalfd_siginfo &info) {
             stop_ = true;
         return;
     }
+    if (signal == SIGUSR1 && options_.gpu == GpuMode::OnSignal) {
+        session_.on_request();
+        return;
+    }
     if (signal == SIGUSR1 || signal == SIGUSR2) {
         child_.forward(signal);
         return;
@@ -242,7 +252,7 @@ void Recorder::loop() {
     while (!stop_) {
         std::array<epoll_event, 4> events{};
         const int n = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()),
-                                 more_events ? 0 : -1);
+                                 wait_ms(more_events));
         if (n < 0 && errno != EINTR) {
             say("epoll failed: {}", strerror(errno));
             break;
@@ -262,6 +272,7 @@ void Recorder::loop() {
                 more_events = true;
             }
         }
+        session_.on_due();
         if (more_events) {
             more_events = session_.consume_some();
             // Between ticks, too: a ring that never empties must not outgrow --max.
@@ -270,8 +281,42 @@ void Recorder::loop() {
     }
 }
 
+// How long epoll may wait: until an event, or until a source is due.
+int Recorder::wait_ms(bool more_events) const {
+    if (more_events)
+        return 0;
+    const std::uint64_t due_ns = session_.due_ns();
+    if (due_ns == 0)
+        return -1;
+    const std::uint64_t now_ns = monotonic_ns();
+    if (due_ns <= now_ns)
+        return 0;
+    return static_cast<int>(std::min<std::uint64_t>((due_ns - now_ns) / NS_PER_MS + 1, INT_MAX));
+}
+
+// The processes that a source has stopped may still emit what they have.
+void Recorder::let_sources_finish() {
+    const std::uint64_t since_ns = monotonic_ns();
+    std::uint64_t next_tick_ns = since_ns + options_.interval_ns;
+    while (!session_.finish()) {
+        while (session_.consume_some() && monotonic_ns() - since_ns < FINISH_NS)
+            ;
+        const std::uint64_t now_ns = monotonic_ns();
+        if (now_ns - since_ns >= FINISH_NS)
+            return;
+        if (now_ns >= next_tick_ns) {
+            on_tick();
+            next_tick_ns = now_ns + options_.interval_ns;
+        }
+        // Records of the second ring buffer wake nobody.
+        pollfd events{session_.ring_fd(), POLLIN, 0};
+        poll(&events, 1, FINISH_AGAIN_MS);
+    }
+}
+
 int Recorder::finish() {
     writer_->stop_rotating();
+    let_sources_finish();
     const std::uint64_t ended_ns = session_.end();
     session_.detach();
     session_.consume_last();

@@ -13,8 +13,10 @@
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/loader/unread_records.h"
 #include "userspace/nccl/layout/find_nccl.h"
+#include "userspace/process/guest_library.h"
 #include "userspace/record/machine.h"
 #include "userspace/sources/counters_source.h"
+#include "userspace/sources/gpu_source.h"
 #include "userspace/sources/inventory_source.h"
 #include "userspace/sources/mappings_source.h"
 #include "userspace/sources/mlx5_source.h"
@@ -23,6 +25,7 @@
 #include "userspace/sources/posts_source.h"
 #include "userspace/sources/qp_source.h"
 #include "userspace/sources/rxe_wire_source.h"
+#include "userspace/sources/socket_end_source.h"
 #include "userspace/sources/socket_source.h"
 
 namespace collwire::record {
@@ -32,15 +35,17 @@ namespace {
 constexpr std::size_t CONSUME_RECORDS = 512;
 constexpr std::chrono::milliseconds CONSUME_TIME{100};
 constexpr std::uint64_t LAST_EVENTS_NS = 1'000'000'000;
+// Without NCCL no other file than the guest library's is of interest.
+constexpr std::uint64_t NO_FILE_BYTES = ~std::uint64_t{0};
 constexpr std::chrono::milliseconds UNREAD_AGAIN{5};
 
 } // namespace
 
 Result<void> RecordSession::prepare(const RecordOptions &options) {
     options_ = options;
-    const auto what = options.counters_only ? Recording::CountersOnly
-                      : options.nccl        ? Recording::NcclToo
-                                            : Recording::QueuePairs;
+    const auto what = options.counters_only                         ? Recording::CountersOnly
+                      : options.nccl || options.gpu != GpuMode::Off ? Recording::NcclToo
+                                                                    : Recording::QueuePairs;
     if (auto checked = check_machine(what); !checked)
         return checked;
     sources::InventoryOptions inventory;
@@ -101,15 +106,46 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
     if (!inventory::rdma_device_names("").empty())
         if (auto added = add_rdma_sources(options, mode, filter); !added)
             return added;
-    if (!options.nccl)
+    const bool gpu = options.gpu != GpuMode::Off;
+    if (!options.nccl && !gpu)
         return {};
-    auto mappings =
-        std::make_unique<sources::MappingsSource>(*maps_, nccl::LEAST_FILE_BYTES, filter, mode);
-    sources::MappingsSource *told_by = mappings.get();
+    auto mappings = std::make_unique<sources::MappingsSource>(
+        *maps_, options.nccl ? nccl::LEAST_FILE_BYTES : NO_FILE_BYTES, filter, mode, gpu);
+    const auto rearm = [told_by = mappings.get()](const std::set<std::uint64_t> &inodes) {
+        told_by->tell_again(inodes);
+    };
     if (auto added = add(std::move(mappings)); !added)
         return added;
+    if (options.nccl)
+        if (auto added = add_nccl_sources(options, rearm); !added)
+            return added;
+    return gpu ? add_gpu_source(options, rearm) : Result<void>{};
+}
+
+// Last, and armed when the gate is open: the guest libraries start when all else is in place.
+Result<void>
+RecordSession::add_gpu_source(const RecordOptions &options,
+                              std::function<void(const std::set<std::uint64_t> &)> rearm) {
+    sources::GpuOptions gpu;
+    gpu.times.mode = options.gpu == GpuMode::Always   ? sources::GpuTraceMode::Always
+                     : options.gpu == GpuMode::Slices ? sources::GpuTraceMode::Slices
+                                                      : sources::GpuTraceMode::OnSignal;
+    gpu.times.on_ns = options.gpu_on_ns;
+    gpu.times.period_ns = options.gpu_period_ns;
+    gpu.pids = options.pids;
+    gpu.installed = process::installed_guest_libraries();
+    gpu.has_mapping_records = [this] { return works("mappings"); };
+    gpu.rearm_mappings = std::move(rearm);
+    return add(std::make_unique<sources::GpuSource>(*maps_, std::move(gpu)));
+}
+
+Result<void>
+RecordSession::add_nccl_sources(const RecordOptions &options,
+                                std::function<void(const std::set<std::uint64_t> &)> rearm) {
+    if (auto added = add(std::make_unique<sources::SocketEndSource>(*maps_)); !added)
+        return added;
     sources::NcclOptions nccl;
-    nccl.rearm_mappings = [told_by](const auto &inodes) { told_by->tell_again(inodes); };
+    nccl.rearm_mappings = std::move(rearm);
     nccl.probes.pids = options.pids;
     nccl.files = options.nccl_files;
     nccl.probes.symbols = options.symbols;
@@ -121,6 +157,7 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
     nccl.has_mapping_records = [this] { return works("mappings"); };
     sources::SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;
+    sockets_options.has_end_records = [this] { return works("socket_ends"); };
     auto sockets = std::make_unique<sources::SocketSource>(std::move(sockets_options));
     nccl.on_connection = [to = sockets.get()](const cw_header &record) { to->on_record(record); };
     if (auto added = add(std::make_unique<sources::NcclSource>(*maps_, std::move(nccl))); !added)
@@ -241,6 +278,32 @@ bool RecordSession::consume_some() {
     return more && *more;
 }
 
+std::uint64_t RecordSession::due_ns() const {
+    std::uint64_t first_ns = 0;
+    for (const auto &source : sources_)
+        if (const std::uint64_t due_ns = source->due_ns();
+            due_ns != 0 && (first_ns == 0 || due_ns < first_ns))
+            first_ns = due_ns;
+    return first_ns;
+}
+
+void RecordSession::on_due() {
+    for (const auto &source : sources_)
+        source->on_due();
+}
+
+void RecordSession::on_request() {
+    for (const auto &source : sources_)
+        source->on_request();
+}
+
+bool RecordSession::finish() {
+    bool finished = true;
+    for (const auto &source : sources_)
+        finished = source->finish() && finished;
+    return finished;
+}
+
 // While probes are detached one after the other, counts would be incomplete.
 std::uint64_t RecordSession::end() {
     is_ending_ = true;
@@ -291,6 +354,8 @@ std::uint32_t RecordSession::node_flags() const {
                 flags |= CW_NODE_NCCL;
             if (source->name() == "sockets")
                 flags |= CW_NODE_SOCKETS;
+            if (source->name() == "gpu")
+                flags |= CW_NODE_GPU;
         }
     }
     return flags;

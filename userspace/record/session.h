@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include "collwire/record.h"
@@ -35,6 +36,14 @@ public:
     // Passes on a part of the ring buffers; returns whether there may be more. Short enough that a
     // caller in a loop gets to its other work in between.
     bool consume_some();
+    // When a source wants on_due() to be called, in CLOCK_MONOTONIC ns; 0: never.
+    [[nodiscard]] std::uint64_t due_ns() const;
+    void on_due();
+    // Passes SIGUSR1 on to the sources.
+    void on_request();
+    // The recording ends soon. False: more records are on their way; call it again after
+    // consume_some().
+    bool finish();
     // Closes the gate, at the last moment of the recording: programs count and emit nothing more.
     // Returns the time.
     std::uint64_t end();
@@ -50,6 +59,10 @@ public:
 private:
     Result<void> prepare_kernel_sources(const RecordOptions &options);
     Result<void> add_kernel_sources(const RecordOptions &options);
+    Result<void> add_nccl_sources(const RecordOptions &options,
+                                  std::function<void(const std::set<std::uint64_t> &)> rearm);
+    Result<void> add_gpu_source(const RecordOptions &options,
+                                std::function<void(const std::set<std::uint64_t> &)> rearm);
     Result<void> add_rdma_sources(const RecordOptions &options, loader::HookMode mode, bool filter);
     Result<void> add_posts(const RecordOptions &options);
     [[nodiscard]] std::unique_ptr<source::Source> make_posts(const RecordOptions &options) const;

@@ -49,10 +49,10 @@ struct LossCount {
 };
 
 // A source of records. The recorder calls prepare, attach, baseline and begin once in this order,
-// then on_record and sample from one thread, then end and detach. A source that cannot work on this
-// machine has a state with the reason, never an error and never silence. An Error from prepare or
-// attach stops the recording: only for a source that every recording needs, or that was asked for
-// by name.
+// then on_record and sample from one thread, then finish, end and detach. A source that cannot work
+// on this machine has a state with the reason, never an error and never silence. An Error from
+// prepare or attach stops the recording: only for a source that every recording needs, or that was
+// asked for by name.
 class Source {
 public:
     Source() = default;
@@ -65,6 +65,8 @@ public:
     virtual Result<void> prepare() = 0;
     // Every probe that attach would attach (placed = false before attach, the truth afterwards).
     [[nodiscard]] virtual std::vector<PlannedProbe> probe_list() const = 0;
+    // More that the user should know before a recording, a line each; valid after prepare.
+    [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
     virtual Result<void> attach() = 0;
     // All sources are attached, and the gate is still closed: the source reads its own counters
     // now.
@@ -81,8 +83,17 @@ public:
     // Whether the last sample read all counters of the source: a counter that it did not append is
     // unchanged.
     [[nodiscard]] virtual bool has_read_all() const { return true; }
+    // When on_due has to be called, in CLOCK_MONOTONIC ns; 0: never. It is also called earlier.
+    [[nodiscard]] virtual std::uint64_t due_ns() const { return 0; }
+    virtual void on_due() {}
+    // The user asks for something now, with SIGUSR1.
+    virtual void on_request() {}
     // Losses that only this source counts (without the shared BPF loss table).
     [[nodiscard]] virtual std::vector<LossCount> losses() const { return {}; }
+    // The recording ends soon. A source that makes other processes emit records stops them. False:
+    // more of them are on their way. Then it is called again after records were read, for a limited
+    // time.
+    virtual bool finish() { return true; }
     // The gate closes right after this: the source reads its own counters now, for the last time.
     virtual void end() {}
     // Removes every probe; sample may still be called once afterwards for the last counts.

@@ -13,9 +13,10 @@ namespace collwire::sources {
 
 class MappingsSource : public ProbedSource<mappings> {
 public:
-    // Smaller files are not told of.
+    // Smaller files are not told of. `guest_library`: but the guest library of CUDA processes is.
     MappingsSource(const loader::SharedMaps &maps, std::uint64_t least_file_bytes,
-                   bool filter_by_tgid, loader::HookMode mode = loader::default_hook_mode());
+                   bool filter_by_tgid, loader::HookMode mode = loader::default_hook_mode(),
+                   bool guest_library = false);
     ~MappingsSource() override;
 
     // Whoever maps a file with one of these numbers next is told of again.
@@ -26,6 +27,7 @@ private:
     bool configure() override;
     std::uint64_t least_file_bytes_;
     bool filter_by_tgid_;
+    bool guest_library_;
 };
 
 } // namespace collwire::sources

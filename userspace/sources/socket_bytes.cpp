@@ -16,6 +16,13 @@ std::uint64_t less(std::uint64_t value, std::uint64_t by) {
     return value > by ? value - by : 0;
 }
 
+// A FIN is the last of what is to be sent: it is in there as long as there is anything.
+std::uint64_t unsent(const netlink::TcpInfo &info) {
+    const bool fin = is_one_of(info.state, {netlink::TcpState::FinWait1, netlink::TcpState::LastAck,
+                                            netlink::TcpState::Closing});
+    return less(info.unsent_bytes.value_or(0), fin ? 1 : 0);
+}
+
 } // namespace
 
 SocketPayload SocketBytes::update(const netlink::TcpSocket &socket) {
@@ -25,11 +32,30 @@ SocketPayload SocketBytes::update(const netlink::TcpSocket &socket) {
     const netlink::TcpInfo &info = *socket.info;
     payload.acked_bytes = acked(info);
     payload.received_bytes = received(socket, info);
-    // A FIN is the last of what is to be sent: it is in there as long as there is anything.
-    const bool fin = is_one_of(info.state, {netlink::TcpState::FinWait1, netlink::TcpState::LastAck,
-                                            netlink::TcpState::Closing});
-    payload.unsent_bytes = less(info.unsent_bytes.value_or(0), fin ? 1 : 0);
+    payload.unsent_bytes = unsent(info);
     return payload;
+}
+
+SocketPayload SocketBytes::end(const netlink::TcpSocket &socket, SocketFins fins) {
+    SocketPayload payload;
+    if (!socket.info)
+        return payload;
+    const netlink::TcpInfo &info = *socket.info;
+    payload.acked_bytes = acked_at_end(info, fins.sent);
+    payload.received_bytes = less(info.received_bytes.value_or(0), fins.received ? 1 : 0);
+    payload.unsent_bytes = unsent(info);
+    return payload;
+}
+
+// More is acknowledged than was sent: the SYN.
+std::uint64_t SocketBytes::acked_at_end(const netlink::TcpInfo &info, bool with_fin) {
+    const std::uint64_t counted = less(info.acked_bytes.value_or(0), with_fin ? 1 : 0);
+    const std::uint64_t sent =
+        less(info.sent_bytes.value_or(0), info.retransmitted_bytes.value_or(0));
+    const bool at_rest = info.unacked_segments.value_or(0) == 0;
+    if (!known_end_ && info.sent_bytes && (counted == sent + 1 || (at_rest && counted == sent)))
+        connected_ = counted == sent + 1;
+    return less(counted, connected_ ? 1 : 0);
 }
 
 // The end that connected has its SYN in there, the other has not.

@@ -16,6 +16,12 @@ struct SocketPayload {
     std::uint64_t unsent_bytes = 0;
 };
 
+// The FINs in the last counters of a socket.
+struct SocketFins {
+    bool sent = false; // and acknowledged
+    bool received = false;
+};
+
 class SocketBytes {
 public:
     // `connected`: which end it is supposed to be until its counters show it.
@@ -23,8 +29,11 @@ public:
 
     // Each reading of one socket, in order.
     SocketPayload update(const netlink::TcpSocket &socket);
+    // The last one: `socket` with the state before its end.
+    SocketPayload end(const netlink::TcpSocket &socket, SocketFins fins);
 
 private:
+    [[nodiscard]] std::uint64_t acked_at_end(const netlink::TcpInfo &info, bool with_fin);
     [[nodiscard]] std::uint64_t acked(const netlink::TcpInfo &info);
     [[nodiscard]] std::uint64_t received(const netlink::TcpSocket &socket,
                                          const netlink::TcpInfo &info);

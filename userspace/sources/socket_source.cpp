@@ -2,9 +2,7 @@
 #include "userspace/sources/socket_source.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
@@ -18,6 +16,8 @@
 #include "collwire/node_records.h"
 #include "collwire/record_kinds.h"
 #include "userspace/inventory/process.h"
+#include "userspace/sources/socket_end.h"
+#include "userspace/sources/socket_record.h"
 
 namespace collwire::sources {
 namespace {
@@ -33,19 +33,6 @@ constexpr unsigned MOST_SAMPLES_WITH_LOSS = 5;
 std::uint64_t inode_of(int fd) {
     struct stat status {};
     return fstat(fd, &status) == 0 ? status.st_ino : 0;
-}
-
-bool is_ipv4(const netlink::TcpSocketId &id) {
-    constexpr std::array<std::uint8_t, 12> MAPPED{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    return std::equal(MAPPED.begin(), MAPPED.end(), id.remote_address.begin());
-}
-
-// What changes with each look, and tells nothing by itself.
-cw_tcp_socket counters_of(cw_tcp_socket record) {
-    record.header = {};
-    record.rtt_us = 0;
-    record.mss_bytes = 0;
-    return record;
 }
 
 } // namespace
@@ -100,6 +87,8 @@ std::vector<source::SourceState> SocketSource::states() const {
 }
 
 void SocketSource::on_record(const cw_header &record) {
+    if (record.kind == CW_KIND_TCP_SOCKET_END && record.length_bytes >= sizeof(cw_tcp_socket_end))
+        return take_end(reinterpret_cast<const cw_tcp_socket_end &>(record));
     if (record.kind != CW_KIND_NCCL_CONNECTION || record.length_bytes < sizeof(cw_nccl_connection))
         return;
     const auto &connection = reinterpret_cast<const cw_nccl_connection &>(record);
@@ -129,11 +118,16 @@ void SocketSource::add(std::uint32_t tgid, std::uint32_t fd, std::uint64_t inode
     }
     if (inodes_.contains(inode))
         return;
-    Place *place = place_of(tgid);
-    if (place == nullptr)
-        return;
-    inodes_.insert(inode);
-    place->pending[inode] = {tgid, fd, connected};
+    bool has_exited = false;
+    Place *place = place_of(tgid, has_exited);
+    if (place != nullptr) {
+        inodes_.insert(inode);
+        place->pending[inode] = {tgid, fd, connected};
+    } else if (has_end_records()) {
+        unplaced_[inode] = {has_exited};
+    } else if (has_exited) {
+        ++n_closed_early_;
+    }
 }
 
 void SocketSource::search_where_due() {
@@ -152,13 +146,12 @@ std::size_t SocketSource::n_watched() const {
     return n;
 }
 
-SocketSource::Place *SocketSource::place_of(std::uint32_t tgid) {
+SocketSource::Place *SocketSource::place_of(std::uint32_t tgid, bool &has_exited) {
     const std::string path = fmt::format("/proc/{}/ns/net", tgid);
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        if (errno == ENOENT || errno == ESRCH)
-            ++n_closed_early_;
-        else
+        has_exited = errno == ENOENT || errno == ESRCH;
+        if (!has_exited)
             problems_.insert(
                 "cannot read network namespaces of processes of other users. Fix: run as root");
         return nullptr;
@@ -221,35 +214,70 @@ void SocketSource::adopt(Place &place, const netlink::TcpSocket &socket, const P
     Watched &watched = entry->second;
     watched.id = socket.id;
     watched.bytes = SocketBytes(pending.connected);
-    cw_tcp_socket &record = watched.record;
-    record.header = {sizeof(record), CW_KIND_TCP_SOCKET, CW_CPU_USERSPACE, 0};
-    record.inode = socket.inode;
-    record.tgid = pending.tgid;
-    record.fd = pending.fd;
-    static_assert(sizeof(record.local_address) == sizeof(socket.id.local_address));
-    std::memcpy(record.local_address, socket.id.local_address.data(), sizeof(record.local_address));
-    std::memcpy(record.remote_address, socket.id.remote_address.data(),
-                sizeof(record.remote_address));
-    record.local_port = socket.id.local_port;
-    record.remote_port = socket.id.remote_port;
-    record.flags = is_ipv4(socket.id) ? static_cast<std::uint32_t>(CW_TCP_SOCKET_IPV4) : 0U;
-    for (const auto &[inode, each] : places_) {
+    for (const auto &[netns, each] : places_) {
         if (&each == &place)
-            record.netns = inode;
+            watched.record = new_record(socket.id, socket.inode, netns, {pending.tgid, pending.fd});
     }
+    place.cookies[socket.inode] = socket.id.cookie;
+}
+
+// Its connection's record came before it: one that is not known here has ended for this source.
+void SocketSource::take_end(const cw_tcp_socket_end &end) {
+    if (unplaced_.erase(end.inode) != 0)
+        return write_end({}, end);
+    for (auto &[netns, place] : places_) {
+        if (place.pending.erase(end.inode) != 0) {
+            inodes_.erase(end.inode);
+            return write_end({}, end);
+        }
+        const auto cookie = place.cookies.find(end.inode);
+        if (cookie == place.cookies.end())
+            continue;
+        const auto watched = place.sockets.find(cookie->second);
+        // Its last counters in this recording are read.
+        if (watched->second.is_over)
+            return;
+        write_end(watched->second, end);
+        return forget(place, cookie->second);
+    }
+}
+
+void SocketSource::write_end(std::optional<Watched> known, const cw_tcp_socket_end &end) {
+    const netlink::TcpSocket socket = socket_of(end);
+    if (!known) {
+        known.emplace();
+        known->bytes = SocketBytes(end.connected != 0);
+        known->record = new_record(socket.id, end.inode, end.netns, {end.tgid, end.fd});
+    }
+    static_cast<void>(take_counters(*known, socket, known->bytes.end(socket, fins_of(end))));
+    known->record.state = static_cast<std::uint32_t>(netlink::TcpState::Close);
+    write(kept_, *known, CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL, end.header.time_ns);
 }
 
 void SocketSource::give_up(Place &place) {
     for (auto entry = place.pending.begin(); entry != place.pending.end();) {
         auto &[inode, pending] = *entry;
         const bool is_open = inventory::socket_inode(pending.tgid, pending.fd) == inode;
-        if (is_open && ++pending.tries < MOST_TRIES) {
+        // A closed one may still send: its end comes then.
+        const bool may_end = !is_open && !last_sample_ && has_end_records();
+        if ((is_open || may_end) && ++pending.tries < MOST_TRIES) {
             ++entry;
             continue;
         }
         ++(is_open ? n_not_found_ : n_closed_early_);
         inodes_.erase(inode);
         entry = place.pending.erase(entry);
+    }
+}
+
+void SocketSource::give_up_unplaced() {
+    for (auto entry = unplaced_.begin(); entry != unplaced_.end();) {
+        if (++entry->second.tries < MOST_TRIES && !last_sample_) {
+            ++entry;
+            continue;
+        }
+        n_closed_early_ += entry->second.has_exited ? 1 : 0;
+        entry = unplaced_.erase(entry);
     }
 }
 
@@ -287,6 +315,8 @@ void SocketSource::sample(source::RecordSink &sink, bool everything) {
         if (due_ns_ <= now)
             due_ns_ = now + options_.interval_ns;
     }
+    if (!everything)
+        give_up_unplaced();
     for (auto entry = places_.begin(); entry != places_.end();) {
         Place &place = entry->second;
         place.lost_notices = false;
@@ -309,7 +339,8 @@ void SocketSource::take_notices(source::RecordSink &sink, Place &place) {
         const auto found = place.sockets.find(socket.id.cookie);
         if (found == place.sockets.end() || found->second.is_over)
             return;
-        static_cast<void>(take_counters(found->second, socket));
+        Watched &watched = found->second;
+        static_cast<void>(take_counters(watched, socket, watched.bytes.update(socket)));
         end(sink, place, socket.id.cookie,
             socket.info ? CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL
                         : static_cast<std::uint32_t>(CW_TCP_SOCKET_GONE));
@@ -338,15 +369,16 @@ void SocketSource::read_counters(source::RecordSink &sink, Place &place, bool ev
             watched.is_missing = socket == nullptr || !socket->info;
             if (watched.is_missing)
                 return;
-            watched.is_due = take_counters(watched, *socket) || watched.is_due;
+            const SocketPayload payload = watched.bytes.update(*socket);
+            watched.is_due = take_counters(watched, *socket, payload) || watched.is_due;
         });
     if (!read) {
         has_read_all_ = false;
         fail(read.failure(), "sockets are not counted");
     }
-    for (const auto &[cookie, watched] : place.sockets) {
+    for (auto &[cookie, watched] : place.sockets) {
         if (watched.is_due && watched.has_counters)
-            write(sink, watched, 0);
+            write(sink, watched, 0, options_.clock());
     }
 }
 
@@ -395,47 +427,40 @@ void SocketSource::end_missing(source::RecordSink &sink, Place &place) {
 
 void SocketSource::end(source::RecordSink &sink, Place &place, std::uint64_t cookie,
                        std::uint32_t flags) {
-    const auto found = place.sockets.find(cookie);
-    const Watched &watched = found->second;
+    Watched &watched = place.sockets.at(cookie);
     if (watched.has_counters)
-        write(sink, watched, flags);
+        write(sink, watched, flags, options_.clock());
     else
         ++n_closed_early_;
-    inodes_.erase(watched.record.inode);
+    forget(place, cookie);
+}
+
+void SocketSource::forget(Place &place, std::uint64_t cookie) {
+    const auto found = place.sockets.find(cookie);
+    inodes_.erase(found->second.record.inode);
+    place.cookies.erase(found->second.record.inode);
     place.sockets.erase(found);
 }
 
-bool SocketSource::take_counters(Watched &watched, const netlink::TcpSocket &socket) {
+bool SocketSource::take_counters(Watched &watched, const netlink::TcpSocket &socket,
+                                 const SocketPayload &payload) {
     if (!socket.info)
         return false;
-    const netlink::TcpInfo &info = *socket.info;
-    const SocketPayload payload = watched.bytes.update(socket);
-    cw_tcp_socket record = watched.record;
-    record.acked_bytes = payload.acked_bytes;
-    record.received_bytes = payload.received_bytes;
-    record.unsent_bytes = payload.unsent_bytes;
-    record.sent_bytes = info.sent_bytes.value_or(0);
-    record.retransmitted_bytes = info.retransmitted_bytes.value_or(0);
-    record.sent_segments = info.sent_segments.value_or(0);
-    record.received_segments = info.received_segments.value_or(0);
-    record.retransmitted_segments = info.retransmitted_segments.value_or(0);
-    record.rtt_us = info.rtt_us.value_or(0);
-    record.mss_bytes = info.mss_bytes.value_or(0);
-    record.state = info.state;
-    if (!info.retransmitted_bytes)
+    if (!socket.info->retransmitted_bytes)
         problems_.insert("sent and retransmitted bytes are unknown. Fix: use Linux 4.19 or later");
-    const cw_tcp_socket before = counters_of(watched.record);
-    const cw_tcp_socket now = counters_of(record);
-    const bool has_changed = !watched.has_counters || std::memcmp(&before, &now, sizeof(now)) != 0;
+    cw_tcp_socket record = watched.record;
+    set_counters(record, *socket.info, payload);
+    const bool has_changed = !watched.has_counters || !has_same_counters(watched.record, record);
     watched.record = record;
     watched.has_counters = true;
     return has_changed;
 }
 
-void SocketSource::write(source::RecordSink &sink, const Watched &watched,
-                         std::uint32_t more_flags) const {
-    cw_tcp_socket record = watched.record;
-    record.header.time_ns = options_.clock();
+// Never before the record before it: a socket may end while its sample is written.
+void SocketSource::write(source::RecordSink &sink, Watched &watched, std::uint32_t more_flags,
+                         std::uint64_t time_ns) {
+    cw_tcp_socket &record = watched.record;
+    record.header.time_ns = std::max<std::uint64_t>(record.header.time_ns, time_ns);
     record.flags |= more_flags;
     sink.append(record.header);
 }

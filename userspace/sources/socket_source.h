@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Source "sockets": what NCCL's TCP sockets sent and received, as the kernel counts it. Nothing is
-// placed in the kernel: no BPF, no kprobes, no fentry.
+// Source "sockets": what NCCL's TCP sockets sent and received, as the kernel counts it. It asks the
+// kernel, and takes the last counters from the records of source "socket_ends".
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "collwire/record.h"
+#include "collwire/recorder_records.h"
 #include "collwire/socket_records.h"
 #include "userspace/netlink/sock_diag.h"
 #include "userspace/source/record_buffer.h"
@@ -28,6 +29,8 @@ struct SocketOptions {
     std::uint64_t interval_ns = 1'000'000'000;
     // Have the kernel tell the last counters of sockets that end.
     bool end_notices = true;
+    // Whether cw_tcp_socket_end records come; empty: no.
+    std::function<bool()> has_end_records;
     std::function<std::uint64_t()> clock; // CLOCK_MONOTONIC in ns; empty: the machine's
 };
 
@@ -41,7 +44,7 @@ public:
     Result<void> attach() override;
     [[nodiscard]] std::vector<source::SourceState> states() const override;
     // The sockets of a cw_nccl_connection are watched from now on. To be called also for those that
-    // did not come through the ring buffer.
+    // did not come through the ring buffer. A cw_tcp_socket_end ends one of them.
     void on_record(const cw_header &record) override;
     // Writes nothing before the interval is over, unless everything is asked for or after detach.
     void sample(source::RecordSink &sink, bool everything) override;
@@ -74,6 +77,11 @@ private:
         bool was_waited_for = false;
         bool is_over = false; // it is not read any more
     };
+    // Its namespace cannot be entered: only the kernel's record of its end has its counters.
+    struct Unplaced {
+        bool has_exited = false; // its process
+        unsigned tries = 0;
+    };
     // A network namespace. It lasts as long as sockets in it are watched.
     struct Place {
         explicit Place(netlink::SockDiag opened) : diag(std::move(opened)) {}
@@ -82,29 +90,41 @@ private:
         bool lost_notices = false; // since the last sample
         unsigned samples_with_loss = 0;
         std::uint64_t next_search_ns = 0;
-        std::unordered_map<std::uint64_t, Pending> pending; // by inode
-        std::unordered_map<std::uint64_t, Watched> sockets; // by cookie
+        std::unordered_map<std::uint64_t, Pending> pending;       // by inode
+        std::unordered_map<std::uint64_t, Watched> sockets;       // by cookie
+        std::unordered_map<std::uint64_t, std::uint64_t> cookies; // of `sockets`, by inode
     };
 
     void add(std::uint32_t tgid, std::uint32_t fd, std::uint64_t inode, bool connected);
     void search_where_due();
-    Place *place_of(std::uint32_t tgid);
+    [[nodiscard]] bool has_end_records() const {
+        return options_.has_end_records && options_.has_end_records();
+    }
+    // Null: its process has exited, or the namespace cannot be entered.
+    Place *place_of(std::uint32_t tgid, bool &has_exited);
     void search(Place &place);
+    void take_end(const cw_tcp_socket_end &end);
+    void write_end(std::optional<Watched> known, const cw_tcp_socket_end &end);
+    void forget(Place &place, std::uint64_t cookie);
     void adopt(Place &place, const netlink::TcpSocket &socket, const Pending &pending);
     void give_up(Place &place);
+    void give_up_unplaced();
     void take_notices(source::RecordSink &sink, Place &place);
     void read_now();
     void read_counters(source::RecordSink &sink, Place &place, bool everything);
     void end_missing(source::RecordSink &sink, Place &place);
     void end(source::RecordSink &sink, Place &place, std::uint64_t cookie, std::uint32_t flags);
     // Whether it differs from what was written last.
-    bool take_counters(Watched &watched, const netlink::TcpSocket &socket);
-    void write(source::RecordSink &sink, const Watched &watched, std::uint32_t more_flags) const;
+    bool take_counters(Watched &watched, const netlink::TcpSocket &socket,
+                       const SocketPayload &payload);
+    static void write(source::RecordSink &sink, Watched &watched, std::uint32_t more_flags,
+                      std::uint64_t time_ns);
     void fail(const Error &failure, std::string_view what);
 
     SocketOptions options_;
-    std::map<std::uint64_t, Place> places_; // by the inode of the namespace
-    std::set<std::uint64_t> inodes_;        // of all sockets that are watched or searched for
+    std::map<std::uint64_t, Place> places_;                // by the inode of the namespace
+    std::unordered_map<std::uint64_t, Unplaced> unplaced_; // by inode
+    std::set<std::uint64_t> inodes_; // of all sockets that are watched or searched for
     std::uint64_t own_namespace_ = 0;
     std::string unavailable_;
     std::set<std::string> problems_;

@@ -13,6 +13,7 @@ enum cw_node_flags {
 	CW_NODE_POSTS = 1 << 2,	  /* posted bytes are counted per QP */
 	CW_NODE_NCCL = 1 << 3,	  /* NCCL's operations are recorded */
 	CW_NODE_SOCKETS = 1 << 4, /* bytes of NCCL's sockets are counted */
+	CW_NODE_GPU = 1 << 5,	  /* kernels of GPUs are traced, all the time or in slices */
 };
 
 struct cw_node {
@@ -167,7 +168,8 @@ struct cw_probe {
 	__u64 offset_bytes;
 	__u32 expected_cost_ns;
 	__u32 reserved;
-	char source[32]; /* collwire's source: qp, rxe_wire, posts, ports, mlx5, mappings, nccl */
+	char source[32]; /* collwire's source: qp, rxe_wire, posts, ports, mlx5, mappings, nccl, gpu
+			  */
 	char function[CW_NAME_BYTES];
 	char module_or_file[256];
 	char instruction[64]; /* uprobe: disassembly of the instruction under it */

@@ -4,7 +4,7 @@
 #define COLLWIRE_RECORD_KINDS_H
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 5
+#define CW_SCHEMA_MINOR 6
 
 /* The kind of a record. Numbers are never reused. */
 enum cw_kind {
@@ -61,9 +61,15 @@ enum cw_kind {
 	CW_KIND_NCCL_LAST_ERROR = 83, /* read by the recorder */
 	CW_KIND_NCCL_WARNING = 84,
 	CW_KIND_NCCL_NETWORK = 85, /* read by the recorder */
+	/* GPU kernels: from the guest library in CUDA processes */
+	CW_KIND_GPU_KERNEL = 96,
+	CW_KIND_GPU_NAME = 97,
+	CW_KIND_GPU_WINDOW = 98,
+	CW_KIND_GPU_TRACE = 99,
 	/* From here on for the recorder alone: never in a capture. */
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,
+	CW_KIND_TCP_SOCKET_END = 0xf002,
 };
 
 #endif

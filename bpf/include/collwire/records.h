@@ -6,6 +6,7 @@
 #ifndef COLLWIRE_RECORDS_H
 #define COLLWIRE_RECORDS_H
 
+#include "collwire/gpu_records.h"
 #include "collwire/loss_records.h"
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"

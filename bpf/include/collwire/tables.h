@@ -37,6 +37,15 @@ struct cw_epoch_key {
 	__u32 qpn;
 };
 
+/* An open TCP socket of an NCCL connection. */
+struct cw_open_socket {
+	__u64 inode;
+	__u32 tgid;
+	__u32 fd;
+	__u32 ports;	 /* local and remote: tells a later socket at the same address apart */
+	__u32 connected; /* by connect(), not by accept() */
+};
+
 /*
  * A file that was mapped. Its inode number is reused after its deletion, and on some file systems
  * (snapshots of btrfs) several files have one.

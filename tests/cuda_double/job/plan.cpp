@@ -214,6 +214,8 @@ private:
         // The first ones of the list.
         if (read.is_in_place && read.kind > OperationKind::Reduce)
             throw PlanError(fmt::format("{} has no form in place", words[1]));
+        if (read.times < 1 || (read.is_in_place && read.times > 1))
+            throw PlanError("times takes a number of calls, of which none is in place");
         return read;
     }
 
@@ -235,8 +237,8 @@ private:
             operation.is_in_place = true;
         else if (word == "config")
             operation.uses_config = true;
-        else if (word == "root") {
-            operation.root = number_in<int>(next);
+        else if (word == "root" || word == "times") {
+            (word == "root" ? operation.root : operation.times) = number_in<int>(next);
             index++;
         } else
             operation.bytes = bytes_in(word);

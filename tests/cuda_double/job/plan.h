@@ -44,6 +44,7 @@ struct Operation {
     ncclRedOp_t reduction = ncclSum;
     int root = -1; // -1: another one each time
     bool is_in_place = false;
+    int times = 1;            // as many equal calls, on the same buffers
     bool uses_config = false; // the function with Config behind its name (2.31)
 };
 

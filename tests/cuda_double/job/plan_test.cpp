@@ -26,7 +26,7 @@ TEST(job_plan, reads_communicators_and_steps) {
                                  "  world sendrecv 2MiB\n"
                                  "end\n"
                                  "capture tp 4\n"
-                                 "  tp allgather 8B\n"
+                                 "  tp allgather 8B times 3\n"
                                  "end\n"
                                  "sleep 20ms\n"
                                  "abort odd stuck\n");
@@ -49,6 +49,8 @@ TEST(job_plan, reads_communicators_and_steps) {
     EXPECT_TRUE(plan.loop[0].steps[0].operation.uses_config);
     EXPECT_EQ(plan.loop[0].steps[1].operation.bytes, 2U << 20);
     EXPECT_EQ(plan.loop[1].number, 4);
+    EXPECT_EQ(plan.loop[1].steps[0].operation.times, 3);
+    EXPECT_EQ(broadcast.times, 1);
     EXPECT_EQ(plan.loop[2].number, 20);
     EXPECT_TRUE(plan.loop[3].is_stuck);
 }
@@ -79,6 +81,9 @@ TEST(job_plan, names_the_line_of_a_mistake) {
     EXPECT_EQ(error_of("world dance"), "plan, line 1: dance is no operation");
     EXPECT_EQ(error_of("world allreduce 8GB"), "plan, line 1: 8GB is no size: B, KiB or MiB");
     EXPECT_EQ(error_of("world sendrecv 8 inplace"), "plan, line 1: sendrecv has no form in place");
+    for (const char *wrong : {"world reduce 8 times 0", "world reduce 8 times 2 inplace"})
+        EXPECT_EQ(error_of(wrong),
+                  "plan, line 1: times takes a number of calls, of which none is in place");
     EXPECT_EQ(error_of("group\nwait\nend"),
               "plan, line 2: only operations, groups and repeats in here");
     EXPECT_EQ(error_of("group\nworld allreduce 8\n"), "plan: an end is missing");

@@ -103,8 +103,9 @@ void Runner::run_operation(Operation operation) {
     const bool opens_group = prepared.needs_group && !group_ && !prepared.calls.empty();
     if (opens_group)
         begin_group();
-    for (const Call &each : prepared.calls)
-        call(*communicator, each);
+    for (int time = 0; time < operation.times; time++)
+        for (const Call &each : prepared.calls)
+            call(*communicator, each);
     if (opens_group)
         end_group();
     pending_.push_back(

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The records of GPU kernels. The guest library libcollwire_cupti.so writes the items in the traced
+ * process, a BPF program copies each into a record (cupti/README.md describes the hand-over).
+ */
+#ifndef COLLWIRE_GPU_RECORDS_H
+#define COLLWIRE_GPU_RECORDS_H
+
+#include "collwire/record.h"
+
+#define CW_GPU_LIBRARY "libcollwire_cupti.so"
+
+#define CW_GPU_BATCH_MAGIC   0x42475743 /* "CWGB" */
+#define CW_GPU_BATCH_VERSION 1
+#define CW_GPU_BATCH_ITEMS   64		/* at most, in one hand-over */
+#define CW_GPU_BUFFER_BYTES  (32 << 20) /* of host memory that a traced process takes, at most */
+
+/* What a hand-over holds, and so the kind of its records. */
+enum cw_gpu_item {
+	CW_GPU_ITEM_KERNEL = 1,
+	CW_GPU_ITEM_NAME = 2,
+	CW_GPU_ITEM_WINDOW = 3,
+	CW_GPU_ITEM_STATE = 4,
+	CW_GPU_ITEMS = 5,
+};
+
+/* The argument of the probe site gpu_batch. Items of a newer library may be longer. */
+struct cw_gpu_batch {
+	__u32 magic;
+	__u16 version;
+	__u16 item; /* enum cw_gpu_item */
+	__u32 count;
+	__u32 item_bytes;
+	__u64 items; /* address of the first */
+};
+
+enum cw_gpu_kernel_flags {
+	CW_GPU_KERNEL_RUNNING = 1 << 0,	 /* it still ran when the trace ended: end_ns is 0 */
+	CW_GPU_KERNEL_ODD_TIME = 1 << 1, /* it ends before it starts: CUPTI's times, unchanged */
+	CW_GPU_KERNEL_QUEUED = 1 << 2,	 /* it had not begun when the trace ended: both are 0 */
+};
+
+/* A kernel of NCCL that ran. Times: CLOCK_MONOTONIC of the node, converted from CUPTI's clock. */
+struct cw_gpu_kernel_item {
+	__u64 start_ns;
+	__u64 end_ns;
+	__u64 graph_node;  /* CUPTI's id of the node in its graph; 0: no graph */
+	__u32 correlation; /* CUPTI's count of API calls: of a graph, that of its launch */
+	__u32 graph;	   /* CUPTI's id of the graph; 0: no graph */
+	__u32 context;
+	__u32 stream;
+	__u32 blocks;  /* of the grid: NCCL's channels with work */
+	__u16 threads; /* of a block */
+	__u16 cluster; /* blocks of a cluster; 0: not known */
+	__u16 device;  /* CUDA's index in the process */
+	__u16 name;    /* cw_gpu_name_item.name of the same process */
+	__u16 flags;   /* enum cw_gpu_kernel_flags */
+	__u16 reserved;
+};
+
+#define CW_GPU_NAME_BYTES 120
+
+/* The name of a kernel, before the first kernel that has it and after each start of a trace. */
+struct cw_gpu_name_item {
+	__u16 name;
+	__u16 is_truncated;
+	__u32 reserved;
+	char text[CW_GPU_NAME_BYTES]; /* as CUPTI has it: mangled */
+};
+
+/*
+ * What one device did for one process in one window. Intervals of the same class that overlap are
+ * counted once.
+ */
+struct cw_gpu_window_item {
+	__u64 start_ns;
+	__u64 busy_ns;	  /* other kernels than NCCL's ran */
+	__u64 nccl_ns;	  /* kernels of NCCL ran */
+	__u64 overlap_ns; /* both */
+	__u32 kernels;	  /* others that started here */
+	__u32 nccl_kernels;
+	__u32 window_ns;
+	__u16 device;
+	__u16 reserved;
+};
+
+enum cw_gpu_state {
+	CW_GPU_OFF = 0,
+	CW_GPU_ARMED = 1,
+	CW_GPU_DISARMED = 2,
+	CW_GPU_YIELDED = 3, /* another tool uses CUPTI in this process */
+	CW_GPU_REFUSED = 4, /* this process or its CUPTI gives no safe way */
+	CW_GPU_FAILED = 5,  /* an error of CUPTI: off for good */
+	CW_GPU_EXITING = 6,
+	CW_GPU_NO_CUDA = 7, /* no context yet */
+	CW_GPU_RUNNING = 8, /* still armed: counts again */
+};
+
+enum cw_gpu_reason {
+	CW_GPU_REASON_NONE = 0,
+	CW_GPU_REASON_NO_CUPTI = 1,	  /* no libcupti to load */
+	CW_GPU_REASON_OLD_CUPTI = 2,	  /* a version whose records are not known */
+	CW_GPU_REASON_SUBSCRIBED = 3,	  /* another subscriber has the slot */
+	CW_GPU_REASON_OTHER_ACTIVITY = 4, /* another tool asked for activity records */
+	CW_GPU_REASON_UNSEEN_CALLER = 5,  /* CUPTI was loaded by a way that cannot be watched */
+	CW_GPU_REASON_NO_MEMORY = 6,
+	CW_GPU_REASON_CUPTI = 7, /* `result` is CUPTI's */
+};
+
+/* A state of the guest, at each change and with each flush. Counts grow from the process's start.
+ */
+struct cw_gpu_state_item {
+	__u32 state;  /* enum cw_gpu_state */
+	__u32 reason; /* enum cw_gpu_reason */
+	__s32 result; /* CUptiResult */
+	__u32 cupti_version;
+	/* The call that armed or disarmed: launches that overlap it may be missing. */
+	__u64 begin_ns;
+	__u64 end_ns;
+	__u64 kernels;	       /* records of NCCL kernels that were handed over */
+	__u64 unknown_names;   /* of those, kernels whose name is none of NCCL's known ones */
+	__u64 unnamed;	       /* of those, beyond the table of names: name is CW_GPU_NO_NAME */
+	__u64 other_kernels;   /* summed in windows */
+	__u64 before_armed;    /* records without times: launched before the trace */
+	__u64 dropped;	       /* CUPTI's own count of lost records */
+	__u64 buffers_lacking; /* times that CUPTI asked and got no buffer */
+	__u64 memory_bytes;    /* of the host, for buffers */
+	__u64 clock_error_ns;  /* how far times may be off: half of the slowest reading of both */
+	__u64 yields;
+	char owner[64]; /* who has CUPTI's slot, or the file that asked */
+};
+
+#define CW_GPU_NO_NAME 0xffff
+
+struct cw_gpu_kernel {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 reserved;
+	struct cw_gpu_kernel_item kernel;
+};
+
+struct cw_gpu_name {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 reserved;
+	struct cw_gpu_name_item name;
+};
+
+struct cw_gpu_window {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 reserved;
+	struct cw_gpu_window_item window;
+};
+
+struct cw_gpu_trace {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 reserved;
+	struct cw_gpu_state_item state;
+};
+
+CW_ASSERT_SIZE(cw_gpu_batch, 24);
+CW_ASSERT_SIZE(cw_gpu_kernel_item, 56);
+CW_ASSERT_SIZE(cw_gpu_name_item, 128);
+CW_ASSERT_SIZE(cw_gpu_window_item, 48);
+CW_ASSERT_SIZE(cw_gpu_state_item, 176);
+CW_ASSERT_SIZE(cw_gpu_kernel, 80);
+CW_ASSERT_SIZE(cw_gpu_name, 152);
+CW_ASSERT_SIZE(cw_gpu_window, 72);
+CW_ASSERT_SIZE(cw_gpu_trace, 200);
+
+#endif

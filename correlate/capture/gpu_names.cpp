@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/capture/gpu_names.h"
+
+#include <array>
+
+#include "collwire/gpu_records.h"
+
+namespace collwire::capture {
+namespace {
+
+constexpr auto STATES = std::to_array<NamedNumber>({
+    {CW_GPU_OFF, "off"},
+    {CW_GPU_ARMED, "armed"},
+    {CW_GPU_DISARMED, "disarmed"},
+    {CW_GPU_YIELDED, "yielded"},
+    {CW_GPU_REFUSED, "refused"},
+    {CW_GPU_FAILED, "failed"},
+    {CW_GPU_EXITING, "exiting"},
+    {CW_GPU_NO_CUDA, "no_cuda"},
+    {CW_GPU_RUNNING, "running"},
+});
+
+constexpr auto REASONS = std::to_array<NamedNumber>({
+    {CW_GPU_REASON_NONE, "none"},
+    {CW_GPU_REASON_NO_CUPTI, "no_cupti"},
+    {CW_GPU_REASON_OLD_CUPTI, "old_cupti"},
+    {CW_GPU_REASON_SUBSCRIBED, "subscribed"},
+    {CW_GPU_REASON_OTHER_ACTIVITY, "other_activity"},
+    {CW_GPU_REASON_UNSEEN_CALLER, "unseen_caller"},
+    {CW_GPU_REASON_NO_MEMORY, "no_memory"},
+    {CW_GPU_REASON_CUPTI, "cupti"},
+});
+
+constexpr auto KERNEL_FLAGS = std::to_array<NamedNumber>({
+    {CW_GPU_KERNEL_RUNNING, "running"},
+    {CW_GPU_KERNEL_ODD_TIME, "odd_time"},
+    {CW_GPU_KERNEL_QUEUED, "queued"},
+});
+
+std::string_view find(std::span<const NamedNumber> names, std::uint64_t number) {
+    for (const NamedNumber &entry : names)
+        if (entry.number == number)
+            return entry.name;
+    return {};
+}
+
+} // namespace
+
+std::string_view gpu_state_name(std::uint64_t value) {
+    return find(STATES, value);
+}
+std::string_view gpu_reason_name(std::uint64_t value) {
+    return find(REASONS, value);
+}
+std::span<const NamedNumber> gpu_kernel_flag_names() {
+    return KERNEL_FLAGS;
+}
+
+} // namespace collwire::capture

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "collwire/gpu_records.h"
+#include "correlate/capture/reader.h"
+#include "correlate/gpu/kernel_name.h"
+#include "correlate/nccl/gather.h"
+
+namespace collwire::nccl {
+
+using capture::record_as;
+using capture::text_of;
+
+namespace {
+
+// Of the names that no version of NCCL is known to use, as many are listed.
+constexpr std::size_t MAX_UNKNOWN_NAMES = 64;
+
+bool is_counted(std::uint64_t &count, std::uint64_t limit) {
+    return ++count <= limit;
+}
+
+} // namespace
+
+GpuProcess &Gather::gpu_process_of(Index session, std::uint32_t tgid) {
+    const auto [found, is_new] = gpu_processes_.try_emplace(
+        AddressKey{0, session, tgid}, static_cast<Index>(gathered_.gpu_processes.size()));
+    if (is_new) {
+        gathered_.gpu_processes.emplace_back();
+        gathered_.gpu_processes.back().session = session;
+        gathered_.gpu_processes.back().tgid = tgid;
+    }
+    return gathered_.gpu_processes[found->second];
+}
+
+bool Gather::add_gpu_kernel(Index session, std::span<const std::byte> record) {
+    const auto kernel = record_as<cw_gpu_kernel>(record);
+    if (!is_counted(counts_.gpu_kernels, MAX_GPU_KERNELS))
+        return false;
+    const cw_gpu_kernel_item &item = kernel.kernel;
+    GpuProcess &process = gpu_process_of(session, kernel.tgid);
+    const auto name = process.names.find(item.name);
+    gpu::KernelName known;
+    if (name != process.names.end())
+        known = gpu::kernel_name_of(name->second);
+    if (!known.is_known &&
+        (process.unknown_names.size() < MAX_UNKNOWN_NAMES || name == process.names.end()))
+        ++process.unknown_names[name == process.names.end() ? "" : name->second];
+    process.kernels.push_back({item.start_ns, item.end_ns, item.graph_node, item.correlation,
+                               item.blocks, item.stream, item.device, known.func,
+                               (item.flags & CW_GPU_KERNEL_ODD_TIME) != 0});
+    return true;
+}
+
+bool Gather::add_gpu_name(Index session, std::span<const std::byte> record) {
+    const auto name = record_as<cw_gpu_name>(record);
+    if (!is_counted(counts_.gpu_others, MAX_OTHER_RECORDS))
+        return false;
+    gpu_process_of(session, name.tgid).names[name.name.name] = text_of(name.name.text);
+    return true;
+}
+
+bool Gather::add_gpu_window(Index session, std::span<const std::byte> record) {
+    const auto window = record_as<cw_gpu_window>(record);
+    if (!is_counted(counts_.gpu_windows, MAX_GPU_WINDOWS))
+        return false;
+    gpu_process_of(session, window.tgid).windows.push_back(window.window);
+    return true;
+}
+
+bool Gather::add_gpu_trace(Index session, std::span<const std::byte> record) {
+    const auto trace = record_as<cw_gpu_trace>(record);
+    if (!is_counted(counts_.gpu_others, MAX_OTHER_RECORDS))
+        return false;
+    gpu_process_of(session, trace.tgid).states.push_back({trace.header.time_ns, trace.state});
+    return true;
+}
+
+} // namespace collwire::nccl

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/report/json_gpu.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "collwire/gpu_records.h"
+#include "correlate/capture/gpu_names.h"
+#include "correlate/nccl/describe.h"
+#include "correlate/nccl/gpu_phases.h"
+
+namespace collwire::report {
+
+using model::Model;
+
+namespace {
+
+Json trace_json(const nccl::GpuTrace &trace) {
+    return {{"device", trace.device},
+            {"traced_ns", trace.traced_ns},
+            {"kernels", trace.kernels},
+            {"traced_launches", trace.traced_launches},
+            {"exact", trace.exact},
+            {"by_time", trace.by_time},
+            {"contradicted", trace.contradicted},
+            {"without_launch", trace.without_launch},
+            {"without_kernel", trace.without_kernel},
+            {"queued", trace.queued},
+            {"running", trace.running},
+            {"odd_times", trace.odd_times},
+            {"windows", trace.windows},
+            {"busy_ns", trace.windows == 0 ? Json(nullptr) : Json(trace.busy_ns)},
+            {"nccl_ns", trace.windows == 0 ? Json(nullptr) : Json(trace.nccl_ns)},
+            {"overlap_ns", trace.windows == 0 ? Json(nullptr) : Json(trace.overlap_ns)},
+            {"other_kernels", trace.other_kernels}};
+}
+
+Json guest_json(const Model &model, const nccl::GpuGuest &guest) {
+    const nccl::NcclFacts &nccl = model.nccl;
+    const nccl::GpuProcess &process = nccl.gathered.gpu_processes[guest.process];
+    Json devices = Json::array();
+    for (const nccl::GpuTrace &trace : nccl.gpu.traces)
+        if (trace.process == guest.process)
+            devices.push_back(trace_json(trace));
+    Json unknown = Json::object();
+    for (const auto &[name, n] : process.unknown_names)
+        unknown[name] = n;
+    return {{"host", model.hosts[model.sessions[process.session].host].name},
+            {"pid", process.tgid},
+            {"state", capture::gpu_state_name(guest.last.state)},
+            {"reason", capture::gpu_reason_name(guest.last.reason)},
+            {"owner", text_or_null(fmt::format("{:.64s}", guest.last.owner))},
+            {"cupti_version", number_or_null(guest.last.cupti_version)},
+            {"yields", guest.yields},
+            {"dropped", guest.last.dropped},
+            {"before_armed", guest.last.before_armed},
+            {"clock_error_ns", guest.last.clock_error_ns},
+            {"unknown_names", std::move(unknown)},
+            {"devices", std::move(devices)}};
+}
+
+Json samples_json(const std::vector<std::uint64_t> &sorted) {
+    if (sorted.empty())
+        return nullptr;
+    return {{"n", sorted.size()},
+            {"p50_ns", nccl::percentile(sorted, 50)},
+            {"p95_ns", nccl::percentile(sorted, 95)},
+            {"max_ns", sorted.back()}};
+}
+
+Json kind_json(const nccl::GpuKind &kind, const nccl::GpuPhases &phases) {
+    Json last = Json::object();
+    for (const auto &[rank, n] : phases.last_ranks)
+        last[std::to_string(rank)] = n;
+    return {{"comm", kind.comm},
+            {"op", nccl::func_text(kind.func)},
+            {"size_bytes", known(kind.size_bytes)},
+            {"algorithm", text_or_null(nccl::algorithm_text(kind.algorithm))},
+            {"protocol", text_or_null(nccl::protocol_text(kind.protocol))},
+            {"operations", phases.operations},
+            {"whole", phases.whole},
+            {"rank_kernels", phases.rank_kernels},
+            {"late_host", samples_json(phases.late_host_ns)},
+            {"queued", samples_json(phases.late_gpu_ns)},
+            {"waiting", samples_json(phases.waiting_ns)},
+            {"moving", samples_json(phases.moving_ns)},
+            {"last_after_first", samples_json(phases.last_behind_first_ns)},
+            {"last_ranks", std::move(last)}};
+}
+
+} // namespace
+
+Json gpu_json(const Model &model) {
+    if (!model.nccl.gpu.is_recorded())
+        return nullptr;
+    Json processes = Json::array(), kinds = Json::array();
+    for (const nccl::GpuGuest &guest : model.nccl.gpu.guests)
+        processes.push_back(guest_json(model, guest));
+    for (const auto &[kind, phases] : nccl::gpu_phases(model))
+        kinds.push_back(kind_json(kind, phases));
+    return {{"processes", std::move(processes)}, {"operations", std::move(kinds)}};
+}
+
+} // namespace collwire::report

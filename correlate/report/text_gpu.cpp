@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/report/text_gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "collwire/gpu_records.h"
+#include "correlate/capture/gpu_names.h"
+#include "correlate/nccl/describe.h"
+#include "correlate/nccl/gpu_phases.h"
+#include "correlate/report/table.h"
+#include "correlate/report/text_writer.h"
+#include "correlate/report/units.h"
+
+namespace collwire::report {
+
+using model::Index;
+using model::Model;
+
+namespace {
+
+std::string percentile_text(const std::vector<std::uint64_t> &sorted, unsigned percent) {
+    return sorted.empty() ? "n/a" : short_duration(nccl::percentile(sorted, percent));
+}
+
+class GpuTextWriter : private TextWriter {
+public:
+    GpuTextWriter(const Model &model, const TextOptions &options)
+        : TextWriter(options), model_(model), nccl_(model.nccl) {}
+
+    std::string run() {
+        if (!nccl_.gpu.is_recorded())
+            return {};
+        title("NCCL's kernels on GPUs");
+        coverage();
+        guests();
+        time_of_gpus();
+        operations();
+        return std::move(text_);
+    }
+
+private:
+    void coverage() {
+        nccl::GpuTrace all;
+        std::uint64_t dropped = 0, unknown = 0;
+        for (const nccl::GpuTrace &trace : nccl_.gpu.traces) {
+            all.kernels += trace.kernels;
+            all.exact += trace.exact;
+            all.by_time += trace.by_time;
+            all.contradicted += trace.contradicted;
+            all.without_launch += trace.without_launch;
+            all.traced_launches += trace.traced_launches;
+            all.queued += trace.queued;
+            all.running += trace.running;
+            all.odd_times += trace.odd_times;
+        }
+        for (const nccl::GpuGuest &guest : nccl_.gpu.guests) {
+            dropped += guest.last.dropped;
+            for (const auto &[name, n] : nccl_.gathered.gpu_processes[guest.process].unknown_names)
+                unknown += n;
+        }
+        const std::uint64_t joined = all.exact + all.by_time;
+        wrapped(fmt::format("  coverage: {} of {} launches made while the GPU was traced have "
+                            "their kernel ({}): {} exact, {} by time",
+                            grouped(joined), grouped(all.traced_launches),
+                            share(joined, all.traced_launches), grouped(all.exact),
+                            grouped(all.by_time)),
+                "    ", "");
+        std::string rest;
+        const auto add = [&rest](std::uint64_t n, std::string_view what) {
+            if (n != 0)
+                rest += fmt::format("{}{} {}", rest.empty() ? "" : "; ", grouped(n), what);
+        };
+        add(all.without_launch, "kernel(s) without a recorded launch");
+        add(all.contradicted, "kernel(s) that contradict the launch at their place");
+        add(all.queued, "kernel(s) had not begun when the trace ended: no times");
+        add(all.running, "kernel(s) still ran then");
+        add(all.odd_times, "kernel(s) whose end is before their start: CUPTI's times");
+        add(unknown, "kernel(s) of NCCL with an unknown name");
+        add(dropped, "kernel record(s) of any kind lost by CUPTI");
+        if (!rest.empty())
+            wrapped("  " + rest, "    ", "33");
+    }
+
+    // Processes that were not traced to the end, with the reason.
+    void guests() {
+        std::map<std::string, std::uint64_t> processes;
+        for (const nccl::GpuGuest &guest : nccl_.gpu.guests) {
+            const auto state = static_cast<cw_gpu_state>(guest.last.state);
+            if (state == CW_GPU_YIELDED || state == CW_GPU_REFUSED || state == CW_GPU_FAILED ||
+                state == CW_GPU_NO_CUDA)
+                ++processes[fmt::format("{}: {}{}", capture::gpu_state_name(guest.last.state),
+                                        capture::gpu_reason_name(guest.last.reason),
+                                        guest.last.owner[0] == '\0'
+                                            ? ""
+                                            : fmt::format(" ({:.64s})", guest.last.owner))];
+        }
+        for (const auto &[what, n] : processes)
+            wrapped(printable(fmt::format("  not traced at the end: {} process(es), {}", n, what)),
+                    "    ", "33");
+    }
+
+    void time_of_gpus() {
+        std::uint64_t traced_ns = 0, busy_ns = 0, nccl_ns = 0, overlap_ns = 0;
+        for (const nccl::GpuTrace &trace : nccl_.gpu.traces) {
+            if (trace.windows == 0)
+                continue;
+            traced_ns += trace.traced_ns;
+            busy_ns += trace.busy_ns;
+            nccl_ns += trace.nccl_ns;
+            overlap_ns += trace.overlap_ns;
+        }
+        if (traced_ns == 0)
+            return;
+        const std::uint64_t exposed_ns = nccl_ns - std::min(nccl_ns, overlap_ns);
+        const std::uint64_t used_ns = std::min(busy_ns + exposed_ns, traced_ns);
+        wrapped(fmt::format("  time of the traced GPUs, {} together: computing {}, of that {} with "
+                            "NCCL at the same time; NCCL alone {}; idle {}",
+                            duration(traced_ns), share(busy_ns, traced_ns),
+                            share(overlap_ns, traced_ns), share(exposed_ns, traced_ns),
+                            share(traced_ns - used_ns, traced_ns)),
+                "    ", "");
+    }
+
+    void operations() {
+        const std::map<nccl::GpuKind, nccl::GpuPhases> all = nccl::gpu_phases(model_);
+        if (all.empty())
+            return;
+        std::vector<const std::pair<const nccl::GpuKind, nccl::GpuPhases> *> order;
+        order.reserve(all.size());
+        for (const auto &kind : all)
+            order.push_back(&kind);
+        std::stable_sort(order.begin(), order.end(), [](const auto *a, const auto *b) {
+            return a->second.operations > b->second.operations;
+        });
+        Table table({{"comm", Align::Right},
+                     {"operation"},
+                     {"size", Align::Right},
+                     {"algorithm", Align::Left, false, 2},
+                     {"ops", Align::Right},
+                     {"queued p50", Align::Right},
+                     {"p95", Align::Right, false, 3},
+                     {"waiting p50", Align::Right},
+                     {"p95", Align::Right, false, 4},
+                     {"moving p50", Align::Right},
+                     {"p95", Align::Right, false, 5},
+                     {"last rank", Align::Left, false, 1}});
+        std::size_t shown = 0;
+        for (const auto *row : order) {
+            if (shown == options_.rows)
+                break;
+            ++shown;
+            const auto &[kind, phases] = *row;
+            table.add(
+                {std::to_string(kind.comm), nccl::func_text(kind.func),
+                 human_bytes(kind.size_bytes),
+                 fmt::format("{} {}", nccl::algorithm_text(kind.algorithm),
+                             nccl::protocol_text(kind.protocol)),
+                 grouped(phases.operations), percentile_text(phases.late_gpu_ns, 50),
+                 percentile_text(phases.late_gpu_ns, 95), percentile_text(phases.waiting_ns, 50),
+                 percentile_text(phases.waiting_ns, 95), percentile_text(phases.moving_ns, 50),
+                 percentile_text(phases.moving_ns, 95), last_text(phases)});
+        }
+        text_ += table.text(width_);
+        more(order.size(), shown, "kinds of operations");
+        wrapped("  queued: launch to kernel start; waiting: until the last rank's kernel started; "
+                "moving: from then to the kernel's end",
+                "  ", "");
+    }
+
+    static std::string last_text(const nccl::GpuPhases &phases) {
+        if (phases.last_ranks.empty())
+            return "n/a";
+        const auto most =
+            std::max_element(phases.last_ranks.begin(), phases.last_ranks.end(),
+                             [](const auto &a, const auto &b) { return a.second < b.second; });
+        return fmt::format("{} ({})", most->first, share(most->second, phases.whole));
+    }
+
+    const Model &model_;
+    const nccl::NcclFacts &nccl_;
+};
+
+} // namespace
+
+std::string gpu_text(const Model &model, const TextOptions &options) {
+    return GpuTextWriter(model, options).run();
+}
+
+} // namespace collwire::report

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cupti/control_lock.h"
+
+#include "cupti/clock.h"
+
+#include <atomic>
+#include <gtest/gtest.h>
+#include <thread>
+
+namespace collwire::cupti {
+namespace {
+
+constexpr int FOREVER_MS = 60'000;
+
+TEST(CuptiControlLock, OneThreadAtATimeHasIt) {
+    ControlLock lock;
+    int count = 0; // not atomic: the lock guards it
+    const auto add = [&] {
+        for (int i = 0; i < 100'000; ++i) {
+            if (!lock.take(FOREVER_MS))
+                return;
+            ++count;
+            lock.release();
+        }
+    };
+    { std::jthread first(add), second(add); }
+    EXPECT_EQ(count, 200'000);
+}
+
+TEST(CuptiControlLock, AThreadThatWaitsIsWoken) {
+    ControlLock lock;
+    for (int round = 0; round < 200; ++round) {
+        ASSERT_TRUE(lock.take(FOREVER_MS));
+        std::atomic<bool> is_started = false, has_taken = false;
+        const uint64_t begin_ns = monotonic_ns();
+        {
+            std::jthread waiter([&] {
+                is_started = true;
+                has_taken = lock.take(FOREVER_MS);
+                if (has_taken)
+                    lock.release();
+            });
+            while (!is_started)
+                std::this_thread::yield();
+            // Half of the rounds: time to fall asleep.
+            for (int i = 0; round % 2 == 1 && i < 2'000; ++i)
+                std::this_thread::yield();
+            EXPECT_FALSE(has_taken);
+            lock.release();
+        }
+        EXPECT_TRUE(has_taken);
+        EXPECT_LT(monotonic_ns() - begin_ns, uint64_t{FOREVER_MS} * 1'000'000 / 2);
+    }
+}
+
+TEST(CuptiControlLock, AThreadGivesUpAfterItsLimit) {
+    ControlLock lock;
+    ASSERT_TRUE(lock.take(FOREVER_MS));
+    bool has_taken = true;
+    uint64_t took_ns = 0;
+    std::jthread([&] {
+        const uint64_t begin_ns = monotonic_ns();
+        has_taken = lock.take(30);
+        took_ns = monotonic_ns() - begin_ns;
+    }).join();
+    EXPECT_FALSE(has_taken);
+    EXPECT_GE(took_ns, 30'000'000U);
+    EXPECT_LT(took_ns, 20'000'000'000U);
+    // It is free for the next one, although a thread waited and left.
+    lock.release();
+    EXPECT_TRUE(lock.take(0));
+    EXPECT_FALSE(lock.take(0));
+    lock.release();
+    EXPECT_TRUE(lock.take(0));
+    lock.release();
+}
+
+} // namespace
+} // namespace collwire::cupti

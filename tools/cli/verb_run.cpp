@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Becomes a command whose CUDA processes load the guest library.
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/exit_status.h"
+#include "collwire/gpu_records.h"
+#include "tools/cli/verbs.h"
+#include "userspace/process/guest_library.h"
+
+namespace collwire::cli {
+namespace {
+
+// CUDA's driver loads the library of this path into each process that initialises it.
+constexpr const char *INJECTION = "CUDA_INJECTION64_PATH";
+
+int refuse(const std::string &message) {
+    fmt::print(stderr, "collwire run: {}\n", message);
+    return EXIT_USAGE;
+}
+
+bool is_same_file(const std::string &a, const std::string &b) {
+    std::error_code failed;
+    return std::filesystem::equivalent(a, b, failed) && !failed;
+}
+
+} // namespace
+
+int run_run(const RunCommand &command) {
+    if (!command.has_separator)
+        return refuse("no command. Fix: collwire run -- CMD ARGS");
+    const auto installed = process::installed_guest_libraries();
+    if (installed.empty()) {
+        fmt::print(stderr,
+                   "collwire run: {} is neither next to this program nor in the library folder of "
+                   "its installation. Fix: install it, or build target collwire_cupti\n",
+                   CW_GPU_LIBRARY);
+        return EXIT_FAILED;
+    }
+    const std::string &library = installed.front();
+    if (const char *other = std::getenv(INJECTION);
+        other != nullptr && *other != '\0' && !is_same_file(other, library))
+        return refuse(fmt::format("{} is {} already, and CUDA loads one library alone. Fix: unset "
+                                  "it, or run the command without collwire run",
+                                  INJECTION, other));
+    if (setenv(INJECTION, library.c_str(), 1) != 0) {
+        fmt::print(stderr, "collwire run: cannot set {}: {}\n", INJECTION, std::strerror(errno));
+        return EXIT_FAILED;
+    }
+    std::vector<char *> arguments;
+    arguments.reserve(command.command.size() + 1);
+    for (const std::string &argument : command.command)
+        arguments.push_back(const_cast<char *>(argument.c_str()));
+    arguments.push_back(nullptr);
+    execvp(arguments.front(), arguments.data());
+    return refuse(fmt::format("cannot execute {}: {}. Fix: give an executable command after --",
+                              command.command.front(), std::strerror(errno)));
+}
+
+} // namespace collwire::cli
