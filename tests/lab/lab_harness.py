@@ -235,7 +235,9 @@ def stamped_frames(path):
 
 
 def is_roce(frame):
-    """RoCE v2 over IPv4 without options: UDP to port 4791."""
+    """RoCE v2 over IPv4 without options, or over IPv6: UDP to port 4791."""
+    if frame[12:14] == b"\x86\xdd":
+        return frame[20] == 17 and frame[56:58] == b"\x12\xb7"
     return frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == b"\x12\xb7"
 
 

@@ -17,7 +17,14 @@ def check(results, kernel):
         assert churn["qps"] == churn["outcome"]["qps"], "a queue pair of the churn is missing"
         assert churn["qp_records"] - churn["existing_records"] == of_each * churn["outcome"]["qps"], churn
         print(f"{name}: {churn['outcome']['qps_per_second']:.0f} queue pairs a second")
-    assert results["churn"]["outcome"]["verified"], results["churn"]
+    churn = results["churn"]
+    assert churn["outcome"]["verified"], churn
+    # Frames are counted on both CPUs. A call that the kernel kept from a probe is a frame at most.
+    message = churn["outcome"]["message_bytes"]
+    carried = churn["outcome"]["messages"] * message
+    missed = sum(entry["records"] for entry in churn["loss"]["entries"] if entry["class"] == "probe_missed")
+    for direction in ("tx", "rx"):
+        assert 0 < carried - missed * message <= churn["total"][f"{direction}_payload_bytes"] <= carried, (churn["total"], carried, missed)
 
     overflow = results["overflow"]
     of_class = lost(overflow, kernel)

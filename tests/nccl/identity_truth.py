@@ -93,6 +93,28 @@ def compare_matrix(report, truth):
                          for pair in sorted({*cells, *wanted}, key=str) if cells[pair] != wanted[pair]]
 
 
+def compare_ends(report):
+    """Each queue pair and socket of a connection is of the process that has its rank, and the other end of a socket has the same two ranks. Returns
+    (compared, problems). Not for connections that communicators share: these have the ranks of another communicator."""
+    of_rank = {(comm["id"], rank["rank"]): (rank["host"], rank["pid"]) for comm in report["communicators"] for rank in comm["ranks"] if not rank["missing"]}
+    sockets = collections.defaultdict(list)
+    for socket in report["sockets"]:
+        sockets[(socket["local"], socket["remote"])].append((socket["peer_rank"], socket["rank"]))
+    compared, problems = 0, []
+    for end in (*report["qps"], *report["sockets"]):
+        owner, ends = of_rank.get((end["comm"], end["rank"])), (end["rank"], end["peer_rank"])
+        if owner is None:
+            continue
+        compared += 1
+        name = f"{end['host']} pid {end['pid']}, {end.get('qpn') or end['local']}: rank {ends[0]} with {ends[1]}"
+        if owner != (end["host"], end["pid"]) or ends[0] == ends[1]:
+            problems.append(f"{name}; that rank is {owner}")
+        others = sockets[(end.get("remote"), end.get("local"))]
+        if len(others) == 1 and others[0] != ends:
+            problems.append(f"{name}; at the other end rank {others[0][1]} with {others[0][0]}")
+    return compared, problems
+
+
 def only_of(report, pids):
     """The report without communicators of other jobs on the machine."""
     ours = {comm["id"] for comm in report["communicators"] if {rank["pid"] for rank in comm["ranks"] if not rank["missing"]} <= set(pids)}

@@ -18,10 +18,14 @@ def judge(case, report, jobs, doubles, is_local, processes, losses):
     pairs, pair_problems = pairs_truth.compare(report, jobs, doubles, is_local, processes, only_exact=is_cut)
     exact, exact_problems = exact_truth.compare(report, double)
     ranks, of_matrix = (0, []) if is_cut else identity_truth.compare_matrix(report, double)
+    ends, of_ends = (0, []) if case.shares_connections else identity_truth.compare_ends(report)
     line = (f"{case.name}: {figures} figures of bytes, {len(different)} different; {ranks} pairs of ranks, {len(of_matrix)} different; "
             f"{exact} exact collectives, {len(exact_problems)} wrong; {calls} calls, {len(out_of_order)} communicators out of order; "
+            f"{ends} queue pairs and sockets of their ranks, {len(of_ends)} problems; "
             f"{pairs} sends and receives by their ordinals, {len(pair_problems)} wrong; exact {identity['exact']}, inferred {identity['inferred']}, process {identity['process']} of {sent} sent; {identity['ops_truncated']} launches cut")
-    problems = out_of_order + pair_problems + exact_problems + of_matrix
+    problems = out_of_order + pair_problems + exact_problems + of_matrix + of_ends
+    if sent and not ends and not case.shares_connections:
+        problems.append("no queue pair and no socket has a rank")
     if not is_cut:
         problems += different
         if losses:

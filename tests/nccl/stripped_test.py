@@ -150,6 +150,13 @@ def check_borrowed(arguments, library, stripped, plans, directory):
     assert borrowed["data"] == {name: whole["data"][name] for name in BORROWED_DATA}, borrowed["data"]
     assert {capability["rung"] for capability in borrowed["capabilities"].values()} == {"inferred", "process"}, borrowed["capabilities"]
     assert all("another build" in capability["source"] for capability in borrowed["capabilities"].values() if capability["source"])
+    # What that layout lacks, or has of the process alone, is no more here.
+    lost, weak, *others_of_it = sorted(name for name, capability in borrowed["capabilities"].items() if capability["rung"] == "inferred")
+    capabilities = {name: capability for name, capability in document["capabilities"].items() if name != lost}
+    write(capabilities={**capabilities, weak: {**capabilities[weak], "rung": "process"}})
+    lesser = plan_of(arguments.collwire, stripped, "--symbols", others)["capabilities"]
+    assert [lesser[name]["rung"] for name in (lost, weak)] == ["process"] * 2 and lesser[lost]["source"] is lesser[weak]["source"] is None, lesser
+    assert others_of_it and all(lesser[name] == borrowed["capabilities"][name] for name in others_of_it), lesser
     offsets = document["offsets"]
 
     def moved(name):

@@ -26,8 +26,10 @@ public:
         std::memcpy(&event, &record, sizeof(event));
         EXPECT_EQ(event.header.kind, CW_KIND_QP_EXISTING);
         qpns.insert(event.key.qpn);
+        last = event;
     }
     std::set<std::uint32_t> qpns;
+    cw_qp_event last{};
 };
 
 class KnownQps : public testing::Test {
@@ -72,6 +74,37 @@ TEST_F(KnownQps, AreThoseThatLiveThoughTheEndOfOneWasLost) {
     live(17);
     live(19);
     EXPECT_EQ(written(), (std::set<std::uint32_t>{17, 19, 20})) << "18 is gone; 20 is mlx5's";
+}
+
+// A later segment starts with what all events together said.
+TEST_F(KnownQps, KeepWhatALaterEventDoesNotSay) {
+    cw_qp_event event{};
+    event.header = {sizeof(event), CW_KIND_QP_STATE, 0, 1};
+    event.key = {0, 17, 1};
+    event.flags = CW_QP_ADDRESS | CW_QP_GRH | CW_QP_SGID | CW_QP_DEST | CW_QP_PATH_MTU |
+                  CW_QP_PSN_RQ | CW_QP_PSN_SQ | CW_QP_UDP_SPORT;
+    event.new_state = 2;
+    event.dgid[15] = event.sgid[15] = 3;
+    event.dlid = event.dest_qpn = 4;
+    event.rq_psn = event.sq_psn = 5;
+    event.user_handle = 6;
+    event.udp_sport = 0xc007;
+    event.path_mtu = event.port = event.timeout = 1;
+    source->on_record(event.header);
+    cw_qp_event later{};
+    later.header = event.header;
+    later.key = event.key;
+    later.flags = CW_QP_PSN_SQ;
+    later.new_state = 3;
+    later.sq_psn = 8;
+    source->on_record(later.header);
+    live(17);
+    ExistingQps sink;
+    source->sample(sink, true);
+    event.new_state = 3;
+    event.sq_psn = 8;
+    event.header = sink.last.header;
+    EXPECT_EQ(std::memcmp(&sink.last, &event, sizeof(event)), 0);
 }
 
 } // namespace

@@ -37,6 +37,7 @@ Inspection starved(std::int32_t rank) {
 
 std::vector<Inspection> starved_ring() {
     std::vector<Inspection> all;
+    all.reserve(RANKS);
     for (std::int32_t rank = 0; rank < RANKS; ++rank)
         all.push_back(starved(rank));
     return all;
@@ -78,6 +79,20 @@ TEST(Diagnose, StoppedRankIsAHostCause) {
     auto all = starved_ring();
     all[2].processes[0].threads[0].state = 'T';
     const auto diagnosis = diagnose::diagnose(all);
+    const auto &cause = only_cause(diagnosis);
+    EXPECT_EQ(cause.kind, Kind::Host);
+    EXPECT_EQ(cause.rank, 2);
+}
+
+// Before any other rank waits for it.
+TEST(Diagnose, StoppedRankIsACauseWhileOthersMove) {
+    auto all = starved_ring();
+    all[0].processes[0].proxies[0].operations[0].transfers[0].first.done = 4;
+    inspect::judge(all[0]);
+    all[2] = one_rank(2, RANKS, 17, {});
+    all[2].processes[0].threads[0].state = 'T';
+    const auto diagnosis = diagnose::diagnose(all);
+    EXPECT_TRUE(diagnosis.communicators.at(0).is_stuck);
     const auto &cause = only_cause(diagnosis);
     EXPECT_EQ(cause.kind, Kind::Host);
     EXPECT_EQ(cause.rank, 2);
@@ -274,6 +289,44 @@ TEST(Diagnose, RankWithAnNcclErrorIsTheCause) {
     const auto &causes = diagnosis.communicators.at(0).causes;
     EXPECT_TRUE(std::ranges::any_of(
         causes, [](const auto &cause) { return cause.kind == Kind::Error && cause.rank == 3; }));
+}
+
+// NCCL passes it on only to callers that ask.
+TEST(Diagnose, ErrorOfTheProxyIsTheRanks) {
+    auto all = starved_ring();
+    all[3].processes[0].proxies[0].async_result = "ncclRemoteError";
+    const auto diagnosis = diagnose::diagnose(all);
+    const auto &cause = only_cause(diagnosis);
+    EXPECT_EQ(cause.kind, Kind::Error);
+    EXPECT_EQ(cause.rank, 3);
+    EXPECT_EQ(cause.sentence, "rank 3 (node3, pid 103): NCCL reports ncclRemoteError (its proxy)");
+}
+
+TEST(Diagnose, MissingRankPrecedesTheErrorsOfOthers) {
+    auto all = starved_ring();
+    all.erase(all.begin() + 2);
+    all[2].processes[0].communicators[0].async_result = "ncclRemoteError";
+    const auto diagnosis = diagnose::diagnose(all);
+    const auto &causes = diagnosis.communicators.at(0).causes;
+    ASSERT_EQ(causes.size(), 2U);
+    EXPECT_EQ(causes[0].kind, Kind::Missing);
+    EXPECT_EQ(causes[0].rank, 2);
+    EXPECT_EQ(causes[1].kind, Kind::Error);
+    EXPECT_EQ(causes[1].rank, 3);
+}
+
+// One counter for all communicators that share a proxy.
+TEST(Diagnose, SharedCountsAreNotCompared) {
+    auto all = starved_ring();
+    all[2] = one_rank(2, RANKS, 16, {});
+    for (auto &inspection : all)
+        inspection.processes[0].communicators[0].is_shared = true;
+    EXPECT_EQ(diagnose::diagnose(all).communicators.at(0).behind.size(), 1U) << "own ones";
+    for (auto &inspection : all)
+        inspection.processes[0].communicators[0].launched_by_function.reset();
+    const auto diagnosis = diagnose::diagnose(all);
+    EXPECT_TRUE(diagnosis.communicators.at(0).behind.empty());
+    EXPECT_EQ(only_cause(diagnosis).kind, Kind::Application);
 }
 
 TEST(Diagnose, RankClaimedByTwoProcessesIsAmbiguous) {

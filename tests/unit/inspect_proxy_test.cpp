@@ -58,9 +58,10 @@ struct Sub {
     std::int32_t channel = 3, nsteps = 48;
     std::int64_t nbytes = 4096;
     std::uint64_t base = 16, posted = 0, received = 0, transmitted = 0, done = 0;
+    std::int32_t reg = 0;
 };
 struct Args {
-    std::array<Sub, 2> subs{};
+    std::array<Sub, 4> subs{};
     std::int32_t n_subs = 1, state = 2, slice_steps = 2;
     std::uint64_t op_count = 34;
     std::uint8_t dtype = 7, red_op = 0, pattern = 0, coll = 4, protocol = 2, algorithm = 1;
@@ -115,6 +116,7 @@ protected:
         put("ncclProxySubArgs.received", offsetof(Sub, received));
         put("ncclProxySubArgs.transmitted", offsetof(Sub, transmitted));
         put("ncclProxySubArgs.done", offsetof(Sub, done));
+        put("ncclProxySubArgs.reg", offsetof(Sub, reg));
         put("ncclProxyConnection.send", offsetof(Connection, send));
         put("ncclProxyConnection.transport", offsetof(Connection, transport));
         put("ncclProxyConnection.transportResources", offsetof(Connection, resources));
@@ -126,6 +128,7 @@ protected:
         put("sendNetResources.netSendComm", offsetof(Resources, net_comm));
         put("sendNetResources.useGdr", offsetof(Resources, use_gdr));
         put("sendNetResources.recvMem", offsetof(Resources, recv_mem));
+        put("recvNetResources.recvMem", offsetof(Resources, recv_mem));
         put("recvNetResources.sendMem", offsetof(Resources, send_mem));
         put("sendNetResources.buffSizes", offsetof(Resources, buff_sizes));
         put("sendNetResources.map.mems", offsetof(Resources, mems));
@@ -208,6 +211,8 @@ TEST_F(ProxyReaderTest, SlotOfASender) {
     EXPECT_EQ(only().slot, Slot::Empty); // no size
     recv_mem_.fifo[(16 + 2) % STEPS].size = 100;
     EXPECT_EQ(only().slot, Slot::Empty); // the kernel has not moved its tail
+    recv_mem_.tail = 16 + 2;
+    EXPECT_EQ(only().slot, Slot::Empty); // only up to the step before
     recv_mem_.tail = 16 + 3;
     EXPECT_EQ(only().slot, Slot::Filled);
 }
@@ -226,6 +231,27 @@ TEST_F(ProxyReaderTest, FlagsOfLl) {
         buffer[2 * WORDS_A_SLOT + word] = 16 + 2 + 1;
     EXPECT_EQ(only().slot, Slot::Partial);
     buffer[2 * WORDS_A_SLOT + 7] = 16 + 2 + 1;
+    EXPECT_EQ(only().slot, Slot::Filled);
+}
+
+TEST_F(ProxyReaderTest, FlagsOfLl128) {
+    args_.protocol = 1;
+    sub().posted = 8;
+    sub().transmitted = sub().done = 2;
+    constexpr std::size_t WORDS_A_LINE = 128 / 8, WORDS_A_SLOT = 8192 / STEPS / 8;
+    std::array<std::uint64_t, 8192 / 8> buffer{};
+    resources_.mems[0].cpu = reinterpret_cast<char *>(buffer.data());
+    resources_.buffs[1] = 0x20000000;
+    recv_mem_.tail = 16 + 3;
+    recv_mem_.fifo[(16 + 2) % STEPS].size = 200; // two lines
+    buffer[2 * WORDS_A_SLOT + WORDS_A_LINE - 1] = 16 + 2 + 1;
+    EXPECT_EQ(only().slot, Slot::Partial);
+    buffer[2 * WORDS_A_SLOT + 2 * WORDS_A_LINE - 1] = 16 + 2; // of the step before
+    EXPECT_EQ(only().slot, Slot::Partial);
+    buffer[2 * WORDS_A_SLOT + 2 * WORDS_A_LINE - 1] = 16 + 2 + 1;
+    EXPECT_EQ(only().slot, Slot::Filled);
+    buffer.fill(0);
+    resources_.use_gdr = 1; // in the GPU's memory: the tail decides
     EXPECT_EQ(only().slot, Slot::Filled);
 }
 
@@ -255,6 +281,31 @@ TEST_F(ProxyReaderTest, ReceiverReportsTakenSteps) {
     EXPECT_EQ(only().taken, 4U);
     send_mem_.head = 3; // of before
     EXPECT_EQ(only().taken, 0U);
+}
+
+// Into the user's memory: the kernel says in the slot of its first step that it is there.
+TEST_F(ProxyReaderTest, KernelOfARegisteredReceiver) {
+    connection_.send = 0;
+    sub().reg = 1;
+    EXPECT_EQ(only().is_kernel_there, false);
+    recv_mem_.fifo[16 % STEPS].size = 0;
+    EXPECT_EQ(only().is_kernel_there, true);
+    sub().posted = 1;
+    EXPECT_EQ(only().is_kernel_there, std::nullopt);
+    sub().posted = sub().reg = 0;
+    EXPECT_EQ(only().is_kernel_there, std::nullopt);
+}
+
+// Several connections of an operation share sixteen slots.
+TEST_F(ProxyReaderTest, DepthOfSharedSlots) {
+    EXPECT_EQ(only().max_depth, 8U);
+    for (Sub &each : args_.subs)
+        each.connection = &connection_;
+    args_.n_subs = 4;
+    const Proxy proxy = read();
+    ASSERT_EQ(proxy.operations.at(0).transfers.size(), 4U);
+    for (const Transfer &transfer : proxy.operations[0].transfers)
+        EXPECT_EQ(transfer.max_depth, 4U);
 }
 
 TEST_F(ProxyReaderTest, OperationsAfterAnotherAreQueued) {

@@ -266,6 +266,35 @@ TEST(ModelBytes, PostsOfUnknownQueuePairsAreReported) {
     EXPECT_TRUE(has_warning(model, "900 B were posted on 3 queue pair(s)"));
 }
 
+TEST(ModelBytes, PostsWithoutADeviceMatchNoneOfSeveralQueuePairs) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+    node.usual(1).source("posts").device(1, "rxe1").port(1).gid(4, 1);
+    node.qp({.qpn = 17}).qp({.qpn = 17, .local = 4, .dev_index = 1});
+    node.posts({.qpn = 17}, 15, CW_POST_SEND, 3, 100, "");
+    const Model model = model_of({node.end().bytes()});
+    ASSERT_EQ(model.unmatched_posts.size(), 1U);
+    EXPECT_EQ(model.unmatched_posts[0].reason,
+              "the device is not known, and several queue pairs have this number");
+    for (const Qp &qp : model.qps)
+        EXPECT_EQ(qp.posted_tx_payload_bytes.value_or(0), 0U);
+}
+
+// It is discovered after its owner posted.
+TEST(ModelBytes, PostsBeforeTheDiscoveryBelongToAPreexistingQueuePair) {
+    for (const bool was_there : {true, false}) {
+        NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+        cw_qp_event event =
+            NodeBuilder::connect_event({.qpn = 17, .created = 11.4}, CW_KIND_QP_EXISTING, 11.4);
+        event.flags |= was_there ? std::uint32_t{CW_QP_PREEXISTING} : 0U;
+        node.usual(1).source("posts").add(event);
+        node.posts({.qpn = 17, .created = 11}, 15, CW_POST_SEND, 3, 100);
+        const Model model = model_of({node.end().bytes()});
+        EXPECT_EQ(model.unmatched_posts.size(), was_there ? 0U : 1U);
+        EXPECT_EQ(qp_of(model, "node0", 17).posted_tx_payload_bytes.value_or(0),
+                  was_there ? 300U : 0U);
+    }
+}
+
 TEST(ModelBytes, PostsMatchTheQueuePairAliveThen) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
     const QpOptions first{.qpn = 17, .created = 11};

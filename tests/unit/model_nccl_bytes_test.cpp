@@ -120,18 +120,25 @@ TEST(NcclBytes, OnlyDerivedBytesAreKnown) {
     EXPECT_EQ(model.nccl.qps.at(0).derived_payload_bytes, 4000U);
 }
 
-// One of its two queue pairs is known: how much of it went over that one is not.
+// One or both of its two queue pairs are known: how much of it went over each is not.
 TEST(NcclBytes, DerivedBytesCoverAllQueuePairsOfAConnection) {
-    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL});
-    node.device(0, "mlx5_0", 0).port().gid(1).source("qp").qp(RING_QPS[0][0]);
-    NcclBuilder rank(node, {});
-    const CallOptions call{.count = 1000};
-    rank.comm().connection(11.2, SENDS_AT, true, 1, {17, 99}).call(12, call);
-    rank.shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
-    rank.launch(12.1, 1, {call});
-    const model::Model model = model_of({node.clock(20).end().bytes()});
-    EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, 4000U);
-    EXPECT_FALSE(model.nccl.qps.at(0).derived_payload_bytes);
+    for (const std::size_t known : {1U, 2U}) {
+        NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_NCCL});
+        node.device(0, "mlx5_0", 0).port().gid(1).source("qp").qp(RING_QPS[0][0]);
+        if (known == 2)
+            node.qp({.qpn = 99, .local = 1, .remote = 2, .remote_qpn = 98, .pid = 100});
+        NcclBuilder rank(node, {});
+        const CallOptions call{.count = 1000};
+        rank.comm().connection(11.2, SENDS_AT, true, 1, {17, 99}).call(12, call);
+        rank.shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+        rank.launch(12.1, 1, {call});
+        const model::Model model = model_of({node.clock(20).end().bytes()});
+        EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, 4000U);
+        ASSERT_EQ(model.nccl.links.at(0).qps.size(), known);
+        EXPECT_EQ(model.total.derived_tx_payload_bytes, 4000U);
+        for (const QpIdentity &qp : model.nccl.qps)
+            EXPECT_FALSE(qp.derived_payload_bytes);
+    }
 }
 
 // Several queue pairs of a connection, on two devices: counted together, told apart by tier.

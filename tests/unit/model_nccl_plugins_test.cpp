@@ -216,7 +216,7 @@ TEST(NcclPlugins, BytesThatDifferFromThePlanAreNotConfirmed) {
     pair.connect();
     pair.find_all();
     const model::Model model = pair.run(0, 1000);
-    EXPECT_EQ(of_rung(model, Rung::Inferred), pair.all_bytes() - 2 * CHANNELS * 1000);
+    EXPECT_EQ(of_rung(model, Rung::Inferred), pair.all_bytes() - 2000UL * CHANNELS);
     EXPECT_EQ(model.nccl.totals.confirmed_bytes, 0U);
 }
 
@@ -265,7 +265,7 @@ TEST(NcclPlugins, EqualPointerPathsHaveNoOwner) {
     const model::Model model = pair.run(100);
     EXPECT_EQ(of_rung(model, Rung::Exact), 0U);
     EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
-    EXPECT_EQ(of_rung(model, Rung::Process), pair.all_bytes() + 4 * 100 + 4 * 40);
+    EXPECT_EQ(of_rung(model, Rung::Process), pair.all_bytes() + 4 * (100UL + 40UL));
     EXPECT_EQ(identity_of(model, 0, 0, true).link, NONE);
     EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, pair.all_bytes()) << "computed";
     EXPECT_EQ(model.nccl.collectives.at(0).rung, Rung::Inferred) << "nothing of a plugin is more";
@@ -292,6 +292,24 @@ TEST(NcclPlugins, QueuePairFoundAtOneEndIsKnownAtTheOther) {
         for (const bool send : {true, false})
             pair.find(1, channel, send, {{PluginPair::qpn(1, channel, send), 2}});
     expect_joined(pair);
+}
+
+// Rank 1 has two connections that could be it.
+TEST(NcclPlugins, QueuePairFoundAtOneEndIsNoneOfTwoAtTheOther) {
+    PluginPair pair;
+    pair.connect();
+    cw_nccl_connection second = pair.record(1, 0, false, 11.2);
+    second.connection += 0x10;
+    second.net_comm += 0x10;
+    pair.node[1].add(second);
+    pair.find(0, 0, true, {{PluginPair::qpn(0, 0, true), 2}});
+    const model::Model model = pair.run(100);
+    const Index link = identity_of(model, 0, 0, true).link;
+    ASSERT_NE(link, NONE);
+    EXPECT_EQ(model.nccl.links[link].channels, std::vector<std::int32_t>{0});
+    const Index other = identity_of(model, 1, 0, false).link;
+    ASSERT_NE(other, NONE) << "known from its other end";
+    EXPECT_TRUE(model.nccl.links[other].is_mirrored);
 }
 
 // No pointer leads there: what two ranks have with each other, and carried what their operations

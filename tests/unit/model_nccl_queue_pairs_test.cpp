@@ -40,6 +40,17 @@ TEST(NcclQueuePairs, OtherQueuePairs) {
     EXPECT_EQ(model.nccl.control.flush_wire_bytes, 5 * FRAME_HEADERS);
 }
 
+// The event that the older one was destroyed was lost.
+TEST(NcclQueuePairs, OfOneNumberTheNewerOneIsTheConnections) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS});
+    node.usual(1).qp({.qpn = 17, .created = 10.5}).qp({.qpn = 17, .created = 11});
+    NcclBuilder(node, {}).comm().connection(11.2, SENDS_AT, true, 1, {17});
+    const model::Model model = model_of({node.clock(20).end().bytes()});
+    ASSERT_EQ(model.qps.size(), 2U);
+    ASSERT_EQ(model.nccl.links.at(0).qps.size(), 1U);
+    EXPECT_EQ(model.qps[model.nccl.links[0].qps[0]].key.generation_ns, seconds(11));
+}
+
 // What operations put on it is computed; that its queue pairs sent the same is not known.
 TEST(NcclQueuePairs, PluginBytesAreNotInTheSumsOfNcclsNetworks) {
     NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS | CW_NODE_NCCL});

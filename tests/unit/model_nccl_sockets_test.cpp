@@ -152,6 +152,22 @@ TEST(NcclSockets, ReusedDescriptorIsAnotherSocket) {
     }
 }
 
+// Its inode is used again.
+TEST(NcclSockets, SocketThatClosedBeforeTheConnectionIsAnotherOne) {
+    NodeBuilder node({.flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
+    node.usual(1);
+    NcclBuilder rank(node, {});
+    const CallOptions call{.count = 1000};
+    rank.comm().socket(11, 33, 700, 1000, 2000, CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL, 501);
+    rank.socket_connection(11.2, SENDS_AT, true, 1, 33, 501);
+    rank.call(12, call).shape(12, 1, {call}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})});
+    rank.launch(12.1, 1, {call}).socket(12.5, 33, 13 + 4 + 4000, 1001, 2000, 0, 501);
+    const model::Model model = model_of({node.clock(20).end().bytes()});
+    ASSERT_EQ(model.nccl.links.at(0).sockets.size(), 1U);
+    EXPECT_EQ(model.nccl.gathered.sockets[model.nccl.links[0].sockets[0]].last.local_port, 1001);
+    EXPECT_EQ(model.nccl.collectives.at(0).sources, bit(ByteSource::Wire));
+}
+
 // Sockets of a job of a moment have their last counters alone.
 TEST(NcclSockets, LastCountersAloneAreTheWholeSocket) {
     constexpr std::uint32_t ENDED = CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL;

@@ -144,6 +144,8 @@ TEST(Losses, OfOneClassAndCpuAreSummed) {
     table.append(sink, now, false);
     ASSERT_EQ(sink.losses.size(), 3U);
     EXPECT_EQ(sink.losses[2].records, 8U);
+    table.append(sink, now, true);
+    EXPECT_EQ(sink.losses.size(), 5U) << "a segment starts with all of them";
 }
 
 TEST(SampleGaps, AreToldWhereSamplesComeLate) {

@@ -180,10 +180,11 @@ TEST(TopologyClassify, PodsOnlyWhereUplinksAreMissing) {
            {"id": "c", "tier": "leaf", "pod": "q"}, {"id": "d", "tier": "leaf"},
            {"id": "e", "tier": "leaf", "pod": "r", "uplinks": ["s"]}, {"id": "f", "tier": "leaf", "pod": "r", "uplinks": ["t"]},
            {"id": "g", "tier": "leaf", "pod": "u", "uplinks": ["v"]}, {"id": "h", "tier": "leaf", "pod": "w", "uplinks": ["y"]},
+           {"id": "i", "tier": "leaf", "pod": "r"},
            {"id": "s", "tier": "spine"}, {"id": "t", "tier": "spine"}, {"id": "v", "tier": "core"}, {"id": "y", "tier": "core"})",
         R"({"host": "a", "switch": "a"}, {"host": "b", "switch": "b"}, {"host": "c", "switch": "c"},
            {"host": "d", "switch": "d"}, {"host": "e", "switch": "e"}, {"host": "f", "switch": "f"},
-           {"host": "g", "switch": "g"}, {"host": "h", "switch": "h"})");
+           {"host": "g", "switch": "g"}, {"host": "h", "switch": "h"}, {"host": "i", "switch": "i"})");
     const auto tier = [&](const char *a, const char *b) {
         return topology.classify(*topology.find_local(a, "", 0), *topology.find_local(b, "", 0));
     };
@@ -192,6 +193,8 @@ TEST(TopologyClassify, PodsOnlyWhereUplinksAreMissing) {
     EXPECT_EQ(tier("a", "d"), Tier::Unknown);
     EXPECT_EQ(tier("e", "f"), Tier::Unknown)
         << "one pod, but the file says that its planes do not meet";
+    EXPECT_EQ(tier("e", "i"), Tier::Spine) << "the uplinks of one are missing";
+    EXPECT_EQ(tier("i", "e"), Tier::Spine);
     EXPECT_EQ(tier("e", "a"), Tier::Superspine);
     EXPECT_EQ(tier("g", "h"), Tier::Unknown) << "both reach the top and do not meet";
 }

@@ -20,6 +20,9 @@ BEARS_LOSS = ("--operations", "send,send_imm,write,write_imm")
 # (cm_destroy_id). Besides, 7.2 answers a READ that is asked for again with the length of the message before, which in rping is another.
 HAS_RPING = not RELIABLE_ONLY
 
+# The last -x counts.
+LINK_LOCAL_GID = "0"
+
 
 def run(job, name, server, client, program, size, iterations, *options):
     output = job.pair(name, server, client, perftest(program, size, iterations, *options))
@@ -108,6 +111,8 @@ def main():
     else:
         print(f"atomic: skipped: {NO_ATOMICS}", flush=True)
     run(job, "small", 1, 0, "ib_write_bw", 1, 100)
+    run(job, "ipv6-write", far, 0, "ib_write_bw", 5001, 30, "-x", LINK_LOCAL_GID)
+    run(job, "ipv6-read", 0, 1, "ib_read_bw", 3002, 20, "-x", LINK_LOCAL_GID)
     work_requests(job, "wr-calls", far, 0, "--api", "wr", "--qps", "2", "--rounds", "4")
     work_requests(job, "post-send", 0, 1, "--api", "post", "--qps", "2", "--rounds", "4")
     both_ways(job, "--api", "wr", "--qps", "2", "--duration", "4")

@@ -27,7 +27,8 @@ def local_case(results, case, options, work, directory=None):
     report_status, data = report(recorder.directory, case)
     assert data is not None, f"{case}: no report ({report_status})"
     results[case] = {"status": status, "report_status": report_status, "outcome": outcome, "said": recorder.said(), "started_s": recorder.started_s,
-                     "loss": data["loss"], "qps": sum(qp["type"] == "RC" for qp in data["qps"]), "events": [event["kind"] for event in data["events"]],
+                     "loss": data["loss"], "qps": sum(qp["type"] == "RC" for qp in data["qps"]), "total": data["total"],
+                     "events": [event["kind"] for event in data["events"]],
                      "qp_records": count_records(recorder.directory, *QP_RECORDS),
                      "existing_records": count_records(recorder.directory, "qp_existing")}
     return data

@@ -19,7 +19,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from flows import Connected, Datagram, Flow, FlowKey, flows_from
-from frames import Frame, read_frames
+from frames import Frame, ipv4_of, read_frames
 
 # The clocks of nodes and host may be this far apart.
 _CLOCK_TOLERANCE_S = 1.0
@@ -31,7 +31,8 @@ def address_of(gid: Optional[str]) -> Optional[str]:
     if not gid:
         return None
     mapped = ipaddress.IPv6Address(gid).ipv4_mapped
-    return str(mapped) if mapped else None
+    address = str(mapped) if mapped else ipv4_of(gid)
+    return address if address != gid else None
 
 
 def mac_of(port: dict) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames of a packet capture as tshark dissects them. Nothing here comes from collwire."""
 
+import ipaddress
 import subprocess
 from typing import Iterator, NamedTuple, Optional
 
@@ -20,12 +21,14 @@ _BTH_BYTES = 12
 _ICRC_BYTES = 4
 _UDP_BYTES = 8
 _DETH_BYTES = 8
+_LINK_LOCAL = ipaddress.IPv6Address("fe80::5054:ff:fe00:0").packed[:14]
 _EXTENSION_BYTES = {
     3: 4, 5: 4, 6: 16, 9: 4, 10: 16, 11: 20, 12: 16, 13: 4, 15: 4, 16: 4, 17: 4, 18: 12, 19: 28, 20: 28, 22: 4, 23: 4,
 }
 
 _FIELDS = [
-    "frame.time_epoch", "frame.len", "eth.src", "eth.type", "ip.src", "ip.dst", "ip.proto", "udp.srcport", "udp.dstport", "udp.length",
+    "frame.time_epoch", "frame.len", "eth.src", "eth.type", "ip.src", "ip.dst", "ip.proto", "ipv6.src", "ipv6.dst",
+    "udp.srcport", "udp.dstport", "udp.length",
     "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.bth.padcnt",
     "infiniband.deth.srcqp", "infiniband.reth.dmalen",
 ]
@@ -63,6 +66,13 @@ class Frame(NamedTuple):
         return not self.is_ud and (self.operation in READ_RESPONSES or self.operation == ATOMIC_ACKNOWLEDGE)
 
 
+def ipv4_of(address: str) -> str:
+    """The IPv4 address of the NIC of the lab that has this address: the link-local one is made of its MAC address 52:54:00:00:<NIC>:<node + 1>, which
+    is 10.0.<NIC>.<node + 1> (docs/lab.md). Other addresses stay."""
+    numbers = ipaddress.ip_address(address).packed
+    return f"10.0.{numbers[14]}.{numbers[15]}" if numbers[:14] == _LINK_LOCAL else address
+
+
 def _number(text: str) -> int:
     text = text.split(",")[0]
     return int(text, 0) if text else 0
@@ -85,8 +95,9 @@ def _parse(line: str) -> Frame:
     if cell["infiniband.bth.opcode"] and _number(cell["udp.dstport"]) == ROCE_UDP_PORT:
         opcode = _number(cell["infiniband.bth.opcode"])
         srcqp = cell["infiniband.deth.srcqp"]
+        source, destination = (ipv4_of(cell[f"ip.{end}"] or cell[f"ipv6.{end}"]) for end in ("src", "dst"))
         return Frame(
-            *start, "roce", cell["ip.src"], cell["ip.dst"], _number(cell["udp.srcport"]), opcode,
+            *start, "roce", source, destination, _number(cell["udp.srcport"]), opcode,
             _number(cell["infiniband.bth.destqp"]), _number(cell["infiniband.bth.psn"]),
             _payload_bytes(opcode, _number(cell["udp.length"]), _number(cell["infiniband.bth.padcnt"])),
             _number(srcqp) if srcqp else None, _number(cell["infiniband.reth.dmalen"]))
