@@ -146,7 +146,7 @@ TEST(Losses, OfOneClassAndCpuAreSummed) {
     EXPECT_EQ(sink.losses[2].records, 8U);
 }
 
-TEST(SampleGaps, AreToldWhereSamplesComeLate) {
+TEST(SampleGaps, AreEmittedWhereSamplesComeLate) {
     record::SampleGaps gaps(1000);
     Sink sink;
     gaps.start(10'000);
@@ -165,7 +165,7 @@ TEST(SampleGaps, AreToldWhereSamplesComeLate) {
 }
 
 // What one of them did not read may have changed meanwhile.
-TEST(SampleGaps, AreToldWhereASourceDidNotReadAll) {
+TEST(SampleGaps, AreEmittedWhereASourceDidNotReadAll) {
     record::Sources sources;
     sources.push_back(std::make_unique<TestSource>("posts"));
     sources.push_back(std::make_unique<TestSource>("sockets"));

@@ -105,11 +105,11 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
         return {};
     auto mappings =
         std::make_unique<sources::MappingsSource>(*maps_, nccl::LEAST_FILE_BYTES, filter, mode);
-    sources::MappingsSource *told_by = mappings.get();
+    sources::MappingsSource *source = mappings.get();
     if (auto added = add(std::move(mappings)); !added)
         return added;
     sources::NcclOptions nccl;
-    nccl.rearm_mappings = [told_by](const auto &inodes) { told_by->tell_again(inodes); };
+    nccl.rearm_mappings = [source](const auto &inodes) { source->emit_again(inodes); };
     nccl.probes.pids = options.pids;
     nccl.files = options.nccl_files;
     nccl.probes.symbols = options.symbols;
@@ -255,8 +255,8 @@ std::uint64_t RecordSession::end() {
     return monotonic_ns();
 }
 
-// In reverse order: sources that count per queue pair detach before `qp`, which tells one life of a
-// number from the next.
+// In reverse order: sources that count per queue pair detach before `qp`, which distinguishes one
+// life of a number from the next.
 void RecordSession::detach() {
     for (auto source = sources_.rbegin(); source != sources_.rend(); ++source) {
         (*source)->detach();
