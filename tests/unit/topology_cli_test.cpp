@@ -29,7 +29,8 @@ protected:
         EXPECT_EQ(outcome.status, 0) << words << ": " << outcome.err;
         std::map<std::string, std::string> switches;
         if (outcome.status == 0) {
-            for (const auto &port : nlohmann::json::parse(outcome.out).at("ports"))
+            const auto document = nlohmann::json::parse(outcome.out);
+            for (const auto &port : document.at("ports"))
                 switches[port.at("host")] = port.at("switch");
         }
         return switches;
