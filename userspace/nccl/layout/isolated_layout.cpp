@@ -98,7 +98,8 @@ Result<LibraryLayout> saved_layout(const LibraryFile &library, std::span<const s
         return std::move(checked).failure();
     for (Capability &capability : layout->capabilities)
         if (!capability.source.empty())
-            capability.source = fmt::format("a saved layout of this build-id ({})", capability.source);
+            capability.source =
+                fmt::format("a saved layout of this build-id ({})", capability.source);
     layout->has_symbol_table = library.has_symbol_table();
     layout->has_debug_types = library.has_debug_types();
     layout->debug_link = library.debug_link();
