@@ -17,7 +17,7 @@ constexpr std::size_t kUuidBytes = 16;
 constexpr int kPointerMemoryType = 2;
 constexpr int kPointerDeviceOrdinal = 9;
 
-// A context is distinguished by its address alone.
+// A context is told apart by its address alone.
 void *context_of(int device) {
     static char contexts[64];
     return &contexts[device];

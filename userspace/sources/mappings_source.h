@@ -13,7 +13,7 @@ namespace collwire::sources {
 
 class MappingsSource : public ProbedSource<mappings> {
 public:
-    // Smaller files are not emitted.
+    // Smaller files are not told of.
     MappingsSource(const loader::SharedMaps &maps, std::uint64_t least_file_bytes,
                    bool filter_by_tgid, loader::HookMode mode = loader::default_hook_mode());
     ~MappingsSource() override;

@@ -40,7 +40,7 @@ bool is_ipv4(const netlink::TcpSocketId &id) {
     return std::equal(MAPPED.begin(), MAPPED.end(), id.remote_address.begin());
 }
 
-// The fields that change with each sample and mean nothing by themselves.
+// What changes with each look, and tells nothing by itself.
 cw_tcp_socket counters_of(cw_tcp_socket record) {
     record.header = {};
     record.rtt_us = 0;

@@ -44,7 +44,7 @@ struct Operation {
     ncclRedOp_t reduction = ncclSum;
     int root = -1; // -1: another one each time
     bool is_in_place = false;
-    bool uses_config = false; // the function with Config at the end of its name (2.31)
+    bool uses_config = false; // the function with Config behind its name (2.31)
 };
 
 enum class StepKind { Operation, Group, Repeat, Capture, Wait, Sleep, Create, Destroy, Abort };
