@@ -11,7 +11,7 @@
 /* A program names all parameters of the function that it is attached to. */
 #pragma clang diagnostic ignored "-Wunused-parameter"
 
-/* Tells bpf_tracing.h to use the kernel's names of the registers. */
+/* Makes bpf_tracing.h use the kernel's names of the registers. */
 #define __VMLINUX_H__
 
 typedef signed char __s8;

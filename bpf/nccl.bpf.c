@@ -182,7 +182,7 @@ int enqueue_returns(struct pt_regs *ctx)
 /* proxy operations */
 
 /* Not inlined: one function emits all proxy operations. */
-static __noinline long tell_progress(__u64 args, __s32 index, __u32 flags)
+static __noinline long emit_progress(__u64 args, __s32 index, __u32 flags)
 {
 	__u64 id = bpf_get_current_pid_tgid(), connection = 0, base = 0;
 	__u64 sub = args + layout.args_subs + (__s64)index * layout.sub_size;
@@ -224,7 +224,7 @@ SEC("uprobe")
 int proxy_op_begins(struct pt_regs *ctx)
 {
 	KEEP_OWN_STACK(ctx);
-	tell_progress(PT_REGS_PARM2(ctx), (__s32)PT_REGS_PARM1(ctx), 0);
+	emit_progress(PT_REGS_PARM2(ctx), (__s32)PT_REGS_PARM1(ctx), 0);
 	return 0;
 }
 
@@ -233,7 +233,7 @@ SEC("uprobe")
 int proxy_op_ends(struct pt_regs *ctx)
 {
 	KEEP_OWN_STACK(ctx);
-	tell_progress(PT_REGS_PARM2(ctx), (__s32)PT_REGS_PARM1(ctx), CW_NCCL_PROGRESS_END);
+	emit_progress(PT_REGS_PARM2(ctx), (__s32)PT_REGS_PARM1(ctx), CW_NCCL_PROGRESS_END);
 	return 0;
 }
 
@@ -245,8 +245,8 @@ static __always_inline void walk(struct ops_walk *w, struct cw_nccl_comm_entry *
 	if (!end_look(w, entry))
 		return;
 	begin_again(w);
-	bpf_loop(MAX_STEPS, tell_callback, w, 0);
-	end_tell(w);
+	bpf_loop(MAX_STEPS, emit_callback, w, 0);
+	end_emit(w);
 	begin_again(w);
 	bpf_loop(MAX_STEPS, connect_callback, w, 0);
 	end_connect(w);
@@ -385,11 +385,11 @@ __weak __noinline int look_here(void)
 	return 0;
 }
 
-__weak __noinline int tell_here(void)
+__weak __noinline int emit_here(void)
 {
 	struct ops_walk *w = walk_here();
 
-	return w ? tell_step(w) : 1;
+	return w ? emit_step(w) : 1;
 }
 
 __weak __noinline int connect_here(void)
@@ -410,9 +410,9 @@ static __always_inline void walk_bounded(struct ops_walk *w, struct cw_nccl_comm
 		return;
 	begin_again(w);
 	for (i = 0; i < BOUNDED_STEPS; i++)
-		if (tell_here())
+		if (emit_here())
 			break;
-	end_tell(w);
+	end_emit(w);
 	begin_again(w);
 	for (i = 0; i < BOUNDED_STEPS; i++)
 		if (connect_here())
@@ -457,7 +457,7 @@ SEC("uprobe")
 int warns(struct pt_regs *ctx)
 {
 	KEEP_OWN_STACK(ctx);
-	tell_warning(ctx);
+	emit_warning(ctx);
 	return 0;
 }
 

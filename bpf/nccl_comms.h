@@ -75,7 +75,7 @@ static __always_inline bool read_launched(__u64 comm, __u64 *launched)
 	       READ_FIELD(*launched, shared, shared_coll_op_count);
 }
 
-/* The memory there is a communicator, as far as this build can tell. */
+/* The memory there is a communicator, as far as this build can check. */
 static __always_inline bool is_comm(__u64 comm)
 {
 	__u64 magic = 0;
@@ -207,7 +207,7 @@ static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64
 }
 
 /* False: the record was dropped. */
-static __always_inline bool tell_comm(__u64 comm, const struct cw_nccl_comm_entry *entry,
+static __always_inline bool emit_comm(__u64 comm, const struct cw_nccl_comm_entry *entry,
 				      __u32 flags, __u64 parent, __s32 color)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -278,7 +278,7 @@ static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 co
 	entry->mm = mm_of_current();
 	entry->generation_ns = bpf_ktime_get_ns();
 	(void)find_proxies(entry, comm);
-	if (tell_comm(comm, entry, flags, parent, color))
+	if (emit_comm(comm, entry, flags, parent, color))
 		return 0;
 	/* No record was emitted: it is discovered again at its next call or launch. */
 	bpf_map_delete_elem(&comms, &key);

@@ -18,7 +18,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct cw_nccl_connection_key);
-	__type(value, __u8); /* failed tries, or CW_NCCL_CONNECTION_TOLD */
+	__type(value, __u8); /* failed tries, or CW_NCCL_CONNECTION_EMITTED */
 } connections SEC(".maps");
 
 struct connection_read {
@@ -225,7 +225,7 @@ static __always_inline bool read_socket(const struct connection_read *c, __u32 i
 }
 
 /* One record: up to CW_NCCL_ENDPOINTS of the endpoints. False: it was dropped. */
-static __always_inline bool tell_endpoints(struct connection_read *c, __u32 first)
+static __always_inline bool emit_endpoints(struct connection_read *c, __u32 first)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	struct cw_nccl_connection *r;
@@ -298,7 +298,7 @@ static __always_inline enum connection_left note_connection(__u64 comm,
 		return NOTHING_LEFT;
 	known = bpf_map_lookup_elem(&connections, &key);
 	tries = known ? *known : 0;
-	if (tries >= CW_NCCL_CONNECTION_TOLD)
+	if (tries >= CW_NCCL_CONNECTION_EMITTED)
 		return NOTHING_LEFT;
 	__builtin_memset(&c, 0, sizeof(c));
 	c.comm = comm;
@@ -308,7 +308,7 @@ static __always_inline enum connection_left note_connection(__u64 comm,
 	read_resources(&c);
 	count_endpoints(&c);
 	/* A dropped record is emitted again with the next new shape on this connection. */
-	if (!tell_endpoints(&c, first))
+	if (!emit_endpoints(&c, first))
 		return NOTHING_LEFT;
 	if (c.flags & CW_NCCL_CONNECTION_FAULT) {
 		tries++;
@@ -317,7 +317,7 @@ static __always_inline enum connection_left note_connection(__u64 comm,
 	}
 	if (first + CW_NCCL_ENDPOINTS < c.n_endpoints)
 		return MORE_ENDPOINTS;
-	tries = CW_NCCL_CONNECTION_TOLD;
+	tries = CW_NCCL_CONNECTION_EMITTED;
 	bpf_map_update_elem(&connections, &key, &tries, BPF_ANY);
 	return NOTHING_LEFT;
 }

@@ -99,7 +99,7 @@ static __always_inline __u64 stack_argument(struct pt_regs *ctx, __u32 index)
 	return value;
 }
 
-static __noinline long tell_exported(const struct exported_call *call)
+static __noinline long emit_exported(const struct exported_call *call)
 {
 	__u64 id = bpf_get_current_pid_tgid(), bytes;
 	struct cw_nccl_call *r;
@@ -142,7 +142,7 @@ static __always_inline long reduces_to_all(struct pt_regs *ctx, __u32 func)
 		.func = func,
 	};
 
-	return tell_exported(&call);
+	return emit_exported(&call);
 }
 
 /* (sendbuff, recvbuff, count, datatype, comm, stream) */
@@ -158,7 +158,7 @@ static __always_inline long has_no_root(struct pt_regs *ctx, __u32 func)
 		.func = func,
 	};
 
-	return tell_exported(&call);
+	return emit_exported(&call);
 }
 
 /* (sendbuff, recvbuff, count, datatype, root, comm, stream) */
@@ -175,7 +175,7 @@ static __always_inline long has_root(struct pt_regs *ctx, __u32 func)
 		.func = func,
 	};
 
-	return tell_exported(&call);
+	return emit_exported(&call);
 }
 
 /* (buffer, count, datatype, peer, comm, stream) */
@@ -191,7 +191,7 @@ static __always_inline long has_peer(struct pt_regs *ctx, __u32 func)
 		.func = func,
 	};
 
-	return tell_exported(&call);
+	return emit_exported(&call);
 }
 
 #define EXPORTED_CALL(program, arguments, func)                                                    \
@@ -231,7 +231,7 @@ int calls_reduce(struct pt_regs *ctx)
 		.func = CW_NCCL_REDUCE,
 	};
 
-	tell_exported(&call);
+	emit_exported(&call);
 	return 0;
 }
 

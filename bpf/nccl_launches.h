@@ -11,7 +11,7 @@
 #include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_launch_records.h"
 
-static __always_inline void tell_task(struct ops_walk *w, const __u8 *op, const __u8 *task)
+static __always_inline void emit_task(struct ops_walk *w, const __u8 *op, const __u8 *task)
 {
 	struct cw_nccl_shape_task *r = RESERVE_RECORD_IN(
 		bulk_events, cw_nccl_shape_task, CW_KIND_NCCL_SHAPE_TASK, CW_LOSS_NCCL_SHAPE);
@@ -45,7 +45,7 @@ static __always_inline void tell_task(struct ops_walk *w, const __u8 *op, const 
 }
 
 /* A task without an operation of its own. */
-static __always_inline void tell_listed(struct ops_walk *w, const __u8 *task)
+static __always_inline void emit_listed(struct ops_walk *w, const __u8 *task)
 {
 	struct cw_nccl_shape_task *r = RESERVE_RECORD_IN(
 		bulk_events, cw_nccl_shape_task, CW_KIND_NCCL_SHAPE_TASK, CW_LOSS_NCCL_SHAPE);
@@ -122,7 +122,7 @@ static __always_inline void copy_op(struct ops_walk *w, const __u8 *op, struct c
 }
 
 /* One operation a step: its record is emitted whole. 1: the walk is over. */
-static __always_inline long tell_step(struct ops_walk *w)
+static __always_inline long emit_step(struct ops_walk *w)
 {
 	struct cw_nccl_shape_ops *r;
 	struct cw_nccl_comm_entry *entry = entry_of(w);
@@ -139,7 +139,7 @@ static __always_inline long tell_step(struct ops_walk *w)
 			return 1;
 		if (listed == NEXT_TASK) {
 			w->n_tasks++;
-			tell_listed(w, task);
+			emit_listed(w, task);
 			step_over_listed(w, task);
 		}
 		return 0;
@@ -147,7 +147,7 @@ static __always_inline long tell_step(struct ops_walk *w)
 	if (!read_op(w, op, sizeof(op)))
 		return 0;
 	if (HAS(op_task) && new_task(w, task_of_next(w), task))
-		tell_task(w, op, task);
+		emit_task(w, op, task);
 	if (HAS(op_task) && !w->task) {
 		READ_FIELD(w->n_channels, next_op(w), op_n_channels);
 		w->protocol = FROM_COPY(__u8, op, op_protocol);
@@ -172,15 +172,15 @@ static __always_inline long tell_step(struct ops_walk *w)
 	return 0;
 }
 
-__weak __noinline long tell_any_step(struct ops_walk *w)
+__weak __noinline long emit_any_step(struct ops_walk *w)
 {
-	return w ? tell_step(w) : 1;
+	return w ? emit_step(w) : 1;
 }
 
-static long tell_callback(__u32 step, void *w)
+static long emit_callback(__u32 step, void *w)
 {
 	(void)step;
-	return tell_any_step(w) != 0;
+	return emit_any_step(w) != 0;
 }
 
 /* The connections of the operations that were not emitted before. 1: the walk is over. */
@@ -295,7 +295,7 @@ static __always_inline bool is_truncated(const struct ops_walk *w)
 	return !w->over || w->posted_early || w->n_proxies > CW_NCCL_PROXIES;
 }
 
-static __noinline long tell_launch(struct ops_walk *w, bool known)
+static __noinline long emit_launch(struct ops_walk *w, bool known)
 {
 	__u64 launched = 0;
 	struct cw_nccl_launch *r;
@@ -347,12 +347,12 @@ static __always_inline bool is_known_shape(struct ops_walk *w, struct cw_nccl_co
 {
 	struct cw_nccl_shape_key key = {.shape = w->hash, .tgid = w->tgid};
 	struct cw_nccl_shape_at_hand *at_hand = place_at_hand(entry, w->hash);
-	__u64 n_told = *(volatile __u64 *)&n_shapes;
+	__u64 n_emitted = *(volatile __u64 *)&n_shapes;
 
-	if (at_hand->shape == w->hash && n_told - at_hand->n_told < SHAPES_MEANWHILE)
+	if (at_hand->shape == w->hash && n_emitted - at_hand->n_emitted < SHAPES_MEANWHILE)
 		return true;
 	at_hand->shape = w->hash;
-	at_hand->n_told = n_told;
+	at_hand->n_emitted = n_emitted;
 	if (bpf_map_lookup_elem(&shapes, &key))
 		return true;
 	__sync_fetch_and_add(&n_shapes, 1);
@@ -380,7 +380,7 @@ static __always_inline bool end_look(struct ops_walk *w, struct cw_nccl_comm_ent
 	w->hash = cw_nccl_mix(w->hash, w->n_ops) | 1;
 	if (w->n_tasks > CW_NCCL_LAUNCH_TASKS)
 		flush_tasks(w);
-	tell_launch(w, w->n_ops || w->n_tasks);
+	emit_launch(w, w->n_ops || w->n_tasks);
 	if (!(w->n_ops || w->n_tasks) || is_known_shape(w, entry))
 		return false;
 	w->n_all_ops = w->n_ops;
@@ -396,7 +396,7 @@ static __always_inline void begin_again(struct ops_walk *w)
 	w->hash = hash;
 }
 
-static __always_inline void end_tell(struct ops_walk *w)
+static __always_inline void end_emit(struct ops_walk *w)
 {
 	/* Some records were dropped: the next launch with this shape tries again. */
 	if (w->n_ops != w->n_all_ops || w->n_tasks != w->n_all_tasks)

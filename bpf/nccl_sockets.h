@@ -30,7 +30,7 @@ struct written {
  * What the program has written, once. In bytes_sent there is no SYN and no FIN, but all again that
  * a queue of this node refused; in bytes_acked the other way round.
  *
- * Meanwhile the kernel may send on, and the other end acknowledge: whoever is at that has the
+ * Meanwhile the kernel may send on, and the other end acknowledge: the CPU that does so has the
  * socket alone, counts bytes_sent before snd_nxt, bytes_acked before snd_una, and looks like more
  * than is acknowledged or on the way until both are counted. What is sent again counts as that
  * first, in bytes_retrans, then in bytes_sent: so long less is sent than acknowledged, by more than
@@ -38,7 +38,7 @@ struct written {
  * and is the socket's owner all the while. One that stays so is at work on the FIN that it has
  * counted.
  *
- * Where somebody is at it for longer than the looks: with a FIN one byte too few, else, on the end
+ * Where a CPU works on it for longer than the looks: with a FIN one byte too few, else, on the end
  * that connected, one too many, the SYN; what is being sent again is missing.
  */
 static __always_inline struct written look_at_written(struct sock *sk)
@@ -97,7 +97,7 @@ static __always_inline __u64 arrived_bytes(struct sock *sk)
 	return with_fin && received ? received - 1 : received;
 }
 
-static __always_inline void tell_socket(struct file *file, __u32 type)
+static __always_inline void emit_socket(struct file *file, __u32 type)
 {
 	struct sock *sk = tcp_of(file);
 	__u64 id = bpf_get_current_pid_tgid();
@@ -141,7 +141,7 @@ int socket_closes(struct pt_regs *ctx)
 		return 0;
 	file = socket_file(fd);
 	if (file)
-		tell_socket(file, type);
+		emit_socket(file, type);
 	return 0;
 }
 

@@ -42,7 +42,7 @@ static __always_inline bool too_many_warnings(void)
  * ncclDebugLogV(level, flags, file, function, line, format, arguments), before 2.30
  * ncclDebugLog(level, flags, file, line, format, ...)
  */
-static __always_inline void tell_warning(struct pt_regs *ctx)
+static __always_inline void emit_warning(struct pt_regs *ctx)
 {
 	/*
 	 * All are read, as in plan_of(): line and format; with a function before them they are one

@@ -31,7 +31,7 @@ static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, in
 	 * A queue pair whose creation was recorded has more facts than a query returns. A dump is
 	 * repeated where the kernel may have left some out: one record of each is enough.
 	 */
-	if (!live || !(live->flags & CW_QP_PREEXISTING) || live->told)
+	if (!live || !(live->flags & CW_QP_PREEXISTING) || live->emitted)
 		return 0;
 	e = RESERVE_RECORD(cw_qp_event, CW_KIND_QP_EXISTING, CW_LOSS_QP_EVENT);
 	if (!e)
@@ -67,7 +67,7 @@ static __always_inline int queried(struct ib_qp *qp, struct ib_qp_attr *attr, in
 		}
 	}
 	bpf_ringbuf_submit(e, 0);
-	live->told = !result;
+	live->emitted = !result;
 	return 0;
 }
 

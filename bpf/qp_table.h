@@ -80,8 +80,8 @@ static __always_inline void fill_identity(struct cw_qp_event *e, struct ib_qp *q
 		e->pdn = BPF_CORE_READ(pd, res.id);
 }
 
-/* NULL: not recorded, or table full, which is counted. A new one gets a record if `tell`. */
-static __always_inline struct cw_live_qp *find_or_put_live_qp(struct ib_qp *qp, bool tell)
+/* NULL: not recorded, or table full, which is counted. A new one gets a record if `emit`. */
+static __always_inline struct cw_live_qp *find_or_put_live_qp(struct ib_qp *qp, bool emit)
 {
 	__u64 address = (__u64)qp;
 	struct cw_live_qp *known = bpf_map_lookup_elem(&live_qps, &address);
@@ -99,7 +99,7 @@ static __always_inline struct cw_live_qp *find_or_put_live_qp(struct ib_qp *qp, 
 			count_loss(CW_LOSS_QP_TABLE);
 		return known;
 	}
-	if (tell) {
+	if (emit) {
 		e = RESERVE_RECORD(cw_qp_event, CW_KIND_QP_EXISTING, CW_LOSS_QP_EVENT);
 		if (e) {
 			fill_identity(e, qp, &live);

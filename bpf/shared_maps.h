@@ -50,7 +50,8 @@ struct {
 } live_qps SEC(".maps");
 
 /*
- * The number of destroyed queue pairs with this number in this process: tells reused numbers apart.
+ * The number of destroyed queue pairs with this number in this process: distinguishes reused
+ * numbers.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

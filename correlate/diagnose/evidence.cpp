@@ -12,7 +12,7 @@ namespace {
 
 using inspect::Thread;
 
-constexpr std::size_t FRAMES_TOLD = 4;
+constexpr std::size_t MAX_FRAMES = 4;
 constexpr std::uint64_t LEAST_THROTTLED_NS = 10'000'000;
 
 std::string_view state_text(char state) {
@@ -39,7 +39,7 @@ std::string thread_text(const Thread &thread, std::string_view what) {
     std::string text = fmt::format("its {} {}", what, state_text(thread.state));
     if (!thread.stack.empty()) {
         const auto last = thread.stack.begin() +
-                          static_cast<std::ptrdiff_t>(std::min(thread.stack.size(), FRAMES_TOLD));
+                          static_cast<std::ptrdiff_t>(std::min(thread.stack.size(), MAX_FRAMES));
         text += fmt::format(" in {}", fmt::join(thread.stack.begin(), last, " < "));
     } else if (!thread.wait_channel.empty()) {
         text += " in " + thread.wait_channel;

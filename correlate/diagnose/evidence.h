@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an inspection shows of a rank besides NCCL: threads, throttling, ports.
+// What an inspection shows of a rank in addition to NCCL: threads, throttling, ports.
 #pragma once
 
 #include <cstdint>

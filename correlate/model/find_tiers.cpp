@@ -79,10 +79,10 @@ void find_ports(Model &model, const Topology &topology, const std::vector<bool> 
             port.topology_port = topology.find_remote(by_gid(port.gids[i]));
         if (!port.topology_port)
             continue;
-        const topology::Port told = topology.port(*port.topology_port);
-        port.switch_id = told.switch_id;
-        port.switch_port = told.switch_port;
-        port.rail = told.rail;
+        const topology::Port listed = topology.port(*port.topology_port);
+        port.switch_id = listed.switch_id;
+        port.switch_port = listed.switch_port;
+        port.rail = listed.rail;
     }
 }
 

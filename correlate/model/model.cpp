@@ -14,7 +14,7 @@ constexpr std::uint8_t QPT_SMI = 0, QPT_GSI = 1, QPT_RC = 2, QPT_UC = 3, QPT_UD 
                        QPT_XRC_INI = 9, QPT_XRC_TGT = 10;
 
 // A counter that is not re-emitted was sampled and is unchanged.
-bool tells_every_change(const Session &session) {
+bool records_every_change(const Session &session) {
     return session.sample_interval_ns != 0 &&
            std::none_of(session.loss.begin(), session.loss.end(), [](const auto &of) {
                return of.first.first == CW_LOSS_RECORD_WRITE && of.second != 0;
@@ -51,7 +51,7 @@ bool Session::watched_queue_pairs() const {
 }
 
 std::uint64_t Session::unchanged_ns(std::uint64_t from_ns, std::uint64_t until_ns) const {
-    if (!tells_every_change(*this) || until_ns <= from_ns)
+    if (!records_every_change(*this) || until_ns <= from_ns)
         return 0;
     std::uint64_t known_ns = until_ns - from_ns;
     auto gap = std::upper_bound(
@@ -64,7 +64,7 @@ std::uint64_t Session::unchanged_ns(std::uint64_t from_ns, std::uint64_t until_n
 }
 
 std::uint64_t Session::read_last_ns(std::uint64_t from_ns, std::uint64_t until_ns) const {
-    if (!tells_every_change(*this))
+    if (!records_every_change(*this))
         return from_ns;
     std::uint64_t last_ns = subtract_or_zero(until_ns, most_between_readings_ns(*this));
     // A gap starts with a reading; after a gap between segments all counters are re-emitted.

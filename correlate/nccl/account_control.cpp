@@ -87,28 +87,28 @@ private:
         }
         const std::uint64_t headers =
             add_saturating(link.greeting_bytes, link.attributed_header_bytes);
-        std::uint64_t of_nobody = 0;
+        std::uint64_t unowned_bytes = 0;
         for (const Interval &interval : link.intervals) {
             const std::uint64_t excess =
                 subtract_or_zero(interval.measured_bytes, interval.derived_bytes);
             if (interval.kind != IntervalKind::Excess)
                 continue;
             if (interval.n_ops == 0 || interval.is_first)
-                of_nobody = add_saturating(of_nobody, excess);
+                unowned_bytes = add_saturating(unowned_bytes, excess);
         }
         if (!link.sockets.empty())
             add_known(nccl_.control.socket_header_bytes, headers);
         const std::uint64_t rest =
             subtract_or_zero(subtract_or_zero(link.measured_bytes, link.attributed_bytes),
                              link.sockets.empty() ? 0 : headers);
-        of_nobody = std::min(of_nobody, rest);
-        add_total(Rung::Process, link.source, of_nobody);
+        unowned_bytes = std::min(unowned_bytes, rest);
+        add_total(Rung::Process, link.source, unowned_bytes);
         // A plugin may send more than NCCL hands it. For an assumed flow only the communicator is
         // known.
         const bool is_plugins = link.transport == CW_NCCL_TRANSPORT_PLUGIN;
         add_total(is_plugins || link.is_assumed ? Rung::Process
                                                 : std::min(link.rung, Rung::Inferred),
-                  link.source, rest - of_nobody);
+                  link.source, rest - unowned_bytes);
         Known wire_bytes = link.wire_bytes;
         if (wire_bytes)
             wire_bytes = subtract_or_zero(*wire_bytes, link.attributed_wire_bytes);

@@ -265,9 +265,9 @@ private:
 
     // nullptr: not read, or this version has no tasks.
     static const cw_nccl_shape_task *task_of(const Shape &shape, const ShapeOp &op) {
-        const bool is_told =
+        const bool is_read =
             op.task < shape.tasks.size() && shape.tasks[op.task].header.length_bytes != 0;
-        return is_told ? &shape.tasks[op.task] : nullptr;
+        return is_read ? &shape.tasks[op.task] : nullptr;
     }
 
     // Only the owner of these launched bytes is known.
@@ -337,15 +337,16 @@ private:
             if (!shape.is_complete)
                 operation->flags |= OPERATION_PARTIAL;
             operation->batch = std::max(operation->batch, batch);
-            const cw_nccl_shape_task &told = shape.tasks[task];
-            const bool is_told = told.header.length_bytes != 0;
-            const std::uint8_t algorithm = is_told ? told.algorithm : shape.algorithm;
-            if (operation->algorithm == CW_NCCL_ALGORITHM_UNKNOWN && !is_p2p(told.func))
+            const cw_nccl_shape_task &shape_task = shape.tasks[task];
+            const bool is_read = shape_task.header.length_bytes != 0;
+            const std::uint8_t algorithm = is_read ? shape_task.algorithm : shape.algorithm;
+            if (operation->algorithm == CW_NCCL_ALGORITHM_UNKNOWN && !is_p2p(shape_task.func))
                 operation->algorithm = algorithm;
             if (operation->protocol == CW_NCCL_PROTOCOL_UNKNOWN)
-                operation->protocol = is_told ? told.protocol : shape.protocol;
-            const std::uint16_t channels =
-                is_told && told.n_channels != 0 ? told.n_channels : shape.task_channels[task];
+                operation->protocol = is_read ? shape_task.protocol : shape.protocol;
+            const std::uint16_t channels = is_read && shape_task.n_channels != 0
+                                               ? shape_task.n_channels
+                                               : shape.task_channels[task];
             operation->n_channels = std::max(operation->n_channels, channels);
         }
     }
@@ -378,10 +379,10 @@ private:
             UnlistedSums &unlisted = unlisted_of(ref, launch, op);
             // For a graph that was captured before the recording, the operation is read from the
             // task.
-            const bool is_told =
+            const bool is_read =
                 (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0 && task_of(shape, op) != nullptr;
             const Rung of_call = &unlisted == &replays_ ? rung_of_call(ref, launch, op.task)
-                                 : is_told              ? Rung::Exact
+                                 : is_read              ? Rung::Exact
                                                         : Rung::Inferred;
             share.rung = std::min(share.rung, of_call);
             unlisted.add(ref.instance, launch, func_of(shape, op), share);

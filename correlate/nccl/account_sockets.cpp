@@ -148,13 +148,13 @@ private:
             (last.flags & (CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL)) == CW_TCP_SOCKET_GONE;
         identity.tx_bytes = subtract_or_zero(last.acked_bytes, before.acked_bytes);
         identity.rx_bytes = subtract_or_zero(last.received_bytes, before.received_bytes);
-        if (tells_sent(last))
+        if (has_sent_bytes(last))
             identity.retransmitted_bytes =
                 subtract_or_zero(last.retransmitted_bytes, before.retransmitted_bytes);
     }
 
     // Linux before 4.19 has no counters of sent bytes.
-    static bool tells_sent(const cw_tcp_socket &socket) {
+    static bool has_sent_bytes(const cw_tcp_socket &socket) {
         return socket.sent_bytes != 0 || socket.acked_bytes == 0;
     }
 

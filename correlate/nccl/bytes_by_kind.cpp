@@ -59,7 +59,7 @@ struct LinearEquation {
     }
 };
 
-enum class Verdict { New, FollowsFromOthers, Contradicted, NotTold };
+enum class Verdict { New, FollowsFromOthers, Contradicted, NotKnown };
 
 // Linearly independent sums. The first kind of each is in no other.
 class Basis {
@@ -68,7 +68,7 @@ public:
         for (const LinearEquation &known : sums_) {
             sum.take_out(known);
             if (!sum.is_small())
-                return Verdict::NotTold;
+                return Verdict::NotKnown;
         }
         if (sum.first() == sum.operations.size())
             return sum.bytes == 0 ? Verdict::FollowsFromOthers : Verdict::Contradicted;
@@ -76,7 +76,7 @@ public:
         for (LinearEquation &known : reduced) {
             known.take_out(sum);
             if (!known.is_small())
-                return Verdict::NotTold;
+                return Verdict::NotKnown;
         }
         reduced.push_back(std::move(sum));
         sums_ = std::move(reduced);
@@ -116,7 +116,7 @@ std::optional<Solution> solution_of(const std::vector<LinearEquation> &sums, std
         if (i == without)
             continue;
         const Verdict verdict = basis.add(sums[i]);
-        if (verdict == Verdict::Contradicted || verdict == Verdict::NotTold)
+        if (verdict == Verdict::Contradicted || verdict == Verdict::NotKnown)
             return std::nullopt;
         if (verdict == Verdict::New)
             solution.needed.push_back(i);

@@ -183,11 +183,11 @@ void CapturedPlans::number(Replays begin, Replays end, const Calls &without_task
         stream_.launches[*at].replay = static_cast<std::uint32_t>(at - begin);
     for (const std::uint32_t call : without_task)
         join_call(joins_[call], *begin, Rung::Exact, static_cast<std::uint32_t>(end - begin));
-    std::uint32_t told = 0;
+    std::uint32_t joined = 0;
     for (Replays at = end; at != begin;) {
         const Launch &launch = stream_.launches[*--at];
-        for (; told < launch.n_tasks; ++told)
-            if (const std::uint32_t call = task_calls_[launch.first_task + told]; call != NONE)
+        for (; joined < launch.n_tasks; ++joined)
+            if (const std::uint32_t call = task_calls_[launch.first_task + joined]; call != NONE)
                 join_call(joins_[call], *begin, Rung::Exact, launch.replay + 1);
     }
 }

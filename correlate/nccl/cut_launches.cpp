@@ -21,12 +21,12 @@ CutLaunches::CutLaunches(const model::Model &model) : groups_(model.nccl.instanc
             if ((launch.flags & CW_NCCL_LAUNCH_TRUNCATED) == 0)
                 continue;
             // A group is launched in parts: its calls precede the first of them.
-            const auto behind =
+            const auto next_call =
                 std::lower_bound(stream.calls.begin(), stream.calls.end(), launch.time_ns, by_time);
-            if (behind == stream.calls.begin())
+            if (next_call == stream.calls.begin())
                 continue;
             const auto first = std::lower_bound(launches.begin(), launches.end(),
-                                                std::prev(behind)->time_ns, by_time);
+                                                std::prev(next_call)->time_ns, by_time);
             const std::uint64_t after_ns =
                 first == launches.begin() ? 0 : std::prev(first)->time_ns;
             groups_[index].emplace_back(after_ns, launch.time_ns);

@@ -129,19 +129,19 @@ std::vector<NcclError> errors_of_texts(const Model &model) {
         seen[{warning.session, warning.tgid}].emplace_back(warning.time_ns, warning.earlier);
     for (auto &[process, of_process] : seen)
         std::sort(of_process.begin(), of_process.end());
-    std::map<ProcessKey, std::set<std::string>> told;
+    std::map<ProcessKey, std::set<std::string>> listed;
     for (const Warning &warning : warnings) {
         if (!is_used(model, warning.session))
             continue;
         const ProcessKey process{warning.session, warning.tgid};
         if (auto text = text_of_warning(warning, seen[process])) {
-            told[process].insert(*text);
+            listed[process].insert(*text);
             errors.push_back(warning_of(owned, warning, std::move(*text)));
         }
     }
     for (const LastError &text : texts) {
         if (!is_used(model, text.session) || text.text.empty() ||
-            !told[{text.session, text.tgid}].insert(text.text).second)
+            !listed[{text.session, text.tgid}].insert(text.text).second)
             continue;
         NcclError error;
         error.session = text.session;
@@ -169,7 +169,7 @@ std::vector<NcclError> errors_of_results(const Model &model) {
     std::stable_sort(results.begin(), results.end(), [](const KeptResult &a, const KeptResult &b) {
         return a.time_ns < b.time_ns;
     });
-    std::set<std::tuple<Index, Index, std::uint32_t>> told;
+    std::set<std::tuple<Index, Index, std::uint32_t>> listed;
     for (const KeptResult &result : results) {
         if (!is_used(model, result.session))
             continue;
@@ -183,7 +183,7 @@ std::vector<NcclError> errors_of_results(const Model &model) {
         error.time_ns = result.time_ns;
         error.was_there = result.before_ns == 0;
         error.result = result.result;
-        if (told.insert({result.session, error.instance, result.result}).second)
+        if (listed.insert({result.session, error.instance, result.result}).second)
             errors.push_back(std::move(error));
     }
     return errors;
@@ -283,7 +283,7 @@ std::vector<NcclError> errors_of_processes(const Model &model) {
     const NcclFacts &nccl = model.nccl;
     const Owned owned(nccl);
     std::vector<NcclError> errors;
-    std::set<std::tuple<Index, std::uint32_t, Index>> told; // repeated records
+    std::set<std::tuple<Index, std::uint32_t, Index>> listed; // repeated records
     for (const EndedProcess &ended : in_order(nccl.gathered.ended_processes)) {
         NcclError error;
         error.kind = ErrorKind::Ended;
@@ -304,7 +304,7 @@ std::vector<NcclError> errors_of_processes(const Model &model) {
         });
         error.instance = error.also.front();
         error.also.erase(error.also.begin());
-        if (told.insert({error.session, error.tgid, error.instance}).second)
+        if (listed.insert({error.session, error.tgid, error.instance}).second)
             errors.push_back(std::move(error));
     }
     return errors;

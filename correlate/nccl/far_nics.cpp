@@ -41,10 +41,10 @@ std::optional<std::uint64_t> FarNics::gpu_of(const Link &link) const {
         const cw_nccl_connection &head = model_.nccl.gathered.connections[index].head;
         // A record read from outside has a named rank or none; the proxy may be another rank's of
         // the same process (PXN).
-        const bool is_told = (head.flags & CW_NCCL_CONNECTION_OUTSIDE) == 0 && head.comm != 0;
-        const Index instance = is_told ? instance_at(model_.nccl, link.session, head.tgid,
-                                                     head.comm, head.header.time_ns)
-                                       : NONE;
+        const bool has_rank = (head.flags & CW_NCCL_CONNECTION_OUTSIDE) == 0 && head.comm != 0;
+        const Index instance = has_rank ? instance_at(model_.nccl, link.session, head.tgid,
+                                                      head.comm, head.header.time_ns)
+                                        : NONE;
         if (instance != NONE)
             bus_ids.insert(model_.nccl.instances[instance].record.bus_id);
     }

@@ -60,7 +60,7 @@ public:
         calls_that_differ();
         refused_calls();
         calls_that_were_not_started();
-        tcp_beside_rdma();
+        tcp_with_rdma();
         unused_nics();
         far_nics();
         cross_rail();
@@ -223,7 +223,7 @@ private:
         return missing[0] == UINT64_MAX ? 0 : std::min(missing[0], missing[1]);
     }
 
-    void tcp_beside_rdma() {
+    void tcp_with_rdma() {
         const Sum sum = links_that([this](const Link &link, auto &) {
             return link.transport == CW_NCCL_TRANSPORT_SOCKET && link.is_send() &&
                    active_.contains(model_.sessions[link.session].host);

@@ -161,18 +161,18 @@ std::uint64_t clock_reading_before(const Model &model, const model::Session &ses
 template <typename IsOfThem>
 std::uint64_t whole_until_ns(const Model &model, const model::Session &session,
                              IsOfThem is_of_them) {
-    std::uint64_t told_ns = UINT64_MAX;
+    std::uint64_t reported_ns = UINT64_MAX;
     for (const auto &[loss_class, first_ns] : session.first_loss_ns)
         if (is_of_them(loss_class) || loss_class == CW_LOSS_RECORD_WRITE ||
             loss_class == CW_LOSS_RING_UNREAD)
-            told_ns = std::min(told_ns, first_ns);
-    if (told_ns == UINT64_MAX)
+            reported_ns = std::min(reported_ns, first_ns);
+    if (reported_ns == UINT64_MAX)
         return UINT64_MAX;
     // The start of a ring buffer's stall is not known.
     if (!session.from_start || session.first_loss_ns.contains(CW_LOSS_RING_UNREAD))
         return 0;
     // A segment starts with two readings of one moment.
-    const std::uint64_t latest_ns = clock_reading_before(model, session, told_ns);
+    const std::uint64_t latest_ns = clock_reading_before(model, session, reported_ns);
     return clock_reading_before(model, session, model::subtract_or_zero(latest_ns, ONE_MOMENT_NS));
 }
 
@@ -252,9 +252,9 @@ private:
         const bool is_created = (comm.flags & CW_NCCL_COMM_CREATED) != 0;
         if (nccl_.instances.size() > first) {
             Instance &last = nccl_.instances.back();
-            const bool is_told_again = !is_created || comm.header.time_ns == last.begin_ns;
+            const bool is_repeated = !is_created || comm.header.time_ns == last.begin_ns;
             if (!last.ended && is_same(last.record, comm) &&
-                (is_told_again || (!last.created && !has_calls(stream, last, comm)))) {
+                (is_repeated || (!last.created && !has_calls(stream, last, comm)))) {
                 // A name that is read later may be other content at that address.
                 if (is_created || (!last.created && last.record.name[0] == 0))
                     std::copy(std::begin(comm.name), std::end(comm.name), last.record.name);

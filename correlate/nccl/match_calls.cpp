@@ -166,9 +166,9 @@ private:
             const cw_nccl_task_ref &task = stream_.tasks[launch.first_task + i];
             if (!seen.insert(task.task).second)
                 continue;
-            const cw_nccl_shape_task *told = shape_task(launch, i);
-            if (is_part(told))
-                ++due.parts[part_key(*told)];
+            const cw_nccl_shape_task *described = shape_task(launch, i);
+            if (is_part(described))
+                ++due.parts[part_key(*described)];
             else
                 ++due.tasks[task.arguments_hash];
         }

@@ -226,12 +226,13 @@ private:
                 transfers.try_emplace({call_at(call).func, call_at(call).root}, call);
         Calls calls(n_tasks, NONE);
         for (std::size_t task = 0; task < n_tasks; ++task) {
-            const cw_nccl_shape_task &told = shape->tasks[task];
-            if (!is_p2p(told.func)) {
+            const cw_nccl_shape_task &described = shape->tasks[task];
+            if (!is_p2p(described.func)) {
                 calls[task] = first.empty() ? NONE : first.front();
                 continue;
             }
-            if (const auto found = transfers.find({told.func, told.root}); found != transfers.end())
+            if (const auto found = transfers.find({described.func, described.root});
+                found != transfers.end())
                 calls[task] = found->second;
         }
         give(launch, index, calls, is_single && n_tasks == 1 ? Rung::Exact : Rung::Inferred);

@@ -30,7 +30,7 @@ public:
                 break;
             numbers_[seed].reset();
         }
-        tell(has_start);
+        store_numbers(has_start);
     }
 
 private:
@@ -73,7 +73,7 @@ private:
         return true;
     }
 
-    void tell(bool has_start) {
+    void store_numbers(bool has_start) {
         std::int64_t first = 0;
         for (const auto &number : numbers_)
             if (number && !has_start)

@@ -28,8 +28,8 @@ void align(model::Model &model);
 // Each is an operation; a small capture can contain large numbers of them.
 inline constexpr std::uint64_t MAX_REPLAYS = 1'000'000;
 // Makes one operation for each collective of a communicator, and for each send with its receive;
-// for captured ones one per launch, up to `most_replays` in all, evenly shared, besides the first
-// of each.
+// for captured ones one per launch, up to `most_replays` in all, evenly shared, in addition to the
+// first of each.
 void make_operations(model::Model &model, std::uint64_t most_replays = MAX_REPLAYS);
 // Assigns each byte of a flow to an operation, as far as possible.
 void account_operations(model::Model &model);

@@ -44,7 +44,7 @@ std::optional<std::uint32_t> number_at(std::string_view text, std::size_t at) {
 }
 
 // The text after `name`; absent if `name` is.
-std::optional<std::string_view> behind(std::string_view text, std::string_view name) {
+std::optional<std::string_view> text_after(std::string_view text, std::string_view name) {
     const std::size_t at = text.find(name);
     return at == std::string_view::npos ? std::nullopt
                                         : std::optional(text.substr(at + name.size()));
@@ -99,19 +99,19 @@ bool is_made_of(std::string_view format, std::string_view text) {
 }
 
 std::optional<CompletionText> read_completion(std::string_view text) {
-    const auto completion = behind(text, "Got completion from peer ");
-    const auto entry = behind(text, "Got CQE with error");
+    const auto completion = text_after(text, "Got completion from peer ");
+    const auto entry = text_after(text, "Got CQE with error");
     if (!completion && !entry)
         return std::nullopt;
     CompletionText read;
     for (const std::string_view name : {"status=", "with error "})
-        if (const auto value = completion ? behind(*completion, name) : std::nullopt;
+        if (const auto value = completion ? text_after(*completion, name) : std::nullopt;
             value && !read.status)
             read.status = status_of(*value);
-    if (const auto value = behind(text, "qp_num="))
+    if (const auto value = text_after(text, "qp_num="))
         read.qpn = number_at(*value, 0);
     // "remoteGid ", "remoteGids", with or without text in between.
-    if (auto value = behind(text, "remoteGid")) {
+    if (auto value = text_after(text, "remoteGid")) {
         value->remove_prefix(std::min(value->find_first_not_of("s "), value->size()));
         read.remote_gid = value->substr(0, value->find_first_not_of("0123456789abcdef:."));
     }

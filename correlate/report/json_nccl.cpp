@@ -118,13 +118,13 @@ Json channels_json(const Model &model, Index comm_index) {
     for (const Index index : comm.instances) {
         const Instance &instance = nccl.instances[index];
         const std::uint64_t end_ns = instance.end_ns == 0 ? UINT64_MAX : instance.end_ns;
-        const auto &told = nccl.gathered.streams[instance.stream].channels;
+        const auto &recorded = nccl.gathered.streams[instance.stream].channels;
         const auto first =
-            std::lower_bound(told.begin(), told.end(), instance.begin_ns,
+            std::lower_bound(recorded.begin(), recorded.end(), instance.begin_ns,
                              [](const nccl::Channel &channel, std::uint64_t time_ns) {
                                  return channel.time_ns < time_ns;
                              });
-        for (auto at = first; at != told.end() && at->time_ns <= end_ns &&
+        for (auto at = first; at != recorded.end() && at->time_ns <= end_ns &&
                               static_cast<std::size_t>(at - first) < MAX_CHANNELS;
              ++at) {
             const nccl::Channel &channel = *at;

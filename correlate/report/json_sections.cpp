@@ -136,10 +136,10 @@ Json tiers_json(const Model &model) {
     for (const Tier tier : ALL_TIERS) {
         model::Sums sums = model.tiers[model::index_of(tier)];
         const bool of_fabric = tier != Tier::Self && tier != Tier::Unknown;
-        const bool is_told = saw_all && (!of_fabric || placed_all) && !has_tcp(sums);
+        const bool is_known = saw_all && (!of_fabric || placed_all) && !has_tcp(sums);
         for (Known *bytes : {&sums.tx_wire_bytes, &sums.tx_payload_bytes})
             if (bytes->value_or(0) == 0)
-                *bytes = is_told ? Known(0) : Known();
+                *bytes = is_known ? Known(0) : Known();
         json[std::string(topology::tier_name(tier))] = sums_json(sums);
     }
     return json;

@@ -148,11 +148,11 @@ private:
         if (!by.empty())
             wrapped("  " + by, "  ", "");
         const nccl::Control &control = nccl_.control;
-        std::string beside;
+        std::string control_text;
         const auto add = [&](std::string_view name, const Known &bytes) {
             if (bytes && *bytes != 0)
-                beside +=
-                    fmt::format("{}{} {}", beside.empty() ? "" : ", ", human_bytes(*bytes), name);
+                control_text += fmt::format("{}{} {}", control_text.empty() ? "" : ", ",
+                                            human_bytes(*bytes), name);
         };
         add("clear-to-send", control.clear_to_send_payload_bytes);
         add("flush", control.flush_payload_bytes);
@@ -167,8 +167,8 @@ private:
         add_sockets("network setup", CW_NCCL_SOCKET_NETWORK_SETUP);
         add_sockets("RAS (health checks)", CW_NCCL_SOCKET_RAS);
         add("on other queue pairs, possibly counted above too", totals.perhaps_counted_bytes);
-        if (!beside.empty())
-            wrapped("  Not part of that: NCCL's control traffic, " + beside, "  ", "");
+        if (!control_text.empty())
+            wrapped("  Not part of that: NCCL's control traffic, " + control_text, "  ", "");
         if (nccl_.ops_truncated != 0)
             line(fmt::format("  {} launch(es) had more operations than collwire reads",
                              grouped(nccl_.ops_truncated)));

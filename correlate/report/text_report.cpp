@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::size_t MATRIX_HOSTS = 12;
 
-bool has_beside(const model::Sums &sums) {
+bool has_other_bytes(const model::Sums &sums) {
     return sums.tcp.is_used() || sums.derived_tx_payload_bytes;
 }
 
@@ -137,7 +137,8 @@ void ReportTextWriter::header() {
                                                            : "posted (computed from work requests)",
                             share(bytes, model_.total.tx_wire_bytes));
     }
-    const bool has_sent = model_.total.tx_wire_bytes.value_or(0) != 0 || !has_beside(model_.total);
+    const bool has_sent =
+        model_.total.tx_wire_bytes.value_or(0) != 0 || !has_other_bytes(model_.total);
     if (!known_by.empty() && has_sent)
         field("  byte source    " + known_by);
     if (model_.total.retransmitted_wire_bytes && has_sent)
@@ -151,10 +152,10 @@ void ReportTextWriter::header() {
 void ReportTextWriter::sent() {
     const model::Sums &total = model_.total;
     const bool is_measured = total.tx_wire_bytes || total.tx_payload_bytes;
-    if (is_measured || !has_beside(total))
+    if (is_measured || !has_other_bytes(total))
         field("  sent           " + exact_bytes(total.tx_wire_bytes) + " wire bytes, " +
               exact_bytes(total.tx_payload_bytes) + " payload" +
-              (has_beside(total) ? ", by queue pairs" : ""));
+              (has_other_bytes(total) ? ", by queue pairs" : ""));
     if (total.derived_tx_payload_bytes)
         field(fmt::format("  {}  {} payload, computed from NCCL's operations: bytes of these queue "
                           "pairs were not measured",
@@ -249,14 +250,14 @@ void ReportTextWriter::node_pair_list() {
     for (const model::NodePair &pair : model_.node_pairs)
         pairs.push_back(&pair);
     const std::size_t shown = std::min(pairs.size(), options_.rows);
-    const auto beside = [](const model::NodePair *pair) {
+    const auto other_bytes = [](const model::NodePair *pair) {
         return std::max(pair->all.tcp.tx_payload_bytes, computed(pair->all));
     };
     std::partial_sort(
         pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(shown), pairs.end(),
         [&](const model::NodePair *a, const model::NodePair *b) {
-            return std::tuple(b->all.tx_wire_bytes, beside(b), a->source, a->destination) <
-                   std::tuple(a->all.tx_wire_bytes, beside(a), b->source, b->destination);
+            return std::tuple(b->all.tx_wire_bytes, other_bytes(b), a->source, a->destination) <
+                   std::tuple(a->all.tx_wire_bytes, other_bytes(a), b->source, b->destination);
         });
     title("Sent between hosts, the most sent first");
     Table table({{"from", Align::Left, true},
@@ -451,19 +452,19 @@ void ReportTextWriter::processes() {
 }
 
 void ReportTextWriter::events() {
-    std::set<Index> told; // already in the errors
+    std::set<Index> listed; // already in the errors
     for (const nccl::NcclError &error : model_.nccl.errors)
-        told.insert(error.qps.begin(), error.qps.end());
+        listed.insert(error.qps.begin(), error.qps.end());
     const auto n_events = static_cast<std::size_t>(
         std::count_if(model_.events.begin(), model_.events.end(), [&](const model::Event &event) {
-            return event.kind != "qp_error" || !told.contains(event.qp);
+            return event.kind != "qp_error" || !listed.contains(event.qp);
         }));
     if (n_events == 0)
         return;
     title("Events (UTC)");
     std::size_t shown = 0;
     for (const model::Event &event : model_.events) {
-        if (event.kind == "qp_error" && told.contains(event.qp))
+        if (event.kind == "qp_error" && listed.contains(event.qp))
             continue;
         if (shown / 2 == options_.rows)
             break;

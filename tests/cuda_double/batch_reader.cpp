@@ -209,7 +209,7 @@ Collective read_collective(const char *work, const Function &function, int chann
 }
 
 struct WorkAt {
-    std::uint32_t offset = 0; // in its storage: what tells works apart
+    std::uint32_t offset = 0; // in its storage: distinguishes works
     std::vector<char> bytes;
 };
 
@@ -373,8 +373,8 @@ private:
 
     // Channels of one pair follow one another modulo a power of two: up to 2.27 in the order of
     // their bits reversed (device.h ncclP2pChannelToPart).
-    static int part_on(int channels_behind, int channels) {
-        const int place = channels_behind & (channels - 1);
+    static int part_on(int channels_after, int channels) {
+        const int place = channels_after & (channels - 1);
         if (nccl_version() >= kFirstWithPartsInARow)
             return place;
         int part = 0;

@@ -42,7 +42,7 @@ struct Options {
 void require_cuda(cudaError_t error, const char *what) {
     if (error != cudaSuccess)
         give_up(
-            fmt::format("{}: CUDA error {}. Fix: COLLWIRE_CUDA_VERBOSE=1 tells more", what, error));
+            fmt::format("{}: CUDA error {}. Fix: COLLWIRE_CUDA_VERBOSE=1 shows more", what, error));
 }
 
 std::size_t wrong_elements = 0;

@@ -16,7 +16,7 @@ struct Launch {
 };
 
 // How many bytes each parameter has, for kernels whose parameters come as an array of pointers: the
-// host's stub does not tell. Fatal for a kernel that has no double.
+// host's stub does not show. Fatal for a kernel that has no double.
 std::vector<std::size_t> parameter_bytes(const std::string &kernel);
 
 // Fatal for a kernel that has no double.

@@ -14,7 +14,7 @@ constexpr unsigned kPciDeviceId = 0x233010de;
 constexpr unsigned kPciSubsystemId = 0x16c110de;
 constexpr int kP2pChipsetNotSupported = 2;
 
-// A device is told apart by its address alone.
+// A device is distinguished by its address alone.
 char devices[kMostDevices];
 
 unsigned number_of(const char *variable, unsigned otherwise, int base) {

@@ -208,7 +208,7 @@ namespace {
 
 struct Boot {
     Boot() {
-        // Virtual memory management and multicast have no double; NCCL is told not to ask.
+        // Virtual memory management and multicast have no double; NCCL is made not to ask.
         for (const char *variable :
              {"NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE", "NCCL_NVLS_ENABLE"})
             ::setenv(variable, "0", 0);

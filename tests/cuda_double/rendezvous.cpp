@@ -92,7 +92,7 @@ void give_up(const std::string &text) {
 
 void require(ncclResult_t result, const char *what) {
     if (result != ncclSuccess)
-        give_up(fmt::format("{}: {} ({}). Fix: NCCL_DEBUG=INFO tells more", what,
+        give_up(fmt::format("{}: {} ({}). Fix: NCCL_DEBUG=INFO shows more", what,
                             ncclGetErrorString(result), ncclGetLastError(nullptr)));
 }
 

@@ -3,7 +3,7 @@
 // that SEND_COUNTER names when the process ends. Then "closed <type> <sockets> <bytes>": what it
 // had given to those that it closed, by what NCCL says that they are for. The end that connected
 // begins with a number of 8 bytes, and NCCL's number of the type. "closed_early <sockets> <bytes>":
-// those that never got as far as that (2.22 closes some behind the first 8 bytes). "messages
+// those that never got as far as that (2.22 closes some after the first 8 bytes). "messages
 // <messages> <bytes> <missing>": of net_socket's connections where each has one socket, as by
 // default: 4 bytes with a size, and so many of data. `missing`: what the last ones lack, of a
 // connection of another kind, too.
@@ -56,7 +56,7 @@ Socket *socket_of(int fd) {
                : nullptr;
 }
 
-// Whoever receives first was connected to.
+// The end that receives first was connected to.
 void add_to_head(Socket &socket, const void *data, unsigned long bytes, bool is_received) {
     const unsigned long begin = socket.head_bytes;
     if (begin == 0)

@@ -26,7 +26,7 @@ struct WorkDescription {
 
 class KernelTruth {
 public:
-    // `key`: what tells work items of this kernel apart.
+    // `key`: what distinguishes work items of this kernel.
     int work_item(const std::string &key, const WorkDescription &description);
     // Of p2p, where channels only know their own parts.
     void add_transfer_bytes(int work, std::uint64_t sent, std::uint64_t received);

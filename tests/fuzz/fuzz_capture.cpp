@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Three ways to a capture from the same bytes: as they are; with every checksum in them set right,
-// so that what lies behind the checks is reached; and as the records of one good block.
+// so that the code after the checks is reached; and as the records of one good block.
 #include <zstd.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ Bytes with_right_checksums(ByteSpan data) {
 
 Bytes as_records(ByteSpan data) {
     BlockHeader block{.raw_bytes = static_cast<std::uint32_t>(data.size())};
-    // Right for as many records as the lengths tell of, so that the count is not what stops the
+    // Right for as many records as the lengths say, so that the count is not what stops the
     // reader.
     for (ByteSpan rest = data; rest.size() >= sizeof(cw_header); block.n_records++) {
         std::uint32_t length_bytes = 0;

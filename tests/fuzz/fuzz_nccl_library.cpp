@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library; or a layout that was kept, and behind a NUL the library that it would be of, or lend
+// A library; or a layout that was kept, and after a NUL the library that it would be of, or lend
 // to.
 #include <algorithm>
 #include <cstddef>

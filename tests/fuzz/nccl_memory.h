@@ -21,7 +21,7 @@ inline constexpr std::uint64_t MAGIC = 0x0280028002800280;
 
 // Bits of the first byte.
 enum : unsigned {
-    REPEATS = 1,      // the memory goes on behind its end, over and over: every count is readable
+    REPEATS = 1,      // the memory goes on after its end, over and over: every count is readable
     WITHOUT_QPS = 2,  // the layout of a build that does not say where queue pairs are
     COUNTS = 4,       // a version that keeps numbers of its own
     ONE_FIELD_IS = 8, // the second byte says which field, the next four where it lies

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A profiler plugin for NCCL (NCCL_PROFILER_PLUGIN), for tests alone: writes what NCCL tells it of
-// collectives, sends and receives to the file COLLWIRE_PROFILER_LOG.PID, a JSON object a line.
-// Version 5 of the interface (NCCL 2.28 and later); of what NCCL hands over only what is read here
-// is declared.
+// A profiler plugin for NCCL (NCCL_PROFILER_PLUGIN), for tests alone: writes what NCCL reports to
+// it of collectives, sends and receives to the file COLLWIRE_PROFILER_LOG.PID, a JSON object a
+// line. Version 5 of the interface (NCCL 2.28 and later); of what NCCL hands over only what is read
+// here is declared.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -105,20 +105,21 @@ int start(void *context, void **handle, Event *event) {
     const std::string place =
         fmt::format(R"("hash":"{:#018x}","rank":{},"ranks":{})", comm.hash, comm.rank, comm.ranks);
     if (event->type == kCollective) {
-        const Collective &told = event->collective;
+        const Collective &collective = event->collective;
         write(fmt::format(
             R"({{"event":"collective",{},"sequence":{},"op":{},"count":{},"datatype":{},"root":{},)"
             R"("channels":{},"algorithm":{},"protocol":{}}})"
             "\n",
-            place, told.sequence, text_of(told.function), told.count, text_of(told.datatype),
-            told.root, told.channels, text_of(told.algorithm), text_of(told.protocol)));
+            place, collective.sequence, text_of(collective.function), collective.count,
+            text_of(collective.datatype), collective.root, collective.channels,
+            text_of(collective.algorithm), text_of(collective.protocol)));
     } else if (event->type == kTransfer) {
-        const Transfer &told = event->transfer;
+        const Transfer &transfer = event->transfer;
         write(fmt::format(
             R"({{"event":"transfer",{},"op":{},"count":{},"datatype":{},"peer":{},"channels":{}}})"
             "\n",
-            place, text_of(told.function), told.count, text_of(told.datatype), told.peer,
-            told.channels));
+            place, text_of(transfer.function), transfer.count, text_of(transfer.datatype),
+            transfer.peer, transfer.channels));
     }
     return kSuccess;
 }

@@ -66,7 +66,7 @@ def expect_same(whole, plan, place):
     rungs = {name: capability["rung"] for name, capability in whole["capabilities"].items()}
     assert {name: capability["rung"] for name, capability in plan["capabilities"].items()} == rungs
     assert plan["debug_file"].startswith(place), plan["debug_file"]
-    assert all("file's own" not in (capability["source"] or "") or "a plan of" in capability["source"] for capability in plan["capabilities"].values())
+    assert all("file's own" not in (capability["source"] or "") or "a saved layout of" in capability["source"] for capability in plan["capabilities"].values())
 
 
 def check_exported(version, stripped, whole, bare):

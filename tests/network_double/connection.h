@@ -65,9 +65,9 @@ public:
 
     [[nodiscard]] End end() const;
     bool connect_to(const End &other);
-    // Of the two ends' socket, which it closes: whoever receives stays there until the sender has
-    // closed its end, but no longer than a moment. rdma_rxe tells a receiver of a message before it
-    // acknowledges it, which it cannot any more once the queue pair is gone.
+    // Of the two ends' socket, which it closes: the receiver stays there until the sender has
+    // closed its end, but no longer than a moment. rdma_rxe notifies a receiver of a message before
+    // it acknowledges it, which it cannot any more once the queue pair is gone.
     void keep_socket(int fd) { socket_ = fd; }
     // Null: not now.
     Request *send(void *data, std::uint32_t bytes, const ibv_mr &mr, bool &failed);
@@ -101,7 +101,7 @@ private:
     std::array<Request, SLOTS> requests_{};
 };
 
-// Pointers to queue pairs are kept in a way that nobody finds them in memory.
+// Pointers to queue pairs are kept in a way that no search of memory finds.
 void hide_queue_pairs();
 
 } // namespace collwire::network_double

@@ -47,7 +47,7 @@ private:
     int fd_;
 };
 
-// The two ends tell each other of themselves, and then that they are ready.
+// The two ends send each other their addresses, and then that they are ready.
 class Handshake {
 public:
     enum class State { Busy, Done, Failed };
@@ -108,7 +108,7 @@ struct Handle {
     std::uint32_t address = 0; // of the network's order
     std::uint16_t port = 0;
     std::uint16_t reserved = 0;
-    Handshake *handshake = nullptr; // of whoever connects
+    Handshake *handshake = nullptr; // of the end that connects
 };
 static_assert(sizeof(Handle) <= HANDLE_BYTES);
 
@@ -190,14 +190,14 @@ int listen_on(int device, void *handle, void **listener) {
     if (bind(made->socket.fd(), generic, size) != 0 || listen(made->socket.fd(), 16) != 0 ||
         getsockname(made->socket.fd(), generic, &size) != 0)
         return SYSTEM_ERROR;
-    const Handle told{address.sin_addr.s_addr, address.sin_port, 0, nullptr};
+    const Handle address_handle{address.sin_addr.s_addr, address.sin_port, 0, nullptr};
     std::memset(handle, 0, HANDLE_BYTES);
-    std::memcpy(handle, &told, sizeof(told));
+    std::memcpy(handle, &address_handle, sizeof(address_handle));
     *listener = made.release();
     return SUCCESS;
 }
 
-// For whoever wants to know which queue pair is which connection's: a line each.
+// Names the connection of each queue pair, a line each.
 void log(const Connection &connection, bool sends) {
     const char *path = std::getenv("COLLWIRE_NETWORK_DOUBLE_LOG");
     const int fd =

@@ -27,7 +27,7 @@ protected:
     void SetUp() override {
         if (geteuid() != 0)
             GTEST_SKIP() << "mounts a file system: run as root";
-        // Mounted nowhere: it goes with its descriptor, and nobody else has ever seen it.
+        // Mounted nowhere: it goes with its descriptor, and no other process ever sees it.
         const int context_fd = fsopen("tmpfs", FSOPEN_CLOEXEC);
         ASSERT_GE(context_fd, 0);
         ASSERT_EQ(fsconfig(context_fd, FSCONFIG_SET_STRING, "size", "256k", 0), 0);

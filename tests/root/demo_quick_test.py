@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/demo --quick without building and fetching: its output, and that it leaves nothing behind, also if it is interrupted.
+"""tools/demo --quick without building and fetching: its output, and that it leaves nothing, also if it is interrupted.
 
 demo_quick_test.py [--version VERSION]"""
 

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "collwire/nccl_layout.h"
-// Behind it: the skeleton names its type.
+// After it: the skeleton names its type.
 #include "nccl.skel.h"
 
 #include "tests/root/bpf_here.h"

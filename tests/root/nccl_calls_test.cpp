@@ -37,11 +37,11 @@ TEST_P(NcclCalls, ArgumentsThatCannotBeRead) {
     Info info{.comm = &comm_};
     EXPECT_EQ(nccl_programs_test_start(&info), 0);
     (void)ring_->consume();
-    EXPECT_EQ(told<cw_nccl_call>(CW_KIND_NCCL_CALL).size(), 1U);
+    EXPECT_EQ(emitted<cw_nccl_call>(CW_KIND_NCCL_CALL).size(), 1U);
     EXPECT_EQ(lost(CW_LOSS_NCCL_CALL), 0U);
     EXPECT_EQ(nccl_programs_test_start(nullptr), 0);
     (void)ring_->consume();
-    EXPECT_EQ(told<cw_nccl_call>(CW_KIND_NCCL_CALL).size(), 1U);
+    EXPECT_EQ(emitted<cw_nccl_call>(CW_KIND_NCCL_CALL).size(), 1U);
     EXPECT_EQ(lost(CW_LOSS_NCCL_CALL), 1U);
     EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U) << "that is of launches";
 }

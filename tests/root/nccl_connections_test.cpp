@@ -31,7 +31,7 @@ std::uint64_t inode_of(int fd) {
 
 TEST_P(NcclConnections, FlushQueuePairs) {
     launch();
-    ASSERT_EQ(told<cw_nccl_comm>(CW_KIND_NCCL_COMM).size(), 1U);
+    ASSERT_EQ(emitted<cw_nccl_comm>(CW_KIND_NCCL_COMM).size(), 1U);
     const auto all = connections();
     ASSERT_EQ(all.size(), 4U) << "nine queue pairs are two records";
     EXPECT_EQ(all[0].connection, reinterpret_cast<std::uint64_t>(&receive_));
@@ -70,7 +70,7 @@ TEST_P(NcclConnections, AbsurdNumberOfDevices) {
     EXPECT_EQ(connections()[0].n_endpoints, 9U);
 }
 
-// What is behind a descriptor now, before its number is another socket's.
+// The file of a descriptor now, before its number is another socket's.
 TEST_P(NcclConnections, SocketsByTheirInodes) {
     std::array<test::Fd, 8> sockets;
     for (test::Fd &each : sockets)
@@ -173,7 +173,7 @@ TEST_P(NcclConnections, AConnectionThatIsReadLater) {
     EXPECT_EQ(connections()[0].flags & CW_NCCL_CONNECTION_FAULT, 0U);
     launch();
     EXPECT_TRUE(connections().empty());
-    EXPECT_TRUE(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty());
+    EXPECT_TRUE(emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty());
     munmap(page, 4096);
 }
 
@@ -186,7 +186,7 @@ TEST_P(NcclConnections, AConnectionThatCannotBeRead) {
     launch(); // given up; and so it is known
     EXPECT_TRUE(connections().empty());
     launch();
-    EXPECT_TRUE(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty());
+    EXPECT_TRUE(emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Walks, NcclConnections,

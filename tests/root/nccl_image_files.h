@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A double of NCCL's file that processes map and nobody calls, on a file system of its own.
+// A double of NCCL's file that processes map and never call, on a file system of its own.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -129,11 +129,11 @@ TEST_F(NcclLibraryFiles, TheFirstAreProbedIfThereAreTooMany) {
 }
 
 TEST_F(NcclLibraryFiles, UnusedOnesMakeRoomForOthers) {
-    NcclLibraries::Inodes told_again;
+    NcclLibraries::Inodes rearmed;
     NcclLibraries libraries{*maps_,
                             {},
                             NcclLibraries::MINUTE_NS,
-                            [&told_again](const auto &inodes) { told_again = inodes; },
+                            [&rearmed](const auto &inodes) { rearmed = inodes; },
                             2};
     for (const char *name : {"one", "two", "three", "four"})
         write_nccl(file(name));
@@ -147,12 +147,12 @@ TEST_F(NcclLibraryFiles, UnusedOnesMakeRoomForOthers) {
     EXPECT_EQ(libraries.all().size(), 2U) << "both are used";
     ASSERT_EQ(libraries.problems().size(), 1U);
     EXPECT_TRUE(libraries.problems().front().starts_with("2 files with NCCL are probed"));
-    EXPECT_TRUE(told_again.empty());
+    EXPECT_TRUE(rearmed.empty());
     EXPECT_TRUE(libraries.take_retry_pids().empty());
     one.reset();
     const Mapper four{file("four")};
     (void)libraries.scan({four.pid()});
-    EXPECT_EQ(told_again, NcclLibraries::Inodes{inode_of(file("one"))});
+    EXPECT_EQ(rearmed, NcclLibraries::Inodes{inode_of(file("one"))});
     EXPECT_EQ(n_probed(libraries), 2U);
     EXPECT_EQ(libraries.all().back()->path, file("four"));
     // The one that was refused may find room now.
@@ -243,17 +243,17 @@ TEST_F(NcclLibraryFiles, ThoseOfEndedContainersAreReleased) {
         // The container's own name of it.
         libraries.all().front()->stays = false;
     }
-    const std::set<std::uint64_t> told_again{inode_of(path)};
+    const std::set<std::uint64_t> rearmed{inode_of(path)};
     {
         Mapper second{path}; // without a record
         EXPECT_TRUE(libraries.release_unused(300).empty()) << "it was used a moment ago";
-        EXPECT_EQ(libraries.release_unused(400), told_again);
+        EXPECT_EQ(libraries.release_unused(400), rearmed);
         EXPECT_TRUE(libraries.release_unused(500).empty());
         EXPECT_EQ(n_probed(libraries), 1U) << "the second process maps it";
     }
     EXPECT_TRUE(libraries.release_unused(600).empty());
-    EXPECT_EQ(libraries.release_unused(700), told_again);
-    EXPECT_EQ(n_probed(libraries), 1U) << "nobody is told of yet";
+    EXPECT_EQ(libraries.release_unused(700), rearmed);
+    EXPECT_EQ(n_probed(libraries), 1U) << "no mapping was emitted yet";
     EXPECT_TRUE(libraries.release_unused(800).empty());
     EXPECT_EQ(n_probed(libraries), 0U);
     EXPECT_EQ(libraries.problems(), std::vector<std::string>{});

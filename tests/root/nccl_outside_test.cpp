@@ -136,7 +136,7 @@ protected:
     }
     void call() { (void)call_(nullptr, nullptr, 8, 0, 0, &comm_, nullptr); }
     // The process has mapped another copy of NCCL, with communicators, and somebody looks into it.
-    // `meanwhile` comes when they were read and the first is told of: the probes are in their
+    // `meanwhile` comes when they were read and the first is emitted: the probes are in their
     // places by then.
     void look(std::function<void()> meanwhile = nullptr) {
         const std::string copy = std::string{NCCL_DOUBLE} + "." + std::to_string(copies_.size());
@@ -154,7 +154,7 @@ protected:
         mapped.tgid = static_cast<std::uint32_t>(getpid());
         mapped.inode = status.st_ino;
         source_->on_record(mapped.header);
-        EXPECT_TRUE(meanwhile_ == nullptr) << "nobody was told of";
+        EXPECT_TRUE(meanwhile_ == nullptr) << "no connection was emitted";
     }
     // The connections so far, with their addresses.
     [[nodiscard]] std::vector<std::uint64_t> take_connections() {
@@ -237,7 +237,7 @@ TEST_F(NcclOutside, ConnectionsAreAddedToACommunicatorOfACall) {
     EXPECT_EQ(take_connections(), both());
     ops_.next_ops = 0;
     call();
-    EXPECT_TRUE(take_connections().empty()) << "they are told of";
+    EXPECT_TRUE(take_connections().empty()) << "they are emitted";
     source_->sample(*this, true);
     EXPECT_EQ(of_comm<cw_nccl_comm>(CW_KIND_NCCL_COMM).size(), 1U);
     EXPECT_EQ(connections().size(), 2U);
@@ -298,7 +298,7 @@ TEST_F(NcclOutside, NothingIsEmittedAfterTheEnd) {
     (void)ring_->consume();
     EXPECT_TRUE(of<cw_nccl_comm>(CW_KIND_NCCL_COMM).empty());
     EXPECT_TRUE(of<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).empty());
-    EXPECT_TRUE(maps_->losses().empty()) << "what is not told of is not lost";
+    EXPECT_TRUE(maps_->losses().empty()) << "what is not emitted is not lost";
 }
 
 } // namespace

@@ -245,7 +245,7 @@ protected:
         return n;
     }
 
-    template <typename T> [[nodiscard]] std::vector<T> told(std::uint16_t kind) const {
+    template <typename T> [[nodiscard]] std::vector<T> emitted(std::uint16_t kind) const {
         std::vector<T> all;
         for (const std::vector<std::byte> &bytes : records_) {
             T record{};
@@ -257,7 +257,7 @@ protected:
     }
     // An operation in the list of another rank's proxy, then two in that of its own.
     void expect_other_then_own(std::uint32_t other, std::uint32_t own) const {
-        const auto ops = told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
+        const auto ops = emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
         ASSERT_EQ(ops.size(), 3U);
         EXPECT_EQ(ops[0].proxy_indices[0], other);
         EXPECT_EQ(ops[0].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
@@ -265,11 +265,11 @@ protected:
         EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, 0);
     }
     [[nodiscard]] std::vector<cw_nccl_connection> connections() const {
-        return told<cw_nccl_connection>(CW_KIND_NCCL_CONNECTION);
+        return emitted<cw_nccl_connection>(CW_KIND_NCCL_CONNECTION);
     }
 
     [[nodiscard]] std::uint64_t shape() const {
-        const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+        const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
         return launches.size() == 1 ? launches[0].shape : 0;
     }
 

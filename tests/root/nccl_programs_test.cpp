@@ -30,7 +30,7 @@ namespace {
 
 TEST_P(NcclPrograms, OperationForAnotherRanksProxy) {
     launch();
-    const auto ops = told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
+    const auto ops = emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
     ASSERT_EQ(ops.size(), 3U);
     EXPECT_EQ(ops[0].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, 0);
     EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
@@ -53,7 +53,7 @@ TEST_P(NcclPrograms, ProxiesByRank) {
     proxies[44] = proxies_[1]; // 300, to a byte
     proxy_state_.ops = proxies.data();
     launch();
-    const auto ops = told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
+    const auto ops = emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
     ASSERT_EQ(ops.size(), 3U);
     EXPECT_EQ(ops[0].proxy_indices[0], 0U);
     EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
@@ -107,7 +107,7 @@ TEST_P(NcclPrograms, ProxyOfARankOfTheParentByRank) {
     records_.clear();
     EXPECT_EQ(nccl_programs_test_start(&child), 0);
     (void)ring_->consume();
-    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].n_ops, 2U) << "its own rank's";
 }
@@ -127,7 +127,7 @@ TEST_P(NcclPrograms, ProxiesThatAreReadLater) {
     const Comm *const owner = new (second - offsetof(Comm, local_rank)) Comm{};
     const auto expect_fault = [this](std::uint64_t n) {
         launch();
-        const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+        const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
         ASSERT_EQ(launches.size(), 1U);
         EXPECT_EQ(launches[0].n_ops, 0U);
         EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_FAULT),
@@ -143,7 +143,7 @@ TEST_P(NcclPrograms, ProxiesThatAreReadLater) {
     expect_fault(3);
     comm_.top_parent_local_ranks = nullptr;
     launch();
-    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].n_ops, 3U);
     EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_FAULT), 0);
@@ -155,14 +155,14 @@ TEST_P(NcclPrograms, ProxiesThatAreReadLater) {
 TEST_P(NcclPrograms, WithoutLists) {
     proxy_state_.ops = nullptr;
     launch();
-    auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_FAULT),
               CW_NCCL_LAUNCH_LOCAL);
     EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
     proxy_state_.ops = proxies_.data();
     launch();
-    launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].n_ops, 3U) << "they are there now";
 }
@@ -176,7 +176,7 @@ TEST_P(NcclPrograms, ManyRanksOnANode) {
     proxies[70] = proxies_[1];
     proxy_state_.ops = proxies.data();
     launch();
-    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].n_ops, 3U);
     EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_TRUNCATED), 0);
@@ -192,7 +192,7 @@ TEST_P(NcclPrograms, MoreRanksOnANodeThanAreLookedAt) {
     proxies[199] = proxies_[0];
     proxy_state_.ops = proxies.data();
     launch();
-    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_LOCAL | CW_NCCL_LAUNCH_TRUNCATED),
               CW_NCCL_LAUNCH_TRUNCATED)
@@ -204,7 +204,7 @@ TEST_P(NcclPrograms, MoreRanksOnANodeThanAreLookedAt) {
 TEST_P(NcclPrograms, OperationsHandedOverBeforeTheLaunch) {
     ASSERT_NO_FATAL_FAILURE(load());
     const auto is_truncated = [this] {
-        const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+        const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
         return launches.size() == 1 && (launches[0].flags & CW_NCCL_LAUNCH_TRUNCATED) != 0;
     };
     launch();
@@ -227,7 +227,7 @@ TEST_P(NcclPrograms, OperationsHandedOverBeforeTheLaunch) {
     EXPECT_FALSE(is_truncated()) << "that was a launch before the recording began";
 }
 
-// The record of a communicator is told until there is room for it: without it nothing of the
+// The record of a communicator is emitted until there is room for it: without it nothing of the
 // communicator is joined with anything.
 TEST_P(NcclPrograms, CommunicatorThatTheRingHadNoRoomFor) {
     loader::SharedMapOptions options;
@@ -240,14 +240,14 @@ TEST_P(NcclPrograms, CommunicatorThatTheRingHadNoRoomFor) {
     EXPECT_GT(lost(CW_LOSS_NCCL_COMM), 0U);
     EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U) << "they are communicators";
     (void)ring_->consume();
-    for (const auto &each : told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH))
+    for (const auto &each : emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH))
         EXPECT_NE(each.comm, reinterpret_cast<std::uint64_t>(&comm_));
     records_.clear();
     launch();
-    const auto comms = told<cw_nccl_comm>(CW_KIND_NCCL_COMM);
+    const auto comms = emitted<cw_nccl_comm>(CW_KIND_NCCL_COMM);
     ASSERT_EQ(comms.size(), 1U);
     EXPECT_EQ(comms[0].comm, reinterpret_cast<std::uint64_t>(&comm_));
-    EXPECT_EQ(told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).size(), 1U);
+    EXPECT_EQ(emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).size(), 1U);
 }
 
 // With nothing left out of them: a build that has every field.
@@ -268,7 +268,7 @@ TEST_P(NcclPrograms, OperationsOfOtherFunctionsLookDifferent) {
         own_ops_[0].*field = 3;
         launch();
         EXPECT_TRUE(shapes.insert(shape()).second);
-        EXPECT_EQ(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).size(), 3U);
+        EXPECT_EQ(emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).size(), 3U);
     }
     EXPECT_FALSE(shapes.contains(0));
 }
@@ -292,12 +292,12 @@ TEST_P(NcclPrograms, AWalkThatIsTaken) {
     };
     set_users(1);
     launch();
-    EXPECT_TRUE(told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).empty());
+    EXPECT_TRUE(emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).empty());
     EXPECT_EQ(lost(CW_LOSS_NCCL_LAUNCH), 1U);
     set_users(0);
     for (int i = 0; i < 2; ++i) {
         launch();
-        EXPECT_EQ(told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).size(), 1U);
+        EXPECT_EQ(emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).size(), 1U);
     }
     EXPECT_EQ(lost(CW_LOSS_NCCL_LAUNCH), 1U);
 }

@@ -54,8 +54,8 @@ protected:
         Socket socket{.fd = fd, .type = type};
         EXPECT_EQ(nccl_programs_test_start(&socket), 0);
         (void)ring_->consume();
-        EXPECT_EQ(records_.size(), told<cw_nccl_socket>(CW_KIND_NCCL_SOCKET).size());
-        return told<cw_nccl_socket>(CW_KIND_NCCL_SOCKET);
+        EXPECT_EQ(records_.size(), emitted<cw_nccl_socket>(CW_KIND_NCCL_SOCKET).size());
+        return emitted<cw_nccl_socket>(CW_KIND_NCCL_SOCKET);
     }
     // The same, while another thread ends the stream of `end` at a moment that depends on `round`.
     std::vector<cw_nccl_socket> closing_while_it_ends(const TcpPair &pair, const Fd &end,
@@ -205,8 +205,8 @@ TEST_P(NcclSockets, IsSentMeanwhile) {
             is_read = true;
         });
         while (!is_read)
-            for (const cw_nccl_socket &told : closing(pair.connected.get()))
-                ++tx[static_cast<std::int64_t>(told.tx_payload_bytes - written)];
+            for (const cw_nccl_socket &socket : closing(pair.connected.get()))
+                ++tx[static_cast<std::int64_t>(socket.tx_payload_bytes - written)];
         other.join();
     }
     // Where a CPU stands still in the middle of sending it is the SYN.

@@ -284,10 +284,10 @@ TEST_F(NcclSources, TwoCopiesOfNcclInAProcess) {
     for (int i = 0; i < 2; ++i) {
         const auto records = sample_everything();
         EXPECT_EQ(comms_of(records, rank).size(), 2U);
-        const auto told = records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, rank.pid());
-        ASSERT_EQ(told.size(), 2U);
-        EXPECT_NE(told[0].image_id, told[1].image_id);
-        EXPECT_EQ(told[0].start_boottime_ns, told[1].start_boottime_ns);
+        const auto processes = records.of<cw_nccl_process>(CW_KIND_NCCL_PROCESS, rank.pid());
+        ASSERT_EQ(processes.size(), 2U);
+        EXPECT_NE(processes[0].image_id, processes[1].image_id);
+        EXPECT_EQ(processes[0].start_boottime_ns, processes[1].start_boottime_ns);
     }
     const pid_t pid = rank.pid();
     EXPECT_EQ(entries_of(pid), 2U);

@@ -60,7 +60,7 @@ protected:
     void expect_all(const std::vector<std::int32_t> &places) {
         place(places);
         launch();
-        const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+        const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
         ASSERT_EQ(launches.size(), 1U);
         EXPECT_EQ(launches[0].n_ops, places.size());
         EXPECT_EQ(launches[0].flags & (CW_NCCL_LAUNCH_TRUNCATED | CW_NCCL_LAUNCH_FAULT), 0);
@@ -100,7 +100,7 @@ std::vector<std::int32_t> in_a_row(std::int32_t first) {
 TEST_P(NcclWindows, OperationsLieInAnyOrder) {
     ASSERT_NO_FATAL_FAILURE(make_pool());
     expect_all(in_a_row(0));
-    EXPECT_EQ(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).size(), std::size_t{N_OPS});
+    EXPECT_EQ(emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).size(), std::size_t{N_OPS});
     expect_all(in_a_row(POOL_OPS - N_OPS)); // the last window goes beyond the pool
     std::vector<std::int32_t> places = in_a_row(0);
     std::ranges::reverse(places);
@@ -115,7 +115,7 @@ TEST_P(NcclWindows, OperationsLieInAnyOrder) {
         std::ranges::shuffle(places, chance);
         expect_all(places);
     }
-    EXPECT_TRUE(told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty()) << "told of once";
+    EXPECT_TRUE(emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).empty()) << "emitted once";
     EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
 }
 
@@ -165,7 +165,7 @@ TEST_P(NcclWindows, OperationThatCannotBeRead) {
     pool_[places.back()].next = POOL_OPS;
     proxies_[0].next_ops_end = POOL_OPS;
     launch();
-    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].n_ops, std::uint32_t{N_OPS});
     EXPECT_NE(launches[0].flags & CW_NCCL_LAUNCH_FAULT, 0);
@@ -197,10 +197,10 @@ TEST_P(NcclWindows, ListsOfSomeProxies) {
         }
         launch();
         std::vector<std::uint32_t> found;
-        for (const auto &ops : told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS))
+        for (const auto &ops : emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS))
             found.push_back(ops.proxy_indices[0]);
         EXPECT_EQ(found, expected);
-        const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+        const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
         ASSERT_EQ(launches.size(), 1U);
         EXPECT_EQ(launches[0].n_ops, expected.size());
         EXPECT_EQ((launches[0].flags & CW_NCCL_LAUNCH_LOCAL) != 0, places.empty());
@@ -208,7 +208,7 @@ TEST_P(NcclWindows, ListsOfSomeProxies) {
     EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
 }
 
-// The list behind the first is read with it: it may be in memory that is not there.
+// The list after the first is read with it: it may be in memory that is not there.
 TEST_P(NcclWindows, OneOfTwoListsCanBeRead) {
     ASSERT_NO_FATAL_FAILURE(make_pool());
     auto *const lists = reinterpret_cast<ProxyOps *>(static_cast<std::byte *>(pages_) + POOL_BYTES);
@@ -216,29 +216,29 @@ TEST_P(NcclWindows, OneOfTwoListsCanBeRead) {
     comm_.local_ranks = 2;
     proxy_state_.ops = lists - 1;
     launch();
-    const auto launches = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
+    const auto launches = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH);
     ASSERT_EQ(launches.size(), 1U);
     EXPECT_EQ(launches[0].n_ops, 2U);
     EXPECT_NE(launches[0].flags & CW_NCCL_LAUNCH_FAULT, 0);
 }
 
-// That a launch was told of is at hand, but no longer than it is sure to be known to the recorder.
+// That a launch was emitted is at hand, but no longer than it is sure to be known to the recorder.
 TEST_P(NcclWindows, ShapesThatAreForgotten) {
     ASSERT_NO_FATAL_FAILURE(make_pool());
-    const auto n_told = [this] {
+    const auto n_emitted = [this] {
         launch();
-        return told<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).size();
+        return emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS).size();
     };
-    EXPECT_NE(n_told(), 0U);
-    const cw_nccl_shape_key key{.shape = told<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).front().shape,
+    EXPECT_NE(n_emitted(), 0U);
+    const cw_nccl_shape_key key{.shape = emitted<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH).front().shape,
                                 .tgid = static_cast<__u32>(getpid()),
                                 .reserved = 0};
     ASSERT_EQ(bpf_map__delete_elem(programs_->maps.shapes, &key, sizeof(key), 0), 0);
     programs_->bss->n_shapes += 4000;
-    EXPECT_EQ(n_told(), 0U);
+    EXPECT_EQ(n_emitted(), 0U);
     programs_->bss->n_shapes += 200;
-    EXPECT_NE(n_told(), 0U);
-    EXPECT_EQ(n_told(), 0U);
+    EXPECT_NE(n_emitted(), 0U);
+    EXPECT_EQ(n_emitted(), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Walks, NcclWindows, testing::Values("proxy_start", "proxy_start_bounded"),

@@ -72,7 +72,7 @@ inline bool open_driver(ChildState &state, const char *library) {
     return true;
 }
 
-// A forked process that runs functions of this program when told to.
+// A forked process that runs functions of this program on command.
 class Child {
 public:
     using Work = std::uint64_t (*)(ChildState &, std::uint64_t);
@@ -175,11 +175,11 @@ public:
     }
     ~PostsRecorder() override { source->detach(); }
 
-    // A queue pair goes to RTS: what the kernel's probes would tell.
+    // A queue pair goes to RTS: what the kernel's probes would emit.
     void see_qp(pid_t pid, std::uint64_t qp_address, const char *device = "fake0") {
-        tell(CW_KIND_QP_STATE, 1, pid, qp_address, device);
+        emit(CW_KIND_QP_STATE, 1, pid, qp_address, device);
     }
-    void tell(cw_kind kind, std::uint64_t time_ns, pid_t pid, std::uint64_t qp_address,
+    void emit(cw_kind kind, std::uint64_t time_ns, pid_t pid, std::uint64_t qp_address,
               const char *device = "fake0") {
         cw_qp_event event{};
         event.header = {sizeof event, static_cast<std::uint16_t>(kind), 0, time_ns};

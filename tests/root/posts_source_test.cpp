@@ -273,13 +273,13 @@ TEST_F(Posts, QueuePairThatMayHavePostedBeforeItsProbe) {
     const auto first = child.run(make_qp, 1);
     const auto second = child.run(make_qp, 2);
     PostsRecorder recorder{sources::PostsOptions{}};
-    recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), first);
+    recorder.emit(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), first);
     recorder.see_qp(child.pid(), first);
     const auto state = recorder.source->states().front();
     EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
     EXPECT_NE(state.reason.find("1 queue pairs were created before"), std::string::npos)
         << state.reason;
-    recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), second);
+    recorder.emit(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), second);
     recorder.see_qp(child.pid(), second);
     EXPECT_EQ(recorder.source->states().front().reason, state.reason) << "the second is not late";
 }
@@ -446,15 +446,15 @@ TEST_F(Posts, MemoryThatIsNoQueuePair) {
 TEST_F(Posts, DestroyedQueuePairIsNotLookedForAnyMore) {
     Child child{FAKE_PROVIDER_2};
     PostsRecorder recorder{sources::PostsOptions{}};
-    recorder.tell(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), 0x12345);
-    recorder.tell(CW_KIND_QP_DESTROY, monotonic_ns(), child.pid(), 0x12345);
+    recorder.emit(CW_KIND_QP_CREATE, monotonic_ns(), child.pid(), 0x12345);
+    recorder.emit(CW_KIND_QP_DESTROY, monotonic_ns(), child.pid(), 0x12345);
     for (int i = 0; i < 12; ++i)
         recorder.sample();
     EXPECT_EQ(recorder.source->states().front().state, CW_SOURCE_ON)
         << recorder.source->states().front().reason;
 }
 
-std::uint64_t post_until_told(ChildState &state, std::uint64_t shared) {
+std::uint64_t post_until_stopped(ChildState &state, std::uint64_t shared) {
     auto *stop = reinterpret_cast<std::atomic<std::uint64_t> *>(shared);
     fake_qp &qp = *state.qps[0];
     while (stop->load() == 0)
@@ -470,11 +470,11 @@ TEST_F(Posts, AttachAndDetachUnderATracedProcess) {
     ASSERT_NE(page, MAP_FAILED);
     auto *stop = new (page) std::atomic<std::uint64_t>{0};
     Child child{FAKE_PROVIDER_2};
-    // However this test ends: the child has to be told before it is waited for.
-    const auto tell = [](std::atomic<std::uint64_t> *flag) { flag->store(1); };
-    std::unique_ptr<std::atomic<std::uint64_t>, decltype(tell)> told{stop, tell};
+    // However this test ends: the child has to be stopped before it is waited for.
+    const auto set = [](std::atomic<std::uint64_t> *flag) { flag->store(1); };
+    std::unique_ptr<std::atomic<std::uint64_t>, decltype(set)> stopper{stop, set};
     const auto qp = child.run(make_qp, 1);
-    child.start(post_until_told, reinterpret_cast<std::uint64_t>(page));
+    child.start(post_until_stopped, reinterpret_cast<std::uint64_t>(page));
     std::uint64_t counted = 0;
     for (int round = 0; round < rounds; ++round) {
         PostsRecorder recorder{sources::PostsOptions{}};
@@ -492,7 +492,7 @@ TEST_F(Posts, AttachAndDetachUnderATracedProcess) {
         ASSERT_EQ(counters.classes[CW_POST_WRITE].bytes, counters.posts * 65536);
         ASSERT_EQ(counters.classes[CW_POST_WRITE_IMM].wrs, counters.posts);
     }
-    told.reset();
+    stopper.reset();
     const auto posts = child.result();
     EXPECT_GE(posts, counted) << "0: the process's data was damaged";
     EXPECT_GE(counted, static_cast<std::uint64_t>(rounds));

@@ -248,7 +248,7 @@ TEST_F(WrCalls, LongListsAreTruncatedAndSaidSo) {
     EXPECT_EQ(recorder.loss(CW_LOSS_POST_TRUNCATED), 1u);
 }
 
-// Memory behind a plain queue pair may hold anything.
+// Memory after a plain queue pair may hold anything.
 std::uint64_t make_plain_qp_with_rubbish(ChildState &state, std::uint64_t qpn) {
     fake_qp &qp = state.add_qp(static_cast<std::uint32_t>(qpn), true);
     qp.wr_start = nullptr; // the rest are real functions, but this is no extended queue pair

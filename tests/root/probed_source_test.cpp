@@ -44,7 +44,7 @@ public:
     TestSource(const SharedMaps &maps, std::vector<Hook> hooks)
         : ProbedSource(maps, "test", std::move(hooks), HookMode::KprobeOnly) {}
     bool needed = false;
-    std::uint64_t n_missed = 0; // besides what the kernel says
+    std::uint64_t n_missed = 0; // in addition to what the kernel says
 
 private:
     [[nodiscard]] std::uint64_t missed() const override {
@@ -126,7 +126,7 @@ TEST_F(RefusedFunction, MakesTheSourceUnavailableAndNoProbeStays) {
 }
 
 // While probes are taken off the kernel goes on counting.
-TEST_F(RefusedFunction, WhatIsMissedBehindTheEndIsNoLoss) {
+TEST_F(RefusedFunction, WhatIsMissedAfterTheEndIsNoLoss) {
     const auto one = source(true);
     one->n_missed = 3;
     ASSERT_EQ(one->losses().size(), 1U);

@@ -90,17 +90,17 @@ TEST_F(RootSockets, InAnotherNetworkNamespace) {
     EXPECT_TRUE(!has_link || access(file.c_str(), F_OK) != 0);
 }
 
-bool become_nobody() {
+bool drop_root() {
     constexpr unsigned NOBODY = 65534;
     return setgid(NOBODY) == 0 && setuid(NOBODY) == 0;
 }
 
 // Whether a recorder without privileges says this of a socket of another process.
-bool nobody_says(std::uint32_t tgid, std::uint32_t fd, const std::string &reason) {
+bool unprivileged_says(std::uint32_t tgid, std::uint32_t fd, const std::string &reason) {
     const std::uint64_t inode = inventory::socket_inode(tgid, fd);
     Helper looker([&](Helper &self) {
         SocketSource mine{SocketOptions{}};
-        if (!become_nobody() || !mine.prepare() || !mine.attach())
+        if (!drop_root() || !mine.prepare() || !mine.attach())
             _exit(1);
         mine.watch(tgid, fd, inode, true);
         const source::SourceState state = mine.states().at(0);
@@ -118,7 +118,7 @@ TEST_F(RootSockets, WhatIsNotPermittedIsSaid) {
     for (const bool is_own : {false, true}) {
         Helper helper([&](Helper &self) {
             if (unshare(CLONE_NEWNET) != 0 || !raise_loopback() ||
-                (is_own && (!become_nobody() || prctl(PR_SET_DUMPABLE, 1) != 0)))
+                (is_own && (!drop_root() || prctl(PR_SET_DUMPABLE, 1) != 0)))
                 _exit(1);
             Listener listener;
             TcpPair pair(listener);
@@ -126,9 +126,9 @@ TEST_F(RootSockets, WhatIsNotPermittedIsSaid) {
             self.wait_for_word();
         });
         const auto fd = static_cast<std::uint32_t>(helper.next());
-        EXPECT_TRUE(nobody_says(helper.tgid(), fd,
-                                is_own ? "entering the network namespace"
-                                       : "network namespaces of processes of other users"));
+        EXPECT_TRUE(unprivileged_says(helper.tgid(), fd,
+                                      is_own ? "entering the network namespace"
+                                             : "network namespaces of processes of other users"));
     }
 }
 
@@ -137,7 +137,7 @@ TEST_F(RootSockets, WithoutPrivilegesInTheOwnNamespace) {
         SocketOptions options;
         options.interval_ns = 0;
         SocketSource mine{std::move(options)};
-        if (!become_nobody() || prctl(PR_SET_DUMPABLE, 1) != 0 || !mine.prepare() || !mine.attach())
+        if (!drop_root() || prctl(PR_SET_DUMPABLE, 1) != 0 || !mine.prepare() || !mine.attach())
             _exit(1);
         Listener listener;
         TcpPair pair(listener);
@@ -178,7 +178,7 @@ std::uint64_t n_dropped(std::uint32_t tgid) {
     return sum;
 }
 
-TEST_F(RootSockets, MoreEndsThanTheKernelCanTellOf) {
+TEST_F(RootSockets, MoreEndsThanTheKernelCanReport) {
     constexpr std::size_t PAIRS = 25'000; // the buffer holds 26,000 notices, on some kernels more
     Helper helper([&](Helper &self) {
         if (unshare(CLONE_NEWNET) != 0 || !raise_loopback())
@@ -211,7 +211,7 @@ TEST_F(RootSockets, MoreEndsThanTheKernelCanTellOf) {
     ASSERT_EQ(records.all.size(), 1U);
     helper.go();
     helper.next();
-    // The kernel makes its notices behind.
+    // The kernel makes its notices later.
     std::uint64_t dropped = 0;
     for (int i = 0, same = 0; i < 600 && same < 5; ++i) {
         usleep(100'000);
@@ -266,7 +266,7 @@ TEST_F(RootSockets, CostOfAThousand) {
     getrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur < 2 * PAIRS_OF_A_PROCESS + 100)
         GTEST_SKIP() << "not so many files may be open: " << limit.rlim_cur;
-    // One namespace with 1,000 sockets, then with many that nobody asked for.
+    // One namespace with 1,000 sockets, then with many that are not watched.
     Helper helper([&](Helper &self) {
         if (unshare(CLONE_NEWNET) != 0 || !raise_loopback())
             _exit(1);

@@ -39,7 +39,7 @@ inline bool raise_loopback() {
     return ioctl(any.get(), SIOCSIFFLAGS, &request) == 0;
 }
 
-// A process that does what it is told, step by step, and says a number after each.
+// A process that does what it is sent, step by step, and says a number after each.
 class Helper {
 public:
     using Steps = std::function<void(Helper &)>;

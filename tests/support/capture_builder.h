@@ -95,7 +95,7 @@ public:
         end_block();
         return bytes_;
     }
-    // Offsets just behind each block.
+    // Offsets just after each block.
     [[nodiscard]] const std::vector<std::size_t> &block_ends() const { return block_ends_; }
 
     explicit CaptureBuilder(capture::FileHeader header = {})

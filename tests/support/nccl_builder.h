@@ -441,7 +441,7 @@ struct RingPair {
     std::uint64_t frames[2] = {0, 0};
     std::uint64_t launched = 0;
 
-    // `is_unread_first`: the connections that send are told of once more before, without endpoints.
+    // `is_unread_first`: the connections that send are emitted once more before, without endpoints.
     explicit RingPair(RankOptions options = {}, bool is_unread_first = false)
         : rank{NcclBuilder(node[0], of_rank(options, 0)),
                NcclBuilder(node[1], of_rank(options, 1))} {

@@ -76,8 +76,8 @@ using Captures = std::vector<std::vector<std::byte>>;
 }
 
 // Everything that can go wrong short of a file that is none: a capture cut short, loss, a path that
-// dies silently, a link that goes down, a peer without a capture, posts nobody owns, clocks apart,
-// a source that is refused, a first segment missing.
+// dies silently, a link that goes down, a peer without a capture, posts without an owner, clocks
+// apart, a source that is refused, a first segment missing.
 [[nodiscard]] inline Captures troubled_cluster() {
     constexpr QpOptions n0_to_n1{.qpn = 17, .local = 1, .remote = 2, .remote_qpn = 18};
     constexpr QpOptions n1_to_n0{.qpn = 18, .local = 2, .remote = 1, .remote_qpn = 17, .pid = 200};
@@ -121,7 +121,7 @@ using Captures = std::vector<std::vector<std::byte>>;
     return {std::move(cut_short), node1.bytes()};
 }
 
-// Two nodes on which nothing but the posts tell bytes.
+// Two nodes on which only the posts have bytes.
 [[nodiscard]] inline Captures posted_only() {
     constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS;
     constexpr QpOptions n0_to_n1{.qpn = 17, .local = 1, .remote = 2, .remote_qpn = 18};
@@ -197,7 +197,7 @@ using Captures = std::vector<std::vector<std::byte>>;
             16, 600, {p2p},
             {NcclBuilder::p2p(i == 0 ? SENDS_AT : RECEIVES_AT, i == 0, 1 - i, 400)});
         rank.launch(16.1, 600, {p2p});
-        // What is measured of the first two replays, and sampled of what was before and behind.
+        // What is measured of the first two replays, and sampled of what was before and after.
         for (const std::uint64_t connection : {SENDS_AT, RECEIVES_AT}) {
             const bool is_p2p = connection == (i == 0 ? SENDS_AT : RECEIVES_AT);
             rank.steps(12.5, connection, 1)
@@ -222,8 +222,8 @@ using Captures = std::vector<std::vector<std::byte>>;
 }
 
 // Two ranks over NET/Socket: a connection each way with a socket for sizes and one for data, and
-// one more of node0 whose socket nobody saw. Nothing goes over the queue pairs that the kernel
-// made.
+// one more of node0 whose socket was not recorded. Nothing goes over the queue pairs that the
+// kernel made.
 [[nodiscard]] inline Captures socket_job() {
     constexpr std::uint32_t FLAGS = NCCL_NODE_FLAGS | CW_NODE_SOCKETS;
     constexpr std::uint64_t UNSEEN_AT = 0x55000;

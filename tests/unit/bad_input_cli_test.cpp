@@ -24,7 +24,7 @@ constexpr int LOSS = 5;
 struct Bad {
     std::string name;
     std::string content;
-    std::string line; // part of the message behind the path
+    std::string line; // part of the message after the path
     int report_status;
     int dump_status;
 };

@@ -183,7 +183,7 @@ TEST(RecordJson, PlaceOfAFunction) {
     function.class_code = 0x030200;
     function.numa_node = -1;
     set_text(function.pci_address, "0000:01:00.0");
-    std::memset(function.path, 'x', sizeof(function.path)); // no zero behind it
+    std::memset(function.path, 'x', sizeof(function.path)); // no zero after it
     const auto json = record_json(function.header, bytes_of(function));
     EXPECT_EQ(json.at("kind"), "pci_function");
     EXPECT_EQ(json.at("vendor"), 0x10de);

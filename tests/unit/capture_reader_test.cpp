@@ -124,7 +124,7 @@ TEST(CaptureReader, TruncatedAtEveryByteGivesEveryWholeBlock) {
     const std::vector<std::size_t> records_upto = {0, 1, 3, 5};
     for (std::size_t size = 0; size < file.size(); size++) {
         SCOPED_TRACE(size);
-        // A copy of exactly this size, so that AddressSanitizer sees a read behind it.
+        // A copy of exactly this size, so that AddressSanitizer sees a read past its end.
         const Bytes cut_file(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
         if (size < sizeof(FileHeader)) {
             const Error failure = read_bad(cut_file);

@@ -179,7 +179,7 @@ TEST_F(Rotation, KeepsRecordingIntoTheOldSegmentWhenNoNewOneCanBeMade) {
     EXPECT_EQ(writer->lost_records(), 0U);
 }
 
-// A segment that begins behind the end would begin with what was later.
+// A segment that starts after the end would start with later records.
 TEST_F(Rotation, NoSegmentStartsAfterTheEnd) {
     auto with = options();
     with.keep_ns = 80 * SECOND_NS;

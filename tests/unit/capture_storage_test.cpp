@@ -96,7 +96,7 @@ TEST_F(RealDirectory, DoesNotDeleteAFileThatTookTheNameOfASegment) {
     EXPECT_TRUE(std::filesystem::exists(directory / "kept"));
 }
 
-// Killed at any moment, a recorder leaves every block behind that it had written, and nothing that
+// A recorder that is killed at any moment leaves every block that it had written, and nothing that
 // looks like more.
 TEST_F(RealDirectory, AWriterKilledAtAnyMomentLeavesEveryFlushedRecord) {
     std::mt19937 random(3);

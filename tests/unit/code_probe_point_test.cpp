@@ -60,7 +60,7 @@ TEST(ProbePoint, PastASubtractedStack) {
     EXPECT_EQ(chosen.instruction.substr(0, 2), "je");
 }
 
-TEST(ProbePoint, NotBehindALostArgument) {
+TEST(ProbePoint, NotAfterALostArgument) {
     // endbr64; lea 8(%rdi),%rdi; push %rbx
     const Chosen first = choose({0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x8d, 0x7f, 0x08, 0x53});
     EXPECT_FALSE(first.emulated);
@@ -79,7 +79,7 @@ TEST(ProbePoint, NotBehindALostArgument) {
     EXPECT_TRUE(choose({0x48, 0x89, 0xfd, 0x53}).emulated);
 }
 
-TEST(ProbePoint, NotBehindABranch) {
+TEST(ProbePoint, NotAfterABranch) {
     // endbr64; jmp *%rax; push: the push may never run
     const Chosen chosen = choose({0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0xe0, 0x53});
     EXPECT_FALSE(chosen.emulated);

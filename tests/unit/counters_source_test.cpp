@@ -92,7 +92,7 @@ TEST_F(CountersOfPorts, EthernetPortIsLookedAtWhenItsNetdevOrAnEventSaysSo) {
     event.header = {sizeof(event), CW_KIND_ASYNC_EVENT, 0, 1};
     source.on_record(event.header);
     EXPECT_EQ(ports_after(1'000'000'000), 1u);
-    // The netdev tells at once, the port only a second later.
+    // The netdev shows it at once, the port only a second later.
     tree_.file("/sys/class/net/eth0/carrier_changes", "4\n");
     EXPECT_EQ(ports_after(5'000'000'000), 0u);
     tree_.file(port_path_ + "/state", "4: ACTIVE\n");

@@ -241,7 +241,7 @@ TEST(Diagnose, CollectiveAfterOneOfAnotherSizeIsAMismatch) {
     EXPECT_EQ(causes[0].rank, 2);
 }
 
-// Or it is over there, and nothing comes behind it.
+// Or it is complete there, and nothing follows it.
 TEST(Diagnose, CompletedCollectiveOfAnotherSizeIsAMismatch) {
     auto all = starved_ring();
     all[2] = one_rank(2, RANKS, 17, {});

@@ -337,7 +337,7 @@ TEST_F(Doctor, JsonHoldsWhatTheTextSays) {
     EXPECT_NE(render_text(report, true).find('\033'), std::string::npos);
 }
 
-// On the machine at hand, whatever it is: the trials answer and leave nothing behind.
+// On any machine the trials answer and leave nothing.
 TEST(DoctorTrials, AnswerHere) {
     const Trials trials = machine_trials();
     for (const auto &trial :

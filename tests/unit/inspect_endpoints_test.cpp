@@ -33,7 +33,7 @@ Endpoint described(const QueuePairs &queue_pairs, std::uint32_t number) {
 
 constexpr std::uint32_t SOMEBODY_ELSE = 1;
 
-// RDMA netlink tells of the thread, not of its process.
+// RDMA netlink names the thread, not its process.
 TEST(QueuePairs, QueuePairsOfAThreadAreFound) {
     std::latch known{1}, done{1};
     pid_t tid = 0;

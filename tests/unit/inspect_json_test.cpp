@@ -72,7 +72,7 @@ TEST(InspectJson, ReadsWhatItWrites) {
     EXPECT_EQ(transfers[1].endpoints[0].unread_bytes, 0U);
 }
 
-// Files of before they were told of.
+// Files from before they were reported.
 TEST(InspectJson, NetworksMayBeMissing) {
     std::string json = inspect::render_json(full());
     const std::size_t at = json.find("\"networks\"");

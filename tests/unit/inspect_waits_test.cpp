@@ -77,7 +77,7 @@ TEST(Waits, UnacknowledgedTcpDataIsANetworkWait) {
     other.acked_bytes = 70'000;
     transfer.endpoints = {other, socket};
     Endpoint &lost = transfer.endpoints[1];
-    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "nobody could ask";
+    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "it could not be read";
     lost.unacked_segments = 11;
     lost.acked_bytes = 0;
     lost.timeouts = 0;
@@ -87,7 +87,7 @@ TEST(Waits, UnacknowledgedTcpDataIsANetworkWait) {
     lost.acked_bytes = 1;
     EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "it gets on";
     lost.acked_bytes.reset();
-    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "nobody knows";
+    EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "it is not known";
     lost.acked_bytes = 0;
     lost.unacked_segments = 0;
     EXPECT_EQ(wait_of(transfer), Wait::Gpu) << "the peer does not read";

@@ -48,12 +48,12 @@ CUT, LOSS = "silent:leaf0-spine0@cut..mend", "loss:2:20@lossy+3"
 
 
 class Nodes(list):
-    """Nodes that only note what they are told."""
+    """Nodes that only note what they are sent."""
 
     def __init__(self, count):
-        super().__init__(types.SimpleNamespace(name=f"node{number}", number=number, told=[], state="done") for number in range(count))
+        super().__init__(types.SimpleNamespace(name=f"node{number}", number=number, received=[], state="done") for number in range(count))
         for node in self:
-            node.agent = types.SimpleNamespace(send=node.told.append)
+            node.agent = types.SimpleNamespace(send=node.received.append)
 
 
 class Events(unittest.TestCase):
@@ -89,7 +89,7 @@ class Events(unittest.TestCase):
     def test_loss_at_an_event_has_its_full_length_from_when_it_is_in_place(self):
         self.plan(LOSS)
         self.hear("EVENT lossy")
-        self.assertEqual((self.run_._nodes[2].told, self.run_._actions), (["LOSS eth0 20"], []))
+        self.assertEqual((self.run_._nodes[2].received, self.run_._actions), (["LOSS eth0 20"], []))
         self.run_._zero -= 5
         self.hear("LOSS-SET", node=2)
         self.assertAlmostEqual(self.run_._actions[0].at_s, 8, delta=0.5)
@@ -98,7 +98,7 @@ class Events(unittest.TestCase):
         self.plan("loss:2:20@lossy..seen")
         self.hear("EVENT lossy", "EVENT seen")
         self.hear("LOSS-SET", "LOSS-SET", node=2)
-        self.assertEqual(self.run_._nodes[2].told, ["LOSS eth0 20", "LOSS eth0 0"])
+        self.assertEqual(self.run_._nodes[2].received, ["LOSS eth0 20", "LOSS eth0 0"])
         self.run_._jobs()
 
     def test_event_that_no_job_announced_is_an_error(self):

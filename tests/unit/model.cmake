@@ -11,6 +11,7 @@ endif()
 collwire_test(model_nccl_errors_test LABEL unit SOURCES model_nccl_errors_test.cpp LIBS collwire_report collwire_zstd)
 collwire_test(report_cli_test LABEL unit
   SOURCES report_cli_test.cpp bad_input_cli_test.cpp permission_cli_test.cpp record_cli_test.cpp
+          topology_cli_test.cpp
   LIBS collwire_model collwire_zstd nlohmann_json::nlohmann_json)
 if(TARGET report_cli_test)
   target_compile_definitions(report_cli_test PRIVATE COLLWIRE_BINARY="$<TARGET_FILE:collwire>")

@@ -24,7 +24,7 @@ constexpr unsigned bit(ByteSource source) {
 TEST(NcclBytes, LastOperationsMayBeInFlight) {
     RingPair ring;
     ring.all_gather(12, 1000).all_gather(19, 2000).all_gather(19.1, 3000);
-    // Of the last one a third went out, of nobody else's.
+    // Of the last one a third went out, and no byte of another.
     for (std::uint64_t &sent : ring.sent)
         sent -= 8000;
     ring.sample(20);
@@ -40,7 +40,7 @@ TEST(NcclBytes, LastOperationsMayBeInFlight) {
     expect_same_in_parts(model);
 }
 
-// One that hangs is not done, whatever is launched behind it, and whatever was wrong before.
+// One that hangs is not done, whatever is launched after it, and whatever was wrong before.
 TEST(NcclBytes, HangingOperationMakesLaterOnesPartial) {
     for (const std::uint64_t excess : {0U, 50U}) {
         SCOPED_TRACE(excess);
@@ -141,7 +141,7 @@ TEST(NcclBytes, DerivedBytesCoverAllQueuePairsOfAConnection) {
     }
 }
 
-// Several queue pairs of a connection, on two devices: counted together, told apart by tier.
+// Several queue pairs of a connection, on two devices: counted together, distinguished by tier.
 TEST(NcclBytes, StripedOverQueuePairs) {
     NodeBuilder node({.flags = NCCL_NODE_FLAGS});
     constexpr QpOptions near{.qpn = 41, .local = 1, .remote = 2, .remote_qpn = 51};
@@ -377,7 +377,7 @@ TEST(NcclBytes, GroupedBroadcasts) {
         for (const Operation &operation : model.nccl.collectives) {
             EXPECT_EQ(operation.func, CW_NCCL_BROADCAST);
             EXPECT_EQ(operation.algorithm, CW_NCCL_RING);
-            // What was measured is of both, and nothing tells how much of it is of which.
+            // What was measured is of both, and nothing shows how much of it is of which.
             EXPECT_EQ(operation.rung, knows_ring ? Rung::Exact : Rung::Inferred)
                 << operation.payload_bytes << " " << operation.flags;
             if (knows_ring) {
@@ -445,7 +445,7 @@ TEST(NcclBytes, MissingSamplesAreNotAPause) {
     EXPECT_EQ(model.nccl.collectives.at(0).rung, Rung::Inferred);
 }
 
-// A sender that is in no capture: what was received is told.
+// A sender that is in no capture: what was received is reported.
 TEST(NcclBytes, OnlyTheReceiverIsCaptured) {
     NodeBuilder node({.hostname = "node1", .session_id = 2, .flags = NCCL_NODE_FLAGS});
     node.usual(2).qp(RING_QPS[1][1]);
@@ -459,7 +459,7 @@ TEST(NcclBytes, OnlyTheReceiverIsCaptured) {
     EXPECT_EQ(model.nccl.matrix.begin()->first.source, 0);
     EXPECT_EQ(model.nccl.matrix.begin()->first.destination, 1);
     EXPECT_EQ(model.nccl.matrix.begin()->second.payload_bytes, 4000U);
-    EXPECT_EQ(of_rung(model, Rung::Process), 0U) << "sent by nobody here";
+    EXPECT_EQ(of_rung(model, Rung::Process), 0U) << "sent by no captured rank";
 }
 
 } // namespace

@@ -150,7 +150,7 @@ std::map<std::tuple<std::uint64_t, int, int>, std::uint64_t> matrix_of(const mod
     return bytes;
 }
 
-// Two of each, one behind the other, each at rest before the next.
+// Two of each, one after the other, each at rest before the next.
 void run_twice(CallsOnly &job) {
     job.build();
     std::array<std::uint64_t, 4> sent{};
@@ -188,7 +188,7 @@ TEST(NcclCallsOnly, EachThreadCreatesOneCommunicatorsQueuePairs) {
         EXPECT_EQ(operation.rung, Rung::Inferred);
         EXPECT_EQ(operation.has(OPERATION_PARTIAL), is_second)
             << "where rank 1 sends to in the second one is not known";
-        EXPECT_FALSE(operation.has(OPERATION_LAUNCHED)) << "nobody saw that";
+        EXPECT_FALSE(operation.has(OPERATION_LAUNCHED)) << "that was not recorded";
         EXPECT_EQ(operation.begin_realtime_ns, 0U);
         EXPECT_EQ(operation.n_channels, 0U);
         EXPECT_EQ(operation.algorithm, CW_NCCL_ALGORITHM_UNKNOWN);
@@ -216,7 +216,7 @@ TEST(NcclCallsOnly, AmbiguousBytesBelongToNoOperation) {
     }
 }
 
-// Where the making was not seen it is the other end alone that tells, and ranks 0 and 1 have two
+// Where the making was not seen only the other end shows it, and ranks 0 and 1 have two
 // communicators in common. What had been called before may come late: no operation has bytes.
 TEST(NcclCallsOnly, PreexistingQueuePairsFollowTheirOtherEnd) {
     CallsOnly job;
@@ -255,7 +255,7 @@ TEST(NcclCallsOnly, OrderSeparatesEqualCommunicators) {
         const model::Model model = job.run();
         const auto matrix = matrix_of(model);
         if (!are_seen) {
-            EXPECT_TRUE(matrix.empty()) << "nobody knows in which order";
+            EXPECT_TRUE(matrix.empty()) << "the order is not known";
             continue;
         }
         EXPECT_EQ(matrix.at({HASHES[0], 0, 1}), 8200U);
@@ -335,7 +335,7 @@ TEST(NcclCallsOnly, SendsOfOthersMakeThisRanksSendsUnknown) {
     }
 }
 
-// A graph is played behind each call: what it sends was not called for, at another time or at the
+// A graph is played after each call: what it sends was not called for, at another time or at the
 // same one.
 TEST(NcclCallsOnly, GraphReplaysAreNotCalls) {
     for (const bool is_at_once : {true, false}) {

@@ -89,7 +89,7 @@ TEST(NcclCommunicators, TwoWithOneHashAtTheSameTimeAreSeparated) {
     }
 }
 
-// Nothing tells which belongs to which: not guessed.
+// Nothing shows which belongs to which: not guessed.
 TEST(NcclCommunicators, AmbiguousRanksOfTwoWithOneHashStaySeparate) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {
@@ -143,7 +143,7 @@ TEST(NcclCommunicators, CreatedInOneOrder) {
     }
 }
 
-// Two communicators use a connection of which the other end tells that one does.
+// Two communicators use a connection and the other end shows that one of them does.
 TEST(NcclCommunicators, HalfKnownSharedConnectionJoinsNoRanks) {
     Nodes nodes;
     for (int i = 0; i < 2; ++i) {
@@ -221,7 +221,7 @@ TEST(NcclCommunicators, ChildrenKnowTheirParents) {
     EXPECT_EQ(model.nccl.communicators[1].hash, 0x99U);
 }
 
-// Without its creation nothing tells whether it has one.
+// Without its creation nothing shows whether it has one.
 // Since 2.29 ranks join a communicator that grows, and have no parent themselves.
 TEST(NcclCommunicators, RanksOfACommunicatorThatMayHaveGrown) {
     for (const std::uint32_t version : {22809U, 22907U}) {
@@ -250,7 +250,7 @@ TEST(NcclCommunicators, NoParentIsKnownFromACreationAlone) {
     }
     const model::Model model = nodes.model();
     ASSERT_EQ(model.nccl.communicators.size(), 4U);
-    EXPECT_TRUE(model.nccl.communicators[0].parent_known) << "one rank tells";
+    EXPECT_TRUE(model.nccl.communicators[0].parent_known) << "one rank knows it";
     EXPECT_FALSE(model.nccl.communicators[1].parent_known);
     EXPECT_FALSE(model.nccl.communicators[2].parent_known) << "one that is in no capture";
     EXPECT_TRUE(model.nccl.communicators[3].parent_known);
@@ -292,7 +292,7 @@ TEST(NcclCommunicators, NamesAreText) {
     EXPECT_EQ(alone(room.substr(1) + "\xe2\x82"), room.substr(1));
 }
 
-// Read from the outside first, met in a call later, told again in a later segment: one.
+// Read from the outside first, discovered in a call later, emitted again in a later segment: one.
 TEST(NcclCommunicators, RepeatedRecordsCountOnce) {
     Nodes nodes;
     NcclBuilder rank = nodes.rank(0, {.created = 11, .flags = SEEN_LATER | CW_NCCL_COMM_OUTSIDE});

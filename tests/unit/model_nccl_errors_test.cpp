@@ -187,7 +187,7 @@ TEST(NcclErrors, ExitWhileOthersWaitIsAnError) {
     wait_until(finishing, 14.5);
     EXPECT_TRUE(finishing.done(0, 15).errors().empty());
     Broken broken;
-    wait_until(broken, 14.5); // and no other is told to the end of the recording
+    wait_until(broken, 14.5); // and no other is reported to the end of the recording
     const auto errors = broken.errors();
     ASSERT_EQ(errors.size(), 1U);
     EXPECT_EQ(errors[0].kind, ErrorKind::Ended);
@@ -199,7 +199,7 @@ TEST(NcclErrors, ExitWhileOthersWaitIsAnError) {
     const std::string text = error_text(broken.model, errors[0]);
     for (const char *part : {"of rxe0 to rank 0", "in AllGather 1; rank 0 waits for it"})
         EXPECT_PRED2(has, text, part);
-    // What was read behind a gap counts, and nothing of what would have been read in it.
+    // What was read after a gap counts, and nothing of what would have been read in it.
     Broken busy;
     wait_until(busy, 14.5);
     busy.ring.node[0].sample_gap(14.6, 18);
@@ -215,7 +215,7 @@ TEST(NcclErrors, ExitWhileOthersWaitIsAnError) {
     EXPECT_TRUE(blind.errors().empty());
 }
 
-// Whoever hangs is killed in the end: what it waited for until then counts.
+// A rank that hangs is killed in the end: what it waited for until then counts.
 TEST(NcclErrors, WaitingEndsWithTheCommunicatorOrTheProcess) {
     Broken killed;
     killed.gone(1, 13.6, 14).gone(0, 19, 20);
@@ -235,7 +235,8 @@ TEST(NcclErrors, WaitingEndsWithTheCommunicatorOrTheProcess) {
     EXPECT_TRUE(unseen.gone(1, 13.6, 14).errors().empty()) << "nothing was read in the gap";
 }
 
-// It is there yet when the others see that its connections are closed; whoever ends later follows.
+// It is there yet when the others see that its connections are closed; a rank that ends later
+// follows.
 TEST(NcclErrors, SlowExitPrecedesTheErrorsItCauses) {
     Broken broken;
     broken.result(0, 14, 13).queue_pair(0, 14.2, true).gone(1, 15, 16).gone(0, 17, 18);
@@ -307,7 +308,7 @@ TEST(NcclErrors, WarningHasTheTextReadNext) {
         EXPECT_EQ(error.kind, ErrorKind::Warning);
 }
 
-// A look may come before NCCL has made the text; one that comes later tells.
+// A look may come before NCCL has made the text; a later one has it.
 TEST(NcclErrors, PollBetweenAWarningAndItsTextIsIgnored) {
     Broken early;
     early.warning(0, 14.0, "lost %s", "old")
@@ -322,9 +323,9 @@ TEST(NcclErrors, PollBetweenAWarningAndItsTextIsIgnored) {
     errors = silent.errors();
     ASSERT_EQ(errors.size(), 1U);
     EXPECT_EQ(errors[0].text, "old");
-    Broken nobody;
-    nobody.warning(0, 14.0, "lost %s", "");
-    errors = nobody.errors();
+    Broken textless;
+    textless.warning(0, 14.0, "lost %s", "");
+    errors = textless.errors();
     ASSERT_EQ(errors.size(), 1U);
     EXPECT_EQ(errors[0].text, "lost %s");
 }

@@ -163,7 +163,7 @@ TEST_F(NcclFarNicsPxn, TheGpuOfTheProxysRank) {
     EXPECT_TRUE(has(said, "node0 mlx5_1 (GPU 0000:83:00.0)")) << said;
 }
 
-// Which of its GPUs that is for is not told: neither way says anything of it.
+// Which of its GPUs that is for is not known: neither way shows it.
 TEST_F(NcclFarNicsPxn, AProcessWithSeveralGpus) {
     one_.pid = elsewhere_.pid = 100;
     node_.process(0).rank(zero_).rank(one_);
@@ -189,7 +189,7 @@ TEST_F(NcclFarNicsPxn, ProcessWithoutACommunicatorIsJudgedByItsCpus) {
     EXPECT_TRUE(has(said_of(node_), BY_CPUS));
 }
 
-// One of its communicators does not tell its GPU.
+// One of its communicators has no known GPU.
 TEST_F(NcclFarNicsPxn, ProcessWithAnUnknownGpuIsJudgedByItsCpus) {
     RankOptions other = one_;
     other.comm = 0xabba0000;
@@ -212,7 +212,7 @@ TEST(NcclFarNics, AcceptsTextsThatNoRecorderWrites) {
         function.numa_node = INT32_MIN;
         node.node().add(function);
     }
-    std::memset(function.path, '/', sizeof(function.path)); // no zero behind it
+    std::memset(function.path, '/', sizeof(function.path)); // no zero after it
     node.node().add(function);
     set_text(function.pci_address, GPU_AT);
     function.numa_node = 0;

@@ -245,7 +245,7 @@ TEST(NcclFindings, RejectedCallsAreCounted) {
     EXPECT_EQ(find(model, "calls_not_started"), nullptr) << "it is known which";
 }
 
-// NCCL counts one less than was called, and nothing tells which.
+// NCCL counts one less than was called, and nothing shows which.
 TEST(NcclFindings, CallsThatWereNotStartedAreCounted) {
     RingPair ring;
     ring.all_gather(12, 1000);

@@ -272,7 +272,7 @@ TEST(NcclGraphs, LegacyPlansInEarlierPlansMemoryHaveTheirOwnCalls) {
     }
 }
 
-// Launches that tell of no task are replays of no call.
+// Launches without a task are replays of no call.
 TEST(NcclGraphs, ReplaysCountForTheirRecordedTasks) {
     constexpr std::uint32_t CALLS = 100, REPLAYS = 1000;
     RingPair ring;
@@ -375,7 +375,7 @@ TEST(NcclGraphs, BytesOfUnlistedReplaysAreCounted) {
     EXPECT_EQ(of_rung(model, Rung::Inferred), 0U);
 }
 
-// What each rank sent is told replay by replay, and call by call.
+// What each rank sent is reported replay by replay, and call by call.
 TEST(NcclGraphs, ReplaysHaveTheirOwnParts) {
     RingPair ring;
     const CallOptions calls[2] = {{.count = 1000, .buffer = 1}, {.count = 500, .buffer = 2}};
@@ -448,7 +448,7 @@ TEST(NcclGraphs, CapturedAlltoAllIsSeparateFromOthers) {
     }
 }
 
-// The graph is started later: whose the first launch is, nothing tells but the size.
+// The graph is started later: only the size shows whose the first launch is.
 TEST(NcclGraphs, AlltoAllBeforeTheFirstReplayIsSeparatedBySize) {
     constexpr LaunchOptions elsewhere{.tid = 7};
     for (const std::uint64_t count : {50U, 70U}) {

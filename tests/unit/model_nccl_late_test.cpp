@@ -164,7 +164,7 @@ TEST(NcclLate, PlacedByTheSequenceWithoutCounts) {
     EXPECT_EQ(rank_of(model, 1).confidence, 1.0);
 }
 
-// All calls are alike; their times tell, and how surely.
+// All calls are alike; their times decide, and how surely.
 TEST(NcclLate, PlacedByTime) {
     const Job job{std::vector<std::uint64_t>(20, 5)};
     const model::Model model =
@@ -202,7 +202,7 @@ TEST(NcclLate, WrongCountIsRejected) {
     EXPECT_EQ(rank_of(model, 1).seq_of_first, 2U);
 }
 
-// Neither count nor time nor size tells: the ranks are not put together.
+// Neither count nor time nor size decides: the ranks are not put together.
 TEST(NcclLate, AmbiguousIsNotJoined) {
     NodeBuilder early({.start = 9, .flags = NCCL_NODE_FLAGS});
     NcclBuilder first(early.usual(1), {.created = 9, .flags = 0});

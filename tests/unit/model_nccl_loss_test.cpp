@@ -118,7 +118,7 @@ TEST(NcclLoss, LossOnAllRanksKeepsNumbers) {
     expect_numbers({.lost = {12}, .all_ranks = true});
 }
 
-// NCCL counts nothing of AlltoAll; the other rank's calls tell that one was there.
+// NCCL counts nothing of AlltoAll; the other rank's calls show that one was there.
 TEST(NcclLoss, LostCallThatNcclDoesNotCountShiftsNoNumber) {
     Job job{.lost = {12}};
     job.calls[12].func = job.calls[14].func = CW_NCCL_ALL_TO_ALL;
@@ -126,11 +126,11 @@ TEST(NcclLoss, LostCallThatNcclDoesNotCountShiftsNoNumber) {
     const auto numbers = numbers_of(model, 1);
     for (const auto &[call, number] : numbers)
         EXPECT_EQ(number, static_cast<std::int64_t>(call));
-    // Where it cannot be told, it is not.
+    // Where it is not known, it is absent.
     Job all = job;
     all.all_ranks = true;
-    const model::Model untold = all.record();
-    for (const auto &[call, number] : numbers_of(untold, 1))
+    const model::Model unnumbered = all.record();
+    for (const auto &[call, number] : numbers_of(unnumbered, 1))
         EXPECT_TRUE(number == -1 || number == static_cast<std::int64_t>(call)) << call;
 }
 
@@ -203,7 +203,7 @@ TEST(NcclLoss, LaunchesBeforeALossStayExact) {
             EXPECT_EQ(operation.rung, seq == 1 ? Rung::Process : Rung::Exact) << seq;
         }
         if (loss == CW_LOSS_NCCL_CALL || loss == CW_LOSS_RECORD_WRITE)
-            continue; // the numbers of those behind it are a rank's own
+            continue; // the numbers of those after it are a rank's own
         EXPECT_EQ(collective(model, 4).has(OPERATION_PARTIAL), loss != CW_LOSS_NCCL_SHAPE);
         EXPECT_FALSE(collective(model, 4).has(OPERATION_PAYLOAD_KNOWN));
         EXPECT_EQ(collective(model, 3).rung,

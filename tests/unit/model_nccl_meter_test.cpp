@@ -163,7 +163,7 @@ TEST(LinkMeter, PauseIsNotTheEnd) {
     EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Checked);
 }
 
-// Bytes of a single operation that is known may still come, whatever is launched behind it.
+// Bytes of a single operation that is known may still come, whatever is launched after it.
 TEST(LinkMeter, PauseOfASingleOperationIsNotTheEnd) {
     Meter meter;
     meter.ops = {{1, 100, true}, {4, 100, true}};
@@ -205,7 +205,7 @@ TEST(LinkMeter, SingleOperationOfALateLinkDoesNotGetAllBytes) {
     EXPECT_EQ(meter.share(0).rung, Rung::Exact);
 }
 
-// What is known of an operation is not changed by bytes that nobody launched.
+// What is known of an operation is not changed by bytes that no launch has.
 TEST(LinkMeter, SingleOperationDoesNotGetExcessBytes) {
     for (const bool is_late : {false, true}) {
         Meter meter;
@@ -287,7 +287,7 @@ TEST(ByteSeries, ThinningOutLosesNoBytes) {
     EXPECT_EQ(series.at(series.size() - 1).payload_bytes, 999'000U);
 }
 
-// Of a launch that was not seen whole nobody knows on which connections it sent.
+// Of a launch that was not recorded whole it is not known on which connections it sent.
 TEST(LinkMeter, IncompleteLaunchMakesLaterBytesInferred) {
     for (const std::uint32_t cut : {0U, 1U, 2U}) {
         SCOPED_TRACE(cut);
@@ -360,7 +360,7 @@ TEST(Session, KnowsWhenACounterWasReadLast) {
     EXPECT_EQ(last(10, 12), seconds(10));
     EXPECT_EQ(last(10, 90), seconds(87));
     session.sample_gaps = {{seconds(12), seconds(20)}, {seconds(82), seconds(86)}};
-    EXPECT_EQ(last(10, 90), seconds(87)) << "behind the gaps";
+    EXPECT_EQ(last(10, 90), seconds(87)) << "after the gaps";
     session.sample_gaps.push_back({seconds(86), seconds(90)});
     EXPECT_EQ(last(10, 90), seconds(86)) << "between two gaps";
     EXPECT_EQ(last(87, 90), seconds(87));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of NCCL before 2.24, which do not tell of which calls they are.
+// Launches of NCCL before 2.24, which do not name their calls.
 #include "collwire/nccl_launch_records.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"

@@ -445,7 +445,7 @@ TEST(NcclOperations, CallsOfATruncatedLaunchArePartial) {
         const bool is_of_it = operation.seq >= 1 && operation.seq <= 3;
         EXPECT_EQ(operation.has(OPERATION_TRUNCATED), is_of_it) << operation.seq;
         EXPECT_EQ(operation.has(OPERATION_PARTIAL), is_of_it) << operation.seq;
-        // That behind it was not launched by a proxy at all.
+        // The one after it was not launched by a proxy at all.
         EXPECT_EQ(operation.rung != Rung::Exact, is_of_it || operation.seq == 4) << operation.seq;
     }
     EXPECT_EQ(model.nccl.collectives.size(), 6U);

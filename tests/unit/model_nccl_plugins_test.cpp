@@ -107,8 +107,8 @@ struct PluginPair {
                     find(i, channel, send, {{qpn(i, channel, send), 2}});
     }
 
-    // An AllGather on both channels. `more`: bytes that each queue pair carries beside it; `less`:
-    // that it lacks when the recording ends.
+    // An AllGather on both channels. `more`: bytes that each queue pair carries in addition;
+    // `less`: that it lacks when the recording ends.
     model::Model run(std::uint64_t more = 0, std::uint64_t less = 0) {
         const CallOptions call{.count = 1000};
         for (int i = 0; i < 2; ++i) {
@@ -177,13 +177,13 @@ TEST(NcclPlugins, QueuePairsAreFoundByPointers) {
     expect_joined(pair);
 }
 
-// A later segment has the record with the queue pairs alone, and an earlier one may be read behind
+// A later segment has the record with the queue pairs alone, and an earlier one may be read after
 // it.
 TEST(NcclPlugins, RecordsMayComeInAnyOrder) {
-    for (const bool is_told_before : {true, false}) {
+    for (const bool is_emitted_before : {true, false}) {
         PluginPair pair;
         pair.find_all();
-        if (is_told_before)
+        if (is_emitted_before)
             pair.connect();
         expect_joined(pair);
     }
@@ -339,7 +339,7 @@ TEST(NcclPlugins, UnknownCreationOrderDoesNotMatch) {
     EXPECT_EQ(identity_of(model, 0, 0, true).link, NONE);
 }
 
-// More were made than are used, and they are not to be told from one another.
+// More were made than are used, and they cannot be distinguished.
 TEST(NcclPlugins, DifferentNumbersDoNotMatchByOrder) {
     PluginPair pair;
     pair.are_alike = true;

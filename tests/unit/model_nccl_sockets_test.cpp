@@ -87,7 +87,7 @@ TEST(NcclSockets, SizeHeadersOfUnsentMessagesDoNotCount) {
         rank.call(12, first)
             .shape(12, 1, {first}, {rank.ring({.connection = SENDS_AT, .bytes = 4000})})
             .launch(12.1, 1, {first});
-        // More than the first one makes: of nobody.
+        // More than the first one makes: of no operation.
         rank.socket(13, 33, 4 + 4000 + 5000).socket(18, 33, 4 + 4000 + 5000);
         rank.call(19, last).shape(19, 2, {last}, {op}).launch(19.1, 2, {last});
         rank.socket(20, 33, 4 + 4000 + 5000);
@@ -309,7 +309,7 @@ TEST(NcclSockets, OtherEndMayBeInTwoRecordings) {
     }
 }
 
-// What NCCL says beside its connections, both ways over a socket: each byte is its sender's.
+// What NCCL sends outside its connections, both ways over a socket: each byte is its sender's.
 TEST(NcclSockets, ClosedSocketsAreControlTraffic) {
     RingPair ring;
     ring.rank[0].closed_socket(12, CW_NCCL_SOCKET_BOOTSTRAP, 1000, 501);
@@ -343,7 +343,7 @@ TEST(NcclSockets, ClosedSocketsOutsideARecordingDoNotCount) {
         NodeBuilder node({.session_id = session, .flags = NCCL_NODE_FLAGS | CW_NODE_SOCKETS});
         NcclBuilder rank(node.usual(1), {});
         rank.comm().closed_socket(11, CW_NCCL_SOCKET_PROXY, 100);
-        // Behind its end, and a connection's.
+        // After its end, and a connection's.
         rank.closed_socket(until + 0.1, CW_NCCL_SOCKET_PROXY, 10'000);
         rank.socket_connection(11.2, SENDS_AT, true, 1, 33).socket(12, 33, 50);
         rank.closed_socket(13, CW_NCCL_SOCKET_PROXY, 1'000'000, SOCKET_INODES + 33);

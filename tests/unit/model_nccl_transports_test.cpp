@@ -36,7 +36,7 @@ TEST(NcclTransports, SocketsAreSeparateInEverySum) {
     EXPECT_FALSE(model.total.derived_tx_payload_bytes);
     EXPECT_EQ(of_tier(model, topology::Tier::Leaf).tcp.tx_payload_bytes, 2 * 100'017U);
     EXPECT_EQ(of_tier(model, topology::Tier::Unknown).tcp.derived_tx_payload_bytes, 3000U)
-        << "nobody knows its addresses";
+        << "its addresses are not known";
     ASSERT_EQ(model.node_pairs.size(), 2U);
     EXPECT_EQ(model.node_pairs[0].source, "node0");
     EXPECT_EQ(model.node_pairs[0].destination, "node1");

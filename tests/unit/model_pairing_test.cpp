@@ -75,7 +75,7 @@ TEST(ModelPairing, ReusedNumbersPairByTimeDespiteClocksSecondsApart) {
         a.qp(mine).destroy(mine, 12.5 + 2 * i);
         b.qp(theirs).destroy(theirs, 12.51 + 2 * i);
     }
-    // One connection whose numbers nobody else has tells how far the clocks are apart.
+    // One connection whose numbers no other has shows how far the clocks are apart.
     a.qp({.qpn = 40, .local = 1, .remote = 2, .remote_qpn = 41});
     b.qp({.qpn = 41, .local = 2, .remote = 1, .remote_qpn = 40});
     const Model model = model_of({a.end().bytes(), b.end().bytes()});
@@ -214,7 +214,7 @@ TEST(ModelPairing, ContradictingSequenceNumbersAreNeverPaired) {
 std::pair<NodeBuilder, NodeBuilder> reused_at_a_rate(std::uint32_t generations, bool with_psns) {
     NodeBuilder a;
     NodeBuilder b = node1();
-    // One connection whose numbers nobody else has tells the clocks.
+    // One connection whose numbers no other has shows the clocks.
     a.usual(1).qp({.qpn = 40, .local = 1, .remote = 2, .remote_qpn = 41});
     b.qp({.qpn = 41, .local = 2, .remote = 1, .remote_qpn = 40});
     for (std::uint32_t i = 0; i < generations; ++i) {

@@ -62,7 +62,7 @@ TEST(BytesByKind, OnceIsNotEnough) {
     EXPECT_EQ(sums.bytes_of(7), 100U);
 }
 
-TEST(BytesByKind, DifferencesTellKindsApart) {
+TEST(BytesByKind, DifferencesSeparateKinds) {
     Sums sums;
     sums.add(1 + 20 + 300, {1, 2, 3});
     sums.add(2 * 1 + 20 + 300, {1, 2, 3, 1});
@@ -76,7 +76,7 @@ TEST(BytesByKind, DifferencesTellKindsApart) {
 }
 
 // The sum of the two is seen twice, how much is whose once.
-TEST(BytesByKind, WhatRestsOnOneStretchIsNotTold) {
+TEST(BytesByKind, WhatRestsOnOneStretchIsNotKnown) {
     Sums sums;
     sums.add(100, {1});
     sums.add(130, {1, 2});
@@ -87,7 +87,7 @@ TEST(BytesByKind, WhatRestsOnOneStretchIsNotTold) {
     EXPECT_EQ(sums.bytes_of(2), 30U);
 }
 
-TEST(BytesByKind, WhatAlwaysComesTogetherIsNotTold) {
+TEST(BytesByKind, WhatAlwaysComesTogetherIsNotKnown) {
     Sums sums;
     sums.add(321, {1, 2, 3});
     sums.add(642, {1, 2, 3, 1, 2, 3});
@@ -95,7 +95,7 @@ TEST(BytesByKind, WhatAlwaysComesTogetherIsNotTold) {
     EXPECT_TRUE(sums.link.bytes_of_kind.empty());
 }
 
-// A device that lags behind: what the first one left is taken for the second one's, all along.
+// A device that lags: what the first one left is taken for the second one's, all along.
 TEST(BytesByKind, OneContradictionIsEnough) {
     Sums sums;
     sums.add(100, {1, 2});

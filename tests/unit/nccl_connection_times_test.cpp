@@ -107,7 +107,7 @@ TEST(ConnectionTimes, SampledBetweenTwoLooks) {
     expect_between(times[2], 2900, 3000);
 }
 
-// At 2000 the second has begun, so the first is done; of the second it is not told.
+// At 2000 the second has begun, so the first is done; of the second it is not known.
 TEST(ConnectionTimes, WhatHasBegunIsNotDone) {
     const auto times = times_of(
         {MADE}, {op(10), op(20)},
@@ -186,8 +186,8 @@ TEST(ConnectionTimes, APauseThatIsNone) {
         expect_nothing(time);
 }
 
-// The first operation of all ends, launched before anybody looked.
-TEST(ConnectionTimes, LateBehindTheFirstLaunch) {
+// The first operation of all ends, launched before the first sample.
+TEST(ConnectionTimes, LateAfterTheFirstLaunch) {
     expect_nothing(times_of({MET}, {op(1000)}, {}, {begin(1002), end(1005, 0)})[0]);
 }
 
@@ -197,7 +197,7 @@ TEST(ConnectionTimes, PausesThatDoNotFit) {
                  {sample(1000, 400, IDLE), sample(3000, 408, IDLE), sample(5000, 412, IDLE, 4500)});
     expect_nothing(times[0]);
     expect_between(times[1], 4500, 5000);
-    expect_nothing(times[2]); // launched behind the last look
+    expect_nothing(times[2]); // launched after the last sample
 }
 
 // A launch that was lost, or an operation that never was.
@@ -209,7 +209,7 @@ TEST(ConnectionTimes, WhatWasCountedIsNotWhatWasLaunched) {
     }
 }
 
-TEST(ConnectionTimes, ItGoesOnBehindALostLaunch) {
+TEST(ConnectionTimes, ItContinuesAfterALostLaunch) {
     const auto times = times_of(
         {MADE}, {op(10), op(2000), op(4000)},
         {sample(1000, 8, IDLE), sample(3000, 12, IDLE, 1990), sample(5000, 16, IDLE, 4500)});

@@ -40,10 +40,11 @@ TEST_F(ExportedLayout, HasTheReason) {
     EXPECT_NE(layout_.calls_only.find("Fix: --symbols"), std::string::npos) << layout_.calls_only;
     EXPECT_EQ(layout_.version, "2.99.7");
     for (const Capability &capability : layout_.capabilities) {
-        const bool is_told = capability.name == "communicators" || capability.name == "operations";
-        EXPECT_EQ(capability.rung, is_told ? Certainty::Inferred : Certainty::Process)
+        const bool is_inferred =
+            capability.name == "communicators" || capability.name == "operations";
+        EXPECT_EQ(capability.rung, is_inferred ? Certainty::Inferred : Certainty::Process)
             << capability.name;
-        EXPECT_EQ(capability.source.empty(), !is_told) << capability.source;
+        EXPECT_EQ(capability.source.empty(), !is_inferred) << capability.source;
         EXPECT_FALSE(capability.missing.empty()) << capability.name;
     }
     const std::string text = render_text(layout_);
@@ -74,7 +75,7 @@ TEST_F(ExportedLayout, ProbesAreWhereArgumentsAreFound) {
     }
     const ProbedFunction *reduce = find_probe(layout_, "ncclReduce");
     ASSERT_NE(reduce, nullptr);
-    EXPECT_EQ(reduce->address, reduce->entry) << "behind it the stack pointer is another";
+    EXPECT_EQ(reduce->address, reduce->entry) << "after it the stack pointer is another";
     EXPECT_FALSE(reduce->emulated);
 }
 

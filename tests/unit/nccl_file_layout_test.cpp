@@ -174,15 +174,15 @@ TEST(NcclLayout, WhenProbesArePlaced) {
     layout.probes.emplace_back().function = "ncclDebugLogV";
     EXPECT_EQ(placed("ncclDebugLog"), "") << "it is for plugins alone";
     EXPECT_EQ(placed("ncclDebugLogV"), "--warnings");
-    EXPECT_EQ(placed("ncclSocketClose"), "") << "nothing would tell what the socket is for";
+    EXPECT_EQ(placed("ncclSocketClose"), "") << "nothing would show what the socket is for";
     layout.offsets = {{"ncclSocket.type", {}}, {"ncclSocket.socketDescriptor", {}}};
     EXPECT_EQ(placed("ncclSocketClose"), "") << "nor what its numbers mean";
     layout.enumerators = {{"ncclPatternRing", 1}, {"ncclSocketTypeBootstrap", 1}};
     EXPECT_EQ(placed("ncclSocketClose"), "always");
     layout.version = "2.26.5";
-    EXPECT_EQ(placed("hostStreamPlanTask"), "") << "ncclProxyStart tells of each launch";
+    EXPECT_EQ(placed("hostStreamPlanTask"), "") << "ncclProxyStart shows each launch";
     layout.capabilities[0].rung = Certainty::Inferred;
-    EXPECT_EQ(placed("ncclProfilerStopProxyOpEvent"), "") << "ends alone tell less than samples";
+    EXPECT_EQ(placed("ncclProfilerStopProxyOpEvent"), "") << "ends alone show less than samples";
     layout.not_recorded = "a reason";
     EXPECT_EQ(placed("ncclProxyStart"), "");
 }

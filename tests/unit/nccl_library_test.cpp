@@ -142,7 +142,7 @@ TEST_F(FakeNccl, ACallerKeepsItsParameterInOneRegister) {
     EXPECT_EQ(debug->parameter_at_entry(task.address, "comm"), 5u); // rdi
     EXPECT_EQ(debug->parameter_at_entry(task.address, "plan"), 4u); // rsi
     EXPECT_EQ(debug->parameter_at_entry(task.address + 1, "plan"), std::nullopt);
-    EXPECT_EQ(debug->parameter_at_call(task.address, "nobody", "plan"), std::nullopt);
+    EXPECT_EQ(debug->parameter_at_call(task.address, "absent", "plan"), std::nullopt);
     EXPECT_EQ(debug->parameter_at_call(task.address, "ncclProxyStart", "nothing"), std::nullopt);
 
     void *loaded = dlopen(FAKE_NCCL, RTLD_NOW);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<std::string_view, 10> NAMES{
     "bodyOfBoth",   "checksEnds", "firstUser",     "handedOn",   "hasItInlined",
-    "inlinedTwice", "nobody",     "ownAndInlined", "secondUser", "startsWork"};
+    "inlinedTwice", "absent",     "ownAndInlined", "secondUser", "startsWork"};
 constexpr std::uint64_t STATE_BYTES = 40, OPERATIONS_BYTES = 24;
 constexpr std::uint64_t OTHER_BYTES = 64, END_BYTES = 72;
 constexpr std::uint64_t OTHER_MARK = 0x7310573105731057;
@@ -56,7 +56,7 @@ TEST_F(LoggedNamesTest, FindsThemByTheirNames) {
         begins.insert(function->begin);
     }
     EXPECT_EQ(begins.size(), 7U) << "each is another";
-    EXPECT_EQ(names_->find("nobody"), nullptr);
+    EXPECT_EQ(names_->find("absent"), nullptr);
     EXPECT_EQ(names_->find("inlinedTwice"), nullptr) << "it is in two that have names of their own";
     EXPECT_EQ(names_->function_at(0).bytes, 0U);
 }

@@ -52,7 +52,7 @@ TEST(NcclNeighbours, ChannelsOfALife) {
     EXPECT_EQ(channel_of(stream, instance, 2), nullptr);
     instance.end_ns = 0;
     EXPECT_EQ(channel_of(stream, instance, 0)->time_ns, 25U);
-    // It is asked for each operation: what was told over and over is not looked through.
+    // It is asked for each operation: repeated records are not searched.
     for (std::uint64_t time_ns = 30; time_ns < 5000; ++time_ns) {
         stream.channels.emplace_back().time_ns = time_ns;
         stream.channels.back().record.channel = 2;

@@ -100,7 +100,7 @@ struct ObservedTransfer {
     cw_nccl_protocol protocol;
     bool is_send;
     std::uint64_t task_bytes;
-    std::uint8_t task_channels; // until 2.27 not told
+    std::uint8_t task_channels; // until 2.27 not known
     std::uint32_t p2p_channels, first_channel;
     std::uint64_t chunk_bytes;
     struct Part {

@@ -24,7 +24,7 @@ TEST_F(FakeNccl, ParametersOnceTheyAreUsed) {
     ASSERT_NE(loaded, nullptr) << dlerror();
     const std::uint64_t bias = static_cast<link_map *>(loaded)->l_addr;
     const process::ProcessView self{getpid()};
-    EXPECT_TRUE(read_parameters(self, *layout, bias).empty()) << "nobody has asked for it";
+    EXPECT_TRUE(read_parameters(self, *layout, bias).empty()) << "it was not asked for";
     const auto use = reinterpret_cast<long (*)()>(dlsym(loaded, "fake_ib_tc"));
     ASSERT_NE(use, nullptr);
     EXPECT_EQ(use(), 106);

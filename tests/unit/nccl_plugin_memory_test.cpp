@@ -42,7 +42,7 @@ struct alignas(16) Chunk {
     std::uint64_t before = 0;
     std::uint64_t bytes = sizeof(Object) + 2 * sizeof(std::uint64_t);
     Object object;
-    std::uint64_t behind = 0;
+    std::uint64_t after = 0;
 };
 static_assert(offsetof(Chunk, object) == 16 && sizeof(Object) % 16 == 0);
 

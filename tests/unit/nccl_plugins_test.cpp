@@ -149,7 +149,7 @@ TEST_F(Plugins, EndedConnectionsAreNotSearched) {
     EXPECT_EQ(plugins_.dropped(), 0U);
     plugins_.forget(owner_);
     EXPECT_EQ(plugins_.unsearched(), 0U);
-    EXPECT_EQ(plugins_.dropped(), 1U) << "that is told";
+    EXPECT_EQ(plugins_.dropped(), 1U) << "that is reported";
     EXPECT_TRUE(plugins_.search().connections.empty());
     note();
     plugins_.forget(tgid_);

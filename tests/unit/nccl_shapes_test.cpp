@@ -68,7 +68,7 @@ TEST(NcclShapes, AppearOnceInEachSegmentWithALaunch) {
     launch_new(shapes, 1, 3);
     launch_new(shapes, 2, 1);
     shapes.use(TGID, 1);
-    EXPECT_EQ(n_appended(shapes), 0U) << "the programs told of them";
+    EXPECT_EQ(n_appended(shapes), 0U) << "the programs emitted them";
     shapes.begin_segment();
     EXPECT_EQ(n_appended(shapes), 0U) << "nothing was launched in it";
     shapes.use(TGID, 1);
@@ -117,14 +117,14 @@ TEST(NcclShapes, BytesAreBoundedOverAllProcesses) {
     EXPECT_EQ(n_appended(shapes), 0U);
     shapes.begin_segment();
     EXPECT_EQ(n_appended(shapes), 0U);
-    EXPECT_EQ(shapes.lost(), 0U) << "nobody asks for them";
+    EXPECT_EQ(shapes.lost(), 0U) << "they are not asked for";
     shapes.use(TGID, 10'000);
     EXPECT_EQ(n_appended(shapes), 17U);
     EXPECT_EQ(shapes.lost(), 0U);
     shapes.use(TGID, 1);
     shapes.use(TGID, 1);
     EXPECT_EQ(n_appended(shapes), 0U);
-    EXPECT_EQ(shapes.lost(), 2U) << "launches that cannot be told apart in this segment";
+    EXPECT_EQ(shapes.lost(), 2U) << "launches that cannot be distinguished in this segment";
     launch_new(shapes, 1, 16); // the programs have forgotten it, too
     shapes.use(TGID, 1);
     EXPECT_EQ(n_appended(shapes), 0U);

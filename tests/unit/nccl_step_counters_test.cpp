@@ -17,7 +17,7 @@ namespace {
 
 struct Args {
     std::array<std::uint64_t, 3> subs{};
-    std::int32_t state = 0, behind = -1;
+    std::int32_t state = 0, after = -1;
 };
 struct Resources {
     std::uint64_t net_comm = 0x4e7, step = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The binary without any capability: its exit status, one line, no capture left behind.
+// The binary without any capability: its exit status, one line, no capture is left.
 #include <gtest/gtest.h>
 
 #include <unistd.h>

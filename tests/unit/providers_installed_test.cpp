@@ -43,14 +43,14 @@ INSTANTIATE_TEST_SUITE_P(Names, InstalledDriver, testing::Values("rxe", "mlx5", 
 
 class InstalledCalls : public testing::TestWithParam<const char *> {};
 
-TEST_P(InstalledCalls, FunctionsBehindTheCallsAreFound) {
+TEST_P(InstalledCalls, FunctionsOfTheCallsAreFound) {
     const auto image = driver(GetParam());
     if (!image)
         GTEST_SKIP() << "no " << GetParam() << " driver of rdma-core is installed";
     const auto found = verbs::find_wr_functions(*image);
     if (found.empty() && std::string{GetParam()} == "mlx5")
         GTEST_SKIP() << "this build's functions are stored over branches, which are not followed: "
-                        "only queue pairs tell them";
+                        "only queue pairs show them";
     std::map<cw_verbs_call, std::size_t> functions;
     for (const verbs::WrFunction &function : found) {
         EXPECT_TRUE(image->is_code(function.address));

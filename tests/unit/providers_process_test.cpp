@@ -49,7 +49,7 @@ TEST(ProcessView, ThatEndsIsAnErrorAndNoMore) {
     EXPECT_FALSE(start_ticks(latest));
 }
 
-TEST(ProcessView, AProcessThatNobodyWaitedForHasEnded) {
+TEST(ProcessView, AProcessThatWasNotWaitedForHasEnded) {
     std::array<int, 2> ends{};
     ASSERT_EQ(pipe(ends.data()), 0);
     const pid_t child = fork();

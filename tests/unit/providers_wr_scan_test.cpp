@@ -165,7 +165,7 @@ TEST(WrScan, WhatIsOverwrittenIsForgotten) {
     EXPECT_EQ(scan(elf).size(), 2u);
 }
 
-TEST(WrScan, OneFunctionBehindTwoCallsIsLeftOut) {
+TEST(WrScan, OneFunctionForTwoCallsIsLeftOut) {
     ElfBuilder elf;
     elf.function(ENTRY);
     Code code{elf, ENTRY};

@@ -52,7 +52,7 @@ TEST_F(RecordOptionsGiven, LimitsThatCannotBeKept) {
     refused("--ring 8M", "--ring");
 }
 
-TEST_F(RecordOptionsGiven, ACommandStandsBehindItsSign) {
+TEST_F(RecordOptionsGiven, ACommandFollowsTwoDashes) {
     refused("captures", "-o captures");
     refused("captures --duration 1s", "captures: not expected");
 }

@@ -148,7 +148,7 @@ TEST(Losses, OfOneClassAndCpuAreSummed) {
     EXPECT_EQ(sink.losses.size(), 5U) << "a segment starts with all of them";
 }
 
-TEST(SampleGaps, AreToldWhereSamplesComeLate) {
+TEST(SampleGaps, AreEmittedWhereSamplesComeLate) {
     record::SampleGaps gaps(1000);
     Sink sink;
     gaps.start(10'000);
@@ -167,7 +167,7 @@ TEST(SampleGaps, AreToldWhereSamplesComeLate) {
 }
 
 // What one of them did not read may have changed meanwhile.
-TEST(SampleGaps, AreToldWhereASourceDidNotReadAll) {
+TEST(SampleGaps, AreEmittedWhereASourceDidNotReadAll) {
     record::Sources sources;
     sources.push_back(std::make_unique<TestSource>("posts"));
     sources.push_back(std::make_unique<TestSource>("sockets"));

@@ -17,7 +17,7 @@ TEST(Say, AFullStandardErrorIsNoError) {
     close(full);
     EXPECT_NO_THROW(say("{} records", 3));
     close(STDERR_FILENO);
-    EXPECT_NO_THROW(say_line("nobody reads this"));
+    EXPECT_NO_THROW(say_line("not read"));
     dup2(before, STDERR_FILENO);
     close(before);
 }
@@ -37,7 +37,7 @@ TEST(Say, OneLineAtOnce) {
     close(ends[0]);
 }
 
-TEST(Say, APipeThatNobodyReadsIsLeftAlone) {
+TEST(Say, APipeWithoutAReaderIsLeftAlone) {
     int ends[2];
     ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
     const int before = dup(STDERR_FILENO);

@@ -47,7 +47,7 @@ TEST(SignalsTest, HangUpIsReadUnlessItWasIgnored) {
     EXPECT_TRUE(signals.next());
 }
 
-TEST(SignalsTest, AnEndedCommandCanBeWaitedForWhoeverStartedUs) {
+TEST(SignalsTest, AnEndedCommandCanBeWaitedForUnderAnyParent) {
     const Disposition ignored(SIGCHLD, SIG_IGN);
     Signals signals;
     ASSERT_TRUE(signals.open());

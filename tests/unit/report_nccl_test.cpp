@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the reports say of NCCL, besides whole recordings (report_golden_test).
+// What the reports say of NCCL, in addition to whole recordings (report_golden_test).
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -223,7 +223,7 @@ TEST(ReportNccl, NicsAndQueuePairsOfAConnectionAreBounded) {
     EXPECT_EQ(json.at("collectives").at(0).at("parts").at(0).at("qpns").size(), 512U);
 }
 
-// Each segment of a recording tells of channels again.
+// Each segment of a recording has the channels again.
 TEST(ReportNccl, RepeatedChannelRecordsCountOnce) {
     RingPair ring;
     for (int segment = 0; segment < 300; ++segment)

@@ -106,7 +106,7 @@ TEST(SocketBytes, RefusedByAQueueOfTheNode) {
     sources::SocketBytes late(true);
     EXPECT_EQ(acked(late, {.acked = 201, .sent = 250}), 200U);
     EXPECT_EQ(acked(late, {.state = TcpState::Close, .acked = 302, .sent = 350}), 300U);
-    // After the last look: where the state tells of the FIN, it is exact all the same.
+    // After the last look: where the state shows the FIN, it is exact all the same.
     sources::SocketBytes later(true);
     EXPECT_EQ(acked(later, {.acked = 101, .sent = 100}), 100U);
     EXPECT_EQ(acked(later, {.state = TcpState::FinWait2, .acked = 302, .sent = 400}), 300U);

@@ -178,7 +178,7 @@ TEST_F(Sockets, NotBeforeTheIntervalIsOver) {
 }
 
 // Nothing that is launched later is recorded.
-TEST_F(Sockets, NothingIsCountedBehindTheEnd) {
+TEST_F(Sockets, NothingIsCountedAfterTheEnd) {
     const TcpPair pair(listener);
     watch(pair);
     sample();
@@ -195,26 +195,26 @@ TEST_F(Sockets, NothingIsCountedBehindTheEnd) {
     EXPECT_EQ(sample().all.size(), 0U);
 }
 
-// A connection may be told of while the probes are taken off.
-TEST_F(Sockets, NothingIsWatchedBehindTheEnd) {
+// A connection may be emitted while the probes are detached.
+TEST_F(Sockets, NothingIsWatchedAfterTheEnd) {
     const TcpPair before(listener);
-    const TcpPair behind(listener);
+    const TcpPair late(listener);
     watch(before);
     sample();
     source->end();
-    watch(behind);
-    TcpPair::move(behind.connected, behind.accepted, 500);
+    watch(late);
+    TcpPair::move(late.connected, late.accepted, 500);
     usleep(100'000);
     source->detach();
     EXPECT_EQ(source->n_watched(), 2U);
     const auto last = sample(true);
-    EXPECT_FALSE(last.last_of(behind.connected.number()));
-    EXPECT_FALSE(last.last_of(behind.accepted.number()));
+    EXPECT_FALSE(last.last_of(late.connected.number()));
+    EXPECT_FALSE(last.last_of(late.accepted.number()));
     EXPECT_TRUE(source->has_read_all());
     EXPECT_EQ(reasons(), "");
 }
 
-// What is launched right behind the beginning is measured from there.
+// What is launched right after the start is measured from there.
 TEST_F(Sockets, ReadBeforeAnythingCounts) {
     const TcpPair pair(listener);
     watch(pair);
@@ -381,7 +381,7 @@ TEST_F(Sockets, ResetOneIsThereUntilItIsClosed) {
     EXPECT_EQ(source->n_watched(), 0U);
 }
 
-TEST_F(Sockets, WhatNobodyReadsIsWrittenAllTheSame) {
+TEST_F(Sockets, WhatIsNotReadIsWrittenAllTheSame) {
     TcpPair pair(listener);
     watch(pair);
     sample();
@@ -422,7 +422,7 @@ TEST_F(Sockets, ClosedBeforeItIsLookedAt) {
     EXPECT_EQ(sample().all.size(), 0U);
 }
 
-// By the time that the connection is told of.
+// By the time that the connection is emitted.
 TEST_F(Sockets, ItsDescriptorIsAnotherSockets) {
     TcpPair first(listener);
     ASSERT_TRUE(first.is_there());

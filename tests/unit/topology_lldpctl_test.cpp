@@ -166,8 +166,8 @@ TEST(TopologyLldpctl, BadFiles) {
     EXPECT_NE(refusal("{\"lldp\": {").find("ends too early"), std::string::npos);
     EXPECT_NE(refusal("{}").find("no \"lldp\" member"), std::string::npos);
     EXPECT_NE(refusal("[]").find("no \"lldp\" member"), std::string::npos);
-    const std::vector<ImportInput> nobody{{"x.json", R"({"lldp": {}})", ""}};
-    const auto refused = import_files(*find_importer("lldpctl"), nobody);
+    const std::vector<ImportInput> no_host{{"x.json", R"({"lldp": {}})", ""}};
+    const auto refused = import_files(*find_importer("lldpctl"), no_host);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.failure().kind, ErrorKind::Usage);
     EXPECT_NE(refused.failure().message.find("--host"), std::string::npos);

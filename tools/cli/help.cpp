@@ -95,9 +95,10 @@ const std::string_view HELP_TOPOLOGY_IMPORT =
     R"(Needs no privilege.
 
 Examples:
-  ibnetdiscover > fabric.txt; collwire topology import fabric.txt -o fabric.json
-  collwire topology import --host node0 node0.lldp --host node1 node1.lldp -o fabric.json
-      lldpctl: collect `lldpctl -f json0` on each host. It shows leaf switches only.
+  sudo ibnetdiscover > fabric.txt; collwire topology import fabric.txt -o fabric.json
+  sudo lldpctl -f json0 > /shared/$(hostname -s).lldp          on each host, then, in /shared:
+  collwire topology import $(for f in *.lldp; do echo --host ${f%.lldp} $f; done) -o fabric.json
+      lldpctl shows leaf switches only: add `uplinks`, as docs/topology.md shows.
 
 Exit status: 0 done (with warnings, too), 1 an input cannot be used or the output not written,
 2 usage, 3 not permitted.)";

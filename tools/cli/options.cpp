@@ -257,10 +257,10 @@ void add_topology(CLI::App &app, std::optional<Command> &chosen) {
         ->check(CLI::IsMember(names));
     import
         ->add_option("--host", command->hosts,
-                     "Host that the output is from, for lldpctl; once per file, in their order")
+                     "Host that the output is from, for lldpctl; once per file, in the order of "
+                     "the files, before or after them")
         ->type_name("HOST")
-        ->expected(1)
-        ->take_all();
+        ->allow_extra_args(false);
     import->add_option("-o,--output", command->out, "File to write. Default: standard output")
         ->type_name("FILE");
     import->callback(choose(TopologyAction::Import));

@@ -142,7 +142,7 @@ private:
     bool preamble_failed_ = false;
     bool rotates_ = true;
     bool resync_ = false;     // records were lost: write the preamble again
-    bool dirty_tail_ = false; // a half-written block may lie behind the last good one
+    bool dirty_tail_ = false; // a half-written block may follow the last good one
     bool closed_for_good_ = false;
     std::optional<Error> failure_;
     bool failed_before_ = false;

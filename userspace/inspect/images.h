@@ -34,7 +34,7 @@ struct Images {
     std::vector<std::string> problems; // of processes: empty: it could be looked at
 };
 
-// Each file is read once, in a process without privileges, whoever has mapped it. `symbols`: places
+// Each file is read once, in a process without privileges, for all processes. `symbols`: places
 // of debug files, as in nccl::DebugPlaces.
 Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &symbols);
 

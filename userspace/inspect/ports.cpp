@@ -38,7 +38,7 @@ std::string state_text(std::uint32_t state) {
     }
 }
 
-// Where a count of bytes is kept in several places, the port's own is the one to tell.
+// Where a count of bytes is kept in several places, the port's own is reported.
 void put_bytes(Port &port, std::string_view name, std::uint64_t by) {
     const auto put = [by](std::optional<std::uint64_t> &into) { into = by; };
     if (name == "port_xmit_data")

@@ -27,13 +27,13 @@ public:
     ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used);
 
     // Communicators and connections: takes longest, and comes before the looks. Processes come
-    // behind those that they were forked from, whose communicators are in `copies`. Memory is
+    // after those that they were forked from, whose communicators are in `copies`. Memory is
     // looked through for communicators no longer than until `scan_until`.
     void prepare(nccl::CommCopies &copies, std::chrono::steady_clock::time_point scan_until);
     void first_look();
     void second_look(const QueuePairs &queue_pairs);
     // Network plugins, and the queue pairs of what is under way through them: takes long, and comes
-    // behind the looks.
+    // after the looks.
     void look_at_plugins(const QueuePairs &queue_pairs);
 
     [[nodiscard]] bool has_queue_pairs() const { return has_queue_pairs_; }

@@ -186,7 +186,7 @@ Proxy ProxyReader::read(std::uint64_t proxy_state, bool slots) {
         return proxy;
     net_ = field<std::uint64_t>(proxy_state, bpf_layout_.proxy_state_net).value_or(0);
     is_cut_ = false;
-    // Along the list of what is active, and from each along what waits behind it.
+    // Along the list of active operations, and from each along those queued after it.
     std::set<std::uint64_t> seen;
     std::uint64_t head = field<std::uint64_t>(proxy_state, at_.active).value_or(0);
     while (head != 0 && seen.size() < MAX_OPERATIONS && seen.insert(head).second) {
@@ -339,7 +339,7 @@ void ProxyReader::read_sender(Transfer &transfer, std::uint64_t resources, std::
             transfer.has_credit = credit_of(*net_comm);
 }
 
-// LL and LL128 put a flag beside the data, which the proxy waits for where the GPU could not
+// LL and LL128 put a flag next to the data, which the proxy waits for where the GPU could not
 // order its writes: LL always, LL128 where the buffer is in the host's memory.
 Slot ProxyReader::flags_of(std::uint64_t resources, std::uint32_t protocol, std::uint64_t step,
                            std::int64_t bytes_there) {

@@ -10,7 +10,7 @@ namespace collwire::inspect {
 namespace {
 
 // struct pthread begins with the thread control block, 704 bytes on x86-64, and list pointers;
-// tid lies behind these. Where it does exactly is glibc's own business.
+// tid follows these, at an offset that is internal to glibc.
 constexpr std::uint64_t FIRST_BYTE = 704;
 constexpr std::size_t WORDS = 32;
 constexpr std::size_t STATUS_BYTES = 65536;

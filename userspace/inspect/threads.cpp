@@ -9,7 +9,7 @@
 namespace collwire::inspect {
 namespace {
 
-constexpr std::size_t MAX_BUSY = 4;     // threads that are told of for nothing but their work
+constexpr std::size_t MAX_BUSY = 4;     // threads that are reported only for their CPU time
 constexpr std::size_t MAX_HELD_UP = 16; // and for their state
 constexpr std::uint64_t LEAST_RUN_NS = 1'000'000;
 constexpr std::size_t STACK_BYTES = 16384;
@@ -20,7 +20,7 @@ std::string tasks_of(const std::string &root, std::uint32_t pid) {
     return inventory::concatenated(root, "/proc/", std::to_string(pid), "/task");
 }
 
-// The letter behind the name, which may hold blanks and parentheses (proc(5)).
+// The letter after the name, which may hold blanks and parentheses (proc(5)).
 char state_of(std::string_view stat) {
     const std::size_t close = stat.rfind(')');
     return close == std::string_view::npos || stat.size() < close + 3 ? '?' : stat[close + 2];

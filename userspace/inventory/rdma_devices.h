@@ -23,8 +23,8 @@ struct RdmaPort {
 struct RdmaDevice {
     cw_device record{};
     std::string name;
-    std::string module;   // that drives it, empty if sysfs does not tell
-    bool indexed = false; // record.dev_index is the kernel's; false: netlink did not tell
+    std::string module;   // that drives it, empty if sysfs does not show it
+    bool indexed = false; // record.dev_index is the kernel's; false: not in netlink
     std::vector<RdmaPort> ports;
 };
 
@@ -56,7 +56,7 @@ std::uint64_t parse_rate_mbps(std::string_view text);           // "100 Gb/sec (
 std::uint32_t parse_state(std::string_view text);               // "4: ACTIVE"
 std::uint64_t parse_guid(std::string_view text);                // "506b:4b03:00cb:7b2a"
 bool parse_gid(std::string_view text, std::uint8_t (&gid)[16]); // eight groups of four digits
-// enum cw_gid_type; the kernel's text "IB/RoCE v1" needs the port's cw_link_layer to be told apart.
+// enum cw_gid_type; the kernel's text "IB/RoCE v1" is distinguished by the port's cw_link_layer.
 std::uint32_t parse_gid_type(std::string_view text, std::uint32_t link_layer);
 // The module with the RDMA part of a driver ("mlx5_core" -> "mlx5_ib"); the driver itself if it
 // has both, or is not known.

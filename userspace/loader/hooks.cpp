@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint32_t fentry_cost_ns = 30;
 constexpr std::uint32_t kprobe_cost_ns = 120;
 
-// The part of struct bpf_link_info that tells how many hits a kprobe missed (Linux 6.7, commit
+// The part of struct bpf_link_info that counts the hits that a kprobe missed (Linux 6.7, commit
 // 3acf8ace6823). Declared here because the uapi header of the build machine may be older.
 struct KprobeLinkInfo {
     std::uint32_t type;
@@ -165,7 +165,7 @@ Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
         };
     };
     if (selected.fentry) {
-        // Exit first: an entry without its exit would leave state behind.
+        // Exit first: an entry without its exit would leave state.
         for (const auto *name : {&hook.fexit, &hook.fexit_again, &hook.fentry, &hook.fentry_again})
             place(*name, trace);
     } else {

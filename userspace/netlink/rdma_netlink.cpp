@@ -182,19 +182,19 @@ Result<std::vector<NetlinkDevice>> RdmaNetlink::devices() {
     if (access("/sys/class/infiniband_verbs", F_OK) != 0)
         return devices;
     for (NetlinkDevice &device : devices) {
-        auto told = ask({.what = "driver of a device",
-                         .command = RDMA_NLDEV_CMD_GET_CHARDEV,
-                         .dev_index = device.dev_index,
-                         .chardev_type = "uverbs"},
-                        [&](AttributeBytes bytes) -> Result<void> {
-                            auto id = parse_driver_id(bytes);
-                            if (!id)
-                                return std::move(id).failure();
-                            device.driver_id = *id;
-                            return {};
-                        });
+        auto answered = ask({.what = "driver of a device",
+                             .command = RDMA_NLDEV_CMD_GET_CHARDEV,
+                             .dev_index = device.dev_index,
+                             .chardev_type = "uverbs"},
+                            [&](AttributeBytes bytes) -> Result<void> {
+                                auto id = parse_driver_id(bytes);
+                                if (!id)
+                                    return std::move(id).failure();
+                                device.driver_id = *id;
+                                return {};
+                            });
         // A device without uverbs, or a kernel before 5.3: only sysfs knows its driver.
-        if (!told)
+        if (!answered)
             device.driver_id.reset();
     }
     return devices;

@@ -122,8 +122,8 @@ std::vector<pid_t> all_processes();
 // All processes that hold an open /dev/infiniband/uverbsN.
 std::vector<pid_t> rdma_processes();
 
-// The start of a process in clock ticks since boot: tells it from a later one with its pid. Empty:
-// no such process.
+// The start of a process in clock ticks since boot: distinguishes it from a later one with its pid.
+// Empty: no such process.
 std::optional<std::uint64_t> start_ticks(pid_t pid);
 // Whether the process with that start has exited, or is a zombie.
 bool has_ended(pid_t pid, std::uint64_t ticks);

@@ -318,8 +318,8 @@ std::uint64_t RecordSession::end() {
     return monotonic_ns();
 }
 
-// In reverse order: sources that count per queue pair detach before `qp`, which tells one life of a
-// number from the next.
+// In reverse order: sources that count per queue pair detach before `qp`, which distinguishes one
+// life of a number from the next.
 void RecordSession::detach() {
     for (auto source = sources_.rbegin(); source != sources_.rend(); ++source) {
         (*source)->detach();

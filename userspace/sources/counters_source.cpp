@@ -18,7 +18,7 @@ constexpr std::uint64_t look_anyway_ns = 60'000'000'000;
 // A reset of a device takes some seconds; each read of one that stays dead waits for its firmware.
 constexpr std::uint64_t max_retry_ns = 60'000'000'000;
 
-// What tells of a change of an Ethernet port without asking the RDMA driver.
+// Shows a change of an Ethernet port without asking the RDMA driver.
 std::string netdev_state(const std::string &root, const std::string &netdev) {
     std::string state;
     for (const char *file :
@@ -100,7 +100,7 @@ void CountersSource::open_counters(Port &port) {
 bool CountersSource::refresh_is_due() {
     if (std::exchange(device_gone_, false) || inventory::rdma_device_names(options_.root) != names_)
         return true;
-    // Its name is the same; netlink tells whether it is.
+    // Its name is the same; netlink shows whether it is the same device.
     const std::uint64_t now = options_.clock();
     return std::any_of(ports_.begin(), ports_.end(), [now](const Port &port) {
         return port.retry_after_ns != 0 && now >= port.retry_ns;

@@ -15,8 +15,8 @@
 namespace collwire::sources {
 namespace {
 
-// A GID table is some hundred small files: read when something happened, and once a minute in case
-// that nobody told.
+// A GID table is some hundred small files: read after an event, and once a minute in case
+// that no event arrived.
 constexpr std::uint64_t rescan_ns = 60'000'000'000ULL;
 
 template <typename Record> bool same(const Record &a, const Record &b) {

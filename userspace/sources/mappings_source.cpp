@@ -35,7 +35,7 @@ bool MappingsSource::configure() {
     return need("security_mmap_file");
 }
 
-void MappingsSource::tell_again(const std::set<std::uint64_t> &inodes) {
+void MappingsSource::emit_again(const std::set<std::uint64_t> &inodes) {
     if (!skeleton_.is_loaded() || inodes.empty())
         return;
     const int seen = bpf_map__fd(skeleton_->maps.seen_files);

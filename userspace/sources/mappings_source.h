@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the other sources of files that a process maps for the first time (bpf/mappings.bpf.c).
+// Emits to the other sources the files that a process maps for the first time (bpf/mappings.bpf.c).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ public:
                    bool guest_library = false);
     ~MappingsSource() override;
 
-    // Whoever maps a file with one of these numbers next is told of again.
-    void tell_again(const std::set<std::uint64_t> &inodes);
+    // The next mapping of a file with one of these numbers is emitted again.
+    void emit_again(const std::set<std::uint64_t> &inodes);
 
 private:
     bool applicable() override { return true; }

@@ -11,7 +11,7 @@ namespace {
 // Those that are called with what ib_core defines.
 const std::vector<std::string_view> of_ib_core = {"ib_dispatch_event", "__ib_unregister_device"};
 
-// Without carrier edges there is no source; without the others it tells less.
+// Without carrier edges there is no source; without the others it reports less.
 loader::Hook entry(std::string_view function, unsigned parameters, const char *fentry,
                    const char *kprobe, const char *without) {
     loader::Hook hook;

@@ -132,7 +132,7 @@ void PostsSource::sample(source::RecordSink &sink, bool everything) {
         for (const auto &[key, tie] : ties_)
             sink.append(tie.header);
     KeyMap<Counted> all;
-    // Sums of a part would be less than what was told before. The next sample has them.
+    // Sums of a part would be less than those reported before. The next sample has them.
     has_read_all_ = read_counters(all);
     if (!has_read_all_)
         return;

@@ -165,7 +165,7 @@ void PostsSites::add_installed(const std::string &path) {
 void PostsSites::add_all_of(const Place &place) {
     auto file = place.open();
     if (!file)
-        return; // the process is gone, or the file: then nobody can post through it
+        return; // the process exited, or the file is gone: no process can post through it
     const auto library = library_of(*file, place.path);
     if (place.view != nullptr)
         note_user(library, place.view->pid());
@@ -177,7 +177,7 @@ void PostsSites::add_all_of(const Place &place) {
     auto bytes = elf::read_library_file(file->own_path());
     auto image = bytes ? elf::ElfImage::parse(std::move(*bytes)) : std::move(bytes).failure();
     if (!image)
-        return; // a queue pair of the process will tell
+        return; // a queue pair of the process will show it
     if (const auto found = verbs::find_post_send(*image))
         for (const std::uint64_t address : found->addresses)
             if (const auto offset = image->file_offset(address))

@@ -29,7 +29,7 @@ public:
     // By cw_verbs_call.
     using Programs = std::array<bpf_program *, CW_CALLS>;
 
-    // `spare_unused_ns`: for how long a library that nobody maps keeps its probes.
+    // `spare_unused_ns`: for how long a library that no process maps keeps its probes.
     PostsSites(bool allow_single_step, std::uint64_t spare_unused_ns)
         : allow_single_step_(allow_single_step), spare_unused_ns_(spare_unused_ns) {}
     PostsSites(const PostsSites &) = delete;
@@ -41,11 +41,11 @@ public:
     void detach();
 
     // post_send of a library that a process has mapped, found by its tables, and the functions
-    // behind the ibv_wr_* calls. Once per file.
+    // of the ibv_wr_* calls. Once per file.
     void add_library(const process::ProcessView &view, const process::Mapping &mapping);
-    // The same of a library that nobody need have mapped yet: whoever does meets the probes.
+    // The same for a library that no process need have mapped yet: a later one takes the probes.
     void add_installed(const std::string &path);
-    // The functions behind a queue pair of the process. True: it lives since `created_ns`, and some
+    // The functions of a queue pair of the process. True: it lives since `created_ns`, and some
     // probe that counts its posts was not in place then.
     bool add_functions(const process::ProcessView &view,
                        std::span<const verbs::LiveFunction> functions, std::uint64_t created_ns);
@@ -125,7 +125,7 @@ private:
     // of a library build a request together, so without one of them the others would count too
     // little.
     [[nodiscard]] bool allowed(const Site &site) const;
-    // The first function behind these calls that has no emulated instruction to probe.
+    // The first function of these calls that has no emulated instruction to probe.
     [[nodiscard]] const Site *single_stepped_call(std::size_t library) const;
     void attach_allowed();
     void attach_site(Site &site);

@@ -74,7 +74,7 @@ bool PostsSource::wants_library(std::string_view path) const {
 }
 
 // Probes sit on a file, so they can be there before the first process that maps it: its first posts
-// count. Which libraries those are is told by the devices of this machine.
+// count. The devices of this machine show which libraries those are.
 void PostsSource::add_installed_libraries() {
     const auto paths = verbs::installed_providers();
     any_library_ = options_.devices.empty();
@@ -110,7 +110,7 @@ Result<void> PostsSource::prepare() {
     if (!loaded && options_.forced)
         return loaded;
     if (!loaded) {
-        // Nobody asked for it by name: the rest of the recording goes on without.
+        // It was not asked for by name: the recording continues without it.
         state_ = {CW_SOURCE_UNAVAILABLE, std::move(loaded).failure().message};
         return {};
     }
@@ -264,7 +264,7 @@ void PostsSource::on_record(const cw_header &header) {
     if (event.tgid == 0 || event.result != 0 || !wants_device(device))
         return;
     const auto pid = static_cast<pid_t>(event.tgid);
-    // The tables of its libraries tell before the driver has filled in the queue pair.
+    // The tables of its libraries show it before the driver has filled in the queue pair.
     if (scanned_.emplace(pid, device).second)
         look_at_process(pid);
     if (event.user_handle == 0 || resolved_.contains(event.key))

@@ -38,10 +38,10 @@ struct PostsOptions {
     // If not, only devices that are not counted otherwise; those not listed are not.
     bool forced = false;
     std::vector<PostsDevice> devices;
-    bool filter_by_tgid = false; // only those that SharedMaps::want_tgid was told of
+    bool filter_by_tgid = false; // only those given to SharedMaps::want_tgid
     std::uint32_t max_slots = 0; // queue pairs times kinds of request times threads; 0: 65536
-    // A library that nobody maps keeps its probes so long at least; the jobs of a container follow
-    // one another.
+    // A library that no process maps keeps its probes so long at least; the jobs of a container
+    // follow one another.
     std::uint64_t spare_unused_ns = 60'000'000'000;
     // Walks chains without bpf_loop; also COLLWIRE_NO_BPF_LOOP=1 in the environment, for tests.
     bool bounded_walk = false;

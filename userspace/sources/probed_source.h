@@ -92,7 +92,7 @@ protected:
     // Whether nothing is worth recording without this source.
     [[nodiscard]] virtual bool indispensable() const { return false; }
 
-    // A function that choose wants to know of, besides those that are probed.
+    // A function that choose() needs, in addition to those that are probed.
     void look_up(std::string_view function) { functions_.emplace_back(function); }
 
     // Always returns false.

@@ -70,7 +70,7 @@ std::vector<loader::Hook> qp_hooks() {
     };
 }
 
-// Without these there is no life of a queue pair to tell.
+// Without these the life of a queue pair is not known.
 constexpr std::string_view needed[] = {"rdma_restrack_add", "ib_destroy_qp_user",
                                        "ib_modify_qp_with_udata"};
 
@@ -170,28 +170,28 @@ Result<void> QpSource::on_attached() {
         degrade(devices.failure().message);
         return {};
     }
-    std::vector<netlink::NetlinkQp> told;
+    std::vector<netlink::NetlinkQp> dumped;
     for (const auto &device : *devices) {
         auto qps = netlink->dump_qps(device.dev_index);
         if (!qps) {
             degrade(device.name + ": " + qps.failure().message);
             continue;
         }
-        std::ranges::move(*qps, std::back_inserter(told));
+        std::ranges::move(*qps, std::back_inserter(dumped));
     }
     if (hooks_.present("ib_query_qp"))
-        check_dump(told);
+        check_dump(dumped);
     return {};
 }
 
-void QpSource::check_dump(const std::vector<netlink::NetlinkQp> &told) {
-    // Every queue pair that netlink told of was read by our own probe as well: the two must agree.
+void QpSource::check_dump(const std::vector<netlink::NetlinkQp> &dumped) {
+    // Every queue pair of the netlink dump was read by our own probe as well: the two must agree.
     const auto living = maps_.live_qps();
     std::unordered_map<std::uint64_t, std::uint32_t> types;
     for (const cw_live_qp &live : living.value_or(std::vector<cw_live_qp>{}))
         types.emplace(device_and_qpn(live.key.dev_index, live.key.qpn), live.type);
     std::size_t n_read = 0;
-    for (const auto &qp : told) {
+    for (const auto &qp : dumped) {
         const auto known = types.find(device_and_qpn(qp.dev_index, qp.lqpn & CW_QPN_MASK));
         if (known != types.end() && (qp.type == 0xff || known->second == qp.type))
             ++n_read;
@@ -200,11 +200,11 @@ void QpSource::check_dump(const std::vector<netlink::NetlinkQp> &told) {
                                           *qp.rqpn);
     }
     // With a filter only some are read; without it all but those that were destroyed meanwhile.
-    const bool none = n_read == 0 && !told.empty() && !options_.filter_by_tgid;
-    const bool too_few = !options_.filter_by_tgid && n_read * 2 < told.size();
+    const bool none = n_read == 0 && !dumped.empty() && !options_.filter_by_tgid;
+    const bool too_few = !options_.filter_by_tgid && n_read * 2 < dumped.size();
     if (!living || (!none && !too_few))
         return;
-    refuse("the layout of ib_core differs from its BTF: of " + std::to_string(told.size()) +
+    refuse("the layout of ib_core differs from its BTF: of " + std::to_string(dumped.size()) +
            " queue pairs in RDMA netlink the probe agrees on " + std::to_string(n_read) +
            ". Fix: boot the kernel that the modules were built for");
     maps_.discard_events();
@@ -222,12 +222,12 @@ void QpSource::on_record(const cw_header &header) {
     if (event.result != 0)
         return;
     if (header.kind == CW_KIND_QP_EXISTING && (event.flags & CW_QP_DEST) != 0) {
-        const auto told =
+        const auto destination =
             netlink_destinations_.find(device_and_qpn(event.key.dev_index, event.key.qpn));
-        if (told != netlink_destinations_.end() && told->second != event.dest_qpn)
+        if (destination != netlink_destinations_.end() && destination->second != event.dest_qpn)
             refuse("the layout of ib_core differs from its BTF: destination of queue pair " +
                    std::to_string(event.key.qpn) + " is " + std::to_string(event.dest_qpn) +
-                   ", in RDMA netlink " + std::to_string(told->second));
+                   ", in RDMA netlink " + std::to_string(destination->second));
     }
     const auto [known, is_new] = known_.try_emplace(event.key, event);
     if (!is_new)
@@ -272,7 +272,7 @@ void QpSource::look_for_errors() {
         looks_ns_.push_back(now_ns + after_s * NS_PER_S);
 }
 
-// No event tells that a queue pair went into error for what it had to send: its owner learns it
+// No event reports that a queue pair went into error for what it had to send: its owner learns it
 // from a completion, which is in user space.
 std::vector<cw_qp_event> QpSource::find_errors() {
     auto netlink = netlink::RdmaNetlink::open();

@@ -32,7 +32,7 @@ struct QpKeyEqual {
 template <typename Value> using QpMap = std::unordered_map<cw_qp_key, Value, QpKeyHash, QpKeyEqual>;
 
 struct QpSourceOptions {
-    bool filter_by_tgid = false; // only those that SharedMaps::want_tgid was told of
+    bool filter_by_tgid = false; // only those given to SharedMaps::want_tgid
     std::string layout_unknown;  // of module_origin.h: why its modules must not be read
     loader::HookMode mode = loader::default_hook_mode();
 };
@@ -61,10 +61,10 @@ private:
     void forget_destroyed();
     // Those that went into error since it was looked for last.
     std::vector<cw_qp_event> find_errors();
-    void check_dump(const std::vector<netlink::NetlinkQp> &told);
+    void check_dump(const std::vector<netlink::NetlinkQp> &dumped);
 
     QpSourceOptions options_;
-    QpMap<cw_qp_event> known_; // all that events have told of each live queue pair
+    QpMap<cw_qp_event> known_; // the events' fields of each live queue pair
     std::unordered_map<std::uint64_t, std::uint32_t> netlink_destinations_; // by device and QPN
     std::vector<std::uint64_t> looks_ns_; // when to look for errors, the last first
 };

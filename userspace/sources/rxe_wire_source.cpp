@@ -70,7 +70,7 @@ std::vector<loader::Hook> rxe_hooks() {
 }
 
 // What must not be probed with what: each frame is counted once in each direction.
-const std::vector<std::string_view> behind_xmit = {"rxe_loopback"};
+const std::vector<std::string_view> after_xmit = {"rxe_loopback"};
 const std::vector<std::string_view> of_the_kernel = {"skb_queue_tail"};
 const std::vector<std::string_view> of_rxe = {"rxe_resp_queue_pkt", "rxe_comp_queue_pkt"};
 // All its frames on their way out point to it.
@@ -189,7 +189,7 @@ void RxeWireSource::choose(loader::KernelFunctions &functions, loader::HookMode 
     const auto *destructor = functions.find(tx_destructor);
     tx_destructor_ = destructor == nullptr ? 0 : destructor->address;
     if (functions.find("rxe_xmit_packet") != nullptr) {
-        functions.forget(behind_xmit);
+        functions.forget(after_xmit);
         functions.forget(of_the_kernel);
         return;
     }

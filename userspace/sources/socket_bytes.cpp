@@ -94,7 +94,7 @@ std::uint64_t SocketBytes::received(const netlink::TcpSocket &socket,
     if (is_one_of(info.state, {netlink::TcpState::CloseWait, netlink::TcpState::LastAck,
                                netlink::TcpState::Closing, netlink::TcpState::TimeWait}))
         fin_received_ = true;
-    // In CLOSE it may be in there. It is if nobody read it, or if it came without a segment of
+    // In CLOSE it may be in there. It is if it was not read, or if it came without a segment of
     // data.
     if (info.state == static_cast<std::uint8_t>(netlink::TcpState::Close) && !fin_received_)
         fin_received_ =

@@ -27,7 +27,7 @@ namespace collwire::sources {
 
 struct SocketOptions {
     std::uint64_t interval_ns = 1'000'000'000;
-    // Have the kernel tell the last counters of sockets that end.
+    // Have the kernel report the last counters of sockets that end.
     bool end_notices = true;
     // Whether cw_tcp_socket_end records come; empty: no.
     std::function<bool()> has_end_records;
@@ -51,7 +51,7 @@ public:
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     void baseline() override { read_now(); }
     // Of sockets that are there this is the last reading: more that they carry is in no sample.
-    // Those of connections that are told of later are in none at all.
+    // Those of connections that are emitted later are in none at all.
     void end() override;
     void detach() override { last_sample_ = true; }
 

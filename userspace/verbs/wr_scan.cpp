@@ -306,7 +306,7 @@ std::vector<WrFunction> find_wr_functions(const elf::ElfImage &image) {
     };
     std::ranges::sort(found, order);
     found.erase(std::unique(found.begin(), found.end()), found.end());
-    // One function for two calls: its address does not tell which call it is.
+    // One function for two calls: its address does not show which call it is.
     std::map<std::uint64_t, std::size_t> calls_at;
     for (const WrFunction &function : found)
         ++calls_at[function.address];

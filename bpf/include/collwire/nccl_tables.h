@@ -22,7 +22,7 @@ struct cw_nccl_comm_key {
 /* A shape, and the number of shapes emitted in all processes when it was looked up. */
 struct cw_nccl_shape_at_hand {
 	__u64 shape;
-	__u64 n_told;
+	__u64 n_emitted;
 };
 
 struct cw_nccl_comm_entry {
@@ -56,6 +56,6 @@ struct cw_nccl_connection_key {
 	__u32 reserved;
 };
 /* Emitted, or given up after this many tries to read it. */
-#define CW_NCCL_CONNECTION_TOLD 4
+#define CW_NCCL_CONNECTION_EMITTED 4
 
 #endif

@@ -9,7 +9,7 @@
 enum cw_node_flags {
 	CW_NODE_FIRST_SEGMENT =
 		1 << 0, /* QP counters start at 0 here; later segments start with a snapshot */
-	CW_NODE_WIRE = 1 << 1,	  /* wire bytes are counted per QP where the kernel can tell */
+	CW_NODE_WIRE = 1 << 1,	  /* wire bytes are counted per QP where the kernel can count */
 	CW_NODE_POSTS = 1 << 2,	  /* posted bytes are counted per QP */
 	CW_NODE_NCCL = 1 << 3,	  /* NCCL's operations are recorded */
 	CW_NODE_SOCKETS = 1 << 4, /* bytes of NCCL's sockets are counted */
@@ -129,7 +129,7 @@ struct cw_process {
 	struct cw_header header;
 	__u32 pid; /* thread group, in the init pid namespace */
 	__u32 parent_pid;
-	__u64 start_boottime_ns; /* of the thread group's leader; tells re-used pids apart */
+	__u64 start_boottime_ns; /* of the thread group's leader; distinguishes re-used pids */
 	__u32 uid;
 	__s32 numa_node;     /* of the CPUs it may run on, -1: several or unknown */
 	__u32 flags;	     /* enum cw_process_flags */
@@ -183,7 +183,7 @@ enum cw_source_state {
 	CW_SOURCE_REFUSED = 4,	   /* would be wrong here: see reason */
 };
 
-/* The state of a source: tells "not measured" from 0. */
+/* The state of a source: distinguishes "not measured" from 0. */
 struct cw_source {
 	struct cw_header header;
 	__u32 state;	 /* enum cw_source_state */

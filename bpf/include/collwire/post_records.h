@@ -5,7 +5,7 @@
 
 #include "collwire/record.h"
 
-/* Work requests by opcode, as far as the wire tells them apart. */
+/* Work requests by opcode, as far as the wire distinguishes them. */
 enum cw_post_class {
 	CW_POST_SEND = 0,
 	CW_POST_SEND_IMM = 1,

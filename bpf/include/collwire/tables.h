@@ -27,7 +27,7 @@ struct cw_live_qp {
 	__u8 state;		 /* last known enum ib_qp_state, 0xff: not known */
 	__u8 path_mtu;		 /* enum ib_mtu, 0: not known */
 	__u8 has_rq_psn;	 /* rq_psn is from a recorded modify */
-	__u8 told;		 /* pre-existing, and its query was recorded */
+	__u8 emitted;		 /* pre-existing, and its query was recorded */
 	__u32 rq_psn;
 	__u32 resets; /* times it went back to RESET: packet numbers restart */
 };

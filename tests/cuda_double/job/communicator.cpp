@@ -124,7 +124,7 @@ void Communicators::shrink(const CommunicatorPlan &plan, Communicator &part, ncc
 
 void Communicators::created(Communicator communicator, const Moment &at) {
     if (cudaStreamCreateWithFlags(&communicator.stream, cudaStreamNonBlocking) != cudaSuccess)
-        give_up("no stream. Fix: COLLWIRE_CUDA_VERBOSE=1 tells more");
+        give_up("no stream. Fix: COLLWIRE_CUDA_VERBOSE=1 shows more");
     Fields fields = communicator.fields();
     fields["returned_ns"] = Moment::now().monotonic_ns;
     fields["world_ranks"] = communicator.members;

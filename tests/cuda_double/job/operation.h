@@ -14,7 +14,7 @@
 
 namespace collwire::job {
 
-// One call of NCCL's API, with what the log tells of it.
+// One call of NCCL's API, with what the log has of it.
 struct Call {
     std::string name; // as NCCL prints it: AllReduce, Send, ...
     std::size_t count = 0;

@@ -69,7 +69,7 @@ template <class Integer> Integer number_in(const std::string &word, const std::s
     const auto [stop, error] = std::from_chars(word.data(), end, value);
     if (error != std::errc() || std::string(stop, end) != unit)
         throw PlanError(fmt::format("{} is no number{}", word,
-                                    unit.empty() ? "" : " with " + unit + " behind it"));
+                                    unit.empty() ? "" : " with " + unit + " after it"));
     return value;
 }
 

@@ -94,7 +94,7 @@ void settle() {
 void require_cuda(cudaError_t error, const char *what) {
     if (error != cudaSuccess)
         give_up(fmt::format("{}: CUDA error {}. Fix: cudaError_t has its name; of the double "
-                            "COLLWIRE_CUDA_VERBOSE=1 tells more",
+                            "COLLWIRE_CUDA_VERBOSE=1 shows more",
                             what, error));
 }
 

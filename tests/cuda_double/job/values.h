@@ -39,7 +39,7 @@ private:
 // hold every sum.
 using ValueOf = std::function<std::int64_t(std::size_t index)>;
 
-// What a rank puts into an operation; `sequence` tells operations apart.
+// What a rank puts into an operation; `sequence` distinguishes operations.
 std::int64_t input_value(ncclRedOp_t reduction, int sequence, int rank, std::size_t index);
 // What all ranks' inputs reduce to; for ncclAvg the sum.
 std::int64_t reduced_value(ncclRedOp_t reduction, int sequence, int ranks, std::size_t index);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/fake_nccl/fake_nccl.h"
 
-// Laid out otherwise in another unit: nothing of it can be told.
+// Laid out otherwise in another unit: nothing of it is known.
 struct ncclSocket {
     int fd;
 };

@@ -29,7 +29,7 @@ __attribute__((noinline)) int fake_log(const char *function, int line) {
     asm volatile("" : : "r"(function) : "memory");
     return line;
 }
-// As of another unit: nobody knows which registers it leaves alone.
+// As of another unit: it is not known which registers it preserves.
 __attribute__((noinline)) int opaque(const int *value) {
     asm volatile(""
                  :

@@ -119,8 +119,8 @@ Result<void> check_copies(const cw_nccl_layout &bpf_layout) {
                           COPIED(info_root, 4),  COPIED(info_comm, 8),     COPIED(info_stream, 8)};
     if (auto checked = all_within(op, CW_NCCL_OP_HEAD_BYTES); !checked)
         return checked;
-    const std::array behind{COPIED(op_task, 8)};
-    if (auto checked = all_within(behind, CW_NCCL_OP_BYTES); !checked)
+    const std::array of_task{COPIED(op_task, 8)};
+    if (auto checked = all_within(of_task, CW_NCCL_OP_BYTES); !checked)
         return checked;
     // Before 2.24 an operation has no task, so the fields of tasks are not read.
     if (auto checked = bpf_layout.op_task == CW_NCCL_NO_FIELD

@@ -42,7 +42,7 @@ bool sees_all_launches(const LibraryLayout &layout);
 bool measures_times(const LibraryLayout &layout);
 
 // This NCCL stores the purpose of each socket.
-bool tells_of_sockets(const LibraryLayout &layout);
+bool has_socket_fields(const LibraryLayout &layout);
 
 // Stores the certainty of each capability in a record.
 void put_rungs(const LibraryLayout &layout, cw_nccl_image &record);

@@ -138,9 +138,10 @@ private:
             return true;
         const std::vector<std::uint64_t> starts = file_.function_starts();
         return std::ranges::any_of(direct_calls(file_.code(), own), [&](const DirectCall &call) {
-            const auto behind = std::ranges::upper_bound(starts, call.callee);
-            return behind != starts.end() &&
-                   compares_at(file_.code(), {call.callee, *behind - call.callee}, COMM_MAGIC, 0);
+            const auto next_start = std::ranges::upper_bound(starts, call.callee);
+            return next_start != starts.end() &&
+                   compares_at(file_.code(), {call.callee, *next_start - call.callee}, COMM_MAGIC,
+                               0);
         });
     }
 
@@ -152,7 +153,7 @@ private:
         probe.function = call.name;
         probe.symbol = symbol->name;
         probe.entry = symbol->address;
-        // Its split-off parts have no name here. They jump back behind its first instructions. A
+        // Its split-off parts have no name here. They jump back past its first instructions. A
         // search of all code takes seconds on an emulated CPU.
         const std::array own{elf::CodeRange{symbol->address, symbol->bytes}};
         auto point = choose_probe_point(file_.code(), symbol->address, call.registers, own);

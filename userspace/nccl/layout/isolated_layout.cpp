@@ -98,7 +98,8 @@ Result<LibraryLayout> saved_layout(const LibraryFile &library, std::span<const s
         return std::move(checked).failure();
     for (Capability &capability : layout->capabilities)
         if (!capability.source.empty())
-            capability.source = fmt::format("a plan of this build-id ({})", capability.source);
+            capability.source =
+                fmt::format("a saved layout of this build-id ({})", capability.source);
     layout->has_symbol_table = library.has_symbol_table();
     layout->has_debug_types = library.has_debug_types();
     layout->debug_link = library.debug_link();
@@ -125,7 +126,7 @@ std::string found(std::size_t i, const LibraryLayout &layout) {
 // With the nearest earlier patch release, if its offsets equal those of the nearest later one.
 std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t version,
                                        std::span<const Result<elf::FileBytes>> files) {
-    std::optional<LibraryLayout> before, behind;
+    std::optional<LibraryLayout> before, after;
     std::size_t index = 0;
     for (std::size_t i = 1; i < files.size(); ++i) {
         auto other = files[i] ? other_build(library, files[i]->bytes(), Lender::PatchRelease)
@@ -137,11 +138,11 @@ std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t
         if (of < version && (!before || of > version_number(before->version))) {
             before = std::move(*other);
             index = i;
-        } else if (of > version && (!behind || of < version_number(behind->version))) {
-            behind = std::move(*other);
+        } else if (of > version && (!after || of < version_number(after->version))) {
+            after = std::move(*other);
         }
     }
-    if (!before || !behind || !have_same_offsets(*before, *behind))
+    if (!before || !after || !have_same_offsets(*before, *after))
         return "N";
     const auto layout = borrow_layout(library, *before, Lender::PatchRelease);
     return layout ? found(index, *layout) : "N";

@@ -40,7 +40,7 @@ bool measures_times(const LibraryLayout &layout) {
     return times != nullptr && times->rung == Certainty::Exact;
 }
 
-bool tells_of_sockets(const LibraryLayout &layout) {
+bool has_socket_fields(const LibraryLayout &layout) {
     const auto type = layout.enumerators.lower_bound("ncclSocketType");
     return layout.offsets.contains("ncclSocket.type") && type != layout.enumerators.end() &&
            type->first.starts_with("ncclSocketType") &&
@@ -57,7 +57,7 @@ Placed placed_when(const LibraryLayout &layout, const ProbedFunction &probe) {
         probe.function == "ncclLocalOpAppend")
         return Placed::Always;
     if (probe.function == "ncclSocketClose")
-        return tells_of_sockets(layout) ? Placed::Always : Placed::Never;
+        return has_socket_fields(layout) ? Placed::Always : Placed::Never;
     if (probe.function == "hostStreamPlanTask")
         return sees_all_launches(layout) ? Placed::Never : Placed::LocalLaunches;
     if (probe.function.starts_with("ncclProfiler"))

@@ -81,8 +81,8 @@ private:
     [[nodiscard]] bool may_be_object(std::uint64_t address) const {
         if (address == 0 || address % alignof(std::uint64_t) != 0)
             return false;
-        const auto behind = std::ranges::upper_bound(writable_, address, {}, &Range::first);
-        return behind != writable_.begin() && address < std::prev(behind)->second;
+        const auto next = std::ranges::upper_bound(writable_, address, {}, &Range::first);
+        return next != writable_.begin() && address < std::prev(next)->second;
     }
 
     void look_at(std::uint64_t address, std::uint8_t depth, std::vector<std::uint64_t> &next) {

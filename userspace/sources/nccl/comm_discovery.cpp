@@ -125,8 +125,8 @@ void CommDiscovery::add_connections(const NcclLibrary &library, const CommAddres
         const cw_nccl_connection_key in_map = {connection.connection, generation_ns, address.tgid,
                                                0};
         std::uint8_t tries = 0;
-        const bool is_emitted =
-            bpf_map_lookup_elem(emitted, &in_map, &tries) == 0 && tries >= CW_NCCL_CONNECTION_TOLD;
+        const bool is_emitted = bpf_map_lookup_elem(emitted, &in_map, &tries) == 0 &&
+                                tries >= CW_NCCL_CONNECTION_EMITTED;
         const bool is_known = comms_.has_connection(address, connection);
         if ((is_emitted || is_known) && !added.contains(connection.connection))
             continue;
@@ -134,7 +134,7 @@ void CommDiscovery::add_connections(const NcclLibrary &library, const CommAddres
         connection.header = {sizeof(connection), CW_KIND_NCCL_CONNECTION, CW_CPU_USERSPACE, now_ns};
         connection.tgid = address.tgid;
         discovered_.connection(address, connection);
-        const std::uint8_t all = CW_NCCL_CONNECTION_TOLD;
+        const std::uint8_t all = CW_NCCL_CONNECTION_EMITTED;
         if ((connection.flags & CW_NCCL_CONNECTION_FAULT) == 0)
             (void)bpf_map_update_elem(emitted, &in_map, &all, BPF_ANY);
     }

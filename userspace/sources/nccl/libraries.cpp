@@ -131,7 +131,7 @@ bool warns_by(const nccl::LibraryLayout &layout, std::string_view function) {
 }
 
 bool has_sockets(const NcclLibrary &library) {
-    return library.sockets_refused.empty() && nccl::tells_of_sockets(library.layout) &&
+    return library.sockets_refused.empty() && nccl::has_socket_fields(library.layout) &&
            nccl::find_probe(library.layout, "ncclSocketClose") != nullptr;
 }
 

@@ -40,7 +40,7 @@ public:
 };
 
 // As the kernel's probe emits it: some kernels refuse that probe.
-void tell(NcclSource &source, pid_t pid, std::uint64_t inode) {
+void emit_mapping(NcclSource &source, pid_t pid, std::uint64_t inode) {
     cw_file_mapped record = {};
     record.header = {sizeof(record), CW_KIND_FILE_MAPPED, CW_CPU_USERSPACE, 1};
     record.tgid = static_cast<std::uint32_t>(pid);
@@ -63,12 +63,12 @@ TEST_F(MappedNcclLibraries, UnclassifiedOnesAreRearmed) {
         Mapper first{file("libnccl.so.2")};
         ended = first.pid();
     }
-    tell(source, ended, inode);
+    emit_mapping(source, ended, inode);
     source.sample(sink, false);
     EXPECT_EQ(again, std::set<std::uint64_t>{inode});
     again.clear();
     Mapper second{file("libnccl.so.2")};
-    tell(source, second.pid(), inode);
+    emit_mapping(source, second.pid(), inode);
     EXPECT_FALSE(source.probe_list().empty());
     source.sample(sink, false);
     EXPECT_TRUE(again.empty());
@@ -127,14 +127,14 @@ TEST_F(MappedNcclLibraries, ReleasedOnesAreNotInLaterSegments) {
         write_nccl(path);
         if (!is_traced)
             rename_in(path, "ncclEnqueueCheck", "ncclEnqueueOther");
-        std::vector<cw_nccl_image> told;
+        std::vector<cw_nccl_image> emitted;
         {
             const Mapper job{path};
-            tell(source, job.pid(), inode_of(path));
+            emit_mapping(source, job.pid(), inode_of(path));
             sample_often(source);
-            told = next_segment(source, folder_);
-            ASSERT_EQ(told.size(), 1U);
-            EXPECT_EQ(told[0].reason[0] == '\0', is_traced) << told[0].reason;
+            emitted = next_segment(source, folder_);
+            ASSERT_EQ(emitted.size(), 1U);
+            EXPECT_EQ(emitted[0].reason[0] == '\0', is_traced) << emitted[0].reason;
             std::filesystem::remove(path);
         }
         sample_often(source);
@@ -155,12 +155,12 @@ TEST_F(MappedNcclLibraries, ReleasedOnesStayInSegmentsWhileTheirProcessesRun) {
         const Mapper job{path};
         ASSERT_TRUE(source.prepare());
         ASSERT_TRUE(source.attach());
-        const auto told = next_segment(source, folder_);
-        ASSERT_EQ(told.size(), 1U);
+        const auto emitted = next_segment(source, folder_);
+        ASSERT_EQ(emitted.size(), 1U);
         cw_nccl_comm comm = {};
         comm.header = {sizeof(comm), CW_KIND_NCCL_COMM, 0, 1};
         comm.tgid = static_cast<std::uint32_t>(job.pid());
-        comm.image_id = told[0].image_id;
+        comm.image_id = emitted[0].image_id;
         comm.comm = 8;
         source.on_record(comm.header);
         std::ofstream{path, std::ios::binary | std::ios::in} << std::string(4096, 'x');
@@ -181,11 +181,11 @@ TEST_F(MappedNcclLibraries, KeepTheirProbesIfMappedDuringRelease) {
     const int kept = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     const std::string still = "/proc/self/fd/" + std::to_string(kept);
     std::unique_ptr<Mapper> late;
-    unsigned n_told = 0;
+    unsigned n_emitted = 0;
     NcclOptions options;
     options.spare_unused_ns = 1;
     options.rearm_mappings = [&](const auto &) {
-        if (n_told++ == 0)
+        if (n_emitted++ == 0)
             late = std::make_unique<Mapper>(still);
     };
     NcclSource source{*maps_, options};
@@ -230,13 +230,13 @@ TEST_F(MappedNcclLibraries, ThoseOfOtherProcessesGetNoProbes) {
 
 // The recorded process may be the second to map a file.
 TEST_F(MappedNcclLibraries, MappingsOfOtherProcessesAreNotEmitted) {
-    std::vector<std::uint32_t> told;
+    std::vector<std::uint32_t> emitted;
     auto ring = loader::EventRing::create(*maps_, [&](const cw_header &header) {
         if (header.kind != CW_KIND_FILE_MAPPED)
             return;
         cw_file_mapped record = {};
         std::memcpy(&record, &header, std::min<std::size_t>(sizeof(record), header.length_bytes));
-        told.push_back(record.tgid);
+        emitted.push_back(record.tgid);
     });
     ASSERT_TRUE(ring) << ring.failure().message;
     const auto self = static_cast<std::uint32_t>(getpid());
@@ -255,22 +255,22 @@ TEST_F(MappedNcclLibraries, MappingsOfOtherProcessesAreNotEmitted) {
     ASSERT_NE(own, MAP_FAILED);
     munmap(own, nccl::LEAST_FILE_BYTES);
     ASSERT_TRUE((*ring)->consume());
-    EXPECT_EQ(told, std::vector{self});
+    EXPECT_EQ(emitted, std::vector{self});
     mappings.detach();
 }
 
 // collective -h, ldd, a first attempt that fails.
 TEST_F(MappedNcclLibraries, AreFoundInTheNextProcessIfTheFirstExited) {
     std::unique_ptr<NcclSource> source;
-    unsigned n_told = 0;
+    unsigned n_emitted = 0;
     auto ring = loader::EventRing::create(*maps_, [&](const cw_header &header) {
-        n_told += header.kind == CW_KIND_FILE_MAPPED ? 1 : 0;
+        n_emitted += header.kind == CW_KIND_FILE_MAPPED ? 1 : 0;
         source->on_record(header);
     });
     ASSERT_TRUE(ring) << ring.failure().message;
     MappingsSource mappings{*maps_, nccl::LEAST_FILE_BYTES, false};
     NcclOptions options;
-    options.rearm_mappings = [&](const auto &inodes) { mappings.tell_again(inodes); };
+    options.rearm_mappings = [&](const auto &inodes) { mappings.emit_again(inodes); };
     source = std::make_unique<NcclSource>(*maps_, options);
     ASSERT_TRUE(mappings.prepare());
     ASSERT_TRUE(mappings.attach());
@@ -284,7 +284,7 @@ TEST_F(MappedNcclLibraries, AreFoundInTheNextProcessIfTheFirstExited) {
     const auto n_probes = source->probe_list().size();
     { Mapper first{file("libnccl.so.2")}; }
     ASSERT_TRUE((*ring)->consume());
-    EXPECT_GE(n_told, 1U);
+    EXPECT_GE(n_emitted, 1U);
     source->sample(sink, false);
     EXPECT_EQ(source->probe_list().size(), n_probes);
     Mapper second{file("libnccl.so.2")};
