@@ -16,7 +16,7 @@ struct EventHandle {
 };
 
 int &current_device();        // of the thread
-void *context_of(int device); // told apart by its address alone
+void *context_of(int device); // distinguished by its address alone
 cudaError_t failed(cudaError_t error);
 int device_attribute(int attribute, int device);
 

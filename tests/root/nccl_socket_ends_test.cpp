@@ -63,7 +63,7 @@ protected:
     }
     std::optional<cw_tcp_socket_end> end_of(std::uint64_t inode) {
         std::optional<cw_tcp_socket_end> found;
-        for (const auto &end : told<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END)) {
+        for (const auto &end : emitted<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END)) {
             EXPECT_FALSE(found && end.inode == inode) << "once";
             found = end.inode == inode ? end : found;
         }
@@ -73,7 +73,7 @@ protected:
     void wait_for_ends(std::size_t n) {
         for (int i = 0; i < 500; ++i) {
             (void)ring_->consume();
-            if (told<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END).size() >= n)
+            if (emitted<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END).size() >= n)
                 return;
             usleep(10'000);
         }
@@ -137,7 +137,7 @@ TEST_P(NcclSocketEnds, WhatItCarried) {
                 wait_for_ends(2);
                 expect_payload(connected, SENT, ANSWERED);
                 expect_payload(accepted, ANSWERED, SENT);
-                EXPECT_EQ(told<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END).size(), 2U);
+                EXPECT_EQ(emitted<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END).size(), 2U);
                 const auto one = end_of(connected), two = end_of(accepted);
                 ASSERT_TRUE(one && two);
                 EXPECT_EQ(one->tgid, static_cast<std::uint32_t>(getpid()));
@@ -228,7 +228,7 @@ TEST_P(NcclSocketEnds, BehindTheEndOfTheRecording) {
     pair.accepted.reset();
     usleep(100'000);
     (void)ring_->consume();
-    EXPECT_TRUE(told<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END).empty());
+    EXPECT_TRUE(emitted<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END).empty());
     EXPECT_EQ(lost(CW_LOSS_NCCL_SOCKET), 0U);
 }
 

@@ -111,8 +111,8 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
         return {};
     auto mappings = std::make_unique<sources::MappingsSource>(
         *maps_, options.nccl ? nccl::LEAST_FILE_BYTES : NO_FILE_BYTES, filter, mode, gpu);
-    const auto rearm = [told_by = mappings.get()](const std::set<std::uint64_t> &inodes) {
-        told_by->tell_again(inodes);
+    const auto rearm = [mappings_source = mappings.get()](const std::set<std::uint64_t> &inodes) {
+        mappings_source->emit_again(inodes);
     };
     if (auto added = add(std::move(mappings)); !added)
         return added;

@@ -13,7 +13,8 @@ namespace collwire::sources {
 
 class MappingsSource : public ProbedSource<mappings> {
 public:
-    // Smaller files are not told of. `guest_library`: but the guest library of CUDA processes is.
+    // Smaller files are not emitted, except with `guest_library` the guest library of CUDA
+    // processes.
     MappingsSource(const loader::SharedMaps &maps, std::uint64_t least_file_bytes,
                    bool filter_by_tgid, loader::HookMode mode = loader::default_hook_mode(),
                    bool guest_library = false);

@@ -45,7 +45,7 @@ struct Operation {
     int root = -1; // -1: another one each time
     bool is_in_place = false;
     int times = 1;            // as many equal calls, on the same buffers
-    bool uses_config = false; // the function with Config behind its name (2.31)
+    bool uses_config = false; // the function with Config at the end of its name (2.31)
 };
 
 enum class StepKind { Operation, Group, Repeat, Capture, Wait, Sleep, Create, Destroy, Abort };
