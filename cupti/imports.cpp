@@ -14,9 +14,11 @@ namespace collwire::cupti {
 namespace {
 
 #if defined(__x86_64__)
-constexpr uint32_t JUMP_SLOT = R_X86_64_JUMP_SLOT, GLOBAL = R_X86_64_GLOB_DAT;
+constexpr uint32_t JUMP_SLOT = R_X86_64_JUMP_SLOT, GLOBAL = R_X86_64_GLOB_DAT,
+                   ADDRESS = R_X86_64_64;
 #else
-constexpr uint32_t JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOBAL = R_AARCH64_GLOB_DAT;
+constexpr uint32_t JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOBAL = R_AARCH64_GLOB_DAT,
+                   ADDRESS = R_AARCH64_ABS64;
 #endif
 
 struct Walk {
@@ -119,7 +121,7 @@ void visit_relocations(const dl_phdr_info &object, const Imports &imports,
                        const ElfW(Rela) * relocations, size_t bytes, Walk &walk) {
     for (size_t i = 0; relocations && i < bytes / sizeof(ElfW(Rela)); ++i) {
         const auto type = static_cast<uint32_t>(ELF64_R_TYPE(relocations[i].r_info));
-        if (type != JUMP_SLOT && type != GLOBAL)
+        if (type != JUMP_SLOT && type != GLOBAL && type != ADDRESS)
             continue;
         const char *name =
             imports.strings + imports.symbols[ELF64_R_SYM(relocations[i].r_info)].st_name;
@@ -129,6 +131,9 @@ void visit_relocations(const dl_phdr_info &object, const Imports &imports,
                 continue;
             auto *slot = at<std::atomic<void *>>(object.dlpi_addr + relocations[i].r_offset);
             void *now = slot->load(std::memory_order_acquire);
+            // In the program's own data, which it may have changed.
+            if (type == ADDRESS && now != wanted.ours && (!wanted.theirs || now != wanted.theirs))
+                continue;
             if (!walk.is_restoring && now == wanted.theirs && type == JUMP_SLOT &&
                 !imports.is_bound_at_once && !walk.is_all_bound_at_once)
                 wanted.was_called = true;

@@ -145,27 +145,39 @@ def two_copies(arguments, directory):
 
 
 def subscribed(arguments, directory):
-    """Another has the subscriber's slot: before the guest is asked, and while it is armed."""
-    with NeighbourRun(arguments, directory).started() as run:
-        run.ask("subscribe")
+    """A tool that is not seen has the subscriber's slot."""
+    with NeighbourRun(arguments, directory, COLLWIRE_CUPTI_OWNER="CUPTI for another").started() as run:
         run.arm()
-        run.wait_for_state(YIELDED, 1, SUBSCRIBED)
-        run.ask("unsubscribe")
-        run.wait_for_state(ARMED)
-        run.more_kernels()
-        run.ask("subscribe")
-        run.wait_for_state(YIELDED, 2)
+        run.wait_for_state(YIELDED, 2, SUBSCRIBED)
         run.ask("start")
         run.more_kernels()
         run.ask("stop")
         run.wait_for_state(YIELDED, 4, SUBSCRIBED)
-        run.ask("unsubscribe")
-        run.wait_for_state(ARMED, 2)
-        run.more_kernels()
         run.end()
         owners = {line["owner"] for rank in range(RANKS) for line in run.states(rank) if line["reason"] == SUBSCRIBED}
-    assert owners == {"CUPTI"}, owners
-    return received(directory, min_profiles=1, min_traces=2)
+        assert owners == {"CUPTI for another"}, owners
+        assert not any(line["state"] == ARMED for rank in range(RANKS) for line in run.states(rank)), "armed"
+    return received(directory, min_profiles=1)
+
+
+def subscriber_seen(arguments, directory):
+    """The neighbour keeps the slot, as PyTorch after its first profile: the guest sees all its calls, and needs no slot."""
+    with NeighbourRun(arguments, directory).started() as run:
+        run.ask("subscribe")
+        run.arm()
+        run.wait_for_state(ARMED)
+        run.more_kernels()
+        run.ask("start")
+        run.more_kernels()
+        run.ask("stop")
+        run.wait_for_state(ARMED, 2)
+        run.more_kernels()
+        run.ask("unsubscribe", "subscribe")
+        run.wait_for_state(YIELDED, 2 + 1)
+        run.wait_for_state(ARMED, 3)
+        run.more_kernels()
+        run.end()
+    return received(directory, min_profiles=1, min_traces=3)
 
 
 def finalized(arguments, directory):
@@ -250,6 +262,7 @@ CASES = {
     "by-name-later": by_name_later,
     "two-copies": two_copies,
     "subscribed": subscribed,
+    "subscriber-seen": subscriber_seen,
     "finalized": finalized,
     "registered-once": registered_once,
     "late-flush": late_flush,

@@ -61,7 +61,7 @@ struct Received {
 
     void kernel(const cw_gpu_kernel_item &item, uint64_t now_ns) {
         ++kernels;
-        if (item.flags & CW_GPU_KERNEL_RUNNING)
+        if (item.flags & (CW_GPU_KERNEL_RUNNING | CW_GPU_KERNEL_QUEUED))
             ++running;
         else {
             if (item.end_ns < item.start_ns)

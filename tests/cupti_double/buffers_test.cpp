@@ -79,6 +79,19 @@ TEST_F(BuffersTest, AForcedFlushReturnsARunningKernelOnceAndNeverAgain) {
     EXPECT_EQ(records().size(), 1U);
 }
 
+TEST_F(BuffersTest, AForcedFlushReturnsAKernelThatHasNotBegunWithOneTime) {
+    start();
+    arm();
+    const std::uint64_t queued = launch();
+    flush(FLUSH_FORCED);
+    ASSERT_EQ(records().size(), 1U);
+    EXPECT_NE(records()[0].start, 0U);
+    EXPECT_EQ(records()[0].end, records()[0].start);
+    run(queued);
+    flush(FLUSH_FORCED);
+    EXPECT_EQ(records().size(), 1U);
+}
+
 TEST_F(BuffersTest, GoToTheCallbacksInForceWhenTheyComplete) {
     start();
     arm();

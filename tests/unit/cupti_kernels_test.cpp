@@ -228,6 +228,18 @@ TEST_F(CuptiKernels, AKernelWithoutEndStillRuns) {
     EXPECT_TRUE(take_received().windows.empty());
 }
 
+TEST_F(CuptiKernels, AKernelThatHasNotBegunHasNoTimes) {
+    const uint64_t ahead_ns = now_ns_ + 110'000'000;
+    read({kernel_record(ALL_REDUCE, ahead_ns, ahead_ns)});
+    const Received received = take_received();
+    ASSERT_EQ(received.kernels.size(), 1U);
+    EXPECT_EQ(received.kernels[0].flags, CW_GPU_KERNEL_QUEUED);
+    EXPECT_EQ(received.kernels[0].start_ns, 0U);
+    EXPECT_EQ(received.kernels[0].end_ns, 0U);
+    windows_.hand_over_until(now_ns_ + 1'000'000'000);
+    EXPECT_TRUE(take_received().windows.empty());
+}
+
 TEST_F(CuptiKernels, AnEndBeforeTheStartIsFlagged) {
     read({kernel_record(ALL_REDUCE, now_ns_, now_ns_ - 1)});
     const Received received = take_received();

@@ -191,6 +191,14 @@ TEST_F(CuptiNeighbours, WhoSubscribesIsYieldedTo) {
                                                 "cuptiActivityRegisterTimestampCallback"}));
 }
 
+TEST_F(CuptiNeighbours, WhoCallsByATableIsSeen) {
+    const int before = calls().enables;
+    EXPECT_EQ(tool_->enable_by_table(10), 0);
+    EXPECT_EQ(yields, std::vector<std::string>{"cuptiActivityEnableContext"});
+    EXPECT_EQ(calls().enables, before + 1);
+    tool_->disable_context(10);
+}
+
 // What dlsym finds for a program is what calls the guest first.
 TEST_F(CuptiNeighbours, WhoFindsFunctionsByNameIsSeen) {
     void *library = dlopen(FAKE_LIBCUPTI, RTLD_LAZY | RTLD_NOLOAD);
@@ -245,6 +253,21 @@ TEST_F(CuptiNeighbours, OfFilesThatAreLoadedLaterAreSeen) {
     EXPECT_EQ(yields.size(), 1U);
     EXPECT_TRUE(has_active_neighbour());
     later->disable(10);
+}
+
+// Its imports are bound at the first call: those of a file that called are.
+TEST_F(CuptiNeighbours, WhoCalledBeforeItWasSeenIsTakenToBeActive) {
+    void *library = dlopen(FAKE_TOOL_RELRO, RTLD_LAZY | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    const FakeTool *later = reinterpret_cast<const FakeTool *(*)()>(dlsym(library, "fake_tool"))();
+    later->enable(10);
+    EXPECT_TRUE(yields.empty());
+    EXPECT_FALSE(has_active_neighbour());
+    watch_neighbours(yield);
+    EXPECT_EQ(yields, std::vector<std::string>{"cuptiActivityEnable"});
+    EXPECT_TRUE(has_active_neighbour());
+    later->disable(10);
+    EXPECT_FALSE(has_active_neighbour());
 }
 
 TEST_F(CuptiNeighbours, ASecondCopyOfLibcuptiIsAmbiguous) {

@@ -24,5 +24,6 @@ struct FakeTool {
     int (*subscribe)();
     int (*unsubscribe)();
     int (*register_time)();
+    int (*enable_by_table)(int kind);               // by an address in the tool's data
     void *(*find)(void *library, const char *name); // with dlsym
 };

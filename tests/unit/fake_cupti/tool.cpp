@@ -25,6 +25,8 @@ namespace {
 char callbacks[2];
 void *const fake_request = callbacks, *const fake_completed = callbacks + 1;
 
+int (*volatile const table[])(void *, int) = {cuptiActivityEnableContext};
+
 const FakeTool tool = {
     [] { return cuptiActivityRegisterCallbacks(fake_request, fake_completed); },
     [](int kind) { return cuptiActivityEnable(kind); },
@@ -37,6 +39,7 @@ const FakeTool tool = {
     [] { return cuptiSubscribe(nullptr, nullptr, nullptr); },
     [] { return cuptiUnsubscribe(nullptr); },
     [] { return cuptiActivityRegisterTimestampCallback(nullptr); },
+    [](int kind) { return table[0](nullptr, kind); },
     [](void *library, const char *name) { return dlsym(library, name); },
 };
 
