@@ -71,13 +71,16 @@ if(NOT IBVERBS_FOUND)
   message(STATUS "rdma-core's development files not found: optional, the RDMA test programs are not built (fix: tools/install-deps build)")
 endif()
 
-# Nothing is built from these yet (cupti/README.md).
+# The guest library has declarations of its own (cupti/abi.h). With NVIDIA's headers the build compares them.
 find_path(CUPTI_INCLUDE cupti.h HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include extras/CUPTI/include)
-if(NOT CUPTI_INCLUDE)
-  message(STATUS "CUDA's CUPTI headers not found: optional, nothing needs them yet (fix: install NVIDIA's CUDA toolkit, or set CUDA_HOME)")
+find_path(CUDA_INCLUDE cuda.h HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
+if(NOT CUPTI_INCLUDE OR NOT CUDA_INCLUDE)
+  message(STATUS "CUDA's CUPTI headers not found: optional, only a check of the guest library's declarations needs them "
+                 "(fix: install NVIDIA's CUDA toolkit, or set CUDA_HOME)")
 endif()
+# Nothing is built from these yet.
 find_path(NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
 if(NOT NCCL_INCLUDE)
   message(STATUS "NCCL's headers not found: optional, nothing needs them yet (fix: install NVIDIA's libnccl-dev, or set NCCL_HOME)")
 endif()
-mark_as_advanced(CUPTI_INCLUDE NCCL_INCLUDE)
+mark_as_advanced(CUPTI_INCLUDE CUDA_INCLUDE NCCL_INCLUDE)
