@@ -325,7 +325,9 @@ TEST_F(GpuSourceTest, ArmedAndDisarmedManyTimesLeavesTheSemaphoreAtZero) {
     ASSERT_NE(std::fgets(line, sizeof line, answers), nullptr);
     const auto semaphore_there = [&] {
         EXPECT_EQ(write(to_guest[1], "\n", 1), 1);
-        return std::fgets(line, sizeof line, answers) == nullptr ? -1 : std::atoi(line);
+        return std::fgets(line, sizeof line, answers) == nullptr
+                   ? -1
+                   : static_cast<int>(std::strtol(line, nullptr, 10));
     };
     const Guest guest;
     {
@@ -416,7 +418,7 @@ TEST(UsdtSites, AreThoseOfTheNotes) {
 
 TEST(GpuScheduleTest, SlicesStartAtMultiplesOfThePeriod) {
     sources::GpuSchedule schedule({sources::GpuTraceMode::Slices, 2 * SECOND_NS, 60 * SECOND_NS});
-    const std::uint64_t real_ns = 1'000 * 60 * SECOND_NS;
+    const std::uint64_t real_ns = 60'000 * SECOND_NS;
     const auto at = [&](double seconds) {
         const auto ns = static_cast<std::uint64_t>(seconds * 1e9);
         return sources::GpuSchedule::Now{real_ns + ns, 5 * SECOND_NS + ns};

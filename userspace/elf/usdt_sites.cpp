@@ -69,6 +69,7 @@ Result<std::vector<Section>> sections_of(std::span<const std::byte> file) {
     if (header->e_shstrndx < headers.size())
         names = bytes_of(headers[header->e_shstrndx]);
     std::vector<Section> sections;
+    sections.reserve(headers.size());
     for (const Elf64_Shdr &section : headers)
         sections.push_back({text_at(names, section.sh_name), section.sh_addr, bytes_of(section)});
     return sections;

@@ -203,9 +203,8 @@ bool GpuLibraries::attach_all(Copy &copy, bpf_program *program, std::uint64_t of
     bpf_uprobe_opts options = {};
     options.sz = sizeof(options);
     options.ref_ctr_offset = semaphore_bytes;
-    std::vector<pid_t> pids(pids_.begin(), pids_.end());
-    if (pids.empty())
-        pids.push_back(-1);
+    const std::vector<pid_t> pids =
+        pids_.empty() ? std::vector<pid_t>{-1} : std::vector<pid_t>(pids_.begin(), pids_.end());
     for (const pid_t pid : pids) {
         const loader::LibbpfLog log;
         errno = 0;

@@ -60,6 +60,7 @@ Result<void> GpuSource::prepare() {
 std::vector<std::string> GpuSource::notes() const {
     std::vector<std::string> lines;
     const auto users = libraries_.users();
+    lines.reserve(users.size() + 1);
     for (const GpuLibraries::User &user : users)
         lines.push_back(fmt::format("process {} has {} loaded", user.pid, CW_GPU_LIBRARY));
     lines.push_back(fmt::format(
