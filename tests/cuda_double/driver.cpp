@@ -38,6 +38,7 @@ void *context_of(int device) {
 
 using namespace collwire::cuda_double;
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -133,3 +134,4 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
 
 } // extern "C"
 #pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)

@@ -136,6 +136,7 @@ int device_attribute(int attribute, int device) {
 
 using namespace collwire::cuda_double;
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -256,3 +257,4 @@ cudaError_t cudaProfilerStop() {
 
 } // extern "C"
 #pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)

@@ -38,6 +38,7 @@ void add_node(void **node, cudaGraph_t graph, WorkMaker make) {
 
 using namespace collwire::cuda_double;
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -169,3 +170,4 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, void *object, unsigned,
 
 } // extern "C"
 #pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)

@@ -139,6 +139,7 @@ cudaError_t launch_kernel(const void *function, const Dimensions &grid, const Di
 
 using namespace collwire::cuda_double;
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -195,3 +196,4 @@ int cuLaunchKernelEx(const void *config, void *function, void **parameters, void
 
 } // extern "C"
 #pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)

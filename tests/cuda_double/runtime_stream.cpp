@@ -136,6 +136,7 @@ std::unique_ptr<WorkItem> make_host_call(cudaHostFn_t function, void *user) {
 
 using namespace collwire::cuda_double;
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -249,3 +250,4 @@ cudaError_t cudaEventElapsedTime(float *elapsed_ms, cudaEvent_t from, cudaEvent_
 
 } // extern "C"
 #pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)

@@ -40,6 +40,7 @@ using Callback = void (*)(void *, int, uint32_t, const void *);
     X(cuptiFinalize, ())
 
 #ifdef COLLWIRE_NEIGHBOUR_BY_NAME
+// Names and lists of arguments take no parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 #define POINTER(name, arguments) static int(*name) arguments;
 CUPTI_FUNCTIONS(POINTER)
 
@@ -57,6 +58,7 @@ static bool load_cupti() {
     CUPTI_FUNCTIONS(FIND)
     return has_all;
 }
+// NOLINTEND(bugprone-macro-parentheses)
 #else
 extern "C" {
 #define DECLARE(name, arguments) int name arguments;

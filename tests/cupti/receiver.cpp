@@ -163,7 +163,7 @@ EXPORT volatile unsigned short collwire_gpu_arm_semaphore;
 volatile unsigned short collwire_gpu_arm_semaphore = 0;
 
 // The semaphore follows a file: it exists, or it does not.
-static void follow(std::string path) {
+static void follow(const std::string &path) {
     for (;;) {
         collwire_gpu_arm_semaphore = access(path.c_str(), F_OK) == 0;
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -148,6 +148,7 @@ void start_session() {
 #ifdef COLLWIRE_CUPTI_PROFILER
 } // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): CUPTI's names.
 extern "C" {
 int cuptiActivityRegisterCallbacks(void *, void *);
 int cuptiActivityRegisterTimestampCallback(void *);
@@ -160,6 +161,7 @@ int cuptiActivityGetNumDroppedRecords(void *, std::uint32_t, std::size_t *);
 int cuptiGetVersion(std::uint32_t *);
 int cuptiFinalize();
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 
@@ -260,6 +262,7 @@ __attribute__((constructor)) void start_by_itself() {
 } // namespace
 
 #ifndef COLLWIRE_CUPTI_PROFILER
+// The name that CUDA's driver calls. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     return begin();
 }

@@ -5,6 +5,7 @@
 
 #include "tests/cupti_double/fixture.h"
 
+// CUPTI's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" collwire::cupti_double::Result cuptiActivityEnableLatencyTimestamps();
 
 namespace collwire::cupti_double {

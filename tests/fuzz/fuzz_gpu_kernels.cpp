@@ -74,10 +74,12 @@ Result get_timestamp(uint64_t *time) {
 }
 
 Result next_record(uint8_t *buffer, size_t valid_bytes, void **record) {
-    uint8_t *next = *record ? static_cast<uint8_t *>(*record) + sizeof(KernelRecord) : buffer;
-    if (next + sizeof(KernelRecord) > buffer + valid_bytes)
+    const size_t at = *record ? static_cast<size_t>(static_cast<uint8_t *>(*record) - buffer) +
+                                    sizeof(KernelRecord)
+                              : 0;
+    if (at + sizeof(KernelRecord) > valid_bytes)
         return INVALID_OPERATION;
-    *record = next;
+    *record = buffer + at;
     return SUCCESS;
 }
 
@@ -116,6 +118,7 @@ void collwire_gpu_batch(const cw_gpu_batch *batch) {
     collwire::cupti::take(*batch);
 }
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using namespace collwire::cupti;
     // 10 MiB, mapped once, and a pair that takes a millisecond.

@@ -21,7 +21,7 @@ bool is_mapped(uint8_t *page) {
 TEST(CuptiBuffers, EachIsLentOnceThenNone) {
     Buffers buffers;
     ASSERT_TRUE(buffers.take());
-    EXPECT_EQ(buffers.bytes(), size_t{16} << 20);
+    EXPECT_EQ(buffers.bytes(), Buffers::BUFFER_BYTES * Buffers::COUNT);
     std::set<uint8_t *> lent;
     for (size_t i = 0; i < Buffers::COUNT; ++i) {
         uint8_t *buffer = buffers.lend();
@@ -100,7 +100,6 @@ TEST(CuptiBuffers, ForeignMemoryIsNoReturnedBuffer) {
     EXPECT_TRUE(buffers.give_back());
 }
 
-// Four borrowers write into their buffers while a fifth thread takes and gives back the memory.
 TEST(CuptiBuffers, WasteIsNeverLacking) {
     auto buffers = std::make_unique<Buffers>();
     for (int i = 0; i < 1000; ++i) {
@@ -114,6 +113,7 @@ TEST(CuptiBuffers, WasteIsNeverLacking) {
     EXPECT_EQ(buffers->lent(), 0U);
 }
 
+// Four borrowers write into their buffers while a fifth thread takes and gives back the memory.
 TEST(CuptiBuffers, ThreadsShareNoneAndKeepItWhileTheyHaveIt) {
     Buffers buffers;
     std::atomic<uint64_t> shared = 0, borrowed = 0;

@@ -158,6 +158,7 @@ TEST_F(CuptiClock, APairIsNeverReadByHalves) {
     std::atomic<bool> is_over = false;
     std::atomic<uint64_t> most_ns = 0;
     std::vector<std::jthread> readers;
+    readers.reserve(2);
     for (int i = 0; i < 2; ++i)
         readers.emplace_back([&] {
             while (!is_over)

@@ -107,7 +107,7 @@ Result FakeCupti::disable(Kind kind) {
     EXPECT_TRUE(one->is_enabled_) << "disabled twice";
     ++one->disables;
     one->is_enabled_ = false;
-    return SUCCESS;
+    return one->disable_result;
 }
 
 void FakeCupti::complete(const Held &held) {
@@ -120,7 +120,7 @@ Result FakeCupti::flush_all(uint32_t flags) {
         return SUCCESS;
     for (const Held &buffer : std::exchange(one->held_, {}))
         one->complete(buffer);
-    return SUCCESS;
+    return one->flush_result;
 }
 
 void FakeCupti::run_kernels(int count, const char *name, uint64_t took_ns) {

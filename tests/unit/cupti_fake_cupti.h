@@ -31,8 +31,9 @@ public:
     bool is_missing = false;
     std::atomic<uint32_t> api_version = 130001;
     std::atomic<Result> subscribe_result = SUCCESS, register_result = SUCCESS,
-                        enable_result = SUCCESS;
-    std::string owner; // of the subscription that is taken
+                        enable_result = SUCCESS, disable_result = SUCCESS,
+                        flush_result = SUCCESS; // of a call that has its effect all the same
+    std::string owner;                          // of the subscription that is taken
     std::atomic<bool> keeps_buffers =
         false; // kernels still run: only a forced flush returns buffers
     std::atomic<bool> keeps_buffers_always = false; // not even that

@@ -4,6 +4,7 @@
 #include "cupti_received.h"
 #include "cupti_records.h"
 
+#include <barrier>
 #include <gtest/gtest.h>
 #include <limits>
 #include <map>
@@ -158,6 +159,7 @@ TEST_F(CuptiKernels, ALongNameIsTruncatedAndFlagged) {
 
 TEST_F(CuptiKernels, NamesBeyondTheTableAreCounted) {
     std::vector<std::string> names;
+    names.reserve(257);
     for (int i = 0; i < 257; ++i)
         names.push_back("ncclDevKernel_" + std::to_string(i));
     for (const std::string &name : names)
@@ -246,6 +248,27 @@ TEST_F(CuptiKernels, AnEndBeforeTheStartIsFlagged) {
     EXPECT_EQ(received.kernels[0].start_ns - received.kernels[0].end_ns, 1U);
 }
 
+// A forced flush delivers kernels that have not begun.
+TEST_F(CuptiKernels, AKernelWithOneTimeIsQueuedAndHasNone) {
+    read({kernel_record(ALL_REDUCE, now_ns_ + 110'000'000, now_ns_ + 110'000'000)});
+    const Received received = take_received();
+    ASSERT_EQ(received.kernels.size(), 1U);
+    EXPECT_EQ(received.kernels[0].flags, CW_GPU_KERNEL_QUEUED);
+    EXPECT_EQ(received.kernels[0].start_ns, 0U);
+    EXPECT_EQ(received.kernels[0].end_ns, 0U);
+    EXPECT_EQ(counts().kernels, 1U);
+}
+
+TEST_F(CuptiKernels, AnErrorOfCuptiIsKept) {
+    EXPECT_EQ(kernels_.error(), SUCCESS);
+    read({record(ALL_REDUCE)});
+    EXPECT_EQ(kernels_.error(), SUCCESS); // the end of a buffer is none
+    functions_.get_next_record = [](uint8_t *, size_t, void **) { return 999; };
+    read({record(ALL_REDUCE)});
+    EXPECT_EQ(kernels_.error(), 999);
+    EXPECT_EQ(take_received().kernels.size(), 1U);
+}
+
 TEST_F(CuptiKernels, RecordsOfOtherKindsAreSkipped) {
     KernelRecord memory_copy = record(ALL_REDUCE);
     memory_copy.kind = 1;
@@ -257,30 +280,41 @@ TEST_F(CuptiKernels, RecordsOfOtherKindsAreSkipped) {
 // CUPTI completes buffers on several threads. Each name has one text, and is there before a kernel
 // has it.
 TEST_F(CuptiKernels, ThreadsShareTheNames) {
+    constexpr int THREADS = 4, NAMES = 60, ROUNDS = 100;
     std::vector<std::string> names;
-    for (int i = 0; i < 100; ++i)
+    names.reserve(NAMES);
+    for (int i = 0; i < NAMES; ++i)
         names.push_back("ncclDevKernel_" + std::to_string(i));
     std::vector<KernelRecord> records;
-    for (int i = 0; i < 1'000; ++i)
-        records.push_back(record(names[static_cast<size_t>(i * 7 % 100)].c_str()));
-    {
-        std::vector<std::jthread> threads;
-        for (int i = 0; i < 4; ++i)
-            threads.emplace_back([&] { read(records); });
+    records.reserve(NAMES);
+    for (const std::string &name : names)
+        records.push_back(record(name.c_str()));
+    for (int round = 0; round < ROUNDS; ++round) {
+        kernels_.begin();
+        std::barrier start(THREADS);
+        {
+            std::vector<std::jthread> threads;
+            threads.reserve(THREADS);
+            for (int i = 0; i < THREADS; ++i)
+                threads.emplace_back([&] {
+                    start.arrive_and_wait();
+                    read(records);
+                });
+        }
+        const Received received = take_received();
+        ASSERT_EQ(received.kernels.size(), static_cast<size_t>(THREADS * NAMES));
+        std::map<uint16_t, std::string> texts;
+        for (const cw_gpu_name_item &name : received.names)
+            ASSERT_TRUE(texts.try_emplace(name.name, name.text).second) << name.name;
+        std::map<std::string, int> kernels;
+        for (const cw_gpu_kernel_item &kernel : received.kernels)
+            ++kernels[texts.at(kernel.name)];
+        ASSERT_EQ(kernels.size(), static_cast<size_t>(NAMES));
+        for (const auto &[text, count] : kernels)
+            ASSERT_EQ(count, THREADS) << text;
     }
-    const Received received = take_received();
-    EXPECT_EQ(received.kernels.size(), 4'000U);
-    EXPECT_EQ(counts().kernels, 4'000U);
     EXPECT_EQ(counts().unnamed, 0U);
-    std::map<uint16_t, std::string> texts;
-    for (const cw_gpu_name_item &name : received.names)
-        EXPECT_TRUE(texts.try_emplace(name.name, name.text).second) << name.name;
-    std::map<std::string, int> kernels;
-    for (const cw_gpu_kernel_item &kernel : received.kernels)
-        ++kernels[texts.at(kernel.name)];
-    EXPECT_EQ(kernels.size(), 100U);
-    for (const auto &[text, count] : kernels)
-        EXPECT_EQ(count, 40) << text;
+    EXPECT_EQ(counts().kernels, static_cast<__u64>(THREADS * NAMES * ROUNDS));
 }
 
 TEST(CuptiKernelName, IsThatOfNcclWithOrWithoutMangling) {

@@ -129,6 +129,26 @@ TEST_F(CuptiWindows, SumsAreThoseOfEachMicrosecondByItself) {
     EXPECT_EQ(windows_.not_summed(), 0U);
 }
 
+// Four threads set each a fourth of the same words: no microsecond is lost.
+TEST_F(CuptiWindows, ThreadsLoseNoMicrosecondOfEachOther) {
+    constexpr uint64_t SUMMED = 20;
+    {
+        std::vector<std::jthread> threads;
+        for (uint64_t t = 0; t < 4; ++t)
+            threads.emplace_back([&, t] {
+                for (uint64_t us = t; us < SUMMED * WINDOW_NS / 1'000; us += 4)
+                    windows_.add(0, at(0, us * 1'000), at(0, us * 1'000 + 1'000), false);
+            });
+    }
+    windows_.hand_over_until(at(SUMMED));
+    const auto sums = handed_over();
+    EXPECT_EQ(sums.size(), SUMMED);
+    for (const auto &[place, sum] : sums) {
+        EXPECT_EQ(sum.busy_ns, WINDOW_NS);
+        EXPECT_EQ(sum.kernels, WINDOW_NS / 1'000);
+    }
+}
+
 TEST_F(CuptiWindows, EachIsHandedOverOnceAndOnlyAfterItsEnd) {
     windows_.add(0, at(1, 1'000), at(1, 6'000), false);
     windows_.add(0, at(4, 1'000), at(4, 8'000), true);
@@ -176,7 +196,7 @@ TEST_F(CuptiWindows, AKernelTooFarAheadIsCountedAsNotSummed) {
 
 TEST_F(CuptiWindows, SixteenDevicesAreSummedAndTheNextIsCounted) {
     for (uint32_t device = 0; device <= Windows::DEVICES; ++device)
-        windows_.add(device, at(1), at(1, 1'000 * (device + 1)), device % 2 == 0);
+        windows_.add(device, at(1), at(1, uint64_t{1'000} * (device + 1)), device % 2 == 0);
     windows_.hand_over_until(at(2));
     const auto sums = handed_over();
     EXPECT_EQ(sums.size(), Windows::DEVICES);
