@@ -58,6 +58,7 @@ Result ActivityCollector::register_timestamp(ReadTimestamp read) {
         log_.misuse("cuptiActivityRegisterTimestampCallback: called while a kind is enabled: "
                     "kernels launched before keep the earlier clock");
     read_timestamp_ = read;
+    registered_clock_ = measure_offset(read);
     return Result::Success;
 }
 

@@ -18,6 +18,7 @@
 #include "tests/cupti_double/event_log.h"
 #include "tests/cupti_double/feed.h"
 #include "tests/cupti_double/settings.h"
+#include "tests/cupti_double/time_source.h"
 #include "tests/cupti_double/watched_mutex.h"
 
 namespace collwire::cupti_double {
@@ -121,6 +122,7 @@ private:
 
     BufferCallbacks callbacks_;
     ReadTimestamp read_timestamp_ = nullptr;
+    ClockOffset registered_clock_; // read_timestamp_, when it was registered
     bool are_times_spoiled_ = false;
     std::set<std::uint32_t> kinds_;
     std::uint64_t sessions_ = 0; // times that a kind of kernels was enabled

@@ -26,6 +26,17 @@ constexpr std::uint64_t QUEUED_AHEAD_NS = 110'000'000;
 // Of the completion callback that runs.
 thread_local std::uint64_t records_read = 0;
 
+// By how much a clock of the client gains on CLOCK_MONOTONIC. 0 for one that counts nanoseconds:
+// the readings are not better than what it may be off.
+double drift_of(const ClockOffset &first, const ClockOffset &now) {
+    constexpr double OTHER_UNIT = 0.01;
+    if (first.at_ns == 0 || now.at_ns <= first.at_ns)
+        return 0;
+    const double drift = static_cast<double>(now.offset_ns - first.offset_ns) /
+                         static_cast<double>(now.at_ns - first.at_ns);
+    return drift > OTHER_UNIT || drift < -OTHER_UNIT ? drift : 0;
+}
+
 } // namespace
 
 void ActivityCollector::place_earlier() {
@@ -193,9 +204,16 @@ std::string ActivityCollector::write_records(ActivityBuffer &buffer) {
                 found = clocks.emplace(kernel->clock, measure_offset(kernel->clock)).first;
             if (found->second.error_ns >= worst.error_ns)
                 worst = found->second;
+            const double drift =
+                kernel->clock == read_timestamp_ ? drift_of(registered_clock_, found->second) : 0;
             const auto converted = [&](std::uint64_t ns) {
+                const auto since_ns =
+                    static_cast<double>(static_cast<std::int64_t>(ns - found->second.at_ns));
                 const std::uint64_t spoiled = are_times_spoiled_ ? SPOILED_BY_NS : 0;
-                return ns != 0 ? ns + static_cast<std::uint64_t>(found->second.offset_ns) + spoiled
+                return ns != 0 ? ns + static_cast<std::uint64_t>(found->second.offset_ns) +
+                                     static_cast<std::uint64_t>(
+                                         static_cast<std::int64_t>(since_ns * drift)) +
+                                     spoiled
                                : 0;
             };
             record.start = converted(kernel->started_ns);

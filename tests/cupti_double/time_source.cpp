@@ -22,6 +22,7 @@ ClockOffset measure_offset(ReadTimestamp read) {
         shortest_ns = took_ns;
         best.offset_ns = static_cast<std::int64_t>(value_ns - before_ns - took_ns / 2);
         best.error_ns = took_ns / 2 + 1;
+        best.at_ns = before_ns + took_ns / 2;
     }
     return best;
 }

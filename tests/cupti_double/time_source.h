@@ -12,6 +12,7 @@ namespace collwire::cupti_double {
 struct ClockOffset {
     std::int64_t offset_ns = 0;
     std::uint64_t error_ns = 0; // the offset is off by at most this
+    std::uint64_t at_ns = 0;    // when it was read, CLOCK_MONOTONIC
 };
 
 // `read` null: CLOCK_REALTIME. Both clocks are read several times, the shortest reading counts.
