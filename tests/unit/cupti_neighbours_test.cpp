@@ -193,10 +193,10 @@ TEST_F(CuptiNeighbours, WhoSubscribesIsYieldedTo) {
 
 TEST_F(CuptiNeighbours, WhoCallsByATableIsSeen) {
     const int before = calls().enables;
-    EXPECT_EQ(tool->enable_by_table(10), 0);
+    EXPECT_EQ(tool_->enable_by_table(10), 0);
     EXPECT_EQ(yields, std::vector<std::string>{"cuptiActivityEnableContext"});
     EXPECT_EQ(calls().enables, before + 1);
-    tool->disable_context(10);
+    tool_->disable_context(10);
 }
 
 // What dlsym finds for a program is what calls the guest first.
