@@ -119,7 +119,7 @@ TEST(CuptiBuffers, ThreadsShareNoneAndKeepItWhileTheyHaveIt) {
     std::atomic<uint64_t> shared = 0, borrowed = 0;
     std::atomic<int> running = 4;
     const auto borrow = [&](uint8_t mark) {
-        for (int had = 0; had < 2'000;) {
+        for (int had = 0; had < 20'000;) {
             uint8_t *buffer = buffers.lend();
             if (!buffer) {
                 std::this_thread::yield();
@@ -129,6 +129,8 @@ TEST(CuptiBuffers, ThreadsShareNoneAndKeepItWhileTheyHaveIt) {
             std::atomic_ref<uint8_t> first(*buffer);
             if (first.exchange(mark) != 0)
                 ++shared;
+            if (had % 64 == 0)
+                std::this_thread::yield(); // others run while it has the buffer
             if (first.exchange(0) != mark)
                 ++shared;
             ++borrowed;
@@ -148,7 +150,7 @@ TEST(CuptiBuffers, ThreadsShareNoneAndKeepItWhileTheyHaveIt) {
     threads.clear();
     given_back += buffers.give_back() ? 1 : 0;
     EXPECT_EQ(shared, 0U);
-    EXPECT_EQ(borrowed, 8'000U);
+    EXPECT_EQ(borrowed, 80'000U);
     EXPECT_GT(given_back, 0U);
     EXPECT_EQ(buffers.lent(), 0U);
     EXPECT_TRUE(buffers.give_back());
