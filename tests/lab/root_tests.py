@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge of jobs/root_tests.py: the root tests of NCCL's programs and libraries, and of the GPU source, on a kernel of the lab. The machine's own kernel may not have what
-they need, and is one of many whose verifier has to accept the programs."""
+"""Judge of jobs/root_tests.py: the root tests of NCCL's programs and libraries, and of the GPU source, on a kernel of the lab. The machine's own kernel
+may not have what they need, and is one of many whose verifier has to accept the programs."""
 
 import os
 import subprocess
