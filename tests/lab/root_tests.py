@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge of jobs/root_tests.py: the root tests of NCCL's programs and libraries on a kernel of the lab. The machine's own kernel may not have what
-they need, and is one of many whose verifier has to accept the programs."""
+"""Judge of jobs/root_tests.py: the root tests of NCCL's programs and libraries, and of the GPU source, on a kernel of the lab. The machine's own kernel
+may not have what they need, and is one of many whose verifier has to accept the programs."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import lab_harness as harness
 # Of the job, and of its folder in each node's results.
 NAME = "root_tests"
 PROGRAMS = [os.path.join(harness.ROOT, "build", "release", "tests", "root", name)
-            for name in ("nccl_images_test", "nccl_programs_test", "nccl_source_test")]
+            for name in ("gpu_source_test", "nccl_images_test", "nccl_programs_test", "nccl_source_test")]
 # These tests run with one of two programs each; one of the two is for kernels without bpf_loop.
 ONE_OF_TWO = "Walks/"
 
