@@ -20,6 +20,7 @@ sys.dont_write_bytecode = True  # it runs as root
 import gpu_job  # before the next ones: it sets their path
 import double_job
 import gpu_cost
+import gpu_guest
 import gpu_inspect
 import gpu_truth
 import one_machine
@@ -130,9 +131,21 @@ class StepSkipped(Exception):
     """A step cannot run here, for this reason."""
 
 
-STEPS = {"plan": plan, "inspect": inspect, "collectives": collectives, "cost": cost, "torch": torch}
+def of_guest(step):
+    """A step of the guest library: with PyTorch, on a GPU."""
+
+    def run_step(bench):
+        if not bench.python:
+            raise StepSkipped("no GPU, or no Python of PATH has PyTorch with its own NCCL")
+        return step(bench)
+
+    return run_step
+
+
+STEPS = {"plan": plan, "inspect": inspect, "collectives": collectives, "cost": cost, "torch": torch, "kernels": of_guest(gpu_guest.kernels),
+         "profilers": of_guest(gpu_guest.profilers), "guest_cost": of_guest(gpu_guest.guest_cost), "records": of_guest(gpu_guest.records)}
 # Those that place probes.
-NEED_BPF = ("collectives", "cost", "torch")
+NEED_BPF = ("collectives", "cost", "torch", "kernels")
 
 
 def bench_of(arguments, directory):
