@@ -156,7 +156,10 @@ def check_flap(report, flap, outlived):
     # What went over that port was retransmitted, and the port's own link is named as the cause.
     after = [event for event in report["events"] if event["kind"] in ("retransmissions", "suspected_path_loss")
              and ends_s(event) > flap[0] - CLOCK_S and starts_s(event) < flap[1] + CLOCK_S]
-    assert {event["kind"] for event in after} <= {"retransmissions"}, after
+    for event in after:
+        # The other end's port is up all the time: gaps in what it got are frames lost beyond it.
+        is_far_gap = event["kind"] == "suspected_path_loss" and event["host"] != "node0" and set(event["evidence"]) == {"out_of_seq_request"}
+        assert event["kind"] == "retransmissions" or is_far_gap, after
     assert after or not outlived, "nothing was retransmitted"
 
 
