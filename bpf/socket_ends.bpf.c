@@ -30,7 +30,7 @@ static __always_inline void read_addresses(struct sock *sk, struct cw_tcp_socket
 	}
 }
 
-/* Its owner changes the state: nobody else changes the counters meanwhile. */
+/* The socket's owner changes its state; the counters do not change meanwhile. */
 static __always_inline void read_counters(struct sock *sk, struct cw_tcp_socket_end *r)
 {
 	struct tcp_sock *tp = (struct tcp_sock *)sk;

@@ -49,7 +49,7 @@ private:
     std::atomic<uint64_t> kernels_ = 0, unknown_ = 0, unnamed_ = 0, others_ = 0, before_armed_ = 0;
 };
 
-// What follows the mangling's prefix, where the kernel is one of NCCL's; else null.
+// The name without the prefix of C++ mangling if the kernel is NCCL's, else null.
 const char *nccl_kernel_name(const char *mangled);
 
 // One of the names that NCCL 2.18 to 2.32 gives its kernels.

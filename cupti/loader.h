@@ -9,7 +9,7 @@
 
 namespace collwire::cupti {
 
-// The driver's own libcuda, to choose the libcupti that fits; 0 where there is none.
+// The major CUDA version of the driver, which libcupti must not exceed. 0: no driver.
 int cuda_driver_major();
 
 // CUDA is initialised. True also where libcuda is not found.

@@ -18,7 +18,7 @@ using Yield = void (*)(const char *function);
 
 // Finds libcupti if it is mapped, and the imports of all files that were loaded since the last
 // call: those of CUPTI's functions, and those of dlsym, for tools that find CUPTI's functions by
-// name. Cheap if there are none. For one thread at a time.
+// name. Cheap if no file was loaded. Not thread-safe.
 void watch_neighbours(Yield yield);
 
 // The receiver of records that a neighbour registered last: CUPTI has it in force, or the guest
@@ -51,8 +51,8 @@ bool has_known_neighbour();
 // A neighbour holds the subscriber's slot.
 bool has_subscribed_neighbour();
 
-// CUPTI is mapped, but no file imports its functions, and none was seen that looks them up: whoever
-// loaded it calls it unseen. Or it is mapped twice: the two disturb each other.
+// CUPTI is mapped, but no import and no lookup of its functions was seen: its user cannot be seen.
+// Or it is mapped twice: the two copies disturb each other.
 bool has_unseen_caller();
 
 // The function that a neighbour called last.

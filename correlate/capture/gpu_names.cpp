@@ -37,20 +37,13 @@ constexpr auto KERNEL_FLAGS = std::to_array<NamedNumber>({
     {CW_GPU_KERNEL_QUEUED, "queued"},
 });
 
-std::string_view find(std::span<const NamedNumber> names, std::uint64_t number) {
-    for (const NamedNumber &entry : names)
-        if (entry.number == number)
-            return entry.name;
-    return {};
-}
-
 } // namespace
 
 std::string_view gpu_state_name(std::uint64_t value) {
-    return find(STATES, value);
+    return name_in(STATES, value);
 }
 std::string_view gpu_reason_name(std::uint64_t value) {
-    return find(REASONS, value);
+    return name_in(REASONS, value);
 }
 std::span<const NamedNumber> gpu_kernel_flag_names() {
     return KERNEL_FLAGS;

@@ -15,6 +15,15 @@ struct NamedNumber {
     std::string_view name;
 };
 
+// "" for a number without a name.
+[[nodiscard]] inline std::string_view name_in(std::span<const NamedNumber> names,
+                                              std::uint64_t number) {
+    for (const NamedNumber &entry : names)
+        if (entry.number == number)
+            return entry.name;
+    return {};
+}
+
 [[nodiscard]] std::string_view kind_name(std::uint64_t kind);          // enum cw_kind
 [[nodiscard]] std::string_view link_layer_name(std::uint64_t value);   // enum cw_link_layer
 [[nodiscard]] std::string_view port_state_name(std::uint64_t value);   // enum ib_port_state

@@ -205,53 +205,46 @@ constexpr auto SOCKET_FLAGS = std::to_array<NamedNumber>({
     {CW_TCP_SOCKET_FINAL, "final"},
 });
 
-std::string_view find(std::span<const NamedNumber> names, std::uint64_t number) {
-    for (const NamedNumber &entry : names)
-        if (entry.number == number)
-            return entry.name;
-    return {};
-}
-
 } // namespace
 
 std::string_view nccl_func_name(std::uint64_t value) {
-    return find(FUNCS, value);
+    return name_in(FUNCS, value);
 }
 std::string_view nccl_pattern_name(std::uint64_t value) {
-    return find(PATTERNS, value);
+    return name_in(PATTERNS, value);
 }
 std::string_view nccl_algorithm_name(std::uint64_t value) {
-    return find(ALGORITHMS, value);
+    return name_in(ALGORITHMS, value);
 }
 std::string_view nccl_protocol_name(std::uint64_t value) {
-    return find(PROTOCOLS, value);
+    return name_in(PROTOCOLS, value);
 }
 std::string_view nccl_capability_name(std::uint64_t value) {
-    return find(CAPABILITIES, value);
+    return name_in(CAPABILITIES, value);
 }
 std::string_view nccl_transport_name(std::uint64_t value) {
-    return find(TRANSPORTS, value);
+    return name_in(TRANSPORTS, value);
 }
 std::string_view nccl_role_name(std::uint64_t value) {
-    return find(ROLES, value);
+    return name_in(ROLES, value);
 }
 std::string_view nccl_result_of_name(std::uint64_t value) {
-    return find(RESULTS_OF, value);
+    return name_in(RESULTS_OF, value);
 }
 std::string_view nccl_socket_type_name(std::uint64_t value) {
-    return find(SOCKET_TYPES, value);
+    return name_in(SOCKET_TYPES, value);
 }
 std::string_view nccl_datatype_name(std::uint64_t value) {
-    return find(DATATYPES, value);
+    return name_in(DATATYPES, value);
 }
 std::string_view nccl_reduction_name(std::uint64_t value) {
-    return find(REDUCTIONS, value);
+    return name_in(REDUCTIONS, value);
 }
 std::string_view nccl_result_name(std::uint64_t value) {
-    return find(RESULTS, value);
+    return name_in(RESULTS, value);
 }
 std::string_view rung_name(std::uint64_t value) {
-    return find(RUNGS, value);
+    return name_in(RUNGS, value);
 }
 
 std::uint32_t nccl_datatype_bytes(std::uint64_t value) {

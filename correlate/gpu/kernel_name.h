@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the name of one of NCCL's kernels says. Names as NCCL 2.18 to 2.32 build them
+// The function in the name of an NCCL kernel. Names as NCCL 2.18 to 2.32 build them
 // (src/device/generate.py): a kernel of a function serves all its algorithms, protocols and
 // reductions, so the name is evidence for the function alone.
 #pragma once

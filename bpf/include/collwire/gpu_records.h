@@ -118,7 +118,7 @@ struct cw_gpu_state_item {
 	__u64 begin_ns;
 	__u64 end_ns;
 	__u64 kernels;	       /* records of NCCL kernels that were handed over */
-	__u64 unknown_names;   /* of those, kernels whose name is none of NCCL's known ones */
+	__u64 unknown_names;   /* of those, with a name that is not known */
 	__u64 unnamed;	       /* of those, beyond the table of names: name is CW_GPU_NO_NAME */
 	__u64 other_kernels;   /* summed in windows */
 	__u64 before_armed;    /* records without times: launched before the trace */
