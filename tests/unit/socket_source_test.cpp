@@ -18,9 +18,7 @@
 #include "collwire/record_kinds.h"
 #include "collwire/recorder_records.h"
 #include "collwire/socket_records.h"
-#include "tests/support/tcp_pair.h"
-#include "userspace/inventory/process.h"
-#include "userspace/sources/socket_source.h"
+#include "tests/unit/sockets_fixture.h"
 
 namespace collwire::sources {
 namespace {
@@ -31,74 +29,6 @@ using test::Listener;
 using test::sample_into;
 using test::TcpPair;
 using test::TcpRecords;
-
-constexpr std::uint32_t END_FLAGS = CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL;
-
-std::uint32_t own_tgid() {
-    return static_cast<std::uint32_t>(getpid());
-}
-
-std::uint64_t inode_of(const Fd &fd) {
-    return inventory::socket_inode(own_tgid(), fd.number());
-}
-
-class Sockets : public testing::Test {
-protected:
-    void SetUp() override { start({}); }
-    void start(SocketOptions options) {
-        options.clock = [this] { return now_ns += 1'000'000'000; };
-        source = std::make_unique<SocketSource>(std::move(options));
-        ASSERT_TRUE(source->prepare());
-        ASSERT_TRUE(source->attach());
-        const source::SourceState state = source->states().at(0);
-        if (state.state == CW_SOURCE_UNAVAILABLE)
-            GTEST_SKIP() << state.reason;
-        ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
-        ASSERT_TRUE(listener.is_there);
-    }
-    void watch(const Fd &fd, bool connected) {
-        source->watch(own_tgid(), fd.number(), inode_of(fd), connected);
-    }
-    void watch(const TcpPair &pair) {
-        ASSERT_TRUE(pair.is_there());
-        watch(pair.connected, true);
-        watch(pair.accepted, false);
-    }
-    // What is written by one more sample.
-    TcpRecords sample(bool everything = false) {
-        TcpRecords records;
-        sample_into(records, *source, everything);
-        return records;
-    }
-    // For the end of what was sent, or closed: the kernel does some of it a little later.
-    template <typename Condition> TcpRecords sample_until(Condition condition) {
-        TcpRecords records;
-        for (int i = 0; i < 500 && !condition(records); ++i) {
-            usleep(10'000);
-            sample_into(records, *source);
-        }
-        return records;
-    }
-    [[nodiscard]] std::string reasons() const {
-        std::string all;
-        for (const source::SourceState &state : source->states())
-            all += state.reason;
-        return all;
-    }
-
-    std::uint64_t now_ns = 1'000'000'000;
-    Listener listener;
-    std::unique_ptr<SocketSource> source;
-};
-
-void expect_bytes(const std::optional<cw_tcp_socket> &record, std::uint64_t sent,
-                  std::uint64_t received) {
-    ASSERT_TRUE(record);
-    EXPECT_EQ(record->acked_bytes, sent);
-    EXPECT_EQ(record->received_bytes, received);
-    EXPECT_EQ(record->sent_bytes - record->retransmitted_bytes, sent);
-    EXPECT_EQ(record->unsent_bytes, 0U);
-}
 
 class SocketsOf : public Sockets, public testing::WithParamInterface<Addresses> {};
 
@@ -480,131 +410,6 @@ TEST_F(Sockets, AnotherSocketWithTheSameAddresses) {
     const auto records = sample_until([&](const TcpRecords &) { return source->n_watched() == 0; });
     ASSERT_TRUE(records.last_of(fd));
     EXPECT_EQ(records.last_of(fd)->received_bytes, 5U);
-}
-
-// The kernel's record of the end of a socket that carried 1,000 bytes and got 500.
-cw_tcp_socket_end end_of(std::uint32_t fd, std::uint64_t inode, std::uint64_t time_ns) {
-    cw_tcp_socket_end end{};
-    end.header = {sizeof(end), CW_KIND_TCP_SOCKET_END, 1, time_ns};
-    end.inode = inode;
-    end.netns = 4026531840;
-    end.tgid = own_tgid();
-    end.fd = fd;
-    end.local_address[15] = end.remote_address[15] = 1;
-    end.local_port = 1234;
-    end.remote_port = 4321;
-    end.connected = 1;
-    end.sent_bytes = 1000;
-    end.acked_bytes = 1002;
-    end.received_bytes = 501;
-    end.state = 5; // FIN_WAIT2
-    end.fin_received = 1;
-    return end;
-}
-
-class SocketEnds : public Sockets {
-protected:
-    void SetUp() override {
-        SocketOptions options;
-        options.interval_ns = 0;
-        options.has_end_records = [] { return true; };
-        start(std::move(options));
-    }
-    // A socket that is closed by now.
-    std::uint64_t watch_closed(std::uint32_t tgid) {
-        TcpPair pair(listener);
-        const std::uint64_t inode = inode_of(pair.connected);
-        fd = pair.connected.number();
-        pair.connected.reset();
-        source->watch(tgid, fd, inode, true);
-        return inode;
-    }
-    void expect_end(const TcpRecords &records, std::uint64_t time_ns) {
-        ASSERT_EQ(records.all.size(), 1U);
-        expect_bytes(records.last_of(fd), 1000, 500);
-        EXPECT_EQ(records.all[0].flags & END_FLAGS, END_FLAGS);
-        EXPECT_EQ(records.all[0].state, 7U);
-        EXPECT_EQ(records.all[0].header.time_ns, time_ns);
-        EXPECT_EQ(sample().all.size(), 0U);
-        EXPECT_EQ(source->n_watched(), 0U);
-        EXPECT_EQ(reasons(), "");
-    }
-
-    std::uint32_t fd = 0;
-};
-
-TEST_F(SocketEnds, OfOneThatClosedBeforeItsFirstSample) {
-    const std::uint64_t inode = watch_closed(own_tgid());
-    EXPECT_EQ(sample().all.size(), 0U);
-    EXPECT_EQ(reasons(), "") << "its end may come";
-    const auto end = end_of(fd, inode, 77);
-    source->on_record(end.header);
-    source->on_record(end.header);
-    expect_end(sample(), 77);
-}
-
-TEST_F(SocketEnds, OfAProcessThatHasExited) {
-    const pid_t child = fork();
-    if (child == 0)
-        _exit(0);
-    ASSERT_EQ(waitpid(child, nullptr, 0), child);
-    const std::uint64_t inode = watch_closed(static_cast<std::uint32_t>(child));
-    EXPECT_EQ(reasons(), "");
-    const auto end = end_of(fd, inode, 77);
-    source->on_record(end.header);
-    expect_end(sample(), 77);
-    watch_closed(static_cast<std::uint32_t>(child));
-    for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(reasons(), "");
-        sample();
-    }
-    EXPECT_NE(reasons().find("1 sockets closed before"), std::string::npos) << reasons();
-}
-
-TEST_F(SocketEnds, WithoutARecordItIsCounted) {
-    const std::uint64_t inode = watch_closed(own_tgid());
-    for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(reasons(), "");
-        sample();
-    }
-    EXPECT_NE(reasons().find("1 sockets closed before"), std::string::npos) << reasons();
-    source->on_record(end_of(fd, inode, 77).header);
-    EXPECT_EQ(sample().all.size(), 0U) << "it is counted as not counted";
-    watch_closed(own_tgid());
-    source->detach();
-    sample();
-    EXPECT_NE(reasons().find("2 sockets closed before"), std::string::npos) << reasons();
-}
-
-TEST_F(SocketEnds, OfASampledOneIsNeverBeforeItsSample) {
-    TcpPair pair(listener);
-    watch(pair.connected, true);
-    fd = pair.connected.number();
-    const std::uint64_t inode = inode_of(pair.connected);
-    const auto first = sample();
-    ASSERT_EQ(first.all.size(), 1U);
-    source->on_record(end_of(fd, inode, 1).header);
-    pair.connected.reset(); // its notice comes, too
-    pair.accepted.reset();
-    usleep(50'000);
-    expect_end(sample(), first.all[0].header.time_ns);
-}
-
-TEST_F(SocketEnds, BehindTheEndOfTheRecordingDoNotCount) {
-    const TcpPair pair(listener);
-    watch(pair.connected, true);
-    fd = pair.connected.number();
-    const std::uint64_t pending = watch_closed(own_tgid());
-    source->end();
-    source->on_record(end_of(pair.connected.number(), inode_of(pair.connected), 99).header);
-    source->on_record(end_of(fd, pending, 77).header);
-    source->detach();
-    const auto last = sample();
-    ASSERT_TRUE(last.last_of(pair.connected.number()));
-    EXPECT_EQ(last.last_of(pair.connected.number())->acked_bytes, 0U);
-    ASSERT_TRUE(last.last_of(fd)) << "it ended before";
-    EXPECT_EQ(last.last_of(fd)->acked_bytes, 1000U);
-    EXPECT_EQ(reasons(), "");
 }
 
 } // namespace
