@@ -116,6 +116,14 @@ def lines_of(path):
         return [json.loads(line) for line in file]
 
 
+def lines_so_far(path):
+    """The complete lines of a file that may still be written. Empty: not there yet."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
 def counted_bytes(job, arguments):
     """For every rank: (bytes in the double's log, posts in it, bytes given to send())."""
     with tempfile.TemporaryDirectory() as directory:

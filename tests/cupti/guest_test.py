@@ -14,7 +14,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "cuda_double"), os.path.join(HERE, "..", "cupti_double")]
 
-from double_job import Job, fetched, lines_of, run_job, signals_held # pylint: disable=wrong-import-position
+from double_job import Job, fetched, lines_of, lines_so_far, run_job, signals_held # pylint: disable=wrong-import-position
 from cupti_double_test import check_nccl_kernels, events, wait_for # pylint: disable=wrong-import-position
 
 SKIPPED = 77
@@ -115,7 +115,7 @@ def flipped(arguments, directory):
 
     def states(rank):
         names = [name for name in os.listdir(directory) if name.startswith(f"items.{rank}.")]
-        return of_item(lines_of(os.path.join(directory, names[0])), "state") if names else []
+        return of_item(lines_so_far(os.path.join(directory, names[0])), "state") if names else []
 
     def maps_of(process):
         with open(f"/proc/{process.pid}/maps", encoding="utf-8") as maps:
@@ -125,7 +125,7 @@ def flipped(arguments, directory):
         for rank in range(RANKS):
             with signals_held() as mask:
                 processes.append(job.start(rank, directory, "job", ["--plan", "training", "--seconds", "600"], mask))
-        wait_for(lambda: all(os.path.exists(f"{directory}/truth.{rank}") and len(lines_of(f"{directory}/truth.{rank}")) > 10 for rank in range(RANKS)),
+        wait_for(lambda: all(len(lines_so_far(f"{directory}/truth.{rank}")) > 10 for rank in range(RANKS)),
                  "no kernel", processes)
         assert not any(os.path.exists(f"{directory}/cupti.{rank}") for rank in range(RANKS)), "CUPTI is loaded and nobody asked for it"
         with open(file, "w", encoding="utf-8"):

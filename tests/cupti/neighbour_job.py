@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 
-from double_job import lines_of, signals_held
+from double_job import lines_of, lines_so_far, signals_held
 from cupti_double_test import events, wait_for
 from guest_test import ARMED, CLOCK_ERROR_NS, RANKS, GuestJob, check_times, items_of, of_item
 
@@ -95,8 +95,7 @@ class NeighbourRun:
 
     def wait_until_delayed(self, function):
         def is_delayed(rank):
-            path = f"{self.directory}/cupti.{rank}"
-            return os.path.exists(path) and any(line["event"] == "delayed" and line["function"] == function for line in lines_of(path))
+            return any(line["event"] == "delayed" and line["function"] == function for line in lines_so_far(f"{self.directory}/cupti.{rank}"))
         self.wait(lambda: all(is_delayed(rank) for rank in range(RANKS)), f"{function} is not called")
 
     def ask(self, *commands):

@@ -61,9 +61,11 @@ const InjectedFailure *injected_at(const std::vector<InjectedFailure> &failures,
     return nullptr;
 }
 
-// After the exit handlers of the client, which flushes in them.
+// After the exit handlers of the client, which flushes in them. A forked child has no such log, and
+// its copy of a mutex may be locked for ever.
 __attribute__((destructor)) void finish_log() {
-    if (CuptiDouble *kept = made)
+    CuptiDouble *kept = made;
+    if (kept != nullptr && kept->process == getpid())
         kept->finish();
 }
 

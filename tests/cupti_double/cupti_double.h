@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include <unistd.h>
+
 #include "tests/cupti_double/abi.h"
 #include "tests/cupti_double/attributes.h"
 #include "tests/cupti_double/collector.h"
@@ -30,6 +32,7 @@ struct CuptiDouble {
     // Last lines of the log.
     void finish();
 
+    const pid_t process = getpid();
     const Settings settings;
     EventLog log;
     ActivityCollector activity;

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cuda_double"))
-from double_job import Job, fetched, lines_of, run_job, signals_held # pylint: disable=wrong-import-position
+from double_job import Job, fetched, lines_of, lines_so_far, run_job, signals_held # pylint: disable=wrong-import-position
 
 SKIPPED = 77
 RANKS = 2
@@ -217,7 +217,7 @@ def check_armed_late(arguments, directory, earlier):
         return all(os.path.exists(path) and len(events(client_lines(directory, rank), event)) >= times for rank, path in enumerate(paths))
 
     def kernels_so_far():
-        return min(len(lines_of(f"{directory}/truth.{rank}")) if os.path.exists(f"{directory}/truth.{rank}") else 0 for rank in range(RANKS))
+        return min(len(lines_so_far(f"{directory}/truth.{rank}")) for rank in range(RANKS))
 
     try:
         for rank in range(RANKS):

@@ -64,7 +64,7 @@ def qps_in_error():
 def recorded_in_error(directory):
     """Those of which the recorder has said so."""
     dump = subprocess.run(["collwire", "dump", directory, "--kind", "qp_state"], capture_output=True, text=True, check=False).stdout
-    return {record["qpn"] for record in map(json.loads, dump.splitlines()) if record["new_state"] == QP_STATE_ERR}
+    return {record["key"]["qpn"] for record in map(json.loads, dump.splitlines()) if record["new_state"] == QP_STATE_ERR}
 
 
 def run(name, barrier, port):
