@@ -142,8 +142,8 @@ bool is_set(const Field &field, const char *structure) {
 
 void refuse_registered(bool is_registered) {
     if (is_registered)
-        fatal("registered user buffers have no double. Fix: NCCL_LOCAL_REGISTER=0 and "
-              "NCCL_GRAPH_REGISTER=0, and no ncclCommRegister");
+        fatal("registered user buffers have no double. Fix: NCCL_LOCAL_REGISTER=0, "
+              "NCCL_GRAPH_REGISTER=0 and NCCL_LEGACY_CUDA_REGISTER=0, and no ncclCommRegister");
 }
 
 // NCCL's float of 8 bits without a sign: 5 bits of exponent, 3 of mantissa.

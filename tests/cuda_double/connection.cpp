@@ -9,8 +9,12 @@
 namespace collwire::cuda_double {
 namespace {
 
-constexpr int kModeOffset = 1;              // NCCL_MODE_OFFSET
-constexpr std::uint64_t kDirectFlags = 0x3; // peer memory is read or written directly
+constexpr int kModeOffset = 1; // NCCL_MODE_OFFSET
+// Up to 2.23, between the devices of one process, peers exchange the addresses of user buffers.
+// Later versions set these flags for every connection of P2P, and use them for registered buffers
+// alone, which the readers of work refuse.
+constexpr std::uint64_t kDirectFlags = 0x3;
+constexpr int kFirstWithoutExchange = 22400;
 
 struct ConnectionLayout {
     Field buffers, tail, head, flags, slot_bytes, fifo, step;
@@ -41,9 +45,10 @@ bool has_known_fifo() {
 Connection::Connection(const Channel &channel, int peer, Direction direction, int index)
     : info_(channel.connection(peer, direction, index)), peer_(peer), direction_(direction),
       index_(index) {
-    if ((connection_layout().flags.read(info_) & kDirectFlags) != 0)
-        fatal(fmt::format("direct access to the memory of peer {} has no double. Fix: "
-                          "NCCL_P2P_DISABLE=1",
+    if (nccl_version() < kFirstWithoutExchange &&
+        (connection_layout().flags.read(info_) & kDirectFlags) != 0)
+        fatal(fmt::format("the exchange of buffers with peer {} of this process has no double. "
+                          "Fix: NCCL_P2P_DIRECT_DISABLE=1",
                           peer));
 }
 

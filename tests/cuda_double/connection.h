@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One direction to one peer: a FIFO of eight slots between a kernel and NCCL's proxy thread (or, in
-// shared memory, the peer's kernel). Who fills slots posts the tail, who empties them the head;
-// both count steps for ever.
+// shared memory and over P2P, the peer's kernel). Who fills slots posts the tail, who empties them
+// the head; both count steps for ever.
 #pragma once
 
 #include <cstdint>

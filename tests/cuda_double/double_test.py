@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Official NCCL libraries under the test double of CUDA, on loopback, over sockets and shared memory. Every element is checked; the bytes that NCCL gave
+"""Official NCCL libraries under the test double of CUDA, on loopback, over sockets, shared memory and P2P. Every element is checked; the bytes that NCCL gave
 to send() equal the double's log plus 4 for every message (net_socket's size header); the work in the double's log equals the calls in the job's log.
 
 double_test.py --build DIRECTORY [--nccl libnccl.so.2 ...] [--version VERSION ...] [--quick] [--only-full]
@@ -16,6 +16,7 @@ import time
 
 from double_job import Job, counted_bytes, fetched, run_job, version_of
 from double_logs import check_logs
+from double_peers import check_peers
 
 SKIPPED = 77
 VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
@@ -113,7 +114,8 @@ def check_init(library, build):
 def check_library(library, build, quick):
     checks = [check_init(library, build)]
     if version_of(library) >= FIRST_WITH_KERNELS:
-        checks += [check_algorithms(library, build, quick), check_plans(library, build, quick), check_late_load(library, build)]
+        checks += [check_algorithms(library, build, quick), check_plans(library, build, quick), check_late_load(library, build),
+                   check_peers(library, build, quick)]
     for check in checks:
         begin = time.monotonic()
         for line in check:

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kUuidBytes = 16;
 constexpr int kPointerMemoryType = 2;
 constexpr int kPointerDeviceOrdinal = 9;
+constexpr int kPointerIsIpcCapable = 13;
 
 void *driver_function(const char *name) {
     static void *self = [] {
@@ -111,6 +112,10 @@ int cuPointerGetAttribute(void *value, int attribute, void *address) {
         return cudaSuccess;
     case kPointerDeviceOrdinal:
         *static_cast<int *>(value) = allocation->device;
+        return cudaSuccess;
+    // One byte: NCCL 2.24 asks with the address of a bool, later versions of a cleared int.
+    case kPointerIsIpcCapable:
+        *static_cast<bool *>(value) = shared_memory_of(address).has_value();
         return cudaSuccess;
     default:
         return cudaErrorNotSupported;

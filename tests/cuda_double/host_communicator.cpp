@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_double/host_communicator.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "tests/cuda_double/library.h"
+#include "tests/cuda_double/own_memory.h"
 
 namespace collwire::cuda_double {
 namespace {
@@ -45,14 +43,7 @@ Members &members() {
 
 // A handle may also be kept elsewhere: what would be an ncclComm then is not one.
 std::optional<std::uint64_t> try_read(std::uintptr_t structure, const Field &field) {
-    std::uint64_t value = 0;
-    iovec to{&value, sizeof value};
-    iovec from{
-        reinterpret_cast<void *>(structure + static_cast<std::uintptr_t>(field.offset_bytes())),
-        sizeof value};
-    return ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) == sizeof value
-               ? std::optional(value)
-               : std::nullopt;
+    return cuda_double::try_read(structure + static_cast<std::uintptr_t>(field.offset_bytes()));
 }
 
 } // namespace

@@ -99,7 +99,7 @@ public:
     bool advance(bool &progressed) override {
         if (begun_ns_ == 0) {
             begun_ns_ = now_ns();
-            host_ = host_communicator_of(communicator_);
+            truth_.set_host(host_communicator_of(communicator_));
             start_channels();
             progressed = true;
         }
@@ -115,8 +115,8 @@ public:
             return false;
         if (is_aborted)
             note(fmt::format("{} aborted, as its communicator is", name_));
-        truth_.write({name_, communicator_, host_, reader_->channel_mask(), launched_ns_, begun_ns_,
-                      is_aborted});
+        truth_.write(
+            {name_, communicator_, reader_->channel_mask(), launched_ns_, begun_ns_, is_aborted});
         return true;
     }
 
@@ -145,7 +145,6 @@ private:
     std::string name_;
     std::unique_ptr<WorkReader> reader_;
     Communicator communicator_;
-    std::optional<HostCommunicator> host_;
     std::list<ChannelRun> channels_;
     KernelTruth truth_;
     std::uint64_t launched_ns_ = now_ns();

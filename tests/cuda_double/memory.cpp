@@ -2,20 +2,27 @@
 #include "tests/cuda_double/memory.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
+
+#include "tests/cuda_double/settings.h"
 
 namespace collwire::cuda_double {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
+constexpr std::size_t kLeastCleared = 64 << 10; // of a file: less is written as zeros
 // An entry of /proc/self/pagemap (Linux, Documentation/admin-guide/mm/pagemap.rst).
 using PageEntry = std::uint64_t;
 constexpr PageEntry kPresent = PageEntry{1} << 63, kSwapped = PageEntry{1} << 62;
@@ -35,31 +42,96 @@ bool is_written(PageEntry entry) {
     return (entry & (kPresent | kSwapped)) != 0;
 }
 
+int make_file(std::size_t bytes) {
+    const int file = ::memfd_create("cuda_double", MFD_CLOEXEC);
+    if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0)
+        fatal(fmt::format("no file for shareable device memory: {}. Fix: raise ulimit -n",
+                          std::strerror(errno)));
+    return file;
+}
+
+bool remove_mapped(void *begin, bool is_imported) {
+    std::unique_lock lock(allocations().mutex);
+    const auto found = allocations().by_begin.find(static_cast<char *>(begin));
+    if (found == allocations().by_begin.end() || found->second.is_imported != is_imported)
+        return false;
+    const Allocation removed = found->second;
+    allocations().by_begin.erase(found);
+    lock.unlock();
+    ::munmap(begin, removed.bytes);
+    if (removed.file >= 0)
+        ::close(removed.file);
+    return true;
+}
+
+// The pages of a file that other processes map: none of them says whether one of them was written.
+void clear_pages(const Allocation &allocation, char *begin, char *end) {
+    const auto offset = static_cast<off_t>(begin - allocation.begin);
+    const auto bytes = static_cast<off_t>(end - begin);
+    if (::fallocate(allocation.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes) !=
+        0)
+        std::memset(begin, 0, static_cast<std::size_t>(bytes));
+}
+
+std::uintptr_t round_up(std::uintptr_t address) {
+    return (address + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
 } // namespace
 
 void *allocate(std::size_t bytes, MemoryKind kind, int device) {
     const std::size_t mapped_bytes =
         (std::max<std::size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
-    void *memory =
-        ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    const bool is_shareable =
+        kind == MemoryKind::Device && settings().peer_access != PeerAccess::None;
+    const int file = is_shareable ? make_file(mapped_bytes) : -1;
+    void *memory = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
+                          is_shareable ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, file, 0);
+    if (memory == MAP_FAILED) {
+        if (file >= 0)
+            ::close(file);
         return nullptr;
+    }
     auto *begin = static_cast<char *>(memory);
     const std::lock_guard lock(allocations().mutex);
-    allocations().by_begin[begin] = {begin, mapped_bytes, kind, device, true};
+    allocations().by_begin[begin] = {begin, mapped_bytes, kind, device, true, false, file};
     return begin;
 }
 
 bool release(void *begin) {
-    std::unique_lock lock(allocations().mutex);
-    const auto found = allocations().by_begin.find(static_cast<char *>(begin));
-    if (found == allocations().by_begin.end())
-        return false;
-    const std::size_t bytes = found->second.bytes;
-    allocations().by_begin.erase(found);
-    lock.unlock();
-    ::munmap(begin, bytes);
-    return true;
+    return remove_mapped(begin, false);
+}
+
+std::optional<SharedMemory> shared_memory_of(const void *address) {
+    const auto allocation = allocation_of(address);
+    struct stat status {};
+    if (!allocation || allocation->file < 0 || ::fstat(allocation->file, &status) != 0)
+        return std::nullopt;
+    return SharedMemory{::getpid(), allocation->file, status.st_ino, allocation->bytes};
+}
+
+void *import_shared(const SharedMemory &shared, int device) {
+    const std::string path = fmt::format("/proc/{}/fd/{}", shared.process, shared.file);
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return nullptr;
+    struct stat status {};
+    void *memory = MAP_FAILED;
+    if (::fstat(file, &status) == 0 && status.st_ino == shared.inode &&
+        static_cast<std::uint64_t>(status.st_size) == shared.bytes)
+        memory = ::mmap(nullptr, shared.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ::close(file);
+    if (memory == MAP_FAILED)
+        return nullptr;
+    auto *begin = static_cast<char *>(memory);
+    const std::lock_guard lock(allocations().mutex);
+    allocations().by_begin[begin] = {begin, shared.bytes, MemoryKind::Device, device, true, true,
+                                     -1};
+    return begin;
+}
+
+bool release_imported(void *begin) {
+    return remove_mapped(begin, true);
 }
 
 bool add_pinned(void *begin, std::size_t bytes, int device) {
@@ -91,8 +163,23 @@ void fill_with_zeros(void *begin, std::size_t bytes) {
     static const int pagemap = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     char *at = static_cast<char *>(begin), *const end = at + bytes;
     const auto allocation = allocation_of(begin);
-    const bool is_own =
-        allocation && end <= allocation->begin + allocation->bytes && allocation->is_mapped;
+    const bool is_whole = allocation && end <= allocation->begin + allocation->bytes;
+    if (is_whole && allocation->file >= 0) {
+        char *pages = at + (round_up(reinterpret_cast<std::uintptr_t>(at)) -
+                            reinterpret_cast<std::uintptr_t>(at));
+        const std::size_t whole_bytes =
+            pages < end ? static_cast<std::size_t>(end - pages) / kPageBytes * kPageBytes : 0;
+        if (whole_bytes >= kLeastCleared) {
+            std::memset(at, 0, static_cast<std::size_t>(pages - at));
+            clear_pages(*allocation, pages, pages + whole_bytes);
+            std::memset(pages + whole_bytes, 0,
+                        static_cast<std::size_t>(end - pages) - whole_bytes);
+        } else {
+            std::memset(at, 0, bytes);
+        }
+        return;
+    }
+    const bool is_own = is_whole && allocation->is_mapped && !allocation->is_imported;
     while (at != end) {
         std::array<PageEntry, 512> entries;
         const auto page = reinterpret_cast<std::uintptr_t>(at) / kPageBytes;

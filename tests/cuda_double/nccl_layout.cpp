@@ -48,7 +48,8 @@ const std::set<std::string> kWanted = {
 };
 
 // So large that its own members are enough.
-const std::set<std::string> kWantedFlat = {"ncclComm"};
+const std::set<std::string> kWantedFlat = {"ncclComm", "ncclChannel", "ncclChannelPeer",
+                                           "ncclConnector", "ncclTransport"};
 
 std::optional<Dwarf_Die> type_of(Dwarf_Die *die) {
     Dwarf_Attribute attribute;

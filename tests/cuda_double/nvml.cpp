@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libnvidia-ml.so.1: a double of the few NVML functions that NCCL calls, for devices without
-// NVLink. NCCL calls some of them without asking whether they exist.
+// libnvidia-ml.so.1: a double of the few NVML functions that NCCL calls. With
+// COLLWIRE_CUDA_P2P=nvlink each device has the NVLinks of an H100, all to one NVSwitch. NCCL calls
+// some of the functions without asking whether they exist.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +13,14 @@ enum Result { kSuccess = 0, kNotSupported = 3, kNotFound = 6 };
 constexpr unsigned kMostDevices = 64;
 constexpr unsigned kPciDeviceId = 0x233010de;
 constexpr unsigned kPciSubsystemId = 0x16c110de;
-constexpr int kP2pChipsetNotSupported = 2;
+constexpr int kP2pOk = 0;
+constexpr int kP2pGpuNotSupported = 2;
+constexpr unsigned kNvLinks = 18;
+constexpr unsigned kNvLinkPeerToPeer = 0; // NVML_NVLINK_CAP_P2P_SUPPORTED
+constexpr int kRemoteIsSwitch = 2;
+constexpr unsigned kFieldNvLinkState = 165; // NVML_FI_DEV_NVLINK_GET_STATE
+// What NVML says of a switch that this machine does not show, as in a guest.
+constexpr const char *kHiddenSwitch = "FFFFFFF:FFFF:FF";
 
 // A device is distinguished by its address alone.
 char devices[kMostDevices];
@@ -35,6 +43,14 @@ unsigned index_of(void *device) {
 }
 unsigned bus_of(void *device) {
     return first_bus() + index_of(device);
+}
+
+bool has(const char *peer_access) {
+    const char *text = std::getenv("COLLWIRE_CUDA_P2P");
+    return text != nullptr && std::strcmp(text, peer_access) == 0;
+}
+bool has_link(unsigned link) {
+    return has("nvlink") && link < kNvLinks;
 }
 
 Result device_at(unsigned index, void **device) {
@@ -66,6 +82,17 @@ struct PciInfoExtended {
     unsigned base_class;
     unsigned sub_class;
     char bus_id[32];
+};
+
+// nvmlFieldValue_t
+struct FieldValue {
+    unsigned field;
+    unsigned scope; // here: the link
+    long long timestamp_us;
+    long long latency_us;
+    int type;
+    int result;
+    unsigned long long value;
 };
 
 } // namespace
@@ -128,24 +155,36 @@ Result nvmlDeviceGetCudaComputeCapability(void *, int *major, int *minor) {
 }
 
 Result nvmlDeviceGetP2PStatus(void *, void *, int, int *status) {
-    *status = kP2pChipsetNotSupported;
+    *status = has("nvlink") || has("pci") ? kP2pOk : kP2pGpuNotSupported;
     return kSuccess;
 }
 
-Result nvmlDeviceGetNvLinkState(void *, unsigned, int *) {
-    return kNotSupported;
+Result nvmlDeviceGetNvLinkState(void *, unsigned link, int *is_up) {
+    *is_up = 1;
+    return has_link(link) ? kSuccess : kNotSupported;
 }
-Result nvmlDeviceGetNvLinkRemotePciInfo(void *, unsigned, void *) {
-    return kNotSupported;
+Result nvmlDeviceGetNvLinkRemotePciInfo(void *, unsigned link, PciInfo *info) {
+    *info = PciInfo{};
+    std::snprintf(info->bus_id, sizeof info->bus_id, "%s", kHiddenSwitch);
+    return has_link(link) ? kSuccess : kNotSupported;
 }
-Result nvmlDeviceGetNvLinkCapability(void *, unsigned, int, unsigned *) {
-    return kNotSupported;
+Result nvmlDeviceGetNvLinkCapability(void *, unsigned link, unsigned capability, unsigned *has_it) {
+    *has_it = capability == kNvLinkPeerToPeer ? 1 : 0;
+    return has_link(link) ? kSuccess : kNotSupported;
 }
-Result nvmlDeviceGetNvLinkRemoteDeviceType(void *, unsigned, int *) {
-    return kNotSupported;
+Result nvmlDeviceGetNvLinkRemoteDeviceType(void *, unsigned link, int *type) {
+    *type = kRemoteIsSwitch;
+    return has_link(link) ? kSuccess : kNotSupported;
 }
-Result nvmlDeviceGetFieldValues(void *, int, void *) {
-    return kNotSupported;
+Result nvmlDeviceGetFieldValues(void *, int count, FieldValue *values) {
+    if (!has("nvlink"))
+        return kNotSupported;
+    for (int i = 0; i < count; i++) {
+        const bool is_known = values[i].field == kFieldNvLinkState && has_link(values[i].scope);
+        values[i].value = is_known ? 1 : 0;
+        values[i].result = is_known ? kSuccess : kNotSupported;
+    }
+    return kSuccess;
 }
 
 Result nvmlDeviceGetPciInfo_v3(void *device, PciInfo *info) {

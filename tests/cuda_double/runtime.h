@@ -15,7 +15,8 @@ struct EventHandle {
     std::uint64_t captured_in = 0; // id of a graph; 0: none
 };
 
-int &current_device();        // of the thread
+int &current_device(); // of the thread
+bool is_device(int device);
 void *context_of(int device); // distinguished by its address alone
 cudaError_t failed(cudaError_t error);
 int device_attribute(int attribute, int device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices: as many as COLLWIRE_CUDA_DEVICES says, each like an H100 without NVLink.
+// Devices: as many as COLLWIRE_CUDA_DEVICES says, each like an H100.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,11 +63,11 @@ template <class T> void put(char *structure, std::size_t offset_bytes, T value) 
     std::memcpy(structure + offset_bytes, &value, sizeof value);
 }
 
+} // namespace
+
 bool is_device(int device) {
     return device >= 0 && device < settings().devices;
 }
-
-} // namespace
 
 int &current_device() {
     initialise_cuda();
@@ -80,7 +80,7 @@ cudaError_t failed(cudaError_t error) {
     return error;
 }
 
-// What the list lacks the device does not have: above all no peer access, no cuMem, no multicast.
+// What the list lacks the device does not have: above all no cuMem, no multicast.
 int device_attribute(int attribute, int device) {
     switch (attribute) {
     case kMaxThreadsPerBlock:
@@ -196,11 +196,6 @@ cudaError_t cudaGetDeviceProperties_v2(void *properties, int device) {
 
 cudaError_t cudaGetDeviceProperties(void *properties, int device) {
     return cudaGetDeviceProperties_v2(properties, device);
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) {
-    *can = 0;
-    return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSetLimit(int, std::size_t) {

@@ -30,6 +30,18 @@ long number_of(const char *variable, long otherwise, int base = 10) {
     return value;
 }
 
+// nvml.cpp reads it, too.
+PeerAccess read_peer_access() {
+    const std::string text = text_of("COLLWIRE_CUDA_P2P");
+    if (text.empty() || text == "none")
+        return PeerAccess::None;
+    if (text == "pci")
+        return PeerAccess::Pci;
+    if (text == "nvlink")
+        return PeerAccess::NvLink;
+    fatal(fmt::format("COLLWIRE_CUDA_P2P={}. Fix: none, pci or nvlink", text));
+}
+
 Settings read_settings() {
     Settings read;
     read.log_path = text_of("COLLWIRE_CUDA_LOG");
@@ -41,6 +53,7 @@ Settings read_settings() {
     if (read.devices < 1 || read.devices > kMostDevices)
         fatal(fmt::format("COLLWIRE_CUDA_DEVICES={}. Fix: 1 to {}", read.devices, kMostDevices));
     read.first_bus = static_cast<unsigned>(number_of("COLLWIRE_CUDA_BUSID", 0x1b, 16));
+    read.peer_access = read_peer_access();
     read.hang_s = static_cast<std::uint64_t>(number_of("COLLWIRE_CUDA_HANG_S", 20));
     read.other_kernels = static_cast<unsigned>(number_of("COLLWIRE_CUPTI_OTHER_KERNELS", 0));
     read.other_kernel_us = static_cast<std::uint64_t>(number_of("COLLWIRE_CUPTI_OTHER_US", 50));

@@ -7,14 +7,18 @@
 
 namespace collwire::cuda_double {
 
+// How a device reaches another one's memory.
+enum class PeerAccess { None, Pci, NvLink };
+
 struct Settings {
-    std::string log_path;   // COLLWIRE_CUDA_LOG
-    std::string calls_path; // COLLWIRE_CUDA_CALLS
-    std::string layouts;    // COLLWIRE_CUDA_LAYOUTS: a folder
-    std::string symbols;    // COLLWIRE_CUDA_SYMBOLS: a file
-    std::string stuck_path; // COLLWIRE_CUDA_STUCK
-    int devices = 1;        // COLLWIRE_CUDA_DEVICES
-    unsigned first_bus = 0; // COLLWIRE_CUDA_BUSID: hexadecimal
+    std::string log_path;                      // COLLWIRE_CUDA_LOG
+    std::string calls_path;                    // COLLWIRE_CUDA_CALLS
+    std::string layouts;                       // COLLWIRE_CUDA_LAYOUTS: a folder
+    std::string symbols;                       // COLLWIRE_CUDA_SYMBOLS: a file
+    std::string stuck_path;                    // COLLWIRE_CUDA_STUCK
+    int devices = 1;                           // COLLWIRE_CUDA_DEVICES
+    unsigned first_bus = 0;                    // COLLWIRE_CUDA_BUSID: hexadecimal
+    PeerAccess peer_access = PeerAccess::None; // COLLWIRE_CUDA_P2P
     std::uint64_t hang_s = 0;
     unsigned other_kernels = 0;        // COLLWIRE_CUPTI_OTHER_KERNELS: after each launch
     std::uint64_t other_kernel_us = 0; // COLLWIRE_CUPTI_OTHER_US: how long each takes

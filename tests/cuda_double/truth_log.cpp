@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tests/cuda_double/settings.h"
+#include "tests/cuda_double/transport.h"
 
 namespace collwire::cuda_double {
 namespace {
@@ -52,7 +53,13 @@ void KernelTruth::add(int work, int channel, int peer, Direction direction, int 
                       Protocol protocol, std::uint64_t step, std::uint64_t steps,
                       std::uint64_t bytes) {
     const Key key{work, channel, peer, direction, connection, protocol};
-    Posted &posted = posted_.try_emplace(key, Posted{step}).first->second;
+    const auto [found, is_new] = posted_.try_emplace(key);
+    Posted &posted = found->second;
+    if (is_new) {
+        posted.first_step = step;
+        if (host_ && log_file() != nullptr)
+            posted.transport = transport_of(*host_, channel, peer, direction, connection);
+    }
     posted.first_step = std::min(posted.first_step, step);
     posted.steps += steps;
     posted.posts++;
@@ -70,14 +77,15 @@ void KernelTruth::write(const Kernel &kernel) const {
     for (const auto &[key, posted] : posted_) {
         connections += fmt::format(
             R"({}{{"work":{},"channel":{},"peer":{},"direction":"{}","connection":{},)"
-            R"("protocol":"{}","first_step":{},"steps":{},"posts":{},"bytes":{}}})",
+            R"("transport":{},"protocol":"{}","first_step":{},"steps":{},"posts":{},"bytes":{}}})",
             connections.empty() ? "" : ",", key.work, key.channel, key.peer,
             key.direction == Direction::Send ? "send" : "receive", key.connection,
+            posted.transport ? fmt::format(R"("{}")", *posted.transport) : "null",
             name_of(key.protocol), posted.first_step, posted.steps, posted.posts, posted.bytes);
     }
-    const std::string host = kernel.host ? fmt::format(R"("comm":"{:#x}","comm_hash":"{:#018x}")",
-                                                       kernel.host->address, kernel.host->hash)
-                                         : R"("comm":null,"comm_hash":null)";
+    const std::string host =
+        host_ ? fmt::format(R"("comm":"{:#x}","comm_hash":"{:#018x}")", host_->address, host_->hash)
+              : R"("comm":null,"comm_hash":null)";
     const std::string line = fmt::format(
         R"({{"launched_ns":{},"begun_ns":{},"ended_ns":{},{},"device_comm":"{}","rank":{},)"
         R"("ranks":{},"kernel":"{}","channel_mask":"{:#x}","aborted":{},"works":[{}],)"

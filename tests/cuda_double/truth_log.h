@@ -26,6 +26,8 @@ struct WorkDescription {
 
 class KernelTruth {
 public:
+    // Before add(): connections are looked up in the communicator while its kernel runs.
+    void set_host(const std::optional<HostCommunicator> &host) { host_ = host; }
     // `key`: what distinguishes work items of this kernel.
     int work_item(const std::string &key, const WorkDescription &description);
     // Of p2p, where channels only know their own parts.
@@ -37,7 +39,6 @@ public:
     struct Kernel {
         std::string name;
         Communicator communicator;
-        std::optional<HostCommunicator> host;
         std::uint64_t channel_mask = 0;
         std::uint64_t launched_ns = 0;
         std::uint64_t begun_ns = 0;
@@ -55,9 +56,11 @@ private:
         auto operator<=>(const Key &) const = default;
     };
     struct Posted {
+        std::optional<std::string> transport;
         std::uint64_t first_step = 0, steps = 0, posts = 0, bytes = 0;
     };
 
+    std::optional<HostCommunicator> host_;
     std::map<std::string, int> numbers_;
     std::vector<WorkDescription> works_;
     std::map<Key, Posted> posted_;
