@@ -71,6 +71,17 @@ struct PciInfo {
     char bus_id[32];
 };
 
+// nvmlPciInfo_t of the functions without a version in their name
+struct FirstPciInfo {
+    char bus_id[16];
+    unsigned domain;
+    unsigned bus;
+    unsigned device;
+    unsigned device_id;
+    unsigned subsystem_id;
+    unsigned reserved[4];
+};
+
 // nvmlPciInfoExt_t
 struct PciInfoExtended {
     unsigned version; // the caller's
@@ -163,8 +174,8 @@ Result nvmlDeviceGetNvLinkState(void *, unsigned link, int *is_up) {
     *is_up = 1;
     return has_link(link) ? kSuccess : kNotSupported;
 }
-Result nvmlDeviceGetNvLinkRemotePciInfo(void *, unsigned link, PciInfo *info) {
-    *info = PciInfo{};
+Result nvmlDeviceGetNvLinkRemotePciInfo(void *, unsigned link, FirstPciInfo *info) {
+    *info = FirstPciInfo{};
     std::snprintf(info->bus_id, sizeof info->bus_id, "%s", kHiddenSwitch);
     return has_link(link) ? kSuccess : kNotSupported;
 }
