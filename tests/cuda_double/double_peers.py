@@ -2,6 +2,7 @@
 """Ranks of one node that talk over P2P: CUDA IPC between processes, NVLink or PCI between devices."""
 
 import os
+import subprocess
 import tempfile
 
 from double_edges import check_algebra, check_transports, edges_of
@@ -65,7 +66,16 @@ def shapes_of(quick):
             for algorithm in ("Ring", "Tree") for protocol in ("Simple", "LL", "LL128")]
 
 
+def check_memory(build):
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer_memory.py")
+    done = subprocess.run(["/usr/bin/python3", script], capture_output=True, text=True, timeout=60, check=False, env={
+        **os.environ, "LD_PRELOAD": f"{build}/libcuda_double.so", "COLLWIRE_CUDA_P2P": "nvlink", "COLLWIRE_CUDA_DEVICES": "2"})
+    assert done.returncode == 0 and "all memory right" in done.stdout, done
+
+
 def check_peers(library, build, quick):
+    check_memory(build)
+    yield "device memory that processes share: right"
     for ranks, ranks_per_node, algorithm, protocol in shapes_of(quick):
         job = peer_job(library, build, ranks, ranks_per_node, NCCL_ALGO=algorithm, NCCL_PROTO=protocol)
         yield f"{ranks} ranks, {ranks_per_node} a node, {algorithm} {protocol}: {check_edges(job, algorithm)}"

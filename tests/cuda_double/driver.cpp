@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kUuidBytes = 16;
 constexpr int kPointerMemoryType = 2;
 constexpr int kPointerDeviceOrdinal = 9;
-constexpr int kPointerIsIpcCapable = 13;
+constexpr int kPointerIsIpcCapable = 10;
 
 void *driver_function(const char *name) {
     static void *self = [] {

@@ -22,7 +22,7 @@ namespace collwire::cuda_double {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-constexpr std::size_t kLeastCleared = 64 << 10; // of a file: less is written as zeros
+constexpr std::size_t kLeastCleared = 64 << 10; // bytes; fewer are written as zeros
 // An entry of /proc/self/pagemap (Linux, Documentation/admin-guide/mm/pagemap.rst).
 using PageEntry = std::uint64_t;
 constexpr PageEntry kPresent = PageEntry{1} << 63, kSwapped = PageEntry{1} << 62;
@@ -64,17 +64,18 @@ bool remove_mapped(void *begin, bool is_imported) {
     return true;
 }
 
-// The pages of a file that other processes map: none of them says whether one of them was written.
-void clear_pages(const Allocation &allocation, char *begin, char *end) {
-    const auto offset = static_cast<off_t>(begin - allocation.begin);
-    const auto bytes = static_cast<off_t>(end - begin);
-    if (::fallocate(allocation.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes) !=
-        0)
-        std::memset(begin, 0, static_cast<std::size_t>(bytes));
-}
-
-std::uintptr_t round_up(std::uintptr_t address) {
-    return (address + kPageBytes - 1) / kPageBytes * kPageBytes;
+// The file's pages are given up. This process's page table does not show what a peer has written.
+void clear_shareable(const Allocation &allocation, std::size_t offset, std::size_t bytes) {
+    const std::size_t first = (offset + kPageBytes - 1) / kPageBytes * kPageBytes;
+    const std::size_t end = (offset + bytes) / kPageBytes * kPageBytes;
+    if (end < first + kLeastCleared ||
+        ::fallocate(allocation.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(first), static_cast<off_t>(end - first)) != 0) {
+        std::memset(allocation.begin + offset, 0, bytes);
+        return;
+    }
+    std::memset(allocation.begin + offset, 0, first - offset);
+    std::memset(allocation.begin + end, 0, offset + bytes - end);
 }
 
 } // namespace
@@ -165,18 +166,7 @@ void fill_with_zeros(void *begin, std::size_t bytes) {
     const auto allocation = allocation_of(begin);
     const bool is_whole = allocation && end <= allocation->begin + allocation->bytes;
     if (is_whole && allocation->file >= 0) {
-        char *pages = at + (round_up(reinterpret_cast<std::uintptr_t>(at)) -
-                            reinterpret_cast<std::uintptr_t>(at));
-        const std::size_t whole_bytes =
-            pages < end ? static_cast<std::size_t>(end - pages) / kPageBytes * kPageBytes : 0;
-        if (whole_bytes >= kLeastCleared) {
-            std::memset(at, 0, static_cast<std::size_t>(pages - at));
-            clear_pages(*allocation, pages, pages + whole_bytes);
-            std::memset(pages + whole_bytes, 0,
-                        static_cast<std::size_t>(end - pages) - whole_bytes);
-        } else {
-            std::memset(at, 0, bytes);
-        }
+        clear_shareable(*allocation, static_cast<std::size_t>(at - allocation->begin), bytes);
         return;
     }
     const bool is_own = is_whole && allocation->is_mapped && !allocation->is_imported;
