@@ -3,8 +3,9 @@
 """Official NCCL libraries under the test double of CUDA, on loopback, over sockets, shared memory and P2P. Every element is checked; the bytes that NCCL gave
 to send() equal the double's log plus 4 for every message (net_socket's size header); the work in the double's log equals the calls in the job's log.
 
-double_test.py --build DIRECTORY [--nccl libnccl.so.2 ...] [--version VERSION ...] [--quick] [--only-full]
+double_test.py --build DIRECTORY [--nccl libnccl.so.2 ...] [--version VERSION ...] [--quick] [--peers] [--only-full]
 
+--peers: only what ranks of one node do over P2P.
 Without --nccl tools/fetch-nccl fetches the versions."""
 
 import argparse
@@ -111,9 +112,9 @@ def check_init(library, build):
     yield "4 ranks initialise and connect, split, and end: right"
 
 
-def check_library(library, build, quick):
-    checks = [check_init(library, build)]
-    if version_of(library) >= FIRST_WITH_KERNELS:
+def check_library(library, build, quick, peers):
+    checks = [check_peers(library, build, quick)] if peers else [check_init(library, build)]
+    if version_of(library) >= FIRST_WITH_KERNELS and not peers:
         checks += [check_algorithms(library, build, quick), check_plans(library, build, quick), check_late_load(library, build),
                    check_peers(library, build, quick)]
     for check in checks:
@@ -129,6 +130,7 @@ def main():
     parser.add_argument("--nccl", action="append", default=[])
     parser.add_argument("--version", action="append", default=[])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
     arguments = parser.parse_args()
     if arguments.only_full and os.environ.get("COLLWIRE_FULL") != "1":
@@ -141,7 +143,7 @@ def main():
         print(f"skip: {problem}")
         return SKIPPED
     for library in libraries:
-        check_library(os.path.realpath(library), os.path.realpath(arguments.build), arguments.quick)
+        check_library(os.path.realpath(library), os.path.realpath(arguments.build), arguments.quick, arguments.peers)
     return 0
 
 
