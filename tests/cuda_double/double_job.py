@@ -111,6 +111,17 @@ def run_job(job, directory, program, arguments, end_after_s=None):
         assert process.returncode == 0 and "all data right" in text, f"{job} rank {rank}: exit {process.returncode}\n{text[-2000:]}"
 
 
+def run_late_load(job):
+    """One process with all the job's devices. Returns what it printed."""
+    with tempfile.TemporaryDirectory() as directory:
+        job.write_layout(directory)
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "late_load.py")
+        done = subprocess.run(["/usr/bin/python3", script, job.library, "--devices", str(job.ranks), "--wait", "0.2"],
+                              env=job.environment_of(0, directory), capture_output=True, text=True, timeout=job.limit_s, check=False)
+        assert done.returncode == 0 and "all data right" in done.stdout, f"{job}: {done}"
+        return done.stdout + done.stderr
+
+
 def lines_of(path):
     with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file]

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 
 from double_edges import check_algebra, check_transports, edges_of
-from double_job import Job, run_job, version_of
+from double_job import Job, run_job, run_late_load, version_of
 from double_logs import check_logs
 
 FIRST_WITH_ALL_TO_ALL = (2, 28)
@@ -90,6 +90,9 @@ def check_peers(library, build, quick):
         with tempfile.TemporaryDirectory() as directory:
             run_job(peer_job(library, build, 2, 2), directory, "job", ["--plan", "abort"])
         yield "2 ranks on a node over P2P, plan abort: right"
+    output = run_late_load(peer_job(library, build, 3, 3))
+    assert "via P2P/direct pointer" in output, output
+    yield "3 devices in a process over P2P: right"
     for name, job, inside in (
             ("the sender's memory is read", peer_job(library, build, 2, 2, NCCL_P2P_READ_ENABLE="1", NCCL_ALGO="Ring"), "p2p"),
             ("PCI alone", peer_job(library, build, 2, 2, "pci", NCCL_P2P_LEVEL="SYS", NCCL_ALGO="Ring"), "p2p"),

@@ -10,12 +10,11 @@ Without --nccl tools/fetch-nccl fetches the versions."""
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import time
 
-from double_job import Job, counted_bytes, fetched, run_job, version_of
+from double_job import Job, counted_bytes, fetched, run_job, run_late_load, version_of
 from double_logs import check_logs
 from double_peers import check_peers
 
@@ -93,13 +92,7 @@ def check_plans(library, build, quick):
 
 
 def check_late_load(library, build):
-    with tempfile.TemporaryDirectory() as directory:
-        job = Job(library, build, ranks=2, ranks_per_node=2)
-        job.write_layout(directory)
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "late_load.py")
-        done = subprocess.run(["/usr/bin/python3", script, library, "--wait", "0.2"], env=job.environment_of(0, directory),
-                              capture_output=True, text=True, timeout=job.limit_s, check=False)
-        assert done.returncode == 0 and "all data right" in done.stdout, f"{library}: {done}"
+    run_late_load(Job(library, build, ranks=2, ranks_per_node=2))
     yield "loaded late by Python, 2 devices in a process: right"
 
 

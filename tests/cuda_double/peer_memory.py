@@ -43,16 +43,19 @@ def bytes_of(address):
 
 
 def own():
-    """Writes, prints the handle, and on each line that arrives prints how many bytes another process has changed."""
-    address = allocate()
-    memory = bytes_of(address)
-    expect(SUCCESS, "cudaMemset", address, 0x11, ctypes.c_size_t(BYTES))
-    print(bytes(handle_of(address.value + OFFSET).content).hex(), flush=True)
+    """Fills one allocation and never touches another, prints their handles, and on each line that arrives prints how many bytes of the first another process
+    has changed."""
+    filled, untouched = allocate(), allocate()
+    memory = bytes_of(filled)
+    expect(SUCCESS, "cudaMemset", filled, 0x11, ctypes.c_size_t(BYTES))
+    print(*(bytes(handle_of(address.value + OFFSET).content).hex() for address in (filled, untouched)), flush=True)
     for line in sys.stdin:
         if line == "clear\n":
-            expect(SUCCESS, "cudaMemset", ctypes.c_void_p(address.value + 1), 0, ctypes.c_size_t(BYTES - 2))
-        elif line == "free\n":
-            expect(SUCCESS, "cudaFree", address)
+            for address in (filled, untouched):
+                expect(SUCCESS, "cudaMemset", ctypes.c_void_p(address.value + 1), 0, ctypes.c_size_t(BYTES - 2))
+        elif line == "replace\n":
+            expect(SUCCESS, "cudaFree", filled)
+            allocate() # its file gets the number of the one before
             memory = b""
         print(sum(1 for byte in memory if byte != 0x11), flush=True)
 
@@ -60,7 +63,7 @@ def own():
 class Owner:
     def __init__(self):
         self._process = subprocess.Popen([sys.executable, __file__, "own"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.handle = Handle.from_buffer_copy(bytes.fromhex(self._process.stdout.readline()))
+        self.filled, self.untouched = (Handle.from_buffer_copy(bytes.fromhex(word)) for word in self._process.stdout.readline().split())
 
     def tell(self, line):
         self._process.stdin.write(line + "\n")
@@ -87,18 +90,22 @@ def lines_of_maps():
 
 def check_sharing():
     owner = Owner()
-    address = opened(owner.handle)
-    memory = bytes_of(address)
+    address, other_address = opened(owner.filled), opened(owner.untouched)
+    memory, other_memory = bytes_of(address), bytes_of(other_address)
     assert memory[0] == memory[OFFSET] == memory[BYTES - 1] == 0x11, "the handle is not of the whole allocation"
     memory[OFFSET] = 0x22
     memory[BYTES - 1] = 0x22
     assert owner.tell("count") == 2, "the owner does not see what was written"
+    assert not any(other_memory), "new memory is not clear"
+    ctypes.memset(other_address.value, 0x33, BYTES)
     owner.tell("clear")
-    assert memory[0] == 0x11 and memory[BYTES - 1] == 0x22 and not any(memory[1:BYTES - 1]), "cudaMemset of memory that another process has written"
+    for one, first, last in ((memory, 0x11, 0x22), (other_memory, 0x33, 0x33)):
+        assert one[0] == first and one[BYTES - 1] == last and not any(one[1:BYTES - 1]), "cudaMemset of memory that another process has written"
     expect(INVALID_VALUE, "cudaFree", address)
-    owner.tell("free")
+    owner.tell("replace")
     assert memory[0] == 0x11, "freed memory has gone while it is mapped"
-    opened(owner.handle, NOT_MAPPED)
+    opened(owner.filled, NOT_MAPPED)
+    expect(SUCCESS, "cudaIpcCloseMemHandle", other_address)
     owner.kill()
     assert memory[0] == 0x11 and "(deleted)" in lines_of_maps()[0], lines_of_maps()
     expect(SUCCESS, "cudaIpcCloseMemHandle", address)
@@ -108,10 +115,10 @@ def check_sharing():
 
 def check_killed_owner():
     owner = Owner()
-    address = opened(owner.handle)
+    address = opened(owner.filled)
     owner.kill()
     assert bytes_of(address)[BYTES - 1] == 0x11
-    opened(owner.handle, NOT_MAPPED)
+    opened(owner.filled, NOT_MAPPED)
     expect(SUCCESS, "cudaIpcCloseMemHandle", address)
 
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -86,8 +85,9 @@ cudaError_t cudaIpcOpenMemHandle(void **address, cudaIpcMemHandle_t handle, unsi
         return failed(cudaErrorDeviceUninitialized);
     *address = import_shared(content.memory, current_device());
     if (*address == nullptr) {
-        note(fmt::format("device memory of process {} cannot be mapped: {}", content.memory.process,
-                         std::strerror(errno)));
+        note(fmt::format("device memory of process {} cannot be mapped: it was freed, or the "
+                         "process has ended or is another user's",
+                         content.memory.process));
         return failed(cudaErrorMapBufferObjectFailed);
     }
     return cudaSuccess;
