@@ -264,7 +264,7 @@ def main():
     parser.add_argument("--build", required=True, help="where the double and its programs were built")
     parser.add_argument("--nccl", action="append", default=[])
     parser.add_argument("--version", action="append", default=[])
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="without it COLLWIRE_FULL=1 decides")
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--only-full", action="store_true", help="skip unless COLLWIRE_FULL=1")
     arguments = parser.parse_args()
@@ -278,11 +278,12 @@ def main():
         return SKIPPED
     for library in libraries:
         name = ".".join(map(str, version_of(library)))
-        for case in cases_of(arguments.quick):
+        is_quick = arguments.quick or (os.environ.get("COLLWIRE_FULL") != "1" and not arguments.only)
+        for case in cases_of(is_quick):
             if arguments.only not in str(case):
                 continue
             begin = time.monotonic()
-            compared = check(os.path.realpath(library), os.path.realpath(arguments.build), case, arguments.quick)
+            compared = check(os.path.realpath(library), os.path.realpath(arguments.build), case, is_quick)
             assert compared.edges > 0
             print(f"{name}: {case}: {compared.edges} edges of {compared.launches} launches equal, {compared.bytes} bytes; {compared.unknown} launches "
                   f"not modelled ({time.monotonic() - begin:.0f} s)", flush=True)

@@ -6,6 +6,7 @@
 #include "userspace/sources/nccl/comm_registry.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <bpf/bpf.h>
@@ -15,6 +16,7 @@
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/memory/channels.h"
 #include "userspace/nccl/memory/live_comms.h"
+#include "userspace/nccl/memory/local_connections.h"
 
 namespace collwire::sources {
 namespace {
@@ -30,6 +32,15 @@ std::size_t sum_of_bytes(const std::vector<RecordBytes> &records) {
     for (const RecordBytes &record : records)
         sum += record.size();
     return sum;
+}
+
+// But for the time.
+bool are_alike(const std::vector<cw_nccl_local> &a, const std::vector<cw_nccl_local> &b) {
+    const auto text_of = [](const cw_nccl_local &local) {
+        return std::string_view(reinterpret_cast<const char *>(&local) + sizeof(local.header),
+                                sizeof(local) - sizeof(local.header));
+    };
+    return std::ranges::equal(a, b, {}, text_of, text_of);
 }
 
 } // namespace
@@ -58,6 +69,34 @@ void CommRegistry::read_channels(const CommAddress &address) {
         MAX_CHANNEL_BYTES - std::min(channel_bytes_, MAX_CHANNEL_BYTES), &are_channels_cut_);
     comm.has_new_channels = !comm.channels.empty();
     channel_bytes_ += sum_of_bytes(comm.channels);
+}
+
+void CommRegistry::want_local_connections(const CommAddress &address) {
+    if (const auto found = comms_.find(address); found != comms_.end())
+        found->second.wants_locals = found->second.record.local_ranks > 1;
+}
+
+void CommRegistry::read_local_connections() {
+    for (auto &[address, comm] : comms_) {
+        if (!std::exchange(comm.wants_locals, false))
+            continue;
+        const NcclLibrary *library = libraries_.find(comm.record.image_id);
+        if (library == nullptr)
+            continue;
+        std::vector<cw_nccl_local> locals = nccl::read_local_connections(
+            process::ProcessView{static_cast<pid_t>(address.tgid)}, library->layout, comm.record);
+        if (locals.empty() || are_alike(locals, comm.locals))
+            continue;
+        comm.locals = std::move(locals);
+        comm.has_new_locals = true;
+    }
+}
+
+void CommRegistry::append_new_local_connections(source::RecordSink &sink) {
+    for (auto &[address, comm] : comms_)
+        if (std::exchange(comm.has_new_locals, false))
+            for (const cw_nccl_local &local : comm.locals)
+                sink.append(local.header);
 }
 
 // Its communicator has ended, or is read again. What no sample has yet goes into the next one.
@@ -160,6 +199,9 @@ void CommRegistry::append_all(source::RecordSink &sink) {
         for (const RecordBytes &channel : comm.channels)
             append(sink, channel);
         comm.has_new_channels = false;
+        for (const cw_nccl_local &local : comm.locals)
+            sink.append(local.header);
+        comm.has_new_locals = false;
         for (const auto &[place, connection] : comm.connections)
             append(sink, connection);
     }
