@@ -2,8 +2,11 @@
 #include "correlate/nccl/local_traffic.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
@@ -214,10 +217,8 @@ private:
         const auto [is_pair, place] = operation_of(nccl_, instance, launch, task);
         LocalOperation *operation =
             place == NONE ? nullptr : &(is_pair ? local_.p2p : local_.collectives)[place];
-        if (operation != nullptr && launch_of_[is_pair][place] != std::pair(index, &launch)) {
-            launch_of_[is_pair][place] = {index, &launch};
+        if (operation != nullptr && std::exchange(operation->counted, index) != index)
             ++operation->ranks;
-        }
         if (local.reason != NotModelled::No) {
             if (operation != nullptr)
                 operation->reason = local.reason;
@@ -280,8 +281,6 @@ private:
     NcclFacts &nccl_;
     LocalFacts &local_;
     std::map<Index, CommRanks> ranks_;
-    // The last counted launch of each operation: a launch may have several of its tasks.
-    std::map<Index, std::pair<Index, const Launch *>> launch_of_[2];
 };
 
 } // namespace

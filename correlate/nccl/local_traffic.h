@@ -65,7 +65,8 @@ enum class LocalState : std::uint8_t {
 // Of an operation: at the same place as in NcclFacts::collectives, p2p.
 struct LocalOperation {
     std::uint64_t payload_bytes = 0;
-    std::uint32_t ranks = 0; // that are modelled
+    std::uint32_t ranks = 0;        // with a recorded launch
+    Index counted = model::NONE; // the last instance in `ranks`
     LocalState state = LocalState::None;
     NotModelled reason = NotModelled::No;
 };

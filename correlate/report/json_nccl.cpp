@@ -269,7 +269,8 @@ void add_operation(Json &json, const Model &model, const Operation &operation,
     json["most_duration_ns"] = if_ended(operation.most_duration_ns);
     add_local(json, model, operation);
     if (parts != nullptr) {
-        json["local_parts"] = local_parts_json(model, parts->local_of(operation));
+        if (model.nccl.local.has_nodes)
+            json["local_parts"] = local_parts_json(model, parts->local_of(operation));
         json["calls"] = calls_json(model, parts->calls_of(operation));
         json["parts"] = parts_json(model, parts->of(operation));
     }
