@@ -44,8 +44,8 @@ std::vector<std::vector<ChannelShare>> deal_cells(const ShareRules &rules,
         sum += std::max(least_traffic, bytes_of(task) * traffic_per_byte(rules, task));
     if (wanted == 0 || channels == 0)
         return {};
-    const std::uint64_t channel_traffic = is_large ? align_up(sum / wanted, CELL_ALIGN_BYTES)
-                                                   : std::max(least_traffic, sum / wanted);
+    const std::uint64_t channel_traffic =
+        is_large ? align_up(sum / wanted, CELL_ALIGN_BYTES) : std::max(least_traffic, sum / wanted);
     std::uint64_t channel = 0, traffic = 0;
     std::vector<std::vector<ChannelShare>> all;
     for (const cw_nccl_shape_task &task : tasks) {

@@ -17,7 +17,7 @@ namespace {
 
 // Tasks contain their number of channels from this version on.
 constexpr std::uint32_t FIRST_WITH_CHANNELS = 22700;
-constexpr std::uint64_t STEPS = 8;           // NCCL_STEPS
+constexpr std::uint64_t STEPS = 8;            // NCCL_STEPS
 constexpr std::uint64_t RING_CHUNK_STEPS = 4; // ALLREDUCE_CHUNKSTEPS
 constexpr std::uint64_t LL128_WORDS = 16, LL128_DATA_WORDS = 15, LL128_GRAIN_BYTES = 1920;
 constexpr std::uint64_t LL_GRAIN_BYTES = 16, SIMPLE_GRAIN_BYTES = 512;
@@ -140,10 +140,9 @@ private:
 
     [[nodiscard]] std::optional<cw_nccl_protocol>
     protocol_of_transfer(const cw_nccl_shape_task &task) const {
-        const auto threshold =
-            static_cast<std::uint64_t>(comm_.p2p_ll_threshold_bytes < 0
-                                           ? USUAL_P2P_LL_THRESHOLD_BYTES
-                                           : comm_.p2p_ll_threshold_bytes);
+        const auto threshold = static_cast<std::uint64_t>(comm_.p2p_ll_threshold_bytes < 0
+                                                              ? USUAL_P2P_LL_THRESHOLD_BYTES
+                                                              : comm_.p2p_ll_threshold_bytes);
         if (task.bytes <= threshold)
             return CW_NCCL_LL;
         if (comm_.version >= FIRST_WITH_CHANNELS) {

@@ -59,19 +59,19 @@ public:
                  .n_ll128_threads = parameter("Ll128Nthreads", 0)};
     }
 
-    [[nodiscard]] std::vector<LocalTask> model(const Shape &shape) const {
-        const auto modelled =
-            model_launch(comm_, shape.tasks, shape.known_shares,
-                         std::ranges::any_of(shape.ops, [](const ShapeOp &op) {
-                             return op.is_grouped_broadcast;
-                         }));
+    // `is_own`: the shape is of a launch of this rank.
+    [[nodiscard]] std::vector<LocalTask> model(const Shape &shape, bool is_own) const {
+        const auto modelled = model_launch(comm_, shape.tasks, shape.known_shares,
+                                           std::ranges::any_of(shape.ops, [](const ShapeOp &op) {
+                                               return op.is_grouped_broadcast;
+                                           }));
         std::vector<LocalTask> result;
         for (std::uint32_t i = 0; i < modelled.size(); ++i) {
             LocalTask &task = result.emplace_back();
             task.reason = modelled[i].reason;
             const bool is_transfer = is_p2p(shape.tasks[i].func);
             for (const LocalEdge &edge : modelled[i].edges) {
-                const auto transport = transport_of(shape, edge, is_transfer);
+                const auto transport = transport_of(shape, edge, is_transfer, is_own);
                 if (transport)
                     task.edges.push_back({edge, *transport});
             }
@@ -104,7 +104,7 @@ private:
 
     // Absent: not inside the node, or over the network inside it, which is accounted elsewhere.
     [[nodiscard]] std::optional<LocalTransport>
-    transport_of(const Shape &shape, const LocalEdge &edge, bool is_transfer) const {
+    transport_of(const Shape &shape, const LocalEdge &edge, bool is_transfer, bool is_own) const {
         const bool is_send = edge.sender == instance_.record.rank;
         const std::int32_t peer = is_send ? edge.receiver : edge.sender;
         if (!is_local_peer(peer))
@@ -115,21 +115,18 @@ private:
             const auto index = is_transfer ? OF_TRANSFERS : OF_COLLECTIVES;
             const std::uint64_t wanted =
                 edge.channel == ALL_CHANNELS ? ~std::uint64_t{0} : std::uint64_t{1} << edge.channel;
-            const std::uint64_t p2p =
-                (is_send ? local.p2p_send : local.p2p_recv)[index] & wanted;
-            const std::uint64_t shm =
-                (is_send ? local.shm_send : local.shm_recv)[index] & wanted;
-            const std::uint64_t net =
-                (is_send ? local.net_send : local.net_recv)[index] & wanted;
+            const std::uint64_t p2p = (is_send ? local.p2p_send : local.p2p_recv)[index] & wanted;
+            const std::uint64_t shm = (is_send ? local.shm_send : local.shm_recv)[index] & wanted;
+            const std::uint64_t net = (is_send ? local.net_send : local.net_recv)[index] & wanted;
             if (net != 0 && p2p == 0 && shm == 0)
                 return std::nullopt;
             if (net == 0 && (p2p != 0) != (shm != 0))
                 return p2p != 0 ? LocalTransport::P2p : LocalTransport::Shm;
         }
-        const bool is_on_network = std::ranges::any_of(shape.ops, [&](const ShapeOp &op) {
-            return op.link != NONE && op.peer == peer &&
-                   nccl_.links[op.link].is_send() == is_send;
-        });
+        const bool is_on_network = is_own && std::ranges::any_of(shape.ops, [&](const ShapeOp &op) {
+                                       return op.link != NONE && op.peer == peer &&
+                                              nccl_.links[op.link].is_send() == is_send;
+                                   });
         return is_on_network ? std::nullopt : std::optional(LocalTransport::Unknown);
     }
 
@@ -156,6 +153,9 @@ public:
         for (Index index = 0; index < nccl_.instances.size(); ++index)
             if (shares_node(nccl_.instances[index]) && nccl_.instances[index].comm != NONE)
                 add_rank(index);
+        for (Index index = 0; index < nccl_.instances.size(); ++index)
+            if (shares_node(nccl_.instances[index]) && nccl_.instances[index].comm != NONE)
+                add_unlaunched(index);
         for (Index i = 0; i < nccl_.collectives.size(); ++i)
             complete(nccl_.collectives[i], local_.collectives[i], false);
         for (Index i = 0; i < nccl_.p2p.size(); ++i)
@@ -205,10 +205,45 @@ private:
             const auto [known, is_new] =
                 local_.tasks.try_emplace(std::pair(index, launch.shape_index));
             if (is_new)
-                known->second = rank.model(shape);
+                known->second = rank.model(shape, true);
             for (std::uint32_t task = 0; task < known->second.size() && task < launch.n_tasks;
                  ++task)
                 add_task(index, launch, task, known->second[task]);
+        }
+    }
+
+    // From 2.27 on a rank without a connection to another node has no recorded launch, unless
+    // --local-launches. All ranks launch a collective alike: another rank's launch says what it
+    // was.
+    void add_unlaunched(Index index) {
+        const Instance &instance = nccl_.instances[index];
+        const CommStream &stream = nccl_.gathered.streams[instance.stream];
+        const std::vector<CallJoin> &joins = nccl_.call_joins[instance.stream];
+        std::optional<RankModel> rank;
+        for (std::uint32_t i = 0; i < instance.n_calls; ++i) {
+            const std::uint32_t call = instance.first_call + i;
+            if (joins[call].launch != NONE || joins[call].operation == NONE ||
+                stream.calls[call].func > CW_NCCL_ALL_REDUCE)
+                continue;
+            const Index place = joins[call].operation;
+            LocalOperation &operation = local_.collectives[place];
+            if (operation.shape == NONE || operation.reason != NotModelled::No ||
+                nccl_.collectives[place].has(OPERATION_CAPTURED))
+                continue;
+            const auto [known, is_new] =
+                local_.tasks.try_emplace(std::pair(index, operation.shape));
+            if (is_new) {
+                if (!rank)
+                    rank.emplace(nccl_, index);
+                known->second = rank->model(nccl_.shapes[operation.shape], false);
+            }
+            if (operation.task >= known->second.size() ||
+                known->second[operation.task].reason != NotModelled::No)
+                continue;
+            if (std::exchange(operation.counted, index) != index)
+                ++operation.ranks;
+            add_edges(instance, known->second[operation.task], &operation, nccl_.collectives[place],
+                      false);
         }
     }
 
@@ -224,6 +259,20 @@ private:
                 operation->reason = local.reason;
             return;
         }
+        if (operation != nullptr && !is_pair && operation->shape == NONE) {
+            operation->shape = launch.shape_index;
+            operation->task = task;
+        }
+        static const Operation UNLISTED;
+        add_edges(instance, local, operation,
+                  operation == nullptr ? UNLISTED
+                                       : (is_pair ? nccl_.p2p : nccl_.collectives)[place],
+                  is_pair);
+    }
+
+    // `operation` may be null: its call is not recorded.
+    void add_edges(const Instance &instance, const LocalTask &local, LocalOperation *operation,
+                   const Operation &of, bool is_pair) {
         const CommRanks &ranks = ranks_[instance.comm];
         for (const LocalSend &send : local.edges) {
             const LocalEdge &edge = send.edge;
@@ -234,15 +283,15 @@ private:
             local_.matrix[{instance.comm, edge.sender, edge.receiver, send.transport}].add(bytes);
             if (operation == nullptr)
                 continue;
-            operation->payload_bytes = add_saturating(operation->payload_bytes, bytes.payload_bytes);
-            const Operation &of = (is_pair ? nccl_.p2p : nccl_.collectives)[place];
+            operation->payload_bytes =
+                add_saturating(operation->payload_bytes, bytes.payload_bytes);
             sums_of(of, is_pair).bytes[static_cast<std::size_t>(send.transport)].add(bytes);
         }
     }
 
     LocalSums &sums_of(const Operation &operation, bool is_pair) {
-        return local_.sums[{operation.comm,
-                            is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func}];
+        return local_
+            .sums[{operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func}];
     }
 
     [[nodiscard]] static bool is_inside(const CommRanks &ranks, const Operation &pair) {
@@ -347,13 +396,19 @@ std::vector<GpuLocalBytes> local_bytes_between(const Model &model, Index session
             for (const LocalTask &task : *tasks) {
                 gpu.not_modelled += task.reason != NotModelled::No ? 1 : 0;
                 for (const LocalSend &send : task.edges)
-                    (send.edge.sender == gpu.rank ? gpu.sent
-                                                  : gpu.received)[static_cast<std::size_t>(
-                                                                      send.transport)]
+                    (send.edge.sender == gpu.rank
+                         ? gpu.sent
+                         : gpu.received)[static_cast<std::size_t>(send.transport)]
                         .add({send.edge.payload_bytes, send.edge.data_bytes});
             }
         }
-        if (gpu.launches != 0)
+        const std::vector<Call> &calls = nccl.gathered.streams[instance.stream].calls;
+        for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls; ++i)
+            if (calls[i].time_ns >= begin_ns && calls[i].time_ns < end_ns &&
+                nccl.call_joins[instance.stream][i].launch == NONE &&
+                !never_launches(calls[i], instance))
+                ++gpu.calls_without_launch;
+        if (gpu.launches + gpu.calls_without_launch != 0)
             all.push_back(gpu);
     }
     return all;

@@ -65,8 +65,11 @@ enum class LocalState : std::uint8_t {
 // Of an operation: at the same place as in NcclFacts::collectives, p2p.
 struct LocalOperation {
     std::uint64_t payload_bytes = 0;
-    std::uint32_t ranks = 0;        // with a recorded launch
+    std::uint32_t ranks = 0;     // that are modelled
     Index counted = model::NONE; // the last instance in `ranks`
+    // Of a collective: a rank's launch of it, which says what all ranks did.
+    Index shape = model::NONE;
+    std::uint32_t task = 0;
     LocalState state = LocalState::None;
     NotModelled reason = NotModelled::No;
 };
@@ -115,13 +118,15 @@ struct GpuLocalBytes {
     std::uint64_t bus_id = 0; // as NCCL keeps it: bus_id_text()
     std::array<LocalBytes, LOCAL_TRANSPORTS> sent{}, received{};
     std::uint64_t launches = 0;
-    // Tasks of these launches without known bytes: the sums are lower bounds if it is not 0.
+    // The sums are lower bounds if one of these is not 0: tasks of these launches without known
+    // bytes, and calls in that time without a recorded launch.
     std::uint64_t not_modelled = 0;
+    std::uint64_t calls_without_launch = 0;
 };
 
 // Launches at begin_ns <= time < end_ns, in nanoseconds of the recording's CLOCK_MONOTONIC. One
-// entry for each recorded rank that shares its node and launched something; a GPU with several
-// communicators has several entries.
+// entry for each recorded rank that shares its node and called or launched something; a GPU with
+// several communicators has several entries.
 [[nodiscard]] std::vector<GpuLocalBytes> local_bytes_between(const model::Model &model,
                                                              Index session, std::uint64_t begin_ns,
                                                              std::uint64_t end_ns);

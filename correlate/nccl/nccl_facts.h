@@ -213,7 +213,7 @@ struct Shape {
     // Before 2.24 operations do not name their task: the tasks are made up, one for all collectives
     // and one for each peer and direction.
     bool is_older = false;
-    bool is_assumed = false;          // for a call whose launch was not recorded
+    bool is_assumed = false; // for a call whose launch was not recorded
     // Of collectives' operations, where ranks share a node: local_traffic.h.
     std::vector<KnownShare> known_shares;
     std::vector<OpFacts> older_facts; // of each operation, until calls are matched

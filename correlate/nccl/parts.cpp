@@ -155,8 +155,7 @@ std::vector<LocalPart> Parts::local_of(const Operation &operation) const {
              task != tasks_.end() && task->stream == stream && task->call == call.call &&
              task->replay == replay;
              ++task) {
-            const Index shape =
-                nccl_.gathered.streams[stream].launches[task->launch].shape_index;
+            const Index shape = nccl_.gathered.streams[stream].launches[task->launch].shape_index;
             const auto found = nccl_.local.tasks.find({call.instance, shape});
             if (found == nccl_.local.tasks.end() || task->task >= found->second.size())
                 continue;

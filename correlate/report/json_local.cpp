@@ -83,15 +83,12 @@ void add_local(Json &json, const Model &model, const nccl::Operation &operation)
     const bool is_pair = operation.source >= 0 || operation.destination >= 0;
     const auto &operations = is_pair ? nccl.p2p : nccl.collectives;
     const auto place = static_cast<std::size_t>(&operation - operations.data());
-    const nccl::LocalOperation &local =
-        (is_pair ? nccl.local.p2p : nccl.local.collectives)[place];
-    const bool is_known =
-        local.state == LocalState::Modelled || local.state == LocalState::Partial;
+    const nccl::LocalOperation &local = (is_pair ? nccl.local.p2p : nccl.local.collectives)[place];
+    const bool is_known = local.state == LocalState::Modelled || local.state == LocalState::Partial;
     json["local"] = state_name(local.state);
     json["local_payload_bytes"] = is_known ? Json(local.payload_bytes) : Json(nullptr);
-    json["local_not_modelled"] = local.state == LocalState::NotModelled
-                                     ? Json(nccl::name_of(local.reason))
-                                     : Json(nullptr);
+    json["local_not_modelled"] =
+        local.state == LocalState::NotModelled ? Json(nccl::name_of(local.reason)) : Json(nullptr);
 }
 
 Json local_parts_json(const Model &model, const std::vector<nccl::LocalPart> &parts) {
@@ -100,12 +97,12 @@ Json local_parts_json(const Model &model, const std::vector<nccl::LocalPart> &pa
         const nccl::LocalEdge &edge = part.send.edge;
         const std::int32_t rank = model.nccl.instances[part.instance].record.rank;
         const bool is_send = edge.sender == rank;
-        Json json = {{"rank", rank},
-                     {"peer_rank", is_send ? edge.receiver : edge.sender},
-                     {"channel",
-                      edge.channel == nccl::ALL_CHANNELS ? Json(nullptr) : Json(edge.channel)},
-                     {"direction", is_send ? "send" : "recv"},
-                     {"transport", nccl::local_transport_name(part.send.transport)}};
+        Json json = {
+            {"rank", rank},
+            {"peer_rank", is_send ? edge.receiver : edge.sender},
+            {"channel", edge.channel == nccl::ALL_CHANNELS ? Json(nullptr) : Json(edge.channel)},
+            {"direction", is_send ? "send" : "recv"},
+            {"transport", nccl::local_transport_name(part.send.transport)}};
         json.update(bytes_json({edge.payload_bytes, edge.data_bytes}));
         array.push_back(std::move(json));
     }

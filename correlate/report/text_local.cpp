@@ -83,8 +83,7 @@ private:
             const nccl::Communicator &comm = nccl_.communicators[key.first];
             std::vector<std::string> row = {
                 fmt::format("{} {}", key.first,
-                            comm.name.empty() ? nccl::hash_text(comm.hash)
-                                              : printable(comm.name)),
+                            comm.name.empty() ? nccl::hash_text(comm.hash) : printable(comm.name)),
                 nccl::func_text(key.second)};
             const bool is_known = sums.modelled + sums.partial != 0;
             for (const LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS) {

@@ -23,7 +23,8 @@ using namespace collwire::nccl;
 template <typename T> T word(std::istringstream &line) {
     long long value = 0;
     if (!(line >> value)) {
-        fmt::print(stderr, "local_edges: a number is missing. Fix: the lines that its source names\n");
+        fmt::print(stderr,
+                   "local_edges: a number is missing. Fix: the lines that its source names\n");
         std::exit(1);
     }
     return static_cast<T>(value);

@@ -57,7 +57,10 @@ struct LocalPair {
     }
     LocalPair &launched(int i, std::uint8_t channels = 1) {
         const CallOptions call{.count = BYTES / 4};
-        rank[i].call(12, call).shape(12, 70, {call}, {}, channels).launch(12.001, 70, {call}, LOCAL);
+        rank[i]
+            .call(12, call)
+            .shape(12, 70, {call}, {}, channels)
+            .launch(12.001, 70, {call}, LOCAL);
         return *this;
     }
     [[nodiscard]] model::Model model() {
@@ -137,15 +140,19 @@ TEST(NcclLocal, AnUnrecordedLaunchIsNot0Bytes) {
     EXPECT_TRUE(model.nccl.local.matrix.empty());
 }
 
-TEST(NcclLocal, WithoutOneRanksLaunchAnOperationIsPartial) {
+// 2.27 and later, over several nodes: only ranks with a connection to another node have launches.
+TEST(NcclLocal, ARankWithoutALaunchDidWhatTheOthersDid) {
     LocalPair pair;
     for (const int i : {0, 1})
         pair.comm(i).through_memory(i);
     pair.launched(0);
     pair.rank[1].call(12, {.count = BYTES / 4});
     const model::Model model = pair.model();
-    EXPECT_EQ(state_of_first(model), LocalState::Partial);
-    EXPECT_EQ(model.nccl.local.collectives[0].payload_bytes, BYTES);
+    EXPECT_EQ(state_of_first(model), LocalState::Modelled);
+    EXPECT_EQ(model.nccl.local.collectives[0].payload_bytes, 2 * BYTES);
+    const auto gpus = local_bytes_between(model, 0, seconds(12), seconds(13));
+    ASSERT_EQ(gpus.size(), 2U);
+    EXPECT_EQ(gpus[0].calls_without_launch + gpus[1].calls_without_launch, 1U);
 }
 
 TEST(NcclLocal, BytesOfAnUnrecordedSenderAreThoseOfItsReceiver) {

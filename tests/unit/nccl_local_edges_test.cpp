@@ -116,8 +116,8 @@ TEST(NcclLocalEdges, SumsFollowFromAlgebra) {
         const std::uint64_t count = any(std::uint64_t{1} << any(23));
         const std::uint64_t bytes = count * 4;
         const auto protocol = static_cast<std::uint8_t>(any(3) - 1);
-        SCOPED_TRACE(testing::Message() << n << " ranks, " << count << " elements, protocol "
-                                        << int{protocol});
+        SCOPED_TRACE(testing::Message()
+                     << n << " ranks, " << count << " elements, protocol " << int{protocol});
         const auto data_of = [&](std::uint8_t func, std::uint8_t algorithm = CW_NCCL_RING) {
             cw_nccl_shape_task task = task_of(func, algorithm, protocol, count,
                                               static_cast<std::int32_t>(any(ranks)) - 1);
@@ -143,8 +143,7 @@ TEST(NcclLocalEdges, SumsFollowFromAlgebra) {
 TEST(NcclLocalEdges, EachRankSendsItsShareOfAnAllGather) {
     std::mt19937 random(1);
     const Node node = node_of(8, 4, random);
-    cw_nccl_shape_task task =
-        task_of(CW_NCCL_ALL_GATHER, CW_NCCL_RING, CW_NCCL_SIMPLE, 1 << 20);
+    cw_nccl_shape_task task = task_of(CW_NCCL_ALL_GATHER, CW_NCCL_RING, CW_NCCL_SIMPLE, 1 << 20);
     set_channels(node, task);
     for (const auto &[rank, bytes] : sums_of(node, task).sent)
         EXPECT_EQ(bytes, 7U * (4U << 20U));
@@ -212,8 +211,8 @@ TEST(NcclLocalEdges, BeforeChannelsAreRecordedASendMayHaveEitherProtocol) {
     std::mt19937 random(1);
     Node node = node_of(2, 2, random);
     node.version = 22403;
-    cw_nccl_shape_task task = task_of(CW_NCCL_SEND, CW_NCCL_ALGORITHM_UNKNOWN,
-                                      CW_NCCL_PROTOCOL_UNKNOWN, 5000, 1);
+    cw_nccl_shape_task task =
+        task_of(CW_NCCL_SEND, CW_NCCL_ALGORITHM_UNKNOWN, CW_NCCL_PROTOCOL_UNKNOWN, 5000, 1);
     LocalComm comm = comm_of(node, 0);
     comm.p2p_channels = 2;
     EXPECT_EQ(model_launch(comm, std::span(&task, 1)).front().reason, NotModelled::Protocol);
@@ -224,8 +223,8 @@ TEST(NcclLocalEdges, BeforeChannelsAreRecordedASendMayHaveEitherProtocol) {
 TEST(NcclLocalEdges, ACopyToItselfIsNoEdge) {
     std::mt19937 random(1);
     const Node node = node_of(2, 1, random);
-    cw_nccl_shape_task task = task_of(CW_NCCL_SEND, CW_NCCL_ALGORITHM_UNKNOWN,
-                                      CW_NCCL_PROTOCOL_UNKNOWN, 100, 0);
+    cw_nccl_shape_task task =
+        task_of(CW_NCCL_SEND, CW_NCCL_ALGORITHM_UNKNOWN, CW_NCCL_PROTOCOL_UNKNOWN, 100, 0);
     const auto modelled = model_launch(comm_of(node, 0), std::span(&task, 1));
     EXPECT_EQ(modelled.front().reason, NotModelled::No);
     EXPECT_TRUE(modelled.front().edges.empty());
@@ -264,8 +263,7 @@ TEST(NcclChannelShares, DivideAllOfTheBytes) {
             tasks.push_back(task_of(static_cast<std::uint8_t>(any(5) - 1), CW_NCCL_RING,
                                     static_cast<std::uint8_t>(any(3) - 1),
                                     any(std::uint64_t{1} << any(26))));
-        const auto all =
-            deal_cells(rules, tasks, static_cast<std::uint32_t>(any(rules.channels)));
+        const auto all = deal_cells(rules, tasks, static_cast<std::uint32_t>(any(rules.channels)));
         if (all.empty())
             continue;
         ASSERT_EQ(all.size(), tasks.size());

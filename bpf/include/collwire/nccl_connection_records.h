@@ -116,9 +116,9 @@ struct cw_nccl_steps {
 };
 
 /*
- * How a rank is connected with another rank of its node, as NCCL chose it: one bit for each channel.
- * [0]: collectives, [1]: sends and receives. A rank of the node without any connection yet has a
- * record, too. A later record replaces an earlier one.
+ * How a rank is connected with another rank of its node, as NCCL chose it: one bit for each
+ * channel. [0]: collectives, [1]: sends and receives. A rank of the node without any connection yet
+ * has a record, too. A later record replaces an earlier one.
  */
 struct cw_nccl_local {
 	struct cw_header header;

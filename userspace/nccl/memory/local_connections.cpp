@@ -147,11 +147,10 @@ private:
         std::vector<Place> peers;
         for (const Place &table : tables)
             for (std::uint32_t peer = 0; peer < locals.size(); ++peer)
-                peers.push_back(
-                    {.at = table.at + static_cast<std::uint64_t>(locals[peer].peer) *
-                                          sizeof(std::uint64_t),
-                     .peer = peer,
-                     .channel = table.channel});
+                peers.push_back({.at = table.at + static_cast<std::uint64_t>(locals[peer].peer) *
+                                                      sizeof(std::uint64_t),
+                                 .peer = peer,
+                                 .channel = table.channel});
         follow(peers, 0);
         std::vector<Place> connectors;
         for (const Place &peer : peers)

@@ -13,8 +13,8 @@ namespace collwire::nccl {
 
 // One record for each other rank of the node, without time; none if the layout lacks a field or the
 // ranks cannot be read. A connection whose proxy is in another process has no bit. Time and memory
-// are bounded. Source: the transport number of each connector's proxy connection (transport.h: 0 P2P,
-// 1 SHM, 2 NET), which every transport registers (p2p.cc, shm.cc, net.cc: ncclProxyConnect).
+// are bounded. Source: the transport number of each connector's proxy connection (transport.h: 0
+// P2P, 1 SHM, 2 NET), which every transport registers (p2p.cc, shm.cc, net.cc: ncclProxyConnect).
 std::vector<cw_nccl_local> read_local_connections(const process::ProcessView &process,
                                                   const LibraryLayout &layout,
                                                   const cw_nccl_comm &comm);
