@@ -44,7 +44,8 @@ class Case:
 
 def sizes_of(case):
     chunk = CHUNK_BYTES[case.protocol]
-    return [0, 1, 8, 1001, chunk // 4 - 1, chunk // 4 + 1, 262147, 1 << 20]
+    # The last one is more than a loop of two ranks on a channel.
+    return [0, 1, 8, 1001, chunk // 4 - 1, chunk // 4 + 1, 262147, 1 << 20, *([1500001] if case.protocol == "Simple" and case.ranks < 4 else [])]
 
 
 def script_of(case, is_quick):
