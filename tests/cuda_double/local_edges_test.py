@@ -37,9 +37,10 @@ class Case:
     protocol: str
     ranks: int
     channels: int
+    transport: str = "shm"
 
     def __str__(self):
-        return f"{self.ranks} ranks, {self.channels} channels, {self.algorithm} {self.protocol}"
+        return f"{self.ranks} ranks, {self.channels} channels, {self.algorithm} {self.protocol} over {self.transport}"
 
 
 def sizes_of(case):
@@ -223,6 +224,8 @@ def check(library, build, case, is_quick):
     version = version_of(library)
     environment = {"NCCL_ALGO": case.algorithm, "NCCL_PROTO": case.protocol, "NCCL_MIN_NCHANNELS": str(case.channels),
                    "NCCL_MAX_NCHANNELS": str(case.channels)}
+    if case.transport == "p2p":
+        environment.update({"COLLWIRE_CUDA_P2P": "nvlink", "NCCL_P2P_DISABLE": "0"})
     job = Job(library, build, ranks=case.ranks, ranks_per_node=case.ranks, environment=environment, limit_s=900)
     has_channels = version >= FIRST_WITH_CHANNELS
     with tempfile.TemporaryDirectory() as directory:
@@ -231,6 +234,9 @@ def check(library, build, case, is_quick):
             file.write(script_of(case, is_quick))
         run_job(job, directory, "job", ["--plan", script])
         ranks = list(ranks_of(directory, case.ranks))
+    transports = {connection.get("transport", "shm") for rank in ranks for group in rank.groups for kernel in group.kernels
+                  for connection in kernel["connections"]}
+    assert transports == {case.transport}, f"{case}: NCCL used {transports}"
     channels = neighbours_of(ranks)
     assert len(channels) == case.channels, f"{case}: {len(channels)} channels in use"
     questions, of_question = [], []
@@ -253,11 +259,21 @@ def check(library, build, case, is_quick):
     return compared
 
 
-def cases_of(is_quick):
+def has_p2p(build):
+    """Whether the double plays P2P between the devices of a node."""
+    with open(f"{build}/libcuda_double.so", "rb") as file:
+        return b"COLLWIRE_CUDA_P2P" in file.read()
+
+
+def cases_of(is_quick, build):
     if is_quick:
-        return [Case("Ring", "Simple", 4, 2), Case("Ring", "LL", 3, 3), Case("Ring", "LL128", 2, 1), Case("Tree", "LL128", 4, 2)]
-    return [Case(algorithm, protocol, ranks, channels) for ranks in (2, 3, 4, 8) for channels in (1, 2, 3, 8)
-            for algorithm in ("Ring", "Tree") for protocol in ("LL", "LL128", "Simple")]
+        cases = [Case("Ring", "Simple", 4, 2), Case("Ring", "LL", 3, 3), Case("Ring", "LL128", 2, 1), Case("Tree", "LL128", 4, 2)]
+        over_p2p = [Case("Ring", "Simple", 4, 2, "p2p"), Case("Tree", "LL", 3, 2, "p2p")]
+    else:
+        cases = [Case(algorithm, protocol, ranks, channels) for ranks in (2, 3, 4, 8) for channels in (1, 2, 3, 8)
+                 for algorithm in ("Ring", "Tree") for protocol in ("LL", "LL128", "Simple")]
+        over_p2p = [dataclasses.replace(case, transport="p2p") for case in cases if case.channels == 2]
+    return cases + (over_p2p if has_p2p(build) else [])
 
 
 def main():
@@ -280,7 +296,7 @@ def main():
     for library in libraries:
         name = ".".join(map(str, version_of(library)))
         is_quick = arguments.quick or (os.environ.get("COLLWIRE_FULL") != "1" and not arguments.only)
-        for case in cases_of(is_quick):
+        for case in cases_of(is_quick, arguments.build):
             if arguments.only not in str(case):
                 continue
             begin = time.monotonic()
