@@ -12,6 +12,7 @@
 #include <bpf/bpf.h>
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "collwire/nccl_tables.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/memory/channels.h"
@@ -24,6 +25,8 @@ namespace {
 // Rings and trees of all communicators: 500 of 4,096 ranks with 32 channels have this much. A
 // program can make up 16 MiB for each communicator.
 constexpr std::size_t MAX_CHANNEL_BYTES = 256U << 20U;
+// A program can make up thousands of communicators with unreadable connections.
+constexpr std::uint64_t MAX_LOCAL_READ_NS = 50'000'000;
 // In one sample, about; a segment starts with all of them.
 constexpr std::size_t MAX_SAMPLE_BYTES = 64U << 20U;
 
@@ -77,9 +80,13 @@ void CommRegistry::want_local_connections(const CommAddress &address) {
 }
 
 void CommRegistry::read_local_connections() {
+    const std::uint64_t end_ns = monotonic_ns() + MAX_LOCAL_READ_NS;
     for (auto &[address, comm] : comms_) {
-        if (!std::exchange(comm.wants_locals, false))
+        if (!comm.wants_locals)
             continue;
+        if (monotonic_ns() >= end_ns)
+            return;
+        comm.wants_locals = false;
         const NcclLibrary *library = libraries_.find(comm.record.image_id);
         if (library == nullptr)
             continue;

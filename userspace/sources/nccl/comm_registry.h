@@ -34,9 +34,9 @@ public:
     // connections stay.
     void add(const cw_nccl_comm &record);
     void read_channels(const CommAddress &address);
-    // Its connections inside the node may have changed: the next read_local_connections() reads
-    // them.
+    // Its connections inside the node may have changed: read_local_connections() reads them.
     void want_local_connections(const CommAddress &address);
+    // Begins no further communicator after 50 ms: the others follow with the next call.
     void read_local_connections();
     // What a communicator started until now is not recorded: it counts as started before.
     void read_counts();
