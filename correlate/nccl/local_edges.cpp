@@ -104,9 +104,11 @@ private:
         default:
             break;
         }
-        // The scheduler of rings and trees sets it, those of other kernels do not.
+        // The scheduler of rings and trees sets it, those of other kernels do not. None of these
+        // is a Broadcast.
         if (comm_.version >= FIRST_WITH_CHANNELS && task.n_channels == 0)
-            return NotModelled::OtherKernel;
+            return task.func == CW_NCCL_BROADCAST ? NotModelled::GroupedBroadcast
+                                                  : NotModelled::OtherKernel;
         if (task.algorithm > CW_NCCL_PAT || task.protocol > CW_NCCL_SIMPLE || task.count == 0 ||
             task.count > MOST_BYTES || bytes_of(task) == 0 || bytes_of(task) > MOST_BYTES)
             return NotModelled::Task;

@@ -127,7 +127,8 @@ private:
         if (all.not_recorded != 0)
             wrapped(fmt::format("  {} operation(s) have no recorded launch, so their bytes inside "
                                 "nodes are unknown. Fix: `collwire record --local-launches` (NCCL "
-                                "2.24 and later)",
+                                "2.24 and later). Launches of CUDA graphs inside a node are never "
+                                "recorded",
                                 grouped(all.not_recorded)),
                     "  ", "");
         for (std::size_t i = 1; i < all.not_modelled.size(); ++i)

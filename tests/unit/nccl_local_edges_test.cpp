@@ -171,6 +171,9 @@ TEST(NcclLocalEdges, WhatIsNotModelledHasAReasonAndNoBytes) {
     task.algorithm = CW_NCCL_RING;
     task.n_channels = 0; // a symmetric kernel
     EXPECT_EQ(reason_of(task), NotModelled::OtherKernel);
+    task.func = CW_NCCL_BROADCAST; // of a group
+    EXPECT_EQ(reason_of(task), NotModelled::GroupedBroadcast);
+    task.func = CW_NCCL_ALL_REDUCE;
     task.n_channels = 9; // NCCL would divide it among fewer
     EXPECT_EQ(reason_of(task), NotModelled::Channels);
     task.n_channels = 1;
