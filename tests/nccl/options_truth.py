@@ -22,9 +22,11 @@ def compare(case, report, jobs, doubles, processes, version, with_groups):
     if "--local-launches" in case.options:
         launches, of_launches = compare_launches(report, jobs, doubles, with_groups, version >= ALL_IN_ONE_CALL)
         summary += f"; {launches} collectives of a rank within a node by algorithm, protocol and channels"
-        of_node, of_local = local_truth.compare(report, doubles)
+        problems = problems + of_launches + ([] if launches else ["no launch within a node"])
+    if case.ranks_per_node > 1 and version >= local_truth.FIRST_VERSION:
+        of_node, of_local = local_truth.compare(report, jobs, doubles, case.ranks_per_node, "--local-launches" in case.options)
         summary += of_node
-        problems = problems + of_launches + of_local + ([] if launches else ["no launch within a node"])
+        problems = problems + of_local
     return summary, problems
 
 
