@@ -19,6 +19,7 @@ namespace collwire::nccl {
 
 using model::add_saturating;
 using model::Model;
+using model::multiply_saturating;
 using model::NONE;
 
 namespace {
@@ -156,6 +157,7 @@ public:
         for (Index index = 0; index < nccl_.instances.size(); ++index)
             if (shares_node(nccl_.instances[index]) && nccl_.instances[index].comm != NONE)
                 add_unlaunched(index);
+        fill_matrix();
         for (Index i = 0; i < nccl_.collectives.size(); ++i)
             complete(nccl_.collectives[i], local_.collectives[i], false);
         for (Index i = 0; i < nccl_.p2p.size(); ++i)
@@ -205,7 +207,7 @@ private:
             const auto [known, is_new] =
                 local_.tasks.try_emplace(std::pair(index, launch.shape_index));
             if (is_new)
-                known->second = rank.model(shape, true);
+                known->second = counted(instance, rank.model(shape, true));
             for (std::uint32_t task = 0; task < known->second.size() && task < launch.n_tasks;
                  ++task)
                 add_task(index, launch, task, known->second[task]);
@@ -235,19 +237,19 @@ private:
             if (is_new) {
                 if (!rank)
                     rank.emplace(nccl_, index);
-                known->second = rank->model(nccl_.shapes[operation.shape], false);
+                known->second =
+                    counted(instance, rank->model(nccl_.shapes[operation.shape], false));
             }
             if (operation.task >= known->second.size() ||
                 known->second[operation.task].reason != NotModelled::No)
                 continue;
             if (std::exchange(operation.counted, index) != index)
                 ++operation.ranks;
-            add_edges(instance, known->second[operation.task], &operation, nccl_.collectives[place],
-                      false);
+            add_launch(known->second[operation.task], &operation, &nccl_.collectives[place], false);
         }
     }
 
-    void add_task(Index index, const Launch &launch, std::uint32_t task, const LocalTask &local) {
+    void add_task(Index index, const Launch &launch, std::uint32_t task, LocalTask &local) {
         const Instance &instance = nccl_.instances[index];
         const auto [is_pair, place] = operation_of(nccl_, instance, launch, task);
         LocalOperation *operation =
@@ -263,29 +265,53 @@ private:
             operation->shape = launch.shape_index;
             operation->task = task;
         }
-        static const Operation UNLISTED;
-        add_edges(instance, local, operation,
-                  operation == nullptr ? UNLISTED
-                                       : (is_pair ? nccl_.p2p : nccl_.collectives)[place],
-                  is_pair);
+        add_launch(local, operation,
+                   operation == nullptr ? nullptr
+                                        : &(is_pair ? nccl_.p2p : nccl_.collectives)[place],
+                   is_pair);
     }
 
-    // `operation` may be null: its call is not recorded.
-    void add_edges(const Instance &instance, const LocalTask &local, LocalOperation *operation,
-                   const Operation &of, bool is_pair) {
-        const CommRanks &ranks = ranks_[instance.comm];
-        for (const LocalSend &send : local.edges) {
-            const LocalEdge &edge = send.edge;
-            // Both ends compute it: the sender's counts, if it is recorded.
-            if (edge.sender != instance.record.rank && ranks.recorded.contains(edge.sender))
-                continue;
-            const LocalBytes bytes{edge.payload_bytes, edge.data_bytes};
-            local_.matrix[{instance.comm, edge.sender, edge.receiver, send.transport}].add(bytes);
-            if (operation == nullptr)
-                continue;
+    // `operation` is null if its call is not recorded.
+    void add_launch(LocalTask &local, LocalOperation *operation, const Operation *of,
+                    bool is_pair) {
+        ++local.launches;
+        if (operation == nullptr)
+            return;
+        operation->is_sent = operation->is_sent || local.has_sends;
+        LocalSums &sums = sums_of(*of, is_pair);
+        for (std::size_t i = 0; i < local.counted.size(); ++i) {
             operation->payload_bytes =
-                add_saturating(operation->payload_bytes, bytes.payload_bytes);
-            sums_of(of, is_pair).bytes[static_cast<std::size_t>(send.transport)].add(bytes);
+                add_saturating(operation->payload_bytes, local.counted[i].payload_bytes);
+            sums.bytes[i].add(local.counted[i]);
+        }
+    }
+
+    [[nodiscard]] bool counts(const Instance &instance, const LocalEdge &edge) {
+        return edge.sender == instance.record.rank ||
+               !ranks_[instance.comm].recorded.contains(edge.sender);
+    }
+
+    std::vector<LocalTask> counted(const Instance &instance, std::vector<LocalTask> tasks) {
+        for (LocalTask &task : tasks)
+            for (const LocalSend &send : task.edges) {
+                task.has_sends = task.has_sends || send.edge.sender == instance.record.rank;
+                if (counts(instance, send.edge))
+                    task.counted[static_cast<std::size_t>(send.transport)].add(
+                        {send.edge.payload_bytes, send.edge.data_bytes});
+            }
+        return tasks;
+    }
+
+    void fill_matrix() {
+        for (const auto &[key, tasks] : local_.tasks) {
+            const Instance &instance = nccl_.instances[key.first];
+            for (const LocalTask &task : tasks)
+                for (const LocalSend &send : task.edges)
+                    if (const LocalEdge &edge = send.edge;
+                        task.launches != 0 && counts(instance, edge))
+                        local_.matrix[{instance.comm, edge.sender, edge.receiver, send.transport}]
+                            .add({multiply_saturating(edge.payload_bytes, task.launches),
+                                  multiply_saturating(edge.data_bytes, task.launches)});
         }
     }
 
@@ -315,7 +341,8 @@ private:
         if (local.reason != NotModelled::No) {
             local.state = LocalState::NotModelled;
             ++sums.not_modelled[static_cast<std::size_t>(local.reason)];
-        } else if (local.ranks == 0) {
+        } else if (local.ranks == 0 || (is_pair && !local.is_sent &&
+                                        found->second.recorded.contains(operation.source))) {
             local.state = LocalState::NotRecorded;
             ++sums.not_recorded;
         } else if (!is_pair && local.ranks < found->second.expected()) {

@@ -52,6 +52,11 @@ struct LocalSend {
 struct LocalTask {
     NotModelled reason = NotModelled::No;
     std::vector<LocalSend> edges; // to and from the rank
+    // Those that count for it: both ends compute an edge, and the sender's counts if it is
+    // recorded.
+    std::array<LocalBytes, LOCAL_TRANSPORTS> counted{};
+    bool has_sends = false;
+    std::uint64_t launches = 0;
 };
 
 enum class LocalState : std::uint8_t {
@@ -70,6 +75,7 @@ struct LocalOperation {
     // Of a collective: a rank's launch of it, which says what all ranks did.
     Index shape = model::NONE;
     std::uint32_t task = 0;
+    bool is_sent = false; // a rank that sends is modelled
     LocalState state = LocalState::None;
     NotModelled reason = NotModelled::No;
 };

@@ -164,6 +164,32 @@ TEST(NcclLocal, BytesOfAnUnrecordedSenderAreThoseOfItsReceiver) {
     EXPECT_EQ(model.nccl.local.collectives[0].payload_bytes, 2 * BYTES);
 }
 
+TEST(NcclLocal, ASendCountsOnceAndNotWithoutItsSender) {
+    for (const bool is_sender_launched : {true, false}) {
+        SCOPED_TRACE(is_sender_launched);
+        LocalPair pair;
+        for (const int i : {0, 1}) {
+            cw_nccl_local local = pair.comm(i).connected(i);
+            local.shm_send[1] = local.shm_recv[1] = 1;
+            pair.node.add(local);
+            const CallOptions call{
+                .func = static_cast<std::uint8_t>(i == 0 ? CW_NCCL_SEND : CW_NCCL_RECV),
+                .count = BYTES / 4,
+                .root = 1 - i};
+            pair.rank[i].call(12, call);
+            if (i == 1 || is_sender_launched)
+                pair.rank[i].shape(12, 70, {call}, {}, 1).launch(12.001, 70, {call}, LOCAL);
+        }
+        const model::Model model = pair.model();
+        ASSERT_EQ(model.nccl.local.p2p.size(), 1U);
+        const LocalOperation &operation = model.nccl.local.p2p[0];
+        EXPECT_EQ(operation.state,
+                  is_sender_launched ? LocalState::Modelled : LocalState::NotRecorded);
+        EXPECT_EQ(operation.payload_bytes, is_sender_launched ? 2 * BYTES : 0U) << "LL";
+        EXPECT_EQ(model.nccl.local.matrix.size(), is_sender_launched ? 1U : 0U);
+    }
+}
+
 TEST(NcclLocal, ASymmetricKernelIsNotModelled) {
     LocalPair pair({.version = 23203, .n_nodes = 1});
     for (const int i : {0, 1})
