@@ -296,6 +296,17 @@ constexpr auto WARNING = std::to_array<Field>({
     FIELD(cw_nccl_warning, earlier),
 });
 
+constexpr auto LOCAL = std::to_array<Field>({
+    FIELD(cw_nccl_local, comm),
+    FIELD(cw_nccl_local, tgid),
+    FIELD(cw_nccl_local, peer),
+    FIELD(cw_nccl_local, p2p_send),
+    FIELD(cw_nccl_local, p2p_recv),
+    FIELD(cw_nccl_local, shm_send),
+    FIELD(cw_nccl_local, shm_recv),
+    FIELD(cw_nccl_local, net_send),
+    FIELD(cw_nccl_local, net_recv),
+});
 constexpr auto NETWORK = std::to_array<Field>({
     FIELD(cw_nccl_network, net),
     FIELD(cw_nccl_network, tgid),
@@ -348,6 +359,8 @@ const RecordLayout *nccl_layout_of(std::uint64_t kind) {
         return layout<cw_nccl_last_error, LAST_ERROR>("cw_nccl_last_error");
     case CW_KIND_NCCL_WARNING:
         return layout<cw_nccl_warning, WARNING>("cw_nccl_warning");
+    case CW_KIND_NCCL_LOCAL:
+        return layout<cw_nccl_local, LOCAL>("cw_nccl_local");
     case CW_KIND_NCCL_NETWORK:
         return layout<cw_nccl_network, NETWORK>("cw_nccl_network");
     default:

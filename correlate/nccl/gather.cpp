@@ -105,6 +105,13 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_shape_ops(session, record);
     case CW_KIND_NCCL_CHANNEL:
         return add_channel(session, record);
+    case CW_KIND_NCCL_LOCAL: {
+        const auto local = record_as<cw_nccl_local>(record);
+        if (!is_counted(counts_.locals, MAX_OTHER_RECORDS))
+            return false;
+        stream_of(session, local.tgid, local.comm).locals.push_back(local);
+        return true;
+    }
     case CW_KIND_NCCL_CONNECTION:
         return add_connection(session, record);
     case CW_KIND_NCCL_IMAGE:

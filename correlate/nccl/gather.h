@@ -35,9 +35,10 @@ public:
 private:
     struct Counts {
         std::uint64_t calls = 0, returns = 0, launches = 0, tasks = 0, shapes = 0, ranks = 0,
-                      comms = 0, ends = 0, channels = 0, params = 0, images = 0, processes = 0,
-                      connections = 0, networks = 0, progress = 0, steps = 0, closed_sockets = 0,
-                      errors = 0, gpu_kernels = 0, gpu_windows = 0, gpu_others = 0;
+                      comms = 0, ends = 0, channels = 0, locals = 0, params = 0, images = 0,
+                      processes = 0, connections = 0, networks = 0, progress = 0, steps = 0,
+                      closed_sockets = 0, errors = 0, gpu_kernels = 0, gpu_windows = 0,
+                      gpu_others = 0;
     };
 
     CommStream &stream_of(Index session, std::uint32_t tgid, std::uint64_t address);

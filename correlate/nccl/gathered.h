@@ -103,6 +103,7 @@ struct CommStream {
     std::vector<cw_nccl_task_ref> tasks;
     std::vector<MoreTasks> more_tasks;
     std::vector<Channel> channels;
+    std::vector<cw_nccl_local> locals;
 };
 
 struct GatheredShape {

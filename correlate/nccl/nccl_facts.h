@@ -19,6 +19,7 @@
 #include "correlate/nccl/errors.h"
 #include "correlate/nccl/gathered.h"
 #include "correlate/nccl/gpu_kernels.h"
+#include "correlate/nccl/local_traffic.h"
 #include "correlate/nccl/op_bytes.h"
 
 namespace collwire::nccl {
@@ -189,6 +190,7 @@ struct ShapeOp {
     bool is_known = false;             // the three below are
     bool is_bound = false;             // payload_bytes is an upper bound
     bool has_unknown_messages = false; // the number of messages is a guess
+    bool is_grouped_broadcast = false; // of 2.29 and later: several tasks share the operation
     bool is_continued = false;         // part of the same proxy operation as the previous one
     std::uint8_t chunk_steps = 0;
     std::uint32_t nsteps = 0;
@@ -211,7 +213,9 @@ struct Shape {
     // Before 2.24 operations do not name their task: the tasks are made up, one for all collectives
     // and one for each peer and direction.
     bool is_older = false;
-    bool is_assumed = false;          // for a call whose launch was not recorded
+    bool is_assumed = false; // for a call whose launch was not recorded
+    // Of collectives' operations, where ranks share a node: local_traffic.h.
+    std::vector<KnownShare> known_shares;
     std::vector<OpFacts> older_facts; // of each operation, until calls are matched
 };
 
@@ -414,6 +418,7 @@ struct NcclFacts {
     Totals totals;
     Control control;
     GpuFacts gpu;
+    LocalFacts local;
     std::vector<UnlistedLaunches> unjoined; // without a known call
     std::vector<UnlistedLaunches> replays;  // beyond those that are listed as operations
     std::uint64_t ops_truncated = 0;        // launches with more operations than were recorded

@@ -143,6 +143,29 @@ std::vector<Part> Parts::of(const Operation &operation) const {
     return parts;
 }
 
+std::vector<LocalPart> Parts::local_of(const Operation &operation) const {
+    const std::uint32_t replay = replay_of(operation);
+    std::vector<LocalPart> parts;
+    if (!nccl_.local.has_nodes)
+        return parts;
+    for (const CallRef &call : calls_named_by(operation)) {
+        const Index stream = nccl_.instances[call.instance].stream;
+        for (auto task = std::lower_bound(tasks_.begin(), tasks_.end(),
+                                          TaskRef{stream, call.call, replay, 0, 0});
+             task != tasks_.end() && task->stream == stream && task->call == call.call &&
+             task->replay == replay;
+             ++task) {
+            const Index shape = nccl_.gathered.streams[stream].launches[task->launch].shape_index;
+            const auto found = nccl_.local.tasks.find({call.instance, shape});
+            if (found == nccl_.local.tasks.end() || task->task >= found->second.size())
+                continue;
+            for (const LocalSend &send : found->second[task->task].edges)
+                parts.push_back({call.instance, send});
+        }
+    }
+    return parts;
+}
+
 void Parts::add_ops_of(const TaskRef &ref, std::vector<std::uint32_t> &into) const {
     const Index index = nccl_.gathered.streams[ref.stream].launches[ref.launch].shape_index;
     const Shape &shape = nccl_.shapes[index];

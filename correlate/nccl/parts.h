@@ -30,11 +30,18 @@ struct OperationCall {
     const Launch *launch = nullptr; // null: no launch is known
 };
 
+// What a rank sent or received inside its node for the operation: local_traffic.h.
+struct LocalPart {
+    Index instance = NONE;
+    LocalSend send;
+};
+
 class Parts {
 public:
     explicit Parts(const model::Model &model);
 
     [[nodiscard]] std::vector<Part> of(const Operation &operation) const;
+    [[nodiscard]] std::vector<LocalPart> local_of(const Operation &operation) const;
     // By rank.
     [[nodiscard]] std::vector<OperationCall> calls_of(const Operation &operation) const;
 

@@ -105,11 +105,14 @@ private:
             op.task = from.ops[i].task;
             op.channel = from.ops[i].channel;
             op.peer = from.ops[i].peer;
+            op.is_grouped_broadcast = from.ops[i].func == CW_NCCL_ALL_GATHER_V;
             if (from.has_op[i])
                 gather_facts(instance_index, from.ops[i], shape, op, facts[i]);
             shape.ops.push_back(op);
             if (from.has_op[i])
                 note(shape, from.ops[i]);
+            if (from.has_op[i] && nccl_.instances[instance_index].record.local_ranks > 1)
+                note_share(shape, from.ops[i]);
         }
         if (shape.tasks.empty())
             make_up_tasks(shape, facts);
@@ -138,6 +141,13 @@ private:
                                       op.func != CW_NCCL_ALL_GATHER_V // which does not set it
                                   ? op.algorithm
                                   : algorithm_of(op.pattern);
+    }
+
+    static void note_share(Shape &shape, const cw_nccl_op &op) {
+        const bool is_transfer =
+            op.pattern == CW_NCCL_PATTERN_SEND || op.pattern == CW_NCCL_PATTERN_RECV;
+        if (!is_transfer && op.task < shape.tasks.size() && op.channel_bytes != 0)
+            shape.known_shares.push_back({op.task, op.channel, op.channel_bytes});
     }
 
     // Before 2.24 an operation does not contain it.

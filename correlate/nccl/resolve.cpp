@@ -28,6 +28,7 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     account_operations(model);
     account_sockets(model);
     account_derived(model);
+    account_local(model);
     time_operations(model);
     join_gpu(model);
     find_findings(model);

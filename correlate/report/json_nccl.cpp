@@ -11,6 +11,7 @@
 #include "correlate/capture/nccl_names.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/report/json_links.h"
+#include "correlate/report/json_local.h"
 #include "correlate/report/names.h"
 #include "correlate/report/units.h"
 
@@ -266,7 +267,10 @@ void add_operation(Json &json, const Model &model, const Operation &operation,
     };
     json["least_duration_ns"] = if_ended(operation.least_duration_ns);
     json["most_duration_ns"] = if_ended(operation.most_duration_ns);
+    add_local(json, model, operation);
     if (parts != nullptr) {
+        if (model.nccl.local.has_nodes)
+            json["local_parts"] = local_parts_json(model, parts->local_of(operation));
         json["calls"] = calls_json(model, parts->calls_of(operation));
         json["parts"] = parts_json(model, parts->of(operation));
     }

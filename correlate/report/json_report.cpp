@@ -14,6 +14,7 @@
 #include "correlate/report/json_errors.h"
 #include "correlate/report/json_gpu.h"
 #include "correlate/report/json_links.h"
+#include "correlate/report/json_local.h"
 #include "correlate/report/json_nccl.h"
 #include "correlate/report/json_sections.h"
 #include "correlate/report/names.h"
@@ -135,6 +136,7 @@ void write_nccl(JsonReportWriter &writer, const Model &model, const JsonOptions 
     });
     writer.array("other_calls", nccl::other_calls(nccl), other_calls_json);
     writer.value("gpu", gpu_json(model));
+    writer.value("local", local_json(model));
 }
 
 } // namespace

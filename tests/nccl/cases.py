@@ -134,6 +134,8 @@ CASES = {case.name: case for case in (
     Case("refused", "refused", {"NCCL_CHECK_POINTERS": "1"}, over_sockets=True, options=("--api-returns",), fewest_calls=6, fewest_pairs=4),
     Case("one-node", "everything", ranks_per_node=4, over_sockets=True, options=("--local-launches",), fewest_figures=0, fewest_calls=30,
          first_version=(2, 24)),
+    # Two nodes of two ranks: on each channel a rank has one neighbour in its node and one on the network.
+    Case("two-nodes", "everything", ranks_per_node=2, over_sockets=True, fewest_figures=100, fewest_calls=30, first_version=(2, 24)),
 )}
 
 # Through a network plugin whose layouts collwire does not know: pointers lead to its queue pairs, or (hidden) none does.
@@ -151,7 +153,7 @@ CASES["communicators"] = Case("communicators", "communicators", over_sockets=Tru
 
 # On one machine, over sockets.
 HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
-HERE_FULL = (*HERE, "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
+HERE_FULL = (*HERE, "two-nodes", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 # On four nodes, each case on a job of its own.
 ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, "communicators"))

@@ -4,6 +4,7 @@ CUDA."""
 
 import collections
 
+import local_truth
 from identity_truth import ACCEPTED, MADE_OF_PAIRS, SUMMED, TYPE_BYTES, operations_of
 
 
@@ -22,6 +23,10 @@ def compare(case, report, jobs, doubles, processes, version, with_groups):
         launches, of_launches = compare_launches(report, jobs, doubles, with_groups, version >= ALL_IN_ONE_CALL)
         summary += f"; {launches} collectives of a rank within a node by algorithm, protocol and channels"
         problems = problems + of_launches + ([] if launches else ["no launch within a node"])
+    if case.ranks_per_node > 1 and version >= local_truth.FIRST_VERSION:
+        of_node, of_local = local_truth.compare(report, jobs, doubles, case.ranks_per_node, "--local-launches" in case.options)
+        summary += of_node
+        problems = problems + of_local
     return summary, problems
 
 

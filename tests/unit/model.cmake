@@ -21,7 +21,7 @@ collwire_test(model_nccl_test LABEL unit
   SOURCES model_nccl_operations_test.cpp model_nccl_communicators_test.cpp model_nccl_late_test.cpp model_nccl_bytes_test.cpp model_nccl_calls_only_test.cpp nccl_bytes_by_kind_test.cpp
           model_nccl_meter_test.cpp model_nccl_findings_test.cpp model_nccl_far_nics_test.cpp model_nccl_graphs_test.cpp model_nccl_older_test.cpp
           model_nccl_loss_test.cpp model_nccl_open_groups_test.cpp model_nccl_plugins_test.cpp model_nccl_pxn_test.cpp
-          model_nccl_queue_pairs_test.cpp model_nccl_sockets_test.cpp
+          model_nccl_local_test.cpp model_nccl_queue_pairs_test.cpp model_nccl_sockets_test.cpp
           model_nccl_transports_test.cpp
           model_nccl_times_test.cpp nccl_connection_times_test.cpp nccl_neighbours_test.cpp
   LIBS collwire_model collwire_zstd)

@@ -115,6 +115,25 @@ struct cw_nccl_steps {
 	__u32 flags; /* enum cw_nccl_steps_flags */
 };
 
+/*
+ * How a rank is connected with another rank of its node, as NCCL chose it: one bit for each
+ * channel. [0]: collectives, [1]: sends and receives. A rank of the node without any connection yet
+ * has a record, too. A later record replaces an earlier one.
+ */
+struct cw_nccl_local {
+	struct cw_header header;
+	__u64 comm;
+	__u32 tgid;
+	__s32 peer; /* in the communicator */
+	__u64 p2p_send[2];
+	__u64 p2p_recv[2];
+	__u64 shm_send[2];
+	__u64 shm_recv[2];
+	__u64 net_send[2];
+	__u64 net_recv[2];
+};
+
+CW_ASSERT_SIZE(cw_nccl_local, 128);
 CW_ASSERT_SIZE(cw_nccl_network, 320);
 CW_ASSERT_SIZE(cw_nccl_progress, 56);
 CW_ASSERT_SIZE(cw_nccl_steps, 56);

@@ -6,15 +6,18 @@
 #include "userspace/sources/nccl/comm_registry.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <bpf/bpf.h>
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "collwire/nccl_tables.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/memory/channels.h"
 #include "userspace/nccl/memory/live_comms.h"
+#include "userspace/nccl/memory/local_connections.h"
 
 namespace collwire::sources {
 namespace {
@@ -22,6 +25,8 @@ namespace {
 // Rings and trees of all communicators: 500 of 4,096 ranks with 32 channels have this much. A
 // program can make up 16 MiB for each communicator.
 constexpr std::size_t MAX_CHANNEL_BYTES = 256U << 20U;
+// A program can make up thousands of communicators with unreadable connections.
+constexpr std::uint64_t MAX_LOCAL_READ_NS = 50'000'000;
 // In one sample, about; a segment starts with all of them.
 constexpr std::size_t MAX_SAMPLE_BYTES = 64U << 20U;
 
@@ -30,6 +35,15 @@ std::size_t sum_of_bytes(const std::vector<RecordBytes> &records) {
     for (const RecordBytes &record : records)
         sum += record.size();
     return sum;
+}
+
+// But for the time.
+bool are_alike(const std::vector<cw_nccl_local> &a, const std::vector<cw_nccl_local> &b) {
+    const auto text_of = [](const cw_nccl_local &local) {
+        return std::string_view(reinterpret_cast<const char *>(&local) + sizeof(local.header),
+                                sizeof(local) - sizeof(local.header));
+    };
+    return std::ranges::equal(a, b, {}, text_of, text_of);
 }
 
 } // namespace
@@ -58,6 +72,38 @@ void CommRegistry::read_channels(const CommAddress &address) {
         MAX_CHANNEL_BYTES - std::min(channel_bytes_, MAX_CHANNEL_BYTES), &are_channels_cut_);
     comm.has_new_channels = !comm.channels.empty();
     channel_bytes_ += sum_of_bytes(comm.channels);
+}
+
+void CommRegistry::want_local_connections(const CommAddress &address) {
+    if (const auto found = comms_.find(address); found != comms_.end())
+        found->second.wants_locals = found->second.record.local_ranks > 1;
+}
+
+void CommRegistry::read_local_connections() {
+    const std::uint64_t end_ns = monotonic_ns() + MAX_LOCAL_READ_NS;
+    for (auto &[address, comm] : comms_) {
+        if (!comm.wants_locals)
+            continue;
+        if (monotonic_ns() >= end_ns)
+            return;
+        comm.wants_locals = false;
+        const NcclLibrary *library = libraries_.find(comm.record.image_id);
+        if (library == nullptr)
+            continue;
+        std::vector<cw_nccl_local> locals = nccl::read_local_connections(
+            process::ProcessView{static_cast<pid_t>(address.tgid)}, library->layout, comm.record);
+        if (locals.empty() || are_alike(locals, comm.locals))
+            continue;
+        comm.locals = std::move(locals);
+        comm.has_new_locals = true;
+    }
+}
+
+void CommRegistry::append_new_local_connections(source::RecordSink &sink) {
+    for (auto &[address, comm] : comms_)
+        if (std::exchange(comm.has_new_locals, false))
+            for (const cw_nccl_local &local : comm.locals)
+                sink.append(local.header);
 }
 
 // Its communicator has ended, or is read again. What no sample has yet goes into the next one.
@@ -160,6 +206,9 @@ void CommRegistry::append_all(source::RecordSink &sink) {
         for (const RecordBytes &channel : comm.channels)
             append(sink, channel);
         comm.has_new_channels = false;
+        for (const cw_nccl_local &local : comm.locals)
+            sink.append(local.header);
+        comm.has_new_locals = false;
         for (const auto &[place, connection] : comm.connections)
             append(sink, connection);
     }

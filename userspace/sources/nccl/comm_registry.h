@@ -34,6 +34,10 @@ public:
     // connections stay.
     void add(const cw_nccl_comm &record);
     void read_channels(const CommAddress &address);
+    // Its connections inside the node may have changed: read_local_connections() reads them.
+    void want_local_connections(const CommAddress &address);
+    // Begins no further communicator after 50 ms: the others follow with the next call.
+    void read_local_connections();
     // What a communicator started until now is not recorded: it counts as started before.
     void read_counts();
     // Nothing, if the communicator is unknown.
@@ -52,6 +56,7 @@ public:
     [[nodiscard]] std::vector<cw_nccl_comm> all() const;
 
     void append_all(source::RecordSink &sink);
+    void append_new_local_connections(source::RecordSink &sink);
     // Rings and trees that no sample had: some 64 MiB of them; all, if it is the last sample.
     void append_new_channels(source::RecordSink &sink, bool is_last);
     void on_pending_cleared();
@@ -63,6 +68,9 @@ private:
         cw_nccl_comm record{};
         std::vector<RecordBytes> channels;
         bool has_new_channels = false; // in no sample yet
+        std::vector<cw_nccl_local> locals;
+        bool wants_locals = false;
+        bool has_new_locals = false; // in no sample yet
         std::map<std::tuple<std::uint64_t, std::uint32_t>, RecordBytes>
             connections; // by address and first endpoint
         std::set<std::uint64_t> pxn_connections;

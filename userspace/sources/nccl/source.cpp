@@ -115,6 +115,7 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
     comms_.add(record);
     errors_.add(record);
     comms_.read_channels(address);
+    comms_.want_local_connections(address);
 }
 
 void NcclSource::on_comm_end(const CommAddress &address) {
@@ -176,9 +177,13 @@ void NcclSource::on_record(const cw_header &header) {
     case CW_KIND_NCCL_WARNING:
         errors_.on_warning(copy_of<cw_nccl_warning>(header).tgid);
         break;
-    case CW_KIND_NCCL_SHAPE_TASK:
-        shapes_.add(copy_of<cw_nccl_shape_task>(header));
+    case CW_KIND_NCCL_SHAPE_TASK: {
+        const auto record = copy_of<cw_nccl_shape_task>(header);
+        shapes_.add(record);
+        // NCCL connects two ranks when a launch first needs it, and that launch has a new shape.
+        comms_.want_local_connections({record.tgid, record.comm});
         break;
+    }
     case CW_KIND_NCCL_SHAPE_OPS: {
         const auto record = copy_of<cw_nccl_shape_ops>(header);
         shapes_.add(record);
@@ -207,6 +212,8 @@ void NcclSource::sample(source::RecordSink &sink, bool everything) {
     if (!ended_)
         steps_.poll(everything);
     steps_.append(sink);
+    if (!ended_)
+        comms_.read_local_connections();
     if (everything) {
         processes_.append_all(sink,
                               [&](const LibraryUser &user) { parameters_.append(sink, user); });
@@ -215,6 +222,7 @@ void NcclSource::sample(source::RecordSink &sink, bool everything) {
     } else {
         pending_.append_to(sink);
         comms_.append_new_channels(sink, ended_);
+        comms_.append_new_local_connections(sink);
     }
     pending_.clear();
     comms_.on_pending_cleared();
@@ -242,6 +250,7 @@ void NcclSource::watch_steps(const CommAddress &address, const cw_nccl_connectio
 void NcclSource::end() {
     steps_.poll(false);
     errors_.poll();
+    comms_.read_local_connections();
     forget_exited();
     ended_ = true;
 }

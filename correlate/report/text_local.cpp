@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/report/text_local.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "correlate/nccl/describe.h"
+#include "correlate/report/table.h"
+#include "correlate/report/text_writer.h"
+#include "correlate/report/units.h"
+
+namespace collwire::report {
+
+using model::Model;
+using nccl::LocalTransport;
+
+namespace {
+
+std::string_view column_of(LocalTransport transport) {
+    switch (transport) {
+    case LocalTransport::P2p:
+        return "P2P";
+    case LocalTransport::Shm:
+        return "SHM";
+    case LocalTransport::Unknown:
+        break;
+    }
+    return "P2P or SHM";
+}
+
+class LocalTextWriter : private TextWriter {
+public:
+    LocalTextWriter(const Model &model, const TextOptions &options)
+        : TextWriter(options), nccl_(model.nccl) {}
+
+    std::string run() {
+        if (nccl_.local.sums.empty())
+            return {};
+        title("Payload of operations inside nodes, modelled");
+        table();
+        notes();
+        return std::move(text_);
+    }
+
+private:
+    using Row = std::pair<const std::pair<model::Index, std::uint8_t>, nccl::LocalSums>;
+
+    static std::uint64_t bytes_of(const nccl::LocalSums &sums) {
+        std::uint64_t all = 0;
+        for (const nccl::LocalBytes &bytes : sums.bytes)
+            all = model::add_saturating(all, bytes.payload_bytes);
+        return all;
+    }
+
+    void table() {
+        std::vector<const Row *> order;
+        std::array<bool, nccl::LOCAL_TRANSPORTS> is_used{};
+        for (const Row &row : nccl_.local.sums) {
+            order.push_back(&row);
+            for (std::size_t i = 0; i < is_used.size(); ++i)
+                is_used[i] = is_used[i] || row.second.bytes[i].payload_bytes != 0;
+        }
+        std::stable_sort(order.begin(), order.end(), [](const Row *a, const Row *b) {
+            return bytes_of(a->second) > bytes_of(b->second);
+        });
+        std::vector<Column> columns = {{"comm", Align::Left, true}, {"operation"}};
+        for (const LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS)
+            columns.push_back({std::string(column_of(transport)), Align::Right, false, 0,
+                               is_used[static_cast<std::size_t>(transport)]});
+        columns.push_back({"count", Align::Right});
+        columns.push_back({"modelled", Align::Right});
+        columns.push_back({"partial", Align::Right, false, 1});
+        columns.push_back({"unknown", Align::Right});
+        Table table(std::move(columns));
+        const std::size_t shown = std::min(order.size(), options_.rows);
+        for (std::size_t i = 0; i < shown; ++i) {
+            const auto &[key, sums] = *order[i];
+            const nccl::Communicator &comm = nccl_.communicators[key.first];
+            std::vector<std::string> row = {
+                fmt::format("{} {}", key.first,
+                            comm.name.empty() ? nccl::hash_text(comm.hash) : printable(comm.name)),
+                nccl::func_text(key.second)};
+            const bool is_known = sums.modelled + sums.partial != 0;
+            for (const LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS) {
+                const std::uint64_t bytes =
+                    sums.bytes[static_cast<std::size_t>(transport)].payload_bytes;
+                row.push_back(!is_known ? "n/a" : bytes == 0 ? "" : human_bytes(bytes));
+            }
+            row.push_back(grouped(sums.operations));
+            row.push_back(grouped(sums.modelled));
+            row.push_back(grouped(sums.partial));
+            row.push_back(grouped(sums.operations - sums.modelled - sums.partial));
+            table.add(std::move(row));
+        }
+        text_ += table.text(width_);
+        more(order.size(), shown, "operations of communicators");
+    }
+
+    void notes() {
+        nccl::LocalSums all;
+        for (const auto &[key, sums] : nccl_.local.sums) {
+            all.operations += sums.operations;
+            all.modelled += sums.modelled;
+            all.partial += sums.partial;
+            all.not_recorded += sums.not_recorded;
+            for (std::size_t i = 0; i < all.not_modelled.size(); ++i)
+                all.not_modelled[i] += sums.not_modelled[i];
+            for (std::size_t i = 0; i < all.bytes.size(); ++i)
+                all.bytes[i].add(sums.bytes[i]);
+        }
+        wrapped("  modelled: computed from NCCL's launches, with the flags of LL and LL128; not "
+                "measured, and in no other total",
+                "  ", "");
+        if (all.bytes[static_cast<std::size_t>(LocalTransport::P2p)].payload_bytes != 0)
+            wrapped("  P2P: NVLink or PCIe, which is not recorded; SHM: through host memory", "  ",
+                    "");
+        if (all.partial != 0)
+            wrapped(fmt::format("  {} operation(s) are partial: launches of some ranks of the node "
+                                "are not recorded, and their bytes are missing",
+                                grouped(all.partial)),
+                    "  ", "");
+        if (all.not_recorded != 0)
+            wrapped(fmt::format("  {} operation(s) have no recorded launch, so their bytes inside "
+                                "nodes are unknown. Fix: `collwire record --local-launches` (NCCL "
+                                "2.24 and later). Launches of CUDA graphs inside a node are never "
+                                "recorded",
+                                grouped(all.not_recorded)),
+                    "  ", "");
+        for (std::size_t i = 1; i < all.not_modelled.size(); ++i)
+            if (all.not_modelled[i] != 0)
+                wrapped(fmt::format("  {} operation(s) are not modelled: {}",
+                                    grouped(all.not_modelled[i]),
+                                    nccl::name_of(static_cast<nccl::NotModelled>(i))),
+                        "  ", "");
+    }
+
+    const nccl::NcclFacts &nccl_;
+};
+
+} // namespace
+
+std::string local_text(const Model &model, const TextOptions &options) {
+    return LocalTextWriter(model, options).run();
+}
+
+} // namespace collwire::report
