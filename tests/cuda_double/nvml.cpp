@@ -108,6 +108,7 @@ struct FieldValue {
 
 } // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): NVML's names.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -237,3 +238,4 @@ Result nvmlDeviceGetMemoryErrorCounter(void *, int, int, int, unsigned long long
 
 } // extern "C"
 #pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)
