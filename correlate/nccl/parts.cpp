@@ -148,20 +148,31 @@ std::vector<LocalPart> Parts::local_of(const Operation &operation) const {
     std::vector<LocalPart> parts;
     if (!nccl_.local.has_nodes)
         return parts;
+    const auto add = [&](Index instance, Index shape, std::uint32_t task) {
+        const auto found = nccl_.local.tasks.find({instance, shape});
+        if (found == nccl_.local.tasks.end() || task >= found->second.size())
+            return;
+        for (const LocalSend &send : found->second[task].edges)
+            parts.push_back({instance, send});
+    };
     for (const CallRef &call : calls_named_by(operation)) {
         const Index stream = nccl_.instances[call.instance].stream;
-        for (auto task = std::lower_bound(tasks_.begin(), tasks_.end(),
-                                          TaskRef{stream, call.call, replay, 0, 0});
-             task != tasks_.end() && task->stream == stream && task->call == call.call &&
-             task->replay == replay;
-             ++task) {
-            const Index shape = nccl_.gathered.streams[stream].launches[task->launch].shape_index;
-            const auto found = nccl_.local.tasks.find({call.instance, shape});
-            if (found == nccl_.local.tasks.end() || task->task >= found->second.size())
-                continue;
-            for (const LocalSend &send : found->second[task->task].edges)
-                parts.push_back({call.instance, send});
-        }
+        const auto is_of_call = [&](const TaskRef &task) {
+            return task.stream == stream && task.call == call.call && task.replay == replay;
+        };
+        auto task = std::lower_bound(tasks_.begin(), tasks_.end(),
+                                     TaskRef{stream, call.call, replay, 0, 0});
+        const bool is_launched = task != tasks_.end() && is_of_call(*task);
+        for (; task != tasks_.end() && is_of_call(*task); ++task)
+            add(call.instance, nccl_.gathered.streams[stream].launches[task->launch].shape_index,
+                task->task);
+        if (is_launched || is_p2p(operation.func))
+            continue;
+        // What the launch of another rank says of it.
+        const LocalOperation &local =
+            nccl_.local
+                .collectives[static_cast<std::size_t>(&operation - nccl_.collectives.data())];
+        add(call.instance, local.shape, local.task);
     }
     return parts;
 }

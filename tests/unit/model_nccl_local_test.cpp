@@ -150,6 +150,7 @@ TEST(NcclLocal, ARankWithoutALaunchDidWhatTheOthersDid) {
     const model::Model model = pair.model();
     EXPECT_EQ(state_of_first(model), LocalState::Modelled);
     EXPECT_EQ(model.nccl.local.collectives[0].payload_bytes, 2 * BYTES);
+    EXPECT_EQ(Parts(model).local_of(collective(model, 0)).size(), 4U);
     const auto gpus = local_bytes_between(model, 0, seconds(12), seconds(13));
     ASSERT_EQ(gpus.size(), 2U);
     EXPECT_EQ(gpus[0].calls_without_launch + gpus[1].calls_without_launch, 1U);
