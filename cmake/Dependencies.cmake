@@ -78,9 +78,15 @@ if(NOT CUPTI_INCLUDE OR NOT CUDA_INCLUDE)
   message(STATUS "CUDA's CUPTI headers not found: optional, only a check of the guest library's declarations needs them "
                  "(fix: install NVIDIA's CUDA toolkit, or set CUDA_HOME)")
 endif()
+# As above: userspace/nvidia/nvml_abi.h.
+find_path(NVML_INCLUDE nvml.h HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
+if(NOT NVML_INCLUDE)
+  message(STATUS "NVML's header not found: optional, only a check of collwire's declarations needs it "
+                 "(fix: install NVIDIA's CUDA toolkit, or set CUDA_HOME)")
+endif()
 # Nothing is built from these yet.
 find_path(NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
 if(NOT NCCL_INCLUDE)
   message(STATUS "NCCL's headers not found: optional, nothing needs them yet (fix: install NVIDIA's libnccl-dev, or set NCCL_HOME)")
 endif()
-mark_as_advanced(CUPTI_INCLUDE CUDA_INCLUDE NCCL_INCLUDE)
+mark_as_advanced(CUPTI_INCLUDE CUDA_INCLUDE NCCL_INCLUDE NVML_INCLUDE)

@@ -60,5 +60,7 @@ template <typename T, const auto &FIELDS> const RecordLayout *layout(std::string
 [[nodiscard]] const RecordLayout *nccl_layout_of(std::uint64_t kind);
 // The same, of the kinds from CW_KIND_GPU_KERNEL on.
 [[nodiscard]] const RecordLayout *gpu_layout_of(std::uint64_t kind);
+// The same, of the kinds from CW_KIND_NVLINK_GPU on.
+[[nodiscard]] const RecordLayout *nvlink_layout_of(std::uint64_t kind);
 
 } // namespace collwire::capture

@@ -355,7 +355,9 @@ const RecordLayout *layout_of(std::uint64_t kind) {
     case CW_KIND_SAMPLE_GAP:
         return layout<cw_sample_gap, SAMPLE_GAP>("cw_sample_gap");
     default:
-        return kind >= CW_KIND_GPU_KERNEL ? gpu_layout_of(kind) : nccl_layout_of(kind);
+        return kind >= CW_KIND_NVLINK_GPU   ? nvlink_layout_of(kind)
+               : kind >= CW_KIND_GPU_KERNEL ? gpu_layout_of(kind)
+                                            : nccl_layout_of(kind);
     }
 }
 

@@ -218,6 +218,18 @@ std::vector<cw_counter_sample> samples_of(std::span<const std::byte> record) {
     return samples;
 }
 
+std::vector<cw_nvlink_value> nvlink_values_of(std::span<const std::byte> record) {
+    if (record.size() < sizeof(cw_nvlink_sample))
+        return {};
+    const std::size_t room = (record.size() - sizeof(cw_nvlink_sample)) / sizeof(cw_nvlink_value);
+    const std::size_t said = record_as<cw_nvlink_sample>(record).n;
+    std::vector<cw_nvlink_value> values(std::min(room, said));
+    if (!values.empty())
+        std::memcpy(values.data(), record.data() + sizeof(cw_nvlink_sample),
+                    values.size() * sizeof(cw_nvlink_value));
+    return values;
+}
+
 std::vector<std::int32_t> order_of(std::span<const std::byte> record) {
     const auto head = record_as<cw_nccl_channel>(record);
     if (record.size() < sizeof head)

@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "collwire/node_records.h"
+#include "collwire/nvlink_records.h"
 #include "collwire/port_records.h"
 #include "collwire/record.h"
 
@@ -71,6 +72,8 @@ template <typename T> [[nodiscard]] T record_as(std::span<const std::byte> recor
 
 // The samples after a cw_counter_samples, at most as many as fit into the record.
 [[nodiscard]] std::vector<cw_counter_sample> samples_of(std::span<const std::byte> record);
+// The values after a cw_nvlink_sample, likewise.
+[[nodiscard]] std::vector<cw_nvlink_value> nvlink_values_of(std::span<const std::byte> record);
 // The ranks after a cw_nccl_channel, likewise.
 [[nodiscard]] std::vector<std::int32_t> order_of(std::span<const std::byte> record);
 

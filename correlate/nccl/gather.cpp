@@ -154,6 +154,14 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_gpu_window(session, record);
     case CW_KIND_GPU_TRACE:
         return add_gpu_trace(session, record);
+    case CW_KIND_NVLINK_GPU:
+        return add_nvlink_gpu(session, record);
+    case CW_KIND_NVLINK_SAMPLE:
+        return add_nvlink_sample(session, record);
+    case CW_KIND_NVLINK_GAP:
+        return add_nvlink_gap(session, record);
+    case CW_KIND_XID:
+        return add_xid(session, record);
     default:
         return true;
     }

@@ -23,6 +23,9 @@ inline constexpr std::uint32_t MAX_ENDPOINTS = 256;           // of a connection
 inline constexpr std::uint64_t MAX_SOCKETS = 100'000;
 inline constexpr std::uint64_t MAX_GPU_KERNELS = 50'000'000;
 inline constexpr std::uint64_t MAX_GPU_WINDOWS = 20'000'000;
+inline constexpr std::uint64_t MAX_NVLINK_SAMPLES = 20'000'000;
+inline constexpr std::size_t MAX_NVLINK_GAPS = 10'000; // of a GPU; a recorder makes one a minute
+inline constexpr std::uint64_t MAX_NVLINK_GPUS = 1024; // of all recordings of a host
 
 class Gather {
 public:
@@ -38,7 +41,7 @@ private:
                       comms = 0, ends = 0, channels = 0, locals = 0, params = 0, images = 0,
                       processes = 0, connections = 0, networks = 0, progress = 0, steps = 0,
                       closed_sockets = 0, errors = 0, gpu_kernels = 0, gpu_windows = 0,
-                      gpu_others = 0;
+                      gpu_others = 0, nvlink_samples = 0, nvlink_others = 0;
     };
 
     CommStream &stream_of(Index session, std::uint32_t tgid, std::uint64_t address);
@@ -68,12 +71,19 @@ private:
     bool add_gpu_window(Index session, std::span<const std::byte> record);
     bool add_gpu_trace(Index session, std::span<const std::byte> record);
     GpuProcess &gpu_process_of(Index session, std::uint32_t tgid);
+    bool add_nvlink_gpu(Index session, std::span<const std::byte> record);
+    bool add_nvlink_sample(Index session, std::span<const std::byte> record);
+    bool add_nvlink_gap(Index session, std::span<const std::byte> record);
+    bool add_xid(Index session, std::span<const std::byte> record);
+    // Null: too many.
+    GatheredNvlink *nvlink_gpu_of(Index session, std::uint32_t gpu);
 
     Gathered gathered_;
     Counts counts_;                         // of the capture that was started last
     ByAddress<std::vector<Index>> sockets_; // by inode
     ByAddress<Index> images_;               // by number
     ByAddress<Index> gpu_processes_;        // by 0
+    ByAddress<Index> nvlink_gpus_;          // by 0, NVML's index instead of a process
 };
 
 } // namespace collwire::nccl

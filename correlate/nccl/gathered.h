@@ -15,7 +15,9 @@
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_launch_records.h"
+#include "collwire/nvlink_records.h"
 #include "collwire/socket_records.h"
+#include "correlate/gpu/nvlink_history.h"
 #include "correlate/model/known.h"
 #include "correlate/nccl/byte_series.h"
 #include "correlate/nccl/connection_times.h"
@@ -256,6 +258,20 @@ struct GpuProcess {
     std::map<std::string, std::uint64_t> unknown_names; // kernels, by name
 };
 
+// The NVLinks of a GPU.
+struct GatheredNvlink {
+    Index session = NONE;
+    cw_nvlink_gpu record{}; // the last one
+    gpu::NvlinkHistory history;
+    std::vector<cw_nvlink_gap> gaps; // of this GPU, and of all
+};
+
+// cw_xid
+struct GatheredXid {
+    Index session = NONE;
+    cw_xid record{};
+};
+
 struct Gathered {
     std::vector<CommStream> streams;
     ByAddress<Index> stream_at;
@@ -277,6 +293,8 @@ struct Gathered {
     ByAddress<std::vector<StepSample>> steps;
     ByAddress<std::vector<ProgressEvent>> progress;
     std::vector<GpuProcess> gpu_processes;
+    std::vector<GatheredNvlink> nvlink_gpus;
+    std::vector<GatheredXid> xids;
 };
 
 } // namespace collwire::nccl

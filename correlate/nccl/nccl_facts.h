@@ -20,6 +20,7 @@
 #include "correlate/nccl/gathered.h"
 #include "correlate/nccl/gpu_kernels.h"
 #include "correlate/nccl/local_traffic.h"
+#include "correlate/nccl/nvlink_facts.h"
 #include "correlate/nccl/op_bytes.h"
 
 namespace collwire::nccl {
@@ -419,6 +420,7 @@ struct NcclFacts {
     Control control;
     GpuFacts gpu;
     LocalFacts local;
+    NvlinkFacts nvlink;
     std::vector<UnlistedLaunches> unjoined; // without a known call
     std::vector<UnlistedLaunches> replays;  // beyond those that are listed as operations
     std::uint64_t ops_truncated = 0;        // launches with more operations than were recorded

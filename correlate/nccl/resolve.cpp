@@ -31,6 +31,7 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     account_local(model);
     time_operations(model);
     join_gpu(model);
+    join_nvlink(model);
     find_findings(model);
     find_errors(model);
 }

@@ -40,6 +40,8 @@ void account_derived(model::Model &model);
 void time_operations(model::Model &model);
 // Finds the launch of each GPU kernel.
 void join_gpu(model::Model &model);
+// Measures NVLinks, and finds where their failures began.
+void join_nvlink(model::Model &model);
 // Finds configuration and usage problems.
 void find_findings(model::Model &model);
 // Joins the signs of errors.

@@ -16,6 +16,7 @@
 #include "correlate/report/json_links.h"
 #include "correlate/report/json_local.h"
 #include "correlate/report/json_nccl.h"
+#include "correlate/report/json_nvlink.h"
 #include "correlate/report/json_sections.h"
 #include "correlate/report/names.h"
 #include "correlate/report/units.h"
@@ -137,6 +138,7 @@ void write_nccl(JsonReportWriter &writer, const Model &model, const JsonOptions 
     writer.array("other_calls", nccl::other_calls(nccl), other_calls_json);
     writer.value("gpu", gpu_json(model));
     writer.value("local", local_json(model));
+    writer.value("nvlink", nvlink_json(model));
 }
 
 } // namespace

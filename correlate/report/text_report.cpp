@@ -17,6 +17,7 @@
 #include "correlate/report/text_gpu.h"
 #include "correlate/report/text_local.h"
 #include "correlate/report/text_nccl.h"
+#include "correlate/report/text_nvlink.h"
 #include "correlate/report/text_sockets.h"
 #include "correlate/report/text_tiers.h"
 #include "correlate/report/text_writer.h"
@@ -72,6 +73,7 @@ public:
         text_ += errors_text(model_, options_);
         text_ += nccl_text(model_, options_);
         text_ += gpu_text(model_, options_);
+        text_ += nvlink_text(model_, options_);
         text_ += tiers_text(model_, options_);
         text_ += local_text(model_, options_);
         node_pairs();

@@ -348,6 +348,10 @@ public:
         capture_.add(record);
         return *this;
     }
+    NodeBuilder &add_header(const cw_header &record) {
+        capture_.add_header(record);
+        return *this;
+    }
     NodeBuilder &end(double time = 20, std::uint32_t reason = 0) {
         capture_.add_end(seconds(time), reason);
         return *this;

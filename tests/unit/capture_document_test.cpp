@@ -18,6 +18,7 @@
 #include "correlate/capture/gpu_names.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/nccl_names.h"
+#include "correlate/capture/nvlink_names.h"
 
 namespace collwire::capture {
 namespace {
@@ -224,27 +225,17 @@ void expect_flags(const std::string &enumeration, std::span<const NamedNumber> n
 
 TEST(CaptureDocument, EveryNumberHasAName) {
     const std::map<std::string, std::string_view (*)(std::uint64_t)> functions = {
-        {"cw_link_layer", link_layer_name},
-        {"cw_gid_type", gid_type_name},
-        {"cw_probe_kind", probe_kind_name},
-        {"cw_source_state", source_state_name},
-        {"cw_wire_class", wire_class_name},
-        {"cw_post_class", post_class_name},
-        {"cw_counter_unit", counter_unit_name},
-        {"cw_counter_source", counter_source_name},
-        {"cw_loss_class", loss_class_name},
-        {"cw_nccl_func", nccl_func_name},
-        {"cw_nccl_pattern", nccl_pattern_name},
-        {"cw_nccl_algorithm", nccl_algorithm_name},
-        {"cw_nccl_protocol", nccl_protocol_name},
-        {"cw_nccl_capability", nccl_capability_name},
-        {"cw_nccl_transport", nccl_transport_name},
-        {"cw_nccl_role", nccl_role_name},
-        {"cw_nccl_result_of", nccl_result_of_name},
-        {"cw_nccl_socket_type", nccl_socket_type_name},
-        {"cw_gpu_state", gpu_state_name},
-        {"cw_gpu_reason", gpu_reason_name},
-        {"cw_rung", rung_name}};
+        {"cw_link_layer", link_layer_name},         {"cw_gid_type", gid_type_name},
+        {"cw_probe_kind", probe_kind_name},         {"cw_source_state", source_state_name},
+        {"cw_wire_class", wire_class_name},         {"cw_post_class", post_class_name},
+        {"cw_counter_unit", counter_unit_name},     {"cw_counter_source", counter_source_name},
+        {"cw_loss_class", loss_class_name},         {"cw_nccl_func", nccl_func_name},
+        {"cw_nccl_pattern", nccl_pattern_name},     {"cw_nccl_algorithm", nccl_algorithm_name},
+        {"cw_nccl_protocol", nccl_protocol_name},   {"cw_nccl_capability", nccl_capability_name},
+        {"cw_nccl_transport", nccl_transport_name}, {"cw_nccl_role", nccl_role_name},
+        {"cw_nccl_result_of", nccl_result_of_name}, {"cw_nccl_socket_type", nccl_socket_type_name},
+        {"cw_gpu_state", gpu_state_name},           {"cw_gpu_reason", gpu_reason_name},
+        {"cw_nvlink_gap_reason", nvlink_gap_name},  {"cw_rung", rung_name}};
     for (const auto &[name, function] : functions)
         for (const auto &[enumerator, number] : header().enums.at(name))
             if (!is_count(enumerator)) {
@@ -264,6 +255,7 @@ TEST(CaptureDocument, EveryNumberHasAName) {
     expect_flags("cw_nccl_connection_flags", nccl_connection_flag_names());
     expect_flags("cw_tcp_socket_flags", tcp_socket_flag_names());
     expect_flags("cw_gpu_kernel_flags", gpu_kernel_flag_names());
+    expect_flags("cw_xid_flags", xid_flag_names());
 }
 
 } // namespace

@@ -50,6 +50,7 @@ protected:
         options_.guest_libraries = [] {
             return std::vector<std::string>{"/usr/lib/collwire/libcollwire_cupti.so"};
         };
+        options_.nvlink = [] { return nvidia::NvlinkLook{}; };
         options_.netlink = [] {
             inventory::NetlinkFacts facts;
             facts.devices["mlx5_0"].name = "mlx5_0";
@@ -312,6 +313,33 @@ TEST_F(Doctor, MissingGuestLibraryIsNamed) {
     EXPECT_EQ(gpu.state, CheckState::Limited);
     EXPECT_NE(gpu.found.find("not installed"), std::string::npos) << gpu.found;
     EXPECT_FALSE(gpu.fix.empty());
+}
+
+TEST_F(Doctor, NvlinksAreListedWithTheirState) {
+    EXPECT_EQ(check(run(), "NVLink").found, "no NVIDIA driver");
+    EXPECT_EQ(find_check(run(), "kernel log"), nullptr);
+    nvidia::NvlinkLook look;
+    look.outcome = nvidia::NvlinkLook::Outcome::Listed;
+    look.gpus.push_back({"0000:1b:00.0", "H100", 18, 17, true, true});
+    options_.nvlink = [&look] { return look; };
+    tree_.file("/proc/driver/nvidia/version", "");
+    tree_.file("/dev/kmsg", "");
+    EXPECT_EQ(check(run(), "NVLink").state, CheckState::Ok);
+    EXPECT_EQ(check(run(), "NVLink").found, "0000:1b:00.0: 18 NVLinks, 17 up");
+    EXPECT_EQ(check(run(), "kernel log").state, CheckState::Ok);
+    look.gpus[0].has_bytes = false;
+    EXPECT_EQ(check(run(), "NVLink").state, CheckState::Limited);
+    look.outcome = nvidia::NvlinkLook::Outcome::NoAnswer;
+    look.problem = "NVML gave no answer within 10 s";
+    EXPECT_EQ(check(run(), "NVLink").state, CheckState::Limited);
+    EXPECT_FALSE(check(run(), "NVLink").fix.empty());
+    EXPECT_EQ(run().exit_status, EXIT_DONE);
+}
+
+TEST_F(Doctor, ADriverWithoutNvmlAndAMissingKernelLogAreNamed) {
+    tree_.file("/proc/driver/nvidia/version", "");
+    EXPECT_EQ(check(run(), "NVLink").state, CheckState::Limited);
+    EXPECT_EQ(check(run(), "kernel log").found, "no /dev/kmsg");
 }
 
 TEST_F(Doctor, JsonHoldsWhatTheTextSays) {

@@ -157,6 +157,9 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                        "SIGUSR1 to the recorder");
     verb->add_flag("--no-wire", command->no_wire,
                    "Do not count packets of software devices: soft-RoCE is treated like a NIC");
+    verb->add_flag("--no-nvlink", command->no_nvlink,
+                   "Do not start NVML, and do not read the NVIDIA driver's errors. While NVML "
+                   "runs, a GPU cannot be reset");
     verb->add_flag("--counters-only", options.counters_only,
                    "Devices, ports and their counters only: no probes, needs no privilege. Not "
                    "with --pid, --posts or --gpu")

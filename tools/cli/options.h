@@ -36,6 +36,7 @@ struct RecordCommand {
     std::string gpu; // empty: no trace of GPU kernels
     bool no_wire = false;
     bool no_nccl = false;
+    bool no_nvlink = false;
     bool has_separator = false; // `--` stands before the command to start
 };
 

@@ -9,10 +9,12 @@
 #include <cstring>
 #include <string>
 
+#include "collwire/nvlink_records.h"
 #include "collwire/port_records.h"
 #include "collwire/record_kinds.h"
 #include "correlate/capture/fields.h"
 #include "correlate/capture/kinds.h"
+#include "correlate/capture/nvlink_names.h"
 #include "correlate/capture/reader.h"
 
 namespace collwire::cli {
@@ -127,6 +129,24 @@ void add_fields(Json &object, std::span<const Field> fields, ByteSpan bytes) {
     }
 }
 
+// A value of a type that is not a number NVML's fields have is left to the reader.
+Json nvlink_values_json(ByteSpan record) {
+    Json values = Json::array();
+    for (const cw_nvlink_value &value : capture::nvlink_values_of(record)) {
+        Json object = {
+            {"field", value.field},
+            {"field_name", capture::nvml_field_name(value.field)},
+            {"link", value.link == CW_NVLINK_ALL_LINKS ? Json(nullptr) : Json(value.link)},
+            {"type", value.type},
+            {"result", value.result}};
+        if (value.result != 0)
+            object["result_name"] = capture::nvml_result_name(value.result);
+        object["value"] = value.result == 0 ? Json(value.value) : Json(nullptr);
+        values.push_back(std::move(object));
+    }
+    return values;
+}
+
 } // namespace
 
 Json record_json(const cw_header &header, ByteSpan record) {
@@ -146,6 +166,8 @@ Json record_json(const cw_header &header, ByteSpan record) {
             samples.push_back({{"id", sample.id}, {"value", sample.value}});
         object["samples"] = std::move(samples);
     }
+    if (header.kind == CW_KIND_NVLINK_SAMPLE)
+        object["values"] = nvlink_values_json(record);
     if (header.kind == CW_KIND_NCCL_CHANNEL)
         object["order"] = capture::order_of(record);
     return object;

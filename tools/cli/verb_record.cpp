@@ -121,6 +121,7 @@ Result<void> interpret(RecordCommand &command) {
     options.ring_bytes = *ring;
     options.wire = !command.no_wire;
     options.nccl = !command.no_nccl;
+    options.nvlink = !command.no_nvlink;
     options.posts = command.posts == "on"    ? record::PostsMode::On
                     : command.posts == "off" ? record::PostsMode::Off
                                              : record::PostsMode::Auto;

@@ -25,6 +25,8 @@ std::vector<Check> check_kernel(const DoctorOptions &options);
 std::vector<Check> check_rdma(const DoctorOptions &options, DoctorReport &report);
 // The guest library for GPU kernels: installed, and loaded in CUDA processes.
 std::vector<Check> check_gpu(const DoctorOptions &options);
+// NVML, the GPUs' NVLinks and their counters, the kernel log.
+std::vector<Check> check_nvlink(const DoctorOptions &options);
 // rdma-core's providers, CUDA, NCCL, NUMA.
 std::vector<Check> check_user_space(const std::string &root);
 

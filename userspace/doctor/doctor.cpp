@@ -183,6 +183,7 @@ DoctorReport run_doctor(DoctorOptions options) {
     append(check_rdma(options, report));
     append(check_user_space(options.root));
     append(check_gpu(options));
+    append(check_nvlink(options));
     report.sources = outlooks(report);
     report.exit_status = exit_status(report);
     return report;

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "userspace/doctor/report.h"
 #include "userspace/doctor/trials.h"
+#include "userspace/nvidia/nvlink_look.h"
 #include "userspace/process/guest_library.h"
 
 namespace collwire::doctor {
@@ -18,6 +19,7 @@ struct DoctorOptions {
     std::string root; // before every path; empty: the machine itself
     Trials trials = machine_trials();
     std::function<std::vector<std::string>()> guest_libraries = process::installed_guest_libraries;
+    std::function<nvidia::NvlinkLook()> nvlink = [] { return nvidia::look_at_nvlink(); };
     std::function<inventory::NetlinkFacts()> netlink = inventory::read_netlink_facts;
     // (device index, port)
     std::function<Result<std::vector<netlink::OptionalCounter>>(std::uint32_t, std::uint32_t)>

@@ -21,12 +21,14 @@
 #include "userspace/sources/mappings_source.h"
 #include "userspace/sources/mlx5_source.h"
 #include "userspace/sources/nccl/source.h"
+#include "userspace/sources/nvlink_source.h"
 #include "userspace/sources/port_event_source.h"
 #include "userspace/sources/posts_source.h"
 #include "userspace/sources/qp_source.h"
 #include "userspace/sources/rxe_wire_source.h"
 #include "userspace/sources/socket_end_source.h"
 #include "userspace/sources/socket_source.h"
+#include "userspace/sources/xid_source.h"
 
 namespace collwire::record {
 namespace {
@@ -38,6 +40,7 @@ constexpr std::uint64_t LAST_EVENTS_NS = 1'000'000'000;
 // Without NCCL no other file than the guest library's is of interest.
 constexpr std::uint64_t NO_FILE_BYTES = ~std::uint64_t{0};
 constexpr std::chrono::milliseconds UNREAD_AGAIN{5};
+constexpr std::uint64_t LEAST_NVLINK_NS = 100'000'000;
 
 } // namespace
 
@@ -54,6 +57,9 @@ Result<void> RecordSession::prepare(const RecordOptions &options) {
     counters.interval_ns = options.interval_ns;
     if (auto added = add(std::make_unique<sources::InventorySource>(std::move(inventory))); !added)
         return added;
+    // Before any program is loaded: the process that runs NVML then has none of their descriptors.
+    if (auto added = add_nvidia_sources(options); !added)
+        return added;
     if (!options.counters_only) {
         if (auto prepared = prepare_kernel_sources(options); !prepared)
             return prepared;
@@ -67,6 +73,20 @@ Result<void> RecordSession::add(std::unique_ptr<source::Source> source) {
     if (auto prepared = added.prepare(); !prepared)
         return std::move(prepared).failure().in(added.name());
     return {};
+}
+
+Result<void> RecordSession::add_nvidia_sources(const RecordOptions &options) {
+    if (!options.nvlink)
+        return {};
+    sources::NvlinkOptions nvlink_options;
+    nvlink_options.interval_ns = std::max(options.interval_ns, LEAST_NVLINK_NS);
+    auto nvlink = std::make_unique<sources::NvlinkSource>(std::move(nvlink_options));
+    const sources::NvlinkSource &added_nvlink = *nvlink;
+    if (auto added = add(std::move(nvlink)); !added)
+        return added;
+    return added_nvlink.has_nvidia()
+               ? add(std::make_unique<sources::XidSource>(sources::XidOptions{}))
+               : Result<void>{};
 }
 
 Result<void> RecordSession::prepare_kernel_sources(const RecordOptions &options) {

@@ -57,6 +57,7 @@ public:
     [[nodiscard]] std::uint32_t node_flags() const;
 
 private:
+    Result<void> add_nvidia_sources(const RecordOptions &options);
     Result<void> prepare_kernel_sources(const RecordOptions &options);
     Result<void> add_kernel_sources(const RecordOptions &options);
     Result<void> add_nccl_sources(const RecordOptions &options,

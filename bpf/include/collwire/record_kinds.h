@@ -4,7 +4,7 @@
 #define COLLWIRE_RECORD_KINDS_H
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 7
+#define CW_SCHEMA_MINOR 8
 
 /* The kind of a record. Numbers are never reused. */
 enum cw_kind {
@@ -67,6 +67,11 @@ enum cw_kind {
 	CW_KIND_GPU_NAME = 97,
 	CW_KIND_GPU_WINDOW = 98,
 	CW_KIND_GPU_TRACE = 99,
+	/* NVLink: read by the recorder through NVML and from the kernel log */
+	CW_KIND_NVLINK_GPU = 112,
+	CW_KIND_NVLINK_SAMPLE = 113,
+	CW_KIND_NVLINK_GAP = 114,
+	CW_KIND_XID = 115,
 	/* From here on for the recorder alone: never in a capture. */
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,

@@ -13,6 +13,7 @@
 #include "collwire/nccl_error_records.h"
 #include "collwire/nccl_launch_records.h"
 #include "collwire/node_records.h"
+#include "collwire/nvlink_records.h"
 #include "collwire/port_records.h"
 #include "collwire/post_records.h"
 #include "collwire/qp_records.h"
