@@ -135,7 +135,8 @@ CASES = {case.name: case for case in (
     Case("one-node", "everything", ranks_per_node=4, over_sockets=True, options=("--local-launches",), fewest_figures=0, fewest_calls=30,
          first_version=(2, 24)),
     # Two nodes of two ranks: on each channel a rank has one neighbour in its node and one on the network.
-    Case("two-nodes", "ring", {"NCCL_ALGO": "Ring"}, ranks_per_node=2, over_sockets=True, first_version=(2, 24)),
+    # The pauses let the recorder read the connections.
+    Case("two-nodes", "ring", {"NCCL_ALGO": "Ring"}, ranks_per_node=2, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
 )}
 
 # Through a network plugin whose layouts collwire does not know: pointers lead to its queue pairs, or (hidden) none does.
