@@ -24,5 +24,5 @@ collwire_test(model_nccl_test LABEL unit
           model_nccl_loss_test.cpp model_nccl_open_groups_test.cpp model_nccl_plugins_test.cpp model_nccl_pxn_test.cpp
           model_nccl_local_test.cpp model_nccl_queue_pairs_test.cpp model_nccl_sockets_test.cpp
           model_nccl_transports_test.cpp
-          model_nccl_times_test.cpp nccl_connection_times_test.cpp nccl_neighbours_test.cpp
+          model_nccl_gpu_test.cpp model_nccl_times_test.cpp nccl_connection_times_test.cpp nccl_neighbours_test.cpp
   LIBS collwire_model collwire_zstd)

@@ -170,7 +170,8 @@ RecordSession::add_nccl_sources(const RecordOptions &options,
     nccl.files = options.nccl_files;
     nccl.probes.symbols = options.symbols;
     nccl.probes.api_returns = options.api_returns;
-    nccl.probes.local_launches = options.local_launches;
+    // A kernel of a launch that is not recorded would take another one's place in the order.
+    nccl.probes.local_launches = options.local_launches || options.gpu != GpuMode::Off;
     nccl.probes.network_times = options.network_times;
     nccl.probes.warnings = options.warnings;
     nccl.on_error = look_at_qps_;
