@@ -21,6 +21,7 @@ OTHER_KERNELS = 1
 TOLERANCE_NS = 300_000
 RECORDED_S = 4
 TRACED_KERNELS = 20
+STALL_SEEN_S, STALL_S = 2, 6
 
 
 class RecordedJob(double_job.Job):
@@ -98,9 +99,26 @@ def in_the_middle(arguments, library, directory, **options):
     return judge(arguments, job, directory, is_late=True)
 
 
+def on_a_stall(arguments, library, directory):
+    """One rank is late for one operation: the recorder arms while the others wait."""
+    job = RecordedJob(arguments, library, ranks=2)
+    with one_machine.Recorder(arguments.collwire, f"{directory}/capture", f"--gpu=stall:{STALL_SEEN_S}s", "--nccl", library) as recorder:
+        double_job.run_job(job, directory, "job", ["--plan", "training", "--count", "8", "--stall-rank", "1", "--stall-at", "20", "--stall-ms",
+                                                   str(STALL_S * 1000)])
+    assert recorder.status == 0, recorder.said()
+    stall = next(line for line in double_job.lines_of(f"{directory}/job.1") if line["event"] == "stall")
+    for rank in job.processes:
+        armed = [line for line in double_job.lines_of(f"{directory}/cupti.{rank}") if line["event"] == "call" and line["function"] == "cuptiActivityEnable"]
+        assert len(armed) == 1, armed
+        seen_s = (armed[0]["begin_ns"] - stall["at_ns"]) / 1e9
+        assert STALL_SEEN_S <= seen_s < STALL_S, f"armed {seen_s:.1f} s after the stall began"
+    return judge(arguments, job, directory, is_late=True)
+
+
 CASES = {
     "start": from_the_start,
     "middle": in_the_middle,
+    "stall": on_a_stall,
     # One process, four devices, a thread for each: several communicators on each device.
     "devices": lambda *where: from_the_start(*where, plan="training", ranks=4, ranks_per_node=4, ranks_per_process=4),
     "devices-middle": lambda *where: in_the_middle(*where, ranks=4, ranks_per_node=4, ranks_per_process=4),
