@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of GPU kernels, and the launches that they belong to.
+#include <nlohmann/json.hpp>
+
 #include "collwire/gpu_records.h"
 #include "collwire/record_kinds.h"
 #include "correlate/report/json_gpu.h"
