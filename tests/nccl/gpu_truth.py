@@ -22,7 +22,7 @@ class Kernel:
     hash_: str
     rank: int
     place: int # among the kernels of its communicator and rank
-    works: list # (function, bytes)
+    works: list # (function, bytes; None: sends and receives)
     start_ns: int
     end_ns: int # 0: it never ended
     is_handed: bool # CUPTI gave it to the guest library
@@ -42,7 +42,7 @@ def kernels_of(process, cupti_log, cuda_log, has_one_clock):
     for kernel, work in sorted(zip(ours, theirs), key=lambda pair: (pair[0]["correlation"], pair[0]["graph_node"])):
         key = (work["comm_hash"], work["rank"])
         shift_ns = 0 if has_one_clock else ahead_ns
-        found.append(Kernel(process, kernel["device"], *key, places[key], [(each["function"].split("_")[0], each["bytes"]) for each in work["works"]],
+        found.append(Kernel(process, kernel["device"], *key, places[key], [(each["function"].split("_")[0], each.get("bytes")) for each in work["works"]],
                             kernel["start_ns"] + shift_ns, kernel["end_ns"] + shift_ns,
                             kernel["id"] in delivered and kernel["record"] == "recorded"))
         places[key] += 1
