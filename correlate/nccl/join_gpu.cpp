@@ -121,7 +121,7 @@ private:
         const std::vector<cw_nccl_shape_task> &tasks = nccl_.shapes[launch.shape_index].tasks;
         if (tasks.empty())
             return fact;
-        // Captures before 1.7. Several tasks share channels.
+        // Captures before 1.9. Several tasks share channels.
         if (fact.channels == 0 && tasks.size() == 1)
             fact.channels = tasks.front().n_channels;
         // Of several functions NCCL takes the kernel of any.
