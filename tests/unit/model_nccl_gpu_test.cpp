@@ -23,11 +23,9 @@ public:
     GpuJob() { state(11.5, CW_GPU_ARMED); }
 
     NcclBuilder &comm(std::uint64_t comm, std::int32_t cuda_dev, std::int32_t rank = 0) {
-        ranks_.emplace_back(node_, RankOptions{.pid = PID,
-                                               .comm = comm,
-                                               .hash = comm,
-                                               .rank = rank,
-                                               .cuda_dev = cuda_dev});
+        ranks_.emplace_back(
+            node_, RankOptions{
+                       .pid = PID, .comm = comm, .hash = comm, .rank = rank, .cuda_dev = cuda_dev});
         return ranks_.back().comm();
     }
     // A call and its launch, with a block for each bit of the mask.

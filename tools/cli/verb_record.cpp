@@ -32,9 +32,10 @@ Result<std::uint32_t> ring_bytes(const std::string &text) {
 }
 
 Error bad_gpu(const std::string &text, std::string_view problem) {
-    return error(ErrorKind::Usage, fmt::format("--gpu={}: {}. Fix: --gpu, --gpu=slices, "
-                                               "--gpu=slices:2s/60s, --gpu=signal or --gpu=stall:10s",
-                                               text, problem));
+    return error(ErrorKind::Usage,
+                 fmt::format("--gpu={}: {}. Fix: --gpu, --gpu=slices, "
+                             "--gpu=slices:2s/60s, --gpu=signal or --gpu=stall:10s",
+                             text, problem));
 }
 
 Result<void> interpret_gpu(const std::string &text, record::RecordOptions &options) {

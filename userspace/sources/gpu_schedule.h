@@ -9,7 +9,7 @@ namespace collwire::sources {
 
 enum class GpuTraceMode {
     Always,
-    Slices,   // each starts at a multiple of the period of CLOCK_REALTIME, on all nodes at once
+    Slices,    // each starts at a multiple of the period of CLOCK_REALTIME, on all nodes at once
     OnTrigger, // one slice for each trigger
 };
 

@@ -60,7 +60,8 @@ struct cw_gpu_kernel_item {
 
 #define CW_GPU_NAME_BYTES 120
 
-/* The name of a kernel, before the first kernel that has it in a trace, and for each new recorder. */
+/* The name of a kernel, before the first kernel that has it in a trace, and for each new recorder.
+ */
 struct cw_gpu_name_item {
 	__u16 name;
 	__u16 is_truncated;
@@ -108,8 +109,8 @@ enum cw_gpu_reason {
 };
 
 /*
- * A state of the guest, at each change, with each flush, and for each new recorder. Counts grow from
- * the process's start.
+ * A state of the guest, at each change, with each flush, and for each new recorder. Counts grow
+ * from the process's start.
  */
 struct cw_gpu_state_item {
 	__u32 state;  /* enum cw_gpu_state */

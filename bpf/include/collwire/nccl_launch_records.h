@@ -133,7 +133,8 @@ struct cw_nccl_launch {
 	__u8 flags;    /* enum cw_nccl_launch_flags */
 	__u8 reserved;
 	struct cw_nccl_task_ref tasks[CW_NCCL_LAUNCH_TASKS];
-	__u64 channel_mask; /* of its kernel plan: its kernel has a block for each bit; 0: not known */
+	__u64 channel_mask; /* of its kernel plan: its kernel has a block for each bit; 0: not known
+			     */
 };
 
 #define CW_NCCL_MORE_TASKS 4
