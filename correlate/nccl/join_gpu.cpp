@@ -124,9 +124,10 @@ private:
         // Captures before 1.9. Several tasks share channels.
         if (fact.channels == 0 && tasks.size() == 1)
             fact.channels = tasks.front().n_channels;
-        // Of several functions NCCL takes the kernel of any.
+        // Of several functions NCCL takes the kernel of any, and of several broadcasts it makes an
+        // AllGatherV (2.29).
         const std::uint8_t func = tasks.front().func;
-        if (func <= CW_NCCL_ALL_REDUCE &&
+        if (func <= CW_NCCL_ALL_REDUCE && (func != CW_NCCL_BROADCAST || tasks.size() == 1) &&
             std::ranges::all_of(tasks, [func](const auto &task) { return task.func == func; }))
             fact.func = func;
         return fact;

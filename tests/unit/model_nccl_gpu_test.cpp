@@ -137,6 +137,17 @@ TEST(NcclGpu, AKernelOfSeveralTasksHasABlockForEachChannelOfTheirUnion) {
     EXPECT_EQ(trace_of(model, 0).contradicted, 1U);
 }
 
+TEST(NcclGpu, TheKernelOfSeveralBroadcastsIsNoBroadcast) {
+    GpuJob job;
+    job.name(11.5, 0, "ncclDevKernel_AllGatherV_RING_LL");
+    NcclBuilder &rank = job.comm(0xc0, 0);
+    const std::vector<CallOptions> two = {{.func = CW_NCCL_BROADCAST, .buffer = 0x1000},
+                                          {.func = CW_NCCL_BROADCAST, .buffer = 0x2000}};
+    GpuJob::launch(rank, 12, 0b1, two, 0x52);
+    job.kernel(12, 1);
+    EXPECT_EQ(trace_of(job.model(), 0).exact, 1U);
+}
+
 TEST(NcclGpu, CommunicatorsOnSeveralDevicesOfAProcessAreJoinedByDevice) {
     GpuJob job;
     job.name(11.5, 0, ALL_GATHER);
