@@ -10,6 +10,7 @@ import identity_truth
 
 # Both logs are written by one thread of the double.
 MOST_DIFFERENCE_NS = 50_000_000
+NEVER_NS = 10**18
 # Counts of a device in a report that stay 0 where each kernel has its launch.
 UNJOINED = ("contradicted", "without_launch", "without_kernel", "odd_times")
 
@@ -154,3 +155,42 @@ def check_phases(report, kernels, tolerance_ns):
                 if has[0][name]["n"] != len(values) or difference_ns > tolerance_ns:
                     problems.append(f"{key}: {name} {has[0][name]}, the double has {len(values)}, {text} {value}")
     return f"{compared} operations with all ranks, their times {furthest_ns / 1e6:.3f} ms off at most, {close} with two last ranks", problems
+
+
+def check_clocks(report, kernels, hosts):
+    """The differences of the hosts' clocks in a report are possible: no rank's kernel of a collective ends before the last one has started. `hosts`: of each
+    process. Returns (said, problems)."""
+    operations = collections.defaultdict(list)
+    for kernel in kernels:
+        if kernel.works[0][0] not in identity_truth.SUMMED:
+            operations[(kernel.hash_, kernel.place)].append(kernel)
+    least, most = {}, {}
+    for each in operations.values():
+        for one in each:
+            for other in each:
+                pair = hosts[one.process], hosts[other.process]
+                least[pair] = max(other.start_ns - one.end_ns, least.get(pair, -NEVER_NS))
+                most[pair] = min(other.end_ns - one.start_ns, most.get(pair, NEVER_NS))
+    problems, compared = [], 0
+    for pair in report["clock_differences"]:
+        key, ahead_ns = (pair["host_a"], pair["host_b"]), pair["b_minus_a_ns"]
+        if key not in least:
+            continue
+        compared += 1
+        if not least[key] <= ahead_ns <= most[key]:
+            problems.append(f"clocks {key}: {ahead_ns / 1e6:.1f} ms, the double's kernels need {least[key] / 1e6:.1f} to {most[key] / 1e6:.1f} ms")
+    return f"clocks of {compared} pairs of nodes possible", problems
+
+
+def on_common_clock(report, kernels, hosts):
+    """The kernels with times on one clock, by the report's differences (check_clocks judges them)."""
+    ahead_ns, todo = {hosts[0]: 0}, [hosts[0]]
+    while todo:
+        host = todo.pop(0)
+        for pair in report["clock_differences"]:
+            for one, other, apart_ns in ((pair["host_a"], pair["host_b"], pair["b_minus_a_ns"]), (pair["host_b"], pair["host_a"], -pair["b_minus_a_ns"])):
+                if one == host and other not in ahead_ns:
+                    ahead_ns[other] = ahead_ns[host] + apart_ns
+                    todo.append(other)
+    return [dataclasses.replace(kernel, start_ns=kernel.start_ns - ahead_ns[hosts[kernel.process]], end_ns=kernel.end_ns - ahead_ns[hosts[kernel.process]])
+            for kernel in kernels]
