@@ -129,9 +129,11 @@ def check_phases(report, kernels, tolerance_ns):
     kinds = collections.defaultdict(list)
     for kind in report["gpu"]["operations"]:
         kinds[(hashes[kind["comm"]], kind["op"], kind["size_bytes"])].append(kind)
+    # NCCL makes one operation of the broadcasts of a group (2.29): the double has no size of each.
+    grouped = {kernel.hash_ for kernel in kernels for function, _ in kernel.works if function == "AllGatherV"}
     problems, compared, furthest_ns, close = [], 0, 0, 0
     for key, wanted in phases_of(kernels, tolerance_ns).items():
-        if key[1] in identity_truth.SUMMED:
+        if key[1] in identity_truth.SUMMED or (key[1] == "Broadcast" and key[0] in grouped):
             continue
         has = kinds[key]
         last = collections.Counter()
