@@ -316,6 +316,8 @@ static __noinline long emit_launch(struct ops_walk *w, bool known)
 	}
 	if (w->plan && READ_FIELD(persistent, w->plan, plan_persistent) && persistent)
 		r->flags |= CW_NCCL_LAUNCH_GRAPH;
+	if (w->plan)
+		READ_FIELD(r->channel_mask, w->plan, plan_channel_mask);
 	if (is_truncated(w))
 		r->flags |= CW_NCCL_LAUNCH_TRUNCATED;
 	else if (!w->n_ops && !w->fault)

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace collwire::cupti {
 
@@ -38,13 +39,16 @@ void ignore(void *, int, uint32_t, const void *) {}
 } // namespace
 
 void Guest::poll() {
-    const bool is_wanted_now = is_wanted();
+    const unsigned recorders = wanting_recorders();
+    const bool is_wanted_now = recorders != 0;
     if (!lock_.take(WAIT_OF_GUEST_MS))
         return;
     if (!is_alive())
         return lock_.release();
     const uint64_t now_ns = monotonic_ns();
     cw_gpu_state_item answer = {};
+    if (recorders > std::exchange(recorders_, recorders))
+        restate();
     if (state_ != CW_GPU_ARMED && !is_draining_)
         give_back_memory(); // what CUPTI still held the last time
     if (state_ == CW_GPU_ARMED) {
@@ -298,8 +302,20 @@ void Guest::fail(Result result, cw_gpu_state_item &answer) {
     set(CW_GPU_FAILED, answer);
 }
 
+// One more recorder: it knows neither the names of this trace nor why there is none.
+void Guest::restate() {
+    stated_ = {};
+    if (state_ == CW_GPU_ARMED)
+        kernels_.hand_over_names();
+}
+
+// What was stated before is not repeated: the guest tries again each second.
 void Guest::set(cw_gpu_state state, cw_gpu_state_item &answer) {
     state_ = state;
+    if (stated_.state == state && stated_.reason == answer.reason &&
+        stated_.result == answer.result &&
+        strncmp(stated_.owner, answer.owner, sizeof answer.owner) == 0)
+        return;
     report(state, answer);
 }
 
@@ -311,8 +327,10 @@ void Guest::report(cw_gpu_state state, cw_gpu_state_item &answer) {
     answer.memory_bytes = buffers_.bytes();
     answer.clock_error_ns = clock_.error_ns();
     answer.yields = yields_;
+    answer.not_summed = windows_.not_summed();
     kernels_.add_counts(answer);
     hand_over(CW_GPU_ITEM_STATE, &answer, 1);
+    stated_ = answer;
 }
 
 void Guest::lend(uint8_t **buffer, size_t *bytes, size_t *max_records) {

@@ -64,6 +64,7 @@ private:
     void step_aside(const char *function, bool is_late);
     void give_back_memory();
     void flush(cw_gpu_state_item &answer);
+    void restate();
     void set(cw_gpu_state state, cw_gpu_state_item &answer);
     void report(cw_gpu_state state, cw_gpu_state_item &answer);
     void fail(Result result, cw_gpu_state_item &answer);
@@ -76,6 +77,8 @@ private:
     uint64_t flushed_ns_ = 0, disarming_ns_ = 0, disarmed_ns_ = 0, tried_ns_ = 0, yields_ = 0;
     Result error_ = SUCCESS; // the first one of a trace
     int unready_ = 0;
+    unsigned recorders_ = 0;        // at the last poll
+    cw_gpu_state_item stated_ = {}; // the last one
     bool is_draining_ = false;
     std::atomic<bool> is_receiving_ = false, is_neighbour_unserved_ = false, is_exiting_ = false;
     std::atomic<uint64_t> dropped_ = 0;

@@ -35,6 +35,14 @@ bool is_same(const char *kept, const char *text) {
     return strncmp(kept, text, CW_GPU_NAME_BYTES - 1) == 0;
 }
 
+cw_gpu_name_item name_item(size_t number, const char *text, bool is_truncated) {
+    cw_gpu_name_item item = {};
+    item.name = static_cast<uint16_t>(number);
+    item.is_truncated = is_truncated;
+    memcpy(item.text, text, CW_GPU_NAME_BYTES);
+    return item;
+}
+
 } // namespace
 
 const char *nccl_kernel_name(const char *mangled) {
@@ -56,6 +64,20 @@ void Kernels::begin() {
         name.state.store(FREE, std::memory_order_release);
 }
 
+void Kernels::hand_over_names() const {
+    cw_gpu_name_item items[CW_GPU_BATCH_ITEMS];
+    uint32_t count = 0;
+    for (size_t number = 0; number < NAMES; ++number) {
+        const Name &name = names_[number];
+        if (name.state.load(std::memory_order_acquire) == READY)
+            items[count++] = name_item(number, name.text, name.is_truncated);
+        if (count == CW_GPU_BATCH_ITEMS || (count != 0 && number + 1 == NAMES)) {
+            hand_over(CW_GPU_ITEM_NAME, items, count);
+            count = 0;
+        }
+    }
+}
+
 uint16_t Kernels::number_of(const char *text) {
     const uint32_t hash = hash_of(text);
     for (size_t step = 0; step < NAMES; ++step) {
@@ -66,10 +88,8 @@ uint16_t Kernels::number_of(const char *text) {
             name.state.compare_exchange_strong(state, TAKEN, std::memory_order_acq_rel)) {
             strncpy(name.text, text, CW_GPU_NAME_BYTES - 1);
             name.text[CW_GPU_NAME_BYTES - 1] = 0;
-            cw_gpu_name_item item = {};
-            item.name = number;
-            item.is_truncated = strlen(text) >= CW_GPU_NAME_BYTES;
-            memcpy(item.text, name.text, CW_GPU_NAME_BYTES);
+            name.is_truncated = strlen(text) >= CW_GPU_NAME_BYTES;
+            const cw_gpu_name_item item = name_item(number, name.text, name.is_truncated);
             hand_over(CW_GPU_ITEM_NAME, &item, 1);
             name.state.store(READY, std::memory_order_release);
             return number;

@@ -21,6 +21,9 @@ public:
     // A new trace: names are handed over again.
     void begin();
 
+    // Those of this trace once more, for a recorder that came later.
+    void hand_over_names() const;
+
     // Reads a buffer that CUPTI has completed.
     void read(const Functions &functions, uint8_t *buffer, size_t valid_bytes);
 
@@ -35,6 +38,7 @@ private:
     struct Name {
         std::atomic<uint32_t> state; // FREE, TAKEN, then READY
         char text[CW_GPU_NAME_BYTES];
+        bool is_truncated;
     };
 
     static constexpr uint32_t FREE = 0, TAKEN = 1, READY = 2;

@@ -18,8 +18,9 @@ COLLWIRE_EXPORT void collwire_gpu_batch(const cw_gpu_batch *batch);
 
 namespace collwire::cupti {
 
-inline bool is_wanted() {
-    return collwire_gpu_arm_semaphore != 0;
+// How many recorders want a trace.
+inline unsigned wanting_recorders() {
+    return collwire_gpu_arm_semaphore;
 }
 
 // Hands over `count` items, at most CW_GPU_BATCH_ITEMS. Without a recorder it costs a call.

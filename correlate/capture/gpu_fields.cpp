@@ -64,6 +64,7 @@ constexpr auto STATE_ITEM = std::to_array<Field>({
     FIELD(cw_gpu_state_item, clock_error_ns),
     FIELD(cw_gpu_state_item, yields),
     FIELD(cw_gpu_state_item, owner),
+    FIELD(cw_gpu_state_item, not_summed),
 });
 
 constexpr auto KERNEL = std::to_array<Field>({

@@ -139,6 +139,7 @@ constexpr auto LAUNCH = std::to_array<Field>({
     FIELD(cw_nccl_launch, flags).flags(nccl_launch_flag_names),
     FIELD(cw_nccl_launch, reserved).as(FieldType::Reserved),
     STRUCT_FIELD(cw_nccl_launch, tasks, TASK_REF).used_by(FIELD(cw_nccl_launch, n_tasks)),
+    FIELD(cw_nccl_launch, channel_mask),
 });
 
 constexpr auto LAUNCH_TASKS = std::to_array<Field>({

@@ -2,6 +2,7 @@
 #include "correlate/nccl/gather.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
@@ -210,6 +211,7 @@ bool Gather::add_launch(Index session, std::span<const std::byte> record) {
     launch.tid = from.tid;
     launch.n_tasks = from.n_tasks;
     launch.flags = from.flags;
+    launch.channels = static_cast<std::uint8_t>(std::popcount(from.channel_mask));
     launch.first_task = static_cast<std::uint32_t>(stream.tasks.size());
     stream.tasks.insert(stream.tasks.end(), from.tasks, from.tasks + n_here);
     stream.launches.push_back(launch);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
 #include "collwire/gpu_records.h"
 #include "correlate/capture/reader.h"
@@ -18,6 +19,30 @@ constexpr std::size_t MAX_UNKNOWN_NAMES = 64;
 
 bool is_counted(std::uint64_t &count, std::uint64_t limit) {
     return ++count <= limit;
+}
+
+void count_unknown(GpuProcess &process, const std::string &name) {
+    if (process.unknown_names.size() < MAX_UNKNOWN_NAMES || process.unknown_names.contains(name))
+        ++process.unknown_names[name];
+}
+
+// A recorder that came in the middle of a trace has kernels before their names.
+void name_earlier(GpuProcess &process, std::uint16_t number, const std::string &text) {
+    const auto waiting = process.unnamed.extract(number);
+    if (waiting.empty())
+        return;
+    const gpu::KernelName known = gpu::kernel_name_of(text);
+    for (const std::uint32_t kernel : waiting.mapped()) {
+        process.kernels[kernel].func = known.func;
+        if (!known.is_known)
+            count_unknown(process, text);
+    }
+    const auto without_name = process.unknown_names.find("");
+    if (without_name == process.unknown_names.end())
+        return;
+    without_name->second -= std::min<std::uint64_t>(without_name->second, waiting.mapped().size());
+    if (without_name->second == 0)
+        process.unknown_names.erase(without_name);
 }
 
 } // namespace
@@ -43,9 +68,10 @@ bool Gather::add_gpu_kernel(Index session, std::span<const std::byte> record) {
     gpu::KernelName known;
     if (name != process.names.end())
         known = gpu::kernel_name_of(name->second);
-    if (!known.is_known &&
-        (process.unknown_names.size() < MAX_UNKNOWN_NAMES || name == process.names.end()))
-        ++process.unknown_names[name == process.names.end() ? "" : name->second];
+    else
+        process.unnamed[item.name].push_back(static_cast<std::uint32_t>(process.kernels.size()));
+    if (!known.is_known)
+        count_unknown(process, name == process.names.end() ? "" : name->second);
     process.kernels.push_back({item.start_ns, item.end_ns, item.graph_node, item.correlation,
                                item.blocks, item.stream, item.device, known.func,
                                (item.flags & CW_GPU_KERNEL_ODD_TIME) != 0});
@@ -56,7 +82,10 @@ bool Gather::add_gpu_name(Index session, std::span<const std::byte> record) {
     const auto name = record_as<cw_gpu_name>(record);
     if (!is_counted(counts_.gpu_others, MAX_OTHER_RECORDS))
         return false;
-    gpu_process_of(session, name.tgid).names[name.name.name] = text_of(name.name.text);
+    GpuProcess &process = gpu_process_of(session, name.tgid);
+    std::string text(text_of(name.name.text));
+    name_earlier(process, name.name.name, text);
+    process.names[name.name.name] = std::move(text);
     return true;
 }
 

@@ -70,7 +70,8 @@ struct Launch {
     std::uint32_t first_task = 0; // in CommStream::tasks
     std::uint32_t tid = 0;
     std::uint16_t n_tasks = 0;
-    std::uint8_t flags = 0; // enum cw_nccl_launch_flags
+    std::uint8_t flags = 0;    // enum cw_nccl_launch_flags
+    std::uint8_t channels = 0; // of its kernel plan; 0: not known
     // Filled by matching: its shape, in NcclFacts::shapes
     Index shape_index = NONE;
     std::uint32_t replay = 0; // of its kernel plan, from 0
@@ -256,6 +257,8 @@ struct GpuProcess {
     std::vector<cw_gpu_window_item> windows;
     std::map<std::uint16_t, std::string> names;         // of the trace that is gathered
     std::map<std::string, std::uint64_t> unknown_names; // kernels, by name
+    // Kernels whose name was not known yet, by its number.
+    std::map<std::uint16_t, std::vector<std::uint32_t>> unnamed;
 };
 
 // The NVLinks of a GPU.

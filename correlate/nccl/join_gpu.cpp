@@ -57,7 +57,12 @@ private:
         GpuGuest guest;
         guest.process = index;
         bool is_armed = false;
-        for (const GpuState &state : states) {
+        for (std::size_t i = 0; i < states.size(); ++i) {
+            const GpuState &state = states[i];
+            // Each segment of a capture repeats the last state of the one before it.
+            if (i != 0 && state.time_ns == states[i - 1].time_ns &&
+                state.item.state == states[i - 1].item.state)
+                continue;
             guest.last = state.item;
             guest.yields = state.item.yields;
             if (state.item.state == CW_GPU_ARMED) {
@@ -110,16 +115,21 @@ private:
         gpu::LaunchFact fact;
         fact.time_ns = launch.time_ns;
         fact.is_replay = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+        fact.channels = launch.channels;
         if (launch.shape_index == NONE)
             return fact;
-        const Shape &shape = nccl_.shapes[launch.shape_index];
-        // Several tasks share channels: how many they use together is not recorded.
-        if (shape.tasks.size() != 1)
+        const std::vector<cw_nccl_shape_task> &tasks = nccl_.shapes[launch.shape_index].tasks;
+        if (tasks.empty())
             return fact;
-        const cw_nccl_shape_task &task = shape.tasks.front();
-        fact.channels = task.n_channels;
-        if (task.func <= CW_NCCL_ALL_REDUCE)
-            fact.func = task.func;
+        // Captures before 1.9. Several tasks share channels.
+        if (fact.channels == 0 && tasks.size() == 1)
+            fact.channels = tasks.front().n_channels;
+        // Of several functions NCCL takes the kernel of any, and of several broadcasts it makes an
+        // AllGatherV (2.29).
+        const std::uint8_t func = tasks.front().func;
+        if (func <= CW_NCCL_ALL_REDUCE && (func != CW_NCCL_BROADCAST || tasks.size() == 1) &&
+            std::ranges::all_of(tasks, [func](const auto &task) { return task.func == func; }))
+            fact.func = func;
         return fact;
     }
 

@@ -54,6 +54,7 @@ Json guest_json(const Model &model, const nccl::GpuGuest &guest) {
             {"yields", guest.yields},
             {"dropped", guest.last.dropped},
             {"before_armed", guest.last.before_armed},
+            {"not_summed", guest.last.not_summed},
             {"clock_error_ns", guest.last.clock_error_ns},
             {"unknown_names", std::move(unknown)},
             {"devices", std::move(devices)}};

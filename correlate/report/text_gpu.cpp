@@ -44,7 +44,7 @@ public:
 private:
     void coverage() {
         nccl::GpuTrace all;
-        std::uint64_t dropped = 0, unknown = 0;
+        std::uint64_t dropped = 0, unknown = 0, not_summed = 0;
         for (const nccl::GpuTrace &trace : nccl_.gpu.traces) {
             all.kernels += trace.kernels;
             all.exact += trace.exact;
@@ -58,6 +58,7 @@ private:
         }
         for (const nccl::GpuGuest &guest : nccl_.gpu.guests) {
             dropped += guest.last.dropped;
+            not_summed += guest.last.not_summed;
             for (const auto &[name, n] : nccl_.gathered.gpu_processes[guest.process].unknown_names)
                 unknown += n;
         }
@@ -80,6 +81,7 @@ private:
         add(all.odd_times, "kernel(s) whose end is before their start: CUPTI's times");
         add(unknown, "kernel(s) of NCCL with an unknown name");
         add(dropped, "kernel record(s) of any kind lost by CUPTI");
+        add(not_summed, "kernel(s) of any kind in no window: the times of GPUs lack them");
         if (!rest.empty())
             wrapped("  " + rest, "    ", "33");
     }

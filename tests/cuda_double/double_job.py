@@ -32,11 +32,17 @@ class Job:
     build: str
     ranks: int
     ranks_per_node: int = 1
+    ranks_per_process: int = 1 # threads, each with a device of its own
     id_place: str = ""
     environment: dict = dataclasses.field(default_factory=dict)
     # Directory of the C library and loader that the library needs; empty: this machine's.
     c_library: str = ""
     limit_s: int = 240
+
+    @property
+    def processes(self):
+        """The first rank of each process."""
+        return range(0, self.ranks, self.ranks_per_process)
 
     def write_layout(self, directory):
         subprocess.run([f"{self.build}/nccl_layout", self.library, directory], check=True, stdout=subprocess.DEVNULL)
@@ -69,6 +75,8 @@ class Job:
         words = [f"{self.c_library}/{LOADER}"] if self.c_library else []
         words += [*self.command(program), "--rank", str(rank), "--ranks", str(self.ranks), "--id", self.id_place or f"file:{directory}/id",
                   "--device", str(rank % self.ranks_per_node), *arguments]
+        if self.ranks_per_process > 1:
+            words += ["--local-ranks", str(self.ranks_per_process)]
         if program == "job":
             words += ["--log", f"{directory}/job.{rank}"]
         with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
@@ -83,7 +91,7 @@ def output_of(directory, rank):
 
 def wait_until_running(job, directory, processes):
     end = time.monotonic() + job.limit_s
-    while not all("running" in output_of(directory, rank) for rank in range(job.ranks)):
+    while not all(output_of(directory, rank).count("running") == job.ranks_per_process for rank in job.processes):
         assert time.monotonic() < end and all(process.poll() is None for process in processes), f"{job}: not running"
         time.sleep(0.1)
 
@@ -93,7 +101,7 @@ def run_job(job, directory, program, arguments, end_after_s=None):
     job.write_layout(directory)
     processes = []
     try:
-        for rank in range(job.ranks):
+        for rank in job.processes:
             with signals_held() as mask:
                 processes.append(job.start(rank, directory, program, arguments, mask))
         if end_after_s is not None:
@@ -106,9 +114,9 @@ def run_job(job, directory, program, arguments, end_after_s=None):
         for process in processes:
             process.kill()
             process.wait()
-    for rank, process in enumerate(processes):
+    for rank, process in zip(job.processes, processes):
         text = output_of(directory, rank)
-        assert process.returncode == 0 and "all data right" in text, f"{job} rank {rank}: exit {process.returncode}\n{text[-2000:]}"
+        assert process.returncode == 0 and text.count("all data right") == job.ranks_per_process, f"{job} rank {rank}: exit {process.returncode}\n{text[-2000:]}"
 
 
 def run_late_load(job):

@@ -148,12 +148,15 @@ def subscribed(arguments, directory):
     """A tool that is not seen has the subscriber's slot."""
     with NeighbourRun(arguments, directory, COLLWIRE_CUPTI_OWNER="CUPTI for another").started() as run:
         run.arm()
-        run.wait_for_state(YIELDED, 2, SUBSCRIBED)
+        run.wait_for_state(YIELDED, 1, SUBSCRIBED)
         run.ask("start")
         run.more_kernels()
         run.ask("stop")
-        run.wait_for_state(YIELDED, 4, SUBSCRIBED)
+        run.wait_for_state(YIELDED, 2, SUBSCRIBED)
         run.end()
+        for rank in range(RANKS):
+            states = [(line["state"], line["reason"], line["owner"]) for line in run.states(rank)]
+            assert all(one != other for one, other in zip(states, states[1:])), f"a state is handed over at each try: {states}"
         owners = {line["owner"] for rank in range(RANKS) for line in run.states(rank) if line["reason"] == SUBSCRIBED}
         assert owners == {"CUPTI for another"}, owners
         assert not any(line["state"] == ARMED for rank in range(RANKS) for line in run.states(rank)), "armed"
@@ -173,7 +176,7 @@ def subscriber_seen(arguments, directory):
         run.wait_for_state(ARMED, 2)
         run.more_kernels()
         run.ask("unsubscribe", "subscribe")
-        run.wait_for_state(YIELDED, 2 + 1)
+        run.wait(lambda: all(run.states(rank)[-1]["yields"] == 2 for rank in range(RANKS)), "the guest did not yield again")
         run.wait_for_state(ARMED, 3)
         run.more_kernels()
         run.end()

@@ -25,6 +25,7 @@ class Case:
     nics: int = 1
     over_sockets: bool = False
     plugin: bool = False # through the test double of network plugins
+    gpu: bool = False # with the guest library and the test double of CUPTI, recorded with --gpu
     # Recorder options that name the byte source, and more of them for a job on one machine.
     record: tuple = WIRE
     options: tuple = ()
@@ -62,7 +63,7 @@ class Case:
     def job(self):
         """Equal for cases that one job can serve. A job with a late recorder runs until it is stopped, which `--count 0` asks for."""
         options = () if self.job_options == UNTIL_STOPPED else self.job_options
-        return (self.plan, self.environment, options, self.ranks_per_node, self.nics, self.over_sockets, self.plugin)
+        return (self.plan, self.environment, options, self.ranks_per_node, self.nics, self.over_sockets, self.plugin, self.gpu)
 
     def runs_on(self, version):
         return version >= self.first_version
@@ -109,6 +110,9 @@ CASES = {case.name: case for case in (
     Case("late-derived", "training", job_options=UNTIL_STOPPED, record=DERIVED, late_s=3.3),
     Case("late-sockets", "training", job_options=UNTIL_STOPPED, late_s=3.3, over_sockets=True),
     Case("sockets", "training", over_sockets=True),
+    # Kernels of GPUs: one rank is late by far for one operation.
+    Case("gpu", "training", job_options=("--count", "4", "--stall-rank", "2", "--stall-at", "12", "--stall-ms", "600"), gpu=True),
+    Case("gpu-late", "training", job_options=UNTIL_STOPPED, late_s=3.3, gpu=True),
     Case("sockets-default", "everything", over_sockets=True, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
     Case("sockets-shared-node", "training", ranks_per_node=2, over_sockets=True),
     *(_forced("Ring", protocol, "ring", over_sockets=True) for protocol in ("Simple", "LL", "LL128")),
@@ -139,6 +143,8 @@ CASES = {case.name: case for case in (
     Case("two-nodes", "ring", {"NCCL_ALGO": "Ring"}, ranks_per_node=2, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
 )}
 
+GPU = ("gpu", "gpu-late")
+
 # Through a network plugin whose layouts collwire does not know: pointers lead to its queue pairs, or (hidden) none does.
 PLUGIN = ("plugin", "plugin-hidden", "plugin-late", "plugin-posted")
 HIDDEN = {"COLLWIRE_NETWORK_DOUBLE_HIDE": "1"}
@@ -157,7 +163,7 @@ HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "s
 HERE_FULL = (*HERE, "two-nodes", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 # On four nodes, each case on a job of its own.
-ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, "communicators"))
+ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, *GPU, "communicators"))
 # Of every run of the tests: the byte sources are recorded at once, on one job.
 FEW = "default+everything-posted+everything-derived,late,two-qps-split,sockets,plugin"
 # Only calls are recorded.

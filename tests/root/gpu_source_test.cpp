@@ -332,7 +332,7 @@ TEST_F(GpuSourceTest, ArmedAndDisarmedManyTimesLeavesTheSemaphoreAtZero) {
     const Guest guest;
     {
         sources::GpuOptions options;
-        options.times.mode = sources::GpuTraceMode::OnSignal;
+        options.times.mode = sources::GpuTraceMode::OnTrigger;
         options.times.on_ns = 1'000'000;
         GpuRecorder recorder{options};
         recorder.begin();
@@ -444,7 +444,7 @@ TEST(GpuScheduleTest, FollowsAClockThatIsSetBack) {
 }
 
 TEST(GpuScheduleTest, ATriggerStartsOneSlice) {
-    sources::GpuSchedule schedule({sources::GpuTraceMode::OnSignal, 2 * SECOND_NS, SECOND_NS});
+    sources::GpuSchedule schedule({sources::GpuTraceMode::OnTrigger, 2 * SECOND_NS, SECOND_NS});
     schedule.begin({0, 10 * SECOND_NS});
     EXPECT_FALSE(schedule.wants_trace({0, 11 * SECOND_NS}));
     EXPECT_FALSE(schedule.until_change_ns({0, 11 * SECOND_NS}).has_value());

@@ -98,8 +98,11 @@ class Recorder:
         status = self.process.wait(timeout=LIMIT_S)
         return status, time.monotonic() - since_s
 
-    def dump(self):
-        done = subprocess.run([COLLWIRE, "dump", self.directory], stdout=subprocess.PIPE, text=True, check=True)
+    def segments(self):
+        return sorted(os.path.join(self.directory, name) for name in os.listdir(self.directory))
+
+    def dump(self, capture=None):
+        done = subprocess.run([COLLWIRE, "dump", capture or self.directory], stdout=subprocess.PIPE, text=True, check=True)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -221,6 +224,23 @@ def check_signal(directory):
         check_equal(guest, recorder)
 
 
+def check_rotation(directory):
+    """Each segment has the names and the last state before its kernels, so it needs no earlier one."""
+    with Guest(directory, "rotation", GOOD, poll_us=5_000) as guest:
+        recorder = Recorder(f"{directory}/rotation", "--gpu", "--max", "256KiB")
+        wait_until(recorder.segments, "the first segment")
+        first = recorder.segments()[0]
+        wait_until(lambda: not os.path.exists(first) and len(recorder.segments()) > 2, "the first segment is deleted")
+        assert recorder.end()[0] == 0, recorder.said()
+        names = {item["name"] for item in guest.logged() if item["kind"] == "gpu_name"}
+        for segment in recorder.segments():
+            found = items(recorder.dump(segment), guest.process.pid)
+            kernel = next((number for number, item in enumerate(found) if item["kind"] == "gpu_kernel"), len(found))
+            before = found[:kernel]
+            assert {item["name"] for item in before if item["kind"] == "gpu_name"} == names, f"{segment}: {before}"
+            assert [item["state"] for item in before if item["kind"] == "gpu_trace"] == [ARMED], f"{segment}: {before}"
+
+
 def check_slices(directory):
     """Each slice starts at a multiple of the period of the wall clock."""
     period_s = 2
@@ -303,7 +323,7 @@ def check_doctor(directory):
 
 
 def check_usage():
-    for option in ("--gpu=sometimes", "--gpu=slices:2s", "--gpu=slices:2s/2s", "--gpu=slices:0s/60s", "--gpu=slices:x/60s"):
+    for option in ("--gpu=sometimes", "--gpu=slices:2s", "--gpu=slices:2s/2s", "--gpu=slices:0s/60s", "--gpu=slices:x/60s", "--gpu=stall:x", "--gpu=stall:0s", "--gpu=stalls"):
         done = subprocess.run([COLLWIRE, "record", option, "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 2 and "Fix: " in done.stderr, (option, done.stderr)
 
@@ -313,7 +333,7 @@ def main():
         skip("recording needs root")
     check_usage()
     with tempfile.TemporaryDirectory() as directory:
-        for check in (check_all, check_late, check_kill, check_bad, check_deaf, check_nobody, check_signal, check_slices, check_pid, check_recorder_killed,
+        for check in (check_all, check_late, check_kill, check_bad, check_deaf, check_nobody, check_signal, check_rotation, check_slices, check_pid, check_recorder_killed,
                       check_dry_run, check_run, check_doctor):
             since_s = time.monotonic()
             check(directory)

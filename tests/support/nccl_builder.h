@@ -36,6 +36,7 @@ struct RankOptions {
     std::string_view name = "";
     std::uint32_t p2p_channels = 0;
     std::uint64_t bus_id = 0;
+    std::int32_t cuda_dev = 0;
     std::int32_t n_nodes = 0; // 0: each rank is on one of its own
     std::string_view basis = "the file's own symbols and DWARF";
     cw_rung operations = CW_RUNG_EXACT;
@@ -76,6 +77,7 @@ struct LaunchOptions {
     std::uint8_t flags = CW_NCCL_LAUNCH_LAUNCHED;
     std::uint64_t launched = 0;
     std::uint32_t tid = 1;
+    std::uint64_t channel_mask = 0;
 };
 
 class NcclBuilder {
@@ -106,6 +108,7 @@ public:
         comm.comm_hash = options_.hash;
         comm.start_boottime_ns = options_.pid_start_ns;
         comm.bus_id = options_.bus_id;
+        comm.cuda_dev = options_.cuda_dev;
         comm.parent = options_.parent;
         comm.launched = options_.launched;
         comm.image_id = options_.version == 0 ? 0 : 1;
@@ -377,6 +380,7 @@ public:
         launch.shape = shape;
         launch.launched = options.launched;
         launch.flags = options.flags;
+        launch.channel_mask = options.channel_mask;
         launch.n_ops = shape == 0 || (options.flags & CW_NCCL_LAUNCH_LOCAL) != 0 ? 0 : 1;
         launch.n_tasks = static_cast<std::uint16_t>(n);
         if (n <= CW_NCCL_LAUNCH_TASKS)

@@ -62,6 +62,7 @@ protected:
     void take() {
         const Received more = take_received();
         received_.kernels.insert(received_.kernels.end(), more.kernels.begin(), more.kernels.end());
+        received_.names.insert(received_.names.end(), more.names.begin(), more.names.end());
         received_.windows.insert(received_.windows.end(), more.windows.begin(), more.windows.end());
         received_.states.insert(received_.states.end(), more.states.begin(), more.states.end());
     }
@@ -312,6 +313,57 @@ TEST_F(CuptiGuest, YieldsToAnotherSubscriberByName) {
     EXPECT_EQ(cupti_.enables + cupti_.registrations, 0);
     cupti_.subscribe_result = SUCCESS;
     poll_until(CW_GPU_ARMED);
+}
+
+// The guest tries again each second.
+TEST_F(CuptiGuest, StatesOnceToEachRecorderWhyItDoesNotTrace) {
+    cupti_.subscribe_result = MULTIPLE_SUBSCRIBERS;
+    cupti_.owner = "debugger";
+    want_trace(true);
+    poll_until(CW_GPU_YIELDED);
+    const auto polls_that_try_again = [&] {
+        const int before = cupti_.subscriptions;
+        const uint64_t begin_ns = monotonic_ns();
+        while (cupti_.subscriptions == before && monotonic_ns() - begin_ns < PATIENCE_NS)
+            guest_->poll();
+        EXPECT_EQ(cupti_.subscriptions, before + 1);
+        received_ = {};
+        take();
+    };
+    polls_that_try_again();
+    EXPECT_TRUE(received_.states.empty());
+    cupti_.owner = "profiler"; // another reason
+    polls_that_try_again();
+    ASSERT_EQ(received_.states.size(), 1U);
+    EXPECT_STREQ(last().owner, "profiler");
+    want_traces(2);
+    polls_that_try_again();
+    ASSERT_EQ(received_.states.size(), 1U);
+    EXPECT_EQ(last().state, static_cast<__u32>(CW_GPU_YIELDED));
+    want_traces(1);
+    polls_that_try_again();
+    EXPECT_TRUE(received_.states.empty());
+}
+
+TEST_F(CuptiGuest, ARecorderThatComesLaterGetsTheNames) {
+    arm();
+    cupti_.run_kernels(4, ALL_REDUCE);
+    poll_until(CW_GPU_RUNNING);
+    ASSERT_EQ(received_.names.size(), 1U);
+    const cw_gpu_name_item name = received_.names.front();
+    guest_->poll();
+    take();
+    EXPECT_EQ(received_.names.size(), 1U);
+    want_traces(2);
+    guest_->poll();
+    take();
+    ASSERT_EQ(received_.names.size(), 2U);
+    EXPECT_EQ(received_.names.back().name, name.name);
+    EXPECT_STREQ(received_.names.back().text, ALL_REDUCE);
+    want_traces(1);
+    guest_->poll();
+    take();
+    EXPECT_EQ(received_.names.size(), 2U);
 }
 
 TEST_F(CuptiGuest, AnOldCuptiWithoutNamedSubscribersIsAskedToo) {

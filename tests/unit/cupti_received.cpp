@@ -30,7 +30,11 @@ Received take_received() {
 }
 
 void want_trace(bool is_wanted) {
-    collwire_gpu_arm_semaphore = is_wanted ? 1 : 0;
+    want_traces(is_wanted ? 1 : 0);
+}
+
+void want_traces(unsigned short recorders) {
+    collwire_gpu_arm_semaphore = recorders;
 }
 
 } // namespace collwire::cupti

@@ -22,5 +22,7 @@ Received take_received();
 
 // A recorder wants a trace, or none.
 void want_trace(bool is_wanted);
+// So many recorders do.
+void want_traces(unsigned short recorders);
 
 } // namespace collwire::cupti

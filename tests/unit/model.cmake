@@ -9,6 +9,7 @@ if(TARGET report_test)
   target_compile_definitions(report_test PRIVATE COLLWIRE_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
 endif()
 collwire_test(model_nvlink_test LABEL unit SOURCES model_nvlink_test.cpp LIBS collwire_report collwire_zstd nlohmann_json::nlohmann_json)
+collwire_test(model_nccl_gpu_test LABEL unit SOURCES model_nccl_gpu_test.cpp LIBS collwire_report collwire_zstd)
 collwire_test(model_nccl_errors_test LABEL unit SOURCES model_nccl_errors_test.cpp LIBS collwire_report collwire_zstd)
 collwire_test(report_cli_test LABEL unit
   SOURCES report_cli_test.cpp bad_input_cli_test.cpp permission_cli_test.cpp record_cli_test.cpp

@@ -154,7 +154,8 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                        "Record GPU kernels of processes with libcollwire_cupti.so (collwire run). "
                        "--gpu: always. --gpu=slices: 2 s a minute, on all nodes at once; "
                        "--gpu=slices:ON/PERIOD: other times. --gpu=signal: 2 s after each "
-                       "SIGUSR1 to the recorder");
+                       "SIGUSR1 to the recorder. --gpu=stall:10s: while an operation of NCCL has "
+                       "made no step for 10 s");
     verb->add_flag("--no-wire", command->no_wire,
                    "Do not count packets of software devices: soft-RoCE is treated like a NIC");
     verb->add_flag("--no-nvlink", command->no_nvlink,

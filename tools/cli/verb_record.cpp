@@ -32,13 +32,14 @@ Result<std::uint32_t> ring_bytes(const std::string &text) {
 }
 
 Error bad_gpu(const std::string &text, std::string_view problem) {
-    return error(ErrorKind::Usage, fmt::format("--gpu={}: {}. Fix: --gpu, --gpu=slices, "
-                                               "--gpu=slices:2s/60s or --gpu=signal",
-                                               text, problem));
+    return error(ErrorKind::Usage,
+                 fmt::format("--gpu={}: {}. Fix: --gpu, --gpu=slices, "
+                             "--gpu=slices:2s/60s, --gpu=signal or --gpu=stall:10s",
+                             text, problem));
 }
 
 Result<void> interpret_gpu(const std::string &text, record::RecordOptions &options) {
-    constexpr std::string_view SLICES = "slices";
+    constexpr std::string_view SLICES = "slices", STALL = "stall";
     if (text.empty())
         return {};
     if (text == "always") {
@@ -47,6 +48,16 @@ Result<void> interpret_gpu(const std::string &text, record::RecordOptions &optio
     }
     if (text == "signal") {
         options.gpu = record::GpuMode::OnSignal;
+        return {};
+    }
+    if (text == STALL || text.starts_with("stall:")) {
+        options.gpu = record::GpuMode::OnStall;
+        if (text == STALL)
+            return {};
+        const auto stall_ns = parse_duration_ns(std::string_view(text).substr(STALL.size() + 1));
+        if (!stall_ns || *stall_ns == 0)
+            return bad_gpu(text, "no duration");
+        options.gpu_stall_ns = *stall_ns;
         return {};
     }
     if (!text.starts_with(SLICES))
@@ -122,6 +133,8 @@ Result<void> interpret(RecordCommand &command) {
     options.wire = !command.no_wire;
     options.nccl = !command.no_nccl;
     options.nvlink = !command.no_nvlink;
+    if (options.gpu == record::GpuMode::OnStall && !options.nccl)
+        return bad_gpu(command.gpu, "a stall is seen in NCCL, which --no-nccl leaves out");
     options.posts = command.posts == "on"    ? record::PostsMode::On
                     : command.posts == "off" ? record::PostsMode::Off
                                              : record::PostsMode::Auto;

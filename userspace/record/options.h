@@ -8,9 +8,9 @@
 namespace collwire::record {
 
 enum class PostsMode { Auto, On, Off };
-// When the kernels of GPUs are traced: never, always, in slices at multiples of a period, or for
-// one slice after each SIGUSR1.
-enum class GpuMode { Off, Always, Slices, OnSignal };
+// When the kernels of GPUs are traced: never, always, in slices at multiples of a period, for one
+// slice after each SIGUSR1, or while an operation of NCCL stalls.
+enum class GpuMode { Off, Always, Slices, OnSignal, OnStall };
 
 struct RecordOptions {
     std::string directory = ".";
@@ -33,6 +33,7 @@ struct RecordOptions {
     std::uint64_t gpu_on_ns = 2'000'000'000; // of a slice
     std::uint64_t gpu_period_ns = 60'000'000'000;
     bool nvlink = true; // NVLink counters and errors of the NVIDIA driver, where there are any
+    std::uint64_t gpu_stall_ns = 10'000'000'000;
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;

@@ -149,7 +149,7 @@ RecordSession::add_gpu_source(const RecordOptions &options,
     sources::GpuOptions gpu;
     gpu.times.mode = options.gpu == GpuMode::Always   ? sources::GpuTraceMode::Always
                      : options.gpu == GpuMode::Slices ? sources::GpuTraceMode::Slices
-                                                      : sources::GpuTraceMode::OnSignal;
+                                                      : sources::GpuTraceMode::OnTrigger;
     gpu.times.on_ns = options.gpu_on_ns;
     gpu.times.period_ns = options.gpu_period_ns;
     gpu.pids = options.pids;
@@ -170,10 +170,15 @@ RecordSession::add_nccl_sources(const RecordOptions &options,
     nccl.files = options.nccl_files;
     nccl.probes.symbols = options.symbols;
     nccl.probes.api_returns = options.api_returns;
-    nccl.probes.local_launches = options.local_launches;
+    // A kernel of a launch that is not recorded would take another one's place in the order.
+    nccl.probes.local_launches = options.local_launches || options.gpu != GpuMode::Off;
     nccl.probes.network_times = options.network_times;
     nccl.probes.warnings = options.warnings;
     nccl.on_error = look_at_qps_;
+    if (options.gpu == GpuMode::OnStall) {
+        nccl.on_stall = [this] { on_request(); };
+        nccl.stall_ns = options.gpu_stall_ns;
+    }
     nccl.has_mapping_records = [this] { return works("mappings"); };
     sources::SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;

@@ -15,7 +15,7 @@ void GpuSchedule::plan_next(std::uint64_t realtime_ns) {
 }
 
 void GpuSchedule::trigger(Now now) {
-    if (times_.mode == GpuTraceMode::OnSignal)
+    if (times_.mode == GpuTraceMode::OnTrigger)
         stop_monotonic_ns_ = now.monotonic_ns + times_.on_ns;
 }
 

@@ -9,8 +9,8 @@ namespace collwire::sources {
 
 enum class GpuTraceMode {
     Always,
-    Slices,   // each starts at a multiple of the period of CLOCK_REALTIME, on all nodes at once
-    OnSignal, // one slice for each trigger
+    Slices,    // each starts at a multiple of the period of CLOCK_REALTIME, on all nodes at once
+    OnTrigger, // one slice for each trigger
 };
 
 struct GpuTraceTimes {
@@ -30,7 +30,7 @@ public:
 
     // The recording starts. Slices are whole: the first one is the next that starts.
     void begin(Now now);
-    // A slice from now on, or a longer one if one has begun. For OnSignal only.
+    // A slice from now on, or a longer one if one has begun. For OnTrigger only.
     void trigger(Now now);
     // Whether the trace should be on. Call it when until_change_ns has passed, or more often.
     [[nodiscard]] bool wants_trace(Now now);

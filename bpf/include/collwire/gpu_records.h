@@ -60,7 +60,8 @@ struct cw_gpu_kernel_item {
 
 #define CW_GPU_NAME_BYTES 120
 
-/* The name of a kernel, before the first kernel that has it and after each start of a trace. */
+/* The name of a kernel, before the first kernel that has it in a trace, and for each new recorder.
+ */
 struct cw_gpu_name_item {
 	__u16 name;
 	__u16 is_truncated;
@@ -107,7 +108,9 @@ enum cw_gpu_reason {
 	CW_GPU_REASON_CUPTI = 7, /* `result` is CUPTI's */
 };
 
-/* A state of the guest, at each change and with each flush. Counts grow from the process's start.
+/*
+ * A state of the guest, at each change, with each flush, and for each new recorder. Counts grow
+ * from the process's start.
  */
 struct cw_gpu_state_item {
 	__u32 state;  /* enum cw_gpu_state */
@@ -128,6 +131,8 @@ struct cw_gpu_state_item {
 	__u64 clock_error_ns;  /* how far times may be off: half of the slowest reading of both */
 	__u64 yields;
 	char owner[64]; /* who has CUPTI's slot, or the file that asked */
+	/* Kernels in no window: of devices without windows, or that ended too late for theirs. */
+	__u64 not_summed;
 };
 
 #define CW_GPU_NO_NAME 0xffff
@@ -164,10 +169,10 @@ CW_ASSERT_SIZE(cw_gpu_batch, 24);
 CW_ASSERT_SIZE(cw_gpu_kernel_item, 56);
 CW_ASSERT_SIZE(cw_gpu_name_item, 128);
 CW_ASSERT_SIZE(cw_gpu_window_item, 48);
-CW_ASSERT_SIZE(cw_gpu_state_item, 176);
+CW_ASSERT_SIZE(cw_gpu_state_item, 184);
 CW_ASSERT_SIZE(cw_gpu_kernel, 80);
 CW_ASSERT_SIZE(cw_gpu_name, 152);
 CW_ASSERT_SIZE(cw_gpu_window, 72);
-CW_ASSERT_SIZE(cw_gpu_trace, 200);
+CW_ASSERT_SIZE(cw_gpu_trace, 208);
 
 #endif

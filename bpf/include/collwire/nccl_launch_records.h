@@ -133,6 +133,8 @@ struct cw_nccl_launch {
 	__u8 flags;    /* enum cw_nccl_launch_flags */
 	__u8 reserved;
 	struct cw_nccl_task_ref tasks[CW_NCCL_LAUNCH_TASKS];
+	__u64 channel_mask; /* of its kernel plan: its kernel has a block for each bit; 0: not known
+			     */
 };
 
 #define CW_NCCL_MORE_TASKS 4
@@ -222,7 +224,7 @@ struct cw_nccl_shape_ops {
 
 CW_ASSERT_SIZE(cw_nccl_call, 64);
 CW_ASSERT_SIZE(cw_nccl_return, 48);
-CW_ASSERT_SIZE(cw_nccl_launch, 96);
+CW_ASSERT_SIZE(cw_nccl_launch, 104);
 CW_ASSERT_SIZE(cw_nccl_launch_tasks, 80);
 CW_ASSERT_SIZE(cw_nccl_shape_task, 72);
 CW_ASSERT_SIZE(cw_nccl_op, 88);

@@ -109,6 +109,7 @@
 	X(bcast_bytes, "ncclTaskBcast.count")                                                      \
 	X(bcast_root, "ncclTaskBcast.root")                                                        \
 	X(plan_persistent, "ncclKernelPlan.persistent")                                            \
+	X(plan_channel_mask, "ncclKernelPlan.channelMask")                                         \
 	X(plan_proxy_ops, "ncclKernelPlan.proxyOpQueue.head")                                      \
 	X(plan_colls, "ncclKernelPlan.collTaskQueue.head")                                         \
 	X(plan_p2ps, "ncclKernelPlan.p2pTaskQueue.head")                                           \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank of a job that looks like a training: several communicators at once, a plan in a loop, a
-// log of every call. README.md describes the plan and the log.
+// A rank, or several in one process, of a job that looks like a training: several communicators at
+// once, a plan in a loop, a log of every call. README.md describes the plan and the log.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -9,6 +9,8 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/cuda_double/job/communicator.h"
 #include "tests/cuda_double/job/log.h"
@@ -24,6 +26,7 @@ struct Options {
     int rank = 0;
     int ranks = 1;
     int device = 0;
+    int local_ranks = 1;
     std::string id;
     std::string plan = "training";
     std::string log;
@@ -48,6 +51,9 @@ void read_options(CLI::App &app, Options &options) {
     app.add_option("--id", options.id, "file:PATH or tcp:HOST:PORT, where rank 0 listens")
         ->required();
     app.add_option("--device", options.device, "of this process' devices");
+    app.add_option("--local-ranks", options.local_ranks,
+                   "this rank and those after it, each a thread with a device of its own")
+        ->check(CLI::Range(1, 64));
     app.add_option("--plan", options.plan, "training, everything, abort, or a file");
     app.add_option("--log", options.log, "a file: one JSON object a line for each call");
     auto *count = app.add_option("--count", options.run.count, "iterations of the plan's loop");
@@ -67,14 +73,16 @@ void read_options(CLI::App &app, Options &options) {
     });
 }
 
-int run(const Options &options) {
-    const Plan plan = parse_plan(plan_text(options.plan));
-    if (cudaSetDevice(options.device) != cudaSuccess)
+std::size_t run_rank(const Options &options, const Plan &plan, int index) {
+    const int rank = options.rank + index;
+    if (cudaSetDevice(options.device + index) != cudaSuccess)
         give_up("--device: there is none of that number. Fix: COLLWIRE_CUDA_DEVICES");
-    JobLog log(options.log);
+    JobLog log(options.local_ranks == 1 || options.log.empty()
+                   ? options.log
+                   : fmt::format("{}.{}", options.log, rank));
     int version = 0;
     require(ncclGetVersion(&version), "ncclGetVersion");
-    log.write("job", {{"rank", options.rank},
+    log.write("job", {{"rank", rank},
                       {"ranks", options.ranks},
                       {"pid", ::getpid()},
                       {"nccl_version", version},
@@ -82,13 +90,24 @@ int run(const Options &options) {
                       {"agrees_to_stop_by", "AllReduce on the world"}});
     std::size_t wrong_elements = 0;
     {
-        Communicators communicators(plan, log, options.rank, options.ranks, options.id);
-        fmt::print("rank {}: running\n", options.rank);
-        wrong_elements =
-            Runner(communicators, log, options.rank, options.run).run(plan, stop_asked);
+        Communicators communicators(plan, log, rank, options.ranks, options.id);
+        fmt::print("rank {}: running\n", rank);
+        wrong_elements = Runner(communicators, log, rank, options.run).run(plan, stop_asked);
     }
-    fmt::print("rank {}: {}\n", options.rank,
+    fmt::print("rank {}: {}\n", rank,
                wrong_elements == 0 ? "all data right" : fmt::format("{} wrong", wrong_elements));
+    return wrong_elements;
+}
+
+int run(const Options &options) {
+    const Plan plan = parse_plan(plan_text(options.plan));
+    std::atomic<std::size_t> wrong_elements{0};
+    std::vector<std::thread> others;
+    for (int index = 1; index < options.local_ranks; index++)
+        others.emplace_back([&, index] { wrong_elements += run_rank(options, plan, index); });
+    wrong_elements += run_rank(options, plan, 0);
+    for (std::thread &other : others)
+        other.join();
     return wrong_elements == 0 ? 0 : 1;
 }
 

@@ -98,6 +98,14 @@ def environment(case, directory, rank):
     if case.nics > 1:
         result["NCCL_TOPO_FILE"] = f"{directory}/topology.xml"
         write_topology(result["NCCL_TOPO_FILE"], case.nics)
+    if case.gpu:
+        build = os.path.dirname(os.path.dirname(double))
+        result.update({
+            "LD_LIBRARY_PATH": f"{build}/tests/cupti_double/cuda13:{result['LD_LIBRARY_PATH']}",
+            "CUDA_INJECTION64_PATH": f"{build}/libcollwire_cupti.so",
+            "COLLWIRE_CUPTI_LOG": f"{directory}/cupti.{rank}",
+            "COLLWIRE_CUPTI_OTHER_KERNELS": "1",
+        })
     result.update(case.environment)
     return result
 
@@ -188,7 +196,8 @@ def run(cases, barrier, alarm, first_port):
 
 
 def start_recorder(case, *options):
-    return Recorder(f"{case.name}/capture", *options, *os.environ.get("RECORD_OPTIONS", "").split(), *case.record)
+    return Recorder(f"{case.name}/capture", *options, *os.environ.get("RECORD_OPTIONS", "").split(), *case.record,
+                    *(("--gpu",) if case.gpu else ()))
 
 
 def attach_late(late, ranks, barrier):

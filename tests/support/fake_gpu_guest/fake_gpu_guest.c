@@ -169,6 +169,7 @@ static void hand_over_state(enum cw_gpu_state state) {
         .clock_error_ns = 9,
         .yields = 10,
         .owner = "nobody",
+        .not_summed = 12,
     };
 
     s.end_ns = s.begin_ns + 11;
@@ -177,10 +178,10 @@ static void hand_over_state(enum cw_gpu_state state) {
         "\"begin_ns\":%llu,\"end_ns\":%llu,\"kernels\":%llu,\"unknown_names\":%llu,"
         "\"unnamed\":%llu,\"other_kernels\":%llu,\"before_armed\":%llu,\"dropped\":%llu,"
         "\"buffers_lacking\":%llu,\"memory_bytes\":%llu,\"clock_error_ns\":%llu,\"yields\":%llu,"
-        "\"owner\":\"%s\"}\n",
+        "\"owner\":\"%s\",\"not_summed\":%llu}\n",
         s.state, s.reason, s.result, s.cupti_version, s.begin_ns, s.end_ns, s.kernels,
         s.unknown_names, s.unnamed, s.other_kernels, s.before_armed, s.dropped, s.buffers_lacking,
-        s.memory_bytes, s.clock_error_ns, s.yields, s.owner);
+        s.memory_bytes, s.clock_error_ns, s.yields, s.owner, s.not_summed);
 }
 
 static void call(__u32 magic, __u16 version, __u16 item, __u32 count, __u32 bytes, __u64 items) {

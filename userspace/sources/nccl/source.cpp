@@ -214,6 +214,8 @@ void NcclSource::sample(source::RecordSink &sink, bool everything) {
     steps_.append(sink);
     if (!ended_)
         comms_.read_local_connections();
+    if (options_.on_stall && !ended_ && steps_.is_stalled(options_.stall_ns))
+        options_.on_stall();
     if (everything) {
         processes_.append_all(sink,
                               [&](const LibraryUser &user) { parameters_.append(sink, user); });

@@ -35,6 +35,9 @@ struct NcclOptions {
     std::uint64_t spare_unused_ns = NcclLibraries::MINUTE_NS;
     // NCCL has an error that queue pairs may have caused.
     std::function<void()> on_error = {};
+    // Called with each sample while an operation has made no step on the network for stall_ns.
+    std::function<void()> on_stall = {};
+    std::uint64_t stall_ns = 0;
     // Gets the connections that do not come through the ring buffer.
     std::function<void(const cw_header &)> on_connection = {};
 };

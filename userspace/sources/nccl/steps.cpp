@@ -46,6 +46,15 @@ void NcclSteps::poll(bool everything) {
         poll(tgid, process, everything);
 }
 
+bool NcclSteps::is_stalled(std::uint64_t for_ns) const {
+    for (const auto &[tgid, process] : processes_)
+        for (const auto &[address, connection] : process.connections)
+            if ((connection.sampled.flags & CW_NCCL_STEPS_BUSY) != 0 &&
+                connection.same_ns - connection.since_ns >= for_ns)
+                return true;
+    return false;
+}
+
 void NcclSteps::append(source::RecordSink &sink) {
     for (const cw_nccl_steps &record : std::exchange(samples_, {}))
         sink.append(record.header);
@@ -82,6 +91,8 @@ void NcclSteps::poll(std::uint32_t tgid, Process &process, bool everything) {
             samples_.push_back(record);
             connection.sampled = record;
         }
+        if (!is_same)
+            connection.since_ns = read_ns;
         connection.same_ns = read_ns;
         ++at;
     }

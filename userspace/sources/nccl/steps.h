@@ -25,13 +25,17 @@ public:
     // Samples all connections. append() has those that changed; all, with `everything`.
     void poll(bool everything);
     void append(source::RecordSink &sink);
+    // Whether a connection has had an operation in flight and no step for that long, by the last
+    // poll.
+    [[nodiscard]] bool is_stalled(std::uint64_t for_ns) const;
 
 private:
     struct Connection {
         nccl::StepCounter counter;
-        std::uint64_t comm = 0;    // with which it ends; 0: none
-        cw_nccl_steps sampled{};   // the last record
-        std::uint64_t same_ns = 0; // the last reading that was like it
+        std::uint64_t comm = 0;     // with which it ends; 0: none
+        cw_nccl_steps sampled{};    // the last record
+        std::uint64_t same_ns = 0;  // the last reading that was like it
+        std::uint64_t since_ns = 0; // the first one
     };
     struct Process {
         std::uint32_t state_offset = CW_NCCL_NO_FIELD;
