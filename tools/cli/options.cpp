@@ -155,6 +155,14 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                        "--gpu: always. --gpu=slices: 2 s a minute, on all nodes at once; "
                        "--gpu=slices:ON/PERIOD: other times. --gpu=signal: 2 s after each "
                        "SIGUSR1 to the recorder");
+    CLI::Option *inject =
+        verb->add_option("--inject", command->inject,
+                         "With --gpu: load libcollwire_cupti.so into these processes, which run "
+                         "and were started without it. Each borrows one sleeping thread for less "
+                         "than a millisecond. The library stays in the process, dormant")
+            ->type_name("PID,...")
+            ->delimiter(',')
+            ->needs(gpu);
     verb->add_flag("--no-wire", command->no_wire,
                    "Do not count packets of software devices: soft-RoCE is treated like a NIC");
     verb->add_flag("--no-nvlink", command->no_nvlink,
@@ -165,7 +173,8 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                    "with --pid, --posts or --gpu")
         ->excludes(pids)
         ->excludes(posts)
-        ->excludes(gpu);
+        ->excludes(gpu)
+        ->excludes(inject);
     verb->add_option("--interval", command->interval,
                      "Time between two samples of the counters; default 1s, 10ms or more")
         ->type_name("TIME");
