@@ -26,7 +26,7 @@ void die_before(const char *name) {
     sock_filter filter[] = {
         {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
         {BPF_JMP | BPF_JEQ | BPF_K, 0, static_cast<__u8>(is_writev ? 1 : 3), number},
-        {is_writev ? BPF_RET | BPF_K : BPF_LD | BPF_W | BPF_ABS, 0, 0,
+        {static_cast<__u16>(is_writev ? BPF_RET | BPF_K : BPF_LD | BPF_W | BPF_ABS), 0, 0,
          is_writev ? SECCOMP_RET_KILL_PROCESS
                    : static_cast<__u32>(offsetof(seccomp_data, args[0]))},
         {static_cast<__u16>(is_writev ? BPF_RET | BPF_K : BPF_JMP | BPF_JEQ | BPF_K), 0,

@@ -77,7 +77,7 @@ std::vector<Check> check_gpu(const DoctorOptions &options) {
                  ? "record --gpu has no library to load into CUDA processes"
                  : "record --gpu cannot record the kernels of the processes without it",
              installed.empty() ? fmt::format("install {} next to collwire", CW_GPU_LIBRARY)
-                               : "start their jobs with collwire run -- CMD",
+                               : "start their jobs with collwire run -- CMD, or record --gpu --inject PID",
              false}};
 }
 

@@ -197,12 +197,14 @@ private:
         const SystemCall call{registers.orig_rax,
                               {registers.rdi, registers.rsi, registers.rdx, registers.r10,
                                registers.r8, registers.r9}};
+        // It does not restart by itself, and our stop was the reason for EINTR.
+        const bool is_stopped_epoll =
+            result == -EINTR && (call.number == SYS_epoll_wait || call.number == SYS_epoll_pwait);
         if (static_cast<std::int64_t>(registers.orig_rax) < 0 || is_deliverable ||
-            (!restarts && result != -EINTR)) {
+            (!restarts && !is_stopped_epoll)) {
             loan.reason = is_deliverable ? "a signal came" : "it woke up";
             return {};
         }
-        // Of calls that do not restart by themselves, our stop was the reason for EINTR.
         user_regs_struct again = registers;
         again.rip -= SYSCALL_BYTES;
         again.rax = registers.orig_rax;
@@ -216,7 +218,7 @@ private:
         if (reason.empty()) {
             fill_in(block_, registers, mask);
             if (!memory_.write(code_, &block_, sizeof block_)) {
-                if (result == -EINTR)
+                if (is_stopped_epoll)
                     ptrace_call(PTRACE_SETREGS, tid_, 0, &again);
                 return not_writable();
             }
@@ -235,7 +237,7 @@ private:
             reason = "its registers could not be set";
         }
         loan.reason = reason;
-        if (result == -EINTR)
+        if (is_stopped_epoll)
             ptrace_call(PTRACE_SETREGS, tid_, 0, &again);
         return {};
     }
