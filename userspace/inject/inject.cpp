@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -57,6 +58,25 @@ template <std::size_t N> void copy_text(char (&into)[N], std::string_view text) 
 Error failed(std::string what) {
     return error(ErrorKind::Failed, fmt::format("{}. {}", what, AGAIN));
 }
+
+// One injector at a time: two would choose the same room for code. Ends with the program.
+class ProcessLock {
+public:
+    explicit ProcessLock(pid_t pid)
+        : fd_(::open(fmt::format("/proc/{}", pid).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+          is_held_(fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {}
+    ProcessLock(const ProcessLock &) = delete;
+    ProcessLock &operator=(const ProcessLock &) = delete;
+    ~ProcessLock() {
+        if (fd_ >= 0)
+            ::close(fd_);
+    }
+    [[nodiscard]] bool is_held() const { return is_held_; }
+
+private:
+    int fd_;
+    bool is_held_;
+};
 
 // The injector's end of the region that the carried code maps.
 class Conversation {
@@ -119,6 +139,9 @@ public:
         : view_(pid), pid_(pid), library_(library) {}
 
     Result<Injection> run() {
+        const ProcessLock lock{pid_};
+        if (!lock.is_held() && process::start_ticks(pid_))
+            return about(failed("another recorder injects into it"));
         if (auto checked = check_target(view_); !checked)
             return std::move(checked).failure();
         auto prepared = prepare();
