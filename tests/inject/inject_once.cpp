@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads a library into processes as `record --gpu --inject` does, without a recording:
-// inject_once [--die-before CALL] LIBRARY PID... Prints a line for each; exit status 1 if one
-// failed. CALL is a request of ptrace, by its number, or "writev": the kernel kills this program
-// with SIGKILL's effect when it makes that call, before the call does anything.
+// inject_once [--die-before CALL | --signal-at CALL] LIBRARY PID... Prints a line for each; exit
+// status 1 if one failed. CALL is a request of ptrace, by its number, or "writev". --die-before:
+// the kernel kills this program when it makes that call, before the call does anything. --signal-at:
+// instead of that call, the process gets SIGRTMIN.
 #include <charconv>
+#include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -18,21 +20,27 @@
 
 namespace {
 
-void die_before(const char *name) {
+pid_t target = 0;
+
+void send_signal(int) {
+    kill(target, SIGRTMIN);
+}
+
+void act_at(const char *name, std::uint32_t action) {
     const bool is_writev = std::strcmp(name, "writev") == 0;
     std::uint32_t request = 0;
     std::from_chars(name, name + std::strlen(name), request, 16);
     const auto number = static_cast<std::uint32_t>(is_writev ? SYS_process_vm_writev : SYS_ptrace);
+    constexpr __u16 LOAD = BPF_LD | BPF_W | BPF_ABS, EQUAL = BPF_JMP | BPF_JEQ | BPF_K,
+                    RETURN = BPF_RET | BPF_K;
     sock_filter filter[] = {
-        {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
-        {BPF_JMP | BPF_JEQ | BPF_K, 0, static_cast<__u8>(is_writev ? 1 : 3), number},
-        {static_cast<__u16>(is_writev ? BPF_RET | BPF_K : BPF_LD | BPF_W | BPF_ABS), 0, 0,
-         is_writev ? SECCOMP_RET_KILL_PROCESS
-                   : static_cast<__u32>(offsetof(seccomp_data, args[0]))},
-        {static_cast<__u16>(is_writev ? BPF_RET | BPF_K : BPF_JMP | BPF_JEQ | BPF_K), 0,
-         static_cast<__u8>(is_writev ? 0 : 1), is_writev ? SECCOMP_RET_ALLOW : request},
-        {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
-        {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+        {LOAD, 0, 0, offsetof(seccomp_data, nr)},
+        {EQUAL, 0, 4, number},
+        {LOAD, 0, 0, is_writev ? offsetof(seccomp_data, nr) : offsetof(seccomp_data, args[0])},
+        {EQUAL, 0, 1, is_writev ? number : request},
+        {RETURN, 0, 0, action},
+        {RETURN, 0, 0, SECCOMP_RET_ALLOW},
+        {RETURN, 0, 0, SECCOMP_RET_ALLOW},
     };
     sock_fprog program{sizeof filter / sizeof *filter, filter};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -42,8 +50,11 @@ void die_before(const char *name) {
 } // namespace
 
 int main(int count, char **words) {
-    if (count > 2 && std::strcmp(words[1], "--die-before") == 0) {
-        die_before(words[2]);
+    if (count > 4 && std::strncmp(words[1], "--", 2) == 0) {
+        const bool dies = std::strcmp(words[1], "--die-before") == 0;
+        std::from_chars(words[4], words[4] + std::strlen(words[4]), target);
+        signal(SIGSYS, dies ? SIG_DFL : send_signal);
+        act_at(words[2], dies ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_TRAP);
         words += 2;
         count -= 2;
     }

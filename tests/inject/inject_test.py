@@ -76,12 +76,17 @@ class Target:
             return not any("memfd" in file for file in files) and len(self.threads()) == self.n_threads + 1
         wait_until(is_settled, f"{self.mode}: threads {self.threads()}")
 
+    def last_words(self):
+        """Its input stays open until it has ended: the end of it would wake the process."""
+        self.process.wait(timeout=LIMIT_S)
+        return self.process.communicate()[0]
+
     def wake(self):
         """Returns what the process found out about itself."""
         if self.mode not in TIMED:
             self.process.stdin.write("x")
             self.process.stdin.flush()
-        text, _ = self.process.communicate(timeout=LIMIT_S)
+        text = self.last_words()
         assert text, f"{self.mode}: ended with {self.process.returncode} and no result"
         result = json.loads(text)
         assert self.process.returncode == 0 and result["bad"] == "", f"{self.mode}: {result}"
@@ -173,13 +178,23 @@ def signals(arguments):
 
 
 def interrupted(arguments):
-    """A handler without SA_RESTART still ends the call with EINTR."""
+    """A signal that comes while the thread is borrowed: its handler runs once, and ends the call with EINTR where it would without the guest."""
+    at = ("--signal-at", REQUESTS["detach"])
+    for mode, option, ends in (("read", "--signals", False), ("read", "--signals-eintr", True), ("nanosleep", "--signals", True), ("poll", "--signals", True),
+                               ("epoll", "--signals", True)):
+        with Target(arguments.build, mode, option, "--sleep-ms", "20000") as target:
+            status, said = injected(arguments.build, target.pid, *at)
+            assert status == 0 or CAME_BACK_LATE in said, f"{mode}: {said}"
+            if not ends:
+                target.wake()
+                continue
+            result = json.loads(target.last_words())
+            assert result["result"] == -4 and result["handled"] == 1 and result["bad"].strip() in ("result -4", "result -4 early"), f"{mode}: {result}"
     with Target(arguments.build, "read", "--signals-eintr") as target:
         assert inject(arguments.build, target.pid) is None or target.has_guest()
         os.kill(target.pid, signal.SIGRTMIN)
-        text, _ = target.process.communicate(timeout=LIMIT_S)
-        result = json.loads(text)
-        assert result["result"] == -4 and result["handled"] == 1 and result["bad"] == " result -4", result
+        result = json.loads(target.last_words())
+        assert result["result"] == -4 and result["handled"] == 1, result
     return "EINTR as without the guest"
 
 
@@ -208,7 +223,7 @@ def killed(arguments):
         with Target(arguments.build, mode, "--sleep-ms", "900", "--load") as target:
             with subprocess.Popen([f"{arguments.build}/tests/inject/inject_once", f"{arguments.build}/{GUEST}", str(target.pid)],
                                   stdout=subprocess.DEVNULL) as injector:
-                time.sleep(random.uniform(0.015, 0.06))
+                time.sleep(random.uniform(0.015, 0.12))
                 injector.kill()
             check_free(target)
             target.wake()
@@ -270,7 +285,9 @@ def refused(arguments):
         target.wake()
     with Target(arguments.build, "poll") as target:
         expect(target, "may not be read", prefix=("setpriv", "--reuid", "65534", "--clear-groups"))
-        assert inject(arguments.build, target.pid) is not None
+        target.n_threads = len(target.threads())
+        wait_until(lambda: inject(arguments.build, target.pid) is not None, "injected")
+        target.settled()
         expect(target, "has the guest library already")
         target.wake()
     with subprocess.Popen(["sleep", "0"]) as child:

@@ -12,7 +12,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/user.h>
@@ -33,6 +35,7 @@ constexpr std::uint64_t STOP_LIMIT_NS = 100'000'000;
 constexpr std::uint64_t SYSCALL_BYTES = 2; // 0f 05
 constexpr std::array<unsigned char, 2> SYSCALL_CODE{0x0f, 0x05};
 constexpr int SPINS = 2000;
+constexpr int MOST_URGENT = -20;
 constexpr int STOPPED_BY_US = SIGTRAP | (PTRACE_EVENT_STOP << 8);
 
 long ptrace_call(long request, pid_t tid, std::uint64_t address, void *data) {
@@ -117,6 +120,10 @@ public:
         : pid_(pid), tid_(tid), code_(code), block_(block), memory_(tid) {}
 
     Result<Loan> run() {
+        // While a thread is stopped, this one must not wait for a CPU. Without the right: it may.
+        const sched_param none{};
+        ::sched_setscheduler(0, SCHED_OTHER, &none);
+        ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), MOST_URGENT);
         if (ptrace_call(PTRACE_SEIZE, tid_, 0, nullptr) != 0) {
             const int code = errno;
             if (code == ESRCH)
