@@ -14,8 +14,8 @@ struct Registers {
     alignas(32) std::uint8_t vectors[16][32];
 };
 
-// rax after the call. `before`: its rbx to r15, red zone, MXCSR and vectors are loaded, its last six
-// general registers are the arguments. `after`: all as they are then.
+// rax after the call. `before`: its rbx to r15, red zone, MXCSR and vectors are loaded, its last
+// six general registers are the arguments. `after`: all as they are then.
 extern "C" long guarded_call(long number, const Registers *before, Registers *after);
 
 } // namespace collwire::inject_test

@@ -2,8 +2,8 @@
 // Loads a library into processes as `record --gpu --inject` does, without a recording:
 // inject_once [--die-before CALL | --signal-at CALL] LIBRARY PID... Prints a line for each; exit
 // status 1 if one failed. CALL is a request of ptrace, by its number, or "writev". --die-before:
-// the kernel kills this program when it makes that call, before the call does anything. --signal-at:
-// instead of that call, the process gets SIGRTMIN.
+// the kernel kills this program when it makes that call, before the call does anything.
+// --signal-at: instead of that call, the process gets SIGRTMIN.
 #include <charconv>
 #include <csignal>
 #include <cstddef>

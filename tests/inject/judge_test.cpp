@@ -68,8 +68,8 @@ TEST(InjectSystemCall, OnlyReadsThatConsumeNothingBeforeTheySleepAre) {
     EXPECT_TRUE(may_borrow_reader("pipe:[123]"));
     EXPECT_TRUE(may_borrow_reader("anon_inode:[eventfd]"));
     EXPECT_TRUE(may_borrow_reader("/dev/pts/3"));
-    for (const char *link : {"socket:[1]", "anon_inode:inotify", "/data/file", "anon_inode:[timerfd]",
-                             "anon_inode:[infinibandevent]"})
+    for (const char *link : {"socket:[1]", "anon_inode:inotify", "/data/file",
+                             "anon_inode:[timerfd]", "anon_inode:[infinibandevent]"})
         EXPECT_FALSE(may_borrow_reader(link)) << link;
 }
 
@@ -106,8 +106,8 @@ TEST(InjectTarget, IsRefusedByItsFiles) {
     EXPECT_NE(refusal(check_files({both[1]}, none)).find("glibc"), std::string::npos);
     EXPECT_NE(refusal(check_files({code("/lib/ld-musl-x86_64.so.1"), both[1]}, none)).find("glibc"),
               std::string::npos);
-    for (const char *guest : {"/usr/lib/collwire/libcollwire_cupti.so",
-                              "/memfd:libcollwire_cupti.so (deleted)"}) {
+    for (const char *guest :
+         {"/usr/lib/collwire/libcollwire_cupti.so", "/memfd:libcollwire_cupti.so (deleted)"}) {
         EXPECT_TRUE(process::is_guest_library(guest));
         EXPECT_NE(refusal(check_files({both[0], both[1], code(guest)}, none)).find("already"),
                   std::string::npos);

@@ -148,7 +148,9 @@ bool find_call(std::string_view mode, std::int64_t sleep_ms, Objects &objects, C
         call = {SYS_nanosleep, {word(&objects.relative), 0}, 0, true};
     } else if (mode == "nanosleep-until") {
         call = {SYS_clock_nanosleep,
-                {CLOCK_MONOTONIC, TIMER_ABSTIME, word(&objects.absolute), 0}, 0, true};
+                {CLOCK_MONOTONIC, TIMER_ABSTIME, word(&objects.absolute), 0},
+                0,
+                true};
     } else if (mode == "futex-timed") {
         call = {SYS_futex,
                 {word(&objects.futex), FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0,
@@ -157,8 +159,8 @@ bool find_call(std::string_view mode, std::int64_t sleep_ms, Objects &objects, C
                 true};
     } else if (mode == "futex-lock") { // as a thread that waits for a lock
         call = {SYS_futex,
-                {word(&objects.futex), FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0,
-                 word(&objects.relative), 0, 0},
+                {word(&objects.futex), FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0, word(&objects.relative),
+                 0, 0},
                 -ETIMEDOUT,
                 true};
     } else {
@@ -248,7 +250,8 @@ int run(int count, char **words) {
         threads.emplace_back(spin);
     Objects objects;
     Call call;
-    const std::string_view how = mode == "seccomp" || mode == "traced" || mode == "vfork" ? "poll" : mode;
+    const std::string_view how =
+        mode == "seccomp" || mode == "traced" || mode == "vfork" ? "poll" : mode;
     if (!find_call(how, sleep_ms, objects, call)) {
         std::fputs("inject_target: unknown mode\n", stderr);
         return 2;

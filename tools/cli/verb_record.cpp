@@ -76,7 +76,8 @@ Result<void> interpret_inject(const RecordCommand &command, record::RecordOption
         auto process = record::check_process(pid);
         if (!process)
             return std::move(process).failure().in("--inject");
-        if (!options.pids.empty() && std::ranges::find(options.pids, *process) == options.pids.end())
+        if (!options.pids.empty() &&
+            std::ranges::find(options.pids, *process) == options.pids.end())
             return error(ErrorKind::Usage,
                          fmt::format("--inject {}: --pid excludes it. Fix: add it to --pid", pid));
         if (std::ranges::find(options.inject, *process) == options.inject.end())

@@ -12,8 +12,7 @@ Error bad(const char *what) {
     return error(ErrorKind::BadInput, std::string{"dynamic symbols: "} + what);
 }
 
-template <typename T>
-std::optional<T> read_at(std::span<const std::byte> bytes, std::uint64_t at) {
+template <typename T> std::optional<T> read_at(std::span<const std::byte> bytes, std::uint64_t at) {
     if (at > bytes.size() || bytes.size() - at < sizeof(T))
         return std::nullopt;
     T value;

@@ -53,9 +53,9 @@ enum Stage : std::uint32_t {
 struct CarrierRegion {
     std::uint64_t block = 0;
     std::uint32_t stage = STAGE_NONE;
-    std::uint32_t is_out = 0; // the borrowed thread is on its own stack again
-    std::uint32_t go = 0;     // from the injector: the memfd has the library
-    std::uint32_t cancel = 0; // from the injector: load nothing
+    std::uint32_t is_out = 0;   // the borrowed thread is on its own stack again
+    std::uint32_t go = 0;       // from the injector: the memfd has the library
+    std::uint32_t cancel = 0;   // from the injector: load nothing
     std::uint32_t has_read = 0; // from the injector: the region may go
     std::int32_t fd = -1;
     std::int32_t thread_error = 0;

@@ -15,10 +15,10 @@
 namespace collwire::inject {
 
 struct Injection {
-    pid_t tid = 0;                   // the borrowed thread
-    std::string name;                // its name
-    std::string call;                // the system call that it slept in
-    std::uint64_t paused_ns = 0;     // how long it was kept from going on
+    pid_t tid = 0;               // the borrowed thread
+    std::string name;            // its name
+    std::string call;            // the system call that it slept in
+    std::uint64_t paused_ns = 0; // how long it was kept from going on
 };
 
 // Whether the process may get it: reads only. The message is whole.

@@ -56,8 +56,8 @@ std::uint64_t pending_signals(pid_t tid) {
     std::array<siginfo_t, N> infos;
     for (const std::uint32_t shared : {0u, 1u}) {
         PendingQuery query{0, shared, N};
-        const long n = ptrace_call(PTRACE_PEEKSIGINFO, tid,
-                                   reinterpret_cast<std::uint64_t>(&query), infos.data());
+        const long n = ptrace_call(PTRACE_PEEKSIGINFO, tid, reinterpret_cast<std::uint64_t>(&query),
+                                   infos.data());
         for (long i = 0; i < n; ++i)
             pending |= std::uint64_t{1} << (infos[static_cast<std::size_t>(i)].si_signo - 1);
     }
@@ -134,9 +134,9 @@ public:
                                      tid_, std::strerror(code)));
         }
         // Unused bytes: no thread runs there. When this returns early, the kernel detaches.
-        if (!memory_.write(code_, __start_collwire_carrier,
-                           static_cast<std::size_t>(__stop_collwire_carrier -
-                                                    __start_collwire_carrier)))
+        if (!memory_.write(
+                code_, __start_collwire_carrier,
+                static_cast<std::size_t>(__stop_collwire_carrier - __start_collwire_carrier)))
             return not_writable();
         const std::uint64_t begin_ns = monotonic_ns();
         Loan loan;

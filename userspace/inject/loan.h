@@ -14,9 +14,9 @@
 namespace collwire::inject {
 
 struct Loan {
-    bool is_given = false;       // false: the thread was not in a call to borrow it from
+    bool is_given = false;        // false: the thread was not in a call to borrow it from
     std::uint64_t stopped_ns = 0; // by the injector; the carried code's own time comes on top
-    std::string reason;          // of a loan that was not given
+    std::string reason;           // of a loan that was not given
 };
 
 // Interrupts the thread, and if it sleeps in a call that may be borrowed, lets it run the carried

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "userspace/elf/exported_functions.h"
 #include "userspace/elf/elf_image.h"
+#include "userspace/elf/exported_functions.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire::inject {
@@ -88,14 +88,13 @@ Result<LibraryFunctions> find_functions(const process::ProcessView &view) {
         if (auto added = add_symbols(view, names, addresses); !added)
             return std::move(added).failure();
     LibraryFunctions functions;
-    for (const auto &[name, into] :
-         {std::pair{"pthread_create", &functions.pthread_create},
-          {"pthread_self", &functions.pthread_self},
-          {"pthread_detach", &functions.pthread_detach},
-          {"dlopen", &functions.dlopen},
-          {"dlsym", &functions.dlsym},
-          {"dlerror", &functions.dlerror},
-          {"__errno_location", &functions.errno_location}}) {
+    for (const auto &[name, into] : {std::pair{"pthread_create", &functions.pthread_create},
+                                     {"pthread_self", &functions.pthread_self},
+                                     {"pthread_detach", &functions.pthread_detach},
+                                     {"dlopen", &functions.dlopen},
+                                     {"dlsym", &functions.dlsym},
+                                     {"dlerror", &functions.dlerror},
+                                     {"__errno_location", &functions.errno_location}}) {
         const auto found = addresses.find(name);
         if (found == addresses.end())
             return error(ErrorKind::Unsupported, fmt::format("its C library has no {}", name));
@@ -104,8 +103,7 @@ Result<LibraryFunctions> find_functions(const process::ProcessView &view) {
     return functions;
 }
 
-std::optional<std::uint64_t> find_code_room(const process::ProcessView &view,
-                                            std::uint64_t bytes) {
+std::optional<std::uint64_t> find_code_room(const process::ProcessView &view, std::uint64_t bytes) {
     std::map<std::string, std::uint64_t> begins; // of each file
     for (const process::Mapping &mapping : view.mappings()) {
         if (mapping.path.empty() || mapping.inode == 0)

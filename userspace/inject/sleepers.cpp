@@ -41,8 +41,8 @@ std::map<pid_t, Look> look(pid_t pid, std::map<std::string, unsigned> &others) {
     const std::string folder = fmt::format("/proc/{}/task/", pid);
     for (const std::string &name : inventory::list_directory(folder)) {
         const auto tid = inventory::parse_number(name);
-        const auto status = inventory::read_file(
-            inventory::concatenated(folder, name, "/status"), MAX_STATUS_BYTES);
+        const auto status = inventory::read_file(inventory::concatenated(folder, name, "/status"),
+                                                 MAX_STATUS_BYTES);
         const auto text = inventory::read_line(inventory::concatenated(folder, name, "/syscall"));
         if (!tid || !status || !text)
             continue;
@@ -53,8 +53,8 @@ std::map<pid_t, Look> look(pid_t pid, std::map<std::string, unsigned> &others) {
         }
         std::string_view reason = reason_not_to_borrow(*call);
         if (reason.empty() && call->number == SYS_read) {
-            const auto link = inventory::read_link(
-                fmt::format("/proc/{}/fd/{}", pid, call->arguments[0]));
+            const auto link =
+                inventory::read_link(fmt::format("/proc/{}/fd/{}", pid, call->arguments[0]));
             if (!link || !may_borrow_reader(*link))
                 reason = "its file may not continue a read";
         }

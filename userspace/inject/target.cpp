@@ -84,7 +84,8 @@ Result<void> check_target(process::ProcessView &view) {
     const auto environment =
         inventory::read_file(fmt::format("/proc/{}/environ", view.pid()), MAX_ENVIRONMENT_BYTES);
     if (!environment || !view.refresh())
-        return about(error(ErrorKind::NotPermitted, "its memory may not be read. Fix: run as root"));
+        return about(
+            error(ErrorKind::NotPermitted, "its memory may not be read. Fix: run as root"));
     if (auto checked = check_files(view.mappings(), *environment); !checked)
         return about(std::move(checked).failure());
     return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guest library libcollwire_cupti.so, which CUDA or `record --inject` loads into processes: where it is
-// installed, and which processes have it.
+// The guest library libcollwire_cupti.so, which CUDA or `record --inject` loads into processes:
+// where it is installed, and which processes have it.
 #pragma once
 
 #include <string>
