@@ -208,7 +208,6 @@ long collwire_carrier_borrow(collwire::inject::CarrierRegion *region,
     std::uint64_t all = ~std::uint64_t{0};
     // The injector has blocked them, unless it was killed before.
     call(SYS_rt_sigprocmask, SIG_SETMASK, address(&all), 0, sizeof all);
-    region->begin_ns = now_ns();
     region->block = static_cast<std::uint64_t>(address(block));
     int *error_number = function_at<int *(*)()>(block->errno_location)();
     const int before = *error_number;

@@ -60,8 +60,7 @@ struct CarrierRegion {
     std::int32_t fd = -1;
     std::int32_t thread_error = 0;
     std::int32_t helper_tid = 0;
-    std::uint64_t begin_ns = 0; // of the borrowed thread's run, CLOCK_REALTIME
-    std::uint64_t end_ns = 0;
+    std::uint64_t end_ns = 0; // of the borrowed thread's run, CLOCK_REALTIME
     std::uint64_t thread = 0;
     char report[MAX_REPORT] = {};
 };

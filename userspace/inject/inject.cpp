@@ -207,7 +207,8 @@ private:
                 if (loan->is_given) {
                     injection_ = {sleeper.tid, sleeper.name,
                                   std::string{name_of_system_call(sleeper.call.number)},
-                                  loan->stopped_ns};
+                                  0};
+                    begin_ns_ = loan->begin_ns;
                     return {};
                 }
                 last = failed(fmt::format("thread {}: {}", sleeper.tid, loan->reason)).message;
@@ -221,7 +222,9 @@ private:
         const auto is_out = [](const CarrierRegion &region) { return region.is_out != 0; };
         if (!with.wait_for(is_out, LOAN_NS))
             return give_up(with);
-        injection_.paused_ns += with.last().end_ns - with.last().begin_ns;
+        // The clock may have been set meanwhile.
+        if (with.last().end_ns > begin_ns_)
+            injection_.paused_ns = with.last().end_ns - begin_ns_;
         if (!with.wait_for([](const CarrierRegion &region) { return region.stage >= STAGE_FILE; },
                            FILE_NS))
             return cancel(with, "its new thread did not start within 5 s");
@@ -274,6 +277,7 @@ private:
     std::span<const std::byte> library_;
     CarrierBlock block_;
     std::uint64_t code_ = 0;
+    std::uint64_t begin_ns_ = 0;
     Injection injection_;
 };
 

@@ -138,8 +138,8 @@ public:
                 code_, __start_collwire_carrier,
                 static_cast<std::size_t>(__stop_collwire_carrier - __start_collwire_carrier)))
             return not_writable();
-        const std::uint64_t begin_ns = monotonic_ns();
         Loan loan;
+        loan.begin_ns = clock_ns(CLOCK_REALTIME);
         if (ptrace_call(PTRACE_INTERRUPT, tid_, 0, nullptr) != 0)
             return Loan{false, 0, "it has exited"};
         int status = 0;
@@ -157,7 +157,6 @@ public:
             signal = static_cast<std::uint64_t>(WSTOPSIG(status));
         ptrace_call(PTRACE_DETACH, tid_, 0,
                     reinterpret_cast<void *>(signal)); // NOLINT(performance-no-int-to-ptr)
-        loan.stopped_ns = monotonic_ns() - begin_ns;
         if (!done)
             return std::move(done).failure();
         return loan;

@@ -14,9 +14,9 @@
 namespace collwire::inject {
 
 struct Loan {
-    bool is_given = false;        // false: the thread was not in a call to borrow it from
-    std::uint64_t stopped_ns = 0; // by the injector; the carried code's own time comes on top
-    std::string reason;           // of a loan that was not given
+    bool is_given = false;      // false: the thread was not in a call to borrow it from
+    std::uint64_t begin_ns = 0; // when it was interrupted, CLOCK_REALTIME as in the carried code
+    std::string reason;         // of a loan that was not given
 };
 
 // Interrupts the thread, and if it sleeps in a call that may be borrowed, lets it run the carried
