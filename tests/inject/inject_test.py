@@ -20,9 +20,9 @@ GUEST, THREAD = "libcollwire_cupti.so", "collwire-gpu"
 # What a thread can sleep in, and be borrowed.
 MODES = ("poll", "poll-timed", "read", "select", "epoll", "nanosleep", "nanosleep-until", "futex-timed")
 TIMED = {"poll-timed", "nanosleep", "nanosleep-until", "futex-timed", "epoll-timed", "futex-lock"}
-QUICK_ROUNDS, FULL_ROUNDS = 24, 1000
+QUICK_ROUNDS, FULL_ROUNDS = 20, 1000
 # A sleep that started again from its begin would take this much longer, at least.
-SLEEP_MS, INJECTED_AT_MS, LATE_MS = 3000, 1800, 1200
+SLEEP_MS, INJECTED_AT_MS, LATE_MS = 2000, 1200, 800
 # Requests of ptrace, in hexadecimal, in the order in which the injector makes them.
 REQUESTS = {"seize": "4206", "interrupt": "4207", "getregs": "c", "getsigmask": "420a", "peeksiginfo": "4209", "setregs": "d", "setsigmask": "420b",
             "detach": "11"}
@@ -121,7 +121,7 @@ def exact_restart(arguments):
     said = []
     for mode in MODES:
         with Target(arguments.build, mode, "--sleep-ms", str(SLEEP_MS), "--load") as target:
-            time.sleep(INJECTED_AT_MS / 1000)
+            time.sleep((INJECTED_AT_MS if mode in TIMED else 100) / 1000)
             pause_us = inject(arguments.build, target.pid)
             assert pause_us is None or target.has_guest(), f"{mode}: no guest"
             result = target.wake()
@@ -206,7 +206,7 @@ def killed(arguments):
     names = list(REQUESTS) + (["writev"] if arguments.only_full else [])
     for i, name in enumerate(names):
         mode = modes[i % len(modes)]
-        with Target(arguments.build, mode, "--sleep-ms", "1500", "--load") as target:
+        with Target(arguments.build, mode, "--sleep-ms", "600", "--load") as target:
             status, text = injected(arguments.build, target.pid, "--die-before", REQUESTS.get(name, name))
             assert status == -signal.SIGSYS, f"{name}: {status} {text}"
             check_free(target)
@@ -220,7 +220,7 @@ def killed(arguments):
     with_guest = 0
     for i in range(rounds):
         mode = modes[i % len(modes)]
-        with Target(arguments.build, mode, "--sleep-ms", "900", "--load") as target:
+        with Target(arguments.build, mode, "--sleep-ms", "500", "--load") as target:
             with subprocess.Popen([f"{arguments.build}/tests/inject/inject_once", f"{arguments.build}/{GUEST}", str(target.pid)],
                                   stdout=subprocess.DEVNULL) as injector:
                 time.sleep(random.uniform(0.015, 0.12))
@@ -277,10 +277,10 @@ def refused(arguments):
     with Target(arguments.build, "vfork") as target:
         wait_until(lambda: target.status("State").startswith("D"), "waits for its child")
         expect(target, "cannot be interrupted")
-    with Target(arguments.build, "futex-lock", "--sleep-ms", "4500") as target:
+    with Target(arguments.build, "futex-lock", "--sleep-ms", "3800") as target:
         expect(target, "it waits for a lock")
         target.wake()
-    with Target(arguments.build, "epoll-timed", "--sleep-ms", "4500") as target:
+    with Target(arguments.build, "epoll-timed", "--sleep-ms", "3800") as target:
         expect(target, "its time limit would start again")
         target.wake()
     with Target(arguments.build, "poll") as target:
