@@ -69,6 +69,11 @@ class Target:
     def has_guest(self):
         return GUEST in self.maps() and THREAD in self.threads()
 
+    def gets_guest(self):
+        """Its thread has its name a moment after it was started."""
+        wait_until(self.has_guest, f"{self.mode}: the guest")
+        return True
+
     def settled(self):
         """The injection's own thread, file and memory are gone."""
         def is_settled():
@@ -123,7 +128,7 @@ def exact_restart(arguments):
         with Target(arguments.build, mode, "--sleep-ms", str(SLEEP_MS), "--load") as target:
             time.sleep((INJECTED_AT_MS if mode in TIMED else 100) / 1000)
             pause_us = inject(arguments.build, target.pid)
-            assert pause_us is None or target.has_guest(), f"{mode}: no guest"
+            assert pause_us is None or target.gets_guest()
             result = target.wake()
             if mode in TIMED:
                 assert result["took_ms"] < SLEEP_MS + LATE_MS, f"{mode}: started again: {result}"
@@ -145,7 +150,7 @@ def many(arguments):
                 cancelled += 1
             else:
                 pauses.append(pause_us)
-                assert target.has_guest(), f"{mode}: no guest"
+                target.gets_guest()
                 if mode not in TIMED:
                     target.settled()
             target.wake()
@@ -191,7 +196,7 @@ def interrupted(arguments):
             result = json.loads(target.last_words())
             assert result["result"] == -4 and result["handled"] == 1 and result["bad"].strip() in ("result -4", "result -4 early"), f"{mode}: {result}"
     with Target(arguments.build, "read", "--signals-eintr") as target:
-        assert inject(arguments.build, target.pid) is None or target.has_guest()
+        assert inject(arguments.build, target.pid) is None or target.gets_guest()
         os.kill(target.pid, signal.SIGRTMIN)
         result = json.loads(target.last_words())
         assert result["result"] == -4 and result["handled"] == 1, result
@@ -306,7 +311,7 @@ def container(arguments):
         subprocess.run(["nsenter", "-t", str(target.pid), "-m", "mount", "-t", "tmpfs", "none", arguments.build], check=True)
         assert not os.path.exists(f"/proc/{target.pid}/root{arguments.build}/{GUEST}")
         pause_us = inject(arguments.build, target.pid)
-        assert pause_us is None or target.has_guest()
+        assert pause_us is None or target.gets_guest()
         target.wake()
     return "loaded"
 

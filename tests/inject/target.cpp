@@ -252,6 +252,7 @@ int run(int count, char **words) {
     Call call;
     const std::string_view how =
         mode == "seccomp" || mode == "traced" || mode == "vfork" ? "poll" : mode;
+    const std::int64_t begin_ms = now_ms(); // before that of an absolute time
     if (!find_call(how, sleep_ms, objects, call)) {
         std::fputs("inject_target: unknown mode\n", stderr);
         return 2;
@@ -275,7 +276,6 @@ int run(int count, char **words) {
     errno = 12345;
     if (mode == "vfork")
         wait_in_vfork();
-    const std::int64_t begin_ms = now_ms();
     const long result = guarded_call(call.number, &before, &after);
     const std::int64_t took_ms = now_ms() - begin_ms;
     const int error_number = errno;
