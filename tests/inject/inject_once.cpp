@@ -36,7 +36,9 @@ void act_at(const char *name, std::uint32_t action) {
     sock_filter filter[] = {
         {LOAD, 0, 0, offsetof(seccomp_data, nr)},
         {EQUAL, 0, 4, number},
-        {LOAD, 0, 0, is_writev ? offsetof(seccomp_data, nr) : offsetof(seccomp_data, args[0])},
+        {LOAD, 0, 0,
+         static_cast<__u32>(is_writev ? offsetof(seccomp_data, nr)
+                                      : offsetof(seccomp_data, args[0]))},
         {EQUAL, 0, 1, is_writev ? number : request},
         {RETURN, 0, 0, action},
         {RETURN, 0, 0, SECCOMP_RET_ALLOW},

@@ -206,8 +206,7 @@ private:
                     return std::move(loan).failure();
                 if (loan->is_given) {
                     injection_ = {sleeper.tid, sleeper.name,
-                                  std::string{name_of_system_call(sleeper.call.number)},
-                                  0};
+                                  std::string{name_of_system_call(sleeper.call.number)}, 0};
                     begin_ns_ = loan->begin_ns;
                     return {};
                 }
