@@ -82,7 +82,7 @@ private:
 class Conversation {
 public:
     Conversation(const process::ProcessView &view, std::uint64_t region)
-        : view_(view), region_(region) {}
+        : view_(view), region_(region), start_ticks_(process::start_ticks(view.pid())) {}
 
     // False: not within that time.
     bool wait_for(const std::function<bool(const CarrierRegion &)> &is_true,
@@ -95,10 +95,14 @@ public:
                 if (is_true(last_))
                     return true;
             }
-            if (monotonic_ns() > end_ns || process::start_ticks(view_.pid()) == std::nullopt)
+            if (monotonic_ns() > end_ns || has_ended())
                 return false;
             std::this_thread::sleep_for(LOOK_AGAIN);
         }
+    }
+
+    [[nodiscard]] bool has_ended() const {
+        return !start_ticks_ || process::has_ended(view_.pid(), *start_ticks_);
     }
 
     void write(std::size_t offset, std::uint32_t value) const {
@@ -114,6 +118,7 @@ public:
 private:
     const process::ProcessView &view_;
     std::uint64_t region_;
+    std::optional<std::uint64_t> start_ticks_;
     CarrierRegion last_{};
 };
 
@@ -237,7 +242,7 @@ private:
         if (!with.wait_for([](const CarrierRegion &region) { return region.stage >= STAGE_LOADED; },
                            LOAD_NS))
             return cancel(with, "the library was not loaded within 30 s: another thread is in "
-                                "the loader, or the process has exited");
+                                "the loader");
         const CarrierRegion end = with.last();
         with.write(offsetof(CarrierRegion, has_read), 1);
         if (end.stage == STAGE_FAILED)
@@ -247,8 +252,14 @@ private:
     }
 
     static Result<void> cancel(const Conversation &with, std::string_view what) {
+        if (with.has_ended())
+            return exited();
         with.write(offsetof(CarrierRegion, cancel), 1);
         return failed(std::string{what});
+    }
+
+    static Error exited() {
+        return error(ErrorKind::Failed, "it has exited. Fix: name a process that runs");
     }
 
     // The borrowed thread has not come back: nothing may be forced on it. It comes back as soon as
@@ -265,6 +276,8 @@ private:
                 "loaded, all is as before",
                 injection_.tid, (LOAN_NS + monotonic_ns() - begin_ns) / NS_PER_MS));
         }
+        if (with.has_ended())
+            return exited();
         return failed(fmt::format("thread {} has not come back from pthread_create for 10 s, or "
                                   "could not start a thread. It goes on by itself when it gets the "
                                   "lock or the CPU that it waits for; then nothing is loaded",
