@@ -5,6 +5,7 @@
 inject_test.py --build DIRECTORY [--cases NAME,...] [--only-full] [--rounds N]"""
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -55,11 +56,8 @@ class Target:
     def threads(self):
         names = []
         for task in os.listdir(f"/proc/{self.pid}/task"):
-            try:
-                with open(f"/proc/{self.pid}/task/{task}/comm", encoding="utf-8") as file:
-                    names.append(file.read().strip())
-            except FileNotFoundError:
-                pass
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{self.pid}/task/{task}/comm", encoding="utf-8") as file:
+                names.append(file.read().strip())
         return names
 
     def maps(self):
@@ -76,9 +74,13 @@ class Target:
 
     def settled(self):
         """The injection's own thread, file and memory are gone."""
+        def links():
+            for fd in os.listdir(f"/proc/{self.pid}/fd"):
+                with contextlib.suppress(FileNotFoundError):
+                    yield os.readlink(f"/proc/{self.pid}/fd/{fd}")
+
         def is_settled():
-            files = [os.readlink(f"/proc/{self.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{self.pid}/fd")]
-            return not any("memfd" in file for file in files) and len(self.threads()) == self.n_threads + 1
+            return not any("memfd" in link for link in links()) and len(self.threads()) == self.n_threads + 1
         wait_until(is_settled, f"{self.mode}: threads {self.threads()}")
 
     def last_words(self):
@@ -240,12 +242,9 @@ def killed(arguments):
 def check_free(target):
     wait_until(lambda: target.status("TracerPid") == "0", "still traced")
     for task in os.listdir(f"/proc/{target.pid}/task"):
-        try:
-            with open(f"/proc/{target.pid}/task/{task}/status", encoding="utf-8") as file:
-                text = file.read()
-        except FileNotFoundError:
-            continue
-        assert not re.search(r"^State:\s*[Tt]", text, re.MULTILINE), text
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{target.pid}/task/{task}/status", encoding="utf-8") as file:
+            text = file.read()
+            assert not re.search(r"^State:\s*[Tt]", text, re.MULTILINE), text
 
 
 def refused(arguments):
