@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <elf.h>
+#include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 
@@ -22,9 +25,12 @@ constexpr std::uint64_t CODE_ALIGNMENT = 64;
 constexpr std::uint64_t LOWEST_ADDRESS = std::uint64_t{1} << 32;
 constexpr std::uint64_t HIGHEST_ADDRESS = std::uint64_t{1} << 46; // half of the user's range
 constexpr std::size_t MAX_PROGRAM_HEADERS = 64;
+constexpr std::uint64_t MAX_DYNAMIC = 512;
+constexpr std::size_t MAX_NAME_BYTES = 128;
 // glibc 2.3 to 2.33 name the files by their version.
 constexpr std::array LIBC{"libc.so.6", "libc-2."};
 constexpr std::array LIBPTHREAD{"libpthread.so.0", "libpthread-2."};
+constexpr std::array LOADER{"ld-linux-x86-64.so.2", "ld-2."};
 constexpr std::array LIBDL{"libdl.so.2", "libdl-2."};
 
 bool has_name(std::string_view path, std::span<const char *const> names) {
@@ -35,7 +41,7 @@ bool has_name(std::string_view path, std::span<const char *const> names) {
 
 std::vector<Elf64_Phdr> program_headers(const process::ProcessView &view, std::uint64_t begin) {
     const auto header = view.read<Elf64_Ehdr>(begin);
-    if (!header || !std::equal(ELFMAG, ELFMAG + SELFMAG, header->e_ident) ||
+    if (!header || std::memcmp(ELFMAG, &header->e_ident[0], SELFMAG) != 0 ||
         header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != EM_X86_64 ||
         header->e_phnum > MAX_PROGRAM_HEADERS || header->e_phentsize != sizeof(Elf64_Phdr))
         return {};
@@ -76,6 +82,52 @@ Result<void> add_symbols(const process::ProcessView &view, std::span<const char 
     return {};
 }
 
+std::string text_at(const process::ProcessView &view, std::uint64_t address) {
+    std::array<char, MAX_NAME_BYTES> text{};
+    for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+        const auto byte = view.read<char>(address + i);
+        if (!byte || *byte == '\0')
+            break;
+        text[i] = *byte;
+    }
+    return text.data();
+}
+
+// The files that stay mapped until the process ends: the program, the C library and its loader, and
+// what the program is linked with. All others can be unmapped by dlclose at any moment.
+std::set<std::string, std::less<>> lasting_files(const process::ProcessView &view) {
+    std::set<std::string, std::less<>> needed;
+    const auto program = inventory::read_link(fmt::format("/proc/{}/exe", view.pid()));
+    for (const process::Mapping &mapping : view.mappings()) {
+        if (mapping.path != program || mapping.file_offset != 0)
+            continue;
+        const auto bias = bias_of(view, mapping.begin);
+        std::vector<std::uint64_t> names;
+        std::uint64_t strings = 0;
+        for (const Elf64_Phdr &part : program_headers(view, mapping.begin))
+            for (std::uint64_t i = 0; bias && part.p_type == PT_DYNAMIC && i < MAX_DYNAMIC; ++i) {
+                const auto entry =
+                    view.read<Elf64_Dyn>(*bias + part.p_vaddr + i * sizeof(Elf64_Dyn));
+                if (!entry || entry->d_tag == DT_NULL)
+                    break;
+                if (entry->d_tag == DT_NEEDED)
+                    names.push_back(entry->d_un.d_val);
+                if (entry->d_tag == DT_STRTAB) // the loader has added the bias
+                    strings = entry->d_un.d_ptr;
+            }
+        for (const std::uint64_t name : names)
+            needed.insert(text_at(view, strings + name));
+        break;
+    }
+    std::set<std::string, std::less<>> paths;
+    for (const process::Mapping &mapping : view.mappings())
+        if (mapping.path == program || has_name(mapping.path, LIBC) ||
+            has_name(mapping.path, LOADER) ||
+            needed.contains(std::string{inventory::base_name(mapping.path)}))
+            paths.insert(mapping.path);
+    return paths;
+}
+
 } // namespace
 
 bool is_c_library(std::string_view path) {
@@ -104,9 +156,10 @@ Result<LibraryFunctions> find_functions(const process::ProcessView &view) {
 }
 
 std::optional<std::uint64_t> find_code_room(const process::ProcessView &view, std::uint64_t bytes) {
+    const auto lasting = lasting_files(view);
     std::map<std::string, std::uint64_t> begins; // of each file
     for (const process::Mapping &mapping : view.mappings()) {
-        if (mapping.path.empty() || mapping.inode == 0)
+        if (mapping.inode == 0 || !lasting.contains(mapping.path))
             continue;
         if (mapping.file_offset == 0)
             begins[mapping.path] = mapping.begin;

@@ -27,7 +27,8 @@ bool is_c_library(std::string_view path);
 Result<LibraryFunctions> find_functions(const process::ProcessView &view);
 
 // An unused range of `bytes` zeros at the end of a file's code, where its last page goes on beyond
-// the segment; aligned to 64. Empty: no file has one.
+// the segment; aligned to 64. Only of files that stay mapped until the process ends. Empty: none
+// has one.
 std::optional<std::uint64_t> find_code_room(const process::ProcessView &view, std::uint64_t bytes);
 
 // The middle of the largest range without a mapping: the kernel places new mappings elsewhere.
