@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which threads may be borrowed, which processes are refused, and where code and memory go.
 #include <array>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <string>
 #include <unistd.h>
@@ -149,6 +150,29 @@ TEST(InjectPlaces, FindsFunctionsAndRoomInThisProcess) {
     ASSERT_NE(mapping, nullptr);
     EXPECT_TRUE(mapping->executable);
     EXPECT_LE(*room + 1024, mapping->end);
+}
+
+TEST(InjectPlaces, CodeGoesToNoFileThatMayBeUnmapped) {
+    std::vector<void *> handles;
+    for (const char *name : {"libresolv.so.2", "libnsl.so.1", "libanl.so.1", "libthread_db.so.1",
+                             "libBrokenLocale.so.1"})
+        if (void *handle = dlopen(name, RTLD_NOW))
+            handles.push_back(handle);
+    ASSERT_FALSE(handles.empty());
+    process::ProcessView view{getpid()};
+    ASSERT_TRUE(view.refresh());
+    // Every size: each file with room is the first one for some.
+    for (std::uint64_t bytes = 64; bytes < 4096; bytes += 64) {
+        const auto room = find_code_room(view, bytes);
+        if (!room)
+            continue;
+        const auto *mapping = view.mapping_of(*room);
+        ASSERT_NE(mapping, nullptr);
+        for (const char *name : {"libresolv", "libnsl", "libanl", "libthread_db", "libBroken"})
+            EXPECT_EQ(mapping->path.find(name), std::string::npos) << bytes << mapping->path;
+    }
+    for (void *handle : handles)
+        dlclose(handle);
 }
 
 } // namespace
