@@ -344,7 +344,7 @@ def main():
         begin_s = time.monotonic()
         try:
             said = CASES[name](arguments)
-        except AssertionError as problem:
+        except (AssertionError, subprocess.TimeoutExpired) as problem:
             failed += 1
             said = f"FAILED: {problem}"
         print(f"{name}: {said} ({time.monotonic() - begin_s:.0f} s)", flush=True)
