@@ -24,6 +24,7 @@ TIMED = {"poll-timed", "nanosleep", "nanosleep-until", "futex-timed", "epoll-tim
 QUICK_ROUNDS, FULL_ROUNDS = 24, 1000
 # A sleep that started again from its begin would take this much longer, at least.
 SLEEP_MS, INJECTED_AT_MS, LATE_MS = 2000, 1200, 800
+BATCH_MS = 6000
 # Requests of ptrace, in hexadecimal, in the order in which the injector makes them.
 REQUESTS = {"seize": "4206", "interrupt": "4207", "getregs": "c", "getsigmask": "420a", "peeksiginfo": "4209", "setregs": "d", "setsigmask": "420b",
             "detach": "11"}
@@ -146,7 +147,7 @@ def many(arguments):
         modes = MODES[:rounds - n]
         n += len(modes)
         with contextlib.ExitStack() as stack:
-            targets = [stack.enter_context(Target(arguments.build, mode, "--sleep-ms", "4000", *(["--load"] if i % 4 == n % 4 else [])))
+            targets = [stack.enter_context(Target(arguments.build, mode, "--sleep-ms", str(BATCH_MS), *(["--load"] if i % 4 == n % 4 else [])))
                        for i, mode in enumerate(modes)]
             for target in targets:
                 target.n_threads = len(target.threads())

@@ -149,6 +149,7 @@ public:
             return about(failed("another recorder injects into it"));
         if (auto checked = check_target(view_); !checked)
             return std::move(checked).failure();
+        start_ticks_ = process::start_ticks(pid_).value_or(0);
         auto prepared = prepare();
         if (!prepared)
             return about(std::move(prepared).failure());
@@ -201,6 +202,8 @@ private:
         std::string last;
         do {
             auto sleepers = find_sleepers(pid_);
+            if (process::has_ended(pid_, start_ticks_))
+                return exited();
             if (!sleepers) {
                 last = sleepers.failure().message;
                 continue;
@@ -289,6 +292,7 @@ private:
     std::span<const std::byte> library_;
     CarrierBlock block_;
     std::uint64_t code_ = 0;
+    std::uint64_t start_ticks_ = 0;
     std::uint64_t begin_ns_ = 0;
     Injection injection_;
 };
