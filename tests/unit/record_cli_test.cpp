@@ -60,6 +60,9 @@ TEST_F(RecordOptionsGiven, ACommandFollowsTwoDashes) {
 TEST_F(RecordOptionsGiven, ThatDoNotGoTogether) {
     refused("--counters-only -p 1", "--pid");
     refused("--counters-only --posts=on", "--posts");
+    refused("--inject 1", "--gpu");
+    refused("--gpu --inject 1 -p " + std::to_string(getpid()), "--inject");
+    refused("--gpu --inject 0x1", "--inject");
 }
 
 TEST_F(RecordOptionsGiven, UnknownVerbsAndOptions) {

@@ -43,6 +43,8 @@ Examples:
   sudo collwire record --dry-run                               which probes, at what cost
   sudo collwire record -o captures --gpu --duration 60s        GPU kernels, too, of jobs that were
       started with collwire run
+  sudo collwire record -o captures --gpu --inject 4711,4712    of jobs that run without it, too:
+      loads libcollwire_cupti.so into these processes. docs/inject.md
   sudo collwire record -o /var/lib/collwire --keep 30m --max 2GiB
       A service: keeps the last half hour. After a restart the files of the earlier run stay until
       you delete them. docs/record.md has a systemd unit.

@@ -156,6 +156,14 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                        "--gpu=slices:ON/PERIOD: other times. --gpu=signal: 2 s after each "
                        "SIGUSR1 to the recorder. --gpu=stall:10s: while an operation of NCCL has "
                        "made no step for 10 s");
+    CLI::Option *inject =
+        verb->add_option("--inject", command->inject,
+                         "With --gpu: load libcollwire_cupti.so into these processes, which run "
+                         "and were started without it. Each borrows one sleeping thread for less "
+                         "than a millisecond. The library stays in the process, dormant")
+            ->type_name("PID,...")
+            ->delimiter(',')
+            ->needs(gpu);
     verb->add_flag("--no-wire", command->no_wire,
                    "Do not count packets of software devices: soft-RoCE is treated like a NIC");
     verb->add_flag("--no-nvlink", command->no_nvlink,
@@ -166,7 +174,8 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                    "with --pid, --posts or --gpu")
         ->excludes(pids)
         ->excludes(posts)
-        ->excludes(gpu);
+        ->excludes(gpu)
+        ->excludes(inject);
     verb->add_option("--interval", command->interval,
                      "Time between two samples of the counters; default 1s, 10ms or more")
         ->type_name("TIME");

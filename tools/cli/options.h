@@ -34,6 +34,7 @@ struct RecordCommand {
     std::string ring = "8MiB";
     std::string posts = "auto";
     std::string gpu; // empty: no trace of GPU kernels
+    std::vector<std::string> inject;
     bool no_wire = false;
     bool no_nccl = false;
     bool no_nvlink = false;

@@ -82,6 +82,21 @@ Result<void> interpret_gpu(const std::string &text, record::RecordOptions &optio
     return {};
 }
 
+Result<void> interpret_inject(const RecordCommand &command, record::RecordOptions &options) {
+    for (const std::string &pid : command.inject) {
+        auto process = record::check_process(pid);
+        if (!process)
+            return std::move(process).failure().in("--inject");
+        if (!options.pids.empty() &&
+            std::ranges::find(options.pids, *process) == options.pids.end())
+            return error(ErrorKind::Usage,
+                         fmt::format("--inject {}: --pid excludes it. Fix: add it to --pid", pid));
+        if (std::ranges::find(options.inject, *process) == options.inject.end())
+            options.inject.push_back(*process);
+    }
+    return {};
+}
+
 // Converts the texts to numbers and reports the first that cannot be converted.
 Result<void> interpret(RecordCommand &command) {
     record::RecordOptions &options = command.options;
@@ -124,6 +139,8 @@ Result<void> interpret(RecordCommand &command) {
             return std::move(process).failure().in("--pid");
         options.pids.push_back(*process);
     }
+    if (auto r = interpret_inject(command, options); !r)
+        return r;
     if (auto r = interpret_gpu(command.gpu, options); !r)
         return r;
     auto ring = ring_bytes(command.ring);

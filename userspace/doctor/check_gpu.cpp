@@ -76,8 +76,9 @@ std::vector<Check> check_gpu(const DoctorOptions &options) {
              processes.without.empty()
                  ? "record --gpu has no library to load into CUDA processes"
                  : "record --gpu cannot record the kernels of the processes without it",
-             installed.empty() ? fmt::format("install {} next to collwire", CW_GPU_LIBRARY)
-                               : "start their jobs with collwire run -- CMD",
+             installed.empty()
+                 ? fmt::format("install {} next to collwire", CW_GPU_LIBRARY)
+                 : "start their jobs with collwire run -- CMD, or record --gpu --inject PID",
              false}};
 }
 

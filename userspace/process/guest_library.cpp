@@ -10,6 +10,9 @@
 namespace collwire::process {
 namespace {
 
+// Before the name of a file in memory: one that `record --inject` has made.
+constexpr std::string_view MEMFD = "memfd:";
+
 std::string_view name_of_file(std::string_view path) {
     return path.substr(path.rfind('/') + 1);
 }
@@ -17,7 +20,10 @@ std::string_view name_of_file(std::string_view path) {
 } // namespace
 
 bool is_guest_library(std::string_view path) {
-    return name_of_file(path).starts_with(CW_GPU_LIBRARY);
+    auto name = name_of_file(path);
+    if (name.starts_with(MEMFD))
+        name.remove_prefix(MEMFD.size());
+    return name.starts_with(CW_GPU_LIBRARY);
 }
 
 // libcuda.so.1, and libcuda.so.570.124.06, but not libcudart.so.12.

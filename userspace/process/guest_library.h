@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guest library libcollwire_cupti.so, which CUDA loads into its processes: where it is
-// installed, and which processes have it.
+// The guest library libcollwire_cupti.so, which CUDA or `record --inject` loads into processes:
+// where it is installed, and which processes have it.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace collwire::process {
 
-// Whether the last part of a path is the library's name; a version may follow.
+// Whether the last part of a path is the library's name, as a file or as one in memory (memfd); a
+// version may follow.
 bool is_guest_library(std::string_view path);
 // Whether it is the CUDA driver's library, libcuda.so.1 or the file that it stands for.
 bool is_cuda_driver(std::string_view path);

@@ -34,6 +34,7 @@ struct RecordOptions {
     std::uint64_t gpu_period_ns = 60'000'000'000;
     bool nvlink = true; // NVLink counters and errors of the NVIDIA driver, where there are any
     std::uint64_t gpu_stall_ns = 10'000'000'000;
+    std::vector<std::uint32_t> inject; // processes that get the guest library
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;

@@ -26,6 +26,7 @@
 #include "collwire/record_kinds.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/child.h"
+#include "userspace/record/injections.h"
 #include "userspace/record/preamble.h"
 #include "userspace/record/probe_list_printer.h"
 #include "userspace/record/say.h"
@@ -377,6 +378,9 @@ int Recorder::run() {
     });
     if (auto prepared = session_.prepare(options_); !prepared)
         return fail(prepared.failure());
+    // After the sources were prepared, which may fail, and before they search for the library.
+    if (auto injected = inject_guests(options_); !injected)
+        return fail(injected.failure());
     if (options_.dry_run) {
         print_probe_list(stdout, session_.sources());
         if (std::fflush(stdout) != 0)

@@ -35,6 +35,13 @@ constexpr std::byte BREAKPOINT{0xcc};
 constexpr std::byte NOP{0x90};
 constexpr std::string_view FIX = "Fix: use the library that belongs to this collwire";
 
+// Files in memory have the same path in each process.
+std::string shown_path(pid_t pid, const process::Mapping &mapping) {
+    return mapping.path.starts_with("/memfd:")
+               ? fmt::format("{} (in memory of process {})", CW_GPU_LIBRARY, pid)
+               : mapping.path;
+}
+
 } // namespace
 
 GpuLibraries::Copy *GpuLibraries::copy_of(const process::FileIdentity &file) {
@@ -180,7 +187,7 @@ GpuLibraries::Scan GpuLibraries::scan(pid_t pid) {
             if (!opened || opened->identity != status->identity)
                 continue;
             drop_older(opened->identity);
-            Copy fresh = read(std::move(*file), *opened, mapping.path);
+            Copy fresh = read(std::move(*file), *opened, shown_path(pid, mapping));
             copy = fresh.sites ? probed_in(view, mapping, *fresh.sites) : nullptr;
             if (copy != nullptr) {
                 copy->names.merge(fresh.names);
