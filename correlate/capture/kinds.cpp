@@ -64,6 +64,8 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_GPU_NAME, "gpu_name"},
     {CW_KIND_GPU_WINDOW, "gpu_window"},
     {CW_KIND_GPU_TRACE, "gpu_trace"},
+    {CW_KIND_GPU_CHANNEL, "gpu_channel"},
+    {CW_KIND_GPU_PROFILER, "gpu_profiler"},
 });
 
 constexpr auto LINK_LAYERS = std::to_array<NamedNumber>({

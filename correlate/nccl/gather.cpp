@@ -154,6 +154,10 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_gpu_window(session, record);
     case CW_KIND_GPU_TRACE:
         return add_gpu_trace(session, record);
+    case CW_KIND_GPU_CHANNEL:
+        return add_gpu_channel(session, record);
+    case CW_KIND_GPU_PROFILER:
+        return add_gpu_profiler(session, record);
     default:
         return true;
     }

@@ -44,7 +44,7 @@ public:
 private:
     void coverage() {
         nccl::GpuTrace all;
-        std::uint64_t dropped = 0, unknown = 0;
+        std::uint64_t dropped = 0, unknown = 0, by_profiler = 0, seen = 0, orphans = 0, lost = 0;
         for (const nccl::GpuTrace &trace : nccl_.gpu.traces) {
             all.kernels += trace.kernels;
             all.exact += trace.exact;
@@ -55,9 +55,14 @@ private:
             all.queued += trace.queued;
             all.running += trace.running;
             all.odd_times += trace.odd_times;
+            if (trace.source == CW_GPU_SOURCE_PROFILER)
+                by_profiler += trace.kernels;
         }
         for (const nccl::GpuGuest &guest : nccl_.gpu.guests) {
             dropped += guest.last.dropped;
+            seen += guest.seen_kernels;
+            orphans += guest.orphans;
+            lost += guest.profiler_last.dropped;
             for (const auto &[name, n] : nccl_.gathered.gpu_processes[guest.process].unknown_names)
                 unknown += n;
         }
@@ -68,6 +73,11 @@ private:
                             share(joined, all.traced_launches), grouped(all.exact),
                             grouped(all.by_time)),
                 "    ", "");
+        if (by_profiler != 0)
+            wrapped(fmt::format("  times: {} from NCCL's profiler, the first channel's start to the "
+                                "last one's end; {} from CUPTI",
+                                grouped(by_profiler), grouped(all.kernels - by_profiler)),
+                    "    ", "");
         std::string rest;
         const auto add = [&rest](std::uint64_t n, std::string_view what) {
             if (n != 0)
@@ -77,7 +87,10 @@ private:
         add(all.contradicted, "kernel(s) that contradict the launch at their place");
         add(all.queued, "kernel(s) had not begun when the trace ended: no times");
         add(all.running, "kernel(s) still ran then");
-        add(all.odd_times, "kernel(s) whose end is before their start: CUPTI's times");
+        add(all.odd_times, "kernel(s) whose end is before their start: the GPU's times");
+        add(seen, "kernel(s) with times of NCCL's proxy thread, not of the GPU (NCCL 2.26)");
+        add(orphans, "channel(s) without a recorded operation");
+        add(lost, "channel(s) lost by the guest library");
         add(unknown, "kernel(s) of NCCL with an unknown name");
         add(dropped, "kernel record(s) of any kind lost by CUPTI");
         if (!rest.empty())
@@ -88,6 +101,10 @@ private:
     void guests() {
         std::map<std::string, std::uint64_t> processes;
         for (const nccl::GpuGuest &guest : nccl_.gpu.guests) {
+            // NCCL's profiler took its place.
+            if (!guest.profiler_spans.empty() &&
+                guest.profiler_spans.back().disarming_begin_ns == UINT64_MAX)
+                continue;
             const auto state = static_cast<cw_gpu_state>(guest.last.state);
             if (state == CW_GPU_YIELDED || state == CW_GPU_REFUSED || state == CW_GPU_FAILED ||
                 state == CW_GPU_NO_CUDA)

@@ -54,15 +54,16 @@ Exit status: 0 done, 1 failed, 2 usage, or a command that cannot be executed, 3 
 of its exit status and the recorder's.)";
 
 const std::string_view HELP_RUN =
-    R"(Needs no privilege. Sets CUDA_INJECTION64_PATH to libcollwire_cupti.so and becomes the command. CUDA
-loads the library into the command and its children. It stays dormant until a recorder arms it
-(record --gpu), so a job may always be started so. docs/sources/gpu.md
+    R"(Needs no privilege. Sets CUDA_INJECTION64_PATH to libcollwire_cupti.so, and NCCL_PROFILER_PLUGIN where
+NCCL has no profiler plugin, and becomes the command. CUDA and NCCL load the library into the
+command and its children. It stays dormant until a recorder arms it (record --gpu), so a job may
+always be started so. Another tool's library keeps its place. docs/sources/gpu.md
 
 Example:
   srun collwire run -- python train.py
 
 Exit status: the command's; 1 the library is not installed, 2 no command, one that cannot be
-executed, or CUDA_INJECTION64_PATH names another library.)";
+executed, or other tools' libraries are in both places.)";
 
 const std::string_view HELP_TOPOLOGY =
     R"(Needs no privilege. docs/topology.md describes the file.

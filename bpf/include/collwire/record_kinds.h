@@ -67,6 +67,8 @@ enum cw_kind {
 	CW_KIND_GPU_NAME = 97,
 	CW_KIND_GPU_WINDOW = 98,
 	CW_KIND_GPU_TRACE = 99,
+	CW_KIND_GPU_CHANNEL = 100,
+	CW_KIND_GPU_PROFILER = 101,
 	/* From here on for the recorder alone: never in a capture. */
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,
