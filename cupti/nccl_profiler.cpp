@@ -25,6 +25,8 @@ constexpr uint32_t FREE = 0;
 constexpr uint32_t USED = 1, CLOSED = 2;             // of a context
 constexpr uint32_t TAKEN = 1, RUNNING = 2, DONE = 3; // of a kernel
 constexpr uint64_t REPORT_NS = 1'000'000'000, DRAIN_NS = 1'000'000'000;
+// What follows an operation tells more of the GPU's clock: half a second of it is waited for.
+constexpr uint64_t HELD_NS = 500'000'000;
 constexpr int WAIT_MS = 1000, WAIT_OF_EXIT_MS = 200;
 
 // A handle says what it is, and which one: a number, never an address. NCCL keeps handles longer
@@ -222,8 +224,11 @@ void NcclProfiler::report(cw_gpu_state state, cw_gpu_reason reason, uint64_t beg
     item.memory_bytes = has_memory_ ? sizeof(Tables) : 0;
     item.clock_error_ns = is_error_unknown_ ? 0 : clock_error_ns_;
     item.clock_breaks = clock_breaks_;
-    for (const Context &context : contexts_)
+    for (const Context &context : contexts_) {
         item.clock_breaks += context.clock.breaks();
+        item.out_of_step += context.state.load(std::memory_order_relaxed) == USED &&
+                            context.is_out_of_step.load(std::memory_order_relaxed);
+    }
     item.communicators = communicators_.load(std::memory_order_relaxed);
     hand_over(CW_GPU_ITEM_PROFILER, &item, 1);
 }
@@ -249,6 +254,8 @@ void NcclProfiler::convert(Kernel &kernel, bool is_done, cw_gpu_channel_item &it
     }
     if (!is_done)
         item.flags |= CW_GPU_CHANNEL_RUNNING;
+    if (context.is_out_of_step.load(std::memory_order_relaxed))
+        item.flags |= CW_GPU_CHANNEL_OUT_OF_STEP;
     orphans_ += (item.flags & CW_GPU_CHANNEL_NO_TASK) != 0;
     ++channels_;
 }
@@ -266,20 +273,36 @@ void NcclProfiler::drain(bool is_last, uint64_t &unfinished) {
         const uint32_t state = kernel.state.load(std::memory_order_acquire);
         if (state < RUNNING || kernel.task.item.api_version < nccl::FIRST_WITH_GPU_TIMES)
             continue;
-        GpuClock &clock = contexts_[kernel.task.context].clock;
-        clock.add_seen(kernel.gpu_start_ns, kernel.seen_start_ns);
-        if (kernel.task.item.launch_ns != 0)
-            clock.add_launch(kernel.task.item.launch_ns, kernel.gpu_start_ns);
+        Context &context = contexts_[kernel.task.context];
+        const cw_gpu_channel_item &item = kernel.task.item;
+        context.clock.add_seen(kernel.gpu_start_ns, kernel.seen_start_ns);
         if (state == DONE)
-            clock.add_seen(kernel.gpu_end_ns, kernel.seen_end_ns);
+            context.clock.add_seen(kernel.gpu_end_ns, kernel.seen_end_ns);
+        // A plan that another thread posts is posted before its kernel is launched: a callback.
+        const uint64_t before_ns = item.launch_ns != 0 ? item.launch_ns
+                                   : item.api_version >= nccl::FIRST_WITH_API_EVENTS
+                                       ? item.posted_ns
+                                       : 0;
+        if (before_ns == 0 || context.is_out_of_step.load(std::memory_order_relaxed))
+            continue;
+        // The mark of an earlier operation.
+        if (context.clock.is_before(kernel.gpu_start_ns, before_ns))
+            context.is_out_of_step.store(1, std::memory_order_relaxed);
+        else
+            context.clock.add_launch(before_ns, kernel.gpu_start_ns);
     }
+    // Where there is room.
+    const uint64_t now_ns = monotonic_ns();
+    const bool is_held = !is_last && end - first_kernel_ < KERNELS / 2;
     cw_gpu_channel_item items[CW_GPU_BATCH_ITEMS];
     uint32_t count = 0;
     uint64_t first_pending = end;
     for (uint64_t ticket = first_kernel_; ticket < end; ++ticket) {
         Kernel &kernel = tables->kernels[ticket % KERNELS];
         const uint32_t state = kernel.state.load(std::memory_order_acquire);
-        if (state == DONE || (state == RUNNING && is_last)) {
+        if (state == DONE && is_held && kernel.seen_end_ns + HELD_NS > now_ns) {
+            first_pending = std::min(first_pending, ticket);
+        } else if (state == DONE || (state == RUNNING && is_last)) {
             convert(kernel, state == DONE, items[count++]);
             // A late stop finds another ticket.
             kernel.ticket.store(0, std::memory_order_relaxed);
@@ -321,6 +344,8 @@ int NcclProfiler::init(int version, void **context, int *mask, uint64_t comm_has
         place->comm_hash = comm_hash;
         place->rank = static_cast<uint32_t>(rank);
         place->launch_ns = place->posted_ns = place->plan = 0;
+        place->launch_thread = 0;
+        place->is_out_of_step = 0;
         place->state.store(USED, std::memory_order_release);
         *context = &*place;
         version_.store(static_cast<uint32_t>(version), std::memory_order_relaxed);
@@ -432,6 +457,10 @@ void NcclProfiler::start_task(Context &context, void **handle, const nccl::Descr
         item.sequence = event.collective.sequence;
         item.n_channels = event.collective.channels;
     }
+    // NCCL does not count a send to itself, and the kernel does (enqueue.cc addP2pToPlan, v2.26.5-1
+    // to v2.30.7-1).
+    if (is_transfer && item.peer == item.rank)
+        context.is_out_of_step.store(1, std::memory_order_relaxed);
     slot.task.item = item;
     slot.task.context = static_cast<uint32_t>(&context - contexts_);
     slot.ticket.store(ticket, std::memory_order_release);

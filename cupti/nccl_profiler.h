@@ -51,6 +51,7 @@ private:
         // Of the plan that NCCL launches now. One thread at a time launches on a communicator.
         std::atomic<uint64_t> plan = 0, posted_ns = 0, launch_ns = 0;
         std::atomic<uintptr_t> launch_thread = 0;
+        std::atomic<uint32_t> is_out_of_step = 0;
         GpuClock clock; // the guest's thread alone
     };
 

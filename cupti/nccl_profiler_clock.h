@@ -21,6 +21,13 @@ public:
         check(seen_ns);
     }
 
+    // Whether `gpu_ns` surely was before `monotonic_ns`.
+    bool is_before(uint64_t gpu_ns, uint64_t monotonic_ns) const {
+        return most_.is_set &&
+               static_cast<int64_t>(gpu_ns + static_cast<uint64_t>(most_at(monotonic_ns)) -
+                                    monotonic_ns) < 0;
+    }
+
     // A kernel started at `gpu_ns` that had not been launched at `launch_ns`.
     void add_launch(uint64_t launch_ns, uint64_t gpu_ns) {
         const auto distance = static_cast<int64_t>(launch_ns - gpu_ns);

@@ -102,7 +102,7 @@ constexpr auto PROFILER_ITEM = std::to_array<Field>({
     FIELD(cw_gpu_profiler_item, clock_error_ns),
     FIELD(cw_gpu_profiler_item, clock_breaks),
     FIELD(cw_gpu_profiler_item, communicators),
-    FIELD(cw_gpu_profiler_item, reserved).as(FieldType::Reserved),
+    FIELD(cw_gpu_profiler_item, out_of_step),
 });
 
 constexpr auto KERNEL = std::to_array<Field>({

@@ -43,6 +43,7 @@ constexpr auto CHANNEL_FLAGS = std::to_array<NamedNumber>({
     {CW_GPU_CHANNEL_ODD_TIME, "odd_time"},
     {CW_GPU_CHANNEL_SEEN, "seen"},
     {CW_GPU_CHANNEL_NO_TASK, "no_task"},
+    {CW_GPU_CHANNEL_OUT_OF_STEP, "out_of_step"},
 });
 
 constexpr auto SOURCES = std::to_array<NamedNumber>({

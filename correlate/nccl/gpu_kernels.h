@@ -26,6 +26,7 @@ struct GpuTrace {
     std::uint64_t queued = 0;  // kernels that had not begun when their trace ended
     std::uint64_t running = 0; // others without an end
     std::uint64_t odd_times = 0;
+    std::uint64_t out_of_step = 0; // kernels with times that may be another's: not used
     std::uint64_t traced_ns = 0; // sum of the times in which the guest was armed
     // Sums of the windows. Other kernels' busy time, NCCL's, and both at once.
     // With CUPTI alone.

@@ -25,6 +25,7 @@ struct CommPlans {
     std::vector<LaunchAt> launches;
     std::uint16_t device = 0;
     bool is_recorded = false;
+    bool is_out_of_step = false;
     std::uint64_t odd_times = 0, seen = 0;
 };
 
@@ -93,6 +94,8 @@ private:
             CommPlans &comm = comms_[{item.comm_hash, item.rank}];
             comm.channels.push_back({item.plan, item.posted_ns, item.start_ns, item.end_ns,
                                      item.channel, item.func});
+            comm.is_out_of_step =
+                comm.is_out_of_step || (item.flags & CW_GPU_CHANNEL_OUT_OF_STEP) != 0;
             comm.odd_times += (item.flags & CW_GPU_CHANNEL_ODD_TIME) != 0;
             comm.seen += (item.flags & CW_GPU_CHANNEL_SEEN) != 0;
         }
@@ -120,7 +123,13 @@ private:
         launches.reserve(comm.launches.size());
         for (const LaunchAt &at : comm.launches)
             launches.push_back(launch_fact(nccl_, launch_at(at)));
-        const std::vector<gpu::PlanFact> plans = gpu::plans_of(comm.channels);
+        std::vector<gpu::PlanFact> plans = gpu::plans_of(comm.channels);
+        trace.kernels += plans.size();
+        // Since when is not known: none of its times is used.
+        if (comm.is_out_of_step) {
+            trace.out_of_step += plans.size();
+            plans.clear();
+        }
         const gpu::KernelJoin joined = gpu::join_plans(launches, plans, guest_.profiler_spans);
         for (std::size_t i = 0; i < plans.size(); ++i) {
             trace.running += plans[i].end_ns == 0;
@@ -139,7 +148,6 @@ private:
             added.func = plans[i].func;
             added.source = CW_GPU_SOURCE_PROFILER;
         }
-        trace.kernels += plans.size();
         trace.exact += joined.exact;
         trace.contradicted += joined.contradicted;
         trace.without_launch += joined.without_launch;

@@ -29,6 +29,7 @@ Json trace_json(const nccl::GpuTrace &trace) {
             {"queued", trace.queued},
             {"running", trace.running},
             {"odd_times", trace.odd_times},
+            {"out_of_step", trace.out_of_step},
             {"windows", trace.windows},
             {"busy_ns", trace.windows == 0 ? Json(nullptr) : Json(trace.busy_ns)},
             {"nccl_ns", trace.windows == 0 ? Json(nullptr) : Json(trace.nccl_ns)},

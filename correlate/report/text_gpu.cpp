@@ -55,6 +55,7 @@ private:
             all.queued += trace.queued;
             all.running += trace.running;
             all.odd_times += trace.odd_times;
+            all.out_of_step += trace.out_of_step;
             if (trace.source == CW_GPU_SOURCE_PROFILER)
                 by_profiler += trace.kernels;
         }
@@ -88,6 +89,7 @@ private:
         add(all.queued, "kernel(s) had not begun when the trace ended: no times");
         add(all.running, "kernel(s) still ran then");
         add(all.odd_times, "kernel(s) whose end is before their start: the GPU's times");
+        add(all.out_of_step, "kernel(s) of communicators whose marks NCCL's profiler counts wrongly: no times");
         add(seen, "kernel(s) with times of NCCL's proxy thread, not of the GPU (NCCL 2.26)");
         add(orphans, "channel(s) without a recorded operation");
         add(lost, "channel(s) lost by the guest library");

@@ -19,7 +19,8 @@ from double_job import lines_of, run_job, version_of
 from guest_test import ARMED, DISARMED, EXITING, RANKS, GuestJob, items_of, of_item, run_cases
 from neighbour_job import RUNNING, SUBSCRIBED, YIELDED, NeighbourRun, neighbour_lines
 
-STILL_RUNS, ODD_TIME, SEEN, NO_TASK = 1, 2, 4, 8
+STILL_RUNS, ODD_TIME, SEEN, NO_TASK, OUT_OF_STEP = 1, 2, 4, 8, 16
+PLAN = os.path.join(HERE, "profiler.job")
 FROM_PROFILER = 1
 # The double's times of a channel lie within its times of the kernel; both are of one clock. What the conversion may add is in the states.
 SEEN_LATE_NS = 50_000_000
@@ -98,7 +99,7 @@ def check_plan(plan, kernel, rank, error_ns, is_seen):
         assert functions == in_log, f"{functions}: {in_log}"
     assert {line["rank"] for line in plan} == {rank}, plan
     for line in plan:
-        assert not line["flags"] & (ODD_TIME | NO_TASK), line
+        assert not line["flags"] & (ODD_TIME | NO_TASK | OUT_OF_STEP), line
         assert bool(line["flags"] & SEEN) == is_seen, line
         late_ns = SEEN_LATE_NS if is_seen else error_ns
         assert kernel["begun_ns"] - error_ns <= line["start_ns"], f"starts {kernel['begun_ns'] - line['start_ns']} ns before its kernel, error {error_ns}"
@@ -152,12 +153,36 @@ def compare(arguments, directory, rank, is_whole=True):
 
 def from_the_start(arguments, directory):
     """Every kernel of NCCL, from the first one on."""
-    run_job(PluginJob(arguments, directory, COLLWIRE_RECEIVER_ARMED="1"), directory, "job", ["--plan", "everything", "--count", "1"])
+    run_job(PluginJob(arguments, directory, COLLWIRE_RECEIVER_ARMED="1"), directory, "job", ["--plan", PLAN, "--count", "4"])
     said = []
     for rank in range(RANKS):
         states, n, error_ns = compare(arguments, directory, rank)
         assert [states[0]["state"], states[-1]["state"]] == [ARMED, EXITING], states
         said.append(f"rank {rank}: {n} kernels, {states[-1]['channels']} records, clock within {error_ns} ns")
+    return "; ".join(said)
+
+
+def out_of_step(arguments, directory):
+    """Sends to itself and replays: records whose times are another operation's are marked, all others are right."""
+    run_job(PluginJob(arguments, directory, COLLWIRE_RECEIVER_ARMED="1"), directory, "job", ["--plan", "everything", "--count", "1"])
+    said = []
+    for rank in range(RANKS):
+        items = items_of(directory, rank)
+        states = of_item(items, "profiler")
+        kernels, n, marked = kernels_of(directory, rank), 0, 0
+        error_ns = (max(line["clock_error_ns"] for line in states) or NO_BOUND_ERROR_NS) + 100_000
+        for comm, plans in plans_of(items).items():
+            # A kernel of sends to itself alone posts nothing, and has no records.
+            theirs = [kernel for kernel in kernels[comm] if kernel["connections"]]
+            assert len(plans) == len(theirs), f"communicator {comm:#x}: {len(plans)} plans, {len(theirs)} kernels"
+            for plan, kernel in zip(plans, theirs):
+                if any(line["flags"] & OUT_OF_STEP for line in plan):
+                    marked += 1
+                else:
+                    check_plan(plan, kernel, rank, error_ns, version_of(arguments.nccl)[:2] < GPU_TIMES)
+                    n += 1
+        assert marked and n, f"{marked} marked, {n} not"
+        said.append(f"rank {rank}: {n} kernels, {marked} marked")
     return "; ".join(said)
 
 
@@ -276,6 +301,7 @@ CASES = {
     "start": from_the_start,
     "switched": switched,
     "never": never,
+    "out-of-step": out_of_step,
     "beside-cupti": beside_cupti,
     "free-cupti": free_cupti,
     "flipped": flipped,

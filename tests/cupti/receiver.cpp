@@ -126,11 +126,11 @@ struct Received {
                 "\"api_version\":%u,\"begin_ns\":%llu,\"end_ns\":%llu,\"channels\":%llu,"
                 "\"orphans\":%llu,\"dropped\":%llu,\"tasks\":%llu,\"calls\":%llu,"
                 "\"memory_bytes\":%llu,\"clock_error_ns\":%llu,\"clock_breaks\":%llu,"
-                "\"communicators\":%u,\"at_ns\":%lu}\n",
+                "\"communicators\":%u,\"out_of_step\":%u,\"at_ns\":%lu}\n",
                 item.state, item.reason, item.cupti_state, item.api_version, item.begin_ns,
                 item.end_ns, item.channels, item.orphans, item.dropped, item.tasks, item.calls,
                 item.memory_bytes, item.clock_error_ns, item.clock_breaks, item.communicators,
-                now_ns);
+                item.out_of_step, now_ns);
         fflush(file);
     }
 

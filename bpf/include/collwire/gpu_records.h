@@ -147,6 +147,11 @@ enum cw_gpu_channel_flags {
 	/* NCCL gives no times of the GPU (2.26): when its proxy thread saw the start and the end. */
 	CW_GPU_CHANNEL_SEEN = 1 << 2,
 	CW_GPU_CHANNEL_NO_TASK = 1 << 3, /* NCCL named no operation: all from plan to n_channels is 0 */
+	/*
+	 * NCCL counts the marks of this communicator's kernels wrongly from a send to itself on (and
+	 * from some replays on): the times may be those of an earlier operation.
+	 */
+	CW_GPU_CHANNEL_OUT_OF_STEP = 1 << 4,
 };
 
 /*
@@ -193,7 +198,7 @@ struct cw_gpu_profiler_item {
 	__u64 clock_error_ns; /* how far times may be off, at most; 0: not known */
 	__u64 clock_breaks;   /* times that the bounds of a GPU's clock contradicted each other */
 	__u32 communicators;  /* that exist */
-	__u32 reserved;
+	__u32 out_of_step;    /* of those, with records that are out of step */
 };
 
 struct cw_gpu_kernel {
