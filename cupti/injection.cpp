@@ -109,8 +109,8 @@ NcclProfiler &nccl_profiler() {
 void poll_nccl_profiler() {
     const bool has_cupti = is_injected.load(std::memory_order_acquire);
     const cw_gpu_state state = has_cupti ? guest.state() : CW_GPU_OFF;
-    const bool is_cupti_out = !has_cupti || state == CW_GPU_YIELDED || state == CW_GPU_REFUSED ||
-                              state == CW_GPU_FAILED;
+    const bool is_cupti_out =
+        !has_cupti || state == CW_GPU_YIELDED || state == CW_GPU_REFUSED || state == CW_GPU_FAILED;
     profiler.poll(collwire_gpu_arm_semaphore != 0 && is_cupti_out, state);
 }
 

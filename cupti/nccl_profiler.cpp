@@ -325,8 +325,7 @@ void NcclProfiler::drain(bool is_last, uint64_t &unfinished) {
     last_seen_kernel_ = end - 1;
 }
 
-int NcclProfiler::init(int version, void **context, int *mask, uint64_t comm_hash,
-                       int rank) {
+int NcclProfiler::init(int version, void **context, int *mask, uint64_t comm_hash, int rank) {
     *context = nullptr;
     static constinit std::atomic<bool> is_registered = false;
     if (!is_registered.exchange(true))
@@ -500,8 +499,7 @@ void NcclProfiler::start_kernel(Context &context, void **handle, const nccl::Des
         kernel.task.context = static_cast<uint32_t>(&context - contexts_);
     }
     kernel.task.item.channel = event.kernel.channel;
-    kernel.gpu_start_ns =
-        context.version < nccl::FIRST_WITH_GPU_TIMES ? 0 : event.kernel.gpu_ns;
+    kernel.gpu_start_ns = context.version < nccl::FIRST_WITH_GPU_TIMES ? 0 : event.kernel.gpu_ns;
     kernel.gpu_end_ns = kernel.seen_end_ns = 0;
     kernel.seen_start_ns = now_ns;
     kernel.ticket.store(ticket, std::memory_order_relaxed);

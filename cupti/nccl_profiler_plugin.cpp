@@ -31,8 +31,7 @@ int init(void **context, uint64_t comm_hash, int *mask, const char *, int, int, 
     return begin(VERSION, context, mask, comm_hash, rank);
 }
 
-template <int VERSION>
-int start(void *context, void **handle, const nccl::Description *event) {
+template <int VERSION> int start(void *context, void **handle, const nccl::Description *event) {
     return nccl_profiler().start(VERSION, context, handle, *event);
 }
 
@@ -62,8 +61,10 @@ COLLWIRE_EXPORT extern const nccl::Plugin<nccl::Init3> ncclProfiler_v3;
 COLLWIRE_EXPORT extern const nccl::Plugin<nccl::Init4> ncclProfiler_v4;
 COLLWIRE_EXPORT extern const nccl::Plugin<nccl::Init5> ncclProfiler_v5, ncclProfiler_v6,
     ncclProfiler_v7;
-const nccl::Plugin<nccl::Init3> ncclProfiler_v3 = {NAME, init_3, start<3>, stop, record<3>, finalize};
-const nccl::Plugin<nccl::Init4> ncclProfiler_v4 = {NAME, init_4, start<4>, stop, record<4>, finalize};
+const nccl::Plugin<nccl::Init3> ncclProfiler_v3 = {NAME, init_3,    start<3>,
+                                                   stop, record<3>, finalize};
+const nccl::Plugin<nccl::Init4> ncclProfiler_v4 = {NAME, init_4,    start<4>,
+                                                   stop, record<4>, finalize};
 const nccl::Plugin<nccl::Init5> ncclProfiler_v5 = PLUGIN<5>;
 const nccl::Plugin<nccl::Init5> ncclProfiler_v6 = PLUGIN<6>;
 const nccl::Plugin<nccl::Init5> ncclProfiler_v7 = PLUGIN<7>;

@@ -48,8 +48,7 @@ bool Gather::add_gpu_kernel(Index session, std::span<const std::byte> record) {
         ++process.unknown_names[name == process.names.end() ? "" : name->second];
     process.kernels.push_back({item.start_ns, item.end_ns, item.graph_node, item.correlation,
                                item.blocks, item.stream, item.device, known.func,
-                               (item.flags & CW_GPU_KERNEL_ODD_TIME) != 0,
-                               CW_GPU_SOURCE_CUPTI});
+                               (item.flags & CW_GPU_KERNEL_ODD_TIME) != 0, CW_GPU_SOURCE_CUPTI});
     return true;
 }
 

@@ -236,7 +236,7 @@ struct GpuKernel {
     std::uint32_t stream = 0;
     std::uint16_t device = 0;
     std::uint8_t func = CW_NCCL_FUNC_UNKNOWN;
-    bool is_odd_time = false; // it ends before it starts
+    bool is_odd_time = false;                  // it ends before it starts
     std::uint8_t source = CW_GPU_SOURCE_CUPTI; // enum cw_gpu_source
 };
 

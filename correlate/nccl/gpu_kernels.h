@@ -27,7 +27,7 @@ struct GpuTrace {
     std::uint64_t running = 0; // others without an end
     std::uint64_t odd_times = 0;
     std::uint64_t out_of_step = 0; // kernels with times that may be another's: not used
-    std::uint64_t traced_ns = 0; // sum of the times in which the guest was armed
+    std::uint64_t traced_ns = 0;   // sum of the times in which the guest was armed
     // Sums of the windows. Other kernels' busy time, NCCL's, and both at once.
     // With CUPTI alone.
     std::uint64_t busy_ns = 0, nccl_ns = 0, overlap_ns = 0, windows = 0, other_kernels = 0;
@@ -43,7 +43,7 @@ struct GpuGuest {
     bool has_profiler = false;
     std::vector<gpu::TracedSpan> profiler_spans;
     cw_gpu_profiler_item profiler_last{};
-    std::uint64_t orphans = 0;     // channels without an operation, or of no recorded communicator
+    std::uint64_t orphans = 0;      // channels without an operation, or of no recorded communicator
     std::uint64_t seen_kernels = 0; // with times of NCCL's proxy thread, not of the GPU
 };
 

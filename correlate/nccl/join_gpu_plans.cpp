@@ -92,8 +92,8 @@ private:
                 continue;
             }
             CommPlans &comm = comms_[{item.comm_hash, item.rank}];
-            comm.channels.push_back({item.plan, item.posted_ns, item.start_ns, item.end_ns,
-                                     item.channel, item.func});
+            comm.channels.push_back(
+                {item.plan, item.posted_ns, item.start_ns, item.end_ns, item.channel, item.func});
             comm.is_out_of_step =
                 comm.is_out_of_step || (item.flags & CW_GPU_CHANNEL_OUT_OF_STEP) != 0;
             comm.odd_times += (item.flags & CW_GPU_CHANNEL_ODD_TIME) != 0;

@@ -180,7 +180,8 @@ private:
 
     void gather_facts(Index instance_index, const cw_nccl_op &from, const Shape &shape, ShapeOp &op,
                       OpFacts &facts) {
-        // The marks of a kernel that NCCL's profiler waits for: no bytes, and no connection of ours.
+        // The marks of a kernel that NCCL's profiler waits for: no bytes, and no connection of
+        // ours.
         if (from.pattern == CW_NCCL_PATTERN_PROFILER) {
             op.is_local = true;
             return;

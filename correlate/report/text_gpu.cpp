@@ -75,10 +75,11 @@ private:
                             grouped(all.by_time)),
                 "    ", "");
         if (by_profiler != 0)
-            wrapped(fmt::format("  times: {} from NCCL's profiler, the first channel's start to the "
-                                "last one's end; {} from CUPTI",
-                                grouped(by_profiler), grouped(all.kernels - by_profiler)),
-                    "    ", "");
+            wrapped(
+                fmt::format("  times: {} from NCCL's profiler, the first channel's start to the "
+                            "last one's end; {} from CUPTI",
+                            grouped(by_profiler), grouped(all.kernels - by_profiler)),
+                "    ", "");
         std::string rest;
         const auto add = [&rest](std::uint64_t n, std::string_view what) {
             if (n != 0)
@@ -89,7 +90,8 @@ private:
         add(all.queued, "kernel(s) had not begun when the trace ended: no times");
         add(all.running, "kernel(s) still ran then");
         add(all.odd_times, "kernel(s) whose end is before their start: the GPU's times");
-        add(all.out_of_step, "kernel(s) of communicators whose marks NCCL's profiler counts wrongly: no times");
+        add(all.out_of_step,
+            "kernel(s) of communicators whose marks NCCL's profiler counts wrongly: no times");
         add(seen, "kernel(s) with times of NCCL's proxy thread, not of the GPU (NCCL 2.26)");
         add(orphans, "channel(s) without a recorded operation");
         add(lost, "channel(s) lost by the guest library");

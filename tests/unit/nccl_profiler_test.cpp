@@ -40,8 +40,7 @@ protected:
             poll();
             const Received more = take_received();
             all.channels.insert(all.channels.end(), more.channels.begin(), more.channels.end());
-            all.profilers.insert(all.profilers.end(), more.profilers.begin(),
-                                 more.profilers.end());
+            all.profilers.insert(all.profilers.end(), more.profilers.begin(), more.profilers.end());
         }
         return all;
     }

@@ -71,8 +71,7 @@ int run_run(const RunCommand &command) {
                    INJECTION, std::getenv(INJECTION));
     if ((has_driver && setenv(INJECTION, library.c_str(), 1) != 0) ||
         (has_profiler && setenv(PROFILER, library.c_str(), 1) != 0)) {
-        fmt::print(stderr, "collwire run: cannot set the environment: {}\n",
-                   std::strerror(errno));
+        fmt::print(stderr, "collwire run: cannot set the environment: {}\n", std::strerror(errno));
         return EXIT_FAILED;
     }
     std::vector<char *> arguments;

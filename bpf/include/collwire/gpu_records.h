@@ -106,7 +106,7 @@ enum cw_gpu_reason {
 	CW_GPU_REASON_OTHER_ACTIVITY = 4, /* another tool asked for activity records */
 	CW_GPU_REASON_UNSEEN_CALLER = 5,  /* CUPTI was loaded by a way that cannot be watched */
 	CW_GPU_REASON_NO_MEMORY = 6,
-	CW_GPU_REASON_CUPTI = 7, /* `result` is CUPTI's */
+	CW_GPU_REASON_CUPTI = 7,   /* `result` is CUPTI's */
 	CW_GPU_REASON_THREADS = 8, /* NCCL before 2.28 launches from several threads */
 };
 
@@ -142,14 +142,17 @@ enum cw_gpu_source {
 };
 
 enum cw_gpu_channel_flags {
-	CW_GPU_CHANNEL_RUNNING = 1 << 0,  /* it had not stopped when the trace ended: end_ns is 0 */
-	CW_GPU_CHANNEL_ODD_TIME = 1 << 1, /* it stops before it starts: the GPU's times, unchanged */
-	/* NCCL gives no times of the GPU (2.26): when its proxy thread saw the start and the end. */
+	CW_GPU_CHANNEL_RUNNING = 1 << 0, /* it had not stopped when the trace ended: end_ns is 0 */
+	CW_GPU_CHANNEL_ODD_TIME = 1
+				  << 1, /* it stops before it starts: the GPU's times, unchanged */
+	/* NCCL gives no times of the GPU (2.26): when its proxy thread saw the start and the end.
+	 */
 	CW_GPU_CHANNEL_SEEN = 1 << 2,
-	CW_GPU_CHANNEL_NO_TASK = 1 << 3, /* NCCL named no operation: all from plan to n_channels is 0 */
+	CW_GPU_CHANNEL_NO_TASK =
+		1 << 3, /* NCCL named no operation: all from plan to n_channels is 0 */
 	/*
-	 * NCCL counts the marks of this communicator's kernels wrongly from a send to itself on (and
-	 * from some replays on): the times may be those of an earlier operation.
+	 * NCCL counts the marks of this communicator's kernels wrongly from a send to itself on
+	 * (and from some replays on): the times may be those of an earlier operation.
 	 */
 	CW_GPU_CHANNEL_OUT_OF_STEP = 1 << 4,
 };
@@ -163,10 +166,12 @@ struct cw_gpu_channel_item {
 	__u64 end_ns;
 	__u64 comm_hash;
 	__u64 plan;	 /* number of the kernel plan's execution in the process: one kernel */
-	__u64 posted_ns; /* NCCL gave the plan to its proxy thread: just after the launch, before a replay */
+	__u64 posted_ns; /* NCCL gave the plan to its proxy thread: just after the launch, before a
+			    replay */
 	__u64 launch_ns; /* NCCL was about to launch the kernel; 0: not known */
-	__u64 sequence;	 /* NCCL's count of this function on the communicator; of a send or receive 0 */
-	__u64 count;	 /* of elements */
+	__u64 sequence; /* NCCL's count of this function on the communicator; of a send or receive 0
+			 */
+	__u64 count;	/* of elements */
 	__u32 rank;
 	__u16 channel;
 	__u16 flags;	  /* enum cw_gpu_channel_flags */
@@ -178,13 +183,14 @@ struct cw_gpu_channel_item {
 };
 
 /*
- * A state of the guest as a plugin of NCCL's profiler, at each change and once a second. Counts grow
- * from the process's start.
+ * A state of the guest as a plugin of NCCL's profiler, at each change and once a second. Counts
+ * grow from the process's start.
  */
 struct cw_gpu_profiler_item {
 	__u32 state;	   /* enum cw_gpu_state: armed, running, disarmed, refused, exiting */
 	__u32 reason;	   /* enum cw_gpu_reason */
-	__u32 cupti_state; /* enum cw_gpu_state: why CUPTI is not armed; off: the guest was not injected */
+	__u32 cupti_state; /* enum cw_gpu_state: why CUPTI is not armed; off: the guest was not
+			      injected */
 	__u32 api_version; /* of NCCL's profiler interface; 0: no communicator yet */
 	/* From the wish to the change of NCCL's mask: operations between them may be missing. */
 	__u64 begin_ns;
