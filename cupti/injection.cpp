@@ -95,7 +95,7 @@ void on_completed(void *context, uint32_t stream, uint8_t *buffer, size_t bytes,
 }
 
 void on_exit_of_process() {
-    if (getpid() != own_process)
+    if (!is_guest_process())
         return;
     guest.at_exit();
     profiler.at_exit();
@@ -112,6 +112,10 @@ void poll_nccl_profiler() {
     const bool is_cupti_out =
         !has_cupti || state == CW_GPU_YIELDED || state == CW_GPU_REFUSED || state == CW_GPU_FAILED;
     profiler.poll(collwire_gpu_arm_semaphore != 0 && is_cupti_out, state);
+}
+
+bool is_guest_process() {
+    return getpid() == own_process;
 }
 
 void start_guest() {

@@ -14,4 +14,7 @@ void poll_nccl_profiler();
 // Starts the guest's thread, once. Called by CUDA's driver, or by NCCL with a communicator.
 void start_guest();
 
+// False in a child of a fork: there is no thread of the guest.
+bool is_guest_process();
+
 } // namespace collwire::cupti

@@ -12,6 +12,11 @@ constexpr const char *NAME = "collwire";
 int begin(int version, void **context, int *mask, uint64_t comm_hash, int rank) {
     nccl_profiler().note_use();
     start_guest();
+    if (!is_guest_process()) {
+        *context = nullptr;
+        *mask = 0;
+        return 0;
+    }
     // A recorder that waits for this process sees the first operation.
     poll_nccl_profiler();
     return nccl_profiler().init(version, context, mask, comm_hash, rank);

@@ -23,7 +23,7 @@ NS = 1_000_000_000
 INJECTION = "CUDA_INJECTION64_PATH"
 PROFILER = "NCCL_PROFILER_PLUGIN"
 # In a record of each kind, the struct with the item.
-ITEMS = {"gpu_kernel": "kernel", "gpu_name": "name", "gpu_window": "window", "gpu_trace": "state"}
+ITEMS = {"gpu_kernel": "kernel", "gpu_name": "name", "gpu_window": "window", "gpu_trace": "state", "gpu_channel": "channel"}
 ARMED, DISARMED = 1, 2
 
 
