@@ -20,7 +20,7 @@ from guest_test import ARMED, DISARMED, EXITING, RANKS, GuestJob, items_of, of_i
 from neighbour_job import RUNNING, SUBSCRIBED, YIELDED, NeighbourRun, neighbour_lines
 
 STILL_RUNS, ODD_TIME, SEEN, NO_TASK, OUT_OF_STEP = 1, 2, 4, 8, 16
-PLAN = os.path.join(HERE, "profiler.job")
+PLAN, PAIRS = os.path.join(HERE, "profiler.job"), os.path.join(HERE, "pairs.job")
 FROM_PROFILER = 1
 # The double's times of a channel lie within its times of the kernel; both are of one clock. What the conversion may add is in the states.
 SEEN_LATE_NS = 50_000_000
@@ -43,12 +43,14 @@ class PluginJob(GuestJob):
 
 
 class PluginRun(NeighbourRun):
-    def __init__(self, arguments, directory, neighbour=None, is_injected=False, **settings):
+    def __init__(self, arguments, directory, neighbour=None, is_injected=False, plan="training", **settings):
         super().__init__(arguments, directory, neighbour, **settings)
         job = PluginJob(arguments, directory, **self.job.settings)
         if is_injected:
             job.settings["CUDA_INJECTION64_PATH"] = f"{job.root}/libcollwire_cupti.so"
         self.job = job
+        start = job.start
+        job.start = lambda rank, place, program, words, mask: start(rank, place, program, [plan if word == "training" else word for word in words], mask)
 
     def profiler(self, rank):
         names = [name for name in os.listdir(self.directory) if name.startswith(f"items.{rank}.")]
@@ -259,7 +261,7 @@ def free_cupti(arguments, directory):
 
 def flipped(arguments, directory):
     """The wish flips under a load of sends and receives: every communicator ends, and what was handed over is right."""
-    with PluginRun(arguments, directory).started() as run:
+    with PluginRun(arguments, directory, plan=PAIRS).started() as run:
         for flip in range(60):
             (run.arm if flip % 2 == 0 else run.release)()
             time.sleep(0.05 + flip % 7 * 0.05) # the load: flips at all distances
