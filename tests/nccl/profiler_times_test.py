@@ -21,7 +21,7 @@ import join_test
 RANKS = join_test.RANKS
 INTERFACES = {(2, 26): 3, (2, 27): 4, (2, 28): 5, (2, 29): 6, (2, 30): 6, (2, 31): 7, (2, 32): 7}
 LEAST_SHARE = 0.99 # of the launches of a job that is armed from its start
-LEAST_KERNELS = 100
+LEAST_KERNELS = 60
 
 
 def check_gpu(report, jobs, version):
@@ -46,7 +46,7 @@ def check_gpu(report, jobs, version):
 def run(arguments, library, directory):
     begin = time.monotonic()
     guest = os.path.realpath(arguments.guest)
-    case = cases.CASES["sockets-default"]
+    case = cases.CASES["sockets"]
     case = dataclasses.replace(case, environment={**case.environment, "NCCL_PROFILER_PLUGIN": guest}, options=(*case.options, "--gpu"))
     place = f"{directory}/{case.name}"
     problems = join_test.check_case(arguments, case, library, place)
