@@ -47,7 +47,8 @@ def run(arguments, library, directory):
     begin = time.monotonic()
     guest = os.path.realpath(arguments.guest)
     case = cases.CASES["sockets"]
-    case = dataclasses.replace(case, environment={**case.environment, "NCCL_PROFILER_PLUGIN": guest}, options=(*case.options, "--gpu"))
+    case = dataclasses.replace(case, environment={**case.environment, "NCCL_PROFILER_PLUGIN": guest}, options=(*case.options, "--gpu"),
+                               job_options=("--count", "10"))
     place = f"{directory}/{case.name}"
     problems = join_test.check_case(arguments, case, library, place)
     assert not problems, "\n".join(problems[:40])
