@@ -122,20 +122,22 @@ def compare(arguments, directory, rank, is_whole=True):
     known_ns = max(line["clock_error_ns"] for line in states)
     error_ns = (known_ns or NO_BOUND_ERROR_NS) + 100_000
     kernels, plans = kernels_of(directory, rank), plans_of(items)
+    armed = [line for line in states if line["state"] == ARMED]
     n = 0
     for comm, ours in plans.items():
         theirs = kernels[comm]
-        # In the middle of a job: from the kernel that began last before the first record.
         if is_whole:
             assert len(ours) == len(theirs), f"communicator {comm:#x}: {len(ours)} plans, {len(theirs)} kernels"
             pairs = list(zip(ours, theirs))
         else:
-            pairs = []
+            # In the middle of a job: within a trace no kernel is left out.
+            pairs, at, of_trace = [], -1, 0
             for plan in ours:
-                start_ns = min(line["start_ns"] for line in plan)
-                candidates = [kernel for kernel in theirs if kernel["begun_ns"] - error_ns <= start_ns]
-                assert candidates, f"{plan[0]}: before every kernel"
-                pairs.append((plan, candidates[-1]))
+                trace, start_ns = sum(line["begin_ns"] <= plan[0]["posted_ns"] for line in armed), min(line["start_ns"] for line in plan)
+                at = at + 1 if trace == of_trace else min(range(len(theirs)), key=lambda i: abs(theirs[i]["begun_ns"] - start_ns))
+                of_trace = trace
+                assert at < len(theirs), f"{plan[0]}: after every kernel"
+                pairs.append((plan, theirs[at]))
             assert len({kernel["begun_ns"] for _, kernel in pairs}) == len(pairs), "two plans have one kernel"
         for plan, kernel in pairs:
             check_plan(plan, kernel, rank, error_ns, is_seen)
