@@ -285,26 +285,29 @@ def check_run(directory):
     library = os.path.join(os.path.dirname(os.path.realpath(COLLWIRE)), "libcollwire_cupti.so")
     assert os.path.exists(library), f"{library}: not built"
     other, empty = os.path.join(directory, "other.so"), os.path.join(directory, "no-home")
+
+    def refused(injected, *words, **more):
+        done = run_with(injected, *words, HOME=empty, **more)
+        assert done.returncode == 2 and done.stdout == "" and "Fix: " in done.stderr and done.stderr.count("\n") == 1, (words, more, done)
+
     for injected in (None, "", library):
         done = run_with(injected, *show, HOME=empty)
+        assert done.returncode == 7 and done.stdout.split()[1:] == [library] and not done.stderr, done
+        done = run_with(injected, "--nccl-profiler", *show, HOME=empty)
         assert done.returncode == 7 and done.stdout.split()[1:] == [library, library] and not done.stderr, done
-    configured = os.path.join(directory, "nccl.conf")
-    with open(configured, "w", encoding="utf-8") as file:
-        file.write(f"{PROFILER}={other}\n")
-    plugins = os.path.join(directory, "plugins")
+    done = run_with(other, "--nccl-profiler", *show, HOME=empty)
+    assert done.returncode == 7 and done.stdout.split()[1:] == [other, library], done
+    done = run_with(None, *show, HOME=empty, **{PROFILER: other})
+    assert done.returncode == 7 and done.stdout.split()[1:] == [library, other], done
+    configured, plugins = os.path.join(directory, "nccl.conf"), os.path.join(directory, "plugins")
     os.mkdir(plugins)
-    with open(os.path.join(plugins, "libnccl-profiler.so"), "w", encoding="utf-8"):
-        pass
+    for path, text in ((configured, f"{PROFILER}={other}\n"), (os.path.join(plugins, "libnccl-profiler.so"), "")):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
     for theirs in ({PROFILER: other}, {PROFILER: "none"}, {"NCCL_CONF_FILE": configured}, {"LD_LIBRARY_PATH": f"/nowhere:{plugins}"}):
-        done = run_with(None, *show, HOME=empty, **theirs)
-        assert done.returncode == 7 and done.stdout.split()[1:] == [library, *([theirs[PROFILER]] if PROFILER in theirs else [])], (theirs, done)
-        done = run_with(other, *show, HOME=empty, **theirs)
-        assert done.returncode == 2 and done.stdout == "" and "Fix: " in done.stderr and done.stderr.count("\n") == 1, (theirs, done)
-    done = run_with(other, *show, HOME=empty)
-    assert done.returncode == 7 and done.stdout.split()[1:] == [other, library] and INJECTION in done.stderr and done.stderr.count("\n") == 1, done
-    for arguments in (("--", "/nowhere/command"), (), ("sh",)):
-        done = run_with(None, *arguments)
-        assert done.returncode == 2 and done.stdout == "" and "Fix: " in done.stderr and done.stderr.count("\n") == 1, done
+        refused(None, "--nccl-profiler", *show, **theirs)
+    for words, injected in ((show, other), (("--", "/nowhere/command"), None), ((), None), (("sh",), None)):
+        refused(injected, *words)
     alone = shutil.copy(COLLWIRE, directory)
     done = subprocess.run([alone, "run", *show], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1 and "libcollwire_cupti.so" in done.stderr and "Fix: " in done.stderr, done

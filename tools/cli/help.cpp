@@ -54,16 +54,19 @@ Exit status: 0 done, 1 failed, 2 usage, or a command that cannot be executed, 3 
 of its exit status and the recorder's.)";
 
 const std::string_view HELP_RUN =
-    R"(Needs no privilege. Sets CUDA_INJECTION64_PATH to libcollwire_cupti.so, and NCCL_PROFILER_PLUGIN where
-NCCL has no profiler plugin, and becomes the command. CUDA and NCCL load the library into the
-command and its children. It stays dormant until a recorder arms it (record --gpu), so a job may
-always be started so. Another tool's library keeps its place. docs/sources/gpu.md
+    R"(Needs no privilege. Sets CUDA_INJECTION64_PATH to libcollwire_cupti.so and becomes the command. CUDA
+loads the library into the command and its children. It stays dormant until a recorder arms it
+(record --gpu), so a job may always be started so. docs/sources/gpu.md
+
+With --nccl-profiler also NCCL_PROFILER_PLUGIN: where another tool has CUPTI, NCCL's profiler gives
+the times of NCCL's kernels. Experimental: NCCL miscounts the marks of some kernels, and a
+communicator that was traced may then not end. cupti/README.md
 
 Example:
   srun collwire run -- python train.py
 
 Exit status: the command's; 1 the library is not installed, 2 no command, one that cannot be
-executed, or other tools' libraries are in both places.)";
+executed, or another tool's library is in its place.)";
 
 const std::string_view HELP_TOPOLOGY =
     R"(Needs no privilege. docs/topology.md describes the file.

@@ -56,19 +56,17 @@ int run_run(const RunCommand &command) {
     }
     const std::string &library = installed.front();
     const bool has_driver = is_ours_to_set(INJECTION, library);
-    const bool has_profiler =
-        is_ours_to_set(PROFILER, library) &&
-        (std::getenv(PROFILER) != nullptr || default_profiler_plugin().empty());
-    if (!has_driver && !has_profiler)
-        return refuse(fmt::format("{} is {} already, and NCCL has another profiler plugin: each "
-                                  "loads one library alone. Fix: unset {}, or run the command "
-                                  "without collwire run",
-                                  INJECTION, std::getenv(INJECTION), INJECTION));
-    if (!has_driver)
-        fmt::print(stderr,
-                   "collwire run: {} is {} already: no times from CUPTI. NCCL's profiler gives "
-                   "those of NCCL's kernels (NCCL 2.26 and later)\n",
-                   INJECTION, std::getenv(INJECTION));
+    if (!has_driver && !command.nccl_profiler)
+        return refuse(fmt::format("{} is {} already, and CUDA loads one library alone. Fix: unset "
+                                  "it, or run the command without collwire run",
+                                  INJECTION, std::getenv(INJECTION)));
+    const bool has_profiler = command.nccl_profiler;
+    if (has_profiler && (!is_ours_to_set(PROFILER, library) ||
+                         (std::getenv(PROFILER) == nullptr && !default_profiler_plugin().empty())))
+        return refuse(fmt::format("NCCL has another profiler plugin ({}), and loads one alone. "
+                                  "Fix: leave out --nccl-profiler",
+                                  std::getenv(PROFILER) != nullptr ? std::getenv(PROFILER)
+                                                                   : default_profiler_plugin()));
     if ((has_driver && setenv(INJECTION, library.c_str(), 1) != 0) ||
         (has_profiler && setenv(PROFILER, library.c_str(), 1) != 0)) {
         fmt::print(stderr, "collwire run: cannot set the environment: {}\n", std::strerror(errno));

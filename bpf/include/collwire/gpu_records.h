@@ -143,13 +143,13 @@ enum cw_gpu_source {
 
 enum cw_gpu_channel_flags {
 	CW_GPU_CHANNEL_RUNNING = 1 << 0, /* it had not stopped when the trace ended: end_ns is 0 */
-	CW_GPU_CHANNEL_ODD_TIME = 1
-				  << 1, /* it stops before it starts: the GPU's times, unchanged */
+	/* It stops before it starts: the GPU's times, unchanged. */
+	CW_GPU_CHANNEL_ODD_TIME = 1 << 1,
 	/* NCCL gives no times of the GPU (2.26): when its proxy thread saw the start and the end.
 	 */
 	CW_GPU_CHANNEL_SEEN = 1 << 2,
-	CW_GPU_CHANNEL_NO_TASK =
-		1 << 3, /* NCCL named no operation: all from plan to n_channels is 0 */
+	/* NCCL named no operation: all from plan to n_channels is 0. */
+	CW_GPU_CHANNEL_NO_TASK = 1 << 3,
 	/*
 	 * NCCL counts the marks of this communicator's kernels wrongly from a send to itself on
 	 * (and from some replays on): the times may be those of an earlier operation.
