@@ -111,6 +111,25 @@ def check_plan(plan, kernel, rank, error_ns, is_seen):
         assert line["launch_ns"] <= line["start_ns"] + error_ns, line
 
 
+def aligned(plans, kernels, rank, error_ns, is_seen):
+    """The plans of a trace with the kernels that they are, which follow each other."""
+    if not plans:
+        return []
+    start_ns = min(line["start_ns"] for line in plans[0])
+    nearest = min(range(len(kernels)), key=lambda i: abs(kernels[i]["begun_ns"] - start_ns))
+    problem = None
+    for first in sorted(range(max(0, nearest - 20), nearest + 20), key=lambda i: abs(i - nearest)):
+        pairs = list(zip(plans, kernels[first:]))
+        try:
+            assert len(pairs) == len(plans), "plans after the last kernel"
+            for plan, kernel in pairs:
+                check_plan(plan, kernel, rank, error_ns, is_seen)
+            return pairs
+        except AssertionError as found:
+            problem = problem or found
+    raise problem
+
+
 def compare(arguments, directory, rank, is_whole=True):
     """Returns the states, and how many kernels were compared. `is_whole`: armed from the start, so each kernel has its records."""
     items = items_of(directory, rank)
@@ -131,13 +150,10 @@ def compare(arguments, directory, rank, is_whole=True):
             pairs = list(zip(ours, theirs))
         else:
             # In the middle of a job: within a trace no kernel is left out.
-            pairs, at, of_trace = [], -1, 0
-            for plan in ours:
-                trace, start_ns = sum(line["begin_ns"] <= plan[0]["posted_ns"] for line in armed), min(line["start_ns"] for line in plan)
-                at = at + 1 if trace == of_trace else min(range(len(theirs)), key=lambda i: abs(theirs[i]["begun_ns"] - start_ns))
-                of_trace = trace
-                assert at < len(theirs), f"{plan[0]}: after every kernel"
-                pairs.append((plan, theirs[at]))
+            pairs = []
+            for trace in range(1, len(armed) + 1):
+                of_trace = [plan for plan in ours if sum(line["begin_ns"] <= plan[0]["posted_ns"] for line in armed) == trace]
+                pairs += aligned(of_trace, theirs, rank, error_ns, is_seen)
             assert len({kernel["begun_ns"] for _, kernel in pairs}) == len(pairs), "two plans have one kernel"
         for plan, kernel in pairs:
             check_plan(plan, kernel, rank, error_ns, is_seen)
