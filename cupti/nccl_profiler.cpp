@@ -147,8 +147,9 @@ void NcclProfiler::poll(bool is_wanted, cw_gpu_state cupti) {
             reported_ns_ = now_ns;
             report(CW_GPU_ARMED, CW_GPU_REASON_NONE, begin_ns_,
                    std::max(mask_.changed_ns(), begin_ns_));
-        } else if (mask_.is_refused() && !std::exchange(is_refused_, true)) {
-            report(CW_GPU_REFUSED, CW_GPU_REASON_THREADS, 0, 0);
+        } else if ((mask_.is_refused() || mask_.is_late()) && !std::exchange(is_refused_, true)) {
+            report(CW_GPU_REFUSED, mask_.is_late() ? CW_GPU_REASON_LATE : CW_GPU_REASON_THREADS, 0,
+                   0);
         }
         [[fallthrough]];
     case State::Armed:

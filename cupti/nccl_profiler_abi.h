@@ -22,6 +22,9 @@ enum Event : uint64_t {
 
 constexpr int KERNEL_CHANNEL_STOP = 22; // a state; version 4 and later
 constexpr int FIRST_VERSION = 3, LAST_VERSION = 7;
+// Of this version on the marks of a communicator that ran without the trace are out of step (NCCL
+// 2.31.2 and 2.32.3 on the test double of CUDA; their source is not public).
+constexpr int FIRST_FROM_START_ALONE = 7;
 constexpr int FIRST_WITH_GPU_TIMES = 4, FIRST_WITH_API_EVENTS = 5;
 
 // Version 3 has the communicator in each event.

@@ -59,6 +59,7 @@ void ProfilerMask::remove(int *mask) {
             continue;
         set(library, 0);
         library.is_on.store(false, std::memory_order_relaxed);
+        library.is_late.store(false, std::memory_order_relaxed);
         library.mask.store(nullptr, std::memory_order_release);
     }
 }
@@ -68,15 +69,22 @@ void ProfilerMask::want(bool is_on, uint64_t now_ns) {
     is_refused_.store(false, std::memory_order_relaxed);
     event_ns_.store(now_ns, std::memory_order_relaxed);
     wanted_ns_.store(now_ns, std::memory_order_relaxed);
-    for (const Library &library : libraries_)
-        if (is_on && !library.is_on.load(std::memory_order_relaxed))
+    for (Library &library : libraries_) {
+        if (!is_on || library.is_on.load(std::memory_order_relaxed) ||
+            !library.mask.load(std::memory_order_relaxed))
+            continue;
+        if (library.version >= nccl::FIRST_FROM_START_ALONE)
+            library.is_late.store(true, std::memory_order_relaxed);
+        else
             set(library, watching(library.version));
+    }
 }
 
 bool ProfilerMask::is_settled() const {
     const bool wanted = is_wanted_.load(std::memory_order_relaxed);
     for (const Library &library : libraries_)
         if (library.mask.load(std::memory_order_acquire) &&
+            !(wanted && library.is_late.load(std::memory_order_relaxed)) &&
             library.is_on.load(std::memory_order_relaxed) != wanted)
             return false;
     return true;
@@ -87,6 +95,13 @@ bool ProfilerMask::is_on() const {
     for (const Library &library : libraries_)
         one = one || library.is_on.load(std::memory_order_acquire);
     return one && is_settled();
+}
+
+bool ProfilerMask::is_late() const {
+    for (const Library &library : libraries_)
+        if (library.is_late.load(std::memory_order_relaxed))
+            return true;
+    return false;
 }
 
 bool ProfilerMask::is_off() const {
@@ -108,7 +123,8 @@ bool ProfilerMask::has_open_group(uint64_t now_ns) const {
 void ProfilerMask::change(uint64_t now_ns) {
     const bool wanted = is_wanted_.load(std::memory_order_relaxed);
     for (Library &library : libraries_) {
-        if (!library.mask.load(std::memory_order_acquire))
+        if (!library.mask.load(std::memory_order_acquire) ||
+            (wanted && library.is_late.load(std::memory_order_relaxed)))
             continue;
         set(library, wanted ? all(library.version) : 0);
         if (library.is_on.exchange(wanted, std::memory_order_acq_rel) != wanted)

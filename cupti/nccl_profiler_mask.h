@@ -35,6 +35,8 @@ public:
     uint64_t changed_ns() const { return changed_ns_.load(std::memory_order_relaxed); }
     // NCCL before 2.28 has no events of groups, and its operations come from several threads.
     bool is_refused() const { return is_refused_.load(std::memory_order_relaxed); }
+    // A library has communicators that ran without the trace, and their marks would be wrong.
+    bool is_late() const;
 
     // Events, on NCCL's threads: no lock. A mask is changed by the one that takes the lock at its
     // first try.
@@ -50,6 +52,7 @@ private:
         int version = 0;
         uint32_t communicators = 0;
         std::atomic<bool> is_on = false;
+        std::atomic<bool> is_late = false;
     };
 
     struct Thread {

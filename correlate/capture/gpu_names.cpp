@@ -30,6 +30,7 @@ constexpr auto REASONS = std::to_array<NamedNumber>({
     {CW_GPU_REASON_NO_MEMORY, "no_memory"},
     {CW_GPU_REASON_CUPTI, "cupti"},
     {CW_GPU_REASON_THREADS, "threads"},
+    {CW_GPU_REASON_LATE, "late"},
 });
 
 constexpr auto KERNEL_FLAGS = std::to_array<NamedNumber>({

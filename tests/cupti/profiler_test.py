@@ -25,7 +25,8 @@ FROM_PROFILER = 1
 # The double's times of a channel lie within its times of the kernel; both are of one clock. What the conversion may add is in the states.
 SEEN_LATE_NS = 50_000_000
 NO_BOUND_ERROR_NS = 5_000_000
-GPU_TIMES, API_EVENTS = (2, 27), (2, 28)
+GPU_TIMES, API_EVENTS, FROM_START_ALONE = (2, 27), (2, 28), (2, 31)
+REFUSED, LATE = 4, 9
 VERSIONS = "2.26.5,2.27.7,2.28.9,2.29.7,2.30.7,2.31.2,2.32.3"
 FUNCTIONS = {0: "Broadcast", 1: "Reduce", 2: "AllGather", 3: "ReduceScatter", 4: "AllReduce", 6: "Send", 7: "Recv"}
 INTERFACES = {(2, 26): 3, (2, 27): 4, (2, 28): 5, (2, 29): 6, (2, 30): 6, (2, 31): 7, (2, 32): 7}
@@ -216,8 +217,25 @@ def never(arguments, directory):
     return "0 calls"
 
 
+def too_late(arguments, directory):
+    """A version that is traced from its first communicator alone: the guest says so, and NCCL calls nothing."""
+    with PluginRun(arguments, directory).started() as run:
+        run.arm()
+        run.wait_for_profiler(REFUSED)
+        run.more_kernels()
+        run.release()
+        run.more_kernels()
+        run.end()
+    for rank in range(RANKS):
+        states = of_item(items_of(directory, rank), "profiler")
+        assert states[0]["reason"] == LATE and states[-1]["calls"] == 0, states
+    return "refused, 0 calls"
+
+
 def switched(arguments, directory):
     """Armed and disarmed twice in the middle of a job. Between and after it NCCL calls nothing."""
+    if version_of(arguments.nccl)[:2] >= FROM_START_ALONE:
+        return too_late(arguments, directory)
     with PluginRun(arguments, directory).started() as run:
         for times in (1, 2):
             run.arm()
@@ -279,6 +297,8 @@ def free_cupti(arguments, directory):
 
 def flipped(arguments, directory):
     """The wish flips under a load of sends and receives: every communicator ends, and what was handed over is right."""
+    if version_of(arguments.nccl)[:2] >= FROM_START_ALONE:
+        return too_late(arguments, directory)
     with PluginRun(arguments, directory, plan=PAIRS).started() as run:
         for flip in range(60):
             (run.arm if flip % 2 == 0 else run.release)()

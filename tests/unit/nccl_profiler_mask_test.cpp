@@ -102,6 +102,20 @@ TEST_F(NcclProfilerMask, OldLibrariesChangeAtALaunchOfTheirOnlyThread) {
     EXPECT_TRUE(has_kernels());
 }
 
+TEST_F(NcclProfilerMask, NewLibrariesAreTracedFromTheirFirstCommunicatorAlone) {
+    mask_.add(&word_, 7);
+    mask_.want(true, now_ns_);
+    EXPECT_TRUE(mask_.is_late());
+    mask_.poll(now_ns_ += 10 * ProfilerMask::QUIET_NS);
+    EXPECT_EQ(word_, 0);
+    EXPECT_FALSE(mask_.is_on());
+    mask_.want(false, now_ns_);
+    mask_.poll(now_ns_);
+    EXPECT_TRUE(mask_.is_off());
+    mask_.remove(&word_);
+    EXPECT_FALSE(mask_.is_late());
+}
+
 TEST_F(NcclProfilerMask, AnAbandonedWishLeavesZero) {
     mask_.add(&word_, 5);
     mask_.want(true, now_ns_);

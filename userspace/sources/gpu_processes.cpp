@@ -40,6 +40,8 @@ std::string_view because(std::uint32_t reason) {
         return "an error of CUPTI";
     case CW_GPU_REASON_THREADS:
         return "several of its threads launch operations, and NCCL is older than 2.28";
+    case CW_GPU_REASON_LATE:
+        return "NCCL 2.31 and later, with communicators from before the recording";
     default:
         return "no reason given";
     }

@@ -108,6 +108,7 @@ enum cw_gpu_reason {
 	CW_GPU_REASON_NO_MEMORY = 6,
 	CW_GPU_REASON_CUPTI = 7,   /* `result` is CUPTI's */
 	CW_GPU_REASON_THREADS = 8, /* NCCL before 2.28 launches from several threads */
+	CW_GPU_REASON_LATE = 9,	   /* NCCL 2.31 and later, with communicators that ran untraced */
 };
 
 /* A state of the guest, at each change and with each flush. Counts grow from the process's start.
