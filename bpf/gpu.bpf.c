@@ -50,6 +50,10 @@ __weak __noinline int copy_item(__u32 item, __u64 from, __u64 item_bytes, __u32 
 		COPY_ITEM(cw_gpu_name, CW_KIND_GPU_NAME, name, from, item_bytes, tgid);
 	else if (item == CW_GPU_ITEM_WINDOW)
 		COPY_ITEM(cw_gpu_window, CW_KIND_GPU_WINDOW, window, from, item_bytes, tgid);
+	else if (item == CW_GPU_ITEM_CHANNEL)
+		COPY_ITEM(cw_gpu_channel, CW_KIND_GPU_CHANNEL, channel, from, item_bytes, tgid);
+	else if (item == CW_GPU_ITEM_PROFILER)
+		COPY_ITEM(cw_gpu_profiler, CW_KIND_GPU_PROFILER, profiler, from, item_bytes, tgid);
 	else
 		COPY_ITEM(cw_gpu_trace, CW_KIND_GPU_TRACE, state, from, item_bytes, tgid);
 	return 0;
@@ -80,7 +84,8 @@ int gpu_batch(struct pt_regs *ctx)
 		return 0;
 	}
 	/* Names and states come when the library arms, which may be before the gate opens. */
-	if (is_held() && batch.item != CW_GPU_ITEM_NAME && batch.item != CW_GPU_ITEM_STATE)
+	if (is_held() && batch.item != CW_GPU_ITEM_NAME && batch.item != CW_GPU_ITEM_STATE &&
+	    batch.item != CW_GPU_ITEM_PROFILER)
 		return 0;
 	for (i = 0; i < CW_GPU_BATCH_ITEMS; i++) {
 		if (i >= batch.count)

@@ -33,6 +33,12 @@ public:
         return true;
     }
 
+    // Without waiting, and without a system call.
+    bool try_take() {
+        int expected = FREE;
+        return state_.compare_exchange_strong(expected, TAKEN, std::memory_order_acquire);
+    }
+
     void release() {
         if (state_.exchange(FREE, std::memory_order_release) == WAITED_FOR)
             syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);

@@ -41,6 +41,7 @@ public:
                !is_exiting_.load(std::memory_order_acquire);
     }
     bool is_armed() const { return state_ == CW_GPU_ARMED; }
+    cw_gpu_state state() const { return state_; }
     // CUPTI's requests for buffers are for the guest.
     bool is_receiving() const { return is_receiving_.load(std::memory_order_acquire); }
     // The buffer is the guest's, and no neighbour's.

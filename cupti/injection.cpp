@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the guest comes into a process: CUDA's driver loads the file that CUDA_INJECTION64_PATH names
-// at its first call, and calls InitializeInjection.
+// at its first call, and calls InitializeInjection. NCCL loads the one that NCCL_PROFILER_PLUGIN
+// names with its first communicator.
+#include "injection.h"
 #include "guest.h"
 #include "loader.h"
 #include "neighbours.h"
@@ -21,7 +23,10 @@ namespace {
 constexpr long POLL_NS = 250'000'000, ARMED_POLL_NS = 20'000'000;
 
 constinit Guest guest;
-constinit std::atomic<bool> is_started = false;
+constinit NcclProfiler profiler;
+constinit std::atomic<bool> has_thread = false;
+// By the driver. A guest that NCCL alone has loaded never touches CUPTI.
+constinit std::atomic<bool> is_injected = false;
 constinit pid_t own_process = 0;
 
 void yield_to(const char *function) {
@@ -29,17 +34,26 @@ void yield_to(const char *function) {
 }
 
 void look() {
-    watch_neighbours(yield_to);
-    guest.poll();
+    if (is_injected.load(std::memory_order_acquire)) {
+        watch_neighbours(yield_to);
+        guest.poll();
+    }
+    poll_nccl_profiler();
+}
+
+bool is_needed() {
+    return (is_injected.load(std::memory_order_acquire) && guest.is_alive()) || profiler.is_used();
 }
 
 void *run(void *) {
     prctl(PR_SET_NAME, "collwire-gpu");
-    while (guest.is_alive()) {
-        const timespec pause = {0, guest.is_armed() ? ARMED_POLL_NS : POLL_NS};
+    while (is_needed()) {
+        const bool is_busy = guest.is_armed() || profiler.is_active();
+        const timespec pause = {0, is_busy ? ARMED_POLL_NS : POLL_NS};
         nanosleep(&pause, nullptr);
         look();
     }
+    has_thread = false;
     return nullptr;
 }
 
@@ -81,8 +95,36 @@ void on_completed(void *context, uint32_t stream, uint8_t *buffer, size_t bytes,
 }
 
 void on_exit_of_process() {
-    if (getpid() == own_process)
-        guest.at_exit();
+    if (!is_guest_process())
+        return;
+    guest.at_exit();
+    profiler.at_exit();
+}
+
+NcclProfiler &nccl_profiler() {
+    return profiler;
+}
+
+// CUPTI's records say more, and cost NCCL's proxy thread nothing.
+void poll_nccl_profiler() {
+    const bool has_cupti = is_injected.load(std::memory_order_acquire);
+    const cw_gpu_state state = has_cupti ? guest.state() : CW_GPU_OFF;
+    const bool is_cupti_out =
+        !has_cupti || state == CW_GPU_YIELDED || state == CW_GPU_REFUSED || state == CW_GPU_FAILED;
+    profiler.poll(collwire_gpu_arm_semaphore != 0 && is_cupti_out, state);
+}
+
+bool is_guest_process() {
+    return getpid() == own_process;
+}
+
+void start_guest() {
+    if (has_thread.exchange(true))
+        return;
+    own_process = getpid();
+    // A recorder that waits for this process sees its first kernel.
+    look();
+    start_thread();
 }
 
 } // namespace collwire::cupti
@@ -90,11 +132,7 @@ void on_exit_of_process() {
 // The name that the driver calls.
 extern "C" COLLWIRE_EXPORT int InitializeInjection() { // NOLINT(readability-identifier-naming)
     using namespace collwire::cupti;
-    if (is_started.exchange(true))
-        return 1;
-    own_process = getpid();
-    // A recorder that waits for this process sees its first kernel.
-    look();
-    start_thread();
+    if (!is_injected.exchange(true))
+        start_guest();
     return 1;
 }

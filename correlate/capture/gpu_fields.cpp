@@ -6,6 +6,7 @@
 #include "collwire/record_kinds.h"
 #include "correlate/capture/field_builder.h"
 #include "correlate/capture/gpu_names.h"
+#include "correlate/capture/nccl_names.h"
 
 namespace collwire::capture {
 namespace {
@@ -67,6 +68,44 @@ constexpr auto STATE_ITEM = std::to_array<Field>({
     FIELD(cw_gpu_state_item, not_summed),
 });
 
+constexpr auto CHANNEL_ITEM = std::to_array<Field>({
+    FIELD(cw_gpu_channel_item, start_ns),
+    FIELD(cw_gpu_channel_item, end_ns),
+    FIELD(cw_gpu_channel_item, comm_hash),
+    FIELD(cw_gpu_channel_item, plan),
+    FIELD(cw_gpu_channel_item, posted_ns),
+    FIELD(cw_gpu_channel_item, launch_ns),
+    FIELD(cw_gpu_channel_item, sequence),
+    FIELD(cw_gpu_channel_item, count),
+    FIELD(cw_gpu_channel_item, rank),
+    FIELD(cw_gpu_channel_item, channel),
+    FIELD(cw_gpu_channel_item, flags).flags(gpu_channel_flag_names),
+    FIELD(cw_gpu_channel_item, func).named(nccl_func_name),
+    FIELD(cw_gpu_channel_item, n_channels),
+    FIELD(cw_gpu_channel_item, api_version),
+    FIELD(cw_gpu_channel_item, source).named(gpu_source_name),
+    FIELD(cw_gpu_channel_item, peer),
+});
+
+constexpr auto PROFILER_ITEM = std::to_array<Field>({
+    FIELD(cw_gpu_profiler_item, state).named(gpu_state_name),
+    FIELD(cw_gpu_profiler_item, reason).named(gpu_reason_name),
+    FIELD(cw_gpu_profiler_item, cupti_state).named(gpu_state_name),
+    FIELD(cw_gpu_profiler_item, api_version),
+    FIELD(cw_gpu_profiler_item, begin_ns),
+    FIELD(cw_gpu_profiler_item, end_ns),
+    FIELD(cw_gpu_profiler_item, channels),
+    FIELD(cw_gpu_profiler_item, orphans),
+    FIELD(cw_gpu_profiler_item, dropped),
+    FIELD(cw_gpu_profiler_item, tasks),
+    FIELD(cw_gpu_profiler_item, calls),
+    FIELD(cw_gpu_profiler_item, memory_bytes),
+    FIELD(cw_gpu_profiler_item, clock_error_ns),
+    FIELD(cw_gpu_profiler_item, clock_breaks),
+    FIELD(cw_gpu_profiler_item, communicators),
+    FIELD(cw_gpu_profiler_item, out_of_step),
+});
+
 constexpr auto KERNEL = std::to_array<Field>({
     FIELD(cw_gpu_kernel, tgid),
     FIELD(cw_gpu_kernel, reserved).as(FieldType::Reserved),
@@ -91,6 +130,18 @@ constexpr auto TRACE = std::to_array<Field>({
     STRUCT_FIELD(cw_gpu_trace, state, STATE_ITEM),
 });
 
+constexpr auto CHANNEL = std::to_array<Field>({
+    FIELD(cw_gpu_channel, tgid),
+    FIELD(cw_gpu_channel, reserved).as(FieldType::Reserved),
+    STRUCT_FIELD(cw_gpu_channel, channel, CHANNEL_ITEM),
+});
+
+constexpr auto PROFILER = std::to_array<Field>({
+    FIELD(cw_gpu_profiler, tgid),
+    FIELD(cw_gpu_profiler, reserved).as(FieldType::Reserved),
+    STRUCT_FIELD(cw_gpu_profiler, profiler, PROFILER_ITEM),
+});
+
 } // namespace
 
 const RecordLayout *gpu_layout_of(std::uint64_t kind) {
@@ -103,6 +154,10 @@ const RecordLayout *gpu_layout_of(std::uint64_t kind) {
         return layout<cw_gpu_window, WINDOW>("cw_gpu_window");
     case CW_KIND_GPU_TRACE:
         return layout<cw_gpu_trace, TRACE>("cw_gpu_trace");
+    case CW_KIND_GPU_CHANNEL:
+        return layout<cw_gpu_channel, CHANNEL>("cw_gpu_channel");
+    case CW_KIND_GPU_PROFILER:
+        return layout<cw_gpu_profiler, PROFILER>("cw_gpu_profiler");
     default:
         return nullptr;
     }

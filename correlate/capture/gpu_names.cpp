@@ -29,12 +29,27 @@ constexpr auto REASONS = std::to_array<NamedNumber>({
     {CW_GPU_REASON_UNSEEN_CALLER, "unseen_caller"},
     {CW_GPU_REASON_NO_MEMORY, "no_memory"},
     {CW_GPU_REASON_CUPTI, "cupti"},
+    {CW_GPU_REASON_THREADS, "threads"},
+    {CW_GPU_REASON_LATE, "late"},
 });
 
 constexpr auto KERNEL_FLAGS = std::to_array<NamedNumber>({
     {CW_GPU_KERNEL_RUNNING, "running"},
     {CW_GPU_KERNEL_ODD_TIME, "odd_time"},
     {CW_GPU_KERNEL_QUEUED, "queued"},
+});
+
+constexpr auto CHANNEL_FLAGS = std::to_array<NamedNumber>({
+    {CW_GPU_CHANNEL_RUNNING, "running"},
+    {CW_GPU_CHANNEL_ODD_TIME, "odd_time"},
+    {CW_GPU_CHANNEL_SEEN, "seen"},
+    {CW_GPU_CHANNEL_NO_TASK, "no_task"},
+    {CW_GPU_CHANNEL_OUT_OF_STEP, "out_of_step"},
+});
+
+constexpr auto SOURCES = std::to_array<NamedNumber>({
+    {CW_GPU_SOURCE_CUPTI, "cupti"},
+    {CW_GPU_SOURCE_PROFILER, "nccl_profiler"},
 });
 
 } // namespace
@@ -45,8 +60,14 @@ std::string_view gpu_state_name(std::uint64_t value) {
 std::string_view gpu_reason_name(std::uint64_t value) {
     return name_in(REASONS, value);
 }
+std::string_view gpu_source_name(std::uint64_t value) {
+    return name_in(SOURCES, value);
+}
 std::span<const NamedNumber> gpu_kernel_flag_names() {
     return KERNEL_FLAGS;
+}
+std::span<const NamedNumber> gpu_channel_flag_names() {
+    return CHANNEL_FLAGS;
 }
 
 } // namespace collwire::capture

@@ -64,6 +64,8 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_GPU_NAME, "gpu_name"},
     {CW_KIND_GPU_WINDOW, "gpu_window"},
     {CW_KIND_GPU_TRACE, "gpu_trace"},
+    {CW_KIND_GPU_CHANNEL, "gpu_channel"},
+    {CW_KIND_GPU_PROFILER, "gpu_profiler"},
     {CW_KIND_NVLINK_GPU, "nvlink_gpu"},
     {CW_KIND_NVLINK_SAMPLE, "nvlink_sample"},
     {CW_KIND_NVLINK_GAP, "nvlink_gap"},

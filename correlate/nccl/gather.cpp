@@ -155,6 +155,10 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_gpu_window(session, record);
     case CW_KIND_GPU_TRACE:
         return add_gpu_trace(session, record);
+    case CW_KIND_GPU_CHANNEL:
+        return add_gpu_channel(session, record);
+    case CW_KIND_GPU_PROFILER:
+        return add_gpu_profiler(session, record);
     case CW_KIND_NVLINK_GPU:
         return add_nvlink_gpu(session, record);
     case CW_KIND_NVLINK_SAMPLE:

@@ -70,6 +70,8 @@ private:
     bool add_gpu_name(Index session, std::span<const std::byte> record);
     bool add_gpu_window(Index session, std::span<const std::byte> record);
     bool add_gpu_trace(Index session, std::span<const std::byte> record);
+    bool add_gpu_channel(Index session, std::span<const std::byte> record);
+    bool add_gpu_profiler(Index session, std::span<const std::byte> record);
     GpuProcess &gpu_process_of(Index session, std::uint32_t tgid);
     bool add_nvlink_gpu(Index session, std::span<const std::byte> record);
     bool add_nvlink_sample(Index session, std::span<const std::byte> record);

@@ -74,7 +74,7 @@ bool Gather::add_gpu_kernel(Index session, std::span<const std::byte> record) {
         count_unknown(process, name == process.names.end() ? "" : name->second);
     process.kernels.push_back({item.start_ns, item.end_ns, item.graph_node, item.correlation,
                                item.blocks, item.stream, item.device, known.func,
-                               (item.flags & CW_GPU_KERNEL_ODD_TIME) != 0});
+                               (item.flags & CW_GPU_KERNEL_ODD_TIME) != 0, CW_GPU_SOURCE_CUPTI});
     return true;
 }
 
@@ -102,6 +102,23 @@ bool Gather::add_gpu_trace(Index session, std::span<const std::byte> record) {
     if (!is_counted(counts_.gpu_others, MAX_OTHER_RECORDS))
         return false;
     gpu_process_of(session, trace.tgid).states.push_back({trace.header.time_ns, trace.state});
+    return true;
+}
+
+bool Gather::add_gpu_channel(Index session, std::span<const std::byte> record) {
+    const auto channel = record_as<cw_gpu_channel>(record);
+    if (!is_counted(counts_.gpu_kernels, MAX_GPU_KERNELS))
+        return false;
+    gpu_process_of(session, channel.tgid).channels.push_back(channel.channel);
+    return true;
+}
+
+bool Gather::add_gpu_profiler(Index session, std::span<const std::byte> record) {
+    const auto profiler = record_as<cw_gpu_profiler>(record);
+    if (!is_counted(counts_.gpu_others, MAX_OTHER_RECORDS))
+        return false;
+    gpu_process_of(session, profiler.tgid)
+        .profiler_states.push_back({profiler.header.time_ns, profiler.profiler});
     return true;
 }
 

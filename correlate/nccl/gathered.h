@@ -229,7 +229,7 @@ struct ClosedSocket {
     friend auto operator<=>(const ClosedSocket &, const ClosedSocket &) = default;
 };
 
-// cw_gpu_kernel, with its name resolved
+// cw_gpu_kernel, with its name resolved, or the cw_gpu_channels of one kernel
 struct GpuKernel {
     std::uint64_t start_ns = 0; // 0: it had not begun when the trace ended
     std::uint64_t end_ns = 0;   // 0: it still ran
@@ -239,13 +239,20 @@ struct GpuKernel {
     std::uint32_t stream = 0;
     std::uint16_t device = 0;
     std::uint8_t func = CW_NCCL_FUNC_UNKNOWN;
-    bool is_odd_time = false; // it ends before it starts
+    bool is_odd_time = false;                  // it ends before it starts
+    std::uint8_t source = CW_GPU_SOURCE_CUPTI; // enum cw_gpu_source
 };
 
 // cw_gpu_trace
 struct GpuState {
     std::uint64_t time_ns = 0;
     cw_gpu_state_item item{};
+};
+
+// cw_gpu_profiler
+struct GpuProfilerState {
+    std::uint64_t time_ns = 0;
+    cw_gpu_profiler_item item{};
 };
 
 // What the guest library in one process handed over.
@@ -255,6 +262,8 @@ struct GpuProcess {
     std::vector<GpuKernel> kernels;
     std::vector<GpuState> states;
     std::vector<cw_gpu_window_item> windows;
+    std::vector<cw_gpu_channel_item> channels; // from NCCL's profiler
+    std::vector<GpuProfilerState> profiler_states;
     std::map<std::uint16_t, std::string> names;         // of the trace that is gathered
     std::map<std::string, std::uint64_t> unknown_names; // kernels, by name
     // Kernels whose name was not known yet, by its number.

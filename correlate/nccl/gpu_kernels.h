@@ -14,10 +14,11 @@
 
 namespace collwire::nccl {
 
-// One process's device.
+// One process's device, from one source.
 struct GpuTrace {
     Index process = NONE; // in Gathered::gpu_processes
     std::uint16_t device = 0;
+    std::uint8_t source = CW_GPU_SOURCE_CUPTI; // enum cw_gpu_source
     std::uint64_t kernels = 0;
     std::uint64_t exact = 0, by_time = 0, contradicted = 0, without_launch = 0;
     // Launches that began while the guest was armed, and those of them without a kernel.
@@ -25,8 +26,10 @@ struct GpuTrace {
     std::uint64_t queued = 0;  // kernels that had not begun when their trace ended
     std::uint64_t running = 0; // others without an end
     std::uint64_t odd_times = 0;
-    std::uint64_t traced_ns = 0; // sum of the times in which the guest was armed
+    std::uint64_t out_of_step = 0; // kernels with times that may be another's: not used
+    std::uint64_t traced_ns = 0;   // sum of the times in which the guest was armed
     // Sums of the windows. Other kernels' busy time, NCCL's, and both at once.
+    // With CUPTI alone.
     std::uint64_t busy_ns = 0, nccl_ns = 0, overlap_ns = 0, windows = 0, other_kernels = 0;
 };
 
@@ -36,6 +39,12 @@ struct GpuGuest {
     std::vector<gpu::TracedSpan> spans;
     cw_gpu_state_item last{};
     std::uint64_t yields = 0;
+    // As a plugin of NCCL's profiler.
+    bool has_profiler = false;
+    std::vector<gpu::TracedSpan> profiler_spans;
+    cw_gpu_profiler_item profiler_last{};
+    std::uint64_t orphans = 0;      // channels without an operation, or of no recorded communicator
+    std::uint64_t seen_kernels = 0; // with times of NCCL's proxy thread, not of the GPU
 };
 
 struct GpuFacts {

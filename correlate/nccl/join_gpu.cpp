@@ -3,6 +3,7 @@
 #include <map>
 
 #include "correlate/nccl/gpu_kernels.h"
+#include "correlate/nccl/join_gpu_plans.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::nccl {
@@ -15,6 +16,32 @@ struct LaunchAt {
     Index stream = NONE;
     std::uint32_t launch = 0;
 };
+
+} // namespace
+
+gpu::LaunchFact launch_fact(const NcclFacts &nccl, const Launch &launch) {
+    gpu::LaunchFact fact;
+    fact.time_ns = launch.time_ns;
+    fact.is_replay = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+    fact.channels = launch.channels;
+    if (launch.shape_index == NONE)
+        return fact;
+    const std::vector<cw_nccl_shape_task> &tasks = nccl.shapes[launch.shape_index].tasks;
+    if (tasks.empty())
+        return fact;
+    // Captures before 1.9. Several tasks share channels.
+    if (fact.channels == 0 && tasks.size() == 1)
+        fact.channels = tasks.front().n_channels;
+    // Of several functions NCCL takes the kernel of any, and of several broadcasts it makes an
+    // AllGatherV (2.29).
+    const std::uint8_t func = tasks.front().func;
+    if (func <= CW_NCCL_ALL_REDUCE && (func != CW_NCCL_BROADCAST || tasks.size() == 1) &&
+        std::ranges::all_of(tasks, [func](const auto &task) { return task.func == func; }))
+        fact.func = func;
+    return fact;
+}
+
+namespace {
 
 class GpuJoiner {
 public:
@@ -41,10 +68,14 @@ private:
         for (std::uint32_t i = 0; i < process.kernels.size(); ++i)
             kernels_of_device[process.kernels[i].device].push_back(i);
         std::map<std::uint16_t, std::vector<LaunchAt>> launches_of_device = launches_of(process);
+        // NCCL's profiler alone traced it.
+        if (guest.spans.empty() && process.kernels.empty() && !process.profiler_states.empty())
+            launches_of_device.clear();
         for (const auto &[device, launches] : launches_of_device)
             kernels_of_device[device]; // without kernels: coverage 0
         for (const auto &[device, kernels] : kernels_of_device)
             join_device(index, device, guest, kernels, launches_of_device[device]);
+        join_gpu_plans(model_, index, nccl_.gpu.guests.back());
     }
 
     // From the guest's states: armed, until it was not.
@@ -110,29 +141,6 @@ private:
         return nccl_.gathered.streams[at.stream].launches[at.launch];
     }
 
-    [[nodiscard]] gpu::LaunchFact fact_of(const LaunchAt &at) const {
-        const Launch &launch = launch_at(at);
-        gpu::LaunchFact fact;
-        fact.time_ns = launch.time_ns;
-        fact.is_replay = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
-        fact.channels = launch.channels;
-        if (launch.shape_index == NONE)
-            return fact;
-        const std::vector<cw_nccl_shape_task> &tasks = nccl_.shapes[launch.shape_index].tasks;
-        if (tasks.empty())
-            return fact;
-        // Captures before 1.9. Several tasks share channels.
-        if (fact.channels == 0 && tasks.size() == 1)
-            fact.channels = tasks.front().n_channels;
-        // Of several functions NCCL takes the kernel of any, and of several broadcasts it makes an
-        // AllGatherV (2.29).
-        const std::uint8_t func = tasks.front().func;
-        if (func <= CW_NCCL_ALL_REDUCE && (func != CW_NCCL_BROADCAST || tasks.size() == 1) &&
-            std::ranges::all_of(tasks, [func](const auto &task) { return task.func == func; }))
-            fact.func = func;
-        return fact;
-    }
-
     void join_device(Index index, std::uint16_t device, const GpuGuest &guest,
                      const std::vector<std::uint32_t> &kernels,
                      const std::vector<LaunchAt> &launches) {
@@ -140,7 +148,7 @@ private:
         std::vector<gpu::LaunchFact> launch_facts;
         launch_facts.reserve(launches.size());
         for (const LaunchAt &at : launches)
-            launch_facts.push_back(fact_of(at));
+            launch_facts.push_back(launch_fact(nccl_, launch_at(at)));
         std::vector<gpu::KernelFact> kernel_facts;
         kernel_facts.reserve(kernels.size());
         GpuTrace trace;

@@ -180,6 +180,12 @@ private:
 
     void gather_facts(Index instance_index, const cw_nccl_op &from, const Shape &shape, ShapeOp &op,
                       OpFacts &facts) {
+        // The marks of a kernel that NCCL's profiler waits for: no bytes, and no connection of
+        // ours.
+        if (from.pattern == CW_NCCL_PATTERN_PROFILER) {
+            op.is_local = true;
+            return;
+        }
         const Instance &instance = nccl_.instances[instance_index];
         const Index connection = (from.flags & CW_NCCL_OP_OTHER_PROXY) != 0
                                      ? other_connection(instance, from)

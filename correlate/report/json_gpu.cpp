@@ -17,6 +17,7 @@ namespace {
 
 Json trace_json(const nccl::GpuTrace &trace) {
     return {{"device", trace.device},
+            {"source", capture::gpu_source_name(trace.source)},
             {"traced_ns", trace.traced_ns},
             {"kernels", trace.kernels},
             {"traced_launches", trace.traced_launches},
@@ -28,11 +29,28 @@ Json trace_json(const nccl::GpuTrace &trace) {
             {"queued", trace.queued},
             {"running", trace.running},
             {"odd_times", trace.odd_times},
+            {"out_of_step", trace.out_of_step},
             {"windows", trace.windows},
             {"busy_ns", trace.windows == 0 ? Json(nullptr) : Json(trace.busy_ns)},
             {"nccl_ns", trace.windows == 0 ? Json(nullptr) : Json(trace.nccl_ns)},
             {"overlap_ns", trace.windows == 0 ? Json(nullptr) : Json(trace.overlap_ns)},
             {"other_kernels", trace.other_kernels}};
+}
+
+Json profiler_json(const nccl::GpuGuest &guest) {
+    if (!guest.has_profiler)
+        return nullptr;
+    const cw_gpu_profiler_item &last = guest.profiler_last;
+    return {{"state", capture::gpu_state_name(last.state)},
+            {"reason", capture::gpu_reason_name(last.reason)},
+            {"cupti_state", capture::gpu_state_name(last.cupti_state)},
+            {"api_version", number_or_null(last.api_version)},
+            {"channels", last.channels},
+            {"orphans", guest.orphans},
+            {"dropped", last.dropped},
+            {"seen_kernels", guest.seen_kernels},
+            {"clock_error_ns", number_or_null(last.clock_error_ns)},
+            {"clock_breaks", last.clock_breaks}};
 }
 
 Json guest_json(const Model &model, const nccl::GpuGuest &guest) {
@@ -57,6 +75,7 @@ Json guest_json(const Model &model, const nccl::GpuGuest &guest) {
             {"not_summed", guest.last.not_summed},
             {"clock_error_ns", guest.last.clock_error_ns},
             {"unknown_names", std::move(unknown)},
+            {"profiler", profiler_json(guest)},
             {"devices", std::move(devices)}};
 }
 

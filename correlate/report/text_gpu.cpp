@@ -44,7 +44,8 @@ public:
 private:
     void coverage() {
         nccl::GpuTrace all;
-        std::uint64_t dropped = 0, unknown = 0, not_summed = 0;
+        std::uint64_t dropped = 0, unknown = 0, not_summed = 0, seen = 0, orphans = 0, lost = 0;
+        std::uint64_t by_profiler = 0;
         for (const nccl::GpuTrace &trace : nccl_.gpu.traces) {
             all.kernels += trace.kernels;
             all.exact += trace.exact;
@@ -55,10 +56,16 @@ private:
             all.queued += trace.queued;
             all.running += trace.running;
             all.odd_times += trace.odd_times;
+            all.out_of_step += trace.out_of_step;
+            if (trace.source == CW_GPU_SOURCE_PROFILER)
+                by_profiler += trace.kernels;
         }
         for (const nccl::GpuGuest &guest : nccl_.gpu.guests) {
             dropped += guest.last.dropped;
             not_summed += guest.last.not_summed;
+            seen += guest.seen_kernels;
+            orphans += guest.orphans;
+            lost += guest.profiler_last.dropped;
             for (const auto &[name, n] : nccl_.gathered.gpu_processes[guest.process].unknown_names)
                 unknown += n;
         }
@@ -69,6 +76,12 @@ private:
                             share(joined, all.traced_launches), grouped(all.exact),
                             grouped(all.by_time)),
                 "    ", "");
+        if (by_profiler != 0)
+            wrapped(
+                fmt::format("  times: {} from NCCL's profiler, the first channel's start to the "
+                            "last one's end; {} from CUPTI",
+                            grouped(by_profiler), grouped(all.kernels - by_profiler)),
+                "    ", "");
         std::string rest;
         const auto add = [&rest](std::uint64_t n, std::string_view what) {
             if (n != 0)
@@ -78,7 +91,12 @@ private:
         add(all.contradicted, "kernel(s) that contradict the launch at their place");
         add(all.queued, "kernel(s) had not begun when the trace ended: no times");
         add(all.running, "kernel(s) still ran then");
-        add(all.odd_times, "kernel(s) whose end is before their start: CUPTI's times");
+        add(all.odd_times, "kernel(s) whose end is before their start: the GPU's times");
+        add(all.out_of_step,
+            "kernel(s) of communicators whose marks NCCL's profiler counts wrongly: no times");
+        add(seen, "kernel(s) with times of NCCL's proxy thread, not of the GPU (NCCL 2.26)");
+        add(orphans, "channel(s) without a recorded operation");
+        add(lost, "channel(s) lost by the guest library");
         add(unknown, "kernel(s) of NCCL with an unknown name");
         add(dropped, "kernel record(s) of any kind lost by CUPTI");
         add(not_summed, "kernel(s) of any kind in no window: the times of GPUs lack them");
@@ -90,6 +108,10 @@ private:
     void guests() {
         std::map<std::string, std::uint64_t> processes;
         for (const nccl::GpuGuest &guest : nccl_.gpu.guests) {
+            // NCCL's profiler took its place.
+            if (!guest.profiler_spans.empty() &&
+                guest.profiler_spans.back().disarming_begin_ns == UINT64_MAX)
+                continue;
             const auto state = static_cast<cw_gpu_state>(guest.last.state);
             if (state == CW_GPU_YIELDED || state == CW_GPU_REFUSED || state == CW_GPU_FAILED ||
                 state == CW_GPU_NO_CUDA)

@@ -13,7 +13,8 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 NEWEST_GLIBC = (2, 17)
 NEEDED = {"libc.so.6", "libdl.so.2"}
-EXPORTED = {"InitializeInjection", "collwire_gpu_arm", "collwire_gpu_batch", "collwire_gpu_arm_semaphore"}
+EXPORTED = {"InitializeInjection", "collwire_gpu_arm", "collwire_gpu_batch", "collwire_gpu_arm_semaphore",
+            *(f"ncclProfiler_v{version}" for version in range(3, 8))}
 FIRST_ARGUMENT = {"Advanced Micro Devices X86-64": "8@%rdi", "AArch64": "8@x0"}
 library = ""
 

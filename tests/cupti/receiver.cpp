@@ -30,7 +30,7 @@ struct Received {
     FILE *file = nullptr;
     uint64_t lines = 0, most_lines = UINT64_MAX;
     uint64_t kernels = 0, running = 0, backwards = 0, in_future = 0, too_old = 0, longest_ns = 0,
-             bad_batches = 0, latest_delay_ns = 0;
+             bad_batches = 0, latest_delay_ns = 0, channels = 0;
     uint64_t began_ns = monotonic_ns();
 
     Received() {
@@ -103,6 +103,37 @@ struct Received {
         fflush(file);
     }
 
+    void channel(const cw_gpu_channel_item &item, uint64_t now_ns) {
+        ++channels;
+        if (!file || lines++ >= most_lines)
+            return;
+        fprintf(file,
+                "{\"item\":\"channel\",\"start_ns\":%llu,\"end_ns\":%llu,\"comm_hash\":%llu,"
+                "\"plan\":%llu,\"posted_ns\":%llu,\"launch_ns\":%llu,\"sequence\":%llu,"
+                "\"count\":%llu,\"rank\":%u,\"channel\":%u,\"flags\":%u,\"func\":%u,"
+                "\"n_channels\":%u,\"api_version\":%u,\"source\":%u,\"peer\":%d,\"at_ns\":%lu}\n",
+                item.start_ns, item.end_ns, item.comm_hash, item.plan, item.posted_ns,
+                item.launch_ns, item.sequence, item.count, item.rank, item.channel, item.flags,
+                item.func, item.n_channels, item.api_version, item.source,
+                static_cast<int>(item.peer), now_ns);
+    }
+
+    void profiler(const cw_gpu_profiler_item &item, uint64_t now_ns) {
+        if (!file)
+            return;
+        fprintf(file,
+                "{\"item\":\"profiler\",\"state\":%u,\"reason\":%u,\"cupti_state\":%u,"
+                "\"api_version\":%u,\"begin_ns\":%llu,\"end_ns\":%llu,\"channels\":%llu,"
+                "\"orphans\":%llu,\"dropped\":%llu,\"tasks\":%llu,\"calls\":%llu,"
+                "\"memory_bytes\":%llu,\"clock_error_ns\":%llu,\"clock_breaks\":%llu,"
+                "\"communicators\":%u,\"out_of_step\":%u,\"at_ns\":%lu}\n",
+                item.state, item.reason, item.cupti_state, item.api_version, item.begin_ns,
+                item.end_ns, item.channels, item.orphans, item.dropped, item.tasks, item.calls,
+                item.memory_bytes, item.clock_error_ns, item.clock_breaks, item.communicators,
+                item.out_of_step, now_ns);
+        fflush(file);
+    }
+
     void window(const cw_gpu_window_item &item) {
         if (!file)
             return;
@@ -129,6 +160,10 @@ struct Received {
                 kernel(*reinterpret_cast<const cw_gpu_kernel_item *>(item), now_ns);
             if (batch.item == CW_GPU_ITEM_STATE)
                 state(*reinterpret_cast<const cw_gpu_state_item *>(item), now_ns);
+            if (batch.item == CW_GPU_ITEM_CHANNEL)
+                channel(*reinterpret_cast<const cw_gpu_channel_item *>(item), now_ns);
+            if (batch.item == CW_GPU_ITEM_PROFILER)
+                profiler(*reinterpret_cast<const cw_gpu_profiler_item *>(item), now_ns);
             if (batch.item == CW_GPU_ITEM_WINDOW)
                 window(*reinterpret_cast<const cw_gpu_window_item *>(item));
             if (batch.item == CW_GPU_ITEM_NAME && file) {

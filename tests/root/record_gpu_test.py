@@ -21,8 +21,9 @@ LIMIT_S = 60
 GOOD, BAD, IDLE, DEAF = range(4)
 NS = 1_000_000_000
 INJECTION = "CUDA_INJECTION64_PATH"
+PROFILER = "NCCL_PROFILER_PLUGIN"
 # In a record of each kind, the struct with the item.
-ITEMS = {"gpu_kernel": "kernel", "gpu_name": "name", "gpu_window": "window", "gpu_trace": "state"}
+ITEMS = {"gpu_kernel": "kernel", "gpu_name": "name", "gpu_window": "window", "gpu_trace": "state", "gpu_channel": "channel"}
 ARMED, DISARMED = 1, 2
 
 
@@ -291,25 +292,42 @@ def check_recorder_killed(directory):
         assert recorder.end()[0] == 0 and guest.semaphore() == 0, recorder.said()
 
 
-def run_with(injected, *command):
-    environment = {key: value for key, value in os.environ.items() if key != INJECTION}
+def run_with(injected, *command, **more):
+    environment = {**{key: value for key, value in os.environ.items() if key not in (INJECTION, PROFILER, "NCCL_CONF_FILE")}, **more}
     if injected is not None:
         environment[INJECTION] = injected
     return subprocess.run([COLLWIRE, "run", *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
 
 
 def check_run(directory):
-    """`collwire run` becomes a command with the library's path in its environment."""
-    show = ("--", "sh", "-c", f"echo $$ ${INJECTION}; exit 7")
+    """`collwire run` becomes a command with the library's path in its environment, for CUDA's driver and for NCCL. Another tool's file keeps its place."""
+    show = ("--", "sh", "-c", f"echo $$ ${INJECTION} ${PROFILER}; exit 7")
     library = os.path.join(os.path.dirname(os.path.realpath(COLLWIRE)), "libcollwire_cupti.so")
     assert os.path.exists(library), f"{library}: not built"
+    other, empty = os.path.join(directory, "other.so"), os.path.join(directory, "no-home")
+
+    def refused(injected, *words, **more):
+        done = run_with(injected, *words, HOME=empty, **more)
+        assert done.returncode == 2 and done.stdout == "" and "Fix: " in done.stderr and done.stderr.count("\n") == 1, (words, more, done)
+
     for injected in (None, "", library):
-        done = run_with(injected, *show)
-        assert done.returncode == 7 and done.stdout.split()[1] == library, done
-    other = os.path.join(directory, "other.so")
-    for arguments, injected in ((show, other), (("--", "/nowhere/command"), None), ((), None), (("sh",), None)):
-        done = run_with(injected, *arguments)
-        assert done.returncode == 2 and done.stdout == "" and "Fix: " in done.stderr and done.stderr.count("\n") == 1, done
+        done = run_with(injected, *show, HOME=empty)
+        assert done.returncode == 7 and done.stdout.split()[1:] == [library] and not done.stderr, done
+        done = run_with(injected, "--nccl-profiler", *show, HOME=empty)
+        assert done.returncode == 7 and done.stdout.split()[1:] == [library, library] and not done.stderr, done
+    done = run_with(other, "--nccl-profiler", *show, HOME=empty)
+    assert done.returncode == 7 and done.stdout.split()[1:] == [other, library], done
+    done = run_with(None, *show, HOME=empty, **{PROFILER: other})
+    assert done.returncode == 7 and done.stdout.split()[1:] == [library, other], done
+    configured, plugins = os.path.join(directory, "nccl.conf"), os.path.join(directory, "plugins")
+    os.mkdir(plugins)
+    for path, text in ((configured, f"{PROFILER}={other}\n"), (os.path.join(plugins, "libnccl-profiler.so"), "")):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    for theirs in ({PROFILER: other}, {PROFILER: "none"}, {"NCCL_CONF_FILE": configured}, {"LD_LIBRARY_PATH": f"/nowhere:{plugins}"}):
+        refused(None, "--nccl-profiler", *show, **theirs)
+    for words, injected in ((show, other), (("--", "/nowhere/command"), None), ((), None), (("sh",), None)):
+        refused(injected, *words)
     alone = shutil.copy(COLLWIRE, directory)
     done = subprocess.run([alone, "run", *show], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1 and "libcollwire_cupti.so" in done.stderr and "Fix: " in done.stderr, done

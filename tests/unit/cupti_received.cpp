@@ -56,6 +56,10 @@ void collwire_gpu_batch(const cw_gpu_batch *batch) {
         return keep(*batch, received.windows);
     case CW_GPU_ITEM_STATE:
         return keep(*batch, received.states);
+    case CW_GPU_ITEM_CHANNEL:
+        return keep(*batch, received.channels);
+    case CW_GPU_ITEM_PROFILER:
+        return keep(*batch, received.profilers);
     default:
         ADD_FAILURE() << "unknown item " << batch->item;
     }

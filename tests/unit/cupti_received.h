@@ -14,6 +14,8 @@ struct Received {
     std::vector<cw_gpu_name_item> names;
     std::vector<cw_gpu_window_item> windows;
     std::vector<cw_gpu_state_item> states;
+    std::vector<cw_gpu_channel_item> channels;
+    std::vector<cw_gpu_profiler_item> profilers;
     std::vector<cw_gpu_batch> batches; // in order; their items are gone
 };
 

@@ -60,11 +60,15 @@ const std::string_view HELP_RUN =
 loads the library into the command and its children. It stays dormant until a recorder arms it
 (record --gpu), so a job may always be started so. docs/sources/gpu.md
 
+With --nccl-profiler also NCCL_PROFILER_PLUGIN: where another tool has CUPTI, NCCL's profiler gives
+the times of NCCL's kernels. Experimental: NCCL miscounts the marks of some kernels, and a
+communicator that was traced may then not end. cupti/README.md
+
 Example:
   srun collwire run -- python train.py
 
 Exit status: the command's; 1 the library is not installed, 2 no command, one that cannot be
-executed, or CUDA_INJECTION64_PATH names another library.)";
+executed, or another tool's library is in its place.)";
 
 const std::string_view HELP_TOPOLOGY =
     R"(Needs no privilege. docs/topology.md describes the file.

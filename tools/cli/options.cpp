@@ -206,6 +206,9 @@ void add_run(CLI::App &app, bool has_separator, std::optional<Command> &chosen) 
     command->has_separator = has_separator;
     CLI::App *verb = add_verb(
         app, "run", "Start a command whose GPU kernels `record --gpu` can record", HELP_RUN);
+    verb->add_flag("--nccl-profiler", command->nccl_profiler,
+                   "Also be NCCL's profiler plugin, for times of NCCL's kernels where another tool "
+                   "has CUPTI (experimental: a traced communicator may not end)");
     verb->add_option("command", command->command, "After --: the command")->type_name("CMD");
     verb->callback([command, &chosen] { chosen = *command; });
 }

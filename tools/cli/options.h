@@ -44,6 +44,7 @@ struct RecordCommand {
 struct RunCommand {
     std::vector<std::string> command;
     bool has_separator = false; // `--` stands before the command
+    bool nccl_profiler = false;
 };
 
 struct DumpCommand {

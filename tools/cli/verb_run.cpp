@@ -13,6 +13,7 @@
 
 #include "base/exit_status.h"
 #include "collwire/gpu_records.h"
+#include "tools/cli/profiler_plugin.h"
 #include "tools/cli/verbs.h"
 #include "userspace/process/guest_library.h"
 
@@ -21,6 +22,8 @@ namespace {
 
 // CUDA's driver loads the library of this path into each process that initialises it.
 constexpr const char *INJECTION = "CUDA_INJECTION64_PATH";
+// NCCL loads one profiler plugin, of this path, with a process's first communicator.
+constexpr const char *PROFILER = "NCCL_PROFILER_PLUGIN";
 
 int refuse(const std::string &message) {
     fmt::print(stderr, "collwire run: {}\n", message);
@@ -30,6 +33,12 @@ int refuse(const std::string &message) {
 bool is_same_file(const std::string &a, const std::string &b) {
     std::error_code failed;
     return std::filesystem::equivalent(a, b, failed) && !failed;
+}
+
+// Another tool's file keeps its place.
+bool is_ours_to_set(const char *variable, const std::string &library) {
+    const char *other = std::getenv(variable);
+    return other == nullptr || *other == '\0' || is_same_file(other, library);
 }
 
 } // namespace
@@ -46,13 +55,21 @@ int run_run(const RunCommand &command) {
         return EXIT_FAILED;
     }
     const std::string &library = installed.front();
-    if (const char *other = std::getenv(INJECTION);
-        other != nullptr && *other != '\0' && !is_same_file(other, library))
+    const bool has_driver = is_ours_to_set(INJECTION, library);
+    if (!has_driver && !command.nccl_profiler)
         return refuse(fmt::format("{} is {} already, and CUDA loads one library alone. Fix: unset "
                                   "it, or run the command without collwire run",
-                                  INJECTION, other));
-    if (setenv(INJECTION, library.c_str(), 1) != 0) {
-        fmt::print(stderr, "collwire run: cannot set {}: {}\n", INJECTION, std::strerror(errno));
+                                  INJECTION, std::getenv(INJECTION)));
+    const bool has_profiler = command.nccl_profiler;
+    if (has_profiler && (!is_ours_to_set(PROFILER, library) ||
+                         (std::getenv(PROFILER) == nullptr && !default_profiler_plugin().empty())))
+        return refuse(fmt::format("NCCL has another profiler plugin ({}), and loads one alone. "
+                                  "Fix: leave out --nccl-profiler",
+                                  std::getenv(PROFILER) != nullptr ? std::getenv(PROFILER)
+                                                                   : default_profiler_plugin()));
+    if ((has_driver && setenv(INJECTION, library.c_str(), 1) != 0) ||
+        (has_profiler && setenv(PROFILER, library.c_str(), 1) != 0)) {
+        fmt::print(stderr, "collwire run: cannot set the environment: {}\n", std::strerror(errno));
         return EXIT_FAILED;
     }
     std::vector<char *> arguments;

@@ -18,6 +18,10 @@ bool is_tracing(const cw_gpu_trace &trace) {
     return trace.state.state == CW_GPU_ARMED || trace.state.state == CW_GPU_RUNNING;
 }
 
+bool is_tracing(const cw_gpu_profiler &trace) {
+    return trace.profiler.state == CW_GPU_ARMED || trace.profiler.state == CW_GPU_RUNNING;
+}
+
 std::string_view because(std::uint32_t reason) {
     switch (reason) {
     case CW_GPU_REASON_NO_CUPTI:
@@ -34,6 +38,10 @@ std::string_view because(std::uint32_t reason) {
         return "no memory for buffers";
     case CW_GPU_REASON_CUPTI:
         return "an error of CUPTI";
+    case CW_GPU_REASON_THREADS:
+        return "several of its threads launch operations, and NCCL is older than 2.28";
+    case CW_GPU_REASON_LATE:
+        return "NCCL 2.31 and later, with communicators from before the recording";
     default:
         return "no reason given";
     }
@@ -66,6 +74,10 @@ void GpuProcesses::on_state(const cw_gpu_trace &record) {
     process_of(record.tgid).state = record;
 }
 
+void GpuProcesses::on_profiler(const cw_gpu_profiler &record) {
+    process_of(record.tgid).profiler = record;
+}
+
 void GpuProcesses::find_exited() {
     for (auto &[tgid, process] : processes_)
         process.has_exited =
@@ -75,7 +87,7 @@ void GpuProcesses::find_exited() {
 bool GpuProcesses::any_armed() {
     find_exited();
     for (const auto &[tgid, process] : processes_)
-        if (!process.has_exited && is_tracing(process.state))
+        if (!process.has_exited && (is_tracing(process.state) || is_tracing(process.profiler)))
             return true;
     return false;
 }
@@ -86,6 +98,8 @@ void GpuProcesses::append_all(source::RecordSink &sink) {
             sink.append(name.header);
         if (process.state.header.length_bytes != 0)
             sink.append(process.state.header);
+        if (process.profiler.header.length_bytes != 0)
+            sink.append(process.profiler.header);
     }
     std::erase_if(processes_, [](const auto &entry) { return entry.second.has_exited; });
     find_exited();
@@ -95,7 +109,8 @@ std::vector<std::string> GpuProcesses::problems() const {
     std::vector<std::string> all;
     for (const auto &[tgid, process] : processes_) {
         const cw_gpu_state_item &state = process.state.state;
-        if (process.has_exited)
+        // NCCL's profiler gives the times where CUPTI cannot.
+        if (process.has_exited || is_tracing(process.profiler))
             continue;
         if (state.state != CW_GPU_YIELDED && state.state != CW_GPU_REFUSED &&
             state.state != CW_GPU_FAILED)

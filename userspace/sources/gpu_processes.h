@@ -17,6 +17,7 @@ class GpuProcesses {
 public:
     void on_name(const cw_gpu_name &record);
     void on_state(const cw_gpu_trace &record);
+    void on_profiler(const cw_gpu_profiler &record);
 
     // Whether a process that runs says that it traces.
     [[nodiscard]] bool any_armed();
@@ -31,6 +32,7 @@ private:
         bool has_exited = false;
         std::map<std::uint16_t, cw_gpu_name> names;
         cw_gpu_trace state = {};
+        cw_gpu_profiler profiler = {};
     };
 
     Process &process_of(std::uint32_t tgid);

@@ -140,6 +140,9 @@ void GpuSource::on_record(const cw_header &header) {
     case CW_KIND_GPU_TRACE:
         processes_.on_state(copy_of<cw_gpu_trace>(header));
         break;
+    case CW_KIND_GPU_PROFILER:
+        processes_.on_profiler(copy_of<cw_gpu_profiler>(header));
+        break;
     default:
         break;
     }

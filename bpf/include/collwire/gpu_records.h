@@ -21,7 +21,9 @@ enum cw_gpu_item {
 	CW_GPU_ITEM_NAME = 2,
 	CW_GPU_ITEM_WINDOW = 3,
 	CW_GPU_ITEM_STATE = 4,
-	CW_GPU_ITEMS = 5,
+	CW_GPU_ITEM_CHANNEL = 5,
+	CW_GPU_ITEM_PROFILER = 6,
+	CW_GPU_ITEMS = 7,
 };
 
 /* The argument of the probe site gpu_batch. Items of a newer library may be longer. */
@@ -105,7 +107,9 @@ enum cw_gpu_reason {
 	CW_GPU_REASON_OTHER_ACTIVITY = 4, /* another tool asked for activity records */
 	CW_GPU_REASON_UNSEEN_CALLER = 5,  /* CUPTI was loaded by a way that cannot be watched */
 	CW_GPU_REASON_NO_MEMORY = 6,
-	CW_GPU_REASON_CUPTI = 7, /* `result` is CUPTI's */
+	CW_GPU_REASON_CUPTI = 7,   /* `result` is CUPTI's */
+	CW_GPU_REASON_THREADS = 8, /* NCCL before 2.28 launches from several threads */
+	CW_GPU_REASON_LATE = 9,	   /* NCCL 2.31 and later, with communicators that ran untraced */
 };
 
 /*
@@ -137,6 +141,78 @@ struct cw_gpu_state_item {
 
 #define CW_GPU_NO_NAME 0xffff
 
+/* What gave the times of a kernel. */
+enum cw_gpu_source {
+	CW_GPU_SOURCE_CUPTI = 0,    /* cw_gpu_kernel */
+	CW_GPU_SOURCE_PROFILER = 1, /* cw_gpu_channel: NCCL's profiler */
+};
+
+enum cw_gpu_channel_flags {
+	CW_GPU_CHANNEL_RUNNING = 1 << 0, /* it had not stopped when the trace ended: end_ns is 0 */
+	/* It stops before it starts: the GPU's times, unchanged. */
+	CW_GPU_CHANNEL_ODD_TIME = 1 << 1,
+	/* NCCL gives no times of the GPU (2.26): when its proxy thread saw the start and the end.
+	 */
+	CW_GPU_CHANNEL_SEEN = 1 << 2,
+	/* NCCL named no operation: all from plan to n_channels is 0. */
+	CW_GPU_CHANNEL_NO_TASK = 1 << 3,
+	/*
+	 * NCCL counts the marks of this communicator's kernels wrongly from a send to itself on
+	 * (and from some replays on): the times may be those of an earlier operation.
+	 */
+	CW_GPU_CHANNEL_OUT_OF_STEP = 1 << 4,
+};
+
+/*
+ * One operation's work on one channel of a kernel, from NCCL's profiler. Times: CLOCK_MONOTONIC of
+ * the node, converted from the GPU's global timer.
+ */
+struct cw_gpu_channel_item {
+	__u64 start_ns;
+	__u64 end_ns;
+	__u64 comm_hash;
+	__u64 plan;	 /* number of the kernel plan's execution in the process: one kernel */
+	__u64 posted_ns; /* NCCL gave the plan to its proxy thread: just after the launch, before a
+			    replay */
+	__u64 launch_ns; /* NCCL was about to launch the kernel; 0: not known */
+	__u64 sequence; /* NCCL's count of this function on the communicator; of a send or receive 0
+			 */
+	__u64 count;	/* of elements */
+	__u32 rank;
+	__u16 channel;
+	__u16 flags;	  /* enum cw_gpu_channel_flags */
+	__u8 func;	  /* enum cw_nccl_func */
+	__u8 n_channels;  /* of the operation; 0: not known */
+	__u8 api_version; /* of NCCL's profiler interface */
+	__u8 source;	  /* enum cw_gpu_source */
+	__u32 peer;	  /* of a send or receive, else 0xffffffff */
+};
+
+/*
+ * A state of the guest as a plugin of NCCL's profiler, at each change and once a second. Counts
+ * grow from the process's start.
+ */
+struct cw_gpu_profiler_item {
+	__u32 state;	   /* enum cw_gpu_state: armed, running, disarmed, refused, exiting */
+	__u32 reason;	   /* enum cw_gpu_reason */
+	__u32 cupti_state; /* enum cw_gpu_state: why CUPTI is not armed; off: the guest was not
+			      injected */
+	__u32 api_version; /* of NCCL's profiler interface; 0: no communicator yet */
+	/* From the wish to the change of NCCL's mask: operations between them may be missing. */
+	__u64 begin_ns;
+	__u64 end_ns;
+	__u64 channels; /* records that were handed over */
+	__u64 orphans;	/* of those, without an operation */
+	__u64 dropped;	/* starts that found no room */
+	__u64 tasks;	/* operations that NCCL started events for */
+	__u64 calls;	/* of the plugin's functions by NCCL, all together */
+	__u64 memory_bytes;
+	__u64 clock_error_ns; /* how far times may be off, at most; 0: not known */
+	__u64 clock_breaks;   /* times that the bounds of a GPU's clock contradicted each other */
+	__u32 communicators;  /* that exist */
+	__u32 out_of_step;    /* of those, with records that are out of step */
+};
+
 struct cw_gpu_kernel {
 	struct cw_header header;
 	__u32 tgid;
@@ -165,6 +241,20 @@ struct cw_gpu_trace {
 	struct cw_gpu_state_item state;
 };
 
+struct cw_gpu_channel {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 reserved;
+	struct cw_gpu_channel_item channel;
+};
+
+struct cw_gpu_profiler {
+	struct cw_header header;
+	__u32 tgid;
+	__u32 reserved;
+	struct cw_gpu_profiler_item profiler;
+};
+
 CW_ASSERT_SIZE(cw_gpu_batch, 24);
 CW_ASSERT_SIZE(cw_gpu_kernel_item, 56);
 CW_ASSERT_SIZE(cw_gpu_name_item, 128);
@@ -174,5 +264,9 @@ CW_ASSERT_SIZE(cw_gpu_kernel, 80);
 CW_ASSERT_SIZE(cw_gpu_name, 152);
 CW_ASSERT_SIZE(cw_gpu_window, 72);
 CW_ASSERT_SIZE(cw_gpu_trace, 208);
+CW_ASSERT_SIZE(cw_gpu_channel_item, 80);
+CW_ASSERT_SIZE(cw_gpu_profiler_item, 104);
+CW_ASSERT_SIZE(cw_gpu_channel, 104);
+CW_ASSERT_SIZE(cw_gpu_profiler, 128);
 
 #endif

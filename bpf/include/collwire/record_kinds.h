@@ -4,7 +4,7 @@
 #define COLLWIRE_RECORD_KINDS_H
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 9
+#define CW_SCHEMA_MINOR 10
 
 /* The kind of a record. Numbers are never reused. */
 enum cw_kind {
@@ -67,6 +67,8 @@ enum cw_kind {
 	CW_KIND_GPU_NAME = 97,
 	CW_KIND_GPU_WINDOW = 98,
 	CW_KIND_GPU_TRACE = 99,
+	CW_KIND_GPU_CHANNEL = 100,
+	CW_KIND_GPU_PROFILER = 101,
 	/* NVLink: read by the recorder through NVML and from the kernel log */
 	CW_KIND_NVLINK_GPU = 112,
 	CW_KIND_NVLINK_SAMPLE = 113,

@@ -151,6 +151,45 @@ static void hand_over_window(void) {
         w.device);
 }
 
+static void hand_over_channels(void) {
+    struct cw_gpu_channel_item channels[3];
+    __u32 i;
+
+    memset(channels, 0, sizeof channels);
+    for (i = 0; i < 3; ++i) {
+        struct cw_gpu_channel_item *c = &channels[i];
+
+        c->start_ns = monotonic_ns();
+        c->end_ns = c->start_ns + i;
+        c->comm_hash = 0xfedcba9876543210;
+        c->plan = n_kernels;
+        c->posted_ns = c->start_ns - 1;
+        c->launch_ns = c->start_ns - 2;
+        c->sequence = n_kernels * 2;
+        c->count = n_kernels * 3;
+        c->rank = 5;
+        c->channel = (__u16)i;
+        c->flags = 1 << i;
+        c->func = 4;
+        c->n_channels = 3;
+        c->api_version = 7;
+        c->source = CW_GPU_SOURCE_PROFILER;
+        c->peer = 6;
+    }
+    hand_over(CW_GPU_ITEM_CHANNEL, channels, 3, sizeof channels[0]);
+    for (i = 0; i < 3; ++i) {
+        const struct cw_gpu_channel_item *c = &channels[i];
+
+        LOG("{\"kind\":\"gpu_channel\",\"start_ns\":%llu,\"end_ns\":%llu,\"comm_hash\":%llu,"
+            "\"plan\":%llu,\"posted_ns\":%llu,\"launch_ns\":%llu,\"sequence\":%llu,"
+            "\"count\":%llu,\"rank\":%u,\"channel\":%u,\"flags\":%u,\"func\":%u,"
+            "\"n_channels\":%u,\"api_version\":%u,\"source\":%u,\"peer\":%u}\n",
+            c->start_ns, c->end_ns, c->comm_hash, c->plan, c->posted_ns, c->launch_ns, c->sequence,
+            c->count, c->rank, c->channel, c->flags, c->func, c->n_channels, c->api_version,
+            c->source, c->peer);
+    }
+}
+
 static void hand_over_state(enum cw_gpu_state state) {
     struct cw_gpu_state_item s = {
         .state = state,
@@ -218,6 +257,7 @@ static void trace_once(void) {
     hand_over_kernels(CW_GPU_BATCH_ITEMS);
     hand_over_kernels(1 + n_kernels % 5);
     hand_over_window();
+    hand_over_channels();
 }
 
 static void *run(void *unused) {
