@@ -46,9 +46,9 @@ class Case:
 def sizes_of(case):
     """Bytes."""
     chunk = CHUNK_BYTES[case.protocol]
-    # 12,004: LL by the threshold of sends, or not. The last one is a loop of three ranks on a channel, and more than half of the next one; with two ranks
-    # chunks make no difference.
-    return [0, 1, 8, 1001, 12004, chunk - 1, chunk + 1, 1048588, 4 << 20, *([10000004] if case.protocol == "Simple" and case.ranks == 3 else [])]
+    # 12,004: LL by the threshold of sends, or not. The last two are 20 bytes more than half a loop and a loop of three ranks on a channel: other sizes of a
+    # chunk give other bytes there, and only there.
+    return [0, 1, 8, 1001, 12004, chunk - 1, chunk + 1, 1048588, 4 << 20, *([3145748, 6291476] if case.protocol == "Simple" and case.ranks == 3 else [])]
 
 
 def script_of(case, is_quick):
