@@ -44,27 +44,29 @@ class Case:
 
 
 def sizes_of(case):
+    """Bytes."""
     chunk = CHUNK_BYTES[case.protocol]
-    # The last one is a loop of three ranks on a channel, and more than half of the next one. With two ranks chunks make no difference.
-    return [0, 1, 8, 1001, 3001, chunk // 4 - 1, chunk // 4 + 1, 262147, 1 << 20, *([2500001] if case.protocol == "Simple" and case.ranks == 3 else [])]
+    # 12,004: LL by the threshold of sends, or not. The last two are 20 bytes more than half a loop and a loop of three ranks on a channel: other sizes of a
+    # chunk give other bytes there, and only there.
+    return [0, 1, 8, 1001, 12004, chunk - 1, chunk + 1, 1048588, 4 << 20, *([3145748, 6291476] if case.protocol == "Simple" and case.ranks == 3 else [])]
 
 
 def script_of(case, is_quick):
     """Every operation with every size; AllGather and ReduceScatter with the size for all ranks together."""
     text = PROBE
-    for i, count in enumerate(sizes_of(case)):
-        if is_quick and count > 600000:
+    for i, size in enumerate(sizes_of(case)):
+        if is_quick and size > 2 << 20:
             continue
-        kind = "int8" if i % 3 == 2 else "float32"
+        kind = "int8" if size % 4 else "float32"
+        text += f"world allreduce {size}B {kind} sum\n"
         if case.algorithm == "Tree":
-            text += f"world allreduce {count} {kind} sum\n"
             continue
-        text += f"world allreduce {count} {kind} sum\n"
-        each = -(-count // case.ranks)
-        text += f"world allgather {each} {kind}\nworld reducescatter {each} {kind} sum\n"
+        each = -(-size // case.ranks)
+        each -= each % 4 if kind == "float32" else 0
+        text += f"world allgather {each}B {kind}\nworld reducescatter {each}B {kind} sum\n"
         root = i % case.ranks
-        text += f"world broadcast {count} {kind} root {root}\nworld reduce {count} {kind} sum root {(root + 1) % case.ranks}\n"
-        text += f"world sendrecv {count} {kind}\nworld allpairs {each} {kind}\nworld selfsend {each} {kind}\n"
+        text += f"world broadcast {size}B {kind} root {root}\nworld reduce {size}B {kind} sum root {(root + 1) % case.ranks}\n"
+        text += f"world sendrecv {size}B {kind}\nworld allpairs {each}B {kind}\nworld selfsend {each}B {kind}\n"
     return text
 
 
