@@ -163,6 +163,9 @@ public:
 
 private:
     [[nodiscard]] Error about(Error failure) const {
+        // Then its memory cannot be read, and anything may have failed.
+        if (start_ticks_ != 0 && process::has_ended(pid_, start_ticks_))
+            failure = exited();
         return std::move(failure).in(fmt::format("process {} gets no guest library", pid_));
     }
 
