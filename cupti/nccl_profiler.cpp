@@ -324,6 +324,9 @@ void NcclProfiler::drain(bool is_last, uint64_t &unfinished) {
         hand_over(CW_GPU_ITEM_CHANNEL, items, count);
     first_kernel_ = first_pending;
     last_seen_kernel_ = end - 1;
+    // A thread that took a ticket and stood still was passed by.
+    if (is_last && end - 1 - channels_ > dropped_.load(std::memory_order_relaxed))
+        dropped_.store(end - 1 - channels_, std::memory_order_relaxed);
 }
 
 int NcclProfiler::init(int version, void **context, int *mask, uint64_t comm_hash, int rank) {

@@ -18,10 +18,10 @@ namespace {
 
 // What the double writes into a cudaIpcMemHandle_t.
 struct HandleContent {
-    std::uint64_t magic = kMagic;
+    std::uint64_t magic = MAGIC;
     SharedMemory memory;
 
-    static constexpr std::uint64_t kMagic = 0x656c62756f644c57;
+    static constexpr std::uint64_t MAGIC = 0x656c62756f644c57;
 };
 
 bool can_access(int device, int peer) {
@@ -78,8 +78,8 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *address) {
 
 cudaError_t cudaIpcOpenMemHandle(void **address, cudaIpcMemHandle_t handle, unsigned) {
     HandleContent content;
-    std::memcpy(&content, &handle, sizeof content);
-    if (content.magic != HandleContent::kMagic)
+    std::memcpy(static_cast<void *>(&content), &handle, sizeof content);
+    if (content.magic != HandleContent::MAGIC)
         return failed(cudaErrorInvalidResourceHandle);
     if (content.memory.process == ::getpid())
         return failed(cudaErrorDeviceUninitialized);
