@@ -35,6 +35,7 @@ enum class Handle : uint64_t { None = 0, GroupApi = 1, Plan = 2, Task = 3, Kerne
 constexpr unsigned NUMBER_BITS = 56;
 
 void *handle_of(Handle what, uint64_t number) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): never followed
     return reinterpret_cast<void *>(static_cast<uint64_t>(what) << NUMBER_BITS | number);
 }
 Handle what_of(const void *handle) {
@@ -301,9 +302,8 @@ void NcclProfiler::drain(bool is_last, uint64_t &unfinished) {
     for (uint64_t ticket = first_kernel_; ticket < end; ++ticket) {
         Kernel &kernel = tables->kernels[ticket % KERNELS];
         const uint32_t state = kernel.state.load(std::memory_order_acquire);
-        if (state == DONE && is_held && kernel.seen_end_ns + HELD_NS > now_ns) {
-            first_pending = std::min(first_pending, ticket);
-        } else if (state == DONE || (state == RUNNING && is_last)) {
+        const bool waits = state == DONE && is_held && kernel.seen_end_ns + HELD_NS > now_ns;
+        if (!waits && (state == DONE || (state == RUNNING && is_last))) {
             convert(kernel, state == DONE, items[count++]);
             // A late stop finds another ticket.
             kernel.ticket.store(0, std::memory_order_relaxed);
@@ -312,13 +312,12 @@ void NcclProfiler::drain(bool is_last, uint64_t &unfinished) {
                 hand_over(CW_GPU_ITEM_CHANNEL, items, count);
                 count = 0;
             }
-        } else if (state != FREE) {
-            ++unfinished;
-            first_pending = std::min(first_pending, ticket);
-        } else if (ticket > last_seen_kernel_) {
-            // A thread has the ticket and has not taken the place yet, or it was dropped.
-            first_pending = std::min(first_pending, ticket);
+            continue;
         }
+        unfinished += !waits && state != FREE ? 1 : 0;
+        // A free one: a thread has the ticket and has not taken the place yet, or it was dropped.
+        if (state != FREE || ticket > last_seen_kernel_)
+            first_pending = std::min(first_pending, ticket);
     }
     if (count != 0)
         hand_over(CW_GPU_ITEM_CHANNEL, items, count);

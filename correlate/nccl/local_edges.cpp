@@ -249,6 +249,7 @@ private:
             sum.data_bytes += edge.data_bytes;
         }
         std::vector<LocalEdge> all;
+        all.reserve(sums.size());
         for (const auto &[ends, sum] : sums)
             all.push_back(sum);
         return all;
