@@ -438,6 +438,7 @@ std::uint64_t reduction_argument(const Function &function, std::uint64_t value, 
     std::uint64_t argument = value;
     if (is_address) {
         argument = 0;
+        // The kernel's argument. NOLINTNEXTLINE(performance-no-int-to-ptr)
         std::memcpy(&argument, reinterpret_cast<const void *>(value), bytes_of(function.type));
     }
     // Up to 2.23 the divisor stands alone.

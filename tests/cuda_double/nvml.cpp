@@ -143,11 +143,13 @@ Result nvmlDeviceGetHandleByIndex(unsigned index, void **device) {
 }
 
 Result nvmlDeviceGetHandleByPciBusId(const char *bus_id, void **device) {
-    unsigned domain = 0;
-    unsigned bus = 0;
-    if (std::sscanf(bus_id, "%x:%x:", &domain, &bus) != 2 || bus < first_bus())
+    // DOMAIN:BUS:DEVICE.FUNCTION
+    const char *text = std::strchr(bus_id, ':');
+    char *end = nullptr;
+    const unsigned long bus = text != nullptr ? std::strtoul(text + 1, &end, 16) : 0;
+    if (end == nullptr || *end != ':' || bus < first_bus())
         return kNotFound;
-    return device_at(bus - first_bus(), device);
+    return device_at(static_cast<unsigned>(bus) - first_bus(), device);
 }
 
 Result nvmlDeviceGetIndex(void *device, unsigned *index) {

@@ -8,6 +8,7 @@
 
 #include "userspace/nvidia/xid_line.h"
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     const std::string_view text(reinterpret_cast<const char *>(data), size);
     const auto line = collwire::nvidia::parse_kernel_line(text);

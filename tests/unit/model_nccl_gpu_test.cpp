@@ -35,7 +35,7 @@ public:
             rank.call(time - 0.001, task);
         if (shape != 0)
             rank.shape(time, shape, tasks, {rank.ring({.connection = SENDS_AT, .bytes = 1000})}, 2);
-        rank.launch(time, shape, tasks, {.launched = ++launched_, .channel_mask = channel_mask});
+        rank.launch(time, shape, tasks, {.launched = ++launched, .channel_mask = channel_mask});
     }
     GpuJob &state(double time, cw_gpu_state state, std::uint64_t not_summed = 0) {
         auto record = make_record<cw_gpu_trace>(CW_KIND_GPU_TRACE, seconds(time), 0);
@@ -76,7 +76,7 @@ private:
         return ranks;
     }();
     std::uint32_t correlation_ = 0;
-    static inline std::uint64_t launched_ = 0;
+    static inline std::uint64_t launched = 0;
 };
 
 const GpuTrace &trace_of(const model::Model &model, std::uint16_t device) {

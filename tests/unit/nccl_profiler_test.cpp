@@ -195,6 +195,7 @@ TEST_P(NcclProfilerTest, ThreadsStartAndStopWhileTheGuestHandsOver) {
     constexpr int THREADS = 4, LAUNCHES = 2000;
     std::atomic<int> running = THREADS;
     std::vector<std::thread> threads;
+    threads.reserve(THREADS);
     for (int i = 0; i < THREADS; ++i)
         threads.emplace_back([&] {
             for (int n = 0; n < LAUNCHES; ++n)
