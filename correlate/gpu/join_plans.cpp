@@ -11,7 +11,7 @@ namespace collwire::gpu {
 
 namespace {
 
-// NCCL posts a plan's operations in the function that has told the profiler of it. A thread may
+// One function of NCCL reports a plan to the profiler and then posts its operations. A thread may
 // lose its processor in between.
 constexpr std::uint64_t POST_NS = 50'000'000;
 // An operation that was issued before the mask changed is launched after it.

@@ -40,7 +40,7 @@ struct NvlinkFailure {
 // Whether an error is of NVLink: Xid 74, 144 to 150, or one that the driver blames on those.
 [[nodiscard]] bool is_nvlink_xid(std::uint32_t xid, std::uint32_t caused_by);
 
-// Errors less than `apart_ns` apart are one failure. Nonfatal ones alone are none.
+// Errors less than `apart_ns` apart are one failure. Nonfatal errors alone are no failure.
 [[nodiscard]] std::vector<NvlinkFailure> find_nvlink_failures(std::span<const NvlinkError> errors,
                                                               std::uint64_t apart_ns);
 

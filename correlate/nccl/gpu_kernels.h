@@ -39,12 +39,12 @@ struct GpuGuest {
     std::vector<gpu::TracedSpan> spans;
     cw_gpu_state_item last{};
     std::uint64_t yields = 0;
-    // As a plugin of NCCL's profiler.
+    // The guest as NCCL's profiler plugin.
     bool has_profiler = false;
     std::vector<gpu::TracedSpan> profiler_spans;
     cw_gpu_profiler_item profiler_last{};
     std::uint64_t orphans = 0;      // channels without an operation, or of no recorded communicator
-    std::uint64_t seen_kernels = 0; // with times of NCCL's proxy thread, not of the GPU
+    std::uint64_t seen_kernels = 0; // timed by NCCL's proxy thread
 };
 
 struct GpuFacts {

@@ -189,8 +189,8 @@ struct cw_gpu_channel_item {
 };
 
 /*
- * A state of the guest as a plugin of NCCL's profiler, at each change and once a second. Counts
- * grow from the process's start.
+ * State of the guest as NCCL's profiler plugin, at each change and once a second. Counts
+ * grow from the start of the process.
  */
 struct cw_gpu_profiler_item {
 	__u32 state;	   /* enum cw_gpu_state: armed, running, disarmed, refused, exiting */
@@ -198,7 +198,7 @@ struct cw_gpu_profiler_item {
 	__u32 cupti_state; /* enum cw_gpu_state: why CUPTI is not armed; off: the guest was not
 			      injected */
 	__u32 api_version; /* of NCCL's profiler interface; 0: no communicator yet */
-	/* From the wish to the change of NCCL's mask: operations between them may be missing. */
+	/* Request and change of NCCL's mask: operations between the two may be missing. */
 	__u64 begin_ns;
 	__u64 end_ns;
 	__u64 channels; /* records that were handed over */
