@@ -21,7 +21,7 @@ GUEST, THREAD = "libcollwire_cupti.so", "collwire-gpu"
 # What a thread can sleep in, and be borrowed.
 MODES = ("poll", "poll-timed", "read", "select", "epoll", "nanosleep", "nanosleep-until", "futex-timed")
 TIMED = {"poll-timed", "nanosleep", "nanosleep-until", "futex-timed", "epoll-timed", "futex-lock"}
-QUICK_ROUNDS, FULL_ROUNDS = 24, 1000
+QUICK_ROUNDS, FULL_ROUNDS = 24, 200
 # A sleep that started again from its begin would take this much longer, at least.
 SLEEP_MS, INJECTED_AT_MS, LATE_MS = 2000, 1200, 800
 BATCH_MS = 6000
@@ -168,7 +168,7 @@ def many(arguments):
 
 def signals(arguments):
     """Real-time signals meet the sleeping thread all the time: each is handled once, and the read is restarted, as its handler asks for."""
-    rounds = arguments.rounds or (100 if arguments.only_full else 3)
+    rounds = arguments.rounds or (40 if arguments.only_full else 3)
     total = loaded = 0
     for _ in range(rounds):
         with Target(arguments.build, "read", "--signals") as target:

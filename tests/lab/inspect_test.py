@@ -3,7 +3,7 @@
 """Official NCCL that hangs on four nodes, over kernel RDMA and sockets, for a reason that is known: `collwire inspect` on each node and
 `collwire diagnose` of all files name the rank and the kind.
 
-inspect_test.py [--kernel SERIES] [--nccl VERSION] [--hangs HANG/PROTOCOL/ib|sockets,...|few|all]"""
+inspect_test.py [--kernel SERIES] [--nccl VERSION] [--hangs HANG/PROTOCOL/ib|sockets,...|few|ib|all]"""
 
 import argparse
 import json
@@ -53,7 +53,9 @@ def judge(out, name):
 
 
 def check(arguments, out):
-    names = {"few": FEW, "all": ALL}.get(arguments.hangs) or tuple(arguments.hangs.split(","))
+    # Over sockets they also run on one machine.
+    over_rdma = tuple(name for name in ALL if name.endswith("/ib"))
+    names = {"few": FEW, "ib": over_rdma, "all": ALL}.get(arguments.hangs) or tuple(arguments.hangs.split(","))
     library = nccl_test.library_of(arguments.nccl)
     harness.run_job(out, arguments.kernel, RANKS, "hanging.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={nccl_test.DOUBLE}",
                     "--env", f"HANGS={','.join(names)}", limit_s=BOOT_S + HANG_S * len(names))
@@ -65,7 +67,7 @@ def check(arguments, out):
 def main():
     parser = argparse.ArgumentParser()
     harness.add_arguments(parser)
-    parser.add_argument("--hangs", default="few", metavar="HANG/PROTOCOL/TRANSPORT,...", help=f"of {', '.join(ALL)}; few, all")
+    parser.add_argument("--hangs", default="few", metavar="HANG/PROTOCOL/TRANSPORT,...", help=f"of {', '.join(ALL)}; few, ib, all")
     arguments = parser.parse_args()
     harness.run_main(arguments, check)
 

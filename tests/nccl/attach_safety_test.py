@@ -343,7 +343,7 @@ def main():
     parser.add_argument("--collwire", required=True)
     parser.add_argument("--build", required=True, help="where the double was built")
     parser.add_argument("--version", default="2.28.9")
-    parser.add_argument("--rounds", type=int, default=200 if os.environ.get("COLLWIRE_FULL") == "1" else 20)
+    parser.add_argument("--rounds", type=int, default=100 if os.environ.get("COLLWIRE_FULL") == "1" else 20)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     can = subprocess.run([arguments.collwire, "record", "--duration", "1ms", "-o", "/dev/null/x"], capture_output=True, text=True, check=False)
