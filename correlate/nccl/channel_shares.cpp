@@ -33,86 +33,25 @@ std::uint64_t traffic_per_byte(const ShareRules &rules, const cw_nccl_shape_task
 
 } // namespace
 
-std::vector<std::vector<ChannelShare>> deal_cells(const ShareRules &rules,
-                                                  std::span<const cw_nccl_shape_task> tasks,
-                                                  std::uint32_t wanted) {
-    const std::uint64_t channels = rules.channels;
+std::vector<std::vector<ChannelShare>> share_out(const ShareRules &rules,
+                                                 std::span<const cw_nccl_shape_task> tasks,
+                                                 std::uint32_t wanted) {
     const bool is_large = rules.version >= FIRST_WITH_LARGE_CELLS;
     const std::uint64_t least_traffic = is_large ? 32768 : 16384;
-    std::uint64_t sum = 0;
-    for (const cw_nccl_shape_task &task : tasks)
-        sum += std::max(least_traffic, bytes_of(task) * traffic_per_byte(rules, task));
-    if (wanted == 0 || channels == 0)
+    if (wanted == 0 || rules.channels == 0)
         return {};
-    const std::uint64_t channel_traffic =
-        is_large ? align_up(sum / wanted, CELL_ALIGN_BYTES) : std::max(least_traffic, sum / wanted);
-    std::uint64_t channel = 0, traffic = 0;
-    std::vector<std::vector<ChannelShare>> all;
+    std::uint64_t sum = 0;
+    std::vector<CellTask> all;
     for (const cw_nccl_shape_task &task : tasks) {
         const std::uint64_t per_byte = traffic_per_byte(rules, task);
-        const std::uint64_t bytes = bytes_of(task);
-        const std::uint64_t cell_bytes =
-            align_up(divide_up(least_traffic, per_byte), CELL_ALIGN_BYTES);
-        const std::uint64_t cells = divide_up(bytes, cell_bytes);
-        const std::uint64_t cell_traffic = cell_bytes * per_byte;
-        std::uint64_t per_channel = std::min(cells, divide_up(channel_traffic, cell_traffic));
-        if (per_channel == 0)
-            return {};
-        std::uint64_t low = cells;
-        if (channel + 1 != channels)
-            low = channel_traffic > traffic
-                      ? std::min(cells, divide_up(channel_traffic - traffic, cell_traffic))
-                      : 0;
-        std::uint64_t middle = (cells - low) / per_channel;
-        std::uint64_t high = (cells - low) % per_channel;
-        if (channels < channel + (low != 0 ? 1 : 0) + middle + (high != 0 ? 1 : 0)) {
-            if (channels < channel + 2)
-                return {};
-            middle = channels - channel - 2;
-            per_channel = (cells - low) / (middle + 1);
-            high = per_channel + (cells - low) % (middle + 1);
-        }
-        if (high == 0 && middle != 0) {
-            high = per_channel;
-            --middle;
-        }
-        if (low == 0) {
-            ++channel;
-            low = middle == 0 ? high : per_channel;
-            if (middle == 0)
-                high = 0;
-            else
-                --middle;
-        }
-        const std::uint64_t after = channel + 1 + middle;
-        if (low == 0 || after + (high != 0 ? 1 : 0) > channels)
-            return {};
-        const std::uint64_t missing = cells * cell_bytes - bytes; // of the last cell
-        std::vector<ChannelShare> &shares = all.emplace_back();
-        const auto add = [&](std::uint64_t on, std::uint64_t share_bytes) {
-            shares.push_back({static_cast<std::uint32_t>(on), share_bytes});
-        };
-        add(channel, low * cell_bytes - (high == 0 ? missing : 0));
-        for (std::uint64_t i = 0; i < middle; ++i)
-            add(channel + 1 + i, per_channel * cell_bytes);
-        if (high != 0)
-            add(after, high * cell_bytes - missing);
-
-        if (high != 0) {
-            channel = after;
-            traffic = high * cell_traffic;
-        } else if (middle != 0) {
-            channel = after;
-            traffic = 0;
-        } else {
-            traffic += low * cell_traffic;
-        }
-        if (traffic >= channel_traffic && channel + 1 != channels) {
-            ++channel;
-            traffic = 0;
-        }
+        all.push_back({bytes_of(task), per_byte,
+                       align_up(divide_up(least_traffic, per_byte), CELL_ALIGN_BYTES)});
+        sum += std::max(least_traffic, bytes_of(task) * per_byte);
     }
-    return all;
+    return deal_cells({.channels = rules.channels,
+                       .channel_traffic = is_large ? align_up(sum / wanted, CELL_ALIGN_BYTES)
+                                                   : std::max(least_traffic, sum / wanted)},
+                      all);
 }
 
 bool may_want(const ShareRules &rules, const cw_nccl_shape_task &task, std::uint32_t wanted) {

@@ -3,19 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "collwire/nccl_launch_records.h"
+#include "correlate/nccl/cells.h"
 
 namespace collwire::nccl {
-
-struct ChannelShare {
-    std::uint32_t channel = 0;
-    std::uint64_t bytes = 0; // of the task's count; AllGather, ReduceScatter: of one rank's share
-    friend bool operator==(const ChannelShare &, const ChannelShare &) = default;
-};
 
 struct ShareRules {
     std::uint32_t version = 0; // 22403 and later
@@ -28,10 +22,8 @@ struct ShareRules {
 
 // `tasks`: collectives of a ring or tree, none empty, in NCCL's order. `wanted`: channels that NCCL
 // allows all of them together. By task; empty: the tasks do not fit (they were no such launch).
-// Source: enqueue.cc scheduleCollTasksToPlan.
 [[nodiscard]] std::vector<std::vector<ChannelShare>>
-deal_cells(const ShareRules &rules, std::span<const cw_nccl_shape_task> tasks,
-           std::uint32_t wanted);
+share_out(const ShareRules &rules, std::span<const cw_nccl_shape_task> tasks, std::uint32_t wanted);
 
 // Whether NCCL may allow a launch of this single task as many channels: enqueue.cc
 // topoGetAlgoInfo. NCCL's number of threads for Simple, 256 or 512, is not recorded.

@@ -178,7 +178,7 @@ private:
             tasks.push_back(tasks_[i]);
         std::vector<std::vector<std::vector<ChannelShare>>> divisions;
         for (std::uint32_t wanted = 1; wanted <= rules.channels; ++wanted) {
-            auto shares = deal_cells(rules, tasks, wanted);
+            auto shares = share_out(rules, tasks, wanted);
             if (!shares.empty() && fits(rules, tasks, wanted, shares) &&
                 std::ranges::find(divisions, shares) == divisions.end())
                 divisions.push_back(std::move(shares));

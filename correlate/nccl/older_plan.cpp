@@ -20,7 +20,8 @@ constexpr std::uint32_t FIRST_WITH_CELLS = 22200;
 constexpr std::uint32_t FIRST_WITH_LARGE_CELLS = 22300;
 constexpr std::uint64_t WARP = 32;
 constexpr std::uint64_t CHANNEL_ALIGN_BYTES = 16; // NCCL_BYTES_ALIGNMENT
-constexpr std::size_t MOST_CALLS = 1024;          // of a launch
+constexpr std::uint64_t CELL_ALIGN_BYTES = 16;
+constexpr std::size_t MOST_CALLS = 1024; // of a launch
 
 std::uint64_t bytes_of(const OlderCall &call) {
     return call.count * capture::nccl_datatype_bytes(call.datatype);
@@ -154,7 +155,7 @@ public:
     }
 
     // `like`: an operation of the same call.
-    bool take(std::uint32_t call, const OpFacts &like, const OlderShare &share,
+    bool take(std::uint32_t call, const OpFacts &like, const ChannelShare &share,
               std::uint64_t ring_align_bytes) {
         const auto found = on_channel_.find(static_cast<std::uint8_t>(share.channel));
         bool is_any = false;
@@ -272,7 +273,7 @@ std::optional<std::vector<OlderOp>> place_by_filling(const OlderRules &rules,
             share_unit_bytes(rules, protocol_of(next->op),
                              next->op.pattern != CW_NCCL_PATTERN_TREE_UP_DOWN, all_bytes);
         const OpFacts like = *next;
-        for (const OlderShare &share :
+        for (const ChannelShare &share :
              fill_channels(bytes_of(calls[queue[at]]), unit_bytes, channel_bytes, used_bytes))
             if (share.channel >= rules.most_channels ||
                 !placement.take(queue[at], like, share, unit_bytes))
@@ -285,7 +286,7 @@ std::optional<std::vector<OlderOp>>
 place_shares(const OlderRules &rules, std::span<const OlderCall> calls,
              std::span<const OpFacts> ops, std::span<const std::uint32_t> queue,
              std::uint32_t channels, std::uint32_t wanted,
-             const std::vector<std::vector<OlderShare>> &shares) {
+             const std::vector<std::vector<ChannelShare>> &shares) {
     Placement placement(rules, calls, ops);
     std::size_t end = 0;
     if (queue.size() == 1 && placement.next() != nullptr &&
@@ -296,7 +297,7 @@ place_shares(const OlderRules &rules, std::span<const OlderCall> calls,
         if (next == nullptr || !is_pattern_of(calls[queue[at]], next->op.pattern))
             return std::nullopt;
         const OpFacts like = *next;
-        for (const OlderShare &share : shares[at])
+        for (const ChannelShare &share : shares[at])
             if (share.channel >= rules.most_channels ||
                 !placement.take(queue[at], like, share, like.ring_align_bytes))
                 return std::nullopt;
@@ -338,10 +339,10 @@ std::uint64_t share_unit_bytes(const OlderRules &rules, cw_nccl_protocol protoco
     return is_ll ? 8 * threads : 480 * (threads / WARP);
 }
 
-std::vector<OlderShare> fill_channels(std::uint64_t bytes, std::uint64_t unit_bytes,
-                                      std::uint64_t channel_bytes,
-                                      std::vector<std::uint64_t> &used_bytes) {
-    std::vector<OlderShare> shares;
+std::vector<ChannelShare> fill_channels(std::uint64_t bytes, std::uint64_t unit_bytes,
+                                        std::uint64_t channel_bytes,
+                                        std::vector<std::uint64_t> &used_bytes) {
+    std::vector<ChannelShare> shares;
     for (std::uint32_t channel = 0; channel < used_bytes.size() && bytes != 0; ++channel) {
         std::uint64_t &used = used_bytes[channel];
         if (used >= channel_bytes)
@@ -355,81 +356,24 @@ std::vector<OlderShare> fill_channels(std::uint64_t bytes, std::uint64_t unit_by
     return shares;
 }
 
-// scheduleCollTasksToPlan. The last channel of a call is the first one of the next, if it has room.
-std::vector<std::vector<OlderShare>> deal_out_cells(const OlderRules &rules,
-                                                    std::span<const OlderCall> calls,
-                                                    std::uint32_t channels, std::uint32_t wanted) {
+std::vector<std::vector<ChannelShare>> share_out(const OlderRules &rules,
+                                                 std::span<const OlderCall> calls,
+                                                 std::uint32_t channels, std::uint32_t wanted) {
     const bool is_large = rules.version >= FIRST_WITH_LARGE_CELLS;
     const std::uint64_t least_traffic = is_large ? 16384 : 512;
     std::uint64_t sum = 0;
-    for (const OlderCall &call : calls)
-        sum +=
-            std::max(is_large ? least_traffic : 0, bytes_of(call) * traffic_per_byte(rules, call));
-    const std::uint64_t channel_traffic = std::max(least_traffic, sum / wanted);
-    std::uint32_t channel = 0;
-    std::uint64_t traffic = 0;
-    std::vector<std::vector<OlderShare>> all;
+    std::vector<CellTask> tasks;
     for (const OlderCall &call : calls) {
         const std::uint64_t per_byte = traffic_per_byte(rules, call);
-        const std::uint64_t bytes = bytes_of(call);
-        const std::uint64_t cell_bytes =
-            is_large ? align_up(divide_up(least_traffic, per_byte), 16) : 16;
-        const std::uint64_t cells = divide_up(bytes, cell_bytes);
-        const std::uint64_t cell_traffic = cell_bytes * per_byte;
-        std::uint64_t per_channel = std::min(cells, divide_up(channel_traffic, cell_traffic));
-        const std::uint64_t room = channel_traffic > traffic ? channel_traffic - traffic : 0;
-        std::uint64_t low = cells;
-        if (channel + 1 != channels)
-            low = std::min(cells, is_large ? divide_up(room, cell_traffic) : room / cell_traffic);
-        std::uint64_t middle = (cells - low) / per_channel;
-        std::uint64_t high = (cells - low) % per_channel;
-        if (channels < channel + (low != 0 ? 1 : 0) + middle + (high != 0 ? 1 : 0)) {
-            if (channels < channel + 2)
-                return {};
-            middle = channels - channel - 2;
-            per_channel = (cells - low) / (middle + 1);
-            high = per_channel + (cells - low) % (middle + 1);
-        }
-        if (high == 0 && middle != 0) {
-            high = per_channel;
-            --middle;
-        }
-        if (low == 0) {
-            ++channel;
-            low = middle == 0 ? high : per_channel;
-            if (middle == 0)
-                high = 0;
-            else
-                --middle;
-        }
-        if (low == 0 || channel + middle + (high != 0 ? 1 : 0) >= channels)
-            return {};
-        const std::uint64_t missing = cells * cell_bytes - bytes; // of the last cell
-        std::vector<OlderShare> &shares = all.emplace_back();
-        shares.push_back({channel, low * cell_bytes - (high == 0 ? missing : 0)});
-        for (std::uint64_t i = 0; i < middle; ++i)
-            shares.push_back(
-                {channel + 1 + static_cast<std::uint32_t>(i), per_channel * cell_bytes});
-        const auto n_before = static_cast<std::uint32_t>(1 + middle);
-        if (high != 0)
-            shares.push_back({channel + n_before, high * cell_bytes - missing});
-
-        // 2.22 counts the actual bytes, later versions whole cells.
-        if (high != 0) {
-            channel += n_before;
-            traffic = (is_large ? high * cell_bytes : high * cell_bytes - missing) * per_byte;
-        } else if (middle != 0) {
-            channel += n_before;
-            traffic = 0;
-        } else {
-            traffic += (is_large ? low * cell_bytes : low * cell_bytes - missing) * per_byte;
-        }
-        if (traffic >= channel_traffic && channel + 1 != channels) {
-            ++channel;
-            traffic = 0;
-        }
+        tasks.push_back({bytes_of(call), per_byte,
+                         is_large ? align_up(divide_up(least_traffic, per_byte), CELL_ALIGN_BYTES)
+                                  : CELL_ALIGN_BYTES});
+        sum += std::max(is_large ? least_traffic : 0, bytes_of(call) * per_byte);
     }
-    return all;
+    return deal_cells({.channels = channels,
+                       .channel_traffic = std::max(least_traffic, sum / wanted),
+                       .has_whole_cells = is_large},
+                      tasks);
 }
 
 std::optional<std::vector<OlderOp>> place_collectives(const OlderRules &rules,
@@ -465,13 +409,13 @@ std::optional<std::vector<OlderOp>> place_collectives(const OlderRules &rules,
         const auto least =
             static_cast<std::uint32_t>(std::min<std::size_t>(channels, calls.size()));
         for (std::uint32_t wanted = least; wanted <= channels; ++wanted) {
-            const auto shares = deal_out_cells(rules, in_order, channels, wanted);
+            const auto shares = share_out(rules, in_order, channels, wanted);
             if (shares.size() != queue.size())
                 continue;
             std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>> key;
             for (const auto &of_call : shares) {
                 auto &part = key.emplace_back();
-                for (const OlderShare &share : of_call)
+                for (const ChannelShare &share : of_call)
                     part.emplace_back(share.channel, share.bytes);
             }
             if (calls.size() != 1 && !tried.insert(std::move(key)).second)

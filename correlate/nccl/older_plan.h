@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collwire/nccl_launch_records.h"
+#include "correlate/nccl/cells.h"
 #include "correlate/nccl/op_bytes.h"
 
 namespace collwire::nccl {
@@ -65,13 +66,6 @@ place_collectives(const OlderRules &rules, std::span<const OlderCall> calls,
 
 // ---- the rules
 
-// One channel's part of a call.
-struct OlderShare {
-    std::uint32_t channel = 0;
-    std::uint64_t bytes = 0;
-    friend bool operator==(const OlderShare &, const OlderShare &) = default;
-};
-
 // NCCL's scheduling order: indices of `calls`.
 [[nodiscard]] std::vector<std::uint32_t> order_of_calls(const OlderRules &rules,
                                                         std::span<const OlderCall> calls);
@@ -79,15 +73,15 @@ struct OlderShare {
 [[nodiscard]] std::uint64_t share_unit_bytes(const OlderRules &rules, cw_nccl_protocol protocol,
                                              bool is_ring, std::uint64_t all_bytes);
 // 2.20 and 2.21, for a call of `bytes`. `used_bytes`: of each channel, at the call.
-[[nodiscard]] std::vector<OlderShare> fill_channels(std::uint64_t bytes, std::uint64_t unit_bytes,
-                                                    std::uint64_t channel_bytes,
-                                                    std::vector<std::uint64_t> &used_bytes);
+[[nodiscard]] std::vector<ChannelShare> fill_channels(std::uint64_t bytes, std::uint64_t unit_bytes,
+                                                      std::uint64_t channel_bytes,
+                                                      std::vector<std::uint64_t> &used_bytes);
 // 2.22 and 2.23, for each call in the order of order_of_calls(). `channels`: of the communicator;
 // `wanted`: of its calls together, at most as many.
-[[nodiscard]] std::vector<std::vector<OlderShare>> deal_out_cells(const OlderRules &rules,
-                                                                  std::span<const OlderCall> calls,
-                                                                  std::uint32_t channels,
-                                                                  std::uint32_t wanted);
+[[nodiscard]] std::vector<std::vector<ChannelShare>> share_out(const OlderRules &rules,
+                                                               std::span<const OlderCall> calls,
+                                                               std::uint32_t channels,
+                                                               std::uint32_t wanted);
 // 2.20 and 2.21: bytes of each operation, except the last, that a send or receive of `bytes` is cut
 // into.
 [[nodiscard]] std::uint64_t piece_bytes(std::uint64_t bytes, std::uint64_t step_bytes,

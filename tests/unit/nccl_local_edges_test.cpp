@@ -70,8 +70,8 @@ cw_nccl_shape_task task_of(std::uint8_t func, std::uint8_t algorithm, std::uint8
 // The channels that NCCL would put into the task if it allowed it all.
 void set_channels(const Node &node, cw_nccl_shape_task &task) {
     const auto n = static_cast<std::uint32_t>(node.channels.front().size());
-    const auto shares = deal_cells(
-        {.version = node.version, .n_ranks = node.n_ranks, .channels = n}, std::span(&task, 1), n);
+    const auto shares = share_out({.version = node.version, .n_ranks = node.n_ranks, .channels = n},
+                                  std::span(&task, 1), n);
     ASSERT_EQ(shares.size(), 1U);
     task.n_channels = static_cast<std::uint8_t>(shares.front().size());
 }
@@ -241,7 +241,7 @@ TEST(NcclLocalEdges, AKnownShareOfAChannelDecidesAmongDivisions) {
         2, task_of(CW_NCCL_ALL_REDUCE, CW_NCCL_RING, CW_NCCL_LL, 100001));
     const ShareRules rules{.version = node.version, .n_ranks = 4, .channels = 4};
     EXPECT_EQ(model_launch(comm_of(node, 0), tasks).front().reason, NotModelled::Channels);
-    const auto shares = deal_cells(rules, tasks, 3);
+    const auto shares = share_out(rules, tasks, 3);
     const std::vector<KnownShare> known{
         {0, static_cast<std::uint8_t>(shares[0][0].channel), shares[0][0].bytes}};
     const auto modelled = model_launch(comm_of(node, 0), tasks, known);
@@ -266,7 +266,7 @@ TEST(NcclChannelShares, DivideAllOfTheBytes) {
             tasks.push_back(task_of(static_cast<std::uint8_t>(any(5) - 1), CW_NCCL_RING,
                                     static_cast<std::uint8_t>(any(3) - 1),
                                     any(std::uint64_t{1} << any(26))));
-        const auto all = deal_cells(rules, tasks, static_cast<std::uint32_t>(any(rules.channels)));
+        const auto all = share_out(rules, tasks, static_cast<std::uint32_t>(any(rules.channels)));
         if (all.empty())
             continue;
         ASSERT_EQ(all.size(), tasks.size());

@@ -266,24 +266,23 @@ TEST(NcclOlderPlan, ThreadsOfItsParameters) {
 
 TEST(NcclOlderPlan, FilledChannels) {
     std::vector<std::uint64_t> used(3, 0);
-    using Shares = std::vector<OlderShare>;
+    using Shares = std::vector<ChannelShare>;
     EXPECT_EQ(fill_channels(10000, 4096, 6000, used), (Shares{{0, 8192}, {1, 1808}}));
     EXPECT_EQ(fill_channels(9000, 4096, 6000, used), (Shares{{1, 8192}, {2, 808}}));
     EXPECT_EQ(used, (std::vector<std::uint64_t>{8192, 10000, 808}));
 }
 
 TEST(NcclOlderPlan, Cells) {
-    using Shares = std::vector<std::vector<OlderShare>>;
+    using Shares = std::vector<std::vector<ChannelShare>>;
     const std::vector<OlderCall> calls = {call_of(CW_NCCL_ALL_REDUCE, 75001)};
-    EXPECT_EQ(deal_out_cells(rules_of(22203), calls, 2, 2), (Shares{{{0, 150000}, {1, 150004}}}));
-    EXPECT_EQ(deal_out_cells(rules_of(22203), calls, 2, 1), (Shares{{{0, 300000}, {1, 4}}}));
-    EXPECT_EQ(deal_out_cells(rules_of(22304), calls, 2, 2), (Shares{{{0, 155648}, {1, 144356}}}));
+    EXPECT_EQ(share_out(rules_of(22203), calls, 2, 2), (Shares{{{0, 150000}, {1, 150004}}}));
+    EXPECT_EQ(share_out(rules_of(22203), calls, 2, 1), (Shares{{{0, 300000}, {1, 4}}}));
+    EXPECT_EQ(share_out(rules_of(22304), calls, 2, 2), (Shares{{{0, 155648}, {1, 144356}}}));
     // What is left of a channel is the next call's; the last channel takes what there is.
     const std::vector<OlderCall> two = {call_of(CW_NCCL_ALL_REDUCE, 1000),
                                         call_of(CW_NCCL_ALL_GATHER, 1000)};
-    EXPECT_EQ(deal_out_cells(rules_of(22203), two, 2, 2),
-              (Shares{{{0, 4000}}, {{0, 992}, {1, 3008}}}));
-    EXPECT_EQ(deal_out_cells(rules_of(22203), two, 1, 1), (Shares{{{0, 4000}}, {{0, 4000}}}));
+    EXPECT_EQ(share_out(rules_of(22203), two, 2, 2), (Shares{{{0, 4000}}, {{0, 992}, {1, 3008}}}));
+    EXPECT_EQ(share_out(rules_of(22203), two, 1, 1), (Shares{{{0, 4000}}, {{0, 4000}}}));
 }
 
 TEST(NcclOlderPlan, PieceSizes) {
