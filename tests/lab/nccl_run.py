@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of official NCCL on the nodes of the lab: how a test runs them, and what each recorded case leaves for its judges."""
 
+import argparse
 import dataclasses
 import glob
 import os
@@ -11,7 +12,8 @@ import lab_harness as harness
 
 sys.path.insert(0, os.path.join(harness.ROOT, "tests", "nccl"))
 
-import identity_truth as truth  # noqa: E402  (the path has to be set first)
+import cases  # noqa: E402  (the path has to be set first)
+import identity_truth as truth  # noqa: E402
 
 NODES = 4
 DOUBLE = os.path.join(harness.ROOT, "build", "release", "tests", "cuda_double")
@@ -30,7 +32,7 @@ def library_of(version):
 
 def run(out, kernel, library, jobs, *options):
     """Boots the nodes and runs `jobs` (tests/nccl/cases.py: jobs_of) on them."""
-    names = ",".join("+".join(case.name for case in cases) for cases in jobs)
+    names = ",".join("+".join(case.name for case in of_job) for of_job in jobs)
     harness.run_job(out, kernel, NODES, "nccl.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={DOUBLE}", "--env", f"NCCL_CASES={names}",
                     *harness.missed_calls_options(kernel), *options, limit_s=BOOT_S + JOB_S * len(jobs))
 
@@ -64,3 +66,25 @@ class Recorded:
     def of_processes(self, pattern):
         """(host, pid) -> file of the job."""
         return dict(zip(self.processes, self.files(pattern)))
+
+
+def main(judge, default):
+    """The program of a test: runs the cases `default`, or those of the command line. `judge`: from a Recorded to its problems."""
+    def judge_all(jobs, out):
+        problems = [f"{case.name}: {problem}" for of_job in jobs for case in of_job for problem in judge(Recorded(case, out))]
+        assert not problems, "\n".join(problems[:40])
+
+    def check(arguments, out):
+        jobs = cases.jobs_of(arguments.cases)
+        run(out, arguments.kernel, library_of(arguments.nccl), jobs)
+        judge_all(jobs, out)
+
+    parser = argparse.ArgumentParser()
+    harness.add_arguments(parser)
+    parser.add_argument("--cases", default=default, metavar=default)
+    parser.add_argument("--judge", metavar="DIR", help="judge the results in DIR, and run nothing")
+    arguments = parser.parse_args()
+    if arguments.judge:
+        judge_all(cases.jobs_of(arguments.cases), arguments.judge)
+    else:
+        harness.run_main(arguments, check)

@@ -5,7 +5,6 @@ exact. The truth is the log of the test double of CUDA (bytes of each operation 
 
 plugin_test.py [--kernel SERIES] [--nccl VERSION] [--cases CASE,CASE+CASE,...]"""
 
-import argparse
 import collections
 import json
 import os
@@ -109,28 +108,5 @@ def judge(recorded):
     return problems + of_bytes
 
 
-def judge_all(jobs, out):
-    problems = [f"{case.name}: {problem}" for of_job in jobs for case in of_job for problem in judge(nccl_run.Recorded(case, out))]
-    assert not problems, "\n".join(problems[:40])
-
-
-def check(arguments, out):
-    jobs = cases.jobs_of(arguments.cases)
-    nccl_run.run(out, arguments.kernel, nccl_run.library_of(arguments.nccl), jobs)
-    judge_all(jobs, out)
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    harness.add_arguments(parser)
-    parser.add_argument("--cases", default=",".join(cases.PLUGIN), metavar=",".join(cases.PLUGIN))
-    parser.add_argument("--judge", metavar="DIR", help="judge the results in DIR, and run nothing")
-    arguments = parser.parse_args()
-    if arguments.judge:
-        judge_all(cases.jobs_of(arguments.cases), arguments.judge)
-        return
-    harness.run_main(arguments, check)
-
-
 if __name__ == "__main__":
-    main()
+    nccl_run.main(judge, ",".join(cases.PLUGIN))

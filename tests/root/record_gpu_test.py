@@ -4,7 +4,6 @@
 
 record_gpu_test.py COLLWIRE FAKE_GPU_PROCESS FAKE_GPU_GUEST"""
 
-import atexit
 import json
 import os
 import shutil
@@ -14,10 +13,11 @@ import sys
 import tempfile
 import time
 
+import own_recorder
+from own_recorder import wait_until
+
 COLLWIRE, PROCESS, LIBRARY = sys.argv[1:4]
-SKIPPED = 77
-NOT_PERMITTED, NOT_POSSIBLE, LOST = 3, 4, 5
-LIMIT_S = 60
+LOST = 5
 GOOD, BAD, IDLE, DEAF = range(4)
 NS = 1_000_000_000
 INJECTION = "CUDA_INJECTION64_PATH"
@@ -25,18 +25,6 @@ PROFILER = "NCCL_PROFILER_PLUGIN"
 # In a record of each kind, the struct with the item.
 ITEMS = {"gpu_kernel": "kernel", "gpu_name": "name", "gpu_window": "window", "gpu_trace": "state", "gpu_channel": "channel"}
 ARMED, DISARMED = 1, 2
-
-
-def skip(reason):
-    print(f"skip: {reason}")
-    sys.exit(SKIPPED)
-
-
-def wait_until(is_true, what):
-    end_s = time.monotonic() + LIMIT_S
-    while not is_true():
-        assert time.monotonic() < end_s, f"never happened: {what}"
-        time.sleep(0.01)
 
 
 class Guest:
@@ -52,7 +40,7 @@ class Guest:
 
     def __exit__(self, *_):
         self.process.stdin.close()
-        self.process.wait(timeout=LIMIT_S)
+        self.process.wait(timeout=own_recorder.LIMIT_S)
 
     def semaphore(self):
         self.process.stdin.write("\n")
@@ -69,35 +57,9 @@ class Guest:
             return sum("gpu_kernel" in line for line in log)
 
 
-class Recorder:
-    """Ends at the latest with this test: a recorder that stays would arm the guests of the next one."""
-
+class Recorder(own_recorder.Recorder):
     def __init__(self, directory, *options):
-        self.directory = directory
-        self.words = f"{directory}.words"
-        with open(self.words, "w", encoding="utf-8") as words:
-            self.process = subprocess.Popen([COLLWIRE, "record", "-o", directory, "--no-nccl", *options], stdin=subprocess.DEVNULL, stderr=words)
-        atexit.register(self.process.kill)
-
-        def has_started():
-            status = self.process.poll()
-            if status in (NOT_PERMITTED, NOT_POSSIBLE):
-                skip(self.said().strip().splitlines()[-1])
-            assert status is None, self.said()
-            return "recording\n" in self.said()
-
-        wait_until(has_started, "recording")
-
-    def said(self):
-        with open(self.words, encoding="utf-8") as words:
-            return words.read()
-
-    def end(self):
-        """Exit status, and how long it took to end."""
-        since_s = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=LIMIT_S)
-        return status, time.monotonic() - since_s
+        super().__init__(COLLWIRE, directory, *options)
 
     def segments(self):
         return sorted(os.path.join(self.directory, name) for name in os.listdir(self.directory))
@@ -348,7 +310,7 @@ def check_usage():
 
 def main():
     if os.geteuid() != 0:
-        skip("recording needs root")
+        own_recorder.skip("recording needs root")
     check_usage()
     with tempfile.TemporaryDirectory() as directory:
         for check in (check_all, check_late, check_kill, check_bad, check_deaf, check_nobody, check_signal, check_rotation, check_slices, check_pid, check_recorder_killed,

@@ -7,31 +7,17 @@ record_nvlink_test.py COLLWIRE NVML_DOUBLE"""
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import time
+
+import own_recorder
+from own_recorder import wait_until
 
 COLLWIRE, DOUBLE = sys.argv[1:3]
-SKIPPED = 77
-NOT_PERMITTED, NOT_POSSIBLE = 3, 4
-LIMIT_S = 60
 KIB = 1024
 DATA_TX, DATA_RX, RECOVERY, ALL = 138, 139, 162, None
 GPUS = ("0000:1b:00.0", "0000:dc:00.0")
-
-
-def skip(reason):
-    print(f"skip: {reason}")
-    sys.exit(SKIPPED)
-
-
-def wait_until(is_true, what):
-    end_s = time.monotonic() + LIMIT_S
-    while not is_true():
-        assert time.monotonic() < end_s, f"never happened: {what}"
-        time.sleep(0.01)
 
 
 class Machine:
@@ -57,35 +43,16 @@ class Machine:
         return subprocess.run([COLLWIRE, *words], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
 
 
-class Recorder:
+class Recorder(own_recorder.Recorder):
     def __init__(self, machine, name):
         self.machine = machine
-        self.directory = os.path.join(machine.directory, name)
-        self.words = f"{self.directory}.words"
-        with open(self.words, "w", encoding="utf-8") as words:
-            self.process = subprocess.Popen([COLLWIRE, "record", "-o", self.directory, "--no-nccl", "--gpu=signal"], env=machine.environment,
-                                            stdin=subprocess.DEVNULL, stderr=words)
+        super().__init__(COLLWIRE, os.path.join(machine.directory, name), "--gpu=signal", environment=machine.environment)
 
-        def has_started():
-            status = self.process.poll()
-            if status in (NOT_PERMITTED, NOT_POSSIBLE):
-                skip(self.said().strip().splitlines()[-1])
-            assert status is None, self.said()
-            return "recording\n" in self.said()
-
-        wait_until(has_started, "recording")
-
-    def said(self):
-        with open(self.words, encoding="utf-8") as words:
-            return words.read()
-
-    def end(self):
+    def end_well(self):
         """How long it took."""
-        since_s = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=LIMIT_S)
+        status, took_s = self.end()
         assert status == 0, self.said()
-        return time.monotonic() - since_s
+        return took_s
 
     def dump(self):
         return [json.loads(line) for line in self.machine.run("dump", self.directory).stdout.splitlines()]
@@ -118,7 +85,7 @@ def test_counters(machine):
     machine.say(3000, 900, recoveries=4)
     wait_until(lambda: any(value["value"] == 3000 for sample in recorder.samples() for value in sample["values"]), "the new value is in the capture")
     machine.say(3001, 900, recoveries=5)
-    recorder.end()  # its last reading has this
+    recorder.end_well()  # its last reading has this
     records = recorder.dump()
     gpus = {record["gpu"]: record for record in records if record["kind"] == "nvlink_gpu"}
     assert [gpus[i]["uuid"] for i in sorted(gpus)] == ["GPU-0", "GPU-1"], gpus
@@ -146,7 +113,7 @@ def test_ill_gpu(machine):
     wait_until(lambda: "0000:1b:00.0: NVML gave no answer" in recorder.said(), "the silent GPU is named")
     ticks = [record["time_ns"] for record in recorder.dump() if record["kind"] == "source"]
     assert ticks, "the recorder goes on"
-    assert recorder.end() < 10, "the recorder waited for NVML"
+    assert recorder.end_well() < 10, "the recorder waited for NVML"
     wait_until(lambda: not users_of_the_double(), "the process that runs NVML has exited")
     gaps = [record for record in recorder.dump() if record["kind"] == "nvlink_gap"]
     assert gaps[0]["reason_name"] == "no_answer" and gaps[0]["gpu"] == 0, gaps

@@ -186,8 +186,12 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
         ->type_name("SIZE");
     verb->add_flag("--full-cmdline", options.full_cmdline,
                    "Store whole command lines of processes; they may contain secrets");
-    verb->add_flag("--dry-run", options.dry_run,
-                   "Print every probe and its cost per hit, and attach none");
+    CLI::Option *dry_run = verb->add_flag(
+        "--dry-run", options.dry_run, "Print every probe and its cost per hit, and attach none");
+    verb->add_flag("--calibrate", options.calibrate,
+                   "With --dry-run: measure for a second what probes cost on this machine, on "
+                   "functions of collwire itself, and print the cost of an operation and a post")
+        ->needs(dry_run);
     verb->add_flag("--no-fentry", options.force_kprobes,
                    "Use kprobes even where the kernel has fentry");
     verb->add_option("--ring", command->ring,

@@ -38,6 +38,7 @@ struct RecordOptions {
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;
+    bool calibrate = false; // with dry_run: measure what probes cost here
     bool force_kprobes = false;
     std::uint32_t ring_bytes = 8u << 20;
 };

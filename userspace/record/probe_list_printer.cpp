@@ -5,11 +5,13 @@
 
 #include "collwire/node_records.h"
 #include "correlate/capture/kinds.h"
+#include "userspace/record/cost_printer.h"
 
 namespace collwire::record {
 namespace {
 
-void print_probe(std::FILE *out, const source::PlannedProbe &probe) {
+void print_probe(std::FILE *out, const source::PlannedProbe &probe,
+                 const calibrate::TrapCosts *costs) {
     std::string where = fmt::format("{}:{}", probe.module_or_file, probe.function);
     std::string how;
     if (probe.kind == CW_PROBE_UPROBE || probe.kind == CW_PROBE_URETPROBE) {
@@ -21,13 +23,16 @@ void print_probe(std::FILE *out, const source::PlannedProbe &probe) {
         if (probe.kind == CW_PROBE_URETPROBE)
             how = "return probe";
     }
-    fmt::print(out, "  {:<10} {:<60} {:>6} ns/hit  {}\n", capture::probe_kind_name(probe.kind),
-               where, probe.expected_cost_ns, how);
+    const std::uint32_t here_ns = costs == nullptr ? 0 : cost_here_ns(probe, *costs);
+    fmt::print(out, "  {:<10} {:<60} {:>6} ns/hit{}  {}\n", capture::probe_kind_name(probe.kind),
+               where, here_ns != 0 ? here_ns : probe.expected_cost_ns, here_ns != 0 ? " here" : "",
+               how);
 }
 
 } // namespace
 
-void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::Source>> &sources) {
+void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::Source>> &sources,
+                      const calibrate::TrapCosts *costs) {
     std::size_t n_probes = 0;
     for (const auto &source : sources) {
         fmt::print(out, "{}\n", source->name());
@@ -36,7 +41,7 @@ void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::
                        state.reason.empty() ? "" : ": ", state.reason);
         }
         for (const source::PlannedProbe &probe : source->probe_list()) {
-            print_probe(out, probe);
+            print_probe(out, probe, costs);
             ++n_probes;
         }
         for (const std::string &note : source->notes())

@@ -24,8 +24,10 @@
 #include "collwire/loss_records.h"
 #include "collwire/record.h"
 #include "collwire/record_kinds.h"
+#include "userspace/calibrate/trap_costs.h"
 #include "userspace/capture/writer.h"
 #include "userspace/record/child.h"
+#include "userspace/record/cost_printer.h"
 #include "userspace/record/injections.h"
 #include "userspace/record/preamble.h"
 #include "userspace/record/probe_list_printer.h"
@@ -38,6 +40,7 @@ namespace collwire::record {
 namespace {
 
 constexpr std::uint64_t CLOCK_INTERVAL_NS = 60'000'000'000;
+constexpr std::uint64_t CALIBRATION_NS = 1'000'000'000;
 constexpr std::uint64_t FIRST_EVENTS_NS = 1'000'000'000;
 constexpr std::uint64_t FINISH_NS = 1'500'000'000;
 constexpr int FINISH_AGAIN_MS = 10;
@@ -90,6 +93,7 @@ public:
     int run();
 
 private:
+    int print_plan();
     Result<void> open_writer();
     Result<void> begin();
     void loop();
@@ -364,6 +368,23 @@ void Recorder::wait_for_command() {
     }
 }
 
+int Recorder::print_plan() {
+    std::optional<calibrate::TrapCosts> costs;
+    if (options_.calibrate) {
+        auto measured = calibrate::measure_traps(CALIBRATION_NS);
+        if (!measured)
+            return fail(measured.failure());
+        costs = *measured;
+    }
+    print_probe_list(stdout, session_.sources(), costs ? &*costs : nullptr);
+    if (costs)
+        print_costs(stdout, *costs, options_);
+    if (std::fflush(stdout) != 0)
+        return fail(error(ErrorKind::Failed,
+                          "cannot write to standard output. Fix: check its disk or pipe"));
+    return EXIT_DONE;
+}
+
 int Recorder::run() {
     if (!options_.command.empty() && !options_.dry_run) {
         if (auto forked = child_.prepare(options_.command); !forked)
@@ -381,13 +402,8 @@ int Recorder::run() {
     // After the sources were prepared, which may fail, and before they search for the library.
     if (auto injected = inject_guests(options_); !injected)
         return fail(injected.failure());
-    if (options_.dry_run) {
-        print_probe_list(stdout, session_.sources());
-        if (std::fflush(stdout) != 0)
-            return fail(error(ErrorKind::Failed,
-                              "cannot write to standard output. Fix: check its disk or pipe"));
-        return EXIT_DONE;
-    }
+    if (options_.dry_run)
+        return print_plan();
     if (auto opened = open_writer(); !opened)
         return fail(opened.failure());
     if (auto begun = begin(); !begun) {

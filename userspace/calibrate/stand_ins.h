@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-namespace collwire::bench {
+namespace collwire::calibrate {
 
 struct Sge {
     std::uint64_t addr;
@@ -38,4 +38,4 @@ struct StandIn {
 
 std::span<const StandIn> stand_ins();
 
-} // namespace collwire::bench
+} // namespace collwire::calibrate
