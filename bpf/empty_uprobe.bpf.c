@@ -4,9 +4,10 @@
 #include <bpf/bpf_helpers.h>
 
 SEC("uprobe")
-int nothing(struct pt_regs *ctx) {
-    (void)ctx;
-    return 0;
+int nothing(struct pt_regs *ctx)
+{
+	(void)ctx;
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
