@@ -241,6 +241,7 @@ static __always_inline bool emit_comm(__u64 comm, const struct cw_nccl_comm_entr
 	READ_FIELD(r->local_rank, comm, comm_local_rank);
 	READ_FIELD(r->local_ranks, comm, comm_local_ranks);
 	READ_FIELD(r->p2p_channels, comm, comm_p2p_channels);
+	READ_FIELD(r->p2p_channels_per_peer, comm, comm_p2p_channels_per_peer);
 	/* Its launches before the gate opens are not emitted: it is like a pre-existing one. */
 	if (is_held())
 		r->flags &= ~CW_NCCL_COMM_CREATED;

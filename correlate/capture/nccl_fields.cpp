@@ -51,7 +51,7 @@ constexpr auto COMM = std::to_array<Field>({
     FIELD(cw_nccl_comm, color),
     FIELD(cw_nccl_comm, name),
     FIELD(cw_nccl_comm, p2p_channels),
-    FIELD(cw_nccl_comm, reserved).as(FieldType::Reserved),
+    FIELD(cw_nccl_comm, p2p_channels_per_peer),
 });
 
 constexpr auto COMM_END = std::to_array<Field>({

@@ -15,7 +15,9 @@ namespace {
 // call. Measured: up to 13 us, and 200 us where the call loads the kernel's code first. A call that
 // loads much code takes longer.
 constexpr std::uint64_t CALL_NS = 50'000'000;
-// A launch whose call overlaps the arming may be recorded or not.
+// A launch whose call overlaps the arming may be recorded or not. Its thread may lose its processor
+// before the probe: only a launch that follows another one, or comes much later, surely began
+// armed.
 constexpr std::uint64_t ARMING_NS = 200'000;
 // How far ahead a place is searched where the order was broken by lost records.
 constexpr std::size_t AHEAD = 256;
@@ -140,6 +142,17 @@ std::uint64_t plus(std::uint64_t time_ns, std::uint64_t more_ns) {
     return time_ns > UINT64_MAX - more_ns ? UINT64_MAX : time_ns + more_ns;
 }
 
+// The first launch whose call surely began after `armed_ns`. Replayed kernels of one graph have one
+// call and one time.
+std::size_t first_sure(std::span<const LaunchFact> launches, std::uint64_t armed_ns) {
+    const std::size_t after = first_at(launches, armed_ns);
+    if (after == launches.size())
+        return after;
+    const std::size_t following = first_at(launches, plus(launches[after].time_ns, 1));
+    return std::min(first_at(launches, plus(armed_ns, CALL_NS)),
+                    std::max(following, first_at(launches, plus(armed_ns, ARMING_NS))));
+}
+
 } // namespace
 
 KernelJoin join_kernels(std::span<const LaunchFact> launches, std::span<const KernelFact> kernels,
@@ -163,7 +176,7 @@ KernelJoin join_kernels(std::span<const LaunchFact> launches, std::span<const Ke
         while (next < order.size() && kernels[order[next]].start_ns < end_ns)
             ++next;
         const std::size_t first = first_at(launches, spans[i].arming_begin_ns);
-        const std::size_t sure = first_at(launches, plus(spans[i].armed_ns, ARMING_NS));
+        const std::size_t sure = first_sure(launches, spans[i].armed_ns);
         const std::size_t last = std::max(sure, first_at(launches, spans[i].disarming_begin_ns));
         SpanJoiner(launches, kernels, std::span(order).subspan(begin, next - begin), join)
             .run(first, sure, last);

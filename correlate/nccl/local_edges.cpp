@@ -17,6 +17,7 @@ namespace {
 
 // Tasks contain their number of channels from this version on.
 constexpr std::uint32_t FIRST_WITH_CHANNELS = 22700;
+constexpr std::uint32_t FIRST_WITH_OWN_THRESHOLD = 22900;
 constexpr std::uint64_t STEPS = 8;            // NCCL_STEPS
 constexpr std::uint64_t RING_CHUNK_STEPS = 4; // ALLREDUCE_CHUNKSTEPS
 constexpr std::uint64_t LL128_WORDS = 16, LL128_DATA_WORDS = 15, LL128_GRAIN_BYTES = 1920;
@@ -147,12 +148,15 @@ private:
                                                               : comm_.p2p_ll_threshold_bytes);
         if (task.bytes <= threshold)
             return CW_NCCL_LL;
-        if (comm_.version >= FIRST_WITH_CHANNELS) {
-            if (task.n_channels == 0)
-                return std::nullopt;
-            return task.bytes <= task.n_channels * threshold ? CW_NCCL_LL : CW_NCCL_SIMPLE;
-        }
-        // Before 2.27 the threshold is that of the channels which NCCL allows the send.
+        if (task.bytes <= task.n_channels * threshold)
+            return CW_NCCL_LL;
+        if (comm_.version >= FIRST_WITH_OWN_THRESHOLD)
+            return task.n_channels == 0 ? std::nullopt : std::optional{CW_NCCL_SIMPLE};
+        // Before 2.29 the threshold is that of the channels which NCCL allows a peer, not of those
+        // that the send has.
+        if (comm_.p2p_channels_per_peer != 0)
+            return task.bytes <= comm_.p2p_channels_per_peer * threshold ? CW_NCCL_LL
+                                                                         : CW_NCCL_SIMPLE;
         const std::uint64_t most = comm_.p2p_channels != 0 ? comm_.p2p_channels : MOST_CHANNELS;
         if (task.bytes > most * threshold)
             return CW_NCCL_SIMPLE;

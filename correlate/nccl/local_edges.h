@@ -50,7 +50,9 @@ struct LocalComm {
     std::int32_t rank = -1;
     // By channel, all of ncclComm::nChannels; cw_nccl_channel's fields.
     std::span<const cw_nccl_channel> channels;
-    std::uint32_t p2p_channels = 0; // ncclComm::p2pnChannels; 0: not known
+    // ncclComm::p2pnChannels, p2pnChannelsPerPeer; 0: not known.
+    std::uint32_t p2p_channels = 0;
+    std::uint32_t p2p_channels_per_peer = 0;
     // NCCL's parameters BuffSize, LlBuffSize, Ll128BuffSize by enum cw_nccl_protocol: bytes; 0 or
     // less: NCCL's default.
     std::array<std::int64_t, 3> buffer_bytes{};

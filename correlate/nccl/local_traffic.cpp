@@ -53,6 +53,7 @@ public:
                  .rank = instance_.record.rank,
                  .channels = channels_,
                  .p2p_channels = instance_.record.p2p_channels,
+                 .p2p_channels_per_peer = instance_.record.p2p_channels_per_peer,
                  .buffer_bytes = {parameter("LlBuffSize", 0), parameter("Ll128BuffSize", 0),
                                   parameter("BuffSize", 0)},
                  .p2p_ll_threshold_bytes = parameter("P2pLLThreshold", -1),

@@ -89,6 +89,7 @@ int main() {
             launch.comm.n_ranks = word<std::int32_t>(line);
             launch.comm.rank = word<std::int32_t>(line);
             launch.comm.p2p_channels = word<std::uint32_t>(line);
+            launch.comm.p2p_channels_per_peer = word<std::uint32_t>(line);
         } else if (kind == "channel") {
             read_channel(line, launch);
         } else if (kind == "task") {

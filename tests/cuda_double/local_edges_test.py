@@ -10,7 +10,9 @@ must answer, the bytes of each connection on each channel, is the double's count
 import argparse
 import collections
 import dataclasses
+import glob
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -224,20 +226,32 @@ def ask(build, questions):
     return answers
 
 
+def p2p_channels_of(directory):
+    """As NCCL prints them: of the communicator, and for one peer."""
+    found = set()
+    for path in glob.glob(f"{directory}/nccl.*.log"):
+        with open(path, encoding="utf-8") as log:
+            found |= set(re.findall(r"(\d+) p2p channels, (\d+) p2p channels per peer", log.read()))
+    assert len(found) == 1, f"{len(found)} different numbers of channels in NCCL's logs"
+    return " ".join(found.pop())
+
+
 def check(library, build, case, is_quick):
     version = version_of(library)
     environment = {"NCCL_ALGO": case.algorithm, "NCCL_PROTO": case.protocol, "NCCL_MIN_NCHANNELS": str(case.channels),
-                   "NCCL_MAX_NCHANNELS": str(case.channels)}
+                   "NCCL_MAX_NCHANNELS": str(case.channels), "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT"}
     if case.transport == "p2p":
         environment.update({"COLLWIRE_CUDA_P2P": "nvlink", "NCCL_P2P_DISABLE": "0"})
     job = Job(library, build, ranks=case.ranks, ranks_per_node=case.ranks, environment=environment, limit_s=900)
     has_channels = version >= FIRST_WITH_CHANNELS
     with tempfile.TemporaryDirectory() as directory:
+        job.environment["NCCL_DEBUG_FILE"] = f"{directory}/nccl.%p.log"
         script = f"{directory}/script"
         with open(script, "w", encoding="utf-8") as file:
             file.write(script_of(case, is_quick))
         run_job(job, directory, "job", ["--plan", script])
         ranks = list(ranks_of(directory, case.ranks))
+        p2p_channels = p2p_channels_of(directory)
     transports = {connection.get("transport", "shm") for rank in ranks for group in rank.groups for kernel in group.kernels
                   for connection in kernel["connections"]}
     assert transports == {case.transport}, f"{case}: NCCL used {transports}"
@@ -250,7 +264,7 @@ def check(library, build, case, is_quick):
             if not tasks:
                 assert not truth_of(rank.number, group), group.calls
                 continue
-            questions.append(f"launch {version[0] * 10000 + version[1] * 100 + version[2]} {case.ranks} {rank.number} 0")
+            questions.append(f"launch {version[0] * 10000 + version[1] * 100 + version[2]} {case.ranks} {rank.number} {p2p_channels}")
             questions.extend(channel_lines(case, channels, rank.number))
             questions.extend(tasks)
             questions.append("end")

@@ -183,6 +183,27 @@ TEST(GpuJoin, EqualKernelsWhileArmingAreByTime) {
     EXPECT_EQ(join.by_time, kernels.size());
 }
 
+// A thread lost its processor between the call, before the arming, and the probe after it.
+TEST(GpuJoin, TheFirstLaunchAfterTheArmingMayHaveBegunBeforeIt) {
+    std::vector<LaunchFact> launches;
+    std::vector<KernelFact> kernels;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        launches.push_back({1000 * MS + i * MS, 2, CW_NCCL_ALL_REDUCE, false});
+        if (i > 0)
+            kernels.push_back({1000 * MS + i * MS, 1000 * MS + i * MS + 40'000, 0,
+                               static_cast<std::uint32_t>(i), 2, CW_NCCL_ALL_REDUCE});
+    }
+    const std::vector<TracedSpan> spans = {{990 * MS, 999 * MS, UINT64_MAX}};
+    const KernelJoin join = join_kernels(launches, kernels, spans);
+    EXPECT_EQ(join.traced_launches, kernels.size());
+    EXPECT_EQ(join.without_kernel + join.without_launch + join.contradicted, 0U);
+    for (std::size_t i = 0; i < kernels.size(); ++i)
+        EXPECT_EQ(join.kernels[i].launch, i + 1);
+    // Much later, it is a launch without its kernel.
+    const std::vector<TracedSpan> early = {{900 * MS, 949 * MS, UINT64_MAX}};
+    EXPECT_EQ(join_kernels(launches, kernels, early).without_kernel, 1U);
+}
+
 // Launches as host probes saw them on an H200, and CUPTI's records of the same loop.
 TEST(GpuJoin, ARecordedLoopOfDistributedDataParallel) {
     std::ifstream file(COLLWIRE_GPU_RECORDINGS "/ddp-cupti.txt");

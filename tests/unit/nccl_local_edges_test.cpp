@@ -223,6 +223,31 @@ TEST(NcclLocalEdges, BeforeChannelsAreRecordedASendMayHaveEitherProtocol) {
     EXPECT_EQ(model_launch(comm, std::span(&task, 1)).front().edges.front().payload_bytes, 20000U);
 }
 
+TEST(NcclLocalEdges, TheThresholdOfASendIsOfAPeersChannelsBefore229AndThenOfItsOwn) {
+    std::mt19937 random(1);
+    Node node = node_of(2, 2, random);
+    cw_nccl_shape_task task =
+        task_of(CW_NCCL_SEND, CW_NCCL_ALGORITHM_UNKNOWN, CW_NCCL_PROTOCOL_UNKNOWN, 32767, 1);
+    task.bytes = 32767;
+    task.n_channels = 1;
+    const auto payload = [&](std::uint32_t version, std::uint32_t per_peer) {
+        node.version = version;
+        LocalComm comm = comm_of(node, 0);
+        comm.p2p_channels_per_peer = per_peer;
+        const auto modelled = model_launch(comm, std::span(&task, 1));
+        return modelled.front().reason == NotModelled::No
+                   ? modelled.front().edges.front().payload_bytes
+                   : 0;
+    };
+    EXPECT_EQ(payload(22809, 2), 65536U);
+    EXPECT_EQ(payload(22809, 1), 32767U);
+    EXPECT_EQ(payload(22809, 0), 0U) << "either protocol";
+    EXPECT_EQ(payload(22902, 2), 32767U);
+    task.n_channels = 2;
+    EXPECT_EQ(payload(22809, 0), 65536U);
+    EXPECT_EQ(payload(22902, 0), 65536U);
+}
+
 TEST(NcclLocalEdges, ACopyToItselfIsNoEdge) {
     std::mt19937 random(1);
     const Node node = node_of(2, 1, random);

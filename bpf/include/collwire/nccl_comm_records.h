@@ -88,7 +88,7 @@ struct cw_nccl_comm {
 	__s32 color; /* of the split that created it */
 	char name[CW_NAME_BYTES];
 	__u32 p2p_channels; /* channels for sends and receives, a power of two; 0: not known */
-	__u32 reserved;
+	__u32 p2p_channels_per_peer; /* of these at most for one peer; 0: not known */
 };
 
 struct cw_nccl_comm_end {

@@ -37,6 +37,7 @@
 	X(comm_proxy_state, "ncclComm.proxyState")                                                 \
 	X(comm_channels, "ncclComm.channels")                                                      \
 	X(comm_p2p_channels, "ncclComm.p2pnChannels")                                              \
+	X(comm_p2p_channels_per_peer, "ncclComm.p2pnChannelsPerPeer")                              \
 	X(comm_name, "ncclComm.config.commName")                                                   \
 	X(shared_owner, "ncclSharedResources.owner")                                               \
 	X(shared_coll_op_count, "ncclSharedResources.collOpCount")                                 \

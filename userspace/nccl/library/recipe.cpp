@@ -116,6 +116,7 @@ constexpr std::array OPERATION_FIELDS{
     FieldRecipe{"ncclProxyState.peerArraySize", Optional}, // there: indexed by rank, not local rank
     FieldRecipe{"ncclComm.seqNumber", Optional},
     FieldRecipe{"ncclComm.p2pnChannels", Optional},
+    FieldRecipe{"ncclComm.p2pnChannelsPerPeer", Optional},
     FieldRecipe{"ncclProxyOp.nChannels", Optional},
     // For a kernel plan without operations.
     FieldRecipe{"ncclKernelPlan.proxyOpQueue.head", Optional},

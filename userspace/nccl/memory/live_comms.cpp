@@ -143,6 +143,8 @@ private:
         comm.proxy_state = field<std::uint64_t>(address, bpf_layout_.comm_proxy_state).value_or(0);
         comm.p2p_channels =
             field<std::uint32_t>(address, bpf_layout_.comm_p2p_channels).value_or(0);
+        comm.p2p_channels_per_peer =
+            field<std::uint32_t>(address, bpf_layout_.comm_p2p_channels_per_peer).value_or(0);
         comm.flags = CW_NCCL_COMM_OUTSIDE;
         read_counts(comm);
         read_name(comm);
