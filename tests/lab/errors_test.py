@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import lab_harness as harness
-import nccl_test
+import nccl_run
 
 sys.path.insert(0, os.path.join(harness.ROOT, "tests", "nccl"))
 
@@ -78,8 +78,8 @@ JUDGES = {"link-cut": link_cut, "killed": killed, "destroyed": destroyed}
 
 def check(arguments, out):
     names = arguments.failures.split(",")
-    library = nccl_test.library_of(arguments.nccl)
-    harness.run_job(out, arguments.kernel, RANKS, "failing.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={nccl_test.DOUBLE}",
+    library = nccl_run.library_of(arguments.nccl)
+    harness.run_job(out, arguments.kernel, RANKS, "failing.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={nccl_run.DOUBLE}",
                     "--env", f"FAILURES={','.join(names)}", limit_s=BOOT_S + FAILURE_S * len(names))
     n_named = 0
     for name in names:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import lab_harness as harness
-import nccl_test
+import nccl_run
 
 sys.path.insert(0, os.path.join(harness.ROOT, "tests", "nccl"))
 
@@ -56,8 +56,8 @@ def check(arguments, out):
     # Over sockets they also run on one machine.
     over_rdma = tuple(name for name in ALL if name.endswith("/ib"))
     names = {"few": FEW, "ib": over_rdma, "all": ALL}.get(arguments.hangs) or tuple(arguments.hangs.split(","))
-    library = nccl_test.library_of(arguments.nccl)
-    harness.run_job(out, arguments.kernel, RANKS, "hanging.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={nccl_test.DOUBLE}",
+    library = nccl_run.library_of(arguments.nccl)
+    harness.run_job(out, arguments.kernel, RANKS, "hanging.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={nccl_run.DOUBLE}",
                     "--env", f"HANGS={','.join(names)}", limit_s=BOOT_S + HANG_S * len(names))
     named = [judge(out, name) for name in names]
     print(f"{sum(named)} of {len(named)} named")

@@ -13,7 +13,7 @@ import sys
 import lab_harness as harness
 import nccl_run
 import plugin_test
-from nccl_run import DOUBLE, NODES, library_of, ready_ns_of  # noqa: F401  (other tests take these from here)
+from nccl_run import library_of
 
 sys.path[:0] = [os.path.join(harness.ROOT, "tests", "nccl"), os.path.join(harness.HERE, "truth")]
 

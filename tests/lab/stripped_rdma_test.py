@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 import lab_harness as harness
-import nccl_test
+import nccl_run
 
 sys.path[:0] = [os.path.join(harness.ROOT, "tests", "nccl"), os.path.join(harness.ROOT, "tests", "cuda_double")]
 
@@ -37,12 +37,12 @@ FEWEST_BY_CALLS = {"calls": 0.4}
 
 def write_layout(library, directory):
     os.makedirs(directory, exist_ok=True)
-    subprocess.run([f"{nccl_test.DOUBLE}/nccl_layout", library, directory], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([f"{nccl_run.DOUBLE}/nccl_layout", library, directory], check=True, stdout=subprocess.DEVNULL)
 
 
 def of_official(arguments, directory):
     """For jobs/nccl.py: the variables that name the library, and what collwire and the double are told of it."""
-    library = nccl_test.library_of(arguments.nccl)
+    library = nccl_run.library_of(arguments.nccl)
     stripped, _, _ = stripped_test.strip(library, directory)
     program = stripped_test.without_plans(harness.COLLWIRE, directory)
     words = argparse.Namespace(collwire=program, version=arguments.nccl)
@@ -53,7 +53,7 @@ def of_official(arguments, directory):
 
 
 def of_calls(arguments, directory):
-    library = nccl_test.library_of(arguments.nccl)
+    library = nccl_run.library_of(arguments.nccl)
     stripped, _, _ = stripped_test.strip(library, directory)
     write_layout(library, f"{directory}/layouts")
     return {"NCCL_LIBRARY": stripped, "COLLWIRE_CUDA_SYMBOLS": library, "RECORDER": stripped_test.without_plans(harness.COLLWIRE, directory)}
@@ -61,7 +61,7 @@ def of_calls(arguments, directory):
 
 def of_debian(arguments, directory):
     version = arguments.nccl.removeprefix(DEBIAN)
-    library, nvidia = (nccl_test.library_of(name) for name in (arguments.nccl, version))
+    library, nvidia = (nccl_run.library_of(name) for name in (arguments.nccl, version))
     symbols = distribution_test.lend_symbols(argparse.Namespace(version=version), library, nvidia, directory)
     write_layout(nvidia, f"{directory}/layouts")
     distribution_test.share_layout(harness.COLLWIRE, nvidia, library, f"{directory}/layouts")
@@ -70,7 +70,7 @@ def of_debian(arguments, directory):
 
 def check_late(case, report, doubles, out, is_local, ready_ns):
     """What was launched since the recorders were ready has one number on all ranks and is the double's to the byte."""
-    logs = {(f"node{node}", truth.lines_of(os.path.join(out, f"node{node}", case.name, f"job.{node}"))[0]["pid"]): node for node in range(nccl_test.NODES)}
+    logs = {(f"node{node}", truth.lines_of(os.path.join(out, f"node{node}", case.name, f"job.{node}"))[0]["pid"]): node for node in range(nccl_run.NODES)}
     compared, problems = late.compare(report, doubles, logs, ready_ns, is_local, rung="inferred")
     sends, of_sends = late.compare_sends(report, doubles, ready_ns, is_local, rung="inferred")
     if compared < case.fewest_figures or not sends:
@@ -90,7 +90,7 @@ def check_case(case, out, calls_only):
         line, problems = calls_truth.judge(report, truth.Truth(doubles, is_local), FEWEST_BY_CALLS.get(case.name, 0))
         print(f"{case.name}: {line}", flush=True)
         return of_basis + [f"{case.name}: {problem}" for problem in problems]
-    ready_ns = nccl_test.ready_ns_of(case, out) if case.late_s else None
+    ready_ns = nccl_run.ready_ns_of(case, out) if case.late_s else None
     under_way = late.most_under_way(doubles, ready_ns, is_local) if ready_ns else None
     line, problems = inferred_truth.judge(report, truth.Truth(doubles, is_local), under_way, 0 if ready_ns else inferred_truth.FEWEST_JOINED)
     print(f"{case.name}: {line}", flush=True)
@@ -111,9 +111,9 @@ def check(arguments, out):
         print(f"skip: {reason}")
         sys.exit(harness.SKIPPED)
     wanted = [cases.CASES[name] for name in arguments.cases.split(",")]
-    variables.update({"DOUBLE": nccl_test.DOUBLE, "LAYOUTS": f"{directory}/layouts", "NCCL_CASES": ",".join(case.name for case in wanted)})
+    variables.update({"DOUBLE": nccl_run.DOUBLE, "LAYOUTS": f"{directory}/layouts", "NCCL_CASES": ",".join(case.name for case in wanted)})
     words = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
-    harness.run_job(out, arguments.kernel, nccl_test.NODES, "nccl.py", *words, limit_s=nccl_test.BOOT_S + nccl_test.CASE_S * len(wanted))
+    harness.run_job(out, arguments.kernel, nccl_run.NODES, "nccl.py", *words, limit_s=nccl_run.BOOT_S + nccl_run.JOB_S * len(wanted))
     problems = [problem for case in wanted for problem in check_case(case, out, arguments.calls_only)]
     assert not problems, "\n".join(problems[:40])
 
