@@ -2,14 +2,15 @@
 # What is installed besides the binary, the guest library and the pages, and the packages that `cpack` makes of it all: a .deb for /usr, and a tarball
 # whose tree is a prefix, for /usr/local. Components: binary, guest, layouts, man, completion, systemd, doc, deploy, licence.
 set(doc_folder share/doc/collwire)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/nccl-layouts/ DESTINATION share/collwire/nccl-layouts COMPONENT layouts)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/nccl-layouts/ DESTINATION share/collwire/nccl-layouts COMPONENT layouts FILES_MATCHING PATTERN "*.json")
 # The links between the documents keep working.
 install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${doc_folder} COMPONENT doc)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${doc_folder} COMPONENT doc)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${doc_folder} COMPONENT doc PATTERN ".*" EXCLUDE)
 install(FILES ${CMAKE_SOURCE_DIR}/cupti/README.md DESTINATION ${doc_folder}/cupti COMPONENT doc)
 install(FILES ${CMAKE_SOURCE_DIR}/nccl-layouts/README.md DESTINATION ${doc_folder}/nccl-layouts COMPONENT doc)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/deploy DESTINATION ${doc_folder} COMPONENT deploy USE_SOURCE_PERMISSIONS)
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/deploy/collwire-trim DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT systemd)
+install(PROGRAMS ${CMAKE_SOURCE_DIR}/deploy/check-machine DESTINATION share/collwire COMPONENT layouts)
 install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/collwire-record.service DESTINATION lib/systemd/system COMPONENT systemd)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/packaging/copyright DESTINATION ${doc_folder} COMPONENT licence)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/LICENSES DESTINATION ${doc_folder} COMPONENT licence)

@@ -76,6 +76,8 @@ void add_doctor(CLI::App &app, std::optional<Command> &chosen) {
         app, "doctor", "Check what can be traced on this machine, what not, why, and how to fix it",
         HELP_DOCTOR);
     verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/doctor.md)");
+    verb->add_flag("--all", command->all,
+                   "Print every check with what it found, also those that are ok");
     auto *nccl = verb->add_option("--nccl", command->nccl_file,
                                   "Check this libnccl.so.2 instead of the machine: which probes "
                                   "and fields are found in it (docs/nccl-layout.md)")

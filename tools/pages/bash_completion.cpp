@@ -61,8 +61,8 @@ void add_cases(const cli::CommandEntry &command, const std::string &path, Cases 
     bool has_files = false;
     for (const cli::CommandEntry &verb : command.verbs) {
         words += (words.empty() ? "" : " ") + verb.name;
-        cases.paths += "            " + path + "/" + verb.name + ") path=" + path + "/" + verb.name +
-                       " ;;\n";
+        cases.paths +=
+            "            " + path + "/" + verb.name + ") path=" + path + "/" + verb.name + " ;;\n";
         add_cases(verb, path + "/" + verb.name, cases);
     }
     for (const cli::OptionEntry &option : command.options) {

@@ -60,7 +60,7 @@ std::string synopsis(const cli::CommandEntry &command, const std::string &path) 
         // CLI11 calls the words after `--` a positional argument, too.
         const bool is_command = option.names[0] == "command";
         const std::string name = "\\fI" + escaped(upper(option.names[0])) + "\\fR ...";
-        text += is_command ? "[\\-\\- " + name + "]\n"
+        text += is_command        ? "[\\-\\- " + name + "]\n"
                 : option.required ? name + "\n"
                                   : "[" + name + "]\n";
     }
@@ -80,8 +80,8 @@ void add_pages(const cli::CommandEntry &command, const std::string &parent,
         character = character == ' ' ? '-' : character;
     std::string text = ".\\\" SPDX-License-Identifier: Apache-2.0\n.TH " + upper(name) +
                        " 1 \"\" \"collwire " + version + "\" \"collwire\"\n.SH NAME\n" +
-                       escaped(name) + " \\- " + escaped(command.description) +
-                       "\n.SH SYNOPSIS\n" + synopsis(command, path);
+                       escaped(name) + " \\- " + escaped(command.description) + "\n.SH SYNOPSIS\n" +
+                       synopsis(command, path);
     std::string arguments;
     std::string options;
     for (const cli::OptionEntry &option : command.options)
