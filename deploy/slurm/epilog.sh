@@ -6,7 +6,7 @@ settings=${COLLWIRE_SETTINGS:-/etc/default/collwire-slurm}
 COLLWIRE_DIR=/var/spool/collwire COLLWIRE_SHARED="" COLLWIRE_WAIT_S=20
 # shellcheck source=/dev/null
 [ ! -r "$settings" ] || . "$settings"
-PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
+export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 
 say() {
     logger -t collwire-epilog -- "job ${SLURM_JOB_ID:-?}: $1" 2>/dev/null || true

@@ -6,7 +6,7 @@ settings=${COLLWIRE_SETTINGS:-/etc/default/collwire-slurm}
 COLLWIRE_DIR=/var/spool/collwire COLLWIRE_MAX=1GiB COLLWIRE_ALL_JOBS_MIB=4096 COLLWIRE_OPTIONS="" COLLWIRE_BIN="" COLLWIRE_CPU_NICE=10
 # shellcheck source=/dev/null
 [ ! -r "$settings" ] || . "$settings"
-PATH=${COLLWIRE_BIN:+$COLLWIRE_BIN:}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
+export PATH=${COLLWIRE_BIN:+$COLLWIRE_BIN:}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 
 say() {
     logger -t collwire-prolog -- "job ${SLURM_JOB_ID:-?}: $1" 2>/dev/null || true

@@ -22,7 +22,7 @@ struct Capability {
 };
 
 // CAP_SYS_ADMIN decides: CAP_BPF + CAP_PERFMON alone lack module BTF by id, and uprobes before 6.6.
-constexpr std::array<Capability, 4> capability_list = {
+constexpr std::array<Capability, 7> capability_list = {
     {{CAP_SYS_ADMIN, "CAP_SYS_ADMIN",
       "no BPF program can be loaded: no queue pairs, no bytes per queue pair"},
      {CAP_SYS_PTRACE, "CAP_SYS_PTRACE",
@@ -31,7 +31,12 @@ constexpr std::array<Capability, 4> capability_list = {
       "libraries in directories of other users cannot be opened: posts through them are not "
       "counted"},
      {CAP_SYSLOG, "CAP_SYSLOG",
-      "kernel addresses are hidden: rdma_rxe packets cannot be counted"}}};
+      "kernel addresses are hidden: rdma_rxe packets cannot be counted; the kernel log cannot be "
+      "read: no errors of the NVIDIA driver (Xid)"},
+     // The reader of a library file becomes user nobody first.
+     {CAP_SETUID, "CAP_SETUID", "NCCL libraries cannot be read: no NCCL operations"},
+     {CAP_SETGID, "CAP_SETGID", "NCCL libraries cannot be read: no NCCL operations"},
+     {CAP_KILL, "CAP_KILL", "a reader of an NCCL library that hangs cannot be ended"}}};
 
 std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
     const auto text = inventory::read_file(root + "/proc/self/status", status_bytes);
