@@ -16,6 +16,11 @@ import tarfile
 import tempfile
 import unittest
 
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 BUILD = os.path.realpath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 COLLWIRE = os.path.join(BUILD, "collwire")
@@ -254,6 +259,27 @@ class Package(unittest.TestCase):
         self.assertEqual(os.listdir(folder), ["note.txt"])
         run(trim, folder, "2GiB", status=2)
         run(trim, os.path.join(folder, "absent"), "2", status=2)
+
+    @unittest.skipUnless(yaml, "python3-yaml is not installed")
+    def test_daemonset_has_the_rights_of_the_unit(self):
+        folder = os.path.join(self.prefix, "share/doc/collwire/deploy/kubernetes")
+        with open(os.path.join(folder, "daemonset.yaml"), encoding="utf-8") as file:
+            document = yaml.safe_load(file)
+        self.assertEqual((document["apiVersion"], document["kind"]), ("apps/v1", "DaemonSet"))
+        template = document["spec"]["template"]
+        self.assertEqual(template["metadata"]["labels"], document["spec"]["selector"]["matchLabels"])
+        pod, = [template["spec"]]
+        container, = pod["containers"]
+        self.assertTrue(pod["hostPID"] and pod["hostNetwork"])
+        with open(os.path.join(self.prefix, "lib/systemd/system/collwire-record.service"), encoding="utf-8") as file:
+            rights = re.search(r"^CapabilityBoundingSet=(.*)$", file.read(), re.MULTILINE).group(1).split()
+        self.assertEqual(["CAP_" + name for name in container["securityContext"]["capabilities"]["add"]], rights)
+        self.assertEqual(container["securityContext"]["capabilities"]["drop"], ["ALL"])
+        self.assertEqual({mount["name"] for mount in container["volumeMounts"]}, {volume["name"] for volume in pod["volumes"]})
+        self.assertTrue(container["image"].endswith(":" + run(COLLWIRE, "--version").stdout.split()[-1]))
+        # Its options are ones that exist.
+        words = container["args"][0].split("exec ")[1].split()
+        self.assertLessEqual({word for word in words if word.startswith("-")}, self.verbs[("record",)])
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
     def test_systemd_accepts_the_unit(self):
