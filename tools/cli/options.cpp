@@ -14,6 +14,7 @@
 #include "base/exit_status.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/topology/import/importer.h"
+#include "tools/cli/command_tree.h"
 #include "tools/cli/help.h"
 
 namespace collwire::cli {
@@ -75,6 +76,8 @@ void add_doctor(CLI::App &app, std::optional<Command> &chosen) {
         app, "doctor", "Check what can be traced on this machine, what not, why, and how to fix it",
         HELP_DOCTOR);
     verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/doctor.md)");
+    verb->add_flag("--all", command->all,
+                   "Print every check with what it found, also those that are ok");
     auto *nccl = verb->add_option("--nccl", command->nccl_file,
                                   "Check this libnccl.so.2 instead of the machine: which probes "
                                   "and fields are found in it (docs/nccl-layout.md)")
@@ -346,7 +349,64 @@ void add_diagnose(CLI::App &app, std::optional<Command> &chosen) {
     verb->callback([command, &chosen] { chosen = *command; });
 }
 
+std::unique_ptr<CLI::App> make_app(bool has_separator, std::optional<Command> &chosen) {
+    auto app = std::make_unique<CLI::App>(
+        "Shows which NCCL operation sent which bytes over which link. NCCL and the job stay "
+        "unchanged",
+        "collwire");
+    app->formatter(std::make_shared<HelpFormatter>());
+    app->set_help_flag("-h,--help", "Print this help");
+    app->set_version_flag("--version", "collwire " COLLWIRE_VERSION, "Print the version");
+    app->require_subcommand(1);
+    app->failure_message(usage_message);
+    app->footer(std::string(HELP_COLLWIRE));
+    add_doctor(*app, chosen);
+    add_record(*app, has_separator, chosen);
+    add_run(*app, has_separator, chosen);
+    add_dump(*app, chosen);
+    add_topology(*app, chosen);
+    add_report(*app, chosen);
+    add_inspect(*app, chosen);
+    add_diagnose(*app, chosen);
+    return app;
+}
+
+OptionEntry entry_of(const CLI::Option &option) {
+    OptionEntry entry;
+    for (const std::string &name : option.get_snames())
+        entry.names.push_back("-" + name);
+    for (const std::string &name : option.get_lnames())
+        entry.names.push_back("--" + name);
+    entry.positional = entry.names.empty();
+    if (entry.positional)
+        entry.names.push_back(option.get_name(true));
+    if (option.get_type_size() != 0) {
+        const std::string type = option.get_type_name();
+        entry.value = type.substr(0, type.find(':')); // the rest describes validators
+    }
+    // CLI11 prints a flag that takes a value as --flag{value}.
+    entry.value_optional = option.get_name(false, true).find('{') != std::string::npos;
+    entry.default_value = option.get_default_str();
+    entry.description = option.get_description();
+    entry.required = option.get_required();
+    return entry;
+}
+
+CommandEntry entry_of(const CLI::App &app) {
+    CommandEntry entry{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
+    for (const CLI::Option *option : app.get_options())
+        entry.options.push_back(entry_of(*option));
+    for (const CLI::App *verb : app.get_subcommands({}))
+        entry.verbs.push_back(entry_of(*verb));
+    return entry;
+}
+
 } // namespace
+
+CommandEntry command_tree() {
+    std::optional<Command> chosen;
+    return entry_of(*make_app(false, chosen));
+}
 
 ParsedCommand parse_command(int argc, const char *const *argv, std::ostream &out,
                             std::ostream &err) {
@@ -356,29 +416,13 @@ ParsedCommand parse_command(int argc, const char *const *argv, std::ostream &out
         err << "collwire: nothing after --. Fix: give a command, or omit --\n";
         return {.command = {}, .status = EXIT_USAGE};
     }
-    CLI::App app{"Shows which NCCL operation sent which bytes over which link. NCCL and the job "
-                 "stay unchanged",
-                 "collwire"};
-    app.formatter(std::make_shared<HelpFormatter>());
-    app.set_help_flag("-h,--help", "Print this help");
-    app.set_version_flag("--version", "collwire " COLLWIRE_VERSION, "Print the version");
-    app.require_subcommand(1);
-    app.failure_message(usage_message);
-    app.footer(std::string(HELP_COLLWIRE));
-
     ParsedCommand parsed;
-    add_doctor(app, parsed.command);
-    add_record(app, separator != end, parsed.command);
-    add_run(app, separator != end, parsed.command);
-    add_dump(app, parsed.command);
-    add_topology(app, parsed.command);
-    add_report(app, parsed.command);
-    add_inspect(app, parsed.command);
-    add_diagnose(app, parsed.command);
+    const auto app = make_app(separator != end, parsed.command);
     try {
-        app.parse(argc, argv);
+        app->parse(argc, argv);
     } catch (const CLI::ParseError &failure) {
-        return {.command = {}, .status = app.exit(failure, out, err) == 0 ? EXIT_DONE : EXIT_USAGE};
+        return {.command = {},
+                .status = app->exit(failure, out, err) == 0 ? EXIT_DONE : EXIT_USAGE};
     }
     return parsed;
 }

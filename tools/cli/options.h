@@ -18,6 +18,7 @@ namespace collwire::cli {
 
 struct DoctorCommand {
     bool json = false;
+    bool all = false;      // checks that are ok, too
     std::string nccl_file; // empty: check this machine
     std::vector<std::string> symbols;
     std::string export_directory; // empty: print the layout

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -27,11 +28,31 @@ int print(std::string_view text, int status) {
     return EXIT_FAILED;
 }
 
-int check_machine(bool json) {
-    const doctor::DoctorReport report = doctor::run_doctor({});
+doctor::NcclLook look_at_library(const std::string &path) {
+    using Outcome = doctor::NcclLook::Outcome;
+    const auto layout = nccl::layout_of_file(path);
+    if (!layout)
+        return {Outcome::Unreadable, layout.failure().message};
+    const std::string version = layout->version.empty() ? "unknown version" : layout->version;
+    const nccl::Capability *operations = nccl::find_capability(*layout, "operations");
+    if (!layout->not_recorded.empty() || operations == nullptr)
+        return {Outcome::Unknown, version + ", not recorded"};
+    if (!layout->calls_only.empty())
+        return {Outcome::Unknown, version + ", stripped, no layout is known"};
+    const bool exact = operations->rung == nccl::Certainty::Exact;
+    return {exact ? Outcome::Exact : Outcome::Inferred,
+            fmt::format("{}, operations {}", version, nccl::certainty_name(operations->rung))};
+}
+
+int check_machine(const DoctorCommand &command) {
+    doctor::DoctorOptions options;
+    options.nccl_library = look_at_library;
+    const doctor::DoctorReport report = doctor::run_doctor(std::move(options));
     const char *no_colour = std::getenv("NO_COLOR");
     const bool colour = isatty(STDOUT_FILENO) == 1 && (no_colour == nullptr || *no_colour == '\0');
-    return print(json ? render_json(report, COLLWIRE_VERSION) : render_text(report, colour),
+    if (command.json)
+        return print(render_json(report, COLLWIRE_VERSION), report.exit_status);
+    return print(command.all ? render_text(report, colour) : render_screen(report, colour),
                  report.exit_status);
 }
 
@@ -60,7 +81,7 @@ int check_library(const DoctorCommand &command) {
 } // namespace
 
 int run_doctor(const DoctorCommand &command) {
-    return command.nccl_file.empty() ? check_machine(command.json) : check_library(command);
+    return command.nccl_file.empty() ? check_machine(command) : check_library(command);
 }
 
 } // namespace collwire::cli

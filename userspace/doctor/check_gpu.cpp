@@ -79,7 +79,7 @@ std::vector<Check> check_gpu(const DoctorOptions &options) {
              installed.empty()
                  ? fmt::format("install {} next to collwire", CW_GPU_LIBRARY)
                  : "start their jobs with collwire run -- CMD, or record --gpu --inject PID",
-             false}};
+             false, installed.empty() ? Code::NoGuestLibrary : Code::GuestLibraryNotLoaded}};
 }
 
 } // namespace collwire::doctor

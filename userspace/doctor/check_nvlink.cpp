@@ -35,14 +35,16 @@ Check check_counters(const NvlinkLook &look, bool has_driver) {
                 look.problem + ", but the driver is loaded",
                 "record has no NVLink counters",
                 "install the driver's user-space libraries, or pass them into the container",
-                false};
+                false,
+                Code::NoNvml};
     if (look.outcome != NvlinkLook::Outcome::Listed)
         return {NAME,
                 CheckState::Limited,
                 look.problem,
                 "record has no NVLink counters",
                 "nvidia-smi says which GPU is ill",
-                false};
+                false,
+                Code::NvmlFailed};
     if (look.gpus.empty())
         return ok(NAME, "no GPU");
     const bool lacks_bytes = std::ranges::any_of(
@@ -53,7 +55,8 @@ Check check_counters(const NvlinkLook &look, bool has_driver) {
                 listed(look) + "; NVML has no byte counter for some",
                 "the NVLink bytes of these GPUs are not measured",
                 "a newer driver",
-                false};
+                false,
+                Code::NoNvlinkBytes};
     return ok(NAME, listed(look));
 }
 
@@ -70,7 +73,8 @@ Check check_log(const std::string &root) {
             is_absent ? "no /dev/kmsg" : "not readable",
             "record has no errors of the NVIDIA driver (Xid)",
             is_absent ? "pass /dev/kmsg into the container" : "run as root, or with CAP_SYSLOG",
-            false};
+            false,
+            is_absent ? Code::NoKernelLog : Code::KernelLogUnreadable};
 }
 
 } // namespace

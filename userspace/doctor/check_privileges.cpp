@@ -12,7 +12,8 @@ namespace collwire::doctor {
 namespace {
 
 constexpr std::size_t status_bytes = 64UL * 1024;
-constexpr std::string_view run_as_root = "sudo collwire ...";
+constexpr std::string_view as_root_in_container =
+    "privileged: true, docker run --privileged, or the unit's CapabilityBoundingSet=";
 
 struct Capability {
     int number;
@@ -21,7 +22,7 @@ struct Capability {
 };
 
 // CAP_SYS_ADMIN decides: CAP_BPF + CAP_PERFMON alone lack module BTF by id, and uprobes before 6.6.
-constexpr std::array<Capability, 4> capability_list = {
+constexpr std::array<Capability, 7> capability_list = {
     {{CAP_SYS_ADMIN, "CAP_SYS_ADMIN",
       "no BPF program can be loaded: no queue pairs, no bytes per queue pair"},
      {CAP_SYS_PTRACE, "CAP_SYS_PTRACE",
@@ -30,7 +31,12 @@ constexpr std::array<Capability, 4> capability_list = {
       "libraries in directories of other users cannot be opened: posts through them are not "
       "counted"},
      {CAP_SYSLOG, "CAP_SYSLOG",
-      "kernel addresses are hidden: rdma_rxe packets cannot be counted"}}};
+      "kernel addresses are hidden: rdma_rxe packets cannot be counted; the kernel log cannot be "
+      "read: no errors of the NVIDIA driver (Xid)"},
+     // The reader of a library file becomes user nobody first.
+     {CAP_SETUID, "CAP_SETUID", "NCCL libraries cannot be read: no NCCL operations"},
+     {CAP_SETGID, "CAP_SETGID", "NCCL libraries cannot be read: no NCCL operations"},
+     {CAP_KILL, "CAP_KILL", "a reader of an NCCL library that hangs cannot be ended"}}};
 
 std::optional<std::uint64_t> effective_capabilities(const std::string &root) {
     const auto text = inventory::read_file(root + "/proc/self/status", status_bytes);
@@ -50,7 +56,8 @@ Check check_capabilities(const std::string &root, std::uint64_t effective) {
                 "valid in this user namespace only (a rootless container), not on the machine",
                 "no BPF program can be loaded: no queue pairs, no bytes per queue pair",
                 "run collwire outside the container, or in a privileged one",
-                true};
+                true,
+                Code::CapabilitiesOfUserNamespace};
     Check check = ok("capabilities", "complete for recording");
     std::string lacking;
     for (const Capability &capability : capability_list) {
@@ -64,8 +71,10 @@ Check check_capabilities(const std::string &root, std::uint64_t effective) {
     }
     if (!lacking.empty()) {
         check.found = "this process lacks " + lacking;
-        check.fix = run_as_root;
+        check.fix = privilege_fix(root);
         check.permission = true;
+        check.code = check.fix == as_root_in_container ? Code::CapabilityMissingToRoot
+                                                       : Code::CapabilityMissing;
     }
     return check;
 }
@@ -79,7 +88,8 @@ Check check_pid_namespace(const std::string &root) {
             "queue pairs cannot be matched to processes: record refuses to run, except with "
             "--counters-only",
             "run collwire outside the container, or with --pid=host (hostPID: true)",
-            true};
+            true,
+            Code::PidNamespace};
 }
 
 Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) {
@@ -105,12 +115,14 @@ Check check_memory_limit(const DoctorOptions &options, std::uint64_t effective) 
             CheckState::Limited,
             "limit " + (soft.empty() ? std::string("unknown") : soft + " bytes"),
             "kernels before 5.11 charge BPF maps to it and refuse large ones",
-            "ulimit -l unlimited, or " + std::string(run_as_root),
-            true};
+            privilege_fix(root),
+            true,
+            Code::LockedMemory};
 }
 
 Check check_number(const std::string &root, std::string name, const std::string &path,
-                   std::uint64_t highest, std::string effect, std::string fix, bool privileged) {
+                   std::uint64_t highest, std::string effect, std::string fix, bool privileged,
+                   Code code) {
     const auto value = inventory::read_line(root + path);
     if (!value)
         return ok(std::move(name), "no such setting on this kernel");
@@ -118,7 +130,13 @@ Check check_number(const std::string &root, std::string name, const std::string 
     // A negative number is the most permissive setting of these files.
     if (privileged || value->starts_with('-') || (number && *number <= highest))
         return ok(std::move(name), *value + (privileged ? ", does not apply to this user" : ""));
-    return {std::move(name), CheckState::Limited, *value, std::move(effect), std::move(fix), true};
+    return {std::move(name),
+            CheckState::Limited,
+            *value,
+            std::move(effect),
+            std::move(fix),
+            true,
+            code};
 }
 
 Check check_proc(const std::string &root, bool privileged) {
@@ -137,8 +155,9 @@ Check check_proc(const std::string &root, bool privileged) {
                     CheckState::Limited,
                     std::string(option),
                     "queue pairs of other users: only the pid of the owner is known",
-                    std::string(run_as_root),
-                    true};
+                    privilege_fix(root),
+                    true,
+                    Code::ProcessesHidden};
         }
         return ok("/proc", "all processes visible");
     }
@@ -147,10 +166,24 @@ Check check_proc(const std::string &root, bool privileged) {
             "not mounted",
             "no program, job or cgroup for the owner of a queue pair",
             "mount -t proc proc /proc",
-            false};
+            false,
+            Code::NoProc};
 }
 
 } // namespace
+
+// Root that lacks a capability is in a container or a service: sudo does not help.
+std::string privilege_fix(const std::string &root) {
+    const auto text = inventory::read_file(root + "/proc/self/status", status_bytes);
+    for (const std::string_view line :
+         inventory::split(text ? std::string_view(*text) : "", '\n')) {
+        // "Uid:  real  effective  saved  file system"
+        if (line.starts_with("Uid:\t") && inventory::split(line, '\t').size() > 2 &&
+            inventory::split(line, '\t')[2] == "0")
+            return std::string(as_root_in_container);
+    }
+    return privilege_fix_without_root;
+}
 
 bool has_capability(const std::string &root, int capability) {
     return (effective_capabilities(root).value_or(0) >> capability & 1) != 0;
@@ -168,10 +201,11 @@ std::vector<Check> check_privileges(const DoctorOptions &options) {
             // 2 hides them from all users.
             check_number(root, "kptr_restrict", "/proc/sys/kernel/kptr_restrict", syslog ? 1 : 0,
                          "kernel addresses are hidden: rdma_rxe packets cannot be counted",
-                         "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", false),
+                         "sudo sysctl kernel.kptr_restrict=1 (and CAP_SYSLOG)", false,
+                         Code::KernelPointersHidden),
             check_number(root, "perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid", 1,
                          "no probes without CAP_PERFMON; changing this setting is not enough",
-                         std::string(run_as_root), perfmon),
+                         privilege_fix(root), perfmon, Code::PerfEventParanoid),
             check_proc(root, ptrace)};
 }
 

@@ -34,7 +34,8 @@ Check check_subsystem(const std::string &root) {
             "no /sys/class/infiniband",
             "no queue pairs and no RDMA ports on this machine",
             "sudo modprobe ib_uverbs (a kernel with CONFIG_INFINIBAND)",
-            false};
+            false,
+            Code::NoRdmaSubsystem};
 }
 
 Check check_devices(const DoctorReport &report) {
@@ -46,7 +47,8 @@ Check check_devices(const DoctorReport &report) {
                 "doctor still work",
                 "load the NIC driver (sudo modprobe mlx5_ib), or create a software device: sudo "
                 "modprobe rdma_rxe; sudo rdma link add rxe0 type rxe netdev eth0",
-                false};
+                false,
+                Code::NoRdmaDevice};
     std::string found;
     std::string without_index;
     for (const inventory::RdmaDevice &device : report.devices) {
@@ -65,7 +67,8 @@ Check check_devices(const DoctorReport &report) {
             "no device index from RDMA netlink for " + without_index +
                 ": its queue pairs cannot be matched to it",
             "run collwire in the network namespace of the host",
-            false};
+            false,
+            Code::RdmaDeviceOfOtherNamespace};
 }
 
 Check check_ports(const DoctorReport &report) {
@@ -87,7 +90,8 @@ Check check_ports(const DoctorReport &report) {
             (active.empty() ? "none active" : "active: " + active) + "; not active: " + inactive,
             "ports that are down carry no traffic",
             "check the cable and the switch port (ibstat, ip link)",
-            false};
+            false,
+            Code::RdmaPortDown};
 }
 
 Check check_software_devices(const DoctorReport &report) {
@@ -113,17 +117,17 @@ Check check_modules(const std::string &root, DoctorReport &report) {
     if (!refused.empty()) {
         const bool core =
             std::ranges::find(report.unknown_modules, "ib_core") != report.unknown_modules.end();
-        return {
-            "kernel modules",
-            core ? CheckState::Missing : CheckState::Limited,
-            "out-of-tree (OFED, DKMS) and without BTF: " + refused,
-            core ? "their struct layouts are unknown: no queue pairs, no switch tiers, no port "
-                   "events, and posted bytes are in no total; port counters and carrier "
-                   "changes still work"
-                 : "their struct layouts are unknown. rdma_rxe: no packet counts; mlx5: no "
-                   "queue pairs created through DEVX. All else works",
-            "load the in-tree modules, or build these with BTF (needs vmlinux in the build tree)",
-            false};
+        return {"kernel modules",
+                core ? CheckState::Missing : CheckState::Limited,
+                "out-of-tree (OFED, DKMS) and without BTF: " + refused,
+                core ? "their struct layouts are unknown: no queue pairs, no switch tiers, no port "
+                       "events, and posted bytes are in no total; port counters and carrier "
+                       "changes still work"
+                     : "their struct layouts are unknown. rdma_rxe: no packet counts; mlx5: no "
+                       "queue pairs created through DEVX. All else works",
+                "load the in-tree modules, or build these with BTF (vmlinux in the build tree)",
+                false,
+                core ? Code::RdmaCoreUnknown : Code::RdmaModuleUnknown};
     }
     if (!described.empty())
         return ok("kernel modules", "out-of-tree, with BTF: " + described);
@@ -194,9 +198,9 @@ Check check_per_qp_counters(const DoctorReport &report) {
                 CheckState::Limited,
                 "not supported by this kernel or device",
                 effect,
-                "Linux 6.15 or later, and a device with flow tables for counters (not a virtual "
-                "function)",
-                false};
+                "Linux 6.15 or later, and a physical function with flow tables for counters",
+                false,
+                Code::QpCountersUnsupported};
     if (fix.empty())
         return ok(name, "enabled on " + enabled);
     return {name,
@@ -205,7 +209,8 @@ Check check_per_qp_counters(const DoctorReport &report) {
                 (enabled.empty() ? std::string("none") : enabled),
             effect,
             fix,
-            false};
+            false,
+            Code::QpCountersOff};
 }
 
 Check check_port_counters(const std::string &root, const DoctorReport &report) {
@@ -236,7 +241,8 @@ Check check_port_counters(const std::string &root, const DoctorReport &report) {
             (with.empty() ? "" : with + "; ") + "no byte counter: " + without,
             "the report cannot compare the bytes of these ports with a counter",
             "",
-            false};
+            false,
+            Code::NoPortCounter};
 }
 
 } // namespace

@@ -58,7 +58,8 @@ Check check_verbs(const std::string &root) {
             "not on the library path",
             "host programs cannot use RDMA; containers usually have their own copy",
             "sudo apt-get install ibverbs-providers",
-            false};
+            false,
+            Code::NoLibibverbs};
 }
 
 Check check_providers(const std::string &root) {
@@ -82,11 +83,12 @@ Check check_providers(const std::string &root) {
             "none on the library path",
             "posts are counted in containers with their own copy, not in host programs",
             "sudo apt-get install ibverbs-providers",
-            false};
+            false,
+            Code::NoVerbsProviders};
 }
 
 Check check_optional_library(const std::string &root, std::string name, std::string_view library,
-                             std::string effect) {
+                             std::string effect, Code code) {
     std::string path = find_library(root, library);
     if (!path.empty())
         return ok(std::move(name), std::move(path));
@@ -95,7 +97,8 @@ Check check_optional_library(const std::string &root, std::string name, std::str
             std::string(library) + " is not on the library path",
             std::move(effect),
             "",
-            false};
+            false,
+            code};
 }
 
 Check check_numa(const std::string &root) {
@@ -111,7 +114,8 @@ Check check_numa(const std::string &root) {
             "not reported by the kernel",
             "no NUMA node for processes and devices in the capture",
             "boot a kernel with CONFIG_NUMA=y",
-            false};
+            false,
+            Code::NoNuma};
 }
 
 } // namespace
@@ -119,10 +123,11 @@ Check check_numa(const std::string &root) {
 std::vector<Check> check_user_space(const std::string &root) {
     return {check_verbs(root), check_providers(root),
             check_optional_library(root, "CUDA driver", "libcuda.so.1",
-                                   "RDMA tracing does not need it"),
+                                   "RDMA tracing does not need it", Code::NoCudaDriver),
             check_optional_library(root, "NCCL", "libnccl.so.2",
                                    "RDMA tracing does not need it; copies in containers and Python "
-                                   "packages are not searched here, record finds them"),
+                                   "packages are not searched here, record finds them",
+                                   Code::NoNccl),
             check_numa(root)};
 }
 

@@ -10,8 +10,12 @@
 namespace collwire::doctor {
 
 inline Check ok(std::string name, std::string found) {
-    return {std::move(name), CheckState::Ok, std::move(found), "", "", false};
+    return {std::move(name), CheckState::Ok, std::move(found), "", "", false, Code::Ok};
 }
+
+// The fix of a missing privilege. One text for all of them: they are one change.
+inline constexpr const char *privilege_fix_without_root = "sudo collwire ...";
+std::string privilege_fix(const std::string &root);
 
 // Whether this process has a capability in effect (number of linux/capability.h).
 bool has_capability(const std::string &root, int capability);
@@ -27,6 +31,8 @@ std::vector<Check> check_rdma(const DoctorOptions &options, DoctorReport &report
 std::vector<Check> check_gpu(const DoctorOptions &options);
 // NVML, the GPUs' NVLinks and their counters, the kernel log.
 std::vector<Check> check_nvlink(const DoctorOptions &options);
+// The NCCL libraries that processes have mapped.
+std::vector<Check> check_nccl(const DoctorOptions &options);
 // rdma-core's providers, CUDA, NCCL, NUMA.
 std::vector<Check> check_user_space(const std::string &root);
 

@@ -112,7 +112,25 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
                 {{"RDMA subsystem", true}, {"RDMA devices", true}, {"port counters", false}});
     SourceOutlook inventory = outlook(report, "inventory", "devices, ports, addresses, processes",
                                       {{"RDMA devices", false}, {"/proc", false}});
-    std::vector<SourceOutlook> all{qp, wire, posts, events, counters, inventory};
+    SourceOutlook nccl = outlook(report, "nccl", "NCCL operations",
+                                 {{"capabilities", true},
+                                  {"pid namespace", true},
+                                  {"lockdown", true},
+                                  {"kernel BTF", true},
+                                  {"ring buffer", true},
+                                  {"uprobes", true},
+                                  {"NCCL in use", false}});
+    if (uprobes != nullptr && uprobes->state != CheckState::Ok)
+        nccl.state = CheckState::Missing;
+    SourceOutlook sockets = nccl;
+    sockets.name = "sockets";
+    sockets.what = "bytes of NCCL's sockets";
+    const Check *tracepoints = find_check(report, "tracepoints");
+    if (tracepoints != nullptr && tracepoints->state != CheckState::Ok) {
+        sockets.state = std::max(sockets.state, CheckState::Limited);
+        sockets.because.emplace_back("tracepoints");
+    }
+    std::vector<SourceOutlook> all{nccl, sockets, qp, wire, posts, events, counters, inventory};
     if (std::ranges::any_of(report.devices, [](const inventory::RdmaDevice &device) {
             return device.module == "mlx5_ib" || device.module == "mlx5_core";
         }))
@@ -126,7 +144,9 @@ int exit_status(const DoctorReport &report) {
     bool unsupported = false;
     for (const SourceOutlook &source : report.sources) {
         // A machine without rdma_rxe is complete: hardware counts its wire bytes.
-        if (source.state != CheckState::Missing || source.name == "rxe_wire")
+        // NCCL over sockets alone is no answer of this status: it is about RDMA.
+        if (source.state != CheckState::Missing || source.name == "rxe_wire" ||
+            source.name == "nccl" || source.name == "sockets")
             continue;
         for (const std::string &name : source.because) {
             const Check *check = find_check(report, name);
@@ -182,6 +202,7 @@ DoctorReport run_doctor(DoctorOptions options) {
     append(check_kernel(options));
     append(check_rdma(options, report));
     append(check_user_space(options.root));
+    append(check_nccl(options));
     append(check_gpu(options));
     append(check_nvlink(options));
     report.sources = outlooks(report);

@@ -70,7 +70,12 @@ std::string render_json(const DoctorReport &report, std::string_view tool_versio
                           {"found", check.found},
                           {"effect", text_or_null(check.effect)},
                           {"fix", text_or_null(check.fix)},
-                          {"permission", check.permission}});
+                          {"permission", check.permission},
+                          {"code", check.state == CheckState::Ok ? Json(nullptr)
+                                                                 : Json(entry_of(check.code).name)},
+                          {"fix_cost", check.state == CheckState::Ok
+                                           ? Json(nullptr)
+                                           : Json(cost_name(entry_of(check.code).cost))}});
     Json sources = Json::array();
     for (const SourceOutlook &source : report.sources)
         sources.push_back({{"name", source.name},

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "userspace/doctor/codes.h"
 #include "userspace/inventory/rdma_devices.h"
 #include "userspace/netlink/attributes.h"
 
@@ -27,6 +28,7 @@ struct Check {
     std::string effect;      // on traces; empty if ok
     std::string fix;         // the command, or what to ask for; empty if ok or nothing helps
     bool permission = false; // not ok because of a privilege
+    Code code = Code::Ok;    // of the finding
 };
 
 // A source of records and whether it can work here.
@@ -57,8 +59,10 @@ struct DoctorReport {
 std::string_view state_name(CheckState state);
 const Check *find_check(const DoctorReport &report, std::string_view name);
 
-// As text: at most about 100 columns, colour if asked.
+// Every check, at most about 100 columns, colour if asked.
 std::string render_text(const DoctorReport &report, bool colour);
+// One screen: what can be recorded, what not, and the changes, the cheapest first.
+std::string render_screen(const DoctorReport &report, bool colour);
 // One JSON document, schema in docs/doctor.md.
 std::string render_json(const DoctorReport &report, std::string_view tool_version);
 

@@ -38,7 +38,7 @@ std::vector<std::string> installed_guest_libraries() {
         return {};
     const auto folder = program.parent_path();
     std::vector<std::string> found;
-    for (const char *place : {".", "../" COLLWIRE_LIBRARY_FOLDER, "../lib/collwire"}) {
+    for (const char *place : {".", "../lib/collwire"}) {
         const auto path = (folder / place / CW_GPU_LIBRARY).lexically_normal().string();
         if (status_of(path) && std::ranges::find(found, path) == found.end())
             found.push_back(path);
