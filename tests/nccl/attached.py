@@ -31,7 +31,7 @@ class RunningJob:
             for rank in range(RANKS):
                 self.processes.append(self.job.start(rank, directory, "job", words))
             if is_awaited:
-                double_job.wait_until_running(self.job, directory, self.processes)
+                self.wait_until_running()
         except BaseException:
             self.kill()
             raise
@@ -50,6 +50,9 @@ class RunningJob:
         for process in self.processes:
             process.kill()
             process.wait()
+
+    def wait_until_running(self):
+        double_job.wait_until_running(self.job, self.directory, self.processes)
 
     def wait_for_launches(self, n):
         end = time.monotonic() + PATIENCE_S

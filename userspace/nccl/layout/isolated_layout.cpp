@@ -163,7 +163,8 @@ std::string answer_with_debug(std::span<const Result<elf::FileBytes>> files) {
         const auto layout = debug && is_debug_file_of(*library, *debug)
                                 ? layout_with(*library, *debug)
                                 : saved_layout(*library, files[i]->bytes());
-        if (layout)
+        // Another file may tell more than one that is not recorded.
+        if (layout && layout->not_recorded.empty())
             return found(i, *layout);
     }
     const std::uint32_t version = version_of(*library);
