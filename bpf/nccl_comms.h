@@ -143,8 +143,8 @@ static __always_inline bool are_run(const __u32 *indices, __u64 n)
 }
 
 /*
- * For tests: the read that fails, the first `fail_times` times (COLLWIRE_TEST_FAIL_READ). With 0 the
- * verifier removes the check.
+ * For tests: the read that fails, the first `fail_times` times (COLLWIRE_TEST_FAIL_READ). With 0
+ * the verifier removes the check.
  */
 const volatile __u32 fail_read = CW_NCCL_READ_NONE;
 const volatile __u32 fail_times = 0;
@@ -209,9 +209,10 @@ static __always_inline bool find_owner(struct cw_nccl_comm_entry *entry, __u64 c
  * The entries of proxyOps that this communicator's operations may use: those of all local ranks of
  * the communicator that owns its connections, in the order of ncclProxyStart. A communicator that
  * shares connections (splitShare) may send through a rank outside of it. Entries are by local rank
- * of the owner; since 2.30.7, and in 2.30.3 and 2.30.4 if ranks of several cliques reach one another,
- * by its rank. Their number (peerArraySize) says which: it is that of local ranks, or that of ranks.
- * False: the memory that lists them is not mapped. Without proxy_ops the next launch tries again.
+ * of the owner; since 2.30.7, and in 2.30.3 and 2.30.4 if ranks of several cliques reach one
+ * another, by its rank. Their number (peerArraySize) says which: it is that of local ranks, or that
+ * of ranks. False: the memory that lists them is not mapped. Without proxy_ops the next launch
+ * tries again.
  */
 static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64 comm)
 {
@@ -325,6 +326,18 @@ static __always_inline bool emit_comm(__u64 comm, const struct cw_nccl_comm_entr
 }
 
 /*
+ * 1: the memory that lists them is not mapped. Global: the verifier checks it once, and not with
+ * each state of a caller.
+ */
+__weak __noinline long meet_proxies(__u64 comm)
+{
+	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
+	struct cw_nccl_comm_entry *entry = bpf_map_lookup_elem(&comms, &key);
+
+	return entry && !find_proxies(entry, comm);
+}
+
+/*
  * Makes the entry of a communicator at its discovery and emits its record. Not inlined: its stack
  * is free again afterwards.
  */
@@ -346,21 +359,12 @@ static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 co
 		return 1;
 	entry->mm = mm_of_current();
 	entry->generation_ns = bpf_ktime_get_ns();
-	(void)find_proxies(entry, comm);
+	(void)meet_proxies(comm);
 	if (emit_comm(comm, entry, flags, parent, color))
 		return 0;
 	/* No record was emitted: it is discovered again at its next call or launch. */
 	bpf_map_delete_elem(&comms, &key);
 	return 1;
-}
-
-/* 1: the memory that lists them is not mapped. */
-static __noinline long meet_proxies(__u64 comm)
-{
-	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
-	struct cw_nccl_comm_entry *entry = bpf_map_lookup_elem(&comms, &key);
-
-	return entry && !find_proxies(entry, comm);
 }
 
 /* NULL: not a communicator, or the table is full, which is counted. */

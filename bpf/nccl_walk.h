@@ -92,9 +92,9 @@ struct ops_walk {
 	__u8 unread;	   /* a connection */
 	__u8 posted_early; /* operations that no list contains any more */
 	__u8 over;
-	__u8 is_long;	 /* the list */
-	__u8 descends;	 /* the list, in its addresses */
-	__u8 is_run;	 /* of proxies */
+	__u8 is_long;	  /* the list */
+	__u8 descends;	  /* the list, in its addresses */
+	__u8 is_run;	  /* of proxies */
 	__u8 unread_read; /* enum cw_nccl_read: the last that failed, at unread_at */
 	__u64 unread_at;
 	__u32 n_all_ops; /* counted by the first walk */

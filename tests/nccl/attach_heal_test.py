@@ -50,12 +50,12 @@ def check_messages(fault, said):
     return [] if HEALED.search(said, named.end()) else [f"its recovery is not said:\n{said}"]
 
 
-def run_batch(arguments, library, directory, faults):
+def run_batch(arguments, job, directory, faults):
     recordings = {}
     try:
         for fault in faults:
             path = f"{directory}/{fault.replace(':', '-').replace('[]', '-each')}"
-            recordings[fault] = attached.Recording(arguments.collwire, path, "--nccl", library, fault=fault)
+            recordings[fault] = attached.Recording(arguments.collwire, path, *job.recorder_options, fault=fault)
         time.sleep(RECORD_S)  # the time that is judged
     finally:
         for recording in recordings.values():
@@ -68,7 +68,7 @@ def run(arguments, library, directory):
     with attached.RunningJob(arguments, library, directory) as job:
         job.wait_for_launches(3)
         for first in range(0, len(faults), AT_ONCE):
-            recordings.update(run_batch(arguments, library, directory, faults[first:first + AT_ONCE]))
+            recordings.update(run_batch(arguments, job, directory, faults[first:first + AT_ONCE]))
     for fault, recording in recordings.items():
         said = recording.recorder.said()
         if recording.recorder.status not in (0, one_machine.LOST):

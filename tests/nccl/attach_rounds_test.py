@@ -94,7 +94,7 @@ def record_round(arguments, library, directory, chance):
         try:
             for i, after_s in enumerate(begins):
                 time.sleep(max(0, begin + after_s - time.monotonic()))
-                recordings.append(attached.Recording(arguments.collwire, f"{directory}/capture{i}", "--nccl", library))
+                recordings.append(attached.Recording(arguments.collwire, f"{directory}/capture{i}", *job.recorder_options))
             job.wait_for_launches(3)
             time.sleep(RECORD_S)  # the time that is judged
         finally:

@@ -11,14 +11,14 @@ import double_job
 import identity_truth
 import late_truth
 
-RANKS, RANKS_PER_NODE = 4, 2
+RANKS, RANKS_PER_NODE = 4, 1
 HEALED_NS = 2_000_000_000  # after "recording": from then on every operation has to be exact
 EDGE_NS = 1_000_000_000
 PATIENCE_S = 120
 
 
 class RunningJob:
-    """Four ranks of two nodes, until the end of the block."""
+    """Four ranks of as many nodes, until the end of the block."""
 
     def __init__(self, arguments, library, directory, plan="attach", environment=None, is_awaited=True):
         self.directory = directory
@@ -50,6 +50,11 @@ class RunningJob:
         for process in self.processes:
             process.kill()
             process.wait()
+
+    @property
+    def recorder_options(self):
+        """Other jobs on the machine are not recorded."""
+        return ["--nccl", self.job.library, *(word for process in self.processes for word in ("--pid", str(process.pid)))]
 
     def wait_until_running(self):
         double_job.wait_until_running(self.job, self.directory, self.processes)
@@ -111,7 +116,7 @@ def judge(arguments, recording, directory, fewest):
     begin_ns = quietest(doubles, healed_ns, healed_ns + EDGE_NS)
     until_ns = quietest(doubles, end_ns - EDGE_NS, end_ns)
     doubles = [[kernel for kernel in log if kernel["launched_ns"] < until_ns] for log in doubles]
-    report["p2p"] = [operation for operation in report["p2p"] if operation["launched_realtime_ns"] < until_ns]
+    report["p2p"] = [operation for operation in report["p2p"] if (operation["launched_realtime_ns"] or until_ns) < until_ns]
     is_local = identity_truth.same_node(jobs, RANKS_PER_NODE)
     host = report["hosts"][0]["name"]
     logs = {(host, log[0]["pid"]): rank for rank, log in enumerate(jobs)}

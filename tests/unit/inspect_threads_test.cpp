@@ -98,7 +98,8 @@ TEST(Threads, NumberOfAPthread) {
     EXPECT_EQ(thread_number(self, numbers, reinterpret_cast<std::uint64_t>(&other)), 0U);
 }
 
-// In a pid namespace that has started 32,000 tasks, upper halves of pointers are numbers of threads.
+// In a pid namespace that has started 32,000 tasks, upper halves of pointers are numbers of
+// threads.
 TEST(Threads, NumberOfAnotherThreadInAStructPthread) {
     constexpr std::size_t WORDS = 576;
     Sitting sitting;

@@ -43,7 +43,7 @@ enum cw_nccl_read {
 	CW_NCCL_READ_OWN_PROXY = 13,
 	CW_NCCL_READ_RANKS_OF_PARENT_NODE = 14,
 	CW_NCCL_READ_PROXIES = 15,
-	CW_NCCL_READ_LISTS = 16,      /* of operations, one for each proxy */
+	CW_NCCL_READ_LISTS = 16, /* of operations, one for each proxy */
 	CW_NCCL_READ_OPERATION = 17,
 	CW_NCCL_READ_TASK = 18,
 	CW_NCCL_READ_CONNECTION = 19, /* up to its network's own structure */
@@ -63,7 +63,7 @@ struct cw_nccl_comm_entry {
 	__u32 unread;
 	__u64 unread_at;
 	__u64 owner_unread_ns; /* the first time that the owner of its connections was not read */
-	__u64 n_unread; /* the last launches, as many, lack operations: a read failed */
+	__u64 n_unread;	       /* the last launches, as many, lack operations: a read failed */
 	struct cw_nccl_shape_at_hand shapes[CW_NCCL_SHAPES_AT_HAND]; /* by bits of the shape */
 	__u32 proxies[CW_NCCL_PROXIES];				     /* indices into proxy_ops */
 };

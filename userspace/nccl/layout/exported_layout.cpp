@@ -55,9 +55,9 @@ constexpr std::string_view LAST_ERROR_TEXT =
 constexpr std::uint64_t HASH_BYTES = 8;
 constexpr std::uint32_t FIRST_WITH_HASH_THERE = 21800;
 
-constexpr std::array<std::string_view, 5> EXPORTED_FIELDS{
-    "ncclComm.rank", "ncclComm.nRanks", "ncclComm.cudaDev", "ncclComm.commHash",
-    "ncclComm.startMagic"};
+constexpr std::array<std::string_view, 5> EXPORTED_FIELDS{"ncclComm.rank", "ncclComm.nRanks",
+                                                          "ncclComm.cudaDev", "ncclComm.commHash",
+                                                          "ncclComm.startMagic"};
 
 constexpr std::string_view SOURCE = "the functions that it exports";
 

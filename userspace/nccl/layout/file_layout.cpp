@@ -197,8 +197,8 @@ private:
         return recipe.need == Need::Optional;
     }
 
-    // A fork, or its compiler, may have inlined it, or left out its name. Then it is found by what it
-    // logs, as in a stripped file; else the application's call comes right before.
+    // A fork, or its compiler, may have inlined it, or left out its name. Then it is found by what
+    // it logs, as in a stripped file; else the application's call comes right before.
     void plan_cleanup(Capability &capability) {
         constexpr std::array NAMES{CLEANUP};
         const LoggedNames logged{file_, NAMES};

@@ -33,8 +33,8 @@ struct ProxyOf {
 
 // `comms`: all known communicators of this machine. `index`: NCCL's own, in the communicator that
 // `comm` was split from if both share their proxies. It is by local rank if there are as many lists
-// as local ranks, or `n_lists` is empty; else by rank. Empty: the rank is unknown here, or two ranks
-// fit.
+// as local ranks, or `n_lists` is empty; else by rank. Empty: the rank is unknown here, or two
+// ranks fit.
 std::optional<ProxyOf> proxy_of(std::span<const cw_nccl_comm> comms, const cw_nccl_comm &comm,
                                 std::uint32_t index, std::optional<std::int32_t> n_lists);
 

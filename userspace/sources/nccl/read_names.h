@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reads of NCCL's memory that the BPF programs do, by name: in messages, and for tests that make
-// one fail.
+// The reads of NCCL's memory that the BPF programs do, by name: in messages, and for tests that
+// make one fail.
 #pragma once
 
 #include <cstdint>

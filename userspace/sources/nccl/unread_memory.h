@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of NCCL that the BPF programs could not read: a program takes no page faults, so what is not
-// present at that moment fails. The recorder reads it, in its own time: then the kernel fetches it,
-// and the next launch finds it.
+// Memory of NCCL that the BPF programs could not read: a program takes no page faults, so what is
+// not present at that moment fails. The recorder reads it, in its own time: then the kernel fetches
+// it, and the next launch finds it.
 #pragma once
 
 #include <cstdint>
