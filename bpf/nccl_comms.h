@@ -162,7 +162,7 @@ static __always_inline bool fails_on_purpose(__u32 read)
 static __always_inline bool unread(struct cw_nccl_comm_entry *entry, __u32 read, __u64 address)
 {
 	entry->unread = read;
-	entry->unread_at = address;
+	entry->unread_at = address; /* 0: failed on purpose, where there is no array */
 	return false;
 }
 

@@ -21,13 +21,12 @@ READS = ("proxyState", "proxyOps", "localRank", "localRankToRank", "topParentRan
 # The recorder's own reads at attach, by number, from the table of communicators on.
 MEMORY = tuple(f"memory:{n}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 25, 26, 30, 40, 60, 80, 120, 200, 300))
 # Of these a launch without its operations is counted, in every version.
-COUNTED = {"proxyState", "proxyOps", "localRank", "localRankToRank", "topParentRanks", "topParentLocalRanks", "sharedRes", "owner", "localRanks",
-           "proxies", "lists"}
+COUNTED = {"proxyOps", "localRank", "localRankToRank", "topParentRanks", "topParentLocalRanks", "sharedRes", "owner", "localRanks", "proxies", "lists"}
 FEW = ("proxies:40", "localRank", "owner.startMagic", "lists", "connection", "memory:3", "memory:6", "memory:30")
 AT_ONCE = 8
 RECORD_S = 7
 FEWEST = 20
-UNREAD = re.compile(r"nccl: communicator 0x\w+ rank \d of process \d+: its launches are not read \((\S+) at 0x\w+: was not in memory")
+UNREAD = re.compile(r"nccl: communicator 0x\w+ rank \d of process \d+: its launches are not read \((\S+) at 0x\w+: ")
 HEALED = re.compile(r"nccl: resolved: communicator ")
 
 

@@ -23,7 +23,7 @@ class RunningJob:
     def __init__(self, arguments, library, directory, plan="attach", environment=None, is_awaited=True):
         self.directory = directory
         self.job = double_job.Job(library, arguments.build, RANKS, ranks_per_node=RANKS_PER_NODE,
-                                  environment={"NCCL_COMM_SPLIT_SHARE_RESOURCES": "1", **(environment or {})})
+                                  environment={"NCCL_COMM_SPLIT_SHARE_RESOURCES": "1", "NCCL_RAS_ENABLE": "1", **(environment or {})})
         self.job.write_layout(directory)
         words = ["--plan", os.path.join(cases.JOBS, f"{plan}.job"), "--count", "0"]
         self.processes = []

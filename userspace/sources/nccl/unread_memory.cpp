@@ -90,7 +90,7 @@ void UnreadMemory::poll(const cw_nccl_comm &comm) {
     }
     const process::ProcessView view{static_cast<pid_t>(comm.tgid)};
     auto unreadable = nccl::fetch_proxies(view, *library->bpf_layout, comm.comm);
-    if (!view.read<std::uint32_t>(entry.unread_at))
+    if (entry.unread_at != 0 && !view.read<std::uint32_t>(entry.unread_at))
         unreadable = entry.unread_at;
     if (entry.n_unread >= FEWEST_UNREAD)
         unread_.insert_or_assign(address, problem_of(comm, entry, unreadable));
