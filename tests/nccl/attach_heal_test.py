@@ -22,9 +22,10 @@ READS = ("proxyState", "proxyOps", "localRank", "localRankToRank", "topParentRan
 MEMORY = tuple(f"memory:{n}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 25, 26, 30, 40, 60, 80, 120, 200, 300))
 # Of these a launch without its operations is counted, in every version.
 COUNTED = {"proxyOps", "localRank", "localRankToRank", "topParentRanks", "topParentLocalRanks", "sharedRes", "owner", "localRanks", "proxies", "lists"}
-FEW = ("proxies:40", "localRank", "owner.startMagic", "lists", "connection", "memory:3", "memory:6", "memory:30")
+FEW = ("proxies:30", "localRank", "owner.startMagic", "lists", "connection", "memory:3", "memory:6", "memory:30")
 AT_ONCE = 8
-RECORD_S = 7
+RECORD_S = 8
+MANY_NS = 4_000_000_000  # for that long a read may fail that fails 30 times
 FEWEST = 20
 UNREAD = re.compile(r"nccl: communicator 0x\w+ rank \d of process \d+: its launches are not read \((\S+) at 0x\w+: ")
 HEALED = re.compile(r"nccl: resolved: communicator ")
@@ -36,12 +37,16 @@ def faults_of(arguments):
     return [f"{FEW[0]}", *READS, *MEMORY] if one_machine.IS_FULL else list(FEW)
 
 
+def is_many(fault):
+    return ":" in fault and not fault.startswith("memory:")
+
+
 def check_messages(fault, said):
-    """A read that fails 40 times is named, and its recovery, too."""
-    name, _, times = fault.partition(":")
+    """A read that fails 30 times is named, and its recovery, too."""
+    name = fault.partition(":")[0]
     if name in COUNTED and "failed reads of NCCL memory" not in said:
         return [f"no read failed:\n{said}"]
-    if name == "memory" or not times:
+    if not is_many(fault):
         return []
     named = UNREAD.search(said)
     if not named or named[1] != name:
@@ -73,7 +78,7 @@ def run(arguments, library, directory):
         if recording.recorder.status not in (0, one_machine.LOST):
             problems.append(f"{fault}: exit {recording.recorder.status}\n{said}")
             continue
-        compared, of_fault = attached.judge(arguments, recording, directory, FEWEST)
+        compared, of_fault = attached.judge(arguments, recording, directory, FEWEST, *([MANY_NS] if is_many(fault) else []))
         figures += compared
         problems += [f"{fault}: {problem}" for problem in [*of_fault[:5], *check_messages(fault, said)]]
     print(f"{arguments.version}: {len(recordings)} recorders, each with one read that failed; {figures} operations compared, {len(problems)} problems")

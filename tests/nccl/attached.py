@@ -107,11 +107,11 @@ def quietest(doubles, begin_ns, end_ns):
     return at + gap // 2
 
 
-def judge(arguments, recording, directory, fewest):
-    """Every operation between two quiet moments, the first of which is 2 s after "recording", is exact. Returns (figures compared, problems)."""
+def judge(arguments, recording, directory, fewest, healed_after_ns=HEALED_NS):
+    """Every operation between two quiet moments, the first of which is 2 s after "recording" unless given, is exact. Returns (figures compared, problems)."""
     jobs, doubles = (one_machine.logs_of(directory, name, RANKS) for name in ("job", "truth"))
     report = one_machine.report_of(arguments.collwire, recording.path, f"{recording.path}.json", jobs)
-    healed_ns, end_ns = recording.ready_ns + HEALED_NS, recording.end_ns - EDGE_NS
+    healed_ns, end_ns = recording.ready_ns + healed_after_ns, recording.end_ns - EDGE_NS
     assert end_ns - healed_ns > 2 * EDGE_NS, "the recording was too short for this test"
     begin_ns = quietest(doubles, healed_ns, healed_ns + EDGE_NS)
     until_ns = quietest(doubles, end_ns - EDGE_NS, end_ns)
