@@ -143,64 +143,133 @@ static __always_inline bool are_run(const __u32 *indices, __u64 n)
 }
 
 /*
+ * For tests: the read that fails, the first `fail_times` times (COLLWIRE_TEST_FAIL_READ). With 0
+ * the verifier removes the check.
+ */
+const volatile __u32 fail_read = CW_NCCL_READ_NONE;
+const volatile __u32 fail_times = 0;
+__u32 n_failed_on_purpose;
+
+static __always_inline bool fails_on_purpose(__u32 read)
+{
+	if (fail_read != read || *(volatile __u32 *)&n_failed_on_purpose >= fail_times)
+		return false;
+	__sync_fetch_and_add(&n_failed_on_purpose, 1);
+	return true;
+}
+
+/* Always false: the recorder finds in the entry which read failed, and fetches that memory. */
+static __always_inline bool unread(struct cw_nccl_comm_entry *entry, __u32 read, __u64 address)
+{
+	entry->unread = read;
+	entry->unread_at = address; /* 0: failed on purpose, where there is no array */
+	return false;
+}
+
+#define FIND_FIELD(into, base, field, read)                                                        \
+	((!fails_on_purpose(read) && READ_FIELD(into, base, field)) ||                             \
+	 unread(entry, read, (base) + layout.field))
+
+#define FIND_IF_HAD(into, base, field, read) (!HAS(field) || FIND_FIELD(into, base, field, read))
+
+/*
+ * For how long a communicator that owns the connections of another, and that cannot be read, may
+ * still be there: the recorder reads it in that time. Then it has ended.
+ */
+#define OWNER_MAY_RETURN_NS 3000000000ull
+
+/* The communicator that owns the connections of this one. False: not known yet. */
+static __always_inline bool find_owner(struct cw_nccl_comm_entry *entry, __u64 comm, __u64 shared,
+				       __u64 *top)
+{
+	__u64 owner = 0, magic = 0, now;
+
+	*top = comm;
+	if (shared && !FIND_IF_HAD(owner, shared, shared_owner, CW_NCCL_READ_OWNER))
+		return false;
+	if (!owner || owner == comm)
+		return true;
+	if (!HAS(comm_start_magic)) {
+		if (READ_FIELD(magic, owner, comm_hash))
+			*top = owner;
+		return true;
+	}
+	if (FIND_FIELD(magic, owner, comm_start_magic, CW_NCCL_READ_OWNER_MAGIC)) {
+		if (magic == NCCL_MAGIC)
+			*top = owner;
+		return true;
+	}
+	now = bpf_ktime_get_ns();
+	if (!entry->owner_unread_ns)
+		entry->owner_unread_ns = now;
+	return now - entry->owner_unread_ns > OWNER_MAY_RETURN_NS;
+}
+
+/*
  * The entries of proxyOps that this communicator's operations may use: those of all local ranks of
  * the communicator that owns its connections, in the order of ncclProxyStart. A communicator that
- * shares connections (splitShare) may send through a rank outside of it. Since 2.30 entries are by
- * rank of the owner, before by its local rank. False: the memory that lists them is not mapped.
- * Without proxy_ops the next launch tries again.
+ * shares connections (splitShare) may send through a rank outside of it. Entries are by local rank
+ * of the owner; since 2.30.7, and in 2.30.3 and 2.30.4 if ranks of several cliques reach one
+ * another, by its rank. Their number (peerArraySize) says which: it is that of local ranks, or that
+ * of ranks. False: the memory that lists them is not mapped. Without proxy_ops the next launch
+ * tries again.
  */
 static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64 comm)
 {
-	__u64 state = 0, ops = 0, to_rank = 0, top = comm, shared = 0, owner = 0;
+	__u64 state = 0, ops = 0, to_rank = 0, top = comm, shared = 0, array;
 	__u64 top_ranks = 0, top_local_ranks = 0;
-	__s32 local_rank = 0, local_ranks = 0, rank;
+	__s32 local_rank = 0, local_ranks = 0, n_lists = 0, rank;
+	bool by_rank = false;
 	long failed = 0;
 	__u64 n;
 
 	if (!HAS(comm_proxy_state) || !HAS(proxy_state_ops) || !HAS(comm_local_rank) ||
 	    !HAS(comm_local_ranks))
 		return true;
-	if (!READ_FIELD(state, comm, comm_proxy_state))
+	if (!FIND_FIELD(state, comm, comm_proxy_state, CW_NCCL_READ_PROXY_STATE))
 		return false;
 	entry->proxy_state = state;
 	if (!state)
 		return true;
-	if (!READ_FIELD(ops, state, proxy_state_ops))
+	if (!FIND_FIELD(ops, state, proxy_state_ops, CW_NCCL_READ_PROXY_OPS))
 		return false;
 	if (!ops)
 		return true;
-	if (!READ_FIELD(local_rank, comm, comm_local_rank) ||
-	    !READ_IF_HAD(to_rank, comm, comm_local_rank_to_rank) ||
-	    !READ_IF_HAD(top_ranks, comm, comm_top_parent_ranks) ||
-	    !READ_IF_HAD(top_local_ranks, comm, comm_top_parent_local_ranks) ||
-	    !READ_IF_HAD(shared, comm, comm_shared_res))
+	if (!FIND_FIELD(local_rank, comm, comm_local_rank, CW_NCCL_READ_LOCAL_RANK) ||
+	    !FIND_IF_HAD(to_rank, comm, comm_local_rank_to_rank, CW_NCCL_READ_RANKS_OF_NODE) ||
+	    !FIND_IF_HAD(top_ranks, comm, comm_top_parent_ranks, CW_NCCL_READ_PARENT_RANKS) ||
+	    !FIND_IF_HAD(top_local_ranks, comm, comm_top_parent_local_ranks,
+			 CW_NCCL_READ_PARENT_LOCAL_RANKS) ||
+	    !FIND_IF_HAD(shared, comm, comm_shared_res, CW_NCCL_READ_SHARED) ||
+	    !find_owner(entry, comm, shared, &top) ||
+	    !FIND_FIELD(local_ranks, top, comm_local_ranks, CW_NCCL_READ_LOCAL_RANKS) ||
+	    !FIND_IF_HAD(n_lists, state, proxy_state_lists, CW_NCCL_READ_LIST_COUNT))
 		return false;
-	if (HAS(proxy_state_by_rank)) {
-		rank = int_at(to_rank, local_rank, local_rank, &failed);
-		entry->own = int_at(top_ranks, rank, rank, &failed);
-	} else {
-		entry->own = int_at(top_local_ranks, local_rank, local_rank, &failed);
-	}
-	if (shared && !READ_IF_HAD(owner, shared, shared_owner))
-		return false;
-	if (owner != comm && is_comm(owner)) {
-		top = owner;
+	if (HAS(proxy_state_lists))
+		by_rank = n_lists != local_ranks;
+	array = by_rank ? to_rank : 0;
+	rank = int_at(array, local_rank, local_rank, &failed);
+	if (failed || fails_on_purpose(CW_NCCL_READ_RANK_IN_NODE))
+		return unread(entry, CW_NCCL_READ_RANK_IN_NODE, array + (__s64)local_rank * 4);
+	array = by_rank ? top_ranks : top_local_ranks;
+	entry->own = int_at(array, rank, rank, &failed);
+	if (failed || fails_on_purpose(CW_NCCL_READ_OWN_PROXY))
+		return unread(entry, CW_NCCL_READ_OWN_PROXY, array + (__s64)rank * 4);
+	if (top != comm) {
 		top_ranks = top_local_ranks = 0;
-		if (!READ_IF_HAD(to_rank, top, comm_local_rank_to_rank))
+		if (!FIND_IF_HAD(to_rank, top, comm_local_rank_to_rank,
+				 CW_NCCL_READ_RANKS_OF_PARENT_NODE))
 			return false;
 	}
-	if (!READ_FIELD(local_ranks, top, comm_local_ranks))
-		return false;
 	n = local_ranks < 0 ? 0 : local_ranks;
 	entry->n_proxies = n;
 	if (n > CW_NCCL_PROXIES)
 		n = CW_NCCL_PROXIES;
-	if (!read_ints(entry->proxies, n, HAS(proxy_state_by_rank) ? to_rank : top_local_ranks))
-		return false;
-	if (HAS(proxy_state_by_rank) && top_ranks && !map_ints(entry->proxies, n, top_ranks))
-		return false;
-	if (failed)
-		return false;
+	array = by_rank ? to_rank : top_local_ranks;
+	if (fails_on_purpose(CW_NCCL_READ_PROXIES) || !read_ints(entry->proxies, n, array))
+		return unread(entry, CW_NCCL_READ_PROXIES, array);
+	if (by_rank && top_ranks && !map_ints(entry->proxies, n, top_ranks))
+		return unread(entry, CW_NCCL_READ_PROXIES, top_ranks);
 	entry->is_run = are_run(entry->proxies, n);
 	entry->proxy_ops = ops;
 	return true;
@@ -257,6 +326,18 @@ static __always_inline bool emit_comm(__u64 comm, const struct cw_nccl_comm_entr
 }
 
 /*
+ * 1: the memory that lists them is not mapped. Global: the verifier checks it once, and not with
+ * each state of a caller.
+ */
+__weak __noinline long meet_proxies(__u64 comm)
+{
+	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
+	struct cw_nccl_comm_entry *entry = bpf_map_lookup_elem(&comms, &key);
+
+	return entry && !find_proxies(entry, comm);
+}
+
+/*
  * Makes the entry of a communicator at its discovery and emits its record. Not inlined: its stack
  * is free again afterwards.
  */
@@ -278,21 +359,12 @@ static __noinline long meet_comm(__u64 comm, __u64 flags, __u64 parent, __u64 co
 		return 1;
 	entry->mm = mm_of_current();
 	entry->generation_ns = bpf_ktime_get_ns();
-	(void)find_proxies(entry, comm);
+	(void)meet_proxies(comm);
 	if (emit_comm(comm, entry, flags, parent, color))
 		return 0;
 	/* No record was emitted: it is discovered again at its next call or launch. */
 	bpf_map_delete_elem(&comms, &key);
 	return 1;
-}
-
-/* 1: the memory that lists them is not mapped. */
-static __noinline long meet_proxies(__u64 comm)
-{
-	struct cw_nccl_comm_key key = {.comm = comm, .tgid = bpf_get_current_pid_tgid() >> 32};
-	struct cw_nccl_comm_entry *entry = bpf_map_lookup_elem(&comms, &key);
-
-	return entry && !find_proxies(entry, comm);
 }
 
 /* NULL: not a communicator, or the table is full, which is counted. */

@@ -45,7 +45,8 @@ static __always_inline void read_resources(struct connection_read *c)
 	__u32 shared = 0;
 	bool read;
 
-	if (!READ_FIELD(send, c->connection, connection_send) ||
+	if (fails_on_purpose(CW_NCCL_READ_CONNECTION) ||
+	    !READ_FIELD(send, c->connection, connection_send) ||
 	    !READ_FIELD(transport, c->connection, connection_transport) ||
 	    !READ_FIELD(resources, c->connection, connection_resources)) {
 		c->flags |= CW_NCCL_CONNECTION_FAULT;
@@ -259,6 +260,8 @@ static __always_inline bool emit_endpoints(struct connection_read *c, __u32 firs
 			read = read_qp(c, first + i, &r->endpoints[i]);
 		else
 			read = read_socket(c, first + i, &r->endpoints[i]);
+		if (fails_on_purpose(CW_NCCL_READ_ENDPOINT))
+			read = false;
 		if (c->transport == CW_NCCL_TRANSPORT_SOCKET && read)
 			r->socket_inodes[i] = note_socket(r->endpoints[i].number,
 							  c->flags & CW_NCCL_CONNECTION_SEND);

@@ -372,13 +372,26 @@ static __always_inline void forget_shape(struct ops_walk *w)
 	bpf_map_delete_elem(&shapes, &key);
 }
 
+/* For the recorder, which fetches that memory. */
+static __always_inline void note_unread(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
+{
+	if (!w->fault) {
+		if (entry->n_unread)
+			entry->n_unread = 0;
+		return;
+	}
+	count_loss(CW_LOSS_NCCL_FAULT);
+	if (w->unread_read)
+		unread(entry, w->unread_read, w->unread_at);
+	entry->n_unread++;
+}
+
 /* After the first walk: emits the launch. True: its shape is new and has to be emitted, too. */
 static __always_inline bool end_look(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	if (is_truncated(w))
 		count_loss(CW_LOSS_NCCL_OPS_TRUNCATED);
-	if (w->fault)
-		count_loss(CW_LOSS_NCCL_FAULT);
+	note_unread(w, entry);
 	w->hash = cw_nccl_mix(w->hash, w->n_ops) | 1;
 	if (w->n_tasks > CW_NCCL_LAUNCH_TASKS)
 		flush_tasks(w);

@@ -92,9 +92,11 @@ struct ops_walk {
 	__u8 unread;	   /* a connection */
 	__u8 posted_early; /* operations that no list contains any more */
 	__u8 over;
-	__u8 is_long;	 /* the list */
-	__u8 descends;	 /* the list, in its addresses */
-	__u8 is_run;	 /* of proxies */
+	__u8 is_long;	  /* the list */
+	__u8 descends;	  /* the list, in its addresses */
+	__u8 is_run;	  /* of proxies */
+	__u8 unread_read; /* enum cw_nccl_read: the last that failed, at unread_at */
+	__u64 unread_at;
 	__u32 n_all_ops; /* counted by the first walk */
 	__u32 n_all_tasks;
 	__u32 first_endpoint; /* to emit next */
@@ -116,6 +118,13 @@ static __always_inline void begin_ops(struct ops_walk *w)
 	w->over = 0;
 	w->queue = 0;
 	w->listed = 0;
+}
+
+static __always_inline void not_read(struct ops_walk *w, __u8 read, __u64 address)
+{
+	w->fault = 1;
+	w->unread_read = read;
+	w->unread_at = address;
 }
 
 static __always_inline bool has_ops(const struct nccl_proxy_ops *list)
@@ -167,8 +176,8 @@ static __always_inline bool next_proxy(struct ops_walk *w, const struct cw_nccl_
 		n = 1;
 		failed = bpf_probe_read_user(lists, sizeof(*lists), (void *)at);
 	}
-	if (failed) {
-		w->fault = 1;
+	if (failed || fails_on_purpose(CW_NCCL_READ_LISTS)) {
+		not_read(w, CW_NCCL_READ_LISTS, at);
 		return true;
 	}
 	if (has_ops(&lists[0])) {
@@ -272,6 +281,10 @@ static __always_inline struct ops_window *read_window(const struct ops_walk *w,
 
 	if (!window)
 		return NULL;
+	if (fail_read == CW_NCCL_READ_OPERATION) { /* read_op fails */
+		leave_window(window);
+		return NULL;
+	}
 	if (w->descends)
 		before = (__u32)w->next < n ? (__u32)w->next : n - 1;
 	bytes = n * layout.op_size;
@@ -302,9 +315,10 @@ static __always_inline const __u8 *op_in_window(const struct ops_walk *w,
 /* Copies the next operation of the list, or its first `bytes`. */
 static __always_inline bool read_op(struct ops_walk *w, __u8 *op, __u32 bytes)
 {
-	if (bpf_probe_read_user(op, layout.op_size < bytes ? layout.op_size : bytes,
+	if (fails_on_purpose(CW_NCCL_READ_OPERATION) ||
+	    bpf_probe_read_user(op, layout.op_size < bytes ? layout.op_size : bytes,
 				(void *)next_op(w))) {
-		w->fault = 1;
+		not_read(w, CW_NCCL_READ_OPERATION, next_op(w));
 		w->ops = 0;
 		return false;
 	}
@@ -320,8 +334,9 @@ static __always_inline bool new_task(struct ops_walk *w, __u64 address, __u8 *ta
 	}
 	w->task = address;
 	w->n_tasks++;
-	if (bpf_probe_read_user(task, CW_NCCL_TASK_BYTES, (void *)address)) /* zeroes it */
-		w->fault = 1;
+	if (bpf_probe_read_user(task, CW_NCCL_TASK_BYTES, (void *)address) || /* zeroes it */
+	    fails_on_purpose(CW_NCCL_READ_TASK))
+		not_read(w, CW_NCCL_READ_TASK, address);
 	return true;
 }
 
@@ -330,7 +345,7 @@ static __always_inline __u64 task_of_next(struct ops_walk *w)
 	__u64 address = 0;
 
 	if (!READ_FIELD(address, next_op(w), op_task))
-		w->fault = 1;
+		not_read(w, CW_NCCL_READ_OPERATION, next_op(w));
 	return address;
 }
 
@@ -351,7 +366,7 @@ static __always_inline enum listed next_listed(struct ops_walk *w, __u8 *task)
 			w->task = w->listed;
 			return NEXT_TASK;
 		}
-		w->fault = 1;
+		not_read(w, CW_NCCL_READ_TASK, w->listed);
 		w->listed = 0;
 		return NEXT_LIST;
 	}

@@ -12,6 +12,17 @@
 #include "correlate/model/meaning.h"
 
 namespace collwire::model {
+namespace {
+
+constexpr std::uint64_t NS_PER_MS = 1'000'000;
+
+void note_recovery(SourceInfo &source, std::uint64_t time_ns) {
+    constexpr std::string_view RESOLVED = "; resolved after ";
+    if (time_ns > source.time_ns && source.reason.find(RESOLVED) == std::string::npos)
+        source.reason += fmt::format("{}{} ms", RESOLVED, (time_ns - source.time_ns) / NS_PER_MS);
+}
+
+} // namespace
 
 using capture::record_as;
 using capture::text_of;
@@ -370,6 +381,8 @@ void Ingest::add_source(std::span<const std::byte> record) {
     SourceInfo &source = session().sources[{std::string(text_of(from.name)), from.dev_index}];
     const auto state = from.state <= CW_SOURCE_REFUSED ? static_cast<cw_source_state>(from.state)
                                                        : CW_SOURCE_UNAVAILABLE;
+    if (state == CW_SOURCE_ON && source.state > CW_SOURCE_ON)
+        return note_recovery(source, from.header.time_ns);
     // The worst state of the recording: a source that was missing for a time lacks bytes in its
     // sums.
     if (state < source.state || (state == source.state && from.header.time_ns < source.time_ns))

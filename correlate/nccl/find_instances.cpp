@@ -181,16 +181,26 @@ struct WholeUntil {
     std::uint64_t launches_ns = UINT64_MAX;
     std::uint64_t all_ns = UINT64_MAX;
 };
-WholeUntil whole_until(const Model &model, const model::Session &session) {
+// `n_faults`: launches whose records say that they are not complete. If these are all that the
+// recorder counted, the other launches are whole.
+WholeUntil whole_until(const Model &model, const model::Session &session, std::uint64_t n_faults) {
+    std::uint64_t n_counted = 0;
+    for (const auto &[key, records] : session.loss)
+        if (key.first == CW_LOSS_NCCL_FAULT)
+            n_counted = model::add_saturating(n_counted, records);
+    const bool are_known = n_faults >= n_counted;
+    const auto is_unknown_fault = [are_known](std::uint32_t loss) {
+        return loss == CW_LOSS_NCCL_FAULT && !are_known;
+    };
     return {whole_until_ns(model, session,
                            [](std::uint32_t loss) { return loss == CW_LOSS_NCCL_CALL; }),
             whole_until_ns(model, session,
-                           [](std::uint32_t loss) {
-                               return loss == CW_LOSS_NCCL_LAUNCH || loss == CW_LOSS_NCCL_FAULT;
+                           [&](std::uint32_t loss) {
+                               return loss == CW_LOSS_NCCL_LAUNCH || is_unknown_fault(loss);
                            }),
-            whole_until_ns(model, session, [](std::uint32_t loss) {
-                return loss == CW_LOSS_PROBE_MISSED ||
-                       (loss >= CW_LOSS_NCCL_COMM && loss <= CW_LOSS_NCCL_FAULT);
+            whole_until_ns(model, session, [&](std::uint32_t loss) {
+                return loss == CW_LOSS_PROBE_MISSED || is_unknown_fault(loss) ||
+                       (loss >= CW_LOSS_NCCL_COMM && loss < CW_LOSS_NCCL_FAULT);
             })};
 }
 
@@ -200,8 +210,14 @@ public:
 
     void run() {
         index_processes();
-        for (const model::Session &session : model_.sessions)
-            whole_until_.push_back(whole_until(model_, session));
+        std::vector<std::uint64_t> n_faults(model_.sessions.size());
+        for (const CommStream &stream : nccl_.gathered.streams)
+            n_faults[stream.session] += static_cast<std::uint64_t>(
+                std::ranges::count_if(stream.launches, [](const Launch &launch) {
+                    return (launch.flags & CW_NCCL_LAUNCH_FAULT) != 0;
+                }));
+        for (std::size_t i = 0; i < model_.sessions.size(); ++i)
+            whole_until_.push_back(whole_until(model_, model_.sessions[i], n_faults[i]));
         for (const Image &image : nccl_.gathered.images)
             by_id_[{image.session, image.image_id}] = &image;
         for (const NcclProcess &process : nccl_.gathered.processes)

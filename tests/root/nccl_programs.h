@@ -89,6 +89,7 @@ struct ProxyOps { // as NCCL has them
 struct ProxyState {
     const ProxyOps *ops = nullptr;
     const int *net = nullptr;
+    std::int32_t n_lists = 0;
 };
 struct Comm {
     std::uint64_t magic = MAGIC, hash = 0xabcdef;

@@ -43,7 +43,7 @@ TEST_P(NcclPrograms, OperationForAnotherRanksProxy) {
 
 // As from 2.30 on, on a node to which every 300th rank was given.
 TEST_P(NcclPrograms, ProxiesByRank) {
-    layout_.proxy_state_by_rank = 0;
+    layout_.proxy_state_lists = offsetof(ProxyState, n_lists);
     layout_.comm_local_rank_to_rank = offsetof(Comm, local_rank_to_rank);
     const std::array<std::int32_t, 2> ranks{0, 300};
     comm_.local_rank_to_rank = ranks.data();
@@ -51,6 +51,7 @@ TEST_P(NcclPrograms, ProxiesByRank) {
     proxies[0] = proxies_[0];
     proxies[300] = proxies_[1];
     proxies[44] = proxies_[1]; // 300, to a byte
+    proxy_state_.n_lists = 301;
     proxy_state_.ops = proxies.data();
     launch();
     const auto ops = emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
@@ -59,6 +60,21 @@ TEST_P(NcclPrograms, ProxiesByRank) {
     EXPECT_EQ(ops[2].ops[0].flags & CW_NCCL_OP_OTHER_PROXY, CW_NCCL_OP_OTHER_PROXY);
     EXPECT_EQ(ops[2].proxy_indices[0], 300U);
     EXPECT_EQ(ops[2].ops[0].proxy_index, 300 % 256);
+}
+
+// As in 2.30.3 and 2.30.4: the field is there, and the lists are by local rank.
+TEST_P(NcclPrograms, AsManyListsAsLocalRanks) {
+    layout_.proxy_state_lists = offsetof(ProxyState, n_lists);
+    layout_.comm_local_rank_to_rank = offsetof(Comm, local_rank_to_rank);
+    const std::array<std::int32_t, 2> ranks{1, 301};
+    comm_.local_rank_to_rank = ranks.data();
+    proxy_state_.n_lists = 2;
+    launch();
+    const auto ops = emitted<cw_nccl_shape_ops>(CW_KIND_NCCL_SHAPE_OPS);
+    ASSERT_EQ(ops.size(), 3U);
+    EXPECT_EQ(ops[0].proxy_indices[0], 0U);
+    EXPECT_EQ(ops[2].proxy_indices[0], 1U);
+    EXPECT_EQ(lost(CW_LOSS_NCCL_FAULT), 0U);
 }
 
 // Of a communicator that shares its parent's connections, one may be of a rank that it has not.
@@ -80,7 +96,7 @@ TEST_P(NcclPrograms, ProxyOfARankOfTheParent) {
 
 // The same since 2.30, and with a parent that has ended.
 TEST_P(NcclPrograms, ProxyOfARankOfTheParentByRank) {
-    layout_.proxy_state_by_rank = 0;
+    layout_.proxy_state_lists = offsetof(ProxyState, n_lists);
     layout_.comm_local_rank_to_rank = offsetof(Comm, local_rank_to_rank);
     layout_.comm_shared_res = offsetof(Comm, shared);
     layout_.shared_owner = 0;
@@ -100,6 +116,7 @@ TEST_P(NcclPrograms, ProxyOfARankOfTheParentByRank) {
     proxies[8] = proxies_[1];
     proxies[9] = proxies_[0];
     proxy_state_.ops = proxies.data();
+    proxy_state_.n_lists = 10;
     launch();
     expect_other_then_own(8, 9);
     Comm child = comm_;

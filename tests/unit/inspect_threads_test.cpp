@@ -6,6 +6,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <semaphore>
 #include <thread>
 
@@ -94,6 +96,28 @@ TEST(Threads, NumberOfAPthread) {
     EXPECT_EQ(thread_number(self, numbers, 8), 0U);
     const std::uint64_t other = 0;
     EXPECT_EQ(thread_number(self, numbers, reinterpret_cast<std::uint64_t>(&other)), 0U);
+}
+
+// In a pid namespace that has started 32,000 tasks, upper halves of pointers are numbers of
+// threads.
+TEST(Threads, NumberOfAnotherThreadInAStructPthread) {
+    constexpr std::size_t WORDS = 576;
+    Sitting sitting;
+    const process::ProcessView self{getpid()};
+    std::array<std::uint32_t, WORDS> words{};
+    words.fill(sitting.tid());
+    const auto pthread = reinterpret_cast<std::uint64_t>(words.data());
+    std::memcpy(&words[4], &pthread, sizeof(pthread));
+    auto numbers = thread_numbers(getpid());
+    ASSERT_FALSE(numbers.by_robust_list.empty());
+    EXPECT_EQ(thread_number(self, numbers, pthread), 0U) << "no thread has its list in there";
+    const auto first = words.begin() + 176;
+    std::fill(first, first + 4, sitting.tid());
+    words[180] = 1;
+    numbers.by_robust_list.clear(); // not permitted
+    numbers.by_inner.erase(1);
+    EXPECT_EQ(thread_number(self, numbers, pthread), 0U) << "it is not at its place";
+    EXPECT_EQ(thread_number(self, numbers, sitting.pthread()), sitting.tid());
 }
 
 TEST(Threads, OwnThreads) {

@@ -126,6 +126,21 @@ TEST(ModelPorts, MoreThanTheCounterShowsMayBeLoss) {
     }
 }
 
+TEST(ModelPorts, RecoveryOfASourceIsSaid) {
+    NodeBuilder node;
+    node.usual(1);
+    for (const unsigned second : {10U, 14U, 20U}) {
+        auto source = make_record<cw_source>(CW_KIND_SOURCE, seconds(second));
+        source.state = second == 10 ? CW_SOURCE_DEGRADED : CW_SOURCE_ON;
+        source.dev_index = ~0U;
+        set_text(source.name, "nccl");
+        set_text(source.reason, second == 10 ? "its launches are not read" : "");
+        node.add(source);
+    }
+    EXPECT_TRUE(has_warning(model_of({node.end().bytes()}),
+                            "its launches are not read; resolved after 4000 ms"));
+}
+
 TEST(ModelPorts, SourceStateBeforeItsDeviceBelongsToTheDevice) {
     NodeBuilder node;
     for (const std::uint32_t dev_index : {0U, 7U}) {

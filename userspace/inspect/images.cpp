@@ -34,6 +34,10 @@ Image make_image(const Mapped &shown, const std::string &path,
     image.layout.file = shown.mapping.path;
     image.problem =
         image.layout.not_recorded.empty() ? image.layout.calls_only : image.layout.not_recorded;
+    // It reads memory, and needs no function that takes a probe.
+    const nccl::Capability *inspect = nccl::find_capability(image.layout, "inspect");
+    if (inspect != nullptr && inspect->rung != nccl::Certainty::Process)
+        image.problem.clear();
     if (!image.problem.empty())
         return image;
     auto bpf_layout = nccl::bpf_layout_of(image.layout, 0);

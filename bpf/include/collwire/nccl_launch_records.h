@@ -216,8 +216,8 @@ struct cw_nccl_shape_ops {
 	__u32 first;
 	__u32 n;
 	struct cw_nccl_op ops[CW_NCCL_SHAPE_OPS];
-	/* Of each, in NCCL's list of the proxies' pools: from 2.30 on by rank, before by local
-	 * rank. */
+	/* Of each, in NCCL's list of the proxies' pools: by local rank, or from 2.30 on by rank,
+	 * if there are not as many pools as local ranks. */
 	__u32 proxy_indices[CW_NCCL_SHAPE_OPS];
 	__u32 reserved;
 };

@@ -56,7 +56,7 @@
 	X(info_comm, "ncclInfo.comm")                                                              \
 	X(info_stream, "ncclInfo.stream")                                                          \
 	X(proxy_state_ops, "ncclProxyState.proxyOps")                                              \
-	X(proxy_state_by_rank, "ncclProxyState.peerArraySize")                                     \
+	X(proxy_state_lists, "ncclProxyState.peerArraySize")                                       \
 	X(proxy_state_net, "ncclProxyState.ncclNet")                                               \
 	X(pool_ops, "ncclProxyOpsPool.ops")                                                        \
 	X(op_size, "ncclProxyOp")                                                                  \

@@ -55,7 +55,18 @@ constexpr std::string_view LAST_ERROR_TEXT =
 constexpr std::uint64_t HASH_BYTES = 8;
 constexpr std::uint32_t FIRST_WITH_HASH_THERE = 21800;
 
+constexpr std::array<std::string_view, 5> EXPORTED_FIELDS{"ncclComm.rank", "ncclComm.nRanks",
+                                                          "ncclComm.cudaDev", "ncclComm.commHash",
+                                                          "ncclComm.startMagic"};
+
 constexpr std::string_view SOURCE = "the functions that it exports";
+
+void forget_all_but(std::map<std::string, FieldOffset> offsets, LibraryLayout &layout) {
+    layout.offsets = std::move(offsets);
+    layout.data.clear();
+    layout.parameters.clear();
+    layout.enumerators.clear();
+}
 
 class Exporter {
 public:
@@ -79,10 +90,12 @@ public:
         if (std::ranges::find(probes, NEEDED, &ProbedFunction::function) == probes.end())
             return;
         layout_.probes = std::move(probes);
-        layout_.offsets = std::move(offsets_);
-        layout_.data.clear();
-        layout_.parameters.clear();
-        layout_.enumerators.clear();
+        // Without inspection nothing else is known of its memory.
+        if (const Capability *inspect = find_capability(layout_, "inspect");
+            inspect == nullptr || inspect->rung == Certainty::Process)
+            forget_all_but(offsets_, layout_);
+        else
+            layout_.offsets.merge(offsets_);
         const LibrarySymbol *last_error = function(LAST_ERROR);
         if (const auto text =
                 last_error == nullptr ? std::nullopt : returned_address(file_.code(), *last_error))
@@ -211,6 +224,18 @@ private:
 void add_exported_functions(const LibraryFile &file, LibraryLayout &layout) {
     if (!layout.not_recorded.empty())
         Exporter{file, layout}.run();
+}
+
+void keep_exported(LibraryLayout &layout) {
+    std::map<std::string, FieldOffset> offsets;
+    for (const std::string_view field : EXPORTED_FIELDS)
+        if (const auto found = layout.offsets.find(std::string{field});
+            found != layout.offsets.end())
+            offsets.insert(*found);
+    auto data = std::exchange(layout.data, {});
+    forget_all_but(std::move(offsets), layout);
+    if (const auto text = data.find(std::string{LAST_ERROR_TEXT}); text != data.end())
+        layout.data.insert(*text);
 }
 
 bool is_exported_call(std::string_view function) {

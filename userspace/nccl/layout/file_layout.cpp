@@ -13,16 +13,17 @@
 #include "userspace/nccl/layout/check_layout.h"
 #include "userspace/nccl/library/code_facts.h"
 #include "userspace/nccl/library/debug_types.h"
+#include "userspace/nccl/library/logged_names.h"
 #include "userspace/nccl/library/recipe.h"
 
 namespace collwire::nccl {
 namespace {
 
 // Read for their code or for their callees, not probed.
-constexpr std::array<std::string_view, 11> OTHER_FUNCTIONS{
+constexpr std::array<std::string_view, 12> OTHER_FUNCTIONS{
     "ncclAllReduce",    "ncclGetVersion",    "ncclCommUserRank",  "ncclCommCount",
     "ncclCommCuDevice", "sendProxyProgress", "recvProxyProgress", "hostStreamPlanTask",
-    "ncclProxyPost",    "ncclLocalOpAppend", "SaveProxy"};
+    "ncclProxyPost",    "ncclLocalOpAppend", "SaveProxy",         "ncclCommDestroy"};
 
 // DWARF's numbers of the x86-64 psABI.
 constexpr std::array<std::string_view, 16> REGISTER_NAMES{"rax", "rdx", "rcx", "rbx", "rsi", "rdi",
@@ -86,6 +87,8 @@ std::vector<std::string> wanted_fields() {
     names.erase(std::unique(names.begin(), names.end()), names.end());
     return names;
 }
+
+constexpr std::string_view CLEANUP = "commCleanup";
 
 class Planner {
 public:
@@ -189,7 +192,29 @@ private:
                 return true;
         }
         capability.missing.emplace_back(recipe.names);
+        if (recipe.names == CLEANUP)
+            plan_cleanup(capability);
         return recipe.need == Need::Optional;
+    }
+
+    // A fork, or its compiler, may have inlined it, or left out its name. Then it is found by what
+    // it logs, as in a stripped file; else the application's call comes right before.
+    void plan_cleanup(Capability &capability) {
+        constexpr std::array NAMES{CLEANUP};
+        const LoggedNames logged{file_, NAMES};
+        const LoggingFunction *cleanup = logged.find(CLEANUP);
+        if (cleanup != nullptr && cleanup->is_called) {
+            LibrarySymbol symbol;
+            symbol.name = symbol.base = CLEANUP;
+            symbol.address = cleanup->begin;
+            symbol.bytes = cleanup->bytes;
+            symbol.function = true;
+            if (plan_probe(CLEANUP, symbol, 0, capability))
+                return;
+        }
+        if (const LibrarySymbol *destroy = function("ncclCommDestroy");
+            destroy != nullptr && plan_probe(CLEANUP, *destroy, 0, capability))
+            capability.missing.emplace_back("commCleanup: ends by ncclCommAbort");
     }
 
     // If the compiler split a function, its rest calls the part, and DWARF says that the part still
@@ -361,6 +386,9 @@ private:
         if (layout_.not_recorded.empty())
             return;
         for (Capability &capability : layout_.capabilities) {
+            // It needs no function.
+            if (capability.name == "inspect" && layout_.has_debug_types && refused_.empty())
+                continue;
             capability.rung = Certainty::Process;
             capability.source.clear();
             for (std::size_t i = lacks.size(); i > 0; --i)

@@ -156,6 +156,7 @@ std::string answer_with_debug(std::span<const Result<elf::FileBytes>> files) {
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
     if (!library)
         return "N";
+    std::string refused = "N";
     for (std::size_t i = 1; i < files.size(); ++i) {
         if (!files[i])
             continue;
@@ -163,8 +164,10 @@ std::string answer_with_debug(std::span<const Result<elf::FileBytes>> files) {
         const auto layout = debug && is_debug_file_of(*library, *debug)
                                 ? layout_with(*library, *debug)
                                 : saved_layout(*library, files[i]->bytes());
-        if (layout)
+        if (layout && layout->not_recorded.empty())
             return found(i, *layout);
+        if (layout && refused == "N") // another file may tell more
+            refused = found(i, *layout);
     }
     const std::uint32_t version = version_of(*library);
     bool is_known = false; // its version: then the file was patched, and other versions are no help
@@ -178,7 +181,8 @@ std::string answer_with_debug(std::span<const Result<elf::FileBytes>> files) {
             return found(i, *layout);
         is_known = is_known || version_number(other->version) == version;
     }
-    return is_known ? "N" : answer_with_patch_releases(*library, version, files);
+    std::string answer = is_known ? "N" : answer_with_patch_releases(*library, version, files);
+    return answer == "N" ? refused : answer;
 }
 
 // Of a stripped file. Empty if no debug file, saved layout or other build fits.
@@ -207,6 +211,8 @@ std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
     std::from_chars(answer.text.data() + 1, answer.text.data() + line_end, index);
     auto layout = parse_layout(std::string_view{answer.text}.substr(line_end + 1));
     if (!layout || index == 0 || index >= paths.size() || layout->build_id != stripped.build_id)
+        return std::nullopt;
+    if (!layout->not_recorded.empty() && stripped.not_recorded.empty())
         return std::nullopt;
     layout->debug_file = paths[index];
     return std::move(*layout);

@@ -113,7 +113,7 @@ constexpr std::array OPERATION_FIELDS{
     FieldRecipe{"ncclTaskColl.nChannels", Optional},
     FieldRecipe{"ncclTaskP2p.collAPI", Optional},
     FieldRecipe{"ncclProxyOp.collAPI", Optional},
-    FieldRecipe{"ncclProxyState.peerArraySize", Optional}, // there: indexed by rank, not local rank
+    FieldRecipe{"ncclProxyState.peerArraySize", Optional}, // not that of local ranks: by rank
     FieldRecipe{"ncclComm.seqNumber", Optional},
     FieldRecipe{"ncclComm.p2pnChannels", Optional},
     FieldRecipe{"ncclComm.p2pnChannelsPerPeer", Optional},

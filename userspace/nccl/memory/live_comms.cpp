@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "collwire/record.h"
 #include "userspace/inventory/process.h"
@@ -26,6 +29,19 @@ constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a merge
 constexpr std::int32_t TRANSPORT_NET = 2;      // P2P 0, SHM 1, NET 2, COLLNET 3
 constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
+
+// For tests: COLLWIRE_TEST_FAIL_READ=memory:N makes the Nth read of a reader fail, once.
+bool fails_on_purpose(std::size_t read) {
+    static std::size_t failing = [] {
+        constexpr std::string_view PREFIX = "memory:";
+        const char *value = std::getenv("COLLWIRE_TEST_FAIL_READ");
+        const std::string_view text = value == nullptr ? "" : value;
+        return text.starts_with(PREFIX)
+                   ? std::strtoul(text.substr(PREFIX.size()).data(), nullptr, 10)
+                   : 0UL;
+    }();
+    return read == failing && std::exchange(failing, 0) != 0;
+}
 
 class LiveCommsReader {
 public:
@@ -101,7 +117,7 @@ private:
         }
         ++reads_;
         bytes_ += n_bytes;
-        return true;
+        return !fails_on_purpose(reads_);
     }
     // A field of the layout; no value if this build has no such field.
     template <typename T> std::optional<T> field(std::uint64_t base, std::uint32_t offset) {

@@ -21,6 +21,7 @@
 #include "userspace/loader/return_probes.h"
 #include "userspace/loader/take_off.h"
 #include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/sources/nccl/read_names.h"
 
 namespace collwire::sources {
 namespace {
@@ -310,6 +311,9 @@ Result<void> NcclLibraries::load(NcclLibrary &library, bool loop) {
     choose_programs(*programs, library);
     (*programs)->rodata->filter_by_tgid = !wanted_.pids.empty();
     (*programs)->rodata->watch_returns = wanted_.api_returns;
+    const ReadFault fault = wanted_read_fault();
+    (*programs)->rodata->fail_read = fault.read;
+    (*programs)->rodata->fail_times = fault.times;
     if (auto loaded = programs->load(maps_); !loaded)
         return loaded;
     library.programs = std::move(programs);

@@ -12,6 +12,7 @@
 
 #include "userspace/loader/take_off.h"
 #include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/layout/exported_layout.h"
 #include "userspace/nccl/layout/file_layout.h"
 #include "userspace/sources/nccl/libraries.h"
 
@@ -202,7 +203,10 @@ Result<void> NcclLibraries::add_file(const std::string &path) {
 }
 
 Result<nccl::LibraryLayout> NcclLibraries::layout_of(const NcclLibrary &library) const {
-    return nccl::layout_of_file(library.file.own_path(), {library.path, wanted_.symbols});
+    auto layout = nccl::layout_of_file(library.file.own_path(), {library.path, wanted_.symbols});
+    if (layout && !layout->calls_only.empty())
+        nccl::keep_exported(*layout);
+    return layout;
 }
 
 NcclLibrary *NcclLibraries::add(process::MappedFile file, const process::FileStatus &status,

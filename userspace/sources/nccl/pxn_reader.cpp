@@ -45,11 +45,12 @@ bool PxnReader::read(const Wanted &wanted) {
     if (own == nullptr)
         return true;
     const NcclLibrary *library = libraries_.find(own->image_id);
-    if (library == nullptr)
+    if (library == nullptr || !library->bpf_layout)
         return true;
     const std::vector<cw_nccl_comm> comms = comms_.all();
-    const bool by_rank = library->layout.offsets.contains("ncclProxyState.peerArraySize");
-    const auto proxy = nccl::proxy_of(comms, *own, wanted.proxy_index, by_rank);
+    const auto n_lists = nccl::count_lists(process::ProcessView{static_cast<pid_t>(own->tgid)},
+                                           *library->bpf_layout, own->proxy_state);
+    const auto proxy = nccl::proxy_of(comms, *own, wanted.proxy_index, n_lists);
     if (!proxy)
         return false;
     const auto pid = static_cast<pid_t>(proxy->comm.tgid);

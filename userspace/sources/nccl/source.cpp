@@ -61,6 +61,10 @@ NcclSource::NcclSource(const loader::SharedMaps &maps, NcclOptions options)
            [this](const CommAddress &address, const cw_nccl_connection &connection) {
                on_discovered_connection(address, connection);
            }),
+      unread_(libraries_, comms_,
+              [this](const CommAddress &address, const cw_nccl_connection &connection) {
+                  on_discovered_connection(address, connection);
+              }),
       plugins_(libraries_, comms_, [&maps] { return qp_numbers(maps); }),
       errors_(libraries_, options_.on_error) {}
 
@@ -95,6 +99,8 @@ std::vector<source::SourceState> NcclSource::states() const {
         problems.emplace_back("a process has more communicators, ranks or connections than are "
                               "read from its memory: the others are discovered at their first "
                               "calls and launches. Fix: start the recording before the job");
+    for (std::string &problem : unread_.problems())
+        problems.push_back(std::move(problem));
     for (const std::string &problem : {comms_.channels_problem(), plugins_.problem(ended_)})
         if (!problem.empty())
             problems.push_back(problem);
@@ -123,11 +129,14 @@ void NcclSource::on_comm_end(const CommAddress &address) {
     steps_.forget(address.tgid, address.comm);
     plugins_.remove(address);
     errors_.remove(address.tgid, address.comm);
+    unread_.remove(address);
 }
 
 // Of the ring buffer.
 void NcclSource::on_connection(const CommAddress &address, const cw_nccl_connection &connection) {
     add_connection(address, connection);
+    if ((connection.flags & CW_NCCL_CONNECTION_FAULT) != 0)
+        unread_.add(address, connection);
     plugins_.poll_if_due(); // the communicator may end before the next sample
     watch_steps(address, connection);
     if (const cw_nccl_comm *comm = comms_.find(address))
@@ -204,8 +213,10 @@ void NcclSource::sample(source::RecordSink &sink, bool everything) {
     parameters_.poll();
     library_watch_.append(sink, everything);
     processes_.append_exited(sink);
-    if (!ended_)
+    if (!ended_) {
+        unread_.poll();
         errors_.poll();
+    }
     errors_.append(sink, everything);
     plugins_.append(sink, everything, ended_);
     // Launches while probes are detached are not recorded, so their steps are not, either.
@@ -270,6 +281,7 @@ void NcclSource::forget_exited() {
         steps_.forget(tgid);
         errors_.forget(tgid);
         plugins_.forget(tgid);
+        unread_.remove_all(tgid);
         discovery_.forget(tgid);
         parameters_.forget(exited.user);
         comms_.remove_all(tgid, exited.user.image_id, exited.start_boottime_ns);

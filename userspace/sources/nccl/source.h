@@ -23,6 +23,7 @@
 #include "userspace/sources/nccl/pxn_reader.h"
 #include "userspace/sources/nccl/shapes.h"
 #include "userspace/sources/nccl/steps.h"
+#include "userspace/sources/nccl/unread_memory.h"
 
 namespace collwire::sources {
 
@@ -54,7 +55,10 @@ public:
     Result<void> attach() override;
     [[nodiscard]] std::vector<source::SourceState> states() const override;
     void baseline() override { steps_.poll(false); }
-    void begin() override { comms_.read_counts(); }
+    void begin() override {
+        unread_.fetch_all();
+        comms_.read_counts();
+    }
     void on_record(const cw_header &header) override;
     void sample(source::RecordSink &sink, bool everything) override;
     [[nodiscard]] std::vector<source::LossCount> losses() const override;
@@ -79,6 +83,7 @@ private:
     CommRegistry comms_{libraries_, pending_};
     CommDiscovery discovery_;
     PxnReader pxn_;
+    UnreadMemory unread_;
     PluginWatch plugins_;
     ErrorWatch errors_;
     NcclShapes shapes_;
