@@ -22,11 +22,13 @@ constexpr std::chrono::seconds MOST_SCANNING{2}; // of all processes
 // In the order of `pids`, or, of all processes, those with NCCL alone.
 std::vector<std::unique_ptr<ProcessLook>> make_looks(const std::vector<pid_t> &pids,
                                                      const Images &images, bool all,
+                                                     std::uint64_t between_ns,
                                                      std::vector<Process> &without) {
     std::vector<std::unique_ptr<ProcessLook>> looks;
     for (std::size_t i = 0; i < pids.size(); ++i) {
         if (!images.used[i].empty()) {
-            looks.push_back(std::make_unique<ProcessLook>(pids[i], images.images, images.used[i]));
+            looks.push_back(std::make_unique<ProcessLook>(pids[i], images.images, images.used[i],
+                                                          between_ns));
             continue;
         }
         if (all)
@@ -53,14 +55,13 @@ Inspection inspect(const Options &options) {
     const std::vector<pid_t> pids =
         nccl::ancestors_first(all ? process::all_processes() : options.pids);
     const Images images = find_images(pids, options.symbols);
-    auto looks = make_looks(pids, images, all, inspection.processes);
+    const auto between_ns = static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(std::max(options.between, std::chrono::milliseconds{0})).count());
+    auto looks = make_looks(pids, images, all, between_ns, inspection.processes);
     nccl::CommCopies copies;
     const auto scan_until = std::chrono::steady_clock::now() + MOST_SCANNING;
     for (const auto &look : looks)
         look->prepare(copies, scan_until);
-    // A process that has the file alone is none that anybody waits for.
-    if (all)
-        std::erase_if(looks, [](const auto &look) { return look->is_bare(); });
     PortCounters ports{""};
     const auto begin = std::chrono::steady_clock::now();
     for (const auto &look : looks)
@@ -72,6 +73,9 @@ Inspection inspect(const Options &options) {
     std::this_thread::sleep_until(begin + options.between);
     for (const auto &look : looks)
         look->second_look(queue_pairs);
+    // A process that has the file alone is none that anybody waits for.
+    if (all)
+        std::erase_if(looks, [](const auto &look) { return look->is_bare(); });
     inspection.between_ns = static_cast<std::uint64_t>(
         std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count());
     inspection.realtime_ns = clock_ns(CLOCK_REALTIME);

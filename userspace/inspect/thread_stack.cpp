@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/inspect/thread_stack.h"
+
+#include <algorithm>
+
+#include "userspace/inventory/files.h"
+#include "userspace/nccl/library/recipe.h"
+
+namespace collwire::inspect {
+namespace {
+
+constexpr std::array<std::string_view, 10> RUNTIME_FILES{
+    "libc.so", "libc-",     "libpthread", "libstdc++",       "libgcc_s",
+    "ld-",     "libm.so.6", "libcuda.so", "libcuda_double.", "librt."};
+constexpr std::size_t MAX_FRAMES = 32;
+// A runtime's own frames above the system call. The GPU driver's are the largest.
+constexpr std::size_t MAX_RUNTIME_WORDS = 2048;
+
+bool is_exported(std::string_view name) {
+    // The recipe lists the exported functions before the others.
+    const auto all = nccl::host_functions();
+    const auto first_inside = std::ranges::find(all, std::string_view{"ncclAsyncJobMain"});
+    return std::find(all.begin(), first_inside, name) != first_inside;
+}
+
+} // namespace
+
+std::optional<StackTop> parse_syscall(std::string_view text) {
+    const auto words = inventory::split(inventory::trim(text), ' ');
+    // "NUMBER six arguments SP PC", or "-1 SP PC" outside of a system call.
+    if (words.size() != 9 && !(words.size() == 3 && words[0] == "-1"))
+        return std::nullopt;
+    const auto number = [](std::string_view word) -> std::optional<std::uint64_t> {
+        if (!word.starts_with("0x"))
+            return std::nullopt;
+        return inventory::parse_number(word.substr(2), 16);
+    };
+    const auto sp = number(words[words.size() - 2]), pc = number(words.back());
+    return sp && pc ? std::optional{StackTop{*pc, *sp}} : std::nullopt;
+}
+
+bool ends_in_call(std::span<const std::byte, CALL_BYTES> before) {
+    const auto at = [&before](std::size_t back) {
+        return std::to_integer<unsigned>(before[CALL_BYTES - back]);
+    };
+    if (at(5) == 0xe8)
+        return true;
+    // ff /2: the length follows from mod, rm and the SIB byte.
+    for (std::size_t length = 2; length <= 7; ++length) {
+        if (at(length) != 0xff || ((at(length - 1) >> 3U) & 7U) != 2)
+            continue;
+        const unsigned mod = at(length - 1) >> 6U, rm = at(length - 1) & 7U;
+        const bool has_sib = mod != 3 && rm == 4;
+        std::size_t displacement = mod == 1 ? 1 : mod == 2 ? 4 : 0;
+        if (mod == 0 && (rm == 5 || (has_sib && length >= 3 && (at(length - 2) & 7U) == 5)))
+            displacement = 4;
+        if (length == 2 + (has_sib ? 1U : 0U) + displacement)
+            return true;
+    }
+    return false;
+}
+
+CodeOwner owner_of_file(std::string_view path) {
+    const std::string_view name = inventory::base_name(path);
+    if (name == "[vdso]" || std::ranges::any_of(RUNTIME_FILES, [name](std::string_view prefix) {
+            return name.starts_with(prefix);
+        }))
+        return CodeOwner::Runtime;
+    return CodeOwner::Other;
+}
+
+std::optional<NcclStack> nccl_stack(const StackTop &top, std::span<const std::uint64_t> words,
+                                    const StackReader &reader) {
+    NcclStack stack;
+    bool is_inside = false;
+    // Returns whether the walk is over.
+    const auto add = [&](std::uint64_t address) {
+        is_inside = true;
+        const std::string_view name = reader.name_of(address);
+        if (name.empty() || stack.inside.size() >= MAX_FRAMES)
+            return;
+        if (is_exported(name)) {
+            if (stack.called.empty())
+                stack.called = name;
+        } else if (stack.called.empty() &&
+                   (stack.inside.empty() || stack.inside.back() != name)) {
+            stack.inside.emplace_back(name);
+        }
+    };
+    switch (reader.owner_of(top.pc)) {
+    case CodeOwner::Nccl:
+        add(top.pc);
+        break;
+    case CodeOwner::Runtime:
+        break;
+    default:
+        return std::nullopt;
+    }
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const CodeOwner owner = reader.owner_of(words[i]);
+        if (owner == CodeOwner::None || !reader.follows_call(words[i]))
+            continue;
+        if (owner == CodeOwner::Nccl)
+            add(words[i]);
+        else if (owner == CodeOwner::Other && !is_inside)
+            return std::nullopt;
+        if (!stack.called.empty() || (!is_inside && i >= MAX_RUNTIME_WORDS))
+            break;
+    }
+    return is_inside ? std::optional{std::move(stack)} : std::nullopt;
+}
+
+std::string_view host_function_at(const nccl::LibraryLayout &layout, std::uint64_t address) {
+    for (const auto &[name, pieces] : layout.host_functions)
+        for (const nccl::CodePiece &piece : pieces)
+            // A return address may be right behind its function's last instruction.
+            if (address > piece.address && address - piece.address <= piece.bytes)
+                return name;
+    return {};
+}
+
+} // namespace collwire::inspect
