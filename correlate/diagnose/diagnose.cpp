@@ -6,11 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "correlate/diagnose/circles.h"
 #include "correlate/diagnose/diagnosis.h"
 #include "correlate/diagnose/evidence.h"
 #include "correlate/diagnose/gather.h"
 #include "correlate/diagnose/mismatches.h"
 #include "correlate/diagnose/network.h"
+#include "correlate/diagnose/unready.h"
 
 namespace collwire::diagnose {
 namespace {
@@ -19,6 +21,8 @@ using inspect::Standing;
 using inspect::Thread;
 
 constexpr std::size_t MOST_MISSING_NAMED = 4;
+// A process that is throttled for a tenth of the time is slow by that.
+constexpr std::uint64_t SLOW_DIVISOR = 10;
 
 std::uint64_t behind_by(const Communicator &comm, std::int32_t rank) {
     const auto found = std::ranges::find(comm.behind, rank, &Behind::rank);
@@ -226,6 +230,24 @@ void find_causes(Communicator &comm) {
     }
 }
 
+// It moves, and its CPU limit stops its threads again and again.
+void find_slow_ranks(Communicator &comm) {
+    if (comm.is_stuck)
+        return;
+    for (const Rank &rank : comm.ranks) {
+        if (!is_throttled(rank) ||
+            rank.process->throttling->throttled_ns < rank.between_ns / SLOW_DIVISOR)
+            continue;
+        Cause cause;
+        cause.kind = Kind::Host;
+        cause.rank = rank.rank;
+        cause.sentence = fmt::format("{} is slow: the CPU limit of its cgroup stops its threads",
+                                     name_of(comm, rank.rank));
+        cause.evidence = evidence_of(rank);
+        comm.causes.push_back(std::move(cause));
+    }
+}
+
 } // namespace
 
 std::string_view kind_name(Kind kind) {
@@ -244,6 +266,10 @@ std::string_view kind_name(Kind kind) {
         return "MISSING";
     case Kind::Error:
         return "ERROR";
+    case Kind::Deadlock:
+        return "DEADLOCK";
+    case Kind::Nccl:
+        return "NCCL";
     case Kind::Unknown:
         break;
     }
@@ -269,8 +295,13 @@ std::string title_of(const Communicator &comm) {
 
 Diagnosis diagnose(const std::vector<inspect::Inspection> &inspections) {
     Diagnosis diagnosis = gather(inspections);
-    for (Communicator &comm : diagnosis.communicators)
+    for (Communicator &comm : diagnosis.communicators) {
         find_causes(comm);
+        find_waiting_calls(comm);
+        find_slow_ranks(comm);
+    }
+    gather_unready(inspections, diagnosis);
+    join_circles(diagnosis);
     std::ranges::stable_sort(diagnosis.communicators, {}, [](const Communicator &comm) {
         return std::pair{!comm.is_stuck, comm.causes.empty()};
     });

@@ -119,6 +119,8 @@ struct Communicator {
     std::optional<std::array<std::uint64_t, 5>> launched_by_function;
     std::optional<std::uint64_t> starts; // kernel plans with a network part
     std::optional<bool> has_launched;    // between the samples
+    // Captured launches that CUDA graphs hold: NCCL does not end the communicator before.
+    std::optional<std::uint64_t> graph_refs;
     std::string async_result;            // ncclSuccess, ...; empty: not read
     std::optional<bool> is_aborted, is_revoked, is_finalized;
     std::optional<bool> is_destroyed; // the program has called ncclCommDestroy or ncclCommAbort

@@ -159,6 +159,7 @@ Json proxy_json(const Proxy &proxy, const Process &process) {
             {"verdict_text", sentence_of(standing)},
             {"waits", waits_json(standing.waits_for)},
             {"truncated", proxy.is_cut},
+            {"pool_empty", or_null(proxy.is_pool_empty)},
             {"operations", std::move(operations)},
             {"idle_connections", std::move(idle)}};
 }
@@ -206,6 +207,7 @@ Json communicator_json(const Communicator &comm) {
             {"finalized", or_null(comm.is_finalized)},
             {"destroyed", or_null(comm.is_destroyed)},
             {"launched_between", or_null(comm.has_launched)},
+            {"graph_refs", or_null(comm.graph_refs)},
             {"connections", comm.n_connections},
             {"rings", std::move(rings)},
             {"trees", std::move(trees)}};

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "correlate/capture/nccl_names.h"
+#include "userspace/inspect/operation_pool.h"
 #include "userspace/inspect/plugin_endpoints.h"
 #include "userspace/inspect/thread_number.h"
 #include "userspace/inventory/process.h"
@@ -142,7 +143,7 @@ void ProcessLook::add_comm(std::size_t used, const nccl::LiveComm &live) {
     }
     read_rings(used, comm, into);
     process_.communicators.push_back(std::move(into));
-    comms_.push_back({used, comm});
+    comms_.push_back({used, comm, {}});
     if (comm.proxy_state == 0)
         return;
     auto proxy = std::ranges::find(proxies_, comm.proxy_state, &LookedProxy::address);
@@ -226,9 +227,11 @@ void ProcessLook::first_look() {
     throttled_ = throttled_times("", process_.pid);
     sockets_ = look_at_sockets(process_.pid, inodes_);
     calls_.first_look();
-    for (Comm &one : comms_)
-        nccl::read_counts(view_, image_of(one.used).layout, *image_of(one.used).bpf_layout,
-                          one.comm);
+    for (Comm &one : comms_) {
+        const Image &image = image_of(one.used);
+        nccl::read_counts(view_, image.layout, *image.bpf_layout, one.comm);
+        one.was_pool_empty = is_pool_empty(view_, image.layout, one.comm);
+    }
     for (LookedProxy &looked : proxies_) {
         const Image &image = image_of(looked.used);
         ProxyReader reader{view_, image.layout, *image.bpf_layout, used_[looked.used].bias};
@@ -251,6 +254,7 @@ void ProcessLook::second_look(const QueuePairs &queue_pairs) {
     }
     for (std::size_t i = 0; i < comms_.size(); ++i)
         read_comm_again(comms_[i], process_.communicators[i]);
+    read_pools();
     read_calls();
     for (const NcclCall &call : process_.calls)
         roles.emplace(call.tid, "nccl");
@@ -347,6 +351,20 @@ void ProcessLook::read_comm_again(const Comm &one, Communicator &into) {
             into.is_finalized = *flag != 0;
     if (const auto destroyed = number(at("ncclComm.destroyFlag")))
         into.is_destroyed = *destroyed != 0;
+    if (const auto refs = number(at("ncclComm.localPersistentRefs|ncclComm.persistentRefs"));
+        refs && *refs >= 0)
+        into.graph_refs = static_cast<std::uint64_t>(*refs);
+}
+
+void ProcessLook::read_pools() {
+    for (const Comm &one : comms_) {
+        const auto proxy = std::ranges::find(process_.proxies, one.comm.proxy_state, &Proxy::address);
+        const auto is_empty = is_pool_empty(view_, image_of(one.used).layout, one.comm);
+        if (proxy == process_.proxies.end() || !is_empty || !one.was_pool_empty)
+            continue;
+        proxy->is_pool_empty =
+            proxy->is_pool_empty.value_or(false) || (*is_empty && *one.was_pool_empty);
+    }
 }
 
 void ProcessLook::read_calls() {

@@ -50,6 +50,7 @@ private:
     struct Comm {
         std::size_t used = 0; // index of its image
         cw_nccl_comm comm{};
+        std::optional<bool> was_pool_empty; // at the first look
     };
     struct LookedProxy {
         std::size_t used = 0;
@@ -69,6 +70,7 @@ private:
                       std::map<std::uint32_t, std::string> &roles);
     void read_idle(const LookedProxy &looked, Proxy &proxy);
     void read_calls();
+    void read_pools();
     void read_networks();
     void describe_endpoints(Proxy &proxy, const QueuePairs &queue_pairs, const SocketLook &sockets);
     void say_why_empty();
