@@ -21,9 +21,11 @@ constexpr std::size_t MOST_CANDIDATES = 4;
 
 // The bootstrap's number is equal on all ranks from the first moment on; NCCL before 2.23 sets the
 // hash later.
-using Key = std::tuple<std::uint64_t, std::uint64_t, std::int32_t>;
+using Key = std::tuple<std::uint64_t, std::uint64_t, std::int32_t, std::uint64_t>;
 Key key_of(const inspect::UnreadyComm &comm) {
-    return {comm.magic, comm.magic != 0 ? 0 : comm.hash, comm.n_ranks};
+    const bool has_number = comm.magic != 0 || comm.hash != 0;
+    return {comm.magic, comm.magic != 0 ? 0 : comm.hash, comm.n_ranks,
+            has_number ? 0 : comm.parent_hash.value_or(0)};
 }
 
 using ProcessKey = std::pair<std::string, std::uint32_t>; // host, pid
@@ -61,7 +63,7 @@ const Communicator *find_comm(const Diagnosis &diagnosis, std::uint64_t hash,
 // of an absent rank there probably has it here.
 const Communicator *same_numbers(const Diagnosis &diagnosis, const UnreadyCommunicator &unready) {
     for (const Communicator &comm : diagnosis.communicators) {
-        if (comm.is_ambiguous || comm.n_ranks != unready.n_ranks || comm.hash == unready.hash)
+        if (unready.n_ranks == 0 || comm.is_ambiguous || comm.n_ranks != unready.n_ranks || comm.hash == unready.hash)
             continue;
         const bool fits = std::ranges::all_of(unready.ranks, [&comm](const UnreadyRank &rank) {
             const Rank *there = find_rank(comm, rank.rank);
@@ -108,6 +110,26 @@ Cause cause_of_candidate(const Rank &rank, const Communicator &comm, std::int32_
     return cause;
 }
 
+// All ranks of the parent take part in a split; those that have come are `inside`.
+void find_absent_of_parent(const Communicator &parent, const std::set<ProcessKey> &inside,
+                           UnreadyCommunicator &unready) {
+    for (const Rank &rank : parent.ranks)
+        if (!inside.contains({rank.host, rank.pid}) && unready.causes.size() < MOST_NAMED) {
+            Cause cause = cause_of_candidate(rank, parent, rank.rank);
+            cause.sentence = fmt::format("{} has not come: all ranks of the parent {} take part",
+                                         name_of(parent, rank.rank), title_of(parent));
+            unready.causes.push_back(std::move(cause));
+        }
+    if (parent.missing.empty())
+        return;
+    Cause cause;
+    cause.kind = Kind::Missing;
+    cause.rank = parent.missing.front();
+    cause.sentence = fmt::format("{} of the parent {} {} not inspected", numbers_text(parent.missing),
+                                 title_of(parent), parent.missing.size() == 1 ? "was" : "were");
+    unready.causes.push_back(std::move(cause));
+}
+
 void find_causes(const Diagnosis &diagnosis, const std::vector<inspect::Inspection> &inspections,
                  UnreadyCommunicator &unready) {
     std::set<ProcessKey> inside;
@@ -134,6 +156,9 @@ void find_causes(const Diagnosis &diagnosis, const std::vector<inspect::Inspecti
                 unready.causes.push_back(std::move(cause));
             }
     }
+    if (unready.n_ranks == 0 && unready.parent_hash)
+        if (const Communicator *parent = find_comm(diagnosis, *unready.parent_hash, 0))
+            find_absent_of_parent(*parent, inside, unready);
     const Communicator *same = same_numbers(diagnosis, unready);
     std::vector<std::int32_t> unknown;
     for (const std::int32_t absent : unready.absent) {
@@ -201,7 +226,7 @@ void find_causes(const Diagnosis &diagnosis, const std::vector<inspect::Inspecti
 std::string title_of(const UnreadyCommunicator &comm) {
     const std::uint64_t number = comm.hash != 0 ? comm.hash : comm.magic;
     return fmt::format("{} ({} ranks)",
-                       number == 0 ? "a communicator" : fmt::format("{:#018x}", number),
+                       number == 0 ? "a new communicator" : fmt::format("{:#018x}", number),
                        comm.n_ranks == 0 ? "?" : fmt::format("{}", comm.n_ranks));
 }
 

@@ -162,7 +162,7 @@ enum class Phase {
     Unknown,
     Start,      // before the bootstrap: the GPU, the networks
     Root,       // asks the bootstrap root for its next rank in the ring
-    Parent,     // asks its next rank in the ring, over the parent communicator
+    Parent,     // exchanges with all ranks of its parent, then asks its next rank there
     Ring,       // connects to its neighbours in the ring
     Exchange,   // all ranks' addresses go around the ring
     Transports, // topology, channels, connections of the transports

@@ -26,7 +26,7 @@ std::string_view phase_text(Phase phase) {
     case Phase::Root:
         return "has reported to the bootstrap root";
     case Phase::Parent:
-        return "has sent its address over the parent communicator";
+        return "exchanges with the ranks of its parent communicator";
     case Phase::Ring:
         return "connects the bootstrap's ring";
     case Phase::Exchange:

@@ -73,8 +73,9 @@ UnreadyComm describe(const nccl::UnreadyComm &read, const CallFound *call,
         const auto ticks = process::start_ticks(static_cast<pid_t>(call->tid));
         const std::uint64_t now_ns = clock_ns(CLOCK_BOOTTIME);
         const auto per_second = static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK));
-        if (has_call(call->stack.inside, "ncclAsyncJobMain") && ticks &&
-            *ticks / per_second < now_ns / NS_PER_S)
+        const bool is_nccls = call->stack.called.empty() &&
+                              has_call(call->stack.inside, "ncclAsyncJobMain");
+        if (is_nccls && ticks && *ticks / per_second < now_ns / NS_PER_S)
             comm.for_ns = now_ns - *ticks * (NS_PER_S / per_second);
     }
     if (job) {
@@ -104,7 +105,9 @@ void judge_phase(UnreadyComm &comm, std::optional<bool> has_bootstrap, std::int3
     if (!has_bootstrap)
         return;
     if (!*has_bootstrap) {
-        comm.phase = Phase::Start;
+        // In a split all ranks of the parent exchange their colors first (commGetSplitInfo).
+        comm.phase = comm.parent != 0 && has_call(inside, "bootstrapAllGather") ? Phase::Parent
+                                                                               : Phase::Start;
         return;
     }
     const bool has_ranks = comm.n_ranks > 0 && comm.rank >= 0;
@@ -118,7 +121,10 @@ void judge_phase(UnreadyComm &comm, std::optional<bool> has_bootstrap, std::int3
         if (has_call(inside, "sendToRoot") || has_call(inside, "ncclSocketConnect"))
             comm.awaits.push_back({-1, comm.root, "the bootstrap root does not accept"});
         else if (has_ranks)
-            comm.awaits.push_back({next, {}, "it has not reported to the bootstrap"});
+            comm.awaits.push_back({next,
+                                   {},
+                                   comm.parent != 0 ? "its address does not come over the parent"
+                                                    : "it has not reported to the bootstrap"});
         return;
     }
     if (to_next != READY || from_previous != READY) {

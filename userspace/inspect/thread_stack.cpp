@@ -16,6 +16,14 @@ constexpr std::size_t MAX_FRAMES = 32;
 // A runtime's own frames above the system call. The GPU driver's are the largest.
 constexpr std::size_t MAX_RUNTIME_WORDS = 2048;
 
+// Wait for work by design. What earlier threads left on their stacks is further up.
+constexpr std::array<std::string_view, 11> OWN_THREADS{
+    "ncclProxyService",       "ncclProxyServiceUDS",   "ncclProxyProgress",
+    "persistentSocketThread", "ncclIbAsyncThreadMain", "rasThreadMain",
+    "ncclGinProgress",        "ncclGinProxyProgress",  "ncclRmaSocketProxyProgress",
+    "ncclProfilerThreadFunc", "bootstrapAsyncSendMain"};
+constexpr std::string_view ROOT = "bootstrapRoot";
+
 bool is_exported(std::string_view name) {
     // The recipe lists the exported functions before the others.
     const auto all = nccl::host_functions();
@@ -72,13 +80,13 @@ CodeOwner owner_of_file(std::string_view path) {
 std::optional<NcclStack> nccl_stack(const StackTop &top, std::span<const std::uint64_t> words,
                                     const StackReader &reader) {
     NcclStack stack;
-    bool is_inside = false;
-    // Returns whether the walk is over.
+    bool is_inside = false, is_own = false;
     const auto add = [&](std::uint64_t address) {
         is_inside = true;
         const std::string_view name = reader.name_of(address);
         if (name.empty() || stack.inside.size() >= MAX_FRAMES)
             return;
+        is_own = is_own || std::ranges::find(OWN_THREADS, name) != OWN_THREADS.end();
         if (is_exported(name)) {
             if (stack.called.empty())
                 stack.called = name;
@@ -104,10 +112,11 @@ std::optional<NcclStack> nccl_stack(const StackTop &top, std::span<const std::ui
             add(words[i]);
         else if (owner == CodeOwner::Other && !is_inside)
             return std::nullopt;
-        if (!stack.called.empty() || (!is_inside && i >= MAX_RUNTIME_WORDS))
+        const bool is_root = !stack.inside.empty() && stack.inside.back() == ROOT;
+        if (is_own || is_root || !stack.called.empty() || (!is_inside && i >= MAX_RUNTIME_WORDS))
             break;
     }
-    return is_inside ? std::optional{std::move(stack)} : std::nullopt;
+    return is_inside && !is_own ? std::optional{std::move(stack)} : std::nullopt;
 }
 
 std::string_view host_function_at(const nccl::LibraryLayout &layout, std::uint64_t address) {

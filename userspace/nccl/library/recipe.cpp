@@ -383,7 +383,7 @@ constexpr std::array<std::string_view, 12> UNITS{
 constexpr std::array<std::string_view, 3> PREFIXES{"ncclPattern", "ncclFunc", "ncclSocketType"};
 
 // The exported ones first.
-constexpr std::array<std::string_view, 73> HOST_FUNCTIONS{
+constexpr std::array<std::string_view, 84> HOST_FUNCTIONS{
     "ncclGetUniqueId",
     "ncclCommInitRank",
     "ncclCommInitRankConfig",
@@ -458,6 +458,18 @@ constexpr std::array<std::string_view, 73> HOST_FUNCTIONS{
     "ncclLocalOpAppend",
     "ncclProxySaveOp",
     "uploadProxyOps",
+    // What NCCL's own threads run.
+    "ncclProxyService",
+    "ncclProxyServiceUDS",
+    "ncclProxyProgress",
+    "persistentSocketThread",
+    "ncclIbAsyncThreadMain",
+    "rasThreadMain",
+    "ncclGinProgress",
+    "ncclGinProxyProgress",
+    "ncclRmaSocketProxyProgress",
+    "ncclProfilerThreadFunc",
+    "bootstrapAsyncSendMain",
 };
 
 } // namespace
