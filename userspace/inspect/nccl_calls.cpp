@@ -19,6 +19,7 @@ namespace collwire::inspect {
 namespace {
 
 constexpr std::size_t MAX_THREADS = 4096;
+constexpr std::size_t MAX_TOPS = 16; // of a thread
 constexpr std::size_t STACK_WORDS = 8192; // 64 KiB
 constexpr std::uint64_t LEAST_PERIOD_NS = 2'000'000;
 constexpr std::uint64_t SAMPLES = 100;
@@ -152,6 +153,12 @@ NcclCalls::NcclCalls(const process::ProcessView &view, const std::vector<Image> 
       sampler_(std::max(LEAST_PERIOD_NS, between_ns / SAMPLES)) {}
 
 void NcclCalls::first_look() {
+    for (const UsedImage &one : used_)
+        frames_.emplace_back(
+            [this](std::uint64_t address, std::span<std::byte> into) {
+                return view_.read(address, into);
+            },
+            one.bias);
     for (const std::uint32_t tid : threads_of(view_.pid())) {
         const auto top = top_of(view_.pid(), tid);
         if (!top)
@@ -164,16 +171,27 @@ void NcclCalls::first_look() {
 std::vector<CallFound> NcclCalls::second_look() const {
     std::vector<CallFound> calls;
     for (const std::uint32_t tid : threads_of(view_.pid())) {
-        const auto sampled = sampler_.last(tid);
-        if (!sampled && !inside_.contains(tid))
+        std::vector<StackTop> tops = sampler_.tops(tid);
+        if (tops.empty() && !inside_.contains(tid))
             continue;
-        auto top = top_of(view_.pid(), tid);
-        if (!top)
-            top = sampled;
-        if (!top)
-            continue;
-        if (auto call = call_of(tid, *top))
-            calls.push_back(std::move(*call));
+        tops.resize(std::min(tops.size(), MAX_TOPS));
+        if (const auto now = top_of(view_.pid(), tid))
+            tops.insert(tops.begin(), *now);
+        // A thread that runs has left the inner frames of a sample when its stack is read: the
+        // frames that all samples have in common are still there.
+        std::optional<CallFound> best;
+        for (const StackTop &top : tops) {
+            auto call = call_of(tid, top);
+            if (!call)
+                continue;
+            const bool is_whole = !call->stack.called.empty();
+            if (!best || is_whole || call->stack.inside.size() > best->stack.inside.size())
+                best = std::move(call);
+            if (is_whole)
+                break;
+        }
+        if (best)
+            calls.push_back(std::move(*best));
     }
     return calls;
 }
@@ -201,8 +219,12 @@ std::optional<CallFound> NcclCalls::call_of(std::uint32_t tid, const StackTop &t
             return host_function_at(images_[used_[*used].image].layout,
                                     address - used_[*used].bias);
         },
-        [this](std::uint64_t address) { return follows_call(address); }};
-    auto found = nccl_stack(top, call.words, reader);
+        [this](std::uint64_t address) { return follows_call(address); },
+        [this](std::uint64_t address) -> std::optional<FrameRule> {
+            const auto used = library_at(address);
+            return used ? frames_[*used].at(address) : std::nullopt;
+        }};
+    auto found = nccl_stack(top, first, call.words, reader);
     if (!found || !library)
         return std::nullopt;
     call.stack = std::move(*found);

@@ -49,6 +49,7 @@ private:
     const std::vector<UsedImage> &used_;
     ThreadSampler sampler_;
     std::set<std::uint32_t> inside_; // threads, at the first look
+    std::vector<FrameRules> frames_; // of each library
     mutable std::map<std::uint64_t, bool> follows_call_;
 };
 

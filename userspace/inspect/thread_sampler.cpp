@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/inspect/thread_sampler.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -17,12 +18,12 @@ constexpr std::size_t PAGE_BYTES = 4096;
 constexpr std::size_t DATA_BYTES = 2 * PAGE_BYTES; // a power of 2
 constexpr std::size_t RING_BYTES = PAGE_BYTES + DATA_BYTES;
 
-// perf_event_open(2), in this order: ABI of the registers, then SP and IP by their numbers.
+// perf_event_open(2), in this order: ABI of the registers, then these by their numbers.
 struct Sample {
     perf_event_header header;
-    std::uint64_t abi, sp, ip;
+    std::uint64_t abi, bp, sp, ip;
 };
-static_assert(PERF_REG_X86_SP < PERF_REG_X86_IP);
+static_assert(PERF_REG_X86_BP < PERF_REG_X86_SP && PERF_REG_X86_SP < PERF_REG_X86_IP);
 
 int open_event(std::uint32_t tid, std::uint64_t period_ns, bool user_alone) {
     perf_event_attr attr{};
@@ -31,7 +32,8 @@ int open_event(std::uint32_t tid, std::uint64_t period_ns, bool user_alone) {
     attr.config = PERF_COUNT_SW_CPU_CLOCK;
     attr.sample_period = period_ns;
     attr.sample_type = PERF_SAMPLE_REGS_USER;
-    attr.sample_regs_user = (1ULL << PERF_REG_X86_SP) | (1ULL << PERF_REG_X86_IP);
+    attr.sample_regs_user =
+        (1ULL << PERF_REG_X86_BP) | (1ULL << PERF_REG_X86_SP) | (1ULL << PERF_REG_X86_IP);
     attr.exclude_kernel = user_alone ? 1 : 0;
     attr.exclude_hv = 1;
     return static_cast<int>(syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC));
@@ -64,10 +66,10 @@ bool ThreadSampler::add(std::uint32_t tid) {
     return true;
 }
 
-std::optional<StackTop> ThreadSampler::last(std::uint32_t tid) const {
+std::vector<StackTop> ThreadSampler::tops(std::uint32_t tid) const {
     const auto event = events_.find(tid);
     if (event == events_.end())
-        return std::nullopt;
+        return {};
     const auto *page = static_cast<const perf_event_mmap_page *>(event->second.ring);
     const auto *data = static_cast<const std::byte *>(event->second.ring) + PAGE_BYTES;
     const std::uint64_t head = __atomic_load_n(&page->data_head, __ATOMIC_ACQUIRE);
@@ -75,7 +77,7 @@ std::optional<StackTop> ThreadSampler::last(std::uint32_t tid) const {
         for (std::size_t i = 0; i < n; ++i)
             into[i] = data[(at + i) % DATA_BYTES];
     };
-    std::optional<StackTop> found;
+    std::vector<StackTop> found;
     // Nothing reads on behalf of the kernel: it stops at a full ring and overwrites nothing.
     for (std::uint64_t at = 0; at + sizeof(perf_event_header) <= head;) {
         std::array<std::byte, sizeof(Sample)> bytes{};
@@ -89,11 +91,17 @@ std::optional<StackTop> ThreadSampler::last(std::uint32_t tid) const {
             Sample sample;
             std::memcpy(&sample, bytes.data(), sizeof(sample));
             if (sample.abi == PERF_SAMPLE_REGS_ABI_64)
-                found = StackTop{sample.ip, sample.sp};
+                found.push_back({sample.ip, sample.sp, sample.bp});
         }
         at += header.size;
     }
-    return found;
+    std::vector<StackTop> distinct;
+    for (std::size_t i = found.size(); i > 0; --i)
+        if (std::ranges::none_of(distinct, [&](const StackTop &one) {
+                return one.pc == found[i - 1].pc && one.sp == found[i - 1].sp;
+            }))
+            distinct.push_back(found[i - 1]);
+    return distinct;
 }
 
 } // namespace collwire::inspect

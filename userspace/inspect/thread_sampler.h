@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
+#include <vector>
 
 #include "userspace/inspect/thread_stack.h"
 
@@ -22,8 +22,8 @@ public:
 
     // Samples the thread from now on. False: not permitted, or the thread has exited.
     bool add(std::uint32_t tid);
-    // The registers of a thread at its last sample, of some 200 at most; nothing if it had none.
-    [[nodiscard]] std::optional<StackTop> last(std::uint32_t tid) const;
+    // The registers of a thread at its samples, of some 150 at most: the last first, none twice.
+    [[nodiscard]] std::vector<StackTop> tops(std::uint32_t tid) const;
     [[nodiscard]] std::size_t size() const { return events_.size(); }
 
 private:

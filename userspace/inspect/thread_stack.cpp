@@ -22,7 +22,6 @@ constexpr std::array<std::string_view, 11> OWN_THREADS{
     "persistentSocketThread", "ncclIbAsyncThreadMain", "rasThreadMain",
     "ncclGinProgress",        "ncclGinProxyProgress",  "ncclRmaSocketProxyProgress",
     "ncclProfilerThreadFunc", "bootstrapAsyncSendMain"};
-constexpr std::string_view ROOT = "bootstrapRoot";
 
 bool is_exported(std::string_view name) {
     // The recipe lists the exported functions before the others.
@@ -44,7 +43,7 @@ std::optional<StackTop> parse_syscall(std::string_view text) {
         return inventory::parse_number(word.substr(2), 16);
     };
     const auto sp = number(words[words.size() - 2]), pc = number(words.back());
-    return sp && pc ? std::optional{StackTop{*pc, *sp}} : std::nullopt;
+    return sp && pc ? std::optional{StackTop{*pc, *sp, std::nullopt}} : std::nullopt;
 }
 
 bool ends_in_call(std::span<const std::byte, CALL_BYTES> before) {
@@ -77,46 +76,64 @@ CodeOwner owner_of_file(std::string_view path) {
     return CodeOwner::Other;
 }
 
-std::optional<NcclStack> nccl_stack(const StackTop &top, std::span<const std::uint64_t> words,
+std::optional<NcclStack> nccl_stack(const StackTop &top, std::uint64_t first,
+                                    std::span<const std::uint64_t> words,
                                     const StackReader &reader) {
-    NcclStack stack;
-    bool is_inside = false, is_own = false;
-    const auto add = [&](std::uint64_t address) {
-        is_inside = true;
-        const std::string_view name = reader.name_of(address);
-        if (name.empty() || stack.inside.size() >= MAX_FRAMES)
-            return;
-        is_own = is_own || std::ranges::find(OWN_THREADS, name) != OWN_THREADS.end();
-        if (is_exported(name)) {
-            if (stack.called.empty())
-                stack.called = name;
-        } else if (stack.called.empty() &&
-                   (stack.inside.empty() || stack.inside.back() != name)) {
-            stack.inside.emplace_back(name);
+    // The innermost frame of NCCL: its instruction, and rsp there.
+    std::uint64_t pc = top.pc, sp = top.sp;
+    std::optional<std::uint64_t> bp = top.bp;
+    bool is_return = false;
+    const CodeOwner owner = reader.owner_of(pc);
+    if (owner == CodeOwner::Runtime) {
+        std::size_t i = 0;
+        for (; i < std::min(words.size(), MAX_RUNTIME_WORDS); ++i) {
+            const CodeOwner of_word = reader.owner_of(words[i]);
+            if ((of_word == CodeOwner::Nccl || of_word == CodeOwner::Other) &&
+                reader.follows_call(words[i]))
+                break;
         }
-    };
-    switch (reader.owner_of(top.pc)) {
-    case CodeOwner::Nccl:
-        add(top.pc);
-        break;
-    case CodeOwner::Runtime:
-        break;
-    default:
+        if (i >= std::min(words.size(), MAX_RUNTIME_WORDS) ||
+            reader.owner_of(words[i]) != CodeOwner::Nccl)
+            return std::nullopt;
+        pc = words[i];
+        sp = first + (i + 1) * sizeof(std::uint64_t);
+        is_return = true;
+    } else if (owner != CodeOwner::Nccl) {
         return std::nullopt;
     }
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        const CodeOwner owner = reader.owner_of(words[i]);
-        if (owner == CodeOwner::None || !reader.follows_call(words[i]))
-            continue;
-        if (owner == CodeOwner::Nccl)
-            add(words[i]);
-        else if (owner == CodeOwner::Other && !is_inside)
+    NcclStack stack;
+    for (std::size_t depth = 0; depth < MAX_FRAMES; ++depth) {
+        const std::string_view name = reader.name_of(pc);
+        if (std::ranges::find(OWN_THREADS, name) != OWN_THREADS.end())
             return std::nullopt;
-        const bool is_root = !stack.inside.empty() && stack.inside.back() == ROOT;
-        if (is_own || is_root || !stack.called.empty() || (!is_inside && i >= MAX_RUNTIME_WORDS))
+        if (is_exported(name))
+            stack.called = name; // the outermost one
+        else if (!name.empty() && stack.called.empty() &&
+                 (stack.inside.empty() || stack.inside.back() != name))
+            stack.inside.emplace_back(name);
+        const auto rule = reader.frame_at(is_return ? pc - 1 : pc);
+        if (!rule || (rule->is_from_rbp && !bp))
             break;
+        const std::uint64_t cfa =
+            (rule->is_from_rbp ? *bp : sp) + static_cast<std::uint64_t>(rule->cfa_offset);
+        const auto word_at = [&](std::uint64_t address) -> std::optional<std::uint64_t> {
+            const std::uint64_t index = (address - first) / sizeof(std::uint64_t);
+            return address < first || (address - first) % sizeof(std::uint64_t) != 0 ||
+                           index >= words.size()
+                       ? std::nullopt
+                       : std::optional{words[index]};
+        };
+        const auto caller = word_at(cfa - sizeof(std::uint64_t));
+        if (cfa <= sp || !caller || !reader.follows_call(*caller) ||
+            reader.owner_of(*caller) != CodeOwner::Nccl)
+            break;
+        if (rule->saved_rbp)
+            bp = word_at(cfa + static_cast<std::uint64_t>(*rule->saved_rbp));
+        pc = *caller;
+        sp = cfa;
+        is_return = true;
     }
-    return is_inside && !is_own ? std::optional{std::move(stack)} : std::nullopt;
+    return stack;
 }
 
 std::string_view host_function_at(const nccl::LibraryLayout &layout, std::uint64_t address) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "userspace/inspect/frame_rules.h"
 #include "userspace/nccl/layout/library_layout.h"
 
 namespace collwire::inspect {
@@ -20,6 +21,7 @@ namespace collwire::inspect {
 // The registers of a thread in user space.
 struct StackTop {
     std::uint64_t pc = 0, sp = 0;
+    std::optional<std::uint64_t> bp; // rbp, where it is known
 };
 // /proc/PID/task/TID/syscall (proc(5)): of a thread that sleeps. Nothing: it runs.
 [[nodiscard]] std::optional<StackTop> parse_syscall(std::string_view text);
@@ -44,15 +46,18 @@ struct StackReader {
     std::function<std::string_view(std::uint64_t)> name_of;
     // Whether a call is right before this address.
     std::function<bool(std::uint64_t)> follows_call;
+    // The frame at an instruction of NCCL.
+    std::function<std::optional<FrameRule>(std::uint64_t)> frame_at;
 };
 
 struct NcclStack {
     std::string called;              // the exported function; empty: not known
     std::vector<std::string> inside; // known functions below it, innermost first
 };
-// `words`: the stack from sp up. Nothing: the innermost frame above the runtime's is not NCCL's, so
-// that NCCL's return addresses further up are what earlier calls left.
-[[nodiscard]] std::optional<NcclStack> nccl_stack(const StackTop &top,
+// `words`: the stack from `first`, which is sp rounded up to 8 bytes. Nothing: the innermost frame
+// above the runtime's is not NCCL's. Return addresses that earlier calls left on the stack do not
+// count: from the innermost frame of NCCL on, each frame leads to its caller.
+[[nodiscard]] std::optional<NcclStack> nccl_stack(const StackTop &top, std::uint64_t first,
                                                   std::span<const std::uint64_t> words,
                                                   const StackReader &reader);
 
