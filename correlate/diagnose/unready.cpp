@@ -278,7 +278,10 @@ void find_waiting_calls(Communicator &comm) {
             // A thread whose communicator is not known may wait in any of its process.
             const bool may_be = call.comm == 0 && rank.process->unready.empty() &&
                                 rank.process->communicators.size() == 1;
-            if (call.comm == rank.comm->address || may_be)
+            const bool makes_other = std::ranges::find(rank.process->unready, call.tid,
+                                                       &inspect::UnreadyComm::tid) !=
+                                     rank.process->unready.end();
+            if (!makes_other && (call.comm == rank.comm->address || may_be))
                 own = &call;
         }
         if (own == nullptr) {

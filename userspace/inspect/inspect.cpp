@@ -22,13 +22,11 @@ constexpr std::chrono::seconds MOST_SCANNING{2}; // of all processes
 // In the order of `pids`, or, of all processes, those with NCCL alone.
 std::vector<std::unique_ptr<ProcessLook>> make_looks(const std::vector<pid_t> &pids,
                                                      const Images &images, bool all,
-                                                     std::uint64_t between_ns,
                                                      std::vector<Process> &without) {
     std::vector<std::unique_ptr<ProcessLook>> looks;
     for (std::size_t i = 0; i < pids.size(); ++i) {
         if (!images.used[i].empty()) {
-            looks.push_back(std::make_unique<ProcessLook>(pids[i], images.images, images.used[i],
-                                                          between_ns));
+            looks.push_back(std::make_unique<ProcessLook>(pids[i], images.images, images.used[i]));
             continue;
         }
         if (all)
@@ -55,9 +53,7 @@ Inspection inspect(const Options &options) {
     const std::vector<pid_t> pids =
         nccl::ancestors_first(all ? process::all_processes() : options.pids);
     const Images images = find_images(pids, options.symbols);
-    const auto between_ns = static_cast<std::uint64_t>(
-        std::chrono::nanoseconds(std::max(options.between, std::chrono::milliseconds{0})).count());
-    auto looks = make_looks(pids, images, all, between_ns, inspection.processes);
+    auto looks = make_looks(pids, images, all, inspection.processes);
     nccl::CommCopies copies;
     const auto scan_until = std::chrono::steady_clock::now() + MOST_SCANNING;
     for (const auto &look : looks)

@@ -19,10 +19,7 @@ namespace collwire::inspect {
 namespace {
 
 constexpr std::size_t MAX_THREADS = 4096;
-constexpr std::size_t MAX_TOPS = 16; // of a thread
 constexpr std::size_t STACK_WORDS = 8192; // 64 KiB
-constexpr std::uint64_t LEAST_PERIOD_NS = 2'000'000;
-constexpr std::uint64_t SAMPLES = 100;
 constexpr std::uint64_t ALIGNMENT = 16; // of what malloc returns
 constexpr std::int32_t MAX_RANKS = 1 << 20;
 constexpr std::uint64_t NS_PER_S = 1'000'000'000;
@@ -148,9 +145,8 @@ void judge_phase(UnreadyComm &comm, std::optional<bool> has_bootstrap, std::int3
 }
 
 NcclCalls::NcclCalls(const process::ProcessView &view, const std::vector<Image> &images,
-                     const std::vector<UsedImage> &used, std::uint64_t between_ns)
-    : view_(view), images_(images), used_(used),
-      sampler_(std::max(LEAST_PERIOD_NS, between_ns / SAMPLES)) {}
+                     const std::vector<UsedImage> &used)
+    : view_(view), images_(images), used_(used) {}
 
 void NcclCalls::first_look() {
     for (const UsedImage &one : used_)
@@ -163,7 +159,7 @@ void NcclCalls::first_look() {
         const auto top = top_of(view_.pid(), tid);
         if (!top)
             sampler_.add(tid);
-        else if (call_of(tid, *top))
+        else if (call_of(tid, *top, {}))
             inside_.insert(tid);
     }
 }
@@ -171,42 +167,47 @@ void NcclCalls::first_look() {
 std::vector<CallFound> NcclCalls::second_look() const {
     std::vector<CallFound> calls;
     for (const std::uint32_t tid : threads_of(view_.pid())) {
-        std::vector<StackTop> tops = sampler_.tops(tid);
-        if (tops.empty() && !inside_.contains(tid))
+        auto samples = sampler_.samples(tid);
+        if (samples.empty() && !inside_.contains(tid))
             continue;
-        tops.resize(std::min(tops.size(), MAX_TOPS));
         if (const auto now = top_of(view_.pid(), tid))
-            tops.insert(tops.begin(), *now);
-        // A thread that runs has left the inner frames of a sample when its stack is read: the
-        // frames that all samples have in common are still there.
+            samples.insert(samples.begin(), {*now, {}});
         std::optional<CallFound> best;
-        for (const StackTop &top : tops) {
-            auto call = call_of(tid, top);
-            if (!call)
-                continue;
-            const bool is_whole = !call->stack.called.empty();
-            if (!best || is_whole || call->stack.inside.size() > best->stack.inside.size())
-                best = std::move(call);
-            if (is_whole)
-                break;
-        }
+        // The kernel may have sampled a part of the stack alone. What it has not sampled is read
+        // now, and so is all of it where the frames do not lead to a call.
+        for (const bool is_sampled : {true, false})
+            for (const ThreadSampler::Sample &sample : samples) {
+                if (best && !best->stack.called.empty())
+                    break;
+                auto call = call_of(tid, sample.top,
+                                    is_sampled ? sample.words : std::vector<std::uint64_t>{});
+                if (call && (!best || !call->stack.called.empty() ||
+                             call->stack.inside.size() > best->stack.inside.size()))
+                    best = std::move(call);
+            }
         if (best)
             calls.push_back(std::move(*best));
     }
     return calls;
 }
 
-std::optional<CallFound> NcclCalls::call_of(std::uint32_t tid, const StackTop &top) const {
+std::optional<CallFound> NcclCalls::call_of(std::uint32_t tid, const StackTop &top,
+                                           std::vector<std::uint64_t> sampled) const {
     const process::Mapping *stack = mapping_at(view_, top.sp);
     if (stack == nullptr || !stack->writable)
         return std::nullopt;
     CallFound call;
     call.tid = tid;
-    const std::uint64_t first = (top.sp + 7) / 8 * 8;
-    if (first >= stack->end)
+    if (top.sp % 8 != 0)
         return std::nullopt;
-    call.words.resize(std::min<std::uint64_t>(STACK_WORDS, (stack->end - first) / 8));
-    if (!view_.read(first, std::as_writable_bytes(std::span{call.words})))
+    // The frames above what was sampled with the registers stay as they are while the thread runs.
+    call.words = std::move(sampled);
+    const std::size_t n_sampled = call.words.size();
+    const std::uint64_t rest = top.sp + n_sampled * 8;
+    call.words.resize(n_sampled + std::min<std::uint64_t>(STACK_WORDS, (stack->end - std::min(stack->end, rest)) / 8));
+    if (!view_.read(rest, std::as_writable_bytes(std::span{call.words}.subspan(n_sampled))))
+        call.words.resize(n_sampled);
+    if (call.words.empty())
         return std::nullopt;
     std::optional<std::size_t> library;
     const StackReader reader{
@@ -224,7 +225,7 @@ std::optional<CallFound> NcclCalls::call_of(std::uint32_t tid, const StackTop &t
             const auto used = library_at(address);
             return used ? frames_[*used].at(address) : std::nullopt;
         }};
-    auto found = nccl_stack(top, first, call.words, reader);
+    auto found = nccl_stack(top, call.words, reader);
     if (!found || !library)
         return std::nullopt;
     call.stack = std::move(*found);

@@ -30,16 +30,17 @@ struct CallFound {
 
 class NcclCalls {
 public:
-    // `view` and `images` must outlive it. `between_ns`: time from the first look to the second.
+    // `view` and `images` must outlive it.
     NcclCalls(const process::ProcessView &view, const std::vector<Image> &images,
-              const std::vector<UsedImage> &used, std::uint64_t between_ns);
+              const std::vector<UsedImage> &used);
 
     void first_look();
     // Those that are inside at both looks.
     [[nodiscard]] std::vector<CallFound> second_look() const;
 
 private:
-    [[nodiscard]] std::optional<CallFound> call_of(std::uint32_t tid, const StackTop &top) const;
+    [[nodiscard]] std::optional<CallFound> call_of(std::uint32_t tid, const StackTop &top,
+                                                   std::vector<std::uint64_t> sampled) const;
     [[nodiscard]] std::optional<std::size_t> library_at(std::uint64_t address) const;
     [[nodiscard]] CodeOwner owner_of(std::uint64_t address) const;
     [[nodiscard]] bool follows_call(std::uint64_t address) const;

@@ -49,10 +49,9 @@ std::uint32_t field_bytes(const nccl::LibraryLayout &layout, const std::string &
 
 } // namespace
 
-ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used,
-                         std::uint64_t between_ns)
+ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used)
     : images_(images), used_(std::move(used)), view_(pid),
-      calls_(view_, images_, used_, between_ns) {
+      calls_(view_, images_, used_) {
     process_.pid = static_cast<std::uint32_t>(pid);
     process_.start_ticks = process::start_ticks(pid).value_or(0);
     for (const UsedImage &one : used_) {

@@ -24,9 +24,8 @@ namespace collwire::inspect {
 
 class ProcessLook {
 public:
-    // `images` must outlive it. `between_ns`: from the first look to the second.
-    ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used,
-                std::uint64_t between_ns);
+    // `images` must outlive it.
+    ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used);
 
     // Communicators and connections: takes longest, and comes before the looks. Processes come
     // after those that they were forked from, whose communicators are in `copies`. Memory is

@@ -2,11 +2,11 @@
 #include "userspace/inspect/thread_sampler.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include <asm/perf_regs.h>
 #include <linux/perf_event.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,24 +14,30 @@
 namespace collwire::inspect {
 namespace {
 
+constexpr std::uint64_t PERIOD_NS = 200'000;
+constexpr int SAMPLES = 3;
 constexpr std::size_t PAGE_BYTES = 4096;
-constexpr std::size_t DATA_BYTES = 2 * PAGE_BYTES; // a power of 2
+constexpr std::uint32_t STACK_BYTES = 16384;
+constexpr std::size_t DATA_BYTES = 16 * PAGE_BYTES; // a power of 2
 constexpr std::size_t RING_BYTES = PAGE_BYTES + DATA_BYTES;
 
-// perf_event_open(2), in this order: ABI of the registers, then these by their numbers.
-struct Sample {
+// perf_event_open(2), in this order: ABI of the registers, these by their numbers, the stack's
+// bytes, and how many of these there were.
+struct SampleHead {
     perf_event_header header;
-    std::uint64_t abi, bp, sp, ip;
+    std::uint64_t abi, bp, sp, ip, stack_bytes;
 };
 static_assert(PERF_REG_X86_BP < PERF_REG_X86_SP && PERF_REG_X86_SP < PERF_REG_X86_IP);
 
-int open_event(std::uint32_t tid, std::uint64_t period_ns, bool user_alone) {
+int open_event(std::uint32_t tid, bool user_alone) {
     perf_event_attr attr{};
     attr.size = sizeof(attr);
     attr.type = PERF_TYPE_SOFTWARE;
     attr.config = PERF_COUNT_SW_CPU_CLOCK;
-    attr.sample_period = period_ns;
-    attr.sample_type = PERF_SAMPLE_REGS_USER;
+    attr.sample_period = PERIOD_NS;
+    attr.disabled = 1;
+    attr.sample_type = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+    attr.sample_stack_user = STACK_BYTES;
     attr.sample_regs_user =
         (1ULL << PERF_REG_X86_BP) | (1ULL << PERF_REG_X86_SP) | (1ULL << PERF_REG_X86_IP);
     attr.exclude_kernel = user_alone ? 1 : 0;
@@ -52,13 +58,15 @@ bool ThreadSampler::add(std::uint32_t tid) {
     if (events_.contains(tid))
         return true;
     // Threads that spin are mostly in system calls, which an unprivileged user may not sample.
-    int fd = open_event(tid, period_ns_, false);
+    int fd = open_event(tid, false);
     if (fd < 0)
-        fd = open_event(tid, period_ns_, true);
+        fd = open_event(tid, true);
     if (fd < 0)
         return false;
     void *ring = mmap(nullptr, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (ring == MAP_FAILED) {
+    if (ring == MAP_FAILED || ioctl(fd, PERF_EVENT_IOC_REFRESH, SAMPLES) != 0) {
+        if (ring != MAP_FAILED)
+            munmap(ring, RING_BYTES);
         close(fd);
         return false;
     }
@@ -66,42 +74,37 @@ bool ThreadSampler::add(std::uint32_t tid) {
     return true;
 }
 
-std::vector<StackTop> ThreadSampler::tops(std::uint32_t tid) const {
+std::vector<ThreadSampler::Sample> ThreadSampler::samples(std::uint32_t tid) const {
     const auto event = events_.find(tid);
     if (event == events_.end())
         return {};
     const auto *page = static_cast<const perf_event_mmap_page *>(event->second.ring);
     const auto *data = static_cast<const std::byte *>(event->second.ring) + PAGE_BYTES;
     const std::uint64_t head = __atomic_load_n(&page->data_head, __ATOMIC_ACQUIRE);
-    const auto copy = [data](std::uint64_t at, std::byte *into, std::size_t n) {
-        for (std::size_t i = 0; i < n; ++i)
-            into[i] = data[(at + i) % DATA_BYTES];
-    };
-    std::vector<StackTop> found;
-    // Nothing reads on behalf of the kernel: it stops at a full ring and overwrites nothing.
-    for (std::uint64_t at = 0; at + sizeof(perf_event_header) <= head;) {
-        std::array<std::byte, sizeof(Sample)> bytes{};
+    std::vector<Sample> found;
+    // Nothing makes room for the kernel: it stops at a full ring and overwrites nothing.
+    for (std::uint64_t at = 0; at + sizeof(perf_event_header) <= std::min<std::uint64_t>(head, DATA_BYTES);) {
         perf_event_header header;
-        copy(at, bytes.data(), sizeof(header));
-        std::memcpy(&header, bytes.data(), sizeof(header));
-        if (header.size < sizeof(header) || at + header.size > head)
+        std::memcpy(&header, data + at, sizeof(header));
+        if (header.size < sizeof(header) || at + header.size > DATA_BYTES)
             break;
-        if (header.type == PERF_RECORD_SAMPLE && header.size == sizeof(Sample)) {
-            copy(at, bytes.data(), sizeof(Sample));
-            Sample sample;
-            std::memcpy(&sample, bytes.data(), sizeof(sample));
-            if (sample.abi == PERF_SAMPLE_REGS_ABI_64)
-                found.push_back({sample.ip, sample.sp, sample.bp});
+        SampleHead sample{};
+        std::uint64_t n = 0;
+        if (header.type == PERF_RECORD_SAMPLE && header.size >= sizeof(sample) + sizeof(n))
+            std::memcpy(&sample, data + at, sizeof(sample));
+        if (sample.abi == PERF_SAMPLE_REGS_ABI_64 &&
+            sample.stack_bytes <= header.size - sizeof(sample) - sizeof(n)) {
+            std::memcpy(&n, data + at + sizeof(sample) + sample.stack_bytes, sizeof(n));
+            Sample one{{sample.ip, sample.sp, sample.bp}, {}};
+            one.words.resize(std::min(n, sample.stack_bytes) / sizeof(std::uint64_t));
+            std::memcpy(one.words.data(), data + at + sizeof(sample),
+                        one.words.size() * sizeof(std::uint64_t));
+            found.push_back(std::move(one));
         }
         at += header.size;
     }
-    std::vector<StackTop> distinct;
-    for (std::size_t i = found.size(); i > 0; --i)
-        if (std::ranges::none_of(distinct, [&](const StackTop &one) {
-                return one.pc == found[i - 1].pc && one.sp == found[i - 1].sp;
-            }))
-            distinct.push_back(found[i - 1]);
-    return distinct;
+    std::ranges::reverse(found);
+    return found;
 }
 
 } // namespace collwire::inspect

@@ -76,9 +76,9 @@ CodeOwner owner_of_file(std::string_view path) {
     return CodeOwner::Other;
 }
 
-std::optional<NcclStack> nccl_stack(const StackTop &top, std::uint64_t first,
-                                    std::span<const std::uint64_t> words,
+std::optional<NcclStack> nccl_stack(const StackTop &top, std::span<const std::uint64_t> words,
                                     const StackReader &reader) {
+    const std::uint64_t first = top.sp;
     // The innermost frame of NCCL: its instruction, and rsp there.
     std::uint64_t pc = top.pc, sp = top.sp;
     std::optional<std::uint64_t> bp = top.bp;

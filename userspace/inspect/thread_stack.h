@@ -54,10 +54,10 @@ struct NcclStack {
     std::string called;              // the exported function; empty: not known
     std::vector<std::string> inside; // known functions below it, innermost first
 };
-// `words`: the stack from `first`, which is sp rounded up to 8 bytes. Nothing: the innermost frame
+// `words`: the stack from sp up. Nothing: the innermost frame
 // above the runtime's is not NCCL's. Return addresses that earlier calls left on the stack do not
 // count: from the innermost frame of NCCL on, each frame leads to its caller.
-[[nodiscard]] std::optional<NcclStack> nccl_stack(const StackTop &top, std::uint64_t first,
+[[nodiscard]] std::optional<NcclStack> nccl_stack(const StackTop &top,
                                                   std::span<const std::uint64_t> words,
                                                   const StackReader &reader);
 
