@@ -310,17 +310,22 @@ std::optional<FrameRule> frame_rule(std::span<const std::byte> common,
     return FrameRule{state.cfa_register == RBP, state.cfa_offset, state.saved_rbp};
 }
 
-FrameRules::FrameRules(ReadMemory read, std::uint64_t bias) : read_(std::move(read)) {
-    const auto header = read_as<Elf64_Ehdr>(read_, bias);
+FrameRules::FrameRules(ReadMemory read, std::uint64_t header_at) : read_(std::move(read)) {
+    const auto header = read_as<Elf64_Ehdr>(read_, header_at);
     if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
         header->e_phentsize != sizeof(Elf64_Phdr))
         return;
+    std::optional<std::uint64_t> first, table; // addresses in the file
     for (unsigned i = 0; i < header->e_phnum; ++i) {
         const auto segment =
-            read_as<Elf64_Phdr>(read_, bias + header->e_phoff + i * sizeof(Elf64_Phdr));
+            read_as<Elf64_Phdr>(read_, header_at + header->e_phoff + i * sizeof(Elf64_Phdr));
         if (segment && segment->p_type == PT_GNU_EH_FRAME)
-            table_ = bias + segment->p_vaddr;
+            table = segment->p_vaddr;
+        if (segment && segment->p_type == PT_LOAD && segment->p_offset == 0)
+            first = segment->p_vaddr;
     }
+    if (first && table)
+        table_ = header_at - *first + *table;
     // Version, then the encodings of: the frames' address, the number of entries, the entries.
     const auto head = table_ == 0 ? std::nullopt
                                   : read_as<std::array<std::uint8_t, 4>>(read_, table_);

@@ -25,8 +25,8 @@ using ReadMemory = std::function<bool(std::uint64_t address, std::span<std::byte
 // The frames of one library in a process. LSB core, Exception Frames; DWARF 4, 6.4.
 class FrameRules {
 public:
-    // `bias`: the address where the file's address 0 is mapped.
-    FrameRules(ReadMemory read, std::uint64_t bias);
+    // `header`: the address where the first byte of the file is mapped.
+    FrameRules(ReadMemory read, std::uint64_t header);
 
     // Nothing: no such information, or of an unknown form.
     [[nodiscard]] std::optional<FrameRule> at(std::uint64_t pc) const;

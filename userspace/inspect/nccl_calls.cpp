@@ -149,12 +149,6 @@ NcclCalls::NcclCalls(const process::ProcessView &view, const std::vector<Image> 
     : view_(view), images_(images), used_(used) {}
 
 void NcclCalls::first_look() {
-    for (const UsedImage &one : used_)
-        frames_.emplace_back(
-            [this](std::uint64_t address, std::span<std::byte> into) {
-                return view_.read(address, into);
-            },
-            one.bias);
     for (const std::uint32_t tid : threads_of(view_.pid())) {
         const auto top = top_of(view_.pid(), tid);
         if (!top)
@@ -221,10 +215,7 @@ std::optional<CallFound> NcclCalls::call_of(std::uint32_t tid, const StackTop &t
                                     address - used_[*used].bias);
         },
         [this](std::uint64_t address) { return follows_call(address); },
-        [this](std::uint64_t address) -> std::optional<FrameRule> {
-            const auto used = library_at(address);
-            return used ? frames_[*used].at(address) : std::nullopt;
-        }};
+        [this](std::uint64_t address) { return frame_at(address); }};
     auto found = nccl_stack(top, call.words, reader);
     if (!found || !library)
         return std::nullopt;
@@ -248,6 +239,27 @@ CodeOwner NcclCalls::owner_of(std::uint64_t address) const {
     if (mapping == nullptr || !mapping->executable)
         return CodeOwner::None;
     return library_at(address) ? CodeOwner::Nccl : owner_of_file(mapping->path);
+}
+
+std::optional<FrameRule> NcclCalls::frame_at(std::uint64_t address) const {
+    const process::Mapping *mapping = mapping_at(view_, address);
+    if (mapping == nullptr || mapping->inode == 0)
+        return std::nullopt;
+    // The pieces of a file are next to each other.
+    const process::Mapping *first = view_.mappings().data();
+    const process::Mapping *head = mapping;
+    while (head != first && head->file_offset != 0 && std::prev(head)->path == mapping->path)
+        head = std::prev(head);
+    if (head->file_offset != 0)
+        return std::nullopt;
+    auto rules = frames_.find(head->begin);
+    if (rules == frames_.end()) {
+        const auto read = [this](std::uint64_t at, std::span<std::byte> into) {
+            return view_.read(at, into);
+        };
+        rules = frames_.emplace(head->begin, FrameRules{read, head->begin}).first;
+    }
+    return rules->second.at(address);
 }
 
 bool NcclCalls::follows_call(std::uint64_t address) const {

@@ -44,13 +44,14 @@ private:
     [[nodiscard]] std::optional<std::size_t> library_at(std::uint64_t address) const;
     [[nodiscard]] CodeOwner owner_of(std::uint64_t address) const;
     [[nodiscard]] bool follows_call(std::uint64_t address) const;
+    [[nodiscard]] std::optional<FrameRule> frame_at(std::uint64_t address) const;
 
     const process::ProcessView &view_;
     const std::vector<Image> &images_;
     const std::vector<UsedImage> &used_;
     ThreadSampler sampler_;
     std::set<std::uint32_t> inside_; // threads, at the first look
-    std::vector<FrameRules> frames_; // of each library
+    mutable std::map<std::uint64_t, FrameRules> frames_; // by the address of a file's first byte
     mutable std::map<std::uint64_t, bool> follows_call_;
 };
 

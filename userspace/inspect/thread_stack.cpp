@@ -13,6 +13,7 @@ constexpr std::array<std::string_view, 10> RUNTIME_FILES{
     "libc.so", "libc-",     "libpthread", "libstdc++",       "libgcc_s",
     "ld-",     "libm.so.6", "libcuda.so", "libcuda_double.", "librt."};
 constexpr std::size_t MAX_FRAMES = 32;
+constexpr std::size_t MAX_INNER_FRAMES = 8; // below NCCL's
 // A runtime's own frames above the system call. The GPU driver's are the largest.
 constexpr std::size_t MAX_RUNTIME_WORDS = 2048;
 
@@ -76,34 +77,95 @@ CodeOwner owner_of_file(std::string_view path) {
     return CodeOwner::Other;
 }
 
+namespace {
+
+// Walks from a frame to its caller.
+class FrameWalk {
+public:
+    FrameWalk(const StackTop &top, std::span<const std::uint64_t> words, const StackReader &reader)
+        : first_(top.sp), words_(words), reader_(reader), pc_(top.pc), sp_(top.sp), bp_(top.bp) {}
+
+    [[nodiscard]] std::uint64_t pc() const { return pc_; }
+    [[nodiscard]] CodeOwner owner() const { return reader_.owner_of(pc_); }
+
+    // False: the caller is not known.
+    bool step() {
+        auto rule = reader_.frame_at(is_return_ ? pc_ - 1 : pc_);
+        // A jump through the linkage table: nothing is on the stack but the return address.
+        if (!rule && !is_return_ && owner() == CodeOwner::Nccl)
+            rule = FrameRule{false, sizeof(std::uint64_t), std::nullopt};
+        if (!rule || (rule->is_from_rbp && !bp_))
+            return false;
+        const std::uint64_t cfa =
+            (rule->is_from_rbp ? *bp_ : sp_) + static_cast<std::uint64_t>(rule->cfa_offset);
+        const auto caller = word_at(cfa - sizeof(std::uint64_t));
+        if (cfa <= sp_ || !caller || reader_.owner_of(*caller) == CodeOwner::None ||
+            !reader_.follows_call(*caller))
+            return false;
+        if (rule->saved_rbp)
+            bp_ = word_at(cfa + static_cast<std::uint64_t>(*rule->saved_rbp));
+        pc_ = *caller;
+        sp_ = cfa;
+        is_return_ = true;
+        return true;
+    }
+
+    // To the innermost return address into other code than the runtime's, without the frames
+    // between. False: there is none near.
+    bool skip_runtime() {
+        const std::size_t most = std::min(words_.size(), MAX_RUNTIME_WORDS);
+        for (std::size_t i = 0; i < most; ++i) {
+            const CodeOwner of_word = reader_.owner_of(words_[i]);
+            if ((of_word != CodeOwner::Nccl && of_word != CodeOwner::Other) ||
+                !reader_.follows_call(words_[i]))
+                continue;
+            pc_ = words_[i];
+            sp_ = first_ + (i + 1) * sizeof(std::uint64_t);
+            is_return_ = true;
+            return true;
+        }
+        return false;
+    }
+
+private:
+    [[nodiscard]] std::optional<std::uint64_t> word_at(std::uint64_t address) const {
+        const std::uint64_t index = (address - first_) / sizeof(std::uint64_t);
+        return address < first_ || (address - first_) % sizeof(std::uint64_t) != 0 ||
+                       index >= words_.size()
+                   ? std::nullopt
+                   : std::optional{words_[index]};
+    }
+
+    std::uint64_t first_;
+    std::span<const std::uint64_t> words_;
+    const StackReader &reader_;
+    std::uint64_t pc_, sp_;
+    std::optional<std::uint64_t> bp_;
+    bool is_return_ = false;
+};
+
+// Of a network plugin, or of a library that stands in for a function of the C library.
+bool reach_nccl(FrameWalk &walk) {
+    const bool is_runtime = walk.owner() == CodeOwner::Runtime;
+    for (std::size_t i = 0; i < MAX_INNER_FRAMES; ++i) {
+        if (walk.owner() == CodeOwner::Nccl)
+            return true;
+        if (!walk.step())
+            return i == 0 && is_runtime && walk.skip_runtime() && walk.owner() == CodeOwner::Nccl;
+    }
+    return walk.owner() == CodeOwner::Nccl;
+}
+
+} // namespace
+
 std::optional<NcclStack> nccl_stack(const StackTop &top, std::span<const std::uint64_t> words,
                                     const StackReader &reader) {
-    const std::uint64_t first = top.sp;
-    // The innermost frame of NCCL: its instruction, and rsp there.
-    std::uint64_t pc = top.pc, sp = top.sp;
-    std::optional<std::uint64_t> bp = top.bp;
-    bool is_return = false;
-    const CodeOwner owner = reader.owner_of(pc);
-    if (owner == CodeOwner::Runtime) {
-        std::size_t i = 0;
-        for (; i < std::min(words.size(), MAX_RUNTIME_WORDS); ++i) {
-            const CodeOwner of_word = reader.owner_of(words[i]);
-            if ((of_word == CodeOwner::Nccl || of_word == CodeOwner::Other) &&
-                reader.follows_call(words[i]))
-                break;
-        }
-        if (i >= std::min(words.size(), MAX_RUNTIME_WORDS) ||
-            reader.owner_of(words[i]) != CodeOwner::Nccl)
-            return std::nullopt;
-        pc = words[i];
-        sp = first + (i + 1) * sizeof(std::uint64_t);
-        is_return = true;
-    } else if (owner != CodeOwner::Nccl) {
+    FrameWalk walk{top, words, reader};
+    if (!reach_nccl(walk))
         return std::nullopt;
-    }
     NcclStack stack;
-    for (std::size_t depth = 0; depth < MAX_FRAMES; ++depth) {
-        const std::string_view name = reader.name_of(pc);
+    for (std::size_t depth = 0; depth < MAX_FRAMES && walk.owner() == CodeOwner::Nccl; ++depth) {
+        const std::string_view name = reader.name_of(walk.pc());
         if (std::ranges::find(OWN_THREADS, name) != OWN_THREADS.end())
             return std::nullopt;
         if (is_exported(name))
@@ -111,27 +173,8 @@ std::optional<NcclStack> nccl_stack(const StackTop &top, std::span<const std::ui
         else if (!name.empty() && stack.called.empty() &&
                  (stack.inside.empty() || stack.inside.back() != name))
             stack.inside.emplace_back(name);
-        const auto rule = reader.frame_at(is_return ? pc - 1 : pc);
-        if (!rule || (rule->is_from_rbp && !bp))
+        if (!walk.step())
             break;
-        const std::uint64_t cfa =
-            (rule->is_from_rbp ? *bp : sp) + static_cast<std::uint64_t>(rule->cfa_offset);
-        const auto word_at = [&](std::uint64_t address) -> std::optional<std::uint64_t> {
-            const std::uint64_t index = (address - first) / sizeof(std::uint64_t);
-            return address < first || (address - first) % sizeof(std::uint64_t) != 0 ||
-                           index >= words.size()
-                       ? std::nullopt
-                       : std::optional{words[index]};
-        };
-        const auto caller = word_at(cfa - sizeof(std::uint64_t));
-        if (cfa <= sp || !caller || !reader.follows_call(*caller) ||
-            reader.owner_of(*caller) != CodeOwner::Nccl)
-            break;
-        if (rule->saved_rbp)
-            bp = word_at(cfa + static_cast<std::uint64_t>(*rule->saved_rbp));
-        pc = *caller;
-        sp = cfa;
-        is_return = true;
     }
     return stack;
 }

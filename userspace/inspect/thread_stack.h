@@ -46,7 +46,7 @@ struct StackReader {
     std::function<std::string_view(std::uint64_t)> name_of;
     // Whether a call is right before this address.
     std::function<bool(std::uint64_t)> follows_call;
-    // The frame at an instruction of NCCL.
+    // The frame at an instruction.
     std::function<std::optional<FrameRule>(std::uint64_t)> frame_at;
 };
 
@@ -54,9 +54,9 @@ struct NcclStack {
     std::string called;              // the exported function; empty: not known
     std::vector<std::string> inside; // known functions below it, innermost first
 };
-// `words`: the stack from sp up. Nothing: the innermost frame
-// above the runtime's is not NCCL's. Return addresses that earlier calls left on the stack do not
-// count: from the innermost frame of NCCL on, each frame leads to its caller.
+// `words`: the stack from sp up. Nothing: no frame of NCCL's is
+// near the top. Return addresses that earlier calls left on the stack do not count: each frame
+// leads to its caller. Where a runtime's frames have no rules, its innermost return address counts.
 [[nodiscard]] std::optional<NcclStack> nccl_stack(const StackTop &top,
                                                   std::span<const std::uint64_t> words,
                                                   const StackReader &reader);
