@@ -64,6 +64,15 @@ Cause cause_of(const Communicator &comm, const Rank &rank, const std::set<std::i
                "continue";
         break;
     case Standing::Idle:
+        for (const inspect::NcclCall &call : rank.process->calls)
+            if (call.comm == rank.comm->address)
+                cause.evidence.push_back(call_text(call));
+        if (rank.proxy != nullptr && rank.proxy->is_pool_empty == true) {
+            cause.kind = Kind::Nccl;
+            what = "waits inside NCCL: its pool of proxy operations is empty, and its proxy "
+                   "returns none";
+            break;
+        }
         cause.kind = in_kernel || is_throttled(rank) ? Kind::Host : Kind::Application;
         what = by != 0 ? fmt::format("has not launched the operation: it is {} operation{} behind",
                                      by, by == 1 ? "" : "s")

@@ -44,13 +44,6 @@ bool is_failure(const std::string &result) {
     return !result.empty() && result != "ncclSuccess" && result != "ncclInProgress";
 }
 
-std::string call_text(const inspect::NcclCall &call) {
-    std::string text = call.function.empty() ? "NCCL" : call.function;
-    if (!call.inside.empty())
-        text += fmt::format(" ({})", fmt::join(call.inside, " < "));
-    return text;
-}
-
 const Communicator *find_comm(const Diagnosis &diagnosis, std::uint64_t hash,
                               std::int32_t n_ranks) {
     for (const Communicator &comm : diagnosis.communicators)
@@ -100,7 +93,7 @@ Cause cause_of_candidate(const Rank &rank, const Communicator &comm, std::int32_
                     absent, rank.pid, rank.host, rank.rank, title_of(comm));
     cause.evidence = evidence_of(rank);
     for (const inspect::NcclCall &call : rank.process->calls)
-        cause.evidence.push_back(fmt::format("its thread {} is in {}", call.tid, call_text(call)));
+        cause.evidence.push_back("its " + call_text(call));
     if (rank.standing.standing == inspect::Standing::Stopped ||
         is_throttled(rank))
         cause.kind = Kind::Host;
@@ -211,7 +204,7 @@ void find_causes(const Diagnosis &diagnosis, const std::vector<inspect::Inspecti
         if (there != unready.ranks.end())
             for (const inspect::NcclCall &call : there->process->calls)
                 if (call.comm == there->comm->address)
-                    cause.evidence.push_back("it is in " + call_text(call));
+                    cause.evidence.push_back("its " + call_text(call));
         unready.causes.push_back(std::move(cause));
     }
     if (unready.causes.empty()) {
@@ -296,9 +289,7 @@ void find_waiting_calls(Communicator &comm) {
             "{} waits inside NCCL, in {}{}", name_of(comm, rank.rank),
             own->function.empty() ? "a thread of NCCL" : own->function,
             is_pool ? ": its pool of proxy operations is empty, and its proxy returns none" : "");
-        if (!own->inside.empty())
-            cause.evidence.push_back(
-                fmt::format("thread {} is in {}", own->tid, fmt::join(own->inside, " < ")));
+        cause.evidence.push_back(call_text(*own));
         if (rank.comm->graph_refs.value_or(0) > 0)
             cause.evidence.push_back(
                 fmt::format("{} captured launch(es) of CUDA graphs still hold the communicator: "
