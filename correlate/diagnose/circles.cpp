@@ -51,10 +51,9 @@ std::string operation_of(const Rank &rank) {
 
 std::string behind_text(const Communicator &comm, std::int32_t rank) {
     const auto found = std::ranges::find(comm.behind, rank, &Behind::rank);
-    return found == comm.behind.end()
-               ? "has not launched that"
-               : fmt::format("is {} operation{} behind there", found->by,
-                             found->by == 1 ? "" : "s");
+    return found == comm.behind.end() ? "has not launched that"
+                                      : fmt::format("is {} operation{} behind there", found->by,
+                                                    found->by == 1 ? "" : "s");
 }
 
 constexpr std::size_t MOST_AWAITED = 64; // ranks of a communicator
@@ -163,25 +162,23 @@ void join_circles(Diagnosis &diagnosis) {
             const auto &[waiting, awaited] = ranks.at(edge);
             const Communicator &comm = diagnosis.communicators[edge.comm];
             comms.insert(edge.comm);
-            circle.steps.push_back({comm.hash, waiting->rank, awaited->rank, waiting->host,
-                                    waiting->pid,
-                                    fmt::format("{} is in {} of {} and waits there for {}, which "
-                                                "{}",
-                                                name_of(comm, waiting->rank),
-                                                operation_of(*waiting), title_of(comm),
-                                                name_of(comm, awaited->rank),
-                                                behind_text(comm, awaited->rank))});
+            circle.steps.push_back(
+                {comm.hash, waiting->rank, awaited->rank, waiting->host, waiting->pid,
+                 fmt::format("{} is in {} of {} and waits there for {}, which "
+                             "{}",
+                             name_of(comm, waiting->rank), operation_of(*waiting), title_of(comm),
+                             name_of(comm, awaited->rank), behind_text(comm, awaited->rank))});
         }
-        // Each has launched in the communicator where it waits, and not in that where it is awaited.
+        // Each has launched in the communicator where it waits, and not in that where it is
+        // awaited.
         for (std::size_t i = 0; i < found.size(); ++i) {
             const WaitEdge &before = found[(i + found.size() - 1) % found.size()];
             const Communicator &first = diagnosis.communicators[found[i].comm];
             const Communicator &later = diagnosis.communicators[before.comm];
             if (found[i].comm != before.comm)
-                circle.orders.push_back(
-                    fmt::format("{}: first {}, {} not yet",
-                                name_of(first, ranks.at(found[i]).first->rank), title_of(first),
-                                title_of(later)));
+                circle.orders.push_back(fmt::format("{}: first {}, {} not yet",
+                                                    name_of(first, ranks.at(found[i]).first->rank),
+                                                    title_of(first), title_of(later)));
         }
         circle.sentence = fmt::format("{} ranks wait for each other in {} communicators: they "
                                       "launch on these in different orders",

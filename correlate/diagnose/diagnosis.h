@@ -113,8 +113,8 @@ struct Diagnosis {
     std::vector<Communicator> communicators; // stuck ones first
     std::vector<UnreadyCommunicator> unready;
     std::vector<Circle> circles;
-    std::vector<std::string> warnings;       // about inspections that do not fit together
-    std::size_t n_witnesses = 0;             // files
+    std::vector<std::string> warnings; // about inspections that do not fit together
+    std::size_t n_witnesses = 0;       // files
 };
 
 // `inspections` must outlive the result.

@@ -92,8 +92,7 @@ void put(const UnreadyCommunicator &comm, std::string &text) {
                             ranks_text(comm.absent));
     for (std::size_t i = 0; i < std::min(comm.ranks.size(), MOST_NAMED); ++i)
         text += fmt::format("  rank {} ({}, pid {}) {}\n",
-                            comm.ranks[i].rank < 0 ? "?"
-                                                   : fmt::format("{}", comm.ranks[i].rank),
+                            comm.ranks[i].rank < 0 ? "?" : fmt::format("{}", comm.ranks[i].rank),
                             printable(comm.ranks[i].host), comm.ranks[i].pid,
                             printable(inspect::sentence_of(*comm.ranks[i].comm)));
     put_causes(comm.causes, text);
@@ -110,11 +109,10 @@ void put(const Circle &circle, std::size_t number, std::string &text) {
 } // namespace
 
 std::string render_text(const Diagnosis &diagnosis) {
-    std::string text = fmt::format("collwire diagnose: {} file(s), {} communicator(s){}\n",
-                                   diagnosis.n_witnesses, diagnosis.communicators.size(),
-                                   diagnosis.unready.empty()
-                                       ? ""
-                                       : fmt::format(", {} being made", diagnosis.unready.size()));
+    std::string text = fmt::format(
+        "collwire diagnose: {} file(s), {} communicator(s){}\n", diagnosis.n_witnesses,
+        diagnosis.communicators.size(),
+        diagnosis.unready.empty() ? "" : fmt::format(", {} being made", diagnosis.unready.size()));
     for (const std::string &warning : diagnosis.warnings)
         text += fmt::format("  warning: {}\n", printable(warning));
     for (std::size_t i = 0; i < diagnosis.circles.size(); ++i)

@@ -32,9 +32,9 @@ using ProcessKey = std::pair<std::string, std::uint32_t>; // host, pid
 
 std::string numbers_text(const std::vector<std::int32_t> &ranks) {
     const std::size_t n = std::min(ranks.size(), MOST_NAMED);
-    std::string text = fmt::format(
-        "{} {}", ranks.size() == 1 ? "rank" : "ranks",
-        fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(n), ", "));
+    std::string text =
+        fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks",
+                    fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(n), ", "));
     if (ranks.size() > n)
         text += fmt::format(" and {} more", ranks.size() - n);
     return text;
@@ -56,7 +56,8 @@ const Communicator *find_comm(const Diagnosis &diagnosis, std::uint64_t hash,
 // of an absent rank there probably has it here.
 const Communicator *same_numbers(const Diagnosis &diagnosis, const UnreadyCommunicator &unready) {
     for (const Communicator &comm : diagnosis.communicators) {
-        if (unready.n_ranks == 0 || comm.is_ambiguous || comm.n_ranks != unready.n_ranks || comm.hash == unready.hash)
+        if (unready.n_ranks == 0 || comm.is_ambiguous || comm.n_ranks != unready.n_ranks ||
+            comm.hash == unready.hash)
             continue;
         const bool fits = std::ranges::all_of(unready.ranks, [&comm](const UnreadyRank &rank) {
             const Rank *there = find_rank(comm, rank.rank);
@@ -94,12 +95,10 @@ Cause cause_of_candidate(const Rank &rank, const Communicator &comm, std::int32_
     cause.evidence = evidence_of(rank);
     for (const inspect::NcclCall &call : rank.process->calls)
         cause.evidence.push_back("its " + call_text(call));
-    if (rank.standing.standing == inspect::Standing::Stopped ||
-        is_throttled(rank))
+    if (rank.standing.standing == inspect::Standing::Stopped || is_throttled(rank))
         cause.kind = Kind::Host;
     if (rank.standing.standing != inspect::Standing::Idle)
-        cause.evidence.push_back(
-            fmt::format("there it {}", inspect::sentence_of(rank.standing)));
+        cause.evidence.push_back(fmt::format("there it {}", inspect::sentence_of(rank.standing)));
     return cause;
 }
 
@@ -118,8 +117,9 @@ void find_absent_of_parent(const Communicator &parent, const std::set<ProcessKey
     Cause cause;
     cause.kind = Kind::Missing;
     cause.rank = parent.missing.front();
-    cause.sentence = fmt::format("{} of the parent {} {} not inspected", numbers_text(parent.missing),
-                                 title_of(parent), parent.missing.size() == 1 ? "was" : "were");
+    cause.sentence =
+        fmt::format("{} of the parent {} {} not inspected", numbers_text(parent.missing),
+                    title_of(parent), parent.missing.size() == 1 ? "was" : "were");
     unready.causes.push_back(std::move(cause));
 }
 
@@ -228,8 +228,8 @@ void gather_unready(const std::vector<inspect::Inspection> &inspections, Diagnos
     std::set<std::tuple<std::string, std::uint32_t, std::uint64_t>> seen;
     for (const inspect::Inspection &inspection : inspections)
         for (const inspect::Process &process : inspection.processes) {
-            if (!seen.insert({inspection.host + inspection.boot_id, process.pid,
-                              process.start_ticks})
+            if (!seen.insert(
+                         {inspection.host + inspection.boot_id, process.pid, process.start_ticks})
                      .second)
                 continue;
             for (const inspect::UnreadyComm &comm : process.unready) {
@@ -239,8 +239,7 @@ void gather_unready(const std::vector<inspect::Inspection> &inspections, Diagnos
                 into.n_ranks = comm.n_ranks;
                 if (comm.parent_hash)
                     into.parent_hash = comm.parent_hash;
-                into.ranks.push_back(
-                    {comm.rank, inspection.host, process.pid, &process, &comm});
+                into.ranks.push_back({comm.rank, inspection.host, process.pid, &process, &comm});
             }
         }
     for (auto &[key, comm] : unready) {
@@ -271,9 +270,9 @@ void find_waiting_calls(Communicator &comm) {
             // A thread whose communicator is not known may wait in any of its process.
             const bool may_be = call.comm == 0 && rank.process->unready.empty() &&
                                 rank.process->communicators.size() == 1;
-            const bool makes_other = std::ranges::find(rank.process->unready, call.tid,
-                                                       &inspect::UnreadyComm::tid) !=
-                                     rank.process->unready.end();
+            const bool makes_other =
+                std::ranges::find(rank.process->unready, call.tid, &inspect::UnreadyComm::tid) !=
+                rank.process->unready.end();
             if (!makes_other && (call.comm == rank.comm->address || may_be))
                 own = &call;
         }
@@ -302,9 +301,8 @@ void find_waiting_calls(Communicator &comm) {
     if (!comm.is_stuck || outside.empty())
         return;
     for (Cause &cause : comm.causes)
-        cause.evidence.push_back(
-            fmt::format("{} {} not in NCCL", numbers_text(outside),
-                        outside.size() == 1 ? "is" : "are"));
+        cause.evidence.push_back(fmt::format("{} {} not in NCCL", numbers_text(outside),
+                                             outside.size() == 1 ? "is" : "are"));
 }
 
 } // namespace collwire::diagnose

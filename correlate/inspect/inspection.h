@@ -121,7 +121,7 @@ struct Communicator {
     std::optional<bool> has_launched;    // between the samples
     // Captured launches that CUDA graphs hold: NCCL does not end the communicator before.
     std::optional<std::uint64_t> graph_refs;
-    std::string async_result;            // ncclSuccess, ...; empty: not read
+    std::string async_result; // ncclSuccess, ...; empty: not read
     std::optional<bool> is_aborted, is_revoked, is_finalized;
     std::optional<bool> is_destroyed; // the program has called ncclCommDestroy or ncclCommAbort
     std::uint64_t n_connections = 0;

@@ -235,8 +235,8 @@ Communicator communicator_of(const Json &json) {
     comm.is_finalized = optional_at<bool>(json, "finalized");
     comm.is_destroyed = later_at<bool>(json, "destroyed");
     comm.has_launched = later_at<bool>(json, "launched_between");
-    comm.graph_refs = json.contains("graph_refs") ? maybe_at<std::uint64_t>(json, "graph_refs")
-                                                  : std::nullopt;
+    comm.graph_refs =
+        json.contains("graph_refs") ? maybe_at<std::uint64_t>(json, "graph_refs") : std::nullopt;
     comm.n_connections = number_at<std::uint64_t>(json, "connections");
     comm.rings = list_at(json, "rings", [](const Json &ring) {
         return Communicator::Ring{number_at<std::int32_t>(ring, "channel"), rank_at(ring, "prev"),

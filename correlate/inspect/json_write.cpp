@@ -233,21 +233,22 @@ Json unready_json(const UnreadyComm &comm) {
     const auto number = [](std::uint64_t value) {
         return value == 0 ? Json(nullptr) : Json(hexadecimal(value));
     };
-    return {{"address", hexadecimal(comm.address)},
-            {"hash", number(comm.hash)},
-            {"magic", number(comm.magic)},
-            {"rank", rank_or_null(comm.rank)},
-            {"n_ranks", comm.n_ranks == 0 ? Json(nullptr) : Json(comm.n_ranks)},
-            {"device", rank_or_null(comm.device)},
-            {"phase", phase_name(comm.phase)},
-            {"phase_text", sentence_of(comm)},
-            {"awaits", std::move(awaits)},
-            {"root", text_or_null(comm.root)},
-            {"parent", number(comm.parent)},
-            {"parent_hash", comm.parent_hash ? Json(hexadecimal(*comm.parent_hash)) : Json(nullptr)},
-            {"tid", comm.tid == 0 ? Json(nullptr) : Json(comm.tid)},
-            {"for_ns", or_null(comm.for_ns)},
-            {"async_result", text_or_null(comm.async_result)}};
+    return {
+        {"address", hexadecimal(comm.address)},
+        {"hash", number(comm.hash)},
+        {"magic", number(comm.magic)},
+        {"rank", rank_or_null(comm.rank)},
+        {"n_ranks", comm.n_ranks == 0 ? Json(nullptr) : Json(comm.n_ranks)},
+        {"device", rank_or_null(comm.device)},
+        {"phase", phase_name(comm.phase)},
+        {"phase_text", sentence_of(comm)},
+        {"awaits", std::move(awaits)},
+        {"root", text_or_null(comm.root)},
+        {"parent", number(comm.parent)},
+        {"parent_hash", comm.parent_hash ? Json(hexadecimal(*comm.parent_hash)) : Json(nullptr)},
+        {"tid", comm.tid == 0 ? Json(nullptr) : Json(comm.tid)},
+        {"for_ns", or_null(comm.for_ns)},
+        {"async_result", text_or_null(comm.async_result)}};
 }
 
 Json process_json(const Process &process) {
@@ -274,11 +275,11 @@ Json process_json(const Process &process) {
                          {"n_ranks", root.n_ranks == 0 ? Json(nullptr) : Json(root.n_ranks)},
                          {"last_rank", or_null(root.last_rank)}});
     for (const NcclCall &call : process.calls)
-        calls.push_back({{"tid", call.tid},
-                         {"function", text_or_null(call.function)},
-                         {"inside", call.inside},
-                         {"communicator",
-                          call.comm == 0 ? Json(nullptr) : Json(hexadecimal(call.comm))}});
+        calls.push_back(
+            {{"tid", call.tid},
+             {"function", text_or_null(call.function)},
+             {"inside", call.inside},
+             {"communicator", call.comm == 0 ? Json(nullptr) : Json(hexadecimal(call.comm))}});
     for (const Proxy &proxy : process.proxies)
         proxies.push_back(proxy_json(proxy, process));
     for (const Thread &thread : process.threads)

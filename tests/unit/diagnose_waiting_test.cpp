@@ -121,7 +121,8 @@ TEST(Circles, AreShortestAndOverSeveralCommunicators) {
     const auto two = diagnose::find_circles({{0, 1, 0}, {1, 0, 1}, {5, 0, 0}});
     ASSERT_EQ(two.size(), 1U);
     EXPECT_EQ(two[0], (std::vector<WaitEdge>{{0, 1, 0}, {1, 0, 1}}));
-    const auto three = diagnose::find_circles({{0, 1, 0}, {1, 2, 1}, {2, 0, 2}, {7, 8, 3}, {8, 7, 4}});
+    const auto three =
+        diagnose::find_circles({{0, 1, 0}, {1, 2, 1}, {2, 0, 2}, {7, 8, 3}, {8, 7, 4}});
     ASSERT_EQ(three.size(), 2U);
     EXPECT_EQ(three[0].size(), 3U);
     EXPECT_EQ(three[1].size(), 2U);

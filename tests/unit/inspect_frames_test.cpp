@@ -32,8 +32,8 @@ std::span<const std::byte, inspect::CALL_BYTES> last_of(const std::vector<std::b
 }
 
 TEST(ThreadStack, SyscallFileOfASleepingThreadHasItsRegisters) {
-    const auto top = inspect::parse_syscall(
-        "202 0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7ffc4bd0 0x7f55e4c91117\n");
+    const auto top =
+        inspect::parse_syscall("202 0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7ffc4bd0 0x7f55e4c91117\n");
     ASSERT_TRUE(top);
     EXPECT_EQ(top->sp, 0x7ffc4bd0U);
     EXPECT_EQ(top->pc, 0x7f55e4c91117U);
@@ -47,20 +47,25 @@ TEST(ThreadStack, SyscallFileOfASleepingThreadHasItsRegisters) {
 TEST(ThreadStack, OnlyAddressesAfterACallAreReturnAddresses) {
     // call rel32; call *%rax; call *0x18(%rdi); call *0x1234(%rip); call *(%rax,%rbx,8)
     EXPECT_TRUE(inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0xe8, 1, 2, 3, 4}))));
-    EXPECT_TRUE(inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0}))));
-    EXPECT_TRUE(inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0xff, 0x57, 0x18}))));
+    EXPECT_TRUE(
+        inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0}))));
+    EXPECT_TRUE(
+        inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0xff, 0x57, 0x18}))));
     EXPECT_TRUE(inspect::ends_in_call(last_of(bytes_of({0x90, 0xff, 0x15, 0x34, 0x12, 0, 0}))));
-    EXPECT_TRUE(inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0xff, 0x14, 0xd8}))));
+    EXPECT_TRUE(
+        inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0xff, 0x14, 0xd8}))));
     // jmp rel32; push; nothing.
     EXPECT_FALSE(inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0xe9, 1, 2, 3, 4}))));
-    EXPECT_FALSE(inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xf0}))));
-    EXPECT_FALSE(inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90}))));
+    EXPECT_FALSE(
+        inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xf0}))));
+    EXPECT_FALSE(
+        inspect::ends_in_call(last_of(bytes_of({0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90}))));
 }
 
 TEST(ThreadStack, RuntimesAreNotThePrograms) {
-    for (const std::string_view path : {"/usr/lib/libc.so.6", "/lib64/ld-linux-x86-64.so.2",
-                                        "/usr/lib/libstdc++.so.6", "[vdso]",
-                                        "/usr/lib/libcuda.so.550.1"})
+    for (const std::string_view path :
+         {"/usr/lib/libc.so.6", "/lib64/ld-linux-x86-64.so.2", "/usr/lib/libstdc++.so.6", "[vdso]",
+          "/usr/lib/libcuda.so.550.1"})
         EXPECT_EQ(inspect::owner_of_file(path), CodeOwner::Runtime) << path;
     for (const std::string_view path : {"/usr/bin/python3", "/usr/lib/libtorch_cuda.so"})
         EXPECT_EQ(inspect::owner_of_file(path), CodeOwner::Other) << path;
@@ -95,12 +100,12 @@ constexpr std::uint64_t STACK = 0x700000;
 
 TEST(ThreadStack, FramesLeadToTheCalledFunctionPastWhatEarlierCallsLeft) {
     Code code;
-    code.names = {{0x1100, "bootstrapInit"}, {0x1200, "ncclCommDestroy"}, {0x1300, "ncclCommInitRank"}};
+    code.names = {
+        {0x1100, "bootstrapInit"}, {0x1200, "ncclCommDestroy"}, {0x1300, "ncclCommInitRank"}};
     code.rules = {{0x10ff, {false, 24, {}}}, {0x12ff, {false, 8, {}}}};
     // recv's frame, bootstrapInit, an old return address of ncclCommDestroy, ncclCommInitRank.
     const std::vector<std::uint64_t> words{0, 0x1100, 0x1200, 0, 0x1300, 0x9100};
-    const auto stack =
-        inspect::nccl_stack(StackTop{0x5010, STACK, {}}, words, code.reader());
+    const auto stack = inspect::nccl_stack(StackTop{0x5010, STACK, {}}, words, code.reader());
     ASSERT_TRUE(stack);
     EXPECT_EQ(stack->called, "ncclCommInitRank");
     EXPECT_EQ(stack->inside, std::vector<std::string>{"bootstrapInit"});
@@ -112,8 +117,7 @@ TEST(ThreadStack, FramePointersAreFollowedWhereTheCodeHasThem) {
     // The first saves rbp at CFA - 16, the second counts from rbp.
     code.rules = {{0x1100, {false, 24, -16}}, {0x12ff, {true, 16, -16}}};
     const std::vector<std::uint64_t> words{0, STACK + 32, 0x1300, 7, 0, 0x9100};
-    const auto stack =
-        inspect::nccl_stack(StackTop{0x1100, STACK, 1}, words, code.reader());
+    const auto stack = inspect::nccl_stack(StackTop{0x1100, STACK, 1}, words, code.reader());
     ASSERT_TRUE(stack);
     EXPECT_EQ(stack->called, "ncclGroupEnd");
 }
@@ -140,8 +144,7 @@ TEST(ThreadStack, BrokenChainEndsWithWhatIsKnown) {
     const std::vector<std::uint64_t> words{0x1100, 0x1300};
     for (const std::int64_t offset : {0, 16, 4096, -8}) {
         code.rules = {{0x10ff, {false, offset, {}}}};
-        const auto stack =
-            inspect::nccl_stack(StackTop{0x5010, STACK, {}}, words, code.reader());
+        const auto stack = inspect::nccl_stack(StackTop{0x5010, STACK, {}}, words, code.reader());
         ASSERT_TRUE(stack);
         EXPECT_EQ(stack->called, "");
     }
@@ -155,7 +158,7 @@ std::vector<std::byte> common() {
 // A function of 0x40 bytes, right at its own description: push %rbp at 0, sub $0x10,%rsp at 1,
 // back at 0x30.
 std::vector<std::byte> frame() {
-    return bytes_of({0x1c, 0,    0, 0,    0xfc, 0xff, 0xff, 0xff, 0x40, 0,    0,    0, 0,   0x41,
+    return bytes_of({0x1c, 0,    0,    0, 0xfc, 0xff, 0xff, 0xff, 0x40, 0,    0,    0,    0, 0x41,
                      0x0e, 0x10, 0x86, 2, 0x44, 0x0e, 0x20, 0x6b, 0x0e, 0x10, 0x41, 0x0e, 8});
 }
 

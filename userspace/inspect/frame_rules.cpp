@@ -327,11 +327,11 @@ FrameRules::FrameRules(ReadMemory read, std::uint64_t header_at) : read_(std::mo
     if (first && table)
         table_ = header_at - *first + *table;
     // Version, then the encodings of: the frames' address, the number of entries, the entries.
-    const auto head = table_ == 0 ? std::nullopt
-                                  : read_as<std::array<std::uint8_t, 4>>(read_, table_);
+    const auto head =
+        table_ == 0 ? std::nullopt : read_as<std::array<std::uint8_t, 4>>(read_, table_);
     const auto n = read_as<std::uint32_t>(read_, table_ + 8);
-    if (!head || !n || (*head)[0] != 1 || (*head)[1] != PC_RELATIVE_4 ||
-        (*head)[2] != UNSIGNED_4 || (*head)[3] != TABLE_RELATIVE_4 || *n > MAX_ENTRIES)
+    if (!head || !n || (*head)[0] != 1 || (*head)[1] != PC_RELATIVE_4 || (*head)[2] != UNSIGNED_4 ||
+        (*head)[3] != TABLE_RELATIVE_4 || *n > MAX_ENTRIES)
         return;
     entries_.resize(*n);
     if (!read_(table_ + 12, std::as_writable_bytes(std::span{entries_})))

@@ -20,15 +20,14 @@ namespace {
 
 constexpr std::size_t MAX_THREADS = 4096;
 constexpr std::size_t STACK_WORDS = 8192; // 64 KiB
-constexpr std::uint64_t ALIGNMENT = 16; // of what malloc returns
+constexpr std::uint64_t ALIGNMENT = 16;   // of what malloc returns
 constexpr std::int32_t MAX_RANKS = 1 << 20;
 constexpr std::uint64_t NS_PER_S = 1'000'000'000;
 constexpr std::string_view MAKER = "ncclCommInitRankFunc";
 
 std::vector<std::uint32_t> threads_of(pid_t pid) {
     std::vector<std::uint32_t> tids;
-    for (const std::string &name :
-         inventory::list_directory(fmt::format("/proc/{}/task", pid)))
+    for (const std::string &name : inventory::list_directory(fmt::format("/proc/{}/task", pid)))
         if (const auto tid = inventory::parse_number(name); tid && tids.size() < MAX_THREADS)
             tids.push_back(static_cast<std::uint32_t>(*tid));
     return tids;
@@ -46,7 +45,7 @@ const process::Mapping *mapping_at(const process::ProcessView &view, std::uint64
     const auto &mappings = view.mappings();
     auto after = std::ranges::upper_bound(mappings, address, {}, &process::Mapping::begin);
     return after == mappings.begin() || address >= std::prev(after)->end ? nullptr
-                                                                          : &*std::prev(after);
+                                                                         : &*std::prev(after);
 }
 
 bool has_call(std::span<const std::string> inside, std::string_view name) {
@@ -71,8 +70,8 @@ UnreadyComm describe(const nccl::UnreadyComm &read, const CallFound *call,
         const auto ticks = process::start_ticks(static_cast<pid_t>(call->tid));
         const std::uint64_t now_ns = clock_ns(CLOCK_BOOTTIME);
         const auto per_second = static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK));
-        const bool is_nccls = call->stack.called.empty() &&
-                              has_call(call->stack.inside, "ncclAsyncJobMain");
+        const bool is_nccls =
+            call->stack.called.empty() && has_call(call->stack.inside, "ncclAsyncJobMain");
         if (is_nccls && ticks && *ticks / per_second < now_ns / NS_PER_S)
             comm.for_ns = now_ns - *ticks * (NS_PER_S / per_second);
     }
@@ -85,11 +84,10 @@ UnreadyComm describe(const nccl::UnreadyComm &read, const CallFound *call,
         }
     }
     const nccl::UnreadyBootstrap ring = read.bootstrap.value_or(nccl::UnreadyBootstrap{});
-    judge_phase(comm,
-                read.is_bootstrap_known ? std::optional{read.bootstrap.has_value()} : std::nullopt,
-                ring.to_next.state, ring.from_previous.state, ring.has_addresses,
-                ring.to_next.remote,
-                call == nullptr ? std::span<const std::string>{} : call->stack.inside);
+    judge_phase(
+        comm, read.is_bootstrap_known ? std::optional{read.bootstrap.has_value()} : std::nullopt,
+        ring.to_next.state, ring.from_previous.state, ring.has_addresses, ring.to_next.remote,
+        call == nullptr ? std::span<const std::string>{} : call->stack.inside);
     return comm;
 }
 
@@ -105,13 +103,12 @@ void judge_phase(UnreadyComm &comm, std::optional<bool> has_bootstrap, std::int3
     if (!*has_bootstrap) {
         // In a split all ranks of the parent exchange their colors first (commGetSplitInfo).
         comm.phase = comm.parent != 0 && has_call(inside, "bootstrapAllGather") ? Phase::Parent
-                                                                               : Phase::Start;
+                                                                                : Phase::Start;
         return;
     }
     const bool has_ranks = comm.n_ranks > 0 && comm.rank >= 0;
     const std::int32_t next = has_ranks ? (comm.rank + 1) % comm.n_ranks : -1;
-    const std::int32_t previous =
-        has_ranks ? (comm.rank + comm.n_ranks - 1) % comm.n_ranks : -1;
+    const std::int32_t previous = has_ranks ? (comm.rank + comm.n_ranks - 1) % comm.n_ranks : -1;
     if (to_next == NONE) {
         // The root answers as soon as the next rank has reported (bootstrap.cc, bootstrapRoot); in
         // a split the next rank itself sends its address (bootstrapSplit).
@@ -186,7 +183,7 @@ std::vector<CallFound> NcclCalls::second_look() const {
 }
 
 std::optional<CallFound> NcclCalls::call_of(std::uint32_t tid, const StackTop &top,
-                                           std::vector<std::uint64_t> sampled) const {
+                                            std::vector<std::uint64_t> sampled) const {
     const process::Mapping *stack = mapping_at(view_, top.sp);
     if (stack == nullptr || !stack->writable)
         return std::nullopt;
@@ -198,24 +195,24 @@ std::optional<CallFound> NcclCalls::call_of(std::uint32_t tid, const StackTop &t
     call.words = std::move(sampled);
     const std::size_t n_sampled = call.words.size();
     const std::uint64_t rest = top.sp + n_sampled * 8;
-    call.words.resize(n_sampled + std::min<std::uint64_t>(STACK_WORDS, (stack->end - std::min(stack->end, rest)) / 8));
+    call.words.resize(n_sampled + std::min<std::uint64_t>(
+                                      STACK_WORDS, (stack->end - std::min(stack->end, rest)) / 8));
     if (!view_.read(rest, std::as_writable_bytes(std::span{call.words}.subspan(n_sampled))))
         call.words.resize(n_sampled);
     if (call.words.empty())
         return std::nullopt;
     std::optional<std::size_t> library;
-    const StackReader reader{
-        [this](std::uint64_t address) { return owner_of(address); },
-        [this, &library](std::uint64_t address) -> std::string_view {
-            const auto used = library_at(address);
-            if (!used)
-                return {};
-            library = used;
-            return host_function_at(images_[used_[*used].image].layout,
-                                    address - used_[*used].bias);
-        },
-        [this](std::uint64_t address) { return follows_call(address); },
-        [this](std::uint64_t address) { return frame_at(address); }};
+    const StackReader reader{[this](std::uint64_t address) { return owner_of(address); },
+                             [this, &library](std::uint64_t address) -> std::string_view {
+                                 const auto used = library_at(address);
+                                 if (!used)
+                                     return {};
+                                 library = used;
+                                 return host_function_at(images_[used_[*used].image].layout,
+                                                         address - used_[*used].bias);
+                             },
+                             [this](std::uint64_t address) { return follows_call(address); },
+                             [this](std::uint64_t address) { return frame_at(address); }};
     auto found = nccl_stack(top, call.words, reader);
     if (!found || !library)
         return std::nullopt;
@@ -325,10 +322,10 @@ std::vector<BootstrapRoot> bootstrap_roots(const std::vector<Image> &images,
         const nccl::LibraryLayout &layout = images[used[call.used].image].layout;
         const std::uint32_t rank = nccl::field_offset(layout, "extInfo.rank");
         const std::uint32_t n_ranks = nccl::field_offset(layout, "extInfo.nranks");
-        const std::uint32_t address = nccl::field_offset(
-            layout, "extInfo.listenRootAddress|extInfo.extAddressListenRoot");
-        const bool is_known = rank != CW_NCCL_NO_FIELD && n_ranks != CW_NCCL_NO_FIELD &&
-                              address != CW_NCCL_NO_FIELD;
+        const std::uint32_t address =
+            nccl::field_offset(layout, "extInfo.listenRootAddress|extInfo.extAddressListenRoot");
+        const bool is_known =
+            rank != CW_NCCL_NO_FIELD && n_ranks != CW_NCCL_NO_FIELD && address != CW_NCCL_NO_FIELD;
         // What the last rank reported is on the root's stack, with an address of that rank.
         const auto bytes = std::as_bytes(std::span{call.words});
         const std::size_t last =

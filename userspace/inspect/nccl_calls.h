@@ -50,7 +50,7 @@ private:
     const std::vector<Image> &images_;
     const std::vector<UsedImage> &used_;
     ThreadSampler sampler_;
-    std::set<std::uint32_t> inside_; // threads, at the first look
+    std::set<std::uint32_t> inside_;                     // threads, at the first look
     mutable std::map<std::uint64_t, FrameRules> frames_; // by the address of a file's first byte
     mutable std::map<std::uint64_t, bool> follows_call_;
 };

@@ -31,8 +31,8 @@ std::optional<bool> is_pool_empty(const process::ProcessView &process,
     const auto table = process.read<std::uint64_t>(comm.comm + numbers);
     if (!array || !n || *array == 0 || table.value_or(0) == 0)
         return std::nullopt;
-    const auto own = process.read<std::int32_t>(*table +
-                                                static_cast<std::uint64_t>(comm.local_rank) * 4);
+    const auto own =
+        process.read<std::int32_t>(*table + static_cast<std::uint64_t>(comm.local_rank) * 4);
     if (!own || *own < 0 || *own >= MAX_LOCAL_RANKS)
         return std::nullopt;
     for (std::int32_t i = 0; i < std::min(*n, MAX_LOCAL_RANKS); ++i) {
@@ -40,8 +40,8 @@ std::optional<bool> is_pool_empty(const process::ProcessView &process,
         const auto shared = process.read<std::uint64_t>(list + pool);
         if (shared.value_or(0) == 0 || process.read<std::int32_t>(list + free) != NONE)
             continue;
-        if (process.read<std::int32_t>(*shared + returned +
-                                       static_cast<std::uint64_t>(*own) * 4) == NONE)
+        if (process.read<std::int32_t>(*shared + returned + static_cast<std::uint64_t>(*own) * 4) ==
+            NONE)
             return true;
     }
     return false;

@@ -50,8 +50,7 @@ std::uint32_t field_bytes(const nccl::LibraryLayout &layout, const std::string &
 } // namespace
 
 ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used)
-    : images_(images), used_(std::move(used)), view_(pid),
-      calls_(view_, images_, used_) {
+    : images_(images), used_(std::move(used)), view_(pid), calls_(view_, images_, used_) {
     process_.pid = static_cast<std::uint32_t>(pid);
     process_.start_ticks = process::start_ticks(pid).value_or(0);
     for (const UsedImage &one : used_) {
@@ -323,8 +322,7 @@ void ProcessLook::read_comm_again(const Comm &one, Communicator &into) {
     const cw_nccl_layout &bpf_layout = *image.bpf_layout;
     cw_nccl_comm comm = one.comm;
     nccl::read_counts(view_, layout, bpf_layout, comm);
-    into.has_launched =
-        comm.launched != one.comm.launched || comm.op_count != one.comm.op_count;
+    into.has_launched = comm.launched != one.comm.launched || comm.op_count != one.comm.op_count;
     if ((comm.flags & CW_NCCL_COMM_LAUNCHED) != 0)
         into.launched = comm.launched;
     const auto at = [&layout](const char *name) { return nccl::field_offset(layout, name); };
@@ -357,7 +355,8 @@ void ProcessLook::read_comm_again(const Comm &one, Communicator &into) {
 
 void ProcessLook::read_pools() {
     for (const Comm &one : comms_) {
-        const auto proxy = std::ranges::find(process_.proxies, one.comm.proxy_state, &Proxy::address);
+        const auto proxy =
+            std::ranges::find(process_.proxies, one.comm.proxy_state, &Proxy::address);
         const auto is_empty = is_pool_empty(view_, image_of(one.used).layout, one.comm);
         if (proxy == process_.proxies.end() || !is_empty || !one.was_pool_empty)
             continue;
@@ -383,8 +382,8 @@ void ProcessLook::read_calls() {
         });
         const bool is_root =
             std::ranges::find(process_.roots, one.tid, &BootstrapRoot::tid) != process_.roots.end();
-        const bool is_job = std::ranges::find(one.stack.inside, "ncclAsyncJobMain") !=
-                            one.stack.inside.end();
+        const bool is_job =
+            std::ranges::find(one.stack.inside, "ncclAsyncJobMain") != one.stack.inside.end();
         if (is_own || is_root || (one.stack.called.empty() && !is_job))
             continue;
         NcclCall call{one.tid, one.stack.called, one.stack.inside, 0};

@@ -83,7 +83,8 @@ std::vector<ThreadSampler::Sample> ThreadSampler::samples(std::uint32_t tid) con
     const std::uint64_t head = __atomic_load_n(&page->data_head, __ATOMIC_ACQUIRE);
     std::vector<Sample> found;
     // Nothing makes room for the kernel: it stops at a full ring and overwrites nothing.
-    for (std::uint64_t at = 0; at + sizeof(perf_event_header) <= std::min<std::uint64_t>(head, DATA_BYTES);) {
+    for (std::uint64_t at = 0;
+         at + sizeof(perf_event_header) <= std::min<std::uint64_t>(head, DATA_BYTES);) {
         perf_event_header header;
         std::memcpy(&header, data + at, sizeof(header));
         if (header.size < sizeof(header) || at + header.size > DATA_BYTES)

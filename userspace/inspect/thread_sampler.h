@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registers and stacks of threads that run, sampled by the kernel's clock (perf_event_open(2), software
-// cpu-clock). Threads are not stopped.
+// The registers and stacks of threads that run, sampled by the kernel's clock (perf_event_open(2),
+// software cpu-clock). Threads are not stopped.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ public:
     ThreadSampler &operator=(const ThreadSampler &) = delete;
     ~ThreadSampler();
 
-    // Samples the thread three times, 0.2 ms of its CPU time apart. False: not permitted, or the thread has exited.
+    // Samples the thread three times, 0.2 ms of its CPU time apart. False: not permitted, or the
+    // thread has exited.
     bool add(std::uint32_t tid);
     struct Sample {
         StackTop top;

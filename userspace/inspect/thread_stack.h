@@ -57,9 +57,8 @@ struct NcclStack {
 // `words`: the stack from sp up. Nothing: no frame of NCCL's is
 // near the top. Return addresses that earlier calls left on the stack do not count: each frame
 // leads to its caller. Where a runtime's frames have no rules, its innermost return address counts.
-[[nodiscard]] std::optional<NcclStack> nccl_stack(const StackTop &top,
-                                                  std::span<const std::uint64_t> words,
-                                                  const StackReader &reader);
+[[nodiscard]] std::optional<NcclStack>
+nccl_stack(const StackTop &top, std::span<const std::uint64_t> words, const StackReader &reader);
 
 // The function of `layout` at an address of the file; empty: none that is known.
 [[nodiscard]] std::string_view host_function_at(const nccl::LibraryLayout &layout,

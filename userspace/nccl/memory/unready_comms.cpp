@@ -155,8 +155,7 @@ std::optional<InitJob> read_init_job(const process::ProcessView &process,
     if (fields.read<std::uint64_t>(address, "ncclCommInitRankAsyncJob.comm") != comm)
         return std::nullopt;
     InitJob job;
-    job.parent =
-        fields.read<std::uint64_t>(address, "ncclCommInitRankAsyncJob.parent").value_or(0);
+    job.parent = fields.read<std::uint64_t>(address, "ncclCommInitRankAsyncJob.parent").value_or(0);
     const auto rank = fields.read<std::int32_t>(address, "ncclCommInitRankAsyncJob.myrank");
     const auto n_ranks = fields.read<std::int32_t>(address, "ncclCommInitRankAsyncJob.nranks");
     if (rank && n_ranks && *rank >= 0 && *n_ranks <= MAX_RANKS && *rank < *n_ranks) {

@@ -14,7 +14,16 @@
 namespace collwire::nccl {
 
 // ncclSocket.state, equal in 2.18 to 2.30 (include/socket.h). Others are above these.
-enum class SocketState { None, Initialized, Accepting, Accepted, Connecting, Polling, Connected, Ready };
+enum class SocketState {
+    None,
+    Initialized,
+    Accepting,
+    Accepted,
+    Connecting,
+    Polling,
+    Connected,
+    Ready
+};
 
 // A socket of the bootstrap's ring.
 struct RingSocket {
