@@ -6,11 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "correlate/diagnose/circles.h"
 #include "correlate/diagnose/diagnosis.h"
 #include "correlate/diagnose/evidence.h"
 #include "correlate/diagnose/gather.h"
 #include "correlate/diagnose/mismatches.h"
 #include "correlate/diagnose/network.h"
+#include "correlate/diagnose/unready.h"
 
 namespace collwire::diagnose {
 namespace {
@@ -19,6 +21,8 @@ using inspect::Standing;
 using inspect::Thread;
 
 constexpr std::size_t MOST_MISSING_NAMED = 4;
+// A process that is throttled for a tenth of the time is slow by that.
+constexpr std::uint64_t SLOW_DIVISOR = 10;
 
 std::uint64_t behind_by(const Communicator &comm, std::int32_t rank) {
     const auto found = std::ranges::find(comm.behind, rank, &Behind::rank);
@@ -60,6 +64,15 @@ Cause cause_of(const Communicator &comm, const Rank &rank, const std::set<std::i
                "continue";
         break;
     case Standing::Idle:
+        for (const inspect::NcclCall &call : rank.process->calls)
+            if (call.comm == rank.comm->address)
+                cause.evidence.push_back(call_text(call));
+        if (rank.proxy != nullptr && rank.proxy->is_pool_empty == true) {
+            cause.kind = Kind::Nccl;
+            what = "waits inside NCCL: its pool of proxy operations is empty, and its proxy "
+                   "returns none";
+            break;
+        }
         cause.kind = in_kernel || is_throttled(rank) ? Kind::Host : Kind::Application;
         what = by != 0 ? fmt::format("has not launched the operation: it is {} operation{} behind",
                                      by, by == 1 ? "" : "s")
@@ -226,6 +239,24 @@ void find_causes(Communicator &comm) {
     }
 }
 
+// It moves, and its CPU limit stops its threads again and again.
+void find_slow_ranks(Communicator &comm) {
+    if (comm.is_stuck)
+        return;
+    for (const Rank &rank : comm.ranks) {
+        if (!is_throttled(rank) ||
+            rank.process->throttling->throttled_ns < rank.between_ns / SLOW_DIVISOR)
+            continue;
+        Cause cause;
+        cause.kind = Kind::Host;
+        cause.rank = rank.rank;
+        cause.sentence = fmt::format("{} is slow: the CPU limit of its cgroup stops its threads",
+                                     name_of(comm, rank.rank));
+        cause.evidence = evidence_of(rank);
+        comm.causes.push_back(std::move(cause));
+    }
+}
+
 } // namespace
 
 std::string_view kind_name(Kind kind) {
@@ -244,6 +275,10 @@ std::string_view kind_name(Kind kind) {
         return "MISSING";
     case Kind::Error:
         return "ERROR";
+    case Kind::Deadlock:
+        return "DEADLOCK";
+    case Kind::Nccl:
+        return "NCCL";
     case Kind::Unknown:
         break;
     }
@@ -269,8 +304,13 @@ std::string title_of(const Communicator &comm) {
 
 Diagnosis diagnose(const std::vector<inspect::Inspection> &inspections) {
     Diagnosis diagnosis = gather(inspections);
-    for (Communicator &comm : diagnosis.communicators)
+    for (Communicator &comm : diagnosis.communicators) {
         find_causes(comm);
+        find_waiting_calls(comm);
+        find_slow_ranks(comm);
+    }
+    gather_unready(inspections, diagnosis);
+    join_circles(diagnosis);
     std::ranges::stable_sort(diagnosis.communicators, {}, [](const Communicator &comm) {
         return std::pair{!comm.is_stuck, comm.causes.empty()};
     });

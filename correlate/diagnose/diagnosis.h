@@ -19,6 +19,7 @@ struct Rank {
     std::string host;
     std::uint32_t pid = 0;
     std::uint64_t realtime_ns = 0; // when it was inspected
+    std::uint64_t between_ns = 0;  // the two samples
     const inspect::Process *process = nullptr;
     const inspect::Communicator *comm = nullptr;
     const inspect::Proxy *proxy = nullptr;             // null: no proxy
@@ -34,6 +35,8 @@ enum class Kind {
     Mismatch,    // it runs another operation than its peers
     Missing,     // no inspection covers it
     Error,       // NCCL itself reports an error there
+    Deadlock,    // it is part of a circle of ranks that wait for each other
+    Nccl,        // it waits inside NCCL's host code
     Unknown,
 };
 [[nodiscard]] std::string_view kind_name(Kind kind); // "HOST", ...
@@ -45,6 +48,7 @@ struct Cause {
     std::optional<std::int32_t> peer; // for Network
     std::string sentence;             // without a full stop
     std::vector<std::string> evidence;
+    std::optional<std::size_t> circle; // for Deadlock: index in Diagnosis::circles
 };
 
 struct Behind {
@@ -63,13 +67,54 @@ struct Communicator {
     std::optional<std::uint64_t> most_launched;
     std::vector<Behind> behind; // inspected ranks only
     bool is_stuck = false;      // operations are in flight without progress
-    std::vector<Cause> causes;  // by number of ranks held up; empty: not stuck
+    // By number of ranks held up. Of one that is not stuck: why it is slow.
+    std::vector<Cause> causes;
+};
+
+// A rank that has come to the making of a communicator. Pointers refer to the inspection.
+struct UnreadyRank {
+    std::int32_t rank = -1; // -1: not known
+    std::string host;
+    std::uint32_t pid = 0;
+    const inspect::Process *process = nullptr;
+    const inspect::UnreadyComm *comm = nullptr;
+};
+
+// A communicator that is not ready on at least one rank.
+struct UnreadyCommunicator {
+    std::uint64_t hash = 0;  // 0: not known
+    std::uint64_t magic = 0; // 0: not known
+    std::int32_t n_ranks = 0;
+    std::optional<std::uint64_t> parent_hash;
+    std::vector<UnreadyRank> ranks;   // by rank
+    std::vector<std::int32_t> ready;  // ranks for which it is ready
+    std::vector<std::int32_t> absent; // ranks that no inspection has in it
+    // Those of `absent` that have certainly not come: ranks that came wait for them.
+    std::vector<std::int32_t> awaited;
+    std::vector<Cause> causes;
+};
+[[nodiscard]] std::string title_of(const UnreadyCommunicator &comm);
+
+// Ranks that wait for each other, each in another communicator than the one before it.
+struct Circle {
+    struct Step {
+        std::uint64_t hash = 0; // of the communicator
+        std::int32_t rank = -1, awaits = -1;
+        std::string host;
+        std::uint32_t pid = 0;
+        std::string sentence;
+    };
+    std::string sentence;
+    std::vector<Step> steps;         // each waits for the next one, the last for the first
+    std::vector<std::string> orders; // what each rank has launched first
 };
 
 struct Diagnosis {
     std::vector<Communicator> communicators; // stuck ones first
-    std::vector<std::string> warnings;       // about inspections that do not fit together
-    std::size_t n_witnesses = 0;             // files
+    std::vector<UnreadyCommunicator> unready;
+    std::vector<Circle> circles;
+    std::vector<std::string> warnings; // about inspections that do not fit together
+    std::size_t n_witnesses = 0;       // files
 };
 
 // `inspections` must outlive the result.

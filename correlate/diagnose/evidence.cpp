@@ -94,4 +94,12 @@ std::vector<std::string> evidence_of(const Rank &rank) {
     return evidence;
 }
 
+std::string call_text(const inspect::NcclCall &call) {
+    std::string text =
+        fmt::format("thread {} is in {}", call.tid, call.function.empty() ? "NCCL" : call.function);
+    if (!call.inside.empty())
+        text += fmt::format(": {}", fmt::join(call.inside, " < "));
+    return text;
+}
+
 } // namespace collwire::diagnose

@@ -22,4 +22,7 @@ namespace collwire::diagnose {
 // Its threads, throttling, ports and NCCL's last warning: one sentence each.
 [[nodiscard]] std::vector<std::string> evidence_of(const Rank &rank);
 
+// "thread 17 is in ncclAllReduce: ncclProxySaveOp < groupLaunch"
+[[nodiscard]] std::string call_text(const inspect::NcclCall &call);
+
 } // namespace collwire::diagnose

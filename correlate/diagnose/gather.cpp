@@ -98,6 +98,7 @@ Diagnosis gather(const std::vector<inspect::Inspection> &inspections) {
                 rank.host = inspection.host;
                 rank.pid = process.pid;
                 rank.realtime_ns = inspection.realtime_ns;
+                rank.between_ns = inspection.between_ns;
                 rank.process = &process;
                 rank.comm = &comm;
                 rank.ports = &inspection.ports;

@@ -27,7 +27,48 @@ Json cause_json(const Communicator &comm, const Cause &cause) {
             {"host", rank == nullptr ? Json(nullptr) : Json(rank->host)},
             {"pid", rank == nullptr ? Json(nullptr) : Json(rank->pid)},
             {"text", cause.sentence},
-            {"evidence", cause.evidence}};
+            {"evidence", cause.evidence},
+            {"circle", cause.circle ? Json(*cause.circle) : Json(nullptr)}};
+}
+
+Json hash_json(std::uint64_t hash) {
+    return hash == 0 ? Json(nullptr) : Json(fmt::format("{:#018x}", hash));
+}
+
+Json unready_json(const UnreadyCommunicator &comm) {
+    Json ranks = Json::array(), causes = Json::array();
+    for (const UnreadyRank &rank : comm.ranks)
+        ranks.push_back({{"rank", rank.rank < 0 ? Json(nullptr) : Json(rank.rank)},
+                         {"host", rank.host},
+                         {"pid", rank.pid},
+                         {"phase", inspect::phase_name(rank.comm->phase)},
+                         {"phase_text", inspect::sentence_of(*rank.comm)}});
+    for (const Cause &cause : comm.causes)
+        causes.push_back({{"kind", kind_name(cause.kind)},
+                          {"rank", cause.rank < 0 ? Json(nullptr) : Json(cause.rank)},
+                          {"text", cause.sentence},
+                          {"evidence", cause.evidence}});
+    return {{"hash", hash_json(comm.hash)},
+            {"magic", hash_json(comm.magic)},
+            {"n_ranks", comm.n_ranks == 0 ? Json(nullptr) : Json(comm.n_ranks)},
+            {"parent_hash", hash_json(comm.parent_hash.value_or(0))},
+            {"ready_ranks", comm.ready},
+            {"absent_ranks", comm.absent},
+            {"awaited_ranks", comm.awaited},
+            {"causes", std::move(causes)},
+            {"ranks", std::move(ranks)}};
+}
+
+Json circle_json(const Circle &circle) {
+    Json steps = Json::array();
+    for (const Circle::Step &step : circle.steps)
+        steps.push_back({{"communicator", hash_json(step.hash)},
+                         {"rank", step.rank},
+                         {"awaits_rank", step.awaits},
+                         {"host", step.host},
+                         {"pid", step.pid},
+                         {"text", step.sentence}});
+    return {{"text", circle.sentence}, {"steps", std::move(steps)}, {"orders", circle.orders}};
 }
 
 Json communicator_json(const Communicator &comm) {
@@ -56,10 +97,16 @@ std::string render_json(const Diagnosis &diagnosis, std::string_view tool_versio
     Json comms = Json::array();
     for (const Communicator &comm : diagnosis.communicators)
         comms.push_back(communicator_json(comm));
+    Json unready = Json::array(), circles = Json::array();
+    for (const UnreadyCommunicator &comm : diagnosis.unready)
+        unready.push_back(unready_json(comm));
+    for (const Circle &circle : diagnosis.circles)
+        circles.push_back(circle_json(circle));
     const Json document = {
         {"schema", "collwire-diagnose"},  {"schema_version", diagnose_schema_version},
         {"tool_version", tool_version},   {"files", diagnosis.n_witnesses},
-        {"warnings", diagnosis.warnings}, {"communicators", std::move(comms)}};
+        {"warnings", diagnosis.warnings}, {"unready", std::move(unready)},
+        {"circles", std::move(circles)},  {"communicators", std::move(comms)}};
     // Names come from files: bytes that are not UTF-8 must not throw.
     return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

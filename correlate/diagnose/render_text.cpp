@@ -42,6 +42,14 @@ std::string operation_text(const Communicator &comm) {
                                : fmt::format("{} in {}", most->second.size(), most->first);
 }
 
+void put_causes(const std::vector<Cause> &causes, std::string &text) {
+    for (const Cause &cause : causes) {
+        text += fmt::format("  -> {}: {}\n", kind_name(cause.kind), printable(cause.sentence));
+        for (const std::string &line : cause.evidence)
+            text += fmt::format("       {}\n", printable(line));
+    }
+}
+
 void put(const Communicator &comm, std::string &text) {
     text += fmt::format("\n{}  {:#018x}\n", printable(title_of(comm)), comm.hash);
     std::string facts = fmt::format("  {} of {} ranks inspected", comm.ranks.size(), comm.n_ranks);
@@ -63,21 +71,54 @@ void put(const Communicator &comm, std::string &text) {
         text += fmt::format("  {} operation{} behind: rank{} {}\n", by, by == 1 ? "" : "s",
                             ranks.size() == 1 ? "" : "s", ranks_text(ranks));
     if (!comm.is_stuck)
-        text += "  not stuck: the operations in flight make progress, or none is in flight\n";
-    for (const Cause &cause : comm.causes) {
-        text += fmt::format("  -> {}: {}\n", kind_name(cause.kind), printable(cause.sentence));
-        for (const std::string &line : cause.evidence)
-            text += fmt::format("       {}\n", printable(line));
-    }
+        text += comm.causes.empty()
+                    ? "  not stuck: the operations in flight make progress, or none is in flight\n"
+                    : "  slow, not stuck\n";
+    put_causes(comm.causes, text);
+}
+
+void put(const UnreadyCommunicator &comm, std::string &text) {
+    text += fmt::format("\n{}  is being made, and not ready\n", printable(title_of(comm)));
+    if (comm.parent_hash)
+        text += fmt::format("  child of {:#018x}\n", *comm.parent_hash);
+    std::string facts = fmt::format("  {} of {} ranks have come", comm.ranks.size(),
+                                    comm.n_ranks == 0 ? "?" : fmt::format("{}", comm.n_ranks));
+    if (!comm.ready.empty())
+        facts += fmt::format("; for rank{} {} it is ready", comm.ready.size() == 1 ? "" : "s",
+                             ranks_text(comm.ready));
+    text += facts + "\n";
+    if (!comm.absent.empty())
+        text += fmt::format("  not in any file: rank{} {}\n", comm.absent.size() == 1 ? "" : "s",
+                            ranks_text(comm.absent));
+    for (std::size_t i = 0; i < std::min(comm.ranks.size(), MOST_NAMED); ++i)
+        text += fmt::format("  rank {} ({}, pid {}) {}\n",
+                            comm.ranks[i].rank < 0 ? "?" : fmt::format("{}", comm.ranks[i].rank),
+                            printable(comm.ranks[i].host), comm.ranks[i].pid,
+                            printable(inspect::sentence_of(*comm.ranks[i].comm)));
+    put_causes(comm.causes, text);
+}
+
+void put(const Circle &circle, std::size_t number, std::string &text) {
+    text += fmt::format("\ncircle {}\n  -> DEADLOCK: {}\n", number, printable(circle.sentence));
+    for (const Circle::Step &step : circle.steps)
+        text += fmt::format("       {}\n", printable(step.sentence));
+    for (const std::string &order : circle.orders)
+        text += fmt::format("       order of {}\n", printable(order));
 }
 
 } // namespace
 
 std::string render_text(const Diagnosis &diagnosis) {
-    std::string text = fmt::format("collwire diagnose: {} file(s), {} communicator(s)\n",
-                                   diagnosis.n_witnesses, diagnosis.communicators.size());
+    std::string text = fmt::format(
+        "collwire diagnose: {} file(s), {} communicator(s){}\n", diagnosis.n_witnesses,
+        diagnosis.communicators.size(),
+        diagnosis.unready.empty() ? "" : fmt::format(", {} being made", diagnosis.unready.size()));
     for (const std::string &warning : diagnosis.warnings)
         text += fmt::format("  warning: {}\n", printable(warning));
+    for (std::size_t i = 0; i < diagnosis.circles.size(); ++i)
+        put(diagnosis.circles[i], i + 1, text);
+    for (const UnreadyCommunicator &comm : diagnosis.unready)
+        put(comm, text);
     for (const Communicator &comm : diagnosis.communicators)
         put(comm, text);
     return text;

@@ -118,8 +118,12 @@ struct Communicator {
     // From 2.26 on also by function: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce.
     std::optional<std::array<std::uint64_t, 5>> launched_by_function;
     std::optional<std::uint64_t> starts; // kernel plans with a network part
-    std::string async_result;            // ncclSuccess, ...; empty: not read
+    std::optional<bool> has_launched;    // between the samples
+    // Captured launches that CUDA graphs hold: NCCL does not end the communicator before.
+    std::optional<std::uint64_t> graph_refs;
+    std::string async_result; // ncclSuccess, ...; empty: not read
     std::optional<bool> is_aborted, is_revoked, is_finalized;
+    std::optional<bool> is_destroyed; // the program has called ncclCommDestroy or ncclCommAbort
     std::uint64_t n_connections = 0;
     struct Ring {
         std::int32_t channel = -1, prev = -1, next = -1;
@@ -148,6 +152,59 @@ struct Proxy {
     std::vector<Operation> operations; // at the second sample
     std::vector<IdleConnection> idle;  // other connections that have been used
     bool is_cut = false;               // it has more operations than collwire reads
+    // Whether the pool of proxy operations of a rank of this process is empty at both samples: the
+    // rank waits in NCCL until the proxy returns operations.
+    std::optional<bool> is_pool_empty;
+};
+
+// How far the making of a communicator has come.
+enum class Phase {
+    Unknown,
+    Start,      // before the bootstrap: the GPU, the networks
+    Root,       // asks the bootstrap root for its next rank in the ring
+    Parent,     // exchanges with all ranks of its parent, then asks its next rank there
+    Ring,       // connects to its neighbours in the ring
+    Exchange,   // all ranks' addresses go around the ring
+    Transports, // topology, channels, connections of the transports
+};
+
+// A rank without which the making of a communicator does not continue.
+struct Awaited {
+    std::int32_t rank = -1; // of the new communicator; -1: the bootstrap root
+    std::string address;    // empty: not known
+    std::string reason;     // without a full stop
+};
+
+// A communicator that its process is making.
+struct UnreadyComm {
+    std::uint64_t address = 0;
+    std::uint64_t hash = 0;  // 0: not set yet
+    std::uint64_t magic = 0; // of its bootstrap, equal on all ranks; 0: not set yet
+    std::int32_t rank = -1, n_ranks = 0;
+    std::int32_t device = -1;
+    Phase phase = Phase::Unknown;
+    std::vector<Awaited> awaits;
+    std::string root;                         // address of the bootstrap root; empty: not known
+    std::uint64_t parent = 0;                 // address; 0: none, or not known
+    std::optional<std::uint64_t> parent_hash; // of a split
+    std::uint32_t tid = 0;                    // that makes it; 0: not known
+    std::optional<std::uint64_t> for_ns;      // since NCCL started the thread that makes it
+    std::string async_result;                 // ncclInProgress, ...; empty: not read
+};
+
+// A bootstrap root: the thread where the ranks of a new communicator report.
+struct BootstrapRoot {
+    std::uint32_t tid = 0;
+    std::int32_t n_ranks = 0;              // 0: no rank has come, or not known
+    std::optional<std::int32_t> last_rank; // that came
+};
+
+// A thread in NCCL's host code at both samples.
+struct NcclCall {
+    std::uint32_t tid = 0;
+    std::string function;            // of nccl.h; empty: not known
+    std::vector<std::string> inside; // functions of NCCL below it, innermost first
+    std::uint64_t comm = 0;          // address of a communicator on its stack; 0: none
 };
 
 struct Thread {
@@ -192,6 +249,9 @@ struct Process {
     std::vector<Library> libraries;
     std::vector<Network> networks;
     std::vector<Communicator> communicators;
+    std::vector<UnreadyComm> unready;
+    std::vector<BootstrapRoot> roots;
+    std::vector<NcclCall> calls;
     std::vector<Proxy> proxies;
     std::vector<Thread> threads; // the relevant ones
     std::uint32_t n_threads = 0;

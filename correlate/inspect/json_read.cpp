@@ -52,6 +52,11 @@ template <typename T> std::optional<T> maybe_at(const Json &json, const char *na
     return value.is_null() ? std::nullopt : std::optional{number_of<T>(value)};
 }
 
+// Of a field that earlier minor versions do not have.
+template <typename T> std::optional<T> later_at(const Json &json, const char *name) {
+    return json.contains(name) ? optional_at<T>(json, name) : std::nullopt;
+}
+
 std::int32_t rank_at(const Json &json, const char *name) {
     return maybe_at<std::int32_t>(json, name).value_or(-1);
 }
@@ -66,6 +71,10 @@ std::uint64_t hexadecimal_at(const Json &json, const char *name) {
     if (problem != std::errc{} || at != end)
         throw std::invalid_argument(fmt::format("{} is not a 0x... number", name));
     return value;
+}
+
+std::uint64_t hexadecimal_or_none_at(const Json &json, const char *name) {
+    return json.at(name).is_null() ? 0 : hexadecimal_at(json, name);
 }
 
 template <typename Read> auto list_at(const Json &json, const char *name, Read read) {
@@ -176,6 +185,7 @@ Proxy proxy_of(const Json &json) {
     proxy.progress_tid = maybe_at<std::uint32_t>(json, "progress_tid").value_or(0);
     proxy.async_result = text_at(json, "async_result");
     proxy.is_cut = json.at("truncated").get<bool>();
+    proxy.is_pool_empty = later_at<bool>(json, "pool_empty");
     proxy.operations = list_at(json, "operations", operation_of);
     proxy.idle = list_at(json, "idle_connections", [](const Json &one) {
         return IdleConnection{
@@ -223,6 +233,10 @@ Communicator communicator_of(const Json &json) {
     comm.is_aborted = optional_at<bool>(json, "aborted");
     comm.is_revoked = optional_at<bool>(json, "revoked");
     comm.is_finalized = optional_at<bool>(json, "finalized");
+    comm.is_destroyed = later_at<bool>(json, "destroyed");
+    comm.has_launched = later_at<bool>(json, "launched_between");
+    comm.graph_refs =
+        json.contains("graph_refs") ? maybe_at<std::uint64_t>(json, "graph_refs") : std::nullopt;
     comm.n_connections = number_at<std::uint64_t>(json, "connections");
     comm.rings = list_at(json, "rings", [](const Json &ring) {
         return Communicator::Ring{number_at<std::int32_t>(ring, "channel"), rank_at(ring, "prev"),
@@ -244,6 +258,40 @@ Thread thread_of(const Json &json) {
     thread.runnable_ns = maybe_at<std::uint64_t>(json, "runnable_ns");
     thread.stack = json.at("kernel_stack").get<std::vector<std::string>>();
     return thread;
+}
+
+UnreadyComm unready_of(const Json &json) {
+    UnreadyComm comm;
+    comm.address = hexadecimal_at(json, "address");
+    comm.hash = hexadecimal_or_none_at(json, "hash");
+    comm.magic = hexadecimal_or_none_at(json, "magic");
+    comm.rank = rank_at(json, "rank");
+    comm.n_ranks = maybe_at<std::int32_t>(json, "n_ranks").value_or(0);
+    comm.device = rank_at(json, "device");
+    comm.phase = phase_of_name(text_at(json, "phase"));
+    comm.awaits = list_at(json, "awaits", [](const Json &one) {
+        return Awaited{rank_at(one, "rank"), text_at(one, "address"), text_at(one, "reason")};
+    });
+    comm.root = text_at(json, "root");
+    comm.parent = hexadecimal_or_none_at(json, "parent");
+    if (!json.at("parent_hash").is_null())
+        comm.parent_hash = hexadecimal_at(json, "parent_hash");
+    comm.tid = maybe_at<std::uint32_t>(json, "tid").value_or(0);
+    comm.for_ns = maybe_at<std::uint64_t>(json, "for_ns");
+    comm.async_result = text_at(json, "async_result");
+    return comm;
+}
+
+BootstrapRoot root_of(const Json &json) {
+    return {number_at<std::uint32_t>(json, "tid"),
+            maybe_at<std::int32_t>(json, "n_ranks").value_or(0),
+            maybe_at<std::int32_t>(json, "last_rank")};
+}
+
+NcclCall call_of(const Json &json) {
+    return {number_at<std::uint32_t>(json, "tid"), text_at(json, "function"),
+            json.at("inside").get<std::vector<std::string>>(),
+            hexadecimal_or_none_at(json, "communicator")};
 }
 
 Process process_of(const Json &json) {
@@ -268,6 +316,11 @@ Process process_of(const Json &json) {
                            number_at<std::uint64_t>(network, "connections")};
         });
     process.communicators = list_at(json, "communicators", communicator_of);
+    if (json.contains("unready")) {
+        process.unready = list_at(json, "unready", unready_of);
+        process.roots = list_at(json, "bootstrap_roots", root_of);
+        process.calls = list_at(json, "calls", call_of);
+    }
     process.proxies = list_at(json, "proxies", proxy_of);
     process.n_threads = number_at<std::uint32_t>(json, "n_threads");
     process.threads = list_at(json, "threads", thread_of);

@@ -159,6 +159,7 @@ Json proxy_json(const Proxy &proxy, const Process &process) {
             {"verdict_text", sentence_of(standing)},
             {"waits", waits_json(standing.waits_for)},
             {"truncated", proxy.is_cut},
+            {"pool_empty", or_null(proxy.is_pool_empty)},
             {"operations", std::move(operations)},
             {"idle_connections", std::move(idle)}};
 }
@@ -204,6 +205,9 @@ Json communicator_json(const Communicator &comm) {
             {"aborted", or_null(comm.is_aborted)},
             {"revoked", or_null(comm.is_revoked)},
             {"finalized", or_null(comm.is_finalized)},
+            {"destroyed", or_null(comm.is_destroyed)},
+            {"launched_between", or_null(comm.has_launched)},
+            {"graph_refs", or_null(comm.graph_refs)},
             {"connections", comm.n_connections},
             {"rings", std::move(rings)},
             {"trees", std::move(trees)}};
@@ -218,6 +222,33 @@ Json thread_json(const Thread &thread) {
             {"run_ns", or_null(thread.run_ns)},
             {"runnable_ns", or_null(thread.runnable_ns)},
             {"kernel_stack", thread.stack}};
+}
+
+Json unready_json(const UnreadyComm &comm) {
+    Json awaits = Json::array();
+    for (const Awaited &one : comm.awaits)
+        awaits.push_back({{"rank", rank_or_null(one.rank)},
+                          {"address", text_or_null(one.address)},
+                          {"reason", one.reason}});
+    const auto number = [](std::uint64_t value) {
+        return value == 0 ? Json(nullptr) : Json(hexadecimal(value));
+    };
+    return {
+        {"address", hexadecimal(comm.address)},
+        {"hash", number(comm.hash)},
+        {"magic", number(comm.magic)},
+        {"rank", rank_or_null(comm.rank)},
+        {"n_ranks", comm.n_ranks == 0 ? Json(nullptr) : Json(comm.n_ranks)},
+        {"device", rank_or_null(comm.device)},
+        {"phase", phase_name(comm.phase)},
+        {"phase_text", sentence_of(comm)},
+        {"awaits", std::move(awaits)},
+        {"root", text_or_null(comm.root)},
+        {"parent", number(comm.parent)},
+        {"parent_hash", comm.parent_hash ? Json(hexadecimal(*comm.parent_hash)) : Json(nullptr)},
+        {"tid", comm.tid == 0 ? Json(nullptr) : Json(comm.tid)},
+        {"for_ns", or_null(comm.for_ns)},
+        {"async_result", text_or_null(comm.async_result)}};
 }
 
 Json process_json(const Process &process) {
@@ -236,6 +267,19 @@ Json process_json(const Process &process) {
                             {"connections", network.n_connections}});
     for (const Communicator &comm : process.communicators)
         comms.push_back(communicator_json(comm));
+    Json unready = Json::array(), roots = Json::array(), calls = Json::array();
+    for (const UnreadyComm &comm : process.unready)
+        unready.push_back(unready_json(comm));
+    for (const BootstrapRoot &root : process.roots)
+        roots.push_back({{"tid", root.tid},
+                         {"n_ranks", root.n_ranks == 0 ? Json(nullptr) : Json(root.n_ranks)},
+                         {"last_rank", or_null(root.last_rank)}});
+    for (const NcclCall &call : process.calls)
+        calls.push_back(
+            {{"tid", call.tid},
+             {"function", text_or_null(call.function)},
+             {"inside", call.inside},
+             {"communicator", call.comm == 0 ? Json(nullptr) : Json(hexadecimal(call.comm))}});
     for (const Proxy &proxy : process.proxies)
         proxies.push_back(proxy_json(proxy, process));
     for (const Thread &thread : process.threads)
@@ -257,6 +301,9 @@ Json process_json(const Process &process) {
             {"libraries", std::move(libraries)},
             {"networks", std::move(networks)},
             {"communicators", std::move(comms)},
+            {"unready", std::move(unready)},
+            {"bootstrap_roots", std::move(roots)},
+            {"calls", std::move(calls)},
             {"proxies", std::move(proxies)},
             {"n_threads", process.n_threads},
             {"threads", std::move(threads)},
@@ -286,6 +333,7 @@ std::string render_json(const Inspection &inspection) {
         ports.push_back(port_json(port));
     const Json document = {{"schema", "collwire-inspect"},
                            {"schema_version", inspect_schema_version},
+                           {"schema_minor", inspect_schema_minor},
                            {"tool_version", inspection.tool_version},
                            {"host", inspection.host},
                            {"boot_id", text_or_null(inspection.boot_id)},

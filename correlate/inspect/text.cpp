@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "correlate/inspect/waits.h"
 #include "correlate/model/meaning.h"
@@ -48,7 +49,8 @@ std::string state_of(const Communicator &comm) {
     std::string text = comm.async_result.empty() ? "?" : comm.async_result;
     for (const auto &[flag, word] :
          {std::pair{comm.is_aborted, "aborted"}, std::pair{comm.is_revoked, "revoked"},
-          std::pair{comm.is_finalized, "finalized"}})
+          std::pair{comm.is_finalized, "finalized"},
+          std::pair{comm.is_destroyed, "being destroyed"}})
         if (flag == true)
             text += fmt::format(", {}", word);
     return text;
@@ -134,7 +136,17 @@ private:
                              network.n_connections));
         if (!process.problem.empty())
             line("  " + printable(process.problem));
-        if (process.problem.empty() && process.communicators.empty())
+        for (const UnreadyComm &comm : process.unready)
+            put_unready(process, comm);
+        for (const NcclCall &call : process.calls)
+            put_call(process, call);
+        for (const BootstrapRoot &root : process.roots)
+            line(fmt::format("  bootstrap root of a new communicator{}: waits for further ranks "
+                             "(thread {})",
+                             root.n_ranks == 0 ? std::string{}
+                                               : fmt::format(" of {} ranks", root.n_ranks),
+                             root.tid));
+        if (process.problem.empty() && process.communicators.empty() && process.unready.empty())
             line(process.was_scanned
                      ? "  no communicators: neither in NCCL's own list nor found in its memory"
                      : "  no communicators");
@@ -151,6 +163,46 @@ private:
         put_threads(process);
         if (process.is_cut)
             line("  incomplete: the process has more than collwire reads");
+    }
+
+    // A communicator of the process, by its address.
+    static std::string name_at(const Process &process, std::uint64_t address) {
+        for (const Communicator &comm : process.communicators)
+            if (comm.address == address)
+                return name_of(comm);
+        for (const UnreadyComm &comm : process.unready)
+            if (comm.address == address)
+                return name_of(comm);
+        return {};
+    }
+    static std::string name_of(const UnreadyComm &comm) {
+        const std::uint64_t number = comm.hash != 0 ? comm.hash : comm.magic;
+        return number == 0 ? "a new communicator" : fmt::format("{:#018x}", number);
+    }
+    static std::string name_of(const Communicator &comm) { return inspect::name_of(comm); }
+
+    void put_unready(const Process &process, const UnreadyComm &comm) {
+        std::string made = "  => " + name_of(comm);
+        if (comm.n_ranks != 0)
+            made += fmt::format(" (rank {} of {})", comm.rank, comm.n_ranks);
+        if (const std::string parent = name_at(process, comm.parent); !parent.empty())
+            made += ", child of " + parent;
+        made += ": is being made, and not ready: it " + sentence_of(comm);
+        if (!comm.root.empty())
+            made += "; bootstrap root at " + printable(comm.root);
+        made += comm.for_ns ? fmt::format("; since {} s", *comm.for_ns / 1'000'000'000)
+                            : "; since when is not known";
+        line(printable(made));
+    }
+
+    void put_call(const Process &process, const NcclCall &call) {
+        std::string text = fmt::format("  thread {} is in {}", call.tid,
+                                       call.function.empty() ? "NCCL" : call.function + "()");
+        if (const std::string name = name_at(process, call.comm); !name.empty())
+            text += " of " + name;
+        if (!call.inside.empty())
+            text += fmt::format(": {}", fmt::join(call.inside, " < "));
+        line(printable(text));
     }
 
     void put_communicators(const Process &process) {

@@ -23,6 +23,14 @@ void judge(Inspection &inspection);
 // Unknown for an unknown name.
 [[nodiscard]] Wait wait_of_name(std::string_view name);
 
+// "start", "root", ...
+[[nodiscard]] std::string_view phase_name(Phase phase);
+// Unknown for an unknown name.
+[[nodiscard]] Phase phase_of_name(std::string_view name);
+// "waits for rank 3, which has not reported to the bootstrap": what the making of a communicator
+// waits for, without a full stop.
+[[nodiscard]] std::string sentence_of(const UnreadyComm &comm);
+
 enum class Standing {
     Idle,     // no operation is in flight
     Moving,   // operations make progress

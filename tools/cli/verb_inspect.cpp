@@ -16,6 +16,7 @@
 #include "correlate/inspect/text.h"
 #include "tools/cli/verbs.h"
 #include "userspace/inspect/inspect.h"
+#include "userspace/loader/privileges.h"
 
 namespace collwire::cli {
 namespace {
@@ -60,8 +61,13 @@ int run_inspect(const InspectCommand &command) {
         return EXIT_FAILED;
     }
     if (command.all && inspection.processes.empty())
-        fmt::print(stderr, "collwire inspect: no process with NCCL found on this node{}\n",
-                   geteuid() == 0 ? "" : " that this user may read. Fix: sudo");
+        fmt::print(stderr, "collwire inspect: no process with NCCL found on this node{}{}\n",
+                   geteuid() == 0 ? "" : " that this user may read. Fix: sudo",
+                   loader::in_pid_namespace()
+                       ? ". This pid namespace is a container's own: processes outside it are not "
+                         "visible. Fix: run it outside the container, or with --pid=host "
+                         "(hostPID: true)"
+                       : "");
     for (const inspect::Process &process : inspection.processes)
         if (!process.problem.empty()) {
             fmt::print(stderr, "collwire inspect: pid {}: {}\n", process.pid, process.problem);

@@ -58,9 +58,6 @@ Inspection inspect(const Options &options) {
     const auto scan_until = std::chrono::steady_clock::now() + MOST_SCANNING;
     for (const auto &look : looks)
         look->prepare(copies, scan_until);
-    // A process that has the file alone is none that anybody waits for.
-    if (all)
-        std::erase_if(looks, [](const auto &look) { return look->is_bare(); });
     PortCounters ports{""};
     const auto begin = std::chrono::steady_clock::now();
     for (const auto &look : looks)
@@ -72,6 +69,9 @@ Inspection inspect(const Options &options) {
     std::this_thread::sleep_until(begin + options.between);
     for (const auto &look : looks)
         look->second_look(queue_pairs);
+    // A process that has the file alone is none that anybody waits for.
+    if (all)
+        std::erase_if(looks, [](const auto &look) { return look->is_bare(); });
     inspection.between_ns = static_cast<std::uint64_t>(
         std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count());
     inspection.realtime_ns = clock_ns(CLOCK_REALTIME);

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "correlate/capture/nccl_names.h"
+#include "userspace/inspect/operation_pool.h"
 #include "userspace/inspect/plugin_endpoints.h"
 #include "userspace/inspect/thread_number.h"
 #include "userspace/inventory/process.h"
@@ -49,7 +50,7 @@ std::uint32_t field_bytes(const nccl::LibraryLayout &layout, const std::string &
 } // namespace
 
 ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vector<UsedImage> used)
-    : images_(images), used_(std::move(used)), view_(pid) {
+    : images_(images), used_(std::move(used)), view_(pid), calls_(view_, images_, used_) {
     process_.pid = static_cast<std::uint32_t>(pid);
     process_.start_ticks = process::start_ticks(pid).value_or(0);
     for (const UsedImage &one : used_) {
@@ -90,6 +91,7 @@ void ProcessLook::prepare(nccl::CommCopies &copies,
             live = nccl::read_comms_at(view_, image.layout, *image.bpf_layout, used_[i].bias,
                                        scanned.addresses);
             live.is_cut = live.is_cut || scanned.is_cut;
+            scanned_.insert(scanned_.end(), scanned.addresses.begin(), scanned.addresses.end());
             process_.was_scanned = true;
         }
         process_.is_cut = process_.is_cut || live.is_cut;
@@ -139,7 +141,7 @@ void ProcessLook::add_comm(std::size_t used, const nccl::LiveComm &live) {
     }
     read_rings(used, comm, into);
     process_.communicators.push_back(std::move(into));
-    comms_.push_back({used, comm});
+    comms_.push_back({used, comm, {}});
     if (comm.proxy_state == 0)
         return;
     auto proxy = std::ranges::find(proxies_, comm.proxy_state, &LookedProxy::address);
@@ -222,6 +224,12 @@ void ProcessLook::first_look() {
     thread_times_ = thread_times("", process_.pid);
     throttled_ = throttled_times("", process_.pid);
     sockets_ = look_at_sockets(process_.pid, inodes_);
+    calls_.first_look();
+    for (Comm &one : comms_) {
+        const Image &image = image_of(one.used);
+        nccl::read_counts(view_, image.layout, *image.bpf_layout, one.comm);
+        one.was_pool_empty = is_pool_empty(view_, image.layout, one.comm);
+    }
     for (LookedProxy &looked : proxies_) {
         const Image &image = image_of(looked.used);
         ProxyReader reader{view_, image.layout, *image.bpf_layout, used_[looked.used].bias};
@@ -244,6 +252,13 @@ void ProcessLook::second_look(const QueuePairs &queue_pairs) {
     }
     for (std::size_t i = 0; i < comms_.size(); ++i)
         read_comm_again(comms_[i], process_.communicators[i]);
+    read_pools();
+    read_calls();
+    for (const NcclCall &call : process_.calls)
+        roles.emplace(call.tid, "nccl");
+    for (const UnreadyComm &comm : process_.unready)
+        if (comm.tid != 0)
+            roles.emplace(comm.tid, "nccl");
     process_.threads = read_threads("", process_.pid, roles, thread_times_, process_.n_threads);
     process_.throttling = throttling_between(throttled_, throttled_times("", process_.pid));
     // Another one may have its number.
@@ -307,6 +322,7 @@ void ProcessLook::read_comm_again(const Comm &one, Communicator &into) {
     const cw_nccl_layout &bpf_layout = *image.bpf_layout;
     cw_nccl_comm comm = one.comm;
     nccl::read_counts(view_, layout, bpf_layout, comm);
+    into.has_launched = comm.launched != one.comm.launched || comm.op_count != one.comm.op_count;
     if ((comm.flags & CW_NCCL_COMM_LAUNCHED) != 0)
         into.launched = comm.launched;
     const auto at = [&layout](const char *name) { return nccl::field_offset(layout, name); };
@@ -330,6 +346,59 @@ void ProcessLook::read_comm_again(const Comm &one, Communicator &into) {
     if (field_bytes(layout, "ncclComm.finalizeCalled") == 1)
         if (const auto flag = view_.read<std::uint8_t>(comm.comm + at("ncclComm.finalizeCalled")))
             into.is_finalized = *flag != 0;
+    if (const auto destroyed = number(at("ncclComm.destroyFlag")))
+        into.is_destroyed = *destroyed != 0;
+    if (const auto refs = number(at("ncclComm.localPersistentRefs|ncclComm.persistentRefs"));
+        refs && *refs >= 0)
+        into.graph_refs = static_cast<std::uint64_t>(*refs);
+}
+
+void ProcessLook::read_pools() {
+    for (const Comm &one : comms_) {
+        const auto proxy =
+            std::ranges::find(process_.proxies, one.comm.proxy_state, &Proxy::address);
+        const auto is_empty = is_pool_empty(view_, image_of(one.used).layout, one.comm);
+        if (proxy == process_.proxies.end() || !is_empty || !one.was_pool_empty)
+            continue;
+        proxy->is_pool_empty =
+            proxy->is_pool_empty.value_or(false) || (*is_empty && *one.was_pool_empty);
+    }
+}
+
+void ProcessLook::read_calls() {
+    const std::vector<CallFound> found = calls_.second_look();
+    process_.unready = unready_comms(view_, images_, used_, found, scanned_);
+    process_.roots = bootstrap_roots(images_, used_, found);
+    std::map<std::uint64_t, std::uint64_t> hashes; // by address
+    for (const Communicator &comm : process_.communicators)
+        hashes.emplace(comm.address, comm.hash);
+    for (UnreadyComm &comm : process_.unready)
+        if (const auto parent = hashes.find(comm.parent); parent != hashes.end())
+            comm.parent_hash = parent->second;
+    for (const CallFound &one : found) {
+        // NCCL's own threads wait by design.
+        const bool is_own = std::ranges::any_of(process_.proxies, [&one](const Proxy &proxy) {
+            return one.tid == proxy.service_tid || one.tid == proxy.progress_tid;
+        });
+        const bool is_root =
+            std::ranges::find(process_.roots, one.tid, &BootstrapRoot::tid) != process_.roots.end();
+        const bool is_job =
+            std::ranges::find(one.stack.inside, "ncclAsyncJobMain") != one.stack.inside.end();
+        if (is_own || is_root || (one.stack.called.empty() && !is_job))
+            continue;
+        NcclCall call{one.tid, one.stack.called, one.stack.inside, 0};
+        // The innermost one on its stack.
+        for (const std::uint64_t word : one.words) {
+            const bool is_unready =
+                std::ranges::find(process_.unready, word, &UnreadyComm::address) !=
+                process_.unready.end();
+            if (word != 0 && (is_unready || hashes.contains(word))) {
+                call.comm = word;
+                break;
+            }
+        }
+        process_.calls.push_back(std::move(call));
+    }
 }
 
 void ProcessLook::find_threads(const LookedProxy &looked, Proxy &proxy,

@@ -14,6 +14,7 @@
 #include "correlate/inspect/inspection.h"
 #include "userspace/inspect/endpoints.h"
 #include "userspace/inspect/images.h"
+#include "userspace/inspect/nccl_calls.h"
 #include "userspace/inspect/proxy_reader.h"
 #include "userspace/inspect/threads.h"
 #include "userspace/nccl/memory/comm_copies.h"
@@ -39,7 +40,8 @@ public:
     [[nodiscard]] bool has_queue_pairs() const { return has_queue_pairs_; }
     // Nothing of NCCL is in it but the file.
     [[nodiscard]] bool is_bare() const {
-        return process_.communicators.empty() && process_.problem.empty();
+        return process_.communicators.empty() && process_.problem.empty() &&
+               process_.unready.empty() && process_.roots.empty() && process_.calls.empty();
     }
     [[nodiscard]] Process take() { return std::move(process_); }
 
@@ -47,6 +49,7 @@ private:
     struct Comm {
         std::size_t used = 0; // index of its image
         cw_nccl_comm comm{};
+        std::optional<bool> was_pool_empty; // at the first look
     };
     struct LookedProxy {
         std::size_t used = 0;
@@ -65,6 +68,8 @@ private:
     void find_threads(const LookedProxy &looked, Proxy &proxy,
                       std::map<std::uint32_t, std::string> &roles);
     void read_idle(const LookedProxy &looked, Proxy &proxy);
+    void read_calls();
+    void read_pools();
     void read_networks();
     void describe_endpoints(Proxy &proxy, const QueuePairs &queue_pairs, const SocketLook &sockets);
     void say_why_empty();
@@ -81,6 +86,8 @@ private:
     std::map<std::uint32_t, ThreadTimes> thread_times_;
     std::map<std::string, ThrottledTimes> throttled_;
     SocketLook sockets_;
+    NcclCalls calls_;
+    std::vector<std::uint64_t> scanned_; // addresses of communicators
 };
 
 } // namespace collwire::inspect

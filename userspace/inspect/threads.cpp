@@ -174,14 +174,17 @@ std::map<std::string, ThrottledTimes> throttled_times(const std::string &root, s
         if (!cgroup)
             continue;
         // A limit of any cgroup above holds, too. Beyond the root of a cgroup namespace ("/..")
-        // nothing is to be seen.
-        for (std::string path = cgroup->second; path.size() > 1;) {
+        // nothing is visible; that root itself is a container's cgroup, while the machine's has no
+        // limit and counts none.
+        for (std::string path = cgroup->second;;) {
             const auto stat = inventory::read_file(
                 inventory::concatenated(root, cgroup->first, path, "/cpu.stat"),
                 inventory::small_file_bytes);
             if (const auto parsed = stat ? parse_cpu_stat(*stat) : std::nullopt)
                 times.emplace(path, *parsed);
-            path.resize(std::min(path.rfind('/'), path.size()));
+            if (path.size() <= 1)
+                break;
+            path.resize(std::max<std::size_t>(1, std::min(path.rfind('/'), path.size())));
         }
     }
     return times;

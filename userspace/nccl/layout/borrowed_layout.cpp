@@ -68,6 +68,7 @@ public:
                                                                  : "another version's"});
         find_functions();
         find_data();
+        put_exported_functions();
         for (const std::string_view name : NEEDED_FUNCTIONS)
             if (find_probe(layout_, name) == nullptr)
                 return no(fmt::format("{} is not found in it", name));
@@ -99,6 +100,15 @@ private:
                 at->second.bytes != 0)
                 return &at->second;
         return nullptr;
+    }
+
+    // Threads that wait in other functions cannot be seen: those have no names here.
+    void put_exported_functions() {
+        std::vector<std::string_view> names{host_functions().begin(), host_functions().end()};
+        std::ranges::sort(names);
+        for (const auto &[name, symbol] : file_.find(names))
+            if (symbol.function && symbol.bytes != 0 && name == symbol.name)
+                layout_.host_functions[std::string{name}] = {{symbol.address, symbol.bytes}};
     }
 
     // One version is one source: only the compiler and its options may differ.

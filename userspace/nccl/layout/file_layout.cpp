@@ -66,6 +66,7 @@ std::vector<std::string_view> alternatives(std::string_view names) {
 
 std::vector<std::string_view> wanted_symbols() {
     std::vector<std::string_view> names{OTHER_FUNCTIONS.begin(), OTHER_FUNCTIONS.end()};
+    std::ranges::copy(host_functions(), std::back_inserter(names));
     for (const CapabilityRecipe &capability : capability_recipes()) {
         for (const FunctionRecipe &function : capability.functions)
             std::ranges::copy(alternatives(function.names), std::back_inserter(names));
@@ -117,6 +118,7 @@ public:
         for (const CapabilityRecipe &recipe : capability_recipes())
             layout_.capabilities.push_back(capability(recipe));
         layout_.parameters = of_debug_.parameters();
+        put_host_functions();
         lower_what_is_not_recorded();
         return std::move(layout_);
     }
@@ -136,6 +138,18 @@ private:
             only = &symbol;
         }
         return only;
+    }
+
+    void put_host_functions() {
+        for (const std::string_view name : host_functions()) {
+            std::set<CodePiece> pieces;
+            const auto [begin, end] = symbols_.equal_range(name);
+            for (auto at = begin; at != end; ++at)
+                if (at->second.function && at->second.bytes != 0)
+                    pieces.insert({at->second.address, at->second.bytes});
+            if (!pieces.empty())
+                layout_.host_functions.emplace(name, std::vector(pieces.begin(), pieces.end()));
+        }
     }
 
     [[nodiscard]] const LibrarySymbol *data(std::string_view name) const {

@@ -93,6 +93,11 @@ LibraryLayout layout_of(const Json &document) {
     layout.data = document.at("data").get<std::map<std::string, std::uint64_t>>();
     layout.parameters = document.at("parameters").get<std::map<std::string, std::uint64_t>>();
     layout.enumerators = document.at("enumerators").get<std::map<std::string, std::int64_t>>();
+    if (const auto functions = document.find("host_functions"); functions != document.end())
+        for (const auto &[name, pieces] : functions->items())
+            for (const Json &piece : pieces)
+                layout.host_functions[name].push_back(
+                    {piece.at(0).get<std::uint64_t>(), piece.at(1).get<std::uint64_t>()});
     return layout;
 }
 
@@ -140,6 +145,10 @@ std::string render_json(const LibraryLayout &layout, std::string_view tool_versi
                          {"size_bytes", offset.size_bytes},
                          {"elements", offset.elements},
                          {"source", offset.source}};
+    Json functions = Json::object();
+    for (const auto &[name, pieces] : layout.host_functions)
+        for (const CodePiece &piece : pieces)
+            functions[name].push_back(Json::array({piece.address, piece.bytes}));
     const Json document = {{"schema", "collwire-nccl-plan"},
                            {"schema_version", layout_schema_version},
                            {"tool_version", tool_version},
@@ -157,7 +166,8 @@ std::string render_json(const LibraryLayout &layout, std::string_view tool_versi
                            {"offsets", std::move(offsets)},
                            {"data", layout.data},
                            {"parameters", layout.parameters},
-                           {"enumerators", layout.enumerators}};
+                           {"enumerators", layout.enumerators},
+                           {"host_functions", std::move(functions)}};
     std::string text;
     write(text, document, LEVELS_WITH_LINES);
     return text + "\n";

@@ -43,6 +43,13 @@ struct ProbedFunction {
     std::map<std::string, std::string> registers; // where the probe's arguments are
 };
 
+// A piece of a function's code; compilers split functions.
+struct CodePiece {
+    std::uint64_t address = 0;
+    std::uint64_t bytes = 0;
+    friend auto operator<=>(const CodePiece &, const CodePiece &) = default;
+};
+
 struct FieldOffset {
     std::uint64_t value = 0;
     std::uint64_t size_bytes = 0; // 0: not known
@@ -71,6 +78,9 @@ struct LibraryLayout {
     std::map<std::string, std::uint64_t>
         parameters; // addresses of their values, by name: IbQpsPerConn
     std::map<std::string, std::int64_t> enumerators;
+    // Where threads may wait, by name (recipe.h). Layouts that were saved before it existed have
+    // none.
+    std::map<std::string, std::vector<CodePiece>> host_functions;
 };
 
 const Capability *find_capability(const LibraryLayout &layout, std::string_view name);

@@ -309,6 +309,31 @@ constexpr std::array INSPECT_FIELDS{
     FieldRecipe{"ncclComm.startMagic", Optional},
     FieldRecipe{"ncclComm.endMagic", Optional},
     FieldRecipe{"ncclComm", Optional},
+    // Communicators under construction, and ended ones.
+    FieldRecipe{"ncclComm.bootstrap", Optional},
+    FieldRecipe{"ncclComm.destroyFlag", Optional},
+    FieldRecipe{"ncclCommInitRankAsyncJob", Optional},
+    FieldRecipe{"ncclCommInitRankAsyncJob.commId", Optional},
+    FieldRecipe{"ncclCommInitRankAsyncJob.nranks", Optional},
+    FieldRecipe{"ncclCommInitRankAsyncJob.myrank", Optional},
+    FieldRecipe{"bootstrapState.magic", Optional},
+    FieldRecipe{"bootstrapState.rank", Optional},
+    FieldRecipe{"bootstrapState.nranks", Optional},
+    FieldRecipe{"bootstrapState.ring.socket.send|bootstrapState.ringSendSocket", Optional},
+    FieldRecipe{"bootstrapState.ring.socket.recv|bootstrapState.ringRecvSocket", Optional},
+    FieldRecipe{"bootstrapState.peerP2pAddresses|bootstrapState.peerCommAddresses", Optional},
+    FieldRecipe{"ncclSocket.state", Optional},
+    FieldRecipe{"ncclSocket.addr", Optional},
+    FieldRecipe{"extInfo.rank", Optional},
+    FieldRecipe{"extInfo.nranks", Optional},
+    FieldRecipe{"extInfo.listenRootAddress|extInfo.extAddressListenRoot", Optional},
+    // The pool of proxy operations.
+    FieldRecipe{"ncclProxyState.proxyOps", Optional},
+    FieldRecipe{"ncclProxyState.tpLocalnRanks", Optional},
+    FieldRecipe{"ncclProxyOps", Optional},
+    FieldRecipe{"ncclProxyOps.pool", Optional},
+    FieldRecipe{"ncclProxyOps.freeOp", Optional},
+    FieldRecipe{"ncclProxyOpsPool.freeOps", Optional},
 };
 
 // From 2.23 on. 2.27 made one function of two.
@@ -340,7 +365,8 @@ constexpr std::array CAPABILITIES{
     CapabilityRecipe{"times", TIME_FUNCTIONS, {}, TIME_FIELDS},
 };
 
-constexpr std::array<std::string_view, 11> UNITS{
+constexpr std::array<std::string_view, 12> UNITS{
+    "bootstrap.cc",
     "proxy.cc",
     "init.cc",
     "enqueue.cc",
@@ -356,7 +382,101 @@ constexpr std::array<std::string_view, 11> UNITS{
 
 constexpr std::array<std::string_view, 3> PREFIXES{"ncclPattern", "ncclFunc", "ncclSocketType"};
 
+// The exported ones first.
+constexpr std::array<std::string_view, 84> HOST_FUNCTIONS{
+    "ncclGetUniqueId",
+    "ncclCommInitRank",
+    "ncclCommInitRankConfig",
+    "ncclCommInitRankScalable",
+    "ncclCommInitAll",
+    "ncclCommSplit",
+    "ncclCommShrink",
+    "ncclCommGrow",
+    "ncclCommFinalize",
+    "ncclCommDestroy",
+    "ncclCommAbort",
+    "ncclCommRevoke",
+    "ncclCommSuspend",
+    "ncclCommResume",
+    "ncclCommRegister",
+    "ncclCommDeregister",
+    "ncclCommWindowRegister",
+    "ncclCommWindowDeregister",
+    "ncclDevCommCreate",
+    "ncclDevCommDestroy",
+    "ncclGroupEnd",
+    "ncclGroupSimulateEnd",
+    "ncclAllReduce",
+    "ncclAllGather",
+    "ncclReduceScatter",
+    "ncclReduce",
+    "ncclBroadcast",
+    "ncclBcast",
+    "ncclAlltoAll",
+    "ncclGather",
+    "ncclScatter",
+    "ncclSend",
+    "ncclRecv",
+    "ncclMemAlloc",
+    "ncclMemFree",
+    // Inside.
+    "ncclAsyncJobMain",
+    "ncclCommInitRankFunc",
+    "ncclCommInitRankDev",
+    "initTransportsRank",
+    "bootstrapRoot",
+    "bootstrapInit",
+    "bootstrapSplit",
+    "bootstrapAllGather",
+    "bootstrapSend",
+    "bootstrapRecv",
+    "bootstrapBarrier",
+    "bootstrapIntraNodeBarrier",
+    "bootstrapIntraNodeAllGather",
+    "bootstrapIntraNodeBroadcast",
+    "bootstrapBroadcast",
+    "sendToRoot",
+    "ringAllInfo",
+    "ncclSocketConnect",
+    "ncclSocketAccept",
+    "ncclSocketRecv",
+    "ncclSocketSend",
+    "ncclTransportP2pSetup",
+    "ncclTransportRingConnect",
+    "ncclTransportTreeConnect",
+    "ncclProxyConnect",
+    "ncclProxyCallBlocking",
+    "ncclPollProxyResponse",
+    "ncclProxyInit",
+    "ncclProxyStop",
+    "ncclCommEnsureReady",
+    "commDestroySync",
+    "commReclaim",
+    "commCleanup",
+    "commFree",
+    "groupLaunch",
+    "ncclLocalOpAppend",
+    "ncclProxySaveOp",
+    "uploadProxyOps",
+    // What NCCL's own threads run.
+    "ncclProxyService",
+    "ncclProxyServiceUDS",
+    "ncclProxyProgress",
+    "persistentSocketThread",
+    "ncclIbAsyncThreadMain",
+    "rasThreadMain",
+    "ncclGinProgress",
+    "ncclGinProxyProgress",
+    "ncclRmaSocketProxyProgress",
+    "ncclProfilerThreadFunc",
+    "bootstrapAsyncSendMain",
+};
+
 } // namespace
+
+std::span<const std::string_view> host_functions() {
+    return HOST_FUNCTIONS;
+}
 
 std::span<const CapabilityRecipe> capability_recipes() {
     return CAPABILITIES;

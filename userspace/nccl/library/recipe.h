@@ -45,6 +45,9 @@ std::span<const CapabilityRecipe> capability_recipes();
 inline constexpr std::array<std::string_view, 4> NEEDED_FUNCTIONS{
     "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart"};
 
+// Functions that a thread may wait in for long, found by return addresses on its stack.
+std::span<const std::string_view> host_functions();
+
 // Ends of the names of the units that define the types. In 2.18 to 2.32 each type of a recipe is
 // complete in one of them. coll_net.cc is left out: it has other types with the same names.
 std::span<const std::string_view> units_of_types();
