@@ -11,12 +11,14 @@
 #include "collwire/gpu_records.h"
 #include "collwire/recorder_records.h"
 #include "collwire/tables.h"
+#include "collwire/verbs.h"
 
 #define PROT_EXEC 4
 
-/* Smaller files hold no library that the recorder searches for, but the guest library. */
+/* Smaller files hold no library that the recorder searches for, but these two. */
 const volatile __u64 least_file_bytes = 0;
 const volatile bool wants_guest_library = false;
+const volatile bool wants_libibverbs = false;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -25,20 +27,34 @@ struct {
 	__type(value, __u8);
 } seen_files SEC(".maps");
 
-/* By the beginning of its name: a version may follow. */
-static __always_inline bool is_guest_library(struct file *file)
-{
-	const char wanted[] = CW_GPU_LIBRARY;
-	char name[sizeof(wanted)] = {};
-	__u32 i;
+#define MOST_NAME_BYTES 32
 
-	bpf_probe_read_kernel_str(name, sizeof(name),
+struct file_name {
+	char text[MOST_NAME_BYTES];
+};
+
+/* By the beginning of its name: a version may follow. */
+#define STARTS_WITH(name, wanted)                                                                  \
+	({                                                                                         \
+		const char w__[] = wanted;                                                         \
+		bool same__ = true;                                                                \
+		__u32 i__;                                                                         \
+                                                                                                   \
+		_Pragma("unroll") for (i__ = 0; i__ < sizeof(w__) - 1; i__++) same__ =             \
+			same__ && (name)->text[i__] == w__[i__];                                   \
+		same__;                                                                            \
+	})
+
+static __always_inline bool is_wanted_by_name(struct file *file)
+{
+	struct file_name name = {};
+
+	if (!wants_guest_library && !wants_libibverbs)
+		return false;
+	bpf_probe_read_kernel_str(&name, sizeof(name),
 				  BPF_CORE_READ(file, f_path.dentry, d_name.name));
-#pragma unroll
-	for (i = 0; i < sizeof(wanted) - 1; i++)
-		if (name[i] != wanted[i])
-			return false;
-	return true;
+	return (wants_guest_library && STARTS_WITH(&name, CW_GPU_LIBRARY)) ||
+	       (wants_libibverbs && STARTS_WITH(&name, CW_LIBIBVERBS));
 }
 
 static __always_inline int on_mapping(struct file *file, unsigned long prot)
@@ -53,7 +69,7 @@ static __always_inline int on_mapping(struct file *file, unsigned long prot)
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
 	size = (__u64)BPF_CORE_READ(inode, i_size);
-	if (size < least_file_bytes && !(wants_guest_library && is_guest_library(file)))
+	if (size < least_file_bytes && !is_wanted_by_name(file))
 		return 0;
 	key.inode = BPF_CORE_READ(inode, i_ino);
 	key.device = BPF_CORE_READ(inode, i_sb, s_dev);

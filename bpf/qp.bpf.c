@@ -236,18 +236,6 @@ static __always_inline int destroy_enter(struct cw_call_key key, struct ib_qp *q
 	return 0;
 }
 
-static __always_inline void next_epoch(const struct cw_live_qp *live)
-{
-	struct cw_epoch_key key = {live->tgid, live->key.qpn};
-	__u32 *epoch = bpf_map_lookup_elem(&post_epochs, &key);
-	__u32 first = 1;
-
-	if (epoch)
-		__sync_fetch_and_add(epoch, 1);
-	else
-		bpf_map_update_elem(&post_epochs, &key, &first, BPF_ANY);
-}
-
 static __always_inline int destroy_exit(struct cw_call_key key, int result)
 {
 	struct destroy_call *call = bpf_map_lookup_elem(&destroy_calls, &key);

@@ -114,4 +114,17 @@ static __always_inline struct cw_live_qp *find_or_add_live_qp(struct ib_qp *qp)
 	return find_or_put_live_qp(qp, true);
 }
 
+/* Its number may be that of another queue pair of the process from now on. */
+static __always_inline void next_epoch(const struct cw_live_qp *live)
+{
+	struct cw_epoch_key key = {live->tgid, live->key.qpn};
+	__u32 *epoch = bpf_map_lookup_elem(&post_epochs, &key);
+	__u32 first = 1;
+
+	if (epoch)
+		__sync_fetch_and_add(epoch, 1);
+	else
+		bpf_map_update_elem(&post_epochs, &key, &first, BPF_ANY);
+}
+
 #endif

@@ -289,6 +289,7 @@ constexpr auto QP_FLAGS = std::to_array<NamedNumber>({
     {CW_QP_UDP_SPORT, "udp_sport"},
     {CW_QP_DEVX, "devx"},
     {CW_QP_FROM_NETLINK, "from_netlink"},
+    {CW_QP_FROM_VERBS, "from_verbs"},
 });
 
 std::string_view find(Names names, std::uint64_t number) {

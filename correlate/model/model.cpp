@@ -46,8 +46,11 @@ std::uint64_t Host::realtime_ns(std::uint64_t monotonic_ns) const {
 }
 
 bool Session::watched_queue_pairs() const {
-    const auto found = sources.find({"qp", DEV_INDEX_NODE});
-    return found != sources.end() && found->second.state == CW_SOURCE_ON;
+    const auto is_on = [this](const char *name) {
+        const auto found = sources.find({name, DEV_INDEX_NODE});
+        return found != sources.end() && found->second.state == CW_SOURCE_ON;
+    };
+    return is_on("qp") || is_on("verbs");
 }
 
 std::uint64_t Session::unchanged_ns(std::uint64_t from_ns, std::uint64_t until_ns) const {

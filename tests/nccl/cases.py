@@ -11,6 +11,7 @@ UNTIL_STOPPED = ("--count", "0")
 WIRE = ()
 POSTED = ("--no-wire", "--posts=on")
 DERIVED = ("--no-wire", "--posts=off")
+VERBS = (*POSTED, "--qp-source=verbs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Case:
     @property
     def source(self):
         """The byte source that the report has to name."""
-        return {WIRE: "wire", POSTED: "posted", DERIVED: "derived"}[self.record]
+        return {WIRE: "wire", POSTED: "posted", DERIVED: "derived", VERBS: "posted"}[self.record]
 
     @property
     def job_name(self):
@@ -155,6 +156,9 @@ CASES.update({case.name: case for case in (
     Case("plugin-posted", "training", record=POSTED, plugin=True),
 )})
 
+# Queue pairs from libibverbs, as where ib_core cannot be read.
+CASES["verbs"] = Case("verbs", "everything", record=VERBS, fewest_figures=300, fewest_calls=40, fewest_pairs=40)
+
 # For versions whose kernels the double cannot run.
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
@@ -163,7 +167,7 @@ HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "s
 HERE_FULL = (*HERE, "two-nodes", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 # On four nodes, each case on a job of its own.
-ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, *GPU, "communicators"))
+ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, *GPU, "verbs", "communicators"))
 # Of every run of the tests: the byte sources are recorded at once, on one job.
 FEW = "default+everything-posted+everything-derived,late,two-qps-split,sockets,plugin"
 # Only calls are recorded.

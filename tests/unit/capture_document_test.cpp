@@ -43,9 +43,9 @@ bool is_count(const std::string &enumerator) {
 
 // Never in a capture.
 bool is_for_the_recorder(const std::string &name) {
-    static const std::set<std::string> ALL{"CW_KIND_RECORDER", "CW_KIND_FILE_MAPPED",
-                                           "CW_KIND_TCP_SOCKET_END", "cw_file_mapped",
-                                           "cw_tcp_socket_end"};
+    static const std::set<std::string> ALL{"CW_KIND_RECORDER",       "CW_KIND_FILE_MAPPED",
+                                           "CW_KIND_TCP_SOCKET_END", "CW_KIND_COMPARED",
+                                           "cw_file_mapped",         "cw_tcp_socket_end"};
     return ALL.contains(name);
 }
 

@@ -119,8 +119,13 @@ TEST_F(Doctor, OneKindOfKernelProbeIsEnough) {
         EXPECT_EQ(check(report, name).state, CheckState::Missing);
         EXPECT_NE(check(report, name).effect.find("neither"), std::string::npos);
     }
-    EXPECT_EQ(source(report, "qp"), CheckState::Missing);
+    EXPECT_EQ(source(report, "qp"), CheckState::Limited) << "libibverbs shows queue pairs";
+    EXPECT_EQ(source(report, "verbs"), CheckState::Ok);
     EXPECT_EQ(source(report, "posts"), CheckState::Ok);
+    options_.trials.uprobe = [] { return fails("no uprobes"); };
+    const DoctorReport without = run();
+    for (const char *name : {"qp", "verbs", "posts"})
+        EXPECT_EQ(source(without, name), CheckState::Missing) << name;
 }
 
 TEST_F(Doctor, WithoutTracepointsEverySourceWorks) {
@@ -146,11 +151,13 @@ TEST_F(Doctor, ForeignModuleIsNamed) {
     EXPECT_EQ(check(run(), "kernel modules").state, CheckState::Ok) << "its BTF describes it";
     tree_.remove("/sys/kernel/btf/ib_core");
     const DoctorReport report = run();
-    EXPECT_EQ(check(report, "kernel modules").state, CheckState::Missing);
+    EXPECT_EQ(check(report, "kernel modules").state, CheckState::Limited);
     EXPECT_NE(check(report, "kernel modules").found.find("ib_core"), std::string::npos);
-    EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED);
-    EXPECT_EQ(source(report, "qp"), CheckState::Missing);
-    EXPECT_EQ(source(report, "posts"), CheckState::Limited) << "without a queue pair in no sum";
+    EXPECT_EQ(report.exit_status, EXIT_UNSUPPORTED) << "DEVX is in the driver alone";
+    EXPECT_EQ(source(report, "mlx5"), CheckState::Missing);
+    EXPECT_EQ(source(report, "qp"), CheckState::Limited) << "libibverbs shows queue pairs";
+    EXPECT_EQ(source(report, "verbs"), CheckState::Ok);
+    EXPECT_EQ(source(report, "posts"), CheckState::Ok) << "each has its queue pair";
     EXPECT_EQ(source(report, "ports"), CheckState::Limited) << "carriers are the kernel's own";
     EXPECT_EQ(source(report, "counters"), CheckState::Ok);
 }

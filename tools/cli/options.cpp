@@ -151,6 +151,14 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
             ->type_name("auto|on|off")
             ->check(CLI::IsMember({"auto", "on", "off"}))
             ->capture_default_str();
+    CLI::Option *qp_source =
+        verb->add_option("--qp-source", command->qp_source,
+                         "Where queue pairs are read: kernel (ib_core), verbs (libibverbs in the "
+                         "programs), both (ib_core, and what libibverbs shows is compared). auto: "
+                         "kernel, or verbs where ib_core cannot be read")
+            ->type_name("auto|kernel|verbs|both")
+            ->check(CLI::IsMember({"auto", "kernel", "verbs", "both"}))
+            ->capture_default_str();
     add_nccl_options(*verb, *command);
     CLI::Option *gpu =
         verb->add_flag("--gpu{always}", command->gpu,
@@ -177,6 +185,7 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                    "with --pid, --posts or --gpu")
         ->excludes(pids)
         ->excludes(posts)
+        ->excludes(qp_source)
         ->excludes(gpu)
         ->excludes(inject);
     verb->add_option("--interval", command->interval,

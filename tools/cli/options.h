@@ -34,6 +34,7 @@ struct RecordCommand {
     std::vector<std::string> pids;
     std::string ring = "8MiB";
     std::string posts = "auto";
+    std::string qp_source = "auto";
     std::string gpu; // empty: no trace of GPU kernels
     std::vector<std::string> inject;
     bool no_wire = false;

@@ -155,6 +155,10 @@ Result<void> interpret(RecordCommand &command) {
     options.posts = command.posts == "on"    ? record::PostsMode::On
                     : command.posts == "off" ? record::PostsMode::Off
                                              : record::PostsMode::Auto;
+    options.qp_source = command.qp_source == "kernel"  ? record::QpSourceMode::Kernel
+                        : command.qp_source == "verbs" ? record::QpSourceMode::Verbs
+                        : command.qp_source == "both"  ? record::QpSourceMode::Both
+                                                       : record::QpSourceMode::Auto;
     return {};
 }
 

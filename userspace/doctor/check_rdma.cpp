@@ -117,17 +117,18 @@ Check check_modules(const std::string &root, DoctorReport &report) {
     if (!refused.empty()) {
         const bool core =
             std::ranges::find(report.unknown_modules, "ib_core") != report.unknown_modules.end();
-        return {"kernel modules",
-                core ? CheckState::Missing : CheckState::Limited,
-                "out-of-tree (OFED, DKMS) and without BTF: " + refused,
-                core ? "their struct layouts are unknown: no queue pairs, no switch tiers, no port "
-                       "events, and posted bytes are in no total; port counters and carrier "
-                       "changes still work"
-                     : "their struct layouts are unknown. rdma_rxe: no packet counts; mlx5: no "
-                       "queue pairs created through DEVX. All else works",
-                "load the in-tree modules, or build these with BTF (vmlinux in the build tree)",
-                false,
-                core ? Code::RdmaCoreUnknown : Code::RdmaModuleUnknown};
+        return {
+            "kernel modules",
+            CheckState::Limited,
+            "out-of-tree (OFED, DKMS) and without BTF: " + refused,
+            core ? "their struct layouts are unknown: queue pairs are read from libibverbs in the "
+                   "programs (source verbs), not those of the kernel, of static programs, or of "
+                   "DEVX; no packet counts of rdma_rxe; no port events but carrier changes"
+                 : "their struct layouts are unknown. rdma_rxe: no packet counts; mlx5: no "
+                   "queue pairs created through DEVX. All else works",
+            "load the in-tree modules, or build these with BTF (vmlinux in the build tree)",
+            false,
+            core ? Code::RdmaCoreUnknown : Code::RdmaModuleUnknown};
     }
     if (!described.empty())
         return ok("kernel modules", "out-of-tree, with BTF: " + described);

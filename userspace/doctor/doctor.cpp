@@ -80,6 +80,22 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     wire.name = "rxe_wire";
     wire.what = "wire bytes per queue pair of rdma_rxe (soft-RoCE)";
     need_modules(report, qp, {"ib_core"}, CheckState::Missing);
+    SourceOutlook verbs =
+        outlook(report, "verbs", "queue pairs from libibverbs, where ib_core cannot be read",
+                {{"capabilities", true},
+                 {"pid namespace", true},
+                 {"lockdown", true},
+                 {"kernel BTF", true},
+                 {"ring buffer", true},
+                 {"uprobes", true},
+                 {"RDMA subsystem", true},
+                 {"RDMA devices", true}});
+    if (const Check *uprobes = find_check(report, "uprobes");
+        uprobes != nullptr && uprobes->state != CheckState::Ok)
+        verbs.state = CheckState::Missing;
+    // Then it takes over.
+    if (qp.state == CheckState::Missing && verbs.state != CheckState::Missing)
+        qp.state = CheckState::Limited;
     need_modules(report, wire, {"ib_core", "rdma_rxe"}, CheckState::Missing);
     // The layout of rdma_rxe's own structs is in its BTF and nowhere else.
     const Check *module_btf = find_check(report, "module BTF");
@@ -103,7 +119,6 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
                                    {"uprobes", true},
                                    {"RDMA subsystem", true},
                                    {"RDMA devices", true}});
-    need_modules(report, posts, {"ib_core"}, CheckState::Limited);
     const Check *uprobes = find_check(report, "uprobes");
     if (uprobes != nullptr && uprobes->state != CheckState::Ok)
         posts.state = CheckState::Missing;
@@ -130,7 +145,8 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
         sockets.state = std::max(sockets.state, CheckState::Limited);
         sockets.because.emplace_back("tracepoints");
     }
-    std::vector<SourceOutlook> all{nccl, sockets, qp, wire, posts, events, counters, inventory};
+    std::vector<SourceOutlook> all{nccl,  sockets, qp,       verbs,    wire,
+                                   posts, events,  counters, inventory};
     if (std::ranges::any_of(report.devices, [](const inventory::RdmaDevice &device) {
             return device.module == "mlx5_ib" || device.module == "mlx5_core";
         }))

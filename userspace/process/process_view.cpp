@@ -313,6 +313,19 @@ std::optional<std::uint64_t> start_ticks(pid_t pid) {
     return stat ? std::optional{stat->start_ticks} : std::nullopt;
 }
 
+std::optional<pid_t> process_of_thread(pid_t tid) {
+    constexpr std::string_view FIELD = "\nTgid:\t";
+    const auto text =
+        inventory::read_file(fmt::format("/proc/{}/status", tid), inventory::small_file_bytes);
+    const auto at = text ? text->find(FIELD) : std::string::npos;
+    if (at == std::string::npos)
+        return std::nullopt;
+    const std::string_view digits = std::string_view{*text}.substr(at + FIELD.size());
+    pid_t pid = 0;
+    const auto [rest, bad] = std::from_chars(digits.data(), digits.data() + digits.size(), pid);
+    return bad == std::errc{} ? std::optional{pid} : std::nullopt;
+}
+
 bool has_ended(pid_t pid, std::uint64_t ticks) {
     const auto stat = read_stat(pid);
     // The first thread of a process may exit before the others.

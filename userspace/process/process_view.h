@@ -125,6 +125,9 @@ std::vector<pid_t> rdma_processes();
 // The start of a process in clock ticks since boot: distinguishes it from a later one with its pid.
 // Empty: no such process.
 std::optional<std::uint64_t> start_ticks(pid_t pid);
+// The process that a thread belongs to, by Tgid in /proc/TID/status. Empty: there is no such
+// thread.
+std::optional<pid_t> process_of_thread(pid_t tid);
 // Whether the process with that start has exited, or is a zombie.
 bool has_ended(pid_t pid, std::uint64_t ticks);
 

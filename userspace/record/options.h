@@ -8,6 +8,9 @@
 namespace collwire::record {
 
 enum class PostsMode { Auto, On, Off };
+// Where queue pairs come from: ib_core, or libibverbs where that cannot be read; ib_core;
+// libibverbs; ib_core, and compared with libibverbs.
+enum class QpSourceMode { Auto, Kernel, Verbs, Both };
 // When the kernels of GPUs are traced: never, always, in slices at multiples of a period, for one
 // slice after each SIGUSR1, or while an operation of NCCL stalls.
 enum class GpuMode { Off, Always, Slices, OnSignal, OnStall };
@@ -21,6 +24,7 @@ struct RecordOptions {
     std::vector<std::uint32_t> pids;
     std::vector<std::string> command;
     PostsMode posts = PostsMode::Auto;
+    QpSourceMode qp_source = QpSourceMode::Auto;
     bool wire = true;
     bool nccl = true;
     std::vector<std::string> nccl_files; // probed before a process maps them

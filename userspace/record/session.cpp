@@ -28,6 +28,7 @@
 #include "userspace/sources/rxe_wire_source.h"
 #include "userspace/sources/socket_end_source.h"
 #include "userspace/sources/socket_source.h"
+#include "userspace/sources/verbs_qp_source.h"
 #include "userspace/sources/xid_source.h"
 
 namespace collwire::record {
@@ -55,7 +56,9 @@ Result<void> RecordSession::prepare(const RecordOptions &options) {
     inventory.processes.full_cmdline = options.full_cmdline;
     sources::CountersOptions counters;
     counters.interval_ns = options.interval_ns;
-    if (auto added = add(std::make_unique<sources::InventorySource>(std::move(inventory))); !added)
+    auto devices = std::make_unique<sources::InventorySource>(std::move(inventory));
+    inventory_ = devices.get();
+    if (auto added = add(std::move(devices)); !added)
         return added;
     // Before any program is loaded: the process that runs NVML then has none of their descriptors.
     if (auto added = add_nvidia_sources(options); !added)
@@ -127,13 +130,15 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
         if (auto added = add_rdma_sources(options, mode, filter); !added)
             return added;
     const bool gpu = options.gpu != GpuMode::Off;
-    if (!options.nccl && !gpu)
+    if (!options.nccl && !gpu && !wants_libibverbs_)
         return {};
     auto mappings = std::make_unique<sources::MappingsSource>(
-        *maps_, options.nccl ? nccl::LEAST_FILE_BYTES : NO_FILE_BYTES, filter, mode, gpu);
+        *maps_, options.nccl ? nccl::LEAST_FILE_BYTES : NO_FILE_BYTES, filter, mode, gpu,
+        wants_libibverbs_);
     const auto rearm = [mappings_source = mappings.get()](const std::set<std::uint64_t> &inodes) {
         mappings_source->emit_again(inodes);
     };
+    rearm_mappings_ = rearm;
     if (auto added = add(std::move(mappings)); !added)
         return added;
     if (options.nccl)
@@ -190,21 +195,63 @@ RecordSession::add_nccl_sources(const RecordOptions &options,
     return add(std::move(sockets));
 }
 
-Result<void> RecordSession::add_rdma_sources(const RecordOptions &options, loader::HookMode mode,
-                                             bool filter) {
+Result<void> RecordSession::add_qp_sources(const RecordOptions &options, loader::HookMode mode,
+                                           bool filter) {
     sources::QpSourceOptions qp;
     qp.filter_by_tgid = filter;
     qp.layout_unknown = inventory::layout_unknown("", {"ib_core"});
     qp.mode = mode;
+    qp.has_other_source = options.qp_source == QpSourceMode::Auto;
+    if (options.qp_source == QpSourceMode::Verbs)
+        qp.off = "--qp-source=verbs: queue pairs are read from libibverbs";
     auto qps = std::make_unique<sources::QpSource>(*maps_, std::move(qp));
     look_at_qps_ = [of = qps.get()] { of->look_for_errors(); };
     if (auto added = add(std::move(qps)); !added)
         return added;
+    const bool has_kernel = works("qp");
+    if (options.qp_source == QpSourceMode::Kernel ||
+        (options.qp_source == QpSourceMode::Auto && has_kernel))
+        return {};
+    qps_from_verbs_ = options.qp_source != QpSourceMode::Both || !has_kernel;
+    return add_verbs(options);
+}
 
-    if (options.wire && inventory::module_origin("", "rdma_rxe").present) {
+Result<void> RecordSession::add_verbs(const RecordOptions &options) {
+    sources::VerbsQpOptions verbs;
+    verbs.pids = options.pids;
+    verbs.compare_only = !qps_from_verbs_;
+    verbs.devices = [this]() -> const std::vector<inventory::RdmaDevice> & {
+        return inventory_->devices();
+    };
+    verbs.emit = [this](const cw_header &record) {
+        for (const auto &source : sources_)
+            if (source->name() != "verbs")
+                source->on_record(record);
+    };
+    verbs.has_mapping_records = [this] { return works("mappings"); };
+    verbs.rearm_mappings = [this](const std::set<std::uint64_t> &inodes) {
+        if (rearm_mappings_)
+            rearm_mappings_(inodes);
+    };
+    auto source = std::make_unique<sources::VerbsQpSource>(*maps_, std::move(verbs));
+    wants_libibverbs_ = true;
+    if (qps_from_verbs_)
+        look_at_qps_ = [of = source.get()] { of->look_for_errors(); };
+    return add(std::move(source));
+}
+
+Result<void> RecordSession::add_rdma_sources(const RecordOptions &options, loader::HookMode mode,
+                                             bool filter) {
+    if (auto added = add_qp_sources(options, mode, filter); !added)
+        return added;
+
+    std::string frames_unknown = inventory::layout_unknown("", {"rdma_rxe", "ib_core"});
+    // Without ib_core's queue pairs it would discover each one a second time.
+    const bool can_count_frames = !qps_from_verbs_ || !frames_unknown.empty();
+    if (options.wire && can_count_frames && inventory::module_origin("", "rdma_rxe").present) {
         sources::RxeWireOptions wire;
         wire.filter_by_tgid = filter;
-        wire.layout_unknown = inventory::layout_unknown("", {"rdma_rxe", "ib_core"});
+        wire.layout_unknown = std::move(frames_unknown);
         wire.mode = mode;
         if (auto added = add(std::make_unique<sources::RxeWireSource>(*maps_, std::move(wire)));
             !added)

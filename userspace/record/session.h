@@ -14,6 +14,10 @@
 #include "userspace/record/options.h"
 #include "userspace/record/preamble.h"
 
+namespace collwire::sources {
+class InventorySource;
+}
+
 namespace collwire::record {
 
 class RecordSession {
@@ -65,6 +69,9 @@ private:
     Result<void> add_gpu_source(const RecordOptions &options,
                                 std::function<void(const std::set<std::uint64_t> &)> rearm);
     Result<void> add_rdma_sources(const RecordOptions &options, loader::HookMode mode, bool filter);
+    // Queue pairs, from ib_core, or from libibverbs, or both.
+    Result<void> add_qp_sources(const RecordOptions &options, loader::HookMode mode, bool filter);
+    Result<void> add_verbs(const RecordOptions &options);
     Result<void> add_posts(const RecordOptions &options);
     [[nodiscard]] std::unique_ptr<source::Source> make_posts(const RecordOptions &options) const;
     // Adds and prepares it.
@@ -77,6 +84,11 @@ private:
     std::unique_ptr<loader::SharedMaps> maps_;
     std::unique_ptr<loader::EventRing> ring_;
     Sources sources_;
+    const sources::InventorySource *inventory_ = nullptr; // in sources_
+    bool qps_from_verbs_ = false; // libibverbs' records are those of the capture
+    bool wants_libibverbs_ = false;
+    // Reports the next mappings of files again; empty: no source reports any.
+    std::function<void(const std::set<std::uint64_t> &)> rearm_mappings_;
     std::function<void()> look_at_qps_; // for errors; empty: no queue pairs are recorded
     bool is_ending_ = false;
     std::uint64_t unread_records_ = 0;

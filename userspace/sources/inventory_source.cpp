@@ -126,15 +126,18 @@ void InventorySource::see_process(std::uint32_t tgid, std::uint64_t start_bootti
     if (tgid == 0)
         return;
     const ProcessKey key{tgid, start_boottime_ns};
-    if (processes_.contains(key))
-        return;
+    // A source may have the start from /proc, rounded down to a clock tick.
+    for (auto known = processes_.lower_bound({tgid, 0});
+         known != processes_.end() && known->first.first == tgid; ++known)
+        if (inventory::same_start(known->first.second, start_boottime_ns))
+            return;
     cw_process process{};
     auto read = read_process(options_.root, tgid, options_.processes);
     // Another start time: the owner has ended and its pid is in use again.
     if (read && (start_boottime_ns == 0 ||
                  inventory::same_start(start_boottime_ns, read->start_boottime_ns))) {
         process = *read;
-        if (start_boottime_ns != 0) {
+        if (start_boottime_ns != 0 && start_boottime_ns != process.start_boottime_ns) {
             process.start_boottime_ns = start_boottime_ns;
             process.flags &= ~static_cast<std::uint32_t>(CW_PROCESS_START_ROUNDED);
         }

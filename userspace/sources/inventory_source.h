@@ -42,6 +42,9 @@ public:
     void sample(source::RecordSink &sink, bool everything) override;
     void detach() override {}
 
+    // As of the last sample, or of prepare.
+    [[nodiscard]] const std::vector<inventory::RdmaDevice> &devices() const { return devices_; }
+
 private:
     using ProcessKey = std::pair<std::uint32_t, std::uint64_t>; // tgid, start as the event had it
     struct Process {

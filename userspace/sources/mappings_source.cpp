@@ -22,9 +22,10 @@ loader::Hook mmap_hook() {
 } // namespace
 
 MappingsSource::MappingsSource(const loader::SharedMaps &maps, std::uint64_t least_file_bytes,
-                               bool filter_by_tgid, loader::HookMode mode, bool guest_library)
+                               bool filter_by_tgid, loader::HookMode mode, bool guest_library,
+                               bool libibverbs)
     : ProbedSource(maps, "mappings", {mmap_hook()}, mode), least_file_bytes_(least_file_bytes),
-      filter_by_tgid_(filter_by_tgid), guest_library_(guest_library) {}
+      filter_by_tgid_(filter_by_tgid), guest_library_(guest_library), libibverbs_(libibverbs) {}
 
 MappingsSource::~MappingsSource() = default;
 
@@ -32,6 +33,7 @@ bool MappingsSource::configure() {
     skeleton_->rodata->least_file_bytes = least_file_bytes_;
     skeleton_->rodata->filter_by_tgid = filter_by_tgid_;
     skeleton_->rodata->wants_guest_library = guest_library_;
+    skeleton_->rodata->wants_libibverbs = libibverbs_;
     return need("security_mmap_file");
 }
 

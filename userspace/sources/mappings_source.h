@@ -14,10 +14,10 @@ namespace collwire::sources {
 class MappingsSource : public ProbedSource<mappings> {
 public:
     // Smaller files are not emitted, except with `guest_library` the guest library of CUDA
-    // processes.
+    // processes, and with `libibverbs` that one.
     MappingsSource(const loader::SharedMaps &maps, std::uint64_t least_file_bytes,
                    bool filter_by_tgid, loader::HookMode mode = loader::default_hook_mode(),
-                   bool guest_library = false);
+                   bool guest_library = false, bool libibverbs = false);
     ~MappingsSource() override;
 
     // The next mapping of a file with one of these numbers is emitted again.
@@ -29,6 +29,7 @@ private:
     std::uint64_t least_file_bytes_;
     bool filter_by_tgid_;
     bool guest_library_;
+    bool libibverbs_;
 };
 
 } // namespace collwire::sources

@@ -74,56 +74,6 @@ std::vector<loader::Hook> qp_hooks() {
 constexpr std::string_view needed[] = {"rdma_restrack_add", "ib_destroy_qp_user",
                                        "ib_modify_qp_with_udata"};
 
-constexpr std::uint8_t STATE_SQE = 5, STATE_ERR = 6; // enum ib_qp_state
-constexpr std::uint64_t NS_PER_S = 1'000'000'000;
-
-std::uint64_t device_and_qpn(std::uint32_t dev_index, std::uint32_t qpn) {
-    return std::uint64_t{dev_index} << 32 | qpn;
-}
-
-// Takes over what a later event says and leaves the rest as it was.
-void merge(cw_qp_event &known, const cw_qp_event &event) {
-    constexpr std::uint32_t attributes = CW_QP_ADDRESS | CW_QP_GRH | CW_QP_SGID | CW_QP_DEST |
-                                         CW_QP_PATH_MTU | CW_QP_PSN_RQ | CW_QP_PSN_SQ |
-                                         CW_QP_UDP_SPORT;
-    const auto before = known;
-    known = event;
-    known.flags = (before.flags & ~attributes) | event.flags | (before.flags & attributes);
-    const auto keep = [&](std::uint32_t flag, auto member) {
-        if ((event.flags & flag) == 0)
-            std::memcpy(&(known.*member), &(before.*member), sizeof(known.*member));
-    };
-    keep(CW_QP_ADDRESS, &cw_qp_event::dgid);
-    keep(CW_QP_ADDRESS, &cw_qp_event::dlid);
-    keep(CW_QP_ADDRESS, &cw_qp_event::dmac);
-    keep(CW_QP_ADDRESS, &cw_qp_event::service_level);
-    keep(CW_QP_ADDRESS, &cw_qp_event::static_rate);
-    keep(CW_QP_ADDRESS, &cw_qp_event::flow_label);
-    keep(CW_QP_ADDRESS, &cw_qp_event::hop_limit);
-    keep(CW_QP_ADDRESS, &cw_qp_event::traffic_class);
-    keep(CW_QP_SGID, &cw_qp_event::sgid);
-    keep(CW_QP_SGID, &cw_qp_event::gid_type);
-    keep(CW_QP_SGID, &cw_qp_event::sgid_index);
-    keep(CW_QP_DEST, &cw_qp_event::dest_qpn);
-    keep(CW_QP_PATH_MTU, &cw_qp_event::path_mtu);
-    keep(CW_QP_PSN_RQ, &cw_qp_event::rq_psn);
-    keep(CW_QP_PSN_SQ, &cw_qp_event::sq_psn);
-    keep(CW_QP_UDP_SPORT, &cw_qp_event::udp_sport);
-    const auto keep_unset = [&](auto member) {
-        if (event.*member == 0)
-            known.*member = before.*member;
-    };
-    keep_unset(&cw_qp_event::user_handle);
-    keep_unset(&cw_qp_event::qkey);
-    keep_unset(&cw_qp_event::pkey_index);
-    keep_unset(&cw_qp_event::timeout);
-    keep_unset(&cw_qp_event::retry_count);
-    keep_unset(&cw_qp_event::rnr_retry);
-    keep_unset(&cw_qp_event::min_rnr_timer);
-    keep_unset(&cw_qp_event::max_rd_atomic);
-    keep_unset(&cw_qp_event::port);
-}
-
 } // namespace
 
 QpSource::QpSource(const loader::SharedMaps &maps, QpSourceOptions options)
@@ -136,11 +86,15 @@ bool QpSource::applicable() {
         return unusable(
             CW_SOURCE_UNAVAILABLE,
             "no RDMA on this kernel (ib_core is not loaded). Fix: load the RDMA driver of the NIC");
+    if (!options_.off.empty())
+        return unusable(CW_SOURCE_OFF, options_.off);
     if (!options_.layout_unknown.empty())
         return unusable(CW_SOURCE_REFUSED,
                         options_.layout_unknown +
-                            ": queue pairs are not traced, port counters are. Fix: load the "
-                            "in-tree ib_core, or rebuild that module with BTF");
+                            (options_.has_other_source
+                                 ? ": queue pairs are read from libibverbs instead"
+                                 : ": queue pairs are not traced, port counters are") +
+                            ". Fix: load the in-tree ib_core, or rebuild that module with BTF");
     return true;
 }
 
@@ -215,13 +169,10 @@ void QpSource::on_record(const cw_header &header) {
         return;
     cw_qp_event event;
     std::memcpy(&event, &header, sizeof(event));
-    if (header.kind == CW_KIND_QP_DESTROY) {
-        known_.erase(event.key);
-        return;
-    }
-    if (event.result != 0)
-        return;
-    if (header.kind == CW_KIND_QP_EXISTING && (event.flags & CW_QP_DEST) != 0) {
+    if ((event.flags & CW_QP_FROM_VERBS) != 0)
+        return; // VerbsQpSource keeps them
+    if (header.kind == CW_KIND_QP_EXISTING && event.result == 0 &&
+        (event.flags & CW_QP_DEST) != 0) {
         const auto destination =
             netlink_destinations_.find(device_and_qpn(event.key.dev_index, event.key.qpn));
         if (destination != netlink_destinations_.end() && destination->second != event.dest_qpn)
@@ -229,9 +180,7 @@ void QpSource::on_record(const cw_header &header) {
                    std::to_string(event.key.qpn) + " is " + std::to_string(event.dest_qpn) +
                    ", in RDMA netlink " + std::to_string(destination->second));
     }
-    const auto [known, is_new] = known_.try_emplace(event.key, event);
-    if (!is_new)
-        merge(known->second, event);
+    known_.take(event);
 }
 
 std::uint64_t QpSource::missed() const {
@@ -245,67 +194,11 @@ void QpSource::sample(source::RecordSink &sink, bool everything) {
     if (skeleton_.is_loaded())
         loader::forget_old_calls(bpf_map__fd(skeleton_->maps.marks), sizeof(cw_mark_key),
                                  sizeof(cw_mark));
-    if (!looks_ns_.empty() && looks_ns_.back() <= monotonic_ns()) {
-        looks_ns_.pop_back();
-        for (const cw_qp_event &found : find_errors())
-            sink.append(found.header);
-    }
+    known_.append_errors(sink);
     if (!everything)
         return;
     forget_destroyed();
-    for (auto event : known_) {
-        auto &record = event.second;
-        record.header.kind = CW_KIND_QP_EXISTING;
-        record.header.cpu = CW_CPU_USERSPACE;
-        record.header.time_ns = monotonic_ns();
-        record.attr_mask = 0;
-        sink.append(record.header);
-    }
-}
-
-// Retries of others may be over later, and NCCL says nothing any more.
-void QpSource::look_for_errors() {
-    const std::uint64_t now_ns = monotonic_ns();
-    if (!looks_ns_.empty())
-        return; // they are under way
-    for (const std::uint64_t after_s : {30U, 10U, 5U, 2U, 1U, 0U})
-        looks_ns_.push_back(now_ns + after_s * NS_PER_S);
-}
-
-// No event reports that a queue pair went into error for what it had to send: its owner learns it
-// from a completion, which is in user space.
-std::vector<cw_qp_event> QpSource::find_errors() {
-    auto netlink = netlink::RdmaNetlink::open();
-    auto devices = netlink ? netlink->devices()
-                           : Result<std::vector<netlink::NetlinkDevice>>{netlink.failure()};
-    if (!devices)
-        return {};
-    std::unordered_map<std::uint64_t, std::uint8_t> states;
-    for (const auto &device : *devices)
-        if (auto qps = netlink->dump_qps(device.dev_index))
-            for (const netlink::NetlinkQp &qp : *qps)
-                if (qp.state == STATE_SQE || qp.state == STATE_ERR)
-                    states.emplace(device_and_qpn(qp.dev_index, qp.lqpn & CW_QPN_MASK), qp.state);
-    std::vector<cw_qp_event> found;
-    if (states.empty())
-        return found;
-    const std::uint64_t now_ns = monotonic_ns();
-    for (auto &[key, known] : known_) {
-        const auto state = states.find(device_and_qpn(key.dev_index, key.qpn));
-        if (state == states.end() || known.new_state == state->second)
-            continue;
-        known.old_state = known.new_state;
-        known.new_state = state->second;
-        cw_qp_event record = known;
-        record.header.kind = CW_KIND_QP_STATE;
-        record.header.cpu = CW_CPU_USERSPACE;
-        record.header.time_ns = now_ns;
-        record.tid = 0;
-        record.attr_mask = 0;
-        record.flags |= CW_QP_FROM_NETLINK;
-        found.push_back(record);
-    }
-    return found;
+    known_.append_all(sink);
 }
 
 // The event that a queue pair was destroyed may have been lost; the kernel's table knows. Those of
@@ -320,8 +213,8 @@ void QpSource::forget_destroyed() {
     QpMap<bool> live;
     for (const cw_live_qp &qp : *living)
         live.emplace(qp.key, true);
-    std::erase_if(known_, [&live](const auto &known) {
-        return (known.second.flags & CW_QP_DEVX) == 0 && !live.contains(known.first);
+    known_.forget([&live](const cw_qp_event &known) {
+        return (known.flags & CW_QP_DEVX) == 0 && !live.contains(known.key);
     });
 }
 

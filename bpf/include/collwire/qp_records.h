@@ -26,6 +26,7 @@ enum cw_qp_flags {
 	CW_QP_UDP_SPORT = 1 << 9,     /* computed from flow label or QP numbers */
 	CW_QP_DEVX = 1 << 10,	      /* made through DEVX: seen only in the driver's commands */
 	CW_QP_FROM_NETLINK = 1 << 11, /* read from the RDMA netlink dump alone, without the probe */
+	CW_QP_FROM_VERBS = 1 << 12,   /* from calls of libibverbs, not from ib_core */
 };
 
 struct cw_qp_event {

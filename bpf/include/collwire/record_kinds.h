@@ -78,6 +78,8 @@ enum cw_kind {
 	CW_KIND_RECORDER = 0xf000,
 	CW_KIND_FILE_MAPPED = 0xf001,
 	CW_KIND_TCP_SOCKET_END = 0xf002,
+	/* + CW_KIND_QP_CREATE ... CW_KIND_ASYNC_EVENT: of libibverbs, for comparison only */
+	CW_KIND_COMPARED = 0xf100,
 };
 
 #endif

@@ -15,6 +15,9 @@
 #define CW_IBV_CONTEXT_ABI_COMPAT 320 /* ~0: an extended context, as all of today's are */
 #define CW_IBV_DEVICE_NAME	  24  /* char[64] */
 
+/* The beginning of its file's name. */
+#define CW_LIBIBVERBS "libibverbs.so"
+
 /* The head of struct ibv_qp. */
 struct cw_ibv_qp {
 	__u64 context;
