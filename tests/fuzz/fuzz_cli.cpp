@@ -45,6 +45,9 @@ std::string render_json(const DoctorReport &, std::string_view) {
 std::string render_text(const DoctorReport &, bool) {
     return {};
 }
+std::string render_screen(const DoctorReport &, bool) {
+    return {};
+}
 
 } // namespace doctor
 
