@@ -41,6 +41,9 @@ def pid_of(state, job):
 
 
 def log_of(state, job):
+    """Empty before the recorder's process has opened it, which may be after the prolog's end."""
+    if not os.path.exists(f"{state}/{job}/log"):
+        return ""
     with open(f"{state}/{job}/log", encoding="utf-8") as file:
         return file.read()
 
@@ -125,16 +128,30 @@ def check_disk_is_bounded(directory, settings):
     assert [job for job in ("5001", "5002", "5003") if os.path.exists(f"{state}/{job}")] == ["5001", "5003"], os.listdir(state)
 
 
+def end_recorders(state):
+    """Those that a failed step has left. Each is the leader of a session whose command names this state."""
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                if entry.isdigit() and f"{state}/".encode() in file.read():
+                    os.kill(int(entry), signal.SIGKILL)
+        except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+            continue  # it has ended
+
+
 def main():
     if os.geteuid() != 0:
         print("skip: needs root")
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory(prefix="collwire-slurm-") as directory:
         settings = {"COLLWIRE_DIR": f"{directory}/state", "COLLWIRE_SHARED": f"{directory}/shared", "COLLWIRE_BIN": RELEASE}
-        check_job(directory, settings)
-        check_recorder_that_died(directory, settings)
-        check_nothing_fails(directory, settings)
-        check_disk_is_bounded(directory, settings)
+        try:
+            check_job(directory, settings)
+            check_recorder_that_died(directory, settings)
+            check_nothing_fails(directory, settings)
+            check_disk_is_bounded(directory, settings)
+        finally:
+            end_recorders(settings["COLLWIRE_DIR"])
     print("prolog and epilog never fail, and leave the capture of the job")
 
 
