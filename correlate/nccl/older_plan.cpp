@@ -394,6 +394,7 @@ std::optional<std::vector<OlderOp>> place_collectives(const OlderRules &rules,
                                     std::min<std::size_t>(rules.channels_seen, calls.size())));
     const std::vector<std::uint32_t> queue = order_of_calls(rules, calls);
     std::vector<OlderCall> in_order;
+    in_order.reserve(queue.size());
     for (const std::uint32_t i : queue)
         in_order.push_back(calls[i]);
     Agreed agreed;

@@ -36,6 +36,7 @@ int run_record(const RecordOptions &options) {
 
 namespace doctor {
 
+// The declaration takes a copy. NOLINTNEXTLINE(performance-unnecessary-value-param)
 DoctorReport run_doctor(DoctorOptions) {
     return {};
 }
@@ -94,6 +95,7 @@ NamedCaptures expand_captures(const std::vector<std::string> &paths) {
 } // namespace cli
 } // namespace collwire
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerInitialize(int *, char ***) {
     // The verbs' own messages; the fuzzer has taken its stderr before.
     stderr = std::fopen("/dev/null", "we");
@@ -101,6 +103,7 @@ extern "C" int LLVMFuzzerInitialize(int *, char ***) {
     return 0;
 }
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     std::vector<std::string> words = {"collwire"};
     std::string_view rest(reinterpret_cast<const char *>(data), size);
@@ -110,6 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     }
     std::vector<const char *> arguments;
+    arguments.reserve(words.size());
     for (const std::string &word : words)
         arguments.push_back(word.c_str());
     std::ostringstream out;

@@ -65,6 +65,7 @@ TEST(GpuJoin, EachKernelHasItsLaunch) {
             places[i] = i;
         std::shuffle(places.begin(), places.end(), random);
         std::vector<KernelFact> shuffled;
+        shuffled.reserve(places.size());
         for (const std::size_t place : places)
             shuffled.push_back(job.kernels[place]);
         const std::vector<TracedSpan> spans = {always()};

@@ -12,6 +12,7 @@
 
 namespace {
 
+// Sizes of pointers are compared, too. NOLINTBEGIN(bugprone-sizeof-expression)
 #define SAME_PLACE(ours, our_field, theirs, their_field)                                           \
     static_assert(offsetof(ours, our_field) == offsetof(theirs, their_field) &&                    \
                       sizeof(ours::our_field) == sizeof(theirs::their_field),                      \
@@ -59,6 +60,7 @@ SAME_PLACE(cw_ibv_ah_attr, traffic_class, ibv_global_route, traffic_class);
 
 static_assert(offsetof(cw_ibv_async_event, element) == offsetof(ibv_async_event, element));
 SAME_PLACE(cw_ibv_async_event, event_type, ibv_async_event, event_type);
+// NOLINTEND(bugprone-sizeof-expression)
 
 static_assert(int{CW_IBV_QP_STATE} == int{IBV_QP_STATE});
 static_assert(int{CW_IBV_QP_PKEY_INDEX} == int{IBV_QP_PKEY_INDEX});

@@ -305,6 +305,7 @@ std::vector<UnreadyComm> unready_comms(const process::ProcessView &view,
                         : nccl::read_unready_comm(view, images[one.image].layout, address))
                 found.emplace(address, describe(*comm, nullptr, std::nullopt));
     std::vector<UnreadyComm> comms;
+    comms.reserve(found.size());
     for (auto &[address, comm] : found)
         comms.push_back(std::move(comm));
     return comms;

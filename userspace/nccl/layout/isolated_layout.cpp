@@ -258,6 +258,7 @@ std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,
         if (time_left.count() <= 0)
             break;
         std::vector<std::string> of_reader;
+        of_reader.reserve(left.size());
         for (const std::size_t i : left)
             of_reader.push_back(paths[i]);
         const ReaderAnswer answer =
