@@ -109,7 +109,8 @@ def init(arguments, library, directory):
     with WaitingJob(arguments, library, directory, "init", 4, starts=range(3)) as job:
         job.wait_for("init 0", range(3))
         processes = job.inspect_until(lambda found: is_making(found[2], "root") and is_making(found[0], "ring")
-                                       and found[0]["bootstrap_roots"] and all(process["calls"] for process in found.values()))
+                                       and found[0]["bootstrap_roots"]
+                                       and all(process["calls"] and unready_of(process) and unready_of(process)["root"] for process in found.values()))
         expect_awaits(processes[2], 2, 3, "root")
         expect_awaits(processes[0], 0, 3, "ring") # connected to rank 1, and rank 3 is its previous one
         for process in processes.values():
