@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Recorders join a running job, and each has another read of NCCL's memory fail on purpose. From 2 s after "recording" on all operations are exact. A
+"""Recorders attach to a running job. In each of them a different read of NCCL's memory fails on purpose.
+From 2 s after "recording" on all operations are exact. A
 communicator whose launches are not read for long is named within a second, and so is its recovery. On this machine, over sockets.
 
 attach_heal_test.py --collwire FILE --build DIRECTORY --version VERSION [--faults FAULT,...] [--keep DIRECTORY] [--only-full]"""

@@ -57,6 +57,23 @@ void need_modules(const DoctorReport &report, SourceOutlook &source,
     source.because.emplace_back("kernel modules");
 }
 
+// A source with uprobes in the libraries of programs that use RDMA.
+SourceOutlook probed_in_programs(const DoctorReport &report, const char *name, const char *what) {
+    SourceOutlook source = outlook(report, name, what,
+                                   {{"capabilities", true},
+                                    {"pid namespace", true},
+                                    {"lockdown", true},
+                                    {"kernel BTF", true},
+                                    {"ring buffer", true},
+                                    {"uprobes", true},
+                                    {"RDMA subsystem", true},
+                                    {"RDMA devices", true}});
+    const Check *uprobes = find_check(report, "uprobes");
+    if (uprobes != nullptr && uprobes->state != CheckState::Ok)
+        source.state = CheckState::Missing;
+    return source;
+}
+
 std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     SourceOutlook qp = outlook(report, "qp", "queue pairs: states, addresses, owners",
                                {{"capabilities", true},
@@ -80,19 +97,8 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
     wire.name = "rxe_wire";
     wire.what = "wire bytes per queue pair of rdma_rxe (soft-RoCE)";
     need_modules(report, qp, {"ib_core"}, CheckState::Missing);
-    SourceOutlook verbs =
-        outlook(report, "verbs", "queue pairs from libibverbs, where ib_core cannot be read",
-                {{"capabilities", true},
-                 {"pid namespace", true},
-                 {"lockdown", true},
-                 {"kernel BTF", true},
-                 {"ring buffer", true},
-                 {"uprobes", true},
-                 {"RDMA subsystem", true},
-                 {"RDMA devices", true}});
-    if (const Check *uprobes = find_check(report, "uprobes");
-        uprobes != nullptr && uprobes->state != CheckState::Ok)
-        verbs.state = CheckState::Missing;
+    SourceOutlook verbs = probed_in_programs(
+        report, "verbs", "queue pairs from libibverbs, where ib_core cannot be read");
     // Then it takes over.
     if (qp.state == CheckState::Missing && verbs.state != CheckState::Missing)
         qp.state = CheckState::Limited;
@@ -110,18 +116,8 @@ std::vector<SourceOutlook> outlooks(const DoctorReport &report) {
         wire.state = CheckState::Missing;
         wire.because = {"software devices"};
     }
-    SourceOutlook posts = outlook(report, "posts", "posted bytes per queue pair",
-                                  {{"capabilities", true},
-                                   {"pid namespace", true},
-                                   {"lockdown", true},
-                                   {"kernel BTF", true},
-                                   {"ring buffer", true},
-                                   {"uprobes", true},
-                                   {"RDMA subsystem", true},
-                                   {"RDMA devices", true}});
+    SourceOutlook posts = probed_in_programs(report, "posts", "posted bytes per queue pair");
     const Check *uprobes = find_check(report, "uprobes");
-    if (uprobes != nullptr && uprobes->state != CheckState::Ok)
-        posts.state = CheckState::Missing;
     SourceOutlook counters =
         outlook(report, "counters", "port counters and states, sampled once a second",
                 {{"RDMA subsystem", true}, {"RDMA devices", true}, {"port counters", false}});
