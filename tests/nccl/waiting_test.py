@@ -69,13 +69,18 @@ class WaitingJob:
             processes = {rank: self.inspect(rank) for rank in self.processes}
             if holds(processes):
                 return processes
-            shown = {rank: (process["unready"], process["calls"]) for rank, process in processes.items()}
-            assert time.monotonic() < end, f"after {PATIENCE_S} s still {shown}"
+            assert time.monotonic() < end, f"after {PATIENCE_S} s still: " + "; ".join(f"rank {rank}: {in_short(one)}" for rank, one in processes.items())
 
     def diagnose(self):
         files = [f"{self.directory}/inspect.{rank}.json" for rank in self.processes]
         print(subprocess.run([self.collwire, "diagnose", *files], capture_output=True, text=True, check=True).stdout, flush=True)
         return json.loads(subprocess.run([self.collwire, "diagnose", "--json", *files], capture_output=True, text=True, check=True).stdout)
+
+
+def in_short(process):
+    unready = [f"{comm['phase']}/{comm['tid']}/{comm['root']}" for comm in process["unready"]]
+    calls = [f"{call['function']}<{call['inside'][0] if call['inside'] else ''}" for call in process["calls"]]
+    return f"unready {unready}, calls {calls}, roots {len(process['bootstrap_roots'])}, proxies {[proxy['verdict'] for proxy in process['proxies']]}"
 
 
 def unready_of(process):

@@ -48,8 +48,39 @@ const process::Mapping *mapping_at(const process::ProcessView &view, std::uint64
                                                                          : &*std::prev(after);
 }
 
+bool is_heap_address(const process::ProcessView &view, std::uint64_t address) {
+    const process::Mapping *mapping =
+        address % ALIGNMENT == 0 ? mapping_at(view, address) : nullptr;
+    return mapping != nullptr && mapping->writable;
+}
+
 bool has_call(std::span<const std::string> inside, std::string_view name) {
     return std::ranges::find(inside, name) != inside.end();
+}
+
+// Other memory may have the communicator's address at the same offset: the one with the most that
+// agrees with the communicator is the job.
+std::optional<nccl::InitJob> init_job_of(const process::ProcessView &view,
+                                         const nccl::LibraryLayout &layout,
+                                         const std::set<std::uint64_t> &pointers,
+                                         const nccl::UnreadyComm &comm) {
+    std::optional<nccl::InitJob> best;
+    int best_agreed = -1;
+    for (const std::uint64_t pointer : pointers) {
+        auto job = nccl::read_init_job(view, layout, pointer, comm.address);
+        if (!job || (job->parent != 0 && !is_heap_address(view, job->parent)))
+            continue;
+        const bool has_place = job->parent != 0 || !job->root.empty();
+        const bool has_ranks =
+            job->n_ranks > 0 &&
+            (comm.n_ranks == 0 || (job->n_ranks == comm.n_ranks && job->rank == comm.rank));
+        const int agreed = (has_place ? 2 : 0) + (has_ranks ? 1 : 0);
+        if (agreed > best_agreed) {
+            best = std::move(job);
+            best_agreed = agreed;
+        }
+    }
+    return best;
 }
 
 UnreadyComm describe(const nccl::UnreadyComm &read, const CallFound *call,
@@ -279,19 +310,14 @@ std::vector<UnreadyComm> unready_comms(const process::ProcessView &view,
         const nccl::LibraryLayout &layout = images[used[call.used].image].layout;
         std::set<std::uint64_t> pointers;
         for (const std::uint64_t word : call.words) {
-            const process::Mapping *mapping =
-                word % ALIGNMENT == 0 ? mapping_at(view, word) : nullptr;
-            if (mapping != nullptr && mapping->writable)
+            if (is_heap_address(view, word))
                 pointers.insert(word);
         }
         for (const std::uint64_t pointer : pointers) {
             const auto comm = nccl::read_unready_comm(view, layout, pointer);
             if (!comm)
                 continue;
-            std::optional<nccl::InitJob> job;
-            for (const std::uint64_t other : pointers)
-                if (!job)
-                    job = nccl::read_init_job(view, layout, other, pointer);
+            const auto job = init_job_of(view, layout, pointers, *comm);
             // The program's own thread may wait for the one that makes it.
             if (!found.contains(pointer) || has_call(call.stack.inside, MAKER))
                 found.insert_or_assign(pointer, describe(*comm, &call, job));
