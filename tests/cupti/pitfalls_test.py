@@ -67,19 +67,23 @@ def running_at_the_end(arguments, directory):
         run.wait_for_state(ARMED, 2)
         run.more_kernels()
         run.end()
-    said = []
+    said, n_hung = [], 0
     for rank in range(RANKS):
         log = lines_of(f"{directory}/cupti.{rank}")
         calls = events(log, "call")
         forced = [call for call in calls if call["function"] == "cuptiActivityFlushAll" and call["arguments"]["flags"] == 1]
         disabled = [call for call in calls if call["function"] == "cuptiActivityDisable"]
-        assert len(disabled) == 1 and len(forced) == 2, f"{len(disabled)} and {len(forced)}"
-        assert forced[0]["begin_ns"] - disabled[0]["at_ns"] >= 1e9, "forced at once"
+        assert len(disabled) == 1, disabled
+        # A rank may have been between two kernels; the other forced flush is that of its exit.
+        hung = [kernel for kernel in events(log, "kernel") if kernel["launched_ns"] < disabled[0]["at_ns"] and kernel["end_ns"] > disabled[0]["at_ns"] + 1e9]
+        assert len(forced) == (2 if hung else 1), f"{len(forced)} forced flushes, {len(hung)} kernels hung"
+        assert not hung or forced[0]["begin_ns"] - disabled[0]["at_ns"] >= 1e9, "forced at once"
+        n_hung += len(hung)
         _, text = check_received(directory, rank, min_traces=2)
         marked = sum(line["flags"] & STILL_RUNS != 0 for line in of_item(items_of(directory, rank), "kernel"))
         assert marked <= sum(kernel["record"] == "delivered_running" for kernel in events(log, "kernel")), marked
         said.append(f"{text}, {marked} handed over as running")
-    assert any(", 0 handed over as running" not in text for text in said), "no kernel ran: the test shows nothing"
+    assert n_hung and any(", 0 handed over as running" not in text for text in said), "no kernel ran: the test shows nothing"
     return "; ".join(said)
 
 
