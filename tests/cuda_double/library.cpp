@@ -113,7 +113,8 @@ std::optional<Library> Library::find_mapped() {
     ::dl_iterate_phdr(
         [](dl_phdr_info *info, std::size_t, void *user) {
             const std::string path = info->dlpi_name;
-            if (path.compare(path.rfind('/') + 1, 10, "libnccl.so") != 0)
+            const std::string &name = settings().library_name;
+            if (path.compare(path.rfind('/') + 1, name.size(), name) != 0)
                 return 0;
             *static_cast<Mapped *>(user) = {path, info->dlpi_addr};
             return 1;

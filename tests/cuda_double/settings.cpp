@@ -48,6 +48,8 @@ Settings read_settings() {
     read.calls_path = text_of("COLLWIRE_CUDA_CALLS");
     read.layouts = text_of("COLLWIRE_CUDA_LAYOUTS");
     read.symbols = text_of("COLLWIRE_CUDA_SYMBOLS");
+    if (const std::string name = text_of("COLLWIRE_CUDA_LIBRARY"); !name.empty())
+        read.library_name = name;
     read.stuck_path = text_of("COLLWIRE_CUDA_STUCK");
     read.devices = static_cast<int>(number_of("COLLWIRE_CUDA_DEVICES", 1));
     if (read.devices < 1 || read.devices > kMostDevices)

@@ -15,6 +15,7 @@ struct Settings {
     std::string calls_path;                    // COLLWIRE_CUDA_CALLS
     std::string layouts;                       // COLLWIRE_CUDA_LAYOUTS: a folder
     std::string symbols;                       // COLLWIRE_CUDA_SYMBOLS: a file
+    std::string library_name = "libnccl.so";   // COLLWIRE_CUDA_LIBRARY: how it begins
     std::string stuck_path;                    // COLLWIRE_CUDA_STUCK
     int devices = 1;                           // COLLWIRE_CUDA_DEVICES
     unsigned first_bus = 0;                    // COLLWIRE_CUDA_BUSID: hexadecimal

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inferred operations against the log of the test double of CUDA: the share of joined bytes, of wrong ones, and of those that the report confirms."""
 
+import os
+
 import identity_truth
 
 FEWEST_JOINED, MOST_WRONG = 0.99, 0.001
@@ -11,9 +13,9 @@ FEWEST_OF_LATE = 0.9
 OTHER_BUILD, EXPORTED = "layouts of another build of", "the functions that it exports"
 
 
-def other_bases(report, expected):
-    """The evidence of the report's libraries where it is not `expected`."""
-    bases = [library["basis"] for library in report["nccl"]]
+def other_bases(report, expected, path=None):
+    """The evidence of the report's libraries where it is not `expected`. `path`: of the job's library, where other jobs may run on the machine."""
+    bases = [library["basis"] for library in report["nccl"] if path is None or library["path"] == os.path.realpath(path)]
     return [basis for basis in bases if not (basis or "").startswith(expected)] if bases else ["no library at all"]
 
 

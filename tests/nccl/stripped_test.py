@@ -211,7 +211,7 @@ def check_other_versions(arguments, stripped, directory):
     assert refused["calls_only"] and not refused["debug_file"] and len(os.listdir(place)) > 10, refused["debug_file"]
 
 
-def check_borrowed_job(version, report, double):
+def check_borrowed_job(version, library, report, double):
     sent, identity = sum(double.sent.values()), report["identity"]
     figures, different = identity_truth.compare_bytes(report, double)
     print(f"{version}, stripped, with another build's layouts: {figures} figures of bytes, {len(different)} different; {identity}, {sent} sent", flush=True)
@@ -219,10 +219,10 @@ def check_borrowed_job(version, report, double):
     assert sent and identity["exact"] == 0 and identity["inferred"] >= FEWEST_JOINED * sent, identity
     # The report confirms what was measured. It has no measurement of a socket that opened and closed between two samples.
     assert FEWEST_JOINED * identity["by_source"]["wire"] <= identity["inferred_confirmed"] <= identity["inferred"], identity
-    assert not (others := inferred_truth.other_bases(report, inferred_truth.OTHER_BUILD)), others
+    assert not (others := inferred_truth.other_bases(report, inferred_truth.OTHER_BUILD, library)), others
 
 
-def check_calls_job(version, report, jobs):
+def check_calls_job(version, library, report, jobs):
     """API-only: the calls on each communicator, in order, on all ranks. Over sockets the report has bytes by process alone."""
     calls, out_of_order = identity_truth.compare_order(report, jobs)
     print(f"{version}, stripped, API-only: {calls} calls, {len(out_of_order)} communicators out of order; {report['identity']}", flush=True)
@@ -230,7 +230,7 @@ def check_calls_job(version, report, jobs):
     assert all(not rank["missing"] and rank["launches"] is None for comm in report["communicators"] for rank in comm["ranks"]), report["communicators"]
     assert not report["identity"]["exact"] and not report["identity"]["inferred"], report["identity"]
     assert all(operation["tx_payload_bytes"] is None for operation in report["collectives"] if operation["count"]), "bytes that no source measured"
-    assert not (others := inferred_truth.other_bases(report, inferred_truth.EXPORTED)), others
+    assert not (others := inferred_truth.other_bases(report, inferred_truth.EXPORTED, library)), others
 
 
 def check_job(version, name, report, jobs, doubles):
@@ -249,8 +249,8 @@ def check_jobs(arguments, library, stripped, debug, plans, others, directory):
     reports, jobs, _ = one_machine.record_at_once(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options], {
         "calls": (), "others": ("--symbols", others), "debug": ("--symbols", debug), "plans": ("--symbols", plans)})
     doubles = one_machine.logs_of(directory, "truth", RANKS)
-    check_calls_job(arguments.version, reports["calls"], jobs)
-    check_borrowed_job(arguments.version, reports["others"], identity_truth.Truth(doubles, identity_truth.same_node(jobs, 1)))
+    check_calls_job(arguments.version, stripped, reports["calls"], jobs)
+    check_borrowed_job(arguments.version, stripped, reports["others"], identity_truth.Truth(doubles, identity_truth.same_node(jobs, 1)))
     for name in ("debug", "plans"):
         check_job(arguments.version, name, reports[name], jobs, doubles)
 

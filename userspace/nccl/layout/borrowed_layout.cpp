@@ -53,6 +53,7 @@ public:
             return std::move(checked).failure();
         const auto names = names_of(other_);
         logged_.emplace(file_, names);
+        find_own_symbols(names);
         if (auto checked = check_size(); !checked)
             return std::move(checked).failure();
         layout_.version = version_text(version_of(file_));
@@ -102,6 +103,33 @@ private:
         return nullptr;
     }
 
+    // What was linked from NCCL's static library has symbols and no types.
+    void find_own_symbols(std::span<const std::string_view> functions) {
+        if (!file_.has_symbol_table())
+            return;
+        std::vector<std::string_view> names{functions.begin(), functions.end()};
+        for (const auto &[name, address] : other_.data)
+            names.push_back(name);
+        std::ranges::sort(names);
+        own_ = file_.find(names);
+    }
+
+    // The only one of this name and kind.
+    [[nodiscard]] const LibrarySymbol *own(std::string_view name, bool is_function) const {
+        const LibrarySymbol *only = nullptr;
+        const auto [begin, end] = own_.equal_range(name);
+        for (auto at = begin; at != end; ++at) {
+            const LibrarySymbol &symbol = at->second;
+            if (symbol.function != is_function || symbol.form != SymbolForm::Standard ||
+                symbol.bytes == 0)
+                continue;
+            if (only != nullptr && only->address != symbol.address)
+                return nullptr;
+            only = &symbol;
+        }
+        return only;
+    }
+
     // Threads that wait in other functions cannot be seen: those have no names here.
     void put_exported_functions() {
         std::vector<std::string_view> names{host_functions().begin(), host_functions().end()};
@@ -145,6 +173,12 @@ private:
         for (const ProbedFunction &probe : other_.probes) {
             if (probe.function == START) {
                 find_start(probe);
+                continue;
+            }
+            const LibrarySymbol *symbol =
+                probe.function == EARLY ? nullptr : own(probe.function, true);
+            if (symbol != nullptr) {
+                add(probe, symbol->name, symbol->address, 0);
                 continue;
             }
             const LoggingFunction *function = logged_->find(probe.function);
@@ -213,6 +247,9 @@ private:
     }
 
     void find_data() {
+        for (const auto &[name, address] : other_.data)
+            if (const LibrarySymbol *symbol = own(name, false))
+                layout_.data.emplace(name, symbol->address);
         const auto pointers = file_.pointers();
         for (const auto &[variable, name] : NETWORKS)
             if (const auto address = network(pointers, name))
@@ -281,11 +318,12 @@ private:
             result.rung = Certainty::Process;
         else
             result.source = fmt::format(
-                "layouts of {} ({}){}, functions by what they log",
+                "layouts of {} ({}){}, {}",
                 lender_ == Lender::SameVersion ? "another build of " + other_.version
                                                : "another version, " + other_.version,
                 other_.build_id.substr(0, BUILD_ID_DIGITS),
-                lender_ == Lender::SameVersion ? "" : ", equal to those of the next version");
+                lender_ == Lender::SameVersion ? "" : ", equal to those of the next version",
+                own_.empty() ? "functions by what they log" : "functions by its own symbols");
         return result;
     }
 
@@ -303,7 +341,7 @@ private:
     const LibraryFile &file_;
     const LibraryLayout &other_;
     Lender lender_;
-    LibraryFile::Symbols exported_;
+    LibraryFile::Symbols exported_, own_;
     std::optional<LoggedNames> logged_;
     LibraryLayout layout_;
 };

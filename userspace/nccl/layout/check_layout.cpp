@@ -20,7 +20,7 @@ Error not_of_this(std::string_view what) {
 std::optional<LibrarySymbol> exported(const LibraryFile &file, std::string_view name) {
     const std::array<std::string_view, 1> names{name};
     for (const auto &[base, symbol] : file.find(names))
-        if (symbol.function && symbol.bytes != 0)
+        if (symbol.function && symbol.bytes != 0 && symbol.form == SymbolForm::Standard)
             return symbol;
     return std::nullopt;
 }
