@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a job that hangs in NCCL's host code, on the test double of CUDA. Prints "at WORD" before each step.
 
-waiting_rank.py --library FILE --rank R --ranks N --ids DIRECTORY --hang init|second|split|order|destroy|pool [--late RANK]"""
+waiting_rank.py --library FILE --rank R --ranks N --ids DIRECTORY --hang init|second|split|shrink|order|destroy|pool [--late RANK]"""
 
 import argparse
 import ctypes
@@ -24,6 +24,9 @@ class Rank:
         self.nccl.ncclCommInitRank.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, UniqueId, ctypes.c_int]
         self.nccl.ncclAllReduce.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
         self.nccl.ncclCommSplit.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p]
+        if options.hang == "shrink":
+            self.nccl.ncclCommShrink.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
+                                                 ctypes.c_void_p, ctypes.c_int]
         self.nccl.ncclCommDestroy.argtypes = [ctypes.c_void_p]
         self.cuda.cudaStreamSynchronize.argtypes = [ctypes.c_void_p]
         self.call(self.cuda.cudaSetDevice, 0)
@@ -84,6 +87,17 @@ class Rank:
         child = ctypes.c_void_p()
         self.call(self.nccl.ncclCommSplit, world, 0, self.rank, ctypes.byref(child), None)
 
+    def shrink(self):
+        """Without the last rank."""
+        world = self.communicator(0)
+        if self.rank == self.ranks - 1:
+            self.say("left out")
+            time.sleep(FOREVER_S)
+        self.stand_if_late()
+        self.say("shrink")
+        child, excluded = ctypes.c_void_p(), ctypes.c_int(self.ranks - 1)
+        self.call(self.nccl.ncclCommShrink, world, ctypes.byref(excluded), 1, ctypes.byref(child), None, 0)
+
     def order(self):
         pairs = [(self.communicator(number), self.stream()) for number in range(2)]
         for _ in range(2):
@@ -118,7 +132,7 @@ def main():
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--ids", required=True)
-    parser.add_argument("--hang", required=True, choices=("init", "second", "split", "order", "destroy", "pool"))
+    parser.add_argument("--hang", required=True, choices=("init", "second", "split", "shrink", "order", "destroy", "pool"))
     parser.add_argument("--late", type=int, default=-1)
     options = parser.parse_args()
     rank = Rank(options)
