@@ -38,6 +38,7 @@ struct NcclError {
     // By the host's clock: it happened after the first, if that is not 0, and not after the second.
     std::uint64_t after_ns = 0;
     std::uint64_t time_ns = 0;
+    std::uint64_t noticed_ns = 0;       // queue pairs: when NCCL kept the result; 0: it did not
     bool was_there = false;             // at the recording's first poll
     std::vector<Index> qps;             // in Model; for an exited process: the ones it destroyed
     bool is_destroyed = false;          // the queue pairs; else they are in an error state

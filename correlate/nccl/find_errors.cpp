@@ -198,6 +198,7 @@ void ErrorFinder::take_queue_pairs(NcclError &result) {
     result.is_destroyed = first.is_destroyed;
     result.event = first.event;
     if (first.after_ns != 0) { // an event has its exact time
+        result.noticed_ns = result.time_ns;
         result.after_ns = first.after_ns;
         result.time_ns = first.time_ns;
     }
@@ -340,11 +341,11 @@ void ErrorFinder::add_queue_pairs_of_ends() {
 void ErrorFinder::find_operations() {
     std::vector<UnderWay> asked;
     std::vector<NcclError *> of;
-    const auto ask = [&](NcclError &error, Index link, Index instance) {
+    const auto ask = [&](NcclError &error, Index link, Index instance, std::uint64_t time_ns) {
         UnderWay one;
         one.link = link;
         one.instance = instance;
-        one.time_ns = error.time_ns;
+        one.time_ns = time_ns;
         asked.push_back(one);
         of.push_back(&error);
     };
@@ -352,9 +353,12 @@ void ErrorFinder::find_operations() {
         if (error.kind == ErrorKind::Warning)
             continue;
         if (error.link != NONE)
-            ask(error, error.link, NONE);
+            ask(error, error.link, NONE, error.time_ns);
         if (error.instance != NONE)
-            ask(error, NONE, error.instance);
+            ask(error, NONE, error.instance, error.time_ns);
+        // They may be destroyed between two operations: the next one fails.
+        if (error.instance != NONE && error.is_destroyed && error.noticed_ns > error.time_ns)
+            ask(error, NONE, error.instance, error.noticed_ns);
     }
     find_under_way(model_, asked);
     for (std::size_t i = 0; i < asked.size(); ++i) {

@@ -263,6 +263,18 @@ TEST(NcclErrors, QueuePairsDestroyedInUseAreAnError) {
     EXPECT_PRED2(has, error_text(broken.model, errors[0]), "destroyed in use");
 }
 
+TEST(NcclErrors, QueuePairsDestroyedBetweenOperationsFailTheNextOne) {
+    Broken broken;
+    broken.destroyed(0, 12.8).result(0, 14, 13, SYSTEM_ERROR);
+    const auto errors = broken.errors();
+    ASSERT_EQ(errors.size(), 1U);
+    EXPECT_TRUE(errors[0].is_destroyed);
+    EXPECT_EQ(errors[0].time_ns, seconds(12.8));
+    ASSERT_NE(errors[0].operation, NONE);
+    EXPECT_EQ(broken.model.nccl.collectives[errors[0].operation].seq, 1U);
+    EXPECT_TRUE(errors[0].is_under_way);
+}
+
 TEST(NcclErrors, LaterErrorsAndFlushesFollow) {
     Broken broken;
     broken.result(0, 14, 13).result(1, 17, 16);
