@@ -15,6 +15,7 @@
 #include "correlate/inspect/json.h"
 #include "correlate/inspect/text.h"
 #include "tools/cli/verbs.h"
+#include "userspace/foreign/foreign.h"
 #include "userspace/inspect/inspect.h"
 #include "userspace/loader/privileges.h"
 
@@ -52,6 +53,8 @@ int run_inspect(const InspectCommand &command) {
     wanted.symbols = command.symbols;
     wanted.tool_version = COLLWIRE_VERSION;
     const inspect::Inspection inspection = inspect::inspect(wanted);
+    for (const std::string &line : foreign::take_news())
+        fmt::print(stderr, "collwire inspect: {}\n", line);
     const std::string text =
         command.json ? inspect::render_json(inspection)
                      : inspect::render_text(inspection, {terminal_width(), command.rows});

@@ -2,18 +2,17 @@
 #include "userspace/elf/elf_image.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <limits>
 #include <memory>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gelf.h>
 #include <libelf.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "userspace/foreign/foreign.h"
 
 namespace collwire::elf {
 namespace {
@@ -263,38 +262,20 @@ const ElfPointer *ElfImage::pointer_at(std::uint64_t slot) const {
 }
 
 Result<std::vector<std::byte>> read_library_file(const std::string &path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        return error(errno == EACCES || errno == EPERM ? ErrorKind::NotPermitted
-                                                       : ErrorKind::Failed,
-                     fmt::format("{}: {}", path, std::strerror(errno)));
+    const auto status = foreign::status(foreign::NO_PROCESS, path);
+    if (status && !S_ISREG(status->stx_mode)) {
+        return error(ErrorKind::Failed, fmt::format("{}: not a regular file", path));
     }
-    struct stat status {};
-    std::vector<std::byte> bytes;
-    std::string problem;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-        problem = "not a regular file";
-    } else if (static_cast<std::uint64_t>(status.st_size) > MAX_LIBRARY_BYTES) {
-        problem = "larger than 64 MiB, not a provider library";
-    } else {
-        bytes.resize(static_cast<std::size_t>(status.st_size));
-        std::size_t have = 0;
-        while (have < bytes.size()) {
-            const ssize_t got = ::read(fd, bytes.data() + have, bytes.size() - have);
-            if (got < 0 && errno == EINTR) {
-                continue;
-            }
-            if (got <= 0) {
-                problem = got < 0 ? std::strerror(errno) : "file shrank while it was read";
-                break;
-            }
-            have += static_cast<std::size_t>(got);
-        }
+    auto text = foreign::read_file(foreign::NO_PROCESS, path, MAX_LIBRARY_BYTES + 1);
+    if (!text) {
+        return std::move(text).failure();
     }
-    close(fd);
-    if (!problem.empty()) {
-        return error(ErrorKind::Failed, fmt::format("{}: {}", path, problem));
+    if (text->size() > MAX_LIBRARY_BYTES) {
+        return error(ErrorKind::Failed,
+                     fmt::format("{}: larger than 64 MiB, not a provider library", path));
     }
+    std::vector<std::byte> bytes(text->size());
+    std::memcpy(bytes.data(), text->data(), text->size());
     return bytes;
 }
 

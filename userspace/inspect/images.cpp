@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "userspace/foreign/foreign.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/layout/file_layout.h"
 #include "userspace/nccl/layout/find_nccl.h"
@@ -56,16 +57,21 @@ Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &
     found.problems.resize(pids.size());
     std::vector<Mapped> mapped;
     std::map<process::FileIdentity, std::string> paths; // of each file, a path to open it by
+    foreign::ask(pids);
     for (std::size_t i = 0; i < pids.size(); ++i) {
         process::ProcessView view{pids[i]};
-        if (auto read = view.refresh(); !read) {
+        const auto read = view.refresh();
+        if (!foreign::answers(pids[i]))
+            found.problems[i] = foreign::text_of({pids[i], "its memory or its files"});
+        else if (!read)
             found.problems[i] = read.failure().message;
+        if (!found.problems[i].empty())
             continue;
-        }
-        for (const process::Mapping &mapping : view.mappings()) {
-            if (!mapping.executable || mapping.inode == 0 || mapping.path.empty())
-                continue;
-            const auto status = status_of(pids[i], mapping);
+        const auto files = process::executable_files(view.mappings());
+        const auto statuses = process::statuses_of(pids[i], files);
+        for (std::size_t k = 0; k < files.size(); ++k) {
+            const process::Mapping &mapping = files[k];
+            const auto &status = statuses[k];
             if (!status || status->bytes < nccl::LEAST_FILE_BYTES)
                 continue;
             mapped.push_back({i, pids[i], mapping, status->identity});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "userspace/foreign/foreign.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire::inspect {
@@ -140,7 +141,11 @@ std::vector<Thread> read_threads(const std::string &root, std::uint32_t pid,
         const auto channel = inventory::read_line(directory + "/wchan");
         if (channel && *channel != "0")
             thread.wait_channel = *channel;
-        if (const auto stack = inventory::read_file(directory + "/stack", STACK_BYTES))
+        const std::string path = directory + "/stack";
+        const auto stack = root.empty()
+                               ? foreign::read_file(static_cast<pid_t>(pid), path, STACK_BYTES)
+                               : inventory::read_file(path, STACK_BYTES);
+        if (stack)
             thread.stack = parse_kernel_stack(*stack);
     }
     return threads;

@@ -9,6 +9,7 @@
 #include "base/set_text.h"
 #include "collwire/record.h"
 #include "collwire/record_kinds.h"
+#include "userspace/foreign/foreign.h"
 #include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/files.h"
@@ -31,13 +32,20 @@ std::optional<ProcessStat> read_stat(const std::string &directory) {
     return text ? parse_process_stat(*text) : std::nullopt;
 }
 
-void read_program(const std::string &directory, const ProcessOptions &options,
+// Of the machine itself: a file of a process may wait for what the process waits for.
+Result<std::string> read_of(const std::string &root, std::uint32_t pid, const std::string &path,
+                            std::size_t limit_bytes) {
+    return root.empty() ? foreign::read_file(static_cast<pid_t>(pid), path, limit_bytes)
+                        : read_file(path, limit_bytes);
+}
+
+void read_program(const std::string &root, const std::string &directory, const ProcessOptions &options,
                   cw_process &process) {
     if (const auto executable = read_link(directory + "/exe"))
         set_text(process.executable, *executable);
-    else if (!exists(directory + "/exe"))
+    else if (root.empty() || !exists(directory + "/exe"))
         process.flags |= CW_PROCESS_PARTIAL;
-    const auto cmdline = read_file(directory + "/cmdline", cmdline_bytes);
+    const auto cmdline = read_of(root, process.pid, directory + "/cmdline", cmdline_bytes);
     if (!cmdline) {
         process.flags |= CW_PROCESS_PARTIAL;
         return;
@@ -49,7 +57,7 @@ void read_program(const std::string &directory, const ProcessOptions &options,
         set_text(process.cmdline, joined_command_line(*cmdline, sizeof(process.cmdline) - 1));
 }
 
-void read_job(const std::string &directory, cw_process &process) {
+void read_job(const std::string &root, const std::string &directory, cw_process &process) {
     CgroupFacts job;
     if (const auto text = read_file(directory + "/cgroup", cgroup_bytes))
         job = parse_cgroups(*text);
@@ -57,7 +65,8 @@ void read_job(const std::string &directory, cw_process &process) {
         process.flags |= CW_PROCESS_PARTIAL;
     // A site whose Slurm does not manage cgroups still sets the job's variables.
     if (job.slurm_job.empty()) {
-        if (const auto environ = read_file(directory + "/environ", environ_bytes)) {
+        if (const auto environ =
+                read_of(root, process.pid, directory + "/environ", environ_bytes)) {
             SlurmEnvironment slurm = slurm_environment(*environ);
             job.slurm_job = std::move(slurm.job);
             job.slurm_step = std::move(slurm.step);
@@ -136,8 +145,8 @@ Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
     } else {
         process.flags |= CW_PROCESS_PARTIAL;
     }
-    read_program(directory, options, process);
-    read_job(directory, process);
+    read_program(root, directory, options, process);
+    read_job(root, directory, process);
     const auto again = read_stat(directory);
     if (!again || again->start_ticks != stat->start_ticks)
         return error(ErrorKind::Failed,

@@ -7,6 +7,7 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -14,9 +15,9 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
+#include "userspace/foreign/foreign.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire::process {
@@ -75,10 +76,8 @@ std::int64_t ns_of(const statx_timestamp &time) {
     return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-std::optional<FileStatus> status_at(int folder, const char *path, int flags) {
-    struct statx got {};
-    if (::statx(folder, path, flags | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &got) != 0 ||
-        !S_ISREG(got.stx_mode)) {
+std::optional<FileStatus> status_from(const struct statx &got) {
+    if (!S_ISREG(got.stx_mode)) {
         return std::nullopt;
     }
     return FileStatus{
@@ -86,6 +85,10 @@ std::optional<FileStatus> status_at(int folder, const char *path, int flags) {
         got.stx_size,
         ns_of(got.stx_ctime),
         got.stx_nlink};
+}
+
+std::optional<FileStatus> status_from(const std::optional<struct statx> &got) {
+    return got ? status_from(*got) : std::nullopt;
 }
 
 std::string exact_path(pid_t pid, const Mapping &mapping) {
@@ -154,17 +157,17 @@ Result<MappedFile> MappedFile::from_fd(int fd, const std::string &what) {
 }
 
 Result<MappedFile> MappedFile::open(const std::string &path) {
-    return from_fd(::open(path.c_str(), O_PATH | O_CLOEXEC), path);
+    return from_fd(foreign::open_path(foreign::NO_PROCESS, path), path);
 }
 
 Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
     const std::string exact = exact_path(pid, mapping);
-    if (const int fd = ::open(exact.c_str(), O_PATH | O_CLOEXEC); fd >= 0) {
+    if (const int fd = foreign::open_path(pid, exact); fd >= 0) {
         return from_fd(fd, exact);
     }
     // map_files needs CAP_SYS_ADMIN. The name may lead to another file by now: compare.
     const std::string named = named_path(pid, mapping);
-    auto file = open(named);
+    auto file = from_fd(foreign::open_path(pid, named), named);
     if (file && file->inode() != mapping.inode) {
         return error(ErrorKind::Failed,
                      fmt::format("{}: was replaced after process {} mapped it", named, pid));
@@ -173,12 +176,17 @@ Result<MappedFile> MappedFile::open(pid_t pid, const Mapping &mapping) {
 }
 
 std::optional<FileStatus> MappedFile::status() const {
-    return status_at(fd_, "", AT_EMPTY_PATH);
+    struct statx got {};
+    // The file is open: its server is not asked.
+    if (::statx(fd_, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &got) != 0) {
+        return std::nullopt;
+    }
+    return status_from(got);
 }
 
 std::string MappedFile::path_of(pid_t pid, const Mapping &mapping) {
     std::string exact = exact_path(pid, mapping);
-    return status_of(exact) ? exact : named_path(pid, mapping);
+    return status_from(foreign::status(pid, exact)) ? exact : named_path(pid, mapping);
 }
 
 std::string MappedFile::own_path() const {
@@ -186,15 +194,49 @@ std::string MappedFile::own_path() const {
 }
 
 std::optional<FileStatus> status_of(const std::string &path) {
-    return status_at(AT_FDCWD, path.c_str(), 0);
+    return status_from(foreign::status(foreign::NO_PROCESS, path));
 }
 
 std::optional<FileStatus> status_of(pid_t pid, const Mapping &mapping) {
-    if (auto status = status_of(exact_path(pid, mapping))) {
-        return status;
+    return statuses_of(pid, {&mapping, 1}).front();
+}
+
+std::vector<std::optional<FileStatus>> statuses_of(pid_t pid, std::span<const Mapping> mappings) {
+    std::vector<std::string> paths;
+    paths.reserve(mappings.size());
+    for (const Mapping &mapping : mappings) {
+        paths.push_back(exact_path(pid, mapping));
     }
-    auto status = status_of(named_path(pid, mapping));
-    return status && status->identity.inode == mapping.inode ? status : std::nullopt;
+    std::vector<std::optional<FileStatus>> all;
+    all.reserve(mappings.size());
+    for (const auto &got : foreign::statuses(pid, paths)) {
+        all.push_back(status_from(got));
+    }
+    // map_files needs a privilege.
+    std::vector<std::size_t> missing;
+    paths.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (!all[i] && !mappings[i].path.empty()) {
+            missing.push_back(i);
+            paths.push_back(named_path(pid, mappings[i]));
+        }
+    }
+    const auto named = foreign::statuses(pid, paths);
+    for (std::size_t k = 0; k < missing.size(); ++k) {
+        auto status = status_from(named[k]);
+        if (status && status->identity.inode == mappings[missing[k]].inode) {
+            all[missing[k]] = status;
+        }
+    }
+    return all;
+}
+
+std::vector<Mapping> executable_files(std::span<const Mapping> mappings) {
+    std::vector<Mapping> files;
+    std::ranges::copy_if(mappings, std::back_inserter(files), [](const Mapping &mapping) {
+        return mapping.executable && mapping.inode != 0 && !mapping.path.empty();
+    });
+    return files;
 }
 
 std::vector<Mapping> parse_maps(std::string_view text) {
@@ -210,28 +252,12 @@ std::vector<Mapping> parse_maps(std::string_view text) {
 }
 
 bool ProcessView::read(std::uint64_t address, std::span<std::byte> into) const {
-    const iovec local{into.data(), into.size()};
-    // An address of another process. NOLINTNEXTLINE(performance-no-int-to-ptr)
-    const iovec remote{reinterpret_cast<void *>(address), into.size()};
-    return process_vm_readv(pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(into.size());
+    return foreign::read_memory(pid_, address, into);
 }
 
 std::size_t ProcessView::read_words(std::span<const std::uint64_t> addresses,
                                     std::span<std::uint64_t> into) const {
-    std::vector<iovec> remote;
-    std::size_t n_read = 0;
-    for (std::size_t first = 0; first < addresses.size() && n_read == first; first += IOV_MAX) {
-        const auto some =
-            addresses.subspan(first, std::min<std::size_t>(IOV_MAX, addresses.size() - first));
-        remote.clear();
-        for (const std::uint64_t address : some)
-            // An address of another process. NOLINTNEXTLINE(performance-no-int-to-ptr)
-            remote.push_back({reinterpret_cast<void *>(address), sizeof(std::uint64_t)});
-        const iovec local{into.data() + first, some.size_bytes()};
-        const ssize_t n_bytes = process_vm_readv(pid_, &local, 1, remote.data(), remote.size(), 0);
-        n_read += n_bytes < 0 ? 0 : static_cast<std::size_t>(n_bytes) / sizeof(std::uint64_t);
-    }
-    return n_read;
+    return foreign::read_words(pid_, addresses, into);
 }
 
 const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
@@ -244,7 +270,7 @@ const Mapping *ProcessView::mapping_of(std::uint64_t address) const {
 Result<void> ProcessView::refresh() {
     const std::string path = fmt::format("/proc/{}/maps", pid_);
     // Not an ifstream: its buffer throws if the process exits while it is read.
-    const auto text = inventory::read_file(path, MAX_MAPS_BYTES);
+    const auto text = foreign::read_file(pid_, path, MAX_MAPS_BYTES);
     mappings_ = parse_maps(text ? *text : std::string{});
     if (!text) {
         return text.failure();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads another process from the outside: its memory, its mapped files, its RDMA file descriptors.
 // The process is never stopped or traced. It may exit at any moment: then reads fail, which is no
-// error of ours.
+// error of ours. Whoever does not answer is left alone (userspace/foreign/).
 #pragma once
 
 #include <cstddef>
@@ -49,6 +49,8 @@ struct FileStatus {
 // asked.
 std::optional<FileStatus> status_of(const std::string &path);
 std::optional<FileStatus> status_of(pid_t pid, const Mapping &mapping);
+// The same for many mappings of one process, in one question.
+std::vector<std::optional<FileStatus>> statuses_of(pid_t pid, std::span<const Mapping> mappings);
 
 // An open file that a process has mapped, even if it was replaced or deleted since.
 class MappedFile {
@@ -82,6 +84,9 @@ private:
     ino_t inode_ = 0;
     timespec changed_{};
 };
+
+// Those whose code is in a file.
+std::vector<Mapping> executable_files(std::span<const Mapping> mappings);
 
 // The lines of /proc/PID/maps; malformed lines are left out.
 std::vector<Mapping> parse_maps(std::string_view text);

@@ -26,6 +26,7 @@
 #include "collwire/record_kinds.h"
 #include "userspace/calibrate/trap_costs.h"
 #include "userspace/capture/writer.h"
+#include "userspace/foreign/foreign.h"
 #include "userspace/record/child.h"
 #include "userspace/record/cost_printer.h"
 #include "userspace/record/injections.h"
@@ -174,6 +175,8 @@ void Recorder::flush() {
     if (const auto failure = writer_->take_failure())
         say("{}", failure->message);
     for (const std::string &line : states_.take_news())
+        say("{}", line);
+    for (const std::string &line : foreign::take_news())
         say("{}", line);
 }
 
@@ -386,6 +389,7 @@ int Recorder::print_plan() {
 }
 
 int Recorder::run() {
+    foreign::start(); // before there are probes, and memory that a reader would keep
     if (!options_.command.empty() && !options_.dry_run) {
         if (auto forked = child_.prepare(options_.command); !forked)
             return fail(forked.failure());

@@ -28,6 +28,7 @@ constexpr std::int32_t MAX_ENDPOINTS = 128;    // NCCL has at most 128 queue pai
 constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a merged network
 constexpr std::int32_t TRANSPORT_NET = 2;      // P2P 0, SHM 1, NET 2, COLLNET 3
 constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
+constexpr std::uint64_t PAGE_BYTES = 4096;
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
 // For tests: COLLWIRE_TEST_FAIL_READ=memory:N makes the Nth read of a reader fail, once.
@@ -197,16 +198,19 @@ private:
             return;
         // The program's own text, which it may have freed since: only printable names count.
         bool is_name = false;
-        for (std::size_t i = 0; i < COMM_NAME_BYTES; ++i) {
-            const auto letter = value<char>(*at + i);
-            if (!letter || *letter == '\0')
-                break;
-            if (static_cast<unsigned char>(*letter) < ' ') {
+        // The text may end with its page, and the next one be unmapped.
+        std::array<char, COMM_NAME_BYTES> text{};
+        const std::size_t in_page =
+            std::min<std::size_t>(COMM_NAME_BYTES, PAGE_BYTES - *at % PAGE_BYTES);
+        if (bytes(*at, std::as_writable_bytes(std::span{text}.first(in_page))))
+            (void)bytes(*at + in_page, std::as_writable_bytes(std::span{text}.subspan(in_page)));
+        for (std::size_t i = 0; i < COMM_NAME_BYTES && text[i] != '\0'; ++i) {
+            if (static_cast<unsigned char>(text[i]) < ' ') {
                 is_name = false;
                 break;
             }
-            is_name = is_name || *letter != ' ';
-            comm.name[i] = *letter;
+            is_name = is_name || text[i] != ' ';
+            comm.name[i] = text[i];
         }
         if (!is_name)
             std::ranges::fill(comm.name, '\0');

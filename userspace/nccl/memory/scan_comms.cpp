@@ -8,10 +8,8 @@
 #include <span>
 #include <string>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "collwire/nccl_layout.h"
+#include "userspace/foreign/foreign.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 
 namespace collwire::nccl {
@@ -30,24 +28,19 @@ constexpr std::uint64_t MAX_MAPPING_BYTES = 64ULL << 30U;
 
 class PageMap {
 public:
-    explicit PageMap(pid_t pid)
-        : fd_(open(("/proc/" + std::to_string(pid) + "/pagemap").c_str(), O_RDONLY | O_CLOEXEC)) {}
-    PageMap(const PageMap &) = delete;
-    PageMap &operator=(const PageMap &) = delete;
-    ~PageMap() {
-        if (fd_ >= 0)
-            close(fd_);
-    }
+    explicit PageMap(pid_t pid) : pid_(pid), path_("/proc/" + std::to_string(pid) + "/pagemap") {}
     // Of pages from this address on; unreadable pages are not present.
     void read(std::uint64_t address, std::span<std::uint64_t> entries) const {
         std::ranges::fill(entries, 0);
-        if (fd_ >= 0)
-            (void)!pread(fd_, entries.data(), entries.size_bytes(),
-                         static_cast<off_t>(address / PAGE_BYTES * sizeof(std::uint64_t)));
+        const auto text = foreign::read_file(pid_, path_, entries.size_bytes(),
+                                             address / PAGE_BYTES * sizeof(std::uint64_t));
+        if (text)
+            std::memcpy(entries.data(), text->data(), text->size());
     }
 
 private:
-    int fd_;
+    pid_t pid_;
+    std::string path_;
 };
 
 bool is_own_memory(const process::Mapping &mapping) {

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "userspace/foreign/foreign.h"
 #include "userspace/loader/take_off.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/layout/exported_layout.h"
@@ -85,12 +86,16 @@ NcclLibrary *NcclLibraries::library_of(pid_t pid, const process::Mapping &mappin
 
 void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Scanned &scanned) {
     process::ProcessView view{pid};
-    if (!view.refresh())
+    const auto files = view.refresh() ? process::executable_files(view.mappings())
+                                      : std::vector<process::Mapping>{};
+    const auto statuses = process::statuses_of(pid, files);
+    if (!foreign::answers(pid)) {
+        scanned.unfinished.push_back(pid);
         return;
-    for (const process::Mapping &mapping : view.mappings()) {
-        if (!mapping.executable || mapping.inode == 0 || mapping.path.empty())
-            continue;
-        const auto status = status_of(pid, mapping);
+    }
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        const process::Mapping &mapping = files[i];
+        const auto &status = statuses[i];
         if (!status)
             continue;
         const process::FileIdentity &file = status->identity;
@@ -117,6 +122,8 @@ std::vector<pid_t> NcclLibraries::processes() const {
 NcclLibraries::Scanned NcclLibraries::scan(const std::vector<pid_t> &pids) {
     Scanned scanned;
     std::vector<Candidate> candidates;
+    if (pids.size() > 1)
+        foreign::ask(pids);
     for (const pid_t pid : pids)
         collect(pid, candidates, scanned);
     std::vector<std::string> paths;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "collwire/record.h"
 #include "collwire/record_kinds.h"
+#include "userspace/foreign/foreign.h"
 
 namespace collwire::sources {
 namespace {
@@ -43,7 +44,8 @@ void NcclSteps::forget(std::uint32_t tgid, std::uint64_t comm) {
 
 void NcclSteps::poll(bool everything) {
     for (auto &[tgid, process] : processes_)
-        poll(tgid, process, everything);
+        if (foreign::answers(static_cast<pid_t>(tgid)))
+            poll(tgid, process, everything);
 }
 
 bool NcclSteps::is_stalled(std::uint64_t for_ns) const {
@@ -69,6 +71,8 @@ void NcclSteps::poll(std::uint32_t tgid, Process &process, bool everything) {
     const auto readings = nccl::read_step_counters(process::ProcessView{static_cast<pid_t>(tgid)},
                                                    counters, process.state_offset);
     const std::uint64_t now_ns = monotonic_ns();
+    if (!foreign::answers(static_cast<pid_t>(tgid)))
+        return; // not read, and not over
     auto at = process.connections.begin();
     for (const auto &reading : readings) {
         if (!reading) {
