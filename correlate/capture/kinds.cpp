@@ -248,6 +248,7 @@ constexpr auto LOSS_CLASSES = std::to_array<NamedNumber>({
     {CW_LOSS_NCCL_WARNING, "nccl_warning"},
     {CW_LOSS_GPU, "gpu"},
     {CW_LOSS_GPU_BATCH, "gpu_batch"},
+    {CW_LOSS_STANDSTILL, "standstill"},
 });
 static_assert(LOSS_CLASSES.size() == CW_LOSS_CLASSES);
 

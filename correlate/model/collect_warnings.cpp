@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "collwire/loss_records.h"
 #include "collwire/node_records.h"
 #include "collwire/qp_records.h"
 #include "correlate/capture/kinds.h"
@@ -76,7 +77,12 @@ private:
             model_.loss.push_back({host, std::move(name), cpu, records});
         }
         for (const auto &[name, sum] : by_class)
-            warn(fmt::format("LOSS: {} record(s) of class {} were lost on {}: their contents are "
+            if (name == capture::loss_class_name(CW_LOSS_STANDSTILL))
+                warn(fmt::format("LOSS: the recorder stood still {} time(s), for more than 3 s each, "
+                                 "on {}: samples are missing, and states between them",
+                                 sum.first, list_of(sum.second)));
+            else
+                warn(fmt::format("LOSS: {} record(s) of class {} were lost on {}: their contents are "
                              "missing from the numbers below",
                              sum.first, name, list_of(sum.second)));
     }

@@ -176,6 +176,9 @@ void Recorder::flush() {
         say("{}", failure->message);
     for (const std::string &line : states_.take_news())
         say("{}", line);
+    if (const std::uint64_t ns = session_.take_standstill_ns(); ns != 0)
+        say("stood still for {:.1f} s: nothing was sampled. It was stopped, or had no CPU",
+            static_cast<double>(ns) / 1e9);
     for (const std::string &line : foreign::take_news())
         say("{}", line);
 }

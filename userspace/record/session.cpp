@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "collwire/loss_records.h"
@@ -117,6 +118,7 @@ Result<void> RecordSession::prepare_kernel_sources(const RecordOptions &options)
     if (!ring)
         return std::move(ring).failure();
     ring_ = std::move(ring).value();
+    ring_->keep_empty(); // a source may be held up by what it reads, or by what it loads
 
     return add_kernel_sources(options);
 }
@@ -359,6 +361,13 @@ std::uint64_t RecordSession::due_ns() const {
     return first_ns;
 }
 
+std::uint64_t RecordSession::take_standstill_ns() {
+    if (!ring_)
+        return 0;
+    const auto now = ring_->standstills();
+    return std::exchange(n_standstills_, now.n) == now.n ? 0 : now.last_ns;
+}
+
 void RecordSession::on_due() {
     for (const auto &source : sources_)
         source->on_due();
@@ -403,6 +412,8 @@ std::vector<source::LossCount> RecordSession::losses() const {
     std::vector<source::LossCount> all;
     if (maps_)
         all = maps_->losses();
+    if (ring_ && ring_->standstills().n != 0)
+        all.push_back({CW_LOSS_STANDSTILL, CW_CPU_USERSPACE, ring_->standstills().n});
     if (unread_records_ != 0)
         all.push_back({CW_LOSS_RING_UNREAD, CW_CPU_USERSPACE, unread_records_});
     for (const auto &source : sources_) {

@@ -43,6 +43,8 @@ public:
     // When a source wants on_due() to be called, in CLOCK_MONOTONIC ns; 0: never.
     [[nodiscard]] std::uint64_t due_ns() const;
     void on_due();
+    // How long the recorder stood still since the last call; 0: it did not.
+    [[nodiscard]] std::uint64_t take_standstill_ns();
     // Passes SIGUSR1 on to the sources.
     void on_request();
     // The recording ends soon. False: more records are on their way; call it again after
@@ -92,6 +94,7 @@ private:
     std::function<void()> look_at_qps_; // for errors; empty: no queue pairs are recorded
     bool is_ending_ = false;
     std::uint64_t unread_records_ = 0;
+    std::uint64_t n_standstills_ = 0;
 };
 
 } // namespace collwire::record
