@@ -18,6 +18,7 @@ namespace collwire::foreign {
 namespace {
 
 constexpr char MEMORY[] = "its memory";
+constexpr std::size_t MAX_MAPS_BYTES = 64UL << 20U;
 
 Error failed(const std::string &path, int error_number) {
     if (error_number == ETIMEDOUT)
@@ -32,9 +33,9 @@ Party party_of(pid_t pid, const std::string &path) {
 }
 
 // A request with a path. No value: errno says why.
-std::optional<ReaderReply> ask_for(pid_t pid, const std::string &path, ReaderRequest request,
-                                   const std::byte **shared, int *fd = nullptr) {
-    const Party party = party_of(pid, path);
+std::optional<ReaderReply> ask_for(const Party &party, const std::string &path,
+                                   ReaderRequest request, const std::byte **shared,
+                                   int *fd = nullptr) {
     if (path.size() + 1 > SHARED_BYTES) {
         errno = ENAMETOOLONG;
         return std::nullopt;
@@ -45,7 +46,7 @@ std::optional<ReaderReply> ask_for(pid_t pid, const std::string &path, ReaderReq
         return std::nullopt;
     std::memcpy(reader->shared(), path.c_str(), path.size() + 1);
     *shared = reader->shared();
-    request.pid = pid;
+    request.pid = party.pid;
     return pool.ask(party, request, path, fd);
 }
 
@@ -110,11 +111,13 @@ std::size_t read_words(pid_t pid, std::span<const std::uint64_t> addresses,
     return n_read;
 }
 
-Result<std::string> read_file(pid_t pid, const std::string &path, std::size_t limit_bytes,
-                              std::uint64_t offset_bytes) {
+namespace {
+
+Result<std::string> read_file_of(const Party &party, const std::string &path,
+                                 std::size_t limit_bytes, std::uint64_t offset_bytes) {
     const std::byte *shared = nullptr;
     const auto reply =
-        ask_for(pid, path, {ReaderTask::OpenFile, 0, offset_bytes, limit_bytes, 0}, &shared);
+        ask_for(party, path, {ReaderTask::OpenFile, 0, offset_bytes, limit_bytes, 0}, &shared);
     if (!reply || reply->result < 0)
         return failed(path, errno);
     const auto size = static_cast<std::size_t>(reply->result);
@@ -123,12 +126,11 @@ Result<std::string> read_file(pid_t pid, const std::string &path, std::size_t li
     std::memcpy(text.data(), shared, got);
     ReaderPool &pool = ReaderPool::instance();
     while (got < size) {
-        const Party party = party_of(pid, path);
         ReaderHandle *reader = pool.reader_for(party); // the same: it was put back last
         if (reader == nullptr || reader->shared() != shared)
             return failed(path, EAGAIN);
         const auto more =
-            pool.ask(party, {ReaderTask::FilePart, pid, got, size - got, 0}, path);
+            pool.ask(party, {ReaderTask::FilePart, party.pid, got, size - got, 0}, path);
         if (!more || more->result <= 0)
             return failed(path, EAGAIN);
         const std::size_t n = std::min(size - got, static_cast<std::size_t>(more->result));
@@ -138,9 +140,21 @@ Result<std::string> read_file(pid_t pid, const std::string &path, std::size_t li
     return text;
 }
 
+} // namespace
+
+Result<std::string> read_file(pid_t pid, const std::string &path, std::size_t limit_bytes,
+                              std::uint64_t offset_bytes) {
+    return read_file_of(party_of(pid, path), path, limit_bytes, offset_bytes);
+}
+
+Result<std::string> read_mappings(pid_t pid) {
+    const std::string path = fmt::format("/proc/{}/maps", pid);
+    return read_file_of({pid, path}, path, MAX_MAPS_BYTES, 0);
+}
+
 std::optional<std::string> read_link(pid_t pid, const std::string &path) {
     const std::byte *shared = nullptr;
-    const auto reply = ask_for(pid, path, {ReaderTask::Link}, &shared);
+    const auto reply = ask_for(party_of(pid, path), path, {ReaderTask::Link}, &shared);
     if (!reply || reply->result < 0)
         return std::nullopt;
     return std::string(reinterpret_cast<const char *>(shared),
@@ -150,7 +164,7 @@ std::optional<std::string> read_link(pid_t pid, const std::string &path) {
 int open_path(pid_t pid, const std::string &path) {
     const std::byte *shared = nullptr;
     int fd = -1;
-    const auto reply = ask_for(pid, path, {ReaderTask::OpenPath}, &shared, &fd);
+    const auto reply = ask_for(party_of(pid, path), path, {ReaderTask::OpenPath}, &shared, &fd);
     return reply && reply->result == 0 ? fd : -1;
 }
 
@@ -189,6 +203,18 @@ std::vector<std::optional<struct statx>> statuses(pid_t pid, std::span<const std
         }
     }
     return all;
+}
+
+void hurry_while_readable(int fd) {
+    ReaderPool::instance().hurry_while_readable(fd);
+}
+
+bool is_hurried() {
+    return ReaderPool::instance().is_hurried();
+}
+
+void add_news(std::string line) {
+    ReaderPool::instance().add_news(std::move(line));
 }
 
 bool answers(pid_t pid) {

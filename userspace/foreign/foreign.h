@@ -38,6 +38,8 @@ void start();
 // reason.
 Result<std::string> read_file(pid_t pid, const std::string &path, std::size_t limit_bytes,
                               std::uint64_t offset_bytes = 0);
+// /proc/PID/maps, also of a process whose memory does not answer: newer kernels need no lock for it.
+Result<std::string> read_mappings(pid_t pid);
 // The target of a symbolic link, as stored.
 std::optional<std::string> read_link(pid_t pid, const std::string &path);
 // A descriptor with O_PATH and O_CLOEXEC, owned by the caller; -1: errno says why.
@@ -52,6 +54,13 @@ std::vector<std::optional<struct statx>> statuses(pid_t pid, std::span<const std
 // Asks all of them at once whether their memory can be read, so that those that do not answer cost
 // the caller their time once and not one after the other.
 void ask(std::span<const pid_t> pids);
+
+// While this descriptor (of signals, say) is readable, nobody is waited for longer than 50 ms. -1:
+// none.
+void hurry_while_readable(int fd);
+[[nodiscard]] bool is_hurried();
+// One more line for take_news().
+void add_news(std::string line);
 
 struct Silent {
     pid_t pid = 0;

@@ -80,7 +80,13 @@ std::unique_ptr<ReaderHandle> ReaderPool::take_idle() {
     return spawn_reader();
 }
 
+bool ReaderPool::is_hurried() const {
+    return hurry_fd_ >= 0 && is_readable(hurry_fd_, 0);
+}
+
 std::uint64_t ReaderPool::patience_ns() const {
+    if (is_hurried())
+        return LEAST_PATIENCE_NS;
     const std::size_t halves = silences_.size() / PATIENCE_HALVES_EVERY;
     return std::max(LEAST_PATIENCE_NS, FIRST_PATIENCE_NS >> std::min<std::size_t>(halves, 8));
 }
@@ -115,7 +121,7 @@ void ReaderPool::note_silence(const Party &party, const std::string &what,
         silence.waiting = std::move(reader);
     else if (!reader->kill())
         stuck_.push_back(std::move(reader));
-    if (is_new)
+    if (is_new && (party.pid == NO_PROCESS || party.path.empty()))
         add_news(text_of({party.pid, what}));
 }
 
@@ -165,7 +171,8 @@ std::vector<Silent> ReaderPool::silent() {
         parties.push_back(party);
     std::vector<Silent> all;
     for (const Party &party : parties)
-        if (Silence &silence = silences_.find(party)->second; !is_over(party, silence))
+        if (Silence &silence = silences_.find(party)->second;
+            !is_over(party, silence) && (party.pid == NO_PROCESS || party.path.empty()))
             all.push_back({party.pid, silence.what});
     return all;
 }
@@ -203,13 +210,12 @@ std::optional<ReaderReply> ReaderPool::ask(const Party &party, const ReaderReque
         return std::nullopt; // it was killed, by the OOM killer for example
     }
     const std::uint64_t begin_ns = monotonic_ns();
-    const std::uint64_t patience = patience_ns();
     std::uint64_t moved_ns = begin_ns;
     while (!is_readable(reader->socket(), LOOK_AGAIN_MS)) {
         const std::uint64_t now_ns = monotonic_ns();
         if (reader->gets_on())
             moved_ns = now_ns;
-        if (now_ns - moved_ns >= patience || now_ns - begin_ns >= LONGEST_NS) {
+        if (now_ns - moved_ns >= patience_ns() || now_ns - begin_ns >= LONGEST_NS) {
             note_silence(party, what, std::move(reader));
             errno = ETIMEDOUT;
             return std::nullopt;

@@ -22,7 +22,7 @@ namespace collwire::foreign {
 // Whose answer is waited for: a process, or a file that is no process's.
 struct Party {
     pid_t pid = NO_PROCESS;
-    std::string path; // of a file alone
+    std::string path; // of a file alone, or one that a process answers for separately
     friend auto operator<=>(const Party &, const Party &) = default;
 };
 
@@ -41,6 +41,9 @@ public:
 
     [[nodiscard]] bool answers(const Party &party);
     [[nodiscard]] std::vector<Silent> silent();
+    void hurry_while_readable(int fd) { hurry_fd_ = fd; }
+    [[nodiscard]] bool is_hurried() const;
+    void add_news(std::string line);
     std::vector<std::string> take_news() { return std::exchange(news_, {}); }
 
 private:
@@ -61,7 +64,6 @@ private:
     // Removes a silence that is over.
     [[nodiscard]] bool is_over(const Party &party, Silence &silence);
     [[nodiscard]] std::size_t n_waiting() const;
-    void add_news(std::string line);
 
     std::vector<std::unique_ptr<ReaderHandle>> idle_;
     std::map<Party, Silence> silences_;
@@ -70,6 +72,7 @@ private:
     std::uint64_t news_since_ns_ = 0;
     std::size_t n_news_ = 0;
     bool was_refused_ = false;
+    int hurry_fd_ = -1;
 };
 
 } // namespace collwire::foreign

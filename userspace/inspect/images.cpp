@@ -2,6 +2,7 @@
 #include "userspace/inspect/images.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include <fmt/format.h>
@@ -14,6 +15,8 @@
 
 namespace collwire::inspect {
 namespace {
+
+constexpr std::chrono::milliseconds MOST_CHECKING{5'000};
 
 struct Mapped {
     std::size_t process = 0;
@@ -84,12 +87,19 @@ Images find_images(std::span<const pid_t> pids, const std::vector<std::string> &
         identities.push_back(identity);
         to_look.push_back(path);
     }
-    const auto looks = nccl::check_for_nccl(to_look);
+    nccl::ReaderTimes times;
+    times.all = MOST_CHECKING;
+    const auto looks = nccl::check_for_nccl(to_look, times);
     std::map<process::FileIdentity, std::size_t> indices;
     for (std::size_t i = 0; i < looks.size(); ++i) {
+        const auto shown = std::ranges::find(mapped, identities[i], &Mapped::identity);
+        if (looks[i].verdict == nccl::FileCheck::Verdict::Silent ||
+            looks[i].verdict == nccl::FileCheck::Verdict::NotReached)
+            foreign::add_news(fmt::format("process {}: {} does not answer in time: whether it has "
+                                          "NCCL in it is not known. Fix: check its file system",
+                                          shown->pid, shown->mapping.path));
         if (looks[i].verdict != nccl::FileCheck::Verdict::Nccl)
             continue;
-        const auto shown = std::ranges::find(mapped, identities[i], &Mapped::identity);
         indices.emplace(identities[i], found.images.size());
         found.images.push_back(make_image(*shown, to_look[i], symbols));
     }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <string>
 
 #include <bpf/libbpf.h>
 #include <fcntl.h>
@@ -11,8 +13,30 @@
 #include <unistd.h>
 
 namespace collwire::loader {
+namespace {
 
-void take_off(std::span<bpf_link *const> links) {
+// Returns when each of them has answered, or has exited: reading the command line takes the lock
+// that removing a probe waits for.
+void wait_for(std::span<const pid_t> pids) {
+    for (const int signal_number : {SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGPIPE})
+        signal(signal_number, SIG_IGN);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        close(standard);
+    for (const pid_t pid : pids) {
+        const std::string path = "/proc/" + std::to_string(pid) + "/cmdline";
+        const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        char first = 0;
+        static_cast<void>(!read(file, &first, 1));
+        close(file);
+    }
+}
+
+} // namespace
+
+void take_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by) {
     if (std::ranges::all_of(links, [](const bpf_link *link) { return link == nullptr; }))
         return;
     std::array<int, 2> ends{-1, -1};
@@ -23,6 +47,8 @@ void take_off(std::span<bpf_link *const> links) {
         // Waits until the other end is closed, or its process has exited.
         while (read(ends[0], &nothing, 1) < 0 && errno == EINTR) {
         }
+        if (!held_by.empty())
+            wait_for(held_by);
         _exit(0);
     }
     for (bpf_link *link : links)
@@ -30,7 +56,7 @@ void take_off(std::span<bpf_link *const> links) {
     for (const int end : ends)
         if (end >= 0)
             close(end);
-    if (child > 0)
+    if (child > 0 && held_by.empty())
         while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
         }
 }

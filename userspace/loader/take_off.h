@@ -4,6 +4,8 @@
 
 #include <span>
 
+#include <sys/types.h>
+
 struct bpf_link;
 
 namespace collwire::loader {
@@ -14,6 +16,8 @@ namespace collwire::loader {
 // EINTR), and does not retry. So a child holds the last descriptors and only exits: an exiting
 // process takes no signal. Without a child they are closed here. Takes ownership of the links; null
 // ones are skipped.
-void take_off(std::span<bpf_link *const> links);
+// `held_by`: processes that would keep the kernel waiting (process::silent_users). Then a process
+// that stays behind keeps the links until they answer, and take_off does not wait for it.
+void take_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by = {});
 
 } // namespace collwire::loader

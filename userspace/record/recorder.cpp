@@ -400,6 +400,7 @@ int Recorder::run() {
     raise_file_limit();
     if (auto opened = signals_.open(); !opened)
         return fail(opened.failure());
+    foreign::hurry_while_readable(signals_.fd());
     session_.on_record([this](const cw_header &record) {
         if (record.kind < CW_KIND_RECORDER)
             writer_->append(record);

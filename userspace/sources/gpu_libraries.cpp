@@ -18,6 +18,7 @@
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/take_off.h"
 #include "userspace/process/guest_library.h"
+#include "userspace/process/silent_users.h"
 #include "userspace/source/probe_record.h"
 
 namespace collwire::sources {
@@ -235,6 +236,15 @@ bool GpuLibraries::attach_all(Copy &copy, bpf_program *program, std::uint64_t of
 void GpuLibraries::place(Copy &copy) {
     if (!programs_ || !copy.sites || copy.placed_ns != 0 || !copy.problem.empty())
         return;
+    process::ProbedFile probed{{}, {copy.path}};
+    for (const process::FileIdentity &name : copy.names)
+        probed.inodes.insert(name.inode);
+    if (const auto silent = process::silent_users(probed); !silent.empty()) {
+        copy.problem = fmt::format("{}: gets no probes, since the kernel would wait for {}. Fix: "
+                                   "end that process, and record again",
+                                   copy.path, process::text_of_silent(silent));
+        return;
+    }
     if (!attach_all(copy, programs_->batch, copy.sites->batch_bytes, 0, copy.batch_links)) {
         loader::take_off(std::exchange(copy.batch_links, {}));
         return;
@@ -266,25 +276,39 @@ void GpuLibraries::arm() {
         arm(copy);
 }
 
+std::vector<pid_t> GpuLibraries::silent_users() const {
+    process::ProbedFile probed;
+    for (const Copy &copy : copies_) {
+        if (copy.batch_links.empty() && copy.arm_links.empty())
+            continue;
+        probed.paths.insert(copy.path);
+        for (const process::FileIdentity &name : copy.names)
+            probed.inodes.insert(name.inode);
+    }
+    return probed.paths.empty() ? std::vector<pid_t>{} : process::silent_users(probed);
+}
+
 void GpuLibraries::disarm() {
     is_armed_ = false;
+    const auto held_by = silent_users();
     std::vector<bpf_link *> links;
     for (Copy &copy : copies_) {
         links.insert(links.end(), copy.arm_links.begin(), copy.arm_links.end());
         copy.arm_links.clear();
     }
-    loader::take_off(links);
+    loader::take_off(links, held_by);
 }
 
 void GpuLibraries::detach() {
     disarm();
     programs_.reset();
+    const auto held_by = silent_users();
     std::vector<bpf_link *> links;
     for (Copy &copy : copies_) {
         links.insert(links.end(), copy.batch_links.begin(), copy.batch_links.end());
         copy.batch_links.clear();
     }
-    loader::take_off(links);
+    loader::take_off(links, held_by);
 }
 
 void GpuLibraries::forget_ended_users(Copy &copy) {

@@ -100,6 +100,7 @@ private:
     [[nodiscard]] Copy *copy_of(const process::FileIdentity &file);
     [[nodiscard]] Copy *probed_in(const process::ProcessView &view, const process::Mapping &mapping,
                                   const Sites &sites);
+    [[nodiscard]] std::vector<pid_t> silent_users() const;
     static Copy read(process::MappedFile file, const process::FileStatus &status, std::string path);
     void drop_older(const process::FileIdentity &file);
     void place(Copy &copy);

@@ -13,6 +13,7 @@
 #include "userspace/elf/probe_point.h"
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/take_off.h"
+#include "userspace/process/silent_users.h"
 #include "userspace/source/probe_record.h"
 #include "userspace/verbs/ops_scan.h"
 #include "userspace/verbs/wr_scan.h"
@@ -306,6 +307,15 @@ void PostsSites::attach_allowed() {
 void PostsSites::attach_site(Site &site) {
     if (site.same_as || site.link != nullptr || site.failed)
         return;
+    const Library &library = libraries_[site.library];
+    if (const auto silent = process::silent_users({{library.inode}, {library.path}});
+        !silent.empty()) {
+        site.failed = true;
+        problem(fmt::format("{}: gets no probes, since the kernel would wait for {}: its posts are "
+                            "not counted. Fix: end that process, and record again",
+                            library.path, process::text_of_silent(silent)));
+        return;
+    }
     const loader::LibbpfLog log;
     errno = 0;
     site.link = bpf_program__attach_uprobe((*programs_)[site.call], false, -1,
@@ -330,9 +340,16 @@ void PostsSites::attach(const Programs &programs) {
 void PostsSites::detach() {
     programs_.reset();
     std::vector<bpf_link *> links;
-    for (Site &site : sites_)
+    process::ProbedFile probed;
+    for (Site &site : sites_) {
+        if (site.link == nullptr)
+            continue;
+        probed.inodes.insert(libraries_[site.library].inode);
+        probed.paths.insert(libraries_[site.library].path);
         links.push_back(std::exchange(site.link, nullptr));
-    loader::take_off(links);
+    }
+    if (!links.empty())
+        loader::take_off(links, process::silent_users(probed));
 }
 
 std::size_t PostsSites::n_placed() const {

@@ -17,7 +17,8 @@ struct FileCheck {
     enum class Verdict {
         NotReached, // no time, or no process: ask again
         Unopened,   // ask again if a process has mapped it
-        Unreadable, // a reader of its own failed on the file or its file system
+        Silent,     // its file system did not answer in time: ask again, later
+        Unreadable, // a reader of its own failed on the file
         Other,
         Nccl, // defines ncclAllReduce, in .symtab or .dynsym
     };

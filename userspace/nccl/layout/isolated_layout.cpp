@@ -280,7 +280,10 @@ std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,
         // the file, the file is unreadable.
         const std::size_t culprit = answer.n_opened < left.size() ? answer.n_opened : n_checked;
         if (in_time && culprit < left.size() && (culprit == 0 || answer.n_opened < left.size())) {
-            checks[left[culprit]] = {FileCheck::Verdict::Unreadable, {}, answer.problem};
+            checks[left[culprit]] = {answer.in_time ? FileCheck::Verdict::Unreadable
+                                                    : FileCheck::Verdict::Silent,
+                                     {},
+                                     answer.problem};
             left.erase(left.begin() + static_cast<std::ptrdiff_t>(culprit));
         }
         left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(n_checked));

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "userspace/foreign/foreign.h"
 #include "userspace/inventory/files.h"
 
 namespace collwire::nccl {
@@ -33,7 +34,9 @@ constexpr std::size_t MAX_ANSWER_BYTES = 16UL << 20;
 constexpr std::size_t MAX_PROC_BYTES = 4UL << 20;
 constexpr unsigned NOBODY = 65534;
 constexpr char OPENED = '.';
-constexpr milliseconds AFTER_KILL{200};
+constexpr milliseconds AFTER_KILL{50};
+constexpr milliseconds HURRIED_SILENCE{50};
+constexpr milliseconds::rep LOOK_AGAIN = 100; // whether there is a hurry
 // Readers that cannot be killed: they wait for a file system.
 constexpr std::size_t MAX_STUCK = 16;
 
@@ -209,7 +212,8 @@ public:
         auto heard = steady_clock::now();
         bool ended = false;
         while (process_ >= 0 && !ended && text_.size() < MAX_ANSWER_BYTES) {
-            const auto until = std::min(end, heard + times.silence);
+            const auto silence = foreign::is_hurried() ? HURRIED_SILENCE : times.silence;
+            const auto until = std::min({end, heard + silence});
             const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now()).count();
             if (left <= 0 && (until == end || !gets_on()))
                 break;
@@ -218,7 +222,7 @@ public:
                 continue;
             }
             // It may close its end and keep running.
-            ended = wait(static_cast<int>(left));
+            ended = wait(static_cast<int>(std::min(left, LOOK_AGAIN)));
             if (read_what_is_there())
                 heard = steady_clock::now();
         }

@@ -18,9 +18,8 @@ namespace collwire::nccl {
 
 // The caller waits no longer than this, even if a file system hangs.
 struct ReaderTimes {
-    // Without output or other progress of the reader. More than a hundred times what the largest
-    // official build takes.
-    std::chrono::milliseconds silence{5'000};
+    // Without output or other progress of the reader: it waits for a file system.
+    std::chrono::milliseconds silence{1'500};
     std::chrono::milliseconds all{60'000};
     std::chrono::seconds cpu{10}; // of the reader
 };

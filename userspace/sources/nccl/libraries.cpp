@@ -20,6 +20,7 @@
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/return_probes.h"
 #include "userspace/loader/take_off.h"
+#include "userspace/process/silent_users.h"
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/sources/nccl/read_names.h"
 
@@ -154,6 +155,9 @@ bool asked_for_bounded_walk() {
     return value != nullptr && std::string_view{value} == "1";
 }
 
+constexpr std::uint64_t MOST_PLACING_NS = 2'000'000'000;
+constexpr std::uint64_t MOST_PLACING_IN_TICK_NS = 300'000'000;
+
 std::vector<std::string> problems_of(const NcclLibrary &library) {
     std::vector<std::string> all;
     if (!library.problem.empty())
@@ -163,6 +167,13 @@ std::vector<std::string> problems_of(const NcclLibrary &library) {
                                   "launches of more than about 1,000 operations are truncated: "
                                   "{}",
                                   library.path, library.loop_refused));
+    if (!library.waits_for.empty())
+        all.push_back(fmt::format("{}: gets no probes while the kernel would wait for {}: NCCL in "
+                                  "it is not recorded until then. Fix: end that process",
+                                  library.path, process::text_of_silent(library.waits_for)));
+    else if (library.is_waiting)
+        all.push_back(fmt::format("{}: gets its probes later: there are many files with NCCL",
+                                  library.path));
     if (library.problem.empty() && is_calls_only(library))
         all.push_back(fmt::format("{}: API-only: {}", library.path, library.layout.calls_only));
     for (const std::string &missing : library.missing)
@@ -193,22 +204,54 @@ Result<void> NcclLibraries::reattach_probes() {
 }
 
 void NcclLibraries::detach_probes() {
+    const auto held_by = silent_users_of_probed();
     std::vector<bpf_link *> all;
     for (const auto &library : libraries_) {
         all.insert(all.end(), library->links.begin(), library->links.end());
         library->links.clear();
     }
-    loader::take_off(all);
+    loader::take_off(all, held_by);
 }
 
 void NcclLibraries::attach() {
     attached_ = true;
+    const std::uint64_t end_ns = monotonic_ns() + MOST_PLACING_NS;
     for (std::size_t i = 0; i < libraries_.size(); ++i) {
-        if (libraries_[i]->is_requested || n_probed() < max_probed_)
-            place(*libraries_[i]);
+        NcclLibrary &library = *libraries_[i];
+        if (monotonic_ns() >= end_ns && !library.is_requested)
+            library.is_waiting = library.placed_ns == 0 && library.problem.empty();
+        else if (library.is_requested || n_probed() < max_probed_)
+            place(library);
         merge_copies();
     }
     refuse_the_rest();
+}
+
+std::optional<std::uint32_t> NcclLibraries::place_waiting() {
+    const std::uint64_t end_ns = monotonic_ns() + MOST_PLACING_IN_TICK_NS;
+    std::optional<std::uint32_t> before;
+    for (const auto &library : libraries_) {
+        if (!attached_ || !library->is_waiting)
+            continue;
+        place(*library);
+        if (library->placed_ns != 0 && !before)
+            before = library->id - 1;
+        if (monotonic_ns() >= end_ns)
+            break;
+    }
+    return before;
+}
+
+std::vector<pid_t> NcclLibraries::silent_users_of_probed() const {
+    process::ProbedFile probed;
+    for (const auto &library : libraries_) {
+        if (library->links.empty())
+            continue;
+        probed.paths.insert(library->path);
+        for (const process::FileIdentity &name : library->names)
+            probed.inodes.insert(name.inode);
+    }
+    return probed.paths.empty() ? std::vector<pid_t>{} : process::silent_users(probed);
 }
 
 NcclLibrary *NcclLibraries::find(std::uint32_t id) const {
@@ -219,6 +262,10 @@ NcclLibrary *NcclLibraries::find(std::uint32_t id) const {
 
 std::vector<std::string> NcclLibraries::problems() const {
     std::vector<std::string> all = past_problems_;
+    if (n_unread_ != 0)
+        all.push_back(fmt::format("{} file(s) with NCCL are still to be read, most used first: "
+                                  "their processes are recorded from then on",
+                                  n_unread_));
     for (const auto &library : libraries_)
         for (std::string &problem : problems_of(*library))
             if (std::ranges::find(all, problem) == all.end())
@@ -248,6 +295,13 @@ std::uint64_t NcclLibraries::missed() const {
 
 void NcclLibraries::place(NcclLibrary &library) {
     if (library.placed_ns != 0 || !library.problem.empty())
+        return;
+    process::ProbedFile probed{{}, {library.path}};
+    for (const process::FileIdentity &name : library.names)
+        probed.inodes.insert(name.inode);
+    library.waits_for = process::silent_users(probed);
+    library.is_waiting = !library.waits_for.empty();
+    if (library.is_waiting)
         return;
     auto placed = load(library);
     // The file may have changed since its layout was made.

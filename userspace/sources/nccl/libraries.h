@@ -56,7 +56,9 @@ struct NcclLibrary {
     nccl::LibraryLayout layout;
     std::optional<cw_nccl_layout>
         bpf_layout;                   // for the BPF programs; empty: the layout does not fit
-    std::string problem;              // why it is not recorded; empty: it is
+    std::string problem;              // why it is not recorded; empty: it is, or will be
+    bool is_waiting = false;          // its probes could not be placed yet
+    std::vector<pid_t> waits_for;     // processes that keep the kernel from placing them
     std::string loop_refused;         // why long lists are truncated; empty: they are not
     std::string sockets_refused;      // why closed sockets are not emitted; empty: they are
     std::vector<std::string> missing; // requested probes that are missing, a clause each
@@ -91,6 +93,9 @@ public:
     // the longest time. If all have users, it is refused until a place is free.
     void attach();
     void detach();
+    // Places the probes of libraries that had to wait, for a limited time. The number before that
+    // of the first of them, if there was one.
+    std::optional<std::uint32_t> place_waiting();
     // Detaches the probes, and attaches them again. The BPF programs keep their state.
     void detach_probes();
     Result<void> reattach_probes();
@@ -138,10 +143,12 @@ private:
         process::Mapping mapping;
         process::FileStatus status;
         std::string file; // a path to it for this process
+        std::size_t n_users = 1;
     };
 
     void collect(pid_t pid, std::vector<Candidate> &candidates, Scanned &scanned);
     // False: not classified.
+    void note_silent(const Candidate &candidate);
     bool classify(Candidate candidate, const nccl::FileCheck &check);
     [[nodiscard]] NcclLibrary *library_of(const process::FileIdentity &file) const;
     // Null: no reader could be started.
@@ -168,6 +175,7 @@ private:
     void find_users();
     void add_problem(std::string problem);
     void place(NcclLibrary &library);
+    [[nodiscard]] std::vector<pid_t> silent_users_of_probed() const;
     Result<void> load(NcclLibrary &library);
     Result<void> load_any_walk(NcclLibrary &library);
     Result<void> load(NcclLibrary &library, bool loop);
@@ -183,8 +191,14 @@ private:
     std::size_t max_probed_;
     std::uint64_t checked_unused_ns_ = 0;
     std::uint32_t last_id_ = 0;
+    std::size_t n_unread_ = 0; // files with NCCL that there was no time for
     bool attached_ = false;
+    struct SilentFile {
+        std::uint64_t again_ns = 0;
+        std::uint64_t pause_ns = 0;
+    };
     std::set<process::FileIdentity> not_nccl_;       // files that are not NCCL
+    std::map<process::FileIdentity, SilentFile> silent_files_; // whose file system does not answer
     std::map<process::FileIdentity, pid_t> refused_; // without room, and a process that maps each
     std::set<pid_t> retry_pids_;                     // processes with refused libraries
     Inodes retry_inodes_;                            // their files

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "userspace/foreign/foreign.h"
 #include "userspace/loader/take_off.h"
 #include "userspace/nccl/layout/bpf_layout.h"
@@ -21,8 +23,13 @@ namespace collwire::sources {
 namespace {
 
 constexpr std::size_t MAX_FILES = 65536;
+constexpr std::chrono::milliseconds MOST_CHECKING{3'000};
 // Before breakpoints are placed, copies of one file cannot be recognised.
 constexpr std::size_t COPIES_OF_ONE = 8;
+constexpr std::uint64_t FIRST_PAUSE_NS = 15'000'000'000;
+constexpr std::uint64_t LONGEST_PAUSE_NS = 600'000'000'000;
+constexpr std::uint64_t MOST_SCANNING_NS = 2'000'000'000;
+constexpr std::uint64_t MOST_SCANNING_IN_TICK_NS = 300'000'000;
 constexpr std::byte BREAKPOINT{0xcc};
 
 // The breakpoints of a library's probes in a mapping of its file.
@@ -93,6 +100,9 @@ void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Scann
         scanned.unfinished.push_back(pid);
         return;
     }
+    const auto is_unfinished = [&] {
+        return !scanned.unfinished.empty() && scanned.unfinished.back() == pid;
+    };
     for (std::size_t i = 0; i < files.size(); ++i) {
         const process::Mapping &mapping = files[i];
         const auto &status = statuses[i];
@@ -105,9 +115,16 @@ void NcclLibraries::collect(pid_t pid, std::vector<Candidate> &candidates, Scann
         if (library != nullptr || status->bytes < nccl::LEAST_FILE_BYTES ||
             not_nccl_.contains(file) || refused_.contains(file)) {
             scanned.inodes.insert({mapping.inode, file.inode});
-        } else if (std::ranges::none_of(candidates, [&file](const Candidate &known) {
-                       return known.status.identity == file;
-                   })) {
+        } else if (const auto silent = silent_files_.find(file);
+                   silent != silent_files_.end() && monotonic_ns() < silent->second.again_ns) {
+            if (!is_unfinished())
+                scanned.unfinished.push_back(pid);
+        } else if (const auto known = std::ranges::find_if(
+                       candidates,
+                       [&file](const Candidate &one) { return one.status.identity == file; });
+                   known != candidates.end()) {
+            ++known->n_users;
+        } else {
             candidates.push_back(
                 {pid, mapping, *status, process::MappedFile::path_of(pid, mapping)});
         }
@@ -126,20 +143,40 @@ NcclLibraries::Scanned NcclLibraries::scan(const std::vector<pid_t> &pids) {
         foreign::ask(pids);
     for (const pid_t pid : pids)
         collect(pid, candidates, scanned);
+    std::ranges::stable_sort(candidates, std::ranges::greater{}, &Candidate::n_users);
     std::vector<std::string> paths;
     paths.reserve(candidates.size());
     for (const Candidate &candidate : candidates)
         paths.push_back(candidate.file);
-    const auto checks = nccl::check_for_nccl(paths);
+    nccl::ReaderTimes times;
+    times.all = MOST_CHECKING;
+    const auto checks = nccl::check_for_nccl(paths, times);
+    const std::uint64_t end_ns = monotonic_ns() + (attached_ ? MOST_SCANNING_IN_TICK_NS
+                                                             : MOST_SCANNING_NS);
+    n_unread_ = 0;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
         const pid_t pid = candidates[i].pid;
+        const bool is_late = i != 0 && monotonic_ns() >= end_ns;
+        n_unread_ += is_late && checks[i].verdict == nccl::FileCheck::Verdict::Nccl ? 1 : 0;
         const std::array inodes{candidates[i].mapping.inode, candidates[i].status.identity.inode};
-        if (classify(std::move(candidates[i]), checks[i]))
+        if (!is_late && classify(std::move(candidates[i]), checks[i]))
             scanned.inodes.insert(inodes.begin(), inodes.end());
         else if (std::ranges::find(scanned.unfinished, pid) == scanned.unfinished.end())
             scanned.unfinished.push_back(pid);
     }
     return scanned;
+}
+
+// Its process is scanned again and again, and the file only after a pause.
+void NcclLibraries::note_silent(const Candidate &candidate) {
+    if (silent_files_.size() >= MAX_FILES)
+        silent_files_.clear();
+    SilentFile &file = silent_files_[candidate.status.identity];
+    file.pause_ns = std::clamp(2 * file.pause_ns, FIRST_PAUSE_NS, LONGEST_PAUSE_NS);
+    file.again_ns = monotonic_ns() + file.pause_ns;
+    add_problem(fmt::format("process {}: {} does not answer in time: whether it has NCCL in it is "
+                            "not known, and asked again later. Fix: check its file system",
+                            candidate.pid, candidate.mapping.path));
 }
 
 bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) {
@@ -149,6 +186,11 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
     const bool is_there = now && now->identity == candidate.status.identity;
     if (check.verdict == NotReached || !is_there)
         return false;
+    if (check.verdict == Silent) {
+        note_silent(candidate);
+        return false;
+    }
+    silent_files_.erase(candidate.status.identity);
     if (check.verdict == Nccl) {
         if (NcclLibrary *same = probed_in(candidate.pid, candidate.mapping, check.build_id)) {
             same->names.insert(candidate.status.identity);
@@ -333,7 +375,8 @@ void NcclLibraries::refuse(const process::FileIdentity &file, pid_t pid) {
 // Libraries that were found before attach().
 void NcclLibraries::refuse_the_rest() {
     std::erase_if(libraries_, [this](const auto &library) {
-        if (!library->found_in || library->placed_ns != 0 || !library->problem.empty())
+        if (!library->found_in || library->is_waiting || library->placed_ns != 0 ||
+            !library->problem.empty())
             return false;
         for (const process::FileIdentity &name : library->names)
             refuse(name, library->found_in->first);
@@ -378,7 +421,7 @@ void NcclLibraries::adopt_status(NcclLibrary &library, const process::FileStatus
 }
 
 void NcclLibraries::release(NcclLibrary &library) {
-    loader::take_off(library.links);
+    loader::take_off(library.links, silent_users_of_probed());
     library.links.clear();
     library.programs.reset();
     for (source::PlannedProbe &probe : library.probes)

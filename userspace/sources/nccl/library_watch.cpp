@@ -50,6 +50,8 @@ void LibraryWatch::poll(bool starts_segment) {
     const auto retry = libraries_.take_retry_pids();
     unfinished_.insert(unfinished_.end(), retry.begin(), retry.end());
     scan_mapped();
+    if (const auto before = libraries_.place_waiting())
+        options_.on_new_libraries(*before);
     if (!starts_segment)
         forget_libraries();
     if (const auto again = libraries_.release_unused(monotonic_ns());
