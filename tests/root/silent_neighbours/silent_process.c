@@ -186,8 +186,8 @@ static void *hide_command_line(void *arguments) {
         ioctl(faults, UFFDIO_REGISTER, &range) != 0 || madvise(page, PAGE, MADV_DONTNEED) != 0)
         stop("userfaultfd");
     say_ready(0);
-    for (;;)
-        pause();
+    pause();
+    return NULL;
 }
 
 int main(int argc, char **argv) {
