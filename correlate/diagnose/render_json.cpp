@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/foreign_text.h"
 #include "correlate/diagnose/render.h"
 
 namespace collwire::diagnose {
@@ -108,7 +109,7 @@ std::string render_json(const Diagnosis &diagnosis, std::string_view tool_versio
         {"warnings", diagnosis.warnings}, {"unready", std::move(unready)},
         {"circles", std::move(circles)},  {"communicators", std::move(comms)}};
     // Names come from files: bytes that are not UTF-8 must not throw.
-    return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return escaped_json(document.dump(1, ' ', false, Json::error_handler_t::replace)) + "\n";
 }
 
 } // namespace collwire::diagnose

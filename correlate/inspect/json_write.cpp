@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/foreign_text.h"
 #include "correlate/inspect/json.h"
 #include "correlate/inspect/waits.h"
 
@@ -342,7 +343,7 @@ std::string render_json(const Inspection &inspection) {
                            {"processes", std::move(processes)},
                            {"ports", std::move(ports)}};
     // Names come from processes and files: bytes that are not UTF-8 must not throw.
-    return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return escaped_json(document.dump(1, ' ', false, Json::error_handler_t::replace)) + "\n";
 }
 
 } // namespace collwire::inspect

@@ -78,13 +78,15 @@ private:
         }
         for (const auto &[name, sum] : by_class)
             if (name == capture::loss_class_name(CW_LOSS_STANDSTILL))
-                warn(fmt::format("LOSS: the recorder stood still {} time(s), for more than 3 s each, "
-                                 "on {}: samples are missing, and states between them",
-                                 sum.first, list_of(sum.second)));
+                warn(fmt::format(
+                    "LOSS: the recorder stood still {} time(s), for more than 3 s each, "
+                    "on {}: samples are missing, and states between them",
+                    sum.first, list_of(sum.second)));
             else
-                warn(fmt::format("LOSS: {} record(s) of class {} were lost on {}: their contents are "
-                             "missing from the numbers below",
-                             sum.first, name, list_of(sum.second)));
+                warn(fmt::format(
+                    "LOSS: {} record(s) of class {} were lost on {}: their contents are "
+                    "missing from the numbers below",
+                    sum.first, name, list_of(sum.second)));
     }
 
     void captures() {

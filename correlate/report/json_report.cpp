@@ -9,6 +9,7 @@
 #include <numeric>
 #include <ostream>
 
+#include "base/foreign_text.h"
 #include "collwire/record.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/report/json_errors.h"
@@ -30,7 +31,7 @@ namespace {
 
 // Names come from captures; bytes that are not UTF-8 become U+FFFD.
 std::string dump(const Json &json, int indent = -1) {
-    return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+    return escaped_json(json.dump(indent, ' ', false, Json::error_handler_t::replace));
 }
 
 class JsonReportWriter {

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <ctime>
 
+#include "base/foreign_text.h"
+
 namespace collwire::report {
 
 namespace {
@@ -101,11 +103,7 @@ std::string short_duration(std::uint64_t ns) {
 }
 
 std::string printable(std::string_view text) {
-    std::string safe(text);
-    for (char &character : safe)
-        if (static_cast<unsigned char>(character) < 0x20 || character == 0x7f)
-            character = '?';
-    return safe;
+    return escaped(text);
 }
 
 } // namespace collwire::report

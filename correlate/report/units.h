@@ -30,7 +30,7 @@ namespace collwire::report {
 [[nodiscard]] std::string duration(std::uint64_t ns);
 // "123 us", "12.3 ms"; from 1 s on like duration()
 [[nodiscard]] std::string short_duration(std::uint64_t ns);
-// Replaces control characters: text from a capture goes to a terminal.
+// Text from a capture goes to a terminal: base/foreign_text.h.
 [[nodiscard]] std::string printable(std::string_view text);
 
 } // namespace collwire::report

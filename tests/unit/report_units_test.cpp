@@ -31,7 +31,7 @@ TEST(ReportUnits, NumbersForPeople) {
     EXPECT_EQ(short_duration(123'400), "123 us");
     EXPECT_EQ(short_duration(12'340'000), "12.3 ms");
     EXPECT_EQ(short_duration(12'340'000'000), "12.3 s");
-    EXPECT_EQ(printable("a\x1b[1mb\n"), "a?[1mb?");
+    EXPECT_EQ(printable("a\x1b[1mb\n"), "a\\x1b[1mb\\x0a");
 }
 
 TEST(ReportTable, ShortensThenDropsColumnsToFit) {

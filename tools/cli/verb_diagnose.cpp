@@ -10,16 +10,26 @@
 #include "correlate/diagnose/diagnosis.h"
 #include "correlate/diagnose/render.h"
 #include "correlate/inspect/json.h"
+#include "tools/cli/print_error.h"
 #include "tools/cli/read_file.h"
 #include "tools/cli/verbs.h"
 
 namespace collwire::cli {
 namespace {
 
+// An inspection of a process with 64 operations in flight has about 100 KiB; parsing takes ten
+// times the memory of the text.
+constexpr std::size_t MAX_INSPECTION_BYTES = 64UL << 20U;
+
 Result<inspect::Inspection> read_inspection(const std::string &path) {
-    const auto bytes = read_file(path);
+    const auto bytes = read_file(path, MAX_INSPECTION_BYTES + 1);
     if (!bytes)
         return bytes.failure();
+    if (bytes->size() > MAX_INSPECTION_BYTES)
+        return error(ErrorKind::BadInput,
+                     fmt::format("{}: larger than {} MiB, which no inspection of a node is. Fix: "
+                                 "inspect fewer processes at once",
+                                 path, MAX_INSPECTION_BYTES >> 20U));
     auto parsed =
         inspect::parse_inspection({reinterpret_cast<const char *>(bytes->data()), bytes->size()});
     if (!parsed)
@@ -39,7 +49,7 @@ int run_diagnose(const DiagnoseCommand &command) {
             continue;
         }
         // The other files may be enough.
-        fmt::print(stderr, "collwire diagnose: {}\n", read.failure().message);
+        print_error("collwire diagnose: {}\n", read.failure().message);
         worst = worst == EXIT_DONE ? exit_status_of(read.failure()) : worst;
     }
     if (inspections.empty())

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/exit_status.h"
+#include "tools/cli/print_error.h"
 #include "tools/cli/verbs.h"
 #include "userspace/doctor/doctor.h"
 #include "userspace/nccl/layout/file_layout.h"
@@ -62,13 +63,13 @@ int check_library(const DoctorCommand &command) {
     const auto layout =
         nccl::layout_of_file(command.nccl_file, {absolute.string(), command.symbols});
     if (!layout) {
-        fmt::print(stderr, "collwire doctor: {}\n", layout.failure().message);
+        print_error("collwire doctor: {}\n", layout.failure().message);
         return exit_status_of(layout.failure());
     }
     if (!command.export_directory.empty()) {
         const auto saved = nccl::save_layout(*layout, command.export_directory, COLLWIRE_VERSION);
         if (!saved) {
-            fmt::print(stderr, "collwire doctor: {}\n", saved.failure().message);
+            print_error("collwire doctor: {}\n", saved.failure().message);
             return EXIT_FAILED;
         }
         return print(*saved + "\n", 0);

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "base/exit_status.h"
+#include "base/foreign_text.h"
 #include "collwire/record.h"
 #include "correlate/capture/kinds.h"
 #include "correlate/capture/reader.h"
+#include "tools/cli/print_error.h"
 #include "tools/cli/read_file.h"
 #include "tools/cli/record_json.h"
 #include "tools/cli/verbs.h"
@@ -24,8 +26,8 @@ namespace {
 int print_record(const cw_header &header, std::span<const std::byte> record) {
     // Names in a capture are bytes that users chose: invalid UTF-8 is replaced, else dump() throws.
     const std::string line =
-        record_json(header, record)
-            .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+        escaped_json(record_json(header, record)
+                         .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) +
         '\n';
     return std::fwrite(line.data(), 1, line.size(), stdout) == line.size() ? 0 : errno;
 }
@@ -33,7 +35,7 @@ int print_record(const cw_header &header, std::span<const std::byte> record) {
 int dump_file(const std::string &path, const DumpCommand &command, int &write_failure) {
     const auto bytes = read_file(path);
     if (!bytes) {
-        fmt::print(stderr, "collwire dump: {}\n", bytes.failure().message);
+        print_error("collwire dump: {}\n", bytes.failure().message);
         return exit_status_of(bytes.failure());
     }
     const auto summary = capture::read_capture(
@@ -45,16 +47,15 @@ int dump_file(const std::string &path, const DumpCommand &command, int &write_fa
                 write_failure = print_record(header, record);
         });
     if (!summary) {
-        fmt::print(stderr, "collwire dump: {}: {}\n", path, summary.failure().message);
+        print_error("collwire dump: {}: {}\n", path, summary.failure().message);
         return exit_status_of(summary.failure());
     }
     if (!summary->complete())
-        fmt::print(stderr, "collwire dump: {}: {}\n", path, summary->describe());
+        print_error("collwire dump: {}: {}\n", path, summary->describe());
     if (summary->unknown_records > 0)
-        fmt::print(stderr,
-                   "collwire dump: {}: skipped {} record(s) of kinds that this version does not "
-                   "know. Fix: use the collwire that wrote the capture\n",
-                   path, summary->unknown_records);
+        print_error("collwire dump: {}: skipped {} record(s) of kinds that this version does not "
+                    "know. Fix: use the collwire that wrote the capture\n",
+                    path, summary->unknown_records);
     return summary->cut ? EXIT_LOSS : EXIT_DONE;
 }
 
@@ -70,7 +71,7 @@ int run_dump(const DumpCommand &command) {
     const NamedCaptures named = expand_captures(command.paths);
     int worst = EXIT_DONE;
     for (const auto &refused : named.refused) {
-        fmt::print(stderr, "collwire dump: {}\n", refused.failure.message);
+        print_error("collwire dump: {}\n", refused.failure.message);
         worst = worse_of(worst, exit_status_of(refused.failure));
     }
     int write_failure = 0;
@@ -80,8 +81,8 @@ int run_dump(const DumpCommand &command) {
     if (write_failure == 0 && std::fflush(stdout) != 0)
         write_failure = errno;
     if (write_failure != 0) {
-        fmt::print(stderr, "collwire dump: cannot write to standard output: {}\n",
-                   std::strerror(write_failure));
+        print_error("collwire dump: cannot write to standard output: {}\n",
+                    std::strerror(write_failure));
         return EXIT_FAILED;
     }
     return worst;

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "correlate/inspect/json.h"
 #include "correlate/inspect/text.h"
+#include "tools/cli/print_error.h"
 #include "tools/cli/verbs.h"
 #include "userspace/foreign/foreign.h"
 #include "userspace/inspect/inspect.h"
@@ -37,13 +38,13 @@ std::size_t terminal_width() {
 int run_inspect(const InspectCommand &command) {
     const auto between = parse_duration_ns(command.between);
     if (!between || *between > BETWEEN_MAX_NS) {
-        fmt::print(stderr, "collwire inspect: --between {}: {}\n", command.between,
-                   between ? "longer than 60s. Fix: --between 200ms" : between.failure().message);
+        print_error("collwire inspect: --between {}: {}\n", command.between,
+                    between ? "longer than 60s. Fix: --between 200ms" : between.failure().message);
         return EXIT_USAGE;
     }
     if (command.all == !command.pids.empty()) {
-        fmt::print(stderr, "collwire inspect: {}. Fix: collwire inspect PID, or --all\n",
-                   command.all ? "--all and a PID exclude each other" : "no process given");
+        print_error("collwire inspect: {}. Fix: collwire inspect PID, or --all\n",
+                    command.all ? "--all and a PID exclude each other" : "no process given");
         return EXIT_USAGE;
     }
     inspect::Options wanted;
@@ -54,7 +55,7 @@ int run_inspect(const InspectCommand &command) {
     wanted.tool_version = COLLWIRE_VERSION;
     const inspect::Inspection inspection = inspect::inspect(wanted);
     for (const std::string &line : foreign::take_news())
-        fmt::print(stderr, "collwire inspect: {}\n", line);
+        print_error("collwire inspect: {}\n", line);
     const std::string text =
         command.json ? inspect::render_json(inspection)
                      : inspect::render_text(inspection, {terminal_width(), command.rows});
@@ -64,8 +65,8 @@ int run_inspect(const InspectCommand &command) {
         return EXIT_FAILED;
     }
     if (command.all && inspection.processes.empty())
-        fmt::print(stderr, "collwire inspect: no process with NCCL found on this node{}{}\n",
-                   geteuid() == 0 ? "" : " that this user may read. Fix: sudo",
+        print_error("collwire inspect: no process with NCCL found on this node{}{}\n",
+                    geteuid() == 0 ? "" : " that this user may read. Fix: sudo",
                    loader::in_pid_namespace()
                        ? ". This pid namespace is a container's own: processes outside it are not "
                          "visible. Fix: run it outside the container, or with --pid=host "
@@ -73,7 +74,7 @@ int run_inspect(const InspectCommand &command) {
                        : "");
     for (const inspect::Process &process : inspection.processes)
         if (!process.problem.empty()) {
-            fmt::print(stderr, "collwire inspect: pid {}: {}\n", process.pid, process.problem);
+            print_error("collwire inspect: pid {}: {}\n", process.pid, process.problem);
             if (!command.all)
                 return EXIT_FAILED;
         }

@@ -13,6 +13,7 @@
 
 #include "base/exit_status.h"
 #include "collwire/gpu_records.h"
+#include "tools/cli/print_error.h"
 #include "tools/cli/profiler_plugin.h"
 #include "tools/cli/verbs.h"
 #include "userspace/process/guest_library.h"
@@ -26,7 +27,7 @@ constexpr const char *INJECTION = "CUDA_INJECTION64_PATH";
 constexpr const char *PROFILER = "NCCL_PROFILER_PLUGIN";
 
 int refuse(const std::string &message) {
-    fmt::print(stderr, "collwire run: {}\n", message);
+    print_error("collwire run: {}\n", message);
     return EXIT_USAGE;
 }
 
@@ -48,10 +49,9 @@ int run_run(const RunCommand &command) {
         return refuse("no command. Fix: collwire run -- CMD ARGS");
     const auto installed = process::installed_guest_libraries();
     if (installed.empty()) {
-        fmt::print(stderr,
-                   "collwire run: {} is neither next to this program nor in the library folder of "
-                   "its installation. Fix: install it, or build target collwire_cupti\n",
-                   CW_GPU_LIBRARY);
+        print_error("collwire run: {} is neither next to this program nor in the library folder of "
+                    "its installation. Fix: install it, or build target collwire_cupti\n",
+                    CW_GPU_LIBRARY);
         return EXIT_FAILED;
     }
     const std::string &library = installed.front();
@@ -69,7 +69,7 @@ int run_run(const RunCommand &command) {
                                                                    : default_profiler_plugin()));
     if ((has_driver && setenv(INJECTION, library.c_str(), 1) != 0) ||
         (has_profiler && setenv(PROFILER, library.c_str(), 1) != 0)) {
-        fmt::print(stderr, "collwire run: cannot set the environment: {}\n", std::strerror(errno));
+        print_error("collwire run: cannot set the environment: {}\n", std::strerror(errno));
         return EXIT_FAILED;
     }
     std::vector<char *> arguments;

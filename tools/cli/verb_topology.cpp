@@ -11,6 +11,7 @@
 #include "base/exit_status.h"
 #include "correlate/topology/import/importer.h"
 #include "correlate/topology/topology.h"
+#include "tools/cli/print_error.h"
 #include "tools/cli/topology_file.h"
 #include "tools/cli/topology_text.h"
 #include "tools/cli/verbs.h"
@@ -19,7 +20,7 @@ namespace collwire::cli {
 namespace {
 
 int fail(const Error &failure) {
-    fmt::print(stderr, "collwire topology: {}\n", failure.message);
+    print_error("collwire topology: {}\n", failure.message);
     return exit_status_of(failure);
 }
 
@@ -29,11 +30,11 @@ void print_problems(const topology::Problems &problems, std::string_view prefix)
     for (const auto &problem : problems.kept()) {
         const bool is_error = problem.severity == topology::Severity::Error;
         (is_error ? errors : warnings)++;
-        fmt::print(stderr, "{}: {}{}\n", is_error ? "error" : "warning", prefix, problem.message);
+        print_error("{}: {}{}\n", is_error ? "error" : "warning", prefix, problem.message);
     }
     if (errors < problems.errors() || warnings < problems.warnings())
-        fmt::print(stderr, "and {} more errors, {} more warnings\n", problems.errors() - errors,
-                   problems.warnings() - warnings);
+        print_error("and {} more errors, {} more warnings\n", problems.errors() - errors,
+                    problems.warnings() - warnings);
 }
 
 struct Loaded {
@@ -56,14 +57,14 @@ Loaded load(const std::string &path) {
     if (hint.empty())
         print_problems(loaded.checked.problems, path + ": ");
     else
-        fmt::print(stderr, "error: {}: {}\n", path, hint);
+        print_error("error: {}: {}\n", path, hint);
     return loaded;
 }
 
 int flushed(int status) {
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)
         return status;
-    fmt::print(stderr, "collwire topology: cannot write to standard output\n");
+    print_error("collwire topology: cannot write to standard output\n");
     return EXIT_FAILED;
 }
 
@@ -166,7 +167,7 @@ int import(const TopologyCommand &command) {
         return fail(error(ErrorKind::BadInput,
                           "the imported topology contradicts itself, so nothing was written. Fix: "
                           "correct the input, or import fewer files at once"));
-    fmt::print(stderr, "{}\n", import_counts(imported->counts));
+    print_error("{}\n", import_counts(imported->counts));
     if (command.out.empty()) {
         fmt::print("{}", json);
         return flushed(EXIT_DONE);

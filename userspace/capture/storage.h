@@ -22,6 +22,8 @@ public:
     virtual int truncate(std::uint64_t size_bytes) = 0;
     virtual int sync() = 0;
     virtual int close() = 0;
+    // Whether it was deleted by somebody else: what is written to it is lost.
+    [[nodiscard]] virtual bool is_gone() const { return false; }
 };
 
 class Storage {
@@ -33,8 +35,10 @@ public:
     virtual int remove(const std::string &name) = 0;
 };
 
-// A directory, created with its parents if missing (mode 0755 less the umask). Files get mode 0600
-// and are closed on exec. Fails if the path is no directory or not writable.
+// A directory, created with its parents if missing (mode 0700). Files get mode 0600 and are closed
+// on exec. Fails if the path is no directory or not writable. For root also if the way there leads
+// through a link or a directory of another user (but the one who ran sudo): that user could lead
+// the files elsewhere.
 [[nodiscard]] Result<std::unique_ptr<Storage>> open_directory(const std::string &path);
 
 } // namespace collwire::capture

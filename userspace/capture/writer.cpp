@@ -76,7 +76,8 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(WriterOptions optio
             std::min<std::size_t>(options.block_bytes, options.max_bytes / (4 * SEGMENTS_IN_LIMIT));
     if (!options.realtime_ns)
         options.realtime_ns = system_realtime_ns;
-    if (!options.storage) {
+    const bool is_own_storage = !options.storage;
+    if (is_own_storage) {
         auto directory = open_directory(options.directory);
         if (!directory)
             return std::move(directory).failure();
@@ -84,6 +85,7 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(WriterOptions optio
     }
     std::unique_ptr<CaptureWriter> writer(
         new CaptureWriter(std::move(options), std::move(preamble)));
+    writer->is_own_storage_ = is_own_storage;
     if (auto opened = writer->open_segment(0); !opened)
         return std::move(opened).failure();
     if (writer->failure_)
@@ -154,10 +156,36 @@ void CaptureWriter::flush(std::uint64_t now_ns) {
     now_ns_ = std::max(now_ns_, now_ns);
     if (current_.begin_ns == 0)
         current_.begin_ns = now_ns_;
+    if (file_->is_gone())
+        make_again();
     write_buffered();
     if (rotation_due())
         rotate();
     delete_expired();
+}
+
+// Its records are lost, and the next segment starts with all that is known.
+void CaptureWriter::make_again() {
+    const std::string gone = path();
+    lost_records_ += std::exchange(current_.n_records, 0);
+    if (is_own_storage_) {
+        auto directory = open_directory(options_.directory);
+        if (!directory) {
+            fail(fmt::format("{}: was deleted while it was written: {}", gone,
+                             directory.failure().message));
+            return;
+        }
+        options_.storage = *std::move(directory);
+        storage_ = options_.storage;
+    }
+    if (auto opened = open_segment(segment_ + 1); !opened) {
+        fail(fmt::format("{}: was deleted while it was written: {}", gone,
+                         opened.failure().message));
+        return;
+    }
+    fail(fmt::format("{}: was deleted while it was written: its records are lost. The recording "
+                     "continues in {}",
+                     gone, path()));
 }
 
 void CaptureWriter::rotate_if_due(std::uint64_t now_ns) {
@@ -215,7 +243,9 @@ bool CaptureWriter::write_pending() {
     if (pending_.empty())
         return true;
     const bool written = write_block(pending_);
-    if (!written) {
+    if (written) {
+        current_.n_records += pending_.n_records();
+    } else {
         lost_records_ += pending_.n_records();
         resync_ = true;
     }

@@ -102,12 +102,14 @@ private:
         std::string name;
         std::uint64_t size_bytes = 0; // up to the end of the last good block
         std::uint64_t begin_ns = 0;   // CLOCK_MONOTONIC
+        std::uint64_t n_records = 0;  // without preambles
     };
 
     CaptureWriter(WriterOptions options, Preamble preamble);
     Result<void> open_segment(std::uint32_t segment);
     [[nodiscard]] bool rotation_due() const;
     void rotate();
+    void make_again();
     void write_buffered();
     bool write_preamble();
     bool write_pending();
@@ -141,6 +143,7 @@ private:
     bool in_preamble_ = false;  // append() is called by the preamble
     bool preamble_failed_ = false;
     bool rotates_ = true;
+    bool is_own_storage_ = false;
     bool resync_ = false;     // records were lost: write the preamble again
     bool dirty_tail_ = false; // a half-written block may follow the last good one
     bool closed_for_good_ = false;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/foreign_text.h"
 #include "collwire/node_records.h"
 #include "userspace/doctor/report.h"
 
@@ -92,7 +93,7 @@ std::string render_json(const DoctorReport &report, std::string_view tool_versio
         {"sources", std::move(sources)}, {"checks", std::move(checks)},
         {"devices", std::move(devices)}};
     // Names come from system files: bytes that are not UTF-8 must not throw.
-    return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return escaped_json(document.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
 }
 
 } // namespace collwire::doctor

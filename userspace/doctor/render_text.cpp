@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/exit_status.h"
+#include "base/foreign_text.h"
 #include "userspace/doctor/report.h"
 #include "userspace/doctor/text.h"
 
@@ -30,7 +31,9 @@ std::string state_word(CheckState state, bool colour) {
 }
 
 // Wraps at blanks; later lines start at the column.
-std::string wrapped(std::string_view text, std::size_t column) {
+std::string wrapped(std::string_view foreign, std::size_t column) {
+    const std::string safe = escaped(foreign);
+    std::string_view text = safe;
     std::string out;
     std::size_t room = TEXT_COLUMNS - column;
     while (text.size() > room) {
@@ -62,7 +65,7 @@ std::string verdict(const DoctorReport &report) {
 
 std::string render_text(const DoctorReport &report, bool colour) {
     std::string out = fmt::format("collwire doctor: {}, Linux {}\n\nWhat can be recorded here\n",
-                                  report.host, report.kernel);
+                                  escaped(report.host), escaped(report.kernel));
     for (const SourceOutlook &source : report.sources) {
         std::string because;
         for (const std::string &name : source.because)

@@ -188,10 +188,9 @@ std::vector<std::optional<struct statx>> statuses(pid_t pid, std::span<const std
         ReaderHandle *reader = n == 0 ? nullptr : pool.reader_for(party);
         if (reader != nullptr)
             std::memcpy(reader->shared(), joined.data(), joined.size());
-        const auto reply = reader == nullptr
-                               ? std::nullopt
-                               : pool.ask(party, {ReaderTask::Status, pid, 0, 0, n},
-                                          paths[all.size()]);
+        const auto reply = reader == nullptr ? std::nullopt
+                                             : pool.ask(party, {ReaderTask::Status, pid, 0, 0, n},
+                                                        paths[all.size()]);
         if (!reply || reply->result != static_cast<std::int64_t>(n)) {
             all.resize(paths.size());
             break;

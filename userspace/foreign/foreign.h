@@ -38,7 +38,8 @@ void start();
 // reason.
 Result<std::string> read_file(pid_t pid, const std::string &path, std::size_t limit_bytes,
                               std::uint64_t offset_bytes = 0);
-// /proc/PID/maps, also of a process whose memory does not answer: newer kernels need no lock for it.
+// /proc/PID/maps, also of a process whose memory does not answer: newer kernels need no lock for
+// it.
 Result<std::string> read_mappings(pid_t pid);
 // The target of a symbolic link, as stored.
 std::optional<std::string> read_link(pid_t pid, const std::string &path);

@@ -63,7 +63,7 @@ bool is_readable(int socket, int wait_ms) {
 ReaderPool &ReaderPool::instance() {
     static pid_t owner = getpid();
     static auto *pool = new ReaderPool; // it outlives everything: a reader may never end
-    if (owner != getpid()) { // a fork: the readers are its parent's
+    if (owner != getpid()) {            // a fork: the readers are its parent's
         owner = getpid();
         pool = new ReaderPool;
     }

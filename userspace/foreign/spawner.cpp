@@ -102,8 +102,7 @@ void run_spawner(int socket) {
         for (const int fd : fds)
             if (fd >= 0)
                 close(fd);
-        const int process =
-            reader < 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_open, reader, 0U));
+        const int process = reader < 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_open, reader, 0U));
         const SpawnReply reply{process < 0 ? -1 : reader};
         const bool sent = send_message(socket, &reply, sizeof(reply), process);
         if (process >= 0)

@@ -39,8 +39,8 @@ Result<std::string> read_of(const std::string &root, std::uint32_t pid, const st
                         : read_file(path, limit_bytes);
 }
 
-void read_program(const std::string &root, const std::string &directory, const ProcessOptions &options,
-                  cw_process &process) {
+void read_program(const std::string &root, const std::string &directory,
+                  const ProcessOptions &options, cw_process &process) {
     if (const auto executable = read_link(directory + "/exe"))
         set_text(process.executable, *executable);
     else if (root.empty() || !exists(directory + "/exe"))

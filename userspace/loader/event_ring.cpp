@@ -158,8 +158,7 @@ Result<std::size_t> EventRing::consume() {
 }
 
 Result<bool> EventRing::consume_some(std::size_t most_records, std::chrono::nanoseconds longest) {
-    const std::uint64_t stop_at_ns =
-        monotonic_ns() + static_cast<std::uint64_t>(longest.count());
+    const std::uint64_t stop_at_ns = monotonic_ns() + static_cast<std::uint64_t>(longest.count());
     bool more = false;
     {
         const std::scoped_lock lock(mutex_);

@@ -49,10 +49,9 @@ std::vector<pid_t> silent_users(const ProbedFile &file) {
 }
 
 std::string text_of_silent(const std::vector<pid_t> &pids) {
-    return pids.size() == 1
-               ? fmt::format("process {}, which does not answer", pids.front())
-               : fmt::format("process {} and {} more, which do not answer", pids.front(),
-                             pids.size() - 1);
+    return pids.size() == 1 ? fmt::format("process {}, which does not answer", pids.front())
+                            : fmt::format("process {} and {} more, which do not answer",
+                                          pids.front(), pids.size() - 1);
 }
 
 } // namespace collwire::process

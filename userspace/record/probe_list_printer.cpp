@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/foreign_text.h"
 #include "collwire/node_records.h"
 #include "correlate/capture/kinds.h"
 #include "userspace/record/cost_printer.h"
@@ -25,7 +26,7 @@ void print_probe(std::FILE *out, const source::PlannedProbe &probe,
     }
     const std::uint32_t here_ns = costs == nullptr ? 0 : cost_here_ns(probe, *costs);
     fmt::print(out, "  {:<10} {:<60} {:>6} ns/hit{}  {}\n", capture::probe_kind_name(probe.kind),
-               where, here_ns != 0 ? here_ns : probe.expected_cost_ns, here_ns != 0 ? " here" : "",
+               escaped(where), here_ns != 0 ? here_ns : probe.expected_cost_ns, here_ns != 0 ? " here" : "",
                how);
 }
 
@@ -38,14 +39,14 @@ void print_probe_list(std::FILE *out, const std::vector<std::unique_ptr<source::
         fmt::print(out, "{}\n", source->name());
         for (const source::SourceState &state : source->states()) {
             fmt::print(out, "  {}{}{}\n", capture::source_state_name(state.state),
-                       state.reason.empty() ? "" : ": ", state.reason);
+                       state.reason.empty() ? "" : ": ", escaped(state.reason));
         }
         for (const source::PlannedProbe &probe : source->probe_list()) {
             print_probe(out, probe, costs);
             ++n_probes;
         }
         for (const std::string &note : source->notes())
-            fmt::print(out, "  {}\n", note);
+            fmt::print(out, "  {}\n", escaped(note));
     }
     fmt::print(out, "{} probes would be attached; this dry run attached none\n", n_probes);
 }

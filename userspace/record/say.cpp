@@ -8,10 +8,12 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/foreign_text.h"
+
 namespace collwire::record {
 
-void say_line(std::string line) {
-    line += '\n';
+void say_line(const std::string &text) {
+    const std::string line = escaped(text) + '\n';
     for (std::string_view rest = line; !rest.empty();) {
         // A pipe without a reader, or a stopped terminal, must not block the recording.
         pollfd output{STDERR_FILENO, POLLOUT, 0};

@@ -11,7 +11,7 @@ namespace collwire::record {
 
 // Writes the line and a line end to standard error, at once. A full, closed or broken standard
 // error is no error: a recording must not end because of it.
-void say_line(std::string line);
+void say_line(const std::string &text);
 
 // The same with "collwire: " before it.
 template <typename... Args> void say(fmt::format_string<Args...> format, Args &&...args) {

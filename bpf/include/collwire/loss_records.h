@@ -30,8 +30,8 @@ enum cw_loss_class {
 	CW_LOSS_NCCL_SOCKET = 21,	 /* ring buffer full or unread: dropped sockets */
 	CW_LOSS_RING_UNREAD = 22,  /* at the end: in a ring buffer, after an unfinished record */
 	CW_LOSS_NCCL_WARNING = 23, /* ring buffer full, or too many: dropped warnings */
-	CW_LOSS_GPU = 24,	/* ring buffer full, or unreadable: dropped items of a hand-over */
-	CW_LOSS_GPU_BATCH = 25, /* hand-overs of an unknown form: none of their items is read */
+	CW_LOSS_GPU = 24,	 /* ring buffer full, or unreadable: dropped items of a hand-over */
+	CW_LOSS_GPU_BATCH = 25,	 /* hand-overs of an unknown form: none of their items is read */
 	CW_LOSS_STANDSTILL = 26, /* times that the recorder stood still and read no ring buffer */
 	CW_LOSS_CLASSES = 27,
 };

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that does not answer whoever reads it, in one of three ways. It prints "ready PID SERVER" (SERVER: 0, or the process to kill first) and ends by
-// itself after two minutes.
+// A process that does not answer whoever reads it, in one of two ways. It prints "ready PID
+// SERVER" (SERVER: 0, or the process to kill first) and ends by itself after two minutes.
 //
-// silent_process mmap_lock DIRECTORY LIBRARY  needs no privilege: it holds its own mmap lock, by a FUSE file system in a user namespace of its own that never
-//                                             answers a write. To map a file in direct I/O the kernel writes back the file's dirty pages first.
-// silent_process fuse_file DIRECTORY LIBRARY  root: maps code of a file whose file system never answers a second open()
-// silent_process memory DIRECTORY LIBRARY     root: its command line lies in memory that userfaultfd watches, and nobody fills
+// silent_process mmap_lock DIRECTORY LIBRARY  needs no privilege: it holds its own mmap lock, by a
+// FUSE file system in a user namespace of its own that never
+//                                             answers a write. To map a file in direct I/O the
+//                                             kernel writes back the file's dirty pages first.
+// silent_process fuse_file DIRECTORY LIBRARY  root: maps code of a file whose file system never
+// answers a second open() silent_process memory DIRECTORY LIBRARY     root: its command line lies
+// in memory that userfaultfd watches, and nobody fills
 //
 // LIBRARY is mapped as code, too; "-": none. DIRECTORY: an empty one, to mount on.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,13 +22,10 @@
 #include <unistd.h>
 
 #include <linux/fuse.h>
-#include <linux/userfaultfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 enum { LIFE_S = 120, NO_DEVICE = 77, PAGE = 4096, FILE_BYTES = 4 << 20 };
 
@@ -176,24 +175,9 @@ static void map_silent_file(const char *directory) {
     say_ready(server);
 }
 
-// On a stack of its own: the page with the arguments may hold the first thread's, too.
-static void *hide_command_line(void *arguments) {
-    const int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-    struct uffdio_api api = {.api = UFFD_API};
-    char *page = (char *)((uintptr_t)arguments / PAGE * PAGE);
-    struct uffdio_register range = {{(uintptr_t)page, PAGE}, UFFDIO_REGISTER_MODE_MISSING, 0};
-    if (faults < 0 || ioctl(faults, UFFDIO_API, &api) != 0 ||
-        ioctl(faults, UFFDIO_REGISTER, &range) != 0 || madvise(page, PAGE, MADV_DONTNEED) != 0)
-        stop("userfaultfd");
-    say_ready(0);
-    pause();
-    return NULL;
-}
-
 int main(int argc, char **argv) {
     if (argc != 4)
         return 2;
-    pthread_t thread;
     main_process = getpid();
     alarm(LIFE_S);
     if (strcmp(argv[3], "-") != 0) {
@@ -205,8 +189,6 @@ int main(int argc, char **argv) {
         hold_mmap_lock(argv[2]);
     else if (strcmp(argv[1], "fuse_file") == 0)
         map_silent_file(argv[2]);
-    else if (strcmp(argv[1], "memory") == 0)
-        pthread_create(&thread, NULL, hide_command_line, argv[0]);
     else
         return 2;
     for (;;)

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/foreign_text.h"
 #include "userspace/nccl/layout/library_layout.h"
 
 namespace collwire::nccl {
@@ -27,7 +28,7 @@ std::string text_of(const Json &value) {
 
 // Names come from the library: bytes that are not UTF-8 are replaced, and do not throw.
 std::string scalar_text(const Json &value) {
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return escaped_json(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // As JSON: the members of the outermost `levels` objects and arrays on a line each.

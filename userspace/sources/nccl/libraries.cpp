@@ -20,8 +20,8 @@
 #include "userspace/loader/libbpf_log.h"
 #include "userspace/loader/return_probes.h"
 #include "userspace/loader/take_off.h"
-#include "userspace/process/silent_users.h"
 #include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/process/silent_users.h"
 #include "userspace/sources/nccl/read_names.h"
 
 namespace collwire::sources {
@@ -172,8 +172,8 @@ std::vector<std::string> problems_of(const NcclLibrary &library) {
                                   "it is not recorded until then. Fix: end that process",
                                   library.path, process::text_of_silent(library.waits_for)));
     else if (library.is_waiting)
-        all.push_back(fmt::format("{}: gets its probes later: there are many files with NCCL",
-                                  library.path));
+        all.push_back(
+            fmt::format("{}: gets its probes later: there are many files with NCCL", library.path));
     if (library.problem.empty() && is_calls_only(library))
         all.push_back(fmt::format("{}: API-only: {}", library.path, library.layout.calls_only));
     for (const std::string &missing : library.missing)

@@ -197,7 +197,7 @@ private:
         std::uint64_t again_ns = 0;
         std::uint64_t pause_ns = 0;
     };
-    std::set<process::FileIdentity> not_nccl_;       // files that are not NCCL
+    std::set<process::FileIdentity> not_nccl_;                 // files that are not NCCL
     std::map<process::FileIdentity, SilentFile> silent_files_; // whose file system does not answer
     std::map<process::FileIdentity, pid_t> refused_; // without room, and a process that maps each
     std::set<pid_t> retry_pids_;                     // processes with refused libraries

@@ -151,8 +151,8 @@ NcclLibraries::Scanned NcclLibraries::scan(const std::vector<pid_t> &pids) {
     nccl::ReaderTimes times;
     times.all = MOST_CHECKING;
     const auto checks = nccl::check_for_nccl(paths, times);
-    const std::uint64_t end_ns = monotonic_ns() + (attached_ ? MOST_SCANNING_IN_TICK_NS
-                                                             : MOST_SCANNING_NS);
+    const std::uint64_t end_ns =
+        monotonic_ns() + (attached_ ? MOST_SCANNING_IN_TICK_NS : MOST_SCANNING_NS);
     n_unread_ = 0;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
         const pid_t pid = candidates[i].pid;
@@ -171,12 +171,17 @@ NcclLibraries::Scanned NcclLibraries::scan(const std::vector<pid_t> &pids) {
 void NcclLibraries::note_silent(const Candidate &candidate) {
     if (silent_files_.size() >= MAX_FILES)
         silent_files_.clear();
-    SilentFile &file = silent_files_[candidate.status.identity];
+    const auto [entry, is_new] = silent_files_.try_emplace(candidate.status.identity);
+    SilentFile &file = entry->second;
     file.pause_ns = std::clamp(2 * file.pause_ns, FIRST_PAUSE_NS, LONGEST_PAUSE_NS);
     file.again_ns = monotonic_ns() + file.pause_ns;
-    add_problem(fmt::format("process {}: {} does not answer in time: whether it has NCCL in it is "
-                            "not known, and asked again later. Fix: check its file system",
-                            candidate.pid, candidate.mapping.path));
+    std::string text = fmt::format("process {}: {} does not answer in time: whether it has NCCL in "
+                                   "it is not known, and asked again later. Fix: check its file "
+                                   "system",
+                                   candidate.pid, candidate.mapping.path);
+    if (is_new)
+        foreign::add_news(text);
+    add_problem(std::move(text));
 }
 
 bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) {
