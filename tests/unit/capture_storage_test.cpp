@@ -78,6 +78,70 @@ TEST_F(RealDirectory, SymbolicLinkIsNotFollowed) {
     EXPECT_FALSE(std::filesystem::exists(directory / "victim"));
 }
 
+TEST_F(RealDirectory, IsForItsOwnerAloneWhateverTheUmask) {
+    const mode_t before = umask(0);
+    const auto made = CaptureWriter::create(options(), node_only);
+    umask(before);
+    ASSERT_TRUE(made);
+    for (const char *name : {"new", "new/deep"}) {
+        struct stat status {};
+        ASSERT_EQ(stat((directory / name).c_str(), &status), 0);
+        EXPECT_EQ(status.st_mode & 07777, 0700U) << name;
+    }
+}
+
+TEST_F(RealDirectory, OfAnotherUserIsRefusedToRoot) {
+    if (geteuid() != 0)
+        GTEST_SKIP() << "not root";
+    unsetenv("SUDO_UID");
+    std::filesystem::create_directories(directory / "theirs");
+    ASSERT_EQ(chown((directory / "theirs").c_str(), 65534, 65534), 0);
+    std::filesystem::create_directories(directory / "target");
+    std::filesystem::create_symlink(directory / "target", directory / "their_link");
+    ASSERT_EQ(lchown((directory / "their_link").c_str(), 65534, 65534), 0);
+    std::filesystem::create_symlink("target", directory / "own_link");
+    auto with = options();
+    for (const char *name : {"theirs", "theirs/below", "their_link", "their_link/below"}) {
+        with.directory = directory / name;
+        const auto made = CaptureWriter::create(with, node_only);
+        ASSERT_FALSE(made) << name;
+        EXPECT_TRUE(has(made.failure().message, "of user 65534")) << made.failure().message;
+        EXPECT_TRUE(has(made.failure().message, "Fix: ")) << made.failure().message;
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(directory / "theirs"));
+    EXPECT_TRUE(std::filesystem::is_empty(directory / "target"));
+    with.directory = directory / "own_link/below/../here";
+    EXPECT_TRUE(CaptureWriter::create(with, node_only));
+    EXPECT_TRUE(std::filesystem::exists(directory / "target/here"));
+    // The user who ran sudo leads nobody else anywhere.
+    setenv("SUDO_UID", "65534", 1);
+    with.directory = directory / "theirs";
+    EXPECT_TRUE(CaptureWriter::create(with, node_only));
+    unsetenv("SUDO_UID");
+}
+
+TEST_F(RealDirectory, ThatIsRemovedMeanwhileIsMadeAgainAndTheLossIsCounted) {
+    auto made = CaptureWriter::create(options(), node_only);
+    ASSERT_TRUE(made);
+    auto &writer = **made;
+    writer.begin(SECOND_NS);
+    writer.append(make_record<cw_qp_event>(CW_KIND_QP_CREATE, 2).header);
+    writer.flush(2 * SECOND_NS);
+    EXPECT_EQ(writer.lost_records(), 0U);
+    std::filesystem::remove_all(directory / "new");
+    writer.append(make_record<cw_qp_event>(CW_KIND_QP_CREATE, 3).header);
+    writer.flush(3 * SECOND_NS);
+    EXPECT_EQ(writer.lost_records(), 1U);
+    const auto failure = writer.take_failure();
+    ASSERT_TRUE(failure);
+    EXPECT_TRUE(has(failure->message, "was deleted while it was written")) << failure->message;
+    ASSERT_TRUE(writer.close(4 * SECOND_NS, 0, 0));
+    const auto content = read_file_content(read(writer.path()));
+    EXPECT_TRUE(content.summary.complete());
+    EXPECT_EQ(content.segments, std::vector<std::uint32_t>{1});
+    EXPECT_EQ(content.times_ns.size(), 1U);
+}
+
 TEST_F(RealDirectory, DoesNotDeleteAFileThatTookTheNameOfASegment) {
     auto with = options();
     with.keep_ns = 8 * SECOND_NS;

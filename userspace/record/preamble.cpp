@@ -57,7 +57,7 @@ constexpr auto LOSS_NAMES = std::to_array<std::string_view>({
     "NCCL warnings",
     "GPU records (ring buffer full, or not readable)",
     "hand-overs of GPU records (unknown form)",
-    "standstills of the recorder (nobody read the ring buffers for more than 3 s)",
+    "standstills of the recorder (ring buffers not read for more than 3 s)",
 });
 static_assert(LOSS_NAMES.size() == CW_LOSS_CLASSES);
 

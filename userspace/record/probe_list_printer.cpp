@@ -26,8 +26,8 @@ void print_probe(std::FILE *out, const source::PlannedProbe &probe,
     }
     const std::uint32_t here_ns = costs == nullptr ? 0 : cost_here_ns(probe, *costs);
     fmt::print(out, "  {:<10} {:<60} {:>6} ns/hit{}  {}\n", capture::probe_kind_name(probe.kind),
-               escaped(where), here_ns != 0 ? here_ns : probe.expected_cost_ns, here_ns != 0 ? " here" : "",
-               how);
+               escaped(where), here_ns != 0 ? here_ns : probe.expected_cost_ns,
+               here_ns != 0 ? " here" : "", how);
 }
 
 } // namespace
