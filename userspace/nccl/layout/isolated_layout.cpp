@@ -279,7 +279,8 @@ std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,
         // A file that ends a reader gets a fresh reader once. If that one ends, too, or cannot open
         // the file, the file is unreadable.
         const std::size_t culprit = answer.n_opened < left.size() ? answer.n_opened : n_checked;
-        if (in_time && culprit < left.size() && (culprit == 0 || answer.n_opened < left.size())) {
+        if ((in_time || answer.is_silent) && culprit < left.size() &&
+            (culprit == 0 || answer.n_opened < left.size())) {
             checks[left[culprit]] = {answer.in_time ? FileCheck::Verdict::Unreadable
                                                     : FileCheck::Verdict::Silent,
                                      {},

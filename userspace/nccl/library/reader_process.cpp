@@ -38,7 +38,7 @@ constexpr milliseconds AFTER_KILL{50};
 constexpr milliseconds HURRIED_SILENCE{50};
 constexpr milliseconds::rep LOOK_AGAIN = 100; // whether there is a hurry
 // Readers that cannot be killed: they wait for a file system.
-constexpr std::size_t MAX_STUCK = 16;
+constexpr std::size_t MAX_STUCK = 64;
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool HAS_SHADOW = true; // terabytes of it
@@ -215,21 +215,20 @@ public:
             const auto silence = foreign::is_hurried() ? HURRIED_SILENCE : times.silence;
             const auto until = std::min({end, heard + silence});
             const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now()).count();
-            if (left <= 0 && (until == end || !gets_on()))
-                break;
             if (left <= 0) {
-                heard = steady_clock::now();
-                continue;
+                is_silent_ = until != end;
+                break;
             }
             // It may close its end and keep running.
             ended = wait(static_cast<int>(std::min(left, LOOK_AGAIN)));
-            if (read_what_is_there())
+            if (read_what_is_there() || gets_on())
                 heard = steady_clock::now();
         }
         ReaderAnswer answer;
         answer.ran = true;
         answer.in_time = ended;
         answer.problem = ended ? reap() : stop();
+        answer.is_silent = is_silent_;
         for (; answer.n_opened < std::min(n_files, text_.size()); ++answer.n_opened)
             if (text_[answer.n_opened] != OPENED)
                 break;
@@ -279,8 +278,10 @@ private:
         closed_ = true; // later output is not waited for
         if (wait(static_cast<int>(AFTER_KILL.count())))
             (void)reap();
-        else
+        else {
             stuck_readers().push_back(pid_);
+            is_silent_ = true;
+        }
         return "its reader did not end in time";
     }
 
@@ -288,6 +289,7 @@ private:
     int fd_;
     int process_;
     bool closed_ = false;
+    bool is_silent_ = false;
     Activity last_;
     std::string text_;
 };

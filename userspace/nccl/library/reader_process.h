@@ -30,6 +30,7 @@ struct ReaderAnswer {
     std::string problem;      // how the reader ended; empty: normally
     bool ran = false;         // a reader was started
     bool in_time = true;
+    bool is_silent = false; // it waited for a file, and may still do so
 };
 
 // Runs in the reader, and writes to the descriptor.
