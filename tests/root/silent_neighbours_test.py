@@ -119,8 +119,9 @@ def is_whole(status, words):
 
 
 def report(directory):
-    done = subprocess.run([COLLWIRE, "report", "--json", directory], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=LIMIT_S)
-    return json.loads(done.stdout)
+    subprocess.run([COLLWIRE, "report", directory, "--json", f"{directory}.json"], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=LIMIT_S)
+    with open(f"{directory}.json", encoding="utf-8") as file:
+        return json.load(file)
 
 
 def main():
