@@ -67,11 +67,11 @@ int run_inspect(const InspectCommand &command) {
     if (command.all && inspection.processes.empty())
         print_error("collwire inspect: no process with NCCL found on this node{}{}\n",
                     geteuid() == 0 ? "" : " that this user may read. Fix: sudo",
-                   loader::in_pid_namespace()
-                       ? ". This pid namespace is a container's own: processes outside it are not "
-                         "visible. Fix: run it outside the container, or with --pid=host "
-                         "(hostPID: true)"
-                       : "");
+                    loader::in_pid_namespace()
+                        ? ". This pid namespace is a container's own: processes outside it are not "
+                          "visible. Fix: run it outside the container, or with --pid=host "
+                          "(hostPID: true)"
+                        : "");
     for (const inspect::Process &process : inspection.processes)
         if (!process.problem.empty()) {
             print_error("collwire inspect: pid {}: {}\n", process.pid, process.problem);

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -196,6 +198,9 @@ private:
     Result<int> follow(int folder, const std::string &name, const std::string &shown, uid_t owner) {
         if (!trusts(owner))
             return refused(path_, shown, owner, "link");
+        struct statfs file_system {};
+        if (::fstatfs(folder, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC)
+            return through(folder, name, shown);
         std::string target(PATH_MAX, '\0');
         const ssize_t n = ::readlinkat(folder, name.c_str(), target.data(), target.size());
         if (n < 0)
@@ -209,6 +214,18 @@ private:
         shown_ = "/";
         const int root = ::open("/", FOLDER_FLAGS);
         return root < 0 ? Result<int>{cannot(errno)} : Result<int>{root};
+    }
+
+    // A link of procfs may lead to what has no name (/proc/self/fd/3).
+    Result<int> through(int folder, const std::string &name, const std::string &shown) {
+        Descriptor next{::openat(folder, name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+        struct stat status {};
+        if (next.get() < 0 || ::fstat(next.get(), &status) != 0)
+            return cannot(errno);
+        if (!trusts(status.st_uid))
+            return refused(path_, shown, status.st_uid, "directory");
+        shown_ = shown + "/";
+        return next.release();
     }
 
     const std::string &path_;

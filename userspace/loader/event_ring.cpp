@@ -159,30 +159,32 @@ Result<std::size_t> EventRing::consume() {
 
 Result<bool> EventRing::consume_some(std::size_t most_records, std::chrono::nanoseconds longest) {
     const std::uint64_t stop_at_ns = monotonic_ns() + static_cast<std::uint64_t>(longest.count());
-    bool more = false;
-    {
-        const std::scoped_lock lock(mutex_);
-        // While earlier records wait, new ones stay in the ring buffer.
-        if (batch_at_ >= batch_.size() && collected_.empty()) {
-            const auto collected = collect(most_records);
-            if (!collected)
-                return collected.failure();
-            more = *collected;
-        } else {
-            note_reading();
-            more = true;
+    for (std::size_t n = 0;;) {
+        bool more = true;
+        {
+            const std::scoped_lock lock(mutex_);
+            // While earlier records wait, new ones stay in the ring buffer.
+            if (batch_at_ >= batch_.size() && collected_.empty()) {
+                const auto collected = collect(most_records - n);
+                if (!collected)
+                    return collected.failure();
+                more = *collected;
+            } else {
+                note_reading();
+            }
+            if (!next_batch())
+                return more;
         }
-        if (!next_batch())
-            return more;
+        while (batch_at_ < batch_.size()) {
+            const auto &header = *reinterpret_cast<const cw_header *>(&batch_[batch_at_]);
+            batch_at_ += padded(header.length_bytes);
+            callback_(header);
+            if (++n == most_records || monotonic_ns() >= stop_at_ns)
+                return more || batch_at_ < batch_.size();
+        }
+        if (!more)
+            return false;
     }
-    for (std::size_t n = 0; batch_at_ < batch_.size(); ++n) {
-        if (n == most_records || monotonic_ns() >= stop_at_ns)
-            return true;
-        const auto &header = *reinterpret_cast<const cw_header *>(&batch_[batch_at_]);
-        batch_at_ += padded(header.length_bytes);
-        callback_(header);
-    }
-    return more;
 }
 
 Result<std::size_t> EventRing::poll(std::chrono::milliseconds timeout) {
