@@ -15,6 +15,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "userspace/foreign/mailbox.h"
+
 namespace collwire::foreign {
 namespace {
 
@@ -30,17 +32,26 @@ union FdMessage {
 
 class RequestServer {
 public:
-    RequestServer(int socket, std::byte *shared) : socket_(socket), shared_(shared) {}
+    RequestServer(int socket, std::byte *shared)
+        : socket_(socket), shared_(shared),
+          mailbox_(*reinterpret_cast<Mailbox *>(shared + SHARED_BYTES)) {}
 
     void serve() {
         ReaderRequest request{};
         std::array<int, 2> none{};
-        while (receive_message(socket_, &request, sizeof(request), none.data(), 0) ==
-               static_cast<std::int64_t>(sizeof(request))) {
+        for (;;) {
+            const bool is_mail = mailbox_.next(request);
+            if (!is_mail && receive_message(socket_, &request, sizeof(request), none.data(), 0) !=
+                                static_cast<std::int64_t>(sizeof(request)))
+                return;
             errno = 0;
             fd_ = -1;
             ReaderReply reply{answer(request), 0};
             reply.error_number = reply.result < 0 ? errno : 0;
+            if (is_mail && mailbox_.answer(reply))
+                continue;
+            if (!is_mail)
+                mailbox_.get_ready();
             const bool sent = send_message(socket_, &reply, sizeof(reply), fd_);
             if (fd_ >= 0)
                 close(fd_);
@@ -150,6 +161,7 @@ private:
 
     int socket_;
     std::byte *shared_;
+    Mailbox &mailbox_;
     int fd_ = -1;
     std::string file_;
 };

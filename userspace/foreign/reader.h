@@ -9,6 +9,8 @@ namespace collwire::foreign {
 
 // The memory that a reader shares with its caller.
 inline constexpr std::size_t SHARED_BYTES = std::size_t{1} << 20;
+// Behind it, for a Mailbox.
+inline constexpr std::size_t MAILBOX_BYTES = 4096;
 // Of one request: IOV_MAX.
 inline constexpr std::size_t MAX_WORDS = 1024;
 
@@ -35,7 +37,8 @@ struct ReaderReply {
     std::int64_t error_number = 0;
 };
 
-// Answers requests from `socket` until its other end is closed. `shared`: SHARED_BYTES.
+// Answers requests from the mailbox and `socket` until its other end is closed. `shared`:
+// SHARED_BYTES, and the mailbox.
 void serve_requests(int socket, std::byte *shared);
 
 // One message, with a descriptor or without (-1). False: errno says why.

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "userspace/foreign/mailbox.h"
 
 namespace collwire::foreign {
 namespace {
@@ -51,6 +52,11 @@ std::uint64_t start_ticks_of(pid_t pid) {
     for (int field = 2; field < 22 && at != nullptr; ++field)
         at = std::strchr(at + 1, ' ');
     return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
+}
+
+bool send_request(const ReaderHandle &reader, const ReaderRequest &request) {
+    reader.mailbox().wake();
+    return send_message(reader.socket(), &request, sizeof(request));
 }
 
 bool is_readable(int socket, int wait_ms) {
@@ -200,12 +206,26 @@ ReaderHandle *ReaderPool::reader_for(const Party &party) {
     return idle_.back().get();
 }
 
+void ReaderPool::note_reply(const Party &party, const ReaderReply &reply) {
+    if (!silences_.empty() && silences_.contains(party))
+        note_answer(party, nullptr);
+    errno = static_cast<int>(reply.error_number);
+}
+
 std::optional<ReaderReply> ReaderPool::ask(const Party &party, const ReaderRequest &request,
                                            const std::string &what, int *fd) {
     // The one that reader_for() returned.
     auto reader = std::move(idle_.back());
     idle_.pop_back();
-    if (!send_message(reader->socket(), &request, sizeof(request))) {
+    ReaderReply reply;
+    // A descriptor comes over the socket.
+    const bool is_mail = fd == nullptr && reader->mailbox().ask(request);
+    if (is_mail && reader->mailbox().wait(reply)) {
+        note_reply(party, reply);
+        idle_.push_back(std::move(reader));
+        return reply;
+    }
+    if (!is_mail && !send_request(*reader, request)) {
         errno = EAGAIN;
         return std::nullopt; // it was killed, by the OOM killer for example
     }
@@ -221,7 +241,6 @@ std::optional<ReaderReply> ReaderPool::ask(const Party &party, const ReaderReque
             return std::nullopt;
         }
     }
-    ReaderReply reply;
     std::array<int, 2> fds{-1, -1};
     if (receive_message(reader->socket(), &reply, sizeof(reply), fds.data(), 0) !=
         static_cast<std::int64_t>(sizeof(reply))) {
@@ -232,9 +251,7 @@ std::optional<ReaderReply> ReaderPool::ask(const Party &party, const ReaderReque
         *fd = fds[0];
     else if (fds[0] >= 0)
         close(fds[0]);
-    errno = static_cast<int>(reply.error_number);
-    if (silences_.contains(party))
-        note_answer(party, nullptr);
+    note_reply(party, reply);
     idle_.push_back(std::move(reader)); // the caller still reads its memory
     return reply;
 }
@@ -259,7 +276,7 @@ void ReaderPool::ask_all(const std::vector<pid_t> &pids) {
             const std::string path = fmt::format("/proc/{}/cmdline", pid);
             std::memcpy(reader->shared(), path.c_str(), path.size() + 1);
             const ReaderRequest request{ReaderTask::OpenFile, pid, 0, 1, 0};
-            if (send_message(reader->socket(), &request, sizeof(request)))
+            if (send_request(*reader, request))
                 asked.push_back({pid, std::move(reader), monotonic_ns()});
         }
         std::vector<pollfd> sockets;

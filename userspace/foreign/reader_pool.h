@@ -60,6 +60,7 @@ private:
     [[nodiscard]] std::uint64_t patience_ns() const;
     void note_silence(const Party &party, const std::string &what,
                       std::unique_ptr<ReaderHandle> reader);
+    void note_reply(const Party &party, const ReaderReply &reply);
     void note_answer(const Party &party, std::unique_ptr<ReaderHandle> reader);
     // Removes a silence that is over.
     [[nodiscard]] bool is_over(const Party &party, Silence &silence);

@@ -22,11 +22,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "userspace/foreign/mailbox.h"
 #include "userspace/foreign/reader.h"
 
 namespace collwire::foreign {
 namespace {
 
+constexpr std::size_t MAPPED_BYTES = SHARED_BYTES + MAILBOX_BYTES;
 constexpr int KILL_WAIT_MS = 30;
 constexpr int SPAWN_WAIT_MS = 2'000;
 // The terminal, and a service manager, send these to all processes. The caller still needs its
@@ -76,7 +78,7 @@ void ignore_signals() {
 }
 
 std::byte *map_shared(int memory) {
-    void *at = mmap(nullptr, SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    void *at = mmap(nullptr, MAPPED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
     return at == MAP_FAILED ? nullptr : static_cast<std::byte *>(at);
 }
 
@@ -129,7 +131,11 @@ long pid_of(int process) {
 ReaderHandle::~ReaderHandle() {
     close(socket_);
     close(process_);
-    munmap(shared_, SHARED_BYTES);
+    munmap(shared_, MAPPED_BYTES);
+}
+
+Mailbox &ReaderHandle::mailbox() const {
+    return *reinterpret_cast<Mailbox *>(shared_ + SHARED_BYTES);
 }
 
 bool ReaderHandle::has_exited() const {
@@ -201,7 +207,7 @@ std::unique_ptr<ReaderHandle> spawn_reader() {
     for (int tries = 0; tries < 2 && start_spawner(); ++tries) {
         std::array<int, 2> ends{-1, -1};
         const int memory = memfd_create("collwire-reader", MFD_CLOEXEC);
-        if (memory < 0 || ftruncate(memory, SHARED_BYTES) != 0 ||
+        if (memory < 0 || ftruncate(memory, MAPPED_BYTES) != 0 ||
             socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
             if (memory >= 0)
                 close(memory);

@@ -7,6 +7,8 @@
 
 namespace collwire::foreign {
 
+class Mailbox;
+
 // The caller's end of a reader process. Closes it: the reader exits when it has no more to wait
 // for.
 class ReaderHandle {
@@ -19,6 +21,7 @@ public:
 
     [[nodiscard]] int socket() const { return socket_; }
     [[nodiscard]] std::byte *shared() const { return shared_; }
+    [[nodiscard]] Mailbox &mailbox() const;
     // Kills it, and waits a moment. False: it waits for something that no signal ends.
     [[nodiscard]] bool kill() const;
     [[nodiscard]] bool has_exited() const;
