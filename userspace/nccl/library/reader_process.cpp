@@ -34,8 +34,8 @@ constexpr std::size_t MAX_ANSWER_BYTES = 16UL << 20;
 constexpr std::size_t MAX_PROC_BYTES = 4UL << 20;
 constexpr unsigned NOBODY = 65534;
 constexpr char OPENED = '.';
-constexpr milliseconds AFTER_KILL{50};
-constexpr milliseconds HURRIED_SILENCE{50};
+constexpr milliseconds AFTER_KILL{200};
+constexpr milliseconds HURRIED{50};
 constexpr milliseconds::rep LOOK_AGAIN = 100; // whether there is a hurry
 // Readers that cannot be killed: they wait for a file system.
 constexpr std::size_t MAX_STUCK = 64;
@@ -212,7 +212,7 @@ public:
         auto heard = steady_clock::now();
         bool ended = false;
         while (process_ >= 0 && !ended && text_.size() < MAX_ANSWER_BYTES) {
-            const auto silence = foreign::is_hurried() ? HURRIED_SILENCE : times.silence;
+            const auto silence = foreign::is_hurried() ? HURRIED : times.silence;
             const auto until = std::min({end, heard + silence});
             const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now()).count();
             if (left <= 0) {
@@ -276,7 +276,8 @@ private:
     std::string stop() {
         kill(pid_, SIGKILL);
         closed_ = true; // later output is not waited for
-        if (wait(static_cast<int>(AFTER_KILL.count())))
+        const milliseconds after = foreign::is_hurried() ? HURRIED : AFTER_KILL;
+        if (wait(static_cast<int>(after.count())))
             (void)reap();
         else {
             stuck_readers().push_back(pid_);
