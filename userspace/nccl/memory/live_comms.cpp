@@ -13,6 +13,7 @@
 #include "collwire/record.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/process/page_reader.h"
 
 namespace collwire::nccl {
 namespace {
@@ -20,14 +21,17 @@ namespace {
 constexpr std::int32_t MAX_COMMS = 4096;
 constexpr std::int32_t MAX_RANKS = 65536;
 constexpr std::int32_t MAX_CHANNELS = 64;
-constexpr std::size_t MAX_CONNECTIONS = 65536; // of all communicators together
-constexpr std::size_t MAX_READS = 1'000'000;   // about 1 s
-constexpr std::size_t MAX_BYTES = 256U << 20U; // 24 communicators of 4,096 ranks, 64 channels
-constexpr std::size_t WORDS_AT_ONCE = 1024;    // IOV_MAX
-constexpr std::int32_t MAX_ENDPOINTS = 128;    // NCCL has at most 128 queue pairs and 64 sockets
-constexpr std::int32_t MAX_FLUSH_QPS = 8;      // one for each device of a merged network
-constexpr std::int32_t TRANSPORT_NET = 2;      // P2P 0, SHM 1, NET 2, COLLNET 3
-constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
+constexpr std::size_t MAX_CONNECTIONS = 65536;            // of all communicators together
+constexpr std::size_t MAX_FOLLOWED = 4 * MAX_CONNECTIONS; // connectors, also within a node
+constexpr std::size_t MAX_READS = 1'000'000;              // about 1 s
+constexpr std::size_t MAX_BYTES = 256U << 20U;
+constexpr std::size_t WORDS_AT_ONCE = 1024; // IOV_MAX
+constexpr std::size_t FEW_WORDS = 8;
+constexpr std::size_t WORDS_LIKE_A_READ = 8; // in one request they take as long
+constexpr std::int32_t MAX_ENDPOINTS = 128;  // NCCL has at most 128 queue pairs and 64 sockets
+constexpr std::int32_t MAX_FLUSH_QPS = 8;    // one for each device of a merged network
+constexpr std::int32_t TRANSPORT_NET = 2;    // P2P 0, SHM 1, NET 2, COLLNET 3
+constexpr int CONNECTORS = 2;                // of a peer and direction: collectives, point-to-point
 constexpr std::uint64_t PAGE_BYTES = 4096;
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
@@ -48,7 +52,8 @@ class LiveCommsReader {
 public:
     LiveCommsReader(const process::ProcessView &process, const LibraryLayout &layout,
                     const cw_nccl_layout &bpf_layout, std::uint64_t bias)
-        : process_(process), layout_(layout), bpf_layout_(bpf_layout), bias_(bias) {}
+        : process_(process), pages_(process), layout_(layout), bpf_layout_(bpf_layout),
+          bias_(bias) {}
 
     LiveComms read() {
         const auto table = data("ncclComms");
@@ -84,6 +89,7 @@ public:
     }
 
     bool has(const cw_nccl_comm &comm) {
+        pages_.forget();
         const auto table = data("ncclComms");
         const auto count = data("nNcclComms");
         const auto array = table ? value<std::uint64_t>(*table) : std::nullopt;
@@ -99,6 +105,7 @@ public:
     }
 
     void read_counts(cw_nccl_comm &comm) {
+        pages_.forget();
         comm.op_count = field<std::uint64_t>(comm.comm, bpf_layout_.comm_op_count).value_or(0);
         comm.flags &= ~std::uint32_t{CW_NCCL_COMM_LAUNCHED};
         read_launched(comm);
@@ -106,7 +113,7 @@ public:
 
 private:
     template <typename T> std::optional<T> value(std::uint64_t address) {
-        return may_read(sizeof(T)) ? process_.read<T>(address) : std::nullopt;
+        return may_read(sizeof(T)) ? pages_.read<T>(address) : std::nullopt;
     }
     bool bytes(std::uint64_t address, std::span<std::byte> into) {
         return may_read(into.size()) && process_.read(address, into);
@@ -118,7 +125,7 @@ private:
         }
         ++reads_;
         bytes_ += n_bytes;
-        return !fails_on_purpose(reads_);
+        return !fails_on_purpose(++requests_);
     }
     // A field of the layout; no value if this build has no such field.
     template <typename T> std::optional<T> field(std::uint64_t base, std::uint32_t offset) {
@@ -135,6 +142,7 @@ private:
     }
 
     void add_comm(std::uint64_t address, std::vector<LiveComm> &comms) {
+        pages_.forget();
         const auto magic = field<std::uint64_t>(address, bpf_layout_.comm_start_magic);
         const auto state = field<std::int32_t>(address, offset("ncclComm.initState"));
         // Under creation: its creation will be recorded.
@@ -250,31 +258,59 @@ private:
                         connectors.push_back(of_rank + array + i * size);
             keep_where_set(connectors, connected);
             keep_where_set(connectors, same_process);
-            for (const std::uint64_t connector : connectors)
-                add_connection(live, value<std::uint64_t>(connector + pointer).value_or(0));
+            if (connectors.size() > MAX_FOLLOWED - n_followed_) {
+                connectors.resize(MAX_FOLLOWED - n_followed_);
+                is_cut_ = true;
+            }
+            n_followed_ += connectors.size();
+            std::vector<std::uint64_t> connections = words_of(connectors, pointer);
+            std::erase(connections, 0);
+            if (bpf_layout_.connection_transport == CW_NCCL_NO_FIELD)
+                continue;
+            const auto transports = words_of(connections, bpf_layout_.connection_transport);
+            for (std::size_t i = 0; i < connections.size(); ++i)
+                if (static_cast<std::int32_t>(transports[i]) == TRANSPORT_NET)
+                    add_connection(live, connections[i]);
         }
+    }
+
+    // The words at `offset` of each structure; 0 where it cannot be read.
+    std::vector<std::uint64_t> words_of(std::span<const std::uint64_t> structs,
+                                        std::uint64_t offset) {
+        std::vector<std::uint64_t> places, words(structs.size());
+        places.reserve(structs.size());
+        for (const std::uint64_t one : structs)
+            places.push_back(one + offset);
+        // Next to one that cannot be read there are others, and the kernel looks at all of a
+        // request first.
+        std::size_t at_once = WORDS_AT_ONCE;
+        for (std::size_t first = 0; first < places.size();) {
+            const std::size_t n = std::min(places.size() - first, at_once);
+            if (!may_read(n * sizeof(std::uint64_t)))
+                break;
+            reads_ += n / WORDS_LIKE_A_READ;
+            const std::size_t n_read = process_.read_words(std::span{places}.subspan(first, n),
+                                                           std::span{words}.subspan(first, n));
+            if (n_read < n)
+                words[first + n_read] = 0;
+            at_once = n_read < n ? FEW_WORDS : std::min(2 * at_once, WORDS_AT_ONCE);
+            first += n_read < n ? n_read + 1 : n; // skip one that cannot be read
+        }
+        return words;
     }
 
     // The structures whose int at `offset` is not 0.
     void keep_where_set(std::vector<std::uint64_t> &structs, std::uint64_t offset) {
-        std::vector<std::uint64_t> kept;
-        for (std::size_t first = 0; first < structs.size();) {
-            const std::size_t n = std::min(structs.size() - first, WORDS_AT_ONCE);
-            std::vector<std::uint64_t> places, words(n);
-            for (std::size_t i = 0; i < n; ++i)
-                places.push_back(structs[first + i] + offset);
-            if (!may_read(n * sizeof(std::uint64_t)))
-                break;
-            const std::size_t n_read = process_.read_words(places, words);
-            for (std::size_t i = 0; i < n_read; ++i)
-                if (static_cast<std::uint32_t>(words[i]) != 0)
-                    kept.push_back(structs[first + i]);
-            first += n_read < n ? n_read + 1 : n; // skip one that cannot be read
-        }
-        structs = std::move(kept);
+        const std::vector<std::uint64_t> words = words_of(structs, offset);
+        std::size_t n = 0;
+        for (std::size_t i = 0; i < structs.size(); ++i)
+            if (static_cast<std::uint32_t>(words[i]) != 0)
+                structs[n++] = structs[i];
+        structs.resize(n);
     }
 
     void add_connection(LiveComm &live, std::uint64_t address) {
+        pages_.forget();
         is_cut_ = is_cut_ || n_connections_ >= MAX_CONNECTIONS;
         if (address == 0 || n_connections_ >= MAX_CONNECTIONS ||
             field<std::int32_t>(address, bpf_layout_.connection_transport) != TRANSPORT_NET)
@@ -354,6 +390,8 @@ private:
                 }
                 connection.endpoints[connection.n++] = *endpoint;
             }
+            if (socket)
+                check_sockets(connection);
             live.connections.push_back(connection);
             ++n_connections_;
         } while (i < n);
@@ -410,8 +448,17 @@ private:
         return endpoint;
     }
 
-    // The socket of the descriptor is read between two reads of the descriptor's number: if both
-    // are equal, no other connection took its place.
+    // The sockets of the descriptors were read between two reads of the descriptors' numbers: if
+    // both are equal, no other connection took its place.
+    void check_sockets(cw_nccl_connection &connection) {
+        pages_.forget();
+        for (std::uint32_t i = 0; i < connection.n; ++i) {
+            const cw_nccl_endpoint &endpoint = connection.endpoints[i];
+            if (field<std::uint32_t>(endpoint.address, bpf_layout_.socket_fd) != endpoint.number)
+                connection.socket_inodes[i] = 0;
+        }
+    }
+
     std::optional<cw_nccl_endpoint> read_socket(std::uint64_t net_comm, std::int32_t i,
                                                 __u64 &inode) {
         cw_nccl_endpoint endpoint = {};
@@ -423,20 +470,20 @@ private:
         if (!fd)
             return std::nullopt;
         endpoint.number = *fd;
-        const std::uint64_t found =
-            inventory::socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
-        if (field<std::uint32_t>(endpoint.address, bpf_layout_.socket_fd) == fd)
-            inode = found;
+        inode = inventory::socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
         return endpoint;
     }
 
     const process::ProcessView &process_;
+    process::PageReader pages_;
     const LibraryLayout &layout_;
     const cw_nccl_layout &bpf_layout_;
     std::uint64_t bias_;
     std::size_t reads_ = 0;
+    std::size_t requests_ = 0;
     std::size_t bytes_ = 0;
     std::size_t n_connections_ = 0;
+    std::size_t n_followed_ = 0;
     bool is_cut_ = false;
 };
 
