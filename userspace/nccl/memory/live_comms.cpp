@@ -27,11 +27,11 @@ constexpr std::size_t MAX_READS = 1'000'000;              // about 1 s
 constexpr std::size_t MAX_BYTES = 256U << 20U;
 constexpr std::size_t WORDS_AT_ONCE = 1024; // IOV_MAX
 constexpr std::size_t FEW_WORDS = 8;
-constexpr std::size_t WORDS_LIKE_A_READ = 8; // in one request they take as long
-constexpr std::int32_t MAX_ENDPOINTS = 128;  // NCCL has at most 128 queue pairs and 64 sockets
-constexpr std::int32_t MAX_FLUSH_QPS = 8;    // one for each device of a merged network
-constexpr std::int32_t TRANSPORT_NET = 2;    // P2P 0, SHM 1, NET 2, COLLNET 3
-constexpr int CONNECTORS = 2;                // of a peer and direction: collectives, point-to-point
+constexpr std::size_t WORDS_LIKE_A_READ = 16; // in one request they take as long
+constexpr std::int32_t MAX_ENDPOINTS = 128;   // NCCL has at most 128 queue pairs and 64 sockets
+constexpr std::int32_t MAX_FLUSH_QPS = 8;     // one for each device of a merged network
+constexpr std::int32_t TRANSPORT_NET = 2;     // P2P 0, SHM 1, NET 2, COLLNET 3
+constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
 constexpr std::uint64_t PAGE_BYTES = 4096;
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
