@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <unordered_map>
+#include <vector>
 
 #include "userspace/process/process_view.h"
 
@@ -15,7 +17,9 @@ namespace collwire::process {
 
 class PageReader {
 public:
-    explicit PageReader(const ProcessView &process) : process_(process) {}
+    // Keeps at most that many pages of 4 KiB.
+    explicit PageReader(const ProcessView &process, std::size_t max_pages = 8)
+        : process_(process), max_pages_(max_pages) {}
 
     // All of `into`, or nothing. What was read since forget() may be as old as that.
     [[nodiscard]] bool read(std::uint64_t address, std::span<std::byte> into);
@@ -25,20 +29,22 @@ public:
             return std::nullopt;
         return value;
     }
-    void forget() { n_ = 0; }
+    void forget();
 
 private:
     static constexpr std::size_t PAGE_BYTES = 4096;
-    static constexpr std::size_t MAX_PAGES = 8;
     struct Page {
         std::uint64_t address = 0;
+        bool is_there = false; // else it cannot be read
         std::array<std::byte, PAGE_BYTES> bytes{};
     };
-    [[nodiscard]] const Page *page_at(std::uint64_t address);
+    [[nodiscard]] const Page &page_at(std::uint64_t address);
 
     const ProcessView &process_;
-    std::array<Page, MAX_PAGES> pages_{};
-    std::size_t n_ = 0; // so many were read since forget(); the last MAX_PAGES are kept
+    std::size_t max_pages_;
+    std::vector<Page> pages_;
+    std::size_t oldest_ = 0; // of pages_, once they are all in use
+    std::unordered_map<std::uint64_t, std::size_t> index_;
 };
 
 } // namespace collwire::process

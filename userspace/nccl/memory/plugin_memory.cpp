@@ -8,6 +8,8 @@
 #include <span>
 #include <utility>
 
+#include "userspace/process/page_reader.h"
+
 namespace collwire::nccl {
 namespace {
 
@@ -22,6 +24,7 @@ constexpr std::size_t PAGE_BYTES = 4096;
 constexpr std::uint8_t MAX_DEPTH = 3;
 // Each costs a system call of a microsecond, and one more for each page.
 constexpr std::size_t MAX_OBJECTS = 1024;
+constexpr std::size_t MAX_PAGES = 1024;
 // Of all objects together: a millisecond or two.
 constexpr std::size_t MAX_READ_BYTES = 2U << 20U;
 
@@ -53,7 +56,8 @@ constexpr std::uint64_t MAX_CHUNK_BYTES = 1U << 20U;
 class Search {
 public:
     Search(const process::ProcessView &process, const std::unordered_set<std::uint32_t> &numbers)
-        : process_(process), numbers_(numbers), words_(MAX_OBJECT_BYTES / sizeof(std::uint64_t)) {
+        : pages_(process, MAX_PAGES), numbers_(numbers),
+          words_(MAX_OBJECT_BYTES / sizeof(std::uint64_t)) {
         for (const process::Mapping &mapping : process.mappings())
             if (mapping.writable)
                 writable_.emplace_back(mapping.begin, mapping.end);
@@ -86,7 +90,7 @@ private:
     }
 
     void look_at(std::uint64_t address, std::uint8_t depth, std::vector<std::uint64_t> &next) {
-        const auto head = process_.read<QpHead>(address);
+        const auto head = pages_.read<QpHead>(address);
         if (!head)
             return;
         if (is_qp(*head)) {
@@ -106,8 +110,8 @@ private:
     }
 
     // The size of an object from the C library's malloc. Empty: not such an object.
-    [[nodiscard]] std::optional<std::size_t> object_bytes(std::uint64_t address) const {
-        const auto word = process_.read<std::uint64_t>(address - sizeof(std::uint64_t));
+    [[nodiscard]] std::optional<std::size_t> object_bytes(std::uint64_t address) {
+        const auto word = pages_.read<std::uint64_t>(address - sizeof(std::uint64_t));
         if (!word || address % CHUNK_MULTIPLE != 0)
             return std::nullopt;
         const std::uint64_t bytes = *word & ~CHUNK_FLAGS;
@@ -129,7 +133,7 @@ private:
         while (n < most) {
             const std::size_t to_page_end = PAGE_BYTES - (address + n) % PAGE_BYTES;
             const std::size_t part = std::min(to_page_end, most - n);
-            if (!process_.read(address + n, bytes.subspan(n, part)))
+            if (!pages_.read(address + n, bytes.subspan(n, part)))
                 break;
             n += part;
         }
@@ -144,7 +148,7 @@ private:
 
     using Range = std::pair<std::uint64_t, std::uint64_t>;
 
-    const process::ProcessView &process_;
+    process::PageReader pages_;
     const std::unordered_set<std::uint32_t> &numbers_;
     std::vector<std::uint64_t> words_; // of the object that is read
     std::vector<Range> writable_;      // in their order
