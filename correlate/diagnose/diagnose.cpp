@@ -13,6 +13,7 @@
 #include "correlate/diagnose/mismatches.h"
 #include "correlate/diagnose/network.h"
 #include "correlate/diagnose/unready.h"
+#include "correlate/inspect/job_text.h"
 
 namespace collwire::diagnose {
 namespace {
@@ -293,7 +294,8 @@ const Rank *find_rank(const Communicator &comm, std::int32_t rank) {
 std::string name_of(const Communicator &comm, std::int32_t rank) {
     const Rank *found = find_rank(comm, rank);
     return found == nullptr ? fmt::format("rank {}", rank)
-                            : fmt::format("rank {} ({}, pid {})", rank, found->host, found->pid);
+                            : fmt::format("rank {} ({})", rank,
+                                          inspect::place_text(found->host, *found->process));
 }
 
 std::string title_of(const Communicator &comm) {

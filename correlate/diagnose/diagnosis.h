@@ -122,7 +122,7 @@ struct Diagnosis {
 
 // "dp (4 ranks)"
 [[nodiscard]] std::string title_of(const Communicator &comm);
-// "rank 37 (gpu-0417, pid 9120)"; without an inspection "rank 37"
+// "rank 37 (gpu-0417, pid 9120)", also with pod and container; without an inspection "rank 37"
 [[nodiscard]] std::string name_of(const Communicator &comm, std::int32_t rank);
 [[nodiscard]] const Rank *find_rank(const Communicator &comm, std::int32_t rank);
 

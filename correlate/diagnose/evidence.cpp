@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "correlate/inspect/job_text.h"
 #include "correlate/model/meaning.h"
 
 namespace collwire::diagnose {
@@ -56,6 +57,12 @@ std::string throttling_text(const Rank &rank) {
                        static_cast<double>(rank.process->throttling->throttled_ns) / 1e6);
 }
 
+std::string inside_text(const inspect::Process &process) {
+    return process.namespace_pid == 0 || process.namespace_pid == process.pid
+               ? std::string{}
+               : fmt::format(", where its pid is {}", process.namespace_pid);
+}
+
 } // namespace
 
 const Thread *thread_of(const Rank &rank, std::uint32_t tid) {
@@ -91,6 +98,8 @@ std::vector<std::string> evidence_of(const Rank &rank) {
     evidence.push_back(ports_text(rank));
     if (!rank.process->last_error.empty())
         evidence.push_back("NCCL's last warning in its process: " + rank.process->last_error);
+    if (const std::string job = inspect::job_text(*rank.process); !job.empty())
+        evidence.push_back(fmt::format("it is in {}{}", job, inside_text(*rank.process)));
     return evidence;
 }
 

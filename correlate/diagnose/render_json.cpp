@@ -10,26 +10,45 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json text_or_null(const std::string &text) {
+    return text.empty() ? Json(nullptr) : Json(text);
+}
+
+// Null: no inspection has the process.
+void add_place(const inspect::Process *process, Json &json) {
+    static const inspect::Process none;
+    const inspect::Process &of = process == nullptr ? none : *process;
+    json["namespace_pid"] = of.namespace_pid == 0 ? Json(nullptr) : Json(of.namespace_pid);
+    json["slurm_job"] = text_or_null(of.slurm_job);
+    json["slurm_step"] = text_or_null(of.slurm_step);
+    json["pod_uid"] = text_or_null(of.pod_uid);
+    json["container_id"] = text_or_null(of.container_id);
+}
+
 Json rank_json(const Rank &rank) {
-    return {{"rank", rank.rank},
-            {"host", rank.host},
-            {"pid", rank.pid},
-            {"realtime_ns", rank.realtime_ns},
-            {"verdict", inspect::standing_name(rank.standing.standing)},
-            {"verdict_text", inspect::sentence_of(rank.standing)},
-            {"launched", rank.comm->launched ? Json(*rank.comm->launched) : Json(nullptr)}};
+    Json json = {{"rank", rank.rank},
+                 {"host", rank.host},
+                 {"pid", rank.pid},
+                 {"realtime_ns", rank.realtime_ns},
+                 {"verdict", inspect::standing_name(rank.standing.standing)},
+                 {"verdict_text", inspect::sentence_of(rank.standing)},
+                 {"launched", rank.comm->launched ? Json(*rank.comm->launched) : Json(nullptr)}};
+    add_place(rank.process, json);
+    return json;
 }
 
 Json cause_json(const Communicator &comm, const Cause &cause) {
     const Rank *rank = find_rank(comm, cause.rank);
-    return {{"kind", kind_name(cause.kind)},
-            {"rank", cause.rank < 0 ? Json(nullptr) : Json(cause.rank)},
-            {"peer_rank", cause.peer ? Json(*cause.peer) : Json(nullptr)},
-            {"host", rank == nullptr ? Json(nullptr) : Json(rank->host)},
-            {"pid", rank == nullptr ? Json(nullptr) : Json(rank->pid)},
-            {"text", cause.sentence},
-            {"evidence", cause.evidence},
-            {"circle", cause.circle ? Json(*cause.circle) : Json(nullptr)}};
+    Json json = {{"kind", kind_name(cause.kind)},
+                 {"rank", cause.rank < 0 ? Json(nullptr) : Json(cause.rank)},
+                 {"peer_rank", cause.peer ? Json(*cause.peer) : Json(nullptr)},
+                 {"host", rank == nullptr ? Json(nullptr) : Json(rank->host)},
+                 {"pid", rank == nullptr ? Json(nullptr) : Json(rank->pid)},
+                 {"text", cause.sentence},
+                 {"evidence", cause.evidence},
+                 {"circle", cause.circle ? Json(*cause.circle) : Json(nullptr)}};
+    add_place(rank == nullptr ? nullptr : rank->process, json);
+    return json;
 }
 
 Json hash_json(std::uint64_t hash) {
@@ -38,12 +57,14 @@ Json hash_json(std::uint64_t hash) {
 
 Json unready_json(const UnreadyCommunicator &comm) {
     Json ranks = Json::array(), causes = Json::array();
-    for (const UnreadyRank &rank : comm.ranks)
+    for (const UnreadyRank &rank : comm.ranks) {
         ranks.push_back({{"rank", rank.rank < 0 ? Json(nullptr) : Json(rank.rank)},
                          {"host", rank.host},
                          {"pid", rank.pid},
                          {"phase", inspect::phase_name(rank.comm->phase)},
                          {"phase_text", inspect::sentence_of(*rank.comm)}});
+        add_place(rank.process, ranks.back());
+    }
     for (const Cause &cause : comm.causes)
         causes.push_back({{"kind", kind_name(cause.kind)},
                           {"rank", cause.rank < 0 ? Json(nullptr) : Json(cause.rank)},

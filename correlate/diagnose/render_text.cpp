@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "correlate/diagnose/render.h"
+#include "correlate/inspect/job_text.h"
 #include "correlate/report/units.h"
 
 namespace collwire::diagnose {
@@ -91,10 +92,11 @@ void put(const UnreadyCommunicator &comm, std::string &text) {
         text += fmt::format("  not in any file: rank{} {}\n", comm.absent.size() == 1 ? "" : "s",
                             ranks_text(comm.absent));
     for (std::size_t i = 0; i < std::min(comm.ranks.size(), MOST_NAMED); ++i)
-        text += fmt::format("  rank {} ({}, pid {}) {}\n",
-                            comm.ranks[i].rank < 0 ? "?" : fmt::format("{}", comm.ranks[i].rank),
-                            printable(comm.ranks[i].host), comm.ranks[i].pid,
-                            printable(inspect::sentence_of(*comm.ranks[i].comm)));
+        text +=
+            fmt::format("  rank {} ({}) {}\n",
+                        comm.ranks[i].rank < 0 ? "?" : fmt::format("{}", comm.ranks[i].rank),
+                        printable(inspect::place_text(comm.ranks[i].host, *comm.ranks[i].process)),
+                        printable(inspect::sentence_of(*comm.ranks[i].comm)));
     put_causes(comm.causes, text);
 }
 

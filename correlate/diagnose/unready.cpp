@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "correlate/diagnose/evidence.h"
+#include "correlate/inspect/job_text.h"
 
 namespace collwire::diagnose {
 namespace {
@@ -132,8 +133,9 @@ void find_causes(const Diagnosis &diagnosis, const std::vector<inspect::Inspecti
             Cause cause;
             cause.kind = Kind::Error;
             cause.rank = rank.rank;
-            cause.sentence = fmt::format("rank {} ({}, pid {}): NCCL reports {}", rank.rank,
-                                         rank.host, rank.pid, rank.comm->async_result);
+            cause.sentence =
+                fmt::format("rank {} ({}): NCCL reports {}", rank.rank,
+                            inspect::place_text(rank.host, *rank.process), rank.comm->async_result);
             unready.causes.push_back(std::move(cause));
         }
         for (const inspect::Awaited &one : rank.comm->awaits)
@@ -142,9 +144,9 @@ void find_causes(const Diagnosis &diagnosis, const std::vector<inspect::Inspecti
                 cause.kind = Kind::Network;
                 cause.rank = rank.rank;
                 cause.sentence = fmt::format(
-                    "rank {} ({}, pid {}) cannot connect to the bootstrap root{}: the process that "
+                    "rank {} ({}) cannot connect to the bootstrap root{}: the process that "
                     "called ncclGetUniqueId has exited, or the network does not lead there",
-                    rank.rank, rank.host, rank.pid,
+                    rank.rank, inspect::place_text(rank.host, *rank.process),
                     one.address.empty() ? std::string{} : " at " + one.address);
                 unready.causes.push_back(std::move(cause));
             }
@@ -177,10 +179,10 @@ void find_causes(const Diagnosis &diagnosis, const std::vector<inspect::Inspecti
         for (const inspect::Inspection &inspection : inspections)
             for (const inspect::Process &process : inspection.processes)
                 if (!inside.contains({inspection.host, process.pid}) && process.problem.empty())
-                    others.push_back(fmt::format("{} pid {}", inspection.host, process.pid));
+                    others.push_back(inspect::place_text(inspection.host, process));
         if (!others.empty() && others.size() <= MOST_CANDIDATES)
             cause.evidence.push_back(fmt::format("inspected, and not in this communicator: {}",
-                                                 fmt::join(others, ", ")));
+                                                 fmt::join(others, "; ")));
         unready.causes.push_back(std::move(cause));
     }
     if (!unready.causes.empty())

@@ -244,7 +244,8 @@ struct Process {
     std::uint32_t pid = 0;
     std::uint64_t start_ticks = 0; // since boot
     std::string command;
-    std::string slurm_job, pod_uid;
+    std::uint32_t namespace_pid = 0; // its pid in its own namespace; 0: not known
+    std::string slurm_job, slurm_step, pod_uid, container_id; // empty: none
     std::string problem; // why the rest is missing; empty: complete
     std::vector<Library> libraries;
     std::vector<Network> networks;

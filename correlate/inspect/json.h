@@ -12,7 +12,7 @@ namespace collwire::inspect {
 
 inline constexpr int inspect_schema_version = 1;
 // Grows with each field that was added; readers of the same version ignore what they do not know.
-inline constexpr int inspect_schema_minor = 1;
+inline constexpr int inspect_schema_minor = 2;
 
 // One document.
 [[nodiscard]] std::string render_json(const Inspection &inspection);

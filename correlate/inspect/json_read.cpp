@@ -301,6 +301,12 @@ Process process_of(const Json &json) {
     process.command = text_at(json, "command");
     process.slurm_job = text_at(json, "slurm_job");
     process.pod_uid = text_at(json, "pod_uid");
+    // Of a later minor version.
+    if (json.contains("container_id")) {
+        process.container_id = text_at(json, "container_id");
+        process.slurm_step = text_at(json, "slurm_step");
+        process.namespace_pid = maybe_at<std::uint32_t>(json, "namespace_pid").value_or(0);
+    }
     process.problem = text_at(json, "problem");
     process.was_scanned = json.at("scanned").get<bool>();
     process.is_cut = json.at("truncated").get<bool>();

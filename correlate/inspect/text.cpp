@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "correlate/inspect/job_text.h"
 #include "correlate/inspect/waits.h"
 #include "correlate/model/meaning.h"
 #include "correlate/report/table.h"
@@ -117,12 +118,12 @@ private:
     void put(const Process &process) {
         line("");
         std::string head = fmt::format("pid {}", process.pid);
+        if (process.namespace_pid != 0 && process.namespace_pid != process.pid)
+            head += fmt::format(" ({} inside)", process.namespace_pid);
         if (!process.command.empty())
             head += "  " + printable(process.command);
-        if (!process.slurm_job.empty())
-            head += fmt::format("  (Slurm job {})", printable(process.slurm_job));
-        if (!process.pod_uid.empty())
-            head += fmt::format("  (pod {})", printable(process.pod_uid));
+        if (const std::string job = job_text(process); !job.empty())
+            head += fmt::format("  ({})", printable(job));
         line(head);
         for (const Library &library : process.libraries)
             line(

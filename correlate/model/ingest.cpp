@@ -362,6 +362,7 @@ void Ingest::add_process(std::span<const std::byte> record) {
     process.start_boottime_ns = from.start_boottime_ns;
     process.described = true;
     process.parent_pid = from.parent_pid;
+    process.namespace_pid = from.namespace_pid;
     process.uid = from.uid;
     process.numa_node = from.numa_node;
     process.comm = text_of(from.comm);

@@ -192,6 +192,7 @@ struct Process {
     std::uint64_t start_boottime_ns = 0;
     bool described = false; // has a process record; otherwise known from its queue pairs only
     std::uint32_t parent_pid = 0;
+    std::uint32_t namespace_pid = 0; // 0: not known
     std::uint32_t uid = 0;
     std::int32_t numa_node = -1;
     std::string comm, executable, argv0, script, cmdline;

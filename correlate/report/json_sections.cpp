@@ -205,6 +205,7 @@ Json process_json(const Model &model, const model::ProcessSums &sums) {
     Json json;
     json["host"] = model.hosts[process.host].name;
     json["pid"] = process.pid;
+    json["namespace_pid"] = number_or_null(process.namespace_pid);
     json["start_boottime_ns"] = number_or_null(process.start_boottime_ns);
     json["comm"] = text_or_null(process.comm);
     json["argv0"] = text_or_null(process.argv0);

@@ -34,6 +34,8 @@ using topology::Tier;
 
 namespace {
 
+constexpr std::size_t CONTAINER_DIGITS = 12; // as podman ps and docker ps have them
+
 constexpr std::size_t MATRIX_HOSTS = 12;
 
 bool has_other_bytes(const model::Sums &sums) {
@@ -441,9 +443,12 @@ void ReportTextWriter::processes() {
         const std::string name = process_title(process);
         std::string job = "-";
         if (!process.slurm_job.empty())
-            job = "slurm " + process.slurm_job;
+            job = "slurm " + process.slurm_job +
+                  (process.slurm_step.empty() ? "" : "." + process.slurm_step);
         else if (!process.pod_uid.empty())
             job = "pod " + process.pod_uid;
+        else if (!process.container_id.empty())
+            job = "container " + process.container_id.substr(0, CONTAINER_DIGITS);
         table.add({printable(model_.hosts[process.host].name), std::to_string(process.pid),
                    name.empty() ? "-" : printable(name), printable(job),
                    std::to_string(sums[i]->all.qps), human_bytes(sums[i]->all.tx_wire_bytes),

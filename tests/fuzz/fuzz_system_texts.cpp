@@ -20,6 +20,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     if (job.slurm_job.size() > 23 || job.slurm_step.size() > 23 || job.pod_uid.size() > 36 ||
         job.container_id.size() > 64)
         std::abort(); // longer than the record's fields
+    collwire::inventory::CgroupFacts mounted;
+    add_from_mounts(text, mounted);
+    if (mounted.pod_uid.size() > 36 || mounted.container_id.size() > 64)
+        std::abort();
     const collwire::inventory::Program program = collwire::inventory::program_of(text);
     if (program.argv0.size() > size || program.script.size() > size)
         std::abort();

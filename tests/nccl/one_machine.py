@@ -33,12 +33,12 @@ class Skip(Exception):
 
 
 class Recorder:
-    """`collwire record`, for the time of the block."""
+    """`collwire record`, for the time of the block. `collwire`: a path, or the words that run it."""
 
     def __init__(self, collwire, directory, *options):
         self.log, self.status = f"{directory}.log", None
         with open(self.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen([collwire, "record", "-o", directory, *options], stdout=log, stderr=log)
+            self.process = subprocess.Popen([*([collwire] if isinstance(collwire, str) else collwire), "record", "-o", directory, *options], stdout=log, stderr=log)
         try:
             self._wait_until_recording()
         except BaseException:

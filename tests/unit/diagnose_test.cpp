@@ -63,6 +63,34 @@ TEST(Diagnose, RankThatNeverCallsIsAnApplicationCause) {
                               "operation behind; rank 3 waits for it");
 }
 
+TEST(Diagnose, NamesContainerPodJobAndBothPids) {
+    auto all = starved_ring();
+    all[2] = one_rank(2, RANKS, 16, {});
+    auto &process = all[2].processes.at(0);
+    process.namespace_pid = 7;
+    process.slurm_job = "47";
+    process.slurm_step = "0";
+    process.pod_uid = "uid";
+    process.container_id = "0123456789ab" + std::string(52, 'c');
+    const auto diagnosis = diagnose::diagnose(all);
+    const auto &cause = only_cause(diagnosis);
+    EXPECT_TRUE(cause.sentence.starts_with(
+        "rank 2 (node2, pid 102, pod uid, container 0123456789ab) has not launched"))
+        << cause.sentence;
+    EXPECT_EQ(cause.evidence.back(), "it is in Slurm job 47.0, pod uid, container 0123456789ab, "
+                                     "where its pid is 7");
+    const auto json = nlohmann::json::parse(diagnose::render_json(diagnosis, "0.0.0"));
+    const auto &comm = json.at("communicators").at(0);
+    for (const auto &of : {comm.at("causes").at(0), comm.at("ranks").at(2)}) {
+        EXPECT_EQ(of.at("namespace_pid"), 7);
+        EXPECT_EQ(of.at("slurm_job"), "47");
+        EXPECT_EQ(of.at("slurm_step"), "0");
+        EXPECT_EQ(of.at("pod_uid"), "uid");
+        EXPECT_EQ(of.at("container_id"), process.container_id);
+    }
+    EXPECT_EQ(comm.at("ranks").at(0).at("container_id"), nullptr);
+}
+
 TEST(Diagnose, RankInDStateIsAHostCause) {
     auto all = starved_ring();
     all[2] = one_rank(2, RANKS, 16, {});

@@ -51,6 +51,11 @@ inspect::Inspection full() {
     process.throttling = inspect::Throttling{"/slurm/job_1", 3, 20'000'000};
     process.libraries = {{"/usr/lib/libnccl.so.2", "2.28.9", "6a77", "DWARF", ""}};
     process.networks = {{"IBext_v8", "/opt/hpcx/libnccl-net.so", 12}};
+    process.namespace_pid = 7;
+    process.slurm_job = "47";
+    process.slurm_step = "0";
+    process.pod_uid = "8f2f3c1a-0c61-4f6e-9c56-0d1f6a1b2c3d";
+    process.container_id = "0123456789ab" + std::string(52, 'c');
     process.last_error = "NET/IB: Got completion \xff with status=12";
     process.threads[0].run_ns = 5;
     process.threads[0].stack = {"futex_wait", "do_futex"};
@@ -119,6 +124,26 @@ TEST(InspectText, NamesTheAwaitedRank) {
     EXPECT_NE(text.find("mlx5_0/17 RTS"), std::string::npos) << text;
     EXPECT_NE(text.find("local_ack_timeout_err +2"), std::string::npos) << text;
     EXPECT_NE(text.find("throttled: cgroup /slurm/job_1 for 20.0 ms"), std::string::npos) << text;
+}
+
+TEST(InspectText, NamesContainerPodJobAndBothPids) {
+    const std::string text = inspect::render_text(full(), {200, 0});
+    EXPECT_NE(text.find(" (7 inside)"), std::string::npos) << text;
+    EXPECT_NE(text.find("(Slurm job 47.0, pod 8f2f3c1a-0c61-4f6e-9c56-0d1f6a1b2c3d, container "
+                        "0123456789ab)"),
+              std::string::npos)
+        << text;
+}
+
+TEST(InspectJson, FilesOfEarlierVersionsHaveNoContainer) {
+    auto document = nlohmann::json::parse(inspect::render_json(full()));
+    for (const char *name : {"namespace_pid", "slurm_step", "container_id"})
+        document["processes"][0].erase(name);
+    const auto read = inspect::parse_inspection(document.dump());
+    ASSERT_TRUE(read) << read.failure().message;
+    EXPECT_EQ(read->processes.at(0).slurm_job, "47");
+    EXPECT_EQ(read->processes.at(0).container_id, "");
+    EXPECT_EQ(read->processes.at(0).namespace_pid, 0U);
 }
 
 } // namespace

@@ -13,6 +13,7 @@
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/node.h"
 #include "userspace/inventory/process.h"
+#include "userspace/inventory/process_choice.h"
 
 namespace collwire::inventory {
 namespace {
@@ -87,6 +88,51 @@ TEST(Cgroups, NestedContainersGiveTheInnermost) {
     const auto facts = parse_cgroups("0::/docker/" + container + "/docker/" + inner + "\n");
     EXPECT_EQ(facts.container_id, inner);
     EXPECT_EQ(facts.pod_uid, "");
+}
+
+// As a process in one pod sees those of another, and of its own (cgroup_namespaces(7)).
+TEST(Cgroups, PodsAreNamedFromInsideAnotherPod) {
+    const std::string uid = "8f2f3c1a-0c61-4f6e-9c56-0d1f6a1b2c3d";
+    const auto other = parse_cgroups("0::/../../pod" + uid + "/" + container + "\n");
+    EXPECT_EQ(other.pod_uid, uid);
+    EXPECT_EQ(other.container_id, container);
+    EXPECT_EQ(parse_cgroups("0::/../" + container + "\n").container_id, container);
+    EXPECT_EQ(parse_cgroups("0::/machine/pod" + uid + "/" + container + "\n").pod_uid, "");
+}
+
+std::string mount_line(const std::string &shown, const std::string &place) {
+    return "612 600 8:1 " + shown + " " + place + " rw,relatime master:1 - ext4 /dev/sda1 rw\n";
+}
+
+TEST(Mounts, NameAContainerWithoutACgroupOfItsOwn) {
+    CgroupFacts facts;
+    add_from_mounts(
+        mount_line("/", "/") +
+            mount_line("/containers/overlay-containers/" + std::string(64, 'b') + "/userdata/hosts",
+                       "/etc/hosts") +
+            mount_line("/containers/overlay-containers/" + container + "/userdata/.containerenv",
+                       "/run/.containerenv"),
+        facts);
+    EXPECT_EQ(facts.container_id, container); // not the one whose /etc/hosts it shares
+    EXPECT_EQ(facts.pod_uid, "");
+}
+
+TEST(Mounts, NameThePodByTheKubeletsFiles) {
+    const std::string uid = "8f2f3c1a-0c61-4f6e-9c56-0d1f6a1b2c3d";
+    CgroupFacts facts;
+    add_from_mounts(mount_line("/var/lib/kubelet/pods/" + uid + "/etc-hosts", "/etc/hosts"), facts);
+    EXPECT_EQ(facts.pod_uid, uid);
+    CgroupFacts of_cgroup;
+    of_cgroup.pod_uid = std::string(32, 'b');
+    add_from_mounts(mount_line("/var/lib/kubelet/pods/" + uid + "/etc-hosts", "/etc/hosts"),
+                    of_cgroup);
+    EXPECT_EQ(of_cgroup.pod_uid, std::string(32, 'b'));
+    // A volume of another pod, which the kubelet or an agent on the host has mounted.
+    CgroupFacts host;
+    add_from_mounts(mount_line("/var/lib/kubelet/pods/" + uid + "/volumes/x", "/mnt/x") +
+                        mount_line("/a/" + container + "/b", "/srv") + "1 2 3\n\n",
+                    host);
+    EXPECT_EQ(host.pod_uid + host.container_id, "");
 }
 
 TEST(Cgroups, Garbage) {
@@ -268,6 +314,65 @@ TEST(ThisNode, ClockLiesBetweenTwoReads) {
     EXPECT_EQ(std::string_view(node.boot_id).size(), 36u);
     EXPECT_STRNE(node.hostname, "");
     EXPECT_EQ(node.recorder_pid, static_cast<std::uint32_t>(getpid()));
+}
+
+class ChosenProcesses : public testing::Test {
+protected:
+    ChosenProcesses() {
+        process(10, "0::/kubepods/burstable/pod" + pod + "/" + first + "\n");
+        process(11, "0::/kubepods/burstable/pod" + pod + "/" + first + "\n");
+        process(12, "0::/kubepods/pod" + pod + "/" + second + "\n");
+        process(20, "0::/slurm/uid_1/job_47/step_0/task_0\n");
+        process(21, "0::/slurm/uid_1/job_47/step_batch\n");
+        process(30, "0::/\n");
+    }
+    void process(std::uint32_t pid, const std::string &cgroup) const {
+        const std::string directory = "/proc/" + std::to_string(pid);
+        tree_.file(directory + "/cgroup", cgroup);
+        tree_.file(directory + "/environ", "");
+        tree_.file(directory + "/mountinfo", "");
+    }
+    void chosen(const ProcessChoice &choice, const std::vector<std::uint32_t> &pids) const {
+        const auto found = choose_processes(tree_.root(), choice);
+        ASSERT_TRUE(found) << found.failure().message;
+        EXPECT_EQ(*found, pids);
+    }
+    void refused(const ProcessChoice &choice, const std::string &because) const {
+        const auto found = choose_processes(tree_.root(), choice);
+        ASSERT_FALSE(found) << because;
+        EXPECT_EQ(found.failure().kind, ErrorKind::Usage);
+        EXPECT_NE(found.failure().message.find(because), std::string::npos)
+            << found.failure().message;
+        EXPECT_NE(found.failure().message.find("Fix: "), std::string::npos);
+    }
+
+    const std::string pod = "8f2f3c1a-0c61-4f6e-9c56-0d1f6a1b2c3d";
+    const std::string first = std::string(8, 'a') + std::string(56, '1');
+    const std::string second = std::string(8, 'a') + std::string(56, '2');
+    Tree tree_;
+};
+
+TEST_F(ChosenProcesses, AreAllOfThatName) {
+    chosen({.containers = {first}}, {10, 11});
+    chosen({.containers = {second.substr(0, 12)}}, {12});
+    chosen({.containers = {"containerd://" + second}}, {12});
+    chosen({.pods = {pod}}, {10, 11, 12});
+    chosen({.jobs = {"47"}}, {20, 21});
+    chosen({.jobs = {"47.batch"}}, {21});
+    chosen({.containers = {second}, .jobs = {"47.0"}}, {12, 20});
+}
+
+TEST_F(ChosenProcesses, NamesThatAreMalformedAmbiguousOrNotHere) {
+    refused({.containers = {""}}, "--container ''");
+    refused({.containers = {"web"}}, "no id of a container");
+    refused({.containers = {"aaaa"}}, "2 containers begin so");
+    refused({.containers = {std::string(64, 'f')}}, "no process here is in that container");
+    refused({.pods = {"mypod"}}, "no id of a pod");
+    refused({.pods = {"00"}}, "no process here is in that pod");
+    refused({.jobs = {"x"}}, "no Slurm job");
+    refused({.jobs = {"47."}}, "no Slurm job");
+    refused({.jobs = {"47.3"}}, "no process here is of that Slurm job");
+    refused({.jobs = {"4"}}, "no process here is of that Slurm job");
 }
 
 } // namespace

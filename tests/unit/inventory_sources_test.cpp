@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/set_text.h"
+#include "collwire/nccl_comm_records.h"
 #include "collwire/node_records.h"
 #include "collwire/port_records.h"
 #include "collwire/qp_records.h"
@@ -147,6 +148,23 @@ TEST_F(SourceTree, OwnerIsReadOnceWithItsExactStart) {
     EXPECT_TRUE(records_.of<cw_process>(CW_KIND_PROCESS).empty());
     source.sample(records_, true);
     EXPECT_EQ(records_.of<cw_process>(CW_KIND_PROCESS).size(), 1u) << "in every segment";
+}
+
+TEST_F(SourceTree, OwnerOfACommunicatorNeedsNoQueuePair) {
+    process(4242, 500);
+    InventorySource source(inventory());
+    ASSERT_TRUE(source.prepare());
+    cw_nccl_comm comm{};
+    comm.header = {sizeof(comm), CW_KIND_NCCL_COMM, 0, 1};
+    comm.tgid = 4242;
+    comm.start_boottime_ns = 500 * inventory::clock_tick_ns();
+    source.on_record(comm.header);
+    source.on_record(qp_of(4242, comm.start_boottime_ns + 123).header);
+    source.sample(records_, false);
+    const auto processes = records_.of<cw_process>(CW_KIND_PROCESS);
+    ASSERT_EQ(processes.size(), 1u);
+    EXPECT_EQ(processes[0].pid, 4242u);
+    EXPECT_EQ(processes[0].flags & CW_PROCESS_GONE, 0u);
 }
 
 TEST_F(SourceTree, OwnerThatEndedIsKnownByItsEvent) {

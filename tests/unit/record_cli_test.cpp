@@ -43,6 +43,9 @@ TEST_F(RecordOptionsGiven, ProcessesThatAreNone) {
     refused("-p x", "'x' is not a process id");
     refused("-p 1,4194305", "'4194305' is not a process id");
     refused("-p 4194304", "no process 4194304");
+    refused("--container web", "no id of a container");
+    refused("--pod ''", "--pod");
+    refused("--job 4711x", "no Slurm job");
 }
 
 TEST_F(RecordOptionsGiven, LimitsThatCannotBeKept) {
@@ -59,6 +62,7 @@ TEST_F(RecordOptionsGiven, ACommandFollowsTwoDashes) {
 
 TEST_F(RecordOptionsGiven, ThatDoNotGoTogether) {
     refused("--counters-only -p 1", "--pid");
+    refused("--counters-only --container 1", "--container");
     refused("--counters-only --posts=on", "--posts");
     refused("--inject 1", "--gpu");
     refused("--gpu --inject 1 -p " + std::to_string(getpid()), "--inject");

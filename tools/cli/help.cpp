@@ -45,6 +45,7 @@ Examples:
       started with collwire run
   sudo collwire record -o captures --gpu --inject 4711,4712    of jobs that run without it, too:
       loads libcollwire_cupti.so into these processes. docs/inject.md
+  sudo collwire record -o captures --container 0123456789ab    the processes of one container
   sudo collwire record -o /var/lib/collwire --keep 30m --max 2GiB
       A service: keeps the last half hour. After a restart the files of the earlier run stay until
       you delete them. docs/record.md has a systemd unit.
@@ -128,6 +129,7 @@ GDRCopy a wait may be `unknown`.
 Examples:
   sudo collwire inspect PID
   sudo collwire inspect --all
+  sudo collwire inspect --container 0123456789ab               or --pod UID, or --job JOB
 On all nodes of a hung job, then on one of them:
   srun --jobid=JOB --overlap -N NODES --ntasks-per-node=1 \
       sh -c 'sudo -n collwire inspect --all --json > /shared/hang.$(hostname).json'

@@ -70,6 +70,24 @@ CLI::Option *add_symbols(CLI::App &verb, std::vector<std::string> &places) {
         ->allow_extra_args(false);
 }
 
+std::vector<CLI::Option *> add_choice(CLI::App &verb, inventory::ProcessChoice &choice) {
+    return {verb.add_option("--container", choice.containers,
+                            "The processes of these containers that run now, by id or its first "
+                            "digits (podman ps, docker ps, crictl ps)")
+                ->type_name("ID,...")
+                ->delimiter(','),
+            verb.add_option("--pod", choice.pods,
+                            "The processes of these Kubernetes pods that run now, by uid (kubectl "
+                            "get pod NAME -o jsonpath={.metadata.uid})")
+                ->type_name("UID,...")
+                ->delimiter(','),
+            verb.add_option("--job", choice.jobs,
+                            "The processes of these Slurm jobs, or steps, that run now on this "
+                            "node")
+                ->type_name("JOB[.STEP],...")
+                ->delimiter(',')};
+}
+
 void add_doctor(CLI::App &app, std::optional<Command> &chosen) {
     auto command = std::make_shared<DoctorCommand>();
     CLI::App *verb = add_verb(
@@ -144,6 +162,7 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                                          "only. Their children are not included")
                             ->type_name("PID,...")
                             ->delimiter(',');
+    const std::vector<CLI::Option *> choices = add_choice(*verb, command->choice);
     CLI::Option *posts =
         verb->add_option("--posts", command->posts,
                          "Count the work requests that programs post. auto: on for real NICs, off "
@@ -180,14 +199,17 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
     verb->add_flag("--no-nvlink", command->no_nvlink,
                    "Do not start NVML, and do not read the NVIDIA driver's errors. While NVML "
                    "runs, a GPU cannot be reset");
-    verb->add_flag("--counters-only", options.counters_only,
-                   "Devices, ports and their counters only: no probes, needs no privilege. Not "
-                   "with --pid, --posts or --gpu")
-        ->excludes(pids)
-        ->excludes(posts)
-        ->excludes(qp_source)
-        ->excludes(gpu)
-        ->excludes(inject);
+    CLI::Option *counters_only =
+        verb->add_flag("--counters-only", options.counters_only,
+                       "Devices, ports and their counters only: no probes, needs no privilege. "
+                       "Not with --pid, --container, --pod, --job, --posts or --gpu")
+            ->excludes(pids)
+            ->excludes(posts)
+            ->excludes(qp_source)
+            ->excludes(gpu)
+            ->excludes(inject);
+    for (CLI::Option *choice : choices)
+        counters_only->excludes(choice);
     verb->add_option("--interval", command->interval,
                      "Time between two samples of the counters; default 1s, 10ms or more")
         ->type_name("TIME");
@@ -331,6 +353,7 @@ void add_inspect(CLI::App &app, std::optional<Command> &chosen) {
         ->type_name("")
         ->check(CLI::Range(1, PID_MAX));
     verb->add_flag("--all", command->all, "Every process that has NCCL loaded");
+    add_choice(*verb, command->choice);
     verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/inspect.md)");
     verb->add_option("--between", command->between,
                      "Time between the two samples of each process; 60s or less")

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "userspace/inventory/process_choice.h"
 #include "userspace/record/options.h"
 
 namespace collwire::cli {
@@ -32,6 +33,7 @@ struct RecordCommand {
     std::optional<std::string> keep;
     std::optional<std::string> max;
     std::vector<std::string> pids;
+    inventory::ProcessChoice choice; // of more processes
     std::string ring = "8MiB";
     std::string posts = "auto";
     std::string qp_source = "auto";
@@ -76,6 +78,7 @@ struct ReportCommand {
 
 struct InspectCommand {
     std::vector<pid_t> pids;
+    inventory::ProcessChoice choice; // instead of pids
     std::vector<std::string> symbols;
     bool all = false;
     bool json = false;

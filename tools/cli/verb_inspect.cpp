@@ -42,13 +42,27 @@ int run_inspect(const InspectCommand &command) {
                     between ? "longer than 60s. Fix: --between 200ms" : between.failure().message);
         return EXIT_USAGE;
     }
-    if (command.all == !command.pids.empty()) {
-        print_error("collwire inspect: {}. Fix: collwire inspect PID, or --all\n",
-                    command.all ? "--all and a PID exclude each other" : "no process given");
+    const bool chooses = !command.choice.empty();
+    const int ways = static_cast<int>(command.all) + static_cast<int>(!command.pids.empty()) +
+                     static_cast<int>(chooses);
+    if (ways != 1) {
+        print_error("collwire inspect: {}. Fix: collwire inspect PID, or --all, or --container, "
+                    "--pod, --job\n",
+                    ways == 0 ? "no process given"
+                              : "PID, --all, and --container, --pod or --job exclude each other");
         return EXIT_USAGE;
     }
     inspect::Options wanted;
     wanted.pids = command.pids;
+    if (chooses) {
+        const auto chosen = inventory::choose_processes("", command.choice);
+        if (!chosen) {
+            print_error("collwire inspect: {}\n", chosen.failure().message);
+            return exit_status_of(chosen.failure());
+        }
+        wanted.pids.assign(chosen->begin(), chosen->end());
+        wanted.only_with_nccl = true;
+    }
     wanted.between = std::chrono::milliseconds(*between / 1'000'000);
     wanted.queue_pairs = !command.no_queue_pairs;
     wanted.symbols = command.symbols;
@@ -72,10 +86,16 @@ int run_inspect(const InspectCommand &command) {
                           "visible. Fix: run it outside the container, or with --pid=host "
                           "(hostPID: true)"
                         : "");
+    if (chooses && inspection.processes.empty()) {
+        print_error("collwire inspect: none of the {} chosen processes has NCCL loaded. Fix: "
+                    "collwire inspect --all lists those that have\n",
+                    wanted.pids.size());
+        return EXIT_FAILED;
+    }
     for (const inspect::Process &process : inspection.processes)
         if (!process.problem.empty()) {
             print_error("collwire inspect: pid {}: {}\n", process.pid, process.problem);
-            if (!command.all)
+            if (!command.all && !chooses)
                 return EXIT_FAILED;
         }
     return EXIT_DONE;

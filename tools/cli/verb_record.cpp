@@ -139,6 +139,14 @@ Result<void> interpret(RecordCommand &command) {
             return std::move(process).failure().in("--pid");
         options.pids.push_back(*process);
     }
+    if (!command.choice.empty()) {
+        auto chosen = inventory::choose_processes("", command.choice);
+        if (!chosen)
+            return std::move(chosen).failure();
+        for (const std::uint32_t pid : *chosen)
+            if (std::ranges::find(options.pids, pid) == options.pids.end())
+                options.pids.push_back(pid);
+    }
     if (auto r = interpret_inject(command, options); !r)
         return r;
     if (auto r = interpret_gpu(command.gpu, options); !r)

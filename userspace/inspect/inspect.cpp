@@ -49,9 +49,9 @@ Inspection inspect(const Options &options) {
     inspection.host = node.hostname;
     inspection.boot_id = node.boot_id;
     inspection.tool_version = options.tool_version;
-    const bool all = options.pids.empty();
+    const bool all = options.pids.empty() || options.only_with_nccl;
     const std::vector<pid_t> pids =
-        nccl::ancestors_first(all ? process::all_processes() : options.pids);
+        nccl::ancestors_first(options.pids.empty() ? process::all_processes() : options.pids);
     const Images images = find_images(pids, options.symbols);
     auto looks = make_looks(pids, images, all, inspection.processes);
     nccl::CommCopies copies;

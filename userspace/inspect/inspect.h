@@ -14,7 +14,8 @@
 namespace collwire::inspect {
 
 struct Options {
-    std::vector<pid_t> pids; // empty: every process with NCCL in it
+    std::vector<pid_t> pids;     // empty: every process with NCCL in it
+    bool only_with_nccl = false; // leave out those of `pids` that have none
     std::chrono::milliseconds between{200};
     // Ask the kernel for the state of every queue pair of the node: some 100 us each on hardware.
     bool queue_pairs = true;

@@ -69,7 +69,10 @@ ProcessLook::ProcessLook(pid_t pid, const std::vector<Image> &images, std::vecto
         if (const std::string script = text_of(read->script, sizeof(read->script)); !script.empty())
             process_.command += " " + script;
         process_.slurm_job = text_of(read->slurm_job, sizeof(read->slurm_job));
+        process_.slurm_step = text_of(read->slurm_step, sizeof(read->slurm_step));
         process_.pod_uid = text_of(read->pod_uid, sizeof(read->pod_uid));
+        process_.container_id = text_of(read->container_id, sizeof(read->container_id));
+        process_.namespace_pid = read->namespace_pid;
     } else {
         process_.problem = read.failure().message;
     }

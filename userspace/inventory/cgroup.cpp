@@ -67,8 +67,9 @@ std::string uid_at(std::string_view text) {
     return digits == uuid_digits && (plain || dashed) ? uid : std::string();
 }
 
+// From inside a pod the group "kubepods" is above all that is in the path.
 void find_pod(std::string_view path, CgroupFacts &facts) {
-    if (path.find("kubepods") == std::string_view::npos)
+    if (path.find("kubepods") == std::string_view::npos && !path.starts_with("/../"))
         return;
     for (std::size_t at = path.find("pod"); at != std::string_view::npos;
          at = path.find("pod", at + 3)) {
@@ -121,6 +122,25 @@ CgroupFacts parse_cgroups(std::string_view text) {
             best = std::move(facts);
     }
     return best;
+}
+
+void add_from_mounts(std::string_view text, CgroupFacts &facts) {
+    constexpr std::size_t shown_field = 3;
+    constexpr std::size_t place_field = 4;
+    constexpr std::string_view pods = "/pods/";
+    for (const std::string_view line : split(text, '\n')) {
+        const auto fields = split(line, ' ');
+        if (fields.size() <= place_field)
+            continue;
+        const std::string_view shown = fields[shown_field];
+        const std::string_view place = fields[place_field];
+        if (facts.container_id.empty() && place == "/run/.containerenv")
+            find_container(shown, facts);
+        const bool is_kubelets = place == "/etc/hosts" || place == "/dev/termination-log";
+        const std::size_t pod = shown.find(pods);
+        if (facts.pod_uid.empty() && is_kubelets && pod != std::string_view::npos)
+            facts.pod_uid = uid_at(shown.substr(pod + pods.size()));
+    }
 }
 
 } // namespace collwire::inventory

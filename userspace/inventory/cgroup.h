@@ -16,7 +16,13 @@ struct CgroupFacts {
     std::string container_id; // 64 hex digits
 };
 
-// Accepts any text; unknown lines are skipped.
+// Accepts any text; unknown lines are skipped. A path that starts with "/.." is seen from inside
+// another cgroup namespace (cgroup_namespaces(7)): the groups above both are not in it.
 CgroupFacts parse_cgroups(std::string_view text);
+
+// From the text of /proc/PID/mountinfo (proc(5)), what `facts` lacks: a container without a cgroup
+// of its own, as of a rootless podman on cgroup v1. podman mounts a file of the container at
+// /run/.containerenv, the kubelet files of the pod at /etc/hosts and /dev/termination-log.
+void add_from_mounts(std::string_view text, CgroupFacts &facts);
 
 } // namespace collwire::inventory

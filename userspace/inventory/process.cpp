@@ -10,7 +10,6 @@
 #include "collwire/record.h"
 #include "collwire/record_kinds.h"
 #include "userspace/foreign/foreign.h"
-#include "userspace/inventory/cgroup.h"
 #include "userspace/inventory/command_line.h"
 #include "userspace/inventory/files.h"
 
@@ -20,6 +19,7 @@ namespace {
 constexpr std::size_t cmdline_bytes = 16UL * 1024;
 constexpr std::size_t environ_bytes = 1024UL * 1024;
 constexpr std::size_t cgroup_bytes = 64UL * 1024;
+constexpr std::size_t mountinfo_bytes = 4UL * 1024 * 1024;
 constexpr std::size_t status_bytes = 64UL * 1024; // the list of groups alone can be long
 constexpr std::uint64_t max_pid = 4194304;        // PID_MAX_LIMIT of linux/threads.h
 
@@ -57,28 +57,17 @@ void read_program(const std::string &root, const std::string &directory,
         set_text(process.cmdline, joined_command_line(*cmdline, sizeof(process.cmdline) - 1));
 }
 
-void read_job(const std::string &root, const std::string &directory, cw_process &process) {
-    CgroupFacts job;
-    if (const auto text = read_file(directory + "/cgroup", cgroup_bytes))
-        job = parse_cgroups(*text);
-    else
-        process.flags |= CW_PROCESS_PARTIAL;
-    // A site whose Slurm does not manage cgroups still sets the job's variables.
-    if (job.slurm_job.empty()) {
-        if (const auto environ =
-                read_of(root, process.pid, directory + "/environ", environ_bytes)) {
-            SlurmEnvironment slurm = slurm_environment(*environ);
-            job.slurm_job = std::move(slurm.job);
-            job.slurm_step = std::move(slurm.step);
-        } else {
-            process.flags |= CW_PROCESS_PARTIAL;
-        }
-    }
-    set_text(process.cgroup, job.path);
-    set_text(process.slurm_job, job.slurm_job);
-    set_text(process.slurm_step, job.slurm_step);
-    set_text(process.pod_uid, job.pod_uid);
-    set_text(process.container_id, job.container_id);
+CgroupFacts read_mounts(const std::string &directory, MountFacts *known) {
+    const auto space = known == nullptr ? std::nullopt : read_link(directory + "/ns/mnt");
+    if (space)
+        if (const auto found = known->find(*space); found != known->end())
+            return found->second;
+    CgroupFacts facts;
+    if (const auto mounts = read_file(directory + "/mountinfo", mountinfo_bytes))
+        add_from_mounts(*mounts, facts);
+    if (space)
+        known->emplace(*space, facts);
+    return facts;
 }
 
 bool inside(const CpuRange &cpus, const std::vector<CpuRange> &node) {
@@ -122,6 +111,37 @@ std::uint64_t socket_inode(std::uint32_t pid, std::uint32_t fd) {
     return parse_number(text).value_or(0);
 }
 
+CgroupFacts read_job(const std::string &root, std::uint32_t pid, bool *complete,
+                     MountFacts *known) {
+    const std::string directory = process_directory(root, pid);
+    bool all = true;
+    CgroupFacts job;
+    if (const auto text = read_file(directory + "/cgroup", cgroup_bytes))
+        job = parse_cgroups(*text);
+    else
+        all = false;
+    // A site whose Slurm does not manage cgroups still sets the job's variables.
+    if (job.slurm_job.empty()) {
+        if (const auto environ = read_of(root, pid, directory + "/environ", environ_bytes)) {
+            SlurmEnvironment slurm = slurm_environment(*environ);
+            job.slurm_job = std::move(slurm.job);
+            job.slurm_step = std::move(slurm.step);
+        } else {
+            all = false;
+        }
+    }
+    if (job.container_id.empty() || job.pod_uid.empty()) {
+        const CgroupFacts mounted = read_mounts(directory, known);
+        if (job.container_id.empty())
+            job.container_id = mounted.container_id;
+        if (job.pod_uid.empty())
+            job.pod_uid = mounted.pod_uid;
+    }
+    if (complete != nullptr && !all)
+        *complete = false;
+    return job;
+}
+
 Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
                                 const ProcessOptions &options) {
     const std::string directory = process_directory(root, pid);
@@ -146,7 +166,15 @@ Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
         process.flags |= CW_PROCESS_PARTIAL;
     }
     read_program(root, directory, options, process);
-    read_job(root, directory, process);
+    bool complete = true;
+    const CgroupFacts job = read_job(root, pid, &complete);
+    if (!complete)
+        process.flags |= CW_PROCESS_PARTIAL;
+    set_text(process.cgroup, job.path);
+    set_text(process.slurm_job, job.slurm_job);
+    set_text(process.slurm_step, job.slurm_step);
+    set_text(process.pod_uid, job.pod_uid);
+    set_text(process.container_id, job.container_id);
     const auto again = read_stat(directory);
     if (!again || again->start_ticks != stat->start_ticks)
         return error(ErrorKind::Failed,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "base/result.h"
 #include "collwire/node_records.h"
+#include "userspace/inventory/cgroup.h"
 
 namespace collwire::inventory {
 
@@ -21,6 +23,16 @@ struct ProcessOptions {
 // has exited, or its pid was reused while it was read.
 Result<cw_process> read_process(const std::string &root, std::uint32_t pid,
                                 const ProcessOptions &options);
+
+// What the mounts of a process say, by its mount namespace: the host's can have thousands.
+using MountFacts = std::map<std::string, CgroupFacts>;
+
+// Slurm job, pod and container of a process: from its cgroups, else from Slurm's variables in its
+// environment and its mounts. `complete`, if given, becomes false if one of these could not be
+// read. `known`, if given, spares to read the mounts of a namespace again. Empty facts: not known,
+// or no such process.
+CgroupFacts read_job(const std::string &root, std::uint32_t pid, bool *complete = nullptr,
+                     MountFacts *known = nullptr);
 
 // The kernel has task->start_boottime in ns; field 22 of /proc/PID/stat is the same time divided
 // by the clock tick (fs/proc/array.c: nsec_to_clock_t), rounded down. So two times are the same

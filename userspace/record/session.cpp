@@ -191,6 +191,7 @@ RecordSession::add_nccl_sources(const RecordOptions &options,
     sockets_options.interval_ns = options.interval_ns;
     sockets_options.has_end_records = [this] { return works("socket_ends"); };
     auto sockets = std::make_unique<sources::SocketSource>(std::move(sockets_options));
+    nccl.on_discovered_comm = [to = inventory_](const cw_header &record) { to->on_record(record); };
     nccl.on_connection = [to = sockets.get()](const cw_header &record) { to->on_record(record); };
     if (auto added = add(std::make_unique<sources::NcclSource>(*maps_, std::move(nccl))); !added)
         return added;

@@ -86,8 +86,8 @@ private:
     std::unique_ptr<loader::SharedMaps> maps_;
     std::unique_ptr<loader::EventRing> ring_;
     Sources sources_;
-    const sources::InventorySource *inventory_ = nullptr; // in sources_
-    bool qps_from_verbs_ = false; // libibverbs' records are those of the capture
+    sources::InventorySource *inventory_ = nullptr; // in sources_
+    bool qps_from_verbs_ = false;                   // libibverbs' records are those of the capture
     bool wants_libibverbs_ = false;
     // Reports the next mappings of files again; empty: no source reports any.
     std::function<void(const std::set<std::uint64_t> &)> rearm_mappings_;

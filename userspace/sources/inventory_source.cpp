@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/set_text.h"
+#include "collwire/nccl_comm_records.h"
 #include "collwire/port_records.h"
 #include "collwire/post_records.h"
 #include "collwire/qp_records.h"
@@ -83,6 +84,10 @@ void InventorySource::on_record(const cw_header &record) {
     case CW_KIND_QP_ERROR:
         if (const auto *event = as<cw_qp_event>(record))
             see_process(event->tgid, event->start_boottime_ns, event->comm);
+        break;
+    case CW_KIND_NCCL_COMM: // over sockets a process has no queue pair
+        if (const auto *event = as<cw_nccl_comm>(record))
+            see_process(event->tgid, event->start_boottime_ns, "");
         break;
     case CW_KIND_VERBS_QP:
         if (const auto *event = as<cw_verbs_qp>(record))

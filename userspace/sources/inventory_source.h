@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source "inventory": which devices, ports and addresses a node has, where its GPUs are, and which
-// processes own queue pairs. Nothing in the kernel: it works without privileges as far as sysfs and
-// /proc allow.
+// processes own queue pairs or NCCL communicators. Nothing in the kernel: it works without
+// privileges as far as sysfs and /proc allow.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,8 @@ public:
     [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const override { return {}; }
     Result<void> attach() override { return {}; }
     [[nodiscard]] std::vector<source::SourceState> states() const override;
-    // Looks at the owner of a queue pair when it is seen first: it may end any moment.
+    // Looks at the owner of a queue pair or communicator when it is seen first: it may end any
+    // moment.
     void on_record(const cw_header &record) override;
     void sample(source::RecordSink &sink, bool everything) override;
     void detach() override {}

@@ -53,6 +53,8 @@ NcclSource::NcclSource(const loader::SharedMaps &maps, NcclOptions options)
                  {[this](const cw_nccl_comm &record) {
                       pending_.add(record);
                       on_comm(record);
+                      if (options_.on_discovered_comm)
+                          options_.on_discovered_comm(record.header);
                   },
                   [this](const CommAddress &address, const cw_nccl_connection &connection) {
                       on_discovered_connection(address, connection);

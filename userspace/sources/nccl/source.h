@@ -41,6 +41,8 @@ struct NcclOptions {
     std::uint64_t stall_ns = 0;
     // Gets the connections that do not come through the ring buffer.
     std::function<void(const cw_header &)> on_connection = {};
+    // Gets the communicators that do not come through the ring buffer.
+    std::function<void(const cw_header &)> on_discovered_comm = {};
 };
 
 // Routes records to the parts, each of which owns its state, and appends what they have to samples.
