@@ -329,7 +329,9 @@ def case_rootless(arguments, podman, library, directory):
             running.wait_for_launches(IN_LOOP)
             spaces = {os.readlink(f"/proc/{pid}/ns/user") for pid in running.pids}
             assert os.readlink("/proc/self/ns/user") not in spaces, "the containers are in the host's user namespace"
-            recording = record_for(arguments.collwire, f"{directory}/rootless", "--container", ",".join(id_[:12] for id_ in running.ids))
+            # Captures are written below directories of root alone.
+            short = ",".join(id_[:12] for id_ in running.ids)
+            recording = record_for(arguments.collwire, f"{os.path.dirname(directory)}/rootless.capture", "--container", short)
             problems = check_stopped(arguments, running, directory, {"host": [arguments.collwire]}, places)
             of_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", shutil.copy(arguments.collwire, directory)]
             problems += check_inspection("inspect by its user", inspected(of_user, running, *map(str, running.pids)), running, places)
