@@ -275,6 +275,7 @@ constexpr auto PROCESS_FLAGS = std::to_array<NamedNumber>({
 constexpr auto PROBE_FLAGS = std::to_array<NamedNumber>({
     {CW_PROBE_PLACED, "placed"},
     {CW_PROBE_EMULATED, "emulated"},
+    {CW_PROBE_TAKEN_OFF, "taken_off"},
 });
 
 constexpr auto QP_FLAGS = std::to_array<NamedNumber>({

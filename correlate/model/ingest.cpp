@@ -120,9 +120,7 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
     case CW_KIND_PROCESS:
         return add_process(record);
     case CW_KIND_PROBE:
-        if ((record_as<cw_probe>(record).flags & CW_PROBE_PLACED) != 0 && segment_is_first_)
-            ++n_probes_;
-        return;
+        return add_probe(record_as<cw_probe>(record));
     case CW_KIND_SOURCE:
         return add_source(record);
     case CW_KIND_QP_CREATE:
@@ -375,6 +373,19 @@ void Ingest::add_process(std::span<const std::byte> record) {
     process.pod_uid = text_of(from.pod_uid);
     process.container_id = text_of(from.container_id);
     process.cgroup = text_of(from.cgroup);
+}
+
+void Ingest::add_probe(const cw_probe &probe) {
+    if ((probe.flags & CW_PROBE_PLACED) != 0 && segment_is_first_)
+        ++n_probes_;
+    // Those of --network-times and --warnings are of no count.
+    const std::string_view function = text_of(probe.function);
+    if ((probe.flags & CW_PROBE_TAKEN_OFF) == 0 || function.starts_with("ncclProfiler") ||
+        function.starts_with("ncclDebugLog"))
+        return;
+    const auto [known, is_new] = session().taken_off_ns.try_emplace(
+        std::string(text_of(probe.source)), probe.header.time_ns);
+    known->second = std::min<std::uint64_t>(known->second, probe.header.time_ns);
 }
 
 void Ingest::add_source(std::span<const std::byte> record) {

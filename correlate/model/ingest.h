@@ -98,6 +98,7 @@ private:
     void add_gid(std::span<const std::byte> record);
     void add_pci_function(std::span<const std::byte> record);
     void add_process(std::span<const std::byte> record);
+    void add_probe(const cw_probe &probe);
     void add_source(std::span<const std::byte> record);
     void add_loss(std::span<const std::byte> record);
     void add_sample_gap(std::uint64_t begin_ns, std::uint64_t end_ns);

@@ -114,6 +114,14 @@ private:
         bytes.tx_ack_wire_bytes = wire.tx.wire_bytes[CW_WIRE_ACK];
     }
 
+    // The probes that count its bytes were taken off while it existed.
+    [[nodiscard]] bool outlived_probes(const Qp &qp) const {
+        const std::uint64_t counted_until_ns = model_.sessions[qp.session].counted_until_ns(
+            qp.bytes.rung == BytesRung::Wire ? "rxe_wire" : "posts");
+        return qp.bytes.rung != BytesRung::None && counted_until_ns != UINT64_MAX &&
+               (qp.destroyed_ns == 0 || qp.destroyed_ns > counted_until_ns);
+    }
+
     // A loss cannot be assigned to one queue pair, so it marks all of the recording that it may
     // affect.
     void mark_losses(Qp &qp) const {
@@ -142,6 +150,9 @@ private:
         }
         for (const std::uint32_t loss_class : damaging)
             qp.damaged_by.emplace_back(capture::loss_class_name(loss_class));
+        const bool has_part_of_peer = qp.bytes.rx_from_peer && outlived_probes(model_.qps[qp.peer]);
+        if (outlived_probes(qp) || has_part_of_peer)
+            qp.damaged_by.emplace_back("taken_off");
     }
 
     Model &model_;

@@ -45,6 +45,11 @@ std::uint64_t Host::realtime_ns(std::uint64_t monotonic_ns) const {
            (monotonic_ns - anchor.monotonic_ns); // modulo 2^64, so backwards, too
 }
 
+std::uint64_t Session::counted_until_ns(const std::string &source) const {
+    const auto found = taken_off_ns.find(source);
+    return found == taken_off_ns.end() ? UINT64_MAX : found->second;
+}
+
 bool Session::watched_queue_pairs() const {
     const auto is_on = [this](const char *name) {
         const auto found = sources.find({name, DEV_INDEX_NODE});

@@ -122,6 +122,11 @@ struct Session {
     std::map<std::pair<std::uint32_t, std::uint16_t>, std::uint64_t> loss; // class, cpu
     std::map<std::uint32_t, std::uint64_t> first_loss_ns; // by class: time of the first report
 
+    // By source: since when its probes on operations, work requests or frames are off for --budget.
+    std::map<std::string, std::uint64_t> taken_off_ns;
+
+    // Until when that source counted. UINT64_MAX: until the end.
+    [[nodiscard]] std::uint64_t counted_until_ns(const std::string &source) const;
     // If false, an absence of queue pairs is not evidence of none.
     [[nodiscard]] bool watched_queue_pairs() const;
     // The least time for which a counter was unchanged that was read at `from_ns`, and re-emitted,

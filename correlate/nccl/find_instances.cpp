@@ -192,16 +192,20 @@ WholeUntil whole_until(const Model &model, const model::Session &session, std::u
     const auto is_unknown_fault = [are_known](std::uint32_t loss) {
         return loss == CW_LOSS_NCCL_FAULT && !are_known;
     };
-    return {whole_until_ns(model, session,
-                           [](std::uint32_t loss) { return loss == CW_LOSS_NCCL_CALL; }),
-            whole_until_ns(model, session,
-                           [&](std::uint32_t loss) {
-                               return loss == CW_LOSS_NCCL_LAUNCH || is_unknown_fault(loss);
-                           }),
-            whole_until_ns(model, session, [&](std::uint32_t loss) {
-                return loss == CW_LOSS_PROBE_MISSED || is_unknown_fault(loss) ||
-                       (loss >= CW_LOSS_NCCL_COMM && loss < CW_LOSS_NCCL_FAULT);
-            })};
+    WholeUntil until{whole_until_ns(model, session,
+                                    [](std::uint32_t loss) { return loss == CW_LOSS_NCCL_CALL; }),
+                     whole_until_ns(model, session,
+                                    [&](std::uint32_t loss) {
+                                        return loss == CW_LOSS_NCCL_LAUNCH ||
+                                               is_unknown_fault(loss);
+                                    }),
+                     whole_until_ns(model, session, [&](std::uint32_t loss) {
+                         return loss == CW_LOSS_PROBE_MISSED || is_unknown_fault(loss) ||
+                                (loss >= CW_LOSS_NCCL_COMM && loss < CW_LOSS_NCCL_FAULT);
+                     })};
+    for (std::uint64_t *of : {&until.calls_ns, &until.launches_ns, &until.all_ns})
+        *of = std::min(*of, session.counted_until_ns("nccl"));
+    return until;
 }
 
 class InstanceFinder {

@@ -61,13 +61,15 @@ Known posted_wire_bytes(const Model &model, const Link &link) {
     return sum;
 }
 
-bool is_quiet(const model::Session &session, const ByteSample &sample) {
+bool is_quiet(const model::Session &session, std::uint64_t counted_until_ns,
+              const ByteSample &sample) {
     // Some of its queue pairs progressed, and those samples were thinned out.
     if (sample.changed_ns != 0 && sample.changed_ns <= sample.time_ns)
         return false;
     if (sample.last_ns != 0 && sample.time_ns >= add_saturating(sample.last_ns, QUIET_NS))
         return true;
-    const std::uint64_t until_ns = sample.changed_ns != 0 ? sample.changed_ns : session.end_ns;
+    const std::uint64_t until_ns =
+        sample.changed_ns != 0 ? sample.changed_ns : std::min(session.end_ns, counted_until_ns);
     return session.unchanged_ns(sample.time_ns, until_ns) >= QUIET_NS;
 }
 
@@ -144,6 +146,11 @@ std::vector<LinkSample> read_samples(const Model &model, Link &link, bool is_lat
             series != nullptr && series->size() != 0)
             parts[part].changed_ns = series->at(0).time_ns;
     const model::Session &session = model.sessions[link.session];
+    const std::uint64_t counted_until_ns =
+        !link.sockets.empty()
+            ? UINT64_MAX
+            : session.counted_until_ns(link.source == ByteSource::Wire ? "rxe_wire" : "posts");
+    link.measured_until_ns = std::min(counted_until_ns, session.counted_until_ns("nccl"));
     std::vector<LinkSample> samples;
     ByteSample sum;
     for (const Step &step : steps) {
@@ -154,9 +161,12 @@ std::vector<LinkSample> read_samples(const Model &model, Link &link, bool is_lat
         sum.time_ns = now.time_ns;
         parts[step.part] = now;
         sum.changed_ns = changed_ns(parts);
+        if (sum.time_ns > link.measured_until_ns)
+            continue;
         if (samples.empty() || samples.back().time_ns + TOGETHER_NS <= now.time_ns)
             samples.emplace_back();
-        samples.back() = {sum.time_ns, sum.payload_bytes, sum.wire_bytes, is_quiet(session, sum)};
+        samples.back() = {sum.time_ns, sum.payload_bytes, sum.wire_bytes,
+                          is_quiet(session, counted_until_ns, sum)};
     }
     // A socket is counted from its opening: bytes before its first sample are not of this
     // recording.
@@ -312,7 +322,7 @@ LinkMeter::LinkMeter(Link &link, const std::vector<LinkSample> &samples, bool is
 }
 
 void LinkMeter::launch(const ShapeOp &op, std::uint64_t time_ns, std::uint32_t order) {
-    if (time_ns < link_.measured_from_ns)
+    if (time_ns < link_.measured_from_ns || time_ns >= link_.measured_until_ns)
         return;
     take_samples(subtract_or_zero(time_ns, READ_LATE_NS));
     if (open_.n_ops == 0) {
@@ -422,6 +432,7 @@ void LinkMeter::close(IntervalKind kind, std::uint32_t end) {
 void LinkMeter::finish(std::uint32_t order, bool is_open) {
     take_samples(UINT64_MAX);
     open_.is_under_way = is_open;
+    const bool is_cut_short = link_.is_cut_short || link_.measured_until_ns != UINT64_MAX;
     const std::uint64_t here = subtract_or_zero(measured_, closed_);
     if (link_.source == ByteSource::None) {
         close(IntervalKind::Derived, order);
@@ -429,14 +440,13 @@ void LinkMeter::finish(std::uint32_t order, bool is_open) {
         if (here != 0)
             close(IntervalKind::Excess, order);
     } else if (open_.n_unknown != 0) {
-        close(is_open || link_.is_cut_short ? IntervalKind::Unknown
-                                            : single_or(IntervalKind::Unknown),
+        close(is_open || is_cut_short ? IntervalKind::Unknown : single_or(IntervalKind::Unknown),
               order);
     } else if (here == open_.derived_bytes) {
         close(IntervalKind::Checked, order);
     } else if (here > open_.derived_bytes) {
         close(leave_out_greeting() ? IntervalKind::Checked : IntervalKind::Excess, order);
-    } else if (link_.is_cut_short) {
+    } else if (is_cut_short) {
         close(IntervalKind::Derived, order);
     } else if (is_open) {
         close(IntervalKind::InFlight, order);

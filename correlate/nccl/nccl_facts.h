@@ -287,7 +287,8 @@ struct Link {
     std::uint64_t greeting_bytes = 0;          // net_socket's first bytes on a new socket
     Known wire_bytes;
     std::uint64_t begin_ns = 0;
-    std::uint64_t measured_from_ns = 0; // 0: from the start
+    std::uint64_t measured_from_ns = 0;           // 0: from the start
+    std::uint64_t measured_until_ns = UINT64_MAX; // launches, too: then probes were taken off
     std::vector<Interval> intervals;
 
     [[nodiscard]] bool is_send() const { return (flags & CW_NCCL_CONNECTION_SEND) != 0; }

@@ -36,10 +36,11 @@ OpenGroups::OpenGroups(const model::Model &model)
 bool OpenGroups::may_hold(Index index, const Call &call) const {
     const Instance &instance = model_.nccl.instances[index];
     const Connections connections = connections_[index];
+    const model::Session &session = model_.sessions[instance.session];
     if (instance.ended || connections == Connections::Gone)
         return false;
     if (model::add_saturating(call.time_ns, LONGEST_GROUP_NS) <
-        model_.sessions[instance.session].end_ns)
+        std::min(session.end_ns, session.counted_until_ns("nccl")))
         return false;
     // A communicator without network traffic never launches.
     if (instance.n_launches == 0)

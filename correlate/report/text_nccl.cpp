@@ -235,6 +235,16 @@ private:
                                  : fmt::format("{} {}", index, printable(comm.name));
     }
 
+    // `record --budget` took the probes off that record its operations.
+    bool outlived_probes(const nccl::Communicator &comm) const {
+        return std::ranges::any_of(comm.instances, [this](Index index) {
+            const nccl::Instance &instance = nccl_.instances[index];
+            const std::uint64_t until_ns =
+                model_.sessions[instance.session].counted_until_ns("nccl");
+            return until_ns != UINT64_MAX && (instance.end_ns == 0 || instance.end_ns > until_ns);
+        });
+    }
+
     void communicators() {
         if (nccl_.communicators.empty())
             return;
@@ -247,7 +257,7 @@ private:
                     model::add_known(bytes[operation.comm], operation.payload_bytes);
             }
         for (Index i = 0; i < bytes.size(); ++i)
-            if (operations[i] == 0)
+            if (operations[i] == 0 && !outlived_probes(nccl_.communicators[i]))
                 bytes[i] = 0;
         std::vector<Index> order(nccl_.communicators.size());
         for (Index i = 0; i < order.size(); ++i)
@@ -283,7 +293,9 @@ private:
                        comm.parent != NONE ? std::to_string(comm.parent)
                        : comm.parent_known ? "-"
                                            : "?",
-                       grouped(operations[order[i]]), human_bytes(bytes[order[i]])});
+                       outlived_probes(comm) ? grouped(operations[order[i]]) + " (incomplete)"
+                                             : grouped(operations[order[i]]),
+                       human_bytes(bytes[order[i]])});
         }
         text_ += table.text(width_);
         more(order.size(), shown, "communicators");

@@ -13,9 +13,11 @@
 #include <thread>
 
 #include <bpf/bpf.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "userspace/loader/take_off.h"
 
 namespace collwire::test {
 namespace {
@@ -461,6 +463,36 @@ std::uint64_t post_until_stopped(ChildState &state, std::uint64_t shared) {
         post_chain(state, qp, CHAINS[0]);
     // Each post is 65536 bytes of value 3.
     return qp.checksum == qp.posts * 65536 * 3 && qp.wrs == 2 * qp.posts ? qp.posts : 0;
+}
+
+TEST_F(Posts, TakenOffCountsNoMore) {
+    Child child{FAKE_PROVIDER_1}, later{FAKE_PROVIDER_3};
+    PostsRecorder recorder{sources::PostsOptions{}};
+    EXPECT_TRUE(recorder.source->recorded_processes().empty());
+    recorder.see_qp(child.pid(), child.run(make_qp, 17));
+    EXPECT_EQ(recorder.source->recorded_processes().size(), 1u);
+    child.run(post_all_chains, 0);
+    const auto groups = recorder.source->probe_groups();
+    ASSERT_EQ(groups.size(), 1u);
+    EXPECT_FALSE(groups[0].programs.empty());
+
+    recorder.source->take_off(groups[0].name, "taken off");
+    while (loader::is_taking_off())
+        sched_yield();
+    child.run(post_all_chains, 0);
+    recorder.see_qp(later.pid(), later.run(make_qp, 18));
+    later.run(post_all_chains, 0);
+    recorder.sample();
+    expect_equal(recorder.counters(child.pid(), 17), expected(CHAINS));
+    EXPECT_EQ(recorder.counters(later.pid(), 18).posts, 0u);
+    EXPECT_TRUE(recorder.source->probe_groups().empty());
+    const auto state = recorder.source->states().front();
+    EXPECT_EQ(state.state, CW_SOURCE_DEGRADED);
+    EXPECT_EQ(state.reason, "taken off");
+    for (const source::PlannedProbe &probe : recorder.source->probe_list())
+        EXPECT_FALSE(probe.placed) << probe.function;
+    EXPECT_TRUE(recorder.post_send_probes().at(0).taken_off);
+    EXPECT_EQ(n_open(FAKE_PROVIDER_3), 0u);
 }
 
 TEST_F(Posts, AttachAndDetachUnderATracedProcess) {

@@ -211,6 +211,32 @@ TEST(ModelBytes, SourceThatFailedLaterDoesNotMeasureZero) {
         << "counted in part";
 }
 
+cw_probe taken_off(std::string_view source, std::string_view function, double time) {
+    auto probe = make_record<cw_probe>(CW_KIND_PROBE, seconds(time));
+    probe.flags = CW_PROBE_TAKEN_OFF;
+    set_text(probe.source, source);
+    set_text(probe.function, function);
+    return probe;
+}
+
+TEST(ModelBytes, ProbesThatWereTakenOffLeaveIncompleteBytes) {
+    NodeBuilder node({.flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS});
+    const QpOptions before{.qpn = 17, .created = 10}, during{.qpn = 18, .created = 10},
+        after{.qpn = 19, .created = 14};
+    node.device().port().gid(1).source("posts").qp(before).qp(during);
+    node.posts(before, 11, CW_POST_WRITE, 1, 4000).destroy(before, 11.5);
+    node.posts(during, 13, CW_POST_WRITE, 2, 4000);
+    node.add(taken_off("posts", "post_send", 13))
+        .source("posts", CW_SOURCE_DEGRADED, "--budget 0.3%: taken off");
+    const Model model = model_of({node.qp(after).end().bytes()});
+    EXPECT_EQ(qp_of(model, "node0", 17).bytes.tx_payload_bytes, 4000U);
+    EXPECT_TRUE(qp_of(model, "node0", 17).damaged_by.empty());
+    EXPECT_EQ(qp_of(model, "node0", 18).bytes.tx_payload_bytes, 8000U);
+    EXPECT_EQ(qp_of(model, "node0", 18).damaged_by, std::vector<std::string>{"taken_off"});
+    EXPECT_FALSE(qp_of(model, "node0", 19).bytes.tx_payload_bytes);
+    EXPECT_TRUE(has_warning(model, "--budget 0.3%: taken off"));
+}
+
 TEST(ModelBytes, PostedOnlyTakesReceivedBytesFromThePeersPosts) {
     constexpr std::uint32_t flags = CW_NODE_FIRST_SEGMENT | CW_NODE_POSTS;
     NodeBuilder a({.flags = flags});

@@ -8,6 +8,7 @@
 #include "collwire/loss_records.h"
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_launch_records.h"
+#include "collwire/node_records.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
 #include "tests/support/nccl_model.h"
@@ -17,12 +18,21 @@ namespace {
 
 using namespace collwire::test;
 
+cw_probe taken_off(double time) {
+    auto probe = make_record<cw_probe>(CW_KIND_PROBE, seconds(time));
+    probe.flags = CW_PROBE_TAKEN_OFF;
+    set_text(probe.source, "nccl");
+    set_text(probe.function, "ncclEnqueueCheck");
+    return probe;
+}
+
 // Two ranks make the same calls at times 10, 11, ...; of those of rank 1 some are not here.
 struct Job {
     std::vector<CallOptions> calls = std::vector<CallOptions>(30, {.func = CW_NCCL_ALL_REDUCE});
     std::set<std::size_t> lost = {};
     cw_loss_class loss = CW_LOSS_NCCL_CALL;
-    bool all_ranks = false; // lose records
+    bool all_ranks = false;                 // lose records
+    std::size_t taken_off_after = SIZE_MAX; // calls, of rank 1: with the last one's launch
     std::uint32_t version = 22809;
     std::uint32_t flags = CW_NCCL_COMM_CREATED | CW_NCCL_COMM_LAUNCHED;
 
@@ -43,12 +53,18 @@ struct Job {
             std::uint64_t launched = 0;
             for (std::size_t next = 0; next < calls.size(); ++next) {
                 const double time = 10.0 + static_cast<double>(next) + 0.003 * i;
+                if (i == 1 && next >= taken_off_after)
+                    break;
                 if (i == 0 || !lost.contains(next))
                     rank.call(time, calls[next]);
+                if (i == 1 && next + 1 == taken_off_after) {
+                    node.add(taken_off(time + 0.00005));
+                    break;
+                }
                 launched += calls[next].func <= CW_NCCL_ALL_REDUCE ? 1 : 0;
                 rank.launch(time + 0.0001, 0, {calls[next]}, {.launched = launched});
             }
-            if (i == 1 || all_ranks)
+            if ((i == 1 && taken_off_after == SIZE_MAX) || all_ranks)
                 node.loss(loss, 0, 1, 22);
             node.clock(50).end(50);
             captures.push_back(node.bytes());
@@ -112,6 +128,20 @@ TEST(NcclLoss, UnreadableLaunchesDoNotShiftNumbers) {
         EXPECT_EQ(operation.seq_base, SeqBase::Creation);
         EXPECT_EQ(operation.ranks, 2U);
     }
+}
+
+// Rank 1 makes more calls, and a last one here whose launch is not: not one that never launches.
+TEST(NcclLoss, CallsBeforeProbesWereTakenOffAreWhole) {
+    Job job;
+    job.taken_off_after = 20;
+    const model::Model model = job.record();
+    EXPECT_EQ(model.nccl.collectives.size(), 30U);
+    for (const Operation &operation : model.nccl.collectives) {
+        EXPECT_EQ(operation.seq_base, SeqBase::Creation);
+        EXPECT_EQ(operation.ranks, operation.seq < 20 ? 2U : 1U);
+        EXPECT_EQ(operation.has(OPERATION_PARTIAL), operation.seq == 19);
+    }
+    EXPECT_FALSE(job.record().nccl.instances.empty());
 }
 
 TEST(NcclLoss, LossOnAllRanksKeepsNumbers) {

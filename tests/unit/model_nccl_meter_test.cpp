@@ -55,6 +55,23 @@ TEST(LinkMeter, ExpectedBytesAreChecked) {
     }
 }
 
+// A probe that --budget took off: what was launched before is computed where its bytes are missing.
+TEST(LinkMeter, NothingIsComparedAfterProbesWereTakenOff) {
+    Meter meter;
+    meter.link.measured_until_ns = seconds(4);
+    meter.ops = {{1, 100, true}, {3.9, 200, true}, {5, 300, true}};
+    meter.sample(2, 100);
+    meter.sample(3.95, 150);
+    meter.run();
+    ASSERT_EQ(meter.link.intervals.size(), 2U);
+    EXPECT_EQ(meter.link.intervals[0].kind, IntervalKind::Checked);
+    EXPECT_EQ(meter.link.intervals[1].kind, IntervalKind::Derived);
+    for (const std::uint32_t order : {1U, 2U}) {
+        EXPECT_EQ(meter.share(order).payload_bytes, std::get<1>(meter.ops[order]));
+        EXPECT_EQ(meter.share(order).source, ByteSource::Derived);
+    }
+}
+
 // Read 30 ms after its look began, in which an operation was launched and carried.
 TEST(ByteSeries, SampleIsAtLeastAsNewAsItsLastByte) {
     ByteSeries series;

@@ -52,6 +52,8 @@ TEST_F(RecordOptionsGiven, LimitsThatCannotBeKept) {
     refused("--max 1KiB", "--max 1KiB");
     refused("--interval 1ms", "--interval 1ms");
     refused("--ring 5000", "--ring 5000");
+    for (const std::string budget : {"0.3", "0%", "-1%", "101%", "x%", "nan%", "0.3%%", "''"})
+        refused("--budget " + budget, "Fix: --budget 0.3%");
     refused("--ring 8M", "--ring");
 }
 

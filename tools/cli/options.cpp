@@ -194,6 +194,13 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
             ->type_name("PID,...")
             ->delimiter(',')
             ->needs(gpu);
+    CLI::Option *budget = verb->add_option(
+        "--budget", command->budget,
+        "Keep the time that probes take in recorded processes below this share of one CPU for "
+        "each process that has NCCL communicators or posts work requests, measured while "
+        "recording. Where more is needed, the dearest probes are taken off for good, and the "
+        "capture names them");
+    budget->type_name("PERCENT");
     verb->add_flag("--no-wire", command->no_wire,
                    "Do not count packets of software devices: soft-RoCE is treated like a NIC");
     verb->add_flag("--no-nvlink", command->no_nvlink,
@@ -207,7 +214,8 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
             ->excludes(posts)
             ->excludes(qp_source)
             ->excludes(gpu)
-            ->excludes(inject);
+            ->excludes(inject)
+            ->excludes(budget);
     for (CLI::Option *choice : choices)
         counters_only->excludes(choice);
     verb->add_option("--interval", command->interval,

@@ -35,6 +35,7 @@ struct RecordCommand {
     std::vector<std::string> pids;
     inventory::ProcessChoice choice; // of more processes
     std::string ring = "8MiB";
+    std::optional<std::string> budget;
     std::string posts = "auto";
     std::string qp_source = "auto";
     std::string gpu; // empty: no trace of GPU kernels

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ namespace collwire::cli {
 namespace {
 
 constexpr std::uint64_t LEAST_GPU_SLICE_NS = 500'000'000;
+constexpr double LEAST_BUDGET_PERCENT = 0.001;
 
 Result<std::uint32_t> ring_bytes(const std::string &text) {
     auto bytes = parse_size_bytes(text);
@@ -29,6 +31,18 @@ Result<std::uint32_t> ring_bytes(const std::string &text) {
             ErrorKind::Usage,
             fmt::format("--ring {}: not a power of two from 4KiB to 1GiB. Fix: --ring 8MiB", text));
     return static_cast<std::uint32_t>(size);
+}
+
+Result<double> budget_share(const std::string &text) {
+    double percent = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), percent);
+    const bool is_number = code == std::errc{} && std::string_view(end) == "%";
+    if (!is_number || !(percent >= LEAST_BUDGET_PERCENT && percent <= 100))
+        return error(ErrorKind::Usage,
+                     fmt::format("--budget {}: not a share of one CPU from {}% to 100%. Fix: "
+                                 "--budget 0.3%",
+                                 text, LEAST_BUDGET_PERCENT));
+    return percent / 100;
 }
 
 Error bad_gpu(const std::string &text, std::string_view problem) {
@@ -155,6 +169,12 @@ Result<void> interpret(RecordCommand &command) {
     if (!ring)
         return std::move(ring).failure();
     options.ring_bytes = *ring;
+    if (command.budget) {
+        auto share = budget_share(*command.budget);
+        if (!share)
+            return std::move(share).failure();
+        options.budget = *share;
+    }
     options.wire = !command.no_wire;
     options.nccl = !command.no_nccl;
     options.nvlink = !command.no_nvlink;

@@ -5,11 +5,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include <bpf/bpf.h>
 
 #include "collwire/node_records.h"
 #include "userspace/loader/libbpf_log.h"
+#include "userspace/loader/take_off.h"
 
 namespace collwire::loader {
 namespace {
@@ -146,7 +148,7 @@ Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
     const auto &hook = selected.hook;
     const LibbpfLog log;
     int failed = 0;
-    const auto place = [&](const std::string &name, auto &&attach_program) {
+    const auto place = [&](const std::string &name, cw_probe_kind kind, auto &&attach_program) {
         auto *program = find_program(object, name);
         if (failed != 0 || program == nullptr)
             return;
@@ -156,7 +158,7 @@ Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
             return;
         }
         placed_.push_back({name, link, bpf_program__fd(program),
-                           selected.fentry && !hook.fentry_again.empty(), 0});
+                           selected.fentry && !hook.fentry_again.empty(), 0, kind});
     };
     const auto trace = [](bpf_program *p) { return bpf_program__attach_trace(p); };
     const auto kprobe = [&](bool exit) {
@@ -167,11 +169,11 @@ Result<void> HookSet::attach_one(bpf_object *object, Selected &selected) {
     if (selected.fentry) {
         // Exit first: an entry without its exit would leave state.
         for (const auto *name : {&hook.fexit, &hook.fexit_again, &hook.fentry, &hook.fentry_again})
-            place(*name, trace);
+            place(*name, CW_PROBE_FENTRY, trace);
     } else {
-        place(hook.kretprobe, kprobe(true));
-        place(hook.kprobe, kprobe(false));
-        place(hook.raw_tracepoint, [&hook](bpf_program *p) {
+        place(hook.kretprobe, CW_PROBE_KRETPROBE, kprobe(true));
+        place(hook.kprobe, CW_PROBE_KPROBE, kprobe(false));
+        place(hook.raw_tracepoint, CW_PROBE_TRACEPOINT, [&hook](bpf_program *p) {
             return bpf_program__attach_raw_tracepoint(p, hook.function.c_str());
         });
     }
@@ -225,6 +227,29 @@ void HookSet::detach() {
     }
 }
 
+void HookSet::start_taking_off() {
+    std::vector<bpf_link *> links;
+    for (auto &placed : placed_) {
+        if (placed.link == nullptr)
+            continue;
+        placed.missed_by_link = missed_by_link(bpf_link__fd(placed.link));
+        links.push_back(std::exchange(placed.link, nullptr));
+    }
+    loader::start_taking_off(links);
+    taken_off_ = true;
+}
+
+std::vector<source::ProbeProgram> HookSet::programs() const {
+    std::vector<source::ProbeProgram> all;
+    for (const auto &placed : placed_) {
+        const bool is_kprobe = placed.kind == CW_PROBE_KPROBE || placed.kind == CW_PROBE_KRETPROBE;
+        if (placed.link != nullptr)
+            all.push_back({placed.program_fd, placed.kind, true,
+                           is_kprobe ? kprobe_cost_ns : fentry_cost_ns});
+    }
+    return all;
+}
+
 std::vector<source::PlannedProbe> HookSet::probe_list() const {
     std::vector<source::PlannedProbe> probes;
     for (const auto &selected : hooks_) {
@@ -240,7 +265,8 @@ std::vector<source::PlannedProbe> HookSet::probe_list() const {
             probe.function = hook.function;
             probe.module_or_file = selected.module;
             probe.expected_cost_ns = cost;
-            probe.placed = selected.placed;
+            probe.placed = selected.placed && !taken_off_;
+            probe.taken_off = selected.placed && taken_off_;
             probes.push_back(std::move(probe));
         };
         if (selected.fentry) {

@@ -70,8 +70,12 @@ public:
     // empty: nothing. Optional hooks only; valid after select.
     [[nodiscard]] std::string left_out() const;
     void detach();
+    // Detaches for good, without waiting for the kernel.
+    void start_taking_off();
 
     [[nodiscard]] std::vector<source::PlannedProbe> probe_list() const;
+    // Those in place.
+    [[nodiscard]] std::vector<source::ProbeProgram> programs() const;
     // Calls that missed our programs, as far as the kernel counts them. Functions with sibling
     // programs are left out: the sibling may have seen the call.
     [[nodiscard]] std::uint64_t missed() const;
@@ -93,6 +97,7 @@ private:
         int program_fd = -1;      // the object's
         bool paired = false;
         std::uint64_t missed_by_link = 0;
+        cw_probe_kind kind = CW_PROBE_KPROBE;
     };
     Result<void> attach_one(bpf_object *object, Selected &selected);
     [[nodiscard]] static std::uint64_t missed_by(const Placed &placed);
@@ -100,6 +105,7 @@ private:
     std::vector<Selected> hooks_;
     Selected *failed_ = nullptr; // in hooks_: the one whose attach failed
     std::vector<Placed> placed_;
+    bool taken_off_ = false;
 };
 
 } // namespace collwire::loader

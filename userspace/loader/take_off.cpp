@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <string>
+#include <vector>
 
 #include <bpf/libbpf.h>
 #include <fcntl.h>
@@ -15,9 +16,20 @@
 namespace collwire::loader {
 namespace {
 
+// Children that still close their descriptors. They hold copies of all links of that moment.
+std::vector<pid_t> &closing() {
+    static std::vector<pid_t> children;
+    return children;
+}
+
+void wait_for(pid_t child) {
+    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+}
+
 // Returns when each of them has answered, or has exited: reading the command line takes the lock
 // that removing a probe waits for.
-void wait_for(std::span<const pid_t> pids) {
+void wait_for_answers(std::span<const pid_t> pids) {
     for (const int signal_number : {SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGPIPE})
         signal(signal_number, SIG_IGN);
     sigset_t none;
@@ -34,11 +46,12 @@ void wait_for(std::span<const pid_t> pids) {
     }
 }
 
-} // namespace
+bool are_null(std::span<bpf_link *const> links) {
+    return std::ranges::all_of(links, [](const bpf_link *link) { return link == nullptr; });
+}
 
-void take_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by) {
-    if (std::ranges::all_of(links, [](const bpf_link *link) { return link == nullptr; }))
-        return;
+// Returns the child that closes the links last; -1: they are closed.
+pid_t close_in_child(std::span<bpf_link *const> links, std::span<const pid_t> held_by) {
     std::array<int, 2> ends{-1, -1};
     const pid_t child = pipe2(ends.data(), O_CLOEXEC) == 0 ? fork() : -1;
     if (child == 0) {
@@ -48,7 +61,7 @@ void take_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by) 
         while (read(ends[0], &nothing, 1) < 0 && errno == EINTR) {
         }
         if (!held_by.empty())
-            wait_for(held_by);
+            wait_for_answers(held_by);
         _exit(0);
     }
     for (bpf_link *link : links)
@@ -56,9 +69,33 @@ void take_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by) 
     for (const int end : ends)
         if (end >= 0)
             close(end);
-    if (child > 0 && held_by.empty())
-        while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-        }
+    return child;
+}
+
+} // namespace
+
+void take_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by) {
+    if (held_by.empty()) {
+        for (const pid_t child : closing())
+            wait_for(child);
+        closing().clear();
+    }
+    if (are_null(links))
+        return;
+    if (const pid_t child = close_in_child(links, held_by); child > 0 && held_by.empty())
+        wait_for(child);
+}
+
+void start_taking_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by) {
+    if (are_null(links))
+        return;
+    if (const pid_t child = close_in_child(links, held_by); child > 0 && held_by.empty())
+        closing().push_back(child);
+}
+
+bool is_taking_off() {
+    std::erase_if(closing(), [](pid_t child) { return waitpid(child, nullptr, WNOHANG) != 0; });
+    return !closing().empty();
 }
 
 } // namespace collwire::loader

@@ -20,4 +20,12 @@ namespace collwire::loader {
 // that stays behind keeps the links until they answer, and take_off does not wait for it.
 void take_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by = {});
 
+// The same for links of any kind, but returns when their programs run no more (fentry: soon after).
+// The kernel removes the breakpoints, with a wait for each, while the child exits. `held_by`: as
+// above.
+void start_taking_off(std::span<bpf_link *const> links, std::span<const pid_t> held_by = {});
+
+// Whether breakpoints of start_taking_off may still be in place.
+[[nodiscard]] bool is_taking_off();
+
 } // namespace collwire::loader

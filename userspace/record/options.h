@@ -39,6 +39,7 @@ struct RecordOptions {
     bool nvlink = true; // NVLink counters and errors of the NVIDIA driver, where there are any
     std::uint64_t gpu_stall_ns = 10'000'000'000;
     std::vector<std::uint32_t> inject; // processes that get the guest library
+    double budget = 0;                 // share of one CPU for each process; 0: none
     bool counters_only = false;
     bool full_cmdline = false;
     bool dry_run = false;

@@ -27,6 +27,7 @@
 #include "userspace/calibrate/trap_costs.h"
 #include "userspace/capture/writer.h"
 #include "userspace/foreign/foreign.h"
+#include "userspace/record/budget_watch.h"
 #include "userspace/record/child.h"
 #include "userspace/record/cost_printer.h"
 #include "userspace/record/injections.h"
@@ -35,6 +36,7 @@
 #include "userspace/record/say.h"
 #include "userspace/record/session.h"
 #include "userspace/record/signals.h"
+#include "userspace/source/probe_record.h"
 #include "userspace/source/record_buffer.h"
 
 namespace collwire::record {
@@ -97,6 +99,7 @@ private:
     int print_plan();
     Result<void> open_writer();
     Result<void> begin();
+    void check_budget();
     void loop();
     void on_signal(const signalfd_siginfo &info);
     void on_tick();
@@ -114,6 +117,7 @@ private:
     Child child_;
     Signals signals_;
     RecordSession session_;
+    std::unique_ptr<BudgetWatch> budget_; // null: without one
     std::unique_ptr<capture::CaptureWriter> writer_;
     NodeIdentity node_;
     SampleGaps gaps_;
@@ -184,7 +188,19 @@ void Recorder::flush() {
 }
 
 Result<void> Recorder::begin() {
-    if (auto attached = session_.attach(); !attached)
+    if (options_.budget > 0) {
+        auto budget = BudgetWatch::start(options_.budget);
+        if (!budget)
+            return std::move(budget).failure();
+        budget_ = std::move(*budget);
+        budget_->begin(monotonic_ns());
+    }
+    // Probes take their traps before anything counts.
+    const auto check = [this] {
+        if (budget_)
+            budget_->check(session_.sources(), monotonic_ns());
+    };
+    if (auto attached = session_.attach(check); !attached)
         return attached;
     const auto begun = session_.begin();
     if (!begun)
@@ -198,6 +214,25 @@ Result<void> Recorder::begin() {
     flush();
     say_line("recording");
     return {};
+}
+
+// The moment and the reason are in the capture: nothing of later is missing from a count without
+// it.
+void Recorder::check_budget() {
+    const std::uint64_t now_ns = monotonic_ns();
+    if (!budget_ || now_ns < budget_->due_ns())
+        return;
+    const auto changed = budget_->check(session_.sources(), now_ns);
+    if (changed.empty())
+        return;
+    source::RecordBuffer buffer;
+    for (const source::Source *source : changed)
+        for (const source::PlannedProbe &probe : source->probe_list())
+            if (probe.taken_off)
+                buffer.append(source::probe_record(probe, now_ns).header);
+    states_.append(buffer, session_.sources(), false);
+    buffer.hand_over([this](const cw_header &record) { writer_->append(record); });
+    flush();
 }
 
 void Recorder::on_signal(const signalfd_siginfo &info) {
@@ -284,6 +319,7 @@ void Recorder::loop() {
             }
         }
         session_.on_due();
+        check_budget();
         if (more_events) {
             more_events = session_.consume_some();
             // Between ticks, too: a ring that never empties must not outgrow --max.
@@ -296,7 +332,9 @@ void Recorder::loop() {
 int Recorder::wait_ms(bool more_events) const {
     if (more_events)
         return 0;
-    const std::uint64_t due_ns = session_.due_ns();
+    std::uint64_t due_ns = session_.due_ns();
+    if (budget_)
+        due_ns = due_ns == 0 ? budget_->due_ns() : std::min(due_ns, budget_->due_ns());
     if (due_ns == 0)
         return -1;
     const std::uint64_t now_ns = monotonic_ns();
@@ -329,6 +367,8 @@ int Recorder::finish() {
     writer_->stop_rotating();
     let_sources_finish();
     const std::uint64_t ended_ns = session_.end();
+    if (budget_)
+        budget_->check(session_.sources(), monotonic_ns());
     session_.detach();
     session_.consume_last();
     source::RecordBuffer buffer;
@@ -355,6 +395,8 @@ int Recorder::finish() {
     const int status = losses_.total() == 0 ? EXIT_DONE : EXIT_LOSS;
     if (status == EXIT_LOSS)
         say("lost: {}", losses_.describe());
+    if (budget_)
+        say("{}", budget_->summary());
     if (writer_->bytes_on_disk() == 0)
         say("no capture: could not write to {}", writer_->path());
     else

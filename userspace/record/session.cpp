@@ -305,7 +305,7 @@ bool RecordSession::works(std::string_view name) const {
            });
 }
 
-Result<void> RecordSession::attach() {
+Result<void> RecordSession::attach(const std::function<void()> &is_attached) {
     const bool counted_frames = works("rxe_wire");
     for (auto &source : sources_) {
         if (source->name() == "posts" && counted_frames && !works("rxe_wire")) {
@@ -315,6 +315,8 @@ Result<void> RecordSession::attach() {
         }
         if (auto attached = source->attach(); !attached)
             return std::move(attached).failure().in(source->name());
+        if (is_attached)
+            is_attached();
     }
     return {};
 }

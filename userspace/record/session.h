@@ -31,7 +31,8 @@ public:
     // unsupported machines are errors that say what still works.
     Result<void> prepare(const RecordOptions &options);
     // Attaches everything. Nothing is counted yet.
-    Result<void> attach();
+    // `attached`: called whenever a source was attached, and may detach its probes.
+    Result<void> attach(const std::function<void()> &attached = {});
     // Opens the gate: counting starts in all programs at once. Returns the time.
     Result<std::uint64_t> begin();
     // Passes on the rest of the ring buffers, when no more records come: after detach(). Records

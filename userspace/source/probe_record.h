@@ -19,6 +19,8 @@ inline cw_probe probe_record(const PlannedProbe &planned, std::uint64_t time_ns)
     record.probe_kind = planned.kind;
     if (planned.placed)
         record.flags |= CW_PROBE_PLACED;
+    if (planned.taken_off)
+        record.flags |= CW_PROBE_TAKEN_OFF;
     const bool is_uprobe = planned.kind == CW_PROBE_UPROBE || planned.kind == CW_PROBE_URETPROBE;
     if (is_uprobe && planned.emulated)
         record.flags |= CW_PROBE_EMULATED;

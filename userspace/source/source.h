@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,30 @@ struct PlannedProbe {
     bool emulated = true;           // uprobe: the kernel emulates that instruction, no single-step
     std::uint32_t expected_cost_ns = 0;
     bool placed = false;
+    bool taken_off = false; // it was placed, and detached for --budget
+};
+
+// What makes the probes of a group run.
+enum class ProbeUse {
+    Operations, // an operation, a work request, a frame: as often as a job makes them
+    Control,    // a queue pair, communicator or socket comes or goes
+    Kept,       // a batch of GPU records: counted, and never taken off
+    Everywhere, // any process of the machine: no share of the recorded ones
+};
+
+// A loaded program that is attached, in one place or in several.
+struct ProbeProgram {
+    int fd = -1; // the source's, valid until it attaches or detaches something
+    cw_probe_kind kind = CW_PROBE_KPROBE;
+    bool emulated = true;        // uprobe: in every place
+    std::uint32_t stated_ns = 0; // of a hit besides the program, where that is not measured
+};
+
+// Probes of a source that are taken off together.
+struct ProbeGroup {
+    std::string name; // "operations"
+    ProbeUse use = ProbeUse::Operations;
+    std::vector<ProbeProgram> programs;
 };
 
 struct SourceState {
@@ -88,6 +113,13 @@ public:
     virtual void on_due() {}
     // The user asks for something now, with SIGUSR1.
     virtual void on_request() {}
+    // The groups with probes in place, for --budget.
+    [[nodiscard]] virtual std::vector<ProbeGroup> probe_groups() const { return {}; }
+    // Detaches a group for good, without waiting until the kernel has removed its breakpoints.
+    // `reason` goes into the source's state. The group places no later probe.
+    virtual void take_off(std::string_view, std::string) {}
+    // The processes that the source's probes on operations record.
+    [[nodiscard]] virtual std::set<std::uint32_t> recorded_processes() const { return {}; }
     // Losses that only this source counts (without the shared BPF loss table).
     [[nodiscard]] virtual std::vector<LossCount> losses() const { return {}; }
     // The recording ends soon. A source that makes other processes emit records stops them. False:

@@ -206,6 +206,15 @@ bool GpuSource::finish() {
     return !processes_.any_armed();
 }
 
+std::vector<source::ProbeGroup> GpuSource::probe_groups() const {
+    if (!skeleton_.is_loaded() || !libraries_.is_armed())
+        return {};
+    std::vector<source::ProbeProgram> programs;
+    for (const bpf_program *program : {skeleton_->progs.gpu_batch, skeleton_->progs.gpu_arm})
+        programs.push_back({bpf_program__fd(program), CW_PROBE_UPROBE, true, 0});
+    return {{"hand-overs", source::ProbeUse::Kept, std::move(programs)}};
+}
+
 void GpuSource::detach() {
     is_finishing_ = true;
     libraries_.detach();

@@ -52,6 +52,7 @@ public:
     void sample(source::RecordSink &sink, bool everything) override;
     bool finish() override;
     void detach() override;
+    [[nodiscard]] std::vector<source::ProbeGroup> probe_groups() const override;
 
 private:
     void on_file_mapped(const cw_file_mapped &record);

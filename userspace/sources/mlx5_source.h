@@ -20,6 +20,7 @@ public:
     ~Mlx5Source() override;
 
 private:
+    [[nodiscard]] source::ProbeUse use() const override { return source::ProbeUse::Control; }
     bool applicable() override;
     bool configure() override;
     Mlx5SourceOptions options_;

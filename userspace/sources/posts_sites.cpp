@@ -288,6 +288,9 @@ bool PostsSites::is_probed_there(const Site &other, const Site &site, const elf:
 }
 
 void PostsSites::attach_allowed() {
+    if (taken_off_)
+        for (Library &library : libraries_)
+            library.file = process::MappedFile{};
     if (!programs_)
         return;
     std::vector<bpf_link *> refused;
@@ -337,10 +340,9 @@ void PostsSites::attach(const Programs &programs) {
     attach_allowed();
 }
 
-void PostsSites::detach() {
-    programs_.reset();
+// `probed`: gets the files that they are in.
+std::vector<bpf_link *> PostsSites::take_links(process::ProbedFile &probed) {
     std::vector<bpf_link *> links;
-    process::ProbedFile probed;
     for (Site &site : sites_) {
         if (site.link == nullptr)
             continue;
@@ -348,8 +350,39 @@ void PostsSites::detach() {
         probed.paths.insert(libraries_[site.library].path);
         links.push_back(std::exchange(site.link, nullptr));
     }
-    if (!links.empty())
+    return links;
+}
+
+void PostsSites::detach() {
+    programs_.reset();
+    process::ProbedFile probed;
+    if (const auto links = take_links(probed); !links.empty())
         loader::take_off(links, process::silent_users(probed));
+}
+
+void PostsSites::start_taking_off() {
+    process::ProbedFile probed;
+    const auto links = take_links(probed);
+    loader::start_taking_off(links, process::silent_users(probed));
+    programs_.reset();
+    taken_off_ = true;
+    attach_allowed();
+}
+
+std::vector<source::ProbeProgram> PostsSites::programs() const {
+    std::map<int, source::ProbeProgram> by_fd;
+    for (const Site &site : sites_) {
+        if (site.link == nullptr || !programs_)
+            continue;
+        const int fd = bpf_program__fd((*programs_)[site.call]);
+        const auto [entry, is_new] =
+            by_fd.try_emplace(fd, source::ProbeProgram{fd, CW_PROBE_UPROBE, site.emulated, 0});
+        entry->second.emulated = entry->second.emulated && site.emulated;
+    }
+    std::vector<source::ProbeProgram> all;
+    for (const auto &[fd, program] : by_fd)
+        all.push_back(program);
+    return all;
 }
 
 std::size_t PostsSites::n_placed() const {
@@ -369,7 +402,8 @@ source::PlannedProbe PostsSites::planned(const Site &site) const {
     probe.expected_cost_ns = site.emulated          ? EMULATED_COST_NS
                              : in_virtual_machine() ? SINGLE_STEP_COST_IN_VM_NS
                                                     : SINGLE_STEP_COST_NS;
-    probe.placed = site.placed_ns != 0;
+    probe.placed = site.placed_ns != 0 && !taken_off_;
+    probe.taken_off = site.placed_ns != 0 && taken_off_;
     return probe;
 }
 

@@ -22,6 +22,10 @@
 struct bpf_link;
 struct bpf_program;
 
+namespace collwire::process {
+struct ProbedFile;
+}
+
 namespace collwire::sources {
 
 class PostsSites {
@@ -39,6 +43,10 @@ public:
     // From now on sites are attached as they are found; those found before are attached now.
     void attach(const Programs &programs);
     void detach();
+    // Detaches for good, without waiting for the kernel. Sites that are found later stay bare.
+    void start_taking_off();
+    // Those in place, each once.
+    [[nodiscard]] std::vector<source::ProbeProgram> programs() const;
 
     // post_send of a library that a process has mapped, found by its tables, and the functions
     // of the ibv_wr_* calls. Once per file.
@@ -128,6 +136,7 @@ private:
     // The first function of these calls that has no emulated instruction to probe.
     [[nodiscard]] const Site *single_stepped_call(std::size_t library) const;
     void attach_allowed();
+    [[nodiscard]] std::vector<bpf_link *> take_links(process::ProbedFile &probed);
     void attach_site(Site &site);
     void problem(std::string text);
     [[nodiscard]] source::PlannedProbe planned(const Site &site) const;
@@ -136,6 +145,7 @@ private:
     std::uint64_t spare_unused_ns_;
     std::uint64_t looked_for_unused_ns_ = 0;
     std::optional<Programs> programs_;
+    bool taken_off_ = false;
     std::vector<Library> libraries_;
     std::vector<Site> sites_;
     std::vector<std::string> problems_;

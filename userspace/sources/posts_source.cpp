@@ -183,10 +183,13 @@ std::vector<source::SourceState> PostsSource::states() const {
     if (!skeleton_.is_loaded() && !attached_)
         return {state_};
     const auto &problems = sites_.problems();
-    if (problems.empty() && unresolved_qps_ == 0 && late_qps_ == 0 && loop_refused_.empty())
+    if (problems.empty() && unresolved_qps_ == 0 && late_qps_ == 0 && loop_refused_.empty() &&
+        taken_off_.empty())
         return {{CW_SOURCE_ON, {}}};
     std::string reason;
-    if (!problems.empty()) {
+    if (!taken_off_.empty()) {
+        reason = taken_off_;
+    } else if (!problems.empty()) {
         reason = problems.front();
         if (problems.size() > 1)
             reason += fmt::format(" (and {} more)", problems.size() - 1);
@@ -204,6 +207,26 @@ std::vector<source::SourceState> PostsSource::states() const {
                         unresolved_qps_);
     }
     return {{CW_SOURCE_DEGRADED, std::move(reason)}};
+}
+
+std::vector<source::ProbeGroup> PostsSource::probe_groups() const {
+    auto programs = sites_.programs();
+    if (programs.empty())
+        return {};
+    return {{"probes", source::ProbeUse::Operations, std::move(programs)}};
+}
+
+void PostsSource::take_off(std::string_view, std::string reason) {
+    sites_.start_taking_off();
+    taken_off_ = std::move(reason);
+    pending_.clear();
+}
+
+std::set<std::uint32_t> PostsSource::recorded_processes() const {
+    std::set<std::uint32_t> pids;
+    for (const auto &[key, pid] : resolved_)
+        pids.insert(static_cast<std::uint32_t>(pid));
+    return pids;
 }
 
 void PostsSource::look_at_process(pid_t pid) {
@@ -261,7 +284,7 @@ void PostsSource::on_record(const cw_header &header) {
         return;
     }
     const std::string device(event.device, strnlen(event.device, sizeof(event.device)));
-    if (event.tgid == 0 || event.result != 0 || !wants_device(device))
+    if (event.tgid == 0 || event.result != 0 || !wants_device(device) || !taken_off_.empty())
         return;
     const auto pid = static_cast<pid_t>(event.tgid);
     // The tables of its libraries show it before the driver has filled in the queue pair.

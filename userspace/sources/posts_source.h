@@ -64,6 +64,9 @@ public:
     void sample(source::RecordSink &sink, bool everything) override;
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
     void detach() override { sites_.detach(); }
+    [[nodiscard]] std::vector<source::ProbeGroup> probe_groups() const override;
+    void take_off(std::string_view group, std::string reason) override;
+    [[nodiscard]] std::set<std::uint32_t> recorded_processes() const override;
 
 private:
     struct KeyHash {
@@ -107,6 +110,7 @@ private:
     PostsSites sites_;
     source::SourceState state_;
     std::string loop_refused_; // why, where the kernel has bpf_loop
+    std::string taken_off_;    // why, if it was
     bool attached_ = false;
     std::optional<loader::MapReader> reader_;
     struct Appended {

@@ -2,6 +2,7 @@
 // What all sources share that consist of one BPF object on kernel functions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -55,6 +56,18 @@ public:
     }
 
     [[nodiscard]] std::vector<source::SourceState> states() const override { return {state_}; }
+    [[nodiscard]] std::vector<source::ProbeGroup> probe_groups() const override {
+        auto programs = hooks_.programs();
+        if (programs.empty())
+            return {};
+        return {{std::string(PROBES), use(), std::move(programs)}};
+    }
+    void take_off(std::string_view, std::string reason) override {
+        hooks_.start_taking_off();
+        state_.reason =
+            state_.reason.empty() ? std::move(reason) : std::move(reason) + "; " + state_.reason;
+        state_.state = std::max(state_.state, CW_SOURCE_DEGRADED);
+    }
     void sample(source::RecordSink &, bool) override {}
 
     [[nodiscard]] std::vector<source::LossCount> losses() const override {
@@ -88,6 +101,10 @@ protected:
 
     // Calls that passed unseen so far.
     [[nodiscard]] virtual std::uint64_t missed() const { return hooks_.missed(); }
+
+    static constexpr std::string_view PROBES = "probes"; // its one group
+    // What makes its probes run.
+    [[nodiscard]] virtual source::ProbeUse use() const { return source::ProbeUse::Everywhere; }
 
     // Whether nothing is worth recording without this source.
     [[nodiscard]] virtual bool indispensable() const { return false; }

@@ -41,6 +41,7 @@ public:
     void look_for_errors() { known_.look_for_errors(); }
 
 private:
+    [[nodiscard]] source::ProbeUse use() const override { return source::ProbeUse::Control; }
     bool applicable() override;
     bool configure() override;
     [[nodiscard]] bool indispensable() const override { return !options_.has_other_source; }

@@ -46,6 +46,7 @@ private:
     struct PeerKeyEqual {
         bool operator()(const cw_ud_peer_key &a, const cw_ud_peer_key &b) const;
     };
+    [[nodiscard]] source::ProbeUse use() const override { return source::ProbeUse::Operations; }
     bool applicable() override;
     void choose(loader::KernelFunctions &functions, loader::HookMode mode) override;
     bool configure() override;

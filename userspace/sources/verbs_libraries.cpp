@@ -252,6 +252,35 @@ void VerbsLibraries::detach() {
     loader::take_off(links);
 }
 
+void VerbsLibraries::start_taking_off() {
+    programs_.reset();
+    std::vector<bpf_link *> links;
+    for (File &file : files_) {
+        links.insert(links.end(), file.links.begin(), file.links.end());
+        file.links.clear();
+        for (Site &site : file.sites)
+            site.probe.taken_off = std::exchange(site.probe.placed, false);
+    }
+    loader::start_taking_off(links);
+}
+
+std::vector<source::ProbeProgram> VerbsLibraries::programs() const {
+    std::map<int, source::ProbeProgram> by_fd;
+    for (const File &file : files_)
+        for (const Site &site : file.sites) {
+            if (!site.probe.placed || !programs_)
+                continue;
+            const int fd = bpf_program__fd(program_of(site));
+            const auto [entry, is_new] = by_fd.try_emplace(
+                fd, source::ProbeProgram{fd, site.probe.kind, site.probe.emulated, 0});
+            entry->second.emulated = entry->second.emulated && site.probe.emulated;
+        }
+    std::vector<source::ProbeProgram> all;
+    for (const auto &[fd, program] : by_fd)
+        all.push_back(program);
+    return all;
+}
+
 std::set<std::uint64_t> VerbsLibraries::release_unused(std::uint64_t now_ns) {
     std::set<std::uint64_t> inodes;
     if (now_ns - checked_unused_ns_ < SPARE_UNUSED_NS)

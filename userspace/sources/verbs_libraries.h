@@ -47,6 +47,10 @@ public:
     // Places the probes, and from now on those of each file when it is found.
     void attach(const Programs &programs);
     void detach();
+    // Detaches for good, without waiting for the kernel.
+    void start_taking_off();
+    // Those in place, each once.
+    [[nodiscard]] std::vector<source::ProbeProgram> programs() const;
 
     // Releases files that are not installed and that no process has mapped for a minute: a probe
     // keeps the file system of a container mounted. Returns their inode numbers: their mappings

@@ -374,6 +374,18 @@ void VerbsQpSource::end() {
     has_ended_ = true;
 }
 
+std::vector<source::ProbeGroup> VerbsQpSource::probe_groups() const {
+    auto programs = libraries_.programs();
+    if (programs.empty())
+        return {};
+    return {{"probes", source::ProbeUse::Control, std::move(programs)}};
+}
+
+void VerbsQpSource::take_off(std::string_view, std::string reason) {
+    libraries_.start_taking_off();
+    failure_ = {CW_SOURCE_DEGRADED, std::move(reason)};
+}
+
 void VerbsQpSource::detach() {
     has_ended_ = true;
     libraries_.detach();

@@ -57,6 +57,8 @@ public:
     void sample(source::RecordSink &sink, bool everything) override;
     void end() override;
     void detach() override;
+    [[nodiscard]] std::vector<source::ProbeGroup> probe_groups() const override;
+    void take_off(std::string_view group, std::string reason) override;
 
     // KnownQps::look_for_errors.
     void look_for_errors() { known_.look_for_errors(); }

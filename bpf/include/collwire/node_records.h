@@ -159,6 +159,8 @@ enum cw_probe_kind {
 enum cw_probe_flags {
 	CW_PROBE_PLACED = 1 << 0,
 	CW_PROBE_EMULATED = 1 << 1, /* uprobe: the kernel emulates the instruction under it */
+	/* Detached by the record's time, for record --budget: what it counts ends there. */
+	CW_PROBE_TAKEN_OFF = 1 << 2,
 };
 
 struct cw_probe {

@@ -121,6 +121,23 @@ std::span<const Site> sites_of(const NcclLibrary &library) {
                                   : std::span<const Site>{SITES};
 }
 
+const Site *site_of(const NcclLibrary &library, const source::PlannedProbe &probe) {
+    const bool at_return = probe.kind == CW_PROBE_URETPROBE;
+    return &*std::ranges::find_if(sites_of(library), [&](const Site &one) {
+        return one.function == probe.function && one.at_return == at_return;
+    });
+}
+
+NcclProbeGroup group_of(const Site &site) {
+    if (site.wanted == &NcclProbes::network_times)
+        return NcclProbeGroup::Times;
+    if (site.wanted == &NcclProbes::warnings)
+        return NcclProbeGroup::Warnings;
+    const bool is_control = site.function == "commCleanup" || site.function == "ncclSocketClose" ||
+                            site.function.starts_with("ncclComm");
+    return is_control ? NcclProbeGroup::Control : NcclProbeGroup::Operations;
+}
+
 // Which of these functions exist depends on the version. Completions without starts say less than
 // samples.
 bool has_times(const nccl::LibraryLayout &layout, std::string_view function) {
@@ -207,7 +224,8 @@ void NcclLibraries::detach_probes() {
     const auto held_by = silent_users_of_probed();
     std::vector<bpf_link *> all;
     for (const auto &library : libraries_) {
-        all.insert(all.end(), library->links.begin(), library->links.end());
+        const auto links = links_of(*library);
+        all.insert(all.end(), links.begin(), links.end());
         library->links.clear();
     }
     loader::take_off(all, held_by);
@@ -410,7 +428,7 @@ void NcclLibraries::list_probes(NcclLibrary &library) const {
 }
 
 Result<void> NcclLibraries::place_one(NcclLibrary &library, source::PlannedProbe &probe,
-                                      bpf_program *program) {
+                                      bpf_program *program, NcclProbeGroup group) {
     if (nccl::find_probe(library.layout, probe.function) == nullptr)
         return error(ErrorKind::Unsupported, fmt::format("{} is not in it", probe.function));
     const loader::LibbpfLog log;
@@ -420,7 +438,8 @@ Result<void> NcclLibraries::place_one(NcclLibrary &library, source::PlannedProbe
                                    library.file.own_path().c_str(), probe.offset_bytes);
     if (link == nullptr)
         return loader::bpf_error(fmt::format("uprobe on {}", probe.function), errno, log.text());
-    library.links.push_back(link);
+    const auto index = static_cast<std::size_t>(&probe - library.probes.data());
+    library.links.push_back({link, group, index, bpf_program__fd(program)});
     probe.placed = true;
     return {};
 }
@@ -443,12 +462,10 @@ Result<void> NcclLibraries::place_all(NcclLibrary &library) const {
     if (!library.sockets_refused.empty())
         library.missing.push_back(fmt::format("{}: {}", library.sockets_refused, WITHOUT_SOCKETS));
     for (source::PlannedProbe &probe : library.probes) {
-        const bool at_return = probe.kind == CW_PROBE_URETPROBE;
-        const std::span<const Site> sites = sites_of(library);
-        const auto site = std::ranges::find_if(sites, [&](const Site &one) {
-            return one.function == probe.function && one.at_return == at_return;
-        });
-        auto placed = place_one(library, probe, site->program(programs));
+        const Site *site = site_of(library, probe);
+        if (taken_off_.contains(group_of(*site)))
+            continue;
+        auto placed = place_one(library, probe, site->program(programs), group_of(*site));
         if (placed)
             continue;
         if (site->wanted == nullptr && site->without.empty())

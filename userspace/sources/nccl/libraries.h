@@ -36,6 +36,16 @@ struct NcclProbes {
     bool warnings = false;
 };
 
+// What is taken off together.
+enum class NcclProbeGroup { Times, Warnings, Operations, Control };
+
+struct NcclLink {
+    bpf_link *link = nullptr;
+    NcclProbeGroup group = NcclProbeGroup::Operations;
+    std::size_t probe = 0; // of the library's
+    int program_fd = -1;
+};
+
 struct NcclLibrary {
     NcclLibrary();
     ~NcclLibrary();
@@ -63,7 +73,7 @@ struct NcclLibrary {
     std::string sockets_refused;      // why closed sockets are not emitted; empty: they are
     std::vector<std::string> missing; // requested probes that are missing, a clause each
     std::unique_ptr<loader::Skeleton<::nccl>> programs;
-    std::vector<bpf_link *> links;
+    std::vector<NcclLink> links;
     std::vector<source::PlannedProbe> probes;
     std::uint64_t placed_ns = 0;
 };
@@ -99,6 +109,10 @@ public:
     // Detaches the probes, and attaches them again. The BPF programs keep their state.
     void detach_probes();
     Result<void> reattach_probes();
+    // The groups with probes in place.
+    [[nodiscard]] std::vector<source::ProbeGroup> probe_groups() const;
+    // Detaches a group for good, without waiting for the kernel. With Operations go Times.
+    void start_taking_off(NcclProbeGroup group);
 
     // The processes that are searched.
     [[nodiscard]] std::vector<pid_t> processes() const;
@@ -158,6 +172,7 @@ private:
     [[nodiscard]] NcclLibrary *probed_in(pid_t pid, const process::Mapping &mapping,
                                          std::string_view build_id) const;
     void merge_copies();
+    static std::vector<bpf_link *> links_of(const NcclLibrary &library);
     [[nodiscard]] std::size_t n_probed() const;
     [[nodiscard]] bool is_full() const;
     // False: all have users.
@@ -182,7 +197,7 @@ private:
     Result<void> place_all(NcclLibrary &library) const;
     void list_probes(NcclLibrary &library) const;
     static Result<void> place_one(NcclLibrary &library, source::PlannedProbe &probe,
-                                  bpf_program *program);
+                                  bpf_program *program, NcclProbeGroup group);
 
     const loader::SharedMaps &maps_;
     NcclProbes wanted_;
@@ -193,6 +208,7 @@ private:
     std::uint32_t last_id_ = 0;
     std::size_t n_unread_ = 0; // files with NCCL that there was no time for
     bool attached_ = false;
+    std::set<NcclProbeGroup> taken_off_;
     struct SilentFile {
         std::uint64_t again_ns = 0;
         std::uint64_t pause_ns = 0;
@@ -205,5 +221,8 @@ private:
     std::vector<std::string> past_problems_; // of unreadable files and of forgotten libraries
     std::vector<std::unique_ptr<NcclLibrary>> libraries_;
 };
+
+// "operations", ...
+[[nodiscard]] std::string_view name_of(NcclProbeGroup group);
 
 } // namespace collwire::sources

@@ -426,7 +426,7 @@ void NcclLibraries::adopt_status(NcclLibrary &library, const process::FileStatus
 }
 
 void NcclLibraries::release(NcclLibrary &library) {
-    loader::take_off(library.links, silent_users_of_probed());
+    loader::take_off(links_of(library), silent_users_of_probed());
     library.links.clear();
     library.programs.reset();
     for (source::PlannedProbe &probe : library.probes)

@@ -53,6 +53,13 @@ std::vector<ProcessWatch::Exited> ProcessWatch::poll() {
     return exited;
 }
 
+std::set<std::uint32_t> ProcessWatch::tgids() const {
+    std::set<std::uint32_t> all;
+    for (const auto &[user, process] : processes_)
+        all.insert(user.tgid);
+    return all;
+}
+
 bool ProcessWatch::uses(std::uint32_t image_id) const {
     return std::ranges::any_of(
         processes_, [image_id](const auto &entry) { return entry.first.image_id == image_id; });

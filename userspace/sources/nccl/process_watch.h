@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,8 @@ public:
     // Removes the processes that exited since the last poll.
     std::vector<Exited> poll();
     [[nodiscard]] bool uses(std::uint32_t image_id) const;
+    // Those with a communicator that have not exited by the last poll.
+    [[nodiscard]] std::set<std::uint32_t> tgids() const;
 
     void append_exited(source::RecordSink &sink);
     // `append_more` appends the other records of a process after it.

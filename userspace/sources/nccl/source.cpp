@@ -96,7 +96,9 @@ Result<void> NcclSource::attach() {
 }
 
 std::vector<source::SourceState> NcclSource::states() const {
-    auto problems = libraries_.problems();
+    std::vector<std::string> problems = taken_off_;
+    for (std::string &problem : libraries_.problems())
+        problems.push_back(std::move(problem));
     if (discovery_.is_cut())
         problems.emplace_back("a process has more communicators, ranks or connections than are "
                               "read from its memory: the others are discovered at their first "
@@ -268,6 +270,14 @@ void NcclSource::end() {
     comms_.read_local_connections();
     forget_exited();
     ended_ = true;
+}
+
+void NcclSource::take_off(std::string_view group, std::string reason) {
+    using enum NcclProbeGroup;
+    for (const NcclProbeGroup each : {Times, Warnings, Operations, Control})
+        if (group == name_of(each))
+            libraries_.start_taking_off(each);
+    taken_off_.insert(taken_off_.begin(), std::move(reason));
 }
 
 void NcclSource::detach() {

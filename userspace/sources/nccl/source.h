@@ -66,6 +66,13 @@ public:
     [[nodiscard]] std::vector<source::LossCount> losses() const override;
     void end() override;
     void detach() override;
+    [[nodiscard]] std::vector<source::ProbeGroup> probe_groups() const override {
+        return libraries_.probe_groups();
+    }
+    void take_off(std::string_view group, std::string reason) override;
+    [[nodiscard]] std::set<std::uint32_t> recorded_processes() const override {
+        return processes_.tgids();
+    }
 
 private:
     void on_comm(const cw_nccl_comm &record);
@@ -90,6 +97,7 @@ private:
     ErrorWatch errors_;
     NcclShapes shapes_;
     NcclSteps steps_;
+    std::vector<std::string> taken_off_; // why, the last first
     bool ended_ = false;
 };
 
