@@ -65,7 +65,7 @@ Inspection inspect(const Options &options) {
 
 namespace nccl {
 
-Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &) {
+Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &, bool) {
     return error(ErrorKind::BadInput, path + ": not read");
 }
 

@@ -12,6 +12,7 @@
 #include "userspace/nccl/layout/check_layout.h"
 #include "userspace/nccl/layout/exported_layout.h"
 #include "userspace/nccl/layout/file_layout.h"
+#include "userspace/nccl/layout/same_code.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using collwire::nccl::LibraryFile;
@@ -30,12 +31,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     const auto debug = LibraryFile::parse_debug(bytes);
     if (!library)
         return 0;
-    if (auto made = collwire::nccl::make_layout(*library))
+    if (auto made = collwire::nccl::make_layout(*library)) {
+        collwire::nccl::add_code_identity(*library, *made);
+        made->build_id += "0";
+        collwire::nccl::CodeComparison comparison{*library};
+        (void)comparison.layout_from(*made);
+        (void)comparison.count_same(*made);
         collwire::nccl::add_exported_functions(*library, *made);
+    }
     if (debug)
         (void)collwire::nccl::make_layout(*library, &*debug);
     if (layout) {
         (void)collwire::nccl::check_layout(*layout, *library);
+        (void)collwire::nccl::CodeComparison{*library}.layout_from(*layout);
         for (const auto lender :
              {collwire::nccl::Lender::SameVersion, collwire::nccl::Lender::PatchRelease})
             (void)collwire::nccl::borrow_layout(*library, *layout, lender);

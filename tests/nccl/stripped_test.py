@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Official NCCL without symbols and DWARF, as distributions strip it. With its debug file or a layout file of it, collwire reads all it read before, and a
-job's bytes equal the double's log. With the layouts of another build of its version collwire finds the functions in the file, and nothing is exact.
+job's bytes equal the double's log. So it is with a layout file of another build-id whose code is the same. With the layouts of another build of its version collwire finds the functions in the file, and nothing is exact.
 Without layouts the recording is API-only. collwire refuses files of another build.
 
 stripped_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
@@ -117,6 +117,30 @@ def check_plans(arguments, library, stripped, debug, directory):
     return plans
 
 
+def write_same_code(whole, plans, directory):
+    """A directory with a layout file that has another build-id. Its code is the library's."""
+    with open(f"{plans}/{whole['version']}-{whole['build_id']}.json", encoding="utf-8") as file:
+        document = json.load(file)
+    place = f"{directory}/same-code"
+    os.mkdir(place)
+    with open(f"{place}/{whole['version']}-{'0d' * 20}.json", "w", encoding="utf-8") as file:
+        json.dump({**document, "build_id": "0d" * 20}, file)
+    return place
+
+
+def check_same_code(arguments, library, stripped, plans, directory):
+    whole = plan_of(arguments.collwire, library)
+    place = write_same_code(whole, plans, directory)
+    same = plan_of(arguments.collwire, stripped, "--symbols", place)
+    assert same["fits_by"].startswith("the same code as "), same.get("fits_by")
+    assert all(capability["source"].startswith("same code as ") for capability in same["capabilities"].values() if capability["source"])
+    for capability in same["capabilities"].values():
+        capability["source"] = None
+    expect_same(whole, same, place)
+    print(f"{arguments.version}: all as of the whole file, by a plan of another build-id with the same code", flush=True)
+    return place
+
+
 def check_borrowed(arguments, library, stripped, plans, directory):
     """With a layout file of another build, of which all but the layouts is made wrong, collwire finds functions and variables where the symbols have
     them. Returns its directory."""
@@ -126,6 +150,7 @@ def check_borrowed(arguments, library, stripped, plans, directory):
     others = f"{directory}/others"
     os.mkdir(others)
     document["build_id"] = "0b" * 20
+    document.pop("code")
     for probe in document["probes"]:
         probe.update(address=probe["address"] + 64, entry=probe["entry"] + 64, offset=probe["offset"] + 64)
         if "plan" in probe["registers"]:
@@ -240,18 +265,18 @@ def check_job(version, name, report, jobs, doubles):
     assert not problems, "\n".join(problems[:20])
 
 
-def check_jobs(arguments, library, stripped, debug, plans, others, directory):
-    """One job under four recorders, each with another source of layouts: none, another build, the debug file, a kept plan."""
+def check_jobs(arguments, library, stripped, places, directory):
+    """One job under five recorders, each with another source of layouts: none, another build, the debug file, a kept plan, a build with the same code."""
     os.mkdir(directory)
     job = double_job.Job(stripped, arguments.build, RANKS, environment={"COLLWIRE_CUDA_SYMBOLS": library, **CASE.environment})
     double_job.Job(library, arguments.build, RANKS).write_layout(directory)
     job.write_layout = lambda _: None # the stripped file has no types to read a layout from
     reports, jobs, _ = one_machine.record_at_once(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options], {
-        "calls": (), "others": ("--symbols", others), "debug": ("--symbols", debug), "plans": ("--symbols", plans)})
+        "calls": (), **{name: ("--symbols", place) for name, place in places.items()}})
     doubles = one_machine.logs_of(directory, "truth", RANKS)
     check_calls_job(arguments.version, stripped, reports["calls"], jobs)
     check_borrowed_job(arguments.version, stripped, reports["others"], identity_truth.Truth(doubles, identity_truth.same_node(jobs, 1)))
-    for name in ("debug", "plans"):
+    for name in ("debug", "plans", "same-code"):
         check_job(arguments.version, name, reports[name], jobs, doubles)
 
 
@@ -268,10 +293,11 @@ def run(arguments, library, directory):
     expect_same(plan_of(arguments.collwire, library), own, place)
     arguments.collwire = without_plans(arguments.collwire, directory)
     plans = check_plans(arguments, library, stripped, debug, directory)
+    same = check_same_code(arguments, library, stripped, plans, directory)
     others = check_borrowed(arguments, library, stripped, plans, directory)
     check_other_versions(arguments, stripped, directory)
     if double_job.version_of(library) >= FIRST_WITH_KERNELS:
-        check_jobs(arguments, library, stripped, debug, plans, others, f"{directory}/jobs")
+        check_jobs(arguments, library, stripped, {"others": others, "debug": debug, "plans": plans, "same code": same}, f"{directory}/jobs")
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ int check_machine(const DoctorCommand &command) {
 int check_library(const DoctorCommand &command) {
     std::error_code unknown;
     const auto absolute = std::filesystem::absolute(command.nccl_file, unknown);
-    const auto layout =
-        nccl::layout_of_file(command.nccl_file, {absolute.string(), command.symbols});
+    const auto layout = nccl::layout_of_file(
+        command.nccl_file, {absolute.string(), command.symbols}, !command.export_directory.empty());
     if (!layout) {
         print_error("collwire doctor: {}\n", layout.failure().message);
         return exit_status_of(layout.failure());

@@ -15,7 +15,9 @@ namespace collwire::nccl {
 Result<LibraryLayout> make_layout(const LibraryFile &file, const LibraryFile *debug = nullptr);
 
 // The same in a child process (reader_process.h). Errors name the path. If the file was stripped,
-// its debug file, a saved layout or another build is searched in `places`.
-Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places = {});
+// its debug file, a saved layout or another build is searched in `places`. `with_code`: of a whole
+// file also LibraryLayout::code, which takes about a second.
+Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places = {},
+                                     bool with_code = false);
 
 } // namespace collwire::nccl

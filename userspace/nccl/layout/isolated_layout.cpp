@@ -14,6 +14,7 @@
 #include "userspace/nccl/layout/exported_layout.h"
 #include "userspace/nccl/layout/file_layout.h"
 #include "userspace/nccl/layout/find_nccl.h"
+#include "userspace/nccl/layout/same_code.h"
 #include "userspace/nccl/library/reader_process.h"
 
 namespace collwire::nccl {
@@ -53,7 +54,7 @@ FileCheck check_from(std::string_view line) {
 }
 
 // "P" and the layout, or "E", the kind of the error, and its message.
-std::string answer_of(const Result<elf::FileBytes> &file, const std::string &path) {
+std::string answer_of(const Result<elf::FileBytes> &file, const std::string &path, bool with_code) {
     const auto refused = [](const Error &why) {
         return fmt::format("E{}{}", static_cast<int>(why.kind), why.message);
     };
@@ -65,6 +66,8 @@ std::string answer_of(const Result<elf::FileBytes> &file, const std::string &pat
     auto layout = make_layout(*library);
     if (!layout)
         return refused(Error{layout.failure()}.in(path));
+    if (with_code && layout->has_symbol_table && layout->has_debug_types)
+        add_code_identity(*library, *layout);
     add_exported_functions(*library, *layout);
     return "P" + render_json(*layout, "");
 }
@@ -86,6 +89,8 @@ Result<LibraryLayout> layout_with(const LibraryFile &library, const LibraryFile 
     if (layout)
         if (auto checked = check_entries(*layout, library); !checked)
             return std::move(checked).failure();
+    if (layout)
+        layout->fits_by = "build-id, of its debug file";
     return layout;
 }
 
@@ -103,6 +108,8 @@ Result<LibraryLayout> saved_layout(const LibraryFile &library, std::span<const s
     layout->has_symbol_table = library.has_symbol_table();
     layout->has_debug_types = library.has_debug_types();
     layout->debug_link = library.debug_link();
+    layout->code = {};
+    layout->fits_by = "build-id";
     return layout;
 }
 
@@ -116,7 +123,10 @@ Result<LibraryLayout> other_build(const LibraryFile &library, std::span<const st
     if (!file || !file->has_symbol_table() || !file->has_debug_types() ||
         !can_lend(version_of(library), version_of(*file), lender))
         return error(ErrorKind::BadInput, "has no layout of another build");
-    return make_layout(*file);
+    auto layout = make_layout(*file);
+    if (layout && lender == Lender::SameVersion)
+        add_code_identity(*file, *layout);
+    return layout;
 }
 
 std::string found(std::size_t i, const LibraryLayout &layout) {
@@ -148,9 +158,45 @@ std::string answer_with_patch_releases(const LibraryFile &library, std::uint32_t
     return layout ? found(index, *layout) : "N";
 }
 
+struct OtherBuild {
+    std::size_t index; // of its file
+    LibraryLayout layout;
+};
+
+std::string name_of(const LibraryLayout &other) {
+    constexpr std::size_t DIGITS = 12; // of its build-id, that are shown
+    return fmt::format("{} ({})", other.version, other.build_id.substr(0, DIGITS));
+}
+
+// With the first build of the same code, else with the first that lends its offsets.
+std::optional<std::string> answer_with_builds(const LibraryFile &library,
+                                              std::span<const OtherBuild> builds) {
+    CodeComparison comparison{library};
+    for (const OtherBuild &build : builds)
+        if (auto layout = comparison.layout_from(build.layout)) {
+            layout->fits_by = fmt::format("the same code as {}, whose build-id is another",
+                                          name_of(build.layout));
+            return found(build.index, *layout);
+        }
+    for (const OtherBuild &build : builds) {
+        auto layout = borrow_layout(library, build.layout);
+        if (!layout)
+            continue;
+        layout->fits_by = fmt::format("the version of another build, {}", name_of(build.layout));
+        if (const std::string same = comparison.count_same(build.layout); !same.empty()) {
+            layout->fits_by += "; " + same;
+            for (Capability &capability : layout->capabilities)
+                if (!capability.source.empty())
+                    capability.source += "; " + same;
+        }
+        return found(build.index, *layout);
+    }
+    return std::nullopt;
+}
+
 // The first file is the library. Uses the first other file that belongs to it, else the first of
-// another build of its version, else patch releases around it. Answers "D", the index of that file,
-// a newline and the layout; "N": no file fits.
+// its version with the same code, else the first of its version, else patch releases around it.
+// Answers "D", the index of that file, a newline and the layout; "N": no file fits.
 std::string answer_with_debug(std::span<const Result<elf::FileBytes>> files) {
     const auto library =
         files.front() ? LibraryFile::parse(files.front()->bytes()) : files.front().failure();
@@ -170,18 +216,19 @@ std::string answer_with_debug(std::span<const Result<elf::FileBytes>> files) {
             refused = found(i, *layout);
     }
     const std::uint32_t version = version_of(*library);
-    bool is_known = false; // its version: then the file was patched, and other versions are no help
+    std::vector<OtherBuild> builds;
     for (std::size_t i = 1; i < files.size(); ++i) {
         if (!files[i])
             continue;
-        const auto other = other_build(*library, files[i]->bytes(), Lender::SameVersion);
-        if (!other)
-            continue;
-        if (const auto layout = borrow_layout(*library, *other))
-            return found(i, *layout);
-        is_known = is_known || version_number(other->version) == version;
+        auto other = other_build(*library, files[i]->bytes(), Lender::SameVersion);
+        if (other && can_lend(version, version_number(other->version), Lender::SameVersion))
+            builds.push_back({i, std::move(*other)});
     }
-    std::string answer = is_known ? "N" : answer_with_patch_releases(*library, version, files);
+    if (auto answer = answer_with_builds(*library, builds))
+        return *answer;
+    // If builds of its version do not fit the file was patched, and other versions are no help.
+    std::string answer =
+        builds.empty() ? answer_with_patch_releases(*library, version, files) : "N";
     return answer == "N" ? refused : answer;
 }
 
@@ -220,10 +267,11 @@ std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
 
 } // namespace
 
-Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places) {
-    const ReaderAnswer answer =
-        ask_reader({&path, 1}, {}, [&path](int fd, std::span<const Result<elf::FileBytes>> files) {
-            write_all(fd, answer_of(files.front(), path));
+Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places,
+                                     bool with_code) {
+    const ReaderAnswer answer = ask_reader(
+        {&path, 1}, {}, [&path, with_code](int fd, std::span<const Result<elf::FileBytes>> files) {
+            write_all(fd, answer_of(files.front(), path, with_code));
         });
     if (!answer.ran)
         return error(ErrorKind::Failed, answer.problem);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <charconv>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -62,6 +64,63 @@ Certainty rung_of(const std::string &name) {
     throw std::invalid_argument("rung " + name);
 }
 
+constexpr std::size_t HASH_DIGITS = 8;
+
+std::vector<std::uint32_t> hashes_of(std::string_view digits) {
+    std::vector<std::uint32_t> hashes;
+    for (; digits.size() >= HASH_DIGITS; digits.remove_prefix(HASH_DIGITS)) {
+        std::uint32_t hash = 0;
+        const auto [end, problem] =
+            std::from_chars(digits.data(), digits.data() + HASH_DIGITS, hash, 16);
+        if (problem != std::errc{} || end != digits.data() + HASH_DIGITS)
+            throw std::invalid_argument("hashes of functions");
+        hashes.push_back(hash);
+    }
+    return hashes;
+}
+
+// Lists of [address, number of a function], and of [address, number of a function, offset].
+Json json_of(const CodeIdentity &code) {
+    std::string hashes;
+    for (const std::uint32_t hash : code.functions)
+        fmt::format_to(std::back_inserter(hashes), "{:08x}", hash);
+    Json entries = Json::array();
+    for (const auto &[address, number] : code.entries)
+        entries.push_back({address, number});
+    Json references = Json::array();
+    for (const auto &[address, place] : code.references)
+        references.push_back({address, place.function, place.offset_bytes});
+    Json pointers = Json::array();
+    for (const auto &[address, place] : code.pointers)
+        pointers.push_back({address, place.function, place.offset_bytes});
+    return {{"begin", code.begin},
+            {"bytes", code.bytes},
+            {"bytes_sha256", code.bytes_sha256},
+            {"functions_sha256", code.functions_sha256},
+            {"function_hashes", std::move(hashes)},
+            {"entries", std::move(entries)},
+            {"references", std::move(references)},
+            {"pointers", std::move(pointers)}};
+}
+
+CodeIdentity code_of(const Json &value) {
+    CodeIdentity code;
+    code.begin = value.at("begin").get<std::uint64_t>();
+    code.bytes = value.at("bytes").get<std::uint64_t>();
+    code.bytes_sha256 = value.at("bytes_sha256").get<std::string>();
+    code.functions_sha256 = value.at("functions_sha256").get<std::string>();
+    code.functions = hashes_of(value.at("function_hashes").get_ref<const std::string &>());
+    for (const Json &entry : value.at("entries"))
+        code.entries.emplace(entry.at(0).get<std::uint64_t>(), entry.at(1).get<std::uint32_t>());
+    for (const auto &[name, places] :
+         {std::pair{"references", &code.references}, std::pair{"pointers", &code.pointers}})
+        for (const Json &place : value.at(name))
+            places->emplace(
+                place.at(0).get<std::uint64_t>(),
+                CodePlace{place.at(1).get<std::uint32_t>(), place.at(2).get<std::uint32_t>()});
+    return code;
+}
+
 LibraryLayout layout_of(const Json &document) {
     LibraryLayout layout;
     layout.file = document.at("file").get<std::string>();
@@ -69,6 +128,8 @@ LibraryLayout layout_of(const Json &document) {
     layout.build_id = text_of(document.at("build_id"));
     layout.debug_link = text_of(document.at("debug_link"));
     layout.debug_file = text_of(document.at("debug_file"));
+    if (const auto fits_by = document.find("fits_by"); fits_by != document.end())
+        layout.fits_by = text_of(*fits_by);
     layout.has_symbol_table = document.at("symbol_table").get<bool>();
     layout.has_debug_types = document.at("debug_types").get<bool>();
     layout.not_recorded = text_of(document.at("not_recorded"));
@@ -99,6 +160,9 @@ LibraryLayout layout_of(const Json &document) {
             for (const Json &piece : pieces)
                 layout.host_functions[name].push_back(
                     {piece.at(0).get<std::uint64_t>(), piece.at(1).get<std::uint64_t>()});
+    // Layouts that were saved before this field existed fit their own build-id alone.
+    if (const auto code = document.find("code"); code != document.end())
+        layout.code = code_of(*code);
     return layout;
 }
 
@@ -150,25 +214,29 @@ std::string render_json(const LibraryLayout &layout, std::string_view tool_versi
     for (const auto &[name, pieces] : layout.host_functions)
         for (const CodePiece &piece : pieces)
             functions[name].push_back(Json::array({piece.address, piece.bytes}));
-    const Json document = {{"schema", "collwire-nccl-plan"},
-                           {"schema_version", layout_schema_version},
-                           {"tool_version", tool_version},
-                           {"file", layout.file},
-                           {"version", text_or_null(layout.version)},
-                           {"build_id", text_or_null(layout.build_id)},
-                           {"debug_link", text_or_null(layout.debug_link)},
-                           {"debug_file", text_or_null(layout.debug_file)},
-                           {"symbol_table", layout.has_symbol_table},
-                           {"debug_types", layout.has_debug_types},
-                           {"not_recorded", text_or_null(layout.not_recorded)},
-                           {"calls_only", text_or_null(layout.calls_only)},
-                           {"capabilities", std::move(capabilities)},
-                           {"probes", std::move(probes)},
-                           {"offsets", std::move(offsets)},
-                           {"data", layout.data},
-                           {"parameters", layout.parameters},
-                           {"enumerators", layout.enumerators},
-                           {"host_functions", std::move(functions)}};
+    Json document = {{"schema", "collwire-nccl-plan"},
+                     {"schema_version", layout_schema_version},
+                     {"tool_version", tool_version},
+                     {"file", layout.file},
+                     {"version", text_or_null(layout.version)},
+                     {"build_id", text_or_null(layout.build_id)},
+                     {"debug_link", text_or_null(layout.debug_link)},
+                     {"debug_file", text_or_null(layout.debug_file)},
+                     {"symbol_table", layout.has_symbol_table},
+                     {"debug_types", layout.has_debug_types},
+                     {"not_recorded", text_or_null(layout.not_recorded)},
+                     {"calls_only", text_or_null(layout.calls_only)},
+                     {"capabilities", std::move(capabilities)},
+                     {"probes", std::move(probes)},
+                     {"offsets", std::move(offsets)},
+                     {"data", layout.data},
+                     {"parameters", layout.parameters},
+                     {"enumerators", layout.enumerators},
+                     {"host_functions", std::move(functions)}};
+    if (!layout.fits_by.empty())
+        document["fits_by"] = layout.fits_by;
+    if (layout.code.is_known())
+        document["code"] = json_of(layout.code);
     std::string text;
     write(text, document, LEVELS_WITH_LINES);
     return text + "\n";

@@ -27,10 +27,13 @@ std::string render_text(const LibraryLayout &layout) {
     fmt::format_to(out, "{}\n", layout.file);
     fmt::format_to(out, "  NCCL {}, build-id {}\n", layout.version.empty() ? "?" : layout.version,
                    layout.build_id.empty() ? "-" : layout.build_id);
-    fmt::format_to(out, "  symbols: {}; types: {}{}\n\n",
+    fmt::format_to(out, "  symbols: {}; types: {}{}\n",
                    layout.has_symbol_table ? ".symtab" : "exported only",
                    layout.has_debug_types ? "DWARF" : "none",
                    layout.debug_file.empty() ? "" : "; made with " + layout.debug_file);
+    if (!layout.fits_by.empty())
+        fmt::format_to(out, "  the layout fits by: {}\n", layout.fits_by);
+    text += '\n';
     if (!layout.not_recorded.empty())
         fmt::format_to(out, "  not recorded: {}\n\n", layout.not_recorded);
     if (!layout.calls_only.empty())

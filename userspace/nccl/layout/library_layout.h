@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "userspace/nccl/layout/code_identity.h"
 
 namespace collwire::nccl {
 
@@ -65,6 +66,8 @@ struct LibraryLayout {
     // Of a stripped file: its debug file, its saved layout, or the build that lent its offsets;
     // empty: none.
     std::string debug_file;
+    // Of a stripped file: how `debug_file` was found to fit; empty: the file's own data, or none.
+    std::string fits_by;
     bool has_symbol_table = false;
     bool has_debug_types = false;
     // Why collwire does not record this library, with the fix; empty: it does.
@@ -81,6 +84,8 @@ struct LibraryLayout {
     // Where threads may wait, by name (recipe.h). Layouts that were saved before it existed have
     // none.
     std::map<std::string, std::vector<CodePiece>> host_functions;
+    // Only of saved layouts, and of those that other files are compared with.
+    CodeIdentity code;
 };
 
 const Capability *find_capability(const LibraryLayout &layout, std::string_view name);

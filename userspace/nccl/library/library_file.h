@@ -59,6 +59,8 @@ public:
     // Survives strip: the starts of functions and of their split-off parts, sorted, from the
     // exception table. Empty: no such table, or of an unknown form.
     [[nodiscard]] std::vector<std::uint64_t> function_starts() const;
+    // Address of .eh_frame_hdr; 0: there is none.
+    [[nodiscard]] std::uint64_t exception_table() const { return exception_table_; }
     // Texts and constants (.rodata); 0 bytes if there are none.
     [[nodiscard]] elf::CodeRange read_only_data() const { return read_only_data_; }
     // The pointers that the loader fills in: their addresses and their targets.
