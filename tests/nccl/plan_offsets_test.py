@@ -17,9 +17,8 @@ import tempfile
 
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 LAYOUTS = os.path.join(TOOLS, "..", "nccl-layouts")
-VERSIONS = ["2.18.3", "2.20.5", "2.22.3", "2.24.3", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"]
-# Versions that collwire was not developed with.
-BETWEEN = ["2.19.3", "2.21.5", "2.23.4", "2.25.1", "2.26.2", "2.27.3", "2.28.3", "2.29.2", "2.30.4"]
+ALL = ["all", "between", "cu13"]  # "between": versions that collwire was not developed with
+QUICK = ["2.20.5", "2.32.3"]
 ALWAYS_EXACT = {"communicators", "connections", "errors"}
 EXACT_FROM_2_24 = ALWAYS_EXACT | {"operations", "graphs"}
 ALWAYS_PLACED = {"ncclLocalOpAppend", "ncclCommInitRankFunc", "commCleanup", "ncclEnqueueCheck", "ncclProxyStart", "ncclSocketClose"}
@@ -187,12 +186,12 @@ def main():
             print(f"skip: no {tool}. Fix: tools/install-deps test")
             return SKIPPED
     libraries = [(None, library) for library in arguments.library]
-    for version in arguments.version or ([] if libraries else VERSIONS + BETWEEN if os.environ.get("COLLWIRE_FULL") == "1" else ["2.20.5", "2.32.3"]):
+    for version in arguments.version or ([] if libraries else ALL if os.environ.get("COLLWIRE_FULL") == "1" else QUICK):
         fetched = subprocess.run([os.path.join(TOOLS, "fetch-nccl"), version], capture_output=True, text=True, check=False)
         if fetched.returncode != 0:
             print(f"skip: {fetched.stderr.strip()}")
             return SKIPPED
-        libraries.append((version, fetched.stdout.strip()))
+        libraries += [(os.path.basename(os.path.dirname(library)).removeprefix("cu13-"), library) for library in fetched.stdout.split()]
     for version, library in libraries:
         plans = [plan_of(arguments.collwire, library) for _ in range(TIMES)]
         plan, cpu_s = plans[0][0], min(cpu_s for _, cpu_s in plans)  # the first one reads the file from disk

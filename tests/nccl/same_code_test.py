@@ -26,6 +26,7 @@ LAYOUTS = os.path.join(HERE, "..", "..", "nccl-layouts")
 DISTANCE_BYTES = 6 << 20
 # The CPU time of a comparison, function by function.
 MOST_CPU_S = 2
+BUILD_ID_BYTES = 20
 SKIPPED = 77
 
 
@@ -61,6 +62,24 @@ def strip(library, path, changes=()):
     return path
 
 
+def repackage(library, path):
+    """As another packaging changes a file: stripped by another tool, the note of the build-id replaced, .comment and the section headers elsewhere, a link to
+    a debug file."""
+    note, comment = f"{path}.note", f"{path}.comment"
+    subprocess.run(["objcopy", "--dump-section", f".note.gnu.build-id={note}", "--dump-section", f".comment={comment}", library, f"{path}.dumped"], check=True)
+    os.unlink(f"{path}.dumped")
+    with open(note, "r+b") as file:
+        content = file.read()
+        file.seek(len(content) - BUILD_ID_BYTES)
+        file.write(os.urandom(BUILD_ID_BYTES))
+    with open(comment, "ab") as file:
+        file.write(b"another linker\0" * 20)
+    subprocess.run(["strip", "--strip-unneeded", "--remove-section=.comment", "-o", path, library], check=True)
+    subprocess.run(["objcopy", "--update-section", f".note.gnu.build-id={note}", "--add-section", f".comment={comment}", f"--add-gnu-debuglink={note}", path],
+                   check=True)
+    return path
+
+
 def other_field(library, whole, function):
     """(file offset, old byte, new byte): a field's distance in one instruction of a function, 8 bytes further."""
     entry = next(probe for probe in whole["probes"] if probe["function"] == function)["entry"]
@@ -87,6 +106,7 @@ def expect_own(whole, plan, distance, what):
     assert without_sources(plan) == without_sources(whole) and plan["enumerators"] == whole["enumerators"] and plan["version"] == whole["version"], what
     for names in ("data", "parameters"):
         assert plan[names] == {name: address + distance for name, address in whole[names].items()}, (what, names)
+    assert plan["host_functions"] == whole["host_functions"], what
     assert plan["probes"] == whole["probes"], (what, [pair for pair in zip(plan["probes"], whole["probes"]) if pair[0] != pair[1]])
     assert {name: capability["missing"] for name, capability in plan["capabilities"].items()} == \
         {name: capability["missing"] for name, capability in whole["capabilities"].items()}, what
@@ -103,6 +123,9 @@ def check_version(collwire, library, directory):
     plan, cpu_s = plan_of(collwire, strip(library, copy))
     assert plan["build_id"] != whole["build_id"] and plan["debug_file"].endswith(f"{whole['version']}-{whole['build_id']}.json"), plan["debug_file"]
     expect_own(whole, plan, 0, "another build-id")
+    plan, repackaged_cpu_s = plan_of(collwire, repackage(library, copy))
+    assert plan["build_id"] != whole["build_id"] and plan["debug_link"], plan
+    expect_own(whole, plan, 0, "repackaged")
     moved = f"{directory}/moved"
     n_moved = moved_data.move_data(library, moved, DISTANCE_BYTES)
     plan, moved_cpu_s = plan_of(collwire, strip(moved, copy))
@@ -111,17 +134,17 @@ def check_version(collwire, library, directory):
     for function in ("ncclEnqueueCheck", "ncclProxyStart"):
         plan, _ = plan_of(collwire, strip(library, copy, [other_field(library, whole, function)]))
         expect_inferred(plan, function)
-        counts = re.search(r"(\d+) of (\d+) functions have the same code", plan["fits_by"])
-        assert counts and int(counts[1]) == int(counts[2]) - 1, (function, plan["fits_by"])
+        named = re.search(r"(\d+) of (\d+) known functions have the same code, (\w+) has not$", plan["fits_by"])
+        assert named and int(named[1]) == int(named[2]) - 1 and named[3] == function, (function, plan["fits_by"])
     print(f"{whole['version']}: {len(whole['probes'])} probes, {len(whole['data'])} variables, {len(whole['parameters'])} parameters of a stripped copy as in "
-          f"the whole file, with another build-id ({cpu_s:.2f} s of CPU) and with its data elsewhere ({n_moved} operands, {moved_cpu_s:.2f} s); a copy with "
-          "another field in one function is inferred", flush=True)
-    assert max(cpu_s, moved_cpu_s) < MOST_CPU_S
+          f"the whole file, with another build-id ({cpu_s:.2f} s of CPU), repackaged ({repackaged_cpu_s:.2f} s), and with its data elsewhere ({n_moved} "
+          f"operands, {moved_cpu_s:.2f} s); a copy with another field in one function is inferred, and names it", flush=True)
+    assert max(cpu_s, repackaged_cpu_s, moved_cpu_s) < MOST_CPU_S
 
 
 def check_others(collwire, library, directory):
     """The layouts of all other versions are not the file's."""
-    version = os.path.basename(os.path.dirname(library))
+    version = os.path.basename(os.path.dirname(library)).removeprefix("cu13-")
     alone = shutil.copy(collwire, f"{directory}/collwire")
     others = f"{directory}/others-{version}"
     os.mkdir(others)
@@ -133,7 +156,7 @@ def check_others(collwire, library, directory):
         document["version"] = version
         with open(f"{others}/{os.path.basename(path)}", "w", encoding="utf-8") as file:
             json.dump(document, file)
-    assert len(paths) >= 19, paths
+    assert len(paths) >= 27, paths
     plan, _ = plan_of(alone, strip(library, f"{directory}/libnccl.so.2"), "--symbols", others)
     expect_inferred(plan, version)
     print(f"{version}: its code is not that of {len(paths)} other versions: {plan.get('fits_by') or 'API-only'}", flush=True)
@@ -146,8 +169,9 @@ def check_layout_files():
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
         code = document["code"]
-        entries, references = {entry for entry, _ in code["entries"]}, {address for address, *_ in code["references"] + code["pointers"]}
-        assert {probe["entry"] for probe in document["probes"]} == entries, path
+        entries, references = {entry for entry, *_ in code["entries"]}, {address for address, *_ in code["references"] + code["pointers"]}
+        pieces = {address for pieces in document["host_functions"].values() for address, _ in pieces}
+        assert {probe["entry"] for probe in document["probes"]} | pieces == entries, (path, pieces - entries)
         lost = {name for names in ("data", "parameters") for name, address in document[names].items() if address not in references}
         assert not lost, (path, lost)
         for digest in (code["bytes_sha256"], code["functions_sha256"]):

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "userspace/elf/frame_functions.h"
@@ -59,17 +58,13 @@ protected:
         add_code_identity(*known_.library, known_.layout);
         ASSERT_TRUE(known_.layout.code.is_known());
     }
-    // Why the variant is not of that code, and how many functions are.
-    [[nodiscard]] std::string refusal(std::string_view variant, std::string &count) const {
+    // Why the variant is not of that code, and which functions are.
+    [[nodiscard]] std::string refusal(std::string_view variant, std::string &differences) const {
         const DoubleFile other{variant};
         CodeComparison comparison{*other.library};
-        count = comparison.count_same(known_.layout);
+        differences = text_of(comparison.compare_known(known_.layout));
         const auto layout = comparison.layout_from(known_.layout);
         return layout ? "" : layout.failure().message;
-    }
-    [[nodiscard]] std::string all_but(std::size_t n) const {
-        const std::size_t all = known_.layout.code.functions.size();
-        return fmt::format("{} of {} functions have the same code", all - n, all);
     }
     void expect_own(const DoubleFile &truth) const {
         const DoubleFile stripped{&truth == &moved_ ? ".moved.stripped" : ".other-id.stripped"};
@@ -78,11 +73,14 @@ protected:
         CodeComparison comparison{*stripped.library};
         const auto layout = comparison.layout_from(known_.layout);
         ASSERT_TRUE(layout.ok()) << layout.failure().message;
-        EXPECT_EQ(comparison.count_same(known_.layout), all_but(0));
+        EXPECT_EQ(text_of(comparison.compare_known(known_.layout)),
+                  "7 of 7 known functions have the same code, others have not");
         EXPECT_NE(layout->build_id, known_.layout.build_id);
         EXPECT_EQ(layout->build_id, truth.layout.build_id);
         EXPECT_EQ(layout->data, truth.layout.data);
         EXPECT_EQ(layout->parameters, truth.layout.parameters);
+        EXPECT_FALSE(truth.layout.host_functions.empty());
+        EXPECT_EQ(layout->host_functions, truth.layout.host_functions);
         ASSERT_EQ(layout->probes.size(), truth.layout.probes.size());
         for (std::size_t i = 0; i < layout->probes.size(); ++i) {
             EXPECT_EQ(layout->probes[i].function, truth.layout.probes[i].function);
@@ -131,23 +129,44 @@ TEST_F(SameCode, AFileWithOtherAddressesHasItsLayoutThere) {
 }
 
 TEST_F(SameCode, AnotherFieldIsAnotherCode) {
-    std::string count;
-    EXPECT_NE(refusal(".field", count), "");
-    EXPECT_EQ(count, all_but(1));
+    std::string differences;
+    EXPECT_NE(refusal(".field", differences), "");
+    EXPECT_EQ(differences,
+              "6 of 7 known functions have the same code, ncclCommInitRankFunc has not");
 }
 
-// The instructions are the same, and the jump table is not.
+// The instructions are the same, and the jump table is not. It is in a function without a probe.
 TEST_F(SameCode, OtherCasesAreAnotherCode) {
-    std::string count;
-    EXPECT_NE(refusal(".cases", count), "");
-    EXPECT_EQ(count, all_but(1));
+    std::string differences;
+    EXPECT_NE(refusal(".cases", differences), "");
+    EXPECT_EQ(differences, "7 of 7 known functions have the same code, others have not");
+    const DoubleFile cases{".cases"};
+    const auto own = elf::hash_functions(known_.library->code(), known_.functions()).each;
+    const auto others = elf::hash_functions(cases.library->code(), cases.functions()).each;
+    ASSERT_EQ(own.size(), others.size());
+    std::size_t n_different = 0;
+    for (std::size_t i = 0; i < own.size(); ++i)
+        n_different += own[i] != others[i] ? 1 : 0;
+    EXPECT_EQ(n_different, 1U);
 }
 
 // The instructions are the same, and two variables have changed places in one function.
 TEST_F(SameCode, AnotherVariableIsAnotherCode) {
-    std::string count;
-    EXPECT_NE(refusal(".variable", count), "");
-    EXPECT_EQ(count, all_but(0));
+    std::string differences;
+    EXPECT_NE(refusal(".variable", differences), "");
+    EXPECT_EQ(differences, "7 of 7 known functions have the same code, others have not");
+}
+
+TEST_F(SameCode, FunctionsThatDifferAreNamed) {
+    CodeComparison comparison{*other_id_.library};
+    LibraryLayout other = known_.layout;
+    for (auto &[entry, function] : other.code.entries)
+        function.hash += 1;
+    EXPECT_EQ(text_of(comparison.compare_known(other)),
+              "0 of 7 known functions have the same code, commCleanup, ncclAllReduce, "
+              "ncclCommDestroy, ncclCommInitRank and 3 more have not");
+    other.code.entries.clear();
+    EXPECT_EQ(text_of(comparison.compare_known(other)), "");
 }
 
 TEST_F(SameCode, ALayoutWithoutCodeOrOfTheSameBuildIsNotUsed) {
@@ -156,7 +175,7 @@ TEST_F(SameCode, ALayoutWithoutCodeOrOfTheSameBuildIsNotUsed) {
     LibraryLayout without = known_.layout;
     without.code = {};
     EXPECT_FALSE(comparison.layout_from(without).ok());
-    EXPECT_EQ(comparison.count_same(without), "");
+    EXPECT_EQ(comparison.compare_known(without).n_compared, 0U);
     EXPECT_FALSE(CodeComparison{*known_.library}.layout_from(known_.layout).ok());
 }
 
@@ -175,10 +194,14 @@ TEST_F(SameCode, WhatIsNotFoundInTheFileIsRefused) {
             place.offset_bytes = ~0U;
     }));
     EXPECT_TRUE(refused([](LibraryLayout &other) {
-        for (auto &[entry, number] : other.code.entries)
-            number = ~0U;
+        for (auto &[entry, function] : other.code.entries)
+            function.number = ~0U;
     }));
     EXPECT_TRUE(refused([](LibraryLayout &other) { other.probes.front().address += 100'000; }));
+    EXPECT_TRUE(refused([](LibraryLayout &other) { other.host_functions["a"] = {{1, 1}}; }));
+    EXPECT_TRUE(refused([](LibraryLayout &other) {
+        other.host_functions.begin()->second.front().bytes += 100'000;
+    }));
     EXPECT_TRUE(refused([](LibraryLayout &other) { other.version = "2.99.8"; }));
     EXPECT_TRUE(refused([](LibraryLayout &other) { other.calls_only = "a reason"; }));
 }
@@ -186,15 +209,15 @@ TEST_F(SameCode, WhatIsNotFoundInTheFileIsRefused) {
 TEST_F(SameCode, TheIdentityOfCodeSurvivesAFile) {
     const auto read = parse_layout(render_json(known_.layout, "1"));
     ASSERT_TRUE(read.ok()) << read.failure().message;
-    EXPECT_EQ(read->code.functions, known_.layout.code.functions);
+    EXPECT_EQ(read->code.n_functions, known_.layout.code.n_functions);
     EXPECT_EQ(read->code.functions_sha256, known_.layout.code.functions_sha256);
     EXPECT_EQ(read->code.bytes_sha256, known_.layout.code.bytes_sha256);
     EXPECT_EQ(read->code.entries, known_.layout.code.entries);
     EXPECT_TRUE(CodeComparison{*other_id_.library}.layout_from(*read).ok());
     EXPECT_TRUE(CodeComparison{*moved_.library}.layout_from(*read).ok());
     std::string text = render_json(known_.layout, "1");
-    const std::string_view key = "\"function_hashes\": \"";
-    text[text.find(key) + key.size()] = 'x';
+    const std::string_view key = "\"entries\": [[";
+    text[text.find(key) + key.size()] = '-';
     EXPECT_FALSE(parse_layout(text).ok());
 }
 

@@ -5,6 +5,10 @@
 #include <iterator>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -168,7 +172,8 @@ std::string name_of(const LibraryLayout &other) {
     return fmt::format("{} ({})", other.version, other.build_id.substr(0, DIGITS));
 }
 
-// With the first build of the same code, else with the first that lends its offsets.
+// With the first build of the same code, else with that which lends its offsets and has most in
+// common with the file.
 std::optional<std::string> answer_with_builds(const LibraryFile &library,
                                               std::span<const OtherBuild> builds) {
     CodeComparison comparison{library};
@@ -178,24 +183,30 @@ std::optional<std::string> answer_with_builds(const LibraryFile &library,
                                           name_of(build.layout));
             return found(build.index, *layout);
         }
-    for (const OtherBuild &build : builds) {
-        auto layout = borrow_layout(library, build.layout);
+    std::vector<std::pair<const OtherBuild *, KnownFunctions>> lenders;
+    lenders.reserve(builds.size());
+    for (const OtherBuild &build : builds)
+        lenders.emplace_back(&build, comparison.compare_known(build.layout));
+    std::ranges::stable_sort(lenders, std::ranges::greater{},
+                             [](const auto &lender) { return lender.second.n_same(); });
+    for (const auto &[build, functions] : lenders) {
+        auto layout = borrow_layout(library, build->layout);
         if (!layout)
             continue;
-        layout->fits_by = fmt::format("the version of another build, {}", name_of(build.layout));
-        if (const std::string same = comparison.count_same(build.layout); !same.empty()) {
+        layout->fits_by = fmt::format("the version of another build, {}", name_of(build->layout));
+        if (const std::string same = text_of(functions); !same.empty()) {
             layout->fits_by += "; " + same;
             for (Capability &capability : layout->capabilities)
                 if (!capability.source.empty())
                     capability.source += "; " + same;
         }
-        return found(build.index, *layout);
+        return found(build->index, *layout);
     }
     return std::nullopt;
 }
 
 // The first file is the library. Uses the first other file that belongs to it, else the first of
-// its version with the same code, else the first of its version, else patch releases around it.
+// its version with the same code, else one of its version, else patch releases around it.
 // Answers "D", the index of that file, a newline and the layout; "N": no file fits.
 std::string answer_with_debug(std::span<const Result<elf::FileBytes>> files) {
     const auto library =

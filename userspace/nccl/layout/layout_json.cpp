@@ -64,29 +64,11 @@ Certainty rung_of(const std::string &name) {
     throw std::invalid_argument("rung " + name);
 }
 
-constexpr std::size_t HASH_DIGITS = 8;
-
-std::vector<std::uint32_t> hashes_of(std::string_view digits) {
-    std::vector<std::uint32_t> hashes;
-    for (; digits.size() >= HASH_DIGITS; digits.remove_prefix(HASH_DIGITS)) {
-        std::uint32_t hash = 0;
-        const auto [end, problem] =
-            std::from_chars(digits.data(), digits.data() + HASH_DIGITS, hash, 16);
-        if (problem != std::errc{} || end != digits.data() + HASH_DIGITS)
-            throw std::invalid_argument("hashes of functions");
-        hashes.push_back(hash);
-    }
-    return hashes;
-}
-
-// Lists of [address, number of a function], and of [address, number of a function, offset].
+// Lists of [address, number of a function, hash], and of [address, number of a function, offset].
 Json json_of(const CodeIdentity &code) {
-    std::string hashes;
-    for (const std::uint32_t hash : code.functions)
-        fmt::format_to(std::back_inserter(hashes), "{:08x}", hash);
     Json entries = Json::array();
-    for (const auto &[address, number] : code.entries)
-        entries.push_back({address, number});
+    for (const auto &[address, function] : code.entries)
+        entries.push_back({address, function.number, function.hash});
     Json references = Json::array();
     for (const auto &[address, place] : code.references)
         references.push_back({address, place.function, place.offset_bytes});
@@ -97,7 +79,7 @@ Json json_of(const CodeIdentity &code) {
             {"bytes", code.bytes},
             {"bytes_sha256", code.bytes_sha256},
             {"functions_sha256", code.functions_sha256},
-            {"function_hashes", std::move(hashes)},
+            {"functions", code.n_functions},
             {"entries", std::move(entries)},
             {"references", std::move(references)},
             {"pointers", std::move(pointers)}};
@@ -109,9 +91,11 @@ CodeIdentity code_of(const Json &value) {
     code.bytes = value.at("bytes").get<std::uint64_t>();
     code.bytes_sha256 = value.at("bytes_sha256").get<std::string>();
     code.functions_sha256 = value.at("functions_sha256").get<std::string>();
-    code.functions = hashes_of(value.at("function_hashes").get_ref<const std::string &>());
+    code.n_functions = value.at("functions").get<std::uint32_t>();
     for (const Json &entry : value.at("entries"))
-        code.entries.emplace(entry.at(0).get<std::uint64_t>(), entry.at(1).get<std::uint32_t>());
+        code.entries.emplace(
+            entry.at(0).get<std::uint64_t>(),
+            KnownFunction{entry.at(1).get<std::uint32_t>(), entry.at(2).get<std::uint32_t>()});
     for (const auto &[name, places] :
          {std::pair{"references", &code.references}, std::pair{"pointers", &code.pointers}})
         for (const Json &place : value.at(name))

@@ -2,13 +2,13 @@
 #include "userspace/nccl/layout/same_code.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/sha256.h"
 #include "userspace/elf/disassembler.h"
@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::size_t BUILD_ID_DIGITS = 12;       // that are shown
 constexpr std::uint64_t MOST_VARIABLE_BYTES = 64; // of ncclNet_t, from its beginning
+constexpr std::size_t MOST_NAMES = 4;             // of functions that differ
 constexpr std::uint64_t MOST_CONSTANT_BYTES = 16UL << 20;
 
 std::uint64_t extent_of(std::span<const elf::CodeRange> functions) {
@@ -79,11 +80,42 @@ std::optional<CodePlace> pointer_in(const Pointers &pointers,
     return std::nullopt;
 }
 
+struct NamedEntry {
+    std::string_view name;
+    std::uint64_t address;
+};
+
+// Where the functions that a layout names begin, and their split-off parts.
+std::vector<NamedEntry> named_entries(const LibraryLayout &layout) {
+    std::vector<NamedEntry> entries;
+    for (const ProbedFunction &probe : layout.probes)
+        entries.push_back({probe.function, probe.entry});
+    for (const auto &[name, pieces] : layout.host_functions)
+        for (const CodePiece &piece : pieces)
+            entries.push_back({name, piece.address});
+    return entries;
+}
+
 Error differs(std::string_view what) {
     return error(ErrorKind::BadInput, fmt::format("not the code of that build: {}", what));
 }
 
 } // namespace
+
+std::string text_of(const KnownFunctions &functions) {
+    if (functions.n_compared == 0)
+        return {};
+    const std::vector<std::string> &names = functions.different;
+    std::string text = fmt::format("{} of {} known functions have the same code, ",
+                                   functions.n_same(), functions.n_compared);
+    if (names.empty())
+        return text + "others have not";
+    const auto shown = std::span{names}.first(std::min(names.size(), MOST_NAMES));
+    text += fmt::format("{}", fmt::join(shown, ", "));
+    if (names.size() > shown.size())
+        text += fmt::format(" and {} more", names.size() - shown.size());
+    return text + (names.size() == 1 ? " has not" : " have not");
+}
 
 void add_code_identity(const LibraryFile &file, LibraryLayout &layout) {
     const std::vector<elf::CodeRange> functions =
@@ -107,10 +139,10 @@ void add_code_identity(const LibraryFile &file, LibraryLayout &layout) {
     code.bytes = extent_of(functions);
     code.bytes_sha256 = sha256_of_bytes(file, functions);
     code.functions_sha256 = std::move(hashes.digest);
-    code.functions = std::move(hashes.each);
-    for (const ProbedFunction &probe : layout.probes)
-        if (const auto number = number_of(functions, probe.entry))
-            code.entries.emplace(probe.entry, *number);
+    code.n_functions = static_cast<std::uint32_t>(functions.size());
+    for (const NamedEntry &entry : named_entries(layout))
+        if (const auto number = number_of(functions, entry.address))
+            code.entries.emplace(entry.address, KnownFunction{*number, hashes.each[*number]});
     const Pointers pointers = file.pointers();
     for (const std::uint64_t variable : variables)
         if (!code.references.contains(variable))
@@ -155,25 +187,32 @@ Result<LibraryLayout> CodeComparison::layout_from(const LibraryLayout &other) {
     // A layout of this very build was refused before.
     if (other.build_id == file_.build_id())
         return differs("it is of this build");
-    if (functions().size() != code.functions.size())
-        return differs(
-            fmt::format("{} functions, not {}", functions().size(), code.functions.size()));
+    if (functions().size() != code.n_functions)
+        return differs(fmt::format("{} functions, not {}", functions().size(), code.n_functions));
     if (!has_same_bytes(code) &&
         (code.functions_sha256.empty() || code.functions_sha256 != hashes().digest))
         return differs("other functions");
     return moved(other);
 }
 
-std::string CodeComparison::count_same(const LibraryLayout &other) {
+KnownFunctions CodeComparison::compare_known(const LibraryLayout &other) {
+    KnownFunctions known;
     if (!other.code.is_known() || functions().empty())
-        return {};
-    std::vector<std::uint32_t> own = hashes().each;
-    std::vector<std::uint32_t> others = other.code.functions;
-    std::ranges::sort(own);
-    std::ranges::sort(others);
-    std::vector<std::uint32_t> same;
-    std::ranges::set_intersection(own, others, std::back_inserter(same));
-    return fmt::format("{} of {} functions have the same code", same.size(), own.size());
+        return known;
+    const std::set<std::uint32_t> own{hashes().each.begin(), hashes().each.end()};
+    std::map<std::string_view, bool> compared; // by name: whether all its pieces are in the file
+    for (const NamedEntry &entry : named_entries(other)) {
+        const auto function = other.code.entries.find(entry.address);
+        if (function == other.code.entries.end())
+            continue;
+        bool &is_there = compared.try_emplace(entry.name, true).first->second;
+        is_there = is_there && own.contains(function->second.hash);
+    }
+    known.n_compared = compared.size();
+    for (const auto &[name, is_there] : compared)
+        if (!is_there)
+            known.different.emplace_back(name);
+    return known;
 }
 
 // The functions have the same numbers, and the instructions in them the same offsets.
@@ -189,6 +228,8 @@ Result<LibraryLayout> CodeComparison::moved(const LibraryLayout &other) {
     if (auto checked = check_getters(layout, file_); !checked)
         return std::move(checked).failure();
     if (auto done = move_probes(other.code, layout); !done)
+        return std::move(done).failure();
+    if (auto done = move_host_functions(other.code, layout); !done)
         return std::move(done).failure();
     for (auto *names : {&layout.data, &layout.parameters})
         for (auto &[name, address] : *names) {
@@ -211,9 +252,9 @@ Result<void> CodeComparison::move_probes(const CodeIdentity &code, LibraryLayout
     elf::Disassembler disassembler;
     for (ProbedFunction &probe : layout.probes) {
         const auto number = code.entries.find(probe.entry);
-        if (number == code.entries.end() || number->second >= functions().size())
+        if (number == code.entries.end() || number->second.number >= functions().size())
             return differs(fmt::format("{} is in no function", probe.function));
-        const elf::CodeRange &function = functions()[number->second];
+        const elf::CodeRange &function = functions()[number->second.number];
         const std::uint64_t offset_bytes = probe.address - probe.entry;
         probe.entry = function.begin;
         probe.address = function.begin + offset_bytes;
@@ -232,6 +273,20 @@ Result<void> CodeComparison::move_probes(const CodeIdentity &code, LibraryLayout
         probe.file_offset = *file_offset;
         probe.instruction = elf::text_of(*instruction);
     }
+    return {};
+}
+
+Result<void> CodeComparison::move_host_functions(const CodeIdentity &code, LibraryLayout &layout) {
+    for (auto &[name, pieces] : layout.host_functions)
+        for (CodePiece &piece : pieces) {
+            const auto known = code.entries.find(piece.address);
+            if (known == code.entries.end() || known->second.number >= functions().size())
+                return differs(fmt::format("{} is in no function", name));
+            const elf::CodeRange &function = functions()[known->second.number];
+            if (piece.bytes > function.bytes)
+                return differs(fmt::format("{} is longer than its function", name));
+            piece.address = function.begin;
+        }
     return {};
 }
 
