@@ -43,7 +43,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         (void)collwire::nccl::make_layout(*library, &*debug);
     if (layout) {
         (void)collwire::nccl::check_layout(*layout, *library);
-        (void)collwire::nccl::CodeComparison{*library}.layout_from(*layout);
+        collwire::nccl::CodeComparison comparison{*library};
+        (void)comparison.layout_from(*layout);
+        (void)text_of(comparison.compare_known(*layout));
         for (const auto lender :
              {collwire::nccl::Lender::SameVersion, collwire::nccl::Lender::PatchRelease})
             (void)collwire::nccl::borrow_layout(*library, *layout, lender);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """More input never gives less: the capabilities of an official library that is stripped, with its debug file, with its layout, and whole; as it is, and
-without the name of a function that a fork's compiler inlined. Its build-id is another one, so that no bundled layout is of this build.
+without the name of a function that a fork's compiler inlined. Its build-id is another one, and a function has other code, so that no bundled layout is of this build.
 
 monotone_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
@@ -14,6 +14,7 @@ import sys
 sys.dont_write_bytecode = True  # it may run as root
 
 import one_machine
+import other_code
 
 ORDER = ("process", "inferred", "exact")
 # What needs commCleanup. All else stays as it is in the whole file.
@@ -30,9 +31,13 @@ def rungs_of(collwire, library, *options):
     return {name: ORDER.index(capability["rung"]) for name, capability in json.loads(done.stdout)["capabilities"].items()}
 
 
-def copy_with_another_build_id(library, path):
+def copy_of_another_build(collwire, library, path):
+    plan = json.loads(subprocess.run([collwire, "doctor", "--nccl", library, "--json"], capture_output=True, text=True, check=True).stdout)
+    offset, old, new = other_code.other_field(library, plan, "ncclEnqueueCheck")
     with open(library, "rb") as file:
-        content = file.read()
+        content = bytearray(file.read())
+    assert content[offset:offset + len(old)] == old
+    content[offset:offset + len(old)] = new
     notes = subprocess.run(["readelf", "-n", library], capture_output=True, text=True, check=True).stdout
     build_id = bytes.fromhex(re.search(r"Build ID: (\w+)", notes)[1])
     assert content.count(build_id) == 1
@@ -64,7 +69,7 @@ def run(arguments, library, directory):
     for name in ("as it is", "without commCleanup"):
         place = f"{directory}/{name.replace(' ', '-')}"
         os.mkdir(place)
-        copy_with_another_build_id(library, f"{place}/whole.so")
+        copy_of_another_build(arguments.collwire, library, f"{place}/whole.so")
         if name != "as it is":
             run_quietly("objcopy", "-w", "--strip-symbol=*commCleanup*", f"{place}/whole.so")
         rungs, pairs = variants_of(arguments.collwire, f"{place}/whole.so", place)

@@ -19,6 +19,7 @@ import tempfile
 sys.dont_write_bytecode = True  # it may run as root
 
 import moved_data
+import other_code
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FETCH = os.path.join(HERE, "..", "..", "tools", "fetch-nccl")
@@ -80,17 +81,6 @@ def repackage(library, path):
     return path
 
 
-def other_field(library, whole, function):
-    """(file offset, old byte, new byte): a field's distance in one instruction of a function, 8 bytes further."""
-    entry = next(probe for probe in whole["probes"] if probe["function"] == function)["entry"]
-    for line in output_of("objdump", "-d", "-w", f"--start-address={entry}", f"--stop-address={entry + 400}", library).splitlines():
-        found = re.match(r"^\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\tmov\s+0x([0-9a-f]+)\(%r(?:di|bx|bp|1[2-5])\),%r", line)
-        code = bytes.fromhex(found[2]) if found else b""
-        if found and 0 < (distance := int(found[3], 16)) < 120 and code[-1] == distance:
-            return int(found[1], 16) + len(code) - 1, bytes([distance]), bytes([distance + 8])
-    raise AssertionError(f"{function}: no field at an offset of one byte")
-
-
 def rungs_of(plan):
     return {name: capability["rung"] for name, capability in plan["capabilities"].items()}
 
@@ -101,7 +91,8 @@ def without_sources(plan):
 
 def expect_own(whole, plan, distance, what):
     """All as in the whole file; its data are `distance` bytes further."""
-    assert plan["fits_by"].startswith("the same code as "), (what, plan.get("fits_by"))
+    by = "its \\d+ functions, one by one" if distance else "all bytes of code and constants"
+    assert re.fullmatch(rf"the same code as {whole['version']} \({whole['build_id'][:12]}\): {by}", plan.get("fits_by") or ""), (what, plan.get("fits_by"))
     assert rungs_of(plan) == rungs_of(whole), (what, rungs_of(plan))
     assert without_sources(plan) == without_sources(whole) and plan["enumerators"] == whole["enumerators"] and plan["version"] == whole["version"], what
     for names in ("data", "parameters"):
@@ -132,7 +123,7 @@ def check_version(collwire, library, directory):
     os.unlink(moved)
     expect_own(whole, plan, DISTANCE_BYTES, "other addresses")
     for function in ("ncclEnqueueCheck", "ncclProxyStart"):
-        plan, _ = plan_of(collwire, strip(library, copy, [other_field(library, whole, function)]))
+        plan, _ = plan_of(collwire, strip(library, copy, [other_code.other_field(library, whole, function)]))
         expect_inferred(plan, function)
         named = re.search(r"(\d+) of (\d+) known functions have the same code, (\w+) has not$", plan["fits_by"])
         assert named and int(named[1]) == int(named[2]) - 1 and named[3] == function, (function, plan["fits_by"])

@@ -297,7 +297,7 @@ def run(arguments, library, directory):
     others = check_borrowed(arguments, library, stripped, plans, directory)
     check_other_versions(arguments, stripped, directory)
     if double_job.version_of(library) >= FIRST_WITH_KERNELS:
-        check_jobs(arguments, library, stripped, {"others": others, "debug": debug, "plans": plans, "same code": same}, f"{directory}/jobs")
+        check_jobs(arguments, library, stripped, {"others": others, "debug": debug, "plans": plans, "same-code": same}, f"{directory}/jobs")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ protected:
         const auto layout = comparison.layout_from(known_.layout);
         return layout ? "" : layout.failure().message;
     }
-    void expect_own(const DoubleFile &truth) const {
+    void expect_own(const DoubleFile &truth, std::string_view by) const {
         const DoubleFile stripped{&truth == &moved_ ? ".moved.stripped" : ".other-id.stripped"};
         ASSERT_TRUE(stripped.library);
         ASSERT_FALSE(stripped.library->has_symbol_table());
@@ -75,6 +75,8 @@ protected:
         ASSERT_TRUE(layout.ok()) << layout.failure().message;
         EXPECT_EQ(text_of(comparison.compare_known(known_.layout)),
                   "7 of 7 known functions have the same code, others have not");
+        EXPECT_TRUE(layout->fits_by.starts_with("the same code as 2.99.7 (")) << layout->fits_by;
+        EXPECT_TRUE(layout->fits_by.ends_with(by)) << layout->fits_by;
         EXPECT_NE(layout->build_id, known_.layout.build_id);
         EXPECT_EQ(layout->build_id, truth.layout.build_id);
         EXPECT_EQ(layout->data, truth.layout.data);
@@ -117,12 +119,12 @@ TEST_F(SameCode, FunctionsOfTheExceptionTableAreThoseOfTheSymbols) {
 }
 
 TEST_F(SameCode, AFileWithAnotherBuildIdHasItsLayout) {
-    expect_own(other_id_);
+    expect_own(other_id_, "): all bytes of code and constants");
     EXPECT_EQ(known_.layout.data, other_id_.layout.data);
 }
 
 TEST_F(SameCode, AFileWithOtherAddressesHasItsLayoutThere) {
-    expect_own(moved_);
+    expect_own(moved_, " functions, one by one");
     EXPECT_NE(known_.layout.data, moved_.layout.data);
     EXPECT_NE(known_.layout.parameters, moved_.layout.parameters);
     EXPECT_NE(known_.layout.probes.front().entry, moved_.layout.probes.front().entry);
@@ -215,10 +217,11 @@ TEST_F(SameCode, TheIdentityOfCodeSurvivesAFile) {
     EXPECT_EQ(read->code.entries, known_.layout.code.entries);
     EXPECT_TRUE(CodeComparison{*other_id_.library}.layout_from(*read).ok());
     EXPECT_TRUE(CodeComparison{*moved_.library}.layout_from(*read).ok());
-    std::string text = render_json(known_.layout, "1");
-    const std::string_view key = "\"entries\": [[";
-    text[text.find(key) + key.size()] = '-';
-    EXPECT_FALSE(parse_layout(text).ok());
+    for (const std::string_view field : {"\"functions\"", "\"entries\"", "\"references\""}) {
+        std::string text = render_json(known_.layout, "1");
+        text[text.find(field) + 1] = '_';
+        EXPECT_FALSE(parse_layout(text).ok()) << field;
+    }
 }
 
 TEST_F(SameCode, ADamagedExceptionTableHasNoFunctions) {

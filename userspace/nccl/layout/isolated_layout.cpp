@@ -178,11 +178,8 @@ std::optional<std::string> answer_with_builds(const LibraryFile &library,
                                               std::span<const OtherBuild> builds) {
     CodeComparison comparison{library};
     for (const OtherBuild &build : builds)
-        if (auto layout = comparison.layout_from(build.layout)) {
-            layout->fits_by = fmt::format("the same code as {}, whose build-id is another",
-                                          name_of(build.layout));
+        if (const auto layout = comparison.layout_from(build.layout))
             return found(build.index, *layout);
-        }
     std::vector<std::pair<const OtherBuild *, KnownFunctions>> lenders;
     lenders.reserve(builds.size());
     for (const OtherBuild &build : builds)

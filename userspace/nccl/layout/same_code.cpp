@@ -189,10 +189,17 @@ Result<LibraryLayout> CodeComparison::layout_from(const LibraryLayout &other) {
         return differs("it is of this build");
     if (functions().size() != code.n_functions)
         return differs(fmt::format("{} functions, not {}", functions().size(), code.n_functions));
-    if (!has_same_bytes(code) &&
-        (code.functions_sha256.empty() || code.functions_sha256 != hashes().digest))
+    const bool has_bytes = has_same_bytes(code);
+    if (!has_bytes && (code.functions_sha256.empty() || code.functions_sha256 != hashes().digest))
         return differs("other functions");
-    return moved(other);
+    auto layout = moved(other);
+    if (layout)
+        layout->fits_by =
+            fmt::format("the same code as {} ({}): {}", other.version,
+                        other.build_id.substr(0, BUILD_ID_DIGITS),
+                        has_bytes ? "all bytes of code and constants"
+                                  : fmt::format("its {} functions, one by one", code.n_functions));
+    return layout;
 }
 
 KnownFunctions CodeComparison::compare_known(const LibraryLayout &other) {
