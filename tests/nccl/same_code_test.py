@@ -153,6 +153,26 @@ def check_others(collwire, library, directory):
     print(f"{version}: its code is not that of {len(paths)} other versions: {plan.get('fits_by') or 'API-only'}", flush=True)
 
 
+def check_lender(collwire, library, directory):
+    """Of two builds of the version, that lends which has more in common with the file."""
+    alone = shutil.copy(collwire, f"{directory}/collwire")
+    whole, _ = plan_of(collwire, library)
+    lenders = f"{directory}/lenders-{whole['version']}"
+    os.mkdir(lenders)
+    own = shutil.copy(f"{LAYOUTS}/{whole['version']}-{whole['build_id']}.json", lenders)
+    with open(own, encoding="utf-8") as file:
+        document = json.load(file)
+    document["build_id"] = "00" * BUILD_ID_BYTES
+    document["code"]["entries"] = [[address, number, value ^ 1] for address, number, value in document["code"]["entries"]]
+    with open(f"{lenders}/{whole['version']}-{document['build_id']}.json", "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    changed = strip(library, f"{directory}/libnccl.so.2", [other_code.other_field(library, whole, "ncclProxyStart")])
+    plan, _ = plan_of(alone, changed, "--symbols", lenders)
+    expect_inferred(plan, "lender")
+    assert plan["debug_file"] == own and whole["build_id"][:12] in plan["fits_by"], (plan["debug_file"], plan["fits_by"])
+    print(f"{whole['version']}: lent by the build that has more in common with the file", flush=True)
+
+
 def check_layout_files():
     """No two builds have the same code, and each file has all that a comparison needs."""
     digests = {}
@@ -188,6 +208,7 @@ def main():
         with tempfile.TemporaryDirectory() as directory:
             check_version(arguments.collwire, library, directory)
             check_others(arguments.collwire, library, directory)
+            check_lender(arguments.collwire, library, directory)
     return 0
 
 
