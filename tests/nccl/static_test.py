@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's static library, linked into a library of another name as PyTorch's own builds do: with its symbols and without them. collwire finds it in the job
-that maps it and uses the layouts of NVIDIA's build of the version. A job's bytes equal the double's log, and none is exact.
+"""NCCL's static library, linked into a library of another name as PyTorch's own builds do: with its symbols and without them. collwire uses the
+layouts of NVIDIA's build of the version. A job's bytes equal the double's log, and none is exact.
 
 The static library is Debian's. The CUDA runtime that it would be linked with is a library of empty functions, which the double replaces.
 
@@ -68,8 +68,7 @@ def check(arguments, nvidia, whole, library, directory):
     assert {capability["rung"] for capability in plan["capabilities"].values()} == {"inferred", "process"}, plan["capabilities"]
     assert MISSING[library == whole] in plan["capabilities"]["operations"]["source"], plan["capabilities"]
     c_library = f"{os.path.dirname(double_job.fetched('debian-' + arguments.version))}/c-library"
-    # The recorder is told of NVIDIA's file, which nobody maps: it finds the other one itself.
-    job = double_job.Job(nvidia, arguments.build, RANKS, c_library=c_library, environment={
+    job = double_job.Job(mapped, arguments.build, RANKS, c_library=c_library, environment={
         "LD_LIBRARY_PATH": f"{arguments.build}:{directory}:{c_library}", "COLLWIRE_CUDA_SYMBOLS": whole, "COLLWIRE_CUDA_LIBRARY": NAME, **CASE.environment})
     double_job.Job(nvidia, arguments.build, RANKS).write_layout(directory)
     share_layout(arguments.collwire, nvidia, mapped, directory)
