@@ -37,9 +37,8 @@ std::string escape(std::string_view text, bool keeps_lines) {
     while (!text.empty()) {
         const std::size_t length = utf8_sequence_length(text);
         const std::string_view sequence = text.substr(0, length == 0 ? 1 : length);
-        if (keeps_lines && sequence == "\n")
-            safe += sequence;
-        else if (length == 0 || is_hostile(code_point(sequence)))
+        const bool is_kept_line = keeps_lines && sequence == "\n";
+        if (!is_kept_line && (length == 0 || is_hostile(code_point(sequence))))
             for (const char byte : sequence)
                 safe += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
         else

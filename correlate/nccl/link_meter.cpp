@@ -434,6 +434,7 @@ void LinkMeter::finish(std::uint32_t order, bool is_open) {
     open_.is_under_way = is_open;
     const bool is_cut_short = link_.is_cut_short || link_.measured_until_ns != UINT64_MAX;
     const std::uint64_t here = subtract_or_zero(measured_, closed_);
+    // The first that holds. NOLINTNEXTLINE(bugprone-branch-clone)
     if (link_.source == ByteSource::None) {
         close(IntervalKind::Derived, order);
     } else if (open_.n_ops == 0) {

@@ -14,6 +14,7 @@
 #include "userspace/nccl/layout/file_layout.h"
 #include "userspace/nccl/layout/same_code.h"
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using collwire::nccl::LibraryFile;
     const std::string_view input{reinterpret_cast<const char *>(data), size};

@@ -91,6 +91,7 @@ void change(std::span<const std::uint8_t, CHANGE_BYTES> text, std::span<std::byt
 
 } // namespace
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     static const Double whole;
     std::vector<std::byte> file = whole.stripped;

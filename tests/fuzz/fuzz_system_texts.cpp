@@ -14,6 +14,7 @@
 #include "userspace/inventory/process.h"
 #include "userspace/inventory/rdma_devices.h"
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     const std::string_view text(reinterpret_cast<const char *>(data), size);
     const collwire::inventory::CgroupFacts job = collwire::inventory::parse_cgroups(text);

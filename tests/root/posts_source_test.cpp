@@ -457,6 +457,7 @@ TEST_F(Posts, DestroyedQueuePairIsNotLookedForAnyMore) {
 }
 
 std::uint64_t post_until_stopped(ChildState &state, std::uint64_t shared) {
+    // Its parent's, too. NOLINTNEXTLINE(performance-no-int-to-ptr)
     auto *stop = reinterpret_cast<std::atomic<std::uint64_t> *>(shared);
     fake_qp &qp = *state.qps[0];
     while (stop->load() == 0)

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "userspace/nccl/layout/check_layout.h"
@@ -28,15 +29,18 @@ std::string content_of(const std::string &path) {
 }
 
 class DebugFiles : public FakeNccl {
+public:
+    ~DebugFiles() override { std::filesystem::remove_all(directory_); }
+
 protected:
     DebugFiles() {
         std::string pattern = testing::TempDir() + "collwire-debug-XXXXXX";
         directory_ = mkdtemp(pattern.data());
     }
-    ~DebugFiles() override { std::filesystem::remove_all(directory_); }
 
     static LibraryLayout layout_with(Paths symbols) {
-        const auto layout = layout_of_file(FAKE_NCCL_STRIPPED, {FAKE_NCCL_STRIPPED, symbols});
+        const auto layout =
+            layout_of_file(FAKE_NCCL_STRIPPED, {FAKE_NCCL_STRIPPED, std::move(symbols)});
         EXPECT_TRUE(layout.ok()) << layout.failure().message;
         return *layout;
     }

@@ -280,6 +280,7 @@ void ReaderPool::ask_all(const std::vector<pid_t> &pids) {
                 asked.push_back({pid, std::move(reader), monotonic_ns()});
         }
         std::vector<pollfd> sockets;
+        sockets.reserve(asked.size());
         for (const Asked &one : asked)
             sockets.push_back({one.reader->socket(), POLLIN, 0});
         (void)poll(sockets.data(), sockets.size(), LOOK_AGAIN_MS);

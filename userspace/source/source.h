@@ -116,7 +116,8 @@ public:
     // The groups with probes in place, for --budget.
     [[nodiscard]] virtual std::vector<ProbeGroup> probe_groups() const { return {}; }
     // Detaches a group for good, without waiting until the kernel has removed its breakpoints.
-    // `reason` goes into the source's state. The group places no later probe.
+    // `reason` goes into the source's state, which keeps it. The group places no later probe.
+    // NOLINTNEXTLINE(performance-unnecessary-value-param)
     virtual void take_off(std::string_view, std::string) {}
     // The processes that the source's probes on operations record.
     [[nodiscard]] virtual std::set<std::uint32_t> recorded_processes() const { return {}; }

@@ -380,6 +380,7 @@ std::vector<source::ProbeProgram> PostsSites::programs() const {
         entry->second.emulated = entry->second.emulated && site.emulated;
     }
     std::vector<source::ProbeProgram> all;
+    all.reserve(by_fd.size());
     for (const auto &[fd, program] : by_fd)
         all.push_back(program);
     return all;

@@ -276,6 +276,7 @@ std::vector<source::ProbeProgram> VerbsLibraries::programs() const {
             entry->second.emulated = entry->second.emulated && site.probe.emulated;
         }
     std::vector<source::ProbeProgram> all;
+    all.reserve(by_fd.size());
     for (const auto &[fd, program] : by_fd)
         all.push_back(program);
     return all;
