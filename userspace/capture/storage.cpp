@@ -186,13 +186,7 @@ private:
         } else if (S_ISLNK(status.st_mode)) {
             return follow(folder, name, shown, status.st_uid);
         }
-        Descriptor next{::openat(folder, name.c_str(), FOLDER_FLAGS)};
-        if (next.get() < 0 || ::fstat(next.get(), &status) != 0)
-            return cannot(errno);
-        if (!trusts(status.st_uid))
-            return refused(path_, shown, status.st_uid, "directory");
-        shown_ = shown + "/";
-        return next.release();
+        return enter(folder, name, shown, FOLDER_FLAGS);
     }
 
     Result<int> follow(int folder, const std::string &name, const std::string &shown, uid_t owner) {
@@ -200,7 +194,8 @@ private:
             return refused(path_, shown, owner, "link");
         struct statfs file_system {};
         if (::fstatfs(folder, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC)
-            return through(folder, name, shown);
+            // A link of procfs may lead to what has no name (/proc/self/fd/3).
+            return enter(folder, name, shown, O_PATH | O_DIRECTORY | O_CLOEXEC);
         std::string target(PATH_MAX, '\0');
         const ssize_t n = ::readlinkat(folder, name.c_str(), target.data(), target.size());
         if (n < 0)
@@ -216,9 +211,8 @@ private:
         return root < 0 ? Result<int>{cannot(errno)} : Result<int>{root};
     }
 
-    // A link of procfs may lead to what has no name (/proc/self/fd/3).
-    Result<int> through(int folder, const std::string &name, const std::string &shown) {
-        Descriptor next{::openat(folder, name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    Result<int> enter(int folder, const std::string &name, const std::string &shown, int flags) {
+        Descriptor next{::openat(folder, name.c_str(), flags)};
         struct stat status {};
         if (next.get() < 0 || ::fstat(next.get(), &status) != 0)
             return cannot(errno);
